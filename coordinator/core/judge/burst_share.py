@@ -1,4 +1,4 @@
-"""One burst in the device counter: its bins, counted and predicted."""
+"""Counted and predicted bytes of one burst in the device counter."""
 
 from dataclasses import dataclass
 
@@ -7,38 +7,73 @@ from broadside.coordinator.core.measure.columns import Floats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinSums:
-    """Bin by bin, in order."""
+    """Bytes of a burst in each bin, in time order.
 
-    ledger: Floats  # bytes
-    fleet: Floats  # payload
-    width: Floats  # s
-    placed: Floats  # payload at the lags of the lag's interval; shape (bins, lags)
-    earlier: Floats  # payload, were the fleet earlier by what the rest of its place is uncertain
+    Attributes:
+        ledger: Counted bytes.
+        fleet: Predicted payload, in bytes.
+        width: Bin length, in s.
+        placed: Predicted payload at each trial lag within the lag interval. Shape (bins, lags).
+        earlier: Predicted payload if the fleet was earlier by the remaining time error.
+        later: Predicted payload if the fleet was later by the remaining time error.
+    """
+
+    ledger: Floats
+    fleet: Floats
+    width: Floats
+    placed: Floats
+    earlier: Floats
     later: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BurstShare:
-    """One burst's part in the ledger, the idle level still in it: over every bin that it may have
-    touched, and over those that lie wholly in its steady window."""
+    """Bytes of one burst in the device counter, with the idle level included.
 
-    total_bytes: float  # fleet payload of the burst, wherever it falls
-    fleet_bytes: float  # of it, in bins that count
-    ledger_bytes: float  # the ledger's in those bins; a shared bin's by expected share
-    beside_bytes: float  # neighbours' that were taken off those bins
+    The sums include every bin that the burst may have touched.
+
+    Attributes:
+        total_bytes: Fleet payload in the burst, also outside of known bins.
+        fleet_bytes: Fleet payload in the bins that are used.
+        ledger_bytes: Counted bytes in these bins. If bursts share a bin, it is split by their
+            payload.
+        beside_bytes: Bytes of other runs that were subtracted from these bins.
+        width_s: Total length of these bins.
+        bins_count: Number of bins with bytes of the burst.
+        moved: Same sums at both ends of the lag interval.
+        unseen_bytes: Bytes that unseen pairs of other bursts may have added to these bins.
+        tail_bytes: Bytes that were sent but not counted by a receiver. They were in flight at the
+            end.
+        near_bytes_per_s: Rate above the idle level in the bins directly beside the burst. This
+            traffic may have continued during the burst.
+        parts: Bins that are used.
+        full: Bins that are completely inside the steady window.
+        fleet_bytes_per_s: Payload rate in the steady window.
+    """
+
+    total_bytes: float
+    fleet_bytes: float
+    ledger_bytes: float
+    beside_bytes: float
     width_s: float
-    bins_count: int  # that hold any of the burst
-    moved: tuple["MovedShare", "MovedShare"]  # the same at either end of the lag's interval
-    unseen_bytes: float  # what other bursts' unseen pairs may have added, at most
-    tail_bytes: float  # sent and never counted by a receiver: on the way when the test ended
-    # Over the idle level, that bins right beside the burst show and that may have run during it
+    bins_count: int
+    moved: tuple["MovedShare", "MovedShare"]
+    unseen_bytes: float
+    tail_bytes: float
     near_bytes_per_s: float
-    parts: BinSums  # of the bins that count
-    full: BinSums  # of those in the steady window
-    fleet_bytes_per_s: float  # in the steady window
+    parts: BinSums
+    full: BinSums
+    fleet_bytes_per_s: float
 
     def unsure_ratio(self, level: float) -> float:
-        """How far the residual moves over the lag's interval, beside an idle level."""
+        """Return the largest change of the residual within the lag interval.
+
+        Args:
+            level: Idle level, in bytes/s.
+
+        Returns:
+            The relative change. It is 0 if no net bytes were counted or predicted.
+        """
         net = self.ledger_bytes - level * self.width_s
         if net <= 0 or self.fleet_bytes <= 0:
             return 0.0
@@ -60,7 +95,13 @@ class BurstShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedShare:
-    """A burst's part in the ledger, were the lag another."""
+    """Bytes of a burst in the device counter at a different lag.
+
+    Attributes:
+        ledger_bytes: Counted bytes, with the idle level included.
+        fleet_bytes: Fleet payload.
+        width_s: Total bin length.
+    """
 
     ledger_bytes: float
     fleet_bytes: float

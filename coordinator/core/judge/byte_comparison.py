@@ -1,4 +1,4 @@
-"""Comparison of the bytes that a device counted with those that the records predict."""
+"""Comparison of the bytes that a device counted with the predicted bytes."""
 
 import math
 from collections.abc import Sequence
@@ -16,18 +16,39 @@ from broadside.coordinator.core.measure.evidence import FirewallLedger
 from broadside.coordinator.core.measure.headers import OVERHEAD_LESS_RATIO, OVERHEAD_MORE_RATIO
 from broadside.coordinator.core.measure.steady import t95
 
-NOISE_BINS_MIN: Final = 5  # bins that tell their own scatter
-HALF_FULL_RATIO: Final = 0.5  # of the busiest bin: bins at edges tell the lag's error, not scatter
-SCATTER_BURSTS_MIN: Final = 3  # bursts that tell theirs
-ODD_BURSTS_MIN: Final = 4  # and which of them is odd
-# 95 % half width of one bin where too few bins tell: full bins of the original test's published
-# metric scatter by 1.3 %, of which 0.6 % is the reading of its chart
+# The scatter between bins is estimated from this number of bins or more.
+NOISE_BINS_MIN: Final = 5
+# Bins with a lower rate, relative to the busiest bin, are not used for the scatter. Bins at the
+# edges of a burst show the error of the lag instead.
+HALF_FULL_RATIO: Final = 0.5
+# The scatter between bursts is estimated from this number of bursts or more.
+SCATTER_BURSTS_MIN: Final = 3
+# With this number of bursts or more, outliers can be detected.
+ODD_BURSTS_MIN: Final = 4
+# The 95 % half width of a bin if there are too few bins to estimate it. In the published metric of
+# the original test, full bins scatter by 1.3 %. A part of this, 0.6 %, is the error from reading
+# its chart.
 NOISE_ASSUMED_RATIO: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunComparison:
-    """What all bursts of a reconciliation have in common."""
+    """Values that are the same for all bursts of a reconciliation.
+
+    Attributes:
+        ledger: Device counter.
+        lag: Counter lag.
+        overhead: Counted bytes per payload byte.
+        idle: Level of other traffic. None if it is unknown.
+        rejected_count: Number of bins with impossible values.
+        clock_bound_s: Largest clock error of the hosts.
+        neighbours: Ids of other runs with traffic through the same device.
+        bypassed: True if the run must not cross the device.
+        datagrams: True for UDP.
+        busy_bytes: Bytes in the whole counter above its usual level.
+        sent_bytes: Payload of all bursts.
+        lags_scale: Counted bytes per payload byte if the lag is unknown, else 0.
+    """
 
     ledger: FirewallLedger
     lag: Lag
@@ -37,23 +58,31 @@ class RunComparison:
     clock_bound_s: float
     neighbours: tuple[str, ...]
     bypassed: bool
-    datagrams: bool  # UDP
-    busy_bytes: float  # of the whole ledger, over its usual level
-    sent_bytes: float  # payload of all bursts
-    lags_scale: float = 0.0  # counted bytes for a byte of payload, where the lag is unknown
+    datagrams: bool
+    busy_bytes: float
+    sent_bytes: float
+    lags_scale: float = 0.0
 
 
 def scatter_of_bursts(ratios: Sequence[float]) -> tuple[float, float]:
-    """95 % half widths, relative, of the bursts' mean ratio and of one burst's; NaN: too few.
+    """Return the scatter between the counted ratios of the bursts.
 
-    One burst's, from four on, by the median absolute deviation, so that an odd one stands out
-    instead of hiding itself.
+    With four bursts or more the scatter of one burst is estimated with the median absolute
+    deviation. An outlier then does not hide itself.
+
+    Args:
+        ratios: Counted bytes divided by payload, for each burst.
+
+    Returns:
+        Relative 95 % half widths for the mean of all bursts and for a single burst. Both are NaN if
+        there are fewer than three bursts.
     """
     count = len(ratios)
     if count < SCATTER_BURSTS_MIN:
         return math.nan, math.nan
     array = np.array(ratios)
-    # Of a device that was bypassed the mean says nothing; a byte of payload is at least a byte.
+    # If the device was bypassed, the mean is near 0 and is no useful scale. One byte of payload is
+    # counted as one byte or more.
     size = max(1.0, abs(float(array.mean()))) / t95(count - 1)
     spread = float(array.std(ddof=1))
     if count >= ODD_BURSTS_MIN:
@@ -65,13 +94,15 @@ def scatter_of_bursts(ratios: Sequence[float]) -> tuple[float, float]:
 
 
 def _bins_noise(net: Floats, fleet: Floats, width: Floats, *, trades: bool) -> float:
-    """95 % half width of the sum of bins by their own scatter, relative; NaN: too few bins.
+    """Return the relative 95 % half width for the sum of bins, or NaN for too few bins.
 
-    Over the bins that are at least half as busy as the busiest. Bins that trade bytes with their
-    neighbours at a shared edge lose nothing in the sum: where all of a burst's bins are summed,
-    those beside a bin that is not busy tell only what they do not give back, while there are
-    enough without them, and the first autocovariance is taken off. What the outer edges of the two
-    outer bins trade with others stays: of bins that only trade, one bin's variance in all.
+    It is estimated from the scatter of all bins with at least half the rate of the busiest bin.
+
+    If all bins of a burst are summed (``trades``), bytes that move to a neighbouring bin do not
+    change the sum. The first autocovariance, which is negative for such bins, is then added to the
+    variance. The result is never less than the variance of one bin, for the outer edges of the two
+    outer bins. Bins beside a bin that is not busy are left out if there are enough without them.
+    They add only the bytes that they gained or lost in total.
     """
     busy = fleet > HALF_FULL_RATIO * width * float((fleet / width).max(initial=0.0))
     edges = np.zeros(len(net), np.bool_)
@@ -94,23 +125,38 @@ def _bins_noise(net: Floats, fleet: Floats, width: Floats, *, trades: bool) -> f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
+    """Counted bytes of a burst or run, compared with the predicted bytes.
+
+    Attributes:
+        basis: Bins that were used. ``rate`` for full bins in the window, ``bytes`` for all bins.
+        ledger_bytes: Counted bytes without the idle level.
+        expected_bytes: Predicted bytes.
+        residual_ratio: Counted bytes divided by predicted bytes, minus 1.
+        below_ratio: Distance from the residual to the lower end of its 95 % interval.
+        above_ratio: Distance from the residual to the upper end.
+        extra_ratio: Part of ``below_ratio`` for bytes other than payload and headers.
+        between_ratio: Uncertainty without the errors that all bursts of the run share.
+        unheard_ratio: Part of the bytes that may have been missed by all receivers.
+    """
+
     basis: Literal["rate", "bytes"]
-    ledger_bytes: float  # without the idle level
+    ledger_bytes: float
     expected_bytes: float
     residual_ratio: float
-    below_ratio: float  # from it to the ends of its 95 % interval
+    below_ratio: float
     above_ratio: float
-    extra_ratio: float  # of below_ratio: what the counter may count beside payload and headers
-    between_ratio: float  # without what all bursts of the run share
-    unheard_ratio: float  # of its bytes, what no receiver may have counted
+    extra_ratio: float
+    between_ratio: float
+    unheard_ratio: float
 
     @property
     def uncertainty_ratio(self) -> float:
+        """Larger distance from the residual to an end of its interval."""
         return max(self.below_ratio, self.above_ratio)
 
     @property
     def noise_ratio(self) -> float:
-        """The same without what extra bytes would explain."""
+        """Same as ``uncertainty_ratio``, but without the part for extra bytes."""
         return max(self.below_ratio - self.extra_ratio, self.above_ratio)
 
 
@@ -121,13 +167,25 @@ def compare_bytes(
     idle_ends: tuple[float, float],
     scatter_ratio: float,
 ) -> list[Comparison]:
-    """Compare the bytes of all bins, and those of full bins where there are enough of them.
+    """Compare the bytes of all bins, and of the full bins if there are enough.
 
-    Over every bin that the fleet may have touched, bytes that were under way when receivers
-    stopped are in the counter and in no receiver's seconds. They are at most what was sent and not
-    received; half of that is allowed for. Over full bins nothing is under way, but there are fewer
-    of them, and a lag that drifts inside a burst stretches them all: they count where all bytes
-    agree, except for what no receiver may have counted.
+    All bins together also include bytes that were in flight when the receivers stopped. These
+    bytes are at most the difference of sent and received bytes. Half of this difference is added to
+    the prediction.
+
+    Full bins do not have this error, but there are fewer of them. A lag that changes during the
+    burst moves all of them in the same direction. The caller uses them only if they agree with all
+    bytes.
+
+    Args:
+        held: Values for all bursts.
+        share: Bytes of the burst in the counter.
+        extra: Bytes that may be counted in addition to payload and headers.
+        idle_ends: Idle level uncertainty below and above it, in bytes/s.
+        scatter_ratio: Relative half width from the scatter between bursts. NaN if unknown.
+
+    Returns:
+        The comparison of all bins, then the one of full bins if available.
     """
     found = [_compared(held, share, extra, idle_ends, scatter_ratio, rate=False)]
     if len(share.full.fleet) >= NOISE_BINS_MIN:
@@ -146,7 +204,7 @@ def _compared(
 ) -> Comparison:
     overhead = held.overhead
     level = 0.0 if held.idle is None else held.idle.bytes_per_s
-    # What a UDP sender sent and no receiver got is lost, not under way.
+    # UDP bytes that were not received are lost and not in flight.
     half_tail = 0.0 if held.datagrams else share.tail_bytes / share.total_bytes / 2
     parts = share.full if rate else share.parts
     width = float(parts.width.sum())
@@ -161,10 +219,10 @@ def _compared(
         0.0 if rate else share.unsure_ratio(level),
         unheard,
     )
-    # Of a run that was not to cross the device, what is uncertain of crossing bytes shrinks with
-    # them. The uncertainty of the idle level and of the neighbours stays.
+    # In a reference run, errors that are proportional to the crossing bytes are reduced with these
+    # bytes. The errors of the idle level and of other runs are not reduced.
     shrinks = min(1.0, abs(crossed)) if held.bypassed else 1.0
-    # The packets of other runs may have any size (see OVERHEAD_LESS_RATIO).
+    # Packets in other runs can have any size (see OVERHEAD_LESS_RATIO).
     beside = share.beside_bytes / share.fleet_bytes
     below, above = (
         math.hypot(unsure, each) * shrinks for each in (overhead.more_ratio, overhead.less_ratio)
@@ -197,10 +255,11 @@ def _compared(
 
 
 def _residual(crossed: float, extra: ExtraBytes, *, bypassed: bool) -> tuple[float, float]:
-    """Return the residual, and how much lower it is where the counter holds all extra bytes.
+    """Return the residual and the change of its lower end for all extra bytes.
 
-    A surplus that extra bytes explain is no residual. A deficit is measured against the least that
-    the counter may hold, and its lower end against the most.
+    A surplus that extra bytes can explain is not part of the residual. A deficit is compared with
+    the lowest number of bytes that the counter may include. Its lower end is compared with the
+    highest number.
     """
     most = (1 + extra.high_ratio) / (1 + extra.low_ratio)
     if bypassed:
@@ -210,7 +269,10 @@ def _residual(crossed: float, extra: ExtraBytes, *, bypassed: bool) -> tuple[flo
 
 
 def _noise(net: Floats, share: BurstShare, scatter_ratio: float, *, rate: bool) -> float:
-    """Return the 95 % half width of the sum of bins, relative: by bursts, by bins, or assumed."""
+    """Return the relative 95 % half width for the sum of bins.
+
+    It is from the scatter between bursts or between bins. If both are unknown, it is assumed.
+    """
     if not (rate or math.isnan(scatter_ratio)):
         return scatter_ratio
     parts = share.full if rate else share.parts

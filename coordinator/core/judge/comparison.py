@@ -1,4 +1,4 @@
-"""Two groups of bursts side by side: what changed, by how much, and how sure that is."""
+"""Comparison of two groups of bursts, with differences and their 95 % intervals."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,67 +22,97 @@ from broadside.coordinator.core.measure.steady import Mean, mean_of_bursts, t90,
 from broadside.coordinator.core.summary import BurstSummary, figure
 from broadside.exchange.messages import Message
 
-ENOUGH_COUNT: Final = 3  # bursts of a group, or pairs of bursts, under which nothing is apart
-SCATTER_COUNT: Final = 2  # bursts that scatter at all: of one the difference has no interval
-STARTED: Final = "planned_start_s"  # epoch s: beside an observation's figures, where it is known
+# With fewer bursts in a group, or fewer pairs of bursts, no difference is reported as *apart*.
+ENOUGH_COUNT: Final = 3
+# With fewer bursts there is no scatter, and so no interval for the difference.
+SCATTER_COUNT: Final = 2
+# Key for the planned start (epoch s) in an observation, if it is known.
+STARTED: Final = "planned_start_s"
 
-Observation = Mapping[str, float]  # one burst's figures by name; what is unknown is not there
+# Metric values of one burst by name. Unknown values are not included.
+Observation = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Bursts under one condition, in time order."""
+    """Bursts with the same conditions, in time order.
+
+    Attributes:
+        name: Name of the group.
+        observations: Metric values for each burst.
+        conditions: Values of streams, pairs, scenario and other conditions, by name.
+    """
 
     name: str
     observations: tuple[Observation, ...]
-    conditions: Mapping[str, str] = field(default_factory=dict)  # streams, pairs, scenario, ...
+    conditions: Mapping[str, str] = field(default_factory=dict)
 
 
 class Metric(Message):
-    """One figure in both groups; ``b`` against ``a``."""
+    """One metric in both groups, with the change from ``a`` to ``b``."""
 
     name: str
     unit: str
     a_mean: float
-    a_half_width: float | None  # 95 % CI; None: too few bursts to say
+    # The half width of the 95 % interval. None if there are too few bursts.
+    a_half_width: float | None
     a_count: int
     b_mean: float
     b_half_width: float | None
     b_count: int
-    difference: float  # b - a
+    # The mean of b minus the mean of a.
+    difference: float
     difference_half_width: float | None
-    ratio: float | None  # b / a
-    ratio_low: float | None  # None: too few bursts, or a mean that is not told from zero
+    # The mean of b divided by the mean of a.
+    ratio: float | None
+    # None if there are too few bursts, or if the interval of a mean contains zero.
+    ratio_low: float | None
     ratio_high: float | None
-    apart: bool  # the difference's 95 % interval leaves out zero, over three bursts a side or more
-    paired: bool = False  # bursts took turns: the interval is over their differences
-    alike_within_ratio: float | None = None  # of a's mean: the least margin at which the two are
-    # shown to be equivalent (two one-sided tests at 5 %); None: too few bursts
+    # True if the 95 % interval of the difference does not contain zero, with three bursts or more
+    # in each group.
+    apart: bool
+    # True if the bursts of both groups alternated. The interval is then from the differences of
+    # neighbours.
+    paired: bool = False
+    # The smallest margin, relative to the mean of a, for which the two groups are equivalent (two
+    # one-sided tests at 5 %). None if there are too few bursts.
+    alike_within_ratio: float | None = None
     sentence: str
 
 
 class Comparison(Message):
-    """What two groups of bursts differ in; rates are as measured, also in a scaled lab."""
+    """Differences between two groups of bursts. Rates are as measured, also in a scaled lab."""
 
     a: str
     b: str
     metrics: tuple[Metric, ...]
-    thin: bool  # a group has fewer than three bursts
-    conditions_differ: tuple[str, ...]  # besides what was meant to differ
+    # True if a group has fewer than three bursts.
+    thin: bool
+    # Conditions that differ, except for the one that defines the groups.
+    conditions_differ: tuple[str, ...]
     sentence: str
 
 
 def compare(a: Group, b: Group) -> Comparison:
-    """Difference and ratio of every figure that both groups know, with 95 % intervals.
+    """Compare every metric that is known in both groups.
 
-    A group's mean and its error come from its bursts; of one or two bursts the comparison is
-    marked thin, and nothing is *apart*. The difference's interval is Welch's (B. L. Welch,
-    Biometrika 34, 1947); where bursts took turns (ABAB, ABBA) it is over the differences of
-    neighbours, so that a drift that both share is no difference. Equivalence is by two one-sided
-    tests (D. J. Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15, 1987): within any
-    margin that the 90 % interval keeps to. The ratio's interval follows from the logarithm's
-    first-order error, over neighbours too where bursts took turns. ``compare(a, a)`` is zero
-    throughout.
+    The mean of a group and its error are from its bursts. With one or two bursts the comparison is
+    marked as thin, and no metric is *apart*. The interval of the difference is Welch's (B. L.
+    Welch, Biometrika 34, 1947).
+
+    If the bursts alternated (ABAB, ABBA), all intervals are from the differences of neighbours. A
+    drift in both groups is then not a difference.
+
+    Equivalence uses two one-sided tests (D. J. Schuirmann, Journal of Pharmacokinetics and
+    Biopharmaceutics 15, 1987). The groups are equivalent within any margin that contains the 90 %
+    interval. The interval of the ratio is from the first-order error of its logarithm.
+
+    Args:
+        a: Reference group.
+        b: Group to compare with it.
+
+    Returns:
+        The comparison. All differences in ``compare(a, a)`` are zero.
     """
     metrics = tuple(metric for item in _COMPARED if (metric := _metric(item, a, b)) is not None)
     thin = min(len(a.observations), len(b.observations)) < ENOUGH_COUNT
@@ -155,7 +185,10 @@ def _metric(item: Figure, a: Group, b: Group) -> Metric | None:
 
 
 def _mean(item: Figure, group: Group) -> tuple[Mean, int] | None:
-    """A group's mean, from its bursts, or from within them where there are too few."""
+    """Return the mean and the number of bursts, or None if no burst has the metric.
+
+    With too few bursts the error of the received rate is from the seconds within them.
+    """
     values = [value for seen in group.observations if (value := seen.get(item.name)) is not None]
     if not values:
         return None
@@ -173,7 +206,10 @@ def _mean_error(values: Floats) -> float:
 
 
 def _turns(item: Figure, a: Group, b: Group) -> Floats | None:
-    """Neighbouring bursts that took turns, a row each: of a, of b; None: they did not."""
+    """Return pairs of neighbouring bursts, shape (pairs, 2) for a and b.
+
+    None if the bursts of the two groups did not alternate.
+    """
     seen = sorted(
         (each[STARTED], side, each[item.name])
         for side, group in enumerate((a, b))
@@ -195,7 +231,7 @@ _REAL_SCALE: Final = "1:1"
 
 
 def _welch(one: Mean, two: Mean) -> float:
-    """Welch-Satterthwaite degrees of freedom of a difference of two means."""
+    """Return the Welch-Satterthwaite degrees of freedom for the difference of two means."""
     a, b = one.error**2, two.error**2
     if a + b <= 0 or one.freedom < 1 or two.freedom < 1:
         return max(1.0, min(one.freedom, two.freedom))
@@ -203,7 +239,7 @@ def _welch(one: Mean, two: Mean) -> float:
 
 
 def _sure(difference: float, half: float, alike: float, item: Figure, apart: bool) -> str:
-    """What may be concluded of a difference."""
+    """Return a text with the conclusion about a difference."""
     if math.isnan(half):
         return "too few bursts to tell them apart"
     if apart:
@@ -243,7 +279,7 @@ def _sentence(
 
 
 def observe(burst: BurstSummary) -> Observation:
-    """One burst of a run."""
+    """Return the known metric values of a burst by name, with its planned start."""
     known = {each.name: each.of_burst(burst) for each in FIGURES}
     known[STARTED] = burst.planned_start_at.timestamp()
     return {name: value for name, value in known.items() if value is not None}

@@ -1,4 +1,7 @@
-"""What two runs must have in common to be compared: every field, but those that are named here."""
+"""Conditions that must be equal for a comparison of two runs.
+
+Every field is a condition, except for the fields in the tables below.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -7,7 +10,7 @@ from broadside.coordinator.core.plan.plain_fields import NOT_SET, plain_fields
 from broadside.coordinator.core.plan.spec import Plan
 from broadside.exchange.messages import Message, Presence
 
-# Fields of a specification in which runs may differ and yet measure the same, and why.
+# Fields of a specification that may differ between comparable runs, with the reason.
 NO_CONDITIONS: Final[Mapping[str, str]] = {
     "description": "words for people",
     "labels": "people's words: groups compare them, but for the one that is meant to differ",
@@ -25,7 +28,7 @@ NO_CONDITIONS: Final[Mapping[str, str]] = {
     "unattended_until_at": "how long agents go on without a coordinator",
     "budget_usd": "what it may cost",
 }
-# Fields of an agent's presence in which two fleets may differ and yet be the same, and why.
+# Fields of an agent's presence that may differ between comparable fleets, with the reason.
 NO_FLEET_CONDITIONS: Final[Mapping[str, str]] = {
     "agent_id": "a name; what the host is, is compared",
     "role": "each role is compared with its like",
@@ -45,7 +48,8 @@ NO_FLEET_CONDITIONS: Final[Mapping[str, str]] = {
     "engines": "the engine that the run used is compared",
     "passport": "each of its fields is compared, where both sides know it",
 }
-PASSPORT: Final = "passport"  # what of it is unknown is no condition
+# Unknown fields of the passport are not compared.
+PASSPORT: Final = "passport"
 UNKNOWN: Final = (NOT_SET, "()")
 NO_ENGINE_CONDITIONS: Final[Mapping[str, str]] = {
     "name": "the traffic's own field",
@@ -55,14 +59,22 @@ NO_ENGINE_CONDITIONS: Final[Mapping[str, str]] = {
 
 
 def conditions_of(plan: Plan, fleet: Sequence[Presence]) -> Mapping[str, str]:
-    """Each condition by its field's dotted name; ``fleet`` are the agents at the launch."""
+    """Return the conditions of a run.
+
+    Args:
+        plan: Plan for the run.
+        fleet: Agents at the launch.
+
+    Returns:
+        The value of each condition by the dotted name of its field.
+    """
     said = _kept(plan.spec, NO_CONDITIONS)
     said["scale"] = f"1:{plan.spec.scale:g}"
     return {**said, **_fleet(plan.spec.traffic.engine, fleet)}
 
 
 def _fleet(engine: str, fleet: Sequence[Presence]) -> Mapping[str, str]:
-    """What the hosts of each role are: of every field all values that there are."""
+    """Return all values of each field for the hosts of each role."""
     values: dict[str, set[str]] = {}
     for agent in fleet:
         state = agent.engine(engine)
@@ -77,7 +89,15 @@ def _fleet(engine: str, fleet: Sequence[Presence]) -> Mapping[str, str]:
 
 
 def is_untold(name: str, a: Mapping[str, str], b: Mapping[str, str]) -> bool:
-    """Whether one side's hosts do not say it: nothing is known to differ."""
+    """Return True if a host field is known for only one of the two sides.
+
+    Such a field is not reported as a difference.
+
+    Args:
+        name: Name of the condition.
+        a: Conditions of the first side.
+        b: Conditions of the second side.
+    """
     return f".{PASSPORT}." in name and not (name in a and name in b)
 
 

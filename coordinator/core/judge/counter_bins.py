@@ -1,4 +1,4 @@
-"""Bins of a device counter, and cumulative curves of the fleet's bytes."""
+"""Bins of a device counter, and cumulative curves for the fleet bytes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from broadside.coordinator.core.measure.columns import Floats
 from broadside.coordinator.core.measure.evidence import FirewallLedger
 
-BITS_PER_SECOND_MAX: Final = 1e15  # no device carries more: a counter that wrapped
+# A higher rate is impossible for a device. It is the sign of a counter that wrapped.
+BITS_PER_SECOND_MAX: Final = 1e15
 
 
 class Traffic(Protocol):
-    """Payload second by second on the UTC grid, from ``start_s`` on (epoch s)."""
+    """Payload for each second on the UTC grid, starting at ``start_s`` (epoch s)."""
 
     @property
     def start_s(self) -> int: ...
@@ -24,20 +25,30 @@ class Traffic(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """Cumulative bytes over time: linear between knots, flat outside."""
+    """Cumulative bytes over time, linear between knots and constant outside.
 
-    at_s: Floats  # epoch s, increasing
+    Attributes:
+        at_s: Times of the knots, increasing (epoch s).
+        total_bytes: Cumulative bytes at the knots.
+    """
+
+    at_s: Floats
     total_bytes: Floats
 
     def between(self, start_s: Floats, end_s: Floats) -> Floats:
-        """Bytes in each span."""
+        """Return the bytes in each interval.
+
+        Args:
+            start_s: Start of the intervals (epoch s).
+            end_s: End of the intervals (epoch s), same shape.
+        """
         return np.interp(end_s, self.at_s, self.total_bytes) - np.interp(
             start_s, self.at_s, self.total_bytes
         )
 
 
 def fleet_curve(bursts: Sequence[Traffic]) -> Curve:
-    """Sum bursts into one cumulative curve; bursts may overlap and come in any order."""
+    """Return the cumulative curve for all bursts. They may overlap and be in any order."""
     seconds = np.concatenate(
         [burst.start_s + np.arange(len(burst.received_bytes)) for burst in bursts]
     )
@@ -46,12 +57,17 @@ def fleet_curve(bursts: Sequence[Traffic]) -> Curve:
 
 
 def countable(amounts: Floats) -> Floats:
-    """Bytes that can have been sent: what is unknown, negative or infinite is none."""
+    """Return the bytes with unknown, negative and infinite values replaced by 0."""
     return np.maximum(0.0, np.nan_to_num(amounts, nan=0.0, posinf=0.0, neginf=0.0))
 
 
 def seconds_curve(seconds: Floats, amounts: Floats) -> Curve:
-    """The cumulative curve of ``amounts`` in whole seconds, which may repeat."""
+    """Return a cumulative curve for bytes in whole seconds.
+
+    Args:
+        seconds: Start of each second (epoch s). A second can be repeated.
+        amounts: Bytes in each second.
+    """
     unique, place = np.unique(seconds, return_inverse=True)
     summed = np.bincount(place, weights=amounts, minlength=len(unique))
     knots = np.empty(2 * len(unique))
@@ -64,12 +80,20 @@ def seconds_curve(seconds: Floats, amounts: Floats) -> Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bins:
-    """What of a ledger can be read: known bytes, in time order, none over another."""
+    """Readable bins of a device counter, in time order and without overlap.
+
+    Attributes:
+        start_s: Start of the bins (epoch s).
+        end_s: End of the bins (epoch s).
+        bytes: Counted bytes.
+        rejected_count: Number of bins with impossible values, for example negative, infinite or
+            reversed.
+    """
 
     start_s: Floats
     end_s: Floats
     bytes: Floats
-    rejected_count: int = 0  # bins that no device can have counted: negative, infinite, reversed
+    rejected_count: int = 0
 
     @property
     def width_s(self) -> Floats:
@@ -85,7 +109,10 @@ class Bins:
 
 
 def readable(ledger: FirewallLedger) -> Bins:
-    """The bins that a ledger knows; unknown ones are left out, impossible ones also counted."""
+    """Return the known bins of a counter.
+
+    Unknown bins are skipped. Impossible bins are skipped and counted.
+    """
     start, end, seen = ledger.start_s, ledger.end_s, ledger.bytes
     order = np.argsort(start, kind="stable")
     start, end, seen = start[order], end[order], seen[order]

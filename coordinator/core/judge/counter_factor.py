@@ -1,4 +1,4 @@
-"""Bytes that a device counter counts for a byte of payload."""
+"""Number of bytes that a device counter counts per payload byte."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,28 +20,47 @@ from broadside.coordinator.core.measure.headers import (
 from broadside.coordinator.core.measure.series import BurstSeries
 from broadside.exchange.messages import VXLAN_BYTES, Protocol
 
-FITTED_BURSTS_MIN: Final = 3  # bursts from which an unknown layer's overhead is fitted
+# The overhead of an unknown layer is estimated from this number of bursts or more.
+FITTED_BURSTS_MIN: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterFactor:
+    """Counted bytes per payload byte, with the uncertainty.
+
+    Attributes:
+        ratio: Counted bytes per payload byte.
+        less_ratio: Relative 95 % error towards smaller values.
+        more_ratio: Relative 95 % error towards larger values.
+        how: Source of the ratio.
+        between_ratio: Part of the error that can differ between the bursts of a run.
+        layer_ratio: Distance to payload and to frames for a counter of unknown layer. It is a
+            bound, so it is added to the interval in full and not in quadrature.
+        layer_low_ratio: Same for the lower end. A counter cannot count more than the frames.
+    """
+
     ratio: float
-    less_ratio: float  # by which it may be off, 95 %
+    less_ratio: float
     more_ratio: float
     how: Literal["recorded", "assumed", "fitted"]
-    between_ratio: float  # of its uncertainty: what bursts of one run may differ by
-    layer_ratio: float = 0.0  # to either side of what a ledger of unknown layer may count: a
-    # bound, which stands beside the interval and not in its root of squares
-    layer_low_ratio: float = 0.0  # of it, at the low end: frames are the most that it may count
+    between_ratio: float
+    layer_ratio: float = 0.0
+    layer_low_ratio: float = 0.0
 
 
 def counter_factor(
     ledger: FirewallLedger, headers: Headers, seen_ratios: Sequence[float]
 ) -> CounterFactor:
-    """The ledger's bytes for a byte of payload; ``seen_ratios`` are what bursts show.
+    """Return the counted bytes per payload byte.
 
-    A ledger of unknown layer counts something between payload and frames: with three bursts or
-    more their median stands for it, and bursts are told apart more surely than the whole.
+    A counter of unknown layer counts a value between payload and frames. With three bursts or more
+    the median of their ratios is used. Differences between bursts are then known better than the
+    total.
+
+    Args:
+        ledger: Device counter with its layer.
+        headers: Header sizes and segment size.
+        seen_ratios: Counted bytes divided by payload, for each burst.
     """
     less = more = headers.doubt_ratio
     if headers.assumed and ledger.layer == "ip":
@@ -79,12 +98,14 @@ def counter_factor(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtraBytes:
-    """What a counter counts beside payload and headers, as shares of these.
+    """Bytes that a counter may include in addition to payload and headers.
+
+    All values are relative to payload with headers.
 
     Attributes:
-        low_ratio: At least: bytes sent again or lost, where the counter is known to count them.
-        resent_ratio: Such bytes that it may count.
-        acknowledged_ratio: Acknowledgements that it may count.
+        low_ratio: Retransmitted or lost bytes that are certainly counted.
+        resent_ratio: Retransmitted or lost bytes that may be counted.
+        acknowledged_ratio: Acknowledgements that may be counted.
     """
 
     low_ratio: float = 0.0
@@ -93,7 +114,7 @@ class ExtraBytes:
 
     @property
     def high_ratio(self) -> float:
-        """At most."""
+        """Largest possible value."""
         return self.resent_ratio + self.acknowledged_ratio
 
 
@@ -107,12 +128,13 @@ def extra_bytes(
     """Return the extra bytes of one burst.
 
     Args:
-        burst: Its series, with retransmissions and with what was sent.
-        ledger: The counter: its directions, its layer, and whether it counts what is lost.
+        burst: Burst series, with sent bytes and retransmissions.
+        ledger: Device counter with its directions and layer. It also has the information if lost
+            bytes are counted.
         headers: Header sizes and segment size.
-        protocol: Protocol of the payload.
-        acknowledged_ratio: Measured bytes of acknowledgements for a byte of payload, at most;
-            None: not measured.
+        protocol: Payload protocol.
+        acknowledged_ratio: Upper limit for the measured bytes of acknowledgements for each byte of
+            payload. None if not measured.
     """
     resent = resent_ratio(burst, headers, protocol)
     acknowledged = 0.0
@@ -130,9 +152,14 @@ def extra_bytes(
 
 
 def resent_ratio(burst: BurstSeries, headers: Headers, protocol: Protocol) -> float:
-    """Return the bytes sent again (TCP) or lost (UDP) for a byte of received payload.
+    """Return the retransmitted (TCP) or lost (UDP) bytes per payload byte.
 
-    What was not recorded counts as none.
+    Values that were not recorded are counted as 0.
+
+    Args:
+        burst: Burst series.
+        headers: Header sizes and segment size.
+        protocol: Payload protocol.
     """
     received = sum(float(np.nansum(flow.received_bytes)) for flow in burst.flows)
     sent = sum(float(np.nansum(flow.sent_bytes)) for flow in burst.flows)

@@ -1,4 +1,4 @@
-"""A run over its bursts: what broke and when, how much of the load was carried, what drifted."""
+"""Disruptions, availability and trends of a run over its bursts."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,22 +25,34 @@ from broadside.coordinator.core.summary import (
 if TYPE_CHECKING:
     import numpy as np
 
-BURSTS_LEAST: Final = 4  # under these a slope has no interval worth printing
-POINTS_MAX: Final = 600  # beyond, neighbouring bursts are averaged: slopes go with the square
-_Z95: Final = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
+# With fewer bursts the interval of a slope is too wide to be useful.
+BURSTS_LEAST: Final = 4
+# With more bursts, neighbours are averaged, because the number of slopes grows with the square.
+POINTS_MAX: Final = 600
+# Two-sided 95 % quantile of the normal distribution.
+_Z95: Final = 1.959963984540054
 
 
 def trend(name: str, at_s: Sequence[float], values: Sequence[float | None]) -> Trend | None:
-    """The Theil-Sen slope of ``values`` over ``at_s`` (s), with Sen's interval.
+    """Return the Theil-Sen slope of a metric over time, with Sen's interval.
 
-    The median of the slopes between all pairs of points (Sen, "Estimates of the regression
-    coefficient based on Kendall's tau", JASA 63, 1968). With ``M1, M2 = (N -+ z sqrt(n (n - 1)
-    (2 n + 5) / 18)) / 2`` the interval reaches from the M1-th to the (M2 + 1)-th of the N slopes in
-    order (Gilbert, *Statistical Methods for Environmental Pollution Monitoring*, 1987, section
-    16.5), each taken outwards to a whole one. None under four known bursts, or where the median is
-    zero and nothing can be a share of it.
+    The slope is the median of the slopes between all pairs of points (Sen, "Estimates of the
+    regression coefficient based on Kendall's tau", JASA 63, 1968). With ``M1, M2 = (N -+ z sqrt(n
+    (n - 1) (2 n + 5) / 18)) / 2`` the interval is from the M1-th to the (M2 + 1)-th of the N sorted
+    slopes (Gilbert, *Statistical Methods for Environmental Pollution Monitoring*, 1987, section
+    16.5). Both indices are rounded outwards.
+
+    Args:
+        name: Name of the trend.
+        at_s: Time of each burst (s).
+        values: Metric of each burst. None if unknown.
+
+    Returns:
+        The trend in percent per hour. None if there are less than four known bursts, or if the
+        median is zero.
     """
-    import numpy as np  # who only reads stored trends does without
+    # Imported here, because it is not needed to read stored trends.
+    import numpy as np
 
     known = [(at, value) for at, value in zip(at_s, values, strict=True) if value is not None]
     count = len(known)
@@ -78,12 +90,14 @@ def _interval(slopes: "np.ndarray", count: int) -> tuple[float, float]:
     return float(slopes[low]), float(slopes[high])
 
 
-KEPT_COUNT: Final = 200  # disruptions a run keeps, the gravest of its bursts'
-NAMED_COUNT: Final = 3  # disruptions that the findings name
+# Limit for the stored disruptions in a run. The most severe ones are stored.
+KEPT_COUNT: Final = 200
+# Number of disruptions to list in a finding.
+NAMED_COUNT: Final = 3
 
 
 def burst_course(burst: BurstSummary) -> BurstCourse:
-    """A burst's part, from its summary."""
+    """Return the values of a burst summary that are used for the run."""
     return BurstCourse(
         index=burst.index,
         planned_start_at=burst.planned_start_at,
@@ -97,7 +111,7 @@ def burst_course(burst: BurstSummary) -> BurstCourse:
 
 
 def course(bursts: Iterable[BurstCourse]) -> Course:
-    """The run's course; the order of ``bursts`` does not matter."""
+    """Return availability, trends and disruptions of a run. The bursts can be in any order."""
     parts = sorted(bursts, key=lambda burst: burst.index)
     at_s = [burst.planned_start_at.timestamp() for burst in parts]
     trends = (
@@ -120,9 +134,9 @@ def course(bursts: Iterable[BurstCourse]) -> Course:
 
 
 def in_a_row(disruptions: Iterable[Disruption]) -> list[Disruption]:
-    """Absences of the same pairs for the same reasons in bursts that follow each other, as one.
+    """Merge absences of the same pairs for the same causes in consecutive bursts.
 
-    A dead client is one thing that broke, however many bursts it missed.
+    A client that has failed is one disruption, independent of the number of bursts that it missed.
     """
     rows: list[list[Disruption]] = []
     newest: dict[tuple[tuple[str, ...], tuple[str, ...]], list[Disruption]] = {}
@@ -151,7 +165,12 @@ def _as_one(row: Sequence[Disruption]) -> Disruption:
 
 
 def course_findings(said: Course, *, silent_controls_count: int = 0) -> Iterator[Finding]:
-    """The worst disruptions, what drifted, and what may have broken runs without a word."""
+    """Yield findings for disruptions, availability and trends.
+
+    Args:
+        said: Trends and disruptions of the run.
+        silent_controls_count: Number of tests with a silent control connection.
+    """
     if silent_controls_count:
         yield caution(
             id="silent-control",
@@ -201,13 +220,13 @@ def course_findings(said: Course, *, silent_controls_count: int = 0) -> Iterator
 
 
 def bursts_of(disruption: Disruption) -> str:
-    """The number of its burst, from 1, or of its first and last."""
+    """Return the number of the burst, counted from 1, or the first and last number."""
     first, last = disruption.burst_index + 1, disruption.burst_index + disruption.bursts_count
     return str(first) if first == last else f"{first} to {last}"
 
 
 def describe(disruption: Disruption) -> str:
-    """One disruption in words: when, what, whom, how long."""
+    """Return a text with the start, type, pairs and duration of a disruption."""
     who = {
         "all": f"all {disruption.pairs_count} pairs",
         "one": disruption.pairs[0],

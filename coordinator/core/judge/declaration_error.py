@@ -1,7 +1,8 @@
-"""Factors by which a device counter is off where its metric is declared wrongly. Pure.
+"""Detection of device metrics with a wrong declaration.
 
-A counter that follows the fleet and is off by the factor of a unit, a prefix, an aggregation or a
-direction is most likely read wrongly. That is a finding on the declaration, never on the device.
+A counter may follow the fleet but be wrong by a factor. If this is the factor of a unit, a prefix,
+an aggregation or a direction, the metric is probably declared wrongly. The finding is then for the
+declaration and not for the device.
 """
 
 import math
@@ -18,25 +19,28 @@ from broadside.coordinator.core.summary import BurstSummary, Cause, Reconciliati
 from broadside.exchange.messages import Flow
 
 BITS_A_BYTE: Final = 8
-# Half the distance of the nearest two factors: 60 / 8 = 7.5 and 8 are 6.5 % apart.
+# Half the distance between the two nearest factors. 60 / 8 = 7.5 and 8 differ by 6.5 %.
 NEAR_RATIO: Final = 0.03
-# A counter of unknown layer is between payload and frames of unknown size: 1 to 1.12 of payload.
+# A counter of unknown layer counts between payload and frames, with packets of unknown size. This
+# is 1 to 1.12 times the payload.
 HEADERS_RATIO: Final = 0.12
-FAR_FACTOR: Final = 2.0  # over it no traffic of others and no lag explains the scale
-IDLE_FACTOR: Final = 3.0  # of the idle level's uncertainty: below it a counter shows nothing
+# Other traffic or a wrong lag cannot explain a larger factor.
+FAR_FACTOR: Final = 2.0
+# The counted traffic must be larger than this multiple of the idle level's uncertainty.
+IDLE_FACTOR: Final = 3.0
 _PREFIXES: Final = ((1e3, "thousand"), (1e6, "million"), (1e9, "billion"))
 _BINARY: Final = (1.024, 1.024**2, 1.024**3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misreading:
-    """One way to declare a metric wrongly.
+    """One possible error in the declaration of a metric.
 
     Attributes:
-        factor: Counted over true bytes.
-        sentence: What makes it.
-        fix: What to declare instead.
-        is_sure: Traffic of no kind makes such a factor; else it may be traffic, too.
+        factor: Counted bytes divided by true bytes.
+        sentence: Description of the error.
+        fix: Correct declaration.
+        is_sure: True if real traffic cannot cause this factor.
     """
 
     factor: float
@@ -45,6 +49,7 @@ class Misreading:
     is_sure: bool = True
 
     def and_also(self, other: "Misreading") -> "Misreading":
+        """Return the combination of two errors."""
         return Misreading(
             factor=self.factor * other.factor,
             sentence=f"{self.sentence}, and {other.sentence}",
@@ -55,15 +60,16 @@ class Misreading:
 def misreading(
     held: Reconciliation | None, rates: Mapping[Flow, float | None]
 ) -> Misreading | None:
-    """Return the wrong declaration whose factor a counter shows.
+    """Return the wrong declaration that explains the factor of a counter.
 
     Args:
-        held: The reconciliation of a burst or of a run.
-        rates: The fleet's received rate by flow.
+        held: Reconciliation of a burst or run.
+        rates: Received rate for each flow, in bit/s.
 
     Returns:
-        The nearest factor within the uncertainty; of several as near, the first and simplest.
-        None where none fits, where the counter agrees, or where it does not follow the fleet.
+        The nearest factor within the uncertainty. If several are equally near, the first and
+        simplest one. None if no factor matches, if the counter agrees, or if it does not follow the
+        fleet.
     """
     if held is None or held.bypassed:
         return None
@@ -99,7 +105,7 @@ def misreading(
 
 
 def _of_lags(held: Reconciliation, ratio: float, rates: Mapping[Flow, float]) -> Misreading | None:
-    """Return the unit, prefix or aggregation whose factor a counter shows at whatever lag."""
+    """Return the wrong declaration for the counter's factor if the lag is unknown."""
     for each in _misreadings(held, rates):
         far = abs(math.log(each.factor)) > math.log(FAR_FACTOR)
         if each.is_sure and far and abs(math.log(ratio / each.factor)) <= NEAR_RATIO:
@@ -108,7 +114,7 @@ def _of_lags(held: Reconciliation, ratio: float, rates: Mapping[Flow, float]) ->
 
 
 def _misreadings(held: Reconciliation, rates: Mapping[Flow, float]) -> Iterator[Misreading]:
-    """Yield the wrong declarations, the simple ones first."""
+    """Yield the possible errors, simple ones first."""
     units = [
         Misreading(factor=BITS_A_BYTE, sentence="bits are read as bytes", fix="unit=bits"),
         Misreading(factor=1 / BITS_A_BYTE, sentence="bytes are read as bits", fix="unit=bytes"),
@@ -144,7 +150,7 @@ def _misreadings(held: Reconciliation, rates: Mapping[Flow, float]) -> Iterator[
 
 
 def _sums(grain_s: float) -> Iterator[Misreading]:
-    """Yield what confuses a rate and an amount."""
+    """Yield errors between a rate and an amount."""
     for over_s, name in {grain_s: "bin", 60.0: "minute"}.items():
         if over_s != 1:
             yield Misreading(
@@ -160,7 +166,7 @@ def _sums(grain_s: float) -> Iterator[Misreading]:
 
 
 def _directions(counted: Sequence[Flow], rates: Mapping[Flow, float]) -> Iterator[Misreading]:
-    """Yield what confuses one direction and both, in a run of two."""
+    """Yield errors between one direction and both directions."""
     total = sum(rates.values())
     mine = sum(rate for flow, rate in rates.items() if flow in counted or not counted)
     if 0 < mine < total:
@@ -195,7 +201,7 @@ def _halves() -> Iterator[Misreading]:
 
 
 def rates_of(bursts: Sequence[BurstSummary]) -> dict[Flow, float | None]:
-    """Return the received rate of each flow, over all bursts."""
+    """Return the received rate of each flow, added up over all bursts."""
     rates: dict[Flow, float | None] = {}
     for burst in bursts:
         for flow in burst.flows:
@@ -205,8 +211,14 @@ def rates_of(bursts: Sequence[BurstSummary]) -> dict[Flow, float | None]:
 
 
 def counted(series: BurstSeries, ledger: FirewallLedger) -> BurstSeries:
-    """Return a burst's series with the flows that a counter counts; with all where it counts none
-    of them."""
+    """Return the series with only the flows that the counter counts.
+
+    All flows are included if the counter counts none of them.
+
+    Args:
+        series: Burst series.
+        ledger: Device counter.
+    """
     flows = tuple(flow for flow in series.flows if flow.flow in ledger.flows)
     return replace(series, flows=flows) if 0 < len(flows) < len(series.flows) else series
 
@@ -214,12 +226,12 @@ def counted(series: BurstSeries, ledger: FirewallLedger) -> BurstSeries:
 def with_declaration(
     held: Reconciliation, ledger: FirewallLedger, bursts: Sequence[BurstSummary]
 ) -> Reconciliation:
-    """Return a reconciliation that accuses nobody of what a wrong declaration makes.
+    """Return a reconciliation that does not blame the device for a wrong declaration.
 
     Args:
-        held: What :func:`~broadside.coordinator.core.judge.reconcile.reconcile` returned.
-        ledger: The counter.
-        bursts: The burst or bursts that it is of.
+        held: Result of :func:`~broadside.coordinator.core.judge.reconcile.reconcile`.
+        ledger: Device counter.
+        bursts: Bursts of this reconciliation.
     """
     flows = () if set(ledger.flows) == set(Flow) else ledger.flows
     held = held.model_copy(update={"counted_flows": flows})
@@ -230,7 +242,7 @@ def with_declaration(
         share = figure(found.factor - 1) or 0.0
         cause = Cause(id="metric-declaration", share_ratio=share, sentence=said(found))
         return held.model_copy(update={"causes": (*held.causes, cause)})
-    # What follows from bytes that are none is no finding on the device.
+    # The values are not bytes, so results from them must not be reported as findings.
     return held.model_copy(
         update={
             "causes": (),
@@ -243,18 +255,31 @@ def with_declaration(
 
 
 def is_far_below(held: Reconciliation) -> bool:
-    """Return whether a counter shows so little that its lag cannot be fitted as it stands."""
+    """Return True if the counted bytes are too low to estimate the lag."""
     return not held.bypassed and held.lag_s is None and held.residual_ratio is not None
 
 
 def scale_of(ledger: FirewallLedger, held: Reconciliation) -> float | None:
-    """Return what a counter holds in all over what was expected; None where it holds nothing."""
+    """Return all bytes in the counter divided by the expected bytes.
+
+    Args:
+        ledger: Device counter.
+        held: Reconciliation with the expected bytes.
+
+    Returns:
+        The ratio. None if the counter has no bytes, or if no bytes are expected.
+    """
     held_bytes = float(np.nansum(np.where(ledger.bytes > 0, ledger.bytes, 0.0)))
     return held_bytes / held.expected_bytes if held.expected_bytes and held_bytes > 0 else None
 
 
 def rescaled(held: Reconciliation, scale: float) -> Reconciliation:
-    """Return the reconciliation of a counter that was divided by ``scale``, in its own unit."""
+    """Return a reconciliation in the original unit of the counter.
+
+    Args:
+        held: Reconciliation with a counter that was divided by ``scale``.
+        scale: Factor between both units.
+    """
 
     def ratio(value: float | None) -> float | None:
         return None if value is None else figure(scale * (1 + value) - 1)
@@ -278,7 +303,7 @@ _AMOUNTS: Final = (
 
 
 def said(found: Misreading) -> str:
-    """Return a sentence on a factor and what makes it."""
+    """Return a text with the factor and the error that causes it."""
     if not found.factor:
         return found.sentence
     times = (

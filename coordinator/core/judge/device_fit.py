@@ -1,22 +1,23 @@
-"""Goodness of fit: does the device counter move over time as the fleet's records predict?
+"""Goodness of fit between counted and predicted bytes over time.
 
-Both cumulative curves of a burst are compared at the ends of the counter's bins, after both were
-scaled to the same sum. A scale is the residual's matter, and a lag is the fit's: a shift that all
-ends have in common costs nothing. Under independent noise of the bins the distance is a Brownian
-bridge: certain at both ends of the burst, where a group of hosts that is early or late shows, and
-least certain in the middle. So each end of a bin has a limit of its own, by the bridge's standard
-deviation there, and the error rate is divided by the number of bins (Bonferroni).
+The cumulative curves of a burst are compared at the end of each bin. Both are scaled to the same
+sum first. Errors in the scale are part of the residual, and a common time shift is part of the lag.
 
-A second statistic is the largest misfit of one bin, beside the largest that as many normal values
-show. Bytes that a bin trades with a neighbour, as a late reading makes it, are no misfit. Each of
-both has half of the error rate.
+With independent noise in the bins the distance is a Brownian bridge. Its standard deviation is
+small at both ends of the burst, so hosts that are early or late are detected there. It is largest
+in the middle. Each end of a bin has its own limit from this standard deviation. The error rate is
+divided by the number of bins (Bonferroni).
 
-The lag is known within an interval. The statistic is that of the lag in it which fits best, so the
-interval adds nothing to the limit.
+A second statistic is the largest misfit of a single bin. It is compared with the largest of as many
+normal values. Bytes that move to a neighbouring bin, for example by a late reading, are not a
+misfit. Each statistic has half of the error rate.
 
-Errors that are not noise of bins have bounds of their own, which are added: the placement of bytes
-within readings and clocks move a curve in time; extra bytes and background that come and go
-during the burst bend it.
+The lag is known within an interval. The statistic is for the lag with the best fit in this
+interval, so the interval does not increase the limit.
+
+Other errors are not bin noise. Their bounds are added to the limit. Clocks, and the
+placement of bytes within readings, shift a curve in time. Extra bytes and background traffic that
+change during the burst bend it.
 """
 
 import math
@@ -31,30 +32,38 @@ from broadside.coordinator.core.judge.burst_share import BinSums
 from broadside.coordinator.core.measure.columns import Floats
 from broadside.coordinator.core.measure.steady import t95
 
-ERROR_RATIO: Final = 0.001  # of bursts that fit: reported as not fitting
-STATISTICS_COUNT: Final = 2  # that share the error rate
-# A burst that begins inside a reading, whose bytes are spread evenly over it, is off by at most a
-# quarter of the reading's bytes: x (1 - x) at a start x into it.
+# Share of good bursts that are reported as not fitting.
+ERROR_RATIO: Final = 0.001
+# Number of statistics that share the error rate.
+STATISTICS_COUNT: Final = 2
+# The bytes of a reading are spread evenly over it. If the burst starts at a share x of the reading,
+# the error is x (1 - x) of its bytes, at most a quarter.
 PLACED_RATIO: Final = 0.25
-NORMAL_RARE: Final = 3.09  # standard deviations that a normal value exceeds with that rate
-FIT_BINS_MIN: Final = 5  # differences of neighbouring bins whose noise is estimated
-# Standard deviation of a bin where too few tell; see byte_comparison.NOISE_ASSUMED_RATIO
+# Standard deviations that a normal value exceeds with probability ERROR_RATIO.
+NORMAL_RARE: Final = 3.09
+# The noise is estimated from this number of differences between neighbouring bins or more.
+FIT_BINS_MIN: Final = 5
+# Standard deviation of a bin if there are too few to estimate it. See
+# byte_comparison.NOISE_ASSUMED_RATIO.
 NOISE_ASSUMED_RATIO: Final = 0.01
-HALF_FULL_RATIO: Final = 0.5  # of the busiest bin: the misfit of an edge bin is the lag's
-MAD_SIGMAS: Final = 1.4826  # median absolute deviation to standard deviation, of a normal
+# Bins with a lower rate, relative to the busiest bin, are not used. The lag causes the misfit of
+# bins at the edge.
+HALF_FULL_RATIO: Final = 0.5
+# Factor from the median absolute deviation to the standard deviation of a normal distribution.
+MAD_SIGMAS: Final = 1.4826
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitBounds:
-    """Errors that are no noise of bins.
+    """Bounds for errors that are not bin noise.
 
     Attributes:
-        flat_ratio: Bytes that may come at any time of the burst, as a share of all: sent again,
-            lost, under way at the end, of unseen pairs.
+        flat_ratio: Bytes that can be at any time in the burst, as a share of all bytes. They were
+            retransmitted, lost, in flight at the end, or sent by unseen pairs.
         reading_s: Length of the receivers' readings.
-        bend_ratio: How much more than another any part may hold, as a share of it:
+        bend_ratio: Largest relative difference between two parts of the burst, caused by
             acknowledgements.
-        idle_bytes: Standard deviation of the background's bytes over the burst.
+        idle_bytes: Standard deviation of the background bytes in the burst.
     """
 
     flat_ratio: float = 0.0
@@ -65,11 +74,12 @@ class FitBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """The largest distance of the two cumulative curves, as a share of the burst's bytes.
+    """Largest distance between the two curves, as a share of the bytes in the burst.
 
     Attributes:
-        distance_ratio: The distance that is largest beside its limit.
-        limit_ratio: What it is at most in all but :data:`ERROR_RATIO` of bursts that fit.
+        distance_ratio: Distance that is largest in relation to its limit.
+        limit_ratio: Limit for this distance. It is exceeded by :data:`ERROR_RATIO` of the bursts
+            that fit.
     """
 
     distance_ratio: float
@@ -77,16 +87,17 @@ class Fit:
 
 
 def fit_burst(bins: BinSums, level: float, noise: float, bounds: FitBounds) -> Fit | None:
-    """Compare the shape of a burst.
+    """Compare counted and predicted bytes over the time of a burst.
 
     Args:
-        bins: The burst's bins in time order, background included.
-        level: Bytes a second of the background.
-        noise: Standard deviation of a bin, relative.
-        bounds: Other errors.
+        bins: Burst bins in time order, with background traffic.
+        level: Background traffic, in bytes/s.
+        noise: Relative standard deviation of a bin.
+        bounds: Bounds for other errors.
 
     Returns:
-        The largest distance with its limit; None where nothing was predicted or counted.
+        The largest distance with its limit. None if no bytes were predicted or counted, or if there
+        is only one bin.
     """
     counts = bins.ledger - level * bins.width
     expected, counted = float(bins.fleet.sum()), float(counts.sum())
@@ -107,15 +118,15 @@ def fit_burst(bins: BinSums, level: float, noise: float, bounds: FitBounds) -> F
 def _fit_at(
     fleet: Floats, counts: Floats, shifts: Floats, flat: float, noise: float, bounds: FitBounds
 ) -> Fit:
-    """Compare the shape at one lag.
+    """Compare the curves at one lag.
 
     Args:
-        fleet: Payload that is predicted in each bin.
-        counts: Bytes of each bin without the background.
-        shifts: What clocks may move into each bin; shape (2, bins).
-        flat: Bytes that may come at any time.
-        noise: Standard deviation of a bin, relative.
-        bounds: Other errors.
+        fleet: Predicted payload in each bin.
+        counts: Counted bytes in each bin, without background traffic.
+        shifts: Bytes that clock errors can move into each bin. Shape (2, bins).
+        flat: Bytes that can be at any time in the burst.
+        noise: Relative standard deviation of a bin.
+        bounds: Bounds for other errors.
     """
     counted = float(counts.sum())
     predicted = counted / float(fleet.sum()) * fleet
@@ -129,7 +140,7 @@ def _fit_at(
 
 
 def _worst(distance: Floats, limit: Floats) -> tuple[float, float]:
-    """Return the distance that is largest beside its limit, with the limit."""
+    """Return the distance that is largest in relation to its limit, and the limit."""
     place = int(np.argmax(distance / limit))
     return float(distance[place]), float(limit[place])
 
@@ -143,12 +154,13 @@ def _cumulative(
 ) -> tuple[Floats, Floats]:
     """Return the cumulative misfits and their limits."""
     moved = np.abs(np.cumsum(shifts, axis=1)).max(axis=0)
-    # A part that holds more of its prediction leaves the others less: the bridge's own form.
+    # If one part has more bytes than predicted, the other parts have less. This has the form of the
+    # bridge.
     part = np.cumsum(bent)
     bent_limit = part * (1 - part / max(float(part[-1]), 1e-9))
     variance, share = np.cumsum(sigma**2), np.cumsum(sigma) / max(float(sigma.sum()), 1e-9)
     bridge = variance * (1 - 2 * share) + share**2 * variance[-1]
-    # What the bins on either side of an end trade with each other is in both of their deviations.
+    # Bytes that move between the two bins at an end are in the deviations of both.
     edge = np.maximum(sigma, np.append(sigma[1:], 0.0)) / math.sqrt(2)
     noise = np.sqrt(np.maximum(bridge, 0.0) + edge**2 + idle_bytes**2)
     return np.abs(np.cumsum(misfit)), moved + bent_limit + _rare(len(misfit)) * noise
@@ -157,7 +169,7 @@ def _cumulative(
 def _local(
     misfit: Floats, shifts: Floats, sigma: Floats, bent: Floats, idle_bytes: float
 ) -> tuple[Floats, Floats]:
-    """Return single bins' misfits, less what they trade with a neighbour, and their limits."""
+    """Return the misfits of single bins, without bytes that moved to a neighbour, and limits."""
     count = len(misfit)
     padded = np.pad(misfit, 1)
     traded = np.minimum(np.abs(misfit + padded[:-2]), np.abs(misfit + padded[2:]))
@@ -168,17 +180,23 @@ def _local(
 
 
 def _rare(count: int) -> float:
-    """Return the standard deviations that one of ``count`` normal values exceeds, at either side,
-    with a statistic's part of the error rate."""
+    """Return the limit for ``count`` normal values, in standard deviations.
+
+    One of the values exceeds it, on either side, with the error rate of one statistic.
+    """
     return NormalDist().inv_cdf(1 - ERROR_RATIO / (2 * STATISTICS_COUNT * count))
 
 
 def relative_noise(bursts: Sequence[BinSums], level: float) -> float:
-    """Return an upper bound of a busy bin's standard deviation, relative, over all bursts.
+    """Return an upper bound for the relative standard deviation of a busy bin.
 
-    It is the median of differences of neighbours, so steps of the misfit, which the test looks
-    for, do not enter it. The relative standard error of that estimate is 1.16 / sqrt(count), as
-    the median absolute deviation is 37 % efficient.
+    It is from the median difference between neighbouring bins in all bursts. Steps in the misfit,
+    which the test must detect, do not change this median. The relative standard error of the
+    estimate is 1.16 / sqrt(count), because the median absolute deviation has an efficiency of 37 %.
+
+    Args:
+        bursts: Bins of each burst.
+        level: Background traffic, in bytes/s.
     """
     found = np.concatenate([_differences(each, level) for each in bursts])
     if len(found) < FIT_BINS_MIN:
@@ -188,17 +206,17 @@ def relative_noise(bursts: Sequence[BinSums], level: float) -> float:
 
 
 def counters_noise(blocks: Sequence[tuple[Floats, Floats]]) -> float:
-    """Return the standard deviation of a block by what the counter itself scatters, relative.
+    """Return the relative standard deviation of a block from the counter noise.
 
-    Neighbouring blocks are compared, so their level costs nothing. The estimate is raised by the
-    quantile of Student's t where few blocks give it: of their differences two in three are
-    independent (J. von Neumann, Annals of Mathematical Statistics 12, 1941).
+    Neighbouring blocks are compared, so their level has no effect. With few blocks the estimate is
+    increased by the quantile of Student's t. Two of three differences are independent (J. von
+    Neumann, Annals of Mathematical Statistics 12, 1941).
 
     Args:
-        blocks: Counted bytes and payload of each burst's blocks, in time order.
+        blocks: Counted bytes and payload for the blocks of each burst, in time order.
 
     Returns:
-        The ratio; NaN where there are too few blocks.
+        The ratio. NaN if there are too few blocks.
     """
     found = np.concatenate(
         [
@@ -217,7 +235,10 @@ def counters_noise(blocks: Sequence[tuple[Floats, Floats]]) -> float:
 
 
 def _differences(bins: BinSums, level: float) -> Floats:
-    """Return differences of neighbouring bins' ratios, counted to predicted, inside the burst."""
+    """Return differences between neighbouring bins inside a burst.
+
+    They are differences of the ratio of counted to predicted bytes.
+    """
     rate = bins.fleet / np.maximum(bins.width, 1e-9)
     busy = rate > HALF_FULL_RATIO * float(rate.max(initial=0.0))
     inside = busy[1:-1] & busy[:-2] & busy[2:]

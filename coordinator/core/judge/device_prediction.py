@@ -1,9 +1,9 @@
-"""Prediction of the device counter: fleet bytes, other runs' bytes, background and lag, by bin.
+"""Prediction of the device counter from fleet bytes, other runs, background and lag.
 
-:class:`DevicePrediction` places every burst's payload in the counter's bins at a lag, with the
-background's level (:mod:`broadside.coordinator.core.judge.idle_level`). A counter belongs to a
-device, not to a run: known traffic of other runs is subtracted first, and bins that may hold
-unrecorded traffic of planned pairs are left out.
+:class:`DevicePrediction` places the payload of every burst in the counter bins at a lag. It
+adds the background level (:mod:`broadside.coordinator.core.judge.idle_level`). A counter belongs to
+a device and not to a run. Known traffic from other runs is subtracted first. Bins that may include
+unrecorded traffic from planned pairs are not used.
 """
 
 import math
@@ -38,33 +38,52 @@ from broadside.coordinator.core.measure.evidence import FirewallLedger
 from broadside.coordinator.core.measure.headers import Headers
 from broadside.coordinator.core.measure.series import BurstSeries
 
-# One reading of a second at either end, beyond the lag's uncertainty
+# Length of one reading at each end, in addition to the lag uncertainty.
 MARGIN_S: Final = 2.0
-UNSEEN_MARGIN_S: Final = 5.0  # round a burst with pairs that nobody saw
-SEEN_RATIO: Final = 0.995  # of a burst's pair-seconds: nothing to speak of is unseen
-FREE_RATIO: Final = 0.1  # of a bin: what unseen pairs may add before it is no use
-LAGS_COUNT: Final = 33  # of the lag's interval at which the shape is compared
-BESIDE_BINS: Final = 2  # at either side of a burst: traffic in both fills the nearer one
-# Of a bin, that traffic which ended at any instant in it filled at least, at 95 %
+# Margin around a burst with unseen pairs.
+UNSEEN_MARGIN_S: Final = 5.0
+# With this share of its pair-seconds, a burst is treated as complete.
+SEEN_RATIO: Final = 0.995
+# A bin is not used if unseen pairs may have added more than this share.
+FREE_RATIO: Final = 0.1
+# Number of trial lags within the lag interval, for the comparison over time.
+LAGS_COUNT: Final = 33
+# Number of bins on each side of a burst. Traffic in both of them fills the bin near the burst.
+BESIDE_BINS: Final = 2
+# Traffic that ended at a random time in a bin filled at least this share of it, with 95 %
+# probability.
 FILLED_LEAST_RATIO: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour:
-    """A burst of another run through the same device."""
+    """Burst of another run through the same device.
+
+    Attributes:
+        run_id: Id of the other run.
+        burst_index: Burst index in that run.
+        start_s: Start of the first second (epoch s).
+        received_bytes: Payload in each second, for the flows that the counter counts.
+    """
 
     run_id: str
     burst_index: int
     start_s: int
-    received_bytes: Floats  # of the flows that the ledger counts
+    received_bytes: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BurstCurve:
-    """One burst's payload over its own seconds."""
+    """Cumulative payload of one burst.
+
+    Attributes:
+        curve: Cumulative payload.
+        first_s: Start of the first second with payload (epoch s).
+        last_s: End of the last second with payload (epoch s).
+    """
 
     curve: Curve
-    first_s: float  # that hold any
+    first_s: float
     last_s: float
 
     @classmethod
@@ -88,17 +107,30 @@ class BurstCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SeenBins:
-    """Bins that one burst may have touched; all arrays have one element a bin."""
+    """Bins that one burst may have touched. All arrays have one element for each bin.
 
-    start_s: Floats  # when their traffic passed
+    Attributes:
+        start_s: Start of the traffic in a bin, corrected by the lag (epoch s).
+        end_s: End of this traffic (epoch s).
+        unsure_s: Uncertainty of these times.
+        bytes: Counted bytes.
+        width: Bin length, in s.
+        beside: Bytes of other runs.
+        fleet: Payload of the burst.
+        part: Share of the bin for this burst, by the payload of all bursts.
+        free: Highest number of bytes that unseen pairs of other bursts may have sent.
+        use: Mask of the bins that are used.
+    """
+
+    start_s: Floats
     end_s: Floats
-    unsure_s: float  # by which these may be off
+    unsure_s: float
     bytes: Floats
     width: Floats
-    beside: Floats  # bytes of other runs
-    fleet: Floats  # payload of the burst
-    part: Floats  # of the bin, by payload of all bursts
-    free: Floats  # the most that other bursts' unseen pairs may have sent
+    beside: Floats
+    fleet: Floats
+    part: Floats
+    free: Floats
     use: NDArray[np.bool_]
 
     @property
@@ -107,7 +139,7 @@ class _SeenBins:
 
 
 class DevicePrediction:
-    """Everything that is known to have gone through the device, and its ledger."""
+    """Known traffic through the device, compared with its counter."""
 
     def __init__(
         self,
@@ -121,7 +153,7 @@ class DevicePrediction:
         largest_ratio: float,
     ) -> None:
         self.clock_bound_s = clock_bound_s
-        # Of the mean pair's rate: what a pair without records may have sent
+        # A pair without records can have this multiple of the mean rate.
         self.largest_ratio = largest_ratio
         self.bursts, self.bins, self.hint_s = bursts, bins, ledger.lag_hint_s
         self.grain_s = ledger.grain_s
@@ -152,21 +184,24 @@ class DevicePrediction:
         )
 
     def true_bins(self, lag: Lag) -> tuple[Floats, Floats]:
-        """When each bin's traffic passed."""
+        """Return start and end of the traffic in each bin, corrected by the lag (epoch s)."""
         return (
             self.bins.start_s - lag.at(self.bins.start_s),
             self.bins.end_s - lag.at(self.bins.end_s),
         )
 
     def busy_bytes(self, lag: Lag) -> float:
-        """All that the ledger holds over its usual level, without what is known of other runs."""
+        """Return all counted bytes above the usual level, without known bytes of other runs."""
         net = self.bins.bytes - self._beside(*self.true_bins(lag))
         usual = np.median(net / self.bins.width_s) if len(net) else 0.0
         return float(np.maximum(0.0, net - usual * self.bins.width_s).sum())
 
     def crossing_lag(self) -> Lag:
-        """Of a run that shows in no bin: of the lags at which what is known of other runs fits,
-        the one at which it would show most."""
+        """Return the lag for a run that is not visible in the counter.
+
+        It is the lag with the most possible traffic of the run. Only lags that fit the known
+        traffic of other runs are used.
+        """
         lags = np.arange(LAG_MIN_S, LAG_MAX_S + 1, max(1.0, self.grain_s / 2))
         if self.hint_s is not None:
             lags = self.hint_s + np.array([-self.grain_s, 0.0, self.grain_s])
@@ -184,7 +219,15 @@ class DevicePrediction:
         return Lag(lag_s=best, uncertainty_s=self.grain_s, known=False)
 
     def idle(self, lag: Lag, bins_a_burst: int) -> IdleLevel | None:
-        """The level of others' steady traffic."""
+        """Return the level of steady traffic that is not from known runs.
+
+        Args:
+            lag: Counter lag.
+            bins_a_burst: Number of bins in a burst.
+
+        Returns:
+            The level. None if it cannot be estimated.
+        """
         if not lag.known and not len(self.bins):
             return None
         start, end = self.true_bins(lag)
@@ -204,7 +247,7 @@ class DevicePrediction:
         fleet = self.fleet.between(start, end)
         sound = ~unread
         if self.unrecorded is not None:
-            # Unseen pairs that are few in every burst are a part of the scale.
+            # If few pairs are unseen in every burst, their traffic is included in the scale.
             sound &= self.unrecorded.between(start, end) <= FREE_RATIO * fleet
         moved = self.fleet.between(start - 0.5, end - 0.5) - self.fleet.between(
             start + 0.5, end + 0.5
@@ -214,11 +257,12 @@ class DevicePrediction:
         )
 
     def _unplanned_burst(self, net: Bins, quiet: NDArray[np.bool_], lag: Lag) -> NDArray[np.bool_]:
-        """Return the quiet bins of one burst that no plan knows.
+        """Return a mask of the quiet bins in one burst without a plan.
 
-        It is the only time at which quiet bins are at least half as full as a planned burst's, it
-        is no longer than one, and quiet bins lie before and behind it. Such traffic is no level:
-        had it run in a planned burst, that burst's bins would hold half as much again.
+        There must be only one block of quiet bins that are at least half as full as a planned
+        burst. It must not be longer than a planned burst, and quiet bins must be before and after
+        it. This traffic is not steady. During a planned burst it would increase the bins by half or
+        more.
         """
         none = np.zeros(len(quiet), np.bool_)
         rates = net.bytes / net.width_s
@@ -238,7 +282,12 @@ class DevicePrediction:
         return none if (quiet & ~none).sum() >= QUIET_BINS_MIN else none & False
 
     def share(self, number: int, lag: Lag) -> BurstShare:
-        """What the ledger shows of a burst at a lag."""
+        """Return the bytes of a burst in the counter.
+
+        Args:
+            number: Burst index.
+            lag: Counter lag.
+        """
         burst, step = self.bursts[number], self.steps[number]
         total = step.sent_bytes
         seen = self._seen_bins(number, lag)
@@ -275,10 +324,16 @@ class DevicePrediction:
         )
 
     def blocks(self, number: int, lag: Lag, reading_s: float) -> tuple[Floats, Floats]:
-        """Return counted bytes and payload in blocks as long as a bin or a reading, the longer.
+        """Return counted bytes and payload in blocks.
 
-        Within a reading nothing is predicted, so blocks begin where readings do. Without bytes, or
-        with gaps between bins, there are no blocks.
+        A block is as long as a bin or a reading, whichever is longer. There is no prediction
+        within a reading, so blocks start with readings. The arrays are empty if no bytes were
+        counted, or if there are gaps between long readings.
+
+        Args:
+            number: Burst index.
+            lag: Counter lag.
+            reading_s: Length of the receivers' readings.
         """
         seen, step = self._seen_bins(number, lag), self.steps[number]
         full = self._full(self.bursts[number], seen)
@@ -295,7 +350,7 @@ class DevicePrediction:
         return counted, seen.fleet[full]
 
     def _seen_bins(self, number: int, lag: Lag) -> "_SeenBins":
-        """The bins that a burst may have touched at a lag."""
+        """Return the bins that a burst may have touched at a lag."""
         step, total = self.steps[number], self.steps[number].sent_bytes
         start, end = self.true_bins(lag)
         unsure_s = lag.uncertainty_s if lag.known else 0.0
@@ -321,7 +376,7 @@ class DevicePrediction:
         )
 
     def _moved(self, number: int, seen: "_SeenBins", by_s: float) -> MovedShare:
-        """A burst's part in the ledger, were the lag another."""
+        """Return the bytes of a burst in the counter with the bins moved by ``by_s``."""
         start, end, use = seen.start_s + by_s, seen.end_s + by_s, seen.use
         fleet, part = self._split(number, start, end)
         ledger = part * (seen.bytes - self._beside(start, end))
@@ -332,10 +387,10 @@ class DevicePrediction:
         )
 
     def _parts(self, number: int, seen: "_SeenBins", ledger: Floats) -> BinSums:
-        """A burst's bins, with the fleet at the lags of the lag's interval."""
+        """Return the bins of a burst, with predictions for trial lags within the lag interval."""
         use, start, end = seen.use, seen.start_s, seen.end_s
         lags = np.linspace(-seen.unsure_s, seen.unsure_s, LAGS_COUNT)
-        # Between two of these lags the best one is at most half a step from either.
+        # The best lag is at most half a step from one of these lags.
         placed_s = self.clock_bound_s + seen.unsure_s / (LAGS_COUNT - 1)
         at_lags = [self._split(number, start + by_s, end + by_s)[0][use] for by_s in lags]
         return BinSums(
@@ -349,7 +404,7 @@ class DevicePrediction:
 
     @staticmethod
     def _full(burst: BurstSeries, seen: "_SeenBins") -> NDArray[np.bool_]:
-        """Bins that lie wholly in a burst's steady window."""
+        """Return a mask of the bins that are completely inside the steady window of a burst."""
         if burst.window is None:
             return np.zeros(len(seen.use), np.bool_)
         first_s, last_s = (burst.start_s + edge for edge in burst.window)
@@ -361,22 +416,27 @@ class DevicePrediction:
     def beside_burst(
         self, number: int, share: BurstShare, lag: Lag, idle: IdleLevel, noise: float
     ) -> float:
-        """Return the most bytes a second over the idle level that may have run during a burst.
+        """Return the highest rate above the idle level that may have continued during a burst.
 
-        Other traffic that began with the burst and ended after it, or the reverse, shows right
-        beside the burst and nowhere else. These bins begin two seconds behind the burst, when its
-        own last bytes have passed: what senders claim to have sent more excuses nothing.
+        Other traffic can start with the burst and end after it, or start before it and end with it.
+        It is then visible only beside the burst. The bins after a burst start two seconds after its
+        end, when its own last bytes have passed. Bytes that senders reported in addition are not
+        subtracted.
 
-        Where two bins in a row show it, the first is full of it. Where it ended inside the first,
-        its rate was higher than that bin's mean: at most what the bins at the burst's own edge
-        leave for it. What a late reading moves over from a busy bin is no such traffic.
+        If two bins in a row are above the level, the first one is full of this traffic. If the
+        traffic ended inside the first bin, its rate was higher than the mean of that bin. Bins at
+        the edge of the burst then limit the rate. Bytes that a late reading moves from a busy bin
+        are not counted.
 
         Args:
-            number: Which burst.
-            share: Its part in the ledger.
-            lag: The lag.
-            idle: Level of others' steady traffic.
-            noise: Standard deviation of a busy bin, relative.
+            number: Burst index.
+            share: Bytes of the burst in the counter.
+            lag: Counter lag.
+            idle: Level of other steady traffic.
+            noise: Relative standard deviation of a busy bin.
+
+        Returns:
+            The rate in bytes/s.
         """
         step = self.steps[number]
         start, end = self.true_bins(lag)
@@ -395,7 +455,7 @@ class DevicePrediction:
             rates = over[near]
             shows = rates > NORMAL_RARE * idle.bin_sigma
             most = float(rates[shows].max(initial=0.0))
-            # A bin's deviation holds what both of its edges move.
+            # The deviation of a bin includes the bytes that move at both of its edges.
             busy = over[near[:1] + toward] if 0 <= near[0] + toward < len(over) else np.zeros(1)
             moved = NORMAL_RARE * np.hypot(idle.bin_sigma, noise / math.sqrt(2) * busy[0])
             if rates[0] > moved and not shows[1:].any() and idle.how == "quiet":
@@ -407,16 +467,17 @@ class DevicePrediction:
     def _at_edge(
         self, number: int, share: BurstShare, lag: Lag, idle: IdleLevel, first: int
     ) -> float:
-        """Return the highest rate over the idle level between a burst and the first quiet bin.
+        """Return the highest rate above the idle level between a burst and the first quiet bin.
 
-        Over the lags of the lag's interval; infinite where no bin at the edge is known.
+        It is the highest value within the lag interval, in bytes/s. It is infinite if no bin at the
+        edge is known.
 
         Args:
-            number: Which burst.
-            share: Its part in the ledger.
-            lag: The lag.
-            idle: Level of others' steady traffic.
-            first: Index of the quiet bin next to the burst, behind or before it.
+            number: Burst index.
+            share: Bytes of the burst in the counter.
+            lag: Counter lag.
+            idle: Level of other steady traffic.
+            first: Index of the quiet bin next to the burst, before or after it.
         """
         step = self.steps[number]
         start, end = self.true_bins(lag)
@@ -443,13 +504,13 @@ class DevicePrediction:
         return most
 
     def _beside(self, start: Floats, end: Floats) -> Floats:
-        """The ledger's bytes of other runs in each bin."""
+        """Return the counted bytes of other runs in each bin."""
         if self.beside is None:
             return np.zeros(len(start))
         return self.beside.between(start, end)
 
     def _others_free(self, number: int, start: Floats, end: Floats) -> Floats:
-        """The most that other bursts' unseen pairs may have sent in each bin."""
+        """Return the highest number of bytes from unseen pairs of other bursts in each bin."""
         if self.unrecorded is None:
             return np.zeros(len(start))
         free = self.unrecorded.between(start, end)
@@ -459,8 +520,10 @@ class DevicePrediction:
         return np.maximum(0.0, free)
 
     def _split(self, number: int, start: Floats, end: Floats) -> tuple[Floats, Floats]:
-        """A burst's payload in each bin, and its part of the bin: by payload where the fleet has
-        any in it, all where only its margin reaches."""
+        """Return the payload of a burst in each bin, and its share of the bin.
+
+        The share is by payload. It is 1 in bins without payload of any burst.
+        """
         step = self.steps[number]
         mine = step.curve.between(start, end)
         mine[mine < 1e-9 * max(1.0, step.sent_bytes)] = 0.0
@@ -469,7 +532,7 @@ class DevicePrediction:
 
 
 def _beside_curve(neighbours: Sequence[Neighbour], ratio: float) -> Curve | None:
-    """Other runs' bytes at the counter's layer; None: there are none."""
+    """Return the bytes of other runs at the counter layer, or None if there are none."""
     if not neighbours:
         return None
     curve = fleet_curve(neighbours)
@@ -481,7 +544,10 @@ def _unrecorded_curve(
     absent: Sequence[tuple[float, float]],
     most: float,
 ) -> Curve | None:
-    """The most that unseen pairs and absent bursts may have sent; None: nothing."""
+    """Return the highest number of bytes from unseen pairs and absent bursts.
+
+    None if there are no such pairs or bursts.
+    """
     unseen = [each for each in free if each is not None]
     for begin, end in absent:
         seconds = np.arange(math.floor(begin), math.ceil(end), dtype=np.float64)
@@ -495,7 +561,7 @@ def _unrecorded_curve(
 
 
 def _usual_rate(bursts: Sequence[BurstSeries]) -> float:
-    """Bytes a second of a burst all of whose pairs are on record; 0: nobody is."""
+    """Return the rate of a burst with all pairs in bytes/s, or 0 without records."""
     rates = []
     for burst in bursts:
         received, seen = countable(burst.received_bytes), burst.coverage_ratio
@@ -506,7 +572,10 @@ def _usual_rate(bursts: Sequence[BurstSeries]) -> float:
 
 
 def _unrecorded(burst: BurstSeries, most: float) -> tuple[Floats, Floats] | None:
-    """Seconds of a planned burst, and the most that its unseen pairs may have sent in each."""
+    """Return the seconds of a planned burst, and the most bytes from unseen pairs in each.
+
+    None if the burst is complete.
+    """
     first = math.floor(burst.planned_start_s)
     seconds = np.arange(first, math.ceil(burst.planned_end_s))
     seen = np.zeros(len(seconds))
@@ -521,7 +590,10 @@ def _unrecorded(burst: BurstSeries, most: float) -> tuple[Floats, Floats] | None
 def _span(
     burst: BurstSeries, step: BurstCurve, free: tuple[Floats, Floats] | None
 ) -> tuple[float, float]:
-    """When a burst may have sent: as planned, as seen, and a little round it."""
+    """Return the time in which a burst may have sent, planned or recorded (epoch s).
+
+    A margin is added if there are unseen pairs.
+    """
     margin = UNSEEN_MARGIN_S if free is not None else 0.0
     return (
         min(burst.planned_start_s, step.first_s) - margin,
@@ -530,7 +602,7 @@ def _span(
 
 
 def sum_shares(parts: Sequence[BurstShare]) -> BurstShare:
-    """All bursts as one; its rate is their mean."""
+    """Return the sum for all bursts. Rates are means."""
     whole: BurstShare = _added(parts)
     width_s = max(whole.width_s, 1e-9)
     return replace(
@@ -541,7 +613,7 @@ def sum_shares(parts: Sequence[BurstShare]) -> BurstShare:
 
 
 def _added(parts: Sequence[Any]) -> Any:
-    """Values of one type as one, field by field: numbers added up, bins one after the other."""
+    """Return the sum of values with the same type, field by field. Arrays are concatenated."""
     kind: Any = type(parts[0])
     if kind is np.ndarray:
         return np.concatenate(parts)

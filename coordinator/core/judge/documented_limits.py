@@ -1,6 +1,7 @@
-"""Documented limits, each with its date and source. Pages change: mend here what has moved.
+"""Documented limits of firewalls and VM sizes, each with its date and source.
 
-A limit here explains a plateau; it is never needed to find one.
+The source pages can change. Update the tables here. A limit explains a constant rate, but it is not
+needed to detect it.
 """
 
 from collections.abc import Mapping
@@ -11,7 +12,13 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """One documented rate."""
+    """One documented limit.
+
+    Attributes:
+        bits_per_second: Documented rate.
+        as_of: Date of the source.
+        source: Address of the page.
+    """
 
     bits_per_second: float
     as_of: date
@@ -23,7 +30,7 @@ _SIZES_PAGE: Final = "learn.microsoft.com/azure/virtual-machines/sizes"
 
 
 def _firewalls(gbits: Mapping[str, float]) -> dict[str, Limit]:
-    """By SKU."""
+    """Return the limits by SKU."""
     return {
         sku: Limit(bits_per_second=gbit * 1e9, as_of=date(2026, 3, 1), source=_FIREWALL_PAGE)
         for sku, gbit in gbits.items()
@@ -31,7 +38,10 @@ def _firewalls(gbits: Mapping[str, float]) -> dict[str, Limit]:
 
 
 def _sizes(template: str, mbits: Mapping[int, int]) -> dict[str, Limit]:
-    """``template`` names a size by its vCPU count; egress over all NICs and destinations."""
+    """Return the limits by VM size, for egress over all NICs and destinations.
+
+    ``template`` is the name of the size, with a placeholder for the number of vCPUs.
+    """
     return {
         template.format(cores).lower(): Limit(
             bits_per_second=mbit * 1e6, as_of=date(2026, 3, 4), source=_SIZES_PAGE
@@ -55,21 +65,30 @@ _F_V2: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What is documented of firewalls (by SKU) and of virtual machines (by size)."""
+    """Documented limits for firewalls and virtual machines.
+
+    Attributes:
+        firewall: Limit of a firewall, by SKU.
+        flow: Limit of one TCP connection through a firewall, by SKU.
+        vm: Egress limit of a virtual machine, by size.
+    """
 
     firewall: Mapping[str, Limit]
-    flow: Mapping[str, Limit]  # one TCP connection through it
+    flow: Mapping[str, Limit]
     vm: Mapping[str, Limit]
 
     @property
     def as_of(self) -> date:
-        """The newest date in the tables."""
+        """Newest date in the tables."""
         return max(
             limit.as_of for table in (self.firewall, self.flow, self.vm) for limit in table.values()
         )
 
     def of_vm(self, size: str | None) -> float | None:
-        """A VM size's egress cap, bit/s; names are not case-sensitive. None: not in the table."""
+        """Return the egress limit of a VM size in bit/s, or None for an unknown size.
+
+        Names are not case-sensitive.
+        """
         limit = None if size is None else self.vm.get(size.lower())
         return None if limit is None else limit.bits_per_second
 

@@ -1,4 +1,4 @@
-"""Hosts of one role that are not alike: each is named, with what it has otherwise."""
+"""Detection of hosts that differ from the other hosts in their role."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,11 +10,19 @@ from broadside.coordinator.core.summary import Finding, warning
 from broadside.exchange.messages import Presence, Role
 
 BESIDE: Final = ("kernel", "engine_version", "vm_size", "cpu_count", "nic_mtu_bytes", "gate")
-NAMED_COUNT: Final = 3  # of the hosts and the fields that a sentence names
+# Number of hosts that are listed for each field.
+NAMED_COUNT: Final = 3
 
 
 def drift_findings(fleet: Sequence[Presence], agent_ids: Sequence[str]) -> Iterator[Finding]:
-    """What sets hosts of a run apart from the others of their role; unknown is no difference."""
+    """Yield a finding if hosts in the same role are different.
+
+    Unknown values are not a difference.
+
+    Args:
+        fleet: Agents at the launch.
+        agent_ids: Ids of the agents that took part in the run.
+    """
     said = [
         line
         for role in Role
@@ -32,7 +40,10 @@ def drift_findings(fleet: Sequence[Presence], agent_ids: Sequence[str]) -> Itera
 
 
 def _drifts(hosts: Sequence[Presence]) -> Iterator[str]:
-    """Each field in which hosts differ: the fewest with a value are named, beside the most."""
+    """Yield a text for each field with different values.
+
+    It lists the hosts with a different value than most, and the most common value.
+    """
     values: dict[str, dict[str, str]] = {}
     for host in hosts:
         for name, text in described(host).items():
@@ -48,7 +59,7 @@ def _drifts(hosts: Sequence[Presence]) -> Iterator[str]:
 
 
 def described(host: Presence) -> Mapping[str, str]:
-    """What of a host is known and should be alike, by name."""
+    """Return the known properties of a host that should be the same in a role."""
     fields = plain_fields(host)
     kept = {name: fields[name] for name in BESIDE}
     kept |= {

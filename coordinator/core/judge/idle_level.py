@@ -1,4 +1,4 @@
-"""What a ledger shows of others' steady traffic: its level where no plan sends."""
+"""Level of other traffic in the device counter while no plan sends."""
 
 import math
 from collections.abc import Sequence
@@ -12,32 +12,52 @@ from broadside.coordinator.core.judge.counter_bins import Bins
 from broadside.coordinator.core.measure.columns import Floats
 from broadside.coordinator.core.measure.steady import t95
 
-QUIET_BINS_MIN: Final = 3  # under so many the level is fitted beside the fleet's own bytes
-BATCHES_MIN: Final = 4  # stretches of quiet, each as long as a burst, that tell their own scatter
-HUBER_SIGMAS: Final = 1.5  # beyond it a bin's misfit counts as it, not as its square
-# A steady level is below every bin, but for the noise of a bin
+# With fewer quiet bins the level is fitted together with the fleet bytes.
+QUIET_BINS_MIN: Final = 3
+# The quiet bins are divided into this number of parts or more, each at most as long as a burst.
+BATCHES_MIN: Final = 4
+# In Huber's function a larger misfit has a linear cost and not a quadratic one.
+HUBER_SIGMAS: Final = 1.5
+# A steady level is not above any bin, except for the noise of the bin
 # (byte_comparison.NOISE_ASSUMED_RATIO).
 HOLDS_RATIO: Final = 1.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleLevel:
-    """Bytes a second of others, and how far below and above it a burst's mean may lie (95 %)."""
+    """Level of other traffic, with the 95 % interval for the mean in a burst.
+
+    Attributes:
+        bytes_per_s: Level of other traffic.
+        below: Distance to the lower end of the interval for one burst, in bytes/s.
+        above: Distance to the upper end for one burst, in bytes/s.
+        mean_below: Same as ``below`` for all bursts of the run together.
+        mean_above: Same as ``above`` for all bursts of the run together.
+        how: Source of the level.
+        bin_sigma: Standard deviation of a quiet bin without outliers, in bytes/s.
+        unplanned_bytes: Bytes above the level in a burst without a plan.
+    """
 
     bytes_per_s: float
-    below: float  # for one burst
+    below: float
     above: float
-    mean_below: float  # for all of the run's bursts together
+    mean_below: float
     mean_above: float
     how: Literal["quiet", "fitted", "bounded"]
-    bin_sigma: float = 0.0  # standard deviation of one quiet bin, without outliers
-    unplanned_bytes: float = 0.0  # of a burst that no plan knows, over the level
+    bin_sigma: float = 0.0
+    unplanned_bytes: float = 0.0
 
 
 def quiet_bins(
     start_s: Floats, end_s: Floats, spans: Sequence[tuple[float, float]]
 ) -> NDArray[np.bool_]:
-    """Which bins of true time lie clear of every span."""
+    """Return a mask of the bins that do not overlap any interval.
+
+    Args:
+        start_s: Start of the bins in true time (epoch s).
+        end_s: End of the bins in true time (epoch s).
+        spans: Start and end of the intervals (epoch s), in any order.
+    """
     merged: list[list[float]] = []
     for begin, end in sorted(spans):
         if merged and begin <= merged[-1][1]:
@@ -53,8 +73,15 @@ def quiet_bins(
 
 
 def unread_bins(counted_bytes: Floats, quiet: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Zeros at a ledger's end where no quiet bin before them is zero: a source that fills its bins
-    late has not counted there, and what is missing is never zero."""
+    """Return a mask of the zeros at the end of the counter that were not counted yet.
+
+    A source can fill its bins late, and missing data must not be used as zero. Zeros are accepted
+    if a quiet bin before them is also zero.
+
+    Args:
+        counted_bytes: Bytes in each bin.
+        quiet: Mask of the quiet bins.
+    """
     counted = np.flatnonzero(counted_bytes)
     last = int(counted[-1]) if len(counted) else -1
     after = np.arange(len(counted_bytes)) > last
@@ -65,8 +92,17 @@ def unread_bins(counted_bytes: Floats, quiet: NDArray[np.bool_]) -> NDArray[np.b
 def from_quiet(
     bins: Bins, quiet: NDArray[np.bool_], *, bins_a_burst: int, bursts_count: int
 ) -> IdleLevel:
-    """Mean of the quiet bins; how far a burst's own mean may be from it, by the scatter of
-    stretches of quiet as long as a burst (a prediction interval over batch means)."""
+    """Return the level from the mean of the quiet bins.
+
+    The interval is a prediction interval. It uses the scatter between parts that are as long as a
+    burst (batch means).
+
+    Args:
+        bins: Counter bins.
+        quiet: Mask of the quiet bins, at least two.
+        bins_a_burst: Number of bins in a burst.
+        bursts_count: Number of bursts.
+    """
     rates = bins.bytes[quiet] / bins.width_s[quiet]
     length = max(1, min(bins_a_burst, len(rates) // BATCHES_MIN))
     batches = len(rates) // length
@@ -94,14 +130,24 @@ def from_fit(
     moved: Floats,
     lag_uncertainty_s: float,
 ) -> IdleLevel | None:
-    """The level that is left where bins hold less of the fleet: least squares of the ledger on the
-    fleet's bytes, the bins' widths and what a second of lag moves (``moved``), with Huber's weights
-    (P. J. Huber, Annals of Mathematical Statistics 35, 1964).
+    """Return the level from a fit of the counted bytes.
 
-    ``bins`` are the quiet ones too, which are too few to tell a scatter: a steady level is neither
-    below zero nor above any bin. Where the fit of the others says no more than that, it is taken
-    for none, and the bounds are the interval. What quiet bins hold lies in the interval too: there
-    a level that is not steady was seen. None: there are no bins.
+    This is a least-squares fit with Huber's weights (P. J. Huber, Annals of Mathematical Statistics
+    35, 1964). The variables are the fleet bytes, the bin length, and ``moved``.
+
+    A steady level is not below zero and not above any bin. If the fit is not better than these
+    bounds, the level is 0 and the bounds are the interval. The interval also contains the few quiet
+    bins, because they show a level that is not steady.
+
+    Args:
+        bins: Counter bins, with the quiet ones.
+        quiet: Mask of the quiet bins. They are too few to estimate a scatter.
+        fleet: Payload in each bin.
+        moved: Bytes in each bin that a lag change of one second moves.
+        lag_uncertainty_s: Lag uncertainty.
+
+    Returns:
+        The level. None if there are no bins.
     """
     if not len(bins):
         return None
@@ -129,7 +175,7 @@ def from_fit(
 def _fitted(
     bins: Bins, fleet: Floats, moved: Floats, lag_uncertainty_s: float
 ) -> tuple[float, float] | None:
-    """The level and half of its interval; None: too few bins."""
+    """Return the level and half of its interval, or None for too few bins."""
     freedom = len(bins) - 3
     if freedom < 1 or bins.bytes.max() <= 0:
         return None

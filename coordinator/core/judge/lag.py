@@ -1,20 +1,21 @@
-"""Lag between a device counter's labels and the fleet's traffic.
+"""Estimation of the lag between a device counter's time stamps and the fleet's traffic.
 
-The counter's bin labelled ``[s, e)`` holds the traffic of ``[s - lag, e - lag)``. At a trial lag a
-bin is predicted as ``scale x fleet bytes in the shifted bin + idle level x width``, and up to what
-planned pairs and bursts without a record may have sent costs nothing.
+The bin with the time stamps ``[s, e)`` has the traffic of ``[s - lag, e - lag)``. At a trial lag a
+bin is predicted as ``scale x fleet bytes in the shifted bin + idle level x width``. Additional
+bytes have no cost if planned pairs and bursts without a record may have sent them.
 
-1. Search: every lag of the range by least absolute deviations. Given the lag this problem is
+1. Search: all lags are tried with least absolute deviations. For a given lag this problem is
    convex, so only the lag needs a grid.
-2. Refinement: Tukey's biweight (A. E. Beaton and J. W. Tukey, Technometrics 16, 1974), which does
-   not average a bin that holds something else into the fit. A bin with too many bytes costs at
-   most :data:`BIN_COST_MAX`.
-3. Decision: lags within :data:`COST_LIMIT` of the best fit are the interval. If a lag farther than
-   about one bin fits nearly as well (:func:`_rival_cost`), two lags fit, and the lag is unknown.
+2. Refinement: Tukey's biweight (A. E. Beaton and J. W. Tukey, Technometrics 16, 1974). A bin with
+   other traffic then does not change the fit. The cost of a bin with too many bytes is at most
+   :data:`BIN_COST_MAX`.
+3. Decision: lags within :data:`COST_LIMIT` of the best fit are the interval. A rival is a lag that
+   fits nearly as well (:func:`_rival_cost`) and is more than about one bin away. With a rival the
+   lag is unknown.
 
-A lag that grows linearly over the run is claimed only if it explains :data:`EVIDENCE_COST`, of more
-than one burst, that no single lag explains. Up to :data:`CLOCK_PPM_MAX` it is the device's clock;
-more is a delay that changes.
+A lag with linear growth over the run is accepted only if it improves the fit by
+:data:`EVIDENCE_COST`, in more than one burst. Growth up to :data:`CLOCK_PPM_MAX` is caused by the
+device clock. Larger growth is a delay that changes.
 """
 
 import math
@@ -31,97 +32,147 @@ from broadside.coordinator.core.measure.steady import t95
 
 LAG_MIN_S: Final = -60.0
 LAG_MAX_S: Final = 300.0
-CELLS_MAX: Final = 150_000  # bins x trial lags of the search
-ABSOLUTE_ROUNDS: Final = 12  # of reweighting
+# Limit for bins x trial lags in the search.
+CELLS_MAX: Final = 150_000
+# Rounds of reweighting.
+ABSOLUTE_ROUNDS: Final = 12
 BOUNDED_ROUNDS: Final = 4
-NEAR_ZERO_RATIO: Final = 1e-3  # of a mean bin: smaller misfits weigh alike
-MINIMA_MAX: Final = 24  # minima of the search that are searched again
-FINE_COUNT: Final = 17  # trial lags around a minimum
-ZOOMS: Final = 3  # around a minimum, each eight times finer
-WINDOW_COUNT: Final = 24  # trial lags to each side of the best one
-# 95 % efficiency for normal noise (Holland and Welsch, Communications in Statistics A6, 1977).
+# Smaller misfits, relative to a mean bin, have the same weight.
+NEAR_ZERO_RATIO: Final = 1e-3
+# Number of minima that are searched with a finer grid.
+MINIMA_MAX: Final = 24
+# Number of trial lags around a minimum.
+FINE_COUNT: Final = 17
+# Number of steps around a minimum. Each one is eight times finer.
+ZOOMS: Final = 3
+# Number of trial lags on each side of the best one.
+WINDOW_COUNT: Final = 24
+# Efficiency of 95 % with normal noise (Holland and Welsch, Communications in Statistics A6, 1977).
 BIWEIGHT_SIGMAS: Final = 4.685
-# The biweight's largest value, in units of a log likelihood.
+# Largest value of the biweight, as a log likelihood.
 BIN_COST_MAX: Final = BIWEIGHT_SIGMAS**2 / 6
-MAD_SIGMAS: Final = 1.4826  # of normal noise, in median absolute deviations
-MAD_EFFICIENCY: Final = 0.37  # P. J. Huber, Robust Statistics, 1981, section 5.1
-FITTED_COUNT: Final = 3  # lag, scale, idle level
-COST_LIMIT: Final = 4.5  # three standard deviations of normal noise; more than one bin can cost
-UNDER_WEIGHT: Final = 3.0  # of too few bytes: other traffic fills a bin, nothing empties it
-JITTER_RATIO: Final = 0.01  # of a full bin: what an edge moves by itself
-FEW_BINS_RATIO: Final = 0.027  # noise of a bin where too few show their own: the 280 s reference's
-NOISE_BINS_MIN: Final = 8  # bins that show their own noise
-# The record of a burst that begins at a share f of a second is even over the second: f (1 - f) of
-# its bytes are too early. That is a sixth on average over f, and at most a quarter.
+# Standard deviation of normal noise, in median absolute deviations.
+MAD_SIGMAS: Final = 1.4826
+# Efficiency of this estimate (P. J. Huber, Robust Statistics, 1981, section 5.1).
+MAD_EFFICIENCY: Final = 0.37
+# Number of fitted values: lag, scale and idle level.
+FITTED_COUNT: Final = 3
+# Three standard deviations of normal noise. This is higher than the cost of one bin.
+COST_LIMIT: Final = 4.5
+# Weight of missing bytes. Other traffic can add bytes to a bin but not remove them.
+UNDER_WEIGHT: Final = 3.0
+# Share of a full bin that can move at an edge.
+JITTER_RATIO: Final = 0.01
+# Noise of a bin if there are too few to estimate it. It is from the reference with bins of 280 s.
+FEW_BINS_RATIO: Final = 0.027
+# The noise is estimated from this number of bins or more.
+NOISE_BINS_MIN: Final = 8
+# The bytes of a second are spread evenly over it. If a burst starts at a share f of a second, f (1
+# - f) of its bytes are too early. The mean over f is a sixth, the maximum a quarter.
 SECOND_ERROR_S: Final = 0.167
 FLOOR_S: Final = 0.25
-DIGITS: Final = 2  # of a second: the same from a packed record, which has rounded its bytes
-EXPLAINED_RATIO: Final = 0.5  # of what the fleet's own ups and downs would explain, at least
-LEVELS_COUNT: Final = 41  # levels of a counter without the fleet
-SCALE_MIN: Final = 0.005  # of the fleet's bytes: less in the counter shows no lag
-SCALE_RATIO: Final = 0.5  # of the best fit's scale: a lag that finds less of the fleet is none
-NEAR_BINS: Final = 1.25  # lags no farther apart may be one plateau: a burst inside one bin
+# Decimal digits of the result in seconds. Packed records have rounded bytes and must give the same
+# result.
+DIGITS: Final = 2
+# The fleet must explain at least this share of the changes that it predicts.
+EXPLAINED_RATIO: Final = 0.5
+# Number of constant levels that are tried without the fleet.
+LEVELS_COUNT: Final = 41
+# If the counter has a lower share of the fleet bytes, there is no lag to estimate.
+SCALE_MIN: Final = 0.005
+# A lag with a lower scale, relative to the best fit, is not accepted.
+SCALE_RATIO: Final = 0.5
+# Lags within this number of bins can have the same fit, because a burst can be inside one bin.
+NEAR_BINS: Final = 1.25
 MARGIN_S: Final = 2.0
-DRIFT_MAX_S: Final = 60.0  # over the run
-DRIFT_BURSTS_MIN: Final = 3  # two bursts cannot show that a lag grows steadily
-DRIFT_CELLS_MAX: Final = 300_000  # bins x trials of its search
-EVIDENCE_COST: Final = 4 * BIN_COST_MAX  # 5e-7 by chance for one trial, 5e-5 for a hundred lags
-RIVALS_RATIO: Final = 0.001  # of stated lags: another one may be the true lag
-CLOCK_PPM_MAX: Final = 500.0  # MAXFREQ of Linux's adjtimex: no kernel clock is slewed faster
+# Largest lag growth in the run.
+DRIFT_MAX_S: Final = 60.0
+# Two bursts cannot show that a lag grows steadily.
+DRIFT_BURSTS_MIN: Final = 3
+# Limit for bins x trials in the search for growth.
+DRIFT_CELLS_MAX: Final = 300_000
+# The probability by chance is 5e-7 for one trial and 5e-5 for a hundred lags.
+EVIDENCE_COST: Final = 4 * BIN_COST_MAX
+# Highest probability that another lag is the true one.
+RIVALS_RATIO: Final = 0.001
+# MAXFREQ in adjtimex of Linux. A kernel clock cannot be adjusted faster.
+CLOCK_PPM_MAX: Final = 500.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """Lag of the counter's labels, and its interval."""
+    """Lag of the time stamps in a counter, with its interval.
+
+    Attributes:
+        lag_s: Lag in s. With growth it is the lag in the middle of the run.
+        uncertainty_s: Half width of the interval.
+        known: True if only one lag fits.
+        scale: Counted bytes per payload byte in the fit.
+        drift_at_s: Time stamps for the values in ``drift_lag_s`` (epoch s). None without growth.
+        drift_lag_s: Lag at these time stamps.
+    """
 
     lag_s: float
     uncertainty_s: float
     known: bool
-    scale: float = 0.0  # the counter's bytes for a byte of payload, of the fit
-    drift_at_s: Floats | None = None  # labels at which ``drift_lag_s`` was seen; None: no drift
+    scale: float = 0.0
+    drift_at_s: Floats | None = None
     drift_lag_s: Floats | None = None
 
     def at(self, label_s: Floats) -> Floats:
-        """Return the lag at each label."""
+        """Return the lag at each time stamp."""
         if self.drift_at_s is None or self.drift_lag_s is None:
             return np.full(len(label_s), self.lag_s)
         return np.interp(label_s, self.drift_at_s, self.drift_lag_s)
 
     @property
     def drift_s(self) -> float:
-        """Growth of the lag from the first burst to the last."""
+        """Lag growth from the first burst to the last."""
         lags = self.drift_lag_s
         return 0.0 if lags is None else float(lags[-1] - lags[0])
 
 
 def is_clock(drift_s: float, over_s: float) -> bool:
-    """Return whether a device's clock can be off by a growing lag; else its delay changes."""
+    """Return True if a clock error can cause this growth. Otherwise the delay changes.
+
+    Args:
+        drift_s: Lag growth.
+        over_s: Time in which it grows.
+    """
     return abs(drift_s) <= CLOCK_PPM_MAX * 1e-6 * over_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What is known to have gone through the device, and what may have."""
+    """Known and possible traffic through the device.
 
-    fleet: Curve  # payload
-    bursts: Sequence[tuple[float, float, float]]  # first and last second, payload bytes of each
-    unrecorded: Curve | None = None  # the most that planned pairs may have sent off the record
-    beside: Curve | None = None  # of other runs, in the ledger's bytes
+    Attributes:
+        fleet: Fleet payload.
+        bursts: First second, last second and payload (bytes) of each burst.
+        unrecorded: Highest number of bytes that planned pairs may have sent without a record.
+        beside: Bytes of other runs at the counter layer.
+    """
+
+    fleet: Curve
+    bursts: Sequence[tuple[float, float, float]]
+    unrecorded: Curve | None = None
+    beside: Curve | None = None
 
 
 def estimate_lag(bins: Bins, known: Known, *, grain_s: float, hint_s: float | None = None) -> Lag:
-    """Estimate the lag within :data:`LAG_MIN_S` .. :data:`LAG_MAX_S`, and its growth over the run.
+    """Estimate the lag between :data:`LAG_MIN_S` and :data:`LAG_MAX_S`, and its growth.
 
     Args:
-        bins: The counter's readable bins.
-        known: What crossed the device, and what may have.
-        grain_s: Nominal length of a bin.
-        hint_s: The lag that the operator stated. It decides only between lags that fit alike.
+        bins: Readable counter bins.
+        known: Known and possible traffic through the device.
+        grain_s: Nominal bin length.
+        hint_s: Lag that the operator configured. It is used only to select between lags that fit
+            equally well.
 
     Returns:
-        The lag with an interval of three standard deviations. It is not *known* if the fleet's ups
-        and downs explain less than half of what they would, or if lags that are more than about a
-        bin apart fit alike.
+        The lag with an interval of three standard deviations. It is not *known* if the fleet
+        explains less than half of the changes that it predicts. It is also not known if two lags
+        fit equally well and are more than about one bin apart.
     """
     bins = _within_reach(bins, known, grain_s)
     unknown = Lag(lag_s=hint_s or 0.0, uncertainty_s=LAG_MAX_S - LAG_MIN_S, known=False)
@@ -159,10 +210,10 @@ def estimate_lag(bins: Bins, known: Known, *, grain_s: float, hint_s: float | No
 
 
 def _within_reach(bins: Bins, known: Known, grain_s: float) -> Bins:
-    """Bins that a burst touches at some lag of the range, and other runs before it.
+    """Return the bins that the bursts or earlier runs can touch at any lag.
 
-    Of alike runs in a row each could be the one before it, and this one beyond the counter's end,
-    if the first of them were not looked at.
+    Earlier runs are included because they can look the same as this run. Without the first of them,
+    this run could be matched with it.
     """
     curve, beside = known.fleet, known.beside
     first_s = curve.at_s[0] if beside is None else min(curve.at_s[0], beside.at_s[0])
@@ -173,7 +224,7 @@ def _within_reach(bins: Bins, known: Known, grain_s: float) -> Bins:
 
 
 def _search(view: "_View", step_s: float, drift_s: Floats) -> "_Trials":
-    """Fit lags of the whole range, then around every minimum.
+    """Try all lags in the range, then search around each minimum.
 
     Returns:
         The finest trials around every minimum, with their bounded cost.
@@ -190,17 +241,18 @@ def _search(view: "_View", step_s: float, drift_s: Floats) -> "_Trials":
         found = view.least_absolute(trials, np.repeat(drift_s, len(trials)))
         rows = found.cost.reshape(len(places), FINE_COUNT).argmin(axis=1)
         places = trials[rows + FINE_COUNT * np.arange(len(places))]
-    for _ in range(2):  # the second time with the noise of the bounded fit
+    # The second round uses the noise of the bounded fit.
+    for _ in range(2):
         sigma, least = view.sigma(found), SCALE_RATIO * float(found.scale[found.best])
         found = view.bounded(found, sigma, least)
     return found
 
 
 def _rivals_apart(view: "_View", found: "_Trials", near_s: float) -> bool:
-    """Whether lags farther apart than about one bin fit alike.
+    """Return True if lags that are more than about one bin apart fit equally well.
 
-    Lags at which most of the fleet is outside of the counter's bins explain nothing. They do not
-    count.
+    A lag is not counted if it moves most of the fleet bytes outside of the bins, because it
+    explains nothing.
     """
     limit = _rival_cost(near_s)
     alive = found.pick(found.cost < found.cost.min() + limit)
@@ -213,17 +265,17 @@ def _rivals_apart(view: "_View", found: "_Trials", near_s: float) -> bool:
 
 
 def _rival_cost(near_s: float) -> float:
-    """Return by how much a lag must fit worse than the best one to be no rival.
+    """Return the difference in cost from which a lag is no longer a rival.
 
-    Costs are log likelihoods. Before the counter is read, each lag of the range is as probable as
-    another, so ``range / near_s`` lags compete. Together they have at most the probability
-    :data:`RIVALS_RATIO` if each fits worse by this (Bayes' theorem).
+    Costs are log likelihoods. Before the counter is read, all lags in the range have the same
+    probability, so ``range / near_s`` lags compete. If each one fits worse by this difference,
+    their total probability is at most :data:`RIVALS_RATIO` (Bayes' theorem).
     """
     return math.log((LAG_MAX_S - LAG_MIN_S) / near_s / RIVALS_RATIO)
 
 
 def _interval(view: "_View", best: "_Trials", reach_s: float) -> tuple[float, float, float] | None:
-    """First, middle and last of the lags around the best that fit alike; None: no end in reach."""
+    """Return first, middle and last lag with nearly the best fit, or None without an end."""
     sigma, least = view.sigma(best), SCALE_RATIO * float(best.scale[0])
 
     def above(lag_s: Floats) -> Floats:
@@ -246,7 +298,10 @@ def _interval(view: "_View", best: "_Trials", reach_s: float) -> tuple[float, fl
 
 
 def _step_s(known: Known, grain_s: float) -> float:
-    """Trial lags are a third of the shortest burst or gap apart, at most ten seconds."""
+    """Return the step between trial lags.
+
+    It is a third of the shortest burst or gap, and at most ten seconds.
+    """
     spans = sorted((first, last) for first, last, payload in known.bursts if payload > 0)
     lengths = [last - first for first, last in spans]
     gaps = [b[0] - a[1] for a, b in pairwise(spans) if b[0] > a[1]]
@@ -255,7 +310,7 @@ def _step_s(known: Known, grain_s: float) -> float:
 
 
 def _merged(bins: Bins, step_s: float) -> Bins:
-    """Add up neighbouring bins that are finer than the search."""
+    """Merge neighbouring bins that are shorter than the step of the search."""
     count = max(1, int(step_s / float(np.median(bins.width_s))))
     if count <= 1:
         return bins
@@ -275,10 +330,11 @@ def _merged(bins: Bins, step_s: float) -> Bins:
 
 
 def _explains(view: "_View", best: "_Trials") -> bool:
-    """Whether the fleet's ups and downs are in the counter at all.
+    """Return True if the changes in the fleet's traffic are visible in the counter.
 
-    Either they explain half of what they would, or more than chance does over all trial lags: long
-    bursts explain little of the sum of all bins' noise, but every edge of theirs.
+    The fleet must explain half of the changes that it predicts, or more than is possible by chance
+    for all trial lags. The second condition is for long bursts. They explain little of the total
+    noise, but all of their edges.
     """
     sigma, scale = view.sigma(best), float(best.scale[0])
     fleet, seen, free = (part[0] for part in view.parts(best.lag_s, best.drift_s))
@@ -291,14 +347,15 @@ def _explains(view: "_View", best: "_Trials") -> bool:
 
 
 def _drift(view: "_View", found: "_Trials", step_s: float) -> tuple["_Trials | None", float]:
-    """Search a lag that grows linearly over the run.
+    """Search for a lag that grows linearly over the run.
 
-    It must explain :data:`EVIDENCE_COST` more than any single lag does, and not by one burst alone:
-    a burst whose bins hold something else, or whose record is wrong, is no drift.
+    It must improve the fit by :data:`EVIDENCE_COST` over any single lag, and not because of one
+    burst only. A burst with other traffic in its bins, or with a wrong record, is not a growing
+    lag.
 
     Returns:
-        The fit, or None where no growth is beyond doubt; and by how much a lag that may grow all
-        the same is off at either end, in s.
+        The fit, or None if the growth is not certain. The second value is the possible error at
+        each end, in s, if the lag grows although this is not certain.
     """
     starts = np.sort([first for first, _, payload in view.known.bursts if payload > 0])
     if len(starts) < DRIFT_BURSTS_MIN or found.scale[found.best] <= SCALE_MIN:
@@ -318,7 +375,7 @@ def _drift(view: "_View", found: "_Trials", step_s: float) -> tuple["_Trials | N
 
 
 def _search_drift(view: "_View", common: "_Trials", step_s: float) -> "_Trials":
-    """Least absolute misfit over lag and growth, around the best single lag."""
+    """Search lag and growth with least absolute deviations, around the best single lag."""
     cells = DRIFT_CELLS_MAX / len(view.bins)
     spacing_s = max(step_s, DRIFT_MAX_S * float(np.sqrt(2 / cells)))
     reach_s = np.array([DRIFT_MAX_S / 2, DRIFT_MAX_S])
@@ -339,7 +396,7 @@ def _search_drift(view: "_View", common: "_Trials", step_s: float) -> "_Trials":
 
 
 def _drifting(lag: Lag, view: "_View", drift: "_Trials") -> Lag:
-    """The lag with its growth, whose own interval widens that of the lag."""
+    """Return the lag with its growth. The interval of the growth is added to that of the lag."""
     sigma = view.sigma(drift)
     least = SCALE_RATIO * float(drift.scale[0])
     side = DRIFT_MAX_S * np.geomspace(1e-3, 1.0, WINDOW_COUNT)
@@ -362,12 +419,20 @@ def _drifting(lag: Lag, view: "_View", drift: "_Trials") -> Lag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Trials:
-    """Trial lags, with the fit that each allows; all arrays have one element a trial."""
+    """Trial lags with the fit of each. All arrays have one element for each trial.
 
-    lag_s: Floats  # at the middle of the bursts
-    drift_s: Floats  # growth of the lag from the first burst to the last
-    scale: Floats  # the counter's bytes for a byte of payload
-    idle: Floats  # bytes a second
+    Attributes:
+        lag_s: Lag in the middle of the bursts.
+        drift_s: Lag growth from the first burst to the last.
+        scale: Counted bytes per payload byte.
+        idle: Idle level, in bytes/s.
+        cost: Cost of the fit.
+    """
+
+    lag_s: Floats
+    drift_s: Floats
+    scale: Floats
+    idle: Floats
     cost: Floats
 
     def pick(self, chosen: Any) -> "_Trials":
@@ -379,7 +444,7 @@ class _Trials:
 
 
 class _View:
-    """Bins and what is known to have crossed the device, shifted by any trial lag."""
+    """Bins and known traffic that can be shifted by a trial lag."""
 
     def __init__(self, bins: Bins, known: Known) -> None:
         self.bins, self.known, self.width = bins, known, bins.width_s
@@ -387,11 +452,11 @@ class _View:
         self.last_s = float(max(last for _, last, _ in known.bursts))
 
     def growth(self, label_s: Floats) -> Floats:
-        """Share of the drift at each label: -0.5 at the first burst, 0.5 at the last one's end."""
+        """Return the share of the growth at each time stamp, from -0.5 to 0.5."""
         return np.interp(label_s, [self.first_s, self.last_s], [-0.5, 0.5])
 
     def shifted(self, curve: Curve | None, lag_s: Floats, drift_s: Floats) -> Floats:
-        """Bytes of a curve in each bin; shape (trials, bins)."""
+        """Return the bytes of a curve in each bin, shape (trials, bins)."""
         if curve is None:
             return np.zeros((1, len(self.bins)))
         begin, stop = (
@@ -401,7 +466,10 @@ class _View:
         return curve.between(begin.ravel(), stop.ravel()).reshape(begin.shape)
 
     def parts(self, lag_s: Floats, drift_s: Floats) -> tuple[Floats, Floats, Floats]:
-        """Fleet's payload, counted bytes without other runs', and unrecorded bytes at most."""
+        """Return fleet payload, counted bytes, and the most unrecorded bytes.
+
+        Counted bytes are without other runs. All have the shape (trials, bins).
+        """
         known = self.known
         seen = self.bins.bytes - self.shifted(known.beside, lag_s, drift_s)
         free = self.shifted(known.unrecorded, lag_s, drift_s)
@@ -409,16 +477,17 @@ class _View:
         return fleet, np.broadcast_to(seen, fleet.shape), np.broadcast_to(free, fleet.shape)
 
     def misfit(self, trials: _Trials) -> Floats:
-        """Bytes by which each bin is outside of what the fit allows; shape (trials, bins)."""
+        """Return the bytes that the fit does not explain, shape (trials, bins)."""
         fleet, seen, free = self.parts(trials.lag_s, trials.drift_s)
         off = seen - trials.scale[:, None] * fleet - trials.idle[:, None] * self.width
         return off - np.clip(off, 0.0, free)
 
     def least_absolute(self, lag_s: Floats, drift_s: Floats) -> _Trials:
-        """Fit scale and idle level by least absolute deviations at each lag.
+        """Fit scale and idle level at each lag with least absolute deviations.
 
-        A bin that unrecorded bytes reach costs nothing between the fit and the fit plus these
-        bytes: distances from both ends, less a constant, which is convex too.
+        If a bin may include unrecorded bytes, values from the fit to the fit plus these bytes have
+        no cost. This is the sum of the distances to both ends minus a constant, which is also
+        convex.
         """
         fleet, seen, free = self.parts(lag_s, drift_s)
         floor = NEAR_ZERO_RATIO * float(np.abs(self.bins.bytes).mean()) + 1e-9
@@ -435,7 +504,7 @@ class _View:
         return _Trials(lag_s=lag_s, drift_s=drift_s, scale=scale, idle=idle, cost=cost)
 
     def bounded(self, trials: _Trials, sigma: Floats, least_scale: float) -> _Trials:
-        """Refit each trial under Tukey's biweight, from its own scale and idle level."""
+        """Fit each trial again with Tukey's biweight, starting from its scale and idle level."""
         fleet, seen, free = self.parts(trials.lag_s, trials.drift_s)
         scale, idle = np.maximum(trials.scale, least_scale), trials.idle
         least = np.full(len(scale), least_scale)
@@ -448,7 +517,7 @@ class _View:
         return replace(fitted, cost=_biweight(self.misfit(fitted), sigma))
 
     def even_level(self, seen: Floats, free: Floats, sigma: Floats) -> tuple[float, float]:
-        """Absolute misfit and bounded cost of the best constant rate without the fleet."""
+        """Return absolute misfit and bounded cost for the best constant rate without the fleet."""
         levels = np.quantile(seen / self.width, np.linspace(0, 1, LEVELS_COUNT))[:, None]
         off = seen - levels * self.width
         off -= np.clip(off, 0.0, free)
@@ -457,7 +526,10 @@ class _View:
     def _solve(
         self, weight: Floats, target: Floats, fleet: Floats, least: Floats
     ) -> tuple[Floats, Floats]:
-        """Weighted least squares, row by row: scale not below ``least``, idle not below zero."""
+        """Solve weighted least squares for each row.
+
+        The scale is not below ``least`` and the idle level is not below zero.
+        """
         width = self.width
         weighted = weight * fleet
         s_ff, s_fw = (weighted * fleet).sum(axis=1), weighted @ width
@@ -477,10 +549,10 @@ class _View:
         return scale, np.where(sound, np.maximum(0.0, idle), 0.0)
 
     def sigma(self, trials: _Trials) -> Floats:
-        """Standard deviation of each bin's bytes at the best fit.
+        """Return the standard deviation of the bytes in each bin at the best fit.
 
-        It is the median misfit of the bins with traffic, or the scatter of those without from one
-        to the next: other traffic scatters during the bursts as it does beside them.
+        It is the median misfit of bins with traffic, or the scatter between neighbouring bins
+        without traffic if that is larger. Other traffic has the same scatter during bursts.
         """
         one = trials.pick([trials.best])
         fleet, seen, free = (part[0] for part in self.parts(one.lag_s, one.drift_s))
@@ -494,7 +566,10 @@ class _View:
 
 
 def _scatter(sizes: Floats) -> float:
-    """Standard deviation from the sizes of errors; larger where few tell it (Student's t)."""
+    """Return a standard deviation from the sizes of errors.
+
+    It is larger for few values (Student's t).
+    """
     if not len(sizes):
         return 0.0
     freedom = max(2.0, MAD_EFFICIENCY * (len(sizes) - FITTED_COUNT))
@@ -502,22 +577,25 @@ def _scatter(sizes: Floats) -> float:
 
 
 def _absolute(off: Floats) -> Floats:
-    """Sum of the absolute misfits, row by row."""
+    """Return the weighted sum of absolute misfits in each row."""
     return np.asarray(np.maximum(off, -UNDER_WEIGHT * off).sum(axis=-1))
 
 
 def _inside(off: Floats, sigma: Floats) -> Floats:
-    """Root of the biweight's weights: 1 at the fit, 0 from :data:`BIWEIGHT_SIGMAS` on."""
+    """Return the root of the biweight's weights.
+
+    It is 1 at the fit, and 0 from :data:`BIWEIGHT_SIGMAS` on.
+    """
     return np.maximum(
         0.0, 1 - (off / (BIWEIGHT_SIGMAS * sigma)) ** 2 / np.where(off < 0, UNDER_WEIGHT, 1.0)
     )
 
 
 def _bin_cost(off: Floats, sigma: Floats) -> Floats:
-    """Tukey's biweight of each bin's misfit, in units of a log likelihood."""
+    """Return Tukey's biweight for the misfit of each bin, as a log likelihood."""
     return BIN_COST_MAX * np.where(off < 0, UNDER_WEIGHT, 1.0) * (1 - _inside(off, sigma) ** 3)
 
 
 def _biweight(off: Floats, sigma: Floats) -> Floats:
-    """Sum over the bins, row by row."""
+    """Return the sum of the costs in each row."""
     return np.asarray(_bin_cost(off, sigma).sum(axis=-1))

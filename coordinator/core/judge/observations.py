@@ -1,4 +1,4 @@
-"""Findings that a reader of a verdict should know, and that decide nothing."""
+"""Findings that the reader of a verdict should know but that do not change it."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -24,13 +24,16 @@ from broadside.coordinator.core.summary import (
 from broadside.exchange.engines.downloads import UNPLACED
 from broadside.exchange.messages import pair_name
 
-NAMED_COUNT: Final = 3  # of the foreign tests that a sentence names
-TAKEN_RATIO: Final = 0.05  # of a host's CPU time by its hypervisor: seconds of a burst show it
-UNANSWERED_RATIO: Final = 0.9  # of a pair's probes lost: what is left says nothing of the path
+# Number of foreign tests or rows that are listed in a finding.
+NAMED_COUNT: Final = 3
+# A hypervisor that takes this share of a host's CPU time has a visible effect on the seconds.
+TAKEN_RATIO: Final = 0.05
+# If this share of a pair's probes is lost, the other probes do not describe the path.
+UNANSWERED_RATIO: Final = 0.9
 
 
 def observations(burst: BurstSummary) -> Iterator[Finding]:
-    """Yield the findings of one burst that decide nothing, in no order."""
+    """Yield the findings for a burst that do not change the verdict, in no order."""
     for state, weight, what, step in (
         (State.MISSED, 66, "never started", "start a client agent for every pair"),
         (State.LOST, 65, "were taken and never reported", "look at the agent's log and uplink"),
@@ -118,11 +121,11 @@ def observations(burst: BurstSummary) -> Iterator[Finding]:
 
 
 def lag_findings(held: Reconciliation | None, over_s: float) -> Iterator[Finding]:
-    """Yield what a lag that grew says of the counter.
+    """Yield a finding if the lag of the device counter grows or shrinks.
 
     Args:
-        held: The reconciliation of the run.
-        over_s: From the first burst's start to the last one's end.
+        held: Reconciliation for the run.
+        over_s: Time from the start of the first burst to the end of the last one.
     """
     if held is None or held.lag_s is None or not held.lag_drift_s:
         return
@@ -149,7 +152,7 @@ def lag_findings(held: Reconciliation | None, over_s: float) -> Iterator[Finding
 
 
 def residual_causes(held: Reconciliation | None) -> Iterator[Finding]:
-    """The named causes of a reconciliation's residual, as findings."""
+    """Yield a finding for each possible cause of a residual."""
     if held is None or held.residual_ratio is None:
         return
     for rank, cause in enumerate(held.causes):
@@ -164,7 +167,10 @@ def residual_causes(held: Reconciliation | None) -> Iterator[Finding]:
 
 
 def stray_findings(strays: Sequence[Stray]) -> Iterator[Finding]:
-    """Report tests of no pair of the run on its endpoints, which are not counted."""
+    """Yield a finding for tests on endpoints of the run that belong to no pair.
+
+    Their traffic is not counted.
+    """
     if not strays:
         return
     named = "; ".join(
@@ -185,7 +191,14 @@ def stray_findings(strays: Sequence[Stray]) -> Iterator[Finding]:
 
 
 def foreign_row_findings(rows: Sequence[ForeignRow], count: int) -> Iterator[Finding]:
-    """Report rows of agents that name another agent, endpoint, run, pair or burst than they may."""
+    """Yield a finding for rows that their writer is not allowed to write.
+
+    Such rows name another agent, endpoint, run, pair or burst.
+
+    Args:
+        rows: Examples of such rows.
+        count: Number of such rows.
+    """
     if not rows:
         return
     named = "; ".join(f"{row.row}: {row.said}" for row in rows[:NAMED_COUNT])
@@ -201,7 +214,7 @@ def foreign_row_findings(rows: Sequence[ForeignRow], count: int) -> Iterator[Fin
 
 
 def unplaced_findings(measures: Sequence[MeasureSummary]) -> Iterator[Finding]:
-    """Report lines of servers' logs whose time cannot be of their test."""
+    """Yield a finding for lines in server logs with a time outside of their test."""
     found = next((measure for measure in measures if measure.name == UNPLACED), None)
     if found is None:
         return
@@ -217,7 +230,7 @@ def unplaced_findings(measures: Sequence[MeasureSummary]) -> Iterator[Finding]:
 
 
 def _latency_findings(seen: Latency | None) -> Iterator[Finding]:
-    """What the load did to the path, with the worst pair and the worst second named."""
+    """Yield findings for latency under load, with the worst pair and the worst second."""
     if seen is None or seen.fleet.during.p99_s is None:
         return
     idle, during = seen.fleet.before, seen.fleet.during
@@ -256,7 +269,7 @@ def _latency_findings(seen: Latency | None) -> Iterator[Finding]:
 
 
 def _device_findings(devices: Sequence[DeviceSummary]) -> Iterator[Finding]:
-    """What witnesses say of each device, in a sentence."""
+    """Yield a finding with the telemetry of all devices."""
     told = [said for each in devices if (said := _device_said(each))]
     if told:
         yield note(id="device-load", weight=39, sentence="; ".join(told))
@@ -289,7 +302,7 @@ def _device_said(device: DeviceSummary) -> str:
 
 
 def _unanswered_finding(pairs: Sequence[PairSummary]) -> Iterator[Finding]:
-    """Pairs whose probes went out and (nearly) none came back, under load or already before it."""
+    """Yield a finding for pairs with (nearly) no answered probes under load."""
     probed = [
         (pair, pair.latency)
         for pair in pairs

@@ -1,8 +1,8 @@
-"""The fleet's rate and the device's own, as intervals beside one limit.
+"""Rates of the fleet and of the device, with intervals that are compared with a limit.
 
-Guarded acceptance (JCGM 106:2012, 8.3.2; ILAC-G8:09/2019, 4.2.2): a *pass* needs the whole 95 %
-interval above the limit, a *fail* the whole interval below it. The limit is the target less its
-tolerance. docs/statistics.md has the formulas and an example.
+The rule is guarded acceptance (JCGM 106:2012, 8.3.2; ILAC-G8:09/2019, 4.2.2). A *pass* requires the
+whole 95 % interval above the limit, a *fail* the whole interval below it. The limit is the target
+minus its tolerance. See docs/statistics.md for the formulas and an example.
 """
 
 import math
@@ -23,16 +23,25 @@ from broadside.coordinator.core.measure.steady import VALUES_MIN, t95
 from broadside.coordinator.core.plan.spec import RunSpec
 from broadside.coordinator.core.summary import BurstSummary
 
-WHOLE_RATIO: Final = 0.9999  # of planned pair-seconds: nothing to speak of is missing
-BURSTS_MIN: Final = 3  # of which a scatter between bursts can be told: with two, t is 12.7
+# With this share of the planned pair-seconds the record is treated as complete.
+WHOLE_RATIO: Final = 0.9999
+# The scatter between bursts is estimated from this number of bursts or more. With two bursts, t
+# would be 12.7.
+BURSTS_MIN: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A rate with its 95 % interval, in bit/s at the objective's layer."""
+    """Rate with its 95 % interval, in bit/s at the objective's layer.
+
+    Attributes:
+        value: Rate.
+        below: Distance from the rate to the lower end of the interval.
+        above: Distance from the rate to the upper end.
+    """
 
     value: float
-    below: float  # from it to the ends
+    below: float
     above: float
 
     @property
@@ -50,18 +59,34 @@ class Interval:
 
 
 def limit_of(spec: RunSpec) -> float | None:
-    """What must be carried to pass, in bit/s as this run can measure it, at its layer."""
+    """Return the limit in bit/s for a pass, or None if no target is set.
+
+    It is scaled for the lab and at the objective's layer.
+    """
     target = spec.scaled_target_bits_per_second
     return None if target is None else target * (1 - spec.objective.tolerance_ratio)
 
 
 def factor_of(spec: RunSpec, burst: BurstSummary) -> float:
-    """Bytes at the objective's layer for a byte of payload."""
+    """Return the bytes at the objective's layer per payload byte.
+
+    Args:
+        spec: Specification for the run.
+        burst: Burst with its header ratio.
+    """
     return burst.header_ratio if spec.objective.layer is Layer.IP else 1.0
 
 
 def header_bounds(spec: RunSpec, burst: BurstSummary) -> tuple[float, float]:
-    """How much less and more of the rate the headers' share may make, at the objective's layer."""
+    """Return the relative errors of a rate because of the header size.
+
+    Args:
+        spec: Specification with the objective's layer.
+        burst: Burst with its header data.
+
+    Returns:
+        The errors to lower and to higher rates.
+    """
     if spec.objective.layer is not Layer.IP:
         return 0.0, 0.0
     if burst.headers_assumed:
@@ -70,13 +95,22 @@ def header_bounds(spec: RunSpec, burst: BurstSummary) -> tuple[float, float]:
 
 
 def received(spec: RunSpec, burst: BurstSummary, between: float | None = None) -> Interval | None:
-    """What the fleet received; None where the burst is too short to carry an interval.
+    """Return the rate that the fleet received, with its interval.
 
-    The half width holds the scatter of its seconds and the clocks' bounds (both in the burst's
-    own), and what the headers' share may be off. Where a record has no seconds (a table of means)
-    the scatter ``between`` its bursts stands for that of each, if they are long enough. Where a
-    sender's seconds stand for a receiver's, what they lack of what was sent may have been in
-    flight before the window, not lost in it: it widens the upper end.
+    The half width includes the scatter between seconds, the clock errors and the header size
+    error. A table of means has no seconds. Then the scatter ``between`` bursts is used if the burst
+    is long enough.
+
+    If the seconds of a sender replace those of a receiver, the upper end is higher. The bytes that
+    are missing there may have been in flight before the window, and not lost.
+
+    Args:
+        spec: Specification for the run.
+        burst: Measured burst.
+        between: Half width for the scatter between bursts, in bit/s of payload. None if unknown.
+
+    Returns:
+        The interval. None if the burst is too short for an interval.
     """
     rate, window = RECEIVED.of_burst(burst), burst.window
     half = burst.fleet_received_half_width_bits_per_second
@@ -95,11 +129,11 @@ def received(spec: RunSpec, burst: BurstSummary, between: float | None = None) -
 
 
 def scatter_of_device(burst: BurstSummary) -> float | None:
-    """What a burst's mean may be off by the scatter of the device's own bins, in bit/s of payload.
+    """Return the half width from the scatter of the device bins, in bit/s of payload.
 
-    For a table of means, whose ends recorded no scatter. Student's t times the standard deviation
-    of a bin, not of their mean: nothing is assumed of how bins correlate. None where fewer than
-    :data:`BURSTS_MIN` bins lie wholly in the window.
+    It is used for a table of means, because its ends recorded no scatter. It is Student's t times
+    the standard deviation of a bin, not of the mean. So no assumption about the correlation of bins
+    is needed. None if fewer than :data:`BURSTS_MIN` bins are completely inside the window.
     """
     held, rate = burst.reconciliation, RECEIVED.of_burst(burst)
     if held is None or held.bypassed or held.residual_ratio is None or rate is None:
@@ -110,7 +144,7 @@ def scatter_of_device(burst: BurstSummary) -> float | None:
 
 
 def _unheard(burst: BurstSummary) -> float:
-    """Payload bit/s that senders tell, and no receiver's seconds."""
+    """Return the payload rate in bit/s that was recorded by senders but not by receivers."""
     more = sum(
         max(0.0, flow.sent_bits_per_second - flow.received_bits_per_second)
         for flow in burst.flows
@@ -120,11 +154,19 @@ def _unheard(burst: BurstSummary) -> float:
 
 
 def carried(spec: RunSpec, burst: BurstSummary, fleet: Interval) -> Interval | None:
-    """What the device's own ledger says that it carried of the fleet's rate.
+    """Return the fleet's rate that crossed the device, from the device counter.
 
-    The ledger's bytes over the fleet's, times the fleet's rate; None where no ledger tells, or
-    its metric is declared wrongly. A counter that is higher than the fleet may hold what unseen
-    pairs sent: then no factor shows a wrong declaration.
+    This is the fleet rate, multiplied by counted bytes / fleet bytes. A counter that is
+    higher than the fleet may include bytes of unseen pairs. In this case the factor does not show a
+    wrong declaration.
+
+    Args:
+        spec: Specification for the run.
+        burst: Burst with its reconciliation.
+        fleet: Fleet rate.
+
+    Returns:
+        The interval. None without a counter, or if its metric is declared wrongly.
     """
     held = burst.reconciliation
     if held is None or held.bypassed or held.residual_ratio is None:
@@ -146,10 +188,10 @@ def carried(spec: RunSpec, burst: BurstSummary, fleet: Interval) -> Interval | N
 
 
 def between_bursts(bursts: Sequence[BurstSummary]) -> float | None:
-    """What one burst's mean payload rate may be off by the scatter of all, in bit/s.
+    """Return the half width for one burst from the scatter between bursts, in bit/s of payload.
 
-    Student's t times their standard deviation: conservative, for a burst's own noise is part of
-    it. None for under :data:`BURSTS_MIN` bursts.
+    It is Student's t times the standard deviation. This is conservative, because the noise of the
+    burst itself is included. None if there are fewer than :data:`BURSTS_MIN` bursts.
     """
     rates = [rate for burst in bursts if (rate := RECEIVED.of_burst(burst)) is not None]
     if len(rates) < BURSTS_MIN:
@@ -158,6 +200,14 @@ def between_bursts(bursts: Sequence[BurstSummary]) -> float | None:
 
 
 def compared(spec: RunSpec, burst: BurstSummary, fleet: Interval, limit: float) -> str:
+    """Return a text that compares the rate with the limit.
+
+    Args:
+        spec: Specification with the target.
+        burst: Burst with its window.
+        fleet: Fleet rate.
+        limit: Limit in bit/s.
+    """
     target = spec.scaled_target_bits_per_second or limit
     window_s = 0 if burst.window is None else burst.window.window_s
     tolerance = spec.objective.tolerance_ratio

@@ -1,14 +1,16 @@
-"""Comparison of the device counter with its prediction: bytes, residual, interval and causes.
+"""Comparison of the device counter with its prediction.
 
 The lag is estimated first (:mod:`broadside.coordinator.core.judge.lag`), then the level of other
-traffic (:mod:`broadside.coordinator.core.judge.idle_level`), which is always subtracted. Bytes are
-compared over every bin that a burst may have touched, or over the bins that lie wholly in the
-steady window where these are more certain. The rest is the residual. Its 95 % interval holds
-header overhead, the counter's scatter, idle level, lag, clocks and shared bins. An unknown lag is
-an unknown residual, unless the counter lacks most of the fleet's bytes at every lag.
+traffic (:mod:`broadside.coordinator.core.judge.idle_level`). The level is always subtracted. Bytes
+are compared in every bin that a burst may have touched. The bins inside the steady window are used
+instead if they are more certain. The relative difference is the residual.
 
-A reference run does not cross the device: its residual is what the counter shows above its idle
-level, as a share of what the fleet sent.
+The 95 % interval includes header size, noise in the counter, idle level, lag, clocks and shared
+bins. If the lag is unknown, the residual is also unknown. The exception is a counter without most
+of the fleet bytes at every lag.
+
+A reference run does not cross the device. Its residual is the traffic above the idle level, divided
+by the traffic that the fleet sent.
 """
 
 import math
@@ -61,11 +63,14 @@ from broadside.exchange.messages import Protocol
 
 __all__ = ["Neighbour", "reconcile"]
 
-FULL_BINS_MIN: Final = 3  # full bins whose mean is the firewall's rate
-ABSENT_RATIO: Final = 0.5  # so little at every lag needs no lag to be told
-# What two estimates of a scale may differ by: as declaration_error.HEADERS_RATIO
+# The firewall rate is the mean of this number of full bins or more.
+FULL_BINS_MIN: Final = 3
+# If the counter has a lower share of the bytes at every lag, the lag is not needed.
+ABSENT_RATIO: Final = 0.5
+# Largest difference between two estimates of the scale, same as declaration_error.HEADERS_RATIO.
 SCALES_APART_RATIO: Final = 0.12
-NORMAL_95: Final = 1.96  # standard deviations of half a 95 % interval
+# Standard deviations in half a 95 % interval.
+NORMAL_95: Final = 1.96
 
 
 def reconcile(
@@ -83,14 +88,28 @@ def reconcile(
     acknowledged: Sequence[float | None] = (),
     readings_s: Sequence[float] = (),
 ) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
-    """Reconcile a run: the whole, and each burst in the order given, under one lag.
+    """Compare the counter with a run and with each of its bursts, with the same lag.
 
-    ``missing`` has one element a burst; ``absent`` are the spans (epoch s) of planned bursts that
-    are not in ``bursts``; ``bypassed`` runs were not to cross the device. ``parts_s`` has, for each
-    burst, the length of the parts of its window of which the slowest is asked for, or None. A bin
-    that two bursts
-    share is split by what each is expected to have in it; what ``neighbours`` put into it is taken
-    off first.
+    If two bursts share a bin, it is split by the expected bytes. Bytes of ``neighbours`` are
+    subtracted first. Every sequence has one element for each burst, except for ``neighbours`` and
+    ``absent``.
+
+    Args:
+        bursts: Series of the measured bursts.
+        ledger: Device counter.
+        headers: Header sizes.
+        missing: Missing records.
+        clock_bound_s: Largest clock error of the hosts.
+        neighbours: Bursts of other runs through the same device.
+        absent: Start and end (epoch s) of planned bursts that are not in ``bursts``.
+        bypassed: True if the run must not cross the device.
+        parts_s: Length of the parts to search for the slowest one. None to skip the search.
+        protocol: Payload protocol.
+        acknowledged: Measured acknowledgement bytes per payload byte. None if not measured.
+        readings_s: Length of the receivers' readings. Default 1 s.
+
+    Returns:
+        The reconciliation for the run, and one for each burst in the given order.
     """
     bins = readable(ledger)
     device = DevicePrediction(
@@ -164,7 +183,7 @@ def reconcile(
 
 
 def _ratios(shares: Sequence[BurstShare], idle: IdleLevel | None) -> list[float]:
-    """Return counted bytes over payload of each burst that has any."""
+    """Return counted bytes divided by payload, for each burst with payload."""
     level = 0.0 if idle is None else idle.bytes_per_s
     return [
         (share.ledger_bytes - level * share.width_s) / share.fleet_bytes
@@ -176,7 +195,7 @@ def _ratios(shares: Sequence[BurstShare], idle: IdleLevel | None) -> list[float]
 def _summed(
     shares: Sequence[BurstShare], extras: Sequence[ExtraBytes], missing: Sequence[Missing]
 ) -> tuple[ExtraBytes, Missing]:
-    """Return the extra bytes and the missing pairs of all bursts."""
+    """Return extra bytes and missing pairs for all bursts."""
     payloads = [share.fleet_bytes for share in shares]
     extra = ExtraBytes(
         low_ratio=_weighted([each.low_ratio for each in extras], payloads),
@@ -215,7 +234,8 @@ def _account(
     found = _surest(compare_bytes(held, share, extra, (below, above), scatter_ratio))
     absent = (
         found.residual_ratio + found.uncertainty_ratio < -ABSENT_RATIO
-        and held.busy_bytes < ABSENT_RATIO * held.sent_bytes  # not anywhere else either
+        # The bytes must also not be in other counter bins.
+        and held.busy_bytes < ABSENT_RATIO * held.sent_bytes
         and unknown < ABSENT_RATIO
     )
     if not (held.lag.known or held.bypassed or absent):
@@ -241,12 +261,12 @@ def _account(
 
 
 def _unknown_ratio(share: BurstShare) -> float:
-    """Return the part of a burst's payload that is in no bin."""
+    """Return the share of the payload that is not in a known bin."""
     return 1 - share.fleet_bytes / share.total_bytes if share.total_bytes > 0 else 0.0
 
 
 def _common_fields(held: RunComparison, share: BurstShare) -> dict[str, object]:
-    """Return the fields that do not depend on how the bytes compare."""
+    """Return the fields that do not depend on the compared bytes."""
     ledger, lag, overhead, idle = held.ledger, held.lag, held.overhead, held.idle
     return {
         "source": ledger.source,
@@ -275,7 +295,7 @@ def _common_fields(held: RunComparison, share: BurstShare) -> dict[str, object]:
 
 
 def _surest(comparisons: Sequence[Comparison]) -> Comparison:
-    """Return the comparison of all bytes, or a surer one that agrees with it."""
+    """Return the comparison of all bytes, or a more certain one that agrees with it."""
     found, *surer = comparisons
     for other in surer:
         apart = abs(other.residual_ratio - found.residual_ratio)
@@ -286,8 +306,10 @@ def _surest(comparisons: Sequence[Comparison]) -> Comparison:
 
 
 def _lags_scale_ratio(held: RunComparison) -> float | None:
-    """Return counted over expected bytes where several lags fit: as all of the counter and the best
-    of these lags agree; None: they do not."""
+    """Return counted bytes divided by expected bytes if several lags fit.
+
+    None if the total of the counter does not agree with the scale at the best lag.
+    """
     expected = held.sent_bytes * held.overhead.ratio
     if held.lags_scale <= 0 or held.busy_bytes <= 0 or expected <= 0:
         return None
@@ -310,11 +332,13 @@ def _compared_fields(found: Comparison) -> dict[str, object]:
 
 
 def _device_rate(share: BurstShare, level: float) -> dict[str, object]:
-    """Return the device's own rate: of full bins, else the fleet's, corrected by how bytes compare.
+    """Return the device rate from its full bins.
+
+    If there are too few, the rate is from the fleet, multiplied by counted bytes / fleet bytes.
 
     Args:
-        share: The burst in the ledger.
-        level: Bytes a second of the background.
+        share: Bytes of the burst in the counter.
+        level: Background traffic, in bytes/s.
     """
     rates = np.zeros(0)
     if len(share.full.ledger) >= FULL_BINS_MIN:
@@ -334,18 +358,19 @@ def _device_rate(share: BurstShare, level: float) -> dict[str, object]:
 def _slowest(
     held: RunComparison, share: BurstShare, part_s: int | None, scatter_ratio: float
 ) -> dict[str, float | int | None]:
-    """Fields of the slowest part of a burst's window by the device's own bins.
+    """Return the fields for the slowest part of a window in the device bins.
 
-    It is the most that the fleet may have sent through the device in it: of others' traffic only
-    what surely ran is taken off, of the headers the least that there may be. Its noise is the
-    counter's own, or the rate's steps from bin to bin, the smaller: what the fleet's rate varies
-    is no error of the counter.
+    The rate is the highest that the fleet can have sent through the device. Only traffic that is
+    certainly not from the fleet is subtracted, and the smallest header size is used. The noise is
+    that of the counter, or the steps between bins if they are smaller. Changes in the fleet's own
+    rate are not counter noise.
 
     Args:
-        held: What all bursts have in common.
-        share: The burst in the counter.
-        part_s: Length of a part; None: nothing is asked.
-        scatter_ratio: Standard deviation of a bin by the counter itself; NaN: unknown.
+        held: Values for all bursts.
+        share: Bytes of the burst in the counter.
+        part_s: Length of a part. None to skip the search.
+        scatter_ratio: Relative standard deviation of a bin from the counter noise. NaN if
+            unknown.
     """
     overhead, idle, grain_s = held.overhead, held.idle, held.ledger.grain_s
     if part_s is None or not held.lag.known or READINGS_A_PART * grain_s > part_s:
@@ -374,7 +399,7 @@ def _slowest(
 
 
 def _counters_scatter(device: DevicePrediction, lag: Lag, readings_s: Sequence[float]) -> float:
-    """Return the standard deviation of a bin by the counter itself, relative; NaN: unknown."""
+    """Return the relative standard deviation of a bin from counter noise, or NaN if unknown."""
     blocks = [device.blocks(k, lag, reading_s) for k, reading_s in enumerate(readings_s)]
     bins = max(1.0, max(readings_s) / device.grain_s)
     return counters_noise([each for each in blocks if len(each[0])]) * math.sqrt(bins)
@@ -383,7 +408,7 @@ def _counters_scatter(device: DevicePrediction, lag: Lag, readings_s: Sequence[f
 def _fit(
     held: RunComparison, share: BurstShare, extra: ExtraBytes, noise: float, reading_s: float
 ) -> dict[str, float | None]:
-    """Fields of the goodness of fit of one burst."""
+    """Return the fields for the fit over time of a burst."""
     if held.bypassed or not held.lag.known or held.idle is None or share.fleet_bytes <= 0:
         return {}
     under_way = 0.0 if held.datagrams else share.tail_bytes / share.total_bytes
@@ -403,6 +428,6 @@ def _fit(
 
 
 def _foreign_ratio(idle: IdleLevel, below: float, s_per_byte: float) -> float | None:
-    """Others' steady traffic in parts of the expected bytes; None: it may be none."""
+    """Return other steady traffic relative to the expected bytes, or None if it can be zero."""
     sure = idle.how != "bounded" and idle.bytes_per_s > below
     return idle.bytes_per_s * s_per_byte if sure else None

@@ -1,4 +1,4 @@
-"""A regression gate: what a comparison must not show, and whether it surely does or surely not."""
+"""Regression gate for a comparison of two runs."""
 
 import re
 from collections.abc import Sequence
@@ -14,9 +14,15 @@ _RULE: Final = re.compile(r"\s*([a-z0-9_]+)\s*([<>])\s*([+-]?\d+(?:\.\d*)?)\s*%\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """Fail if a figure changed, b against a, beyond a share of a's mean."""
+    """Limit for the change of a metric from a to b, relative to the mean of a.
 
-    figure: str  # what a comparison calls it, or how that begins
+    Attributes:
+        figure: Name of the metric in a comparison, or the start of its name.
+        side: The gate fails below the limit (``<``) or above it (``>``).
+        change_ratio: Limit for the change.
+    """
+
+    figure: str
     side: Literal["<", ">"]
     change_ratio: float
 
@@ -26,15 +32,26 @@ class Gate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What a comparison says to one gate."""
+    """Result of a gate.
+
+    Attributes:
+        gate: Gate.
+        verdict: Fail if the interval is completely beyond the limit. Pass if it is completely
+            within. Otherwise inconclusive.
+        sentence: Text with the measured change.
+    """
 
     gate: Gate
-    verdict: Verdict  # fail: surely beyond; pass: surely not; else inconclusive
+    verdict: Verdict
     sentence: str
 
 
 def parse_gate(text: str) -> Gate:
-    """``received < -3%``. Raises ``ValueError``."""
+    """Parse a gate such as ``received < -3%``.
+
+    Raises:
+        ValueError: The text is not a gate.
+    """
     found = _RULE.fullmatch(text)
     if not found:
         raise ValueError(
@@ -46,11 +63,17 @@ def parse_gate(text: str) -> Gate:
 
 
 def hold(gate: Gate, comparison: Comparison) -> Held:
-    """Whether the 95 % interval of the change lies wholly on the gate's side, or wholly off it.
+    """Compare the 95 % interval of a change with a gate.
 
-    An interval that reaches over the gate, too few bursts and a figure that one side lacks are
-    inconclusive. Raises ``ValueError`` with the figures that there are, for one that no comparison
-    could have.
+    The result is inconclusive if the limit is inside the interval, or if there are too few bursts.
+
+    Args:
+        gate: Gate to apply.
+        comparison: Comparison of two runs.
+
+    Raises:
+        ValueError: The name does not match exactly one metric of both runs. The message lists the
+            available metrics.
     """
     metric = _metric(gate, comparison.metrics)
     ends = _change(metric)
@@ -77,8 +100,11 @@ def hold(gate: Gate, comparison: Comparison) -> Held:
 
 
 def _change(metric: Metric) -> tuple[float, float] | str:
-    """The ends of the change's 95 % interval in parts of a's mean, which is unsure as well; or why
-    there are none. Where b's mean is not told from zero, or a's is negative: of the difference."""
+    """Return the 95 % interval of the change relative to the mean of a, or an error text.
+
+    The interval includes the error of this mean. If b can be zero or a is negative, it is from the
+    difference instead.
+    """
     half, half_a, mean = metric.difference_half_width, metric.a_half_width, abs(metric.a_mean)
     if half is None or half_a is None or min(metric.a_count, metric.b_count) < ENOUGH_COUNT:
         return f"{metric.a_count} and {metric.b_count} bursts, three of each are wanted"

@@ -1,4 +1,4 @@
-"""Named reasons for what two ledgers differ by, that which explains most first."""
+"""Possible causes of a residual, sorted by the part that they explain."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -13,20 +13,32 @@ UNSEEN_BY_BYTES: Final = (
 )
 
 
-AGREES_RATIO: Final = 0.005  # a residual this small needs no cause, whatever its uncertainty
-NEAR_RATIO: Final = 0.25  # of a residual: a cause that explains all but so much of it is named
-DOUBT_FACTOR: Final = 1.25  # a residual must exceed its uncertainty by this much to need a cause
-DOUBT_FACTOR_OF_MANY: Final = 2.0  # and, of several bursts, one: some burst is always odd
+# A smaller residual needs no cause, with any uncertainty.
+AGREES_RATIO: Final = 0.005
+# A cause is reported if at most this share of the residual remains unexplained.
+NEAR_RATIO: Final = 0.25
+# A residual needs a cause if it is larger than its uncertainty by this factor.
+DOUBT_FACTOR: Final = 1.25
+# Same for one of several bursts. With many bursts, one is always an outlier.
+DOUBT_FACTOR_OF_MANY: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """What of a burst the fleet's records lack, as the reconciliation may need to explain it."""
+    """Missing records of a burst.
 
-    pairs_count: int  # pairs with seconds that nobody saw, which may have sent all the same
-    share_ratio: float  # their planned seconds x the mean measured pair's bytes / fleet's bytes
+    Attributes:
+        pairs_count: Number of pairs with seconds that were not recorded but may have been sent.
+        share_ratio: Possible bytes of these seconds, at the mean rate of a measured pair, divided
+            by the fleet bytes.
+        planned_pairs_count: Number of planned pairs.
+        largest_ratio: Largest rate of a measured pair, divided by the mean rate.
+    """
+
+    pairs_count: int
+    share_ratio: float
     planned_pairs_count: int
-    largest_ratio: float = 1.0  # the largest measured pair's rate over their mean
+    largest_ratio: float = 1.0
 
 
 def causes(
@@ -39,18 +51,30 @@ def causes(
     unknown_ratio: float,
     doubt_factor: float = DOUBT_FACTOR,
 ) -> tuple[Cause, ...]:
-    """What on record could make a residual, that which explains most first; none when it is within
-    its uncertainty.
+    """Return the possible causes of a residual, sorted by the part that they explain.
 
-    No cause has a probability: each says how much of the residual it would explain, and one that
-    would leave more than :data:`NEAR_RATIO` of it (or two uncertainties) open is not named.
-    Traffic that the firewall shows while no plan sends (``foreign_ratio``) is taken off the
-    residual and named beside it.
+    A cause has no probability. It only states the part of the residual that it can explain. It is
+    skipped if more than :data:`NEAR_RATIO` of the residual, or two uncertainties, remain
+    unexplained.
+
+    Args:
+        residual: Counted bytes divided by predicted bytes, minus 1.
+        uncertainty: Half width of its interval.
+        missing: Missing records.
+        foreign_ratio: Traffic in the counter while no plan sends, relative to the predicted bytes.
+            It is already subtracted from the residual and reported in addition. None if unknown.
+        foreign_bits_per_second: Rate of this traffic.
+        unknown_ratio: Share of the fleet bytes in unknown bins.
+        doubt_factor: A larger residual, in uncertainties, needs a cause.
+
+    Returns:
+        The causes. Only other traffic can be included if the residual is within its uncertainty.
     """
-    found: list[tuple[float, Cause]] = []  # what it leaves open, and the cause
+    # Unexplained part of the residual, and the cause.
+    found: list[tuple[float, Cause]] = []
 
     def offer(name: CauseId, low: float, high: float, sentence: str) -> None:
-        """``low`` .. ``high`` is the range that the cause can explain."""
+        """Add a cause that can explain a residual from ``low`` to ``high``."""
         open_ratio = max(0.0, low - residual, residual - high)
         if open_ratio <= max(2 * uncertainty, NEAR_RATIO * abs(residual)):
             share = figure(min(max(residual, low), high)) or 0.0

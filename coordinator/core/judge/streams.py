@@ -1,4 +1,4 @@
-"""Single streams that were silent while the others of their pair were not, as a finding."""
+"""Finding for single streams that were silent while other streams of the pair were not."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -11,7 +11,7 @@ NAMED_COUNT: Final = 3
 
 
 def silent_stream_findings(silent: Sequence[SilentStream]) -> Iterator[Finding]:
-    """One, which names the longest; nothing where no stream was silent."""
+    """Yield one finding that lists the longest silent streams, if there are any."""
     if not silent:
         return
     worst = sorted(silent, key=lambda each: -each.duration_s)[:NAMED_COUNT]

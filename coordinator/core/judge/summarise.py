@@ -1,4 +1,4 @@
-"""From measured bursts to a run's summary: reconciled, judged, folded."""
+"""Computes the summary of a run from its measured bursts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -91,7 +91,12 @@ from broadside.exchange.messages import Presence, Protocol, Trouble
 
 
 def fleet_alone(plan: Plan, ledger: FirewallLedger | None) -> Iterator[Finding]:
-    """Said first of a run that promised no ledger and has none."""
+    """Yield a finding if no device counter was promised and none is available.
+
+    Args:
+        plan: Plan for the run.
+        ledger: Device counter. None if no source returned data.
+    """
     if plan.ledger is None and ledger is None:
         where = "passed the firewall by" if plan.spec.bypasses_device else "crossed the firewall"
         yield note(
@@ -103,10 +108,11 @@ def fleet_alone(plan: Plan, ledger: FirewallLedger | None) -> Iterator[Finding]:
         )
 
 
-# Pairs x bursts beyond which a run's summary leaves the pairs to the bursts' own documents: 48
-# bursts of 1,000 pairs would be 45 MB of text, read for every list of runs.
+# With more pairs x bursts, pairs are stored only in the documents for the bursts. With 48 bursts of
+# 1,000 pairs the summary would be 45 MB of text, and it is read for every list of runs.
 PAIR_SUMMARIES_MAX: Final = 3_000
-_COMPUTED: Final = (Fold.MEAN,)  # not one of the bursts' own numbers
+# Aggregations with a result that is not a value of a burst. These results are rounded.
+_COMPUTED: Final = (Fold.MEAN,)
 
 
 def summarise_run(
@@ -120,11 +126,20 @@ def summarise_run(
     troubles: Sequence[Trouble] = (),
     neighbours: Sequence[Neighbour] = (),
 ) -> RunSummary:
-    """Everything about a run: one lag for all bursts, a verdict for each, and one for the whole.
+    """Return the summary of a run with a verdict for the run and for each burst.
 
-    Every burst must pass for the run to pass; a planned burst that is not in ``bursts`` counts
-    its pair-seconds as pending. The order of ``bursts`` does not matter. ``troubles`` are what the
-    coordinator itself lived through; ``neighbours`` the bursts of other runs in the same ledger.
+    All bursts use the same lag. The run passes only if every burst passes. If a planned burst is
+    missing in ``bursts``, its pair-seconds are pending.
+
+    Args:
+        plan: Plan for the run.
+        bursts: Measured bursts, in any order.
+        ledger: Device counter. None if no source returned data.
+        now: Time for ``computed_at``.
+        testimony: Telemetry of devices.
+        fleet: Agents at the launch.
+        troubles: Outages of the coordinator.
+        neighbours: Bursts of other runs in the same counter.
     """
     if testimony is not None:
         testimony = place(testimony, _spans(plan))
@@ -174,7 +189,7 @@ def _judged_bursts(
     testimony: Witnessed | None,
     neighbours: Sequence[Neighbour],
 ) -> tuple[Reconciliation | None, list[BurstSummary]]:
-    """Return the run's reconciliation, and its bursts with their verdicts, in order."""
+    """Return the reconciliation for the run, and its bursts with their verdicts, in order."""
     measured = sorted(bursts, key=lambda burst: burst.summary.index)
     whole: Reconciliation | None = None
     held: Sequence[Reconciliation | None] = [None] * len(measured)
@@ -207,7 +222,7 @@ def _run_verdict(
     judged: Sequence[BurstSummary],
     completeness: Completeness,
 ) -> tuple[Verdict, list[Finding]]:
-    """Return the run's verdict, and what the checks of the run found."""
+    """Return the verdict for the run, and the findings of its checks."""
     given = RunInput(
         plan=plan,
         ledger=ledger,
@@ -215,14 +230,15 @@ def _run_verdict(
         completeness_ratio=completeness.completeness_ratio,
     )
     results = [(check.stage, check.evaluate(given)) for check in RUN_CHECKS]
-    # A burst that fails has weighed what it lacks: that bursts are missing does not save it.
+    # A failed burst has already considered its missing records. Missing bursts therefore cannot
+    # change a fail.
     verdict = decide([*results, *((Stage.RATE, Result(burst.verdict)) for burst in judged)])
     found = [finding for _, result in results for finding in result.findings]
     return verdict if judged else Verdict.INCONCLUSIVE, found
 
 
 def _plan_fields(plan: Plan) -> dict[str, Any]:
-    """Return the fields of a run's summary that its plan tells."""
+    """Return summary fields that are in the plan."""
     spec = plan.spec
     return {
         "run_id": plan.run_id,
@@ -239,7 +255,7 @@ def _plan_fields(plan: Plan) -> dict[str, Any]:
 
 
 def _figure_fields(plan: Plan, judged: Sequence[BurstSummary]) -> dict[str, Any]:
-    """Return the fields of a run's summary that follow from its bursts' figures."""
+    """Return summary fields that are computed from the bursts."""
     spec = plan.spec
     whole = judged if len(judged) == len(plan.bursts) else ()
     measured = [
@@ -258,7 +274,7 @@ def _figure_fields(plan: Plan, judged: Sequence[BurstSummary]) -> dict[str, Any]
 
 
 def _spans(plan: Plan) -> list[tuple[float, float]]:
-    """Return when traffic was planned to run (epoch s)."""
+    """Return start and end of the planned bursts (epoch s)."""
     return [
         (burst.planned_start_at.timestamp(), burst.planned_end_at.timestamp())
         for burst in plan.bursts
@@ -272,7 +288,10 @@ def _reconciled(
     neighbours: Sequence[Neighbour],
     absent: Sequence[tuple[float, float]] = (),
 ) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
-    """Reconcile the whole run and each burst, by a counter as its metric is declared."""
+    """Compare the counter with the run and with each burst.
+
+    If the counter seems to have another unit, it is scaled first.
+    """
     overhead = _overhead(spec, bursts, ledger)
 
     def reconciled(bytes_of: FirewallLedger) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
@@ -294,7 +313,7 @@ def _reconciled(
     whole, each = reconciled(ledger)
     summaries = [burst.summary for burst in bursts]
     if is_far_below(whole) and (scale := scale_of(ledger, whole)):
-        # Of a counter in another unit neither lag nor idle level can be fitted as it stands.
+        # With another unit, lag and idle level cannot be fitted without scaling.
         other, parts = reconciled(replace(ledger, bytes=ledger.bytes / scale))
         other = rescaled(other, scale)
         found = misreading(other, rates_of(summaries))
@@ -310,7 +329,10 @@ def _reconciled(
 
 
 def _overhead(spec: RunSpec, bursts: Sequence[MeasuredBurst], ledger: FirewallLedger) -> Headers:
-    """Headers as a burst recorded them, else as declared for the counter, else as assumed."""
+    """Return the header sizes that were recorded in a burst.
+
+    If they were not recorded, the sizes declared for the counter are used, else assumed ones.
+    """
     first = next(
         (burst.summary for burst in bursts if not burst.summary.headers_assumed),
         bursts[0].summary,
@@ -330,7 +352,10 @@ def _overhead(spec: RunSpec, bursts: Sequence[MeasuredBurst], ledger: FirewallLe
 
 
 def _part_s(burst: BurstSummary, ledger: FirewallLedger) -> int | None:
-    """Return the length of the part whose rate the device counter bounds; None: it cannot."""
+    """Return the length of the parts that are compared with the device counter.
+
+    None if the counter does not have all flows, or without a window.
+    """
     window = burst.window
     if window is None or len(burst.flows) > len(ledger.flows):
         return None
@@ -338,7 +363,7 @@ def _part_s(burst: BurstSummary, ledger: FirewallLedger) -> int | None:
 
 
 def _slowest_sent(spec: RunSpec, burst: MeasuredBurst) -> Stretch | None:
-    """Return the slowest part of a window by senders' seconds; None where some are missing."""
+    """Return the slowest part of a window in the senders' seconds, or None if some are missing."""
     series, summary = burst.series, burst.summary
     if series.window is None or not summary.flows:
         return None
@@ -357,10 +382,10 @@ def _slowest_sent(spec: RunSpec, burst: MeasuredBurst) -> Stretch | None:
 
 
 def _filled(sent: Floats, received: Floats) -> Floats:
-    """Return senders' seconds, those without rows of all senders filled.
+    """Return the bytes for each second of all senders, with missing seconds filled.
 
-    All that was received was sent: in the seconds that senders do not tell, at most what receivers
-    got in all and senders do not tell of. Spread evenly it makes the slowest part fastest.
+    All received bytes were sent. The bytes that receivers recorded in addition are spread evenly
+    over the missing seconds. This is the highest possible rate for the slowest part.
     """
     told = sent >= (1 - HIDDEN_RATIO) * received
     rest = max(0.0, float(received.sum() - sent[told].sum()))
@@ -368,13 +393,13 @@ def _filled(sent: Floats, received: Floats) -> Floats:
 
 
 def _reading_s(burst: BurstSummary) -> float:
-    """Return the length of receivers' readings."""
+    """Return the length of the receivers' readings in s."""
     window = burst.window
     return 1.0 if window is None or window.reading_s is None else window.reading_s
 
 
 def _missing(burst: BurstSummary) -> Missing:
-    """What the records lack that may have been sent all the same: begun, and not on record."""
+    """Return the missing records of pairs that started and may have sent traffic."""
     unseen = burst.completeness
     silent_s = unseen.null_s + unseen.abandoned_s + unseen.lost_s
     seen_s = unseen.measured_s + unseen.late_s
@@ -392,13 +417,13 @@ def _missing(burst: BurstSummary) -> Missing:
 
 
 def _sku(spec: RunSpec) -> str | None:
-    """The firewall's name in the table of limits, from what the run says of the device."""
+    """Return the name of the firewall in the table with documented limits."""
     denies = spec.device.get("idps", "").lower() in ("deny", "alert-and-deny")
     return f"{spec.sku}-idps-deny" if spec.sku and denies else spec.sku
 
 
 def _agents_of(plan: Plan, bursts: Sequence[BurstSummary]) -> list[str]:
-    """Who took part, as far as is known."""
+    """Return the ids of the agents that took part, if they are known."""
     clients = {pair.client_agent_id for burst in bursts for pair in burst.pairs}
     servers = {pair.endpoint.agent_id for pair in plan.pairs}
     return [name for name in (clients | servers) if name is not None]
@@ -459,7 +484,7 @@ def _judged(
 def _bottleneck_input(
     plan: Plan, burst: BurstSummary, held: Reconciliation | None, ledger: FirewallLedger | None
 ) -> BottleneckInput:
-    """Return what the causes of a bottleneck are judged by."""
+    """Return the input for the causes of a bottleneck."""
     spec = plan.spec
     return BottleneckInput(
         traffic=spec.traffic,
@@ -482,9 +507,10 @@ def _bottleneck_input(
 
 
 def _half_width(bursts: Sequence[BurstSummary]) -> float | None:
-    """Half of the 95 % interval of the run's rate: the scatter between bursts and within them.
+    """Return half the 95 % interval for the rate of the run.
 
-    None where a burst is too short to carry one: what a start costs it is in every burst alike.
+    It includes the scatter between bursts and within them. None if a burst is too short for an
+    interval, because the loss at the start is the same in every burst.
     """
     known = [burst for burst in bursts if RECEIVED.of_burst(burst) is not None]
     if any(burst.window is not None and burst.window.window_s < VALUES_MIN for burst in known):
@@ -495,7 +521,7 @@ def _half_width(bursts: Sequence[BurstSummary]) -> float | None:
 
 
 def _folded(bursts: Sequence[BurstSummary]) -> dict[str, float | None]:
-    """The run's figures that are its bursts', by field."""
+    """Return the values of the run that are aggregated over the bursts, by field."""
     found = {}
     for each in FIGURES:
         if each.name in RunSummary.model_fields and each.fold is not Fold.NONE:
@@ -508,7 +534,7 @@ def _folded(bursts: Sequence[BurstSummary]) -> dict[str, float | None]:
 def _real(
     folded: Mapping[str, float | None], target: float | None, scale: float
 ) -> dict[str, float | None]:
-    """The rates that those as measured stand for, by field."""
+    """Return the rates in a scaled lab multiplied by the scale, by field."""
     rates = {"target_bits_per_second": target, **folded}
     return {
         f"real_{name}": figure(None if rate is None else rate * scale)
@@ -539,10 +565,11 @@ def _run_findings(
     *,
     planned: int,
 ) -> tuple[Finding, ...]:
-    """Bursts' findings by id: the heaviest one speaks, and says in how many bursts it was.
+    """Return the findings for the run.
 
-    A cause that only the whole run's longer ledgers show is added, and what the firewall's ledger
-    says of itself.
+    Findings of bursts are grouped by id. The one with the highest weight is used, with the number
+    of bursts added. Causes that are visible only in the whole run, and notes of the device counter,
+    are also included.
     """
     by_id: dict[str, list[tuple[int, Finding]]] = {}
     for burst in bursts:

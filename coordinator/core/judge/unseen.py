@@ -1,7 +1,7 @@
-"""What pairs without a record may have carried.
+"""Estimate of the traffic from pairs without a record.
 
-A pair that nobody heard of is weighed by what it carried in the run's other bursts, else by the
-distribution of the pairs that were heard. A paced pair carries no more than its pace.
+The estimate is from the rate of the pair in other bursts. If there are none, it is from the
+distribution of the measured pairs. A paced pair cannot exceed its pace.
 """
 
 import math
@@ -15,26 +15,27 @@ from broadside.coordinator.core.plan.spec import RunSpec
 from broadside.coordinator.core.summary import BurstSummary, State
 from broadside.exchange.engines import offered_bits_per_second, scaled
 
-HEARD_MIN: Final = 2  # pairs that have a distribution
+# The distribution is estimated from this number of pairs or more.
+HEARD_MIN: Final = 2
 
 
 def unseen_bits_per_second(
     spec: RunSpec, burst: BurstSummary, others: Sequence[BurstSummary] = ()
 ) -> float:
-    """Return the most payload bit/s that a burst's unseen pair-seconds may stand for.
+    """Return an upper limit for the payload rate of unseen pair-seconds, in bit/s.
 
-    A pair with a history counts with its largest rate, times the most by which a heard pair
-    exceeded its own. A pair without one counts with the upper end of the 95 % prediction interval
-    of one more value of the heard pairs' log rates (Hahn and Meeker, Statistical Intervals, 1991,
-    4.7), and never with less than their largest.
+    For a pair with records in other bursts, it is the largest rate in them. This is multiplied by
+    the largest growth of a measured pair over its own earlier rates. For other pairs it is the
+    upper end of the 95 % prediction interval, from the log rates of the measured pairs (Hahn and
+    Meeker, Statistical Intervals, 1991, 4.7). It is never lower than the largest measured rate.
 
     Args:
-        spec: The run's specification; a pace bounds every pair.
-        burst: The burst with the unseen pairs.
-        others: The run's other bursts, in any order.
+        spec: Specification for the run. A pace limits every pair.
+        burst: Burst with unseen pairs.
+        others: Other bursts of the run, in any order.
 
     Returns:
-        Payload over the window, all flows; infinite where nothing bounds it.
+        The payload rate in the window for all flows. Infinite if there is no limit.
     """
     pace = offered_bits_per_second(scaled(spec.traffic, spec.scale))
     known = _largest(others)
@@ -53,7 +54,7 @@ def unseen_bits_per_second(
 
 
 def _heard(burst: BurstSummary) -> dict[int, float]:
-    """Rates of the pairs that were measured, by index."""
+    """Return the rates of the measured pairs by index, in bit/s."""
     return {
         pair.pair_index: pair.received_bits_per_second
         for pair in burst.pairs
@@ -62,7 +63,7 @@ def _heard(burst: BurstSummary) -> dict[int, float]:
 
 
 def _largest(bursts: Sequence[BurstSummary]) -> dict[int, float]:
-    """The largest measured rate of each pair over several bursts."""
+    """Return the largest measured rate of each pair in several bursts."""
     largest: dict[int, float] = {}
     for burst in bursts:
         for pair, rate in _heard(burst).items():
@@ -71,12 +72,12 @@ def _largest(bursts: Sequence[BurstSummary]) -> dict[int, float]:
 
 
 def _predicted(rates: Sequence[float]) -> float:
-    """The most that one more pair like these may carry; infinite for too few."""
+    """Return the highest possible rate for one more pair, or infinity for too few pairs."""
     count = len(rates)
     if count < HEARD_MIN:
         return math.inf
     logs = np.log(rates)
     half = t95(count - 1) * float(logs.std(ddof=1)) * math.sqrt(1 + 1 / count)
-    # A few pairs that differ much bound nothing.
+    # A few pairs with very different rates do not give a useful limit.
     exponent = min(float(logs.mean()) + half, math.log(max(rates)) + 50.0)
     return max(math.exp(exponent), max(rates))

@@ -1,8 +1,8 @@
-"""What limited a burst: one evidence function a cause, and the registry that lists them.
+"""Detection of the bottleneck of a burst, with one evidence function for each cause.
 
-A cause is named only where its own evidence is complete. The first one in :data:`CAUSES` whose
-evidence holds is named; where none does, the bottleneck is unknown, with what is missing and the
-next run that would decide.
+A cause is reported only if its own evidence is complete. The first cause in :data:`CAUSES` with
+complete evidence is used. If there is none, the bottleneck is unknown. The result then lists the
+missing sources and the next run to make.
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ from broadside.coordinator.core.judge.bottleneck.sender_causes import (
 from broadside.coordinator.core.judge.bottleneck.undecided import NEXT_RUNS, NextRun, undecided
 from broadside.coordinator.core.summary import UNKNOWN, Limiter, LimiterName
 
-# Gauges of a resource that is full come before what is concluded from how pairs move.
+# Measured full resources are tested before conclusions from the movement of pairs.
 CAUSES: Final[tuple[Cause, ...]] = (
     OFFERED_LOAD,
     SINGLE_FLOW,
@@ -50,9 +50,10 @@ CAUSES: Final[tuple[Cause, ...]] = (
 
 
 def find_bottleneck(given: BottleneckInput) -> Limiter:
-    """Return the first cause whose evidence holds; else unknown, with what is missing.
+    """Return the first cause with complete evidence.
 
-    What does not cross the firewall is not limited by it.
+    If there is none, the result is unknown, with a list of missing sources. If the traffic does not
+    cross the firewall, the firewall is not a possible cause.
     """
     given = replace(given, pairs=[pair for pair in given.pairs if pair.received_bits_per_second])
     if not given.pairs or not given.flows:
@@ -83,9 +84,10 @@ def _named(cause: Cause, evidence: Evidence, given: BottleneckInput) -> Limiter:
 
 
 def common_bottleneck(limiters: Sequence[Limiter]) -> Limiter:
-    """Return what most bursts name; of names that as many bursts have, a known one.
+    """Return the bottleneck of most bursts.
 
-    Two known names that as many bursts have make it unknown.
+    If unknown is as frequent as a known cause, the known cause is used. If two known causes are
+    equally frequent, the result is unknown.
     """
     if not limiters:
         return UNKNOWN

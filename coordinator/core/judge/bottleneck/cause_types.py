@@ -1,7 +1,7 @@
-"""The form of a bottleneck's cause, what it reads, and what it returns.
+"""Types for the causes of a bottleneck, their input and their evidence.
 
-A cause asks one question of a burst's figures. It returns evidence: complete, absent, or unknown
-because a source is missing. Causes do not know each other; the registry's order decides.
+A cause is a pure function. It returns evidence that is complete, absent, or unknown because a
+source is missing. Causes do not depend on each other. The order in the registry decides.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,21 +20,21 @@ from broadside.exchange.messages import Direction, Traffic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BottleneckInput:
-    """One burst's figures, as the causes read them.
+    """Input for the causes, for one burst.
 
     Attributes:
-        traffic: The traffic that was asked for.
-        flows: The fleet's flows; the first one leads.
-        pairs: The pairs; causes see only those that carried traffic.
-        reconciliation: The comparison with the device counter; None where there is none.
-        devices: Telemetry of each device over the window.
-        drops_per_second: What the device counter's source counted as dropped: in the window, and
-            while nobody sent; None where it does not count drops.
+        traffic: Requested traffic.
+        flows: Flows of the fleet. The first one is used to compare pairs.
+        pairs: Pairs of the fleet. Causes receive only pairs with traffic.
+        reconciliation: Comparison with the device counter. None if there is no counter.
+        devices: Telemetry of each device in the window.
+        drops_per_second: Dropped packets/s in the device counter, in the window and while no burst
+            runs. None if the source does not count drops.
         window_s: Length of the window.
-        crosses: The traffic is to cross the device.
-        sku: The device's name among the documented limits.
-        snat_utilization_ratio: SNAT ports in use.
-        scale: Documented rates are divided by it before they are compared.
+        crosses: True if the traffic must cross the device.
+        sku: Name of the device in the documented limits.
+        snat_utilization_ratio: Share of SNAT ports in use.
+        scale: Documented rates are divided by this factor before they are compared.
     """
 
     traffic: Traffic
@@ -55,14 +55,14 @@ class BottleneckInput:
 
     @property
     def each_stream(self) -> float | None:
-        """What each stream carries, bit/s; None where pairs carry unlike rates."""
+        """Rate of each stream in bit/s, or None if the rates of pairs are different."""
         median, cov = self.lead.pair_median_bits_per_second, self.lead.pair_cov_ratio
         if median is None or cov is None or cov > EQUAL_COV_RATIO:
             return None
         return median / self.traffic.streams_count
 
     def sender_nics(self, pair: PairSummary) -> tuple[float | None, ...]:
-        """Return the use of the NICs that send the pair's payload, 0..1."""
+        """Return the use of the NICs that send the payload of a pair, 0 to 1."""
         match self.traffic.direction:
             case Direction.FORWARD:
                 return (pair.client_nic_ratio,)
@@ -73,44 +73,47 @@ class BottleneckInput:
 
     @property
     def nic_ratio(self) -> float | None:
-        """The highest use of a sender's NIC; None where one is unknown."""
+        """Highest use of a sender's NIC, 0 to 1, or None if one is unknown."""
         ratios = [ratio for pair in self.pairs for ratio in self.sender_nics(pair)]
         known = [ratio for ratio in ratios if ratio is not None]
         return max(known) if known and len(known) == len(ratios) else None
 
     @property
     def senders_have_room(self) -> bool:
-        """No sender's NIC whose use is known is near its cap."""
+        """True if no sender's NIC with a known use is near its limit."""
         return all((r or 0.0) < ROOM_RATIO for pair in self.pairs for r in self.sender_nics(pair))
 
     def one_way(self, pair: PairSummary) -> float:
-        """Return a pair's rate in one direction, bit/s."""
+        """Return the rate of a pair in one direction, in bit/s."""
         return (pair.received_bits_per_second or 0.0) / len(self.traffic.direction.flows)
 
     def share(self, chosen: Sequence[PairSummary]) -> float:
-        """Return the chosen pairs' share of the fleet's traffic, 0..1."""
+        """Return the share of the fleet's traffic in the chosen pairs, 0 to 1."""
         total = sum(pair.received_bits_per_second or 0.0 for pair in self.pairs)
         return sum(pair.received_bits_per_second or 0.0 for pair in chosen) / total
 
     def of_pairs(self, chosen: Sequence[PairSummary]) -> str:
-        """Return how many pairs were chosen, in words."""
+        """Return a text with the number of chosen pairs."""
         return f"{len(chosen)} of {len(self.pairs)} pairs"
 
 
-EQUAL_COV_RATIO: Final = 0.03  # pairs' rates that differ less are equal
-ROOM_RATIO: Final = 0.9  # use of a NIC below which it has room
-HALF: Final = 0.5  # of the traffic: a cause that explains less explains something else
+# With a lower CoV the rates of the pairs are equal.
+EQUAL_COV_RATIO: Final = 0.03
+# With a lower use a NIC has room.
+ROOM_RATIO: Final = 0.9
+# A cause must explain at least this share of the traffic.
+HALF: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a cause found.
+    """Evidence for a cause.
 
     Attributes:
-        holds: The evidence is complete. False: the sources are there and show something else.
-            None: a source is missing.
-        facts: The measured values, with their limits.
-        missing: What is not known, and how to get it.
+        holds: True if the evidence is complete. False if the sources show something else. None if a
+            source is missing.
+        facts: Measured values with their limits.
+        missing: Missing sources, and how to get them.
     """
 
     holds: bool | None
@@ -127,25 +130,26 @@ def found(*facts: str) -> Evidence:
 
 
 def unknown(*missing: str) -> Evidence:
-    """Return that the evidence cannot be assessed, and why."""
+    """Return evidence that cannot be assessed, with the missing sources."""
     return Evidence(holds=None, missing=missing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """One possible bottleneck.
+    """A possible bottleneck.
 
     Attributes:
-        id: A stable name of the cause.
-        name: The bottleneck as it is stored.
-        question: What it asks.
-        evidence: What must be measured for it to be named.
-        reads: The sources.
-        when_absent: What it concludes where these sources are missing.
-        refuted_by: What would show that it is another.
-        advice: What to change.
-        evaluate: The computation. It is pure.
-        advise: Advice that depends on the figures; None where `advice` holds for all.
+        id: Stable name of the cause.
+        name: Bottleneck as it is stored.
+        question: Question that the cause answers.
+        evidence: Measurements that are required.
+        reads: Sources that are read.
+        when_absent: Result if these sources are missing.
+        refuted_by: Result that would show that this is not the cause.
+        advice: Action for the user.
+        evaluate: Function that computes the evidence. It is pure.
+        advise: Function that returns advice from the measured values. None if ``advice`` is always
+            used.
     """
 
     id: str

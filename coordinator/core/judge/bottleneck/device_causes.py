@@ -1,4 +1,4 @@
-"""Causes at the device: its ports, its CPU, its documented rate, its own queue or drops."""
+"""Causes in the device, for example SNAT ports, CPU, documented rate, queue or drops."""
 
 from typing import Final
 
@@ -28,11 +28,17 @@ from broadside.coordinator.core.judge.documented_limits import DOCUMENTED
 from broadside.coordinator.core.measure.headers import MSS_ASSUMED_BYTES
 from broadside.coordinator.core.summary import DeviceFigure, LimiterName, Reconciliation
 
-SNAT_FULL_RATIO: Final = 0.95  # Azure's advice is to scale out there (SNAT utilisation metric)
-FLAT_COV_RATIO: Final = 0.05  # RFC 9411 (results validation): what a constant rate stays under
-NEAR_RATIO: Final = 0.1  # of a documented rate, which has one or two digits
-PING_RATIO: Final = 0.5  # of the streams' queueing delay that pings to the device see: most of it
-SUPER_FRAME_BYTES: Final = 65_536  # segments that a device may count as one drop (IP: 64 KiB)
+# Azure recommends to scale out at this value (SNAT utilisation metric).
+SNAT_FULL_RATIO: Final = 0.95
+# Limit for the CoV of a constant rate, from RFC 9411 (results validation).
+FLAT_COV_RATIO: Final = 0.05
+# Largest relative difference to a documented rate, which has only one or two digits.
+NEAR_RATIO: Final = 0.1
+# Pings to the device must have at least this share of the streams' queueing delay.
+PING_RATIO: Final = 0.5
+# A device can count a super frame with several segments as one drop. This is the largest size (IP:
+# 64 KiB).
+SUPER_FRAME_BYTES: Final = 65_536
 
 _REFUTED: Final = (
     "the same sum with the pairs past the firewall (device.path=bypass), or half the pairs that "
@@ -98,7 +104,7 @@ DEVICE_CPU: Final = Cause(
 
 
 def flat_counter(held: Reconciliation | None) -> str | None:
-    """Return that the device counter is flat, as a sentence; None where it is not, or unknown."""
+    """Return a text if the rate in the device counter is constant, or None if not or unknown."""
     if (
         held is None
         or held.firewall_bits_per_second is None
@@ -147,7 +153,7 @@ KNOWN_RATE: Final = Cause(
 
 
 def _own_queue(given: BottleneckInput) -> Evidence:
-    """Pairs trade shares of one limit, and the device itself queues or drops."""
+    """Return evidence that pairs trade shares of one limit and that the device queues or drops."""
     if not given.crosses or not given.senders_have_room or is_idle(given):
         return ABSENT
     shared = traded(given)
@@ -181,7 +187,7 @@ def _room_facts(given: BottleneckInput) -> list[str]:
 
 
 def _ping_fact(given: BottleneckInput) -> str | None:
-    """Return that pings to the device itself wait in the queue that the streams wait in."""
+    """Return a text if pings to the device wait in the same queue as the streams, else None."""
     delay_s = queue_delay_s(given)
     for each in given.devices:
         for ping in (each.ping_icmp_s, each.ping_tcp_s):
@@ -197,7 +203,7 @@ def _ping_fact(given: BottleneckInput) -> str | None:
 
 
 def _drops_fact(given: BottleneckInput) -> str | None:
-    """Return that the device's own counter of drops covers what the fleet lost."""
+    """Return a text if the drops of the device explain the loss of the fleet, else None."""
     told = [(each.device, each.drops_per_second) for each in given.devices]
     rates = [(name, seen.mean, seen.idle) for name, seen in told if seen is not None]
     if given.drops_per_second is not None:
@@ -218,7 +224,7 @@ def _segments_a_drop(given: BottleneckInput) -> float:
 
 
 def _lost_per_second(given: BottleneckInput) -> float | None:
-    """Return segments sent again, a second; None where unknown."""
+    """Return the retransmitted segments/s, or None if unknown."""
     count = given.lead.retransmits_count
     return None if count is None or not given.window_s else count / given.window_s
 

@@ -1,4 +1,4 @@
-"""Drops that the source of the device counter counted, in a burst's window and beside bursts."""
+"""Drops in the source of the device counter, during a window and between bursts."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -15,17 +15,18 @@ def drops_per_second(
     lag_s: float | None,
     busy: Sequence[tuple[datetime, datetime]],
 ) -> tuple[float, float | None] | None:
-    """Return the rate of drops in the window and beside all bursts, packets/s.
+    """Return the rate of drops during a window and while no burst runs, in packets/s.
 
     Args:
-        ledger: The device counter with its bins.
-        window: The burst's window.
-        lag_s: The counter's lag; None: unknown, taken as 0.
-        busy: Start and end of every burst of the run.
+        ledger: Device counter with its bins.
+        window: Window of the burst.
+        lag_s: Counter lag. None if unknown, 0 is then used.
+        busy: Start and end of every burst in the run.
 
     Returns:
-        In the window; and while no burst runs, None where no bin is quiet. None where the source
-        counts no drops, or no whole bin lies in the window.
+        The rate in the window, and the rate while no burst runs. The second one is None if there is
+        no quiet bin. None instead of both if the source does not count drops, or if no bin is
+        completely inside the window.
     """
     if ledger is None or window is None or ledger.drops_count is None:
         return None

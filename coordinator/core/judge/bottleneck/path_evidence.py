@@ -1,8 +1,9 @@
-"""Queue and loss of the path, as the causes read them.
+"""Evidence for queues and loss in the path.
 
-A queue is a round trip that is longer under load than on the idle path. The idle round trip is
-measured before each burst; the shortest round trip *of* a burst is no baseline, because a queue
-that never drains is in it (RFC 6349, section 3.2: the baseline RTT is measured without load).
+A path has a queue if the round-trip time under load is longer than on the idle path. The idle
+round-trip time is measured before each burst. The shortest time during a burst is not used, because
+it includes a queue that never drains (RFC 6349, section 3.2: the baseline RTT is measured without
+load).
 """
 
 import math
@@ -15,12 +16,16 @@ from broadside.coordinator.core.measure.headers import MSS_ASSUMED_BYTES
 from broadside.coordinator.core.summary import PairSummary
 from broadside.exchange.messages import Protocol
 
-CLEAN_RATIO: Final = 1e-5  # of segments or datagrams: less is no sign of a path that drops
-DROPS_MIN_COUNT: Final = 5  # segments sent again: fewer are no path that drops
-# Of rate = constant x MSS / (RTT x sqrt(drops)): Mathis, Semke, Mahdavi, Ott, The macroscopic
-# behavior of the TCP congestion avoidance algorithm, CCR 27(3), 1997. CUBIC is never slower.
+# A lower share of lost segments or datagrams does not show that the path drops.
+CLEAN_RATIO: Final = 1e-5
+# Fewer retransmitted segments do not show that the path drops.
+DROPS_MIN_COUNT: Final = 5
+# Constant in rate = constant x MSS / (RTT x sqrt(drops)): Mathis, Semke, Mahdavi, Ott, The
+# macroscopic behavior of the TCP congestion avoidance algorithm, CCR 27(3), 1997. CUBIC is never
+# slower.
 MATHIS: Final = 1.22
-QUEUED_RATIO: Final = 0.5  # RTT this much over the idle one: a queue stands in the path
+# With a larger relative increase of the RTT, there is a queue in the path.
+QUEUED_RATIO: Final = 0.5
 
 NO_BASELINE: Final = (
     "the RTT of the idle path (agents of this version measure it before each burst; for imports "
@@ -29,27 +34,33 @@ NO_BASELINE: Final = (
 
 
 def idle_rtt_s(pair: PairSummary) -> float | None:
-    """Return the pair's RTT before the burst, s; None where nobody measured it."""
+    """Return the RTT of a pair before the burst in s, or None if it was not measured."""
     if pair.rtt_idle_s is not None:
         return pair.rtt_idle_s
     return None if pair.latency is None else pair.latency.before.p50_s
 
 
 def loaded_rtt_s(pair: PairSummary) -> float | None:
-    """Return the pair's mean RTT under load, s: of its TCP streams, else of its probes."""
+    """Return the mean RTT of a pair under load in s, or None if it was not measured.
+
+    It is measured by its TCP streams, else by probes.
+    """
     if pair.rtt_mean_s is not None:
         return pair.rtt_mean_s
     return None if pair.latency is None else pair.latency.during.mean_s
 
 
 def _delays(given: BottleneckInput) -> Sequence[tuple[PairSummary, float, float]]:
-    """Return the pairs whose idle and loaded RTT are known, with both, s."""
+    """Return the pairs with a known idle and loaded RTT, with both values in s."""
     rows = [(pair, idle_rtt_s(pair), loaded_rtt_s(pair)) for pair in given.pairs]
     return [(pair, idle, loaded) for pair, idle, loaded in rows if idle and loaded is not None]
 
 
 def queue_delay_s(given: BottleneckInput) -> float | None:
-    """Return the median over pairs of loaded less idle RTT, s; None: unknown for half of them."""
+    """Return the median difference between loaded and idle RTT in s.
+
+    None if it is unknown for half of the traffic.
+    """
     delays = _delays(given)
     if not delays or given.share([pair for pair, _, _ in delays]) < HALF:
         return None
@@ -58,7 +69,7 @@ def queue_delay_s(given: BottleneckInput) -> float | None:
 
 
 def is_queued(given: BottleneckInput) -> bool | None:
-    """Return whether a queue stands in the path of half of the traffic; None: no baseline."""
+    """Return True if half of the traffic has a queue in its path, or None if unknown."""
     delays = _delays(given)
     known = [pair for pair, _, _ in delays]
     queued = [pair for pair, idle, loaded in delays if loaded > (1 + QUEUED_RATIO) * idle]
@@ -66,12 +77,12 @@ def is_queued(given: BottleneckInput) -> bool | None:
         return None
     if given.share(queued) >= HALF:
         return True
-    # The pairs without a baseline could make it half.
+    # With the pairs that have no idle RTT, half of the traffic could have a queue.
     return None if given.share(queued) + 1 - given.share(known) >= HALF else False
 
 
 def has_drops(given: BottleneckInput) -> bool | None:
-    """Return whether segments or datagrams were lost on the path; None where nobody counted."""
+    """Return True if segments or datagrams were lost in the path, or None if not counted."""
     lead = given.lead
     if given.traffic.protocol is Protocol.UDP:
         return None if lead.loss_ratio is None else lead.loss_ratio > CLEAN_RATIO
@@ -83,9 +94,9 @@ def has_drops(given: BottleneckInput) -> bool | None:
 
 
 def drops_could_hold(given: BottleneckInput) -> bool | None:
-    """Return whether the drops could hold TCP streams to their mean rate (Mathis).
+    """Return True if the drops could limit TCP streams to their mean rate (Mathis).
 
-    None where nobody counted drops; with an unknown RTT any drop could.
+    None if drops were not counted. If the RTT is unknown, any drop could be the limit.
     """
     ratio, rtt_s = given.lead.retransmit_ratio, given.lead.rtt_mean_s
     drops = has_drops(given)
@@ -93,12 +104,13 @@ def drops_could_hold(given: BottleneckInput) -> bool | None:
         return drops
     each = sum(given.one_way(pair) for pair in given.pairs) / len(given.pairs)
     mss_bytes = given.lead.mss_bytes or MSS_ASSUMED_BYTES
-    most = MATHIS * mss_bytes * 8 / (rtt_s * math.sqrt(ratio))  # bit/s a stream
+    # Limit for the rate of a stream, in bit/s.
+    most = MATHIS * mss_bytes * 8 / (rtt_s * math.sqrt(ratio))
     return each / given.traffic.streams_count >= most
 
 
 def is_idle(given: BottleneckInput) -> bool | None:
-    """Return whether the path neither queues nor drops; None where either is unknown."""
+    """Return True if the path has no queue and no drops, or None if either is unknown."""
     queued, drops = is_queued(given), has_drops(given)
     if queued or drops:
         return False
@@ -106,7 +118,7 @@ def is_idle(given: BottleneckInput) -> bool | None:
 
 
 def path_facts(given: BottleneckInput) -> list[str]:
-    """Return what the path shows, as sentences: queue, then loss."""
+    """Return texts for the queue and the loss in the path."""
     facts = []
     delay_s = queue_delay_s(given)
     if is_queued(given) and delay_s is not None:

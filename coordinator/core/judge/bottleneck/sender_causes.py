@@ -1,4 +1,4 @@
-"""Causes at the hosts: what was asked for, NICs, CPUs, and the socket window."""
+"""Causes in the hosts, for example the requested rate, NICs, CPUs and socket windows."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -27,13 +27,18 @@ from broadside.coordinator.core.summary import LimiterName, PairSummary
 from broadside.exchange.engines import offered_bits_per_second, scaled
 from broadside.exchange.messages import Direction, Protocol, Side
 
-CARRIED_RATIO: Final = 0.97  # of what was asked: all of it, less the edges of a window's seconds
-NIC_FULL_RATIO: Final = 0.95  # egress at least this share of the cap: the NIC is full
-# Share of looks at a host's egress queue that find it filled. A queue that sends whenever it can
-# is filled only while it sends, so this share is at most the use of its link.
+# With this share of the requested rate all of it was received, except for the seconds at the edges
+# of a window.
+CARRIED_RATIO: Final = 0.97
+# With this share of its limit a NIC is full.
+NIC_FULL_RATIO: Final = 0.95
+# Share of the samples in which a host's egress queue is not empty. A queue that can always send is
+# filled only while it sends. So this share is at most the use of the link.
 EGRESS_FULL_RATIO: Final = 0.95
-FULL_WINDOW_RATIO: Final = 0.7  # in flight, of the window that was asked for: it is full
-FULL_CWND_RATIO: Final = 0.9  # the same of the kernel's own, which a queue lets grow ahead
+# With this share of the requested window in flight, the window is full.
+FULL_WINDOW_RATIO: Final = 0.7
+# Same for the window of the kernel. It is higher because a queue lets this window grow.
+FULL_CWND_RATIO: Final = 0.9
 
 
 # Offered load -------------------------------------------------------------------------------------
@@ -43,7 +48,7 @@ def _offered(given: BottleneckInput) -> Evidence:
     offered = offered_bits_per_second(scaled(given.traffic, given.scale))
     if offered is None:
         return ABSENT
-    # A UDP sender keeps its pace whatever the path loses: what was lost was not carried.
+    # A UDP sender does not reduce its pace because of loss. Lost datagrams were not carried.
     if given.traffic.protocol is Protocol.UDP and has_drops(given):
         return ABSENT
     low = CARRIED_RATIO * offered
@@ -69,7 +74,7 @@ OFFERED_LOAD: Final = Cause(
 
 
 def _sends(given: BottleneckInput, side: Side) -> bool:
-    """Return whether this end sends payload."""
+    """Return True if this end sends payload."""
     idle = Direction.REVERSE if side is Side.CLIENT else Direction.FORWARD
     return given.traffic.direction is not idle
 
@@ -144,7 +149,14 @@ def _cpu(given: BottleneckInput, side: Side) -> Evidence:
 
 
 def cpu_use(pair: PairSummary, side: Side) -> float | None:
-    """Return the use of a host's CPU, 0..1: all cores, or the busiest one if that is higher."""
+    """Return the CPU use of a host, 0 to 1, or None if unknown.
+
+    It is the higher value of all cores together and the busiest core.
+
+    Args:
+        pair: Pair with the CPU use of both hosts.
+        side: Client or server.
+    """
     told = (getattr(pair, f"{side}_cpu_ratio"), getattr(pair, f"{side}_core_ratio"))
     return max((ratio for ratio in told if ratio is not None), default=None)
 
@@ -173,7 +185,7 @@ SERVER_CPU: Final = _cpu_cause(Side.SERVER, "use servers with more cores or more
 
 
 def _full_windows(given: BottleneckInput) -> Sequence[PairSummary]:
-    """Return pairs that keep a full window in flight, where they carry half of the traffic."""
+    """Return the pairs with a full window in flight, if they have half of the traffic."""
     asked = given.traffic.window_bytes
     least = FULL_WINDOW_RATIO if asked else FULL_CWND_RATIO
     full = []
@@ -187,11 +199,11 @@ def _full_windows(given: BottleneckInput) -> Sequence[PairSummary]:
 
 
 def _window(given: BottleneckInput) -> Evidence:
-    """Rate = window / RTT, on a path without a queue, and without drops that shrink the window.
+    """Return evidence that the window limits the rate (rate = window / RTT).
 
-    A sender always keeps about rate x RTT in flight (Little's law), so equality alone shows
-    nothing: only without loss and queue the window is what is left. A full window that was asked
-    for was not shrunk, unless the drops are so many that they could hold it.
+    A sender always has about rate x RTT in flight (Little's law), so this alone does not show a
+    limit. The path must also have no queue and no loss. A requested window is not reduced by loss,
+    except if there are enough drops to limit the rate.
     """
     full = _full_windows(given)
     asked = given.traffic.window_bytes is not None
@@ -222,7 +234,7 @@ def _no_pressure(given: BottleneckInput) -> str:
 
 
 def _window_advice(given: BottleneckInput) -> str:
-    """Return the bandwidth-delay product and the smallest window that fills it (RFC 6349)."""
+    """Return a text with the bandwidth-delay product and the smallest window for it (RFC 6349)."""
     full = _full_windows(given)
     rtt_s = max(idle_rtt_s(pair) or pair.rtt_mean_s or 0.0 for pair in full)
     down = given.traffic.direction is Direction.REVERSE

@@ -1,8 +1,8 @@
-"""How pairs move against each other: shares of one limit, each alone, or all together.
+"""Evidence from the movement of pairs, in relation to each other.
 
-The ratio is the variance of the sum over the sum of the pairs' variances. Independent pairs have
-1. A limit that pairs share makes one pair's gain the other's loss: the ratio falls towards 0. What
-moves all pairs together raises it towards their number.
+The ratio is the variance of the sum, divided by the sum of the variances. It is 1 for independent
+pairs. If pairs share a limit, a gain of one pair is a loss of another, and the ratio is near 0. If
+all pairs move together, it is up to the number of pairs.
 """
 
 import math
@@ -17,38 +17,45 @@ from broadside.coordinator.core.judge.bottleneck.cause_types import (
 )
 
 CPU_FULL_RATIO: Final = 0.95
-# n seconds of independent pairs scatter as chi-square over its degrees of freedom. So little that
-# gains and losses cancel is under its quantile of 1 % (Wilson and Hilferty 1931), with the degrees
-# that n seconds have at a correlation of 1/3 from one to the next.
-INDEPENDENT_RATIO: Final = 0.8  # (1 - 1/9) / (1 + 1/9): degrees of freedom a second
-RARE_SIGMAS: Final = 2.33  # 1 % of a normal distribution lies below
+# For independent pairs the ratio is distributed as chi-square over its degrees of freedom. The
+# limit is its 1 % quantile (Wilson and Hilferty 1931). The degrees of freedom are for n seconds
+# with a correlation of 1/3 between neighbours.
+# Degrees of freedom for each second, (1 - 1/9) / (1 + 1/9).
+INDEPENDENT_RATIO: Final = 0.8
+# Standard deviations for the 1 % quantile of a normal distribution.
+RARE_SIGMAS: Final = 2.33
 CANCEL_MAX_RATIO: Final = 0.5
-TOGETHER_RATIO: Final = 2.5  # most of what moves is common to all pairs
-WINDOW_ASSUMED_S: Final = 13  # where the window's length is unknown
-TRADE_COV_RATIO: Final = 0.005  # of a pair: less is how exactly a second is read
-TRADERS_MIN: Final = 3  # pairs: of two, one's gain is the other's loss once in two by chance
+# With a higher ratio most of the movement is common to all pairs.
+TOGETHER_RATIO: Final = 2.5
+# Length of the window if it is unknown.
+WINDOW_ASSUMED_S: Final = 13
+# CoV of a pair. A lower value can be caused by the resolution of a reading.
+TRADE_COV_RATIO: Final = 0.005
+# Number of pairs that is required. With two pairs, one gains while the other loses in half of the
+# cases by chance.
+TRADERS_MIN: Final = 3
 
 
 def cancel_ratio(window_s: int | None) -> float:
-    """Return the ratio below which independent pairs come by chance in 1 % of windows."""
+    """Return the ratio that independent pairs are below in 1 % of windows."""
     spread = 2 / 9 / (INDEPENDENT_RATIO * (window_s or WINDOW_ASSUMED_S))
     return min(CANCEL_MAX_RATIO, max(0.0, 1 - spread - RARE_SIGMAS * math.sqrt(spread)) ** 3)
 
 
 def pair_cov_ratio(given: BottleneckInput) -> float | None:
-    """Return the median pair's CoV over its seconds; None where too few pairs have seconds."""
+    """Return the median CoV of the pairs over their seconds, or None for too few pairs."""
     covs = sorted(pair.cov_ratio for pair in given.pairs if pair.cov_ratio is not None)
     return covs[len(covs) // 2] if len(covs) >= TRADERS_MIN else None
 
 
 def _movement(given: BottleneckInput) -> tuple[float, float] | None:
-    """Return the ratio and the median pair's CoV; None where pairs hardly move, or unknown."""
+    """Return the ratio and the median CoV, or None if pairs hardly move or are unknown."""
     moves, cov = given.lead.share_movement_ratio, pair_cov_ratio(given)
     return None if moves is None or cov is None or cov < TRADE_COV_RATIO else (moves, cov)
 
 
 def traded(given: BottleneckInput) -> str | None:
-    """Return that pairs trade shares of one limit, as a sentence; None where they do not."""
+    """Return a text if pairs trade shares of one limit, else None."""
     moved = _movement(given)
     if moved is None or moved[0] >= cancel_ratio(given.window_s):
         return None
@@ -60,7 +67,10 @@ def traded(given: BottleneckInput) -> str | None:
 
 
 def movement_facts(given: BottleneckInput) -> list[str]:
-    """Return how pairs move and what they carry, as sentences that locate no cause."""
+    """Return texts that describe the rates and the movement of pairs.
+
+    They do not show the location of a limit.
+    """
     facts = []
     if (each := given.each_stream) is not None and len(given.pairs) > 1:
         facts.append(
@@ -85,7 +95,10 @@ def movement_facts(given: BottleneckInput) -> list[str]:
 
 
 def crowded_hosts(given: BottleneckInput) -> Sequence[str]:
-    """Return hosts of several pairs that are not known to have room: pairs trade there too."""
+    """Return the hosts with several pairs that may have no room.
+
+    Pairs can also trade shares on such a host.
+    """
     seen: dict[str, list[bool]] = {}
     for pair in given.pairs:
         client = _has_room(pair.client_cpu_ratio, pair.client_core_ratio, pair.client_nic_ratio)

@@ -1,4 +1,4 @@
-"""An unknown bottleneck: what was seen, what is missing, and the next run that would decide."""
+"""Result for an unknown bottleneck, with known facts, missing sources and the next run."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ from broadside.exchange.messages import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextRun:
-    """A run that would decide, and when to advise it.
+    """A run that would find the bottleneck.
 
     Attributes:
-        situation: When it applies, for a reader.
-        advice: The run, and what each result would mean.
-        applies: The same as a computation.
+        situation: Description of the situation, for the reader.
+        advice: Description of the run and of each possible result.
+        applies: Function that tests if this is the situation.
     """
 
     situation: str
@@ -46,7 +46,7 @@ def _each_alone(given: BottleneckInput) -> bool:
     return len(given.pairs) > 1 and (given.each_stream is not None or alone)
 
 
-# The first row that applies is advised.
+# The first row that applies is used.
 NEXT_RUNS: Final = (
     NextRun(
         situation="UDP datagrams were lost, and no source shows where.",
@@ -79,8 +79,8 @@ def undecided(given: BottleneckInput, results: Sequence[Evidence]) -> Limiter:
     """Return an unknown bottleneck.
 
     Args:
-        given: The burst's figures.
-        results: What every cause found; none holds.
+        given: Input for the causes.
+        results: Evidence for all causes. None of it is complete.
     """
     missing = [each for result in results for each in result.missing]
     if is_queued(given) is None:

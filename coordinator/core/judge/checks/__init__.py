@@ -1,4 +1,4 @@
-"""The checks of a verdict, one file each, and the registry that lists them."""
+"""Verdict checks, one file for each, and the registry that lists them."""
 
 from typing import Final
 

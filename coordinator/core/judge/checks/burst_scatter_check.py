@@ -1,4 +1,4 @@
-"""Check: do the bursts agree well enough for their mean to reach the target?"""
+"""Check that compares the mean rate of all bursts with the limit."""
 
 import math
 from typing import Final
@@ -39,7 +39,8 @@ def _evaluate(given: RunInput) -> Result:
     bounds = zip(*(header_bounds(spec, burst) for burst in bursts), strict=True)
     less, more = (math.hypot(mean.half_width, mean.value * max(each)) for each in bounds)
     run = Interval(value=mean.value, below=less, above=more)
-    if run.low > limit or run.high < limit:  # wholly below: the bursts' own checks say so
+    # If the whole interval is below the limit, the checks of the bursts report it.
+    if run.low > limit or run.high < limit:
         return NOTHING
     return inconclusive(
         id="target-undecided",

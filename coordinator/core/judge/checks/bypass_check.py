@@ -1,4 +1,4 @@
-"""Check: did a reference run pass the device by?"""
+"""Check that the traffic of a reference run did not cross the device."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
-"""The form of a check, what it reads, and the order of precedence of results.
+"""Types for checks, their inputs and results, and the order of precedence.
 
-A check asks one question of the evidence. It returns a result: a verdict of its own and findings
-that give the measured value, the limit and the next step. Checks do not know each other.
+A check is a pure function. It returns a verdict and findings that give the measured value, the
+limit and the next step. Checks do not depend on each other.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -17,17 +17,20 @@ from broadside.coordinator.core.summary import BurstSummary, Finding, Verdict, p
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BurstInput:
-    """What the checks of one burst read.
+    """Input for the checks of one burst.
 
     Attributes:
-        spec: The run's specification, with its objective.
-        burst: The measured burst, with its reconciliation and bottleneck.
-        between_bits_per_second: Scatter between the run's bursts (payload); None for under three.
-        clocks_promised: Every agent reported its clock at launch, so an unread clock is a gap.
-        clocks_shared: All ends read the clock of one kernel.
-        others: The run's other measured bursts.
-        slowest_sent: The slowest part of the window by senders' seconds, in bit/s of payload; None
-            where some sender's are missing.
+        spec: Specification for the run, with its objective.
+        burst: Measured burst, with its reconciliation and bottleneck.
+        between_bits_per_second: Half width for the scatter between bursts, in bit/s of payload. An
+            import with one or two bursts can have the scatter between the device bins
+            instead. None if neither is known.
+        clocks_promised: True if every agent reported its clock at launch. A missing clock reading
+            is then a gap.
+        clocks_shared: True if all ends read the clock of the same kernel.
+        others: Other measured bursts of the run.
+        slowest_sent: Slowest part of the window in the senders' seconds, in bit/s of payload. None
+            if the seconds of a sender are missing.
     """
 
     spec: RunSpec
@@ -41,13 +44,14 @@ class BurstInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInput:
-    """What the checks of a whole run read.
+    """Input for the checks of a run.
 
     Attributes:
-        plan: The plan as stored.
-        ledger: The device counter's bins; None where no source answered.
-        bursts: The judged bursts, in order; planned bursts may be missing.
-        completeness_ratio: Measured of all planned pair-seconds, missing bursts included.
+        plan: Stored plan.
+        ledger: Bins of the device counter. None if no source returned data.
+        bursts: Judged bursts, in order. Planned bursts may be missing.
+        completeness_ratio: Measured pair-seconds divided by planned pair-seconds. Missing bursts
+            are included in the planned ones.
     """
 
     plan: Plan
@@ -58,7 +62,7 @@ class RunInput:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a check concludes, with its findings."""
+    """Verdict and findings of a check."""
 
     verdict: Verdict = Verdict.PASS
     findings: tuple[Finding, ...] = ()
@@ -68,12 +72,19 @@ NOTHING: Final = Result()
 
 
 def inconclusive(id: str, weight: float, sentence: str, next_step: str) -> Result:
-    """Return an inconclusive result with one finding that says why."""
+    """Return an inconclusive result with one finding.
+
+    Args:
+        id: Finding id.
+        weight: Rank of the finding. Findings with a higher weight are listed first.
+        sentence: Finding text.
+        next_step: Action for the user.
+    """
     return Result(Verdict.INCONCLUSIVE, (problem(id, weight, sentence, next_step),))
 
 
 class Stage(StrEnum):
-    """Where a check stands in the order of precedence."""
+    """Position of a check in the order of precedence."""
 
     SEAL = "seal"
     RATE = "rate"
@@ -87,17 +98,17 @@ Input = TypeVar("Input", BurstInput, RunInput)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check(Generic[Input]):
-    """One check.
+    """Definition of a check.
 
     Attributes:
-        id: A stable name.
-        stage: Where its result stands in the order of precedence.
-        question: What it asks, as a reader of a verdict would.
-        formula: How it is computed, with the symbols of docs/verdict.md.
-        reads: The recorded sources.
-        when_absent: What it concludes where these sources are missing.
-        findings: The ids of the findings that it can return.
-        evaluate: The computation. It is pure.
+        id: Stable name of the check.
+        stage: Position of its result in the order of precedence.
+        question: Question that the check answers, for the reader of a verdict.
+        formula: Formula, with the symbols of docs/verdict.md.
+        reads: Sources that the check reads.
+        when_absent: Result if these sources are missing.
+        findings: Ids of the findings that it can return.
+        evaluate: Function that computes the result. It is pure.
     """
 
     id: str
@@ -115,13 +126,13 @@ StagedResult = tuple[Stage, Result]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precedence:
-    """One row of the order of precedence.
+    """One row in the order of precedence.
 
     Attributes:
-        situation: When it applies, for a reader.
-        verdict: What it decides.
-        given: The result that makes it apply; None where nothing else applied.
-        stage: The checks whose result counts; None for all of them.
+        situation: Description of the situation, for the reader of a verdict.
+        verdict: Verdict of this row.
+        given: Result that makes the row apply. None if the row always applies.
+        stage: Stage of the checks to use. None for all checks.
     """
 
     situation: str
@@ -130,7 +141,7 @@ class Precedence:
     stage: Stage | None = None
 
     def applies(self, results: Iterable[StagedResult]) -> bool:
-        """Return whether one of the results makes this row apply."""
+        """Return True if at least one of the results makes this row apply."""
         return self.given is None or any(
             self.stage in (None, stage) and result.verdict is self.given
             for stage, result in results
@@ -181,5 +192,5 @@ PRECEDENCE: Final = (
 
 
 def decide(results: Sequence[StagedResult]) -> Verdict:
-    """Return the verdict of the first row of :data:`PRECEDENCE` that applies."""
+    """Return the verdict of the first row in :data:`PRECEDENCE` that applies."""
     return next(row.verdict for row in PRECEDENCE if row.applies(results))

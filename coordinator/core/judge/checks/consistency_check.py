@@ -1,4 +1,4 @@
-"""Check: can the records all be true?"""
+"""Check that the records do not contradict each other."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -14,7 +14,7 @@ _NEXT: Final = (
 
 
 def _evaluate(given: BurstInput) -> Result:
-    """Return one finding for each rule that was broken."""
+    """Return a result with one finding for each broken rule."""
     found = given.burst.contradictions
     by_rule: dict[Rule, list[Contradiction]] = {}
     for each in found:

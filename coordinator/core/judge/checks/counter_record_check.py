@@ -1,4 +1,4 @@
-"""Check: is the device counter there as it was promised at launch?"""
+"""Check that the device counter has the data that was promised at launch."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -11,11 +11,12 @@ from broadside.coordinator.core.measure.evidence import FirewallLedger
 from broadside.coordinator.core.plan.spec import Plan
 from broadside.coordinator.core.summary import Finding, Verdict, problem
 
-BEFORE_S: Final = 5.0  # s of a ledger's bins that are dated before the first burst, or one bin
+# The counter must cover this time, or one bin, before the first burst.
+BEFORE_S: Final = 5.0
 
 
 def _evaluate(given: RunInput) -> Result:
-    """Evidence that was promised at launch and is absent makes no smaller claim: it makes none."""
+    """Return inconclusive if the counter has less data than was promised at launch."""
     found = tuple(_findings(given))
     return Result(Verdict.INCONCLUSIVE if found else Verdict.PASS, found)
 
@@ -61,7 +62,11 @@ def _findings(given: RunInput) -> Iterator[Finding]:
 
 
 def _late(plan: Plan, ledger: FirewallLedger) -> Iterator[Finding]:
-    """A ledger that begins with the traffic does not show whether others' ended then."""
+    """Yield a finding if the counter starts too late before the first burst.
+
+    Without bins before the burst, the counter cannot show if other traffic ended when the burst
+    started.
+    """
     begun_s = plan.bursts[0].planned_start_at.timestamp()
     before = (ledger.end_s <= begun_s) & ~np.isnan(ledger.bytes)
     known_s = float((ledger.end_s - ledger.start_s)[before].sum())

@@ -1,4 +1,4 @@
-"""Check: was enough of the plan measured, by receivers themselves?"""
+"""Check that enough of the plan was measured, and by the receivers."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Check: did the device count over time what the fleet's records predict?"""
+"""Check that the device counter changes over time as the records of the fleet predict."""
 
 from typing import Final
 

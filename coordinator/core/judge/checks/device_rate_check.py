@@ -1,4 +1,4 @@
-"""Check: does the device's own count reach the target, too?"""
+"""Check that the rate from the device counter is above the limit."""
 
 from typing import Final
 

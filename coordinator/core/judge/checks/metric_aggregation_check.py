@@ -1,4 +1,4 @@
-"""Check: do the device metric's figures add up to bytes?"""
+"""Check that bytes can be computed from the device metric."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Check: can the record of a reference run show that it passed the device by?"""
+"""Check that the counter record of a reference run is long enough to show a bypass."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -10,8 +10,11 @@ from broadside.coordinator.core.measure.evidence import FirewallLedger
 from broadside.coordinator.core.plan.spec import Plan
 from broadside.coordinator.core.summary import Finding, Verdict, problem
 
-AFTER_BINS: Final = 5.0  # bins by which a metric may lag: Azure's 75 s at 60 s, and 5 min at worst
-COARSE_S: Final = 10.0  # s a bin: from here on it is a metric; finer ones are counters
+# The largest lag of a metric, in bins. Azure has 75 s with bins of 60 s, and 5 min in the worst
+# case.
+AFTER_BINS: Final = 5.0
+# With bins of this length or longer the source is a metric. Shorter bins are from a counter.
+COARSE_S: Final = 10.0
 
 
 def _evaluate(given: RunInput) -> Result:
@@ -33,10 +36,11 @@ def _findings(plan: Plan, ledger: FirewallLedger | None) -> Iterator[Finding]:
 
 
 def _short(plan: Plan, ledger: FirewallLedger) -> Iterator[Finding]:
-    """A ledger that shows nothing must have gone on long enough to show something.
+    """Yield a finding if the counter ends too early to show that no traffic crossed the device.
 
-    A run that passed the device by leaves no rise to tell the lag from, so the ledger must go on
-    for as long as a metric of its grain may lag.
+    The lag cannot be estimated for a run that does not cross the device, because there is no rise
+    in the counter. The counter must therefore continue after the last burst for the longest lag
+    that is possible with this bin length.
     """
     spare_s = AFTER_BINS * ledger.grain_s if ledger.grain_s >= COARSE_S else ledger.grain_s
     ends_s = plan.bursts[-1].planned_end_at.timestamp()

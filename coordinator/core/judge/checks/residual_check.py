@@ -1,4 +1,4 @@
-"""Check: do the fleet and the device counter agree?"""
+"""Check that the bytes of the fleet agree with the device counter."""
 
 from typing import Final
 
@@ -25,7 +25,8 @@ from broadside.coordinator.core.summary import Reconciliation, Verdict, note
 def _evaluate(given: BurstInput) -> Result:
     spec, burst = given.spec, given.burst
     held = burst.reconciliation
-    if held is None:  # see promises
+    # The check ``counter-record`` handles a missing counter.
+    if held is None:
         return NOTHING
     if held.residual_ratio is None and held.lags_scale_ratio is not None:
         wrong = misreading(held, rates_of([burst]))
@@ -108,7 +109,7 @@ def _evaluate(given: BurstInput) -> Result:
 
 
 def _misread(held: Reconciliation, wrong: Misreading, ratio: float) -> Result:
-    """The result for a metric that is declared wrongly."""
+    """Return the result for a metric with a wrong declaration."""
     return inconclusive(
         id="metric-declaration",
         weight=88,
@@ -120,7 +121,7 @@ def _misread(held: Reconciliation, wrong: Misreading, ratio: float) -> Result:
 
 
 def _next_step(held: Reconciliation, limit: float) -> str:
-    """What would narrow a residual, or explain it."""
+    """Return the action that can explain the residual or make its interval smaller."""
     if abs(held.residual_ratio or 0.0) > limit:
         return "find out what the firewall saw and the fleet did not, or the reverse"
     if held.layer_ratio or held.overhead_how == "assumed":

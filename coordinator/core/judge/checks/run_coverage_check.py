@@ -1,4 +1,4 @@
-"""Check: is the run over, and was enough of all its bursts measured?"""
+"""Check that the run has ended and that enough pair-seconds were measured."""
 
 from typing import Final
 
@@ -24,7 +24,8 @@ def _evaluate(given: RunInput) -> Result:
             next_step="wait for the run to end",
         )
     if given.completeness_ratio < given.plan.spec.objective.coverage_floor_ratio:
-        return Result(Verdict.INCONCLUSIVE)  # the bursts' own checks say it
+        # The checks of the bursts return the findings for this case.
+        return Result(Verdict.INCONCLUSIVE)
     return NOTHING
 
 

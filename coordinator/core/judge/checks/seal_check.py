@@ -1,4 +1,4 @@
-"""Check: is the stored plan the one that was sealed at launch?"""
+"""Check that the stored plan is the plan that was sealed at launch."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Check: did every lasting part of the window reach the target?"""
+"""Check that every longer part of the window reached the limit."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -16,9 +16,10 @@ from broadside.coordinator.core.measure.resolution import READINGS_A_PART
 from broadside.coordinator.core.measure.steady import stretch_s
 from broadside.coordinator.core.summary import BurstSummary, Finding, Verdict, Window, note, problem
 
-SLOW_RATIO: Final = 0.015  # of the limit: what a part of a window may fall short as noise does
-# Standard errors that are allowed for beside it in the device's bins. Bytes of receivers and
-# senders are counted: what a part of theirs falls short is no estimate.
+# A part of the window may be below the limit by this ratio because of noise.
+SLOW_RATIO: Final = 0.015
+# Number of standard errors that are added for the device bins. The bytes of receivers and
+# senders are counted and not estimated, so nothing is added for them.
 SLOW_SIGMAS: Final = 3.0
 
 
@@ -74,7 +75,7 @@ def _evaluate(given: BurstInput) -> Result:
 
 
 def _slow_by_device(given: BurstInput, limit: float) -> Finding | None:
-    """Return a finding where the device's own bins hold less than the limit for a lasting part."""
+    """Return a finding if the device counted less than the limit in a part of the window."""
     held, spec = given.burst.reconciliation, given.spec
     if held is None or held.slowest_bits_per_second is None:
         return None
@@ -94,7 +95,7 @@ def _slow_by_device(given: BurstInput, limit: float) -> Finding | None:
 
 
 def _slow_by_senders(given: BurstInput, limit: float) -> Finding | None:
-    """Return a finding where senders sent less than the limit for a lasting part."""
+    """Return a finding if the senders sent less than the limit in a part of the window."""
     slowest = given.slowest_sent
     if slowest is None:
         return None
@@ -112,7 +113,7 @@ def _slow_by_senders(given: BurstInput, limit: float) -> Finding | None:
 
 
 def _not_assessed(given: BurstInput, window: Window) -> Finding | None:
-    """Return a finding where no source shows how the rate moved within the window."""
+    """Return a finding if no source shows the changes of the rate within the window."""
     held = given.burst.reconciliation
     by_device = held is not None and held.slowest_bits_per_second is not None
     if window.reading_s is None or window.slowest_bits_per_second is not None or by_device:
@@ -134,8 +135,10 @@ def _not_assessed(given: BurstInput, window: Window) -> Finding | None:
 
 
 def _slow_parts(burst: BurstSummary, window: Window) -> Iterator[tuple[int, int, float]]:
-    """The parts that are held against the limit: from and for how many s of the window, their
-    payload bit/s."""
+    """Yield the parts that are compared with the limit.
+
+    Each part has its start in the window (s), its length (s) and its rate (bit/s of payload).
+    """
     slowest, from_s, length_s = (
         window.slowest_bits_per_second,
         window.slowest_from_s,

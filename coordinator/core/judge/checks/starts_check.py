@@ -1,4 +1,4 @@
-"""Check: did the pairs start together?"""
+"""Check that the pairs started together."""
 
 from typing import Final
 
@@ -12,7 +12,8 @@ from broadside.coordinator.core.judge.checks.check_types import (
 )
 from broadside.coordinator.core.summary import Finding, Verdict
 
-NAMED_COUNT: Final = 3  # of the late pairs that a sentence names
+# Number of late pairs that are listed in a finding.
+NAMED_COUNT: Final = 3
 
 
 def _evaluate(given: BurstInput) -> Result:

@@ -1,4 +1,4 @@
-"""Check: are the thresholds met that the objective sets?"""
+"""Check that the thresholds of the objective are met."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,20 +18,22 @@ from broadside.coordinator.core.summary import (
     worse,
 )
 
-DEVICE_KNOWN_RATIO: Final = 0.8  # of a window's seconds: its first and last readings reach out
+# A device metric must be known for this share of the window. It is below 1 because the first and
+# the last reading can extend beyond the window.
+DEVICE_KNOWN_RATIO: Final = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """One metric as it was measured.
+    """A metric with its measured value.
 
     Attributes:
-        where: The device or flow, for a sentence.
-        low: The least that it can be; None where it was not measured.
-        high: The most that it can be.
-        told_count: Pairs that it was measured for.
-        said: How much of it was measured, for a sentence.
-        bound_s: By how much its readings may be misplaced.
+        where: Device or flow, as a prefix for the finding.
+        low: Lowest possible value. None if it was not measured.
+        high: Highest possible value. None if it was not measured.
+        told_count: Number of pairs with a value.
+        said: Text that describes how much was measured.
+        bound_s: Largest time error of the readings.
     """
 
     where: str
@@ -43,7 +45,10 @@ class _Told:
 
 
 def _evaluate(given: BurstInput) -> Result:
-    """Hold every threshold; one that was not measured for every pair is not met."""
+    """Compare all metrics with their thresholds.
+
+    A metric without a value for every pair does not meet its threshold.
+    """
     verdicts, findings = [Verdict.PASS], []
     for goal in GOALS:
         bound = getattr(given.spec.objective, goal.bound)
@@ -57,8 +62,11 @@ def _evaluate(given: BurstInput) -> Result:
 def _held(
     goal: Goal, bound: float, told: _Told, burst: BurstSummary
 ) -> tuple[Verdict, Finding | None]:
-    """Return the result of one threshold on one metric. It fails where every value that the metric
-    can have is beyond the limit, and passes where none is."""
+    """Return the result for one metric with one threshold.
+
+    It fails if all possible values are beyond the threshold. It passes if no possible value is
+    beyond the threshold.
+    """
     count = len(burst.pairs)
     whole = burst.completeness.completeness_ratio >= WHOLE_RATIO
     values = [value for value in (told.low, told.high) if value is not None]
@@ -95,7 +103,7 @@ def _held(
 
 
 def _told(goal: Goal, burst: BurstSummary) -> Iterator[_Told]:
-    """Return the metric as each of its sources measured it."""
+    """Yield the metric for each of its sources."""
     if goal.teller is Teller.DEVICE:
         yield from _told_of_devices(goal, burst)
         return
@@ -104,7 +112,10 @@ def _told(goal: Goal, burst: BurstSummary) -> Iterator[_Told]:
 
 
 def _told_of_devices(goal: Goal, burst: BurstSummary) -> Iterator[_Told]:
-    """Each device's own; one of which too little of the window is known is not told of."""
+    """Yield the metric for each device.
+
+    ``told_count`` is 0 if too little of the window is known.
+    """
     quantity, _, statistic = goal.figure.partition(".")
     if not burst.devices:
         yield _Told("", None, None, 0, "no device")
@@ -118,7 +129,7 @@ def _told_of_devices(goal: Goal, burst: BurstSummary) -> Iterator[_Told]:
 
 
 def _placed(where: str, seen: DeviceFigure, statistic: str, count: int) -> _Told:
-    """Return a device's metric with what it can be while its readings may be misplaced."""
+    """Return a device metric with its range for the possible time errors of its readings."""
     known = seen.covered_ratio
     low = high = getattr(seen, statistic)
     if seen.at_least is not None and seen.at_most is not None:

@@ -1,4 +1,4 @@
-"""Check: does the window hold nearly all that each test measured?"""
+"""Check that the window contains nearly all seconds of each test."""
 
 from typing import Final
 
@@ -13,7 +13,8 @@ from broadside.coordinator.core.judge.checks.check_types import (
 )
 from broadside.coordinator.core.summary import Verdict, note
 
-# The window is whole seconds of UTC: a test begins and ends anywhere within one.
+# The window has whole seconds of UTC. A test can start and end within a second, so one second at
+# each end is not an error.
 GRID_S: Final = 2
 
 
