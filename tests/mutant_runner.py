@@ -31,6 +31,7 @@ settings.register_profile(
     database=None,
 )
 PATIENCE_S = 5.0  # of the CPU, beside ten times what a test takes
+HUNG_S = 120  # a test that waits for something that a mutant never sends uses no CPU
 MEMORY_BYTES = 3 << 30
 EXACT = "/test_stored_verdicts.py::"  # every figure of whole runs
 
@@ -97,6 +98,7 @@ def _try(mutant: str, tests: Sequence[pytest.Item], rows: dict[str, Any]) -> str
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     for item, following in zip(tests, [*tests[1:], None], strict=False):
         signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE_S + 10 * rows[item.nodeid][1])
+        signal.alarm(HUNG_S)
         if _fails(item, following):
             return item.nodeid
     return None

@@ -181,7 +181,7 @@ def _deeper(body: object, path: list[str | int], message: str) -> list[str | int
 
 
 def _deepest(value: object, parts: Sequence[str]) -> list[str | int]:
-    """Return the part that exists in a dotted name, and the last part even if only that is missing."""
+    """Return the part of a dotted name that exists, and the last part even if it is missing."""
     path: list[str | int] = []
     for part in parts:
         if not isinstance(value, Mapping):

@@ -28,7 +28,7 @@ async def _feed(
         int | None, Query(ge=0, le=9999, description="one burst; left out: the one under way")
     ] = None,
 ) -> Feed:
-    """Open the feed before the stream begins, so that an unknown run results in a problem document."""
+    """Open the feed before the stream begins, so that an unknown run is a problem document."""
     return await feeds.open(run_id, burst_index)
 
 

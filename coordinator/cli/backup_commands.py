@@ -204,7 +204,7 @@ def _note(save: Callable[[Table], Awaitable[None]]) -> None:
 
 
 def _end_in_order() -> None:
-    """Remove the temporary copies, which contain keys, on SIGTERM and SIGHUP. Lower the priority."""
+    """Remove the temporary copies, which hold keys, on SIGTERM and SIGHUP. Lower the priority."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda ended_by, _: sys.exit(128 + ended_by))
     with contextlib.suppress(OSError):

@@ -188,7 +188,7 @@ def wrong_setting(error: BaseException) -> tuple[str, str] | None:
 
 
 def shown_value(field: str, value: object) -> str:
-    """Return a wrong value as text, or "..." if it can be a secret. CI pipelines store the output."""
+    """Return a wrong value as text, or "..." if it can be a secret, because CI stores output."""
     return "..." if _SECRET.search(field) else repr(value)
 
 

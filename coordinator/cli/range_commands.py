@@ -339,7 +339,7 @@ def _wait_ready(directory: Path, within_s: float) -> None:
 
 
 def _must_be_ours(directory: Path, given: Sequence[str], found: Sequence[Orphan]) -> None:
-    """Exit if a resource to import does not belong to the range, because `down` would destroy it."""
+    """Exit if a resource to import is not of the range, because `down` would destroy it."""
     told = needs(directory, given)
     if told is None:
         stop("terraform console does not say what the variables ask for", Exit.CANNOT_RUN)

@@ -268,7 +268,7 @@ class Verbs:
         given: Mapping[str, Any],
         work: Callable[[], Awaitable[Any]],
     ) -> Any:
-        """Run ``work``. Errors become ``ApiError``, and strings in the result are made printable."""
+        """Run ``work``. Errors become ``ApiError``, and strings of the result are printable."""
         try:
             done = work() if method == "GET" else self._recorded(route, method, path, work)
             return _clean(await done)

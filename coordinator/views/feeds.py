@@ -326,7 +326,7 @@ class Feed:
         return [*self._head(seen), *self._encoded[1]]
 
     def _head(self, seen: int) -> list[tuple[str, str]]:
-        """Return the events at the beginning, which are not cached because they contain the time."""
+        """Return the first events, which are not cached because they contain the time."""
         status = self._shown.status
         # A viewer that starts from the beginning discards its data, also after a coordinator
         # restart.

@@ -44,7 +44,7 @@ class FigureRow:
 
 
 def figure_rows(summary: RunSummary) -> list[FigureRow]:
-    """Return the target and all headline metrics. Optional metrics are included if they are known."""
+    """Return the target and all headline metrics, with the optional ones that are known."""
     target = summary.target_bits_per_second
     layer = summary.target_layer.value
     rows = [_row("target", layer, Unit.RATE, target, summary, rate(target), "none set")]
