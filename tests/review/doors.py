@@ -408,9 +408,94 @@ async def _end(end: str, argv: Sequence[str], test: Fields, **options: Any) -> F
     }
 
 
+# Safety -------------------------------------------------------------------------------------------
+
+
+def grain(text: str) -> Fields:
+    """Parse a grain of Azure Monitor; return its seconds, or the error's name and text."""
+    source = module("coordinator.device.ledgers.azure_monitor_source")
+    try:
+        return {"seconds": source.parse_grain(text)}
+    except Exception as error:
+        return {"error": type(error).__name__, "said": str(error)}
+
+
+DRIPS_COUNT: Final = 60  # pieces of an answer in which a place that is not slow gets its notice
+
+
+def announce(data_dir: str) -> Fields:
+    """Announce a run to a webhook that drips and to a place that takes all; return how often the
+    second one was told while the first one dripped, and in the end."""
+    return asyncio.run(_announce(data_dir))
+
+
+class _Quick:
+    name = "quick"
+
+    def __init__(self) -> None:
+        self.told: set[str] = set()
+        self.is_told = asyncio.Event()
+
+    async def tell(self, notice: Any) -> None:
+        self.told.add(notice.header.run_id)
+        self.is_told.set()
+
+
+async def _announce(data_dir: str) -> Fields:
+    fabrics, notices = module("exchange.fabric"), module("coordinator.notices.announcer")
+    fabric = fabrics.open_fabric(fabrics.FabricSettings(data_dir=data_dir))
+    quick, drips_count, over = _Quick(), 0, asyncio.Event()
+
+    async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal drips_count
+        with contextlib.suppress(ConnectionError):
+            writer.write(b"HTTP/1.1 200 OK\r\nX-A: ")
+            while not over.is_set() and not writer.is_closing():
+                writer.write(b"a")
+                await writer.drain()
+                drips_count += 1
+                if drips_count >= DRIPS_COUNT:
+                    enough.set()
+                await asyncio.sleep(0.05)
+        writer.close()
+
+    enough = asyncio.Event()
+    server = await asyncio.start_server(drip, "127.0.0.1", 0)
+    url = "http://127.0.0.1:{1}/".format(*server.sockets[0].getsockname()[:2])
+    slow = module("coordinator.notices.webhook").Webhook(url, "whsec_" + "QUFB" * 11)
+    # One run: the newest that ended and was not imported. Both places were set before its end.
+    headers = [
+        header
+        async for _, header in fabric.records.private.scan_runs()
+        if header.outcome is not None
+        and await fabric.records.private.read_document(
+            header.run_id, module("exchange.records").Document.IMPORT
+        )
+        is None
+    ]
+    now = min(header.created_at for header in headers)
+    announcer = notices.Announcer(fabric.records, [slow, quick], lambda: now)
+    now = min(header.outcome.ended_at for header in headers)
+    looking = asyncio.create_task(announcer.look())
+    waits = [asyncio.create_task(event.wait()) for event in (enough, quick.is_told)]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    told_count = min(1, len(quick.told))
+    over.set()
+    await asyncio.wait_for(quick.is_told.wait(), 60)
+    for task in (looking, *waits):
+        task.cancel()
+    await asyncio.gather(looking, *waits, return_exceptions=True)
+    server.close()
+    await fabric.close()
+    return {"while it dripped": told_count, "in the end": min(1, len(quick.told))}
+
+
 DOORS: Final[Mapping[str, Callable[..., Any]]] = {
     door.__name__: door
-    for door in (clock, command, fire, host_counted, join, judge, kernel_clock, requests, search)
+    for door in (
+        *(announce, clock, command, fire, grain, host_counted, join, judge, kernel_clock),
+        *(requests, search),
+    )
 }
 
 
