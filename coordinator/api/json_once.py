@@ -90,4 +90,4 @@ def read_once(request: Request) -> None:
         return value
 
     # FastAPI reads the body with ``request.json``.
-    request.json = read
+    request.json = read  # type: ignore[method-assign]

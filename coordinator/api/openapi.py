@@ -76,7 +76,7 @@ def describe(app: FastAPI) -> None:
         return app.openapi_schema
 
     # FastAPI documents this replacement.
-    app.openapi = openapi
+    app.openapi = openapi  # type: ignore[method-assign]
 
 
 def _document(app: FastAPI) -> dict[str, Any]:

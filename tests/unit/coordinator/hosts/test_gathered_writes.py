@@ -49,8 +49,13 @@ async def test_writes_of_one_moment_share_a_commit(
     database = fabric.results._database  # type: ignore[attr-defined]  # the embedded table's
     await database.read(lambda connection: connection.set_trace_callback(said.append))
     held, released = threading.Event(), threading.Event()
+
+    def hold(_: object) -> None:
+        held.set()
+        released.wait(60)
+
     # Its thread takes up nothing from here until it is released.
-    database.submit(lambda _: (held.set(), released.wait(60)), reads=True)
+    database.submit(hold, reads=True)
     await asyncio.to_thread(held.wait, 60)
     writes = []
     for number in range(1, WRITES_COUNT + 1):
