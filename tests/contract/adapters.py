@@ -1,7 +1,7 @@
-"""The adapters that the contract suite runs on, and how a test, or its child, opens one.
+"""Adapters of the contract suite, and functions that open one in a test or its child process.
 
-To add an adapter, add an entry to :data:`QUEUES`, :data:`TABLES` or :data:`RAWS`. No case knows
-more of it than a :class:`Place`.
+To add an adapter, add an entry to :data:`QUEUES`, :data:`TABLES` or :data:`RAWS`. The test cases
+use only :class:`Place`.
 """
 
 import ssl
@@ -36,11 +36,15 @@ _AUTHORITY: Final = certifi.contents().partition(ssl.PEM_FOOTER)[0] + ssl.PEM_FO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where one test's queue or table is: all that another process needs to open it too."""
+    """Location of the queue or table of one test, sufficient for another process to open it.
+
+    Attributes:
+        lock_s: Lock time of the queue, longer than the pauses of a busy host.
+    """
 
     adapter: str
     address: str
-    lock_s: float  # s, the queue's lock time: above a busy host's pauses, no longer
+    lock_s: float
     deliveries_max_count: int
 
     def open_queue(self) -> JobQueue:
@@ -55,7 +59,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter(Generic[_Port]):
-    """``make`` gives a test a fresh, empty place; ``open`` opens it, in any process."""
+    """Pair of functions: ``make`` creates an empty place, ``open`` opens it in any process."""
 
     make: Callable[[pytest.FixtureRequest], Place]
     open: Callable[[Place], _Port]
@@ -148,8 +152,11 @@ def _link(place: Place) -> Link:
 
 
 def http_link(secret: str, url: str) -> Link:
-    """A link to a coordinator that speaks without TLS; it trusts one authority, not the hundreds
-    of the system, which each client would read anew."""
+    """Return a link to a coordinator without TLS.
+
+    It trusts only one authority, because each client would read the hundreds of system authorities
+    again.
+    """
     credential = Credential(
         coordinators=(url,),
         authority=_AUTHORITY,
@@ -162,7 +169,7 @@ def http_link(secret: str, url: str) -> Link:
 
 
 class _OwnTableRaw(TableRaw):
-    """One that closes the table, which nobody else has here."""
+    """Raw store that also closes its table, which is not shared here."""
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
@@ -183,8 +190,8 @@ TABLES: dict[str, Adapter[Table]] = {
     "http": Adapter(make=_http_place, open=lambda place: HttpTable(_link(place), "results")),
     "recorded": Adapter(make=_recorded_place, open=_azure_table),
 }
-# Those that hold what coordinators alone keep: agents come by http, and ``AgentRights`` lets them
-# touch none of it.
+# Tables that only coordinators use. Agents connect over HTTP, and ``AgentRights`` permits no access
+# to these tables.
 OWN_TABLES: Final = sorted(TABLES.keys() - {"http"})
 RAWS: dict[str, Adapter[RawStore]] = {
     "azurite": Adapter(make=_azurite_place, open=lambda at: _OwnTableRaw(_azure_table(at))),

@@ -1,4 +1,4 @@
-"""Fixtures that run every case on every adapter."""
+"""Fixtures that run every test case on every adapter."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -51,7 +51,7 @@ async def table(table_place: Place) -> AsyncIterator[Table]:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """One Service Bus broker for the whole session; a place is a queue of it."""
+    """Run one Service Bus broker for the whole session. Each place is a queue of it."""
     process = BrokerProcess(tmp_path_factory.mktemp("broker"), {}, sas_key="contract")
     process.start()
     yield process
@@ -60,7 +60,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture(scope="session")
 def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
-    """One Azurite for the whole session; a place is a table or a container of it."""
+    """Run one Azurite for the whole session. Each place is a table or a container of it."""
     process = Azurite(tmp_path_factory.mktemp("azurite"))
     process.start()
     yield process
@@ -69,20 +69,20 @@ def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
 
 @pytest.fixture(scope="session")
 def answers() -> Answers:
-    """What the services were recorded to say of what is wrong."""
+    """Return the recorded error responses of the Azure services."""
     return Answers(Path(__file__).with_name("azure_answers.toml"))
 
 
 @pytest.fixture(scope="session")
 def recorded(answers: Answers) -> Iterator[RecordedAzure]:
-    """The services as they were recorded; a place is a table and a container of them."""
+    """Run the recorded services. Each place is a table and a container of them."""
     with RecordedAzure(answers) as azure:
         yield azure
 
 
 @pytest.fixture(scope="session")
 def http_places() -> Iterator[HttpPlaces]:
-    """One coordinator's listener for the whole session; a place is a fabric behind it."""
+    """Run one listener of a coordinator for the whole session. Each place is a fabric behind it."""
     places = HttpPlaces()
     places.start()
     yield places

@@ -1,4 +1,4 @@
-"""A coordinator's exchange for the contract suite: one listener, a place for each test."""
+"""Exchange service of a coordinator for the contract suite, with one fabric for each test."""
 
 import asyncio
 import threading
@@ -20,17 +20,17 @@ STOP_S: Final = 60.0
 
 
 class Everything:
-    """Rights of the suite, which tries the whole of every port."""
+    """Unlimited rights, because the suite tests each operation of the ports."""
 
     name = "everybody"
     address = ""
 
     async def allow(self, operation: Mapping[str, Any]) -> Mapping[str, Any]:
-        """All of it."""
+        """Allow every operation unchanged."""
         return operation
 
     async def hand(self, delivery: Delivery) -> None:
-        """Nobody asks."""
+        """Do nothing."""
 
 
 class _Entry:
@@ -47,7 +47,7 @@ class _Entry:
 
 
 class HttpPlaces:
-    """Started once; the secret that an asker shows says which place it means."""
+    """One listener for many places. The secret in a request selects the place."""
 
     def __init__(self) -> None:
         self._apps: dict[str, ExchangeApp] = {}
@@ -98,7 +98,7 @@ class HttpPlaces:
         await self._apps[header.decode().removeprefix("Bearer ")](scope, receive, send)
 
     def add(self, fabric: Fabric) -> str:
-        """A place of its own, by the secret that opens it."""
+        """Add a place for a fabric and return its secret."""
 
         async def begin() -> str:
             name = uuid4().hex
@@ -121,7 +121,10 @@ class HttpPlaces:
         return asyncio.run_coroutine_threadsafe(begin(), self._loop).result()
 
     def remove(self, secret: str) -> None:
-        """End a place with its test: hundreds that end together outlast ``STOP_S``."""
+        """Remove a place at the end of its test.
+
+        Closing hundreds of places at once would take longer than ``STOP_S``.
+        """
         end = self._ends.pop(secret)
         asyncio.run_coroutine_threadsafe(end(), self._loop).result(STOP_S)
         del self._apps[secret]

@@ -1,6 +1,6 @@
-"""Many real processes at once, each opening the adapter for itself.
+"""Run many real processes at once, each with its own instance of the adapter.
 
-They are forked from one warmed, single-threaded server, so a hundred cost about a second.
+They are forked from one warm single-threaded server, so a hundred processes take about a second.
 """
 
 import asyncio
@@ -18,15 +18,19 @@ _T = TypeVar("_T")
 
 Work = Callable[[Place, int], Coroutine[None, None, _T]]
 
-_START_S: Final = 60.0  # s in which all processes must stand at the start line
+# All processes must reach the barrier within this time.
+_START_S: Final = 60.0
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.contract.warmed"])
 
 
 def in_processes(count: int, work: Work[_T], place: Place) -> Sequence[_T]:
-    """``work(place, number)`` in ``count`` processes that begin together; results by number.
+    """Run ``work(place, number)`` in ``count`` processes and return the results by number.
 
-    ``work`` must be a module's function. Raises ``AssertionError`` when a process dies.
+    The processes begin at the same time. ``work`` must be a function of a module.
+
+    Raises:
+        AssertionError: A process died.
     """
     barrier = _CONTEXT.Barrier(count)
     pipes = [_CONTEXT.Pipe(duplex=False) for _ in range(count)]
@@ -36,7 +40,8 @@ def in_processes(count: int, work: Work[_T], place: Place) -> Sequence[_T]:
     ]
     for process, (_, writer) in zip(processes, pipes, strict=True):
         process.start()
-        writer.close()  # ours: so that a death reads as an end of file
+        # After this the death of the process is read as the end of file.
+        writer.close()
     try:
         return [_result(reader) for reader, _ in pipes]
     finally:
@@ -51,7 +56,11 @@ def in_processes(count: int, work: Work[_T], place: Place) -> Sequence[_T]:
 def told_by(
     work: Callable[[Place, "Connection[_T, object]"], Coroutine[None, None, None]], place: Place
 ) -> "Iterator[tuple[BaseProcess, Connection[object, _T]]]":
-    """One process at ``work(place, writer)``, and what reads what it writes; killed at the end."""
+    """Run ``work(place, writer)`` in one process, which is killed at the end of the context.
+
+    Yields:
+        The process and a reader of the objects that it sends.
+    """
     reader, writer = _CONTEXT.Pipe(duplex=False)
     process = _CONTEXT.Process(target=_tell, args=(work, place, writer))
     process.start()

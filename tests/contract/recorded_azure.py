@@ -1,14 +1,14 @@
-"""Azure's Table and Blob services as they were recorded: the answers byte-shape for byte-shape.
+"""Azure Table and Blob services that reply as recorded.
 
-Azurite says more than the service does (a code in a header, where a conflict has none) and less (no
-page of it is ever empty). Here each answer has the status, the headers by name and the body's form
-that Microsoft's SDKs recorded of the real services; a table of them (:class:`Answers`) says what is
-said of what is wrong. Every query's and listing's first page is empty and says where to go on, as
-the services' documentation allows at any time.
+Azurite returns more than the service (an error code header on a conflict) and less (it has no empty
+pages). Here each response has the status, the header names and the body format that Microsoft's
+SDKs recorded of the real services. The error responses are in a table (:class:`Answers`). The first
+page of every query and listing is empty and has a continuation token. The documentation of the
+services permits this at any time.
 
-Rows and blobs are in memory, requests are served by threads of this process, and whoever asks is
-let in. :attr:`RecordedAzure.asked` is the log of requests, with table and partition. What a
-recording does not show, for our ports do not ask for it, is not there: MERGE, ACLs, leases, blocks.
+Rows and blobs are stored in memory. Threads of this process serve the requests, without
+authentication. :attr:`RecordedAzure.asked` is the request log with table and partition. Features
+that the ports do not use are missing: MERGE, ACLs, leases, blocks.
 """
 
 import base64
@@ -29,7 +29,8 @@ from typing import Any, Final, Self
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.sax.saxutils import escape
 
-PAGE_MAX_COUNT: Final = 1000  # rows, or blobs, a page
+# The maximum number of rows or blobs per page.
+PAGE_MAX_COUNT: Final = 1000
 _ENTITY_MAX_BYTES: Final = 1 << 20
 _PROPERTY_MAX_BYTES: Final = 1 << 16
 _PROPERTY_MAX_COUNT: Final = 252
@@ -55,7 +56,7 @@ _BLOB_HEADERS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One answer; a header of the value "" is filled in when it is given."""
+    """Response of a service. A header with the value "" is filled in when it is sent."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -64,18 +65,25 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """One request, and how it was answered."""
+    """Logged request with the status of its response.
 
-    at_s: float  # monotonic
+    Attributes:
+        at_s: Time of the request, monotonic clock.
+        what: Table, container or other path.
+        partition: Partition of the rows, or None if the request has none.
+        rows_count: Number of rows written by the request or batch.
+    """
+
+    at_s: float
     method: str
-    what: str  # a table, a container, or another path
-    partition: str | None  # of a table's rows; None: none is named
-    rows_count: int  # written by it, or a batch's
+    what: str
+    partition: str | None
+    rows_count: int
     status: int
 
 
 class Answers:
-    """The table of what the services say of what is wrong, by name and by code."""
+    """Table of the recorded error responses, by name and by code."""
 
     def __init__(self, path: Path) -> None:
         told = tomllib.loads(path.read_text("utf-8"))
@@ -88,7 +96,10 @@ class Answers:
         return self._made(row, name, row.get("index"))
 
     def coded(self, code: str, shape: str, index: int | None = None) -> Answer:
-        """What is said with this code in this shape; of another shape's row if there is none."""
+        """Return the response with this code in this shape.
+
+        If there is no such row, the row of another shape with this code is used.
+        """
         rows = [row for row in self.rows.values() if row.get("code") == code]
         row = next((row for row in rows if row["shape"] == shape), rows[0])
         return self._made({**row, "shape": shape, "headers": {}}, row["name"], index)
@@ -113,7 +124,7 @@ class Answers:
 
 
 class RecordedAzure:
-    """A context manager. Names of tables and containers are to be made first."""
+    """Context manager that serves tables and containers. They must be created first."""
 
     def __init__(self, answers: Answers) -> None:
         self.asked: list[Asked] = []
@@ -151,13 +162,17 @@ class RecordedAzure:
         )
 
     def create(self, *names: str) -> None:
-        """Make an empty table and an empty container of each name."""
+        """Create an empty table and an empty container for each name."""
         for name in names:
             self._tables[name] = {}
             self._containers[name] = {}
 
     def answer_with(self, answer: Answer | None, count: int = 1 << 30, *, method: str = "") -> None:
-        """Give that to the next ``count`` requests, of a method or of any; None: no more of it."""
+        """Send ``answer`` to the next ``count`` requests of ``method``, or to none of them if it is
+        None.
+
+        The empty method means any method.
+        """
         self._next = (answer, count, method) if answer else None
 
     # Requests -------------------------------------------------------------------------------
@@ -205,7 +220,7 @@ class RecordedAzure:
             return self._answers.coded(wrong.code, "table")
 
     def _row(self, method: str, path: str, headers: Any, body: bytes, shape: str) -> Answer:
-        """One row read, written or deleted."""
+        """Read, write or delete one row."""
         found = _ENTITY.fullmatch(path)
         name = found[1] if found else path
         if (table := self._tables.get(name)) is None:
@@ -247,7 +262,8 @@ class RecordedAzure:
         wanted = [(what, sign, key.replace("''", "'")) for what, sign, key in terms]
         rows = [row for _, row in sorted(table.items()) if _meets(row, wanted)]
         more = {**_TABLE_HEADERS, "Content-Type": _JSON, "Transfer-Encoding": "chunked"}
-        page: list[dict[str, Any]] = []  # at first: nothing so far, and there is further to look
+        # The first page is empty and has a continuation token.
+        page: list[dict[str, Any]] = []
         if after := query.get("NextRowKey"):
             at = _unmarked(query["NextPartitionKey"]), _unmarked(after)
             rows = [row for row in rows if (row["PartitionKey"], row["RowKey"]) >= at]
@@ -276,7 +292,7 @@ class RecordedAzure:
         return Answer(status=status, headers=headers, body=_dumped(told))
 
     def _batch(self, body: bytes) -> Answer:
-        """All of a change set, or nothing of it and an answer for the first that failed."""
+        """Execute a complete change set, or none of it and return the first error."""
         if len(body) > _BATCH_MAX_BYTES:
             return self._answers.coded("RequestBodyTooLarge", "table-door")
         changes = list(_changes(body))
@@ -326,7 +342,7 @@ class RecordedAzure:
         return Answer(status=202, headers=headers, body="\r\n".join(lines).encode())
 
     def _stamp(self) -> tuple[str, str]:
-        """An ETag that nobody had yet, and its instant; both without zeros at the end."""
+        """Return a new unique ETag and its time, both without trailing zeros."""
         self._ticks = max(self._ticks + 1, time.time_ns() // 100)
         seconds, ticks = divmod(self._ticks, 10_000_000)
         fraction = f".{ticks:07}".rstrip("0.")
@@ -406,11 +422,11 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128
 
     def handle_error(self, *_: object) -> None:
-        """A client that is gone is none of ours."""
+        """Ignore disconnected clients."""
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """HTTP/1.1 with the headers of the answers, in their order, and a date."""
+    """HTTP/1.1 handler that sends the headers of a response in their order, and a date."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -439,17 +455,17 @@ class _Handler(BaseHTTPRequestHandler):
         return int(self.headers.get("Content-Length", 0))
 
     def _own(self, name: str) -> str:
-        """A header that goes by the request."""
+        """Return the value of a header that depends on the request."""
         if name == "x-ms-request-id":
             return str(uuid.uuid4())
         return str(self.headers.get(name, "0"))
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: :attr:`RecordedAzure.asked` is the log."""
+        """Log nothing, because :attr:`RecordedAzure.asked` is the log."""
 
 
 class _Wrong(Exception):
-    """What a row's operation is refused for."""
+    """Error that an operation on a row returns."""
 
     def __init__(self, code: str) -> None:
         self.code = code
@@ -465,7 +481,7 @@ def _filled(text: str, words: Mapping[str, Any]) -> str:
 def _about(
     method: str, path: str, query: Mapping[str, str], body: bytes
 ) -> tuple[str, str | None, int]:
-    """Table or container, partition, and how many rows a request writes."""
+    """Return the table or container, the partition and the number of rows to write."""
     if path == "$batch":
         targets = [_ENTITY.fullmatch(target) for _, target, _, _ in _changes(body)]
         keys = [found.groups() for found in targets if found]
@@ -483,7 +499,7 @@ def _about(
 
 
 def _changes(body: bytes) -> Iterator[tuple[str, str, Mapping[str, str], bytes]]:
-    """Method, path under the service, headers and body of each request in a change set."""
+    """Yield method, path, headers and body of each request in a change set."""
     mark = re.search(rb"boundary=\"?(changeset_[\w-]+)", body)
     for part in body.split(b"--" + mark[1])[1:-1] if mark else ():
         _, request = part.split(b"\r\n\r\n", 1)
@@ -495,7 +511,7 @@ def _changes(body: bytes) -> Iterator[tuple[str, str, Mapping[str, str], bytes]]
 
 
 def _check(sent: Mapping[str, Any], body: bytes) -> None:
-    """Raise the service's word for what is over its limits."""
+    """Raise the error of the service if a limit is exceeded."""
     properties = {
         name: value
         for name, value in sent.items()
@@ -516,7 +532,7 @@ def _check(sent: Mapping[str, Any], body: bytes) -> None:
 
 
 def _kept(row: Mapping[str, Any]) -> dict[str, Any]:
-    """As minimal metadata has it: no type where JSON says it already."""
+    """Return a row with minimal metadata, without the types that JSON already expresses."""
     plain = {
         f"{name}@odata.type"
         for name, value in row.items()
@@ -534,7 +550,7 @@ def _meets(row: Mapping[str, Any], wanted: list[tuple[str, str, str]]) -> bool:
 
 
 def _marked(key: str) -> str:
-    """A key as a continuation token: its length and itself, in the service's own base64."""
+    """Return a key as continuation token (length and key in the service's own base64)."""
     packed = base64.b64encode(key.encode()).decode().replace("=", "-")
     return f"1!{len(packed)}!{packed}"
 

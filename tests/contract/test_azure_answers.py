@@ -1,4 +1,4 @@
-"""Every answer that Azure was recorded to give: the right error of our ports, by the real SDKs."""
+"""Test that the real SDKs and our ports map every recorded Azure response to the right error."""
 
 import asyncio
 import time
@@ -23,7 +23,7 @@ from tests.contract.recorded_azure import Answer, Answers, RecordedAzure
 
 ANSWERS: Final = Answers(Path(__file__).with_name("azure_answers.toml"))
 NAME: Final = RawName(folder="run-1", file="p1")
-# What our messages say in the place of the service's word.
+# The texts of our errors that replace the code of the service.
 WORDS: Final = ("one already", "changed since", "there is no", "does not exist", "being deleted",
                 "come back in")  # fmt: skip
 BEGUN: Final = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -56,7 +56,7 @@ MET: Final = [(name, verb) for name, told in ANSWERS.rows.items() for verb in to
 
 @pytest.fixture
 async def clients(recorded: RecordedAzure) -> AsyncIterator[Callable[[str], Any]]:
-    """What a verb is asked of; its table and container are there and empty."""
+    """Yield a function that returns the client for a verb, with an empty table and container."""
     recorded.create("answers")
     keyed = recorded.connection_string
     quick = StorageBounds(backoff_s=0.001)
@@ -103,7 +103,7 @@ async def test_an_answer_is_the_right_error(
 
 @pytest.mark.parametrize("name", ANSWERS.rows)
 def test_the_code_is_read_from_every_form_of_body(name: str) -> None:
-    """With no header to help; of a change set, the answer inside it is read by the SDK."""
+    """Test without headers. Responses inside a change set are read by the SDK."""
     told, answer = ANSWERS.rows[name], ANSWERS.named(name)
     read: Any = SimpleNamespace(
         text=answer.body.decode, headers={}, status_code=answer.status, reason=""
@@ -159,6 +159,6 @@ async def test_a_retry_does_not_wait_beyond_its_bounds(
 
 
 def busy(after_s: int) -> Answer:
-    """The Table service's 503, with a word on when to come back."""
+    """Return status 503 of the Table service with a Retry-After header."""
     told = ANSWERS.named("a partition over its 2,000 entities a second")
     return Answer(status=503, headers={**told.headers, "Retry-After": str(after_s)}, body=told.body)

@@ -1,4 +1,4 @@
-"""docs/azure_limits.py against the requests that the adapters make of the recorded services."""
+"""Compare docs/azure_limits.py with the requests to the recorded services."""
 
 import runpy
 from collections import Counter
@@ -32,7 +32,7 @@ async def records(recorded: RecordedAzure) -> AsyncIterator[Records]:
 async def test_the_end_of_a_burst_asks_what_the_page_says(
     records: Records, recorded: RecordedAzure
 ) -> None:
-    """Without probes, which the page counts as one row a pair."""
+    """Test without probes, which the page counts as one row per pair."""
     for pair in range(PAIRS):
         await records.bursts.save_seconds(job(pair), [track(280)], host(280))
         await records.bursts.save_report(report(pair, Outcome.MEASURED))

@@ -1,6 +1,6 @@
-"""A run that comes to its budget, on coordinators' tables: stopped between two bursts, and judged.
+"""Test runs that reach their budget, stopped between two bursts and judged, on all tables.
 
-What :data:`one_table` marks is held on one: what becomes of the rows once they are read.
+Tests marked with :data:`one_table` use one table, because they do not depend on its adapter.
 """
 
 import asyncio
@@ -35,11 +35,13 @@ SOAK = RunSpec.model_validate(
         "burst_s": 10,
         "period_s": 60,
         "objective": {"target_bits_per_second": 1e9},
-        "scale": 100,  # a rehearsal: the budget is held against the price at real scale
+        # This is a scaled run. The budget is compared with the price at real scale.
+        "scale": 100,
         "budget_usd": 5,
     }
 )
-GIGABYTE = 1e9  # at real scale $0.056, with its headers
+# With its headers this costs $0.056 at real scale.
+GIGABYTE = 1e9
 
 
 @pytest.fixture(params=OWN_TABLES)
@@ -51,7 +53,8 @@ def table_place(request: pytest.FixtureRequest) -> Place:
 async def coordinator(
     table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Coordinator]:
-    monkeypatch.setattr(spending, "LOOK_S", 60)  # a slow table's rows are waited for
+    # A slow table needs time to return its rows.
+    monkeypatch.setattr(spending, "LOOK_S", 60)
     queue = EmbeddedQueue(
         tmp_path / "queue", lock_s=60, deliveries_max_count=5, duplicates_s=600, busy_s=30
     )
@@ -70,7 +73,7 @@ def put_forward(coordinator: Coordinator, seconds: float) -> None:
 
 
 async def send(coordinator: Coordinator, run_id: str, burst_index: int, payload: float) -> None:
-    """Let a burst that nobody ran have measured so much."""
+    """Store ``payload`` bytes as the result of a burst that was not executed."""
     records = coordinator.fabric.records
     closed = (await records.private.read_closed(run_id, ClosedBurst))[burst_index]
     sent = closed.model_copy(update={"payload_bytes": round(payload)})
@@ -96,13 +99,16 @@ async def test_a_soak_stops_before_the_burst_that_would_cross_its_budget(
     assert begin.spent.total_usd == pytest.approx(0, abs=0.01)
     put_forward(coordinator, (plan.bursts[0].planned_end_at - NOW).total_seconds() + 30)
     await coordinator.advance(run_id)
-    await send(coordinator, run_id, 0, 0.3 * GIGABYTE)  # $1.74 where $0.07 was estimated
+    # It costs $1.74, but the estimate is $0.07.
+    await send(coordinator, run_id, 0, 0.3 * GIGABYTE)
     await budgets.tick()
-    assert (await coordinator.stored.status(run_id)).cancel_reason is None  # within
+    # The cost is within the budget.
+    assert (await coordinator.stored.status(run_id)).cancel_reason is None
     put_forward(coordinator, 60)
     await coordinator.advance(run_id)
     await send(coordinator, run_id, 1, 0.4 * GIGABYTE)
-    await Budgets(coordinator).tick()  # one that has just started knows as much
+    # A newly started instance has the same data.
+    await Budgets(coordinator).tick()
     status = await coordinator.stored.status(run_id)
     assert status.cancelled_by == STOPPED_BY
     assert "burst 3 of 4" in (status.cancel_reason or "")
@@ -126,7 +132,7 @@ async def test_a_soak_stops_before_the_burst_that_would_cross_its_budget(
 
 
 async def upload(coordinator: Coordinator, plan: Plan, burst_index: int, payload: float) -> None:
-    """Let a client have sent so much in a burst that nobody has measured."""
+    """Store seconds of a client for a burst without a measured result."""
     burst = plan.bursts[burst_index]
     seconds = tuple(
         Interval(start_s=i, end_s=i + 1, transferred_bytes=round(payload / burst.duration_s))
@@ -148,11 +154,13 @@ async def test_bursts_that_are_over_and_not_measured_count(coordinator: Coordina
     await upload(coordinator, plan, 0, 0.3 * GIGABYTE)
     put_forward(coordinator, (plan.bursts[1].planned_start_at - NOW).total_seconds() - 2)
     await budgets.tick()
-    assert (await coordinator.stored.status(plan.run_id)).cancel_reason is None  # within
+    # The cost is within the budget.
+    assert (await coordinator.stored.status(plan.run_id)).cancel_reason is None
     await upload(coordinator, plan, 1, 0.4 * GIGABYTE)
     put_forward(coordinator, 50)
     await budgets.tick()
-    assert (await coordinator.stored.status(plan.run_id)).cancel_reason is None  # time is left
+    # There is still time until the decision.
+    assert (await coordinator.stored.status(plan.run_id)).cancel_reason is None
     put_forward(coordinator, 10)
     meter = await budgets.read(plan.run_id)
     assert meter.measured_bytes == pytest.approx(0.7 * GIGABYTE)
@@ -167,7 +175,7 @@ async def test_a_run_whose_rows_do_not_answer_keeps_no_other_from_its_end(
 ) -> None:
     plan = await coordinator.launch(SOAK, by="tester", run_id="good")
     await coordinator.launch(SOAK, by="tester", run_id="stuck")
-    # The last to be looked at.
+    # The run "good" is the last one to be checked.
     assert list(await coordinator.fabric.records.private.list_open())[-1] == "good"
     for burst_index in range(2):
         await upload(coordinator, plan, burst_index, 0.4 * GIGABYTE)
@@ -196,7 +204,7 @@ async def test_a_run_whose_rows_do_not_answer_keeps_no_other_from_its_end(
 async def test_budgets_are_looked_at_however_long_a_tick_is(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The moment to decide is short: once the burst begins, it is too late."""
+    """Test the check interval. After the start of a burst it is too late for a decision."""
     assert 2 * LOOK_S < DECIDE_S
     monkeypatch.setattr(spending, "LOOK_S", 0.01)
     budgets, looks = Budgets(coordinator), 0
@@ -234,7 +242,7 @@ async def test_a_burst_that_was_measured_again_for_the_verdict_is_added_up_again
 async def test_what_a_run_has_cost_is_read_without_its_seconds(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At the end of a day of a thousand pairs they are hundreds of megabytes."""
+    """Test that costs are read without the seconds, which can be hundreds of megabytes."""
     plan = await coordinator.launch(SOAK, by="tester")
     for burst_index in (0, 1):
         await upload(coordinator, plan, burst_index, 0.1 * GIGABYTE)

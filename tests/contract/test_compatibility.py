@@ -1,4 +1,4 @@
-"""What earlier versions wrote is read as it was; what this one writes, the one before can read."""
+"""Test that data of earlier versions is read, and that the previous version reads ours."""
 
 import asyncio
 import importlib
@@ -42,7 +42,8 @@ from tests.compat.read import (
 from tests.compat.write import ROOT, pack_source
 from tests.unit.coordinator.presences import NOW, fleet
 
-KINDS = {  # that every version's runs leave behind
+# The kinds of records that runs of every version store.
+KINDS = {
     *("AuditRow", "Claim", "ClosedBurst", "Control", "Enrolled", "Firing", "Join", "JobReport"),
     *("Passport", "Presence", "RunHeader", "Schedule", "ServerTest", "Study", "Token"),
 }
@@ -96,7 +97,7 @@ def test_every_row_is_read(version: str) -> None:
 
 
 def is_part(written: object, stored: object) -> bool:
-    """Whether a text has nothing that another one lacks, at whatever depth."""
+    """Return whether ``stored`` contains everything in ``written``, at any depth."""
     if isinstance(written, dict) and isinstance(stored, dict):
         return all(name in stored and is_part(written[name], stored[name]) for name in written)
     if isinstance(written, list) and isinstance(stored, list) and len(written) == len(stored):
@@ -106,7 +107,7 @@ def is_part(written: object, stored: object) -> bool:
 
 @every_version
 async def test_what_is_read_is_written_alike(version: str, tmp_path: Path) -> None:
-    """An older version beside this one reads on what this one rewrote."""
+    """Test that rewritten records are still readable for an older version beside this one."""
     data_dir = laid_out(version, tmp_path)
     fabric = open_fabric(FabricSettings(data_dir=data_dir))
     try:
@@ -155,7 +156,7 @@ def schemas(version: str) -> dict[str, Any]:
 
 
 def stored_models() -> Iterator[tuple[str, type[Message]]]:
-    """The models that are stored or sent between processes, by their name in first_fields.json."""
+    """Yield the models that are stored or sent between processes, by name in first_fields.json."""
     package = importlib.import_module("broadside.exchange").__path__[0]
     for name in json.loads((Path(package) / "first_fields.json").read_text(encoding="utf-8")):
         module, _, kind = name.rpartition(".")
@@ -163,7 +164,7 @@ def stored_models() -> Iterator[tuple[str, type[Message]]]:
 
 
 def own(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A model's own part of its schema; one that holds itself stands among the definitions."""
+    """Return a model's own part of its schema. A recursive model is among the definitions."""
     found: Mapping[str, Any] = schema
     return found if "properties" in found else found["$defs"][name.rpartition(".")[2]]
 
@@ -197,7 +198,7 @@ def test_no_stored_field_goes_becomes_required_or_changes_its_default(version: s
 
 
 def test_the_next_release_can_write_its_own(tmp_path: Path) -> None:
-    """The schemas and the source of this checkout, as tests/compat/write.py makes them."""
+    """Test schemas and source of this checkout as tests/compat/write.py generates them."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "tests" / "compat" / "schemas.py")],
         cwd=tmp_path,
@@ -227,7 +228,7 @@ def test_a_launch_names_no_field_that_an_older_coordinator_may_not_know() -> Non
 
 
 async def test_an_answer_of_a_later_coordinator_is_read() -> None:
-    """As far as this version knows it, also deep inside."""
+    """Test that unknown fields are ignored, also in nested objects."""
     bursts: list[dict[str, object]] = [
         {
             "index": 0,
@@ -266,7 +267,7 @@ async def test_an_answer_of_a_later_coordinator_is_read() -> None:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The previous version's packages."""
+    """Unpack the packages of the previous version and return their folder."""
     return unpack_source(PREVIOUS, tmp_path_factory.mktemp("previous"))
 
 
@@ -291,10 +292,11 @@ def planned(**overrides: object) -> Plan:
 
 
 def test_the_version_before_reads_plans_and_jobs_of_today(source: Path) -> None:
-    """At their defaults, and with all that it knew."""
+    """Test plans with defaults and with all fields that the previous version supports."""
     asked = tomllib.loads((PREVIOUS.parent / "files" / "scenario.toml").read_text(encoding="utf-8"))
     traffic = {f"traffic.{name}": value for name, value in asked["traffic"].items()}
-    del traffic["traffic.probe"]  # of which the planted fleet knows nothing
+    # The planted fleet has no probes.
+    del traffic["traffic.probe"]
     traffic["traffic.processes_count"] = 1
     texts = []
     for overrides in ({}, traffic, {"raw": "all", "labels.a": "ü"}):

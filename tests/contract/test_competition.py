@@ -1,4 +1,4 @@
-"""The contracts under competition: many real processes on one queue and one table."""
+"""Test the contracts with many real processes on one queue and one table."""
 
 import asyncio
 import signal
@@ -24,7 +24,7 @@ MESSAGES_COUNT: Final = 300
 
 
 async def _claim(place: Place, number: int) -> Sequence[int]:
-    """Try to create the rows that everybody wants; which ones did we get?"""
+    """Try to create the rows that all processes want, and return those that were created."""
     table = place.open_table()
     won = []
     for job in range(CLAIMED_COUNT):
@@ -54,7 +54,7 @@ def test_of_a_hundred_claimants_exactly_one_wins(table_place: Place) -> None:
 
 
 async def _send(place: Place, _: int) -> None:
-    """Every sender sends everything, as coordinators do that resume at once."""
+    """Send all messages from every sender, like coordinators that resume at the same time."""
     queue = place.open_queue()
     expires_at = datetime.now(UTC) + timedelta(minutes=5)
     await queue.send(
@@ -73,7 +73,8 @@ async def _receive_all(place: Place, _: int) -> Sequence[int]:
         try:
             await queue.complete(delivery)
         except LockLost:
-            continue  # a busy machine: the message is another's now
+            # On a busy machine another process may have received the message.
+            continue
         bodies.append(int(delivery.body))
     await queue.close()
     return bodies
@@ -87,7 +88,7 @@ def test_thirty_receivers_get_each_message_exactly_once(queue_place: Place) -> N
 
 
 async def _count_up(place: Place, _: int) -> int:
-    """Add one ten times under ETag match; return how often somebody else came first."""
+    """Add one ten times with ETag match, and return how often another process was first."""
     table = place.open_table()
     lost_count = added_count = 0
     while added_count < 10:
@@ -122,7 +123,7 @@ def test_no_update_is_lost_under_etag_match(table_place: Place) -> None:
 
 
 async def _write_on(place: Place, writer: "Connection[int, object]") -> None:
-    """Write the same fifty rows again and again; tell of each batch once it is done."""
+    """Write the same fifty rows repeatedly, and send the number of each completed batch."""
     table = place.open_table()
     for n in range(1_000_000):
         await table.batch(
@@ -135,7 +136,7 @@ async def _write_on(place: Place, writer: "Connection[int, object]") -> None:
 
 
 def _told(reader: "Connection[object, int]") -> Iterator[int]:
-    """What was told before the end."""
+    """Yield the numbers that were received before the end."""
     with suppress(EOFError):
         while True:
             yield reader.recv()
@@ -148,7 +149,8 @@ def test_a_killed_writer_loses_nothing_that_it_was_told_is_done(
     with told_by(_write_on, table_place) as (writer, reader):
         first = list(islice(_told(reader), 5))
         assert first == list(range(5)), "the writer died by itself"
-        time.sleep(after_s)  # into the middle of some batch
+        # The kill must happen during a batch.
+        time.sleep(after_s)
         writer.kill()
         told = [*first, *_told(reader)]
         writer.join()

@@ -1,7 +1,7 @@
-"""Rows that name another than their writer, in every table that agents write: never evidence.
+"""Test that rows with another agent's identity are never used as evidence, in every table.
 
 On Azure no service checks the content of a row. So the coordinator's reader applies the rules of
-:mod:`broadside.exchange.records.row_rules` to what it reads, and names each violation in a finding.
+:mod:`broadside.exchange.records.row_rules` and reports each violation in a finding.
 """
 
 import json
@@ -46,7 +46,7 @@ PLAN = Plan(
 
 @pytest.fixture
 async def fleet(table_place: Place) -> AsyncIterator[tuple[Table, Records]]:
-    """What both pairs' ends wrote."""
+    """Yield the results table and the records, with the rows of both pairs."""
     tables = [table_place.open_table() for _ in range(3)]
     records = Records(control=tables[0], results=tables[1], private=tables[2])
     control = Control(run_id="run-1", lease_until_at=AT + timedelta(hours=1))
@@ -64,7 +64,7 @@ async def read(records: Records) -> BurstEvidence:
 
 
 def told(evidence: BurstEvidence, index: int) -> Any:
-    """What is known of one pair, its seconds unpacked."""
+    """Return the evidence of one pair with its seconds unpacked."""
     [pair] = [each for each in evidence.pairs if each.pair_index == index]
     tracks = [
         (track.side, track.transferred_bytes.tolist())
@@ -85,7 +85,7 @@ async def test_honest_rows_are_evidence_without_a_finding(fleet: tuple[Table, Re
 
 
 def hostile_rows() -> dict[str, Entity]:
-    """Rows that s2 or c2 added, each to pass for pair 0's, or to take its evidence away."""
+    """Return rows by s2 or c2 that imitate evidence of pair 0 or would replace it."""
     test, chunk = written()[Kind.TEST], written()[Kind.TEST_CHUNK]
     theirs = written(1)
     own = theirs[Kind.TEST].row
@@ -128,7 +128,7 @@ async def test_a_hostile_row_takes_nothing_of_an_honest_pair(
 async def test_a_flood_of_foreign_tests_at_an_endpoint_hides_none(
     fleet: tuple[Table, Records],
 ) -> None:
-    """A hundred tests on one endpoint are read at most: foreign ones do not count."""
+    """Test that foreign tests do not count in the limit of a hundred tests per endpoint."""
     table, records = fleet
     before = told(await read(records), 0)
     rogue = server_test(0).model_copy(
@@ -178,7 +178,7 @@ _KEYED = [case for case in cases() if case.field.rule in (Rule.KEY, Rule.SIDE, R
 
 
 async def test_no_foreign_value_of_any_field_is_evidence(fleet: tuple[Table, Records]) -> None:
-    """Each in turn in the rows of pair 0, of which nothing then stands; pair 1 keeps all."""
+    """Test each foreign value in rows of pair 0. They are rejected, and pair 1 is unchanged."""
     table, records = fleet
     other = told(await read(records), 1)
     read_kinds = {Kind.CLAIM, Kind.REPORT, Kind.CHUNK, Kind.TEST, Kind.TEST_CHUNK}
@@ -196,7 +196,7 @@ async def test_no_foreign_value_of_any_field_is_evidence(fleet: tuple[Table, Rec
 async def test_what_counts_for_the_writer_alone_changes_no_other_pair(
     fleet: tuple[Table, Records],
 ) -> None:
-    """Foreign instants, cookies, addresses: stored, and the burst is measured all the same."""
+    """Test foreign times, cookies and addresses, which are stored without effect on other pairs."""
     table, records = fleet
     other = told(await read(records), 1)
     for case in [case for case in cases() if case.field.rule in STORED]:
@@ -208,7 +208,7 @@ async def test_what_counts_for_the_writer_alone_changes_no_other_pair(
 
 
 def _stands(evidence: BurstEvidence, row: Written) -> object:
-    """What evidence of pair 0 comes of a kind of row; None: nothing."""
+    """Return the evidence of pair 0 from this kind of row, or None."""
     claim, report, test, _, tracks = told(evidence, 0)
     sides = {str(side): data for side, data in tracks}
     found = {

@@ -1,4 +1,4 @@
-"""The contract of :class:`broadside.exchange.ports.JobQueue`, on every adapter, in one process."""
+"""Test the contract of :class:`broadside.exchange.ports.JobQueue` on every adapter."""
 
 import asyncio
 import time
@@ -19,7 +19,8 @@ from broadside.exchange.ports import (
 )
 from tests.contract.adapters import Place
 
-PROMPT_S = 10.0  # s, generous bound on "at once": a receive that needs it fails its own way
+# This is a generous limit for an immediate receive.
+PROMPT_S = 10.0
 
 
 @pytest.fixture
@@ -44,14 +45,14 @@ def outgoing(
 
 
 async def received(queue: JobQueue) -> Delivery:
-    """One message that is there, or very soon."""
+    """Receive one message that is available now or very soon."""
     delivery = await queue.receive(PROMPT_S)
     assert delivery is not None, "nothing to receive"
     return delivery
 
 
 async def drained(queue: JobQueue, count: int = 0) -> Sequence[str]:
-    """Receive and complete ``count`` messages, and then what else is there; ids in order."""
+    """Receive and complete ``count`` messages and all further ones, and return the ids in order."""
     ids: list[str] = []
     while (delivery := await queue.receive(PROMPT_S if len(ids) < count else 0.1)) is not None:
         await queue.complete(delivery)
@@ -60,7 +61,7 @@ async def drained(queue: JobQueue, count: int = 0) -> Sequence[str]:
 
 
 async def connected(queue: JobQueue) -> None:
-    """Let an adapter open what it needs, where a case has no time for that."""
+    """Open the connections of an adapter before time-critical parts of a test."""
     await queue.send([outgoing("first")])
     await queue.complete(await received(queue))
     await queue.cancel([10**12])
@@ -296,7 +297,8 @@ async def test_any_number_of_messages_can_be_cancelled_also_among_those_that_are
     soon = await queue.send([outgoing("a"), outgoing("b", after_s=0.3)])
     later = await queue.send([outgoing(str(n), after_s=60) for n in range(1_500)])
     kept = later[700:710]
-    never = range(10**12, 10**12 + 40_000)  # no single request could name them
+    # One request could not contain all these numbers.
+    never = range(10**12, 10**12 + 40_000)
     await asyncio.sleep(0.4)
     assert await queue.cancel(later[500:600:2]) == 50
     asked = [*never, *soon, *later[:700], *later[710:], *later[:10]]

@@ -1,4 +1,4 @@
-"""Every store of raw output keeps its contract."""
+"""Test the contract of every store for raw output."""
 
 import asyncio
 import random
@@ -21,7 +21,8 @@ def named(file: str = "client.00000", folder: str = "raw.run-1.00000") -> RawNam
         b"",
         b"\x00\xff\r\n no JSON at all",
         LINE * 40_000,
-        random.Random(8).randbytes(5_000_000),  # which no packing makes smaller: many rows
+        # This does not compress and needs many rows.
+        random.Random(8).randbytes(5_000_000),
     ],
     ids=["empty", "bytes", "lines", "noise"],
 )
@@ -43,7 +44,7 @@ async def test_saving_again_is_harmless(raw: RawStore) -> None:
 
 
 async def test_two_writers_at_once_leave_one_whole_text(raw_place: Place) -> None:
-    """A delivery that came twice, and both went on."""
+    """Test a job that was delivered twice and executed by both agents."""
     stores = [raw_place.open_raw() for _ in range(4)]
     await asyncio.gather(*(store.save(named(), LINE * 1000) for store in stores))
     assert await stores[0].read(named()) == LINE * 1000

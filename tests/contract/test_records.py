@@ -1,8 +1,7 @@
-"""The records over every adapter's table: what is written is read, whole, in every order of events.
+"""Test that records are read exactly as written over each adapter's table, in every event order.
 
-What :data:`of_coordinators` marks is held on the tables that they keep, for no agent touches it.
-``Watched`` stands between: it counts the rows written, and can die like a process between two
-writes.
+Tests marked with :data:`of_coordinators` use only tables that no agent accesses. ``Watched`` wraps
+the table. It counts the written rows and can fail between two writes like a killed process.
 """
 
 import asyncio
@@ -69,11 +68,11 @@ ENDPOINT = Endpoint(agent_id="server-1", address="10.2.1.1", port=5201)
 
 
 class Died(Exception):
-    """The process ended here."""
+    """Simulated end of the process."""
 
 
 class Watched:
-    """A table that notes the keys written, and dies before write number ``writes_left``."""
+    """Table that records the written keys and fails before write number ``writes_left``."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -119,7 +118,10 @@ class Watched:
         return await self._table.delete(partition_key, row_key)
 
     async def batch(self, entities: Sequence[Entity]) -> None:
-        """One row at a time when a death is planned: the worst that splitting may do."""
+        """Write one row at a time if a failure is planned.
+
+        This is the worst way to split a batch.
+        """
         if self.writes_left is None:
             self._write(*entities)
             return await self._table.batch(entities)
@@ -145,7 +147,7 @@ def watched(table: Table) -> Watched:
 
 @pytest.fixture
 def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A document of many rows is of a few kilobytes; whole rows are those of other cases."""
+    """Reduce the row size, so that a document of a few kilobytes needs many rows."""
     monkeypatch.setattr("broadside.exchange.documents._ROW_BYTES", 1_000)
 
 
@@ -207,7 +209,7 @@ def report(pair_index: int, outcome: Outcome) -> JobReport:
 
 @functools.cache
 def intervals(count: int, *, seed: int = 1, span_s: float = 1.0) -> tuple[Interval, ...]:
-    """Noisy readings whose times are exact microseconds, as they come back from a chunk."""
+    """Return noisy intervals with times in whole microseconds, as chunks store them."""
     noise = random.Random(seed)
     ends_us = [0]
     for _ in range(count):
@@ -302,7 +304,8 @@ async def test_a_run_is_open_until_it_has_its_outcome(records: Records) -> None:
     await records.create_run(header("run-4"), b"", control("run-4"), listed=False)
     assert await records.private.list_open() == ["run-3", "run-2", "run-1"]
     await records.private.save_outcome("run-2", OVER)
-    await records.private.show_run(header("run-2"))  # late, and again
+    # This call is late and repeated.
+    await records.private.show_run(header("run-2"))
     assert await records.private.list_open() == ["run-3", "run-1"]
     await records.delete_run(header("run-3"), 0)
     assert await records.private.list_open() == ["run-1"]
@@ -315,7 +318,8 @@ async def test_a_run_is_open_until_it_has_its_outcome(records: Records) -> None:
 async def test_a_creation_that_dies_midway_shows_no_half_run(
     records: Records, watched: Watched, writes_count: int
 ) -> None:
-    plan = random.Random(3).randbytes(2_500)  # three rows
+    # This needs three rows.
+    plan = random.Random(3).randbytes(2_500)
     watched.writes_left = writes_count
     with pytest.raises(Died):
         await records.create_run(header("run-1"), plan, control("run-1"))
@@ -413,7 +417,8 @@ async def test_sequence_numbers_are_kept_by_burst(records: Records) -> None:
     await records.private.save_queued("run-1", 0, [0, 0])
     await records.private.save_queued("run-1", 12, numbers)
     await records.private.save_queued("run-1", 13, [])
-    await records.private.save_queued("run-1", 0, [8, 9])  # a twin's, later
+    # This is a later write of a second coordinator.
+    await records.private.save_queued("run-1", 0, [8, 9])
     queued = await records.private.read_queued("run-1")
     assert {index: burst.numbers for index, burst in queued.items()} == {
         0: (0, 0),
@@ -433,7 +438,8 @@ async def test_messages_of_moved_pairs_are_noted_by_whoever_sends_them(
         records.private.save_moved("run-1", 3, {0: (10, 1)}),
         records.private.save_moved("run-1", 3, {2: (12, 3)}),
     )
-    await records.private.save_moved("run-1", 3, {1: (99, 1)})  # an older move's
+    # This is a late write of an older failover.
+    await records.private.save_moved("run-1", 3, {1: (99, 1)})
     [queued] = (await records.private.read_queued("run-1")).values()
     assert queued == QueuedBurst(numbers=(10, 2, 12), moved=(1, 2, 3))
 
@@ -474,7 +480,8 @@ async def test_a_document_of_a_burst_is_no_other_bursts(records: Records) -> Non
 async def test_a_half_written_document_is_absent_or_found_out(
     records: Records, watched: Watched, writes_count: int
 ) -> None:
-    old, new = (random.Random(seed).randbytes(4_500) for seed in (4, 5))  # five rows
+    # This needs five rows.
+    old, new = (random.Random(seed).randbytes(4_500) for seed in (4, 5))
     watched.writes_left = writes_count
     with pytest.raises(Died):
         await records.private.save_document("run-1", Document.RUN, new)
@@ -539,7 +546,8 @@ async def test_a_1740_s_burst_is_at_most_eight_rows_a_pair(
     records: Records, watched: Watched
 ) -> None:
     up, down = track(1740), track(1740, flow=Flow.DOWN, seed=9)
-    seen = host(1740 + 60 + 30, before_count=30)  # a minute of engine warm-up, and the margins
+    # This covers a minute of engine warm-up and the margins.
+    seen = host(1740 + 60 + 30, before_count=30)
     await records.bursts.save_seconds(job(), [up, down], seen)
     server = [replace(up, side=Side.SERVER), replace(down, side=Side.SERVER)]
     await records.bursts.save_test(server_test(), server, seen)
@@ -566,7 +574,8 @@ async def test_seconds_of_many_pairs_stay_apart(records: Records) -> None:
 async def test_live_uploads_add_up_to_one_whole_save(records: Records, watched: Watched) -> None:
     whole, seen = track(780), host(785)
     from_s, chunk_writes_count = 0.0, 0
-    for count in range(13, 781, 13):  # every 13 s; the host's readings come 4 s behind
+    # The write interval is 13 s. The readings of the host are 4 s late.
+    for count in range(13, 781, 13):
         sofar = replace(whole, intervals=whole.intervals[:count])
         watched.written.clear()
         await records.bursts.save_seconds(job(), [sofar], seen[: max(0, count + 1)], from_s=from_s)
@@ -615,7 +624,8 @@ async def test_tenth_seconds_of_the_worst_noise_still_fit(records: Records) -> N
 
 @of_coordinators
 async def test_raw_output_comes_back_over_many_rows(records: Records, watched: Watched) -> None:
-    text = random.Random(8).randbytes(6_000_000)  # nine rows, of two batches
+    # This needs nine rows in two batches.
+    text = random.Random(8).randbytes(6_000_000)
     await records.bursts.save_raw("run-1", 0, 4, text)
     assert len(watched.written) > 1
     assert await records.bursts.read_raw("run-1", 0, 4) == text
@@ -629,7 +639,8 @@ async def test_a_servers_raw_output_lies_under_its_test(table: Table, records: R
     other = server_test(AT + timedelta(milliseconds=1))
     assert await records.bursts.read_server_raw(other) is None
     assert len(await records.bursts.read_tests(AT, AT + timedelta(hours=1))) == 1
-    assert await records.bursts.delete_tests(AT) == 3  # the test, its seconds and their tail
+    # These are the test, its seconds and their last chunk.
+    assert await records.bursts.delete_tests(AT) == 3
     assert await records.bursts.read_server_raw(server_test()) is None
 
 
@@ -637,7 +648,7 @@ async def test_a_servers_raw_output_lies_under_its_test(table: Table, records: R
 async def test_raw_output_is_found_wherever_it_is(
     table: Table, records: Records, raw: RawStore
 ) -> None:
-    """In the store of today, and in the table from before there was one."""
+    """Test raw output in the current store and in the table of earlier versions."""
     with_store = records_in(table, raw)
     await records.bursts.save_raw("run-1", 0, 1, b"old")
     await with_store.bursts.save_raw("run-1", 0, 0, b"new")
@@ -654,7 +665,8 @@ async def test_raw_output_is_found_wherever_it_is(
 
 
 async def test_tests_are_found_by_their_start_over_hours_and_agents(records: Records) -> None:
-    starts = [AT + timedelta(minutes=20 * n, microseconds=n) for n in range(9)]  # three hours
+    # The tests start within three hours.
+    starts = [AT + timedelta(minutes=20 * n, microseconds=n) for n in range(9)]
     for at in starts:
         for agent_id in ("server-1", "server.chunk.1"):
             await records.bursts.save_test(
@@ -698,7 +710,8 @@ async def test_a_deleted_run_leaves_nothing_and_its_neighbours_everything(
             await records.bursts.save_seconds(a_job, [track(10)], host(10))
             await records.bursts.save_raw(run_id, burst_index, 0, b"raw")
     rows_count = await records.delete_run(header("run-1"), 2)
-    assert rows_count == 5 + 2 * 3 + 1  # of the run, of each burst, in the list
+    # These are the rows of the run, of each burst and in the list.
+    assert rows_count == 5 + 2 * 3 + 1
     bursts = [f"{kind}.run-1.{n:05d}" for kind in ("burst", "raw") for n in range(2)]
     for partition in ("run.run-1", *bursts):
         assert [row async for row in table.scan(partition)] == []
@@ -753,7 +766,7 @@ async def test_agents_come_beat_and_leave(records: Records) -> None:
 async def test_a_passport_is_in_no_heartbeat_and_in_every_presence(
     records: Records, table: Table
 ) -> None:
-    """Whoever reads it: one that was there all along, or a coordinator that starts anew."""
+    """Test a reader that has cached the host data, and one of a restarted coordinator."""
 
     async def kept() -> str:
         row = await table.get("presence", "client.a")
@@ -772,7 +785,8 @@ async def test_a_passport_is_in_no_heartbeat_and_in_every_presence(
     await records.fleet.beat(changed)
     for reader in (records.fleet, FleetRecords(table)):
         assert await reader.read_presences() == [changed, *bare]
-    whole = Entity(  # as agents of before told it
+    # Agents of earlier versions publish it in this form.
+    whole = Entity(
         partition_key="presence",
         row_key="client.a",
         properties={"json": told.model_dump_json()},
@@ -785,7 +799,7 @@ async def test_a_passport_is_in_no_heartbeat_and_in_every_presence(
 
 @pytest.fixture
 def untold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No other adapter's rows were logged before: a row is told of once a process."""
+    """Clear the list of logged rows, because each row is logged only once per process."""
     monkeypatch.setattr("broadside.exchange.rows._told", set())
 
 
@@ -803,7 +817,7 @@ async def test_one_agent_of_another_version_does_not_hide_the_fleet(
     assert "client.b" in caplog.text
 
 
-# What cannot be read --------------------------------------------------------------------------
+# Unreadable rows ------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("untold")
@@ -842,7 +856,7 @@ async def test_an_unreadable_row_is_left_out_and_named_in_the_log(
         await records.bursts.read_raw("run-1", 0, 0)
 
 
-# A control row that many read ---------------------------------------------------------------------
+# A control row with many readers ------------------------------------------------------------------
 
 
 async def test_pairs_read_a_copy_each_and_every_change_reaches_all(records: Records) -> None:

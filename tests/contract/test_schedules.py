@@ -1,7 +1,7 @@
-"""Schedules over every table of coordinators: two of them that race fire each instant once.
+"""Test that two racing coordinators fire each scheduled time once, on every coordinator table.
 
-What :data:`one_table` marks is held on one: what a schedule does by its clock, which asks nothing
-of a table but what ``test_table`` holds on each.
+Tests marked with :data:`one_table` use one table. They depend on the clock and use only table
+features that ``test_table`` tests on each adapter.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ def table_place(request: pytest.FixtureRequest) -> Place:
 
 @dataclass(frozen=True)
 class Twin:
-    """One of the coordinators, with connections of its own."""
+    """One of the coordinators, with its own connections."""
 
     fabric: Fabric
     coordinator: Coordinator
@@ -56,7 +56,7 @@ class Twin:
 
 @dataclass(frozen=True)
 class Site:
-    """Coordinators on one table and one queue, and a fleet that only says it is there."""
+    """Coordinators on one table and one queue, with a simulated fleet."""
 
     clock: Clock
     twins: tuple[Twin, Twin]
@@ -71,14 +71,14 @@ class Site:
         await self.schedules.add(Schedule.model_validate(values | now | changes))
 
     async def beat(self, **changes: object) -> None:
-        """Four pairs are there: schedules of one minute share none."""
+        """Publish four pairs, so that concurrent schedules need not share agents."""
         told = {"beat_at": self.clock.at, "state": AgentState.IDLE} | changes
         for role, index in product((Role.CLIENT, Role.SERVER), range(1, 5)):
             agent: Presence = presence(role, index, **told)
             await self.twins[0].fabric.records.fleet.beat(agent)
 
     async def race(self, seconds: float = 0) -> None:
-        """Put the clock forward, and let both look at once, twice."""
+        """Advance the clock and run both schedulers concurrently, twice."""
         self.clock.forward(seconds)
         await self.beat()
         for _ in range(2):
@@ -137,7 +137,7 @@ async def test_two_coordinators_fire_twenty_instants_twenty_times(site: Site) ->
 async def test_schedules_of_one_instant_do_not_wait_for_each_others_jobs(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Queueing takes over a minute here, which is the loop's own affair."""
+    """Test with a queue that needs more than a minute for a send."""
     for name in ("one", "two"):
         await site.add(name, spec=SPEC.model_copy(update={"lead_s": 300}), runs_max_count=1)
     coordinator, queue = site.twins[0].coordinator, site.twins[0].fabric.queue
@@ -182,7 +182,7 @@ async def test_a_schedule_that_cannot_be_read_stops_no_other(site: Site) -> None
 
 
 class Died(BaseException):
-    """A coordinator ended on the spot."""
+    """Simulated immediate end of a coordinator."""
 
 
 def die(*_: object, **__: object) -> Any:
@@ -193,7 +193,7 @@ def die(*_: object, **__: object) -> Any:
 async def test_a_coordinator_that_dies_while_it_fires_is_replaced(
     site: Site, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
-    """Before the run is stored, and after the row says launched: one run either way."""
+    """Test a failure before the run is stored, and one after the row has state launched."""
     await site.add(runs_max_count=1)
     dying, heir = site.twins
     site.clock.forward(60)
@@ -204,7 +204,8 @@ async def test_a_coordinator_that_dies_while_it_fires_is_replaced(
     assert await site.run_ids() == []
     await heir.schedules.tick()
     if verb == "prepare":
-        assert await site.run_ids() == []  # it may only be slow
+        # The coordinator may only be slow.
+        assert await site.run_ids() == []
         site.clock.forward(TAKEOVER_S + 1)
         await site.beat()
         await heir.schedules.tick()
@@ -213,7 +214,7 @@ async def test_a_coordinator_that_dies_while_it_fires_is_replaced(
 
 
 def then(twin: Twin, monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> list[str]:
-    """Have a coordinator do something once it has stored a run, before that shows; the run."""
+    """Execute ``work`` after a run is stored but not yet visible, and return the run's id."""
     prepare: Callable[..., Any] = twin.coordinator.prepare
     hidden: list[str] = []
 
@@ -231,7 +232,7 @@ def then(twin: Twin, monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -
 async def test_what_a_dead_coordinator_had_stored_goes_with_an_instant_that_is_missed(
     site: Site, monkeypatch: pytest.MonkeyPatch, paused: bool
 ) -> None:
-    """Nothing else would find the hidden run: it shows in no list."""
+    """Test that the hidden run is removed, because it is in no list."""
     await site.add(cron="*/10 * * * *")
     dying, heir = site.twins
     hidden = then(dying, monkeypatch, die)
@@ -253,7 +254,7 @@ async def test_what_a_dead_coordinator_had_stored_goes_with_an_instant_that_is_m
 async def test_a_coordinator_that_was_only_slow_does_not_launch_a_second_run(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has stored its run when the other takes over: its own never shows."""
+    """Test that the run of the slow coordinator is never shown after a takeover."""
     await site.add(runs_max_count=1)
     slow, heir = site.twins
     stored, go_on = asyncio.Event(), asyncio.Event()
@@ -267,16 +268,21 @@ async def test_a_coordinator_that_was_only_slow_does_not_launch_a_second_run(
     await site.beat()
     firing = asyncio.create_task(slow.schedules.tick())
     await stored.wait()
-    assert await site.run_ids() == []  # a run that is prepared does not show
+    # A prepared run is not visible.
+    assert await site.run_ids() == []
     site.clock.forward(TAKEOVER_S + 1)
     await site.beat()
     await heir.schedules.tick()
     (won,) = await site.run_ids()
     records = heir.fabric.records
-    assert await records.read_run(hidden[0]) is None  # dropped by who took over
+    # The coordinator that took over has dropped it.
+    assert await records.read_run(hidden[0]) is None
     await records.private.save_document(
-        hidden[0], Document.PRICE, b"{}"
-    )  # what the slow one was writing still
+        hidden[0],
+        Document.PRICE,
+        b"{}",
+        # The slow coordinator was still writing this row.
+    )
     go_on.set()
     await firing
     await site.race(seconds=1)
@@ -284,7 +290,8 @@ async def test_a_coordinator_that_was_only_slow_does_not_launch_a_second_run(
     assert [row.run_id for row in await site.history()] == [won]
     assert (
         await records.private.read_document(hidden[0], Document.PRICE) is None
-    )  # and by itself, once it knows
+        # The slow coordinator itself has removed it.
+    )
 
 
 async def test_a_run_of_a_schedule_that_is_removed_while_it_fires_is_dropped(
@@ -333,7 +340,8 @@ async def test_overlap_skips_queues_or_cancels(site: Site) -> None:
     long = SPEC.model_copy(update={"burst_s": 90})
     for overlap in ("skip", "queue", "cancel"):
         await site.add(overlap, spec=long, overlap=overlap, runs_max_count=2)
-    await site.race(seconds=30)  # 12:01: each begins its first run, over at 12:02:56 at the latest
+    # At 12:01 each schedule starts its first run, which ends at 12:02:56 at the latest.
+    await site.race(seconds=30)
     await site.race(seconds=60)
     first = {name: (await site.history(name))[0].run_id for name in ("skip", "queue", "cancel")}
     skipped = (await site.history("skip"))[1]
@@ -352,7 +360,8 @@ async def test_overlap_skips_queues_or_cancels(site: Site) -> None:
     )
     await site.race(seconds=2)
     assert [row.state for row in await site.history("cancel")] == [FiringState.LAUNCHED] * 2
-    await site.race(seconds=55)  # 12:02:57: the queued one's turn
+    # At 12:02:57 the queued run starts.
+    await site.race(seconds=55)
     assert [row.state for row in (await site.history("queue"))[:2]] == [FiringState.LAUNCHED] * 2
 
 
@@ -361,14 +370,16 @@ async def test_what_the_fleet_cannot_carry_is_refused_once_and_says_why(site: Si
     await site.add(runs_max_count=1)
     site.clock.forward(30)
     await site.schedules.tick()
-    assert await site.states() == ["waiting"]  # agents of a run that just ended need a moment
+    # Agents need a moment after the end of a run.
+    assert await site.states() == ["waiting"]
     site.clock.forward(FLEET_WAIT_S + 1)
     await site.schedules.tick()
     (row,) = await site.history()
     assert row.state is FiringState.REFUSED
     assert "0 client agents are live" in (row.reason or "")
     await site.race(seconds=50)
-    assert await site.states() == ["refused", "launched"]  # the next instant is a new one
+    # The next scheduled time is independent.
+    assert await site.states() == ["refused", "launched"]
 
 
 @one_table
@@ -438,7 +449,8 @@ async def test_a_name_is_taken_once_and_free_again_once_removed(site: Site) -> N
 async def test_a_changed_schedule_keeps_its_past_and_fires_by_its_new_cron(site: Site) -> None:
     await site.add()
     await site.beat()
-    site.clock.forward(40)  # past 12:01
+    # The time is then after 12:01.
+    site.clock.forward(40)
     await site.schedules.tick()
     before = await site.schedules.read("nightly")
     assert len(before.history) == 1

@@ -1,4 +1,4 @@
-"""A request to storage goes out once: a broken connection is not used to send it again unseen."""
+"""Test that a storage request is sent once and not repeated silently on a broken connection."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,7 +14,7 @@ from broadside.exchange.troubles import TroubleLog
 
 
 class Hangup:
-    """A server that answers the first request of a connection and hangs up on the second."""
+    """Server that answers the first request of a connection and closes it on the second."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -30,7 +30,7 @@ class Hangup:
 
 @pytest.fixture
 async def hangup() -> AsyncIterator[tuple[Hangup, str]]:
-    """The server and its address."""
+    """Yield the server and its address."""
     server = Hangup()
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     async with listening:

@@ -1,4 +1,4 @@
-"""The shelf over every adapter's table: one creator, no lost change, key order."""
+"""Test ``Shelf`` over every adapter's table: single creation, no lost update, key order."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The contract of :class:`broadside.exchange.ports.Table`, on every adapter, in one process."""
+"""Test the contract of :class:`broadside.exchange.ports.Table` on every adapter."""
 
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -29,7 +29,7 @@ def row(key: str, properties: Mapping[str, Value] | None = None, partition: str 
 
 
 async def read(table: Table, key: str = "a") -> Entity:
-    """A row that is there."""
+    """Return an existing row."""
     stored = await table.get("part", key)
     assert stored is not None, key
     return stored

@@ -1,7 +1,7 @@
-"""What the server of forked processes knows before the first fork: no child learns it again.
+"""Imports and caches of the fork server, loaded once for all child processes.
 
-The adapters' clients load much of what they need at their first request, and ask the system what it
-is by a process of its own. So each makes one request here, which nobody answers.
+The clients of the adapters load many modules at their first request and start a process to identify
+the system. Therefore each client sends one request here, which fails.
 """
 
 import asyncio
@@ -36,4 +36,5 @@ async def _ask_nobody() -> None:
 
 asyncio.run(_ask_nobody())
 gc.collect()
-gc.freeze()  # what is shared stays so: a look for garbage would write to it
+# Shared memory remains shared, because the garbage collector would write to it.
+gc.freeze()

@@ -1,5 +1,5 @@
-"""A matrix of faults and phases, each cell a real run in the lab, held to one set of rules.
+"""Matrix of faults and phases, in which each cell is a real run that must obey common rules.
 
 ``python -m tests.faults`` (``make faults``) prints the table. A fault is a small object
-(:mod:`tests.faults.matrix`), a phase a condition on the table's claim rows, so a cell is data.
+(:mod:`tests.faults.matrix`). A phase is a condition on the claim rows. So a cell is plain data.
 """

@@ -1,7 +1,7 @@
-"""``python -m tests.faults``: run the cells, print the table; 1 when a rule does not hold anywhere.
+"""Run the cells of the fault matrix and print the table (``python -m tests.faults``).
 
-Cells are shared out among labs that stand side by side, each with a worker process of its own.
-Whatever ends this process, the workers take their labs down.
+The exit code is 1 if any rule does not hold. Cells are distributed to several labs, each with its
+own worker process. The workers remove their labs however this process ends.
 """
 
 import argparse
@@ -35,17 +35,20 @@ from tests.faults.random_rounds import rounds
 
 CHAPTER: Final = "## The table\n"
 LEGEND: Final = "### The faults\n"
-TITLES: Final[Mapping[str, str]] = {  # of the fabrics, in the order in which they are run
+# The titles of the fabrics in the order of execution.
+TITLES: Final[Mapping[str, str]] = {
     "embedded": "One machine: the embedded store",
     "http": "Any hosts: agents over HTTPS",
     "azure": "Azure: Service Bus, Table and Blob Storage",
 }
-RESULT: Final = TypeAdapter(Result)  # as a worker writes it
-BROKEN_LAB: Final = "lab_error"  # of what it writes where its lab is broken
+# The type of a worker's output.
+RESULT: Final = TypeAdapter(Result)
+# The key of a worker's output if its lab is broken.
+BROKEN_LAB: Final = "lab_error"
 
 
 def text(results: Sequence[Result]) -> str:
-    """A line a cell, and below it every rule that does not hold."""
+    """Return one line per cell, followed by each rule that does not hold."""
     lines = []
     for result in results:
         cell = f"{result.fault}/{result.phase}"
@@ -59,7 +62,10 @@ def text(results: Sequence[Result]) -> str:
 
 
 def markdown(results: Sequence[Result]) -> str:
-    """Rows by fault, columns by phase; below it every rule that does not hold."""
+    """Return a Markdown table with rows by fault and columns by phase.
+
+    Each rule that does not hold follows below the table.
+    """
     phases = list(dict.fromkeys(result.phase for result in results))
     lines = [f"| fault | {' | '.join(phases)} |", "| --- |" + " --- |" * len(phases)]
     for fault in dict.fromkeys(result.fault for result in results):
@@ -71,9 +77,12 @@ def markdown(results: Sequence[Result]) -> str:
 
 
 def chapter(document: str, results: Sequence[Result], when: str) -> str:
-    """The document with its last chapter, ``## The table``, written anew.
+    """Return the document with a new last chapter ``## The table``.
 
-    There is a table a fabric; one of which there are no results stays. Raises ``ValueError``.
+    There is one table per fabric. Tables of fabrics without results remain.
+
+    Raises:
+        ValueError: The document has no such chapter.
     """
     before, mark, old = document.partition(CHAPTER)
     if not mark:
@@ -97,7 +106,7 @@ def chapter(document: str, results: Sequence[Result], when: str) -> str:
 
 
 def outcome(result: Result) -> str:
-    """What became of the pairs, burst after burst."""
+    """Return the states of the pairs for each burst."""
     return " / ".join(result.bursts) + (f" [{result.note}]" if result.note else "")
 
 
@@ -110,12 +119,14 @@ def _rules(result: Result) -> str:
 
 
 DOCUMENT: Final = Path(__file__).parents[2] / "docs/faults.md"
-STOP_S: Final = 60.0  # s within which a worker's lab is down
-LABS_COUNT: Final = 3  # a cell mostly waits: three labs keep two cores a third busy
+# The lab of a worker must be removed within this time.
+STOP_S: Final = 60.0
+# A cell mostly waits. Three labs load two cores by a third.
+LABS_COUNT: Final = 3
 
 
 class Worker:
-    """A process with a lab of its own that runs one cell at a time."""
+    """Process with its own lab that runs one cell at a time."""
 
     def __init__(self, fabric: RangeFabric) -> None:
         self._process = subprocess.Popen(
@@ -123,14 +134,16 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # Ctrl-C is for the starter, which then stops its workers
+            # Ctrl-C must reach only the parent process, which then stops its workers.
+            start_new_session=True,
             preexec_fn=die_with_parent,
         )
         self.prefix: str | None = None
-        self.why: str | None = None  # its lab broke
+        # The reason that its lab is broken.
+        self.why: str | None = None
 
     def run(self, cells: "queue.SimpleQueue[Cell]", results: list[Result]) -> None:
-        """Run cells until there are none, or the worker has ended."""
+        """Run cells until none is left or the worker has ended."""
         into, out = self._process.stdin, self._process.stdout
         assert into is not None and out is not None
         first = out.readline().strip()
@@ -154,7 +167,7 @@ class Worker:
             sys.stderr.write(f"{text([result])}\n")
 
     def _is_broken(self, line: str) -> bool:
-        """Whether the line says that the worker's lab is broken, instead of what was expected."""
+        """Return whether the line reports that the worker's lab is broken."""
         document = json.loads(line) if line.startswith("{") else {}
         if (why := document.get(BROKEN_LAB)) is not None:
             sys.stderr.write(f"faults: {why}\n")
@@ -162,7 +175,7 @@ class Worker:
         return why is not None
 
     def stop(self) -> list[str]:
-        """Take its lab down; what it left behind all the same."""
+        """Remove the worker's lab and return its leftovers."""
         if self._process.poll() is None:
             self._process.terminate()
         try:
@@ -172,13 +185,17 @@ class Worker:
             self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):  # what it was never told
+                # The pipe may contain data that the worker never read.
+                with contextlib.suppress(BrokenPipeError):
                     pipe.close()
         return left_behind(self.prefix) if self.prefix else []
 
 
 def work(fabric: RangeFabric) -> int:
-    """A worker: its lab's prefix, then a line of JSON for every cell that it reads."""
+    """Run a worker, which prints its lab's prefix and then one line of JSON for each cell to run.
+
+    The names of the cells are read from standard input.
+    """
     answers = sys.stdout
     sys.stdout = sys.stderr
     try:
@@ -201,7 +218,7 @@ def work(fabric: RangeFabric) -> int:
 def run_matrix(
     cells: Sequence[Cell], labs_count: int, fabric: RangeFabric
 ) -> tuple[list[Result], list[str]]:
-    """The results in the order of ``cells``, and what went wrong beside them."""
+    """Return the results in the order of ``cells``, and the problems outside cells."""
     waiting: queue.SimpleQueue[Cell] = queue.SimpleQueue()
     for cell in cells:
         waiting.put(cell)
@@ -219,7 +236,7 @@ def run_matrix(
         for thread in threads:
             thread.join()
     finally:
-        # A second Ctrl-C must not stop the cleaning.
+        # A second Ctrl-C must not interrupt the cleanup.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         stopping = [threading.Thread(target=lambda w=w: problems.extend(w.stop())) for w in workers]
         for thread in stopping:
@@ -247,7 +264,11 @@ def _drawn(given: argparse.Namespace) -> tuple[Cell, ...]:
 
 
 def _chosen(given: argparse.Namespace) -> dict[RangeFabric, tuple[Cell, ...]]:
-    """The cells to run, by fabric. Raises ``ValueError``."""
+    """Return the cells to run by fabric.
+
+    Raises:
+        ValueError: A cell does not exist.
+    """
     fabrics: Sequence[RangeFabric] = given.fabric or get_args(RangeFabric)
     if given.random is not None:
         return dict.fromkeys(fabrics, _drawn(given))

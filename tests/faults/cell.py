@@ -1,4 +1,8 @@
-"""One cell: launch a run, strike in the phase, heal, wait for the verdict, hold it to the rules."""
+"""Run one cell of the fault matrix.
+
+A cell launches a run, injects the fault in the given phase, heals it, waits for the verdict and
+checks the rules.
+"""
 
 import contextlib
 import time
@@ -25,38 +29,54 @@ from tests.faults.rules import Evidence, read_evidence, violations
 BURSTS_COUNT: Final = 2
 LEAD_S: Final = 7
 STREAM_BITS_PER_SECOND: Final = 5_000_000
-TARGET_BITS_PER_SECOND: Final = 6_000_000  # of 10 offered: a run without a fault passes
-RESIDUAL_MAX_RATIO: Final = 0.3  # a window of 8 s bounds no residual closer
-START_SPREAD_MAX_S: Final = 1.0  # labs side by side on few cores
+# The offered rate is 10 Mbit/s, so a run without a fault passes.
+TARGET_BITS_PER_SECOND: Final = 6_000_000
+# A window of 8 s cannot bound a residual more narrowly.
+RESIDUAL_MAX_RATIO: Final = 0.3
+# Several labs share few cores.
+START_SPREAD_MAX_S: Final = 1.0
 LOOK_S: Final = 0.15
-TRIES_MAX: Final = 3  # of a cell whose phase passes unseen
-GRACE_S: Final = 40.0  # s past the last report's due time within which the verdict must be there
-LOG_TAIL: Final = 300  # characters of the coordinator's log that a cell without a verdict shows
+# The maximum attempts of a cell if its phase was missed.
+TRIES_MAX: Final = 3
+# The verdict must exist within this time after the last report is due.
+GRACE_S: Final = 40.0
+# The characters of the coordinator's log that are shown for a cell without a verdict.
+LOG_TAIL: Final = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a cell showed."""
+    """Result of a cell.
+
+    Attributes:
+        bursts: States of the pairs, one text per burst.
+        note: Result of the fault injection, if the phase does not imply it.
+        broken: Rules that do not hold.
+        peak_bytes: Maximum memory of the coordinator since its lab was created.
+    """
 
     fault: str
     phase: str
     fabric: str = "azure"
-    bursts: tuple[str, ...] = ()  # states of the pairs, a text a burst
+    bursts: tuple[str, ...] = ()
     verdict: str = "none"
-    note: str | None = None  # what the strike found, where the phase does not tell
+    note: str | None = None
     findings: tuple[str, ...] = ()
-    broken: tuple[str, ...] = ()  # rules that do not hold; none: all is well
+    broken: tuple[str, ...] = ()
     took_s: float = 0.0
-    peak_bytes: int = 0  # of the coordinator's memory, since its lab was made
+    peak_bytes: int = 0
 
 
 class PhaseMissed(Exception):
-    """A phase passed between two looks: no fault struck, and nothing is shown."""
+    """A phase was over between two polls, so the fault was not injected."""
 
 
 def run_cell(site: Range, cell: Cell) -> Result:
-    """Never raises for what the product does: a run without a verdict, or a fleet that does not
-    come back, is a broken rule. A phase that passed unseen on a busy machine is tried again."""
+    """Run a cell without raising errors of the product.
+
+    A run without a verdict or a fleet that does not recover is a violated rule. If a phase was
+    missed on a busy machine, the cell is repeated.
+    """
     said = ""
     for _ in range(TRIES_MAX):
         try:
@@ -68,12 +88,17 @@ def run_cell(site: Range, cell: Cell) -> Result:
 
 
 def _try_cell(site: Range, cell: Cell) -> Result:
-    """Raises :class:`PhaseMissed`."""
+    """Run a cell once.
+
+    Raises:
+        PhaseMissed: The phase was over before the fault could be injected.
+    """
     began_s = time.time()
     try:
         ended = _carry_out(site, cell)
         site.revive()
-        if fault_named(cell[0]).cuts_cables:  # as the broker will see itself, in minutes
+        # The broker itself would detect this only after minutes.
+        if fault_named(cell[0]).cuts_cables:
             site.forget_connections()
         site.wait_ready()
     except (TimeoutError, AssertionError, ValueError, LabError, httpx.HTTPError) as error:
@@ -111,7 +136,8 @@ def _strike_and_look(site: Range, fault: Fault, phase: Phase, saver: BackupBesid
     finally:
         fault.heal(scene)
     end_s = plan.bursts[-1].planned_end_at.timestamp()
-    time.sleep(max(0.0, end_s - time.time()))  # no verdict before: each question costs both a look
+    # There is no verdict before, and each request needs a measurement by the coordinator.
+    time.sleep(max(0.0, end_s - time.time()))
     due_s = end_s + COLLECT_S + GRACE_S
     summary = site.coordinator.summary(plan.run_id, due_s - time.time())
     evidence = read_evidence(site, plan, summary, scene, struck_at_s)
@@ -132,7 +158,7 @@ def _strike_and_look(site: Range, fault: Fault, phase: Phase, saver: BackupBesid
 
 
 def _clear_away(site: Range) -> None:
-    """What a broken cell leaves must not break the ones after it."""
+    """Remove the effects of a failed cell, so that later cells are not affected."""
     site.revive()
     with contextlib.suppress(ValueError, LabError, httpx.HTTPError):
         for header in site.coordinator.get("/v1/runs") or []:
@@ -143,7 +169,7 @@ def _clear_away(site: Range) -> None:
 
 
 def _past(evidence: Evidence) -> str | None:
-    """What to say where the struck pair's report was made before the strike."""
+    """Return a note if the pair reported before the fault was injected, else None."""
     report = evidence.stored.reports[0].get(0)
     if report is None or report.reported_at.timestamp() > evidence.struck_at_s:
         return None
@@ -155,7 +181,7 @@ def _log_end(site: Range) -> str:
 
 
 def describe(burst: BurstSummary) -> str:
-    """``2 measured``, or ``1 measured, 1 abandoned``: pairs by state."""
+    """Return the number of pairs by state, for example ``1 measured, 1 abandoned``."""
     counts = Counter(pair.state.value for pair in burst.pairs)
     return ", ".join(f"{counts[state]} {state}" for state in State if counts[state])
 
@@ -183,7 +209,7 @@ def _launch(site: Range, fault: Fault, phase: Phase) -> Plan:
 
 
 def _await_phase(site: Range, plan: Plan, phase: Phase, *, early_s: float) -> Scene:
-    """Wait for the phase; the scene of the strike."""
+    """Wait for the phase and return the scene of the fault."""
     burst = plan.bursts[0]
     end_s = burst.planned_end_at.timestamp()
     while True:

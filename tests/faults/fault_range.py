@@ -1,9 +1,9 @@
-"""The standing range of the matrix: a lab, a fleet, a coordinator, and what carries between them.
+"""Range of the fault matrix with a lab, a fleet, a coordinator and the services between them.
 
-Two pairs and a spare client. On Azure's services table and blobs are behind relays that can
-misbehave, and the broker is a process that can die; as any hosts, agents have their cable to the
-coordinator alone; on one machine all share an embedded store, whose files can be locked. Every
-agent has a disk that can be full and a clock that can be wrong.
+It has two pairs and a spare client. With the Azure fabric, table and blobs are behind relays that
+can inject errors, and the broker is a process that can be killed. With the HTTP fabric, agents have
+only a network link to the coordinator. With the embedded fabric, all share an embedded store with
+files that can be locked. Every agent has a disk that can be full and a clock that can be wrong.
 """
 
 import asyncio
@@ -36,14 +36,16 @@ PAIRS_COUNT: Final = 2
 SPARES_COUNT: Final = 1
 ENTRY: Final = "tests.faults.small_disk_agents:run"
 BEAT_AGE_MAX_S: Final = 6.0
-LOCK_S: Final = 20.0  # s within which another's write to the store is over
+# A concurrent write to the store ends within this time.
+LOCK_S: Final = 20.0
 RangeFabric = Literal["embedded", "http", "azure"]
-STORES: Final = ("control", "results", "private")  # the embedded store's tables
+# The tables of the embedded store.
+STORES: Final = ("control", "results", "private")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """Azure's, beside the lab."""
+    """Azure services beside the lab."""
 
     broker: BrokerProcess
     tables: Relay
@@ -51,14 +53,14 @@ class Services:
 
 
 class Held:
-    """Another program that holds files of the embedded store: nobody can write to them."""
+    """Lock holder that blocks all writes to files of the embedded store."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
         self._locks: dict[str, sqlite3.Connection] = {}
 
     def lock(self, *names: str) -> None:
-        """Hold databases of the store; idempotent."""
+        """Lock databases of the store. Repeated calls have no effect."""
         for name in names:
             if name not in self._locks:
                 path = self._data_dir / f"{name}.sqlite3"
@@ -67,7 +69,7 @@ class Held:
                 holder.execute("BEGIN IMMEDIATE")
 
     def free(self, *names: str) -> None:
-        """Let go of them; idempotent."""
+        """Release the locks. Repeated calls have no effect."""
         for name in names:
             if (holder := self._locks.pop(name, None)) is not None:
                 holder.close()
@@ -75,28 +77,35 @@ class Held:
 
 @dataclass(slots=True, kw_only=True)
 class Range:
-    """What faults strike; every verb returns once it is done."""
+    """Target of the faults. Each method returns when its action is complete.
+
+    Attributes:
+        beside: Azure services, or None with another fabric.
+        hold: Lock holder, or None if agents do not share the store's files.
+        data_dir: Store of the coordinator, or None if it is in Azure.
+        fabric: Connection that bypasses the relays, to read the records of a run.
+    """
 
     name: RangeFabric
     lab: Lab
     agents: fleet.Fleet
     coordinator: Serving
-    beside: Services | None  # None: not on Azure's services
-    hold: Held | None  # None: agents do not share the store's files
-    data_dir: Path | None  # the coordinator's store; None: it is in Azure
+    beside: Services | None
+    hold: Held | None
+    data_dir: Path | None
     wire: Wire
-    fabric: Fabric  # past the relays: what the run left, whatever misbehaves
+    fabric: Fabric
     loop: asyncio.Runner
     plans: Mapping[str, fleet.AgentPlan]
 
     # Agents ---------------------------------------------------------------------------------
 
     def kill(self, agent_id: str, number: int = signal.SIGKILL) -> None:
-        """A signal to an agent and all it started, as if to its host."""
+        """Send a signal to an agent and all its child processes, as if to its host."""
         self.agents.kill(agent_id, number)
 
     def revive(self) -> None:
-        """Start again the coordinator and every agent that has ended."""
+        """Restart the coordinator and every agent that has ended."""
         self.coordinator.revive()
         states = self.agents.states()
         gone = [
@@ -114,13 +123,14 @@ class Range:
         return Path(self.plans[agent_id].environment["BROADSIDE_AGENT_SPOOL_DIR"])
 
     def signal_engines(self, agent_id: str, number: int) -> int:
-        """A signal to the iperf3 processes on an agent's host; how many there were."""
+        """Send a signal to the iperf3 processes on an agent's host, and return their number."""
         inode = list_namespaces(self.lab.spec.prefix)[self.lab.spec.prefix + agent_id]
         pids = [
             process.pid
             for process in list_processes()
             if process.namespace_inode == inode
-            and any(Path(word).name == "iperf3" for word in process.arguments)  # by a loader, too
+            # This includes an iperf3 that was started by a loader.
+            and any(Path(word).name == "iperf3" for word in process.arguments)
         ]
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
@@ -128,7 +138,7 @@ class Range:
         return len(pids)
 
     def set_cables(self, agent_id: str, *, data: bool, management: bool, up: bool) -> None:
-        """Plug an agent's host in, or out: at the switches' end, as one pulls a cable."""
+        """Connect or disconnect an agent's host at the switches."""
         prefix, host = self.lab.spec.prefix, self.host(agent_id)
         ports = []
         if data:
@@ -142,17 +152,21 @@ class Range:
     def host(self, agent_id: str) -> Host:
         return next(host for host in self.lab.hosts if host.name == agent_id)
 
-    # What all share -------------------------------------------------------------------------
+    # Shared services ------------------------------------------------------------------------
 
     @property
     def services(self) -> Services:
-        """Raises :class:`LabBroken` where there are none."""
+        """Azure services.
+
+        Raises:
+            LabBroken: The fabric has no Azure services.
+        """
         if self.beside is None:
             raise LabBroken("this fault is one of Azure's services")
         return self.beside
 
     def break_queue(self) -> None:
-        """Nobody is given a job."""
+        """Stop the delivery of all jobs."""
         if self.hold is not None:
             self.hold.lock("queue")
         elif self.beside is None:
@@ -161,7 +175,7 @@ class Range:
             self.beside.broker.kill()
 
     def mend_queue(self) -> None:
-        """Idempotent."""
+        """Restore the queue. Repeated calls have no effect."""
         if self.hold is not None:
             self.hold.free("queue")
         elif self.beside is None:
@@ -170,7 +184,7 @@ class Range:
             self.beside.broker.revive()
 
     def break_storage(self) -> None:
-        """Nobody can write a row or an output."""
+        """Block all writes of rows and outputs."""
         if self.hold is not None:
             self.hold.lock(*STORES)
         elif self.beside is None:
@@ -189,17 +203,20 @@ class Range:
             self.beside.tables.heal()
 
     def _set_ways(self, *, up: bool) -> None:
-        """Every agent's cable to the coordinator."""
+        """Connect or disconnect every agent from the coordinator."""
         for agent_id in self.plans:
             self.set_cables(agent_id, data=False, management=True, up=up)
 
     def forget_connections(self) -> None:
-        """Those to agents whose cables were out: a broker sees that by itself only in minutes."""
+        """Drop connections to disconnected agents.
+
+        The broker itself would need minutes to detect them.
+        """
         if self.beside is not None:
             self.beside.broker.ask("drop")
 
     def send_raw(self, body: bytes, message_id: str) -> None:
-        """A message of anybody's."""
+        """Send a message with any content."""
         outgoing = Outgoing(
             body=body,
             message_id=message_id,
@@ -210,7 +227,11 @@ class Range:
     # Between cells --------------------------------------------------------------------------
 
     def wait_ready(self) -> None:
-        """Every agent beats, is well and idle. Raises :class:`LabBroken`."""
+        """Wait until every agent is idle and sends heartbeats without a problem.
+
+        Raises:
+            LabBroken: An agent is not ready in time.
+        """
         end_s = time.monotonic() + READY_S
         wrong: list[str] = []
         there: dict[str, Any] = {}
@@ -233,7 +254,11 @@ def _is_well(presence: Mapping[str, object] | None) -> bool:
 
 @contextlib.contextmanager
 def standing(prefix: str, fabric: RangeFabric = "azure") -> Iterator[Range]:
-    """A range, gone afterwards. Raises :class:`~broadside.lab.errors.LabError`."""
+    """Run a range, and remove it afterwards.
+
+    Raises:
+        broadside.lab.errors.LabError: The range cannot be created.
+    """
     spec = LabSpec(pairs_count=PAIRS_COUNT + SPARES_COUNT, prefix=prefix)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="broadside-faults-")))
@@ -256,7 +281,7 @@ def standing(prefix: str, fabric: RangeFabric = "azure") -> Iterator[Range]:
             )
             past, data_dir = azure.fabric(), None
             settings |= azure.fabric(beside.tables, beside.blobs)
-        # The fleet's process does not import from the current folder, where the agents' entry lies.
+        # The fleet does not import from the current folder, which contains the entry of the agents.
         os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
         site = stack.enter_context(
             staged(

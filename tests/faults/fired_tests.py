@@ -1,7 +1,7 @@
-"""What the firewall of the lab saw of each connection: who sent how many bytes, and when.
+"""Record the bytes and times of each connection at the lab's firewall.
 
-This is the evidence for *a pair fires once per burst*. It needs no record of an agent: the kernel
-hands a copy of each packet over, also of those whose sender is killed a moment later.
+This is the evidence that *a pair fires once per burst*. It does not depend on records of an agent.
+The kernel delivers a copy of each packet, also if its sender is killed immediately after.
 """
 
 import contextlib
@@ -15,31 +15,45 @@ from typing import Final
 
 from broadside.lab.namespaces import inside
 
-CLIENT_SIDE: Final = "c0"  # the firewall's interface to the clients
-PORT: Final = 5201  # of every engine's server in the lab
+# The firewall's interface to the clients.
+CLIENT_SIDE: Final = "c0"
+# The port of every engine's server in the lab.
+PORT: Final = 5201
 _ETH_P_IP: Final = 0x0800
 _TCP: Final = 6
-_SOL_PACKET: Final = 263  # linux/socket.h
-_STATISTICS: Final = 6  # linux/if_packet.h: two unsigned ints, packets and drops
-_HEADERS_BYTES: Final = 120  # of IP and TCP, with all their options
-_SO_RCVBUFFORCE: Final = 33  # asm-generic/socket.h
+# Defined in linux/socket.h.
+_SOL_PACKET: Final = 263
+# Defined in linux/if_packet.h. The value has two unsigned ints, packets and drops.
+_STATISTICS: Final = 6
+# IP and TCP headers with all options.
+_HEADERS_BYTES: Final = 120
+# Defined in asm-generic/socket.h.
+_SO_RCVBUFFORCE: Final = 33
 _WAIT_S: Final = 0.5
-_ROOM_BYTES: Final = 8 << 20  # of packets that wait while we get no core
+# The buffer for packets that wait while this process gets no CPU.
+_ROOM_BYTES: Final = 8 << 20
 
 
 @dataclass(slots=True, kw_only=True)
 class Connection:
-    """One TCP connection to an engine's server, as it crossed the firewall."""
+    """TCP connection to an engine's server that crossed the firewall.
 
-    client: str  # address
+    Attributes:
+        client: IP address of the client.
+        server: IP address of the server.
+        first_at_s: First payload in either direction, epoch s.
+        payload_bytes: Bytes of both directions, including retransmissions.
+    """
+
+    client: str
     client_port: int
     server: str
-    first_at_s: float  # epoch s of the first payload, either way
-    payload_bytes: int = 0  # both ways, repeated segments each time
+    first_at_s: float
+    payload_bytes: int = 0
 
 
 class Wire:
-    """Listens in the firewall's namespace from a thread of its own. A context manager's product."""
+    """Packet listener in the firewall's namespace with its own thread, created by ``watched``."""
 
     def __init__(self, tap: socket.socket) -> None:
         self._tap = tap
@@ -48,13 +62,13 @@ class Wire:
         self.ended = threading.Event()
 
     def connections(self, since_s: float) -> tuple[Connection, ...]:
-        """Those whose first payload came since then (epoch s)."""
+        """Return the connections with their first payload since ``since_s`` (epoch s)."""
         with self._lock:
             return tuple(c for c in self._found.values() if c.first_at_s >= since_s)
 
     @property
     def dropped_count(self) -> int:
-        """Packets since the last question that found no room: with any, less was seen."""
+        """Return the number of packets dropped since the last call. They were not counted."""
         counts: bytes = self._tap.getsockopt(_SOL_PACKET, _STATISTICS, 8)
         return int(struct.unpack("II", counts)[1])
 
@@ -65,7 +79,7 @@ class Wire:
                 self.see(self._tap.recv(_HEADERS_BYTES), time.time())
 
     def see(self, packet: bytes, at_s: float) -> None:
-        """Count one IPv4 packet, of which the headers are enough."""
+        """Count one IPv4 packet. The headers are sufficient."""
         header_bytes = (packet[0] & 15) * 4
         if packet[9] != _TCP or len(packet) < header_bytes + 14:
             return
@@ -87,13 +101,14 @@ class Wire:
 
 @contextlib.contextmanager
 def watched(firewall: str) -> Iterator[Wire]:
-    """Watch the connections through a firewall's namespace."""
+    """Record the connections through a firewall's namespace."""
     with inside(firewall):
         tap = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_ETH_P_IP))
         tap.bind((CLIENT_SIDE, _ETH_P_IP))
     try:
         tap.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _ROOM_BYTES)
-    except PermissionError:  # in a user namespace: up to the machine's limit
+    # In a user namespace the limit of the machine applies.
+    except PermissionError:
         tap.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _ROOM_BYTES)
     tap.settimeout(_WAIT_S)
     wire = Wire(tap)

@@ -1,7 +1,7 @@
-"""The matrix: what breaks, and when. A fault strikes one victim and heals after a while.
+"""Matrix of faults and phases. A fault is injected at one target and healed after some time.
 
-A fault strikes the client that holds the first pair's job (before anybody does: all clients but the
-spare, so that some job meets it), or that pair's server, or what all share.
+The target is the client with the first pair's job, that pair's server, or a shared service. Before
+a claim the target is all clients except the spare, so that one of them has a job.
 """
 
 import signal
@@ -19,24 +19,34 @@ from broadside.lab.azure_services import QUEUE
 from tests.faults.fault_range import Range, RangeFabric
 from tests.faults.small_disk_agents import fill_disk, free_disk
 
-CLOCK_STEP_S: Final = 0.4  # the gate is at 0.05
+# The limit of the clock gate is 0.05 s.
+CLOCK_STEP_S: Final = 0.4
 SYNC_S: Final = 20.0
-LEAD_BEFORE_CLAIM_S: Final = VISIBLE_S + 7  # s from such a launch to the instant
-ENGINE_S: Final = LEAD_BEFORE_CLAIM_S  # s within which an engine of a job to come appears
+# The time from such a launch to the planned start.
+LEAD_BEFORE_CLAIM_S: Final = VISIBLE_S + 7
+# The engine of a coming job starts within this time.
+ENGINE_S: Final = LEAD_BEFORE_CLAIM_S
 ENGINE_LOOK_S: Final = 0.1
-INTO_S: Final = 1.5  # s into a burst: a whole second has been sent, and told
-NOTHING: Final = "nothing"  # the row without a fault
+# At this time after the start one full second has been sent and reported.
+INTO_S: Final = 1.5
+# The row without a fault.
+NOTHING: Final = "nothing"
 FULL_DISK: Final = "full-disk"
-REFILL_S: Final = 7.0  # s for which a full disk is filled again
+# A full disk is filled again for this time.
+REFILL_S: Final = 7.0
 REFILL_LOOK_S: Final = 0.1
-EARLY_S: Final = 0.5  # s before the planned end: what strikes an engine must find it there
-SLOW_S: Final = 2.0  # s that every request to the table waits
-STOP_S: Final = 5.0  # s after a burst's end, or a lease's, by which agents are silent
-SILENT_S: Final = 2.0  # s after a burst's end where nothing held its traffic up
+# The time before the planned end. A fault of an engine must find the engine running.
+EARLY_S: Final = 0.5
+# The delay of every request to the table.
+SLOW_S: Final = 2.0
+# Agents stop sending within this time after the end of a burst or lease.
+STOP_S: Final = 5.0
+# The same time after a burst with undisturbed traffic.
+SILENT_S: Final = 2.0
 
 
 class Phase(StrEnum):
-    """Where the first pair's job of the first burst stands when the fault strikes."""
+    """State of the first pair's job in the first burst when the fault is injected."""
 
     BEFORE_CLAIM = "before-claim"
     ARMED = "armed"
@@ -45,10 +55,10 @@ class Phase(StrEnum):
 
 
 def has_come(phase: Phase, claim: Claim | None, now_s: float) -> bool:
-    """Whether a job is in a phase, from its claim row; ``now_s`` is epoch s.
+    """Return whether a job is in a phase, from its claim row, with ``now_s`` in epoch s.
 
-    Before it reports it runs: who strikes then waits for its planned end without another look,
-    which would take as long as a report does.
+    Before it reports, a job is running. The caller then waits for its planned end without another
+    poll, because a poll would take as long as a report.
     """
     match phase:
         case Phase.BEFORE_CLAIM:
@@ -63,40 +73,60 @@ def has_come(phase: Phase, claim: Claim | None, now_s: float) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What a fault finds when it strikes."""
+    """Objects and identities that a fault needs.
+
+    Attributes:
+        jobs: Jobs of the first burst.
+    """
 
     range: Range
     phase: Phase
     clients: tuple[str, ...]
     server: str
-    jobs: tuple[Job, ...]  # of the first burst
+    jobs: tuple[Job, ...]
 
 
-Verb = Callable[[Scene], str | None]  # what it did, where that is not told by its name
+# A fault action. It returns a note, or None.
+Verb = Callable[[Scene], str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One row of the matrix."""
+    """Row of the matrix.
+
+    Attributes:
+        says: One line for the legend of the table.
+        lasts_s: Time from the injection to the healing.
+        lasts_before_claim_s: The same before a claim, if it must be longer.
+        early_s: Time before the planned end for faults in the reporting phase.
+        burst_s: Duration of a burst. A window below 7 s has no interval and no verdict.
+        gap_s: Time between the two bursts.
+        stop_s: Time after the first burst until silence. It is longer if the fault delays
+            traffic.
+        cuts_cables: The broker has connections to disconnected agents.
+        cuts_lease: Agents that must be silent after the lease has expired.
+        fabrics: Fabrics that can have this fault.
+        backs_up: A backup is made meanwhile and restored afterwards.
+    """
 
     name: str
-    says: str  # one line, for the table's foot
+    says: str
     inject: Verb = lambda scene: None
     heal: Verb = lambda scene: None
-    lasts_s: float = 0.0  # s from the strike to the healing
-    lasts_before_claim_s: float | None = None  # where a strike before the claim must reach further
-    early_s: float = 0.0  # s before the planned end at which it strikes who reports
-    burst_s: int = 10  # a window under 7 s carries no interval, and so no verdict
-    gap_s: int = 5  # between the two bursts
-    stop_s: float = SILENT_S  # after the first one's end: longer where it holds traffic up
+    lasts_s: float = 0.0
+    lasts_before_claim_s: float | None = None
+    early_s: float = 0.0
+    burst_s: int = 10
+    gap_s: int = 5
+    stop_s: float = SILENT_S
     lease_s: int = 60
-    cuts_cables: bool = False  # the broker is left with connections to nobody
-    cuts_lease: Literal["client", "all"] | None = None  # who is to be silent when it lapses
-    fabrics: tuple[RangeFabric, ...] = get_args(RangeFabric)  # that can have it
-    backs_up: bool = False  # a backup is taken meanwhile, and laid out afterwards
+    cuts_cables: bool = False
+    cuts_lease: Literal["client", "all"] | None = None
+    fabrics: tuple[RangeFabric, ...] = get_args(RangeFabric)
+    backs_up: bool = False
 
     def lasting_s(self, phase: Phase) -> float:
-        """From the strike to the healing."""
+        """Return the time from the injection to the healing."""
         before = self.lasts_before_claim_s
         return self.lasts_s if before is None or phase is not Phase.BEFORE_CLAIM else before
 
@@ -132,8 +162,11 @@ def _cables(*, data: bool, up: bool) -> Verb:
 
 
 def _fill_disk(scene: Scene) -> None:
-    """The disk matters where table and blobs are away, so they go as well; what an engine frees at
-    its end is taken, too, before the agent has given the table up and needs it."""
+    """Fill the disks of the clients and block the storage.
+
+    A full disk has an effect only without table and blobs. Space that an engine frees at its end is
+    filled again, before the agent needs it for rows that it cannot send.
+    """
     site = scene.range
     site.break_storage()
     end_s = time.monotonic() + REFILL_S
@@ -161,7 +194,7 @@ def _clock(offset_s: float) -> Verb:
 
 
 def _deliver_twice(scene: Scene) -> None:
-    """What is still to come is delivered twice; what came already comes again."""
+    """Deliver coming messages twice, and send the already delivered ones again."""
     scene.range.services.broker.ask("twice", queue=QUEUE, on=True)
     for job in scene.jobs:
         scene.range.send_raw(job.body, f"{job.job_id}-again")
@@ -236,7 +269,8 @@ _ALL: Final = (
     ),
     Fault(
         name="control-cut",
-        fabrics=("http", "azure"),  # who shares the store's files has no such cable
+        # Agents that share the store's files have no such network link.
+        fabrics=("http", "azure"),
         says="the client's way to queue and table cut for 20 s, lease 5 s; traffic could go on",
         inject=_cables(data=False, up=False),
         heal=_cables(data=False, up=True),
@@ -261,7 +295,8 @@ _ALL: Final = (
         inject=lambda scene: scene.range.services.tables.refuse(503),
         heal=lambda scene: scene.range.services.tables.heal(),
         lasts_s=20,
-        lasts_before_claim_s=LEAD_BEFORE_CLAIM_S - 4,  # too late to arm in peace
+        # This is too late for arming in time.
+        lasts_before_claim_s=LEAD_BEFORE_CLAIM_S - 4,
         gap_s=26,
     ),
     Fault(
@@ -288,7 +323,8 @@ _ALL: Final = (
         inject=_clock(CLOCK_STEP_S),
         heal=_clock(0.0),
         lasts_s=12,
-        lasts_before_claim_s=LEAD_BEFORE_CLAIM_S - 3,  # it is armed 5 s before the instant
+        # The job is armed 5 s before the planned start.
+        lasts_before_claim_s=LEAD_BEFORE_CLAIM_S - 3,
     ),
     Fault(
         name="delivered-twice",
@@ -337,8 +373,8 @@ _ALL: Final = (
 FAULTS: Final = {fault.name: fault for fault in _ALL}
 Cell = tuple[str, Phase]
 CELLS: Final[tuple[Cell, ...]] = tuple((name, phase) for name in FAULTS for phase in Phase)
-# What `make test` runs, one after another in one lab: short ones. Its other live tests kill clients
-# and coordinators, step clocks, let leases lapse, take the table away and send poison.
+# The short cells that `make test` runs in sequence in one lab. Other live tests kill clients and
+# coordinators, step clocks, expire leases, block the table and send invalid messages.
 CORE: Final[tuple[Cell, ...]] = (
     ("sigkill-server", Phase.RUNNING),
     ("queue-down", Phase.ARMED),
@@ -347,9 +383,12 @@ CORE: Final[tuple[Cell, ...]] = (
 
 
 def chosen(only: str | None, fabric: RangeFabric = "azure") -> tuple[Cell, ...]:
-    """The cells of ``FAULT``, ``FAULT/PHASE`` or ``/PHASE``, several by commas; None: all.
+    """Return the cells for ``FAULT``, ``FAULT/PHASE`` or ``/PHASE``, separated by commas.
 
-    Of those that the fabric can have. Raises ``ValueError``, naming what there is.
+    None selects all cells. Only cells of the fabric are included.
+
+    Raises:
+        ValueError: There is no such cell. The message lists the existing faults.
     """
     of_fabric = [c for c in CELLS if fabric in FAULTS[c[0]].fabrics]
     if only is None:

@@ -1,8 +1,8 @@
-"""Rounds of luck: coordinator, broker, agents and engines killed and stopped, several at once.
+"""Random rounds that kill or stop coordinator, broker, agents and engines, several at once.
 
-A round is a fault like those of the matrix, drawn from a seed: two or three moments, at each of
-which two to four of all that there is are struck together and mended after a while. So every cell
-rule holds it: each planned pair-second in one state, nothing twice, no engine after the verdict.
+A round is a fault like those of the matrix, generated from a seed. It has two or three moments. At
+each moment two to four targets are hit together and restored later. Every cell rule applies: each
+planned pair-second in one state, nothing twice, no engine after the verdict.
 """
 
 import random
@@ -16,9 +16,12 @@ from tests.faults.fault_range import Range
 from tests.faults.matrix import FAULTS, LEAD_BEFORE_CLAIM_S, Cell, Fault, Phase, Scene
 
 RANDOM: Final = "random"
-LASTS_S: Final = (0.3, 6.0)  # s for which what was struck at one moment stays so
-APART_S: Final = (0.2, 5.0)  # s between the mending and the next moment
-STOP_S: Final = 30.0  # s after a burst by which a sender that was stopped twice is silent, too
+# The duration of a fault at one moment.
+LASTS_S: Final = (0.3, 6.0)
+# The time between the recovery and the next moment.
+APART_S: Final = (0.2, 5.0)
+# A sender that was stopped twice is silent within this time after a burst.
+STOP_S: Final = 30.0
 GAP_S: Final = 40
 
 _KILL, _STOP = "kill", "stop"
@@ -26,34 +29,43 @@ _KILL, _STOP = "kill", "stop"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strike:
-    """One victim at one moment."""
+    """Fault of one target at one moment.
 
-    victim: str  # coordinator, broker, an agent's id, or engines@<agent's id>
-    how: str  # kill or stop
+    Attributes:
+        victim: ``coordinator``, ``broker``, an agent's id, or ``engines@`` and an agent's id.
+        how: ``kill`` or ``stop``.
+    """
+
+    victim: str
+    how: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """What is struck together, and for how long."""
+    """Faults injected together, and their duration.
+
+    Attributes:
+        then_s: Time until the next moment.
+    """
 
     strikes: tuple[Strike, ...]
     lasts_s: float
-    then_s: float  # until the next one
+    then_s: float
 
 
 def rounds(seed: int, count: int) -> tuple[Cell, ...]:
-    """So many rounds, each in a phase of its own drawing."""
+    """Return ``count`` rounds, each with a random phase."""
     names = [f"{RANDOM}.{seed}.{number}" for number in range(1, count + 1)]
     return tuple((name, random.Random(name).choice(list(Phase))) for name in names)
 
 
 def fault_named(name: str) -> Fault:
-    """A row of the matrix, or a round by its name."""
+    """Return a row of the matrix, or a round by its name."""
     return FAULTS[name] if name in FAULTS else _round(name)
 
 
 def moments(name: str, agents: list[str]) -> list[Moment]:
-    """What a round does, whoever its agents are: the same for the same name."""
+    """Return the moments of a round, always the same for the same name and agents."""
     draw = random.Random(f"{name}/moments")
     victims = ["coordinator", "broker", *agents, *(f"engines@{agent}" for agent in agents)]
     return [
@@ -94,17 +106,19 @@ def _round(name: str) -> Fault:
 
 
 def _strike(site: Range, strike: Strike) -> Callable[[], object]:
-    """Do it; returns what undoes it."""
+    """Inject the fault and return the function that heals it."""
     kills = strike.how == _KILL
     number = signal.SIGKILL if kills else signal.SIGSTOP
     kind, _, agent_id = strike.victim.rpartition("@")
     if strike.victim == "coordinator":
         if kills:
             site.coordinator.kill()
-            return site.coordinator.revive  # who mends an agent before us has started it already
+            # The recovery of an agent may have started it already.
+            return site.coordinator.revive
         site.coordinator.signal(number)
         return lambda: site.coordinator.signal(signal.SIGCONT)
-    if strike.victim == "broker":  # a stopped one is as good as gone
+    # A stopped broker has the same effect as a killed one.
+    if strike.victim == "broker":
         site.break_queue()
         return site.mend_queue
     if kind:
@@ -115,7 +129,7 @@ def _strike(site: Range, strike: Strike) -> Callable[[], object]:
 
 
 def _mend_all(site: Range) -> None:
-    """Whatever a round that was broken off left behind; nothing where all is well."""
+    """Restore all targets after an interrupted round. Healthy targets are not changed."""
     for agent_id in site.plans:
         site.signal_engines(agent_id, signal.SIGCONT)
         site.kill(agent_id, signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""A backup that is taken while a fault strikes, and the earlier runs as it has them."""
+"""Backup made during a fault, with a check of the earlier runs in it."""
 
 import os
 import subprocess
@@ -13,28 +13,32 @@ from broadside.lab.serving import Serving
 from broadside.lab.site import sqlite_fabric
 
 TAKES_S: Final = 60.0
-RUNS_MAX: Final = 5  # the newest, which are recomputed
+# The maximum number of the newest runs that are recomputed.
+RUNS_MAX: Final = 5
 
 
 class BackupBeside:
-    """One ``broadside backup`` at work beside the fleet, in a folder that is its caller's."""
+    """Process of ``broadside backup`` beside the fleet, with a folder of the caller.
+
+    The argument ``verdicts`` contains the summaries of the earlier runs by id.
+    """
 
     def __init__(self, data_dir: Path, folder: Path, verdicts: dict[str, Any]) -> None:
         self._folder = folder
         self._file = folder / "backup.tar.gz"
-        self._verdicts = verdicts  # of the runs that were over before, by id
+        self._verdicts = verdicts
         self._said: str | None = None
         self._thread = threading.Thread(target=self._take, args=(data_dir,), daemon=True)
 
     def start(self) -> None:
-        """Take it, without waiting for its end."""
+        """Start the backup without waiting for its end."""
         self._thread.start()
 
     def _take(self, data_dir: Path) -> None:
         self._said = _broadside(data_dir, "backup", str(self._file))
 
     def broken(self) -> Iterator[str]:
-        """What is not as it was, once it is laid out: a line for each."""
+        """Restore the backup and yield one line for each difference."""
         self._thread.join(TAKES_S)
         if self._said is not None:
             yield f"a backup beside the round was not taken: {self._said}"
@@ -52,19 +56,19 @@ class BackupBeside:
 
 
 def verdicts_of(coordinator: Serving) -> dict[str, Any]:
-    """The summaries of the newest runs that are over, by id."""
+    """Return the summaries of the newest finished runs by id."""
     runs = [run["run_id"] for run in coordinator.get(f"/v1/runs?limit={RUNS_MAX}") or ()]
     summaries = {run_id: coordinator.get(f"/v1/runs/{run_id}/summary") for run_id in runs}
     return {run_id: summary for run_id, summary in summaries.items() if summary is not None}
 
 
 def private_folder() -> tempfile.TemporaryDirectory[str]:
-    """Where a backup and what is laid out of it may be."""
+    """Return a temporary folder for a backup and its restored data."""
     return tempfile.TemporaryDirectory(prefix="broadside-backup-")
 
 
 def _broadside(data_dir: Path, *words: str) -> str | None:
-    """Run a command on a store; what it said where it failed."""
+    """Run a command on a store, and return its error text, or None on success."""
     ran = subprocess.run(
         module_command("broadside.coordinator", *words),
         env={**os.environ, **sqlite_fabric(data_dir)},

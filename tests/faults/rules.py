@@ -1,9 +1,9 @@
-"""The rules that every cell is held to: those of any run, and those that the lab alone can see.
+"""Rules for every cell, both those of any run and those that only the lab can check.
 
-Of any run (:mod:`broadside.lab.invariants`): every planned pair-second in exactly one state,
-nothing twice.
-Here: bytes agree from end to end, traffic keeps to its windows and to the lease, no pass below the
-floor, the verdict recomputes, and nothing is left running or spooled.
+The rules of any run (:mod:`broadside.lab.invariants`) require that every planned pair-second is in
+exactly one state and nothing is stored twice. The rules of this module require that bytes agree at
+both ends, that traffic stays within its windows and the lease, that no run passes below the floor,
+that the verdict can be recomputed, and that no process or spooled row is left.
 """
 
 import math
@@ -31,35 +31,51 @@ from tests.faults.fault_range import Range
 from tests.faults.fired_tests import Connection
 from tests.faults.matrix import FULL_DISK, NOTHING, SILENT_S, STOP_S, Fault, Scene
 
-LOUD_BYTES: Final = 20_000  # of a second at the firewall: more than keepalives and goodbyes
-OVERSHOOT_RATIO: Final = 1.25  # of what was offered: iperf3 paces over a second, not within one
-BLOCK_BEYOND_FROM: Final = (3, 16)  # iperf3's first version with a thread a stream
-MEMORY_MAX_BYTES: Final = 400_000_000  # of a coordinator with a fleet as small as ours
-EARLY_S: Final = 1.0  # s before a burst at which its connections are made
+# The bytes per second at the firewall that exceed keepalives and closing packets.
+LOUD_BYTES: Final = 20_000
+# The ratio to the offered rate. iperf3 paces over a second and not within one.
+OVERSHOOT_RATIO: Final = 1.25
+# The first version of iperf3 with one thread per stream.
+BLOCK_BEYOND_FROM: Final = (3, 16)
+# The limit for a coordinator with such a small fleet.
+MEMORY_MAX_BYTES: Final = 400_000_000
+# Connections are opened this long before a burst.
+EARLY_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What a run left, on record and in the lab."""
+    """Records and observations of a run.
+
+    Attributes:
+        struck_at_s: Injection of the fault, epoch s.
+        addresses: Addresses of the affected clients.
+        engines_left: Number of iperf3 clients that run after the verdict.
+        clients: Affected clients.
+        connections: Connections to the engines' servers at the firewall.
+        unseen_count: Number of packets that were not counted.
+        peak_bytes: Maximum memory of the coordinator.
+        watched: Whether connections were recorded.
+    """
 
     stored: Stored
-    struck_at_s: float  # epoch s
-    addresses: frozenset[str]  # of the struck clients
+    struck_at_s: float
+    addresses: frozenset[str]
     tests: tuple[TestSeconds, ...]
     ledger: tuple[LedgerReading, ...]
     recomputed: Mapping[str, Any]
-    engines_left: int  # iperf3 clients that run after the verdict
-    clients: frozenset[str] = frozenset()  # the struck ones
-    connections: tuple[Connection, ...] = ()  # to engines' servers, as the firewall saw them
-    unseen_count: int = 0  # packets that were not looked at
-    peak_bytes: int = 0  # of the coordinator's memory
-    watched: bool = False  # whether there is a wire that saw connections
+    engines_left: int
+    clients: frozenset[str] = frozenset()
+    connections: tuple[Connection, ...] = ()
+    unseen_count: int = 0
+    peak_bytes: int = 0
+    watched: bool = False
 
 
 def read_evidence(
     site: Range, plan: Plan, summary: RunSummary, scene: Scene, struck_at_s: float
 ) -> Evidence:
-    """Gather it (blocking)."""
+    """Collect the evidence. This call blocks."""
     records = site.fabric.records
     from_at = plan.created_at
     stored = site.loop.run(read_stored(records, plan, summary))
@@ -86,7 +102,7 @@ def read_evidence(
 
 
 def violations(evidence: Evidence, fault: Fault) -> list[str]:
-    """Every rule that does not hold, a line each."""
+    """Return one line for each rule that does not hold."""
     found = [*broken(evidence.stored)]
     found += _bytes(evidence, fault)
     found += _windows(evidence, fault)
@@ -107,9 +123,11 @@ def violations(evidence: Evidence, fault: Fault) -> list[str]:
 
 
 def _fires_once(evidence: Evidence) -> Iterator[str]:
-    """A pair fires once a burst, whoever restarts: one connection with data to each server, and one
-    from each client. It is read from the packets at the firewall and from what the servers' engines
-    recorded of their tests, never from claims and reports."""
+    """Check that each pair fires once per burst, independent of restarts.
+
+    There is one connection with data to each server and from each client. The data are the packets
+    at the firewall and the records of the servers' engines, but not claims and reports.
+    """
     if evidence.unseen_count:
         yield f"{evidence.unseen_count} packets were not looked at, so more may have been sent"
     plan = evidence.stored.plan
@@ -138,10 +156,11 @@ def _fires_once(evidence: Evidence) -> Iterator[str]:
 
 
 def _bytes(evidence: Evidence, fault: Fault) -> Iterator[str]:
-    """What a client says its server received is what the server recorded, to the byte, but for
-    blocks that iperf3 counts after its last interval (:func:`_uncounted_bytes`).
+    """Compare the bytes in the client's report with those in the server's record.
 
-    Without a fault every pair of every burst has both accounts; with one, those that have.
+    They must be equal except for blocks that iperf3 counts after its last interval
+    (:func:`_uncounted_bytes`). Without a fault every pair of every burst has both values. With a
+    fault only the existing ones are compared.
     """
     compared_count = 0
     by_cookie = {t.test.cookie: t for t in evidence.tests if t.test.cookie is not None}
@@ -177,11 +196,11 @@ def _bytes(evidence: Evidence, fault: Fault) -> Iterator[str]:
 
 
 def _uncounted_bytes(engine: EngineReport) -> range:
-    """What the end's total may hold that no interval does: nothing, or a whole block a stream.
+    """Return the possible bytes in the end total that are in no interval.
 
-    From 3.16 on a thread a stream receives, and counts what it was receiving when the last interval
-    was closed. One block, because the matrix paces its streams: 8 that were not, at 24 Gbit/s
-    together, were seen to count 31.
+    From version 3.16 on each stream has its own thread. It also counts the block that it was
+    receiving when the last interval ended. The limit is one block per stream, because the matrix
+    paces its streams. Eight unpaced streams with 24 Gbit/s in total have counted 31 blocks.
     """
     version = re.match(r"(\d+)\.(\d+)", engine.version or "")
     if version is None or tuple(map(int, version.groups())) < BLOCK_BEYOND_FROM:
@@ -191,7 +210,7 @@ def _uncounted_bytes(engine: EngineReport) -> range:
 
 
 def _windows(evidence: Evidence, fault: Fault) -> Iterator[str]:
-    """The firewall forwards nothing outside a burst: before it, or a while after it."""
+    """Check that the firewall forwards nothing outside the bursts and some time after them."""
     windows = [
         (
             burst.planned_start_at.timestamp() - EARLY_S,
@@ -210,8 +229,11 @@ def _windows(evidence: Evidence, fault: Fault) -> Iterator[str]:
 
 
 def _stop_s(burst: BurstSummary, fault: Fault) -> float:
-    """By when all is silent: at once after a whole burst, so that what crosses before the next one
-    is seen; a pair that began late, and is set apart, may go on until its agent ends its test."""
+    """Return the time after a burst until all senders are silent (s).
+
+    It is short after a complete burst, so that traffic before the next burst is detected. A pair
+    that began late and is excluded may continue until its agent ends the test.
+    """
     completeness = burst.completeness
     if completeness.late_s:
         return STOP_S + ENGINE_GRACE_S
@@ -219,8 +241,10 @@ def _stop_s(burst: BurstSummary, fault: Fault) -> float:
 
 
 def _let_go_s(burst: BurstSummary, evidence: Evidence, fault: Fault) -> float:
-    """By when (epoch s) what the fault held up in this burst is through, after its healing; 0: it
-    held up nothing of it."""
+    """Return the time at which traffic delayed by the fault is over (epoch s).
+
+    The result is 0 if the fault delayed no traffic of this burst.
+    """
     struck_s = evidence.struck_at_s
     ends_s = burst.planned_end_at.timestamp()
     if fault.stop_s <= SILENT_S or not burst.planned_start_at.timestamp() <= struck_s <= ends_s:
@@ -229,8 +253,11 @@ def _let_go_s(burst: BurstSummary, evidence: Evidence, fault: Fault) -> float:
 
 
 def _lease(evidence: Evidence, fault: Fault) -> Iterator[str]:
-    """Who is cut off from a coordinator is silent from :data:`STOP_S` after the lease until it is
-    healed; what it sends after that is another lease's."""
+    """Check that a disconnected agent is silent after the lease.
+
+    It must not send from :data:`STOP_S` after the end of the lease until it is connected again.
+    Later traffic belongs to another lease.
+    """
     if not fault.cuts_lease:
         return
     limit_s = evidence.struck_at_s + fault.lease_s + STOP_S
@@ -261,7 +288,7 @@ def _floor(stored: Stored) -> Iterator[str]:
 
 
 def _rows_first(evidence: Evidence, fault: Fault) -> Iterator[str]:
-    """On a disk with room for the rows alone each is kept: raw output gives way to them."""
+    """Check that all rows are stored if the disk has space for rows only, before raw output."""
     if fault.name != FULL_DISK:
         return
     for burst_index, claims in evidence.stored.claims.items():

@@ -1,10 +1,9 @@
-"""Runs a command without rights, wherever the checkout lies and whoever owns it.
+"""Run a command as an unprivileged user, independent of the checkout's location and owner.
 
-Interpreter and checkout often lie below a folder that other users cannot enter, such as root's
-home, or were made under a umask of 077. So the command gets a mount namespace of its own, which
-ends with it. There an open folder takes the place of a closed one and shows only what is needed;
-files that others cannot read are shown through an overlay that makes them readable. Nothing of the
-host changes.
+Interpreter and checkout are often in a folder that other users cannot enter, for example root's
+home, or were created with umask 077. Therefore the command runs in a mount namespace, which ends
+with it. In this namespace an open folder replaces the closed folder and contains only the required
+paths. An overlay makes unreadable files readable. The host is not changed.
 """
 
 import os
@@ -22,17 +21,21 @@ _OTHERS_ENTER: Final = 0o001
 
 
 def opened(*folders: Path) -> list[str]:
-    """Return the words before a command that show it a checkout that every user can read.
+    """Return the command prefix that makes the checkout readable for every user.
 
     Args:
-        folders: What the command also needs to reach and may lie in a closed folder.
+        folders: Further folders that the command needs. They may be inside a closed folder.
     """
     alone = ["unshare", "--mount", "--propagation=private", sys.executable, __file__]
     return [*alone, *map(str, folders), "--"]
 
 
 def as_nobody(*folders: Path) -> list[str]:
-    """Return the words before a command that run it as nobody; ``folders`` as of :func:`opened`."""
+    """Return the command prefix to run a command as the user nobody.
+
+    Args:
+        folders: As in :func:`opened`.
+    """
     user = [f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
     return [*opened(*folders), "setpriv", *user, "--"]
 
@@ -54,10 +57,10 @@ def is_readable(folder: Path) -> bool:
 
 
 def main(words: Sequence[str]) -> None:
-    """Prepare this process's mount namespace and become the command.
+    """Prepare the mount namespace of this process and execute the command.
 
     Args:
-        words: Folders that the command needs beside checkout and interpreter, ``--``, the command.
+        words: Further folders that the command needs, then ``--``, then the command.
     """
     end = words.index("--")
     read = {CHECKOUT, Path(sys.prefix), Path(sys.base_prefix)}
@@ -79,7 +82,7 @@ def main(words: Sequence[str]) -> None:
 
 
 def _replace(closed: Path, kept: Mapping[Path, int]) -> None:
-    """Put an open folder in the place of ``closed``, with those of the ``kept`` that lie in it."""
+    """Replace ``closed`` with an open folder that contains the ``kept`` paths below it."""
     _mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", closed)
     for path, handle in kept.items():
         if path.is_relative_to(closed) and not path.exists():
@@ -88,7 +91,7 @@ def _replace(closed: Path, kept: Mapping[Path, int]) -> None:
 
 
 def _make_readable(folder: Path) -> None:
-    """Show ``folder`` with its files readable by all: only modes are copied, not contents."""
+    """Make the files in ``folder`` readable for all users without copying their contents."""
     with tempfile.TemporaryDirectory() as space:
         _mount("-t", "tmpfs", "tmpfs", space)
         upper, work = Path(space, "upper"), Path(space, "work")

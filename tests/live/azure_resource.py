@@ -1,4 +1,7 @@
-"""A Resource Manager with one resource: PUT under an ETag, then an operation that is polled."""
+"""Resource Manager stand-in with one resource.
+
+A PUT needs an ETag and starts an operation that the client polls.
+"""
 
 import json
 from typing import Any, Final
@@ -10,25 +13,38 @@ _AT_ONCE: Final = {"Retry-After": "0"}
 
 
 class ResourceManager:
-    """Answers as ``answer``; its URL is to be told to it."""
+    """Serve one resource through ``answer``. The test sets ``url`` after the server has started.
+
+    Attributes:
+        polls_left: Polls until the current change is complete.
+        puts: Accepted PUT bodies.
+        observed: Values of the metric, one per minute.
+        polls_each: Polls that each change takes.
+        throttled: Number of next requests that receive status 429.
+        broken: Number of next requests that receive status 503.
+        refuses_puts: Number of next PUTs that receive status 403.
+        rivals: Changes by other clients, one applied before each of our PUTs.
+        fails: Changes end in state ``Failed``.
+        keeps_old: A PUT is accepted but changes nothing.
+    """
 
     def __init__(self, **properties: Any) -> None:
         self.url = ""
         self.properties = properties
         self.state = "Succeeded"
-        self.polls_left = 0  # until the change under way is through
-        self.puts: list[dict[str, Any]] = []  # those that were taken
-        self.observed: list[float | None] = []  # of its metric, minute by minute
-        # What goes otherwise than well:
+        self.polls_left = 0
+        self.puts: list[dict[str, Any]] = []
+        self.observed: list[float | None] = []
+        # Settings for injected faults.
         self.put_status = 202
-        self.polls_each = 2  # polls for which a change goes on
-        self.throttled = 0  # requests still to be answered 429
-        self.broken = 0  # requests still to be answered 503
-        self.refuses_puts = 0  # PUTs still to be answered 403
-        self.rivals: list[dict[str, Any]] = []  # what others set, one before each PUT of ours
+        self.polls_each = 2
+        self.throttled = 0
+        self.broken = 0
+        self.refuses_puts = 0
+        self.rivals: list[dict[str, Any]] = []
         self.hides_operations = False
-        self.fails = False  # changes end as Failed
-        self.keeps_old = False  # takes a PUT and changes nothing
+        self.fails = False
+        self.keeps_old = False
         self._version = 1
         self._wanted: dict[str, Any] = {}
 
@@ -38,7 +54,7 @@ class ResourceManager:
         return {**where, "etag": f'W/"{self._version}"', "properties": properties}
 
     def poll(self) -> None:
-        """Time goes by."""
+        """Advance the current operation by one poll."""
         self.polls_left -= 1
         if self.state == "Updating" and self.polls_left <= 0:
             self.state, self._version = "Failed" if self.fails else "Succeeded", self._version + 1

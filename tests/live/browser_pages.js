@@ -1,5 +1,5 @@
-// Every visible text against the colour that is really behind it (WCAG 2.2, 1.4.3), every control
-// by its accessible name (4.1.2), ids that are there twice, and what sticks out to the right.
+// Check the contrast of every visible text with its actual background (WCAG 2.2, 1.4.3), the
+// accessible name of every control (4.1.2), duplicate ids, and elements beyond the right edge.
 () => {
   const faults = [];
   const parse = (text) => (text.match(/[\d.]+/g) ?? []).map(Number);

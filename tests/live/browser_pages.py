@@ -1,4 +1,4 @@
-"""Reads a page as people do who cannot see it well: contrast, names, width, errors."""
+"""Browser checks for contrast, accessible names, width and errors of a page."""
 
 import asyncio
 import socket
@@ -24,12 +24,16 @@ _VIOLATIONS = "axe.run({resultTypes: ['violations']}).then((seen) => seen.violat
 
 @dataclass(kw_only=True)
 class Watched:
-    """A page, and everything that it should not have done."""
+    """Page with recorded errors and forbidden requests.
+
+    Attributes:
+        strays: Requests to other origins.
+    """
 
     page: Page
     origin: str
     errors: list[str] = field(default_factory=list)
-    strays: list[str] = field(default_factory=list)  # requests that left the origin
+    strays: list[str] = field(default_factory=list)
 
     @classmethod
     def over(cls, page: Page, origin: str) -> Self:
@@ -49,7 +53,11 @@ class Watched:
 
     @contextmanager
     def refused(self, status: int) -> Iterator[None]:
-        """One request is refused within; a browser says so, whatever the page does."""
+        """Expect exactly one request to fail with ``status``.
+
+        The browser logs this error independently of the page. The context removes it from
+        ``errors``.
+        """
         before = len(self.errors)
         with self.page.expect_console_message(lambda said: str(status) in said.text):
             yield
@@ -58,7 +66,7 @@ class Watched:
         del self.errors[before:]
 
     def faults(self, theme: str, width: int, *, by_axe: bool = True) -> list[str]:
-        """What is wrong for the eye at one theme and width."""
+        """Return the visual and accessibility faults for one theme and width."""
         self.page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
         self.page.set_viewport_size({"width": width, "height": 900})
         expect(self.page.locator("html")).to_have_attribute("data-theme", theme)
@@ -77,10 +85,11 @@ class Watched:
         ]
 
     def paper_faults(self) -> list[str]:
-        """What is wrong for the eye on paper, printed from a dark screen."""
+        """Return the visual faults of the printed page, printed from the dark theme."""
         self.page.emulate_media(color_scheme="dark")
         expect(self.page.locator("html")).to_have_attribute("data-theme", "dark")
-        self.page.set_viewport_size({"width": 718, "height": 1047})  # A4 within its margins
+        # The viewport of A4 paper within its margins.
+        self.page.set_viewport_size({"width": 718, "height": 1047})
         self.page.emulate_media(color_scheme="dark", media="print")
         self.page.evaluate("dispatchEvent(new Event('beforeprint'))")
         found: list[str] = self.page.evaluate(_INSPECT)
@@ -90,8 +99,11 @@ class Watched:
         return [f"paper: {each}" for each in found]
 
     def all_faults(self) -> list[str]:
-        """At both themes and widths, in the order that redraws least; axe, which is dear, sees each
-        of the four once."""
+        """Return the faults for both themes and widths.
+
+        The order needs the fewest redraws. Axe is slow, so it checks each theme and each width only
+        once.
+        """
         return [
             *self.faults("light", 1280),
             *self.faults("dark", 1280, by_axe=False),
@@ -100,15 +112,15 @@ class Watched:
         ]
 
 
-# A browser where nothing else happens -----------------------------------------------------------
+# A browser in an isolated network -----------------------------------------------------------------
 
 
 @contextmanager
 def quiet_chromium(namespace: str, port: int, folder: Path) -> Iterator[Path]:
-    """A Chromium to launch that runs inside a namespace and reaches a loopback port of this one.
+    """Return a Chromium launcher for a namespace with one loopback port of the host.
 
-    Whenever a network comes or goes, as those of other tests' labs do, Chromium breaks off
-    whatever it loads (ERR_NETWORK_CHANGED).
+    Chromium aborts each load (ERR_NETWORK_CHANGED) when a network is added or removed. The labs of
+    other tests do that all the time.
     """
     with inside(namespace):
         listener = socket.create_server(("127.0.0.1", port))
@@ -133,7 +145,7 @@ def quiet_chromium(namespace: str, port: int, folder: Path) -> Iterator[Path]:
 
 
 async def _relay(listener: socket.socket, port: int) -> None:
-    """Hand on what comes to a listener, until cancelled."""
+    """Relay connections from a listener until the task is cancelled."""
     connections: set[asyncio.Task[None]] = set()
 
     async def hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -154,7 +166,8 @@ async def _relay(listener: socket.socket, port: int) -> None:
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
-        with suppress(ConnectionError):  # either end has gone
+        # Either end may have closed the connection.
+        with suppress(ConnectionError):
             while data := await reader.read(1 << 16):
                 writer.write(data)
                 await writer.drain()

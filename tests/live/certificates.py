@@ -1,4 +1,4 @@
-"""A certificate authority of our own and one server certificate, for a test's lifetime."""
+"""Certificate authority and server certificate for the duration of a test."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,7 @@ CERTIFICATES_ALONE = x509.KeyUsage(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificates:
-    """PEM files."""
+    """Paths of PEM files."""
 
     authority: Path
     chain: Path
@@ -27,7 +27,7 @@ class Certificates:
 
 
 def make_certificates(folder: Path, host: str = "127.0.0.1") -> Certificates:
-    """An authority, and a certificate that it signed for ``host`` (an address)."""
+    """Create an authority and a certificate signed by it for ``host`` (an IP address)."""
     made = Certificates(
         authority=folder / "ca.pem", chain=folder / "server.pem", key=folder / "server.key"
     )
@@ -54,7 +54,7 @@ def make_certificates(folder: Path, host: str = "127.0.0.1") -> Certificates:
     authority = (
         build(issuer, authority_key)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
-        # Python 3.13 refuses an authority without it.
+        # Python 3.13 rejects an authority without this extension.
         .add_extension(CERTIFICATES_ALONE, True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), False)
         .sign(authority_key, hashes.SHA256())

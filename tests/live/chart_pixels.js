@@ -1,11 +1,11 @@
-// What a chart of 1,740 s shows of one odd second, by its pixels: how many of seven places show it.
+// Draw one odd second at seven positions in a chart of 1,740 s and count the visible ones by pixels.
 async (module) => {
   const { LineChart } = await import(module);
   const seconds = 1740;
   const places = [200, 201, 202, 203, 204, 205, 206];
   const steady = () => Array(seconds).fill(100);
 
-  // Every pixel of the plot, drawn with one series.
+  // Return the pixels of the plot, drawn with one series.
   const drawn = (series) => {
     const cursor = { second: null, key() {}, set() {} };
     const chart = new LineChart({ title: "x", unit: "bit/s", format: String, cursor, minTop: 200 });

@@ -1,4 +1,4 @@
-"""A ``broadside`` command inside this process: what a test of many commands can afford."""
+"""Run ``broadside`` commands inside the test process, which is faster than a new process."""
 
 import sys
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from broadside.coordinator.cli import main
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """How a command ended, and what it and its children wrote."""
+    """Exit code and output of a command and its child processes."""
 
     returncode: int
     stdout: str
@@ -21,7 +21,7 @@ class Done:
 def run_command(
     words: Sequence[str], patch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Done:
-    """Run a command to its end, with the environment as ``patch`` has made it."""
+    """Run a command to its end with the environment prepared by ``patch``."""
     capfd.readouterr()
     patch.setattr(sys, "argv", ["broadside", *words])
     with pytest.raises(SystemExit) as ended:

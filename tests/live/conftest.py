@@ -1,4 +1,4 @@
-"""Beds that the live tests share, and what they need."""
+"""Shared fixtures and requirements of the live tests."""
 
 import fcntl
 import os
@@ -11,7 +11,8 @@ from broadside.lab.loopback import steady_clock
 from tests.live.live_site import Site
 
 
-@pytest.hookimpl(tryfirst=True)  # before a module's bed
+# This hook must run before the fixtures of a module.
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if os.geteuid() != 0 and item.get_closest_marker("needs_root"):
         pytest.skip("needs root")
@@ -19,21 +20,21 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    """Nothing runs on it yet."""
+    """Yield a site without running processes."""
     with Site(tmp_path) as standing:
         yield standing
 
 
 @pytest.fixture(scope="module")
 def clock() -> Iterator[str]:
-    """The socket of a chronyd that passes the agents' gate."""
+    """Yield the socket of a chronyd that passes the agents' clock gate."""
     with steady_clock() as socket_path:
         yield socket_path
 
 
 @pytest.fixture
 def both_cores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One at a time of the tests that need them, whichever of pytest's processes runs it."""
+    """Serialize the tests that need both cores, across all pytest processes."""
     with (tmp_path_factory.getbasetemp().parent / "both-cores.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -1,6 +1,7 @@
-"""``python -m tests.live.connect_proxy ADDRESS PORT``: a forward proxy that knows CONNECT alone.
+"""Forward proxy that supports only CONNECT (RFC 9110, 9.3.6).
 
-It writes a line for each tunnel that it opened; RFC 9110, 9.3.6.
+Usage: ``python -m tests.live.connect_proxy ADDRESS PORT``. The proxy prints one line for each
+tunnel that it opens.
 """
 
 import asyncio

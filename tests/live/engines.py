@@ -1,4 +1,4 @@
-"""Both ends of real tests on this machine, for the live engine tests and the bench."""
+"""Client and server processes of real tests on this machine, for engine tests and benchmarks."""
 
 import re
 import subprocess
@@ -19,12 +19,13 @@ from broadside.exchange.messages import Endpoint, Job, Traffic
 from tests.live.waiting import until
 
 BROUGHT = Path(__file__).parents[2] / ".tools" / "iperf3" / "bin" / "iperf3"
-PATIENCE_S = 20.0  # s after which anything here is stuck
+# A process that needs longer than this is considered stuck.
+PATIENCE_S = 20.0
 
 
 @cache
 def engines() -> Mapping[str, Iperf3]:
-    """The iperf3 releases at hand by version: the system's, and the checkout's where it has one."""
+    """Return the available iperf3 releases by version, from the system and from the checkout."""
     found = {}
     for setting in ("iperf3", str(BROUGHT)):
         with suppress(EngineError):
@@ -34,7 +35,7 @@ def engines() -> Mapping[str, Iperf3]:
 
 
 def carried_bytes(port: int) -> int:
-    """What a server's TCP connections on this host have received so far."""
+    """Return the bytes received so far by the TCP connections of a server on this host."""
     argv = ["ss", "--tcp", "--info", "--no-header", f"sport = :{port}"]
     told = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     return sum(map(int, re.findall(r"bytes_received:(\d+)", told)))
@@ -42,7 +43,7 @@ def carried_bytes(port: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """How one end's process ended, and what its output says."""
+    """Exit status and parsed output of one end."""
 
     exit: Exit
     reading: Reading
@@ -50,7 +51,7 @@ class End:
 
 
 class Running:
-    """An engine under way, and the reader of what it says."""
+    """Running engine process with the reader of its output."""
 
     def __init__(self) -> None:
         self.reader = StreamReader()
@@ -85,7 +86,10 @@ class Running:
         return End(exit=exit_, reading=reading, release=release)
 
     def listens(self, port: int) -> bool:
-        """Whether this engine's host has the port open. A connection would end a one-off server."""
+        """Return whether the port is open in the engine's network namespace.
+
+        A test connection is not possible because it would end a one-off server.
+        """
         tables = (Path(f"/proc/{self.process.pid}/net/{name}") for name in ("tcp", "tcp6"))
         sockets = (line.split() for table in tables for line in table.read_text().splitlines())
         return any(words[1].endswith(f":{port:04X}") and words[3] == "0A" for words in sockets)
@@ -99,7 +103,7 @@ async def start_server(
     prefix: Sequence[str] = (),
     silence_s: float = 15.0,
 ) -> Running:
-    """A server that listens when this returns."""
+    """Start a server and return it when it listens."""
     argv = server_argv(
         port, engine.version, binary=(*prefix, *engine.binary), bind=address, silence_s=silence_s
     )
@@ -122,9 +126,9 @@ async def start_client(
     sends_ahead: bool = True,
     stop_in_s: float = PATIENCE_S,
 ) -> Running:
-    """Start a client, behind the gate where ``release_at_s`` is given.
+    """Start a client, with a start gate if ``release_at_s`` is given.
 
-    Without ``sends_ahead`` the server's clock starts at once, and the gate holds back all data.
+    Without ``sends_ahead`` the server's clock starts immediately, and the gate delays all data.
     """
     job = Job(
         run_id="live",

@@ -1,4 +1,4 @@
-"""Ports for servers of the tests: no two test processes are given the same one."""
+"""Free ports for test servers, never shared by two test processes."""
 
 import itertools
 import socket
@@ -7,14 +7,15 @@ from contextlib import ExitStack, suppress
 from functools import cache
 from typing import Final
 
-BLOCK: Final = 200  # ports of one process
+# The number of ports that each process reserves.
+BLOCK: Final = 200
 
 
 @cache
 def _block() -> tuple[socket.socket, Iterator[int]]:
-    """A block of ports, below the usual ephemeral range, and the socket that holds it.
+    """Reserve a block of ports below the usual ephemeral range and return its socket and ports.
 
-    Whoever has bound a block's first port has the block, for as long as it lives.
+    A process owns a block as long as it has the first port of the block bound.
     """
     for first in range(11_000, 32_000, BLOCK):
         holder = socket.socket()
@@ -26,7 +27,7 @@ def _block() -> tuple[socket.socket, Iterator[int]]:
 
 
 def free_port() -> int:
-    """A port that nobody listens on, for either protocol; another at every call."""
+    """Return a port without a TCP or UDP listener. Each call returns a different port."""
     ports = itertools.islice(_block()[1], BLOCK)
     return next(port for port in ports if _is_free(port))
 

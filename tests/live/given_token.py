@@ -1,14 +1,15 @@
-"""A token credential as the Azure SDKs take it, with a token of a test's own."""
+"""Token credential for the Azure SDKs with a token supplied by the test."""
 
 import time
 
 from azure.core.credentials import AccessToken, AccessTokenInfo
 
-_LIVES_S = 3600  # as it tells the SDK; the token itself may say otherwise
+# The lifetime reported to the SDK. The token itself may contain another one.
+_LIVES_S = 3600
 
 
 class GivenToken:
-    """Gives one token, right or wrong; ``scopes`` are those that were asked for last."""
+    """Return one valid or invalid token and store the last requested ``scopes``."""
 
     def __init__(self, token: str) -> None:
         self.token = token

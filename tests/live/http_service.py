@@ -1,4 +1,4 @@
-"""A service of a test's own on loopback, in place of one that Azure has."""
+"""HTTP service on loopback that replaces an Azure service."""
 
 import contextlib
 import json
@@ -13,10 +13,14 @@ from urllib.parse import parse_qs, urlsplit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A request."""
+    """Received request.
+
+    Attributes:
+        path: Path without the query.
+    """
 
     method: str
-    path: str  # without its query
+    path: str
     query: Mapping[str, list[str]]
     headers: Message
     body: bytes
@@ -24,7 +28,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the service says: bytes as they are, anything else as JSON."""
+    """Response with a bytes body unchanged and any other body encoded as JSON."""
 
     status: int = 200
     body: object = b""
@@ -38,7 +42,7 @@ def serving(
     *,
     tls: ssl.SSLContext | None = None,
 ) -> Iterator[str]:
-    """Its URL. Requests that come together are answered in threads of their own."""
+    """Start a service and yield its URL. Concurrent requests run in separate threads."""
 
     class Handler(BaseHTTPRequestHandler):
         def _serve(self) -> None:
@@ -53,7 +57,8 @@ def serving(
                 )
             )
             content = told.body if isinstance(told.body, bytes) else json.dumps(told.body).encode()
-            with contextlib.suppress(ConnectionError):  # who asked may have gone
+            # The client may have closed the connection.
+            with contextlib.suppress(ConnectionError):
                 self.send_response(told.status)
                 if not isinstance(told.body, bytes):
                     self.send_header("Content-Type", "application/json")
@@ -66,7 +71,7 @@ def serving(
         do_GET = do_PUT = _serve
 
         def log_message(self, *_: object) -> None:
-            """Nothing on standard error."""
+            """Suppress log messages on standard error."""
 
     with ThreadingHTTPServer(address, Handler) as server:
         if tls is not None:

@@ -1,5 +1,4 @@
-"""``python -m broadside.agent``, with constants of :mod:`broadside.agent.server` that are not its
-own."""
+"""Run ``python -m broadside.agent`` with changed constants of :mod:`broadside.agent.server`."""
 
 import json
 import sys

@@ -1,7 +1,7 @@
-"""Azure with roles on this host: tokens of identities, and services that hold requests to them.
+"""Azure identities, tokens and services with role checks on this host.
 
-Azurite lets every token in, so a relay before it does what Azure's role assignments do: those that
-the range's Terraform makes, as the rehearsal holds them against the real one
+Azurite accepts every token. Therefore a relay in front of it enforces the role assignments that the
+range's Terraform creates. The rehearsal compares the same assignments with the real ones
 (``tests.azure_emulator.whole.RIGHTS``).
 """
 
@@ -28,7 +28,8 @@ from tests.live.http_service import Answer, Asked, serving
 from tests.live.started import started
 from tests.live.tls_queue import JWT_KEY, tls_queue
 
-Roles = set[tuple[str, str]]  # role, and the last word of its scope
+# Pairs of a role and the last part of its scope.
+Roles = set[tuple[str, str]]
 
 _HEADER: Final = "only this host's processes know it"
 _STORAGE: Final = "https://storage.azure.com"
@@ -39,20 +40,24 @@ _UPSTREAM_S: Final = 30.0
 
 
 def range_roles() -> dict[str, Roles]:
-    """What the range's Terraform gives each of its identities."""
+    """Return the roles that the range's Terraform assigns to each identity."""
     return {identity: set(roles) for identity, roles in RIGHTS.items()}
 
 
 @dataclass(kw_only=True)
 class Identities:
-    """What each identity may, and where the services are; ``refused`` tells what was not let by."""
+    """Roles of each identity and the addresses of the services.
+
+    Attributes:
+        refused: Rejected requests, for example ``clients GET private``.
+    """
 
     roles: dict[str, Roles] = field(default_factory=range_roles)
-    refused: list[str] = field(default_factory=list)  # "clients GET private"
+    refused: list[str] = field(default_factory=list)
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, identity: str) -> dict[str, str]:
-        """The environment of a process on a host with that identity."""
+        """Return the environment of a process on a host with this identity."""
         return {**self.environment, "BROADSIDE_MANAGED_IDENTITY_CLIENT_ID": identity}
 
     def may(self, identity: str, method: str, table: str) -> bool:
@@ -61,7 +66,10 @@ class Identities:
         return reads or ("Storage Table Data Contributor", table) in held
 
     def token(self, identity: str, resource: str) -> str:
-        """As Entra issues it; what the queue's roles grant stands in the token itself."""
+        """Return a token as Entra issues it.
+
+        Tokens for the queue contain the roles for the queue.
+        """
         if "servicebus" in resource:
             roles = [role for role, scope in self.roles[identity] if scope == "jobs"]
             return issue_jwt(JWT_KEY, now=time.time(), roles=roles)
@@ -71,7 +79,7 @@ class Identities:
 
 
 class _RoleRelay(Relay):
-    """Lets by to the tables what the bearer's roles allow."""
+    """Relay that forwards only the table requests that the caller's roles permit."""
 
     def __init__(self, identities: Identities, azurite: Azurite, chain: Path, key: Path) -> None:
         super().__init__(azurite.port)
@@ -103,7 +111,7 @@ class _RoleRelay(Relay):
 
 
 def _requests(method: str, path: str, body: bytes) -> list[tuple[str, str]]:
-    """Method and table of each request: a batch is several."""
+    """Return the method and table of each request. A batch contains several requests."""
     if not path.startswith(f"/{ACCOUNT}/$batch"):
         found = _TABLE.match(path)
         return [(method, found[1] if found else "?")]
@@ -112,7 +120,7 @@ def _requests(method: str, path: str, body: bytes) -> list[tuple[str, str]]:
 
 
 def _metadata(identities: Identities, asked: Asked) -> Answer:
-    """The host's own token service."""
+    """Answer as the token service of the host."""
     identity, resource = asked.query.get("client_id", [""])[0], asked.query["resource"][0]
     if identity not in identities.roles or asked.headers["X-IDENTITY-HEADER"] != _HEADER:
         return Answer(status=400, body={"statusCode": 400, "message": "no such identity"})
@@ -123,7 +131,7 @@ def _metadata(identities: Identities, asked: Asked) -> Answer:
 
 @contextlib.contextmanager
 def standing(folder: Path) -> Iterator[Identities]:
-    """Queue, tables and tokens, gone at the end."""
+    """Run queue, tables and token service, and stop them at the end."""
     identities = Identities()
     with contextlib.ExitStack() as stack:
         queue = stack.enter_context(tls_queue(folder, lock_s=10.0))

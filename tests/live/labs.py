@@ -1,4 +1,4 @@
-"""Labs for the live tests: a prefix of their own, and nothing left when a test ends or fails."""
+"""Labs with unique prefixes for the live tests, removed completely when a test ends or fails."""
 
 import contextlib
 import os
@@ -19,14 +19,14 @@ _numbers = count()
 
 
 def new_prefix() -> str:
-    """One that no other test process uses at the same time."""
+    """Return a prefix that no other test process uses at the same time."""
     return f"t{os.getpid() % 100_000:05d}{chr(ord('a') + next(_numbers) % 26)}"
 
 
 def send(client: Host, server: Host, payload_bytes: int, timeout_s: float = 30.0) -> None:
-    """Send payload from one host to another over TCP, and see it arrive.
+    """Send payload from one host to another over TCP and verify that it arrives.
 
-    A socket belongs to the namespace in which it was made, wherever it is used later.
+    A socket remains in the namespace in which it was created.
     """
     with contextlib.ExitStack() as stack:
         with inside(server.namespace):

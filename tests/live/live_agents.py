@@ -1,4 +1,4 @@
-"""Real agents on loopback: their processes, a clock that passes the gate, what they recorded."""
+"""Real agents on loopback, with a clock that passes the clock gate and the records they write."""
 
 import asyncio
 import json
@@ -24,11 +24,12 @@ from tests.live.warm import shell
 from tests.one_table import PairSeconds, read_seconds
 
 REPORT_WITHIN_S: Final = 60.0
-START_S: Final = 3.5  # s from launch to the instant: room to claim and arm on busy cores
+# Time from launch to the planned start. Agents on busy cores need it to claim and arm.
+START_S: Final = 3.5
 
 
 def find_engine(*, streaming: bool) -> Iperf3 | None:
-    """An iperf3 of this machine that writes a line an interval, or one that does not."""
+    """Return an iperf3 of this machine that streams JSON intervals, or one that does not."""
     for setting in (os.environ.get("BROADSIDE_AGENT_IPERF3"), None, "/usr/bin/iperf3"):
         try:
             engine = find_iperf3(setting)
@@ -40,14 +41,14 @@ def find_engine(*, streaming: bool) -> Iperf3 | None:
 
 
 def find_any_engine() -> Iperf3:
-    """The best iperf3 of this machine."""
+    """Return an iperf3 of this machine, preferably one that streams JSON."""
     found = find_engine(streaming=True) or find_engine(streaming=False)
     assert found is not None, "iperf3: not installed; apt-get install iperf3"
     return found
 
 
 def presences_in(data_dir: Path) -> Mapping[str, Presence]:
-    """Who says that it is there, by what stands in an embedded fabric's folder."""
+    """Return the agents that publish a presence in the data directory of an embedded fabric."""
 
     async def read() -> Mapping[str, Presence]:
         fabric = open_fabric(FabricSettings(fabric="embedded", data_dir=data_dir))
@@ -60,10 +61,10 @@ def presences_in(data_dir: Path) -> Mapping[str, Presence]:
 
 
 class AgentProcess:
-    """What ``python -m broadside.agent`` runs, with settings of its own.
+    """Process of ``python -m broadside.agent`` with test settings.
 
-    ``hurry`` shortens constants of :mod:`broadside.agent.server`, whose real values would take
-    minutes."""
+    ``hurry`` shortens constants of :mod:`broadside.agent.server` that would otherwise take minutes.
+    """
 
     def __init__(
         self,
@@ -90,7 +91,7 @@ class AgentProcess:
             )
 
     def stop(self) -> int:
-        """End it as systemd would, and return its exit code."""
+        """Stop the agent with SIGTERM, as systemd does, and return its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(20)
@@ -100,9 +101,9 @@ class AgentProcess:
         self.process.wait(20)
 
     def children(self) -> list[int]:
-        """Return the engines that this agent has started.
+        """Return the process ids of the engines that this agent has started.
 
-        chronyc, which the agent may ask for its clock at any time, is left out.
+        Processes of chronyc are excluded, because the agent can query its clock at any time.
         """
         pid = self.process.pid
         listed = Path(f"/proc/{pid}/task/{pid}/children").read_text()
@@ -110,7 +111,7 @@ class AgentProcess:
 
 
 def command_of(pid: int) -> str | None:
-    """Return the name of a process's program; None where there is no such process."""
+    """Return the name of a process's program, or None if there is no such process."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except FileNotFoundError:
@@ -118,7 +119,7 @@ def command_of(pid: int) -> str | None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs (a zombie does not)."""
+    """Return whether a process is running. A zombie is not running."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -127,7 +128,7 @@ def is_alive(pid: int) -> bool:
 
 @dataclass
 class Range:
-    """A fabric, a clock, and the agents that a test starts."""
+    """Fabric, clock and started agents of a test."""
 
     folder: Path
     clock: str
@@ -150,7 +151,7 @@ class Range:
         await self.fabric.close()
 
     def kill_agents(self) -> None:
-        """So that no agent of a test that failed takes the jobs of the next."""
+        """Kill all agents, so that those of a failed test do not take jobs of the next test."""
         for agent in self.agents:
             agent.kill()
         self.agents.clear()
@@ -163,7 +164,7 @@ class Range:
         hurry: Mapping[str, float] = {},
         **settings: object,
     ) -> AgentProcess:
-        """Start an agent; ``settings`` override those that make tests short."""
+        """Start an agent. ``settings`` override the short test defaults."""
         agent_id = str(settings.pop("agent_id", f"{role}-{len(self.agents) + 1}"))
         defaults: dict[str, object] = {
             "role": role,
@@ -183,7 +184,7 @@ class Range:
         return agent
 
     async def start_pair(self, name: str, engine: Iperf3) -> tuple[AgentProcess, AgentProcess, int]:
-        """A server, which listens on the port when this returns, and a client."""
+        """Start a client and a server, and return when the server listens on the port."""
         port = free_port()
         server = self.start("server", engine, agent_id=f"server-{name}", ports=port)
         client = self.start("client", engine, agent_id=f"client-{name}")
@@ -212,7 +213,7 @@ class Range:
         send: bool = True,
         **changes: Any,
     ) -> Job:
-        """Store a run of one job and queue its message."""
+        """Store a run with one job and send its message to the queue."""
         self._runs_count += 1
         now = datetime.now(UTC)
         fields: dict[str, Any] = {
@@ -224,7 +225,8 @@ class Range:
             "planned_start_at": now + timedelta(seconds=starts_in_s),
             "duration_s": 2,
             "raw": "all",
-            "late_after_s": 5,  # other tests keep the cores busy
+            # Other tests load the cores.
+            "late_after_s": 5,
         }
         fields |= changes
         job = Job.model_validate(fields | {"traffic": filled_in(fields["traffic"])})
@@ -244,14 +246,15 @@ class Range:
                 Outgoing(
                     body=job.body if body is None else body,
                     message_id=message_id or job.job_id,
-                    # Longer than a coordinator's: late jobs are to be received here.
+                    # This is longer than a coordinator's value, so that late jobs are received
+                    # here.
                     expires_at=datetime.now(UTC) + timedelta(seconds=60),
                 )
             ]
         )
 
     async def report(self, job: Job, within_s: float = REPORT_WITHIN_S) -> JobReport:
-        """Wait for a job's report."""
+        """Wait for the report of a job."""
         deadline_s = time.monotonic() + within_s
         while time.monotonic() < deadline_s:
             reports = await self.fabric.records.bursts.read_reports(job.run_id, job.burst_index)
@@ -262,7 +265,7 @@ class Range:
         raise AssertionError(f"no report of {job.job_id}\n{words}")
 
     async def under_way(self, job: Job, intervals_count: int = 0) -> None:
-        """Wait until a job is claimed, or until its client uploaded so many intervals."""
+        """Wait until a job is claimed, or until its client has uploaded enough intervals."""
         async with asyncio.timeout(REPORT_WITHIN_S):
             while True:
                 claims = await self.fabric.records.bursts.read_claims(job.run_id, job.burst_index)
@@ -273,7 +276,10 @@ class Range:
                 await asyncio.sleep(0.1)
 
     async def claim(self, job: Job, holds: Callable[[Claim], bool]) -> Claim:
-        """Wait until a job's claim is so: it moves on a little after what it tells of."""
+        """Wait until the claim of a job satisfies ``holds``.
+
+        Claims change a little after the event.
+        """
         async with asyncio.timeout(REPORT_WITHIN_S):
             while True:
                 claims = await self.fabric.records.bursts.read_claims(job.run_id, job.burst_index)
@@ -282,7 +288,7 @@ class Range:
                 await asyncio.sleep(0.05)
 
     async def raw(self, job: Job) -> bytes:
-        """Wait for what a job's client printed, which leaves its agent in the background."""
+        """Wait for the raw output of a job's client, which its agent uploads in the background."""
         bursts = self.fabric.records.bursts
         async with asyncio.timeout(REPORT_WITHIN_S):
             while True:
@@ -298,7 +304,7 @@ class Range:
     async def tests(
         self, port: int, ready: Callable[[TestSeconds], bool], within_s: float = 60.0
     ) -> TestSeconds:
-        """Wait for a server's record on a port that satisfies ``ready``; the latest."""
+        """Wait for a server's record on a port that satisfies ``ready``, and return it."""
         deadline_s = time.monotonic() + within_s
         found: list[TestSeconds] = []
         while time.monotonic() < deadline_s:
@@ -312,6 +318,6 @@ class Range:
         raise AssertionError(f"no such test on port {port}: {tests}\n{words}")
 
     def words(self, agent_id: str) -> str:
-        """The agent's log."""
+        """Return the log of the agent."""
         log = self.folder / f"{agent_id}.log"
         return log.read_text() if log.exists() else ""

@@ -1,4 +1,4 @@
-"""A whole Broadside on loopback for live tests: agents and coordinators as real processes."""
+"""Complete Broadside on loopback for live tests, with agents and coordinators as real processes."""
 
 import contextlib
 import json
@@ -20,17 +20,22 @@ from tests.live.free_ports import free_port
 from tests.live.waiting import wait_for
 from tests.live.warm import Process, shell
 
-VERDICT_PAUSE_S: Final = 0.5  # it takes a burst: between looks the coordinator is at its work
+# A verdict takes as long as a burst. Longer pauses leave the cores to the coordinator.
+VERDICT_PAUSE_S: Final = 0.5
 ROOT = Path(__file__).parent.parent.parent
 BROADSIDE = [sys.executable, "-m", "broadside.coordinator"]
-# For all: httpx's own functions load the system's authorities at each call, 50 ms of a core.
+# One client for all calls. The module functions of httpx load the system's certificate authorities
+# at each call, which takes 50 ms of one core.
 HTTP: Final = httpx.Client(timeout=30, limits=httpx.Limits(max_keepalive_connections=0))
 
-PACED: Final = "--set=traffic.stream_bits_per_second=20000000"  # else a burst takes all cores
-GENTLE: Final = {  # one burst that a busy machine carries, whatever clock it has
+# Without pacing a burst uses all cores.
+PACED: Final = "--set=traffic.stream_bits_per_second=20000000"
+# Settings of one burst that a busy machine with any clock can carry.
+GENTLE: Final = {
     "bursts_count": 1,
     "lead_s": 12,
-    "late_after_s": 5,  # other tests keep the cores busy
+    # Other tests load the cores.
+    "late_after_s": 5,
     "traffic.streams_count": 2,
     "traffic.stream_bits_per_second": 4_000_000,
     "objective.target_bits_per_second": None,
@@ -39,15 +44,16 @@ GENTLE: Final = {  # one burst that a busy machine carries, whatever clock it ha
 
 
 class Site:
-    """Starts processes on one embedded fabric; leaving it kills whatever still runs.
+    """Start processes on one embedded fabric, and kill the remaining ones on exit.
 
-    They are forks of a warm process; ``as_users_do``, each is a Python of its own instead.
+    Processes are forks of a warm process. With ``as_users_do`` each one is a new Python
+    interpreter.
     """
 
     def __init__(self, folder: Path, *, as_users_do: bool = False) -> None:
         self.folder = folder
         self.as_users_do = as_users_do
-        # Whose programs are started: another version's source, or this checkout's where it is None.
+        # The source tree of the programs. None is this checkout; other trees are of other versions.
         self.tree: Path | None = None
         self.environment = {
             **{name: value for name, value in os.environ.items() if "BROADSIDE" not in name},
@@ -75,7 +81,7 @@ class Site:
         self._clock.close()
 
     def start_agent(self, role: Role, name: str, **settings: object) -> Process:
-        """One agent on loopback, with a clock that is right; a server gets a free port."""
+        """Start one agent on loopback with a correct clock. A server receives a free port."""
         if self._chronyc_socket is None:
             self._chronyc_socket = self._clock.enter_context(steady_clock())
         chosen: dict[str, object] = {
@@ -95,13 +101,13 @@ class Site:
         return process
 
     def start_fleet(self, pairs_count: int, **settings: object) -> None:
-        """As many clients as servers."""
+        """Start ``pairs_count`` clients and as many servers."""
         for index in range(1, pairs_count + 1):
             self.start_agent(Role.SERVER, f"s{index}", **settings)
             self.start_agent(Role.CLIENT, f"c{index}", **settings)
 
     def start_coordinator(self, **variables: str) -> tuple[Process, str]:
-        """A ``broadside serve`` and its address."""
+        """Start ``broadside serve`` and return the process and its address."""
         name = f"serve{len(self.processes)}"
         process = self._start("coordinator", ["serve", "--port", "0"], name, variables)
         log = self.folder / f"{name}.log"
@@ -114,11 +120,11 @@ class Site:
         return process, wait_for("the coordinator's address", address)
 
     def run(self, *arguments: str, timeout_s: float = 90) -> subprocess.CompletedProcess[str]:
-        """A ``broadside`` command, to its end."""
+        """Run a ``broadside`` command to its end."""
         return shell().run(list(arguments), self.environment, self.folder, timeout_s)
 
     def start(self, name: str, *arguments: str) -> Process:
-        """A ``broadside`` command beside the test; what it says is in ``name.log``."""
+        """Start a ``broadside`` command in the background with its output in ``name.log``."""
         return self._start("coordinator", list(arguments), name, {})
 
     def _start(
@@ -148,7 +154,7 @@ class Site:
 
 
 def call(url: str, method: str, path: str, **arguments: Any) -> Any:
-    """One API call that must succeed; a launch, once the fleet is free again."""
+    """Make an API call that must succeed. A launch is repeated until the fleet is free."""
     end_s = time.monotonic() + 60
     response = HTTP.request(method, url + path, **arguments)
     while (method, path, response.status_code) == ("POST", "/v1/runs", 409):
@@ -160,7 +166,10 @@ def call(url: str, method: str, path: str, **arguments: Any) -> Any:
 
 
 def wait_for_fleet(url: str, agents_count: int, **arguments: Any) -> None:
-    """Every agent has said hello and can work; ``arguments`` are those of the API calls."""
+    """Wait until every agent has published a presence without problem.
+
+    ``arguments`` are passed to the API calls.
+    """
 
     def all_well() -> bool:
         presences = call(url, "GET", "/v1/presences", **arguments)
@@ -172,11 +181,12 @@ def wait_for_fleet(url: str, agents_count: int, **arguments: Any) -> None:
 
 
 def wait_for_summary(url: str, run_id: str, timeout_s: float = 90) -> dict[str, Any]:
-    """The verdict of a run."""
+    """Wait for the summary of a run."""
 
     def summary() -> dict[str, Any] | None:
         response = HTTP.get(f"{url}/v1/runs/{run_id}/summary")
-        if response.status_code in (409, 503):  # not over yet; the table is away
+        # The run is not complete yet, or the table is not available.
+        if response.status_code in (409, 503):
             return None
         assert response.is_success, response.text
         return dict(json.loads(response.text))
@@ -188,12 +198,12 @@ def wait_for_summary(url: str, run_id: str, timeout_s: float = 90) -> dict[str, 
 
 
 def end(process: Process) -> None:
-    """SIGTERM, as systemd would send it, and wait."""
+    """Send SIGTERM, as systemd does, and wait for the end."""
     process.terminate()
     process.wait(20)
 
 
 def kill(process: Process) -> None:
-    """SIGKILL, and wait."""
+    """Send SIGKILL and wait for the end."""
     process.send_signal(signal.SIGKILL)
     process.wait()

@@ -1,8 +1,8 @@
-"""A VM in miniature: systemd itself, as process 1 of namespaces, starts units of a cloud-config.
+"""Minimal VM in which systemd, as process 1 of namespaces, starts the units of a cloud-config.
 
-Real here: the unit file, systemd's whole sandbox (users, capabilities, seccomp, read-only system,
-private /tmp and /dev), its restarts and stops, the package's layout under /opt. Stood in for: the
-kernel, the network (this host's own) and the image: /usr is this host's, /etc a copy of it.
+Real parts: the unit files, systemd's sandbox (users, capabilities, seccomp, read-only system,
+private /tmp and /dev), its restarts and stops, and the package in /opt. Simulated parts: the
+kernel, the network (of this host) and the image (/usr of this host, /etc is a copy).
 """
 
 import contextlib
@@ -21,11 +21,13 @@ from broadside.lab.offspring import die_with_parent
 
 SYSTEMD: Final = Path("/lib/systemd/systemd")
 _STOP_S: Final = 10.0
-HOME: Final = "/var/lib/root"  # of a machine's root
+# The home directory of a machine's root user.
+HOME: Final = "/var/lib/root"
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_NUMBERS: Final = itertools.count()  # of this process's machines
+# The numbers of the machines of this process.
+_NUMBERS: Final = itertools.count()
 
-# Process 1's own mounts; nothing of it is seen outside.
+# Set up the mounts of process 1. They are not visible outside.
 _SCRIPT: Final = r"""
 set -eu
 echo $$ > "$cgroup/cgroup.procs"
@@ -62,7 +64,7 @@ exec $entered unshare $own_network --mount --pid --cgroup --uts --ipc --fork --k
 
 
 def _remove(group: Path, end_s: float) -> None:
-    """A control group; who was killed in it may still be on the way out."""
+    """Remove a control group, and retry while killed processes in it are still ending."""
     while True:
         try:
             return group.rmdir()
@@ -73,7 +75,7 @@ def _remove(group: Path, end_s: float) -> None:
 
 
 class Machine:
-    """One such VM; leaving it kills all of it and leaves nothing."""
+    """One such VM. Leaving the context kills all processes and removes everything."""
 
     def __init__(
         self,
@@ -85,13 +87,14 @@ class Machine:
         own_network: bool = False,
         network: str | None = None,
     ):
-        """``files`` by absolute path, of which ``units`` are started at boot.
+        """Prepare a machine with ``files`` by absolute path. The ``units`` start at boot.
 
-        With a network of its own it has loopback alone; else it has the namespace's that
-        ``network`` names, or this host's. Without ``venv`` nothing is installed yet.
+        With ``own_network`` the machine has only loopback. Otherwise it uses the namespace
+        ``network``, or the network of this host. Without ``venv`` no package is installed.
         """
         self.folder = folder
-        self.state = folder / "state"  # its /var/lib/broadside
+        # This folder is /var/lib/broadside of the machine.
+        self.state = folder / "state"
         self._log = folder / "systemd.log"
         self._venv = venv
         self._own_network = own_network
@@ -107,7 +110,8 @@ class Machine:
         }
         stand_ins[f"{system}/default.target"] += f"Wants={' '.join(units)}\n"
         for path, text in {**stand_ins, **files}.items():
-            if path.startswith(("/etc/systemd/", "/etc/broadside/")):  # the rest is for a boot
+            # The other files are needed only by a boot.
+            if path.startswith(("/etc/systemd/", "/etc/broadside/")):
                 kept = folder / "files" / path.lstrip("/")
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 kept.write_text(text)
@@ -135,7 +139,8 @@ class Machine:
 
     def __exit__(self, *_: object) -> None:
         if self._process.poll() is None:
-            self._process.kill()  # and with it process 1, and with that all others
+            # This also ends process 1 and with it all other processes.
+            self._process.kill()
         self._process.wait(_STOP_S)
         end_s = time.monotonic() + _STOP_S
         while (left := self._pids()) and time.monotonic() < end_s:
@@ -148,13 +153,16 @@ class Machine:
             _remove(path, end_s)
 
     def remains(self) -> list[str]:
-        """What is left of it on this host once it is closed: control groups, mounts, processes."""
+        """Return what still exists on this host after closing.
+
+        Possible are control groups, mounts and processes.
+        """
         left = [str(self._cgroup)] if self._cgroup.exists() else []
         mounts = Path("/proc/mounts").read_text().splitlines()
         return left + [line for line in mounts if str(self.folder) in line]
 
     def main_pid(self, unit: str) -> int | None:
-        """The first process of a unit, by this host's numbering."""
+        """Return the first process id of a unit, as numbered on this host."""
         procs = self._cgroup / "system.slice" / unit / "cgroup.procs"
         try:
             pids = [int(line) for line in procs.read_text().split()]
@@ -163,21 +171,21 @@ class Machine:
         return min(pids, default=None)
 
     def run(self, unit: str, *argv: str) -> "subprocess.CompletedProcess[str]":
-        """A command of this host in the network of a unit's first process."""
+        """Run a command of this host in the network of a unit's first process."""
         inside = ["nsenter", "--target", str(self.main_pid(unit)), "--net", *argv]
         return subprocess.run(inside, capture_output=True, text=True, timeout=120, check=False)
 
     def is_up(self) -> bool:
-        """Whether its systemd takes orders."""
+        """Return whether the machine's systemd accepts commands."""
         return self._init() is not None and not self.shell("systemctl list-units").returncode
 
     def put(self, path: str, content: bytes) -> None:
-        """Write one of its files."""
+        """Write a file of the machine."""
         inside = Path(f"/proc/{self._init()}/root{path}")
         inside.write_bytes(content)
 
     def shell(self, script: str, timeout_s: float = 120) -> "subprocess.CompletedProcess[str]":
-        """A script as its root would run it, logged in."""
+        """Run a script in a login environment of the machine's root user."""
         inside = ["nsenter", "--target", str(self._init()), "--all", "env", "-i", f"PATH={_PATH}"]
         return subprocess.run(
             [*inside, f"HOME={HOME}", "sh", "-euc", f"cd; {script}"],
@@ -189,7 +197,7 @@ class Machine:
         )
 
     def _init(self) -> int | None:
-        """Its process 1, by this host's numbering."""
+        """Return the process id of the machine's process 1, as numbered on this host."""
         try:
             return int((self._cgroup / "init.scope" / "cgroup.procs").read_text().split()[0])
         except (OSError, IndexError):
@@ -207,7 +215,7 @@ class Machine:
 
 
 def why_not() -> str | None:
-    """Why no machine can be made here, or None."""
+    """Return the reason that no machine can be created here, or None."""
     if os.geteuid() != 0:
         return "makes namespaces and mounts as root"
     if not SYSTEMD.exists() or shutil.which("unshare") is None:
@@ -216,7 +224,7 @@ def why_not() -> str | None:
 
 
 def system_python() -> str:
-    """A Python that a service may run: not under /root or /home."""
+    """Return a Python that a service can run, which is not below /root or /home."""
     for name in ("/usr/bin/python3", "/usr/local/bin/python3"):
         if Path(name).exists():
             asked = subprocess.run([name, "-V"], capture_output=True, text=True, check=True)

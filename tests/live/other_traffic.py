@@ -1,4 +1,4 @@
-"""Traffic of other programs on a host: 3 Mbit/s of UDP, without which a host is hardly ever.
+"""Send 3 Mbit/s of UDP as background traffic of other programs on a host.
 
 ``python -m tests.live.other_traffic ADDRESS...`` sends to each address until it is stopped.
 """
@@ -17,18 +17,20 @@ from broadside.lab.offspring import die_with_parent
 BITS_PER_SECOND: Final = 3_000_000
 DATAGRAM_BYTES: Final = 1_250
 PERIOD_S: Final = DATAGRAM_BYTES * 8 / BITS_PER_SECOND
-PORT: Final = 9  # discard, RFC 863
+# The discard service (RFC 863).
+PORT: Final = 9
 ROOT: Final = Path(__file__).parents[2]
 
 
 def send(addresses: Sequence[str]) -> None:
-    """Send to each address in turn, ``BITS_PER_SECOND`` to each, without end."""
+    """Send ``BITS_PER_SECOND`` to each address in turn, without end."""
     payload = bytes(DATAGRAM_BYTES)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         due_s = time.monotonic()
         while True:
             for address in addresses:
-                with contextlib.suppress(OSError):  # nobody listens
+                # There is no listener.
+                with contextlib.suppress(OSError):
                     sender.sendto(payload, (address, PORT))
             due_s += PERIOD_S
             time.sleep(max(0.0, due_s - time.monotonic()))
@@ -36,7 +38,7 @@ def send(addresses: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def other_traffic(*addresses: str) -> Iterator[None]:
-    """Send from another process as long as the context lasts."""
+    """Send from another process for the duration of the context."""
     sender = subprocess.Popen(
         [sys.executable, "-m", "tests.live.other_traffic", *addresses],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""What other users of this host may read of processes while a test runs."""
+"""Process data that other users of this host can read during a test."""
 
 import contextlib
 import os
@@ -8,17 +8,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-LOOK_S: Final = 0.1  # between looks at the process list: a command lives for a second
-YOUNG_COUNT: Final = 20  # looks at a process, which may start as its parent's copy
+# The time between two reads of the process list. A command runs for about a second.
+LOOK_S: Final = 0.1
+# The number of reads of a new process. It may start as a copy of its parent.
+YOUNG_COUNT: Final = 20
 
 
 @dataclass(kw_only=True)
 class ProcessList:
-    """Everybody's arguments, as anybody may read them, for as long as it is open."""
+    """Arguments and environments of all processes that other users can read.
+
+    Attributes:
+        engines_environments: Environments of engine processes, which other hosts connect to.
+        open_environments: Environments that another user can read.
+    """
 
     arguments: set[bytes] = field(default_factory=set)
-    engines_environments: set[bytes] = field(default_factory=set)  # of programs strangers talk to
-    open_environments: set[str] = field(default_factory=set)  # that another user may read
+    engines_environments: set[bytes] = field(default_factory=set)
+    open_environments: set[str] = field(default_factory=set)
     _over: threading.Event = field(default_factory=threading.Event)
 
     def look(self) -> None:

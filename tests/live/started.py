@@ -1,4 +1,4 @@
-"""A service of the lab's for as long as a ``with`` lasts, stopped also where a test fails."""
+"""Run a lab service for the duration of a ``with`` block and stop it if the test fails."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 
 
 class Service(Protocol):
-    """A process of the lab's, such as its broker or Azurite."""
+    """Process of the lab, for example the broker or Azurite."""
 
     def start(self) -> None: ...
 

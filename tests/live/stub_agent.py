@@ -1,4 +1,4 @@
-"""An agent that measures nothing: it says where it is, and then does what STUB asks of it."""
+"""Agent stub that prints its network namespace and then behaves as the variable STUB requires."""
 
 import os
 import signal
@@ -8,7 +8,10 @@ import time
 
 
 def run() -> int:
-    """Print the network namespace, then behave; who says so is deaf already."""
+    """Print the network namespace, then behave as required.
+
+    SIGTERM is already ignored when it prints.
+    """
     behaviour = os.environ.get("STUB", "wait")
     if behaviour == "deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -20,7 +23,8 @@ def run() -> int:
             sys.exit(6)
         case "raise":
             raise ValueError("planned")
-        case "engine":  # a child in a session of its own, as agents start engines
+        # Start a child in its own session, as agents start engines.
+        case "engine":
             subprocess.Popen(["sleep", os.environ["STUB_SLEEP_S"]], start_new_session=True)
     while True:
         time.sleep(1)

@@ -1,4 +1,7 @@
-"""What a hypervisor takes away: no figure of a burst is steady while the machine stands still."""
+"""Measure the CPU time that the hypervisor takes (steal time).
+
+While the machine does not run, no metric of a burst is steady.
+"""
 
 import os
 import time
@@ -6,12 +9,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-MUCH_RATIO: Final = 0.05  # of all cores' time
-_STEAL: Final = 8  # its column in /proc/stat, after the name
+# The ratio refers to the time of all cores.
+MUCH_RATIO: Final = 0.05
+# The column of steal time in /proc/stat after the name.
+_STEAL: Final = 8
 
 
 class Taken:
-    """How much of the machine's time was taken within a ``with``, as a ratio of all its cores'."""
+    """Ratio of steal time to the time of all cores within a ``with`` block."""
 
     ratio: float
 

@@ -1,4 +1,4 @@
-"""Terraform itself on what needs no provider: variables, locals and outputs."""
+"""Run Terraform on configurations without providers: variables, locals and outputs."""
 
 import json
 import os
@@ -10,7 +10,10 @@ _QUIET = {"CHECKPOINT_DISABLE": "1", "TF_CLI_CONFIG_FILE": os.devnull}
 
 
 def outputs(folder: Path) -> dict[str, Any]:
-    """What a folder's configuration comes to; an AssertionError has Terraform's own words."""
+    """Apply a configuration and return its outputs.
+
+    An AssertionError contains Terraform's message.
+    """
     done = subprocess.run(
         ["terraform", "apply", "-auto-approve", "-input=false", "-no-color"],
         cwd=folder,

@@ -1,4 +1,4 @@
-"""What an agent finds out about its host agrees with the kernel asked another way."""
+"""Compare the host data that an agent reads with data from other kernel interfaces."""
 
 import contextlib
 import fcntl
@@ -20,11 +20,12 @@ from tests.unit.agent.jobs import INSTANT_AT
 
 pytestmark = pytest.mark.live
 
-SIOCGIFADDR = 0x8915  # linux/sockios.h
+# Defined in linux/sockios.h.
+SIOCGIFADDR = 0x8915
 
 
 def first_addresses() -> dict[str, str]:
-    """The first IPv4 address of each interface that has one."""
+    """Return the first IPv4 address of each interface that has one."""
     found = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
@@ -40,19 +41,21 @@ def first_addresses() -> dict[str, str]:
 def test_every_address_has_its_interface() -> None:
     addresses = first_addresses()
     found = {name: interface_of(address) for name, address in addresses.items()}
-    # Other tests' labs come and go meanwhile.
+    # Labs of other tests add and remove interfaces at the same time.
     steady = dict(addresses.items() & first_addresses().items())
     assert "lo" in steady
     assert {name: found[name] for name in steady} == {name: name for name in steady}
     assert interface_of("127.0.0.77") == "lo"
-    assert interface_of("203.0.113.77") is None  # a documentation address that nobody has
+    # No interface has this documentation address.
+    assert interface_of("203.0.113.77") is None
 
 
 def test_every_interface_has_its_mtu() -> None:
     steady = {name for _, name in socket.if_nameindex()}
     found = {}
     for name in steady:
-        with contextlib.suppress(OSError):  # of another test's lab, and gone
+        # The interface of another test may have been removed.
+        with contextlib.suppress(OSError):
             found[name] = mtu_bytes(name)
     for name, mtu in found.items():
         with contextlib.suppress(OSError):
@@ -71,7 +74,8 @@ def test_the_default_address_is_one_of_ours() -> None:
         with socket.socket(
             socket.AF_INET6 if ip_address(address).version == 6 else socket.AF_INET
         ) as probe:
-            probe.bind((address, 0))  # only one's own address can be bound
+            # Only a local address can be bound.
+            probe.bind((address, 0))
 
 
 def test_counters_count_what_is_sent() -> None:
@@ -113,8 +117,8 @@ def test_the_kernel_tells_of_its_clock() -> None:
     assert reading.synchronised == (reading.bound_s is not None)
 
 
-# Two interfaces with one way each: a policy rule sends what comes from the second address by the
-# second interface, although the main table has the first.
+# Two interfaces with one route each. A policy rule sends packets from the second address through
+# the second interface, although the main table uses the first.
 POLICY_ROUTES = """
 set -e
 ip link set lo up

@@ -1,4 +1,4 @@
-"""Two real agents on one fabric run real jobs over loopback, and every way a job can end."""
+"""Test real jobs of two agents over loopback, and each possible end of a job."""
 
 import asyncio
 import os
@@ -38,12 +38,13 @@ from tests.unit.agent.doubles import MemoryTable, make_tools
 
 pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module")]
 
-TRAFFIC_S: Final = 2.0  # of which something is to be kept; an old iperf3 tells only at its end
+# Some data must be recorded. An old iperf3 reports only at its end.
+TRAFFIC_S: Final = 2.0
 
 
 @dataclass
 class Pair:
-    """One server agent and one client agent, idle."""
+    """One idle server agent and one idle client agent."""
 
     range: Range
     engine: Iperf3
@@ -85,7 +86,7 @@ async def empty(clock: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIt
 
 @pytest.fixture
 def site(empty: Range) -> Iterator[Range]:
-    """A range without agents: the tests that break agents start their own."""
+    """Yield a range without agents, for tests that start and break their own agents."""
     yield empty
     empty.kill_agents()
 
@@ -95,8 +96,11 @@ def sent_bytes(report: JobReport) -> int:
 
 
 def assert_seconds_carry(track: Track, total_bytes: int | None) -> None:
-    """An end's seconds are its total, but for what its threads still carry after the last count
-    (iperf3 3.16 and later count first and stop the threads then)."""
+    """Verify that the seconds of one end sum up to its total.
+
+    Data that the threads still send after the last count may be missing. iperf3 3.16 and later
+    count first and then stop the threads.
+    """
     assert total_bytes is not None
     rest_bytes = total_bytes - sum(row.transferred_bytes for row in track.intervals)
     assert 0 <= rest_bytes < 0.05 * total_bytes
@@ -117,7 +121,8 @@ async def test_a_job_is_measured_at_both_ends(pair: Pair) -> None:
     (totals,) = report.engine.totals
     assert totals.flow is Flow.UP
     assert totals.received_bytes is not None
-    assert totals.received_bytes > 4_000_000  # paced to 2 x 20 Mbit/s for 2 s: 10 MB
+    # The rate is 2 x 20 Mbit/s for 2 s, which is 10 MB.
+    assert totals.received_bytes > 4_000_000
     assert report.start_error_s is not None
     assert -0.05 < report.start_error_s < job.late_after_s
     for clock in (report.clock_before, report.clock_after):
@@ -193,7 +198,8 @@ async def test_cancelled_while_running_stops_within_five_seconds(pair: Pair) -> 
     seconds = await site.seconds(job)
     assert seconds is not None
     assert sum(i.transferred_bytes for i in seconds.tracks[0].intervals) > 1_000_000
-    await site.presence("server-1", lambda presence: presence.ports == (port,))  # freed by the end
+    # The port is free after the end of the test.
+    await site.presence("server-1", lambda presence: presence.ports == (port,))
 
 
 # With one engine --------------------------------------------------------------------------------
@@ -205,7 +211,7 @@ def any_engine() -> Iperf3:
 
 
 async def test_a_lapsed_lease_stops_a_running_burst(site: Range, any_engine: Iperf3) -> None:
-    """Also: jobs that are late, refused, poison or delivered twice, before it on one client."""
+    """Test an expired lease after late, rejected, invalid and duplicate jobs on the same client."""
     _, _, port = await site.start_pair("l", any_engine)
 
     late = await site.launch(port, starts_in_s=-1.0)
@@ -220,7 +226,8 @@ async def test_a_lapsed_lease_stops_a_running_burst(site: Range, any_engine: Ipe
     assert "192.0.2.99" in (report.reason or "")
 
     await site.send(late, body=b"10.2.1.1 5201", message_id="poison")
-    await site.send(late, message_id="again")  # another id: the queue cannot know it
+    # With another message id the queue cannot detect the duplicate.
+    await site.send(late, message_id="again")
     lapsing = await site.launch(port, lease_s=6.0, duration_s=30)
     report = await site.report(lapsing)
     assert report.outcome is Outcome.ABANDONED
@@ -234,7 +241,8 @@ async def test_a_lapsed_lease_stops_a_running_burst(site: Range, any_engine: Ipe
     assert "192.0.2.99" in dead[refused.job_id].description
     assert "claim_lost" in site.words("client-l")
     (claim,) = (await site.fabric.records.bursts.read_claims(late.run_id, 0)).values()
-    assert (await site.report(late)).reported_at < report.reported_at  # not written again
+    # The report is not written again.
+    assert (await site.report(late)).reported_at < report.reported_at
     assert claim.phase is Phase.REPORTED
     for agent in site.agents:
         assert agent.stop() == 0
@@ -255,7 +263,8 @@ async def test_a_busy_server_is_tried_again_until_it_is_free(
     )  # fmt: skip
     busy = await site.presence("server-b", lambda presence: presence.busy_ports == (port,))
     assert busy.ports == ()
-    job = await site.launch(port, starts_in_s=7.5)  # arms in the foreign test, starts after it
+    # The client arms during the foreign test and starts after it.
+    job = await site.launch(port, starts_in_s=7.5)
     await until("another arming", lambda: "arm_again" in site.words("client-b"))
     foreign.terminate()
     await foreign.wait()
@@ -265,7 +274,7 @@ async def test_a_busy_server_is_tried_again_until_it_is_free(
 
 
 async def test_nothing_is_lost_while_the_table_is_away(site: Range, any_engine: Iperf3) -> None:
-    """Nobody can write from the first second of a burst until after its end."""
+    """Block all writes from the first second of a burst until after its end."""
     _, _, port = await site.start_pair("o", any_engine)
     job = await site.launch(port, duration_s=6)
     await site.under_way(job, intervals_count=1)
@@ -311,7 +320,8 @@ async def test_without_an_engine_no_job_is_taken(site: Range, any_engine: Iperf3
     assert "/nowhere/iperf3" in (presence.problem or "")
     assert presence.engine_version is None
     job = await site.launch(free_port(), starts_in_s=1.0)
-    await asyncio.sleep(1.0)  # past its instant
+    # Wait until the planned start has passed.
+    await asyncio.sleep(1.0)
     assert await site.fabric.records.bursts.read_claims(job.run_id, 0) == {}
 
 
@@ -382,11 +392,12 @@ async def test_a_port_in_use_is_a_problem_until_it_is_free(site: Range, any_engi
         starts = site.words("server-p").count("problem")
     presence = await site.presence("server-p", lambda p: p.ports == (port,), within_s=20)
     assert presence.problem is None
-    assert starts == 1  # said once, not at every try
+    # It is reported once, not at each attempt.
+    assert starts == 1
 
 
 async def test_a_stuck_server_is_replaced(site: Range, any_engine: Iperf3) -> None:
-    """It listens, the kernel has connected somebody to it, and nothing happens any more."""
+    """Test a server that listens and has a connection but makes no progress."""
     port = free_port()
     hurry = {"SILENT_S": 2.0, "LOOK_S": 0.5}
     server = site.start("server", any_engine, agent_id="server-d", ports=port, hurry=hurry)
@@ -405,7 +416,10 @@ async def test_a_stuck_server_is_replaced(site: Range, any_engine: Iperf3) -> No
 async def test_a_server_that_is_to_listen_elsewhere_is_not_free_until_it_does(
     any_engine: Iperf3,
 ) -> None:
-    """A tunnel has come or gone: nobody may be sent to the server that is on its way out."""
+    """Test that a server is not reported as free while it restarts.
+
+    A tunnel was added or removed, so no client may connect to the server that is about to stop.
+    """
     port = free_port()
     tools = replace(make_tools(records_in(MemoryTable())), engine=any_engine)
     served = OneTestPort(

@@ -1,4 +1,4 @@
-"""A coordinator as it is run: sign-in on, agents beside it, curl and the command line in front."""
+"""Test a coordinator with sign-in and agents through curl and the command line."""
 
 import json
 import re
@@ -28,7 +28,7 @@ SMALL = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signed:
-    """A site whose coordinator asks for tokens."""
+    """Site with a coordinator that requires tokens."""
 
     site: Site
     url: str
@@ -51,7 +51,7 @@ class Signed:
     def launch(
         self, body: object, headers: dict[str, str] | None = None, token: str | None = None
     ) -> str:
-        """A run's id, once the fleet is free of the runs before it."""
+        """Launch a run as soon as the fleet is free, and return its id."""
 
         def launched() -> str | None:
             answer = self.ask("POST", "/v1/runs", token, json=body, headers=headers)
@@ -61,7 +61,7 @@ class Signed:
         return found
 
     def run(self, *arguments: str, token: str | None) -> subprocess.CompletedProcess[str]:
-        """A ``broadside`` command against the coordinator."""
+        """Run a ``broadside`` command against the coordinator."""
         self.site.environment.pop("BROADSIDE_TOKEN", None)
         if token is not None:
             self.site.environment["BROADSIDE_TOKEN"] = token
@@ -167,7 +167,8 @@ def test_one_key_launches_once_also_after_the_coordinator_was_killed(signed: Sig
     signed.ask("POST", f"/v1/runs/{first}/abort", json={})
 
     others = signed.launch(body, key, signed.keys.token())
-    assert others != first  # keys of two callers do not meet
+    # The idempotency keys of two callers are independent.
+    assert others != first
     signed.ask("POST", f"/v1/runs/{others}/abort", json={})
 
 
@@ -195,7 +196,8 @@ def test_the_command_line_says_what_it_lacks(signed: Signed) -> None:
     argument = signed.site.run("runs", "--api", signed.url, "--token", signed.viewer)
     assert argument.returncode == 3, "a token that everybody on the host can read is not taken"
     assert signed.viewer not in argument.stderr
-    local = signed.site.run("runs")  # on the fabric itself nobody needs a token
+    # Access to the fabric itself needs no token.
+    local = signed.site.run("runs")
     assert local.returncode == 0
 
 
@@ -214,7 +216,7 @@ def test_a_revoked_token_is_refused_within_seconds(signed: Signed) -> None:
 
 @pytest.mark.parametrize("how", ["revoked", "expired"])
 def test_an_event_stream_ends_with_its_token(signed: Signed, how: str) -> None:
-    """Over the socket, of a run that is not over: the client waits, and the server ends it."""
+    """Test with a run that has not ended. The client waits and the server ends the stream."""
     name = f"streaming-{how}"
     until = f"{datetime.now(UTC) + timedelta(seconds=25):%Y-%m-%dT%H:%M:%SZ}"
     ends = ("--expires", until) if how == "expired" else ()
@@ -243,13 +245,14 @@ def test_no_secret_is_in_any_log(signed: Signed, tmp_path: Path) -> None:
     assert signed.ask("GET", "/v1/runs", jwt).status_code == 200
     signed.ask("GET", "/v1/runs", jwt[:-4] + "AAAA")
     text = "".join(path.read_text() for path in signed.site.folder.glob("*.log"))
-    assert "DEBUG" in text  # else the test shows nothing
+    # Without debug lines the test proves nothing.
+    assert "DEBUG" in text
     for secret in (signed.operator, signed.viewer, jwt, jwt.split(".")[2]):
         assert secret not in text
 
 
 def test_no_connection_string_is_in_any_log(tmp_path: Path) -> None:
-    """Against an Azure that is not there, with the SDKs at their most talkative."""
+    """Test without reachable Azure services and with debug logging of the SDKs."""
     key, account_key = "c2VjcmV0LXNhcy1rZXk9", "c2VjcmV0LWFjY291bnQta2V5LXZhbHVlLWhlcmUhIQ=="
     with Site(tmp_path) as site:
         process, url = site.start_coordinator(

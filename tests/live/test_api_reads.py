@@ -1,4 +1,4 @@
-"""Reads over the API on stored runs: pages, seconds in four forms, sums, figures, conditions."""
+"""Test API reads of stored runs: paging, time series formats, metrics, conditional requests."""
 
 import csv
 import io
@@ -60,7 +60,7 @@ async def get(http: httpx.AsyncClient, path: str, **more: Any) -> httpx.Response
 
 
 async def pages(http: httpx.AsyncClient, path: str) -> tuple[list[Any], int]:
-    """Every item of a paged list, and how many pages it took."""
+    """Return the items of all pages of a list, and the number of pages."""
     items: list[Any] = []
     count = 0
     following: str | None = path
@@ -181,7 +181,8 @@ async def test_the_seconds_are_those_that_were_measured_in_every_form(
     assert (columns[name]["unit"], columns[name]["layer"]) == ("bit/s", "payload")
     values = columns[name]["values"]
     silent = kept.coverage_ratio == 0
-    assert silent.any()  # else the test shows nothing about gaps
+    # Without gaps the test proves nothing.
+    assert silent.any()
     assert [value is None for value in values] == silent.tolist()
     known = np.array([value for value in values if value is not None])
     assert known == pytest.approx(kept.received_bytes[~silent] * 8, rel=1e-8)
@@ -292,11 +293,13 @@ async def test_everything_that_can_be_read_has_a_tag_and_is_not_sent_twice(
             here = await address(http, fabric, "GET", path)
             first = await get(http, here)
             if path.endswith("/events"):
-                assert "ETag" not in first.headers  # a stream, of what is new
+                # This is a stream of new events.
+                assert "ETag" not in first.headers
                 continue
             again = await http.get(here, headers={"If-None-Match": first.headers["ETag"]})
             if path == "/metrics" or path.endswith("/report"):
-                continue  # they say when they were made
+                # These documents contain their creation time.
+                continue
             assert (again.status_code, again.content) == (304, b""), path
 
 
@@ -321,7 +324,8 @@ async def test_metrics_are_the_documented_ones(fabric: Fabric, http: httpx.Async
     verdicts = {s.labels["verdict"]: s.value for s in families["broadside_run_verdict"].samples}
     assert verdicts[measured(SMALL)[2].verdict.value] == 1
     assert sum(verdicts.values()) == 1
-    assert "broadside_fleet_bytes_per_second" not in families  # nothing runs: absent, never zero
+    # No run is active, so the metric must be absent and not zero.
+    assert "broadside_fleet_bytes_per_second" not in families
     listed = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     assert {line.split("`")[1] for line in listed.splitlines() if line.startswith("| `b")} == set(
         METRICS
@@ -333,7 +337,8 @@ async def test_ready_while_it_ticks(fabric: Fabric) -> None:
     app = create_app(coordinator, tick_s=60.0)
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
-        assert (await http.get("/readyz")).status_code == 503  # it has not looked yet
+        # The coordinator has not completed a tick yet.
+        assert (await http.get("/readyz")).status_code == 503
         coordinator.ticked_at = datetime.now(UTC)
         assert (await http.get("/readyz")).status_code == 200
         coordinator.ticked_at -= timedelta(seconds=120)
@@ -384,7 +389,8 @@ async def test_every_example_request_works_and_every_answer_has_an_example_of_it
             assert content["example"] == example
             whole = {**content.get("schema", {}), "components": document["components"]}
             jsonschema_rs.validate(whole, example)
-            if media_type == "text/csv":  # of the columns that there are
+            # Only existing columns are compared.
+            if media_type == "text/csv":
                 assert example.splitlines()[0] == found[name][media_type].splitlines()[0], (
                     name,
                     renew,
@@ -392,7 +398,7 @@ async def test_every_example_request_works_and_every_answer_has_an_example_of_it
 
 
 def test_no_example_names_the_commit_that_it_was_made_at() -> None:
-    """That is another with each commit, so the file would never be up to date."""
+    """Test that examples contain no commit id, because it would change with each commit."""
     said = FILE.read_text(encoding="utf-8")
     of_fields = re.findall(r'"broadside_version": "[^"(]*\(([^)]*)\)"', said)
     of_metrics = re.findall(r'revision=\\"([^"\\]*)\\"', said)
@@ -406,7 +412,7 @@ ARROW, PARQUET = "application/vnd.apache.arrow.stream", "application/vnd.apache.
 
 
 def rows_of(answer: httpx.Response) -> list[dict[str, Any]]:
-    """A file of rows, as the readers of its form read it."""
+    """Return the rows of a response, read with the usual reader of its format."""
     rows: list[dict[str, Any]]
     if answer.headers["Content-Type"] == ARROW:
         rows = pa.ipc.open_stream(answer.content).read_all().to_pylist()
@@ -419,7 +425,7 @@ def rows_of(answer: httpx.Response) -> list[dict[str, Any]]:
 
 
 def _rows(told: Any, field: str | None) -> Any:
-    """What the document says that the rows of an answer are."""
+    """Return the rows of a JSON response that the table format must contain."""
     for name in (field or "").replace(".", " ").split():
         told = told[name]
     return [told] if field == "." else told
@@ -428,7 +434,8 @@ def _rows(told: Any, field: str | None) -> Any:
 async def test_every_list_comes_as_csv_arrow_and_parquet(
     fabric: Fabric, http: httpx.AsyncClient
 ) -> None:
-    await store(fabric)  # two runs, a study, a schedule, a dead letter
+    # The fabric contains two runs, a study, a schedule and a dead letter.
+    await store(fabric)
     await fabric.records.fleet.beat(presence(Role.CLIENT, 1, beat_at=DAY_AT))
     named = {"{run_id}": OVER, "{study_id}": STUDY, "{burst_index}": "0"}
     document = (await get(http, "/openapi.json")).json()

@@ -1,4 +1,4 @@
-"""A command runs as nobody also where the checkout is closed to everybody but its owner."""
+"""Test a command as nobody in a checkout that only its owner can enter."""
 
 import os
 import shutil

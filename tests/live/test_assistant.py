@@ -1,4 +1,4 @@
-"""`broadside mcp`, asked by the protocol's own client over standard input and output."""
+"""Test `broadside mcp` with the client of the protocol over standard input and output."""
 
 import json
 import sys
@@ -10,7 +10,8 @@ import pytest
 from tests.live.live_site import Site
 from tests.live.waiting import wait_for
 
-if TYPE_CHECKING:  # a second to load, for every worker that collects
+# The import takes a second in each pytest worker.
+if TYPE_CHECKING:
     from mcp.client import Client
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
@@ -45,7 +46,7 @@ def assistant(site: Site, url: str, secret: str, *options: str) -> "Client":
 
 
 async def ask(client: "Client", tool: str, **arguments: Any) -> tuple[str, bool]:
-    """What a tool answers, and whether that is a refusal."""
+    """Call a tool and return its text and whether it is an error."""
     from mcp_types import TextContent
 
     answer = await client.call_tool(tool, arguments)

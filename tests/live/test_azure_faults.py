@@ -1,6 +1,7 @@
-"""Runs over the Azure fabric while the services misbehave: nothing lost, nothing counted twice.
+"""Test runs over the Azure fabric during faults of the services.
 
-One fleet carries all the runs, one after the other. Each summary must say what happened.
+Nothing may be lost or counted twice. One fleet executes all runs in sequence. Each summary must
+report the fault.
 """
 
 import subprocess
@@ -23,12 +24,15 @@ from tests.live.waiting import wait_for
 pytestmark = pytest.mark.live
 
 PAIRS_COUNT = 2
-RATE = 20_000_000  # bit/s, one paced stream a pair
+# The unit is bit/s, for one paced stream per pair.
+RATE = 20_000_000
 OVERRIDES = {
     "pairs_count": PAIRS_COUNT,
     "bursts_count": 1,
-    "lead_s": 20,  # for agents to find the broker again that comes back while a launch is asked
-    "late_after_s": 5,  # other tests keep the cores busy
+    # The agents need this time to reconnect to a broker that restarts during a launch.
+    "lead_s": 20,
+    # Other tests load the cores.
+    "late_after_s": 5,
     "traffic.streams_count": 1,
     "traffic.stream_bits_per_second": RATE,
 }
@@ -37,14 +41,15 @@ OVERRIDES = {
 @dataclass
 class Services:
     site: Site
-    url: str  # the coordinator's
+    # The URL of the coordinator.
+    url: str
     broker: BrokerProcess
     tables: Relay
 
 
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
-    """Broker, Azurite with its tables behind a relay, and a fleet that uses them."""
+    """Run broker, Azurite with a relay before its tables, and a fleet that uses them."""
     folder = tmp_path_factory.mktemp("faults")
     queue = QueueSettings(lock_s=20, max_delivery_count=5)
     with (
@@ -64,7 +69,8 @@ def kill_broker(services: Services) -> None:
 
 
 def start_broker(services: Services) -> None:
-    time.sleep(2)  # for which the queue is away
+    # The queue is not available during this time.
+    time.sleep(2)
     services.broker.start()
 
 
@@ -78,7 +84,7 @@ def deliver_twice(services: Services) -> None:
 
 
 def lose_upserts(services: Services) -> None:
-    """Some requests never arrive, and of some that do the answer is lost."""
+    """Drop some requests, and drop the responses of some others."""
     services.tables.cut("PUT", "POST", count=6)
     services.tables.lose_answer("PUT", "POST", count=6)
 
@@ -92,14 +98,19 @@ Strike = Callable[[Services], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A burst of ``burst_s``; strikes before its launch, while that is asked for, and at seconds
-    from its planned start."""
+    """Burst with faults before its launch, during the launch and at times after its start.
+
+    Attributes:
+        burst_s: Duration of the burst.
+        strikes: Seconds after the planned start, with the fault.
+        said: Expected findings by id, with words of their sentences.
+    """
 
     burst_s: int
     before: Strike | None = None
     beside: Strike | None = None
     strikes: tuple[tuple[float, Strike], ...]
-    said: dict[str, tuple[str, ...]]  # findings by id, with words of their sentences
+    said: dict[str, tuple[str, ...]]
 
 
 CASES = {
@@ -110,7 +121,8 @@ CASES = {
         strikes=((2, restart_broker),),
         said={
             "queue-away": ("the queue did not answer", "of 4 agents between", "nothing is missing"),
-            # "between", or "from ... on" where it did not ask again before the verdict
+            # The text is "between", or "from ... on" if there was no further request before the
+            # verdict.
             "coordinator-queue-away": ("the queue did not answer the coordinator",),
         },
     ),
@@ -124,7 +136,8 @@ CASES = {
         },
     ),
     "tables answer 503 for 20 s": Case(
-        burst_s=8,  # so that every report comes while nobody can write, for longer than a try takes
+        # Every report arrives while writes fail, for longer than one attempt takes.
+        burst_s=8,
         strikes=((1, close_tables),),
         said={
             "table-away": ("the table did not answer", "of 4 agents between", "nothing is missing"),
@@ -136,7 +149,7 @@ CASES = {
 
 
 def carried_out(services: Services, case: Case) -> dict[str, Any]:
-    """Launch a burst, strike, and wait for its verdict."""
+    """Launch a burst, inject the faults and wait for the verdict."""
     if case.before is not None:
         case.before(services)
     body = {"scenario": "smoke", "overrides": OVERRIDES | {"burst_s": case.burst_s}}
@@ -180,7 +193,10 @@ def raw(services: Services, side: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("side", ["client", "server"])
 def test_both_ends_raw_output_is_in_the_container(services: Services, side: str) -> None:
-    """Of the newest run, delivered in the background; the table keeps none of it."""
+    """Test the raw output of the newest run, which should be in the container only.
+
+    The agents upload it in the background.
+    """
     found = wait_for("raw output", lambda: (done := raw(services, side)).returncode == 0 and done)
     assert "sum_received" in found.stdout
     assert '"cut"' not in found.stdout

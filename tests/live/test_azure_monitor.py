@@ -1,4 +1,4 @@
-"""Azure Monitor, by the real SDK client, from the lab's endpoint and a planted ledger."""
+"""Test the Azure Monitor adapter with the real SDK client and the lab's endpoint."""
 
 import copy
 import re
@@ -29,12 +29,14 @@ FIREWALL = "/subscriptions/s-1/resourceGroups/g/providers/Microsoft.Network/azur
 TOKEN = "the lab's own token"  # noqa: S105 - a test's
 BEGUN = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 ENDED = BEGUN + timedelta(minutes=5)
-GLANCE_S = 60.0  # the clock stands while a read is under way, however busy the machine
-RATE_BYTES = 1_000_000  # a second, up, while the planted run lasts; a hundredth of it down
+# The clock does not advance during a read, even on a busy machine.
+GLANCE_S = 60.0
+# The unit is bytes per second up during the planted run. The rate down is one hundredth.
+RATE_BYTES = 1_000_000
 
 
 class Clock:
-    """A time of day that a test moves."""
+    """Time of day that a test can change."""
 
     def __init__(self, now: datetime) -> None:
         self.now = now
@@ -53,7 +55,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def ledger_csv(tmp_path: Path) -> Path:
-    """A reading a second from ten minutes before the run to an hour and a half after its end."""
+    """Write one reading per second, from 10 minutes before the run to 90 minutes after its end."""
     lines = [",".join(COLUMNS)]
     for second in range(-600, 5700):
         sent = RATE_BYTES * min(max(second, 0), 300)
@@ -64,7 +66,7 @@ def ledger_csv(tmp_path: Path) -> Path:
 
 
 class Place:
-    """A monitor and its client, both on the test's clock."""
+    """Monitor and client on the test's clock."""
 
     def __init__(self, ledger_csv: Path, clock: Clock, **spec: Any) -> None:
         self.clock = clock
@@ -93,7 +95,7 @@ def place(ledger_csv: Path, clock: Clock) -> Iterator[Place]:
 
 
 async def test_unit_and_aggregation_are_read_from_the_answer(place: Place) -> None:
-    """Bits a second on average, or bytes in all: the same bytes, a byte counted once each way."""
+    """Test that bit/s averages and byte totals give the same bytes, counted once per direction."""
     for metric in ("Throughput", "DataProcessed"):
         ledger = await place.read(metric=metric)
         assert ledger.source == f"azure-monitor {metric}"
@@ -150,7 +152,7 @@ async def test_young_zeros_and_nulls_are_unknown_and_old_zeros_are_zero(
 async def test_a_run_waits_until_the_newest_points_have_stopped_changing(
     ledger_csv: Path, clock: Clock
 ) -> None:
-    """Late zeros and partial sums come and go; what settles is the truth, soon after it is."""
+    """Test that late zeros and partial sums are ignored and that the settled value is correct."""
     place = Place(ledger_csv, clock, late_s=100, lag_s=75, flows=(Flow.UP,))
     with place.server:
         settled, after_s = await settle(place, clock)
@@ -170,7 +172,7 @@ async def test_points_that_stay_away_are_waited_for_in_vain_and_it_is_said(
 
 
 def span_of_run(margin_s: float) -> Span:
-    """What is asked of the ledger, so much before the run and after it."""
+    """Return the requested time range of the ledger, with ``margin_s`` before and after the run."""
     return Span(
         run_id="run-1",
         from_at=BEGUN - timedelta(seconds=margin_s),
@@ -182,7 +184,7 @@ def span_of_run(margin_s: float) -> Span:
 
 
 async def settle(place: Place, clock: Clock) -> tuple[FirewallLedger, int]:
-    """What settles, and how many seconds after the run's end, looked at every ten."""
+    """Poll every 10 s until the ledger is stable. Return it and the seconds since the run's end."""
     span = span_of_run(360)
     settling = Settling(place.source(), clock, GLANCE_S)
     for after_s in range(0, 2000, 10):
@@ -193,7 +195,7 @@ async def settle(place: Place, clock: Clock) -> tuple[FirewallLedger, int]:
 
 
 async def test_throttling_is_respected(place: Place, clock: Clock) -> None:
-    """No request in the 90 s that a 429 asks for, then the figures."""
+    """Test that no request is sent during the 90 s that a 429 response requires."""
     place.server.throttle(6, retry_after_s=90)
     with pytest.raises(LedgerBusy, match="throttles us: come back in 90 s") as caught:
         await place.read()
@@ -245,7 +247,8 @@ async def test_the_witness_tells_health_ports_units_and_throughput(
     }
     [units] = told.of(Quantity.UNITS)
     assert units.over_s.tolist() == [60] * 5
-    assert units.at_s[0] == BEGUN.timestamp() + 60 - 75  # a label T covers T - 75 s to T - 15 s
+    # A label T covers the time from T - 75 s to T - 15 s.
+    assert units.at_s[0] == BEGUN.timestamp() + 60 - 75
     assert set(units.bound_s) == {30.0}
     assert told.devices == ("fw",)
 
@@ -254,7 +257,7 @@ BALANCER = FIREWALL.replace("azureFirewalls/fw", "loadBalancers/lb")
 
 
 async def test_a_balancers_health_is_told_by_backend_and_all_are_asked_for(tmp_path: Path) -> None:
-    """Of a metric that is split the service gives ten series, where not more are asked for."""
+    """Test that all series are requested. By default a split metric returns only ten."""
     healths = {f"10.0.0.{number}": 100.0 for number in range(4, 16)} | {"10.0.0.9": 25.0}
     asked: list[Mapping[str, list[str]]] = []
 
@@ -278,8 +281,8 @@ async def test_a_balancers_health_is_told_by_backend_and_all_are_asked_for(tmp_p
     assert found == {backend: health / 100 for backend, health in healths.items()}
 
 
-# As Microsoft publishes an answer: "Retrieve metrics with the REST API" of a load balancer's
-# ByteCount (2018-06), with errorCode as API 2023-10-01 adds it.
+# A response as published by Microsoft: "Retrieve metrics with the REST API" for ByteCount of a load
+# balancer (2018-06), with errorCode as in API 2023-10-01.
 PUBLISHED: dict[str, Any] = {
     "cost": 0,
     "timespan": "2018-06-05T03:00:00Z/2018-06-07T03:00:00Z",
@@ -306,7 +309,7 @@ PUBLISHED: dict[str, Any] = {
 
 
 def shape(value: Any) -> Any:
-    """Names and kinds, an instant by its form; a list by its first member."""
+    """Return the names and types of a value. A list is represented by its first member."""
     if isinstance(value, dict):
         return {name: shape(each) for name, each in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""docs/azure_limits.py against the requests that the stand-ins log in a small fleet's run."""
+"""Compare docs/azure_limits.py with the requests in the stand-ins' logs of a small run."""
 
 import runpy
 import time
@@ -28,7 +28,8 @@ SPEC = {
     "bursts_count": 1,
     "burst_s": 10,
     "lead_s": 12,
-    "late_after_s": 5,  # other tests keep the cores busy
+    # Other tests load the cores.
+    "late_after_s": 5,
     "traffic.streams_count": 1,
     "traffic.stream_bits_per_second": 20_000_000,
 }
@@ -36,7 +37,7 @@ SPEC = {
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """What was asked while nothing went on, and from a launch to its verdict."""
+    """Requests while idle, and from a launch to its verdict."""
 
     idle: Sequence[Asked]
     run: Sequence[Asked]
@@ -116,13 +117,15 @@ def test_agents_and_the_queue_ask_what_the_page_says(counted: Counted) -> None:
     said = SCRIPT["loads"](PAIRS)
     polls = asked_of(counted.run, "control", "run", "GET")
     per_s, _ = said["control: one copy of the control row"]
-    # Twice: digests, and the coordinator's; and what each agent reads once, at its claim and end.
+    # The factor two covers the digests and the coordinator. Each agent also reads once at its claim
+    # and once at the end.
     assert len(polls) <= 2 * per_s * counted.run_s + 8 * 2 * PAIRS
     written = asked_of(counted.run, "results", "burst", "PUT", "POST")
     claims, _ = said["results: the burst, claims"]
     end, _ = said["results: the burst, its end"]
     rows_count = sum(one.rows_count for one in written)
-    # A claim and its phases; seconds again with each upload, the shortest that a site has.
+    # A claim has several phases. Seconds are written again with each upload, at the shortest upload
+    # interval.
     assert claims + PAIRS <= rows_count <= 3 * claims + end + PAIRS * SPEC["burst_s"]
     assert counted.queue["sent"] == counted.queue["delivered"] == PAIRS
     assert counted.queue["settled"] == PAIRS

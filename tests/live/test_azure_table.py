@@ -1,4 +1,4 @@
-"""Table Storage that throttles, fails, loses answers and refuses us: the SDK against Azurite."""
+"""Test the Table Storage SDK against Azurite with throttling, errors and lost responses."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -58,7 +58,7 @@ def relay(azurite: Azurite) -> Iterator[Relay]:
 
 @pytest.fixture
 async def table(azurite: Azurite, relay: Relay, name: str) -> AsyncIterator[AzureTable]:
-    """The table by way of the relay."""
+    """Yield the table, connected through the relay."""
     endpoint = azurite.endpoint.replace(str(azurite.port), str(relay.port))
     address = TableAddress(table=name, connection_string=azurite.connection_string(endpoint))
     table = AzureTable(address, bounds=BOUNDS)
@@ -66,7 +66,7 @@ async def table(azurite: Azurite, relay: Relay, name: str) -> AsyncIterator[Azur
     await table.close()
 
 
-# A service that is busy ---------------------------------------------------------------------------
+# A busy service -----------------------------------------------------------------------------------
 
 
 async def test_throttling_waits_as_long_as_it_is_told(table: AzureTable, relay: Relay) -> None:
@@ -112,14 +112,15 @@ async def test_an_absent_service_is_unavailable(azurite: Azurite, relay: Relay) 
     await table.close()
 
 
-# Connections that break ---------------------------------------------------------------------------
+# Broken connections
+# --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fault", ["cut", "lose_answer"])
 async def test_every_write_survives_a_broken_connection(
     table: AzureTable, relay: Relay, fault: str
 ) -> None:
-    """Also when the service has carried it out and only the answer was lost."""
+    """Test lost requests and lost responses of requests that the service has executed."""
     strike = getattr(relay, fault)
     strike("POST", count=1)
     first = await table.insert(row("a", n=1))
@@ -170,11 +171,11 @@ async def test_a_row_of_equal_content_is_not_ours_unless_we_repeated(table: Azur
         await table.insert(row("a", n=1))
 
 
-# Who may enter ------------------------------------------------------------------------------------
+# Authorization ------------------------------------------------------------------------------------
 
 
 def identity(**claims: Any) -> GivenToken:
-    """A token of our own making."""
+    """Return a token created by the test."""
     now = int(datetime.now(UTC).timestamp())
     good = {
         "aud": "https://storage.azure.com",
@@ -193,7 +194,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 def secured(
     tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
 ) -> Iterator[Azurite]:
-    """TLS and bearer tokens, as in production, with one table."""
+    """Run Azurite with TLS and bearer tokens, as in production, and one table."""
     folder = tmp_path_factory.mktemp("secured")
     with started(Azurite(folder, tls=(certificates.chain, certificates.key))) as azurite:
         azurite.create_tables("secured", authority=certificates.authority)
@@ -232,7 +233,7 @@ async def test_a_wrong_token_names_the_role(
 
 
 async def test_a_refusal_after_we_were_let_in_is_an_outage(table: AzureTable, relay: Relay) -> None:
-    """A wrong role shows at once; what comes later passes, and results wait for it."""
+    """Test that a wrong role fails at once at first, and later counts as a temporary outage."""
     relay.refuse(403, count=1)
     with pytest.raises(ExchangeMisconfigured, match="Storage Table Data Contributor"):
         await table.upsert(row("a", n=1))

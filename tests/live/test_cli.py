@@ -1,4 +1,4 @@
-"""The command line as a person meets it: one clear line and the documented exit code."""
+"""Test that commands end with one clear line and the documented exit code."""
 
 import json
 import socket
@@ -105,7 +105,7 @@ def test_without_rights_lab_up_says_what_would_help(site: Site) -> None:
         timeout=60,
         check=False,
     )
-    # Where ordinary users may make user namespaces the lab stands, and must go again.
+    # If ordinary users may create user namespaces, the lab exists and must be removed.
     if done.returncode == 0:
         assert site.run("lab", "down").returncode == 0
         return
@@ -121,7 +121,7 @@ def test_json_is_all_there_is_on_standard_output(site: Site) -> None:
 
 
 def test_launch_show_and_verdict_agree(site: Site) -> None:
-    """Without a server running, `launch` carries the run to its verdict by itself."""
+    """Test that `launch` computes the verdict itself if no server is running."""
     site.start_fleet(2)
     _, url = site.start_coordinator()
     wait_for_fleet(url, 4)

@@ -1,4 +1,4 @@
-"""Dead letters as an operator meets them: an agent sets messages aside, the commands explain."""
+"""Test that agents dead-letter invalid messages and that the commands explain them."""
 
 import asyncio
 import json

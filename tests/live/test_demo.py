@@ -1,6 +1,6 @@
-"""The whole product in one command: what `make demo` promises, held for real.
+"""Test the documented results of `make demo`.
 
-Other programs send 3 Mbit/s over the host's loopback all the time.
+Other programs send 3 Mbit/s over the loopback of the host at the same time.
 """
 
 import json
@@ -34,9 +34,11 @@ def demo(site: Site, *options: str) -> tuple[dict[str, Any], int]:
 
 
 def passed(site: Site, *options: str) -> dict[str, Any]:
-    """A demo that passes, asked three times at most: on a host that others keep busy one may be
-    inconclusive, as it should, and where a hypervisor took the cores the last one too; a failure
-    stands."""
+    """Run the demo up to three times until it is conclusive, and verify that it passes.
+
+    On a busy host a demo may be inconclusive. If the hypervisor took CPU time, also the last one
+    may be. A failed demo is not repeated.
+    """
     for _ in range(3):
         with Taken() as taken:
             summary, code = demo(site, *options)
@@ -68,14 +70,17 @@ def test_the_run_stays_and_a_second_one_stands_beside_it(site: Site) -> None:
     assert (report.returncode, (site.folder / f"{newer}.html").exists()) == (0, True), report.stderr
     _, url = site.start_coordinator()
     assert call(url, "GET", "/v1/runs/" + newer)["state"] == "finished"
-    # Somebody works in that directory now: the next demo keeps out of it.
+    # The first data directory is in use, so the next demo uses another one.
     assert f"kept in {where}-2: " in site.run(*options, timeout_s=120).stderr
 
 
 @pytest.mark.alone
 def test_two_demos_one_after_the_other_pass_in_one_data_directory(site: Site) -> None:
-    """Alike runs within five minutes, each through a firewall of its own: neither is taken for the
-    other, late. A busy host may leave one or two more undecided, for other reasons."""
+    """Test that two similar runs within five minutes are not mixed up.
+
+    Each run has its own firewall. On a busy host up to two more runs may be inconclusive for other
+    reasons.
+    """
     verdicts: list[str] = []
     while verdicts.count("pass") < 2 and len(verdicts) < 4:
         with Taken() as taken:
@@ -99,8 +104,8 @@ def test_agents_of_other_hosts_carry_the_same_demo(site: Site) -> None:
 @pytest.mark.alone
 @pytest.mark.usefixtures("both_cores")
 def test_the_real_azure_sdks_carry_the_same_demo(site: Site) -> None:
-    # The stand-ins of Azure take a core themselves: a rate that two busy ones carry beside them.
-    # A counter that does not say whether it counts what it drops is known to some 4 % only.
+    # The Azure stand-ins use one core, so the rate must fit two busy cores. The accuracy is only
+    # about 4 % if the counter does not state whether it includes dropped bytes.
     options = ["--bursts", "1", "--seconds", "60", "--pairs", "8", "--scale", "400"]
     summary = passed(site, "--fabric", "azure-local", *options)
     assert summary["pairs_measured"] == 8
@@ -108,9 +113,11 @@ def test_the_real_azure_sdks_carry_the_same_demo(site: Site) -> None:
     assert held["source"].startswith("azure-monitor")
     if summary["verdict"] != "pass":
         return
-    assert held["lag_s"] == pytest.approx(2.0, abs=0.5)  # as planted in the metrics endpoint
+    # The lag is planted in the metrics endpoint.
+    assert held["lag_s"] == pytest.approx(2.0, abs=0.5)
     assert held["residual_low_ratio"] <= 0 <= held["residual_high_ratio"]
-    assert abs(held["residual_ratio"]) <= 0.02  # one burst: what was under way at its end is 1 %
+    # In one burst the data in flight at its end is 1 %.
+    assert abs(held["residual_ratio"]) <= 0.02
 
 
 def test_a_killed_client_is_named_and_never_passes(site: Site) -> None:
@@ -125,13 +132,15 @@ def test_a_killed_client_is_named_and_never_passes(site: Site) -> None:
     assert pair["state"] == "abandoned"
     assert pair["pair"] in first["missing_pairs"]
     assert any(pair["pair"] in finding["sentence"] for finding in summary["findings"])
-    assert 0 < pair["completeness_ratio"] < 1  # the server's record kept what it sent before
+    # The server's record contains the data sent before the kill.
+    assert 0 < pair["completeness_ratio"] < 1
 
 
 @pytest.mark.alone
 def test_a_firewall_half_as_fast_fails_and_is_named(site: Site) -> None:
     options = [*SHORT, "--pairs", "8", "--firewall-rate-ratio", "0.5"]
-    for _ in range(3):  # hosts that others keep busy may be the limit for a while, as it then says
+    # A busy host may be the bottleneck for some time, and the findings then report that.
+    for _ in range(3):
         with Taken() as taken:
             summary, code = demo(site, *options)
         assert (summary["verdict"], code) == ("fail", 1)

@@ -1,4 +1,4 @@
-"""What a VM is told at its first boot starts for real: unit, package, fetch and clock."""
+"""Test the first boot of a VM with real units, package, download and clock."""
 
 import hashlib
 import io
@@ -45,7 +45,7 @@ FABRIC = {"BROADSIDE_FABRIC": "embedded", "BROADSIDE_DATA_DIR": "/var/lib/broads
 
 
 def agent(role: str, capabilities: Sequence[str] = (), **settings: str) -> boot.Boot:
-    """An agent as Terraform would describe it, on the embedded fabric of its own disk."""
+    """Return an agent as Terraform describes it, on the embedded fabric of its own disk."""
     return boot.Boot(
         service="agent",
         capabilities=capabilities,
@@ -64,17 +64,19 @@ def agent(role: str, capabilities: Sequence[str] = (), **settings: str) -> boot.
 
 @pytest.fixture(scope="module")
 def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """/opt/broadside/venv as install.sh makes it: the wheel of `make wheelhouse`, locked wheels."""
+    """Create /opt/broadside/venv as install.sh does, from `make wheelhouse` and locked wheels."""
     work = tmp_path_factory.mktemp("package")
     home = work / "venv"
     runpy.run_path(str(tools.AZURE / "wheelhouse.py"))["build_wheel"](work / "wheels", work)
     (wheel,) = (work / "wheels").glob("*.whl")
-    wanted = work / "agent.in"  # the lock is for the image's Python; this host's may be another
+    # The lock file is for the Python of the image. This host may have another one.
+    wanted = work / "agent.in"
     lines = (tools.AZURE / "bundle" / "agent.in").read_text().splitlines()
     wanted.write_text("\n".join(line for line in lines if line != "pip"))
     lock = str(ROOT / "requirements.lock")
     for argv in (
-        # Relocatable: a machine has it at /opt/broadside/venv, and has not this host's /tmp.
+        # It must be relocatable. A machine has it at /opt/broadside/venv, without the /tmp of this
+        # host.
         [UV, "venv", "-q", "--relocatable", "--python", system_python(), home],
         [UV, "pip", "install", "-q", "--python", home / "bin/python", "-r", wanted, "-c", lock],
         [UV, "pip", "install", "-q", "--python", home / "bin/python", "-c", lock, wheel],
@@ -83,13 +85,14 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for path in (
         work.parent,
         work,
-    ):  # pytest keeps its folders to itself, a service is another user
+        # The folders of pytest are private, but a service runs as another user.
+    ):
         path.chmod(0o755)
     return home
 
 
 def machine_files(client: boot.Boot, server: boot.Boot, **coordinator: str) -> dict[str, str]:
-    """What the three kinds of VM are told, as three units of one machine."""
+    """Return the files of the three kinds of VM, combined as three units of one machine."""
     files = files_of(boot.render(FOLDER, client))
     told = boot.Boot(service="coordinator", environment=FABRIC | coordinator)
     for config, unit, named in (
@@ -117,7 +120,8 @@ def machine(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ma
 
 
 CLOCK_UNIT = "clock.service"
-CLOCK = {  # a clock that calls itself good, and sets nothing
+# This clock reports itself as synchronised and sets nothing.
+CLOCK = {
     f"/etc/systemd/system/{CLOCK_UNIT}": "[Service]\nExecStart=/usr/sbin/chronyd -d -x -u root"
     " -f /etc/broadside/clock.conf\n",
     "/etc/broadside/clock.conf": "local stratum 3\nport 0\nbindcmdaddress 127.0.0.1\n",
@@ -126,11 +130,12 @@ CLOCK = {  # a clock that calls itself good, and sets nothing
 
 @pytest.fixture(scope="module")
 def notebook(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    """Services and tunnels as examples/notebook.tfvars gives them, in a network of its own."""
+    """Yield a machine with own network and the services of examples/notebook.tfvars."""
     if reason := why_not():
         pytest.skip(reason)
     own = next((venv / "lib").glob("python3*")) / "site-packages" / "broadside" / ".tools"
-    if not own.exists():  # /usr/local/bin of a VM
+    # This folder replaces /usr/local/bin of a VM.
+    if not own.exists():
         shutil.copytree(ROOT / ".tools" / "vegeta", own / "vegeta")
     told = {
         "BROADSIDE_AGENT_ALLOW_TUNNELS": "true",
@@ -149,9 +154,10 @@ def notebook(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[M
 
 
 def presences(machine: Machine) -> Mapping[str, Presence]:
-    """Who says that it is there."""
+    """Return the published presences."""
     folder = machine.state / "fabric"
-    there = (folder / "results.sqlite3").exists()  # whoever makes it owns it: that is not us
+    # The first process that opens the file owns it, so this process must not create it.
+    there = (folder / "results.sqlite3").exists()
     return presences_in(folder) if there else {}
 
 
@@ -161,7 +167,7 @@ def well(machine: Machine, agent_id: str) -> Presence | None:
         found
         and found.engine_version
         and (found.role == "client" or found.ports)
-        # Its first heartbeat may be older than the machine's chronyd.
+        # The first heartbeat may be older than the chronyd of the machine.
         and found.clock
         and (found.clock.boot_id or found.clock.bound_s is not None)
     )
@@ -169,7 +175,7 @@ def well(machine: Machine, agent_id: str) -> Presence | None:
 
 
 def agent_pid(machine: Machine) -> int | None:
-    """The client agent itself, not what systemd runs after its end."""
+    """Return the process id of the client agent, not of the commands that systemd runs after it."""
     pid = machine.main_pid(UNIT)
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -185,7 +191,7 @@ def status(pid: int) -> dict[str, str]:
 
 
 def test_the_agents_unit_starts_and_reports_presence(machine: Machine) -> None:
-    """Both roles, as systemd's own children, inside their sandbox, within 30 s of the boot."""
+    """Test that both roles run under systemd, in its sandbox, within 30 s of the boot."""
     try:
         client = wait_for("the client's presence", lambda: well(machine, "client"))
         server = wait_for("the server's presence", lambda: well(machine, "server"))
@@ -245,14 +251,15 @@ def test_a_stopped_agent_says_goodbye(machine: Machine) -> None:
     wait_for("its presence", lambda: well(machine, "server"))
     pid = machine.main_pid(SERVER_UNIT)
     assert pid is not None
-    os.kill(pid, signal.SIGTERM)  # as `systemctl stop` does; the unit starts it again at once
+    # This is the same as `systemctl stop`, except that the unit is restarted immediately.
+    os.kill(pid, signal.SIGTERM)
     wait_for("its goodbye", lambda: "server" not in presences(machine), 15)
 
 
 # The notebook's engines and tunnels ---------------------------------------------------------------
 
 
-# A rate that a busy core keeps up with.
+# A busy core can sustain this rate.
 SLOW = ("traffic.options.requests_per_second=5",)
 
 
@@ -270,7 +277,7 @@ def test_a_service_carries_traffic_inside_the_sandbox(
     wait_for("the services", served)
     asked = (UNIT, "bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/8090")
     wait_for("the coordinator's API", lambda: notebook.run(*asked).returncode == 0)
-    # Other tests keep the cores busy.
+    # Other tests load the cores.
     settings = ["pairs_count=1", "burst_s=3", "period_s=20", "lead_s=12", "late_after_s=5", *slow]
     done = notebook.run(
         UNIT, *BROADSIDE, "launch", name, "--api", "http://127.0.0.1:8090", "--json",
@@ -283,7 +290,8 @@ def test_tunnels_can_be_made_inside_the_sandbox(notebook: Machine) -> None:
     wait_for("both agents", lambda: well(notebook, "client") and well(notebook, "server"))
     assert all(presence.tunnels for presence in presences(notebook).values())
     told = status(notebook.main_pid(UNIT) or 0)
-    assert int(told["CapEff"], 16) == int(told["CapBnd"], 16) == 1 << 12  # CAP_NET_ADMIN
+    # The value is CAP_NET_ADMIN.
+    assert int(told["CapEff"], 16) == int(told["CapBnd"], 16) == 1 << 12
 
 
 def test_a_killed_agents_tunnel_is_gone_before_it_is_back(notebook: Machine) -> None:
@@ -315,12 +323,18 @@ def test_a_killed_agents_tunnel_is_gone_before_it_is_back(notebook: Machine) -> 
 
 @dataclass(kw_only=True)
 class Azure:
-    """The metadata service, Blob storage and the table of results, as far as fetch.py goes."""
+    """Metadata service, Blob storage and results table, as far as fetch.py uses them.
+
+    Attributes:
+        bundle: Content of the bundle, or None if it is not uploaded.
+        refusals: Remaining rejected requests, while the role is not yet active for storage.
+        rows: Boot statuses in the order of arrival.
+    """
 
     url: str = ""
-    bundle: bytes | None = b""  # None: not uploaded
-    refusals: int = 0  # still to come: the role has not reached storage yet
-    rows: list[dict[str, str]] = field(default_factory=list)  # boot statuses, as they came
+    bundle: bytes | None = b""
+    refusals: int = 0
+    rows: list[dict[str, str]] = field(default_factory=list)
 
     def answer(self, asked: Asked) -> Answer:
         if asked.path == "/metadata/identity/oauth2/token":
@@ -344,7 +358,7 @@ class Azure:
         return Answer(body=self.bundle)
 
     def stages(self) -> list[tuple[str, bool]]:
-        """Stages in the order in which they were published, and whether with an error."""
+        """Return the published stages in order, each with whether it has an error."""
         return [(row["stage"], bool(row["error"])) for row in self.rows]
 
 
@@ -368,7 +382,7 @@ def azure() -> Iterator[Azure]:
 def fetch(
     tmp_path: Path, azure: Azure, sha256: str, healthy: str = "exit 0"
 ) -> "subprocess.CompletedProcess[str]":
-    """One attempt of the rendered fetch.py, told of this bundle."""
+    """Run the rendered fetch.py once for this bundle."""
     config = boot.Boot(
         service="agent",
         environment={},
@@ -423,7 +437,7 @@ def test_a_newer_package_is_installed_over_an_older_one(tmp_path: Path, azure: A
 
 
 def test_an_installer_that_failed_is_run_again(tmp_path: Path, azure: Azure) -> None:
-    """From a package that was unpacked anew: what it left behind is gone."""
+    """Test that the installer runs again from a newly unpacked package."""
     script = f"test ! -e {tmp_path}/cache/bundle/left && touch {tmp_path}/cache/bundle/left"
     azure.bundle = packed(install_sh=f"{script}; echo no space left; exit 100")
     sha256 = hashlib.sha256(azure.bundle).hexdigest()
@@ -484,7 +498,7 @@ def test_what_goes_on_in_a_table_that_refuses_is_on_the_console(
 
 
 def terraform_rendering(tmp_path: Path, config: boot.Boot) -> str:
-    """The boot module alone needs no provider, so Terraform renders it anywhere."""
+    """Render the boot module with Terraform. The module needs no provider."""
     folder = tmp_path / "boot"
     shutil.copytree(FOLDER, folder)
     variables: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""``broadside capacity`` against a Resource Manager of our own: ETags, polling, throttling."""
+"""Test ``broadside capacity`` against a Resource Manager stand-in: ETags, polling, throttling."""
 
 import json
 import os
@@ -40,7 +40,7 @@ BEFORE, RAISED = ({"minCapacity": least, "maxCapacity": 20} for least in (2, 20)
 
 @pytest.fixture
 def arm() -> Iterator[ResourceManager]:
-    """A firewall."""
+    """Yield a Resource Manager with a firewall."""
     arm = ResourceManager(
         sku={"name": "AZFW_VNet", "tier": "Premium"},
         ipConfigurations=[{"name": "data"}],
@@ -73,7 +73,7 @@ NEW = Capacity(min_count=20, max_count=20)
 
 
 def test_raised_and_restored(arm: ResourceManager, tmp_path: Path) -> None:
-    """By whole PUTs under an ETag, through throttling and errors, waiting for each to end."""
+    """Test full PUTs with ETags through throttling and errors, with a wait for each operation."""
     arm.throttled, arm.broken = 2, 1
     opened, record = firewall(arm), Record.of(FIREWALL, tmp_path)
     assert raise_capacity(opened, NEW, record, NOW) == OLD
@@ -115,7 +115,8 @@ def test_an_interrupt_while_it_scales_ends_with_the_old_bounds(
 
     def interrupted(_: float) -> None:
         time.sleep(0.002)
-        arm.poll()  # Azure goes on meanwhile
+        # The operation continues meanwhile.
+        arm.poll()
         for interrupt in interrupts:
             raise interrupt
 
@@ -199,7 +200,7 @@ def command(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> Command:
-    """Runs `broadside capacity` against the standing Resource Manager."""
+    """Return a function that runs `broadside capacity` against the Resource Manager stand-in."""
 
     def run(verb: str, *rest: str, bearer: str = TOKEN) -> Done:
         with monkeypatch.context() as patch:

@@ -1,4 +1,4 @@
-"""What the range lets through and tells its agents, as Terraform works it out of our own locals."""
+"""Test the range's security rules and agent settings as Terraform computes them from the locals."""
 
 import json
 import re
@@ -39,18 +39,19 @@ EXAMPLES = sorted(path.name for path in (AZURE / "examples").glob("*.tfvars"))
 
 
 def worked_out(folder: Path, locals_: str, wanted: str, given: Mapping[str, Any]) -> Any:
-    """An expression's value, of locals and variables alone: that needs no provider."""
+    """Return the value of an expression of locals and variables, which needs no provider."""
     (folder / "main.tf").write_text(f"{locals_}\noutput told {{\n value = {wanted}\n}}")
     (folder / "terraform.tfvars.json").write_text(json.dumps(given))
     return outputs(folder)["told"]
 
 
 def passing(folder: Path, vxlan_port: int | None = None) -> set[tuple[str, str, str, str, str]]:
-    """Group, direction, protocol, from and to of every rule of the security groups."""
+    """Return group, direction, protocol, source and destination of every security rule."""
     text = "\n".join((NETWORK / name).read_text() for name in ("security.tf", "main.tf"))
     blocks = re.findall(r"^locals \{.*?^\}", text, re.M | re.S)
     shutil.copy(NETWORK / "variables.tf", folder)
-    blocks.append("locals {\n existing = {}\n}")  # no subnets that stand already
+    # There are no existing subnets.
+    blocks.append("locals {\n existing = {}\n}")
     ports: dict[str, Any] = {"tcp_ports": ["5201"], "udp_ports": ["5201"], "icmp_enabled": True}
     given = OF_THE_NETWORK | {"traffic": ports | {"vxlan_port": vxlan_port}}
     rules = worked_out(folder, "\n".join(blocks), "local.rules", given)
@@ -62,7 +63,7 @@ def passing(folder: Path, vxlan_port: int | None = None) -> set[tuple[str, str, 
 
 
 def traffic(folder: Path, **given: Any) -> Any:
-    """The locals of ``traffic.tf``; the root's validations are held to the variables."""
+    """Return the locals of ``traffic.tf``. The validations of the root module apply."""
     for path in (*AZURE.glob("variables*.tf"), AZURE / "clouds.tf"):
         shutil.copy(path, folder)
     names = ("tcp_ports", "udp_ports", "services", "capabilities")

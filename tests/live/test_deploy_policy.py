@@ -1,4 +1,4 @@
-"""The command behind a switch of the firewall's modes, against a Resource Manager of our own."""
+"""Test the command that sets firewall modes against a Resource Manager stand-in."""
 
 import sys
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ POLICY = (
 
 @pytest.fixture
 def arm() -> Iterator[ResourceManager]:
-    """A policy."""
+    """Yield a Resource Manager with a firewall policy."""
     arm = ResourceManager(
         sku={"tier": "Premium"},
         threatIntelMode="Off",
@@ -34,7 +34,7 @@ def arm() -> Iterator[ResourceManager]:
 
 
 def modes(arm: ResourceManager) -> tuple[str, str]:
-    """Of intrusion detection and threat intelligence."""
+    """Return the modes of intrusion detection and threat intelligence."""
     return arm.properties["intrusionDetection"]["mode"], arm.properties["threatIntelMode"]
 
 
@@ -58,7 +58,7 @@ def put(arm: ResourceManager, token: str = TOKEN, patience_s: float = 60, **mode
 def test_a_mode_is_set_and_all_else_kept(
     arm: ResourceManager, put_status: int, hides_operations: bool
 ) -> None:
-    """Also by an identity that may read the policy, and no operation of the subscription."""
+    """Test that other settings are unchanged, also if the identity cannot read operations."""
     arm.put_status, arm.hides_operations, arm.throttled = put_status, hides_operations, 2
     before = arm.body()["properties"]
     put(arm, idps="Deny")

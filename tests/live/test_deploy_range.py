@@ -1,4 +1,4 @@
-"""``broadside up``, ``scale``, ``down``: the commands they run, and what they make of answers."""
+"""Test which commands ``broadside up``, ``scale`` and ``down`` run, and their output."""
 
 import json
 import os
@@ -42,7 +42,7 @@ NEEDS = {
 }
 PLACE = f"--resource-group night --subscription {OUTPUTS['subscription_id']}"
 
-# Stands in for terraform and az: writes down how it was called, answers what a file says.
+# Replaces terraform and az. It logs its arguments and prints the prepared answer.
 STUB = """#!/bin/sh
 printf '%s\\n' "$(basename "$0") $*" >> "$STUB/calls" # one write: some are run side by side
 [ ! -f "$STUB/throttled" ] || case "$*" in
@@ -95,7 +95,7 @@ esac
 
 
 class Stubs:
-    """A terraform and an az that only write down their calls."""
+    """Replacements of terraform and az that only log their calls."""
 
     def __init__(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -121,7 +121,7 @@ class Stubs:
             (self.folder / name).write_text(json.dumps(value))
 
     def has(self, **outputs: Any) -> None:
-        """What Terraform tells of the range that stands."""
+        """Set the Terraform outputs of the existing range."""
         told = OUTPUTS | outputs
         self.answer(outputs={name: {"value": value} for name, value in told.items()})
 
@@ -134,13 +134,13 @@ class Stubs:
             return run_command(argv, patch, self._capfd)
 
     def calls(self) -> list[str]:
-        """The commands that were run, but for those that only read the outputs; in order."""
+        """Return the executed commands in order, without those that only read the outputs."""
         path = self.folder / "calls"
         lines = path.read_text().splitlines() if path.exists() else []
         chdir = f"-chdir={self.directory} "
         looks = (" output ", " console")
         kept = [line.replace(chdir, "") for line in lines if not any(it in line for it in looks)]
-        # What az is asked side by side is written down in any order.
+        # Concurrent calls of az are logged in any order.
         return [
             line
             for beside, run in groupby(kept, lambda line: line.split()[2] in ("list", "scale"))
@@ -192,7 +192,7 @@ def beat_row(host: str, second: int, **other: Any) -> dict[str, str]:
 
 @pytest.fixture
 def booted(stubs: Stubs, monkeypatch: pytest.MonkeyPatch) -> Stubs:
-    """A range of two clients, a server and a coordinator; a look every moment."""
+    """Prepare a range of two clients, a server and a coordinator, with short pauses."""
     monkeypatch.setattr("broadside.coordinator.cli.range_ready.LOOK_PAUSE_S", 0.05)
     stubs.has(boot=BOOT)
     stubs.answer(clients=[instance("c0"), instance("c1", latest=False)], servers=[instance("s0")])
@@ -218,7 +218,7 @@ def test_up_ends_when_every_heartbeat_advances(booted: Stubs) -> None:
 
 
 def test_up_names_who_is_not_ready_and_why(booted: Stubs) -> None:
-    """A heartbeat that stands still is no agent, and neither is one that reports a problem."""
+    """Test that an old heartbeat or one with a problem does not count as ready."""
     booted.answer(
         rows={
             "items": [
@@ -264,7 +264,7 @@ def test_without_yes_terraform_asks(stubs: Stubs) -> None:
 
 
 def test_dry_runs_print_what_would_be_run_and_run_nothing(stubs: Stubs) -> None:
-    """What is printed is what is run, word for word."""
+    """Test that the printed commands are exactly the executed commands."""
     for words in (("up", "--yes"), ("scale", "7"), ("down", "--yes")):
         shown = stubs.run(*words, "--dry-run")
         assert shown.returncode == 0, shown.stderr
@@ -308,7 +308,7 @@ def test_down_ends_with_1_and_names_what_is_left(stubs: Stubs) -> None:
 
 
 def test_down_gives_azure_time_to_forget(stubs: Stubs) -> None:
-    """The list lags a little behind what was destroyed."""
+    """Test that a resource list that is not up to date is read again."""
     stubs.answer(resources=LEFT, later=[])
     done = stubs.run("down", "--yes", "--patience-s", "0.5")
     assert done.returncode == 0, done.stderr
@@ -324,7 +324,7 @@ def test_what_fails_is_not_called_down(stubs: Stubs) -> None:
 
 
 def test_down_deletes_by_the_tag_what_holds_terraform_up(stubs: Stubs) -> None:
-    """An `up` that was killed leaves what no state knows, in networks that it holds in place."""
+    """Test resources of a killed `up` that are in no state and block Terraform's destroy."""
     (stubs.folder / "destroy_fails").write_text("")
     stubs.answer(resources=LEFT, groups=[LEFT_GROUP])
     done = stubs.run("down", "--yes")
@@ -335,7 +335,7 @@ def test_down_deletes_by_the_tag_what_holds_terraform_up(stubs: Stubs) -> None:
 
 
 def test_down_deletes_nothing_that_carries_another_tag(stubs: Stubs) -> None:
-    """Whatever az was asked to filter by."""
+    """Test that the tag is checked again, independently of the filter for az."""
     stubs.answer(resources=[LEFT[0] | {"tags": {"broadside": "theirs"}}])
     done = stubs.run("down", "--yes")
     assert done.returncode == 4
@@ -365,7 +365,10 @@ def test_down_of_an_up_that_wrote_no_outputs_asks_the_variables(stubs: Stubs) ->
 def test_a_state_that_was_written_half_is_put_back(
     stubs: Stubs, monkeypatch: pytest.MonkeyPatch, verb: str, backup: str | None
 ) -> None:
-    """As Terraform leaves it that was killed while it wrote; no command of its own reads it."""
+    """Test a state file that is truncated because Terraform was killed while writing it.
+
+    No Terraform command can read such a file.
+    """
     monkeypatch.setattr("broadside.coordinator.cli.terraform.STATE_PAUSE_S", 0.0)
     state, kept = (
         stubs.directory / "terraform.tfstate",
@@ -382,7 +385,7 @@ def test_a_state_that_was_written_half_is_put_back(
     assert (stubs.directory / "terraform.tfstate.broken").read_text().endswith("resou")
 
 
-# What an interrupted `up` made --------------------------------------------------------------------
+# Resources of an interrupted `up` -----------------------------------------------------------------
 
 GROUP = f"/subscriptions/{OUTPUTS['subscription_id']}/resourceGroups/night"
 NETWORK = f"{GROUP}/providers/Microsoft.Network"
@@ -417,7 +420,7 @@ def test_up_takes_over_what_a_killed_up_made(stubs: Stubs) -> None:
 
 @pytest.mark.skipif(shutil.which("terraform") is None, reason="terraform is missing")
 def test_terraform_itself_takes_what_is_written_for_it(tmp_path: Path) -> None:
-    """Under this name: an override file takes no import blocks."""
+    """Test the file name with Terraform, because an override file cannot contain import blocks."""
     (tmp_path / "main.tf").write_text('resource "terraform_data" "x" {}\n')
     found = [Orphan(address="terraform_data.x", id="1")]
     (tmp_path / RESUME).write_text(import_blocks(found))
@@ -429,7 +432,10 @@ def test_terraform_itself_takes_what_is_written_for_it(tmp_path: Path) -> None:
 
 
 def test_machines_that_a_killed_up_made_are_made_again(stubs: Stubs) -> None:
-    """Azure gives no custom data back: Terraform would replace what it imports."""
+    """Test that such machines are deleted and created again.
+
+    Azure does not return custom data, so Terraform would replace imported machines.
+    """
     path = f"{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/night-clients"
     said = f'Error: A resource with the ID "{path}" already exists'
     address = 'module.fleet["client"].azurerm_linux_virtual_machine_scale_set.this'
@@ -482,7 +488,7 @@ def test_park_and_unpark_use_what_up_was_given(stubs: Stubs) -> None:
 
 
 def test_park_gives_the_firewall_back_and_unpark_brings_it_with_all_it_had(stubs: Stubs) -> None:
-    """By the Resource Manager, and only where it is not so already."""
+    """Test that the Resource Manager is called only if the state of the firewall differs."""
     addresses = {
         "ipConfigurations": [{"name": "data", "properties": {"subnet": {"id": "s"}}}],
         "managementIpConfiguration": None,
@@ -504,12 +510,13 @@ def test_park_gives_the_firewall_back_and_unpark_brings_it_with_all_it_had(stubs
     assert stubs.run("unpark", "--yes").returncode == 0
     assert firewall()["properties"] == kept | addresses
     assert sum(put in line for line in stubs.calls()) == 2
-    assert stubs.run("up", "--yes").returncode == 0  # a parked range, brought back by `up` alone
+    # `up` alone also restores a parked range.
+    assert stubs.run("up", "--yes").returncode == 0
     assert sum(put in line for line in stubs.calls()) == 2
 
 
 def test_a_throttled_request_is_made_again(stubs: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """az repeats by itself, but not where it is asked for a plain request."""
+    """Test retries of plain requests, which az does not repeat itself."""
     monkeypatch.setattr("broadside.coordinator.cli.terraform.REST_PAUSE_S", 0.0)
     stubs.has(firewall_addresses={"ipConfigurations": [{"name": "data"}]})
     given = {"ipConfigurations": [{"name": "data"}], "provisioningState": "Succeeded"}
@@ -588,7 +595,7 @@ def test_a_check_knows_sizes_that_are_closed_or_not_offered(stubs: Stubs) -> Non
 
 
 def test_a_check_of_wrong_variables_shows_what_terraform_says(stubs: Stubs) -> None:
-    """Also of one that no quota depends on; and not its console's crash after that (1.11)."""
+    """Test an invalid variable without a quota, and no output of the console's crash (1.11)."""
     crash = (
         "Error: Invalid value for variable\n\nlocation: no region\n\n!!!! CRASH !!!!\npanic: x\n"
     )

@@ -1,4 +1,4 @@
-"""Four modes over two boxes side by side: their planted CPU and shares are found, and drawn."""
+"""Test that planted CPU and share values of two devices in four modes are found and drawn."""
 
 import json
 import sys
@@ -16,7 +16,8 @@ pytestmark = [
     needs_snmpd,
 ]
 
-MODES = {  # CPU of each box in %, as seed E's routers have it by service
+# The CPU of each device in %, as measured on seed E's routers by service.
+MODES = {
     "cef": (47, 22),
     "acl": (55, 25),
     "zpf": (83, 41),
@@ -24,7 +25,7 @@ MODES = {  # CPU of each box in %, as seed E's routers have it by service
 }
 SHARES = (0.7, 0.3)
 POINTS = 0.02
-# A switch's command: puts one mode's figures into both agents' files.
+# The command of a switch copies the values of one mode into the files of both agents.
 SWITCH = "import json, shutil, sys; [shutil.copy(f'{d}/{sys.argv[1]}.json', f'{d}/figures.json') for d in sys.argv[2:]]"  # noqa: E501
 SMALL = [
     f"--set={field}"

@@ -1,4 +1,4 @@
-"""Live tests of the commands that docker-compose.yml calls, without the image."""
+"""Test the commands that docker-compose.yml calls, without the image."""
 
 import subprocess
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ BROADSIDE = ROOT / ".venv" / "bin" / "broadside"
 
 
 def command(site: Site, name: str, *arguments: str, **variables: str) -> tuple[int, str]:
-    """Return the exit code and the last line on standard error of a command of the package."""
+    """Run a command of the package and return its exit code and last line on standard error."""
     done = subprocess.run(
         [BROADSIDE, name, *arguments],
         env=site.environment | variables,
@@ -62,7 +62,8 @@ def test_health_follows_the_agent_and_the_coordinator(site: Site) -> None:
 
 
 def test_the_table_is_made_once_the_emulators_are_well(site: Site) -> None:
-    health = iter((503, 503))  # unwell at first, as an emulator is that waits for its database
+    # The emulator is unhealthy at first, as while it waits for its database.
+    health = iter((503, 503))
     folder = site.folder / "azurite"
     folder.mkdir()
     with (
@@ -75,7 +76,8 @@ def test_the_table_is_made_once_the_emulators_are_well(site: Site) -> None:
             "SharedAccessKeyName=n;SharedAccessKey=k;UseDevelopmentEmulator=true",
             "BROADSIDE_TABLES_CONNECTION_STRING": azurite.connection_string(),
         }
-        for _ in range(2):  # a second start finds the table there
+        # At the second start the table already exists.
+        for _ in range(2):
             assert command(site, "emulators-ready", f"{emulator}/health") == (0, "")
         assert command(site, "healthy", "agent")[0] == 1
 
@@ -87,7 +89,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def queue_of(connection_string: str) -> JobQueue:
-    """The queue as a container opens it that has this connection string."""
+    """Open the queue as a container with this connection string does."""
     settings = {
         "fabric": "azure",
         "servicebus_connection_string": connection_string,

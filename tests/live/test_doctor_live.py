@@ -1,4 +1,4 @@
-"""The doctor against real dependencies: each is named, with what is wrong and the fix."""
+"""Test that the doctor names each real dependency, its fault and the fix."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A coordinator and a pair at work."""
+    """Run a coordinator and one pair."""
     with Site(tmp_path_factory.mktemp("fleet")) as standing:
         _, url = standing.start_coordinator()
         standing.start_fleet(1)
@@ -29,19 +29,19 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
-    """The environment of a process that uses Azure's services in miniature."""
+    """Yield the environment of a process that uses the Azure stand-ins."""
     with azure_services.standing(tmp_path_factory.mktemp("azure")) as standing:
         yield standing.fabric()
 
 
 def checks(site: Site) -> tuple[int, dict[str, dict[str, Any]]]:
-    """The doctor's exit code, and its findings by name."""
+    """Return the exit code and the checks of the doctor by name."""
     done = site.run("doctor", "--json")
     return done.returncode, {check["name"]: check for check in json.loads(done.stdout)}
 
 
 def counts(site: Site) -> QueueCounts:
-    """What stands on the queue that the site's environment names."""
+    """Return the counts of the queue that the site's environment selects."""
 
     async def counted() -> QueueCounts:
         with pytest.MonkeyPatch.context() as patch:
@@ -117,14 +117,18 @@ def test_a_setting_that_is_none_is_named(site: Site) -> None:
 
 
 def test_the_role_that_each_service_misses_is_named(site: Site, azure: Mapping[str, str]) -> None:
-    """With the keys: written and gone again, nothing left. Without: which role mends it."""
+    """Test the checks with valid keys and with wrong keys.
+
+    With valid keys the test data should be removed again. With wrong keys the missing role should
+    be named.
+    """
     site.environment |= azure
     code, found = checks(site)
     assert code == 0, found
     for name in ("queue send", "queue receive", "table", "raw output"):
         assert found[name]["ok"], found[name]
     assert found["raw output"]["detail"] == "a blob was written, read and removed"
-    # Of Service Bus no jobs are counted: that would take peeks.
+    # The jobs in Service Bus are not counted, because that needs peeks.
     assert counts(site) == QueueCounts(active_count=None, scheduled_count=None, dead_count=0)
 
     key = re.compile(r"(SharedAccessKey|AccountKey)=[^;]*")

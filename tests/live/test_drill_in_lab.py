@@ -1,4 +1,4 @@
-"""Drills in a lab: planted failovers are measured by probes and dated, and so is what they cut."""
+"""Test in a lab that drills measure planted failovers by probes, with times and cut sessions."""
 
 import json
 import sys
@@ -49,7 +49,7 @@ def event_of(lab: Lab, profile: str) -> str:
 
 
 def drilled(lab: Lab, site: Site, profile: str) -> Any:
-    """What a failover of the first of two firewalls did, as the study concludes."""
+    """Run a drill on the first of two firewalls and return the conclusion of the study."""
     profiles.apply(lab, "active-standby")
     asked = ("study", "drill", "smoke", "--event", event_of(lab, profile), "--at", "8", *SMALL)
     done = site.run(*asked, "--json", timeout_s=180)
@@ -92,7 +92,8 @@ def test_sessions_that_the_other_firewall_does_not_know_are_cut_and_open_again(
     conclusion = drilled(lab, site, "failover-cold")
     died_s, back_s = profiles.falls(lab)
     found = conclusion["drilled"]
-    for outage in found["outages"]:  # probes have no session: they tell of the device alone
+    # Probes have no session, so they measure only the device.
+    for outage in found["outages"]:
         assert outage["outage_s"] == pytest.approx(back_s - died_s, abs=0.1)
     assert found["cut_count"] == found["sessions_count"] == 4
     assert found["opened_again_count"] == 4

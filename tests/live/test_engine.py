@@ -1,4 +1,4 @@
-"""Real iperf3 on loopback: both forms, every pairing, every way to end."""
+"""Test real iperf3 on loopback with both output formats, all pairings and all ways to end."""
 
 import asyncio
 import itertools
@@ -32,7 +32,8 @@ from tests.unit.agent.engine_runs import run_engine
 
 pytestmark = pytest.mark.live
 
-LIGHT_BITS_PER_SECOND = 10_000_000  # per stream: many tests run side by side here
+# The rate is per stream, because many tests run at the same time.
+LIGHT_BITS_PER_SECOND = 10_000_000
 KINDS = [
     Traffic(
         protocol=protocol,
@@ -44,9 +45,12 @@ KINDS = [
     for protocol, direction, omit_s in itertools.product(Protocol, Direction, (0, 1))
 ]
 FORWARD = KINDS[0]
-INTERVAL_BYTES = round(1.5 * FORWARD.streams_count * LIGHT_BITS_PER_SECOND / 8)  # one, and a half
-HOLDS_S = (4.0, HOLD_MAX_S, HOLD_MAX_S, HOLD_MAX_S)  # on busy cores it takes long to start them all
-LOOKS_MIN_COUNT = 5  # at a held client, to say that it has no first turn
+# The bytes of one and a half intervals.
+INTERVAL_BYTES = round(1.5 * FORWARD.streams_count * LIGHT_BITS_PER_SECOND / 8)
+# Busy cores need a long time to start all of them.
+HOLDS_S = (4.0, HOLD_MAX_S, HOLD_MAX_S, HOLD_MAX_S)
+# The minimum number of reads of a held client before it counts as not prioritised.
+LOOKS_MIN_COUNT = 5
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +69,7 @@ def test_both_forms_are_at_hand() -> None:
     )
 
 
-# Tests that go well ------------------------------------------------------------------------------
+# Successful tests --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("server", sorted(engines()))
@@ -90,19 +94,21 @@ async def test_every_kind_of_test_between_releases_starts_at_the_instant(
         assert one.release is not None
         assert one.release.held_at_s < at_s <= one.release.released_at_s
         assert one.reading.first_data_at_s is not None
-        assert one.reading.first_data_at_s > at_s - 0.01  # the estimator's own error
+        # The tolerance is the estimator's own error.
+        assert one.reading.first_data_at_s > at_s - 0.01
         live = streams_json(engines()[client].version)
         assert one.reading.start_basis is (StartBasis.ARRIVALS if live else StartBasis.RELEASE)
         for total in one.reading.report.totals:
             assert total.sent_bytes is not None and total.received_bytes is not None
-            # An unread lead or an omitted second would add one; a busy host's end comes late.
+            # A lead that was not read or an omitted second would add one second. The end on a busy
+            # host is late.
             assert total.sent_s == pytest.approx(total.received_s, abs=0.75)
 
     await asyncio.gather(*(fire(traffic, next(ports)) for traffic in KINDS))
 
 
 def _policies(engine: Running) -> set[int]:
-    """Of each of its threads, how the kernel gives it turns; none once it has ended."""
+    """Return the scheduling policies of its threads, or an empty set after its end."""
     found = set()
     with suppress(FileNotFoundError):
         for task in Path(f"/proc/{engine.process.pid}/task").iterdir():
@@ -114,9 +120,9 @@ def _policies(engine: Running) -> set[int]:
 async def _turns(
     engine: Iperf3, port: int, traffic: Traffic, hold_s: float, prefix: Sequence[str]
 ) -> tuple[set[int], set[int]] | None:
-    """How the kernel gives a client its turns while it is held, and from its usual turn to its end.
+    """Return the scheduling policies of a client while held, and from normal priority to its end.
 
-    None where too little of either was seen to say so: the client came late, or the looks did.
+    None if too few samples of either phase exist, because the client or the samples were late.
     """
     serving = await start_server(engine, port)
     at_s = time.time() + hold_s
@@ -134,14 +140,16 @@ async def _turns(
         PATIENCE_S,
     )
     later = set[int]()
-    while now := _policies(firing):  # to its end
+    # Sample to the end of the client.
+    while now := _policies(firing):
         later |= now
         await asyncio.sleep(0.2)
     one, other = await asyncio.gather(firing.end(), serving.end())
     assert one.reading.usable and other.reading.usable
     release = one.release
     assert release is not None
-    ahead_s = release.server_ahead_s  # until servers are ready a client has its usual turn
+    # Until the servers are ready a client has normal priority.
+    ahead_s = release.server_ahead_s
     urgent_at_s = release.released_at_s - ahead_s if ahead_s else release.held_at_s
     looks_count = sum(urgent_at_s < look_at_s for look_at_s in looked_at_s)
     seen = os.SCHED_FIFO in held or looks_count >= LOOKS_MIN_COUNT
@@ -184,7 +192,7 @@ async def test_a_long_idle_server_still_takes_a_held_test(
 async def test_a_long_idle_server_waits_for_data_beyond_its_first_reading(
     engine: Iperf3, ports: Iterator[int]
 ) -> None:
-    """As on a busy host, whose clients have no turn in the second before the instant."""
+    """Test as on a busy host, where clients get no CPU in the second before the planned start."""
     port, traffic = next(ports), Traffic(streams_count=2)
     serving = await start_server(engine, port, silence_s=1.0)
     await asyncio.sleep(1.5)
@@ -235,14 +243,14 @@ async def test_a_loaded_gate_without_an_instant_does_nothing(
 
 
 async def under_way(engine: Iperf3, port: int) -> tuple[Running, Running]:
-    """Server and client of a test whose first interval is over."""
+    """Start a server and a client, and return them after the first interval."""
     serving = await start_server(engine, port)
     firing = await start_client(engine, port, FORWARD, duration_s=10)
     await until("a first interval", lambda: carried_bytes(port) > INTERVAL_BYTES, PATIENCE_S)
     return serving, firing
 
 
-# Tests that do not -------------------------------------------------------------------------------
+# Failing tests -----------------------------------------------------------------------------------
 
 
 async def test_refused(engine: Iperf3, ports: Iterator[int]) -> None:
@@ -329,7 +337,7 @@ async def test_the_deadline_makes_a_stuck_engine_say_what_it_has(
 
 
 def ignore(line: bytes, at_s: float) -> None:
-    """A reader that does not care."""
+    """Ignore the line."""
 
 
 async def test_the_kernel_ends_an_engine_whose_agent_hangs(

@@ -1,4 +1,4 @@
-"""A path that goes silent mid-test: neither end is told, and both must come to an end."""
+"""Test that both ends stop if the path between them drops all packets during a test."""
 
 import os
 import subprocess
@@ -14,24 +14,31 @@ from tests.live.waiting import until
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
-PORT = 5201  # each namespace has its own
+# Each namespace has its own port space.
+PORT = 5201
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Path:
-    """Two network namespaces with a wire between them."""
+    """Two network namespaces connected by a veth pair.
 
-    client: tuple[str, ...]  # argv prefix that runs a command there
+    Attributes:
+        client: Command prefix that runs a command in the client namespace.
+        server: Command prefix for the server namespace.
+        address: IP address of the server.
+    """
+
+    client: tuple[str, ...]
     server: tuple[str, ...]
-    address: str  # the server's
+    address: str
 
     def carried_bytes(self) -> int:
-        """Both ways, by the server's end of the wire."""
+        """Return the bytes of both directions, counted at the server's interface."""
         counters = [f"/sys/class/net/veth0/statistics/{way}_bytes" for way in ("rx", "tx")]
         return sum(map(int, subprocess.check_output([*self.server, "cat", *counters]).split()))
 
     def cut(self) -> None:
-        """Drop everything both ways, without a word to anybody."""
+        """Drop all packets in both directions without notification."""
         run("nft add table ip silence", self.client)
         for hook in ("input", "output"):
             rule = f"{{ type filter hook {hook} priority 0; policy drop; }}"
@@ -89,7 +96,8 @@ async def test_both_ends_of_a_silent_path_end_and_say_what_they_have(
     path.cut()
     one = await firing.end()
     if direction is Direction.REVERSE:
-        serving.process.stop("its supervisor")  # from 3.16 on a sending server would never end
+        # From version 3.16 on a sending server would never end.
+        serving.process.stop("its supervisor")
     other = await serving.end()
     assert one.exit.stopped == "deadline"
     flow = direction.flows[0]

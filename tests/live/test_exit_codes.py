@@ -1,4 +1,4 @@
-"""Whatever ends a command, 1 says *fail* and nothing else: the real command line, broken."""
+"""Test with the real command line that only the verdict *fail* gives exit code 1."""
 
 import os
 import shutil
@@ -17,7 +17,8 @@ from broadside.coordinator.cli.exits import Exit, code_of
 from tests.live.as_nobody import as_nobody
 from tests.live.waiting import wait_for
 
-_ENDS_WITHIN_S = 60.0  # s: far beyond what any of these takes
+# This is much longer than any of the commands needs.
+_ENDS_WITHIN_S = 60.0
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def broadside(
     *words: str, stdout: int = subprocess.PIPE, before: Sequence[str] = ()
 ) -> tuple[int, str]:
-    """Exit code and standard error of a command."""
+    """Run a command and return its exit code and standard error."""
     done = subprocess.run(
         [*before, sys.executable, "-m", "broadside.coordinator", *words],
         stdout=stdout,
@@ -76,7 +77,8 @@ def test_a_database_of_noise(data_dir: Path, file: str) -> None:
         (data_dir / f"{file}.sqlite3{end}").unlink(missing_ok=True)
     (data_dir / f"{file}.sqlite3").write_bytes(os.urandom(20_000))
     words = {"private": ["runs"], "control": ["show", "x"], "results": ["agents"]}[file]
-    if file == "control":  # the plan is only asked for where the header is there
+    # The plan is read only if the header of the run exists.
+    if file == "control":
         words = ["launch", "smoke"]
     code, told = broadside(*words)
     assert code == Exit.CANNOT_RUN, told
@@ -97,11 +99,13 @@ def test_damaged_rows(data_dir: Path) -> None:
 
 @pytest.mark.needs_root
 def test_anothers_data_directory(monkeypatch: pytest.MonkeyPatch) -> None:
-    with tempfile.TemporaryDirectory() as open_folder:  # pytest's own are root's alone
+    # The temporary folders of pytest are accessible only for root.
+    with tempfile.TemporaryDirectory() as open_folder:
         Path(open_folder).chmod(0o755)
         monkeypatch.setenv("BROADSIDE_DATA_DIR", f"{open_folder}/data")
         assert broadside("runs")[0] == Exit.PASS
-        for mode in (0o700, 0o755):  # its owner's alone, as we make it; and left open
+        # The modes are private, as Broadside creates it, and readable for others.
+        for mode in (0o700, 0o755):
             Path(open_folder, "data").chmod(mode)
             code, told = broadside("runs", before=as_nobody())
             assert code == Exit.CANNOT_RUN
@@ -127,7 +131,8 @@ def test_a_deleted_data_directory_ends_the_coordinator(
 ) -> None:
     wait_for("the first look at the runs", (data_dir / "private.sqlite3-wal").exists)
     shutil.rmtree(data_dir, ignore_errors=True)
-    shutil.rmtree(data_dir, ignore_errors=True)  # a file may have come meanwhile
+    # A file may have been created meanwhile.
+    shutil.rmtree(data_dir, ignore_errors=True)
     _, told = served.communicate(timeout=_ENDS_WITHIN_S)
     assert served.returncode == Exit.CANNOT_RUN, told
     assert "removed or replaced while in use" in told.splitlines()[-1]

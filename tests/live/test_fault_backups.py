@@ -1,4 +1,4 @@
-"""The matrix's check of a backup: it sees a run that is missing, or that has another verdict."""
+"""Test that the backup check of the fault matrix detects missing runs and changed verdicts."""
 
 import asyncio
 from pathlib import Path
@@ -44,7 +44,7 @@ def test_a_backup_is_compared_with_what_was_judged_before(tmp_path: Path) -> Non
         backup.start()
         return list(backup.broken())
 
-    # Its stored summary was made without its rows, which give another one.
+    # The stored summary was made without the rows, so recomputation gives another one.
     assert found("right", verdicts) == [f"run {run_id} does not recompute from the backup"]
     assert found("no run before", {}) == []
     other = {run_id: verdicts[run_id] | {"verdict": "fail"}}

@@ -1,4 +1,4 @@
-"""The core of the fault matrix with real processes: a cell for each way in which things break."""
+"""Test the core cells of the fault matrix with real processes, one cell per kind of fault."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(600)
 def test_no_cell_of_the_core_breaks_a_rule() -> None:
     names = ",".join(f"{name}/{phase.value}" for name, phase in CORE)
     ran = subprocess.run(
-        # One lab after another's cell: three would start services, agents and clocks three times.
+        # Use one lab in sequence. Three labs would start services, agents and clocks three times.
         [sys.executable, "-m", "tests.faults", "--only", names, "--labs", "1", "--json", *AZURE],
         stdout=subprocess.PIPE,
         timeout=570,

@@ -1,4 +1,4 @@
-"""Event streams over a real table: one look for all viewers, resuming, ending, letting go."""
+"""Test event streams over a real table: shared reads, resuming, ending and disconnecting."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.live
 
 
 class Counting(StoredRuns):
-    """Counts how often it is asked where a run stands."""
+    """Stored runs that count the status reads."""
 
     looks = 0
 
@@ -53,7 +53,7 @@ async def coordinator(tmp_path: Path) -> AsyncIterator[Coordinator]:
 
 
 async def launched(coordinator: Coordinator) -> str:
-    """A run whose burst begins at once, with a fleet that only seems to be there."""
+    """Launch a run with a simulated fleet and a burst that begins at once."""
     now = utc_now()
     clock = ClockReading(
         source=ClockSource.CHRONY, read_at=now, synchronised=True, offset_s=0.0, bound_s=0.001
@@ -80,7 +80,7 @@ async def launched(coordinator: Coordinator) -> str:
 
 
 async def upload(coordinator: Coordinator, run_id: str, until_s: int) -> None:
-    """Both clients have sent a megabyte in each second so far."""
+    """Store one megabyte per second for both clients up to ``until_s``."""
     plan = await coordinator.stored.read_plan(run_id)
     burst = plan.bursts[0]
     for job in plan.jobs(burst):
@@ -101,7 +101,7 @@ def _track(job: Job, until_s: int) -> Track:
 
 
 async def hear(feed: Feed, last_event_id: str | None, enough: str) -> list[Event]:
-    """What a viewer is told up to the first event of a kind, and to the end of that look."""
+    """Return the events of a viewer up to the end of the poll with an event named ``enough``."""
     heard: list[Event] = []
     stream = feed.follow(last_event_id)
     async with asyncio.timeout(20):
@@ -132,18 +132,19 @@ async def test_viewers_share_one_look_and_take_up_where_they_stopped(
     counting.looks = 0
     first = await asyncio.gather(*(hear(feed, None, "seconds") for _ in range(20)))
     assert all(seconds(each) == [0, 1, 2, 3, 4] for each in first)
-    assert counting.looks <= 2  # for twenty viewers
+    # The limit applies to all twenty viewers together.
+    assert counting.looks <= 2
     assert {event.name for event in first[0]} >= {"status", "seconds", "figures"}
-    # All have gone: nobody looks any more.
+    # All viewers have disconnected, so there are no more reads.
     looks = counting.looks
     await asyncio.sleep(1.5)
     assert (feeds.viewers_count, counting.looks) == (0, looks)
-    # One comes back: only what is new.
+    # A viewer that resumes receives only new events.
     await upload(coordinator, run_id, 7)
     again = await hear(feed, first[0][-1].id, "seconds")
     assert set(seconds(again)) >= {5, 6}
     assert 0 not in seconds(again)
-    # An id of another coordinator's feed begins anew.
+    # An id of another coordinator's feed starts from the beginning.
     anew = await hear(feed, "other.99", "seconds")
     assert set(seconds(anew)) >= {0, 6}
     begun = [[event.name for event in events].count("begin") for events in (again, anew)]
@@ -175,7 +176,7 @@ async def test_a_stream_ends_with_the_verdict_and_one_of_a_finished_run_at_once(
     assert len(seconds(heard)) > 200
     status = next(json.loads(event.data) for event in heard if event.name == "status")
     assert (status["burst"]["index"], status["bursts_over_count"]) == (1, 2)
-    # Nothing is left over for who has heard it all.
+    # No event is left for a viewer that has received all events.
     async with asyncio.timeout(20):
         assert [event async for event in feed.follow(heard[-1].id)] == []
 

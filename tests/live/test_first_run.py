@@ -1,6 +1,6 @@
-"""docs/first-run.md, word for word, in an empty folder with a network of its own.
+"""Execute docs/first-run.md literally in an empty folder with its own network.
 
-Other programs send 3 Mbit/s over the same interfaces all the time, as on any laptop.
+Other programs send 3 Mbit/s over the same interfaces, as on any laptop.
 """
 
 import os
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "first-run.md").read_text("utf-8")
 LEFT_RUNNING = "leave it running"
 OTHER_TRAFFIC = Path(__file__).with_name("other_traffic.py")
-# An interface with a default route, as any laptop has: agents tell their address by it.
+# An interface with a default route, as on any laptop. The agents determine their address from it.
 NETWORK = """
 ip link set lo up
 ip link add first-run type veth peer name first-run-far
@@ -26,20 +26,24 @@ ip address add 192.0.2.2/24 dev first-run
 ip link set first-run up
 ip route add default dev first-run
 """
-# What a reader does between the windows, who looks before typing on.
+# These loops replace the reader's checks between the windows.
 UNTIL_SERVED = "until broadside runs --api http://127.0.0.1:8080 >/dev/null 2>&1; do sleep 1; done"
 UNTIL_THERE = "until [ $(broadside agents | grep -c laptop) = 2 ]; do sleep 1; done"
 
 pytestmark = [
     pytest.mark.live,
     pytest.mark.needs_root,
-    pytest.mark.alone,  # its verdict is documented for a host that is not full
+    # The documented verdict needs a host that is not fully loaded.
+    pytest.mark.alone,
     pytest.mark.timeout(400),
 ]
 
 
 def script() -> str:
-    """The page's blocks in their order; what is left running goes to the background."""
+    """Return the code blocks of the page in order.
+
+    The long-running commands are started in the background.
+    """
     blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.M | re.S)
     running = [block for block in blocks if LEFT_RUNNING in block]
     assert len(running) == 3
@@ -69,7 +73,8 @@ def test_the_first_hour_goes_as_the_page_says(tmp_path: Path) -> None:
         text=True,
         timeout=300,
         check=False,
-        start_new_session=True,  # a laptop's share of the cores, not a part of pytest's
+        # The commands get the CPU share of a separate session, not a part of pytest's share.
+        start_new_session=True,
         preexec_fn=die_with_parent,
     )
     windows = "".join(log.read_text() for log in sorted(tmp_path.glob("window-*.log")))

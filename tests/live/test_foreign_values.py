@@ -1,6 +1,6 @@
-"""Each field of each record that agents write, with a foreign value, through the real port.
+"""Test foreign values in each field of each agent record through the coordinator's HTTPS port.
 
-A coordinator's listener with its own certificate; agents that joined by code; TLS and tokens.
+The coordinator uses its own certificate. Agents join by code and use TLS and tokens.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
 
 @dataclass(frozen=True, kw_only=True)
 class Port:
-    """The coordinator's listener, and the four agents' links to it."""
+    """Listener of the coordinator and the connections of the four agents."""
 
     fabric: Fabric
     links: Mapping[str, Link]
@@ -63,7 +63,7 @@ class Port:
         return HttpTable(self.links[agent], "results")
 
     async def put(self, row: Entity, agent: str) -> str:
-        """Write a row; ``ok``, or the error's name."""
+        """Write a row and return ``ok`` or the name of the error."""
         try:
             await self.table(agent).upsert(row)
         except ExchangeError as error:
@@ -109,7 +109,7 @@ async def port(tmp_path: Path) -> AsyncIterator[Port]:
 
 
 async def _prepare(port: Port) -> None:
-    """Four heartbeats, and two jobs that went over the queue to the clients that claim them."""
+    """Write four heartbeats, and queue two jobs that the two clients then claim."""
     for role, names in ((Role.CLIENT, CLIENTS), (Role.SERVER, SERVERS)):
         for index, name in enumerate(names):
             table = HttpTable(port.links[name], "results")
@@ -130,14 +130,18 @@ async def _prepare(port: Port) -> None:
 
 
 async def test_every_field_of_every_record(port: Port) -> None:
-    """Refused, but for what counts for the writer alone; and nobody else's rows change."""
+    """Test that foreign values are rejected unless they affect only the writer.
+
+    Rows of other agents do not change.
+    """
     others = {kind: each.row for kind, each in written(1).items()}
 
     async def try_one(case: Case) -> tuple[Case, str]:
         return case, await port.put(case.written.row, case.written.writer)
 
     for case in cases():
-        if case.field.rule is Rule.HELD:  # s2 lives: it holds its endpoints
+        # The agent s2 is alive and owns its endpoints.
+        if case.field.rule is Rule.HELD:
             assert await port.put(written(1)[Kind.PRESENCE].row, "s2") == "ok"
         answer = (await try_one(case))[1]
         wanted = "ok" if case.field.rule in STORED else "EntityRefused"
@@ -155,13 +159,15 @@ async def test_every_record_in_anothers_name(port: Port) -> None:
             assert await port.put(own.row, other) == "EntityRefused", (kind, other)
         rows = [own.row, written(1)[kind].row]
         if rows[0].partition_key == rows[1].partition_key:
-            with pytest.raises(EntityRefused):  # another's among its own
+            # The batch contains a row of another agent.
+            with pytest.raises(EntityRefused):
                 await port.table(own.writer).batch(rows)
 
 
 async def test_every_endpoint_of_a_heartbeat(port: Port) -> None:
     for field, told in held_cases().items():
-        assert await port.put(written(1)[Kind.PRESENCE].row, "s2") == "ok"  # it lives
+        # The agent s2 is alive.
+        assert await port.put(written(1)[Kind.PRESENCE].row, "s2") == "ok"
         row = Entity(
             partition_key="presence", row_key="server.s1", properties={"json": told.to_json()}
         )
@@ -195,7 +201,8 @@ async def test_every_output(port: Port) -> None:
             assert (answer.status_code == 200) is (agent == writer), (kind, agent, answer.text)
 
 
-_FOREIGN_OPERATIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {  # by operation and argument
+# Foreign operations by name and argument.
+_FOREIGN_OPERATIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "want": {"session": {"session": "s", "want": "w", "wait_s": 1}},
     "complete": {"token": {"token": "0" * 32}},
     "abandon": {"token": {"token": "0" * 32}},
@@ -248,6 +255,7 @@ async def test_no_other_token_is_let_in(port: Port) -> None:
                 url, json=[{"do": "ping"}], headers={"Authorization": f"Bearer {secret}"}
             )
         assert answer.status_code == 401
-    with pytest.raises(httpx.ConnectError):  # nobody that trusts the system's authorities alone
+    # A client that trusts only the system's authorities cannot connect.
+    with pytest.raises(httpx.ConnectError):
         async with httpx.AsyncClient() as stranger:
             await stranger.get(url)

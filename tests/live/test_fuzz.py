@@ -1,4 +1,4 @@
-"""A short round of what ``make fuzz`` does at length."""
+"""Run a short version of ``make fuzz``."""
 
 from pathlib import Path
 
@@ -10,11 +10,13 @@ pytestmark = pytest.mark.live
 
 
 def test_every_answer_is_documented_and_none_is_a_500(tmp_path: Path) -> None:
-    from tests.fuzz import fuzz  # schemathesis takes a second to load
+    # The import of schemathesis takes a second.
+    from tests.fuzz import fuzz
 
     tally = fuzz(500, seconds_max=240, seed=20261120, folder=tmp_path)
     assert tally.failures == {}
     assert {200, 401, 403, 404, 422} <= tally.statuses.keys()
     works = {f"{method} {path}" for method, path in REQUESTS}
-    assert tally.requests_count > len(works)  # what comes in 240 s, on a busy host too
+    # This many requests fit in 240 s also on a busy host.
+    assert tally.requests_count > len(works)
     assert len(works & tally.answered.keys()) > len(works) / 2

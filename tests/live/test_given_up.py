@@ -1,4 +1,4 @@
-"""A write that was given up while the cable was out does not arrive when it is back."""
+"""Test that an abandoned write does not arrive after the network is restored."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -18,8 +18,10 @@ from tests.live.labs import new_prefix
 pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
 PORT = 10002
-OUT_S = 1.0  # s more than the attempts take
-BACK_S = 8.0  # s: the kernel's own repeats come 0.2, 0.4, 0.8, 1.6, 3.2 s apart
+# The outage is this much longer than the attempts.
+OUT_S = 1.0
+# The kernel retransmits after 0.2, 0.4, 0.8, 1.6 and 3.2 s.
+BACK_S = 8.0
 
 
 @pytest.fixture
@@ -30,7 +32,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 @asynccontextmanager
 async def service(host: Host, seen: list[bytes]) -> AsyncIterator[None]:
-    """Says yes to every request, and keeps the bodies."""
+    """Accept every request and store its body."""
     writers: list[asyncio.StreamWriter] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -55,11 +57,12 @@ async def service(host: Host, seen: list[bytes]) -> AsyncIterator[None]:
         server.close()
         for writer in writers:
             writer.transport.abort()
-        await asyncio.sleep(0.1)  # for their tasks to end
+        # The tasks need this time to end.
+        await asyncio.sleep(0.1)
 
 
 def cable(lab: Lab, host: Host, state: str) -> None:
-    """Plug a client in, or out, at the switch's end."""
+    """Set the switch port of a client up or down."""
     switch = switch_namespace(lab.spec.prefix, host.role)
     line = f"link set dev p{int(host.name[1:])} {state}"
     run_batch(Batch(namespace=switch, tool="ip", lines=(line,)))

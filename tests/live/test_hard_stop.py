@@ -1,4 +1,4 @@
-"""Every client engine ends at its hard stop though its agent is stopped, and leaves nothing."""
+"""Test that every client engine ends at its hard stop when its agent is stopped with SIGSTOP."""
 
 import asyncio
 import signal
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.live
 
 NAME = "hard-stop"
 
-# An agent in small: one job's client, with a hard stop a second after its deadline.
+# A minimal agent runs the client of one job, with a hard stop one second after its deadline.
 PROGRAM = """
 import asyncio, sys, time
 from datetime import UTC, datetime
@@ -64,7 +64,7 @@ asyncio.run(main(*sys.argv[1:3]))
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """Of a server that takes every connection and says nothing."""
+    """Yield the port of a server that accepts every connection and sends nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
     sweep(NAME)

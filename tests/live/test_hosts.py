@@ -1,4 +1,4 @@
-"""Agents that share nothing with their coordinator but one HTTPS port of its management address."""
+"""Test agents that share only one HTTPS port of the management address with their coordinator."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @contextlib.contextmanager
 def small_disk(folder: Path) -> Iterator[None]:
-    """A disk of its own, which can be full without the machine's being so."""
+    """Mount a small file system that can be filled without filling the machine's disk."""
     folder.mkdir()
     disk = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
     subprocess.run(disk, check=True, timeout=20)
@@ -65,7 +65,7 @@ def small_disk(folder: Path) -> Iterator[None]:
 
 
 def launched(site: Site, **overrides: object) -> tuple[str, float]:
-    """A run, and the epoch second of its burst."""
+    """Launch a run and return its id and the epoch second of its burst."""
     body = {"scenario": "smoke", "overrides": SPEC | overrides, "by": "test"}
     run = site.coordinator.launch(body)
     (first,) = run["bursts"]
@@ -73,7 +73,10 @@ def launched(site: Site, **overrides: object) -> tuple[str, float]:
 
 
 def broadside(environment: Mapping[str, str], *words: str, fails: bool = False) -> str:
-    """What a command says on standard output, that it ended with 4 where it ``fails``."""
+    """Run a command and return its standard output.
+
+    The exit code must be 0, or 4 with ``fails``.
+    """
     argv, env = [".venv/bin/broadside", *words], {"PATH": "/usr/bin", **environment}
     done = subprocess.run(argv, env=env, check=False, timeout=60, capture_output=True, text=True)
     assert done.returncode == (4 if fails else 0), done.stdout + done.stderr
@@ -94,7 +97,7 @@ def sleep_until(epoch_s: float) -> None:
 
 
 def whole(site: Site, run_id: str) -> dict[str, Any]:
-    """The summary of a run that lacks nothing."""
+    """Return the summary of a complete run."""
     summary = wait_for_summary(site.coordinator.url, run_id, 120)
     assert summary["pairs_measured"] == PAIRS, summary["findings"]
     assert summary["completeness_ratio"] == 1.0, summary["findings"]
@@ -126,7 +129,7 @@ def test_each_host_shows_whose_time_it_has(site: Site) -> None:
 
 
 def test_a_full_disk_of_the_coordinators_costs_nothing(site: Site) -> None:
-    """What agents write meanwhile is refused; they keep it, and send it when there is room."""
+    """Test that agents store rejected writes and send them when space is available."""
     run_id, start_s = launched(site, burst_s=20)
     filler = Path(site.coordinator.environment["BROADSIDE_DATA_DIR"]) / "filler"
     sleep_until(start_s + 4)
@@ -141,7 +144,7 @@ def test_a_full_disk_of_the_coordinators_costs_nothing(site: Site) -> None:
 
 
 def test_a_coordinator_killed_in_mid_burst_costs_nothing(site: Site) -> None:
-    """It comes back; then another with a copy of its data directory takes its place."""
+    """Restart the killed coordinator, then start another one with a copy of its data directory."""
     run_id, start_s = launched(site)
     for offset_s, back in ((4, "the same"), (14, "a standby")):
         sleep_until(start_s + offset_s)
@@ -150,9 +153,11 @@ def test_a_coordinator_killed_in_mid_burst_costs_nothing(site: Site) -> None:
             data_dir = Path(site.coordinator.environment["BROADSIDE_DATA_DIR"])
             copy = shutil.copytree(data_dir, data_dir.with_name("standby"))
             site.coordinator.environment["BROADSIDE_DATA_DIR"] = str(copy)
-            for path in data_dir.iterdir():  # it is a disk of its own
+            # The data directory is a mount point, so only its contents can be removed.
+            for path in data_dir.iterdir():
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-        time.sleep(5)  # for which nobody answers
+        # No coordinator answers during this time.
+        time.sleep(5)
         site.coordinator.start()
     whole(site, run_id)
 
@@ -290,7 +295,10 @@ def test_nothing_else_is_served_to_agents(site: Site) -> None:
 
 
 def test_an_agent_revoked_in_mid_burst_makes_no_verdict_of_it(site: Site) -> None:
-    """The last here, for c001 stays out; what its server recorded stands, and says what lacks."""
+    """Test the verdict with the server's record only.
+
+    This test is the last one because the agent c001 stays revoked.
+    """
     run_id, start_s = launched(site, burst_s=10)
     sleep_until(start_s + 2)
     revoke(site, "c001")

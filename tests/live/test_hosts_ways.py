@@ -1,5 +1,7 @@
-"""The ways between hosts: a proxy, IPv6 alone, the site's own certificates; and what becomes of an
-agent's credential."""
+"""Test network paths between hosts and the life of agent credentials.
+
+The paths are a proxy, IPv6 only and the site's own certificates.
+"""
 
 import asyncio
 import contextlib
@@ -44,10 +46,13 @@ from tests.live.waiting import wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
 
-AGENT, PROXY, COORDINATOR = "a", "p", "c"  # namespaces, after the test's own prefix
+# The namespaces, without the prefix of the test.
+AGENT, PROXY, COORDINATOR = "a", "p", "c"
 PROXY_AT = ("10.98.1.2", 3128)
-BEHIND = "10.98.2.2"  # the coordinator, for whom the agent's host has no route
-SIX = "fd00:98"  # of the networks of IPv6
+# The address of the coordinator. The agent's host has no route to it.
+BEHIND = "10.98.2.2"
+# The prefix of the IPv6 networks.
+SIX = "fd00:98"
 A_PAIR = {**GENTLE, "pairs_count": 1, "burst_s": 10}
 
 
@@ -56,13 +61,13 @@ def ip(*words: str) -> None:
 
 
 def inherited() -> dict[str, str]:
-    """This process's environment, without settings of ours."""
+    """Return the environment of this process without Broadside settings."""
     kept = {name: value for name, value in os.environ.items() if "BROADSIDE" not in name}
     return kept | {"PYTHONPATH": str(ROOT)}
 
 
 def of_an_agent(coordinator: str, agent_id: str, role: str, spool: Path) -> dict[str, str]:
-    """The settings of one on loopback, whose coordinator is on another host."""
+    """Return the settings of an agent on loopback with a coordinator on another host."""
     return {
         "BROADSIDE_FABRIC": "http",
         "BROADSIDE_COORDINATOR": coordinator,
@@ -100,7 +105,7 @@ class Ways:
         wait_for("the coordinator", lambda: "listening on" in self.log(COORDINATOR))
 
     def join(self, code: str, coordinator: str, **environment: str) -> None:
-        """A client agent on its host."""
+        """Start a client agent on its host."""
         settings = of_an_agent(coordinator, "far", "client", self.folder / "spool")
         hasty = {"BROADSIDE_AGENT_JOIN": code, "BROADSIDE_AGENT_HEARTBEAT_S": "1"}
         self.start(AGENT, "agent", **settings, **hasty, **environment)
@@ -148,7 +153,7 @@ def ways(tmp_path: Path) -> Iterator[Ways]:
 
 
 def a_code(data: Path, count: int = 1, shown: Certificates | None = None) -> str:
-    """For clients, until in an hour."""
+    """Create a join code for clients that is valid for one hour."""
 
     async def made() -> str:
         now = datetime.now(UTC)
@@ -169,7 +174,7 @@ def a_code(data: Path, count: int = 1, shown: Certificates | None = None) -> str
 
 
 async def a_job_is_taken(data: Path, name: str) -> None:
-    """A message is pushed to the client, who finds no job in it and sets it aside."""
+    """Send an invalid message to the client and wait until it is dead-lettered."""
     queue = EmbeddedQueue(data)
     until_at = datetime.now(UTC) + timedelta(minutes=10)
     poison = Outgoing(body=b"no job", message_id=name, expires_at=until_at, enqueue_at=None)
@@ -197,7 +202,8 @@ def test_through_a_proxy_and_again_when_that_was_gone(ways: Ways) -> None:
     assert f"CONNECT {BEHIND}:8443" in ways.log(PROXY)
     proxy.kill()
     proxy.wait()
-    time.sleep(1.5)  # past one more heartbeat, which is lost on its way
+    # Wait for one more heartbeat, which is lost.
+    time.sleep(1.5)
     again_at = datetime.now(UTC)
     ways.start(PROXY, *words)
     wait_for("a heartbeat through the new one", lambda: ways.beats_since(again_at))
@@ -206,11 +212,12 @@ def test_through_a_proxy_and_again_when_that_was_gone(ways: Ways) -> None:
 
 @pytest.mark.needs_root
 def test_the_coordinators_host_is_a_time_source_of_last_resort(ways: Ways) -> None:
-    """By the lines of docs/hosts.md, between two hosts that have no other."""
+    """Test the chrony lines of docs/hosts.md between two hosts without other time sources."""
     page = (ROOT / "docs" / "hosts.md").read_text().partition("source of last resort")[2]
     serves = page.split("```")[1].strip().splitlines()
     asks = page.partition("`server coordinator ")[2].partition("`")[0]
-    CHRONY_PATH.mkdir(exist_ok=True)  # where distributions let it write
+    # Distributions allow chronyd to write to this folder.
+    CHRONY_PATH.mkdir(exist_ok=True)
     for where, lines in ((PROXY, serves), (AGENT, [f"server {PROXY_AT[0]} {asks}", "port 0"])):
         pid_file = CHRONY_PATH / f"{ways.prefix}{where}.pid"
         own = ["bindcmdaddress /", f"pidfile {pid_file}"]
@@ -234,7 +241,7 @@ def test_the_coordinators_host_is_a_time_source_of_last_resort(ways: Ways) -> No
 
 
 def with_ipv6_alone(lab: Lab) -> Lab:
-    """The same hosts, who reach each other through the firewall, and the coordinator, by IPv6."""
+    """Return the lab with hosts that use IPv6 only to reach each other and the coordinator."""
     firewall, uplink = lab.firewall_namespace, management_name(lab.spec.prefix)
     assert firewall is not None
     subnets = {Role.CLIENT: (f"{SIX}:1:", "c0"), Role.SERVER: (f"{SIX}:2:", "s0")}
@@ -258,7 +265,7 @@ def with_ipv6_alone(lab: Lab) -> Lab:
 
 @pytest.mark.needs_root
 def test_a_burst_over_ipv6_alone(tmp_path: Path) -> None:
-    """Data and control: no IPv4 but the lab's own time service."""
+    """Test data and control over IPv6. Only the lab's time service uses IPv4."""
     spec = LabSpec(pairs_count=1, prefix=new_prefix(), firewall_bits_per_second=200_000_000)
     with (
         built(spec, tmp_path / "lab") as four,
@@ -283,7 +290,7 @@ def trusted(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 @contextlib.contextmanager
 def serving(folder: Path, **settings: str) -> Iterator[tuple[Serving, str]]:
-    """A coordinator with its listener on loopback, and where that is."""
+    """Run a coordinator with a listener on loopback and yield it with its address."""
     environment = {
         "BROADSIDE_DATA_DIR": str(folder / "data"),
         "BROADSIDE_HOSTS_LISTEN": "127.0.0.1:0",
@@ -324,7 +331,7 @@ def test_a_sites_own_certificate_is_asked_of_the_systems_authorities(
 
 
 async def renewed(path: Path) -> Credential:
-    """A credential a day later, in use."""
+    """Simulate a credential of yesterday and return the renewed one after its first use."""
     old = load_credential(path)
     assert old is not None
     link = Link(replace(old, issued_s=time.time() - RENEW_S - 60).save(path))
@@ -347,7 +354,8 @@ def test_a_credential_of_yesterday_is_changed_and_a_code_takes_all_its_agents_al
         paths = {name: tmp_path / f"{name}.json" for name in ("c1", "c2")}
         for name, path in paths.items():
             asyncio.run(join(code, (at,), name, "client", path))
-        paths["c2"].rename(paths["c2"].with_suffix(".joining"))  # as where the answer was lost
+        # The response to the join was lost.
+        paths["c2"].rename(paths["c2"].with_suffix(".joining"))
         asyncio.run(join(code, (at,), "c2", "client", paths["c2"]))
         old = load_credential(paths["c1"])
         assert old is not None
@@ -367,7 +375,10 @@ def test_a_credential_of_yesterday_is_changed_and_a_code_takes_all_its_agents_al
 def test_a_host_whose_clock_is_years_off_reaches_its_coordinator_and_no_other(
     tmp_path: Path, is_off_by: timedelta
 ) -> None:
-    """Its certificate is not valid yet, or ended long ago, by that host's clock."""
+    """Test a host with a clock that is years off.
+
+    By this clock the certificate is not valid yet or has expired.
+    """
     at = datetime.now(UTC) + is_off_by
     shown, other = own_authority(tmp_path / "one", at), own_authority(tmp_path / "other", at)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -403,7 +414,8 @@ def test_a_revoked_host_joins_anew_with_a_new_code_and_a_good_one_keeps_its_cred
         assert asyncio.run(join(code, away, "c1", "client", path)) == first, "nobody refused it"
         asyncio.run(a_stream_ends_when(first, lambda: revoke_first_code(data)))
         wait_for("the old credential is refused", lambda: refused(first))
-        with pytest.raises(ExchangeError, match="was revoked"):  # the code is older than that
+        # The join code is older than the revocation.
+        with pytest.raises(ExchangeError, match="was revoked"):
             asyncio.run(join(code, (at,), "c1", "client", path))
         second = asyncio.run(join(a_code(data), (at,), "c1", "client", path))
         assert second.secret != first.secret
@@ -411,7 +423,7 @@ def test_a_revoked_host_joins_anew_with_a_new_code_and_a_good_one_keeps_its_cred
 
 
 async def a_stream_ends_when(credential: Credential, happens: Callable[[], object]) -> None:
-    """One that stood before."""
+    """Verify that an open stream ends when ``happens`` was called."""
     url = f"{credential.coordinators[0]}/v1/exchange/stream?session=s"
     headers = {"Authorization": f"Bearer {credential.secret}"}
     async with (
@@ -427,7 +439,7 @@ async def a_stream_ends_when(credential: Credential, happens: Callable[[], objec
 
 
 def test_agents_are_let_in_by_a_coordinator_of_an_old_backup(tmp_path: Path) -> None:
-    """They changed their secrets since, and it knows an earlier one only."""
+    """Test agents with secrets newer than the backup, which contains an earlier one."""
     data, path, file = tmp_path / "data", tmp_path / "c1.json", tmp_path / "backup"
     with serving(tmp_path) as (_, at):
         code = a_code(data)
@@ -459,13 +471,14 @@ def test_agents_are_let_in_by_a_coordinator_of_an_old_backup(tmp_path: Path) -> 
         asyncio.run(ping(replace(credential, path=None)))
     shutil.rmtree(data)
     restore(file, data)
-    with serving(tmp_path) as (_, at):  # a host that starts with its code, used as that is
+    # A host starts with its join code, which is already used.
+    with serving(tmp_path) as (_, at):
         asyncio.run(join(code, (at,), "c1", "client", path))
         asyncio.run(ping(replace(newest, coordinators=(at,), path=None)))
 
 
 def agent_on_loopback(folder: Path, at: str, agent_id: str, role: str) -> "subprocess.Popen[bytes]":
-    """One that has its credential already; what it says is in ``agent.log``."""
+    """Start an agent that already has a credential. Its output is written to ``agent.log``."""
     with (folder / "agent.log").open("wb") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "broadside.agent"],
@@ -477,7 +490,7 @@ def agent_on_loopback(folder: Path, at: str, agent_id: str, role: str) -> "subpr
 
 
 def test_a_host_says_what_is_wrong_with_its_credential(tmp_path: Path) -> None:
-    """It was renamed, has another's role, or its coordinator lost the authority that it joined."""
+    """Test a renamed agent, another role, and a coordinator with a new authority."""
     spool = tmp_path / "spool"
     spool.mkdir()
     with serving(tmp_path) as (_, at):

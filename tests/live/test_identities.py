@@ -1,4 +1,4 @@
-"""Each identity of the range on Azure's stand-ins, with the roles that the range gives it."""
+"""Test each identity of the range on the Azure stand-ins with the roles from the range."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ def stood(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Identities]:
 
 @pytest.fixture
 def azure(stood: Identities) -> Identities:
-    """With the range's roles, whatever the test before made of them."""
+    """Restore the roles of the range after changes by the previous test."""
     stood.roles = range_roles()
     stood.refused.clear()
     return stood
@@ -102,8 +102,11 @@ def test_an_agents_host_proves_it_without_the_coordinators_package(
 
 
 def test_agents_work_with_nothing_but_their_rights(site: Site, azure: Identities) -> None:
-    """Presence, claim, lease, seconds, report and the server's record: none is refused, and none
-    asks for more than the agents' two tables and the queue's receiving end."""
+    """Test that agents need only the roles for their two tables and for receiving from the queue.
+
+    Presence, claim, lease, seconds, report and the server's record are all written without a
+    rejected request.
+    """
     site.environment |= azure.of("coordinator")
     _, url = site.start_coordinator()
     for role, name, vm in ((Role.SERVER, "s1", "servers"), (Role.CLIENT, "c1", "clients")):

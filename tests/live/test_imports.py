@@ -1,4 +1,4 @@
-"""Imports, comparisons and recomputed verdicts through the command line."""
+"""Test imports, comparisons and recomputed verdicts on the command line."""
 
 import json
 import random
@@ -22,13 +22,13 @@ RECORDINGS = DATA / "iperf3"
 
 
 def answer(done: subprocess.CompletedProcess[str], code: int = 0) -> Any:
-    """What a command printed as JSON, and nothing but that."""
+    """Return the JSON output of a command. Other output is an error."""
     assert done.returncode == code, done.stderr
     return json.loads(done.stdout)
 
 
 def test_the_original_with_its_metric(site: Site) -> None:
-    """What it tells of each client: tests/unit/coordinator/imports/test_table_bursts.py."""
+    """Test the bursts of the original. The clients are tested in test_table_bursts.py."""
     found = answer(
         site.run("import", "original", str(SEED), "--firewall-metric", str(METRIC), "--json")
     )
@@ -40,7 +40,7 @@ def test_the_original_with_its_metric(site: Site) -> None:
         held = burst["reconciliation"]
         assert held["lag_s"] == pytest.approx(75, abs=15)
         assert held["firewall_bits_per_second"] == pytest.approx(182.5e9, rel=0.01)
-        # The table has no quiet bins: what level of others was in it is bounded, not known.
+        # The table has no idle bins. Therefore other traffic is only bounded and not measured.
         assert held["baseline_how"] == "bounded"
         assert held["residual_low_ratio"] < held["residual_ratio"] < held["residual_high_ratio"]
     run_id = found["run_id"]
@@ -73,7 +73,7 @@ def test_idps_on_and_off_are_told_apart(site: Site) -> None:
 
     for at in ("2022-01-13T15:49:00Z", "10:49"):
         is_the_truth(answer(site.run("compare", "last", "--split-at", at, "--json")))
-    # Two slices of the same file, told apart by their labels.
+    # Two parts of the same file, distinguished by their labels.
     for option, at, value in (
         ("--before", "2022-01-13T10:49", "alert-and-deny"),
         ("--from", "2022-01-13T10:50", "off"),
@@ -157,11 +157,12 @@ def test_a_run_recomputes_until_a_row_is_gone(site: Site) -> None:
     assert now["bursts"][0]["proven_ratio"] < was["bursts"][0]["proven_ratio"]
     assert "does not follow from the stored rows" in differs.stderr
     assert "fields differ: bursts[0]." in differs.stderr
-    # What is stored stays as it was.
+    # The stored summary is unchanged.
     assert site.run("verdict", "last", "--json", "--api", url).stdout == stored.stdout
 
 
-# As files; as tables, in tests/unit/coordinator/imports/test_original_tables.py.
+# These are files. The same errors in tables are in
+# tests/unit/coordinator/imports/test_original_tables.py.
 BAD: dict[str, tuple[bytes, list[str]]] = {
     "wrong columns": (b"a,b,c\n1,2,3\n", ["row 1", "PartitionKey", "a, b, c"]),
     "empty": (b"", ["empty"]),
@@ -197,7 +198,7 @@ def refuses(site: Site, case: str, arguments: list[str], words: list[str]) -> No
 
 @pytest.mark.parametrize("kind", ["original", "iperf3"])
 def test_a_huge_file_is_refused_in_bounded_memory(site: Site, kind: str) -> None:
-    """100 MB of rows, and a device that never ends, within 400 MB of address space for data."""
+    """Test 100 MB of rows and an endless device with at most 400 MB of address space for data."""
     path = site.folder / "huge.csv"
     line = SEED.read_bytes().splitlines(keepends=True)[1]
     with path.open("wb") as file:

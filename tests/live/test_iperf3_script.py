@@ -1,4 +1,4 @@
-"""What deploy/iperf3.sh says and leaves, without a mirror."""
+"""Test the output and the files of deploy/iperf3.sh without a package mirror."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).parents[2] / "deploy" / "iperf3.sh"
 
 
 class Checkout:
-    """A checkout with nothing but the script, and a PATH with an iperf3 and an apt-get of ours."""
+    """Checkout with only the script, and a PATH with replacements of iperf3 and apt-get."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -1,4 +1,4 @@
-"""The fork server for real: agents stand where they should, and none outlives its fleet."""
+"""Test that the fork server starts agents in the right namespaces and none survives its fleet."""
 
 import contextlib
 import os
@@ -25,18 +25,19 @@ from tests.live.waiting import wait_for
 pytestmark = pytest.mark.live
 
 STUB = "tests.live.stub_agent:run"
-SLEEP_S = str(100_000 + os.getpid())  # so that these sleeps are told from any other
+# A unique duration identifies these sleep processes.
+SLEEP_S = str(100_000 + os.getpid())
 
 
 @pytest.fixture(autouse=True)
 def stub_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fleet's process does not import from the current folder, where the stub lies."""
+    """Make the stub importable, because the fleet does not import from the current folder."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
 
 
 @pytest.fixture
 def prefix() -> Iterator[str]:
-    """A lab's prefix; no process that bears it is left behind."""
+    """Yield a lab prefix and kill the remaining processes of this lab at the end."""
     prefix = new_prefix()
     yield prefix
     for process in list_owned(prefix):
@@ -45,7 +46,7 @@ def prefix() -> Iterator[str]:
 
 
 def start(prefix: str, log_path: Path, behaviours: Mapping[str, str]) -> Fleet:
-    """A fleet of stubs by id and behaviour."""
+    """Start a fleet of stubs by agent id and behaviour."""
     plans = [
         AgentPlan(
             agent_id=agent_id,
@@ -75,7 +76,7 @@ def test_agents_end_each_in_its_way(prefix: str, tmp_path: Path) -> None:
 
 
 class Coordinator(Serving):
-    """One that answers with what it is given."""
+    """Coordinator stub that returns the given presences."""
 
     def __init__(self, presences: list[dict[str, object]] | None) -> None:
         self.presences = presences
@@ -102,7 +103,8 @@ def test_a_fleet_that_does_not_come_up_says_why(
         assert ("the coordinator does not list" in str(told.value)) == (presences is None)
         monkeypatch.setattr(serving, "READY_S", 600.0)
         stubs.kill("c001")
-        with pytest.raises(LabBroken) as told:  # without waiting for the rest
+        # The call must not wait for the other agents.
+        with pytest.raises(LabBroken) as told:
             serving.wait_for_agents(Coordinator(presences), stubs, stubs.states(), since_at)
         assert "c001 (no heartbeat; ended with exit code -9, its log ends: " in str(told.value)
         assert "s001" not in str(told.value)
@@ -165,7 +167,8 @@ def test_a_dead_starter_leaves_nobody(prefix: str, tmp_path: Path) -> None:
         try:
             assert starter.stdout is not None
             assert starter.stdout.readline() == "up\n"
-            assert len(list_owned(prefix)) >= 3  # server, agents, perhaps a child about to exec
+            # These are the server, the agents and perhaps a child before its exec.
+            assert len(list_owned(prefix)) >= 3
         finally:
             starter.kill()
     wait_for("the end of the fleet", lambda: list_owned(prefix) == [] and engines() == [])
@@ -180,7 +183,7 @@ def test_down_ends_a_fleet(prefix: str, tmp_path: Path) -> None:
 
 @pytest.mark.needs_root
 def test_only_the_labs_own_processes_are_ever_its_own(prefix: str, tmp_path: Path) -> None:
-    """Not a shell that names them, and nobody who shares their fork server's network."""
+    """Test that a shell with similar arguments and other processes there are not listed."""
     pid_file = f"/run/chrony/broadside-{prefix}-c001.pid"
     script = f": -m broadside.lab.fleet --broadside-lab={prefix} {pid_file}; cat"
     with (

@@ -1,4 +1,4 @@
-"""The lab for real: it comes, mends itself, goes without a trace, and counts what passes."""
+"""Test that the real lab starts, repairs itself, stops without leftovers and counts traffic."""
 
 import contextlib
 import datetime
@@ -37,11 +37,12 @@ from tests.live.waiting import wait_for
 pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
 
-LEDGER_ERROR_S = 0.3  # s by which a busy host may date a reading too late
+# On a busy host the timestamp of a reading may be this much too late.
+LEDGER_ERROR_S = 0.3
 
 
 def traces(prefix: str, base_path: Path) -> list[str]:
-    """Everything on this machine that bears a lab's name."""
+    """Return all objects on this machine that contain the name of a lab."""
     found = [f"namespace {name}" for name in list_namespaces(prefix)]
     found += [f"process {process}" for process in list_owned(prefix)]
     found += [f"link {name}" for _, name in socket.if_nameindex() if name.startswith(prefix)]
@@ -57,7 +58,7 @@ def traces(prefix: str, base_path: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """One lab for the tests that only use it."""
+    """Yield one lab that several read-only tests share."""
     spec = LabSpec(pairs_count=2, prefix=new_prefix())
     with built(spec, tmp_path_factory.mktemp("lab")) as lab:
         yield lab
@@ -69,13 +70,13 @@ def readings(lab: Lab, from_s: float = 0.0) -> tuple[LedgerReading, ...]:
 
 
 def next_reading(lab: Lab) -> LedgerReading:
-    """The first that was taken after now, which may need a second."""
+    """Return the first reading taken after now, which can need a second."""
     from_s = time.time() + LEDGER_ERROR_S
     wait_for("a reading of the ledger", lambda: readings(lab, from_s), 30)
     return readings(lab, from_s)[0]
 
 
-# It comes and goes --------------------------------------------------------------------------------
+# Start and stop -----------------------------------------------------------------------------------
 
 
 def test_down_leaves_nothing_and_may_be_repeated(tmp_path: Path) -> None:
@@ -93,7 +94,10 @@ def test_down_leaves_nothing_and_may_be_repeated(tmp_path: Path) -> None:
 
 
 def parts(prefix: str) -> tuple[object, set[int]]:
-    """A lab's namespaces and lasting processes: its ledger asks nftables by one that soon ends."""
+    """Return the namespaces and long-running processes of a lab.
+
+    The short nftables processes of the ledger are excluded.
+    """
     first = {process.pid for process in list_owned(prefix)}
     time.sleep(0.5)
     return list_namespaces(prefix), first & {process.pid for process in list_owned(prefix)}
@@ -154,7 +158,7 @@ def test_up_with_another_shape_builds_anew(tmp_path: Path) -> None:
     ("delay_s", "then"), [(0.0, "up"), (0.1, "down"), (0.2, "up"), (0.3, "down")]
 )
 def test_killed_in_the_middle(delay_s: float, then: str, tmp_path: Path) -> None:
-    """SIGKILL of ``up`` after its first namespace plus a while; then another up, or a down."""
+    """Test SIGKILL of ``up`` after its first namespace, followed by ``up`` or ``down``."""
     spec = LabSpec(pairs_count=8, prefix=new_prefix())
     code = (
         "from pathlib import Path; from broadside.lab import network; "
@@ -259,7 +263,8 @@ def test_the_lock_outlives_a_killed_builder_until_its_command_has_ended() -> Non
         pass
 
 
-# It carries and counts ----------------------------------------------------------------------------
+# Traffic and counters
+# ------------------------------------------------------------------------------
 
 
 def test_the_ledger_counts_payload_and_its_headers(lab: Lab) -> None:
@@ -268,13 +273,13 @@ def test_the_ledger_counts_payload_and_its_headers(lab: Lab) -> None:
     send(lab.clients[0], lab.servers[1], payload_bytes)
     after = next_reading(lab)
     delivered_bytes = after.up_bytes - before.up_bytes
-    # 20 bytes of IP and 32 of TCP a packet; a few segments may have been sent twice.
+    # A packet has 20 bytes of IP and 32 bytes of TCP headers. A few segments may be retransmitted.
     headers_bytes = 52 * (after.up_packets_count - before.up_packets_count)
     assert payload_bytes <= delivered_bytes - headers_bytes < payload_bytes * 1.005
     assert headers_bytes / payload_bytes == pytest.approx(52 / 1448, rel=0.1)
     assert after.offered_up_bytes is not None
     assert before.offered_up_bytes is not None
-    # What was offered lacks the headers of segments that were still one super-frame.
+    # The offered bytes exclude the headers of segments that were still one super-frame.
     offered_bytes = after.offered_up_bytes - before.offered_up_bytes
     assert payload_bytes < offered_bytes <= delivered_bytes * 1.001
     acknowledged_bytes = after.down_bytes - before.down_bytes
@@ -293,12 +298,13 @@ def test_a_ledger_that_is_killed_and_restarted_goes_on(lab: Lab) -> None:
     assert lab.ledger_path is not None
     send(lab.clients[0], lab.servers[0], 100_000)
     before = next_reading(lab)
-    # What it starts bears its command line until it is another program.
+    # A child process of the ledger has the same command line until its exec.
     writer = min(p.pid for p in list_owned(lab.spec.prefix) if "broadside.lab.ledger" in p.command)
     os.kill(writer, signal.SIGKILL)
     wait_for("the end of the ledger's process", lambda: not network.is_ledger_running(lab))
     with lab.ledger_path.open("a") as file:
-        file.write("17999")  # as if it had been killed while writing
+        # The incomplete line simulates a kill during a write.
+        file.write("17999")
     network.start_ledger(lab)
     after = next_reading(lab)
     assert after.up_bytes >= before.up_bytes
@@ -307,11 +313,11 @@ def test_a_ledger_that_is_killed_and_restarted_goes_on(lab: Lab) -> None:
 
 
 def delivered_bits_per_second(lab: Lab) -> float:
-    """Over the seconds of a send of 20 MB, by the ledger.
+    """Return the rate that the ledger shows for a send of 20 MB, in bit/s.
 
-    The first second may hold the bucket's first filling. A busy machine dates some readings wrong,
-    so over three seconds and more. It also holds up sender and shaper, which never makes a span
-    faster: so a fast one of all such spans.
+    The first second may contain the initial burst of the token bucket. Spans of less than 2.5 s are
+    excluded, because a busy machine dates some readings incorrectly. Delays of sender or shaper
+    only reduce the rate of a span, so the result is the 90th percentile.
     """
     start_s = time.time()
     send(lab.clients[0], lab.servers[0], 20_000_000)
@@ -325,7 +331,7 @@ def delivered_bits_per_second(lab: Lab) -> float:
 
 
 def test_the_firewalls_rate_holds_at_the_ip_layer(lab: Lab) -> None:
-    # Were it the frame layer's rate, the IP layer's would be 0.9 % less.
+    # A limit at the frame layer would give 0.9 % less at the IP layer.
     expected = pytest.approx(20_000_000, rel=0.005)
     try:
         network.set_firewall_rate(lab, 20_000_000)
@@ -352,7 +358,8 @@ def test_one_slow_nic_slows_its_host_alone(lab: Lab) -> None:
 def test_without_a_rate_the_ledger_still_counts(lab: Lab) -> None:
     try:
         network.set_firewall_rate(lab, None)
-        before = next_reading(lab)  # another kind of shaper counts from zero
+        # Another kind of shaper counts from zero.
+        before = next_reading(lab)
         send(lab.clients[0], lab.servers[0], 1_000_000)
         assert next_reading(lab).up_bytes - before.up_bytes > 1_035_900
     finally:
@@ -373,12 +380,13 @@ def test_agents_reach_a_broker_on_this_side(lab: Lab) -> None:
 
 
 def test_the_firewall_is_no_way_round(lab: Lab) -> None:
-    """Between subnets only; from a data network to the management network nothing goes."""
+    """Test that the firewall forwards nothing from data to management networks."""
     with inside(lab.firewall_namespace), socket.create_server(("0.0.0.0", 0)) as listener:  # noqa: S104 - inside the namespace
         port = listener.getsockname()[1]
         with inside(lab.clients[0].namespace), socket.socket() as direct:
             direct.settimeout(5)
-            direct.connect(("10.1.0.1", port))  # the firewall itself answers on its own subnet
+            # The firewall answers on its own subnet.
+            direct.connect(("10.1.0.1", port))
     client, server = lab.clients[0], lab.servers[0]
     assert server.management_address is not None
     ip = ["ip", "route", "replace", f"{server.management_address}/32", "via", "10.1.0.1"]
@@ -405,7 +413,7 @@ def test_two_labs_stand_side_by_side(lab: Lab, tmp_path: Path) -> None:
 def test_a_lab_gets_an_answer_where_another_has_the_management_network_of_its_prefix(
     lab: Lab, tmp_path: Path
 ) -> None:
-    """A hash gives two prefixes in 127 the same network: then no agent reached its coordinator."""
+    """Test two prefixes with the same hash of the management network (probability 1/127)."""
     taken = lab.spec.management_slot
     assert taken is not None
     alike = next(
@@ -427,7 +435,7 @@ def test_labs_that_are_built_at_once_have_a_management_network_each(lab: Lab) ->
         assert len({lab.spec.management_slot, one, other}) == 3
 
 
-# It tells the time --------------------------------------------------------------------------------
+# Time service -------------------------------------------------------------------------------------
 
 
 def read_clock(host: Host) -> ClockReading:
@@ -441,7 +449,8 @@ def test_every_host_has_a_synchronised_clock(lab: Lab) -> None:
         reading = read_clock(host)
         assert reading.synchronised
         assert reading.bound_s is not None
-        assert reading.bound_s < 0.05  # the agents' gate
+        # This is the limit of the agents' clock gate.
+        assert reading.bound_s < 0.05
 
 
 def test_a_planted_clock_is_off_alone(lab: Lab) -> None:

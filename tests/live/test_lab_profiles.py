@@ -1,4 +1,4 @@
-"""The lab's profiles do what they say, one after another, and leave nothing behind."""
+"""Test that each lab profile has its documented effect and leaves nothing behind."""
 
 import socket
 import time
@@ -34,7 +34,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 def round_trip_s(lab: Lab) -> float:
-    """The shortest of ten TCP handshakes between the first client and the first server."""
+    """Return the shortest of ten TCP handshakes between the first client and the first server."""
     client, server = lab.clients[0], lab.servers[0]
     with inside(server.namespace):
         listener = socket.create_server((server.address, 7001), backlog=20)
@@ -55,7 +55,7 @@ def sent_bits_per_second(lab: Lab, payload_bytes: int) -> float:
 
 
 def counted_bytes(lab: Lab) -> int:
-    """What the firewall's ledger says it delivered so far."""
+    """Return the bytes that the firewall's ledger has counted as delivered so far."""
     assert lab.ledger_path is not None
     path, now_s = lab.ledger_path, time.time()
     wait_for("a reading of the ledger", lambda: read_ledger(path, now_s, float("inf")), 30)
@@ -76,7 +76,7 @@ def test_a_firewall_that_blocks_has_the_share_of_its_rate_that_it_says(lab: Lab)
     rate = sent_bits_per_second(lab, 3_000_000)
     assert rate < 1.1 * FIREWALL_BITS_PER_SECOND * 0.22
     profiles.apply(lab, "plain")
-    # A pause of this busy host makes one of them slow.
+    # A pause of the busy host may make one of the transfers slow.
     assert any(sent_bits_per_second(lab, 3_000_000) > 1.5 * rate for _ in range(3))
 
 
@@ -92,9 +92,13 @@ def test_the_way_round_is_not_counted_by_the_firewall(lab: Lab) -> None:
 
 
 def fallen_ratio(lab: Lab) -> float | None:
-    """What a cliff leaves of the firewall's rate, over a send that it falls in; None: it stands."""
+    """Return the rate after a cliff during a send, relative to the firewall's rate.
+
+    None if the cliff did not occur.
+    """
     profiles.apply(lab, "cliff")
-    network.set_nic_rate(lab, lab.hosts, None)  # one NIC of 40 Mbit/s stays under it
+    # The load of one NIC with 40 Mbit/s would be too low for the cliff.
+    network.set_nic_rate(lab, lab.hosts, None)
     begun_s = time.time()
     rate = sent_bits_per_second(lab, 60_000_000)
     fallen_s = [at_s - begun_s for at_s in profiles.falls(lab) if at_s > begun_s]
@@ -103,7 +107,8 @@ def fallen_ratio(lab: Lab) -> float | None:
 
 
 def test_a_cliff_falls_under_load(lab: Lab) -> None:
-    # A pause of this busy host is no load: the three seconds begin anew, and so does the send.
+    # A pause of the busy host interrupts the load. The three seconds then restart, so the test
+    # repeats the send.
     ratios = (fallen_ratio(lab) for _ in range(3))
     assert any(ratio is not None and 0.3 < ratio < 0.7 for ratio in ratios)
 

@@ -1,4 +1,4 @@
-"""An ordinary user's lab, for real: as nobody, in a user namespace of nobody's own."""
+"""Test the lab of an ordinary user, run as nobody in a new user namespace."""
 
 import os
 import signal
@@ -38,7 +38,7 @@ def python(code: str, *arguments: str) -> list[str]:
 
 @pytest.fixture
 def open_path() -> Iterator[Path]:
-    """A folder that nobody may write to; pytest's own are closed."""
+    """Yield a folder that nobody may write to. The folders of pytest are private."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         path.chmod(0o777)
@@ -59,7 +59,7 @@ def test_an_ordinary_user_has_a_user_namespace() -> None:
 
 
 def test_without_any_rights_one_line_says_what_to_do() -> None:
-    """A world whose own limit is zero: neither its stripped root nor a new world gets on."""
+    """Test a user namespace with limit zero, in which no further namespace can be created."""
     script = 'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"'
     inside = [
         *opened(),
@@ -195,7 +195,8 @@ elif what == "up":
 
     try:
         assert "run lab up first" in do("join").stderr
-        for what in ("hold", "join", "join"):  # the second finds the lab of the first
+        # The second call must find the lab of the first one.
+        for what in ("hold", "join", "join"):
             done = do(what)
             assert done.returncode == 0, done.stderr
         assert any(f"broadside-{prefix}-fw" in p.command for p in list_processes())

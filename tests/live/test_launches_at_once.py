@@ -1,4 +1,4 @@
-"""Launches that want one fleet at one moment: others' endpoints, or a refusal; never one test."""
+"""Test concurrent launches on one fleet, which must use other endpoints or be rejected."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +18,8 @@ SMALL = {
     "burst_s": 3,
     "period_s": 20,
     "lead_s": 10,
-    "late_after_s": 5,  # other tests keep the cores busy
+    # Other tests load the cores.
+    "late_after_s": 5,
     "traffic.streams_count": 1,
     "traffic.stream_bits_per_second": 5_000_000,
 }
@@ -26,7 +27,7 @@ SMALL = {
 
 @pytest.fixture(scope="module")
 def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """Two coordinators of one range, and four idle pairs."""
+    """Run two coordinators of one range and four idle pairs."""
     with Site(tmp_path_factory.mktemp("at-once")) as site:
         site.start_fleet(PAIRS_COUNT)
         urls = [site.start_coordinator()[1] for _ in range(2)]
@@ -45,7 +46,7 @@ def launch(url: str, pairs_count: int, **more: object) -> httpx.Response:
 
 
 def served(url: str, run_id: str, pairs_count: int) -> list[str]:
-    """Which servers' tests a run is judged by: a server here has one port."""
+    """Return the servers of a run's pairs. Each server has one port here."""
     summary: dict[str, Any] = wait_for_summary(url, run_id)
     for burst in summary["bursts"]:
         assert burst["pairs_measured"] == pairs_count, summary["findings"]
@@ -58,7 +59,7 @@ def served(url: str, run_id: str, pairs_count: int) -> list[str]:
 
 
 def all_idle(url: str) -> None:
-    """No run is open, so that nothing is reserved, and every port is free again."""
+    """Wait until no run is open, nothing is reserved and every port is free."""
     wait_for(
         "every run's end",
         lambda: all(
@@ -112,12 +113,14 @@ def test_a_launch_between_two_bursts_of_another_run_has_what_that_leaves(idle: l
 def test_two_schedules_of_one_minute_share_no_test(idle: list[str]) -> None:
     all_idle(idle[0])
     names = ["one", "two"]
-    at = datetime.now(UTC) + timedelta(seconds=30)  # both are stored long before it
+    # Both schedules are stored long before this time.
+    at = datetime.now(UTC) + timedelta(seconds=30)
     body = {
         "scenario": "smoke",
         "overrides": SMALL | {"pairs_count": 3},
         "cron": f"{at:%-S %-M %-H %-d %-m} *",
-        "missed": "run-late",  # by a coordinator that other tests keep from its turn
+        # The coordinator may be late because other tests load the cores.
+        "missed": "run-late",
         "runs_max_count": 1,
     }
     for url, name in zip(idle, names, strict=True):
@@ -139,7 +142,8 @@ def test_two_schedules_of_one_minute_share_no_test(idle: list[str]) -> None:
         served(idle[0], run_id, 3)
     if len(launched) < len(rows):
         assert any(launched[0] in (row["reason"] or "") for row in rows), rows
-    else:  # one waited until the other's traffic was over, and its endpoints were given back
+    # One launch waited until the other run's traffic was over and its endpoints were free.
+    else:
         starts = sorted(
             datetime.fromisoformat(wait_for_summary(idle[0], each)["bursts"][0]["planned_start_at"])
             for each in launched

@@ -1,8 +1,9 @@
-"""A host's identity on its bad days: the metadata service that gives tokens (IMDS) is away, slow or
-refuses, before a run and during one; and tokens that end within seconds, as others do in an hour.
+"""Test a managed identity while the metadata service (IMDS) fails or is slow.
 
-The SDK's own ``DefaultAzureCredential``, pointed at a metadata service of ours by the one variable
-that it has for that. What each status means is Microsoft's table (exchange/azure/identity.py).
+The faults occur before and during a run. Tokens expire within seconds here instead of an hour. The
+tests use the SDK's own ``DefaultAzureCredential`` with its environment variable for the address of
+the metadata service. The meaning of each status is documented by Microsoft (see
+exchange/azure/identity.py).
 """
 
 import asyncio
@@ -44,12 +45,15 @@ from tests.unit.coordinator.device.test_capacity import FIREWALL
 
 pytestmark = pytest.mark.live
 
-TOKEN_S = 2.0  # in place of the adapter's 8
+# The adapter uses 8 s.
+TOKEN_S = 2.0
 CLIENT = "1234-abcd"
 UNIT = Path(__file__).parents[2] / "deploy/azure/modules/boot/files/broadside-agent.service"
-SLOW = 0  # in place of a status: no answer at all
+# This value replaces a status and means no response.
+SLOW = 0
 OK = 200
-BODIES = {  # as IMDS words them
+# The bodies have the wording of IMDS.
+BODIES = {
     400: {"error": "invalid_request", "error_description": "Identity not found"},
     404: {"error": "not_found"},
     410: {"error": "gone"},
@@ -60,10 +64,15 @@ BODIES = {  # as IMDS words them
 
 @dataclass
 class Metadata:
-    """The metadata service; ``status`` is what it answers from now on."""
+    """Metadata service stub.
+
+    Attributes:
+        status: Status of the next responses.
+        ttl_s: Lifetime of the tokens.
+    """
 
     status: int = OK
-    ttl_s: float = 3600.0  # of the tokens
+    ttl_s: float = 3600.0
     calls_count: int = 0
     over: Event = field(default_factory=Event)
 
@@ -85,7 +94,8 @@ def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[Metadata]:
     told = Metadata()
 
     def answer(asked: Asked) -> Answer:
-        if asked.headers["Metadata"] != "true":  # a probe, without its header
+        # A probe has no such header.
+        if asked.headers["Metadata"] != "true":
             return Answer(status=400, body={"error": "bad_request_102"})
         status, body = told.answer(asked.query)
         return Answer(status=status, body=body)
@@ -94,7 +104,8 @@ def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[Metadata]:
         for name in ("IDENTITY_ENDPOINT", "MSI_ENDPOINT", "AZURE_CLIENT_ID"):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", url)
-        monkeypatch.setenv("PATH", "/nonexistent")  # a VM has no az to be asked after it
+        # A VM has no az command that the SDK could try next.
+        monkeypatch.setenv("PATH", "/nonexistent")
         yield told
         told.over.set()
 
@@ -140,7 +151,10 @@ async def test_without_a_token_it_is_said_why_and_soon(
     kind: type[ExchangeError],
     words: str,
 ) -> None:
-    """One receive, which tries two times: bounded by one wait for a token, and few questions."""
+    """Test one receive with two attempts.
+
+    It waits for one token only and sends few requests to the metadata service.
+    """
     monkeypatch.setattr(identity, "TOKEN_S", TOKEN_S)
     monkeypatch.setattr(identity, "REMEMBERED_S", 60.0)
     metadata.status = status
@@ -148,7 +162,8 @@ async def test_without_a_token_it_is_said_why_and_soon(
         with pytest.raises(kind, match=words) as caught:
             await queue.receive(1)
     assert type(caught.value) is kind
-    assert metadata.calls_count <= 6  # in the SDK's own 120 s it asks 36 times
+    # With the SDK's own timeout of 120 s there would be 36 requests.
+    assert metadata.calls_count <= 6
 
 
 async def test_a_table_says_so_too(metadata: Metadata, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +187,10 @@ def test_the_device_is_not_waited_for_either(
     kind: type[ExchangeError],
     words: str,
 ) -> None:
-    """The firewall's metrics, and what changes it: one wait for a token, and why there is none."""
+    """Test metrics and changes of the firewall without a token.
+
+    There should be one wait for a token, and the error should contain the reason.
+    """
     monkeypatch.setattr(identity, "TOKEN_S", TOKEN_S)
     monkeypatch.setattr(identity, "REMEMBERED_S", 60.0)
     metadata.status = status
@@ -197,9 +215,11 @@ async def test_no_identity_at_all_is_said(address: ServiceBusAddress, metadata: 
 async def test_tokens_are_renewed_while_it_receives(
     address: ServiceBusAddress, metadata: Metadata, bed: TlsQueue
 ) -> None:
-    """An hour in 20 s: the service detaches a link whose token ended, so each must come in time.
+    """Test token renewal with an hour reduced to 20 s.
 
-    The SDK renews in a token's last tenth, and a host may stand still for it: it asks once more.
+    The service detaches a link when its token expires, so each token must be renewed in time. The
+    SDK renews in the last tenth of a token's lifetime. A host may pause that long, so the adapter
+    requests one more token.
     """
     metadata.ttl_s = 20.0
     troubles = TroubleLog()
@@ -207,24 +227,26 @@ async def test_tokens_are_renewed_while_it_receives(
         before = bed.broker.ask("asked").get("token", 0)
 
         async def after_a_message() -> int:
-            """How many tokens the broker was shown by then."""
+            """Return how many tokens the broker has received after one more message."""
             await sender.send([outgoing()])
             while (delivery := await queue.receive(4)) is None:
-                pass  # its link is being opened
+                # The link is being opened.
+                pass
             await queue.complete(delivery)
             tokens_count: int = bed.broker.ask("asked")["token"] - before
             return tokens_count
 
         async with asyncio.timeout(10 * metadata.ttl_s):
             opened_with = await after_a_message()
-            while await after_a_message() < 3 * opened_with:  # each was renewed two times
+            # Each token has been renewed twice.
+            while await after_a_message() < 3 * opened_with:
                 assert await queue.receive(1) is None
 
 
 async def test_a_token_that_cannot_be_renewed_and_later_can(
     address: ServiceBusAddress, metadata: Metadata, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the identity was taken away: who had a token is not set up wrong."""
+    """Test that a removed identity counts as an outage if there was a token before."""
     monkeypatch.setattr(identity, "TOKEN_S", TOKEN_S)
     monkeypatch.setattr(identity, "REMEMBERED_S", 0.5)
     metadata.ttl_s = 6.0
@@ -253,12 +275,14 @@ async def test_a_token_that_cannot_be_renewed_and_later_can(
 async def test_a_token_that_counts_stands_in_for_a_new_one(
     address: ServiceBusAddress, metadata: Metadata
 ) -> None:
-    """A metadata service that fails before the token ends is nobody's trouble."""
-    metadata.ttl_s = 200.0  # the SDK asks for another from 300 s before the end
+    """Test that failures of the metadata service during a token's lifetime are not reported."""
+    # The SDK requests a new token from 300 s before the end.
+    metadata.ttl_s = 200.0
     async with opened(address) as queue, opened(address):
         await queue.send([outgoing()])
         metadata.status = 500
-        delivery = await queue.receive(10)  # a link of its own, with a token of its own
+        # The receiver uses its own link with its own token.
+        delivery = await queue.receive(10)
         assert delivery is not None
         await queue.complete(delivery)
 

@@ -1,4 +1,4 @@
-"""A server agent whose detected address changes offers the new endpoint and not the old one."""
+"""Test that a server agent publishes its new endpoint after its address changes."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ from tests.live.waiting import wait_for
 
 pytestmark = pytest.mark.live
 
-# What the default route says is read from a file: no interface of this host is to change.
+# The default route is read from a file, so that no interface of this host changes.
 AGENT = """
 import sys
 from pathlib import Path

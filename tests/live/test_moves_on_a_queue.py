@@ -1,4 +1,4 @@
-"""A soak's jobs on a real queue: moved to a spare server once, and taken off by an abort."""
+"""Test a soak's jobs on a real queue, with one failover to a spare server and one abort."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,7 @@ SOAK = RunSpec(scenario="soak", pairs_count=2, bursts_count=4, burst_s=10, perio
 
 
 async def seen(fabric: Fabric, *servers: int, silent: int | None = None) -> None:
-    """Say which servers there are; a silent one was heard of a minute ago."""
+    """Publish heartbeats of the agents. The ``silent`` server has a heartbeat from a minute ago."""
     now = datetime.now(UTC)
     for index in (1, 2):
         await fabric.records.fleet.beat(presence(Role.CLIENT, index, beat_at=now))
@@ -31,7 +31,7 @@ async def seen(fabric: Fabric, *servers: int, silent: int | None = None) -> None
 
 
 async def jobs_at(data_path: Path, in_s: float) -> list[Job]:
-    """What agents would receive at an instant to come."""
+    """Return the jobs that agents would receive ``in_s`` from now."""
     queue = EmbeddedQueue(data_path, clock=lambda: time.time() + in_s)
     jobs = []
     while (delivery := await queue.receive(0)) is not None:
@@ -65,7 +65,7 @@ async def test_a_dead_servers_jobs_go_to_a_spare_once(tmp_path: Path) -> None:
 
 
 async def test_a_cancel_while_bursts_are_queued_leaves_none_behind(tmp_path: Path) -> None:
-    """Who queues and who cancels are two coordinators, in any order."""
+    """Test queueing and cancelling by two coordinators in any order."""
     fabric = open_fabric(FabricSettings(data_dir=tmp_path))
     try:
         await seen(fabric, 1, 2)

@@ -1,4 +1,4 @@
-"""A run with every kind of secret in use: none of them in anything that it leaves or shows."""
+"""Test that a run with all kinds of secrets leaves none of them in its files, logs or output."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ ALLOWED: Final = ("BROADSIDE_", "SharedAccessKey")
 
 
 def _stored(site: Site) -> Iterator[bytes]:
-    """Every row of every table, as text."""
+    """Return every row of every table as text."""
 
     async def read() -> list[bytes]:
         with pytest.MonkeyPatch.context() as patch:
@@ -52,10 +52,12 @@ def _stored(site: Site) -> Iterator[bytes]:
 def test_no_secret_is_in_what_a_run_leaves_or_shows(tmp_path: Path) -> None:
     azure_folder, folder = tmp_path / "azure", tmp_path / "site"
     folder.mkdir()
-    seen: dict[str, bytes] = {}  # by where
+    # The content by its location.
+    seen: dict[str, bytes] = {}
     with (
         azure_services.standing(azure_folder) as azure,
-        Site(folder, as_users_do=True) as site,  # their arguments are looked at
+        # The test reads the arguments of real processes.
+        Site(folder, as_users_do=True) as site,
     ):
         site.environment |= azure.fabric() | {
             "BROADSIDE_SIGN_IN": "on",
@@ -95,7 +97,7 @@ def test_no_secret_is_in_what_a_run_leaves_or_shows(tmp_path: Path) -> None:
 
 
 def _use(site: Site, url: str, token: str, seen: dict[str, bytes]) -> None:
-    """A run, then every question that the API answers, well and badly asked."""
+    """Execute a run, then send each API request with valid and invalid arguments."""
     headers = {"Authorization": f"Bearer {token}"}
 
     def ask(method: str, path: str, **asked: object) -> httpx.Response:

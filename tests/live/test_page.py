@@ -1,4 +1,4 @@
-"""The page in Chromium, over a lab: sign in, launch, watch, abort, compare, open the report."""
+"""Test the page in Chromium over a lab: sign in, launch, watch, abort, compare, report."""
 
 import asyncio
 import json
@@ -28,18 +28,23 @@ pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
 PAIRS = 2
 GOING = "20261120-130000-w-00ab"
-SHOTS = os.environ.get("BROADSIDE_PAGE_SHOTS")  # a folder: keep what the views look like
+# If set, screenshots of the views are stored in this folder.
+SHOTS = os.environ.get("BROADSIDE_PAGE_SHOTS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A coordinator that wants tokens, over a lab with a fleet that is ready."""
+    """Coordinator with sign-in, over a lab with a ready fleet.
+
+    Attributes:
+        chromium: Launcher of a Chromium without the network changes of other tests.
+    """
 
     url: str
     operator: str
     viewer: str
     site: Site
-    chromium: Path  # that sees none of other tests' networks come and go
+    chromium: Path
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +78,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.fixture(scope="module")
 def only_page(stage: Stage) -> Iterator[Watched]:
-    """One for all tests: another costs a second of a core before it shows anything."""
+    """Yield one page for all tests, because starting a browser takes a second of CPU time."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=stage.chromium, args=["--no-sandbox"])
         yield Watched.over(browser.new_page(), stage.url)
@@ -82,7 +87,7 @@ def only_page(stage: Stage) -> Iterator[Watched]:
 
 @pytest.fixture
 def watched(only_page: Watched) -> Iterator[Watched]:
-    """Nobody is signed in, and nothing of another test's is kept."""
+    """Yield the page signed out and without data of other tests."""
     page = only_page.page
     page.set_viewport_size({"width": 1280, "height": 900})
     page.emulate_media(color_scheme="light", media="screen")
@@ -96,7 +101,7 @@ def watched(only_page: Watched) -> Iterator[Watched]:
 
 
 async def keep_studies(data: Path) -> None:
-    """One that is over, and one that waits for an hour before its next trial."""
+    """Store a finished study, and one that waits for an hour before its next trial."""
     now = datetime.now(UTC)
     over = SWEPT.model_copy(update={"ended_at": now})
     waiting = StudySpec(name="w", question=MODES, spec=IN_MODES.spec.spec, pause_s=3600)
@@ -112,7 +117,7 @@ async def keep_studies(data: Path) -> None:
 
 
 def test_no_second_is_lost_where_there_are_more_than_pixels(watched: Watched, stage: Stage) -> None:
-    """1,740 s on some 300 px, each fault at several places: a chart may not depend on which."""
+    """Test 1,740 s on about 300 px with each fault at several positions."""
     seen = watched.page.evaluate(_DRAWN, module(watched.page, stage.url, "lines.js"))
     assert seen == {"dips": 7, "lone": 7, "gaps": 7, "dips in a band": 7, "gaps in a band": 7}
 
@@ -123,7 +128,7 @@ def test_parts_within_parts_are_laid_in_their_order(watched: Watched, stage: Sta
 
 
 def module(page: Page, url: str, name: str) -> str:
-    """Where a script is, asked on a page that has the styles and little else."""
+    """Return the URL of a script, read on a page with few other elements."""
     page.goto(f"{url}/report.html")
     path = page.locator("script[type=module]").get_attribute("src")
     assert path is not None
@@ -147,7 +152,7 @@ def sign_in(page: Page, url: str, token: str) -> None:
 
 
 def launch(page: Page, **fields: str) -> str:
-    """Through the form; returns the run's id."""
+    """Launch a run with the form and return its id."""
     page.get_by_role("link", name="Launch", exact=True).click()
     page.get_by_label("Scenario").select_option("smoke")
     page.get_by_label(re.compile("^Target")).fill("5")
@@ -167,7 +172,7 @@ def value_of(page: Page, tile: str) -> str:
 
 
 def shoot(page: Page, name: str) -> None:
-    """Keep what a view looks like, where somebody wants to look."""
+    """Store screenshots of a view if ``SHOTS`` is set."""
     if SHOTS is None:
         return
     size = page.viewport_size
@@ -199,14 +204,14 @@ def test_an_operator_launches_watches_aborts_and_reads_the_report(
     expect(page.locator(".stage")).to_contain_text("T\u2212")
     expect(page.locator(".stage")).to_contain_text("armed 2 of 2")
     expect(page.locator(".badge", has_text="running")).to_be_visible()
-    # Throughput appears while the burst still runs: in the headline, the chart and the heat map.
+    # Throughput is shown during the burst in the headline, the chart and the heat map.
     fleet_tile = page.locator(".tile", has_text="Fleet received")
     expect(fleet_tile.locator(".tile-unit")).to_have_text("Mbit/s")
     assert value_of(page, "Verdict") == "none yet"
     expect(page.locator(".readout").first).to_contain_text(re.compile(r"Second \d+: .*fleet \d"))
     expect(page.locator(".heat .readout")).to_contain_text("2 pairs")
     faults += watched.faults("dark", 390) + watched.faults("light", 1280)
-    # The verdict comes by itself, and the ledger with it.
+    # The verdict and the ledger appear without a reload.
     badge = page.locator(".run-title .badge")
     expect(badge).to_have_text(re.compile("pass|fail|inconclusive"), timeout=60_000)
     assert float(value_of(page, "Completeness")) > 90
@@ -291,7 +296,8 @@ def test_a_page_opened_at_any_second_shows_what_second_it_is_whatever_its_own_cl
     with httpx.Client(base_url=stage.url, headers=token) as http:
         (burst,) = http.get(f"/v1/runs/{run_id}").json()["bursts"]
     start_s = datetime.fromisoformat(burst["planned_start_at"]).timestamp()
-    watched.page.goto(f"{stage.url}/#/schedules")  # the run is not looked at till the end
+    # The page must not show the run until the end.
+    watched.page.goto(f"{stage.url}/#/schedules")
     browser = watched.page.context.browser
     assert browser is not None
     page = browser.new_page()
@@ -301,7 +307,8 @@ def test_a_page_opened_at_any_second_shows_what_second_it_is_whatever_its_own_cl
     for second, off_h in ((0.4, 0), (4.7, 5), (9.1, -7.5), (13.6, 100)):
         page.evaluate(f"sessionStorage.setItem('off-ms', {off_h * 3.6e6})")
         time.sleep(max(0.0, start_s + second - time.time()))
-        page.goto(f"{stage.url}/?opened={second}#/run/{run_id}")  # a document of its own
+        # The changed URL loads a new document.
+        page.goto(f"{stage.url}/?opened={second}#/run/{run_id}")
         words = page.locator(".stage strong")
         expect(words).to_have_text(re.compile("^(Second|Collecting|Over)"))
         far_s = []
@@ -310,21 +317,26 @@ def test_a_page_opened_at_any_second_shows_what_second_it_is_whatever_its_own_cl
             said = re.match(r"Second (\d+) of 25", words.inner_text())
             after_s = time.time() - start_s
             if said is None:
-                assert after_s > 24  # a starved machine opens a page late
+                # On an overloaded machine the page opens late.
+                assert after_s > 24
                 break
-            shown_s = int(said[1]) - 1  # a whole second begins with it
+            # The number starts with each full second.
+            shown_s = int(said[1]) - 1
             far_s.append(max(before_s - shown_s - 1, shown_s - after_s, 0.0))
             page.wait_for_timeout(130)
-        best_s = min(far_s, default=0.0)  # a wrong clock is wrong at every look
+        # A wrong clock is wrong in each sample.
+        best_s = min(far_s, default=0.0)
         assert best_s < 1, f"at {second} s, by a clock {off_h} h off"
     page.goto(f"{stage.url}/#/agents")
     expect(page.get_by_text("4 of 4 can work")).to_be_visible()
     page.close()
     token = {"Authorization": f"Bearer {stage.operator}"}
-    with httpx.Client(base_url=stage.url, headers=token) as http:  # nothing looks at the rest
+    # The remaining seconds are not needed.
+    with httpx.Client(base_url=stage.url, headers=token) as http:
         body = {"by": "me", "reason": "seen enough"}
         aborted = http.post(f"/v1/runs/{run_id}/abort", json=body)
-    assert aborted.status_code in (202, 409), aborted.text  # over already, where pages came late
+    # The run may already be over if the pages were slow.
+    assert aborted.status_code in (202, 409), aborted.text
     watched.page.goto(f"{stage.url}/#/run/{run_id}")
     badge = watched.page.locator(".run-title .badge")
     expect(badge).to_have_text(re.compile("pass|fail|inconclusive"), timeout=60_000)
@@ -340,7 +352,8 @@ def test_agents_history_schedules_and_the_api_are_there_to_be_used(
     page.get_by_role("link", name="Agents", exact=True).click()
     expect(page.get_by_text("4 of 4 can work")).to_be_visible()
     clocks = page.get_by_role("cell", name=re.compile("^chrony, within"))
-    expect(clocks).to_have_count(4, timeout=120_000)  # a starved chronyd takes its time to agree
+    # An overloaded chronyd needs long to synchronise.
+    expect(clocks).to_have_count(4, timeout=120_000)
     faults += watched.all_faults()
     page.get_by_role("link", name="Schedules").click()
     page.get_by_role("button", name="Add one").click()
@@ -390,7 +403,7 @@ def test_agents_history_schedules_and_the_api_are_there_to_be_used(
 
 
 def test_a_schedule_that_is_saved_as_it_is_stays_as_it_was(stage: Stage, watched: Watched) -> None:
-    """Also what the form does not show, and an instant of another zone than the browser's."""
+    """Test fields that are not in the form and a time in another zone than the browser's."""
     page = watched.page
     once = {"at": "2030-07-01T10:00:30", "missed_limit_s": 7200}
     often = {"cron": "0 3 * * *", "until_at": "2031-01-01T00:00", "missed_limit_s": 120}
@@ -434,7 +447,7 @@ def test_a_viewer_may_look_and_nothing_else(stage: Stage, watched: Watched) -> N
     with watched.refused(404):
         page.goto(f"{stage.url}/#/run/20260101-000000-nothing-0000")
         expect(page.get_by_role("alert")).to_contain_text("no such run")
-    # By keyboard alone: the skip link comes first, and the focus shows.
+    # With keyboard only, the skip link is first and the focus is visible.
     page.goto(f"{stage.url}/#/runs")
     page.reload()
     expect(page.get_by_role("heading", name="Runs")).to_be_visible()

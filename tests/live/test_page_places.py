@@ -1,4 +1,4 @@
-"""The page shows how it goes with each place that is told when a run ends."""
+"""Test that the page shows the delivery state of each notification receiver."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ class _Takes:
     name = "otlp"
 
     async def tell(self, notice: Notice) -> None:
-        """It takes whatever it is told."""
+        """Accept every notice."""
 
 
 class _Refuses:

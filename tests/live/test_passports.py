@@ -1,4 +1,4 @@
-"""What the kernel says of real interfaces, and a host whose offload was turned off is named."""
+"""Test interface data from the kernel, and that a host without offload is named."""
 
 import json
 import shutil
@@ -104,7 +104,7 @@ def test_gro_off_is_named_in_the_verdict_and_between_two_runs(lab: Lab, tmp_path
 
 
 def gro_of(coordinator: Serving, host: Host) -> Any:
-    """Whether it is on, as the host's agent has told."""
+    """Return whether GRO is on, as published by the agent of the host."""
     [presence] = [
         each for each in coordinator.get("/v1/presences") if each["agent_id"] == host.name
     ]

@@ -1,4 +1,4 @@
-"""The device itself is pinged over real sockets: a listening port, a closed one, and nobody."""
+"""Test pings to a device over real sockets: open port, closed port and no host."""
 
 import asyncio
 import socket
@@ -51,7 +51,8 @@ async def test_a_refused_connection_is_an_answer(tmp_path: Path) -> None:
 
 
 async def test_nobody_is_a_loss_and_no_time(tmp_path: Path) -> None:
-    heard = await told(tmp_path, 'address = "240.0.0.1"')  # RFC 1112: nobody is there
+    # This address range is reserved (RFC 1112), so there is no host.
+    heard = await told(tmp_path, 'address = "240.0.0.1"')
     assert not heard.of(Quantity.PING_ICMP)
     [loss] = heard.of(Quantity.PING_LOSS)
     assert loss.values.tolist() == [1.0, 1.0, 1.0]

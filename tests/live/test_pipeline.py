@@ -1,4 +1,4 @@
-"""What deploy/ci gives pipelines: read by their own readers, and run as they run it."""
+"""Test the pipeline definitions in deploy/ci with the vendors' validators and by execution."""
 
 import os
 import shutil
@@ -16,7 +16,8 @@ from tests.live.waiting import wait_for
 
 ROOT = Path(__file__).parent.parent.parent
 CI = ROOT / "deploy" / "ci"
-ACTIONLINT = ROOT / ".tools" / "actionlint" / "bin" / "actionlint"  # `make tools` brings it
+# It is installed by `make tools`.
+ACTIONLINT = ROOT / ".tools" / "actionlint" / "bin" / "actionlint"
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
 
@@ -30,7 +31,7 @@ def load(*parts: str) -> dict[str, Any]:
 def test_the_workflow_and_its_action_satisfy_actionlint(
     mistake: tuple[str, str] | None, tmp_path: Path
 ) -> None:
-    """As in a repository that uses them: only there is the Action's own metadata read."""
+    """Check the files inside a repository, as actionlint needs it to read the Action's metadata."""
     (tmp_path / ".git").mkdir()
     shutil.copytree(CI, tmp_path / "deploy" / "ci")
     workflow = tmp_path / ".github" / "workflows" / "firewall.yml"
@@ -47,7 +48,7 @@ def test_the_workflow_and_its_action_satisfy_actionlint(
 def test_the_steps_satisfy_the_published_schema_of_their_makers(
     mistake: tuple[str, str] | None, tmp_path: Path
 ) -> None:
-    """Microsoft's of pipelines and GitHub's of an Action, as check-jsonschema keeps them."""
+    """Check against the schemas of Microsoft and GitHub that check-jsonschema contains."""
     copied = Path(shutil.copytree(CI, tmp_path / "ci"))
     template = copied / "azure-devops" / "broadside.yml"
     if mistake is not None:
@@ -85,15 +86,18 @@ def test_the_template_and_its_example_speak_of_the_same_parameters() -> None:
 
 
 def script_of(ci: str) -> str:
-    """The shell of the step that measures."""
+    """Return the shell script of the measuring step."""
     if ci == "github":
         return str(load("github", "action.yml")["runs"]["steps"][1]["run"])
     return str(load("azure-devops", "broadside.yml")["steps"][1]["bash"])
 
 
 def test_the_steps_measure_compare_and_leave_their_results(site: Site, tmp_path: Path) -> None:
-    """Held against the first run until another is accepted: a slower one is a regression each time,
-    and none beside one that was accepted. An aborted one is never the baseline."""
+    """Test comparisons with the baseline run.
+
+    The first run is the baseline until another one is accepted. A slower run is a regression each
+    time. Compared with an accepted run it is none. An aborted run is never the baseline.
+    """
     site.start_fleet(1)
     _, url = site.start_coordinator()
     wait_for("the agents", lambda: site.run("agents").stdout.count("idle") == 2)

@@ -1,7 +1,6 @@
-"""What the lab plants is found in real bursts: a slow NIC, a small window, a cliff, an inspection.
+"""Test that real bursts reveal planted causes: slow NIC, small window, cliff, inspection.
 
-``make scenarios`` runs all of the field's tests; these are the few that decide whether an analysis
-may be believed.
+``make scenarios`` runs all cases. These few cases decide whether the analysis is reliable.
 """
 
 import dataclasses
@@ -30,7 +29,8 @@ QUICK = {
     "pairs_count": 4,
     "lead_s": 4,
     "traffic.probe": None,
-    "objective.residual_max_ratio": 0.2,  # a dozen 1 s bins say no less
+    # With about twelve bins of 1 s the interval is not narrower.
+    "objective.residual_max_ratio": 0.2,
 }
 
 
@@ -41,7 +41,7 @@ def place() -> Iterator[Range]:
 
 
 def quick(name: str, **changes: Any) -> Case:
-    """A case of ``make scenarios``, with fewer pairs and no probes."""
+    """Return a case of ``make scenarios`` with fewer pairs and without probes."""
     (case,) = (case for case in CASES if case.name == name)
     overrides = {**case.overrides, **QUICK, **changes.pop("overrides", {})}
     return dataclasses.replace(case, bed="small", overrides=overrides, **changes)
@@ -63,7 +63,8 @@ def quick(name: str, **changes: Any) -> Case:
 )
 def test_the_planted_cause_is_found(place: Range, case: Case) -> None:
     row = place.carry_out(case, {})
-    if row.faults:  # a machine that others use may be the limit itself, or delay: once more
+    # On a shared machine the host itself may be the limit or delay packets, so repeat once.
+    if row.faults:
         row = place.carry_out(case, {})
     assert row.problem is None
     if row.machine_was_busy:
@@ -75,7 +76,8 @@ def test_the_planted_cause_is_found(place: Range, case: Case) -> None:
 
 def test_what_inspection_costs_is_found_within_three_points(place: Range) -> None:
     planted = profiles.PROFILES["idps-deny"].firewall_ratio
-    for _ in range(2):  # a machine that others use may be the limit itself
+    # On a shared machine the host itself may be the limit.
+    for _ in range(2):
         with Taken() as taken:
             plain, deny = (carried(place, profile) for profile in ("plain", "idps-deny"))
         if abs(deny / plain - planted) <= 0.03:
@@ -84,7 +86,7 @@ def test_what_inspection_costs_is_found_within_three_points(place: Range) -> Non
 
 
 def carried(place: Range, profile: str) -> float:
-    """What the fleet receives through it, bit/s of payload."""
+    """Return the payload rate that the fleet receives with a profile, in bit/s."""
     once = {"bursts_count": 1}
     case = quick("A/B: IDPS off, deny", burst_s=4, question=None, profile=profile, overrides=once)
     row = place.carry_out(dataclasses.replace(case, expected=Expected()), {})

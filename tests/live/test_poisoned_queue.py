@@ -1,4 +1,4 @@
-"""Thousands of messages of nobody's in the queue beside a burst under way, with real processes."""
+"""Test thousands of invalid messages in the queue during a burst, with real processes."""
 
 import asyncio
 import time
@@ -16,10 +16,13 @@ from tests.live.waiting import wait_for
 
 pytestmark = pytest.mark.live
 
-COUNT: Final = 3_000  # more than one request lists or purges
+# This is more than one request lists or purges.
+COUNT: Final = 3_000
 LOOK_S: Final = 3.0
-SET_ASIDE_S: Final = 240.0  # s: bounds a hang; a quiet machine needs a fraction
-BODY_MAX_BYTES: Final = 20_000  # of a poison: that many of the largest would be 2 GB
+# The limit only detects a hang. An idle machine needs a fraction of it.
+SET_ASIDE_S: Final = 240.0
+# Invalid messages of the maximum size would need 2 GB.
+BODY_MAX_BYTES: Final = 20_000
 
 
 async def _poison(site: Site) -> None:
@@ -79,7 +82,8 @@ def test_a_burst_under_way_is_whole_and_every_message_set_aside(site: Site) -> N
     began_s = time.monotonic()
     counts = asyncio.run(_counts(site))
     while counts.dead_count != COUNT and time.monotonic() - began_s < SET_ASIDE_S:
-        time.sleep(LOOK_S)  # a look takes the queue's lock
+        # Each read takes the lock of the queue.
+        time.sleep(LOOK_S)
         counts = asyncio.run(_counts(site))
     assert counts == QueueCounts(active_count=0, scheduled_count=0, dead_count=COUNT)
     print(f"{COUNT} set aside within {time.monotonic() - began_s:.0f} s of the verdict")  # noqa: T201

@@ -1,4 +1,4 @@
-"""Probes and their echo over real sockets on loopback."""
+"""Test probes and their echo over real sockets on loopback."""
 
 import asyncio
 import math
@@ -31,14 +31,16 @@ async def test_every_step_is_probed_and_answered() -> None:
     probes = prober.probes
     assert len(probes.rtt_s) == 25 + 60
     answered = [rtt_s for rtt_s in probes.rtt_s if rtt_s >= 0]
-    assert len(answered) > 10  # a step that this busy host slept through was not sent
+    # A busy host may have skipped some steps, which are then not sent.
+    assert len(answered) > 10
     assert not any(math.isnan(rtt_s) for rtt_s in probes.rtt_s)
 
 
 async def test_without_an_answer_probes_are_lost_and_what_was_too_late_is_not_sent() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as deaf:
         deaf.bind((LOOPBACK, 0))
-        prober = job(0.1)  # the first 20 steps are over already
+        # The first 20 steps are already over.
+        prober = job(0.1)
         await prober.run(LOOPBACK, deaf.getsockname()[1], None)
     rtt_s = list(prober.probes.rtt_s)
     assert all(value < 0 for value in rtt_s[:15])
@@ -60,7 +62,8 @@ async def test_an_echo_gives_back_what_came_and_only_to_probes_of_allowed_networ
             if heard:
                 answer = asyncio.get_running_loop().sock_recv(asker, 100)
                 got.append(await asyncio.wait_for(answer, 10))
-            await asyncio.sleep(0.2)  # for any that should not come
+            # Wait for unexpected packets.
+            await asyncio.sleep(0.2)
             while True:
                 try:
                     got.append(asker.recv(100))
@@ -78,7 +81,10 @@ async def test_a_port_that_is_taken_is_no_echo_and_no_failure() -> None:
 
 
 async def test_a_client_whose_port_was_rewritten_to_the_echos_is_answered_once_each() -> None:
-    """A device that translates may pick any port; two echoes must not talk all the same."""
+    """Test a rewritten source port equal to the echo port.
+
+    Two echoes must not answer each other.
+    """
     echo = await Echo.open(make_settings(role="server", echo_port=0), LOOPBACK)
     assert echo is not None and echo.port is not None
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
@@ -90,7 +96,8 @@ async def test_a_client_whose_port_was_rewritten_to_the_echos_is_answered_once_e
         while len(got) < 3:
             answer = asyncio.get_running_loop().sock_recv(asker, 100)
             got.append((await asyncio.wait_for(answer, 10))[7])
-        await asyncio.sleep(0.2)  # for any that should not come
+        # Wait for unexpected packets.
+        await asyncio.sleep(0.2)
         with pytest.raises(BlockingIOError):
             asker.recv(100)
     echo.close()

@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a real coordinator, with a token, and answers the dashboards' query."""
+"""Test a real Prometheus that scrapes a coordinator with a token and answers dashboard queries."""
 
 import asyncio
 import itertools
@@ -45,7 +45,7 @@ def serves(url: str) -> bool:
 
 
 def configure(folder: Path, url: str, token: str) -> None:
-    """The committed configuration, with this coordinator and a second's grain."""
+    """Write the committed configuration with the address of this coordinator and a 1 s interval."""
     committed = ROOT / "dashboards" / "prometheus"
     shutil.copy(committed / "broadside.rules.yml", folder)
     settings = yaml.safe_load((committed / "prometheus.yml").read_text("utf-8"))
@@ -56,7 +56,7 @@ def configure(folder: Path, url: str, token: str) -> None:
 
 
 def start_prometheus(folder: Path) -> tuple[str, "subprocess.Popen[bytes]"]:
-    """Its address, and its process; ``prometheus.yml`` and perhaps ``tsdb`` are in the folder."""
+    """Start Prometheus and return its URL and process. ``folder`` contains ``prometheus.yml``."""
     tool = shutil.which("prometheus")
     assert tool, "apt-get install prometheus (make tools)"
     url = f"http://127.0.0.1:{(port := free_port())}"
@@ -74,7 +74,7 @@ def token_of(site: Site, role: str) -> str:
 
 
 async def witnessed(folder: Path, url: str) -> Witnessed:
-    """What a witness reads of the last minute, as a run's end would have it read."""
+    """Return the telemetry of the last minute as the end of a run reads it."""
     path = folder / "witnesses.toml"
     path.write_text(
         f'[[witness]]\ndevice = "fw"\nsource = "prometheus"\nurl = "{url}"\nstep_s = 1\n'
@@ -110,7 +110,7 @@ def test_prometheus_reads_the_fleets_rate_with_a_token(tmp_path: Path) -> None:
             return float(found[0]["value"][1]) if found else None
 
         first = wait_for("the fleet's rate in Prometheus", rate)
-        # Two pairs at 20 Mbit/s a stream; the first uploads may hold a part of the fleet.
+        # Two pairs send 20 Mbit/s per stream. The first uploads may contain only part of the fleet.
         assert 1e6 < 8 * first < 100e6
         wait_for("a scrape", lambda: query(prometheus, 'up{job="broadside"} == 1'))
         told = asyncio.run(witnessed(tmp_path, prometheus))
@@ -134,7 +134,7 @@ LABELS = {
 
 
 def recorded(at_s: float) -> str:
-    """What two coordinators of one fleet told at an instant, as OpenMetrics."""
+    """Return metrics of two coordinators of one fleet at ``at_s`` in OpenMetrics format."""
     lines = []
     for name, (_, labels) in METRICS.items():
         lines.append(f"# TYPE {name} gauge")

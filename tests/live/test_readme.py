@@ -1,4 +1,4 @@
-"""README.md word for word in a fresh clone, and what is printed against what it shows."""
+"""Execute README.md literally in a fresh clone and compare the output with the printed one."""
 
 import json
 import os
@@ -43,8 +43,10 @@ ANY_SUCH: Final = {
 
 
 def unsaid(printed: str, said: str) -> list[str]:
-    """The parts of a printed block that do not come, in their order, in what was said: any number,
-    rate, time and run stands for each; ``...`` is what was left out, and more may be between lines.
+    """Return the parts of a printed block that are missing in the output.
+
+    The order of the parts matters. Any number, rate, time and run id matches another one of its
+    kind. ``...`` matches omitted text, and further lines are permitted between lines.
     """
     at, missing, said = 0, [], " ".join(said.split())
     lines = re.sub(r"^(- .*)\n +", r"\1 ", printed, flags=re.M).splitlines()
@@ -62,7 +64,7 @@ def unsaid(printed: str, said: str) -> list[str]:
 
 
 def blocks(language: str) -> list[str]:
-    """The page's blocks of a language; what was printed has none."""
+    """Return the page's code blocks of a language. Output blocks have none."""
     return [text for kind, text in BLOCKS if kind == language]
 
 
@@ -84,7 +86,7 @@ def test_the_readme_goes_as_it_says_in_a_fresh_clone(tmp_path: Path) -> None:
         pytest.skip("this is no clone itself")
     assert typed.count(CLONE) == 1
     clone, rest = typed.split("\n", 1)
-    # Tools that are built for minutes are taken from here; `make` finds them.
+    # Tools that take minutes to build are linked from this checkout, where `make` finds them.
     typed = f"{clone.replace(CLONE, str(ROOT))}\nln -s {ROOT}/.tools .tools\n{rest}"
     environment = {key: value for key, value in os.environ.items() if "BROADSIDE" not in key}
     folders = environment["PATH"].split(":")
@@ -106,19 +108,20 @@ def test_the_readme_goes_as_it_says_in_a_fresh_clone(tmp_path: Path) -> None:
     home = tmp_path / "broadside"
     with Taken() as taken:
         done = run(typed, tmp_path)
-    for _ in range(2):  # a host that others keep busy; asked again
+    # The host may be busy, so the demo is repeated.
+    for _ in range(2):
         if "verdict: inconclusive" in done.stdout:
             with Taken() as taken:
                 done = run(rest, home)
-    # Without cores there is no verdict, or one with other words.
+    # Without CPU time the verdict is inconclusive or has other sentences.
     undecided = "verdict: inconclusive" in done.stdout and taken.much
     assert done.returncode == 0 or undecided, done.stdout + done.stderr
-    # What is said as it goes stands on stderr, the verdict on stdout, what to do next on stderr.
+    # Progress is written to stderr, the verdict to stdout, and the next steps to stderr.
     before, kept, after = done.stderr.partition("\nkept in ")
     said = before + "\n" + done.stdout + kept + after
     if not taken.much:
         assert unsaid(printed, said) == [], said
-    # Each command of its last lines.
+    # Each command of the last lines.
     commands = [line.split("  ")[1] for line in printed.splitlines() if line.startswith("  .venv")]
     assert [command.split()[1] for command in commands] == ["serve", "show", "report"]
     serve, show, report = commands
@@ -134,7 +137,7 @@ until curl -sf http://127.0.0.1:8080/; do sleep 0.2; kill -0 $serving; done"""
 
 
 def held(summary: dict[str, Any]) -> None:
-    """Thirty pairs pass, and the two ledgers agree."""
+    """Verify that thirty pairs pass and that the two ledgers agree."""
     assert summary["pairs_measured"] == summary["pairs_planned"] == 30
     assert summary["completeness_ratio"] == 1.0
     assert summary["scale"] == 100

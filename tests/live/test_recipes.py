@@ -1,7 +1,7 @@
-"""The recipes of docs/architecture.md are followed in a copy of the tree.
+"""Execute the recipes of docs/architecture.md in a copy of the tree.
 
-What each names fails until the change is whole, no change takes more than two files beside its
-tests, and after each one all that earlier versions wrote reads as it did.
+The named tests fail until a change is complete. No change needs more than two files beside its
+tests. After each change the data of earlier versions reads as before.
 """
 
 import json
@@ -28,23 +28,29 @@ SOURCES: Final = "tests/unit/coordinator/device/ledgers"
 WITNESSES: Final = "tests/unit/coordinator/device/witnesses"
 ENGINES: Final = "tests/unit/exchange/engines"
 
-Edits = Mapping[str, tuple[str, str]]  # by file: what stands there, and what stands before it then;
-# an empty text makes the file
+# Edits by file: the existing text and the text to insert before it. An empty text creates the file.
+Edits = Mapping[str, tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """One change: its first step, what fails by it, and the rest."""
+    """Recipe with its first step, the tests that fail after it, and the other steps.
 
-    title: str  # in docs/architecture.md
+    Attributes:
+        title: Heading in docs/architecture.md.
+        fails: Tests by file and name.
+        proof: Test files that pass when the recipe is complete.
+    """
+
+    title: str
     begun: Edits
-    fails: tuple[str, ...]  # tests, by file and name
+    fails: tuple[str, ...]
     whole: Edits = field(default_factory=dict)
-    proof: tuple[str, ...]  # files of tests that pass when all is there
+    proof: tuple[str, ...]
 
     @property
     def sources(self) -> set[str]:
-        """What it touches beside tests; the settings' table in README makes itself."""
+        """Changed files except tests. The settings table in README is generated."""
         return {path for path in (*self.begun, *self.whole) if not path.startswith("tests/")}
 
 
@@ -265,7 +271,7 @@ def apply(tree: Path, edits: Edits) -> None:
 
 
 def failing(tree: Path) -> set[str]:
-    """The tests of all recipes that fail in the tree, without what a parameter adds."""
+    """Return the failing tests of all recipes in the tree, without their parameters."""
     files = sorted({path for recipe in RECIPES for path in recipe.proof if (tree / path).exists()})
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider", *files],
@@ -280,17 +286,18 @@ def failing(tree: Path) -> set[str]:
 
 
 def environment(tree: Path) -> dict[str, str]:
-    """Such that ``broadside`` is the tree's own, and not this checkout's."""
+    """Return an environment to import ``broadside`` from the tree instead of the checkout."""
     return os.environ | {"PYTHONPATH": f"{tree / 'src'}:{tree}"}
 
 
 def copy_to(tree: Path) -> Path:
-    """The parts of this checkout that the recipes touch, with what earlier versions wrote."""
+    """Copy the parts of this checkout that the recipes use, with the data of earlier versions."""
     for name in COPIED:
         unwanted = shutil.ignore_patterns("__pycache__", "data" if name == "tests" else "")
         shutil.copytree(ROOT / name, tree / name, ignore=unwanted, symlinks=name == "src")
     shutil.copytree(FIXTURES, tree / FIXTURES.relative_to(ROOT))
-    for path in ROOT.glob("[!.]*"):  # also what a page points at that is of no suffix
+    # Pages may also link to files without suffix.
+    for path in ROOT.glob("[!.]*"):
         if path.is_file():
             shutil.copy(path, tree)
     return tree
@@ -298,7 +305,7 @@ def copy_to(tree: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str], set[str]]:
-    """What fails after the first step of every recipe, and when all are whole."""
+    """Return the failing tests after the first step of every recipe, and after all steps."""
     tree = copy_to(tmp_path_factory.mktemp("tree"))
     for recipe in RECIPES:
         apply(tree, recipe.begun)
@@ -310,7 +317,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str], set[st
 
 
 def read_in(tree: Path) -> dict[str, Any]:
-    """Verdicts, seals, jobs and rows of all versions, as the tree's code reads them."""
+    """Return verdicts, seals, jobs and rows of all versions as the code of the tree reads them."""
     found = {}
     for version in VERSIONS:
         done = subprocess.run(
@@ -328,7 +335,7 @@ def read_in(tree: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def untouched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """A tree in which one recipe after another is followed, and what it read before the first."""
+    """Return a tree for the recipes in sequence, with the data that it reads before them."""
     tree = copy_to(tmp_path_factory.mktemp("compatible"))
     return tree, read_in(tree)
 

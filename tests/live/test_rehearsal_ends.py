@@ -1,4 +1,4 @@
-"""A rehearsal that is told to end leaves no command behind, whatever that one has started."""
+"""Test that a terminated rehearsal leaves no command and no child process behind."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What needs a real browser: the report on paper, and a chart as an image."""
+"""Test the printed report and a chart as an image, which need a real browser."""
 
 import re
 import struct
@@ -32,4 +32,5 @@ async def test_a_report_prints_and_a_chart_is_painted(site: Site) -> None:
         png[at + 4 : at + 4 + struct.unpack(">I", png[at - 4 : at])[0]]
         for at in (match.start() for match in re.finditer(b"IDAT", png))
     )
-    assert len(set(zlib.decompressobj().decompress(body, 4_000_000))) > 20  # more than a ground
+    # An empty background would have fewer distinct bytes.
+    assert len(set(zlib.decompressobj().decompress(body, 4_000_000))) > 20

@@ -1,6 +1,6 @@
-"""Findings of an outside review that need iperf3 and a path, at that version and today.
+"""Reproduce findings of an outside review that need iperf3 and a path, then and today.
 
-The others are in ``tests/review``.
+The other findings are in ``tests/review``.
 """
 
 import subprocess
@@ -23,8 +23,9 @@ pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
 BITS_PER_SECOND = 40_000_000
 LENGTH_S, DARK_S, LEAD_S = 7, 4, 4
-OFF_RATIO = 0.02  # of the rate; test_seconds_on_the_wire.py holds each second more closely
-# The first datagram of each stream is lost on its way to the server.
+# The ratio is relative to the rate. test_seconds_on_the_wire.py has narrower limits.
+OFF_RATIO = 0.02
+# Drop the first datagram of each stream to the server.
 LOSE_FIRST = """
 table ip first {
     set seen { type inet_service; flags dynamic; size 65535; }
@@ -44,7 +45,7 @@ def path() -> Iterator[Wire]:
 
 
 def asked(path: Wire, traffic: Mapping[str, object], duration_s: int) -> dict[str, Any]:
-    """Return what the door `fire` takes."""
+    """Return the arguments of the command `fire`."""
     return {
         "binary": str(engines()[max(engines())].binary[0]),
         "client": path.client,
@@ -57,9 +58,10 @@ def asked(path: Wire, traffic: Mapping[str, object], duration_s: int) -> dict[st
 
 
 def test_m20_a_lost_first_datagram_ends_no_test(versions: Versions, path: Wire) -> None:
-    """UDP with 16 streams; of each the first datagram is lost.
+    """Test UDP with 16 streams and a loss of each first datagram.
 
-    At 6cca7b45: no data at all. iperf3 opens a stream with one datagram, and waited for an answer.
+    At 6cca7b45 there was no data at all. iperf3 opens a stream with one datagram and waited for a
+    response.
     """
     build_gate(versions)
     subprocess.run([*path.server, "nft", "-f", "-"], input=LOSE_FIRST, text=True, check=True)
@@ -77,7 +79,7 @@ def test_m20_a_lost_first_datagram_ends_no_test(versions: Versions, path: Wire) 
 
 
 def seconds(version: Version, path: Wire) -> tuple[Any, Any]:
-    """Return what the receiver reports of each second since the instant, and what the wire had."""
+    """Return the bytes per second since the start, as reported and as on the wire."""
     path.limit(BITS_PER_SECOND)
     traffic = {"streams_count": 2, "block_bytes": 4096, "window_bytes": 150_000}
     test = asked(path, traffic, LENGTH_S)
@@ -99,10 +101,10 @@ def seconds(version: Version, path: Wire) -> tuple[Any, Any]:
 
 
 def test_m21_the_seconds_are_those_of_the_wire(versions: Versions, path: Wire) -> None:
-    """TCP from client to server, with one second in which nothing passes.
+    """Test TCP from client to server with one second without packets.
 
-    At 6cca7b45: 12.4 Mbit/s in the dark second, of which the wire had 0.8 Mbit/s; 31 of 38 Mbit/s
-    in the first. A busy core makes either version late now and then, so today's has three tries.
+    At 6cca7b45 the dark second had 12.4 Mbit/s, but 0.8 Mbit/s on the wire. The first second had 31
+    of 38 Mbit/s. On a busy core both versions may be late, so the current one has three attempts.
     """
     build_gate(versions)
 

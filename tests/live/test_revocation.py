@@ -1,4 +1,4 @@
-"""A revoked agent stops: in idle, armed and in mid-burst, on both sides; and does not come back."""
+"""Test that a revoked agent stops while idle, armed or sending, and cannot return."""
 
 import asyncio
 import time
@@ -43,7 +43,7 @@ def data_dir(site: Site) -> Path:
 
 
 def engines(site: Site, agent_id: str) -> list[int]:
-    """The engine's processes on an agent's host."""
+    """Return the process ids of the engines on an agent's host."""
     prefix = site.lab.spec.prefix
     inode = list_namespaces(prefix)[prefix + agent_id]
     return [
@@ -55,7 +55,7 @@ def engines(site: Site, agent_id: str) -> list[int]:
 
 
 def claims(site: Site, run_id: str) -> dict[int, Claim]:
-    """The claims of the first burst, by pair."""
+    """Return the claims of the first burst by pair."""
 
     async def read(fabric: Fabric) -> dict[int, Claim]:
         try:
@@ -84,7 +84,7 @@ def revoke(site: Site, *agent_ids: str) -> None:
 
 
 def is_gone(site: Site, *agent_ids: str) -> Callable[[], bool]:
-    """Whether no engine is left on these hosts, and each agent ended for that reason."""
+    """Return a check that no engine is left on these hosts and each agent ended by revocation."""
 
     def check() -> bool:
         states = site.agents.states()
@@ -108,14 +108,14 @@ def test_a_revoked_agent_stops_with_its_engines_and_does_not_come_back(site: Sit
     end_s = burst.planned_end_at.timestamp()
     servers = {pair.index: pair.endpoint.agent_id for pair in plan.pairs}
 
-    # Idle: a server that no pair uses, whose engine listens; later a client that holds no job.
+    # Idle: a server without a pair, with a listening engine. Later a client without a job.
     [idle_server] = {host.name for host in site.lab.servers} - set(servers.values())
     assert engines(site, idle_server)
     revoke(site, idle_server)
     wait_for("the idle server is gone", is_gone(site, idle_server))
     assert "it was revoked" in site.agents.agent_log_path(idle_server).read_text()
 
-    # Armed: the engine is connected and waits for the instant.
+    # Armed: the engine is connected and waits for the planned start.
     def armed() -> dict[int, Claim] | None:
         found = claims(site, run_id)
         everybody = len(found) == PAIRS and all(c.armed_at is not None for c in found.values())
@@ -127,7 +127,7 @@ def test_a_revoked_agent_stops_with_its_engines_and_does_not_come_back(site: Sit
     wait_for("the armed client is gone", is_gone(site, held[0]))
     assert time.time() < end_s, "it ended with its burst, not by its revocation"
 
-    # In mid-burst: a client, and another pair's server.
+    # During a burst: a client, and the server of another pair.
     def running() -> bool:
         found = claims(site, run_id)
         return all(found[index].phase is Phase.RUNNING for index in (1, 2))
@@ -140,13 +140,13 @@ def test_a_revoked_agent_stops_with_its_engines_and_does_not_come_back(site: Sit
     wait_for("the two are gone", is_gone(site, held[1], servers[2], idle_client))
     assert time.time() < end_s, "they ended with the burst, not by their revocation"
 
-    # Who was not revoked goes on.
+    # Agents that are not revoked continue.
     left = {held[2], servers[0], servers[1]}
     assert all(site.agents.states()[name].exit_code is None for name in left)
     assert engines(site, servers[0])
     assert wait_for_summary(site.coordinator.url, run_id, 240)["verdict"] == "inconclusive"
 
-    # As its service manager starts it again: by its old code, and by its credential alone.
+    # Restart as a service manager does, with the old join code or only with the credential.
     for agent_id in (idle_server, held[1]):
         again = site.plans[agent_id]
         by_credential = {n: v for n, v in again.environment.items() if "JOIN" not in n}

@@ -1,6 +1,6 @@
-"""An upgrade in the middle of a run: first the coordinator, then the agents, pair by pair.
+"""Test an upgrade during a run, first of the coordinator and then of the agents pair by pair.
 
-The earlier version is run from the source that it left in ``tests/data/compat``.
+The earlier version runs from its source in ``tests/data/compat``.
 """
 
 import json
@@ -24,20 +24,21 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
 PAIRS = 2
 BURST_S = 4
-# A burst's jobs are taken from 20 s before it: between its end and that agents are replaced.
+# Agents receive the jobs of a burst 20 s before it. They are replaced after the burst before and
+# earlier than that.
 PERIOD_S = 30
 SPEC = GENTLE | {"pairs_count": PAIRS, "burst_s": BURST_S, "period_s": PERIOD_S, "lead_s": 8}
 
 
 class Fleet:
-    """Two pairs, each of one version or the other."""
+    """Two pairs, each of the earlier or of the current version."""
 
     def __init__(self, site: Site, previous: Path) -> None:
         self.site, self.previous = site, previous
         self.ports = [free_port() for _ in range(PAIRS)]
 
     def start(self, pair: int, *, previous: bool) -> None:
-        """Both agents of a pair, in place of those that are there."""
+        """Start both agents of a pair and replace existing ones."""
         for role in (Role.SERVER, Role.CLIENT):
             name = f"{role}-{pair + 1}"
             if name in self.site.agents:
@@ -67,20 +68,20 @@ def outcomes(summary: dict[str, Any]) -> list[tuple[int, str]]:
 
 
 def reported(url: str, run_id: str, index: int) -> bool:
-    """Whether all ends of a burst are on record, so that its agents are idle."""
+    """Return whether all ends of a burst have reported, so that its agents are idle."""
     burst = call(url, "GET", f"/v1/runs/{run_id}")["bursts"][index]
     return bool(burst["reported_count"] == PAIRS)
 
 
 def queued_count(data_dir: Path) -> int:
-    """How many bursts' messages are on the queue, by the coordinator's own note."""
+    """Return how many bursts the coordinator has recorded as queued."""
     with closing(sqlite3.connect(data_dir / "private.sqlite3")) as database:
         noted = "SELECT COUNT(*) FROM entity WHERE row_key LIKE 'queued.%'"
         return int(database.execute(noted).fetchone()[0])
 
 
 def test_a_run_goes_on_while_coordinator_and_agents_are_replaced(fleet: Fleet) -> None:
-    """Burst 1: old agents and a new coordinator; 2: one pair is new; 3: both are."""
+    """Test burst 1 with old agents, burst 2 with one new pair and burst 3 with two new pairs."""
     old, url = fleet.coordinator(previous=True)
     for pair in range(PAIRS):
         fleet.start(pair, previous=True)

@@ -1,4 +1,4 @@
-"""A unit that goes under a load that was taken down: what that cuts is counted and dated."""
+"""Test that a scale-in during reduced load is dated and that its cut sessions are counted."""
 
 import json
 from datetime import datetime
@@ -25,7 +25,8 @@ SMALL = [
         "scale=100",
     )
 ]
-LOADS = ("--offer", "3G,0.8G", "--hold-s", "20", "--settle-s", "20")  # of 4G
+# The maximum is 4 Gbit/s.
+LOADS = ("--offer", "3G,0.8G", "--hold-s", "20", "--settle-s", "20")
 
 
 def test_what_a_scale_in_cut_is_told_also_where_pairs_went_on(tmp_path: Path) -> None:
@@ -47,10 +48,11 @@ def test_what_a_scale_in_cut_is_told_also_where_pairs_went_on(tmp_path: Path) ->
     cut = found["scale_in"]
     assert cut["holds_count"] == 1
     assert datetime.fromisoformat(cut["from_at"]).timestamp() < gone_s
-    # Of 16 streams and 2 control connections each went through either unit. A pair whose control
-    # connection lives and of whose streams none does saw no reset: it stalled.
+    # The 16 streams and 2 control connections are split between both units. A pair with a working
+    # control connection and no working stream has no reset, so it stalls.
     broken, stalled = cut["broken_pairs_count"], cut["stalled_pairs_count"]
     assert broken + stalled == 2
-    assert cut["short_bytes"] > 100e6  # at real scale: of 0.8 Gbit/s a good part, for 10 s
+    # This is at real scale, a large part of 0.8 Gbit/s for 10 s.
+    assert cut["short_bytes"] > 100e6
     said = f"on the way down, 1 holds: {broken} pairs reset, {stalled} stalled"
     assert said in " ".join(conclusion["notes"])

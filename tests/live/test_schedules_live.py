@@ -1,4 +1,7 @@
-"""Schedules and prices with real coordinators and commands: one dies, each instant fires once."""
+"""Test schedules and prices with real coordinators, of which one dies.
+
+Each scheduled time fires once.
+"""
 
 import asyncio
 import json
@@ -25,7 +28,7 @@ TINY = {"pairs_count": 1, "burst_s": 1, "lead_s": 1}
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A site whose one pair of agents only says that it is there: nobody takes a job."""
+    """Yield a site with a simulated pair that publishes presences but takes no job."""
     with Site(tmp_path_factory.mktemp("schedules")) as site:
         stopped = threading.Event()
         beating = threading.Thread(target=lambda: asyncio.run(_beat(site, stopped)))
@@ -54,7 +57,8 @@ def test_each_instant_fires_once_while_coordinators_die_and_come(site: Site) -> 
         "scenario": "smoke",
         "overrides": TINY,
         "cron": "*/2 * * * * *",
-        "overlap": "cancel",  # nobody measures anything: the run before is over at once
+        # There is no measurement, so the run before ends immediately.
+        "overlap": "cancel",
         "runs_max_count": RUNS_COUNT,
     }
     call(url, "POST", "/v1/schedules", json=body)
@@ -71,7 +75,8 @@ def test_each_instant_fires_once_while_coordinators_die_and_come(site: Site) -> 
     runs = [run["run_id"] for run in call(url, "GET", "/v1/runs")]
     assert len(launched) == len(set(launched)) == RUNS_COUNT
     assert sorted(launched) == sorted(runs)
-    time.sleep(3)  # another instant or two
+    # Wait for one or two further scheduled times.
+    time.sleep(3)
     assert len(call(url, "GET", "/v1/runs")) == RUNS_COUNT
     by = {run["created_by"] for run in call(url, "GET", "/v1/runs")}
     assert by == {"schedule often"}
@@ -87,7 +92,8 @@ def test_the_commands_add_show_and_remove(site: Site) -> None:
     schedule = json.loads(added.stdout)["schedule"]
     assert (schedule["spec"]["pairs_count"], schedule["runs_max_count"]) == (1, 3)
     shown = site.run("schedule", "show", "weekly")
-    assert shown.stdout.count("02:00:00 +0") == 3, shown.stdout  # as many as it has runs
+    # The schedule has three runs.
+    assert shown.stdout.count("02:00:00 +0") == 3, shown.stdout
     refused = site.run("schedule", "add", "weekly", "--scenario", "smoke", "--cron", "x 2 * * 6")
     assert refused.returncode == 3
     assert refused.stderr.count("\n") == 1

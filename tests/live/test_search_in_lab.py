@@ -1,4 +1,4 @@
-"""A search in a lab: the answer lies where the firewall's rate was planted."""
+"""Test that a search in a lab finds the planted rate of the firewall."""
 
 import json
 from collections.abc import Iterator
@@ -14,20 +14,24 @@ from tests.live.live_site import Site, call
 pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
 SCALE = 10
-FIREWALL_BITS_PER_SECOND = 40_000_000  # IP layer, in the lab
-PAYLOAD_BITS_PER_SECOND = SCALE * FIREWALL_BITS_PER_SECOND * 1448 / 1500  # at real scale
-SHORTFALL = 0.15  # of ten seconds: the first bytes' slow start is part of it
+# The rate is at the IP layer, in the lab.
+FIREWALL_BITS_PER_SECOND = 40_000_000
+# The rate is at real scale.
+PAYLOAD_BITS_PER_SECOND = SCALE * FIREWALL_BITS_PER_SECOND * 1448 / 1500
+# The ratio is for ten seconds and includes the slow start of TCP.
+SHORTFALL = 0.15
 SMALL = (
     f"--set=scale={SCALE}",
     *(f"--set={field}" for field in ("pairs_count=1", "bursts_count=1", "burst_s=10", "lead_s=4")),
     "--set=traffic.block_bytes=16384",
-    "--set=late_after_s=2.5",  # other tests keep the cores busy
+    # Other tests load the cores.
+    "--set=late_after_s=2.5",
 )
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[tuple[Site, str]]:
-    """One pair behind a firewall, and a coordinator without its ledger: verdicts come sooner."""
+    """Run one pair behind a firewall. The coordinator has no ledger, so verdicts are faster."""
     spec = LabSpec(
         pairs_count=1,
         prefix=new_prefix(),
@@ -48,7 +52,8 @@ def site(tmp_path: Path) -> Iterator[tuple[Site, str]]:
 
 
 @pytest.mark.alone
-@pytest.mark.usefixtures("both_cores")  # on full cores the client's CPU is the limit, as it says
+# On fully loaded cores the client's CPU would be the limit and the findings would report it.
+@pytest.mark.usefixtures("both_cores")
 def test_a_search_brackets_the_rate_that_was_planted(site: tuple[Site, str]) -> None:
     place, url = site
     bounds = ["--min", "200M", "--max", "600M", "--precision", "0.3", "--trials", "3"]
@@ -70,7 +75,8 @@ def test_a_search_brackets_the_rate_that_was_planted(site: tuple[Site, str]) -> 
         carried = min(offered, PAYLOAD_BITS_PER_SECOND)
         assert result["received_bits_per_second"] == pytest.approx(carried, rel=0.15)
         assert result["beside_run_ids"] == []
-    most = PAYLOAD_BITS_PER_SECOND / (1 - SHORTFALL)  # that may be offered and keep the goal
+    # The maximum offered rate that still meets the goal.
+    most = PAYLOAD_BITS_PER_SECOND / (1 - SHORTFALL)
     assert found["highest_bits_per_second"] <= 1.05 * most
     assert found["lowest_failing_bits_per_second"] >= 0.9 * PAYLOAD_BITS_PER_SECOND
     assert found["width_ratio"] <= 0.4

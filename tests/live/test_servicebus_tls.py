@@ -1,4 +1,4 @@
-"""Service Bus over TLS with tokens, as in Azure: identities, roles, refusals, authorities."""
+"""Test Service Bus over TLS with tokens, as in Azure: identities, roles, errors, authorities."""
 
 import time
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ HASTY = Bounds(retries_max_count=0)
 
 
 def identity(key: str = JWT_KEY, *, age_s: float = 0.0, **claims: Any) -> GivenToken:
-    """One that signs its own token, right or wrong."""
+    """Return a credential that signs its own valid or invalid token."""
     return GivenToken(issue_jwt(key, now=time.time() - age_s, **claims))
 
 
@@ -99,7 +99,7 @@ async def test_a_wrong_token_is_refused_with_its_reason_and_the_role(
 
 async def test_a_token_that_ended_on_its_way_is_asked_for_anew(address: ServiceBusAddress) -> None:
     class StoodStill(GivenToken):
-        """Its first token is over when it comes; those after it are good."""
+        """Credential with a first token that has already expired. Later tokens are valid."""
 
         async def get_token(self, *scopes: str, **_: object) -> AccessToken:
             given = await super().get_token(*scopes)

@@ -1,4 +1,4 @@
-"""The engines beside iperf3, for real: two agents on loopback, bursts of two seconds."""
+"""Test the engines other than iperf3 with two real agents on loopback and short bursts."""
 
 import os
 import re
@@ -38,7 +38,7 @@ SERVICES = ("http", "https", "ftp")
 
 @dataclass
 class Pair:
-    """A server agent with every service, and a client agent."""
+    """Server agent with every service, and a client agent."""
 
     range: Range
     server: AgentProcess
@@ -54,7 +54,7 @@ class Pair:
         return job, await self.range.report(job)
 
     async def served(self, engine: str, job: Job) -> TestSeconds:
-        """The server's record of a job, once it is whole."""
+        """Return the complete record of the server for a job."""
 
         def of_job(record: TestSeconds) -> bool:
             first = record.test.first_data_at
@@ -104,7 +104,7 @@ def _received_bytes(engine: EngineReport | None) -> int:
 
 
 async def _measured_at_both_ends(pair: Pair, engine: str, job: Job, report: JobReport) -> None:
-    """What holds for every download engine."""
+    """Verify the common properties of all download engines."""
     assert (report.outcome, report.reason) == (Outcome.MEASURED, None), pair.range.words("client-1")
     assert report.start_method is StartMethod.TIMED_EXEC
     assert report.start_error_s is not None
@@ -135,12 +135,13 @@ async def _measured_at_both_ends(pair: Pair, engine: str, job: Job, report: JobR
 
 
 async def test_downloads_at_a_rate_of_requests_over_tls(pair: Pair) -> None:
-    """Without TLS: tests/live/test_traffic.py."""
+    """Test HTTPS. The test without TLS is in tests/live/test_traffic.py."""
     options = {"requests_per_second": 20, "body_bytes": 100_000}
     job, report = await pair.fire("https", options=options)
     await _measured_at_both_ends(pair, "https", job, report)
     count = _measures(report)["requests_count"]
-    assert 30 <= count <= 40  # what was not asked by the end is not asked any more
+    # Requests that were not sent by the end are dropped.
+    assert 30 <= count <= 40
     assert _measures(report)["success_ratio"] == 1
     assert _received_bytes(report.engine) == count * 100_000
     assert report.engine is not None
@@ -168,7 +169,8 @@ async def test_downloads_of_what_is_not_there_are_errors_by_kind(pair: Pair) -> 
 @pytest.mark.parametrize("segments", [1, 64])
 async def test_a_file_is_fetched_until_the_time_is_over(pair: Pair, segments: int) -> None:
     pace = {"stream_bits_per_second": 80_000_000} if segments == 1 else {}
-    duration_s = 6 if pace else 2  # a log-in counts for its share of the rate
+    # The login is part of the measured time and reduces the rate.
+    duration_s = 6 if pace else 2
     job, report = await pair.fire(
         "ftp", duration_s, streams_count=segments, options={"file_bytes": 20_000_000}, **pace
     )
@@ -213,7 +215,8 @@ async def test_engines_run_as_nobody_and_listen_at_the_agents_address(pair: Pair
     daemons = _descendants(pair.server.process.pid)
     named = {pid: _proc(pid, "comm").strip() for pid in daemons}
     services = [pid for pid, name in named.items() if name in ("nginx", "vsftpd")]
-    assert len(services) >= 5  # two nginx with workers, one vsftpd
+    # There are two nginx with workers and one vsftpd.
+    assert len(services) >= 5
     as_root = re.compile(r"(?m)^Uid:\s+0\s")
     if as_root.search(_proc(pair.server.process.pid, "status")):
         for pid in services:
@@ -223,7 +226,10 @@ async def test_engines_run_as_nobody_and_listen_at_the_agents_address(pair: Pair
 
 
 async def test_nothing_of_a_killed_agent_lives_on(pair: Pair) -> None:
-    """Last: it ends the server agent. Its folders go with the next agent of its name."""
+    """Test as the last one, because it ends the server agent.
+
+    The next agent with the same name removes its folders.
+    """
     job = await pair.range.launch(
         pair.ports["ftp"],
         duration_s=30,
@@ -253,7 +259,7 @@ def _folders(agent_id: str) -> list[Path]:
 
 
 def _descendants(pid: int) -> list[int]:
-    """Every process below one, also those of its other threads."""
+    """Return all descendants of a process, including those started by its other threads."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in map(int, task.read_text().split()):
@@ -262,7 +268,7 @@ def _descendants(pid: int) -> list[int]:
 
 
 def _listening(pid: int) -> dict[int, str]:
-    """Local addresses, as the kernel spells them, by listening port."""
+    """Return the local addresses in the kernel's notation by listening port."""
     rows = [row.split() for row in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
     places = [row[1].split(":") for row in rows if row[3] == "0A"]
     return {int(port, 16): address for address, port in places}

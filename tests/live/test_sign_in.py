@@ -1,4 +1,4 @@
-"""Every route refuses whoever may not: all of them, with every kind of bad credential."""
+"""Test that every route rejects unauthorized callers with each kind of invalid credential."""
 
 import base64
 from collections.abc import AsyncIterator, Iterator
@@ -27,7 +27,7 @@ from tests.keyserver import TENANT, KeyServer, key_server
 pytestmark = pytest.mark.live
 
 NOW = datetime.now(UTC)
-# The live page's own files, and what a refusal means.
+# The files of the live page and the explanations of errors.
 PROBLEMS = ("/problems", "/problems/", "/problems/{name}")
 PAGE = ("/", "/report.html", "/web/{version}/{name}", *PROBLEMS)
 
@@ -46,7 +46,7 @@ async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
 
 
 class Api:
-    """An application with sign-in on, and callers of every kind."""
+    """Application with sign-in and callers of every kind."""
 
     def __init__(self, fabric: Fabric, settings: SignInSettings, **guard: Any) -> None:
         self.tokens = Tokens(fabric.private)
@@ -72,7 +72,7 @@ class Api:
         )
 
     def routes(self) -> list[tuple[str, str]]:
-        """Every method and path template that the application says it has."""
+        """Return every method and path template in the OpenAPI document of the application."""
         return [
             (method.upper(), path)
             for path, operations in self.app.openapi()["paths"].items()
@@ -95,7 +95,7 @@ async def api(fabric: Fabric, keys: KeyServer) -> AsyncIterator[Api]:
 
 
 def concrete(path: str) -> str:
-    """A path with something in each of its places."""
+    """Return a path with values for all parameters."""
     parts = [("1" if part.startswith("{") else part) for part in path.split("/")]
     return "/".join(parts)
 
@@ -111,7 +111,8 @@ def streams(api: Api, method: str, path: str) -> bool:
     return any("text/event-stream" in answer.get("content", {}) for answer in answers.values())
 
 
-UNLISTED = {("GET", "/openapi.json"), *(("GET", path) for path in PAGE)}  # not in the OpenAPI
+# These routes are not in the OpenAPI document.
+UNLISTED = {("GET", "/openapi.json"), *(("GET", path) for path in PAGE)}
 
 
 async def test_every_route_is_in_the_table_of_rights_and_no_other_is(api: Api) -> None:
@@ -132,7 +133,8 @@ async def test_every_route_refuses_every_bad_credential(api: Api, keys: KeyServe
     expired = await api.token("old", Access.OPERATOR, NOW - timedelta(seconds=1))
     revoked = await api.token("gone", Access.OPERATOR)
     await api.tokens.revoke("gone", now=NOW)
-    now_s = int(datetime.now(UTC).timestamp())  # NOW may be half an hour ago
+    # ``NOW`` may be half an hour old.
+    now_s = int(datetime.now(UTC).timestamp())
     bad: dict[str, str | None] = {
         "none": None,
         "unknown token": "broadside_" + "x" * 43,
@@ -224,7 +226,8 @@ async def test_keys_that_cannot_be_had_are_503_and_asked_for_once(
             answer = await http.get("/v1/runs", headers=headers)
             assert answer.status_code == 503
             assert answer.json()["title"] == "Sign-in unavailable"
-        own = await app.token("own", Access.VIEWER)  # our own tokens do not need Entra ID
+        # Tokens of Broadside do not need Entra ID.
+        own = await app.token("own", Access.VIEWER)
         answer = await http.get("/v1/runs", headers={"Authorization": f"Bearer {own}"})
         assert answer.status_code == 200
     await app.http.aclose()
@@ -300,8 +303,10 @@ async def test_every_write_leaves_a_row_with_who_what_where_and_how_it_ended(api
     viewer = await api.token("guest", Access.VIEWER)
     await api.ask("POST", "/v1/runs/no-such-run/abort", operator)
     await api.ask("POST", "/v1/runs", viewer, json={"scenario": "smoke"})
-    await api.ask("POST", "/v1/runs", None, json={"scenario": "smoke"})  # nobody: no row
-    await api.ask("GET", "/v1/runs", operator)  # reads leave none
+    # A caller without identity leaves no audit row.
+    await api.ask("POST", "/v1/runs", None, json={"scenario": "smoke"})
+    # Reads leave no audit row.
+    await api.ask("GET", "/v1/runs", operator)
     await api.ask("POST", "/v1/comparisons", operator, json={})
     answer = await api.ask("GET", "/v1/audit", operator)
     rows = answer.json()

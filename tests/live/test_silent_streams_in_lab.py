@@ -1,4 +1,4 @@
-"""A firewall that forgets one session of four: the pair goes on, and the stream is named."""
+"""Test a firewall that drops one of four sessions: the pair continues, the stream is named."""
 
 import re
 from datetime import UTC, datetime
@@ -16,7 +16,8 @@ from tests.live.waiting import wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(300)]
 
-STREAM_BYTES = 100_000  # that none but a stream has sent: no control connection
+# Only a data stream has sent so much, not a control connection.
+STREAM_BYTES = 100_000
 
 
 def test_a_session_that_the_firewall_drops_is_named_by_pair_port_and_seconds(

@@ -1,4 +1,4 @@
-"""A firewall whose own count is read live over SNMP, by a coordinator that starts again."""
+"""Test a firewall counter that a restarted coordinator reads live over SNMP."""
 
 import json
 from pathlib import Path
@@ -27,25 +27,30 @@ BODY = {
         "pairs_count": 2,
         "burst_s": 24,
         "bursts_count": 1,
-        "lead_s": 22,  # an idle counter is known to stand still after 15 s
+        # The counter is known to be idle after 15 s.
+        "lead_s": 22,
         "traffic.streams_count": 2,
         "traffic.block_bytes": 16384,
-        "objective.residual_max_ratio": 0.25,  # net-snmp counts every 3 s: edges are unsure
+        # net-snmp updates its counters every 3 s, so edges are uncertain.
+        "objective.residual_max_ratio": 0.25,
     },
     "by": "tester",
 }
 
 
 def judged(coordinator: Serving) -> Any:
-    """A run's summary, once it has one."""
+    """Launch a run and return its summary."""
     path = f"/v1/runs/{coordinator.launch(BODY)['run_id']}/summary"
     wait_for("a verdict", lambda: coordinator.get(path) is not None, 90)
     return coordinator.get(path)
 
 
 def test_a_run_beside_an_alike_one_of_before_the_restart_is_told_from_it(tmp_path: Path) -> None:
-    """The counter keeps no history: without what was kept of it the second run's bytes could be
-    the first's, late, and its own still to come."""
+    """Test two similar runs with a restart between them.
+
+    The counter has no history. Without stored readings the bytes of the second run could be late
+    bytes of the first run.
+    """
     spec = LabSpec(
         pairs_count=2,
         prefix=new_prefix(),
@@ -73,8 +78,8 @@ def test_a_run_beside_an_alike_one_of_before_the_restart_is_told_from_it(tmp_pat
         assert held["lag_s"] is not None, told
         assert abs(held["residual_ratio"]) <= 0.1, told
         assert held["residual_low_ratio"] <= 0 <= held["residual_high_ratio"], told
-        # How much of 24 s lies within net-snmp's readings of 3 s is a matter of their phase, and
-        # how well each is dated one of the host's load.
+        # The covered part of the 24 s depends on the phase of net-snmp's 3 s updates. The accuracy
+        # of their times depends on the load of the host.
         wrong = {each["id"] for each in summary["findings"] if each["severity"] == "problem"}
         assert wrong <= {"ledger-thin", "residual"}, told
     assert second["reconciliation"]["neighbours"] == [first["run_id"]]

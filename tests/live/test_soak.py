@@ -1,4 +1,4 @@
-"""Long runs in the lab: a soak in a minute with kills, a spare, and an abort under thirty pairs."""
+"""Test long runs in the lab: a short soak with kills and a spare, and an abort of thirty pairs."""
 
 import asyncio
 import signal
@@ -29,14 +29,15 @@ pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
 @pytest.mark.alone
 def test_a_soak_outlives_its_coordinators_and_names_the_kill(tmp_path: Path) -> None:
-    """Coordinator killed twice, a client once; from the next burst on a spare has its place."""
+    """Kill the coordinator twice and a client once. A spare replaces it from the next burst on."""
     options = SoakOptions(
         pairs_count=4,
         bursts_count=5,
         spares_count=1,
         kill_agent_in=2,
         kill_coordinator_at=(0.3, 0.8),
-        late_after_s=4.0,  # other tests keep the cores busy
+        # Other tests load the cores.
+        late_after_s=4.0,
     )
     prefix = new_prefix()
     with built(LabSpec(pairs_count=5, prefix=prefix), tmp_path / "lab") as lab:
@@ -56,7 +57,7 @@ def test_a_soak_outlives_its_coordinators_and_names_the_kill(tmp_path: Path) -> 
 
 
 async def check(data_path: Path, summary: RunSummary) -> list[str]:
-    """The rules that hold of every run, and the verdict computed again from the rows."""
+    """Check the invariants of every run and recompute the verdict from the rows."""
     fabric = open_fabric(FabricSettings(data_dir=data_path))
     try:
         coordinator = Coordinator(fabric)
@@ -73,7 +74,7 @@ async def check(data_path: Path, summary: RunSummary) -> list[str]:
 
 @pytest.fixture(scope="module")
 def thirty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Thirty clients, thirty servers, a coordinator that reads no ledger."""
+    """Run thirty clients, thirty servers and a coordinator without a ledger."""
     folder = tmp_path_factory.mktemp("thirty")
     with (
         built(LabSpec(pairs_count=30, prefix=new_prefix()), folder / "lab") as lab,
@@ -89,7 +90,8 @@ def launch(serving: Serving, **overrides: object) -> str:
         "bursts_count": 1,
         "period_s": 70,
         "lead_s": 9,
-        "late_after_s": 5,  # other tests keep the cores busy
+        # Other tests load the cores.
+        "late_after_s": 5,
         "align_to_period": False,
         "traffic.streams_count": 1,
         "traffic.stream_bits_per_second": 2_000_000,
@@ -103,7 +105,8 @@ def launch(serving: Serving, **overrides: object) -> str:
         timeout_s=40,
         pause_s=0.3,
     )
-    time.sleep(2)  # of traffic, which the ledger is to show
+    # The ledger must show this traffic.
+    time.sleep(2)
     return run_id
 
 
@@ -113,7 +116,7 @@ def status(serving: Serving, run_id: str) -> dict[str, Any]:
 
 
 def messages_count(data_path: Path) -> int:
-    """Messages that are receivable, now or later."""
+    """Return the number of messages that are receivable now or later."""
 
     async def counted() -> int:
         fabric = open_fabric(FabricSettings(data_dir=data_path))
@@ -127,20 +130,22 @@ def messages_count(data_path: Path) -> int:
 
 
 def wait_for_ledger(lab: Lab, past_s: float) -> None:
-    """Until the firewall has said what passed up to an instant, epoch s, and a second beyond."""
+    """Wait until the ledger covers one second after ``past_s`` (epoch s)."""
     assert lab.ledger_path is not None
     path = lab.ledger_path
     wait_for("the ledger", lambda: parse_ledger(path.read_text())[-1].at_s > past_s + 1)
 
 
 def last_byte_at_s(lab: Lab, since_s: float) -> float:
-    """When the firewall last forwarded more than the odd keepalive in a second, epoch s."""
+    """Return the last epoch second in which the firewall forwarded more than a keepalive."""
     assert lab.ledger_path is not None
     readings = [r for r in parse_ledger(lab.ledger_path.read_text()) if r.at_s >= since_s]
     loud = [
-        earlier.at_s  # what a late reading counts may have passed right after the one before
+        # The bytes of a late reading may have passed directly after the reading before.
+        earlier.at_s
         for earlier, later in pairwise(readings)
-        if later.up_bytes - earlier.up_bytes > 20_000  # 8 pairs send 2 MB a second, all of them 7.5
+        # Eight pairs send 2 MB per second, all pairs 7.5 MB.
+        if later.up_bytes - earlier.up_bytes > 20_000
     ]
     assert loud, "nothing was ever sent"
     return loud[-1]
@@ -198,7 +203,8 @@ def test_agents_stop_when_a_stopped_coordinators_lease_lapses(
     thirty: Site,
 ) -> None:
     lab, serving = thirty.lab, thirty.coordinator
-    launch(serving, lease_s=5, pairs_count=8)  # of all: a lease is each agent's own
+    # Only some pairs are needed, because each agent has its own lease.
+    launch(serving, lease_s=5, pairs_count=8)
     begun_s = time.time() - 2
     serving.signal(signal.SIGSTOP)
     stopped_s = time.time()

@@ -1,4 +1,4 @@
-"""Commands that build a lab leave nothing when they are stopped: demo, faults, scenarios."""
+"""Test that stopped commands with a lab leave nothing behind: demo, faults, scenarios."""
 
 import re
 import signal
@@ -21,24 +21,24 @@ pytestmark = [
 
 
 def parts(prefix: str) -> set[object]:
-    """A lab's namespaces and processes: another test may build one of the same name later."""
+    """Return the namespaces and processes of a lab. Another test may reuse the name later."""
     return {*list_namespaces(prefix).items(), *(process.pid for process in list_owned(prefix))}
 
 
 def abandoned_demos() -> list[Path]:
-    """Folders of demos whose lab is gone; another test's demo may stand."""
+    """Return the folders of demos without a lab. Demos of other tests may be running."""
     folders = Path("/run/broadside/lab").glob("*/demo")
     return [folder for folder in folders if not list_owned(folder.parent.name)]
 
 
 def take_ctrl_c() -> None:
-    """A background job of a shell ignores Ctrl-C and hands that down to us."""
+    """Restore the default SIGINT handler, because background jobs of a shell inherit SIG_IGN."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_demo_that_is_stopped_leaves_nothing(site: Site, number: signal.Signals) -> None:
-    """On SIGTERM and Ctrl-C it takes all down; after SIGKILL `lab down` does."""
+    """Test that SIGTERM and Ctrl-C remove everything, and after SIGKILL `lab down` does."""
     process = subprocess.Popen(
         [*BROADSIDE, "demo", "--pairs", "2", "--seconds", "30"],
         env=site.environment | {"TMPDIR": str(site.folder)},
@@ -63,7 +63,7 @@ def test_a_demo_that_is_stopped_leaves_nothing(site: Site, number: signal.Signal
         process.kill()
     assert process.returncode != 0
     if number is signal.SIGKILL:
-        # Agents and coordinator end with their starter; the lab itself stands, and counts.
+        # Agents and coordinator end with their parent. The lab itself continues and counts.
         lab_own = ("chronyd", "broadside.lab.ledger")
         wait_for(
             "the fleet to end",
@@ -77,7 +77,7 @@ def test_a_demo_that_is_stopped_leaves_nothing(site: Site, number: signal.Signal
 
 
 def running(site: Site) -> list[str]:
-    """Command lines of processes that work in the demo's folder."""
+    """Return the command lines of processes in the folder of the demo."""
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
@@ -91,7 +91,8 @@ def running(site: Site) -> list[str]:
 @pytest.mark.parametrize(
     ("module", "options", "processes_count"),
     [
-        ("tests.faults", ("--only", "nothing/armed", "--labs", "1"), 8),  # clocks and agents
+        # These are clocks and agents.
+        ("tests.faults", ("--only", "nothing/armed", "--labs", "1"), 8),
         ("tests.scenarios", ("--only", "128 KiB window over the path"), 1),
     ],
 )

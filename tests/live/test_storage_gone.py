@@ -1,4 +1,4 @@
-"""The data directory is removed under a run: everybody who works with it ends, and says why."""
+"""Test that all processes end with a reason when the data directory is removed during a run."""
 
 import shutil
 
@@ -21,7 +21,8 @@ def test_launch_and_agents_end_at_once_and_no_engine_stays(site: Site) -> None:
     wait_for("a burst under way", lambda: "running" in log.read_text())
     shutil.rmtree(site.folder / "data", ignore_errors=True)
     ends = {"launch": launch, **site.agents}
-    # Two heartbeats are a second each here; else they would go on for the burst's two minutes.
+    # Two heartbeats take one second each here. Otherwise they would continue for the two minutes of
+    # the burst.
     wait_for("their ends", lambda: all(p.poll() is not None for p in ends.values()), 45)
     assert {name: process.poll() for name, process in ends.items()} == dict.fromkeys(
         ends, Exit.CANNOT_RUN

@@ -1,4 +1,4 @@
-"""Studies on a real fleet: trials run one after another, and the device's switch is thrown."""
+"""Test studies on a real fleet, with trials in sequence and a device switch."""
 
 import json
 import re
@@ -22,7 +22,7 @@ SMALL = [
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, str, Path]]:
-    """One pair, a coordinator, and a switch that writes its state into a file."""
+    """Run one pair, a coordinator, and a switch that appends its state to a file."""
     folder = tmp_path_factory.mktemp("studies")
     state, switches = folder / "state", folder / "switches.toml"
     lines = "\n".join(f'{s} = ["sh", "-c", "echo {s} >> {state}"]' for s in ("off", "deny"))
@@ -41,7 +41,8 @@ def test_an_ab_study_switches_the_device_and_compares(fleet: tuple[Site, str, Pa
     assert done.returncode == 0, done.stderr
     study = json.loads(done.stdout)
     assert [result["run_id"] is not None for result in study["results"]] == [True] * 4
-    assert state.read_text().split() == ["off", "deny", "off"]  # no change between two of a kind
+    # There is no switch between two trials of the same state.
+    assert state.read_text().split() == ["off", "deny", "off"]
     comparison = study["conclusion"]["comparison"]
     counts = {
         metric["name"]: (metric["a_count"], metric["b_count"]) for metric in comparison["metrics"]

@@ -1,4 +1,4 @@
-"""What connects and is gone as it is accepted leaves no socket open."""
+"""Test that a connection that is reset during accept leaves no open socket."""
 
 import gc
 import socket
@@ -13,7 +13,8 @@ from tests.live.certificates import make_certificates
 
 pytestmark = pytest.mark.live
 
-RESET = struct.pack("ii", 1, 0)  # SO_LINGER of no time: closing is a reset
+# SO_LINGER with zero seconds makes close send a reset.
+RESET = struct.pack("ii", 1, 0)
 
 
 def test_a_peer_that_resets_as_it_is_accepted_leaves_nothing_open(tmp_path: Path) -> None:
@@ -25,7 +26,8 @@ def test_a_peer_that_resets_as_it_is_accepted_leaves_nothing_open(tmp_path: Path
     ):
         warnings.simplefilter("always")
         with socket.create_connection(listener.getsockname()) as peer:
-            accepted, _ = socket.socket.accept(listener)  # the plain half of what it does
+            # This is the first half of the accept, without TLS.
+            accepted, _ = socket.socket.accept(listener)
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         with pytest.raises(ConnectionResetError):
             listener.context.wrap_socket(accepted, server_side=True)

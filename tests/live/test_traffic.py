@@ -1,4 +1,4 @@
-"""Runs over the coordinator that are more than forward TCP: both ways in processes, and HTTP."""
+"""Test runs with bidirectional TCP and with HTTP over the coordinator."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,13 +21,14 @@ SHORT = {
     "burst_s": 3,
     "period_s": 12,
     "lead_s": 6,
-    "late_after_s": 5,  # other tests keep the cores busy
+    # Other tests load the cores.
+    "late_after_s": 5,
 }
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A coordinator, a client, and a server of two iperf3 ports and an HTTP one."""
+    """Run a coordinator, a client, and a server with two iperf3 ports and one HTTP port."""
     folder = tmp_path_factory.mktemp("site")
     with Site(folder) as site:
         _, address = site.start_coordinator()
@@ -83,7 +84,7 @@ def test_both_ways_in_two_processes_with_every_option_and_a_clamped_window(
     assert {flow["flow"] for flow in burst["flows"]} == {"up", "down"}
     for flow in burst["flows"]:
         assert flow["received_bits_per_second"] == pytest.approx(40e6, rel=0.1)
-        # A sender that the kernel paces counts what still lies in its sockets.
+        # A sender that the kernel paces also counts data that is still in its sockets.
         assert flow["sent_bits_per_second"] > 0.95 * flow["received_bits_per_second"]
     (pair,) = burst["pairs"]
     assert (pair["basis"], pair["joined_by"]) == ("receiver", "cookie")
@@ -128,7 +129,8 @@ def test_http_is_judged_by_success_and_latency(url: str) -> None:
     assert summary["verdict"] == "pass", summary["findings"]
     measures = {measure["name"]: measure for measure in burst["measures"]}
     count = measures["requests_count"]["value"]
-    assert 105 <= count <= 151  # what was not asked by the end is not asked any more
+    # Requests that were not sent by the end are dropped.
+    assert 105 <= count <= 151
     carried = count * 800_000 / 3
     assert summary["fleet_received_bits_per_second"] == pytest.approx(carried, rel=0.1)
     assert measures["success_ratio"]["value"] == 1
@@ -143,7 +145,8 @@ def test_http_is_judged_by_success_and_latency(url: str) -> None:
 def test_the_device_is_pinged_idle_and_loaded_and_each_streams_round_trip_is_told(
     url: str,
 ) -> None:
-    probe = {"device": "127.0.0.1", "device_tcp_port": 1}  # nobody listens: refused
+    # There is no listener, so connections are refused.
+    probe = {"device": "127.0.0.1", "device_tcp_port": 1}
     streams = {"traffic.streams_count": 3, "traffic.stream_bits_per_second": 20_000_000}
     summary = RunSummary.model_validate(run(url, burst_s=8, **streams, **{"traffic.probe": probe}))
     for name in (

@@ -1,7 +1,7 @@
-"""Runs through a firewall that translates addresses and ports, beside strangers, and with loss.
+"""Test runs through a firewall with address and port translation, other traffic and loss.
 
-Both ends of every pair are found by what the test carries: the engine's cookie, or the token of
-its job. Who is connected, from where and how often, changes nothing.
+The ends of a pair are matched by the content of the test, which is the engine's cookie or the job's
+token. Source addresses and other connections have no influence.
 """
 
 import contextlib
@@ -38,7 +38,8 @@ SPEC: dict[str, object] = {
     "burst_s": 5,
     "period_s": 60,
     "lead_s": LEAD_S,
-    "late_after_s": 5,  # other tests keep the cores busy
+    # Other tests load the cores.
+    "late_after_s": 5,
     "traffic.probe": "udp",
     "objective.start_spread_max_s": 5,
     "objective.probe_loss_max_ratio": 0.5,
@@ -63,19 +64,19 @@ RUNS: dict[str, dict[str, object]] = {
     "udp": IPERF3 | {"traffic.protocol": "udp", "traffic.block_bytes": 1400},
     "http": HTTP | {"traffic.engine": "http"},
     "https": HTTP | {"traffic.engine": "https"},
-    # Two files in a row.
+    # This downloads two files in sequence.
     "ftp": FTP | {"traffic.engine": "ftp", "burst_s": 8},
 }
 TRANSLATIONS = {
     "masquerade": "masquerade fully-random",
-    # All clients have the first one's address, and any port.
+    # All clients share the address of the first one, with any port.
     "one client's address": "meta l4proto { tcp, udp } snat to 10.1.1.1:1024-65535 fully-random",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """A lab with its agents and a coordinator."""
+    """Lab with its agents and a coordinator."""
 
     lab: Lab
     url: str
@@ -86,7 +87,7 @@ class Range:
         return wait_for_summary(self.url, run_id)
 
     def are_free(self) -> bool:
-        """Every service of every server is free."""
+        """Return whether every service of every server is free."""
         presences = [Presence.model_validate(p) for p in call(self.url, "GET", "/v1/presences")]
         states = [p.engine(name) for p in presences for name in PORTS]
         return sum(bool(state and state.ports) for state in states) == 2 * len(PORTS)
@@ -104,7 +105,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
 
 @contextlib.contextmanager
 def firewall_rules(lab: Lab, table: str) -> Iterator[None]:
-    """A table of the firewall's, gone afterwards."""
+    """Install an nftables table in the firewall for the duration of the context."""
     nft = [find_tool("nft"), "-f", "-"]
     run(nft, namespace=lab.firewall_namespace, text=f"table ip planted {{\n{table}\n}}\n")
     try:
@@ -114,7 +115,7 @@ def firewall_rules(lab: Lab, table: str) -> Iterator[None]:
 
 
 def translating(how: str) -> str:
-    """What a table holds that rewrites the source of what goes to the servers."""
+    """Return table rules that translate the source of packets to the servers."""
     return f"""counter began {{ }}
 chain out {{
  type nat hook postrouting priority srcnat
@@ -123,14 +124,14 @@ chain out {{
 
 
 def translated_count(lab: Lab) -> int:
-    """Packets that began a connection whose source the firewall has rewritten."""
+    """Return the number of connections with a translated source."""
     argv = [find_tool("nft"), "-j", "list", "counter", "ip", "planted", "began"]
     items = json.loads(run(argv, namespace=lab.firewall_namespace))["nftables"]
     return sum(item["counter"]["packets"] for item in items if "counter" in item)
 
 
 def is_whole(summary: Mapping[str, Any]) -> None:
-    """Every pair was measured at both ends, each joined by its cookie, and the run passes."""
+    """Verify that each pair was measured at both ends by cookie, and that the run passes."""
     (burst,) = summary["bursts"]
     assert burst["pairs"], summary
     said = [finding["sentence"] for finding in summary["findings"]]
@@ -139,7 +140,7 @@ def is_whole(summary: Mapping[str, Any]) -> None:
     assert burst["strays"] == []
     assert burst["contradictions"] == []
     for flow in burst["flows"]:
-        # Within what the ends of a window may cut off of a transfer that is known as a whole only.
+        # The ends of a window may cut off part of a transfer that is recorded only as a total.
         assert 0 < flow["received_bits_per_second"] <= 1.1 * flow["sent_bits_per_second"]
     assert summary["verdict"] == "pass", said
 
@@ -166,21 +167,21 @@ def test_clients_that_all_have_one_clients_address_are_told_apart(
 
 
 class Stranger:
-    """Somebody else, in the firewall's namespace, who uses the services of all servers."""
+    """Foreign host in the firewall's namespace that uses the services of all servers."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
         self._over = threading.Event()
 
     def get(self, server: str, *words: str) -> int:
-        """Ask for something as curl does; returns curl's exit code."""
+        """Send a request with curl and return its exit code."""
         argv = ["curl", "--silent", "--insecure", "--max-time", "5", "-o", "/dev/null"]
         argv = ["ip", "netns", "exec", str(self._lab.firewall_namespace), *argv]
         urls = [word.replace("SERVER", server) for word in words]
         return subprocess.run([*argv, *urls], check=False, timeout=30).returncode
 
     def ask_all(self) -> None:
-        """A download of each service of each server, and requests that look like a test's."""
+        """Download from each service of each server, and send requests like those of a test."""
         for host in self._lab.servers:
             got = [
                 self.get(host.address, "http://SERVER:8080/1000000"),
@@ -193,7 +194,10 @@ class Stranger:
             self.get(host.address, "--user", "anonymous:somebody@", "ftp://SERVER:2121/1000000")
 
     def check_health(self) -> None:
-        """Connect to every service and leave, as a load balancer does; hold one for a while."""
+        """Connect to every service and disconnect, as a load balancer does.
+
+        One connection lasts longer.
+        """
         with inside(self._lab.firewall_namespace):
             for host in self._lab.servers:
                 for port in PORTS.values():
@@ -221,7 +225,7 @@ class Stranger:
 def test_one_request_by_another_host_before_the_burst_changes_nothing(
     site: Range, traffic: str
 ) -> None:
-    """A second or so before, so that no pause lies between it and the test."""
+    """Send requests about 1.5 s before the burst, so that there is no pause before the test."""
     before = threading.Timer(LEAD_S - 1.5, Stranger(site.lab).ask_all)
     before.start()
     try:

@@ -1,4 +1,4 @@
-"""VXLAN bursts in the lab, with probes and CPU cost beside them; and agents that die in one."""
+"""Test VXLAN bursts in the lab with probes, CPU cost and agents that die during a burst."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,8 @@ pytestmark = [
 
 AGENT = {
     "BROADSIDE_AGENT_ALLOW_TUNNELS": "true",
-    "BROADSIDE_AGENT_ARM_LEAD_S": "8",  # the longest: tunnels are asked for 12 s ahead
+    # This is the maximum, because tunnels are requested 12 s ahead.
+    "BROADSIDE_AGENT_ARM_LEAD_S": "8",
     "BROADSIDE_AGENT_HEARTBEAT_S": "1",
 }
 SPEC = {
@@ -44,14 +45,16 @@ SPEC = {
     "burst_s": 6,
     "period_s": 60,
     "lead_s": 14,
-    "late_after_s": 5,  # other tests keep the cores busy
+    # Other tests load the cores.
+    "late_after_s": 5,
     "traffic.streams_count": 4,
     "traffic.stream_bits_per_second": 10_000_000,
     "traffic.encapsulation": "vxlan",
     "traffic.probe": "udp",
 }
 
-# So short a burst of two pairs leaves the residual's interval wide: tests hold its middle.
+# With a short burst of two pairs the interval of the residual is wide, so the tests check its
+# midpoint.
 WIDE = {"objective.residual_max_ratio": 0.5}
 
 OUTER_HEADERS = """
@@ -69,7 +72,7 @@ table ip outer {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """A lab with its agents and a coordinator."""
+    """Lab with its agents and a coordinator."""
 
     lab: Lab
     url: str
@@ -77,7 +80,7 @@ class Range:
     agents: fleet.Fleet
 
     def start(self, *names: str) -> fleet.Fleet:
-        """Some agents anew, in a fleet of their own."""
+        """Restart some agents in a separate fleet."""
         plans = [p for p in fleet.plan_agents(self.lab, self.environment) if p.agent_id in names]
         logs = self.lab.path / "again"
         return fleet.start(plans, prefix=self.lab.spec.prefix, log_path=logs)
@@ -88,12 +91,12 @@ class Range:
         return run_id
 
     def wait_for_traffic(self, run_id: str) -> None:
-        """The instant is over."""
+        """Wait until the planned start has passed."""
         asked = f"/v1/runs/{run_id}"
         wait_for("traffic", lambda: call(self.url, "GET", asked)["state"] == "running")
 
     def wait_until_ready(self) -> None:
-        """Every agent was heard of since, can make tunnels, and its servers are free again."""
+        """Wait until every agent has a new heartbeat, can create tunnels and has free servers."""
         since_at = datetime.now(UTC)
 
         def all_ready() -> bool:
@@ -123,14 +126,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
 
 
 def devices(host: Host) -> list[str]:
-    """Tunnels' devices on a host."""
+    """Return the tunnel devices on a host."""
     argv = ["ip", "-netns", str(host.namespace), "-json", "link", "show", "type", "vxlan"]
     shown = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30).stdout
     return [link["ifname"] for link in json.loads(shown or "[]") if link]
 
 
 def outer_bytes(lab: Lab) -> dict[str, int]:
-    """What the firewall saw of tunnels on their way to the servers, by counter."""
+    """Return the bytes of tunnel packets to the servers that the firewall saw, by counter."""
     argv = [find_tool("nft"), "-j", "list", "counters", "table", "ip", "outer"]
     items = json.loads(run(argv, namespace=lab.firewall_namespace))["nftables"]
     counters = [item["counter"] for item in items if "counter" in item]
@@ -138,24 +141,26 @@ def outer_bytes(lab: Lab) -> dict[str, int]:
 
 
 def engines(host: Host, end: str = "--client") -> list[int]:
-    """Engine processes on a host, of one end of the traffic."""
+    """Return the engine processes on a host for one end of the traffic."""
     argv = ["ip", "netns", "pids", str(host.namespace)]
     pids = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30).stdout
     found = []
     for pid in pids.split():
-        with contextlib.suppress(OSError):  # it ended meanwhile
+        # The process may have ended meanwhile.
+        with contextlib.suppress(OSError):
             words = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
-            # A newer iperf3 beside the system's runs under a loader of its own.
+            # A newer iperf3 runs with its own loader.
             if any(word.endswith(b"iperf3") for word in words) and end.encode() in words:
                 found.append(int(pid))
     return found
 
 
 def guardians(name: str) -> list[int]:
-    """The processes that guard a device."""
+    """Return the processes that guard a device."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):  # it ended meanwhile
+        # The process may have ended meanwhile.
+        with contextlib.suppress(OSError):
             if path.read_bytes().split(b"\0")[-2:] == [name.encode(), b""]:
                 found.append(int(path.parent.name))
     return found
@@ -196,12 +201,13 @@ def test_a_slow_guardian_leaves_the_next_device_of_that_name_alone(site: Range) 
         wait_for("both guardians end", lambda: not guardians(end.name), 30)
         assert devices(host) == []
 
-    with inside(host.namespace):  # the loop's threads are born in it
+    # The threads of the loop are created in the namespace.
+    with inside(host.namespace):
         asyncio.run(close_and_open())
 
 
 def test_both_ways_at_once_reconcile_with_both_columns_of_the_ledger(site: Range) -> None:
-    """Without tunnels. Each way's acknowledgements are in the other's column."""
+    """Test without tunnels. The acknowledgements of each direction are in the other column."""
     site.wait_until_ready()
     plain = {"traffic.encapsulation": None, "traffic.direction": "bidirectional", "burst_s": 12}
     summary = wait_for_summary(site.url, site.launch(**plain, **WIDE))
@@ -239,7 +245,7 @@ def test_a_burst_in_tunnels_reconciles_with_their_overhead_and_leaves_nothing(
 
 
 def test_a_burst_keeps_its_tunnel_while_the_next_ones_client_asks_for_it(site: Range) -> None:
-    """With a client to spare, which asks 3 s before this burst is over."""
+    """Test with a spare client, which requests the tunnel 3 s before the end of this burst."""
     site.wait_until_ready()
     asked = {"pairs_count": 1, "bursts_count": 3, "period_s": 15, "traffic.probe": "off"}
     summary = wait_for_summary(site.url, site.launch(**asked))
@@ -255,7 +261,8 @@ def test_a_tunnel_with_traffic_outlives_its_clients_silence(site: Range) -> None
     agent = site.agents.states()[client.name].pid
     site.wait_for_traffic(run_id)
     os.kill(agent, signal.SIGSTOP)
-    time.sleep(SILENT_S + 4)  # the silence itself
+    # The agent must be silent for this time.
+    time.sleep(SILENT_S + 4)
     os.kill(agent, signal.SIGCONT)
     [pair] = wait_for_summary(site.url, run_id)["bursts"][0]["pairs"]
     assert pair["state"] == "measured", pair["reason"]

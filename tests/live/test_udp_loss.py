@@ -1,4 +1,4 @@
-"""UDP tests over a path that loses datagrams, those that open a stream included."""
+"""Test UDP over a path that loses datagrams, including those that open a stream."""
 
 import asyncio
 import time
@@ -31,7 +31,7 @@ def path() -> Iterator[Wire]:
 async def test_a_lost_first_datagram_is_sent_again(
     version: str, direction: Direction, streams_count: int, path: Wire
 ) -> None:
-    """Of 16 streams without it 4 in 5 tests would hang, of 64 all."""
+    """Test repeated first datagrams. Without them 4 of 5 tests with 16 streams would hang."""
     path.lose(LOSS_RATIO)
     traffic = Traffic(
         protocol=Protocol.UDP,
@@ -66,7 +66,7 @@ async def test_a_lost_first_datagram_is_sent_again(
             assert total.lost_count / total.packets_count == pytest.approx(LOSS_RATIO, abs=0.03)
             assert total.received_bytes is not None and total.sent_bytes is not None
             assert 0.85 < total.received_bytes / total.sent_bytes < 0.99
-            # A copy that opened a stream is no packet, and has no sequence number of its own.
+            # A repeated opening datagram is not a data packet and has no sequence number.
             assert total.jitter_s is not None and total.jitter_s < 0.1
 
     await asyncio.gather(*(play(PORT + each) for each in range(TRIES_COUNT)))

@@ -1,4 +1,4 @@
-"""The processes of the tests, which are forked from a warmed one."""
+"""Test the processes that are forked from a warm process."""
 
 import gc
 import os
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.live
 def test_a_forgotten_process_is_closed_and_no_later_test_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A failed test's traceback holds its processes in cycles, which end in another test."""
+    """Test garbage collection of processes in reference cycles, as in a failed test's traceback."""
     with (tmp_path / "output").open("wb") as output:
         process = shell().start(
             "coordinator",

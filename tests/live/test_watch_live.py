@@ -1,4 +1,4 @@
-"""``broadside watch`` on a real terminal: the verdict at the end, and leaving without aborting."""
+"""Test ``broadside watch`` on a terminal: the final verdict, and leaving without an abort."""
 
 import fcntl
 import os
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.live
 
 
 class Terminal:
-    """A command on a terminal of 80 columns and 24 lines."""
+    """Command on a terminal with 80 columns and 24 lines."""
 
     def __init__(self, arguments: list[str], site: Site) -> None:
         self._master, slave = pty.openpty()
@@ -38,7 +38,7 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             start_new_session=True,
-            # A background job of a shell ignores Ctrl-C and hands that down to us.
+            # Background jobs of a shell ignore SIGINT, and child processes inherit that.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         os.close(slave)
@@ -46,7 +46,7 @@ class Terminal:
         self.text = ""
 
     def until(self, words: str | None, timeout_s: float = 30) -> str:
-        """Everything that was written until ``words`` came, or, with None, until the end."""
+        """Return all output up to ``words``, or up to the end of the command with None."""
         end_s = time.monotonic() + timeout_s
         while time.monotonic() < end_s:
             try:
@@ -79,7 +79,7 @@ def on_terminal(site: Site, *arguments: str) -> Iterator[Terminal]:
 
 
 async def launched(fabric: Fabric) -> str:
-    """A run that fires in ten minutes, on a fleet that only seems to be there."""
+    """Launch a run on a simulated fleet that starts in ten minutes."""
     now = datetime.now(UTC)
     for agent in fleet(2):
         clock = agent.clock and agent.clock.model_copy(update={"read_at": now})
@@ -95,7 +95,8 @@ async def test_a_run_that_is_over_ends_with_its_verdict(site: Site) -> None:
     with on_terminal(site, "watch", run_id) as terminal:
         said = terminal.until(None)
     assert terminal.process.returncode == 2, said
-    assert "\x1b[?1049h" in said  # a screen of its own, and back
+    # The command switches to the alternate screen and back.
+    assert "\x1b[?1049h" in said
     assert said.index("\x1b[?1049l") < said.index("verdict:")
     plain = site.run("watch", run_id, "--plain")
     assert plain.returncode == 2
@@ -120,7 +121,8 @@ async def test_plain_lines_outlive_a_killed_coordinator(site: Site) -> None:
     port = url.rsplit(":", 1)[1]
     site.start("again", "serve", "--port", port)
     assert site.run("abort", run_id).returncode == 0
-    assert watch.wait(60) == 2, log.read_text()  # cancelled before it fired: inconclusive
+    # The run was cancelled before its start, so it is inconclusive.
+    assert watch.wait(60) == 2, log.read_text()
     assert says("verdict:")
 
 
@@ -137,7 +139,8 @@ async def test_leaving_a_run_does_not_abort_it(site: Site) -> None:
             said = terminal.until(None)
         assert terminal.process.returncode == 130, said
         assert f"left {run_id} without aborting it" in said
-        assert "broadside serve" in said  # nobody else looks after it, and it says so
+        # No coordinator manages the run, and the output states that.
+        assert "broadside serve" in said
         assert "Traceback" not in said
     control = await fabric.records.runs.read_control(run_id)
     await fabric.close()

@@ -1,4 +1,4 @@
-"""What befalls three of four devices in mid-run is in the verdict, and nothing of the fourth."""
+"""Test that the verdict contains faults of three of four devices during a run."""
 
 import asyncio
 import json
@@ -21,9 +21,11 @@ pytestmark = [
 ]
 
 BURST_S = 14
-MID_S = 5.0  # s into the burst
+# The time is relative to the start of the burst.
+MID_S = 5.0
 LEAD_S = 8
-RATE = 2_000_000.0  # bytes a second
+# The unit is bytes per second.
+RATE = 2_000_000.0
 OVERRIDES = {
     "pairs_count": 1,
     "bursts_count": 1,
@@ -60,7 +62,8 @@ def test_a_reboot_a_wrap_and_a_dead_agent_are_found_and_nothing_else(tmp_path: P
         body = {"scenario": "smoke", "overrides": OVERRIDES, "by": "tester"}
         run_id = call(url, "POST", "/v1/runs", json=body)["run_id"]
         begins_s = time.time() + LEAD_S
-        moves = {"start": 2**32 - RATE, "from_s": begins_s + MID_S}  # round in a second
+        # The counter wraps after one second.
+        moves = {"start": 2**32 - RATE, "from_s": begins_s + MID_S}
         boxes["wrapped"].plant(planted | dict(interface32("eth0", 1, RATE, **moves)))
         time.sleep(max(0.0, begins_s + MID_S - time.time()))
         boxes["dead"].stop()
@@ -96,7 +99,7 @@ def test_a_reboot_a_wrap_and_a_dead_agent_are_found_and_nothing_else(tmp_path: P
 
 
 async def kept_of(data_dir: Path, run_id: str) -> bytes:
-    """What is kept of witnesses with a run and its burst, unpacked."""
+    """Return the stored telemetry of a run and its burst, unpacked."""
     fabric = open_fabric(FabricSettings(data_dir=data_dir))
     try:
         kept = [

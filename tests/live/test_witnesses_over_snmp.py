@@ -1,4 +1,4 @@
-"""A real snmpd: v2c and v3, a dead agent, a restart, a wrapped counter, and nothing false."""
+"""Test a real snmpd with v2c and v3: dead agent, restart and wrapped counter."""
 
 import asyncio
 import contextlib
@@ -59,7 +59,7 @@ async def heard(witness: PolledWitness) -> Witnessed:
 
 
 async def asked_until(witness: PolledWitness, done: Callable[[Witnessed], bool]) -> Witnessed:
-    """Ask as a clock would, until what is awaited was said; 60 s at most."""
+    """Poll until the telemetry satisfies ``done``, for at most 60 s."""
     end_s = time.monotonic() + 60
     while True:
         await witness.poll()
@@ -101,7 +101,8 @@ async def test_both_versions_tell_the_planted_figures(
         (("MD5", "AES"), "aes"),
         (("SHA", "AES-192"), "aes192-blumenthal"),
         (("SHA", "AES-256"), "aes256-blumenthal"),
-        (("SHA-256", "AES-256"), "aes256"),  # long enough: both ways are one
+        # The digest is long enough, so both key extensions are equal.
+        (("SHA-256", "AES-256"), "aes256"),
         (("SHA-512", "AES-256"), "aes256-blumenthal"),
     ],
 )
@@ -125,25 +126,27 @@ async def test_the_other_way_to_a_longer_key_is_not_answered_and_named(tmp_path:
 
 CISCO = "1.3.6.1.4.1.9.9"
 MAKERS: dict[str, tuple[dict[str, int], dict[tuple[str, str], float]]] = {
-    # CISCO-PROCESS-MIB: a row a CPU; used and free memory in kB
+    # CISCO-PROCESS-MIB, with one row per CPU and used and free memory in kB.
     "cisco": (
         {f"{CISCO}.109.1.1.1.1.{column}.{row}": value
          for column, row, value in ((6, 1, 37), (6, 7, 12), (12, 1, 30_000), (13, 1, 70_000))},
         {("cpu_ratio", "1"): 0.37, ("cpu_ratio", "7"): 0.12, ("memory_ratio", "1"): 0.3},
     ),
-    # CISCO-FIREWALL-MIB: cfwConnectionStatValue, rows by service (40: IP) and kind (6: in use)
+    # CISCO-FIREWALL-MIB cfwConnectionStatValue, with rows by service (40 is IP) and kind (6 is in
+    # use).
     "cisco-asa": (
         {f"{CISCO}.147.1.2.2.2.1.5.40.{kind}": value for kind, value in ((6, 1234), (7, 9999))},
         {("sessions_count", ""): 1234},
     ),
-    # FORTINET-FORTIGATE-MIB: fgHaStatsTable
+    # FORTINET-FORTIGATE-MIB fgHaStatsTable.
     "fortinet-cluster": (
         {f"1.3.6.1.4.1.12356.101.13.2.1.1.{column}.{row}": value
          for column, row, value in ((3, 1, 37), (3, 2, 3), (4, 1, 50), (6, 1, 1000), (6, 2, 7))},
         {("cpu_ratio", "1"): 0.37, ("cpu_ratio", "2"): 0.03, ("memory_ratio", "1"): 0.5,
          ("sessions_count", "1"): 1000, ("sessions_count", "2"): 7},
     ),
-    # HOST-RESOURCES-MIB: hrProcessorLoad, 2 is the data plane; PAN-COMMON-MIB: panSessionActive
+    # HOST-RESOURCES-MIB hrProcessorLoad, in which 2 is the data plane. PAN-COMMON-MIB
+    # panSessionActive.
     "pan": (
         {"1.3.6.1.2.1.25.3.3.1.2.1": 5, "1.3.6.1.2.1.25.3.3.1.2.2": 64,
          "1.3.6.1.4.1.25461.2.1.2.3.3.0": 777},
@@ -166,7 +169,7 @@ async def test_a_makers_figures_are_read_where_its_published_mib_has_them(
 
 
 async def test_a_profile_of_ones_own_has_counters_with_a_scale(tmp_path: Path) -> None:
-    """Bytes as bits, through their wrap; ticks of a core as its share."""
+    """Test bytes read as bits through a counter wrap, and CPU ticks read as a ratio."""
     in_bytes, ticks = "1.3.6.1.4.1.8072.9999.9999.7.0", "1.3.6.1.4.1.8072.9999.9999.8.0"
     now_s = time.time()
     planted = {
@@ -187,11 +190,13 @@ async def test_a_profile_of_ones_own_has_counters_with_a_scale(tmp_path: Path) -
         told = await asked_until(
             witness, lambda told: bool(told.series) and told.series[0].over_s.sum() > 5
         )
-    assert set(kinds(told)) <= {RemarkKind.WRAPPED}  # unseen where the first question came late
+    # The wrap is not seen if the first poll was late.
+    assert set(kinds(told)) <= {RemarkKind.WRAPPED}
     for quantity, rate in ((Quantity.RECEIVED, 8e6), (Quantity.CPU, 0.4)):
         [series] = told.of(quantity)
         counted = np.sum(series.values * series.over_s)
-        # A busy machine's agent reads its clock late; a wrong scale or wrap is off by more.
+        # The agent of a busy machine reads its clock late. A wrong scale or wrap gives a larger
+        # error.
         assert counted == pytest.approx(rate * series.over_s.sum(), rel=0.3), quantity
 
 
@@ -238,11 +243,11 @@ async def test_the_doctor_says_who_answers_and_what_is_wrong_with_who_does_not(
 
 
 async def test_a_dead_agent_and_its_restart_are_two_findings_and_no_figure(tmp_path: Path) -> None:
-    """By version 3, which knows of restarts itself; by 2c, the next but one."""
+    """Test v3, which detects restarts by protocol. The test after the next one uses v2c."""
     agent = SnmpAgent(tmp_path / "fw", figures=PLANTED)
     asked = {**V3, "profile": "fortinet", "interfaces": ["lo"]}
     with answering(agent), opened(tmp_path, agent.entry("fw", **asked)) as witness:
-        # Old enough that its count of time up can be seen to fall.
+        # The uptime is now large enough that its decrease is visible.
         await asked_until(
             witness, lambda told: told.series[0].at_s[-1] - told.series[0].at_s[0] > 4
         )
@@ -253,13 +258,14 @@ async def test_a_dead_agent_and_its_restart_are_two_findings_and_no_figure(tmp_p
         back = await asked_until(witness, lambda told: RemarkKind.RESTARTED in kinds(told))
     assert sorted(kinds(back)) == [RemarkKind.RESTARTED, RemarkKind.SILENT]
     [received] = back.of(Quantity.RECEIVED)
-    assert np.isnan(received.values).sum() == 1  # what was counted across the restart
+    # This is the interval across the restart.
+    assert np.isnan(received.values).sum() == 1
     [cpu] = back.of(Quantity.CPU)
     assert cpu.values.tolist() == pytest.approx([0.37] * len(cpu.values))
 
 
 async def ledger_until(ledger: SnmpLedger, from_at: datetime, to_s: float) -> FirewallLedger:
-    """Its bins since an instant, once they reach beyond another; 60 s at most."""
+    """Return the bins since ``from_at`` when they reach beyond ``to_s``, within 60 s."""
     end_s = time.monotonic() + 60
     while time.monotonic() < end_s:
         with contextlib.suppress(LedgerError):
@@ -272,7 +278,8 @@ async def ledger_until(ledger: SnmpLedger, from_at: datetime, to_s: float) -> Fi
 
 async def test_a_wrapped_32_bit_counter_is_read_through_its_wrap(tmp_path: Path) -> None:
     begun_at = datetime.now(UTC)
-    slow, rate, start = 1_000.0, 2_000_000.0, 2**32 - 6_000_000.0  # bytes a second, bytes
+    # The rates are in bytes per second, the start value in bytes.
+    slow, rate, start = 1_000.0, 2_000_000.0, 2**32 - 6_000_000.0
     begun_s = begun_at.timestamp()
     agent = SnmpAgent(
         tmp_path / "fw", figures=interface32("eth0", 1, slow, from_s=begun_s, start=start)
@@ -290,7 +297,8 @@ async def test_a_wrapped_32_bit_counter_is_read_through_its_wrap(tmp_path: Path)
         try:
             await witness.poll()
             await ledger_until(ledger, begun_at, begun_s)
-            # Only once both have its total it goes fast: 3 s to its wrap, 2,000 s to the next.
+            # The counter becomes fast when both readers have its first value. It wraps after 3 s,
+            # and the next wrap would be 2,000 s later.
             from_s = time.time()
             start += slow * (from_s - begun_s)
             agent.plant(interface32("eth0", 1, rate, from_s=from_s, start=start))
@@ -307,7 +315,8 @@ async def test_a_wrapped_32_bit_counter_is_read_through_its_wrap(tmp_path: Path)
             await asyncio.gather(watching, return_exceptions=True)
     assert kinds(told) == [RemarkKind.WRAPPED]
     [received] = told.of(Quantity.RECEIVED)
-    unsure_bytes = rate * 1.0  # an answer took a second and a retry at most: half of it either way
+    # A poll and one retry take at most one second, so the uncertainty is half of it on each side.
+    unsure_bytes = rate * 1.0
     counted_bytes = np.sum(received.values * received.over_s) / 8
     assert counted_bytes == pytest.approx(rate * (received.at_s[-1] - from_s), abs=unsure_bytes)
     assert counts.bytes.sum() == pytest.approx(rate * (counts.end_s[-1] - from_s), abs=unsure_bytes)

@@ -1,4 +1,4 @@
-"""A Service Bus over TLS on this host, with tokens as Azure's: what tests of identities share."""
+"""Service Bus over TLS with Azure-like tokens on this host, shared by identity tests."""
 
 import contextlib
 import time
@@ -21,7 +21,7 @@ NAMESPACE: Final = "broadside.servicebus.windows.net"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsQueue:
-    """One queue, `jobs`."""
+    """Service Bus stand-in with one queue named `jobs`."""
 
     broker: BrokerProcess
     certificates: Certificates
@@ -37,7 +37,7 @@ class TlsQueue:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of a process that uses it."""
+        """Return the environment of a process that uses the queue."""
         return {
             "BROADSIDE_FABRIC": "azure",
             "BROADSIDE_SERVICEBUS_NAMESPACE": NAMESPACE,
@@ -48,7 +48,7 @@ class TlsQueue:
 
 @contextlib.contextmanager
 def tls_queue(folder: Path, *, lock_s: float) -> Iterator[TlsQueue]:
-    """It stands as long as the context lasts; certificates and logs go into the folder."""
+    """Run the queue for the duration of the context, with certificates and logs in ``folder``."""
     certificates = make_certificates(folder)
     (folder / "broker").mkdir()
     broker = BrokerProcess(

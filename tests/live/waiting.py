@@ -1,4 +1,4 @@
-"""How tests wait for what is outside of them: soon told, and never at the cost of it."""
+"""Wait for external conditions with short delays and low CPU load."""
 
 import asyncio
 import time
@@ -7,15 +7,16 @@ from typing import Any, Final
 
 PATIENCE_S: Final = 60.0
 _PAUSE_S: Final = (0.05, 2.0)
-_SHARE: Final = 6  # times as long as a look took, for some take a whole process: the pause after it
+# The pause is this many times as long as a check, because some checks start a process.
+_SHARE: Final = 6
 
 
 def wait_for(
     what: str, check: Callable[[], Any], timeout_s: float = PATIENCE_S, *, pause_s: float = 0.0
 ) -> Any:
-    """The first true answer of ``check``; fails with ``what`` when there is none in time.
+    """Return the first true result of ``check``, or fail with ``what`` after ``timeout_s``.
 
-    ``pause_s`` is the least time between two looks, where each costs another process as much.
+    ``pause_s`` is the minimum time between two checks, for checks that load another process.
     """
     end_s = time.monotonic() + timeout_s
     while (began_s := time.monotonic()) < end_s:
@@ -26,7 +27,7 @@ def wait_for(
 
 
 async def until(what: str, check: Callable[[], Any], timeout_s: float = PATIENCE_S) -> Any:
-    """As :func:`wait_for`, while the event loop goes on."""
+    """Wait like :func:`wait_for` without blocking the event loop."""
     end_s = time.monotonic() + timeout_s
     while (began_s := time.monotonic()) < end_s:
         if answer := check():

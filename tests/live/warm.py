@@ -1,7 +1,7 @@
-"""Processes forked from one that has imported everything: ``broadside`` commands and agents.
+"""Processes forked from a process with all imports: ``broadside`` commands and agents.
 
-Each is a real process with its own environment, folder, output and exit code; only what its
-imports take, up to a second and a half, is paid once.
+Each one is a real process with its own environment, folder, output and exit code. Only the imports,
+which take up to 1.5 s, are done once.
 """
 
 import atexit
@@ -27,7 +27,8 @@ from typing import IO, Any, Final, NoReturn, Protocol
 from broadside.coordinator.cli.command_list import PLACES
 
 _ROOT: Final = Path(__file__).parent.parent.parent
-_LATE: Final = (  # what agents and coordinators import once they run
+# Modules that agents and coordinators import at run time.
+_LATE: Final = (
     "broadside.agent.server",
     "broadside.agent.run",
     "broadside.coordinator.api.app",
@@ -39,7 +40,7 @@ _REQUEST_MAX_BYTES: Final = 1 << 20
 
 
 class Process(Protocol):
-    """What tests use of a ``subprocess.Popen``."""
+    """The methods of ``subprocess.Popen`` that tests use."""
 
     pid: int
 
@@ -55,14 +56,14 @@ class Process(Protocol):
 
 
 class WarmProcess:
-    """A :class:`Process` whose parent, the warm one, reaps it at once and tells how it ended."""
+    """:class:`Process` with a warm parent process that reaps it and reports its exit code."""
 
     def __init__(self, args: list[str], told: socket.socket) -> None:
         self.args = args
         self.returncode: int | None = None
         self._told = told
-        # Not `__del__`: in a cycle, as a failed test's traceback makes one, the socket may be
-        # finalised before it, and would be reported as never closed.
+        # A finalizer is needed instead of `__del__`. In a reference cycle, for example of a failed
+        # test's traceback, the socket may be finalized first and would be reported as never closed.
         weakref.finalize(self, told.close)
         words, (self._pidfd,), _, _ = socket.recv_fds(told, 20, 1)
         weakref.finalize(self, os.close, self._pidfd)
@@ -77,7 +78,7 @@ class WarmProcess:
         if self.returncode is None:
             if not select.select([self._told], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(self.args, timeout or 0)
-            # It stays there to be read: several threads may wait.
+            # The message is only peeked, because several threads may wait.
             self.returncode = int(self._told.recv(20, socket.MSG_PEEK))
         return self.returncode
 
@@ -93,7 +94,7 @@ class WarmProcess:
 
 
 class WarmShell:
-    """One warmed process and what it forked."""
+    """Warm process and the processes forked from it."""
 
     def __init__(self) -> None:
         self._requests, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
@@ -104,7 +105,8 @@ class WarmShell:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 cwd=_ROOT,
-                env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # who forks has no other thread
+                # A process that forks must not have other threads.
+                env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
             )
 
     def start(
@@ -118,7 +120,7 @@ class WarmShell:
         stderr: IO[Any],
         leads_group: bool = False,
     ) -> WarmProcess:
-        """``python -m module arguments``, in our process group or at the head of its own."""
+        """Start ``python -m module arguments`` in this process group or in a new one."""
         request = {
             "module": module,
             "arguments": arguments,
@@ -137,7 +139,8 @@ class WarmShell:
     ) -> subprocess.CompletedProcess[str]:
         """Run a ``broadside`` command to its end.
 
-        Raises ``subprocess.TimeoutExpired`` after killing it.
+        Raises:
+            subprocess.TimeoutExpired: The time is over. The process has been killed.
         """
         with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
             process = self.start(
@@ -165,19 +168,24 @@ class WarmShell:
 
 @cache
 def shell() -> WarmShell:
-    """The session's one; it ends when this process closes its requests by ending."""
+    """Return the warm shell of the session. It ends when this process ends."""
     return WarmShell()
 
 
 def _serve(requests: socket.socket) -> Mapping[str, Any]:
-    """Fork a process a request, and tell its end; returns in the child alone, what it is to be."""
-    running: dict[int, tuple[int, socket.socket]] = {}  # by pidfd
+    """Fork one process per request and report its end.
+
+    Return only in the child, with its request.
+    """
+    # The keys are pidfds.
+    running: dict[int, tuple[int, socket.socket]] = {}
     while True:
         for ready in select.select([requests.fileno(), *running], [], [])[0]:
             if ready in running:
                 pid, told = running.pop(ready)
                 code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                with told, contextlib.suppress(OSError):  # nobody asks any more
+                # The client may have stopped waiting.
+                with told, contextlib.suppress(OSError):
                     told.send(str(code).encode())
                 os.close(ready)
                 continue
@@ -207,7 +215,7 @@ def _serve(requests: socket.socket) -> Mapping[str, Any]:
 
 
 def _become(request: Mapping[str, Any]) -> NoReturn:
-    """Be what was asked for, to its end."""
+    """Execute the requested module to its end."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if request["leads_group"]:
         os.setpgid(0, 0)
@@ -219,11 +227,13 @@ def _become(request: Mapping[str, Any]) -> NoReturn:
     try:
         runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
         code = 0
-    except SystemExit as end:  # of ours, always with a number
+    # The code is always a number in Broadside.
+    except SystemExit as end:
         code = int(end.code or 0)
     except BaseException:
         sys.excepthook(*sys.exc_info())
-    # As Python ends, but that it would write on every shared page to free what is there.
+    # This is the normal end of Python, but without freeing memory, which would write to every
+    # shared page.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()
@@ -236,9 +246,11 @@ def _main() -> None:
         import_module(f"broadside.coordinator.cli.{module}")
     for module in _LATE:
         import_module(module)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for those who are tested
+    # Ctrl-C is for the tested processes only.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.collect()
-    gc.freeze()  # what is imported stays shared: no collection touches its pages
+    # Imported objects remain shared, because no collection touches their pages.
+    gc.freeze()
     _become(_serve(socket.socket(fileno=int(sys.argv[1]))))
 
 

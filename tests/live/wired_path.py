@@ -1,4 +1,4 @@
-"""Two network namespaces with a wire between them, and what came out of it during a test."""
+"""Two network namespaces connected by a veth pair, and the packets received during a test."""
 
 import os
 import subprocess
@@ -18,8 +18,8 @@ from tests.live.waiting import wait_for
 
 QUEUE_BYTES: Final = 400_000
 SEQUENCES: Final = 2**32
-# Every packet that an interface receives, with the kernel's time stamp: no busy core's turn moves
-# it from one second to the next. Its exit code is 1 if it missed a packet.
+# Read every received packet with the kernel's timestamp, which the scheduling of a busy core does
+# not change. The exit code is 1 if a packet was missed.
 _READ: Final = """
 import signal, socket, struct, sys
 RCVBUFFORCE, TIMESTAMPNS, SOL_PACKET, STATISTICS, IGNORE_OUTGOING = 33, 35, 263, 6, 23
@@ -55,7 +55,7 @@ def run(*argv: str) -> None:
 
 
 class Meter:
-    """Records the packets that an end's interface receives, until it is closed."""
+    """Recorder of the packets that one interface receives, until it is closed."""
 
     def __init__(self, prefix: tuple[str, ...]) -> None:
         self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the meter
@@ -71,11 +71,11 @@ class Meter:
         self._said.close()
 
     def payload(self, edges: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the payload that a receiver could have read between edges (epoch s).
+        """Return the payload bytes that a receiver could have read between edges (epoch s).
 
-        Of TCP that is each byte once, when it and all before it have come: what a retransmission
-        repeats, or what waits behind a lost segment, is on the wire and cannot be read. It is
-        known once the meter is closed.
+        For TCP each byte counts once, when it and all bytes before it have arrived. Retransmitted
+        data and data behind a lost segment are on the wire but cannot be read. The result is
+        complete when the meter is closed.
         """
         streams: dict[tuple[str, ...], list[tuple[float, int, int]]] = {}
         for line in self._lines:
@@ -96,7 +96,7 @@ def _as_it_comes(packets: Iterable[tuple[float, int, int]]) -> Iterator[tuple[fl
 
 
 def _in_order(packets: Iterable[tuple[float, int, int]]) -> Iterator[tuple[float, int]]:
-    """Return when bytes of one TCP stream can be read, and how many."""
+    """Yield the times at which bytes of one TCP stream can be read, and their numbers."""
     first: int | None = None
     end, held = 0, list[tuple[int, int]]()
     for at_s, sequence, size in packets:
@@ -112,33 +112,40 @@ def _in_order(packets: Iterable[tuple[float, int, int]]) -> Iterator[tuple[float
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
-    """A client's and a server's namespace, and the rate at which each of them may send."""
+    """Client and server namespaces with a configurable rate.
 
-    client: tuple[str, ...]  # argv prefix that runs a command there
+    Attributes:
+        client: Command prefix that runs a command in the client namespace.
+        server: Command prefix for the server namespace.
+        address: IP address of the server.
+    """
+
+    client: tuple[str, ...]
     server: tuple[str, ...]
-    address: str = "10.77.0.2"  # the server's
+    address: str = "10.77.0.2"
     ends: tuple[tuple[str, ...], ...] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ends", (self.client, self.server))
 
     def limit(self, bits_per_second: int) -> None:
-        """Have both ends send at this rate at most, with a queue that holds a whole window."""
+        """Limit the rate of both ends, with a queue that holds a full window."""
         for prefix in self.ends:
             shape = f"tbf rate {bits_per_second}bit burst 8kb limit {QUEUE_BYTES}"
             run(*prefix, "tc", "qdisc", "replace", "dev", "veth0", "root", *shape.split())
 
     def darken(self, dark: bool) -> None:
-        """Drop all that either end sends, before it is on the wire, or no longer."""
+        """Start or stop dropping all packets that either end sends, before they are on the wire."""
         lines = "delete table netdev dark"
-        if dark:  # a sender is not told, as it would be by the output hook
+        # The egress hook does not report the drop to the sender, but the output hook would.
+        if dark:
             hook = 'type filter hook egress device "veth0" priority 0; policy drop;'
             lines = f"table netdev dark {{ chain out {{ {hook} }}; }}"
         for prefix in self.ends:
             subprocess.run([*prefix, "nft", "-f", "-"], input=lines, text=True, check=True)
 
     def lose(self, ratio: float, protocol: Protocol = Protocol.UDP) -> None:
-        """Drop this share of what either end receives, at random."""
+        """Drop this ratio of the packets that either end receives, at random."""
         some = f"numgen random mod 1000 < {round(ratio * 1000)}" if ratio < 1 else ""
         lines = (
             "table ip loss { chain in { type filter hook input priority 0; "
@@ -149,7 +156,7 @@ class Wire:
 
     @contextmanager
     def meters(self) -> Iterator[tuple[Meter, Meter]]:
-        """At the client (what came down), and at the server (what came up)."""
+        """Yield the meters of the client (downlink) and of the server (uplink)."""
         with ExitStack() as stack:
             down, up = (stack.enter_context(closing(Meter(prefix))) for prefix in self.ends)
             yield down, up
@@ -157,7 +164,7 @@ class Wire:
 
 @contextmanager
 def wire() -> Iterator[Wire]:
-    """Make it; nothing of it is left behind."""
+    """Create the namespaces and remove them at the end."""
     client, server = (f"bswire{os.getpid()}{end}" for end in "cs")
     made = []
     try:

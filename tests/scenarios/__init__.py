@@ -1,1 +1,1 @@
-"""Every scenario of the field's notebook in the lab, with real traffic: ``make scenarios``."""
+"""All scenarios of the field's notebook in the lab with real traffic (``make scenarios``)."""

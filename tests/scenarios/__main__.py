@@ -1,11 +1,11 @@
-"""Every scenario of the field's notebook in the lab, with real traffic: ``make scenarios``.
+"""Run every scenario of the field's notebook in the lab with real traffic (``make scenarios``).
 
-One lab a *bed* (a topology) keeps its fleet and coordinator for all the cases of that bed, is put
-into each case's profile, and what comes is one table. The exit code is 0 when every case ran and
-showed what its profile plants.
+Each *bed* (a topology) uses one lab with fleet and coordinator for all its cases. The lab is set to
+the profile of each case. The results are printed as one table. The exit code is 0 if every case ran
+and showed the effect that its profile plants.
 
-Rates are the lab's, as measured. Where the machine itself was busy for nine tenths of a burst's
-time the row says so: its rate is then the machine's, not the path's.
+Rates are those of the lab, as measured. If the machine was busy for nine tenths of a burst, the row
+contains a note, because its rate is then the machine's and not the path's.
 """
 
 import argparse

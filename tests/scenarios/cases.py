@@ -1,4 +1,4 @@
-"""The cases: what is run in which profile, and what it must show because that plants it."""
+"""Cases with scenario, profile and the expected effect of the profile."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -9,31 +9,38 @@ from broadside.lab.profiles import SERVICES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bed:
-    """A lab that several cases share; by itself 1:100 of eight 10 Gbit/s VMs behind a 48 Gbit/s
-    device: four pairs fit, eight do not."""
+    """Lab that several cases share.
+
+    The default is 1:100 of eight 10 Gbit/s VMs behind a 48 Gbit/s device. Four pairs are below its
+    limit and eight are above.
+
+    Attributes:
+        services: Services of the server agents in addition to iperf3.
+        devices: Firewall interfaces by the name of the device with telemetry.
+        profile: Profile of the lab from the start.
+    """
 
     pairs_count: int = 8
     scale: int = 100
     nic_bits_per_second: int = 100_000_000
     firewall_bits_per_second: int = 480_000_000
-    services: str | None = None  # of the server agents, beside iperf3
-    devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # that a witness tells
-    # of, by name: interfaces of the firewall
-    profile: str = "plain"  # that it stands in from the start
+    services: str | None = None
+    devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    profile: str = "plain"
 
 
 BEDS: Final[Mapping[str, Bed]] = {
     "range": Bed(services="http=8080 https=8443 ftp=2121"),
-    # With a witness: an snmpd in the firewall's namespace.
+    # With telemetry from an snmpd in the firewall's namespace.
     "device": Bed(devices={"fw": ("c0", "s0")}),
-    # Two firewalls behind a balancer, whose links are witnessed one by one.
+    # Two firewalls behind a balancer, with telemetry for each link.
     "links": Bed(
         nic_bits_per_second=40_000_000,
         firewall_bits_per_second=800_000_000,
         devices={"fw-a": ("sa",), "fw-b": ("sb",)},
         profile="two-links",
     ),
-    # Two firewalls whose processes read all that they forward, as a service would.
+    # Two firewalls with processes that read all forwarded packets, like a service.
     "boxes": Bed(
         pairs_count=4,
         nic_bits_per_second=10_000_000,
@@ -41,10 +48,10 @@ BEDS: Final[Mapping[str, Bed]] = {
         devices={"fw-a": ("sa",), "fw-b": ("sb",)},
         profile="service-cef",
     ),
-    # Another VM size: half the NIC, and its agents know it.
+    # Another VM size with half the NIC rate, which its agents know.
     "small": Bed(pairs_count=4, nic_bits_per_second=50_000_000, services="ftp=2121"),
-    # One pair, 1:10 of a 5 Gbit/s VM; its path is 20 ms long, ten times the 2 ms it stands for, so
-    # that a window of 128 KiB is to the lab's rate what it is to the real one over 2 ms.
+    # One pair, 1:10 of a 5 Gbit/s VM. Its path has 20 ms, ten times the real 2 ms. So a window of
+    # 128 KiB has the same effect at the lab's rate as at the real rate over 2 ms.
     "path": Bed(
         pairs_count=1,
         scale=10,
@@ -56,51 +63,76 @@ BEDS: Final[Mapping[str, Bed]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What a case, and each trial of its study, must show, because its profile plants it."""
+    """Expected results of a case and of each trial of its study.
+
+    Attributes:
+        share: Ratio to the NIC rates of its senders, low and high.
+        trials_not_limited_by: Limiter that no trial of a study may name.
+        rate_ratio_of: Name of an earlier case, and low and high ratio to its rate.
+        says: Words of a finding or of the conclusion.
+        cost_ratio: Low and high of b / a in an A/B comparison.
+        product_megabytes: Bandwidth-delay product in the advice, within 15 %.
+        fall_within_s: Limit for the time of the device's failure.
+        pauses_within_s: Limit for the time of each pause. There are no other spikes.
+        modes: Low and high ratio of each mode's rate to the first mode.
+        steps_within_s: Limit for the time of each growth. There are no other steps.
+        step_ratio: Ratio of one unit to the device's rate, within 5 %.
+        outage_within_s: Limits for the length and for the start of an outage by probes.
+        told: Low and high of device metrics by name, for the run or every trial.
+        shares_within: Limit for the difference to the shares that the kernel counted.
+        cpu_within: Limit for the difference to the CPU that the kernel counted for each
+            device's process. Each mode needs more than the one before.
+        completeness: Low and high ratio of the planned pair-seconds, for every trial.
+        lost_says: Words of the reason for a pair that was not completely measured.
+    """
 
     verdict: str = "pass"
-    share: tuple[float, float] | None = None  # of its senders' NIC rates, low and high
+    share: tuple[float, float] | None = None
     limiter: str | None = None
-    trials_not_limited_by: str | None = None  # of a study: planted with room in every trial
-    rate_ratio_of: tuple[str, float, float] | None = None  # of an earlier case: name, low, high
-    says: str | None = None  # words of a finding or of the conclusion
-    cost_ratio: tuple[float, float] | None = None  # A/B: low and high of b / a
+    trials_not_limited_by: str | None = None
+    rate_ratio_of: tuple[str, float, float] | None = None
+    says: str | None = None
+    cost_ratio: tuple[float, float] | None = None
     knee: tuple[float, float] | None = None
-    product_megabytes: float | None = None  # the advice's bandwidth-delay product, within 15 %
-    fall_within_s: float | None = None  # of the instant at which the device fell
-    pauses_within_s: float | None = None  # each pause of the device is a spike, and nothing else is
-    modes: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # rates to the first's
-    steps_within_s: float | None = None  # each growth of the device is a step, and nothing else is
-    step_ratio: float | None = None  # of the device's rate: what one adds, within 5 %
-    # An outage by probes: within so much of its length, and of the instant that the device died
+    product_megabytes: float | None = None
+    fall_within_s: float | None = None
+    pauses_within_s: float | None = None
+    modes: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    steps_within_s: float | None = None
+    step_ratio: float | None = None
     outage_within_s: tuple[float, float] | None = None
-    told: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # figures of the device
-    # by their names, of the run or of every trial: low and high
-    shares_within: float | None = None  # of what the kernel counted on each device
-    cpu_within: float | None = None  # of what the kernel counted of each device's process; each
-    # mode takes more than the one before
-    completeness: tuple[float, float] = (0.95, 1.0)  # of the planned pair-seconds, of every trial
-    lost_says: str | None = None  # words of what became of a pair that was not wholly measured
+    told: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    shares_within: float | None = None
+    cpu_within: float | None = None
+    completeness: tuple[float, float] = (0.95, 1.0)
+    lost_says: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One row: a scenario in a profile, or a study over it."""
+    """Row of the table, which is a scenario in a profile or a study over it.
+
+    Attributes:
+        question: Question of a study.
+        burst_s: Duration of a burst. Above 10 s a ledger with 1 s bins agrees within the
+            tolerance.
+    """
 
     name: str
     scenario: str
     bed: str = "range"
     profile: str = "plain"
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    question: Mapping[str, Any] | None = None  # of a study
-    burst_s: int = 12  # over 10, so that a ledger of whole seconds agrees to within the tolerance
+    question: Mapping[str, Any] | None = None
+    burst_s: int = 12
     expected: Expected = Expected()
 
 
-# What an engine that does not tell its segments' size leaves open of a ledger: 536-byte ones.
+# Engines that do not report their segment size may use 536-byte segments, which the ledger cannot
+# exclude.
 SEGMENTS_UNTOLD: Final[Mapping[str, Any]] = {"objective.residual_max_ratio": 0.1}
 
-# lftp has no start gate: two cores start 4 x 64 segments some 100 ms apart.
+# lftp has no start gate, so two cores start 4 x 64 segments within about 100 ms.
 LFTP: Final[Mapping[str, Any]] = {**SEGMENTS_UNTOLD, "objective.start_spread_max_s": 0.3}
 
 
@@ -111,7 +143,8 @@ def _modes(*names: str) -> list[Mapping[str, Any]]:
     return [{"name": name} for name in names]
 
 
-SENT: Final = (  # on either VM size
+# These cases run on both VM sizes.
+SENT: Final = (
     Case(name="native, 1 flow", scenario="native-1-flow", expected=Expected(share=(0.9, 1.0))),
     Case(
         name="native, 64 flows",
@@ -140,7 +173,7 @@ SENT: Final = (  # on either VM size
 
 
 def _at_half_the_nic(case: Case) -> Case:
-    """The same on the smaller VM size; what the NIC limits is half of what it was."""
+    """Return the case for the smaller VM size. A rate limited by the NIC is halved."""
     expected = case.expected
     if expected.rate_ratio_of is not None:
         base, low, high = expected.rate_ratio_of
@@ -195,7 +228,8 @@ CASES: Final = (
         name="accelerated networking off",
         scenario="accelerated-networking",
         profile="slow-nic",
-        burst_s=44,  # what stands in the sockets at its end is then a small part
+        # The bytes in the sockets at its end are then a small part.
+        burst_s=44,
         overrides={"bursts_count": 1},
         expected=Expected(limiter="client-nic"),
     ),
@@ -294,7 +328,8 @@ CASES: Final = (
         burst_s=40,
         overrides={"traffic.streams_count": 8},
         expected=Expected(
-            verdict="inconclusive",  # of the first burst 23 s are missing
+            # In the first burst 23 s are missing.
+            verdict="inconclusive",
             completeness=(0.5, 0.94),
             outage_within_s=(0.1, 0.2),
             says="32 of 32 sessions were cut",
@@ -353,7 +388,7 @@ CASES: Final = (
             "bursts_count": 1,
             "pairs_count": 4,
             "traffic.streams_count": 16,
-            # 64 flows over NICs of 10 Mbit/s leave up to a second's bytes on the way at the end.
+            # With 64 flows over NICs of 10 Mbit/s up to one second of data is in flight at the end.
             "objective.residual_max_ratio": 0.05,
         },
         question={
@@ -365,7 +400,8 @@ CASES: Final = (
     ),
     Case(
         name="two links: their sum and shares",
-        burst_s=48,  # both ask one snmpd, whose counters are up to a second older to the second
+        # Both devices use one snmpd with counters up to one second old.
+        burst_s=48,
         scenario="native-64-flows",
         bed="links",
         profile="two-links",

@@ -1,4 +1,4 @@
-"""What of a summary or a conclusion is held against what was planted. Pure."""
+"""Compare a summary or conclusion with the planted values, without side effects."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,32 +12,50 @@ from broadside.coordinator.studies.study import Study
 from tests.scenarios.cases import BEDS, Case, Expected
 from tests.scenarios.scenario_table import Row
 
-MEGA: Final = {"k": 1e-3, "M": 1.0, "G": 1e3}  # MB in a unit of bytes
-# Frames over payload: large ones are counted with one header, each of full size with its own
+# MB per unit of bytes.
+MEGA: Final = {"k": 1e-3, "M": 1.0, "G": 1e3}
+# Ratio of frames to payload. Large segments are counted with one header, full-size packets with one
+# header each.
 SUM_LOW, SUM_HIGH = 0.99, 1.07
-HEADERS: Final = 1.0359  # IP bytes a payload byte of full segments with timestamps
+# IP bytes per payload byte for full segments with timestamps.
+HEADERS: Final = 1.0359
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What of a summary or conclusion is held against the expected."""
+    """Values of a summary or conclusion that are compared with the expected ones.
+
+    Attributes:
+        found_at_s: Collapse of the fleet, epoch s.
+        fell_at_s: Failures or pauses of the device, epoch s.
+        burst_s: Start and end of the first burst, epoch s.
+        window_s: Start and end of the measured window, epoch s.
+        spikes_s: Start and end of latency spikes in the burst, epoch s.
+        problems: Problems of a study's trials.
+        steps_s: Capacity steps, epoch s.
+        unit_bits_per_second: Measured payload rate that one unit adds.
+        outage: Start (epoch s) and length (s) of an outage by probes.
+        shares: Measured share of each device.
+        counted_shares: Share of each device as the kernel counted.
+        devices_ratio: Sum of the devices' bytes relative to the fleet's payload.
+    """
 
     limiter: str | None = None
     words: str = ""
     cost_ratio: float | None = None
     knees: tuple[float, ...] = ()
-    found_at_s: float | None = None  # the fleet's collapse, epoch s
-    fell_at_s: tuple[float, ...] = ()  # the device did, or paused, epoch s
-    burst_s: tuple[float, float] = (0.0, 0.0)  # the first burst's start and end, epoch s
-    window_s: tuple[float, float] = (0.0, 0.0)  # that its figures are over, epoch s
-    spikes_s: tuple[tuple[float, float], ...] = ()  # of latency in it, from and to, epoch s
-    problems: tuple[str, ...] = ()  # of a study's trials
-    steps_s: tuple[float, ...] = ()  # of capacity, epoch s
-    unit_bits_per_second: float | None = None  # payload that one adds, as measured
-    outage: tuple[float, float] | None = None  # by probes: from, epoch s, and for how long
-    shares: Mapping[str, float] = field(default_factory=dict)  # of the devices, as found
-    counted_shares: Mapping[str, float] = field(default_factory=dict)  # as the kernel has them
-    devices_ratio: float | None = None  # what the devices say together, of the fleet's payload
+    found_at_s: float | None = None
+    fell_at_s: tuple[float, ...] = ()
+    burst_s: tuple[float, float] = (0.0, 0.0)
+    window_s: tuple[float, float] = (0.0, 0.0)
+    spikes_s: tuple[tuple[float, float], ...] = ()
+    problems: tuple[str, ...] = ()
+    steps_s: tuple[float, ...] = ()
+    unit_bits_per_second: float | None = None
+    outage: tuple[float, float] | None = None
+    shares: Mapping[str, float] = field(default_factory=dict)
+    counted_shares: Mapping[str, float] = field(default_factory=dict)
+    devices_ratio: float | None = None
 
     @classmethod
     def of_run(cls, summary: RunSummary) -> "Facts":
@@ -88,7 +106,7 @@ class Facts:
 
 
 def faults(case: Case, row: Row, facts: Facts, earlier: Mapping[str, Row]) -> Iterator[str]:
-    """What was expected of a case and did not show, a line each."""
+    """Yield one line for each expectation of a case that is not met."""
     expected = case.expected
     yield from facts.problems
     for each in row.trials or (row,):
@@ -154,10 +172,11 @@ def faults(case: Case, row: Row, facts: Facts, earlier: Mapping[str, Row]) -> It
 
 
 def _unsound(row: Row, expected: Expected) -> Iterator[str]:
-    """What makes a run, or one trial, no measurement of what was planted."""
+    """Yield the reasons that a run or trial is not a valid measurement."""
     name = f"{row.name}: "
     sound = ("pass", "measured") if expected.verdict == "pass" else (expected.verdict,)
-    if row.verdict not in sound:  # measured: of a case without a target
+    # A case without a target has the verdict measured.
+    if row.verdict not in sound:
         yield f"{name}verdict {row.verdict or 'none'}, expected {expected.verdict}"
         yield from row.problems
     low, high = expected.completeness
@@ -169,7 +188,7 @@ def _unsound(row: Row, expected: Expected) -> Iterator[str]:
 
 
 def _told(row: Row, planted: Mapping[str, tuple[float, float]]) -> Iterator[str]:
-    """Figures of the device that are not what was planted."""
+    """Yield the device metrics that differ from the planted values."""
     for name, (low, high) in planted.items():
         value = row.device.get(name)
         if value is None or not low <= value <= high:
@@ -177,7 +196,7 @@ def _told(row: Row, planted: Mapping[str, tuple[float, float]]) -> Iterator[str]
 
 
 def _shares(facts: Facts, within: float) -> Iterator[str]:
-    """Shares of devices that are not what the kernel counted, or that do not add up."""
+    """Yield the device shares that differ from the kernel's counters or do not add up."""
     if len(facts.shares) < 2 or facts.shares.keys() != facts.counted_shares.keys():
         yield f"shares of {list(facts.shares) or 'none'}, counted {list(facts.counted_shares)}"
         return
@@ -190,7 +209,7 @@ def _shares(facts: Facts, within: float) -> Iterator[str]:
 
 
 def _limited_by(name: str, trials: Sequence[Row]) -> Iterator[str]:
-    """Trials of which a limit is named that has room in all of them."""
+    """Yield the trials that name a limit although none of them reaches it."""
     if not trials:
         yield "no trial has a verdict"
     for trial in trials:
@@ -199,7 +218,7 @@ def _limited_by(name: str, trials: Sequence[Row]) -> Iterator[str]:
 
 
 def _modes(planted: Mapping[str, tuple[float, float]], trials: Sequence[Row]) -> Iterator[str]:
-    """Modes whose rate is not what was planted, against that of the first."""
+    """Yield the modes with a wrong rate relative to the first mode."""
     rates = {row.name.rpartition(" ")[2]: row.payload_bits_per_second for row in trials}
     base = trials[0].payload_bits_per_second if trials else None
     for mode, (low, high) in planted.items():
@@ -210,7 +229,7 @@ def _modes(planted: Mapping[str, tuple[float, float]], trials: Sequence[Row]) ->
 
 
 def _cpu(trials: Sequence[Row], within: float) -> Iterator[str]:
-    """Devices whose CPU is not what the kernel counted, or does not rise from mode to mode."""
+    """Yield the devices with CPU that differs from the kernel's or does not rise with the mode."""
     for trial in trials:
         if not trial.cpu_counted or trial.cpu.keys() != trial.cpu_counted.keys():
             yield f"{trial.name}: CPU of {[*trial.cpu]}, counted of {[*trial.cpu_counted]}"
@@ -225,7 +244,7 @@ def _cpu(trials: Sequence[Row], within: float) -> Iterator[str]:
 
 
 def _steps(facts: Facts, within_s: float) -> Iterator[str]:
-    """Growths of the device that are no step, and steps that were no growth."""
+    """Yield planted capacity growths without a step, and steps without a growth."""
     if len(facts.steps_s) != len(facts.fell_at_s) or not facts.steps_s:
         yield f"{len(facts.steps_s)} steps, planted {len(facts.fell_at_s)}"
     for found_s, planted_s in zip(facts.steps_s, facts.fell_at_s, strict=False):
@@ -234,7 +253,7 @@ def _steps(facts: Facts, within_s: float) -> Iterator[str]:
 
 
 def _outage(facts: Facts, within_s: tuple[float, float]) -> Iterator[str]:
-    """What the probes say of an outage, held against when the device died and was replaced."""
+    """Compare the outage by probes with the times of failure and replacement of the device."""
     if facts.outage is None or len(facts.fell_at_s) != 2:
         yield f"outage {facts.outage}, planted at {facts.fell_at_s or 'no instant'}"
         return
@@ -247,7 +266,7 @@ def _outage(facts: Facts, within_s: tuple[float, float]) -> Iterator[str]:
 
 
 def _pauses(facts: Facts, within_s: float) -> Iterator[str]:
-    """Pauses in the burst that are no spike, and spikes that were no pause."""
+    """Yield planted pauses without a spike, and spikes without a pause."""
     begun_s, ended_s = facts.burst_s
     pauses_s = [at_s for at_s in facts.fell_at_s if begun_s + 1 <= at_s <= ended_s - 3]
     spikes_s = [spike for spike in facts.spikes_s if begun_s + 1 <= spike[0] <= ended_s - 3]

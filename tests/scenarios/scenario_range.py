@@ -1,4 +1,4 @@
-"""A lab that stands with its fleet and a coordinator, carries cases out and watches its load."""
+"""Lab with fleet and coordinator that executes cases and measures the machine's load."""
 
 import contextlib
 import dataclasses
@@ -36,14 +36,19 @@ EVERY_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Busiest:
-    """Busy shares in the busiest stretch; None: there was none."""
+    """Busy ratios of the busiest period. None means that there was no reading.
 
-    machine_ratio: float | None  # of all cores
-    core_ratio: float | None  # of the fullest core, which a thread that moves leaves unseen
+    Attributes:
+        machine_ratio: Ratio of all cores.
+        core_ratio: Ratio of the busiest core. It does not show a thread that changes cores.
+    """
+
+    machine_ratio: float | None
+    core_ratio: float | None
 
 
 def busiest(readings: Sequence[Sequence[CoreTicks]], over_count: int) -> Busiest:
-    """The busiest stretch of so many readings of the cores, or of all where there are fewer."""
+    """Return the busiest period of ``over_count`` readings, or of all if there are fewer."""
     length = min(over_count, len(readings) - 1)
     machine: list[float] = []
     core: list[float] = []
@@ -58,7 +63,7 @@ def busiest(readings: Sequence[Sequence[CoreTicks]], over_count: int) -> Busiest
 
 
 class Watch:
-    """Reads the kernel's counters every second while it is open."""
+    """Read the kernel's counters every second while it is open."""
 
     def __init__(
         self,
@@ -81,7 +86,7 @@ class Watch:
         self._thread.join()
 
     def busiest(self, over_s: int) -> Busiest:
-        """The busiest stretch of so many seconds."""
+        """Return the busiest period of ``over_s`` seconds."""
         return busiest(self._readings, round(over_s / EVERY_S))
 
     def _watch(self) -> None:
@@ -91,13 +96,13 @@ class Watch:
             self._cpu_s.append((time.time(), self._worked()))
 
     def shares(self, from_s: float, to_s: float) -> Mapping[str, float]:
-        """Of what devices carried meanwhile."""
+        """Return the ratio of bytes that each device forwarded between two times."""
         _, carried = _counted(self._bytes, from_s, to_s)
         total = sum(carried.values())
         return {name: count / total for name, count in carried.items()} if total else {}
 
     def cpu(self, from_s: float, to_s: float) -> Mapping[str, float]:
-        """Of a core that devices' processes used meanwhile."""
+        """Return the ratio of a core that each device's process used between two times."""
         over_s, spent_s = _counted(self._cpu_s, from_s, to_s)
         return {name: each_s / over_s for name, each_s in spent_s.items()}
 
@@ -109,8 +114,10 @@ class Watch:
 def _counted(
     readings: Sequence[tuple[float, Mapping[str, float]]], from_s: float, to_s: float
 ) -> tuple[float, Mapping[str, float]]:
-    """Seconds from the first to the last of the readings between two instants, and what each
-    counter counted over them; none where there are not two."""
+    """Return the duration of the readings between two times and the increments of each counter.
+
+    The result is zero and empty if there are fewer than two readings.
+    """
     inside = [each for each in readings if from_s <= each[0] <= to_s]
     if len(inside) < 2:
         return 0.0, {}
@@ -121,14 +128,16 @@ def _counted(
 
 
 LEAD_S: Final = 6
-TUNNELS_LEAD_S: Final = 5  # more, for the agents to make their devices
-BUSY_RATIO: Final = 0.9  # of the machine's CPU, or of a core: from here on it may be the limit
+# The agents need this additional time to create their devices.
+TUNNELS_LEAD_S: Final = 5
+# Above this ratio the machine's CPU or one core may be the limit.
+BUSY_RATIO: Final = 0.9
 VERDICT_WITHIN_S: Final = 60.0
 STUDY_WITHIN_S: Final = 300.0
 
 
 class Range:
-    """A bed that stands, with its fleet and coordinator."""
+    """Running bed with its fleet and coordinator."""
 
     def __init__(
         self, bed: Bed, lab: Lab, coordinator: Serving, agent: SnmpAgent | None = None
@@ -136,7 +145,7 @@ class Range:
         self.bed, self.lab, self.coordinator, self.agent = bed, lab, coordinator, agent
 
     def carry_out(self, case: Case, earlier: Mapping[str, Row]) -> Row:
-        """Run one case and hold it against what is expected."""
+        """Execute one case and compare the results with the expected ones."""
         if case.scenario not in scenarios.names():
             return failed(case.name, f"there is no scenario {case.scenario}")
         profiles.apply(self.lab, case.profile)
@@ -179,7 +188,7 @@ class Range:
         return dataclasses.replace(row, faults=tuple(faults(case, row, facts, earlier)))
 
     def _carried(self) -> Mapping[str, int]:
-        """Bytes that each of several devices sent on, as its namespace's kernel counts them."""
+        """Return the bytes that each device sent, as counted by the kernel in its namespace."""
         if len(self.bed.devices) < 2:
             return {}
         twins = topology.twin_namespaces(self.lab.spec.prefix)
@@ -189,7 +198,7 @@ class Range:
         }
 
     def _worked(self) -> Mapping[str, float]:
-        """CPU-seconds of each of several devices' processes, as the kernel's ticks have them."""
+        """Return the CPU seconds of each device's process from the kernel's ticks."""
         if not profiles.PROFILES[self.bed.profile].inspects:
             return {}
         programs = {
@@ -225,7 +234,7 @@ class Range:
         raise TimeoutError(f"study {study_id}: no end within {STUDY_WITHIN_S:g} s")
 
     def _trials(self, study: Study, case: Case, watch: Watch) -> Iterator[Row]:
-        """A row for each trial that has a verdict."""
+        """Yield a row for each trial that has a verdict."""
         if isinstance(study.spec.question, Search):
             return
         for index, result in enumerate(study.results):
@@ -253,7 +262,7 @@ class Range:
 
 @contextlib.contextmanager
 def standing(bed: Bed, prefix: str) -> Iterator[Range]:
-    """A bed with fleet and coordinator, gone afterwards."""
+    """Run a bed with fleet and coordinator, and remove it afterwards."""
     spec = LabSpec(
         pairs_count=bed.pairs_count,
         prefix=prefix,
@@ -280,13 +289,13 @@ def standing(bed: Bed, prefix: str) -> Iterator[Range]:
 
 
 def sent_bytes(namespace: str) -> int:
-    """What a firewall's namespace has sent towards the servers."""
+    """Return the bytes that a firewall's namespace has sent to the servers."""
     with inside(namespace):
         return parse_net_dev(Path(NET_DEV).read_text(), "s0")["s0"].tx_bytes
 
 
 def write_switches(prefix: str, folder: Path) -> Path:
-    """The coordinator's switches over the lab's profiles, as an operator would declare them."""
+    """Write the coordinator's switch file for the lab's profiles, as an operator would."""
     switches = {
         "idps": ("plain", "idps-alert", "idps-deny"),
         "firewalls": ("active-standby", "failover", "failover-cold"),
@@ -305,7 +314,7 @@ def write_switches(prefix: str, folder: Path) -> Path:
 
 
 def carry_out(cases: Sequence[Case]) -> Iterator[Row]:
-    """Every case, bed by bed, in order within a bed."""
+    """Execute all cases by bed, and in order within a bed."""
     rows: dict[str, Row] = {}
     for name, bed in BEDS.items():
         here = [case for case in cases if case.bed == name]
@@ -319,7 +328,10 @@ def carry_out(cases: Sequence[Case]) -> Iterator[Row]:
 
 
 def chosen(parts: Sequence[str] | None) -> list[Case]:
-    """Every case whose name holds one of ``parts``, and what it is held against; None: all."""
+    """Return the cases with a name that contains one of ``parts``, and those they refer to.
+
+    None selects all cases.
+    """
     wanted = {case.name for case in CASES if not parts or any(part in case.name for part in parts)}
     wanted |= {
         case.expected.rate_ratio_of[0]

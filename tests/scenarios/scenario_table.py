@@ -1,4 +1,4 @@
-"""Rows of the table: what came of a case, or of one trial of its study. Pure."""
+"""Table rows for the result of a case or of one trial, without side effects."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,13 +10,27 @@ from broadside.coordinator.core.summary import RunSummary, State
 from broadside.coordinator.studies.study import Study
 
 CHAPTER: Final = "## Measured\n"
-# What says why a rate is what it is stands before what else a run found.
+# Findings that explain a rate are shown before other findings.
 TELLING: Final = ("residual", "collapse", "limiter-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What came of a case."""
+    """Result of a case.
+
+    Attributes:
+        cpu_s_per_gigabyte: CPU of the engines of both ends.
+        faults: Expectations that are not met.
+        core_was_full: One of several cores was full.
+        problem: Reason that the case did not run.
+        trials: Trials of a study.
+        verdict: Verdict, or None for a study.
+        device: Device metrics by name.
+        cpu: CPU ratio of each device by telemetry.
+        cpu_counted: CPU ratio of each device's process as the kernel counted.
+        lost: Pairs that were not completely measured, with the reason.
+        problems: Findings with severity problem.
+    """
 
     name: str
     outcome: str
@@ -27,24 +41,24 @@ class Row:
     payload_bits_per_second: float | None = None
     latency_p50_s: float | None = None
     latency_p99_s: float | None = None
-    cpu_s_per_gigabyte: float | None = None  # both ends' engines
-    faults: tuple[str, ...] = ()  # what was expected and did not show
+    cpu_s_per_gigabyte: float | None = None
+    faults: tuple[str, ...] = ()
     machine_was_busy: bool = False
-    core_was_full: bool = False  # one of several
-    problem: str | None = None  # it did not run
-    trials: "tuple[Row, ...]" = ()  # of a study
-    verdict: str | None = None  # None: a study has none of its own
+    core_was_full: bool = False
+    problem: str | None = None
+    trials: "tuple[Row, ...]" = ()
+    verdict: str | None = None
     completeness_ratio: float | None = None
     limiter: str | None = None
-    device: Mapping[str, float] = field(default_factory=dict)  # its figures, by name
-    cpu: Mapping[str, float] = field(default_factory=dict)  # of each device, as witnesses say
-    cpu_counted: Mapping[str, float] = field(default_factory=dict)  # by the kernel, of its process
-    lost: tuple[str, ...] = ()  # pairs that were not wholly measured, and what became of them
-    problems: tuple[str, ...] = ()  # of the verdict
+    device: Mapping[str, float] = field(default_factory=dict)
+    cpu: Mapping[str, float] = field(default_factory=dict)
+    cpu_counted: Mapping[str, float] = field(default_factory=dict)
+    lost: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
 
 
 def run_row(name: str, summary: RunSummary, spec: RunSpec, says: str | None = None) -> Row:
-    """A run's row; a finding that is to say something stands for all of them."""
+    """Return the row of a run. A finding that contains ``says`` is shown first."""
     traffic = spec.traffic
     sentences = sorted(
         summary.findings,
@@ -91,7 +105,10 @@ def run_row(name: str, summary: RunSummary, spec: RunSpec, says: str | None = No
 
 
 def study_row(name: str, study: Study, trials: Sequence[Row]) -> Row:
-    """A study's row: its conclusion; what was measured is in its trials' rows."""
+    """Return the row of a study with its conclusion.
+
+    The measured values are in the trials' rows.
+    """
     spec = study.spec.spec
     said = study.conclusion.sentence if study.conclusion else "no conclusion"
     return Row(
@@ -112,7 +129,7 @@ def _encapsulation(spec: RunSpec) -> str:
 
 
 def _both(client: float | None, server: float | None) -> float | None:
-    """Both ends' cost; unknown where one of them did not tell."""
+    """Return the sum of both ends' cost, or None if one is unknown."""
     return None if client is None or server is None else client + server
 
 
@@ -134,7 +151,7 @@ HEADINGS: Final = (
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """A row as text; unknown is a dash."""
+    """Return a row as text, with a dash for unknown values."""
 
     def said(value: float | None, factor: float, form: str) -> str:
         return "-" if value is None else format(value * factor, form)
@@ -160,7 +177,7 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def markdown(rows: Sequence[Row]) -> Iterator[str]:
-    """The table, as the docs keep it; a study's trials stand below it."""
+    """Yield the table in Markdown as in the docs, with trials below their study."""
     yield f"| {' | '.join(HEADINGS)} |"
     yield f"|{' --- |' * len(HEADINGS)}"
     for row in rows:
@@ -169,7 +186,11 @@ def markdown(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def chapter(document: str, rows: Sequence[Row], when: str) -> str:
-    """The document with its last chapter, ``## Measured``, written anew. Raises ``ValueError``."""
+    """Return the document with a new last chapter ``## Measured``.
+
+    Raises:
+        ValueError: The document has no such chapter.
+    """
     before, mark, _ = document.partition(CHAPTER)
     if not mark:
         raise ValueError(f"the document has no chapter {CHAPTER.strip()!r}")

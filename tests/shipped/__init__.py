@@ -1,1 +1,1 @@
-"""Tests of what leaves the checkout: each runs it as its user does."""
+"""Tests of the shipped artefacts, executed as users do."""

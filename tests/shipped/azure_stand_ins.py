@@ -1,12 +1,13 @@
-"""What a VM on Azure reaches beside its fleet, in the network of this process.
+"""Stand-ins for the Azure services that a VM uses, in the network of this process.
 
     python -m tests.shipped.azure_stand_ins FOLDER ADDRESS
 
-Service Bus (the lab's broker) and Storage (Azurite) over TLS with bearer tokens, the metadata
-service at its own address 169.254.169.254, which gives out those tokens, and a clock in place of
-the one of Azure's hypervisor. It prints where they are as one line of JSON, and then answers each
-line of standard input with one: ``rows PARTITION`` with the rows of that partition of the results,
-``upload PATH`` once the file is in the container ``agent``. It ends with standard input.
+The services are Service Bus (the lab's broker) and Storage (Azurite) over TLS with bearer tokens.
+The metadata service at its own address 169.254.169.254 issues the tokens. A time server replaces
+the clock of Azure's hypervisor. The program prints the addresses as one line of JSON. Then it
+answers each line of standard input with one line. ``rows PARTITION`` returns the rows of that
+partition of the results. ``upload PATH`` uploads the file to the container ``agent``. The program
+ends with standard input.
 """
 
 import contextlib
@@ -96,13 +97,13 @@ def upload(storage: Azurite, path: Path, authority: Path) -> None:
 
 
 def report(line: str) -> None:
-    """Print a line at once."""
+    """Print a line and flush the output."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 def answer_metadata(asked: Asked) -> Answer:
-    """Answer as the instance metadata service does: a token for whoever sends its header."""
+    """Return a token like the instance metadata service, if the required header is present."""
     if asked.headers["Metadata"] != "true" or "resource" not in asked.query:
         return Answer(status=400, body={"error": "invalid_request"})
     if not asked.query.get("client_id"):
@@ -116,7 +117,7 @@ def answer_metadata(asked: Asked) -> Answer:
 
 @contextlib.contextmanager
 def clock(folder: Path) -> Iterator[None]:
-    """A server of this machine's time, which it does not set, at port 123."""
+    """Serve the time of this machine at port 123 without setting the clock."""
     settings = folder / "chronyd.conf"
     settings.write_text(CLOCK.format(folder=folder))
     argv = ["chronyd", "-d", "-x", "-u", "root", "-f", str(settings)]

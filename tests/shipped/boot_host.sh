@@ -1,11 +1,12 @@
 #!/bin/sh
-# First program of a host that tests boot (see systemd_hosts.py): arranges mounts, becomes systemd.
-# Runs in namespaces of its own for mounts, processes, control groups, host name and IPC.
+# First program of a host that tests boot (see systemd_hosts.py). It prepares the mounts and then
+# executes systemd. It runs in its own namespaces for mounts, processes, control groups, host name
+# and IPC.
 #
 #   boot_host.sh NAME ROOT FOLDER HOSTS
 #
-# ROOT is a Debian root, which stays unchanged; FOLDER keeps what the host writes; HOSTS is the text
-# of its /etc/hosts.
+# ROOT is a Debian root, which is not changed. FOLDER stores the files that the host writes. HOSTS is
+# the text of its /etc/hosts.
 set -eu
 name=$1 lower=$2 kept=$3 hosts=$4
 
@@ -14,7 +15,7 @@ mkdir -p "$kept/upper" "$kept/work" "$kept/root"
 mount -t overlay overlay -o "lowerdir=$lower,upperdir=$kept/upper,workdir=$kept/work" "$kept/root"
 cd "$kept/root"
 
-# The kernel is shared with this machine: a host may set its network, and nothing else.
+# The kernel is shared with this machine, so a host may only change its network.
 mount -t proc proc proc
 mount --bind proc/sys proc/sys
 mount -o remount,bind,ro proc/sys
@@ -46,11 +47,11 @@ if [ ! -e etc/hostname.set ]; then # the first boot
     printf '%s' "$hosts" >etc/hosts
     touch etc/hostname.set
     : >etc/fstab
-    # Written anew by each host, as an image's first boot does.
+    # Each host creates its own file, as at the first boot of an image.
     : >etc/machine-id
-    # The clock is this machine's: chrony reads the time of others and does not set it.
+    # The clock is shared with this machine, so chrony reads the time but does not set the clock.
     [ ! -e etc/default/chrony ] || echo 'DAEMON_OPTS="-F 1 -x"' >etc/default/chrony
-    # They would act on this machine's kernel, or wait for devices that a host does not have.
+    # These units would change this machine's kernel or wait for devices that do not exist here.
     for unit in systemd-sysctl.service systemd-modules-load.service systemd-udevd.service \
         systemd-udev-trigger.service systemd-networkd.service systemd-networkd-wait-online.service \
         systemd-resolved.service systemd-timesyncd.service getty.target console-getty.service \

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of what is shipped, and the table that ``make shipped`` prints."""
+"""Fixtures for tests of shipped artefacts, and the table that ``make shipped`` prints."""
 
 import fcntl
 import os
@@ -12,26 +12,27 @@ import pytest
 from deploy.hosts.archive import build as build_archive
 
 HOST_PYTHONS: Final = ("3.11", "3.13")
-ROW: Final = "shipped-row"  # name of the property by which rows reach pytest's main process
+# The property name that passes rows to the main process of pytest.
+ROW: Final = "shipped-row"
 HEADINGS: Final = ("artefact", "system", "what ran", "seconds")
 
 
 class AddRow(Protocol):
-    """Adds a row to the table of ``make shipped``."""
+    """Function type that adds a row to the table of ``make shipped``."""
 
     def __call__(self, artefact: str, system: str, what: str) -> None:
-        """Add a row; its seconds are those since the test's previous row, or its begin.
+        """Add a row with the time in seconds since the previous row or the begin of the test.
 
         Args:
-            artefact: What was tested, for example ``hosts archive``.
-            system: Where it ran, for example ``Debian 12, Python 3.11.2``.
-            what: What ran, in a few words.
+            artefact: Tested artefact, for example ``hosts archive``.
+            system: System, for example ``Debian 12, Python 3.11.2``.
+            what: Executed steps in a few words.
         """
 
 
 @pytest.fixture
 def shipped_row(record_property: Callable[[str, object], None]) -> Iterator[AddRow]:
-    """Function that adds a row for what a test has executed, once that has succeeded."""
+    """Yield a function that adds a row for a successfully executed step of a test."""
     began_s = time.monotonic()
 
     def add(artefact: str, system: str, what: str) -> None:
@@ -47,10 +48,10 @@ def shipped_row(record_property: Callable[[str, object], None]) -> Iterator[AddR
 def build_once(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[[str, Callable[[Path], object]], Path]:
-    """Function that builds a file once for all of pytest's processes, and returns its path.
+    """Return a function that builds a file once for all pytest processes, and returns its path.
 
-    ``build_once("hosts.tar.gz", build)`` calls ``build(path)`` in the first process that asks. The
-    others wait for it. No process may change the file.
+    ``build_once("hosts.tar.gz", build)`` calls ``build(path)`` in the first process. The other
+    processes wait. No process may change the file.
     """
     base = tmp_path_factory.getbasetemp()
     folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
@@ -70,9 +71,9 @@ def build_once(
 
 @pytest.fixture(scope="session")
 def hosts_archive(build_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
-    """The archive of this checkout, for the Pythons of Debian 12 and 13.
+    """Return the archive of this checkout for the Python versions of Debian 12 and 13.
 
-    ``SHIPPED_HOSTS_ARCHIVE`` names one to test in place of it.
+    The environment variable ``SHIPPED_HOSTS_ARCHIVE`` selects another archive.
     """
     given = os.environ.get("SHIPPED_HOSTS_ARCHIVE")
     if given:
@@ -81,7 +82,7 @@ def hosts_archive(build_once: Callable[[str, Callable[[Path], object]], Path]) -
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the table of what was executed."""
+    """Print the table of the executed steps."""
     rows = [
         [str(cell) for cell in value]
         for reports in terminalreporter.stats.values()

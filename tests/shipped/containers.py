@@ -1,13 +1,13 @@
-"""Runs services of docker-compose.yml in a built image, without an engine.
+"""Run services of docker-compose.yml in a built image without a container engine.
 
-A container here has what the compose file asks for: its image's user, entrypoint and environment,
-its command, files and volumes, a root that cannot be written, no capability and none to gain,
-limits, an address on the network ``fleet``, the others' names, and its health check. Namespaces of
-mounts, processes, names and (but for ``network_mode: host``) network are its own. ``NOT_APPLIED``
-lists the keys that are an engine's alone; any key that is in neither list fails.
+A container has the properties from the compose file: user, entrypoint and environment of its image,
+command, files, volumes, a read-only root, no capabilities, limits, an address on the network
+``fleet``, the names of the others, and its health check. It has its own namespaces for mounts,
+processes, names and (except with ``network_mode: host``) network. ``NOT_APPLIED`` lists the keys
+that only an engine can apply. Any other unknown key is an error.
 
-The namespace of the *host* is one of the tests' own, with a bridge and a loopback, so nothing here
-touches the machine's network. All of it dies with the test process.
+The *host* network is a namespace of the tests with a bridge and a loopback, so the network of the
+machine is not changed. Everything ends with the test process.
 """
 
 import os
@@ -31,9 +31,9 @@ APPLIED: Final = frozenset(
         *("ulimits", "hostname", "healthcheck"),
     }
 )
-# Restarts, the order of the start and a first process that reaps are the engine's.
+# Only an engine can apply restarts, the start order and an init process.
 NOT_APPLIED: Final = frozenset({"build", "restart", "depends_on", "init", "profiles"})
-# Ends with the thread that started it, even where that was killed.
+# This ends with the thread that started it, also if that thread was killed.
 MORTAL: Final = ("setpriv", "--pdeathsig", "KILL", "--")
 EXEC_TIMEOUT_S: Final = 240.0
 STOP_TIMEOUT_S: Final = 30.0
@@ -56,7 +56,7 @@ ln -s /proc/self/fd "$root/dev/fd"
 
 
 class Compose:
-    """The services of a compose file, as far as they run in images that were built."""
+    """Services of a compose file that run in the built images."""
 
     def __init__(
         self,
@@ -66,14 +66,14 @@ class Compose:
         *,
         on_machine: bool = False,
     ):
-        """Describe the services; entering the context makes their network.
+        """Prepare the services. Entering the context creates their network.
 
         Args:
-            folder: An empty folder for volumes, logs and small files.
-            document: The compose file, with merges and variables resolved.
-            images: The images by the names that the file gives them.
-            on_machine: Give every container the network of this machine, whose loopback has
-                servers of a test.
+            folder: Empty folder for volumes, logs and small files.
+            document: Compose file with resolved merges and variables.
+            images: Images by their names in the file.
+            on_machine: Use the network of this machine for every container, because servers of
+                the test listen on its loopback.
         """
         self.folder = folder
         self.on_machine = on_machine
@@ -124,11 +124,11 @@ class Compose:
             self._host.stdout.close()
 
     def in_host(self, *argv: str) -> list[str]:
-        """Return a command of this machine, to be run in the network of the containers' host."""
+        """Return a command of this machine that runs in the network of the containers' host."""
         return ["nsenter", f"--net=/proc/{self._host.pid}/ns/net", *argv]
 
     def start(self, name: str) -> "Container":
-        """Start a service, as the compose file says."""
+        """Start a service as defined in the compose file."""
         container = self._container(name, None, {})
         container.wait_until_started()
         return container
@@ -136,15 +136,15 @@ class Compose:
     def run(
         self, name: str, *command: str, environment: Mapping[str, str] | None = None
     ) -> tuple[int, str]:
-        """Run a command in a new container of a service, in place of the service's own.
+        """Run a command in a new container of a service instead of the service's own command.
 
         Args:
-            name: The service.
-            command: What follows the image's entrypoint.
-            environment: Variables over the service's own.
+            name: Service.
+            command: Arguments of the image's entrypoint.
+            environment: Variables that override those of the service.
 
         Returns:
-            The exit code, and what the command printed.
+            Exit code and output of the command.
         """
         container = self._container(name, command, environment or {})
         return container.wait(), container.tail()
@@ -170,7 +170,7 @@ class Compose:
         return container
 
     def connect(self, name: str, number: int, pid: int) -> None:
-        """Give the network namespace of a process the address of a service."""
+        """Assign the address of a service to the network namespace of a process."""
         port, service = f"fleet{number}", self.services[name]
         _run(
             *self.in_host("ip", "link", "add", port, "type", "veth"),
@@ -188,7 +188,7 @@ class Compose:
 
 
 class Container:
-    """One running service."""
+    """Running service."""
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ class Container:
         self.log = compose.folder / f"{number}-{name}.log"
 
     def start(self) -> None:
-        """Start the process in namespaces of its own."""
+        """Start the process in its own namespaces."""
         own_network = not self._compose.on_machine and self._service.get("network_mode") != "host"
         spaces = ["--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child=KILL"]
         unshare = ["unshare", *spaces, *(["--net"] if own_network else [])]
@@ -230,19 +230,20 @@ class Container:
         self._first = first
 
     def wait_until_started(self) -> None:
-        """Wait for the service's own process."""
+        """Wait for the process of the service."""
         self.pid: int = wait_for(f"{self._name} has started", self._started)
 
     def _started(self) -> int:
-        """Return the service's process once it is the image's user."""
+        """Return the service's process id when it runs as the image's user, else 0."""
         assert self._process.poll() is None, f"{self._name} ended: {self.tail()}"
-        # The first process stays root's and waits: so the service dies with it.
+        # The first process remains root and waits, so the service ends with it.
         child = _child(self._first)
         if not child:
             return 0
         try:
             status = Path(f"/proc/{child}/status").read_text()
-        except (FileNotFoundError, ProcessLookupError):  # a command that prepared the container
+        # The process was a command that prepared the container.
+        except (FileNotFoundError, ProcessLookupError):
             return 0
         return child if f"\nUid:\t{self._image.uid}\t" in status else 0
 
@@ -272,16 +273,20 @@ class Container:
         script.append('mount -o remount,bind,ro "$root" "$root"')
         assert service["cap_drop"] == ["ALL"]
         assert service["security_opt"] == ["no-new-privileges:true"]
-        # A machine that is a container itself may not raise limits; agents work without.
+        # A machine that is itself a container may not raise limits. Agents also work without them.
         script += [f"prlimit --pid $$ {limit} 2>/dev/null || :" for limit in self._limits()]
-        # In the background: `exec` would clear what ends this process with the test.
+        # It runs in the background, because `exec` would clear the setting that ends this process
+        # with the test.
         script.append(
             f"{shlex.join(['chroot', str(root), *self._become(), *self._argv])} & wait $!"
         )
         return "\n".join(script)
 
     def _volume(self, name: str, place: str) -> str:
-        """A named volume; as with an engine, a new one belongs to the owner of what it covers."""
+        """Return the folder of a named volume.
+
+        A new one gets the owner of the folder that it covers.
+        """
         folder = self._compose.folder / f"volume-{name}"
         if not folder.exists():
             folder.mkdir()
@@ -297,7 +302,9 @@ class Container:
         return [f"--{name}={value}" for name, value in self._service.get("ulimits", {}).items()]
 
     def _become(self, environment: Mapping[str, str] | None = None) -> list[str]:
-        """The image's user without rights, in the image's folder, with these variables alone."""
+        """Return a command prefix to use the unprivileged user, folder and environment of the
+        image.
+        """
         variables = {**self._environment, **(environment or {})}
         return [
             *("setpriv", f"--reuid={self._image.uid}", f"--regid={self._image.gid}"),
@@ -309,7 +316,7 @@ class Container:
     def execute(
         self, *argv: str, environment: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command in the container, as ``docker compose exec`` does."""
+        """Run a command in the container like ``docker compose exec``."""
         spaces = ["--mount", "--uts", "--ipc", "--net", "--pid", "--root"]
         return subprocess.run(
             ["nsenter", f"--target={self.pid}", *spaces, *self._become(environment), *argv],
@@ -322,7 +329,7 @@ class Container:
     def check_health(
         self, environment: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run the service's health check once; exit code 0 says healthy."""
+        """Run the service's health check once. Exit code 0 means healthy."""
         kind, *argv = self._service["healthcheck"]["test"]
         if kind == "CMD-SHELL":
             argv = ["/bin/sh", "-c", *argv]
@@ -333,20 +340,20 @@ class Container:
         return self.check_health().returncode == 0
 
     def wait_until_healthy(self) -> None:
-        """Wait for the health check to succeed."""
+        """Wait until the health check succeeds."""
         wait_for(f"{self._name} is healthy", self.is_healthy, 120, pause_s=0.5)
 
     def stop(self) -> int:
-        """Stop the service as an engine does; return its exit code."""
+        """Stop the service as an engine does, and return its exit code."""
         os.kill(self.pid, signal.SIGTERM)
         return self._process.wait(STOP_TIMEOUT_S)
 
     def wait(self, timeout_s: float = EXEC_TIMEOUT_S) -> int:
-        """Wait for the service's own end; return its exit code."""
+        """Wait until the service ends, and return its exit code."""
         return self._process.wait(timeout_s)
 
     def kill(self) -> None:
-        """End the container at once."""
+        """Kill the container."""
         self._process.kill()
         self._process.wait(STOP_TIMEOUT_S)
 

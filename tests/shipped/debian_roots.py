@@ -1,13 +1,13 @@
-"""Cached root file systems of Debian releases, for hosts that tests boot.
+"""Cached root file systems of Debian releases for hosts that tests boot.
 
-``debian_root("bookworm")`` returns a folder with Debian 12, made by mmdebstrap from the mirror that
-apt of this machine uses. A root has what Debian's own images have that Broadside's documents take
-for granted, and nothing of Broadside. Tests never write into a root: they lay an overlay over it.
+``debian_root("bookworm")`` returns a folder with Debian 12, created by mmdebstrap from the mirror
+that apt of this machine uses. A root contains the parts of Debian's images that Broadside's
+documents assume, and nothing of Broadside. Tests never write to a root but use an overlay.
 
-Roots are cached in ``.tools/roots`` of the checkout, or in the folder that the environment variable
-``SHIPPED_ROOTS`` names. To renew a root, remove its folder.
+Roots are cached in ``.tools/roots`` of the checkout, or in the folder of the environment variable
+``SHIPPED_ROOTS``. To renew a root, remove its folder.
 
-Run ``python -m tests.shipped.debian_roots`` to make the roots of both releases.
+Run ``python -m tests.shipped.debian_roots`` to create the roots of both releases.
 """
 
 import fcntl
@@ -23,11 +23,13 @@ from typing import Final
 from deploy.azure.wheelhouse import own_archive
 
 ROOT: Final = Path(__file__).parents[2]
-BOOKWORM: Final = "bookworm"  # Debian 12, Python 3.11.2
-TRIXIE: Final = "trixie"  # Debian 13, Python 3.13
+# Debian 12 with Python 3.11.2.
+BOOKWORM: Final = "bookworm"
+# Debian 13 with Python 3.13.
+TRIXIE: Final = "trixie"
 SUITES: Final = (BOOKWORM, TRIXIE)
 
-# A Debian image with systemd, and what docs/hosts.md asks of a host: Python and chrony.
+# A Debian image with systemd, and the requirements of docs/hosts.md: Python and chrony.
 HOST_PACKAGES: Final = ("systemd-sysv", "procps", "iproute2", "python3", "chrony")
 
 
@@ -38,16 +40,16 @@ def roots_folder() -> Path:
 
 
 def debian_root(suite: str, packages: Sequence[str] = HOST_PACKAGES) -> Path:
-    """Return the root file system of a Debian release. Make it where it is not cached.
+    """Return the root file system of a Debian release, and create it if it is not cached.
 
-    Processes that need the same root at the same time wait for the first one to make it.
+    Processes that need the same root at the same time wait for the first one.
 
     Args:
         suite: Code name of the release, for example ``bookworm``.
-        packages: Debian packages to install beside the essential ones, without recommendations.
+        packages: Debian packages to install in addition, without recommendations.
 
     Returns:
-        A folder that must not be written to.
+        Folder that must not be written to.
 
     Raises:
         RuntimeError: This process is not root, mmdebstrap is missing, or mmdebstrap failed.
@@ -67,7 +69,7 @@ def debian_root(suite: str, packages: Sequence[str] = HOST_PACKAGES) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not root.exists():
             partial = folder / f"{root.name}.partial"
-            # Left by a process that was killed. The lock says that no process uses it.
+            # A killed process may have left it. The lock ensures that no process uses it.
             shutil.rmtree(partial, ignore_errors=True)
             _make(partial, suite, wanted)
             partial.rename(root)

@@ -1,11 +1,11 @@
-"""Builds the container images of deploy/docker/Dockerfile with buildah, which needs no engine.
+"""Build the container images of deploy/docker/Dockerfile with buildah, without an engine.
 
-The base image is the cached Debian 13 root of ``debian_roots``, without what Debian's slim images
-leave out. Layers are kept beside the roots, so a second build takes seconds. One process at a time
-uses them.
+The base image is the cached Debian 13 root of ``debian_roots`` without the files that Debian's slim
+images exclude. Layers are stored beside the roots, so a second build takes seconds. Only one
+process at a time uses them.
 
-The build context holds only what .dockerignore lets through, and certificate authorities: the
-machine's own, where a proxy inspects TLS, and one of the tests (:class:`Authority`).
+The build context contains the files that .dockerignore permits, and certificate authorities. These
+are the machine's own for a proxy that inspects TLS, and one of the tests (:class:`Authority`).
 """
 
 import datetime as dt
@@ -30,12 +30,12 @@ from deploy.azure.wheelhouse import ROOT
 from tests.shipped.debian_roots import TRIXIE, debian_root, roots_folder
 
 BASE: Final = "localhost/debian:trixie-slim"
-# The images of docker-compose.yml, by the stage of the Dockerfile that makes them.
+# The images of docker-compose.yml by stage of the Dockerfile.
 TAGS: Final[Mapping[str, str]] = {
     "broadside": "localhost/broadside:local",
     "chrony": "localhost/broadside-chrony:local",
 }
-# As dpkg is told in Debian's slim images; what is there already is removed as well.
+# The dpkg exclusions of Debian's slim images. Existing files are removed as well.
 SLIM: Final = ("doc", "info", "lintian", "locale", "man")
 STORE_MAX_BYTES: Final = 8 * 10**9
 BUILD_TIMEOUT_S: Final = 1800
@@ -44,7 +44,7 @@ MACHINE_AUTHORITIES: Final = Path("/usr/local/share/ca-certificates")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """A built image, mounted, with its settings."""
+    """Built and mounted image with its settings."""
 
     name: str
     root: Path
@@ -58,10 +58,13 @@ class Image:
 
 
 class Authority:
-    """A certificate authority that the image trusts, because it lay in deploy/docker/ca."""
+    """Certificate authority that the image trusts, because it was in deploy/docker/ca."""
 
     def __init__(self, folder: Path):
-        """Make the authority in a folder, or use the one that is there: layers depend on it."""
+        """Create the authority in a folder, or load the existing one.
+
+        Cached layers depend on it.
+        """
         self.certificate = folder / "authority.crt"
         self._key = folder / "authority.key"
         if not self.certificate.exists():
@@ -133,13 +136,13 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 @contextmanager
 def built_images() -> Iterator[tuple[Mapping[str, Image], Authority]]:
-    """Build the images of both stages; mount them until the context is left.
+    """Build the images of both stages, and mount them for the duration of the context.
 
     Yields:
-        The images by the name that docker-compose.yml gives them, and the authority they trust.
+        Images by their names in docker-compose.yml, and the authority that they trust.
 
     Raises:
-        RuntimeError: buildah is missing or fails; the message has its last words.
+        RuntimeError: buildah is missing or failed, with the end of its output.
     """
     if shutil.which("buildah") is None:
         raise RuntimeError("buildah is missing; run: make tools")
@@ -161,7 +164,7 @@ def built_images() -> Iterator[tuple[Mapping[str, Image], Authority]]:
 
 
 def _write_context(folder: Path, authority: Authority) -> None:
-    """Copy what .dockerignore lets through, and the authorities."""
+    """Copy the authorities and the files that .dockerignore permits."""
     for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines():
         if line.startswith("!"):
             for source in ROOT.glob(line[1:]):
@@ -178,7 +181,7 @@ def _write_context(folder: Path, authority: Authority) -> None:
 
 
 class _Store:
-    """buildah with a storage of its own, which may be removed at any time."""
+    """buildah with its own storage, which may be removed at any time."""
 
     def __init__(self, folder: Path):
         self._folder = folder
@@ -192,7 +195,7 @@ class _Store:
                 "STORAGE_DRIVER": self._driver,
                 "BUILDAH_ISOLATION": "chroot",
                 "CONTAINERS_STORAGE_CONF": str(self._folder / "storage.conf"),
-                # No image is looked for anywhere else.
+                # Images are not searched in any registry.
                 "CONTAINERS_REGISTRIES_CONF": "/dev/null",
             },
             capture_output=True,
@@ -206,7 +209,7 @@ class _Store:
         return done.stdout.strip() if done.returncode == 0 else ""
 
     def prepare(self) -> None:
-        """Choose the storage driver, drop what earlier processes left, and make the base image."""
+        """Select the storage driver, remove old data and create the base image."""
         root, run = self._folder / "root", self._folder / "run"
         text = f'[storage]\ndriver = "overlay"\ngraphroot = "{root}"\nrunroot = "{run}"\n'
         (self._folder / "storage.conf").write_text(text)
@@ -217,7 +220,7 @@ class _Store:
             if _bytes_under(root) > STORE_MAX_BYTES:
                 self.buildah("rmi", "--all", "--force")
         else:
-            # Not every file system can be below an overlay; vfs copies everything instead.
+            # Some file systems do not support overlays. In that case vfs copies everything.
             self._driver = next(filter(self._works, ("overlay", "vfs")))
             chosen.write_text(self._driver)
         if not self.buildah("images", "--quiet", BASE, fails=False):
@@ -242,7 +245,7 @@ class _Store:
         self.buildah("commit", "--quiet", "--rm", container, BASE)
 
     def build(self, stage: str, tag: str, context: Path) -> None:
-        """Build a stage of the Dockerfile, from cached layers where nothing has changed."""
+        """Build a stage of the Dockerfile from cached layers if nothing has changed."""
         arguments = [f"--build-arg=BASE_IMAGE={BASE}"]
         if index := os.environ.get("PIP_INDEX_URL"):
             arguments.append(f"--build-arg=PIP_INDEX_URL={index}")
@@ -272,7 +275,7 @@ class _Store:
 
 
 def _bytes_under(folder: Path) -> int:
-    """Return what a folder takes on the disk, in bytes, as du counts it."""
+    """Return the disk usage of a folder in bytes, as du counts it."""
     done = subprocess.run(
         ["du", "-sx", "--block-size=1", folder], capture_output=True, text=True, check=False
     )

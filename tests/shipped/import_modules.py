@@ -1,4 +1,4 @@
-"""Imports every module of an installed wheel, and loads every command, inside its environment."""
+"""Import every module of an installed wheel and load every command inside its environment."""
 
 import importlib
 import pkgutil
@@ -10,9 +10,9 @@ from broadside.coordinator.api import page_files
 from broadside.coordinator.cli import load
 from broadside.coordinator.cli.command_list import COMMANDS
 
-# Those of dashboards are made from these files in a checkout, with packages for developers.
+# The dashboard modules generate files in a checkout and need developer packages.
 LEFT_OUT = ("__main__", ".libgate", ".generate_boards", ".generate_workbook")
-# What an extra brings; without it the import says so.
+# Packages of extras. Without the extra the import names it.
 EXTRAS = {
     *("aiohttp", "azure", "jmespath", "kaleido", "mcp", "mcp_types", "opentelemetry"),
     *("plotly", "pyarrow", "pysnmp", "requests", "xlsxwriter"),
@@ -20,7 +20,7 @@ EXTRAS = {
 
 
 def missing() -> Iterator[str]:
-    """Import all modules; yield the top package of each that an import lacks."""
+    """Import all modules, and yield the top-level package of each missing import."""
     for found in pkgutil.walk_packages(broadside.__path__, "broadside."):
         if found.name.endswith(LEFT_OUT):
             continue

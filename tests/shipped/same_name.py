@@ -1,4 +1,4 @@
-"""Lies in the current folder under the names of modules. Says so where something imports it."""
+"""Module in the current folder with the name of another module. It reports its import."""
 
 with open("/root/planted-ran", "a", encoding="utf-8") as mark:  # noqa: PTH123 - may stand for pathlib
     mark.write(f"{__file__}\n")

@@ -14,7 +14,7 @@ the clock with this machine. Each host has one interface, ``eth0``, cabled to on
         client.run("systemctl start chrony")
         client.wait_for_unit("chrony.service")
 
-Every host knows the others by name. What a host writes is kept in memory until the network is
+Every host knows the others by name. Files of a host are stored in memory until the network is
 closed, so that it can be stopped (as by a power cut) and booted again. Namespaces have no names and
 belong to processes that die with the test process. After SIGKILL only empty control groups are
 left, which the next network removes.
@@ -36,7 +36,7 @@ from tests.live.waiting import wait_for
 
 BOOT: Final = Path(__file__).with_name("boot_host.sh")
 SEARCH_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Ends with the thread that started it, even where that was killed.
+# This ends with the thread that started it, also if that thread was killed.
 MORTAL: Final = ("setpriv", "--pdeathsig", "KILL", "--")
 CGROUPS_PREFIX: Final = "broadside-shipped-"
 BOOT_TIMEOUT_S: Final = 60.0
@@ -45,11 +45,11 @@ NEEDED: Final = ("unshare", "nsenter", "setpriv", "ip", "tc", "ethtool")
 
 
 class HostsImpossible(RuntimeError):
-    """This machine cannot run such hosts; the message says why and how to change that."""
+    """This machine cannot run such hosts. The message contains the reason and the fix."""
 
 
 def check_machine() -> None:
-    """Raise :class:`HostsImpossible` where this machine cannot run hosts."""
+    """Raise :class:`HostsImpossible` if this machine cannot run hosts."""
     if os.geteuid() != 0:
         raise HostsImpossible("hosts with systemd need root; run tests/shipped as root")
     missing = [name for name in NEEDED if shutil.which(name) is None]
@@ -59,18 +59,18 @@ def check_machine() -> None:
 
 
 class HostNetwork:
-    """A router and hosts around it. Leaving the context ends all of them."""
+    """Router with connected hosts. Leaving the context ends all of them."""
 
     def __init__(self, folder: Path, names: Sequence[str], *, bits_per_second: int = 200_000_000):
-        """Describe the network; entering the context makes it.
+        """Prepare the network. Entering the context creates it.
 
         Args:
-            folder: An empty folder for logs and, invisible from outside, the hosts' files.
-            names: Names of the hosts that may be booted, in the order of their addresses.
+            folder: Empty folder for logs and the hosts' files, which are not visible outside.
+            names: Names of the hosts, in the order of their addresses.
             bits_per_second: Rate at which the router sends to each host.
 
         Raises:
-            HostsImpossible: On entering, where this machine cannot run hosts.
+            HostsImpossible: This machine cannot run hosts (raised on entering).
         """
         self._folder = folder
         self._kept = folder / "kept"
@@ -85,7 +85,7 @@ class HostNetwork:
         check_machine()
         _remove_stalecgroups()
         self._kept.mkdir(parents=True)
-        # The router's process also keeps the memory that the hosts write to.
+        # The process of the router also owns the memory file system that the hosts write to.
         script = (
             f"mount -t tmpfs -o mode=755 tmpfs {shlex.quote(str(self._kept))};"
             " ip link set lo up; echo 1 >/proc/sys/net/ipv4/ip_forward; echo ready;"
@@ -122,7 +122,7 @@ class HostNetwork:
         return f"10.77.{self._names.index(name) + 1}.2"
 
     def in_router(self, *argv: str) -> list[str]:
-        """Return a command of this machine, to be run in the router's network.
+        """Return a command of this machine that runs in the router's network.
 
         A program that it starts listens on every ``10.77.N.1`` for the hosts.
         """
@@ -138,11 +138,11 @@ class HostNetwork:
         """Boot a host, and wait until its systemd has started everything.
 
         Args:
-            name: One of the names that the network was made with.
-            root: A root of ``debian_root``, which stays unchanged.
+            name: One of the names of the network.
+            root: Root of ``debian_root``, which is not changed.
 
         Raises:
-            AssertionError: The host does not come up.
+            AssertionError: The host does not start.
         """
         host = self._hosts.get(name) or Host(self, name, root, self._folder / f"{name}.log")
         self._hosts[name] = host
@@ -151,15 +151,15 @@ class HostNetwork:
 
     @property
     def kept(self) -> Path:
-        """The folder of the hosts' files, which only the router's mount namespace shows."""
+        """Folder of the hosts' files, visible only in the router's mount namespace."""
         return self._kept
 
     def in_mounts(self, *argv: str) -> list[str]:
-        """Return a command of this machine that sees the files which hosts keep."""
+        """Return a command of this machine that can access the files of the hosts."""
         return ["nsenter", f"--mount=/proc/{self._router_pid}/ns/mnt", *argv]
 
     def network_pid(self, name: str) -> int:
-        """Return the process whose network namespace is a host's."""
+        """Return the process id of the owner of a host's network namespace."""
         return self._network_pids[name]
 
     def _keeper(self, *namespaces: str, script: str) -> int:
@@ -182,7 +182,7 @@ class HostNetwork:
         self._ip("link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
         self._ip("addr", "add", f"{subnet}.1/24", "dev", port)
         _call(*inside, "ip", "addr", "add", f"{subnet}.2/24", "dev", "eth0")
-        # Counters of whole segments would not show the headers of each packet.
+        # Counters of offloaded segments would not include the headers of each packet.
         off = ("tso", "off", "gso", "off", "gro", "off", "tx", "off")
         _call(*self.in_router("ethtool", "-K", port, *off))
         _call(*inside, "ethtool", "-K", "eth0", *off)
@@ -199,13 +199,13 @@ class HostNetwork:
         return _call(*self.in_router("ip", *words))
 
     def hosts_file(self) -> str:
-        """Return the content of ``/etc/hosts``: every host by its name."""
+        """Return the content of ``/etc/hosts`` with every host by name."""
         lines = [f"{self.address(name)} {name}" for name in self._names]
         return "\n".join(["127.0.0.1 localhost", *lines, ""])
 
 
 class Host:
-    """One host. Made by :meth:`HostNetwork.boot`."""
+    """Host created by :meth:`HostNetwork.boot`."""
 
     def __init__(self, network: HostNetwork, name: str, root: Path, log: Path):
         self.name = name
@@ -217,7 +217,7 @@ class Host:
         self._process: subprocess.Popen[bytes] | None = None
 
     def boot(self) -> None:
-        """Start systemd, and wait until every unit has started; again after :meth:`stop`."""
+        """Start systemd, also after :meth:`stop`, and wait until every unit has started."""
         assert self._process is None, f"{self.name} is up already"
         self._cgroup.mkdir()
         kept = self._network.kept / self.name
@@ -245,11 +245,12 @@ class Host:
             raise AssertionError(f"{self.name} is {state}: {failed}\n{self.journal()[-4000:]}")
 
     def stop(self) -> None:
-        """End every process of the host at once, as a power cut does. Its files stay."""
+        """End every process of the host at once, like a power cut. Its files remain."""
         process, self._process = self._process, None
         if process is None:
             return
-        process.kill()  # --kill-child: then process 1, and with it all others
+        # With --kill-child this also ends process 1 and all others.
+        process.kill()
         process.wait(STOP_TIMEOUT_S)
         _remove_cgroup(self._cgroup)
 
@@ -261,13 +262,13 @@ class Host:
         stdin: str = "",
         timeout_s: float = 120.0,
     ) -> "subprocess.CompletedProcess[str]":
-        """Run a shell script as the host's root, in ``/root``.
+        """Run a shell script as root of the host in ``/root``.
 
         Args:
             script: Text for ``sh -eu``.
-            check: Whether an exit code other than 0 fails the test.
-            stdin: What the script reads.
-            timeout_s: After so many seconds the script is killed, and the test fails.
+            check: Fail the test on an exit code other than 0.
+            stdin: Standard input of the script.
+            timeout_s: Time limit. After it the script is killed and the test fails.
 
         Returns:
             Exit code and outputs.
@@ -289,21 +290,21 @@ class Host:
         return done
 
     def put(self, path: str, content: bytes, mode: int = 0o644) -> None:
-        """Write a file of the host; its folder is made where it is missing."""
+        """Write a file of the host, and create its folder if it is missing."""
         inside = self.path(path)
         inside.parent.mkdir(parents=True, exist_ok=True)
         inside.write_bytes(content)
         inside.chmod(mode)
 
     def path(self, path: str) -> Path:
-        """Return the path by which this machine reaches a file of the running host.
+        """Return the path of a file of the running host on this machine.
 
-        Symbolic links with absolute targets lead astray: they are this machine's.
+        Symbolic links with absolute targets are resolved on this machine, so they are wrong.
         """
         return Path(f"/proc/{self._init()}/root{path}")
 
     def wait_for_unit(self, unit: str, state: str = "active", timeout_s: float = 60.0) -> None:
-        """Wait until a unit has a state; fail with its journal where it has not in time."""
+        """Wait until a unit has a state, or fail with its journal."""
 
         def reached() -> bool:
             return self.run(f"systemctl is-active {unit}", check=False).stdout.strip() == state
@@ -319,11 +320,11 @@ class Host:
         return self.run(f"journalctl -b --no-pager -o cat {named}", check=False).stdout
 
     def main_pid(self, unit: str) -> int:
-        """Return the first process of a unit, as the host numbers it; 0 where there is none."""
+        """Return the main process id of a unit as numbered on the host, or 0."""
         return int(self.run(f"systemctl show -P MainPID {unit}").stdout)
 
     def _init(self) -> int:
-        """Return process 1, as this machine numbers it; 0 before it has started."""
+        """Return the id of process 1 as numbered on this machine, or 0 before it has started."""
         assert self._process is not None, f"{self.name} is not booted"
         pid = self._process.pid
         try:
@@ -346,7 +347,7 @@ def _call(*argv: str) -> str:
 
 
 def cgroups() -> Path:
-    """Return where the second version of control groups is mounted."""
+    """Return the mount point of cgroup v2."""
     for line in Path("/proc/mounts").read_text().splitlines():
         _, where, kind, options, *_ = line.split()
         if kind == "cgroup2" and "rw" in options.split(","):
@@ -355,7 +356,7 @@ def cgroups() -> Path:
 
 
 def _remove_cgroup(group: Path) -> None:
-    """Remove a control group with all below it; a killed process may still be on its way out."""
+    """Remove a control group with its children, and retry while killed processes are ending."""
     end_s = time.monotonic() + STOP_TIMEOUT_S
     while group.exists():
         below = [path for path in group.rglob("*") if path.is_dir()]

@@ -1,4 +1,4 @@
-"""deploy/hosts/ansible installs the hosts archive, and changes nothing when it runs again."""
+"""Test that deploy/hosts/ansible installs the hosts archive, and a second run changes nothing."""
 
 import importlib.util
 import io
@@ -17,20 +17,20 @@ from tests.shipped.systemd_hosts import Host, HostNetwork
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 
-# Its compiled parts are for this checkout's Python, 3.11: hence Debian 12.
+# The compiled parts are for Python 3.11 of this checkout, so the hosts run Debian 12.
 ANSIBLE: Final = ("ansible", "resolvelib", "jinja2", "markupsafe", "yaml", "_yaml", "packaging")
 
 
 @pytest.fixture
 def hosts(tmp_path: Path) -> Iterator[dict[str, Host]]:
-    """A coordinator and a client."""
+    """Run a coordinator and a client."""
     names = ("coordinator", "client")
     with HostNetwork(tmp_path / "network", names) as network:
         yield {name: network.boot(name, debian_root(BOOKWORM)) for name in names}
 
 
 def play(host: Host, *words: str) -> dict[str, int]:
-    """Run the playbook on a host itself; return its own account of what it did."""
+    """Run the playbook on the host itself, and return Ansible's statistics."""
     settings = (
         {"BROADSIDE_LOG_LEVEL": "INFO"}
         if host.name == "coordinator"
@@ -78,7 +78,8 @@ def test_ansible_installs_once_and_changes_nothing_again(
             assert found is not None and found.origin is not None
             package = Path(found.origin).parent
             bundle.add(package, f"site/{name}")
-        for known in package.parent.glob("*.dist-info"):  # Ansible asks for versions
+        # Ansible reads the versions of these packages.
+        for known in package.parent.glob("*.dist-info"):
             bundle.add(known, f"site/{known.name}")
         bundle.add(ROOT / "deploy" / "hosts" / "ansible", "ansible")
     for host in hosts.values():

@@ -1,12 +1,13 @@
-"""The Azure bundle on VMs in miniature: real cloud-init, systemd, apt and pip of Debian 13.
+"""Test the Azure bundle on minimal VMs with real cloud-init, systemd, apt and pip of Debian 13.
 
-Each VM boots from a Debian 13 root without internet and gets the custom data that Terraform would
-render. From there on nothing is done by hand: cloud-init writes the files and enables the units,
-``fetch.py`` gets the package by managed identity, ``install.sh`` installs it, the services start.
+Each VM boots from a Debian 13 root without internet and receives the custom data that Terraform
+would render. Everything after that is automatic. cloud-init writes the files and enables the units,
+``fetch.py`` downloads the package with a managed identity, ``install.sh`` installs it, and the
+services start.
 
-Not as on Azure: the kernel and its clock are this machine's, cloud-init reads the custom data from
-its seed folder (Azure hands it over on a virtual disc) and leaves the network alone, Storage and
-Service Bus are stand-ins.
+Differences to Azure: the kernel and its clock are those of this machine. cloud-init reads the
+custom data from its seed folder instead of a virtual disc and does not configure the network.
+Storage and Service Bus are stand-ins.
 """
 
 import hashlib
@@ -31,9 +32,11 @@ from tests.shipped.systemd_hosts import MORTAL, Host, HostNetwork, check_machine
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 
 FOLDER: Final = tools.AZURE / "modules" / "boot"
-IMAGE: Final = (*HOST_PACKAGES, "cloud-init", "openssh-server")  # of Azure's Debian image
+# The additional packages are in Azure's Debian image.
+IMAGE: Final = (*HOST_PACKAGES, "cloud-init", "openssh-server")
 NAMES: Final = ("coordinator", "client", "server")
-GATEWAY: Final = "10.77.1.1"  # where all VMs reach the services
+# All VMs reach the services at this address.
+GATEWAY: Final = "10.77.1.1"
 CLOCK: Final = "refclock PHC /dev/ptp_hyperv poll 3 dpoll -2 offset 0 stratum 2"
 CLIENT_ID: Final = "22222222-2222-2222-2222-222222222222"
 SEED: Final = "/var/lib/cloud/seed/nocloud"
@@ -41,13 +44,14 @@ SYSTEM: Final = "Debian 13, Python 3.13"
 INSTALLER: Final = "broadside-install.service"
 BROADSIDE: Final = "/opt/broadside/venv/bin/broadside"
 INSTALL_S: Final = 300.0
-DISCIPLINE: Final = "pfifo"  # in place of fq, which not every kernel of a test machine has
+# It replaces fq, which not every kernel of a test machine supports.
+DISCIPLINE: Final = "pfifo"
 RESERVED: Final = "/proc/sys/net/ipv4/ip_local_reserved_ports"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """The process of ``azure_services``."""
+    """Process of ``azure_stand_ins``."""
 
     process: "subprocess.Popen[str]"
     told: Mapping[str, str]
@@ -61,13 +65,13 @@ class Services:
         return answer
 
     def rows(self, partition: str) -> dict[str, Any]:
-        """Rows of the table of results by row key."""
+        """Return the rows of the results table by row key."""
         return {
             key: json.loads(text) for key, text in json.loads(self.ask(f"rows {partition}")).items()
         }
 
     def environment(self) -> dict[str, str]:
-        """The settings that `exchange_environment` has on Azure, and where the stand-ins are."""
+        """Return the settings of `exchange_environment` with the addresses of the stand-ins."""
         authority = "/etc/broadside/authority.pem"
         return {
             "BROADSIDE_FABRIC": "azure",
@@ -86,7 +90,7 @@ class Services:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """The three VMs, what they reach, and the package that they wait for."""
+    """Three VMs, the services that they use, and the package that they wait for."""
 
     network: HostNetwork
     services: Services
@@ -94,12 +98,12 @@ class Range:
     package: Path
 
     def status(self, name: str) -> dict[str, str]:
-        """A VM's boot status by its row; empty when it has published none."""
+        """Return the boot status of a VM, or an empty dict if there is none."""
         found: dict[str, str] = self.services.rows("boot").get(name, {})
         return found
 
     def wait_for_stage(self, name: str, stage: str, error: str = "") -> dict[str, str]:
-        """Wait for a boot status whose error matches; fail with the VM's journal."""
+        """Wait for a boot status with a matching error, or fail with the VM's journal."""
 
         def reached() -> dict[str, str] | None:
             found = self.status(name)
@@ -116,7 +120,7 @@ class Range:
 
 @pytest.fixture(scope="module")
 def package(build_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
-    """The bundle as `make wheelhouse` builds it."""
+    """Build the bundle like `make wheelhouse`."""
 
     def build(path: Path) -> None:
         argv = [sys.executable, "-m", "deploy.azure.wheelhouse", "--output", str(path)]
@@ -148,7 +152,7 @@ def services(network: HostNetwork, tmp_path: Path) -> Iterator[Services]:
 
 @pytest.fixture
 def range_(network: HostNetwork, services: Services, package: Path) -> Range:
-    """Three VMs that have booted for the first time, while their package is not uploaded."""
+    """Boot three VMs for the first time, before their package is uploaded."""
     sha256 = hashlib.sha256(package.read_bytes()).hexdigest()
     agent = {
         "BROADSIDE_AGENT_ALLOWED_NETWORKS": "10.77.0.0/16",
@@ -190,7 +194,8 @@ def first_boot(network: HostNetwork, name: str, cloud_config: str, authority: st
     cloud_config = cloud_config.replace(CLOCK, f"server {GATEWAY} iburst minpoll 0 maxpoll 1")
     assert "net.core.default_qdisc = fq\n" in cloud_config
     cloud_config = cloud_config.replace("_qdisc = fq\n", f"_qdisc = {DISCIPLINE}\n")
-    host = network.boot(name, debian_root(TRIXIE, IMAGE))  # without a seed cloud-init stays off
+    # Without a seed cloud-init is not active.
+    host = network.boot(name, debian_root(TRIXIE, IMAGE))
     host.put(f"{SEED}/user-data", cloud_config.encode())
     host.put(f"{SEED}/meta-data", f"instance-id: {name}\nlocal-hostname: {name}\n".encode())
     host.put(
@@ -198,7 +203,7 @@ def first_boot(network: HostNetwork, name: str, cloud_config: str, authority: st
         b"datasource_list: [NoCloud]\nnetwork: {config: disabled}\n",
     )
     host.put("/etc/broadside/authority.pem", authority.encode())
-    # A veth has no hardware behind it; /sys is read-only here.
+    # A veth has no hardware device, and /sys is read-only here.
     host.put("/etc/net-class/eth0/device/vendor", b"")
     host.put(
         "/etc/systemd/system/broadside-host.service.d/test.conf",
@@ -214,7 +219,7 @@ def test_vms_install_themselves_and_fire_a_burst(range_: Range, shipped_row: Add
     cloud_init_ran(range_)
     shipped_row("Azure bundle", SYSTEM, "cloud-init with the rendered custom data, three VMs")
 
-    # The package is late; one VM is restarted meanwhile, as an operator would who sees no agent.
+    # The package is late. One VM is restarted meanwhile, like by an operator who sees no agent.
     for name in NAMES:
         range_.wait_for_stage(name, "fetch", "404.*not uploaded yet")
     before = range_.status("client")
@@ -228,7 +233,7 @@ def test_vms_install_themselves_and_fire_a_burst(range_: Range, shipped_row: Add
     assert again["error"].startswith(f"{range_.services.told['container']}/")
     shipped_row("Azure bundle", SYSTEM, "package late, VM restarted before it came")
 
-    # It comes; two installers are killed half way, one in dpkg and one in pip.
+    # The package is available. Two installers are killed, one during dpkg and one during pip.
     range_.services.ask(f"upload {range_.package}")
     kill_installer(client, "pgrep -x dpkg && test -e /usr/bin/iperf3")
     kill_installer(server, "test -e /opt/broadside/venv/bin/python")
@@ -242,7 +247,7 @@ def test_vms_install_themselves_and_fire_a_burst(range_: Range, shipped_row: Add
     fire_a_burst(range_)
     shipped_row("Azure bundle", SYSTEM, "heartbeats with NIC, MTU, host; host settings; one burst")
 
-    # What is installed is not installed again, and a restarted VM is ready by itself.
+    # Installed parts are not installed again, and a restarted VM becomes ready by itself.
     before = range_.status("server")
     made = server.run("stat -c %Y /opt/broadside/venv/pyvenv.cfg").stdout
     server.stop()
@@ -255,7 +260,7 @@ def test_vms_install_themselves_and_fire_a_burst(range_: Range, shipped_row: Add
 
 
 def cloud_init_ran(range_: Range) -> None:
-    """cloud-init took the custom data without complaint, and left what it says."""
+    """Verify that cloud-init accepted the custom data without errors and wrote all files."""
     for host in range_.hosts.values():
         told = json.loads(host.run("cloud-init status --wait --format json || true").stdout)
         assert told["errors"] == [], told
@@ -266,13 +271,13 @@ def cloud_init_ran(range_: Range) -> None:
         assert host.run("stat -c '%a %U' /usr/local/lib/broadside/fetch.py").stdout == "755 root\n"
         written = host.run("ls /etc/systemd/system/broadside-*.service").stdout.split()
         assert len(written) == 3
-        # As Debian 13's own systemd reads them; the service's program is not installed yet.
+        # The check uses the systemd of Debian 13. The program of the service is not installed yet.
         said = host.run(f"systemd-analyze verify {' '.join(written)} 2>&1 || true").stdout
         assert not [line for line in said.splitlines() if "is not executable" not in line], said
 
 
 def kill_installer(host: Host, moment: str) -> None:
-    """Kill the installer and all that it started, at a moment."""
+    """Kill the installer and its child processes when the shell command ``moment`` succeeds."""
 
     def is_now() -> bool:
         return host.run(moment, check=False).returncode == 0
@@ -288,12 +293,12 @@ def kill_installer(host: Host, moment: str) -> None:
 
 
 def installer_starts(host: Host) -> int:
-    """How often systemd has started the installer again since the boot."""
+    """Return how often systemd has restarted the installer since the boot."""
     return int(host.run(f"systemctl show -P NRestarts {INSTALLER}").stdout)
 
 
 def heartbeats_are_whole(range_: Range) -> None:
-    """Both agents read their interface, its MTU and their host inside their units' sandbox."""
+    """Verify that both agents read their interface, its MTU and the host data in their sandbox."""
     text = range_.hosts["coordinator"].run(f"{BROADSIDE} agents --json --api http://127.0.0.1:8080")
     agents = {each["agent_id"]: each for each in json.loads(text.stdout)}
     assert agents.keys() == {"client", "server"}
@@ -311,7 +316,7 @@ def heartbeats_are_whole(range_: Range) -> None:
 
 
 def host_settings_hold(range_: Range) -> None:
-    """Azure's reserved port is no client's, and each queue of the interface is paced."""
+    """Verify the reserved port of Azure and the pacing of each interface queue."""
     for host in range_.hosts.values():
         host.wait_for_unit("broadside-host.service")
         assert host.run(f"cat {RESERVED}").stdout == "65330\n"
@@ -322,7 +327,7 @@ def host_settings_hold(range_: Range) -> None:
 
 
 def fire_a_burst(range_: Range) -> None:
-    """One pair of iperf3 for three seconds, launched over the API of the coordinator's VM."""
+    """Launch one pair of iperf3 for three seconds over the API of the coordinator's VM."""
     coordinator = range_.hosts["coordinator"]
     settings = ("pairs_count=1", "burst_s=3", "lead_s=12", "late_after_s=5")
     words = " ".join(f"--set {each}" for each in settings)

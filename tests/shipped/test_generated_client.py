@@ -1,7 +1,7 @@
-"""A client that openapi-python-client generates from the document calls every operation.
+"""Test every operation with a client that openapi-python-client generates from the document.
 
-The coordinator runs as users start it: sign-in is on, and one pair of agents carries the runs. Each
-call must return a documented status and a parsed value.
+The coordinator runs as users start it, with sign-in and one pair of agents. Each call must return a
+documented status and a parsed value.
 """
 
 import asyncio
@@ -37,7 +37,8 @@ from tests.unit.coordinator.studies.samples import SWEPT
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
 
 FILE: Final = "application/octet-stream"
-STORED: Final = "stored"  # a run with a device counter, whose engine wrote one JSON document
+# This run has a device counter, and its engine wrote one JSON document.
+STORED: Final = "stored"
 SHORT: Final = {"bursts_count": 1, "burst_s": 3, "period_s": 10, "labels.device": "fw1"}
 LATER: Final = {"bursts_count": 1, "burst_s": 3, "period_s": 10, "lead_s": 60}
 BODIES: Final[Mapping[str, Any]] = {
@@ -52,12 +53,12 @@ BODIES: Final[Mapping[str, Any]] = {
         },
     },
 }
-"""Bodies that one pair of agents can carry; those of other operations are the document's own."""
+"""Request bodies for one pair of agents. Other operations use the examples of the document."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One operation of the document."""
+    """Operation of the OpenAPI document."""
 
     name: str
     method: str
@@ -66,7 +67,7 @@ class Operation:
 
     @property
     def media_types(self) -> list[str]:
-        """What a success may be, the default first."""
+        """Media types of a successful response, the default first."""
         return [
             media_type
             for status, answer in self.described["responses"].items()
@@ -77,7 +78,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bed:
-    """A running coordinator, and the client that was generated from its document."""
+    """Running coordinator, and the client generated from its document."""
 
     site: Site
     operations: list[Operation]
@@ -88,11 +89,13 @@ class Bed:
     names: dict[str, Any] = field(default_factory=dict)
 
     def call(self, operation: str, /, client: Any = None, **arguments: Any) -> Any:
-        """The answer to one call: status, content, headers and ``parsed``."""
+        """Call an operation and return the response with status, content, headers and parsed
+        value.
+        """
         return self.modules[operation].sync_detailed(client=client or self.client, **arguments)
 
     def body(self, operation: Operation) -> dict[str, Any]:
-        """The request's body as the client's model of it, where the operation takes one."""
+        """Return the request body as a model of the client, or an empty dict if there is none."""
         described = operation.described.get("requestBody")
         if described is None:
             return {}
@@ -104,7 +107,7 @@ class Bed:
         return {"body": getattr(self.models, reference.rpartition("/")[2]).from_dict(content)}
 
     def place(self, operation: Operation) -> dict[str, Any]:
-        """What the operation's path names."""
+        """Return the path parameters of the operation."""
         names = dict(self.names)
         names["name"] = "nightly"
         if "/charts/" in operation.path:
@@ -116,7 +119,7 @@ class Bed:
 
 
 def generate(document: Path, into: Path) -> None:
-    """Generate the client; a warning fails, so nothing of the document is left out."""
+    """Generate the client. A warning is an error, so no part of the document is skipped."""
     bin_folder = Path(sys.executable).parent
     done = subprocess.run(
         [
@@ -182,7 +185,7 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
 
 
 def launched(bed: Bed) -> dict[str, Any]:
-    """Launch a run through the client and wait for its verdict; return what paths can name."""
+    """Launch a run with the client, wait for its verdict, and return values for path parameters."""
     (operation,) = (each for each in bed.operations if each.name == "create_run")
     first = bed.call("create_run", **bed.body(operation), idempotency_key="once")
     assert isinstance(first.parsed, bed.models.RunStatus), first.content
@@ -198,7 +201,7 @@ def launched(bed: Bed) -> dict[str, Any]:
 
 
 async def planted(fabric: Fabric) -> None:
-    """Store a study that is over, a schedule, and a run of an iperf3 without lines."""
+    """Store a finished study, a schedule, and a run of an iperf3 without JSON streaming."""
     await Shelf(fabric.private, "studies", Study).put(SWEPT.study_id, SWEPT)
     nightly = ScheduleRequest.model_validate(REQUESTS["POST", "/v1/schedules"])
     schedule = nightly.schedule(by="tests", now=datetime.now(UTC))
@@ -210,7 +213,7 @@ async def planted(fabric: Fabric) -> None:
 
 
 def prepare(bed: Bed, operation: Operation) -> dict[str, Any]:
-    """What must be in place for one operation; returns what its path names instead."""
+    """Prepare the data for one operation and return replaced path parameters."""
     if operation.name == "add_schedule":
         bed.call("remove_schedule", name="nightly")
     elif operation.path.startswith("/v1/schedules/"):
@@ -235,11 +238,12 @@ def prepare(bed: Bed, operation: Operation) -> dict[str, Any]:
 
 
 async def dead_letter(bed: Bed) -> int:
-    """The number of a job that an agent set aside."""
+    """Return the number of a dead-lettered job."""
     fabric = bed.fabric()
     found = await fabric.queue.dead_letters(1)
     if not found:
-        for agent in bed.site.agents.values():  # else they take the job
+        # Otherwise the agents would take the job.
+        for agent in bed.site.agents.values():
             agent.kill()
             agent.wait()
         for each in fleet(40, beat_at=datetime.now(UTC)):
@@ -256,7 +260,7 @@ async def dead_letter(bed: Bed) -> int:
 
 
 def what_is_wrong(bed: Bed, operation: Operation, answer: Any) -> str | None:
-    """Why an answer is no success of the document's; None where it is."""
+    """Return why a response is not a documented success, or None."""
     status = str(int(answer.status_code))
     described = operation.described["responses"].get(status)
     if described is None or not status.startswith("2"):
@@ -281,12 +285,12 @@ def what_is_wrong(bed: Bed, operation: Operation, answer: Any) -> str | None:
 
 
 def as_json(parsed: Any) -> Any:
-    """A model, or a list of models, as the client would send it."""
+    """Return a model or a list of models as the client would send it."""
     return [each.to_dict() for each in parsed] if isinstance(parsed, list) else parsed.to_dict()
 
 
 def _instants(value: Any) -> Any:
-    """The value with every instant in one form: those of the models have a numeric offset."""
+    """Return the value with parsed times, because the models use a numeric offset."""
     if isinstance(value, dict):
         return {name: _instants(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -325,7 +329,8 @@ def test_every_form_of_an_answer_is_sent_as_documented(bed: Bed) -> None:
     wrong = {}
     for operation in bed.operations:
         if operation.method != "GET" or "deadletters" in operation.path:
-            continue  # nothing is left there to read
+            # Nothing is left to read there.
+            continue
         place = bed.place(operation)
         if operation.name == "read_run_reconciliation":
             place = {"run_id": STORED}
@@ -341,7 +346,7 @@ def test_every_form_of_an_answer_is_sent_as_documented(bed: Bed) -> None:
 
 
 def test_what_has_several_forms_is_parsed_in_each(bed: Bed) -> None:
-    """``format`` chooses the form, and an engine its output's: the client reads each of them."""
+    """Test that the client parses each ``format`` and each engine's output."""
     run_id = bed.names["run_id"]
     for form in bed.models.Format:
         answer = bed.call("read_export", run_id=run_id, format_=form)

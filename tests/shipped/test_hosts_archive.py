@@ -1,8 +1,8 @@
-"""The hosts archive, as docs/hosts.md says word for word, on the Debian releases of its users.
+"""Test the hosts archive on Debian 12 and 13 with the literal commands of docs/hosts.md.
 
-Each host boots a Debian root with systemd and that release's own Python. The page's blocks of
-commands run as they are written; the words behind ``sh`` say on which host. What the reader does
-between them (carry a file to a host, export the firewall's counter) is done here.
+Each host boots a Debian root with systemd and the Python of that release. The command blocks of the
+page run as written. The words after ``sh`` select the hosts. Steps of the reader between the blocks
+(copy a file to a host, export the firewall's counter) are done here.
 """
 
 import json
@@ -31,7 +31,7 @@ ARTEFACT: Final = "hosts archive"
 API: Final = "--api http://127.0.0.1:8080"
 NAMES: Final = ("coordinator", "client", "server", "standby")
 SYSTEMS: Final = {BOOKWORM: ("Debian 12", "Python 3.11.2"), TRIXIE: ("Debian 13", "Python 3.13.")}
-# The last commit whose archive users may have; a release replaces it by its own tag.
+# The last commit with an archive that users may have. A release replaces it by its tag.
 PREVIOUS: Final = "6cca7b45"
 LOWER_VERSION: Final = "0.0.1"
 BLOCK: Final = re.compile(r"^```sh ([a-z ]+)\n(.*?)^```", re.M | re.S)
@@ -39,7 +39,7 @@ Built = Callable[[str, Callable[[Path], object]], Path]
 
 
 def blocks(heading: str) -> list[tuple[tuple[str, ...], str]]:
-    """Return the blocks of one section of the page: the words behind ``sh``, and what is typed."""
+    """Return the blocks of one section as words after ``sh`` and commands."""
     page = (ROOT / "docs" / "hosts.md").read_text()
     section = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     found = [(tuple(match[1].split()), match[2]) for match in BLOCK.finditer(section)]
@@ -51,11 +51,11 @@ def blocks(heading: str) -> list[tuple[tuple[str, ...], str]]:
 def previous_archive(
     fleet: "Fleet", build_once: Built, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """The archive that users of a release upgrade from.
+    """Return the archive of the release that users upgrade from.
 
-    The archive of ``PREVIOUS`` never worked on Debian 13: Python 3.13 refuses the certificates of
-    its coordinator. There, and where history is not at hand, this tree under a lower version stands
-    for it.
+    The archive of ``PREVIOUS`` never worked on Debian 13, because Python 3.13 rejects the
+    certificates of its coordinator. In that case, and without git history, this tree with a lower
+    version is used.
     """
 
     def build_previous(path: Path) -> None:
@@ -78,7 +78,7 @@ def previous_archive(
 
 
 def _unpack_commit(tree: Path) -> bool:
-    """Lay out ``PREVIOUS``; return whether this checkout has it."""
+    """Unpack ``PREVIOUS``, and return whether this checkout contains it."""
     packed = subprocess.run(
         ["git", "-C", str(ROOT), "archive", PREVIOUS], capture_output=True, check=False
     )
@@ -101,7 +101,7 @@ def _copy_with_lower_version(tree: Path) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Fleet:
-    """Hosts on which the page is followed."""
+    """Hosts on which the commands of the page run."""
 
     network: HostNetwork
     system: str
@@ -109,7 +109,7 @@ class Fleet:
     hosts: dict[str, Host] = field(default_factory=dict)
 
     def boot(self, name: str, archive: Path) -> Host:
-        """Boot a host with the archive on it, and a clock as the page's last resort says."""
+        """Boot a host with the archive and with the last-resort clock of the page."""
         host = self.hosts[name] = self.network.boot(name, self.root)
         assert host.run("python3 -V").stdout.startswith(SYSTEMS[self.suite][1])
         self.carry(archive, name)
@@ -130,14 +130,17 @@ class Fleet:
         self.hosts[name].put("/root/broadside-hosts.tar.gz", archive.read_bytes())
 
     def agents(self, at: str = "coordinator") -> dict[str, dict[str, Any]]:
-        """Return the heartbeats that a coordinator has, by role; none while it does not answer."""
+        """Return the heartbeats of a coordinator by role.
+
+        The result is empty if the coordinator does not answer.
+        """
         asked = self.hosts[at].run(f"broadside agents --json {API}", check=False)
         if asked.returncode:
             return {}
         return {agent["role"]: agent for agent in json.loads(asked.stdout)}
 
     def wait_for_agents(self, roles: set[str], at: str = "coordinator") -> dict[str, Any]:
-        """Wait until agents of these roles are ready, with a clock within the gate."""
+        """Wait until agents of these roles are ready, with a clock that passes the gate."""
         since = time.time()
 
         def ready() -> dict[str, dict[str, Any]] | None:
@@ -169,7 +172,7 @@ def _epoch_s(text: str) -> float:
 def fleet(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Fleet]:
-    """Hosts of one release, of which none is booted yet."""
+    """Yield the hosts of one release, not booted."""
     suite: str = request.param
     root = debian_root(suite)
     folder = tmp_path_factory.mktemp(f"hosts-{suite}")
@@ -178,7 +181,7 @@ def fleet(
 
 
 def export_counter(fleet: Fleet, ended: threading.Event) -> None:
-    """Write what a site exports of its firewall: a row of bytes for each second."""
+    """Write the firewall's export of a site, which is one row of bytes per second."""
     rows = ["time,bytes"]
     path = fleet.hosts["coordinator"].path("/var/lib/broadside/firewall.csv")
     at_s, before = int(time.time()), fleet.network.counted_bytes("server", "tx")
@@ -200,7 +203,8 @@ def test_from_the_archive_to_a_verdict(
         fleet.boot(name, hosts_archive)
     coordinator, client = fleet.hosts["coordinator"], fleet.hosts["client"]
     for (name, *more), script in blocks("Ten minutes to a verdict"):
-        if more:  # doctor and upgrade have tests of their own
+        # The commands doctor and upgrade have separate tests.
+        if more:
             continue
         if "broadside launch" in script:
             break
@@ -235,13 +239,16 @@ def test_from_the_archive_to_a_verdict(
     assert summary["pairs_measured"] == 1, done.stdout
     assert summary["verdict"] in ("pass", "fail", "inconclusive"), done.stdout
     assert summary["client_cpu_mean_ratio"] is not None, "the agent counts its host"
-    # Its rate is known only where the lag is, which a busy host's exporter may blur.
+    # The rate is known only if the lag is known, and a busy exporter may hide the lag.
     assert summary["reconciliation"], "the exported counter was read"
     shipped_row(ARTEFACT, fleet.system, f"one burst of 30 s: {summary['verdict']}")
 
 
 def test_doctor_names_nothing_that_is_not_there(fleet: Fleet, shipped_row: AddRow) -> None:
-    """On a healthy host it fails nothing, and no advice needs a checkout."""
+    """Test doctor on a healthy host, which should report no error.
+
+    It should give no advice that needs a checkout.
+    """
     (names, script) = next(
         found for found in blocks("Ten minutes to a verdict") if "doctor" in found[1]
     )
@@ -272,7 +279,7 @@ def test_a_backup_is_restored_on_an_empty_host(
     standby.put("/root/fleet.backup", packed, 0o600)
     standby.run(restore, timeout_s=400)
     standby.wait_for_unit("broadside-coordinator.service")
-    # As where the name's record was changed; chrony resolves a name only once.
+    # This replaces a changed DNS record. chrony resolves a name only once.
     moved = f"sed -i 's/.* coordinator$/{standby.address} coordinator/' /etc/hosts"
     for role in ("client", "server"):
         fleet.hosts[role].run(f"{moved}; systemctl restart chrony")
@@ -290,7 +297,7 @@ def test_upgrade_from_the_previous_archive(
     tmp_path: Path,
     shipped_row: AddRow,
 ) -> None:
-    """Settings and credential stay; the heartbeat is the new version's, and has the interface."""
+    """Test that settings and credential remain and the heartbeat is that of the new version."""
     names = ("coordinator", "client")
     with HostNetwork(tmp_path / "network", names) as network:
         old = Fleet(network=network, system=fleet.system, root=fleet.root)
@@ -325,7 +332,7 @@ def test_upgrade_from_the_previous_archive(
 
 
 def version_of(fleet: Fleet) -> str:
-    """Return the version in the archive that was unpacked on the client."""
+    """Return the version of the archive that was unpacked on the client."""
     lock = fleet.hosts["client"].run("cat broadside-hosts/hosts.lock").stdout
     found = re.search(r"^broadside==(\S+)", lock, re.M)
     assert found

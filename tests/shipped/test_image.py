@@ -1,4 +1,4 @@
-"""The container image: built as docker-compose.yml says, and run as it says, up to a verdict."""
+"""Test the container image, built and run as in docker-compose.yml, up to a verdict."""
 
 import json
 import signal
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(1500
 API: Final = "http://127.0.0.1:8080"
 SIZE_MAX_BYTES: Final = 400 * 10**6
 SYSTEM: Final = "image, without an engine"
-# Programs of builds, and what installs more: nothing that runs here needs them.
+# Build and installation tools, which no service needs.
 BUILD_TOOLS: Final = ("gcc", "cc", "as", "ld", "make", "pip", "pip3", "uv", "git")
 
 
@@ -97,7 +97,7 @@ def test_the_services_of_the_compose_file_fire_a_run(compose: Compose, shipped_r
     assert json.loads(verdict.stdout)["verdict"] in ("pass", "measured")
     shipped_row("image", SYSTEM, "one pair fired to a verdict")
 
-    # What the image's trimmed packages are for.
+    # The reduced packages of the image must support these formats.
     for form, output, start in (
         ("parquet", "parquet", b"PAR1"),
         ("xlsx", "run.xlsx", b"PK"),
@@ -121,7 +121,7 @@ def test_the_services_of_the_compose_file_fire_a_run(compose: Compose, shipped_r
     assert "no heartbeat of client-9 was ever stored" in unknown.stderr
     assert services["client-3"].stop() == 0
     wait_for("client-3 is unhealthy", partial(is_unhealthy, services["client-2"], "client-3"))
-    # uvicorn ends in order, and then raises the signal again.
+    # uvicorn shuts down in order and then raises the signal again.
     assert coordinator.stop() == 128 + signal.SIGTERM
     code, said = compose.run("coordinator", "healthy", "coordinator")
     assert code == 1, said
@@ -130,7 +130,7 @@ def test_the_services_of_the_compose_file_fire_a_run(compose: Compose, shipped_r
 
 
 def rights_of(container: Container) -> dict[str, str]:
-    """Return what the kernel says of a service's rights."""
+    """Return the capabilities of a service as the kernel reports them."""
     lines = Path(f"/proc/{container.pid}/status").read_text().splitlines()
     fields = dict(line.split(":\t", 1) for line in lines)
     return {name: fields[name] for name in ("CapEff", "CapBnd", "NoNewPrivs")}
@@ -150,7 +150,7 @@ def test_emulators_ready_creates_the_tables(
         command = ("emulators-ready", f"{emulator}/health")
         code, said = compose_on_machine.run("emulators-ready", *command, environment=tables)
         assert code == 0, said
-        # It reads the tables, and finds no agent in them.
+        # It reads the tables and finds no agent in them.
         code, said = compose_on_machine.run("client-1", "healthy", "agent", environment=tables)
         assert code == 1, said
         assert "no heartbeat of client-1 was ever stored" in said

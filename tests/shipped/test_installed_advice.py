@@ -1,4 +1,4 @@
-"""What is installed without a checkout names no command of a checkout."""
+"""Test that an installation without a checkout names no command of a checkout."""
 
 import json
 import os
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    """The packages as a wheel installs them, without the start gate."""
+    """Copy the packages as a wheel installs them, without the start gate."""
     site = tmp_path / "site"
     (site / "broadside").mkdir(parents=True)
     shutil.copy(ROOT / "src" / "broadside" / "__init__.py", site / "broadside")

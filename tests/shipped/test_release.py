@@ -1,4 +1,4 @@
-"""The files of a release: two builds, in two folders, are the same and hold what they say."""
+"""Test that two builds of a release in two folders are identical and have the right content."""
 
 import hashlib
 import io
@@ -34,7 +34,7 @@ IMAGE: Final = f"broadside-image-{VERSION}.oci.tar"
 ARTEFACTS: Final = (WHEEL, SDIST, HOSTS, BUNDLE)
 BUILD_TIMEOUT_S: Final = 1500
 UMASKS: Final = (0o022, 0o077)
-# The tree as it is, committed: one commit in both folders, whether or not this checkout is clean.
+# Commit the current tree, so that both folders have the same commit also with local changes.
 COMMIT: Final = {
     f"GIT_{role}_{name}": value
     for role in ("AUTHOR", "COMMITTER")
@@ -44,14 +44,15 @@ COMMIT: Final = {
         "DATE": "2026-10-01T12:00:00Z",
     }.items()
 }
-COMMIT_DAY: Final = 20_727  # that day, in days since 1970
+# The day of the commit in days since 1970.
+COMMIT_DAY: Final = 20_727
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(2 * BUILD_TIMEOUT_S)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """A folder that ``make release`` wrote."""
+    """Folder that ``make release`` wrote."""
 
     folder: Path
     commit: str
@@ -60,8 +61,8 @@ class Release:
 
 @pytest.fixture(scope="module")
 def releases(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Release]:
-    """The release of one commit, built in two folders with two umasks."""
-    # Both builds would else make it at the same time, in the same place.
+    """Build the release of one commit in two folders with two umasks."""
+    # Otherwise both builds would create it at the same time in the same place.
     subprocess.run(
         ["sh", "deploy/go.sh", "vegeta"],
         cwd=ROOT,
@@ -80,14 +81,16 @@ def releases(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Release]:
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Release]:
-    """The image of one commit, built in two folders with two umasks, one after the other."""
+    """Build the image of one commit in two folders with two umasks, one after the other."""
     built = []
     store = roots_folder() / "containers"
-    with built_images():  # makes the base image; the store is this process's until it is left
+    # This creates the base image and locks the store until the end of the context.
+    with built_images():
         environment = {
             "STORAGE_DRIVER": (store / "driver").read_text(),
             "CONTAINERS_STORAGE_CONF": str(store / "storage.conf"),
-            "CONTAINERS_REGISTRIES_CONF": os.devnull,  # no image is looked for anywhere else
+            # Images are not searched in any registry.
+            "CONTAINERS_REGISTRIES_CONF": os.devnull,
         }
         for name, umask in zip(("c", "d"), UMASKS, strict=True):
             place = tmp_path_factory.mktemp(name) / "checkout"
@@ -100,7 +103,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Release]:
 
 
 def commit_of(place: Path) -> str:
-    """Copy this checkout's files and commit them; returns the commit's short id."""
+    """Copy this checkout's files, commit them and return the short commit id."""
     place.mkdir(parents=True, exist_ok=True)
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True).stdout.split(b"\0")
@@ -182,7 +185,7 @@ def test_a_bill_of_materials_is_valid_and_of_its_file(
 def test_a_bill_of_materials_lists_every_file_of_others(
     releases: Sequence[Release], name: str
 ) -> None:
-    """Each wheel and each Debian package of an archive, by its hash."""
+    """Test that each wheel and each Debian package of an archive is listed by hash."""
     carried = {
         hashlib.sha256(content).hexdigest()
         for path, content in members(releases[0].folder / name).items()
@@ -219,7 +222,7 @@ def test_every_artefact_says_one_version(releases: Sequence[Release], tmp_path: 
     for name, top in ((HOSTS, "broadside-hosts/"), (BUNDLE, "")):
         archive = members(folder / name)
         assert archive[f"{top}VERSION"].decode() == f"{line}\n"
-        # The wheel of the release is the one that is in the archives.
+        # The wheel in the archives is identical to the wheel of the release.
         assert archive[f"{top}wheels/{WHEEL}"] == (folder / WHEEL).read_bytes()
 
 
@@ -241,7 +244,7 @@ def test_every_artefact_holds_the_licence(releases: Sequence[Release], tmp_path:
 def test_every_carried_package_has_its_licence(
     releases: Sequence[Release], name: str, top: str
 ) -> None:
-    """Each component of the bill stands in NOTICES.txt with a licence, and heads a text of one."""
+    """Test that each component is in NOTICES.txt with a licence and a licence text."""
     notices = members(releases[0].folder / name)[f"{top}NOTICES.txt"].decode()
     table, *texts = re.split(r"^={100}$", notices, flags=re.M)
     listed = dict(re.findall(r"^  (\S+ \S+): (.+)$", table, re.M))
@@ -259,8 +262,10 @@ def test_every_carried_package_has_its_licence(
 
 def test_licences_of_programs_are_the_ones_they_have(releases: Sequence[Release]) -> None:
     notices = members(releases[0].folder / BUNDLE)["NOTICES.txt"].decode()
-    assert "Lawrence Berkeley National Laboratory" in notices  # iperf3's, BSD-3-Clause
-    assert "GNU GENERAL PUBLIC LICENSE" in notices  # chrony's and lftp's
+    # This is the licence of iperf3, BSD-3-Clause.
+    assert "Lawrence Berkeley National Laboratory" in notices
+    # This is the licence of chrony and lftp.
+    assert "GNU GENERAL PUBLIC LICENSE" in notices
     assert "vegeta" in notices
     assert "no licence text" not in notices.partition("=" * 100)[0]
 
@@ -294,7 +299,8 @@ def test_two_images_of_a_commit_are_the_same(
         assert written.read().decode().strip() == images[0].commit
     assert any(name.endswith(f"broadside-{VERSION}.dist-info/licenses/LICENSE") for name in names)
     assert any(name.endswith("usr/share/doc/iperf3/copyright") for name in names)
-    # An account says the day on which its password was set. Two builds may have a midnight between.
+    # An account contains the day of its password change. There may be a midnight between two
+    # builds.
     days = {
         int(line.split(":")[2])
         for line in file_of_layers(layout, manifest, "etc/shadow").splitlines()
@@ -305,7 +311,7 @@ def test_two_images_of_a_commit_are_the_same(
 
 
 def file_of_layers(layout: Mapping[str, bytes], manifest: Any, name: str) -> str:
-    """Return a file's text as the last layer that has it leaves it."""
+    """Return the text of a file from the last layer that contains it."""
     found = ""
     for layer in manifest["layers"]:
         packed = layout[f"blobs/{layer['digest'].replace(':', '/')}"]
@@ -328,7 +334,7 @@ def digest(path: Path) -> str:
 
 
 def members(archive: Path) -> Mapping[str, bytes]:
-    """The files of a .tar.gz, by name."""
+    """Return the files of a .tar.gz by name."""
     found = {}
     with tarfile.open(archive) as opened:
         for member in opened:
@@ -338,7 +344,7 @@ def members(archive: Path) -> Mapping[str, bytes]:
 
 
 def wheel_members(content: bytes, place: Path) -> Mapping[str, bytes]:
-    """The files of a wheel, by name, unpacked at a place, too."""
+    """Unpack a wheel to ``place`` and return its files by name."""
     place.mkdir(exist_ok=True)
     (place / "own.whl").write_bytes(content)
     with zipfile.ZipFile(place / "own.whl") as opened:
@@ -347,7 +353,7 @@ def wheel_members(content: bytes, place: Path) -> Mapping[str, bytes]:
 
 
 def said_by(place: Path) -> str:
-    """What `broadside --version` prints of the package at a place."""
+    """Return the output of `broadside --version` of the package in ``place``."""
     ran = subprocess.run(
         [sys.executable, "-P", "-c", "from broadside.coordinator.cli import main; main()",
          "--version"],

@@ -1,4 +1,4 @@
-"""The hosts that the other tests of this folder install Broadside on."""
+"""Test the hosts on which the other tests of this folder install Broadside."""
 
 import os
 import signal
@@ -36,7 +36,7 @@ def test_a_host_boots_stops_and_boots_again(tmp_path: Path, suite: str) -> None:
         one.stop()
         one.boot()
         assert one.run("cat kept; stat -c %a kept; hostname").stdout == "text\n600\none\n"
-        # Nobody listens on that port, and the other host says so.
+        # There is no listener on that port, so the other host rejects the connection.
         asked = "import socket; print(socket.socket().connect_ex(('one', 9)))"
         assert two.run(f'python3 -c "{asked}"').stdout == "111\n"
         assert two.run("ip -o link show eth0 | grep -o 'mtu [0-9]*'").stdout == "mtu 1500\n"
@@ -69,7 +69,7 @@ def pids(group: Path) -> list[str]:
 
 
 def left_behind(pid: int, folder: Path) -> list[str]:
-    """What is left on this machine of a test process's hosts."""
+    """Return the leftovers of a test process's hosts on this machine."""
     groups = [str(path) for path in cgroups().glob(f"{CGROUPS_PREFIX}{pid}-*")]
     mounts = Path("/proc/mounts").read_text().splitlines()
     return groups + [line for line in mounts if str(folder) in line]

@@ -1,8 +1,8 @@
-"""The wheel, installed as its user does on Debian 12 and 13: newest and oldest dependencies.
+"""Test the wheel on Debian 12 and 13 with the newest and the oldest dependencies.
 
-Each environment has the system's own Python (3.11 and 3.13), a current folder with files that are
-named like modules, and no checkout. ``broadside --version``, every module, ``serve`` + ``agent`` +
-``launch`` to a verdict, ``doctor``, ``up`` and ``demo`` work there.
+Each environment has the system's Python (3.11 and 3.13), a current folder with files named like
+modules, and no checkout. The tests run ``broadside --version``, every module, ``serve``, ``agent``
+and ``launch`` to a verdict, ``doctor``, ``up`` and ``demo``.
 """
 
 import os
@@ -24,7 +24,7 @@ from tests.shipped.debian_roots import BOOKWORM, HOST_PACKAGES, ROOT, TRIXIE, de
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(900)]
 
-# What the wheel's user installs from Debian beside Python and chrony.
+# The Debian packages that a user of the wheel installs in addition to Python and chrony.
 PACKAGES: Final = (*HOST_PACKAGES, "iperf3", "nftables")
 EXTRAS: Final = "[azure,mcp,otlp,reports,witnesses]"
 HERE: Final = Path(__file__).parent
@@ -33,7 +33,7 @@ SYSTEMS: Final = {BOOKWORM: "Debian 12, Python 3.11", TRIXIE: "Debian 13, Python
 
 @pytest.fixture(scope="session")
 def wheel(build_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
-    """The wheel of this checkout."""
+    """Build the wheel of this checkout."""
 
     def build(path: Path) -> None:
         with tempfile.TemporaryDirectory() as work:
@@ -101,7 +101,10 @@ def test_an_installed_wheel_works(
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    """Return the files of a wheel; the compiled one depends on where it was built."""
+    """Return the files of a wheel.
+
+    Compiled files are empty because they depend on the build folder.
+    """
     with zipfile.ZipFile(path) as opened:
         return {
             name: b"" if name.endswith((".so", "/RECORD")) else opened.read(name)
@@ -124,7 +127,8 @@ def test_the_source_distribution_makes_the_same_wheel(
     assert ours.keys() == theirs.keys()
     assert {name for name in ours if ours[name] != theirs[name]} == set()
     assert again.name == wheel.name
-    assert wheel.name.endswith("-cp311-abi3-linux_x86_64.whl")  # for every Python from 3.11 on
+    # The wheel supports every Python from 3.11 on.
+    assert wheel.name.endswith("-cp311-abi3-linux_x86_64.whl")
     shipped_row("sdist", "this machine", "build, wheel from it, compared")
 
 

@@ -1,10 +1,10 @@
 #!/bin/sh
-# First program of test_wheel.py's hosts, in namespaces of its own for mounts and processes: lays an
-# overlay over a Debian root, and runs wheel_user.sh in it.
+# First program of the hosts in test_wheel.py, in its own namespaces for mounts and processes. It
+# mounts an overlay over a Debian root and runs wheel_user.sh in it.
 #
 #   wheel_host.sh ROOT FILES UV CACHE WORDS...
 #
-# ROOT is a Debian root, which stays unchanged. The folder FILES appears as /files, the program UV
+# ROOT is a Debian root, which is not changed. The folder FILES appears as /files, the program UV
 # as /usr/local/bin/uv with its CACHE. WORDS go to wheel_user.sh.
 set -eu
 lower=$1 files=$2 uv=$3 cache=$4
@@ -29,7 +29,7 @@ mount --bind "$cache" cache
 touch usr/local/bin/uv
 mount --bind "$uv" usr/local/bin/uv
 
-# How this machine reaches its package index.
+# Settings to reach the package index of this machine.
 for path in /etc/resolv.conf /etc/hosts /etc/pip.conf /etc/uv /etc/ssl "$HOME/.config/uv"; do
     [ -e "$path" ] || continue
     if [ -d "$path" ]; then mkdir -p ".$path"; else mkdir -p ".$(dirname "$path")"; : >>".$path"; fi

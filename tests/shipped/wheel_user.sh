@@ -1,10 +1,10 @@
 #!/bin/sh
-# What a user does with the wheel on a Debian host: makes an environment, installs, works.
+# Steps of a user of the wheel on a Debian host: create an environment, install, use the commands.
 #
 #   wheel_user.sh install RESOLUTION REQUIREMENT    with the network of the machine
-#   wheel_user.sh use WORD                          in a network of its own; WORD: demo, or no-demo
+#   wheel_user.sh use WORD                          in a separate network, with WORD demo or no-demo
 #
-# `install` goes on with `use`. Every program that the work starts ends with this script.
+# `install` continues with `use`. Every program that is started here ends with this script.
 set -eu
 export PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export HOME=/root XDG_STATE_HOME=/root/state LC_ALL=C.UTF-8
@@ -20,7 +20,7 @@ if [ "$1" = install ]; then
     exec unshare --net /bin/sh /files/wheel_user.sh use "$4"
 fi
 
-# An interface with a default route, as any laptop has: agents tell their address by it.
+# An interface with a default route, as on any laptop. The agents use it to find their address.
 ip link set lo up
 ip link add laptop type veth peer name laptop-far
 ip link set laptop-far up
@@ -28,7 +28,7 @@ ip address add 192.0.2.2/24 dev laptop
 ip link set laptop up
 ip route add default dev laptop
 
-# The current folder holds files that are named like modules, and must not be imported.
+# The current folder contains files with names of modules. They must not be imported.
 mkdir -p /root/here
 cd /root/here
 for name in agent broadside coordinator exchange json lab sitecustomize typing; do
@@ -64,7 +64,7 @@ broadside report last --output /root/report.html
 [ -s /root/report.html ]
 
 step doctor
-# Its exit code says what this host lacks; that it checks an agent is what counts here.
+# The exit code depends on this host. Only the check of an agent matters here.
 broadside doctor || [ $? = 4 ]
 
 step up
@@ -78,7 +78,7 @@ if [ "$2" = demo ]; then
     step demo
     status=0
     BROADSIDE_DATA_DIR=/root/demo broadside demo --pairs 2 --seconds 10 --bursts 1 || status=$?
-    # A machine that is busy with other tests may leave it open whether the target was met.
+    # On a machine that is busy with other tests the verdict may be inconclusive.
     [ $status = 0 ] || [ $status = 2 ]
     broadside lab down
 fi
