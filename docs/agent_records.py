@@ -1,4 +1,4 @@
-"""Writes docs/agent-records.md from the rules for rows and operations; see docs/tables.py."""
+"""Generator of docs/agent-records.md from the rules for rows and operations. See docs/tables.py."""
 
 from broadside.coordinator.hosts.agent_rights import OPERATIONS
 from broadside.exchange.records.row_rules import ROW_RULES, Kind, RowRule, Rule
@@ -30,7 +30,7 @@ A field that no table names is a figure, a kind or a text.
 | rule | over HTTPS | coordinator's reader |
 | --- | --- | --- |"""
 
-# By rule: what happens over HTTPS, and in the reader.
+# Maps each rule to its effect over HTTPS and in the reader.
 APPLIED = {
     Rule.KEY: ("refused", "left out, finding"),
     Rule.WRITER: ("refused", "a report by another agent than the claim's: left out, finding"),

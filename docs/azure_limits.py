@@ -1,4 +1,7 @@
-"""Writes docs/azure-limits.md from the code's own constants: ``python docs/azure_limits.py``."""
+"""Generator of docs/azure-limits.md from constants of the code.
+
+Usage: ``python docs/azure_limits.py``.
+"""
 
 import math
 from collections import Counter
@@ -21,40 +24,49 @@ from broadside.exchange.pacing import (
 from broadside.exchange.second_rows import CHUNK_S
 
 PAGE = Path(__file__).parent / "azure-limits.md"
-FLEETS = (30, 300, 1_000, 3_000)  # pairs
+# Numbers of pairs.
+FLEETS = (30, 300, 1_000, 3_000)
 BURST_S, BURSTS_A_DAY = 280, 96
 
-SECONDS_ROWS = math.ceil(BURST_S / CHUNK_S) + 1  # of one end, with their tail
-SERVER_ROWS = 1 + SECONDS_ROWS  # of a test, at once: its row, its open chunk, its tail
+# Rows of one end, with their tail.
+SECONDS_ROWS = math.ceil(BURST_S / CHUNK_S) + 1
+# Rows of a test in one write: its row, its open chunk and its tail.
+SERVER_ROWS = 1 + SECONDS_ROWS
 UPLOAD_ROWS = 2  # of a client end at once: once a minute its open chunk beside the tail, and at
 # first its claim
 
-# Documented (2026-11): rows a second of a partition and of an account, Service Bus's credits.
+# Documented limits (2026-11): rows per second of a partition and of an account, and Service Bus
+# credits.
 PARTITION_PER_S, ACCOUNT_PER_S, CREDITS_PER_S = 2_000, 20_000, 1_000
-# A Premium unit as Microsoft measured it, in and out (service-bus-performance-improvements,
-# 2025-04); scheduling costs more of its CPU than that, which only the namespace's metric shows.
+# Throughput of a Premium unit, in and out, as Microsoft measured it
+# (service-bus-performance-improvements, 2025-04). Scheduling uses more CPU, which only the metric
+# of the namespace shows.
 PREMIUM_BYTES_PER_S = 4_000_000
-FRAME_BYTES = 512  # headers and properties of a message on the wire
-# What a coordinator asks by itself: requests a second while nothing goes on, and while one run
-# does. Counted in a small fleet's run, which tests/live/test_azure_requests.py counts again.
+# Headers and properties of a message on the wire.
+FRAME_BYTES = 512
+# Requests per second of a coordinator while idle and during one run. They were counted in a run of
+# a small fleet. tests/live/test_azure_requests.py counts them again.
 IDLE_PER_S = 5
 RUN_PER_S = {"private": 15, "results": 5, "control": 1}
-LAUNCH_PER_S = 30  # of one partition, in the second of a launch or a verdict
-IN_TURN_PER_S = 800  # one after another: the SDK itself takes 1.25 ms of a fast core for each
-PAGE_ROWS = 1_000  # of a query
-# List prices of West Europe, from memory and unverified: $ a request, a blob's write, an operation;
-# a namespace's hour.
+# Requests to one partition in the second of a launch or a verdict.
+LAUNCH_PER_S = 30
+# Sequential requests. The SDK uses 1.25 ms of a fast core for each.
+IN_TURN_PER_S = 800
+# Rows of a query page.
+PAGE_ROWS = 1_000
+# List prices of West Europe, unverified: $ per request, per blob write, per operation, and per hour
+# of a namespace.
 TABLE_PRICE, BLOB_PRICE, BUS_PRICE = 0.00036 / 1e4, 0.055 / 1e4, 0.80 / 1e6
 STANDARD_HOUR, PREMIUM_HOUR = 0.0135, 0.928
 
 
 def setting(name: str) -> float:
-    """An agent's setting as it is where nobody sets it."""
+    """Return the default of an agent's setting."""
     return float(AgentSettings.model_fields[name].default)
 
 
 def job_bytes() -> int:
-    """Of a job as it travels."""
+    """Return the size of a job message."""
     job = Job(
         run_id="20261123-120000-scale-180g-0000",
         burst_index=95,
@@ -68,11 +80,12 @@ def job_bytes() -> int:
 
 
 def loads(pairs: int) -> Mapping[str, tuple[float, float]]:
-    """What a fleet asks in the worst second, by where: rows a second, and what is to be had."""
+    """Return rows per second in the busiest second by partition, with the limits."""
     turns_per_s = min(pairs, PAIRS_PER_S)
-    # Pairs past a turn's length begin again beside the first ones.
+    # Pairs beyond the length of a turn start again beside the first ones.
     rounds = math.ceil(pairs / (PAIRS_PER_S * TURN_MAX_S))
-    end_rows = 1 + 1 + SECONDS_ROWS  # report, probes
+    # Report and probes are one row each.
+    end_rows = 1 + 1 + SECONDS_ROWS
     upload_s = setting("upload_s")
     upload_rounds = math.ceil(pairs / (PAIRS_PER_S * upload_s))
     armed_rounds = math.ceil(pairs / (PAIRS_PER_S * ARMED_TURN_MAX_S))
@@ -118,7 +131,7 @@ def loads(pairs: int) -> Mapping[str, tuple[float, float]]:
 
 
 def most_of(pairs: int, kind: str) -> float:
-    """The greatest figure of a table's partitions whose names begin alike (``results: burst``)."""
+    """Return the highest figure of the partitions of one kind, such as ``results: burst``."""
     said = {
         "control: run": ("control: one copy of the control row", "control: jobs' digests"),
         "results: burst": ("results: the burst", "results: the coordinator's looks"),
@@ -133,7 +146,7 @@ def most_of(pairs: int, kind: str) -> float:
 
 
 def day(pairs: int) -> Mapping[str, float]:
-    """Requests of a day of bursts, by service."""
+    """Return the requests of a day of bursts by service."""
     upload_s, bursts = setting("upload_s"), pairs * BURSTS_A_DAY
     in_burst = BURST_S / upload_s + BURST_S / setting("control_poll_s")
     tables = bursts * (in_burst + 9) + 2 * pairs * 86_400 / setting("heartbeat_s")
@@ -142,7 +155,7 @@ def day(pairs: int) -> Mapping[str, float]:
 
 
 def cost(pairs: int) -> tuple[float, float]:
-    """$ a day: on Standard, on one unit of Premium."""
+    """Return the cost in $ per day on Standard and on one unit of Premium."""
     asked = day(pairs)
     storage = asked["tables"] * TABLE_PRICE + asked["blobs"] * BLOB_PRICE
     standard = 24 * STANDARD_HOUR + asked["bus"] * BUS_PRICE
@@ -150,14 +163,14 @@ def cost(pairs: int) -> tuple[float, float]:
 
 
 def first_limit(pairs: int) -> tuple[str, float]:
-    """Where most of what is to be had is taken, and the part of it."""
+    """Return the partition nearest to its limit, and the share used."""
     taken = {where: asked / limit for where, (asked, limit) in loads(pairs).items()}
     where = max(taken, key=lambda name: taken[name])
     return where, taken[where]
 
 
 def page() -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     head = " | ".join(f"{pairs:,} pairs" for pairs in FLEETS)
     rule = " | ".join("---:" for _ in FLEETS)
     lines = [

@@ -1,4 +1,4 @@
-"""Writes the generated pages of docs/ from the code: ``python docs/tables.py``."""
+"""Generator of the pages in docs/ from the code. Usage: ``python docs/tables.py``."""
 
 import runpy
 from collections.abc import Callable, Iterator
@@ -76,7 +76,7 @@ CLASSES: tuple[tuple[str, type[BaseSettings]], ...] = (
 
 
 def settings_page() -> str:
-    """Every setting as Markdown: environment variable, default, meaning."""
+    """Return a table of all settings as Markdown: environment variable, default and meaning."""
     parts = [SETTINGS]
     for title, settings in CLASSES:
         prefix = settings.model_config.get("env_prefix", "")
@@ -101,7 +101,7 @@ def _plain(default: object) -> str:
 
 
 def commands_page() -> str:
-    """Every command by group as Markdown: what it does, and a line that works as written."""
+    """Return a table of all commands as Markdown: purpose and a working example."""
     parts = [COMMANDS]
     called = "Called by containers, units and install scripts"
     for title, commands in {**GROUPS, called: SERVICE_COMMANDS}.items():
@@ -123,14 +123,14 @@ def _leaves(command: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def problems_page() -> str:
-    """Every kind of refusal of the API as Markdown."""
+    """Return a table of all problem types of the API as Markdown."""
     rows = sorted((status, title, meaning) for title, (status, meaning) in KINDS.items())
     parts = [PROBLEMS, *(f"| `{type_of(t)}` | {s} | {t} | {m} |" for s, t, m in rows)]
     return "\n".join(parts) + "\n"
 
 
 def _constants_page() -> str:
-    """Every constant of the judging and measuring core as Markdown."""
+    """Return a table of all constants of the judging and measuring core as Markdown."""
     return str(runpy.run_path(str(DOCS / "constants.py"))["page"]())
 
 

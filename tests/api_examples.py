@@ -1,5 +1,6 @@
-"""What a real application answers to every operation, as its document's examples:
-``python -m tests.api_examples`` writes them anew.
+"""Examples of the OpenAPI document, taken from answers of a real application.
+
+Usage: ``python -m tests.api_examples`` writes the examples again.
 """
 
 import asyncio
@@ -30,11 +31,13 @@ from tests.unit.coordinator.studies.samples import SWEPT
 
 RUN: Final = REQUESTS["POST", "/v1/comparisons"]["a"]["run_ids"][0]
 OPEN: Final = f"{RUN}-open"
-COMMIT: Final = "3d009671"  # in place of the checkout's, which no file of it can name
+# Fixed value instead of the checkout's commit, which no file in it can contain.
+COMMIT: Final = "3d009671"
 _NAMED: Final = {"burst_index": "0", "pair": "1", "study_id": SWEPT.study_id}
 _TEXT: Final = ("text/", "application/x-ndjson")
 _ITEMS_MAX_COUNT: Final = 2
-_AGENTS_COUNT: Final = 40  # of each role: more than all that is launched here takes
+# Agents of each role, more than all launches here need.
+_AGENTS_COUNT: Final = 40
 _LINES_MAX_COUNT: Final = 4
 _TEXT_MAX_CHARS: Final = 600
 
@@ -42,7 +45,7 @@ Answers = Mapping[str, Mapping[str, Any]]
 
 
 async def collect(fabric: Fabric, app: FastAPI) -> Answers:
-    """An answer to each operation (``GET /v1/runs``), by media type; of files, those of text."""
+    """Return a text answer to each operation (``GET /v1/runs``) by media type."""
     found: dict[str, dict[str, Any]] = {}
     document: Any = app.openapi()
     operations = [
@@ -62,7 +65,8 @@ async def collect(fabric: Fabric, app: FastAPI) -> Answers:
                 body, accept = REQUESTS.get((method, path)), {"Accept": media_type}
                 answer = await http.request(method, here, json=body, headers=accept)
                 if answer.status_code == 406:
-                    continue  # an engine's output is of one of its forms
+                    # Raw output of an engine has one of several forms.
+                    continue
                 assert answer.is_success, (method, path, answer.text)
                 said[media_type] = _shown(answer, content.get("schema", {}), document)
             found[f"{method} {path}"] = said
@@ -70,7 +74,7 @@ async def collect(fabric: Fabric, app: FastAPI) -> Answers:
 
 
 async def address(http: httpx.AsyncClient, fabric: Fabric, method: str, path: str) -> str:
-    """Where an operation can be asked, with all in place that it needs."""
+    """Return the path of an operation after creating all that it needs."""
     number = await _prepare(http, fabric, method, path)
     chart = "sweep" if path.startswith("/v1/studies") else "throughput"
     name = chart if "/charts/" in path else REQUESTS["POST", "/v1/schedules"]["name"]
@@ -80,8 +84,10 @@ async def address(http: httpx.AsyncClient, fabric: Fabric, method: str, path: st
 
 
 async def _prepare(http: httpx.AsyncClient, fabric: Fabric, method: str, path: str) -> int:
-    """Agents, a run that is over and one that goes on, a study, a schedule, and a job that was set
-    aside: its number."""
+    """Create agents, an ended and an open run, a study, a schedule and a dead letter.
+
+    Return the sequence number of the dead letter.
+    """
     now = datetime.now(UTC)
     for each in fleet(_AGENTS_COUNT, beat_at=now):
         await fabric.records.fleet.beat(each)
@@ -111,7 +117,7 @@ async def _prepare(http: httpx.AsyncClient, fabric: Fabric, method: str, path: s
 
 
 def _shown(answer: httpx.Response, schema: Mapping[str, Any], document: Any) -> Any:
-    """As much of an answer as an example shows; whole where less would not be of its form."""
+    """Return the answer shortened for an example, or whole if the short one breaks the schema."""
     if not answer.headers["Content-Type"].startswith("application/json"):
         lines = answer.text.splitlines()[:_LINES_MAX_COUNT]
         is_page = answer.headers["Content-Type"].startswith("text/html")

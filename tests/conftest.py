@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Configuration of all tests."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,15 +8,15 @@ from hypothesis import HealthCheck, settings
 
 from broadside.coordinator.process_memory import collect_rarely
 
-# A test never asserts an absolute time: on shared cores a slow example says nothing of the code.
+# A test never asserts an absolute time. On shared cores a slow example does not mean slow code.
 settings.register_profile(
     "shared-cores", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("shared-cores")
 
-# Live tests wait, unit tests compute: the long ones first, so that workers end at one time. A
-# worker with two tests or less before it takes the next file already: what comes after a file of
-# one long test waits for that.
+# Live tests wait and unit tests compute. Long files start first, so that all workers end at about
+# the same time. A worker takes its next file when two tests or fewer remain. The next file then
+# waits for a file with one long test.
 FIRST: Final = (
     *("hunted", "tunnels_in_lab", "fault_core", "hosts", "servicebus_faults", "queue"),
     *("hosts_archive", "pipeline"),
@@ -28,15 +28,16 @@ FIRST: Final = (
     *("lab_network", "assistant", "poisoned_queue", "imports", "schedules", "coordinators_die"),
     *("witnesses_in_a_run", "lab_profiles", "stopped"),
 )
-# Of those that run by themselves. The README's first run and one of the demos each want both cores:
-# a worker that comes to one of them while the other runs only waits.
+# Order of the tests that run alone. The README's first run and one of the demos each need both
+# cores. A worker that reaches one of them while the other runs only waits.
 ALONE: Final = (
     *("readme", "snmp_ledger", "soak", "scale_in_lab", "drill_in_lab", "demo", "planted_causes"),
 )
 
 
 def pytest_collection_finish() -> None:
-    collect_rarely()  # a twentieth of the tests' CPU
+    # Garbage collection takes a twentieth of the tests' CPU time.
+    collect_rarely()
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,4 +1,4 @@
-"""How far verdicts move when a constant is halved or doubled.
+"""Effect of halved and doubled constants on verdicts.
 
 ``python -m tests.constants_effect`` writes ``docs/constants_effect.csv``. Two groups of cases are
 judged with each constant as it is, halved and doubled. *Real* cases are recordings: published
@@ -116,7 +116,7 @@ class Judged:
 
 
 def cases(folder: Path) -> Iterator[Case]:
-    """Return all cases: tables, stored runs, worlds. ``folder`` takes the stored records."""
+    """Yield all cases: tables, stored runs and worlds. ``folder`` receives the stored records."""
     for name, metric, target, floor, residual in TABLES:
         read = partial(_table, name, metric, target, floor, residual)
         yield Case(f"{name} {target / 1e9:g}G", True, read, _judge_table)
@@ -156,7 +156,7 @@ def _judge_table(asked: OriginalTable) -> RunSummary:
 
 @dataclass(frozen=True)
 class Stored:
-    """What a stored run's verdict rests on."""
+    """Inputs of a stored run's verdict."""
 
     plan: Plan
     at: datetime
@@ -197,7 +197,7 @@ def _near(summary: RunSummary) -> Iterator[float]:
 
 
 async def _laid_out(source: Path | str, folder: Path) -> list[str]:
-    """Lay the records of a version, or of one file, into a folder; the runs."""
+    """Write the records of a version or of one file into a folder and return the run ids."""
     if isinstance(source, str):
         restore(FIXTURES / source / "backup.tar.gz", folder)
     fabric = open_fabric(FabricSettings(data_dir=folder))
@@ -215,7 +215,7 @@ def _read(folder: Path, run_id: str) -> Stored | None:
 
 
 async def _read_run(folder: Path, run_id: str) -> Stored | None:
-    """Return a run; None where it was cut short, never judged, or is a table of `TABLES`."""
+    """Return a run, or None if it was cancelled, never judged, or is a table of `TABLES`."""
     fabric = open_fabric(FabricSettings(data_dir=folder))
     try:
         records, states = fabric.records, Coordinator(fabric).stored
@@ -286,7 +286,7 @@ def _judge_stored(stored: Stored) -> RunSummary:
 
 @contextmanager
 def scaled(name: str, factor: float) -> Iterator[bool]:
-    """Multiply a constant wherever the coordinator has it; false where rounding undoes that."""
+    """Multiply a constant in all modules and yield False if rounding leaves it unchanged."""
     module, constant = name.split(".")
     there = list(_having(module, constant))
     value = getattr(there[0], constant)
@@ -319,7 +319,7 @@ def _caches() -> list[Any]:
 
 
 def _forget() -> None:
-    """Empty the core's caches: what is in them was computed with another constant."""
+    """Clear the caches of the core, because their values depend on the old constant."""
     for each in _caches():
         each.cache_clear()
 
@@ -352,7 +352,10 @@ def names_read() -> Iterator[set[str]]:
 
 
 def judge(case: Case, evidence: Any) -> Result:
-    """Return a case's verdicts. A constant that makes no sense is a change: the error's name."""
+    """Return a case's verdicts.
+
+    If the changed constant raises an error, its name is the verdict.
+    """
     try:
         summary = case.judge(evidence)
     except Exception as error:

@@ -1,9 +1,9 @@
-"""Asks the API whatever its OpenAPI document allows, and what it forbids: ``python -m tests.fuzz``.
+"""API fuzzer that follows and violates the OpenAPI document. Usage: ``python -m tests.fuzz``.
 
-An application in this process, with sign-in on, over a real embedded fabric that holds a few runs.
-Every answer must be documented, of the documented form, and never a 500. Half of the requests keep
-to the document, half break it in one place; where a path names a run, every other one names a real
-one, so that answers are checked and not only refusals.
+The application runs in this process with sign-in on, over an embedded fabric with a few runs. Every
+answer must be documented, match its schema, and never be a 500. Half of the requests follow the
+document, and half violate it in one place. Every second path with a run uses a real one, so that
+successful answers are checked too.
 """
 
 import argparse
@@ -63,10 +63,12 @@ CHECKS: Final = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-LOOK_S: Final = 0.005  # s between two looks at the application's loop
+# Interval of the checks of the application's event loop.
+LOOK_S: Final = 0.005
 CONFIG: Final = Path(__file__).parents[1] / "schemathesis.toml"
 _EXAMPLE_RUN: Final = REQUESTS["POST", "/v1/comparisons"]["a"]["run_ids"][0]
-_KNOWN: Final[dict[str, st.SearchStrategy[str]]] = {  # values of a path that name something
+# Path values that exist.
+_KNOWN: Final[dict[str, st.SearchStrategy[str]]] = {
     "run_id": st.sampled_from([OVER, OVER, OPEN]),
     "pair": st.sampled_from(["pair-001", "2", "99"]),
     "burst_index": st.sampled_from(["0", "1", "2"]),
@@ -77,41 +79,49 @@ _KNOWN: Final[dict[str, st.SearchStrategy[str]]] = {  # values of a path that na
 
 
 class _TimeIsUp(Exception):
-    """This operation had its share of the time."""
+    """Time limit of one operation."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """What was asked, and what was found."""
+    """Counts of requests and answers, with the failures.
+
+    Attributes:
+        answered: Number of 2xx answers by operation.
+        failures: One failure for each kind and operation.
+        lag_s: Longest lag of the application's event loop.
+    """
 
     requests_count: int = 0
     statuses: Counter[int] = field(default_factory=Counter)
     asked: set[str] = field(default_factory=set)
-    answered: Counter[str] = field(default_factory=Counter)  # 2xx by operation
-    failures: dict[str, str] = field(default_factory=dict)  # one a kind and operation
-    lag_s: float = 0.0  # longest of the application's loop
+    answered: Counter[str] = field(default_factory=Counter)
+    failures: dict[str, str] = field(default_factory=dict)
+    lag_s: float = 0.0
     lag_at: str = ""
 
 
 class Watched:
-    """An application, and the longest lag of its loop while it answers."""
+    """Application wrapper that records the longest lag of the event loop during requests."""
 
     def __init__(self, app: FastAPI) -> None:
         self._app = app
         self.longest_s = 0.0
-        self.longest_at = ""  # method and address
+        # Method and path of the request.
+        self.longest_at = ""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._app, name)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":  # its start takes as long as it takes
+        # Start-up has no limit.
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         asked = f"{scope['method']} {scope['path']}"[:200]
         watching = asyncio.create_task(self._watch(ascii(asked)))
-        # The objects of this process are those of the generator of requests. To collect them takes
-        # half a second, which is no lag of the application.
+        # The objects of this process belong to the request generator. Their collection takes half a
+        # second, which is not a lag of the application.
         gc.disable()
         try:
             await self._app(scope, receive, send)
@@ -130,7 +140,7 @@ class Watched:
 
 @contextlib.contextmanager
 def application(folder: Path) -> Iterator[tuple[FastAPI, Fabric, dict[str, str]]]:
-    """An application over stored runs, with a viewer's and an operator's token."""
+    """Yield an application over stored runs, with tokens of a viewer and an operator."""
     fabric = open_fabric(FabricSettings(data_dir=folder / "data"))
     tokens = Tokens(fabric.private)
 
@@ -150,12 +160,13 @@ def application(folder: Path) -> Iterator[tuple[FastAPI, Fabric, dict[str, str]]
 
 
 def fuzz(requests_count: int, *, seconds_max: float, seed: int, folder: Path) -> Tally:
-    """Ask so many requests, spread over all operations, or fewer when time runs out."""
+    """Send the given number of requests over all operations, or fewer if the time runs out."""
     tally = Tally()
     end_s = time.monotonic() + seconds_max
     with application(folder) as (app, fabric, tokens):
         document = copy.deepcopy(app.openapi())
-        document["components"].pop("securitySchemes")  # who asks is drawn here, not there
+        # The fuzzer chooses the caller itself.
+        document["components"].pop("securitySchemes")
         document.pop("security")
         config = SchemathesisConfig.from_path(CONFIG)
         schema = schemathesis.openapi.from_dict(document, config=config)
@@ -175,7 +186,8 @@ def fuzz(requests_count: int, *, seconds_max: float, seed: int, folder: Path) ->
                 _ask(operation, mode, share, time.monotonic() + left_s, seed, tokens, tally)
                 asyncio.run(store(fabric))
                 if tally.requests_count - before >= share:
-                    fruitful.append((operation, mode))  # there was more to ask of it
+                    # This operation can use more requests.
+                    fruitful.append((operation, mode))
             rounds = fruitful
             seed += 1
         tally.lag_s, tally.lag_at = watched.longest_s, watched.longest_at
@@ -191,7 +203,7 @@ def _ask(
     tokens: dict[str, str],
     tally: Tally,
 ) -> None:
-    """One operation, in one mode."""
+    """Send requests to one operation in one mode."""
     name = f"{operation.method.upper()} {operation.path}"
 
     @hypothesis.seed(seed)
@@ -208,22 +220,26 @@ def _ask(
         for place, values in _KNOWN.items():
             if place in case.path_parameters and data.draw(st.booleans()):
                 case.path_parameters[place] = data.draw(values)
-                checks = CHECKS  # what was broken may be whole again
+                # The replaced value can make an invalid request valid again.
+                checks = CHECKS
         example = REQUESTS.get((operation.method.upper(), operation.path))
         if example is not None and mode is GenerationMode.POSITIVE and data.draw(st.booleans()):
             case.body, case.media_type = _pointed(example), "application/json"
         if operation.path.endswith("/events") and case.path_parameters["run_id"] == OPEN:
-            case.path_parameters["run_id"] = OVER  # the other's stream does not end
+            # The stream of an open run does not end.
+            case.path_parameters["run_id"] = OVER
         who = data.draw(st.sampled_from(["operator"] * 8 + ["viewer", "nobody"]))
         token = tokens.get(who)
         headers = {"Authorization": f"Bearer {token}"} if token else {"Authorization": ""}
-        if time.monotonic() > end_s:  # after every draw: what is drawn may not depend on time
+        # This check follows all draws, because they must not depend on time.
+        if time.monotonic() > end_s:
             raise _TimeIsUp
         tally.requests_count += 1
         tally.asked.add(name)
         try:
             response = case.call(headers=headers)
-        except Exception as error:  # no handler took it: a server would answer 500
+        # A server would answer 500, because no handler caught the exception.
+        except Exception as error:
             tally.failures.setdefault(f"{name}: {type(error).__name__}", _said(error))
             return
         tally.statuses[response.status_code] += 1
@@ -237,12 +253,13 @@ def _ask(
                 kind = f"{name}: {response.status_code}: {title}"
                 tally.failures.setdefault(kind, _said(error))
 
-    with contextlib.suppress(_TimeIsUp, Unsatisfiable):  # or: nothing about it can be broken
+    # ``Unsatisfiable`` means that the operation cannot be violated.
+    with contextlib.suppress(_TimeIsUp, Unsatisfiable):
         ask()
 
 
 def _pointed(example: Any) -> Any:
-    """An example that names a run that is there."""
+    """Return the example with the id of an existing run."""
     text = json.dumps(example).replace(_EXAMPLE_RUN, OVER)
     return json.loads(text.replace('"nightly"', f'"night-{secrets.token_hex(4)}"'))
 

@@ -1,4 +1,4 @@
-"""What the fuzzed API's store holds: two runs, a study, a schedule and a dead letter."""
+"""Data of the fuzzed API: two runs, a study, a schedule and a dead letter."""
 
 import secrets
 from datetime import UTC, datetime, timedelta
@@ -13,14 +13,15 @@ from broadside.exchange.ports import Outgoing
 from broadside.exchange.records.shelf import Shelf
 from tests.synthetic_runs import store_run
 
-OVER: Final = "fuzz-over"  # runs by id
+# Run ids.
+OVER: Final = "fuzz-over"
 OPEN: Final = "fuzz-open"
 STUDY: Final = "fuzz-study"
 _HOUR: Final = timedelta(hours=1)
 
 
 async def store(fabric: Fabric) -> None:
-    """The runs, as often as pruning takes them."""
+    """Store the data again, because pruning may have deleted the runs."""
     if await fabric.records.read_run(OVER) is None:
         await store_run(fabric, OVER, labels={"idps": "on"})
     if await fabric.records.read_run(OPEN) is None:

@@ -1,4 +1,4 @@
-"""One burst on the way that users' bursts go: measured, then judged as a run of its own."""
+"""Measurement and judgement of one burst as a run of its own."""
 
 from datetime import datetime
 
@@ -19,7 +19,7 @@ def judged_burst(
     *,
     clocks_promised: bool = True,
 ) -> BurstSummary:
-    """What a run of this burst alone says of it."""
+    """Return the summary of this burst as the only one of a run."""
     server = Endpoint(agent_id="server", address="10.2.0.4", port=5201)
     plan = Plan(
         run_id="judged",
@@ -33,5 +33,5 @@ def judged_burst(
 
 
 def judged_first(made: Fleet) -> BurstSummary:
-    """The same of a fleet's first burst."""
+    """Return the summary of a fleet's first burst."""
     return judged_burst(made.plan.spec, made.evidence[0], made.ledger, made.now)

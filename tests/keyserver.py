@@ -1,4 +1,4 @@
-"""An Entra ID of our own: RSA keys, the tokens they sign, and the key set served over HTTP."""
+"""Local Entra ID with RSA keys, signed tokens and a key set over HTTP."""
 
 import base64
 import hashlib
@@ -22,7 +22,7 @@ KEY_ID: Final = "first"
 
 
 class KeyServer:
-    """Signs as Entra ID does; ``fetched_count`` counts readings of the key set."""
+    """Signer of tokens like Entra ID. ``fetched_count`` counts the reads of the key set."""
 
     def __init__(self) -> None:
         self.key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -44,7 +44,7 @@ class KeyServer:
         )
 
     def claims(self, **changes: Any) -> dict[str, Any]:
-        """Those of a good token of an operator; None takes one away."""
+        """Return the claims of a valid operator token. A value of None removes a claim."""
         now_s = int(time.time())
         claims = {
             "iss": self.issuer,
@@ -66,11 +66,11 @@ class KeyServer:
         return jwt.encode(self.claims(**changes), key or self.key, "RS256", headers=headers)
 
     def unsigned(self) -> str:
-        """A token with ``alg: none``."""
+        """Return a token with ``alg: none``."""
         return jwt.encode(self.claims(), "", "none", headers={"kid": KEY_ID})
 
     def confused(self) -> str:
-        """A token whose HMAC key is the public key, as text: the classic confusion."""
+        """Return a token signed by HMAC with the public key as its secret (algorithm confusion)."""
         public = self.key.public_key().public_bytes(
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
@@ -94,7 +94,7 @@ def _segment(data: bytes) -> bytes:
 
 @contextmanager
 def key_server() -> Iterator[KeyServer]:
-    """A key server that listens on loopback."""
+    """Serve the keys on loopback."""
     keys = KeyServer()
 
     def told() -> Iterator[bytes]:

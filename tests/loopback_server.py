@@ -1,4 +1,4 @@
-"""A server on loopback for as long as a test takes."""
+"""HTTP servers on loopback for the duration of a test."""
 
 import contextlib
 import threading
@@ -9,11 +9,12 @@ from typing import Final
 
 from broadside.lab.tls_listener import by_tls
 
-SENT_MAX_BYTES: Final = 256 * 1_048_576  # of an answer without end
+# Limit on the bytes of an endless answer.
+SENT_MAX_BYTES: Final = 256 * 1_048_576
 
 
 class Quiet(BaseHTTPRequestHandler):
-    """To derive from: it logs nothing."""
+    """Base class of handlers without a log."""
 
     def log_message(self, *_: object) -> None:
         pass
@@ -21,7 +22,7 @@ class Quiet(BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def served(handler: type[Quiet], tls: tuple[Path, Path] | None = None) -> Iterator[str]:
-    """Its URL; ``tls``: with a certificate and its key."""
+    """Serve a handler and yield its URL. ``tls`` holds the paths of a certificate and its key."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     if tls is not None:
@@ -42,9 +43,9 @@ def answering(
     status: int = 200,
     tls: tuple[Path, Path] | None = None,
 ) -> Iterator[str]:
-    """Somebody who answers whatever is asked with pieces, maybe without end; its URL.
+    """Answer every request with pieces, possibly without end, and yield the URL.
 
-    In chunks, unless a header announces the length.
+    The answer is chunked unless a header states its length.
     """
 
     class Handler(Quiet):
@@ -59,7 +60,8 @@ def answering(
             self.end_headers()
             sent_bytes = 0
             self.close_connection = True
-            with contextlib.suppress(OSError):  # they may hang up on us
+            # The client may close the connection.
+            with contextlib.suppress(OSError):
                 for piece in pieces():
                     self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
                     sent_bytes += len(piece)

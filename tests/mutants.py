@@ -1,17 +1,19 @@
-"""Mutation of the judgement: `python -m tests.mutants --mutants 300 --seed 1` (`make mutants`).
+"""Mutation testing of the judgement (`make mutants`).
 
-Draws mutants at random over all functions of coordinator/core/judge and coordinator/core/measure,
-runs their unit tests and the stored verdicts on each (tests/mutant_runner.py), and prints those
-that no test noticed, each with its difference. Not drawn is a mutant that changes only text for
-readers (a literal with a space in it, or anything within an f-string) or the `strict` of a zip, an
-assertion.
-What is mutated and tested is the commit HEAD, in a temporary folder. Exits 1 when at least 5 %
-survived. A mutant's place in a draw depends on its name and the seed alone: a change of one
+Usage: `python -m tests.mutants --mutants 300 --seed 1`.
+
+It draws random mutants of all functions in coordinator/core/judge and coordinator/core/measure. It
+runs the unit tests and the stored verdicts on each one (tests/mutant_runner.py), and prints each
+survivor with its difference. It skips mutants of display text (a literal with a space, or a part of
+an f-string) and of the `strict` of a zip, which is an assertion.
+
+The commit HEAD is mutated and tested in a temporary folder. The exit code is 1 if at least 5 %
+survive. The position of a mutant in a draw depends only on its name and the seed. A change of one
 function draws the same mutants of the others.
 
-build/mutants keeps the results, a line a mutant in results.jsonl: a run that was cut off goes on
-where it stopped (so far it is a draw of fewer). After a commit that changes tests alone, those that
-survived are tried again; after another one each meets the test first that noticed it before.
+build/mutants/results.jsonl stores one result per line, so an interrupted run continues. Its results
+so far are a smaller draw. After a commit that changes only tests, the survivors are tried again.
+After another commit, each mutant first runs the test that detected it before.
 """
 
 import argparse
@@ -32,7 +34,8 @@ TOOL = CHECKOUT / ".tools" / "mutmut"
 KEPT = CHECKOUT / "build" / "mutants"
 CORE = "coordinator/core"
 MUTATED = ("judge", "measure")
-# Without the long ones that simulate fleets end to end: no mutant meets them within its limit.
+# Long tests that simulate fleets end to end are left out, because no mutant reaches them within its
+# time limit.
 UNIT = "tests/unit/coordinator"
 TESTS = (
     *(f"{UNIT}/core/{part}" for part in MUTATED),
@@ -40,14 +43,14 @@ TESTS = (
     f"{UNIT}/runs/test_stored_verdicts.py",
 )
 MOST_SURVIVORS = 0.05  # issue 31
-# A mutated function, or its line in the table of its original.
+# Match a mutated function, or its line in the table of its original.
 _MUTANT = re.compile(r"( *)(?:def (\w+__mutmut_\d+)\(|mutants_\w+\['(\w+__mutmut_\d+)'\] = )")
 
 
 def changed_node(before: ast.AST, after: ast.AST) -> ast.AST | None:
-    """The smallest node of before that holds all differences, an f-string as a whole.
+    """Return the smallest node of ``before`` with all differences (f-strings as a whole).
 
-    None when both are equal but for their places in the file.
+    Return None if both differ only in their positions in the file.
     """
     if ast.dump(before) == ast.dump(after):
         return None
@@ -62,7 +65,7 @@ def changed_node(before: ast.AST, after: ast.AST) -> ast.AST | None:
 
 
 def is_prose(node: ast.AST | None) -> bool:
-    """Whether a node is text for readers: an f-string, or a literal with a space in it."""
+    """Return whether a node is display text: an f-string, or a literal with a space."""
     if isinstance(node, ast.Constant):
         return isinstance(node.value, str) and " " in node.value.strip()
     return isinstance(node, ast.JoinedStr)
@@ -76,7 +79,7 @@ class _WithoutStrict(ast.NodeTransformer):
 
 
 def means_the_same(before: ast.AST, after: ast.AST) -> bool:
-    """Whether two functions differ in text for readers or in an assertion only."""
+    """Return whether two functions differ only in display text or in an assertion."""
     if is_prose(changed_node(before, after)):
         return True
     plain = (_WithoutStrict().visit(ast.parse(ast.unparse(node))) for node in (before, after))
@@ -84,21 +87,21 @@ def means_the_same(before: ast.AST, after: ast.AST) -> bool:
 
 
 def functions_of(mutated: ast.AST) -> dict[str, ast.FunctionDef]:
-    """The functions of a file that mutmut wrote, originals and mutants, by their names there."""
+    """Return the functions of a file written by mutmut, originals and mutants, by name."""
     return {node.name: node for node in ast.walk(mutated) if isinstance(node, ast.FunctionDef)}
 
 
 def renamed(function: ast.FunctionDef) -> ast.FunctionDef:
-    """The function under its own name, without what mutmut puts around it."""
+    """Return the function under its original name, without the additions of mutmut."""
     own = function.name.partition("__mutmut_")[0].removeprefix("x_").rpartition("ǁ")[2]
     fields = {**dict(ast.iter_fields(function)), "name": own, "decorator_list": []}
     return ast.fix_missing_locations(ast.FunctionDef(**fields))
 
 
 def differences(mutated: ast.AST) -> Iterator[tuple[str, str]]:
-    """Of a file that mutmut wrote: each mutant worth a draw, and what it changes.
+    """Yield each useful mutant of a file written by mutmut, with its change.
 
-    The change is a unified difference without comments.
+    The change is a unified diff without comments.
     """
     functions = functions_of(mutated)
     for name, function in functions.items():
@@ -112,13 +115,13 @@ def differences(mutated: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def drawn(names: Sequence[str], count: int, seed: int) -> list[str]:
-    """`count` of the names at random, in that order; all of them when there are fewer."""
+    """Return `count` of the names in random order, or all of them if there are fewer."""
     order = sorted(names, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())
     return order[:count]
 
 
 def prepare(tree: Path) -> None:
-    """Put the commit HEAD into a folder."""
+    """Extract the commit HEAD into a folder."""
     archive = subprocess.run(
         ["git", "archive", "HEAD"], cwd=CHECKOUT, check=True, capture_output=True
     )
@@ -127,11 +130,11 @@ def prepare(tree: Path) -> None:
 
 
 def mutate(tree: Path, count: int, seed: int) -> dict[str, str]:
-    """Draw mutants and write them into the files of the tree; what each changes, by its name.
+    """Draw mutants, write them into the files of the tree, and return their changes by name.
 
-    Files are kept by the hash of what they were made from: mutmut takes a second for 200 lines.
+    Files are cached by the hash of their source, because mutmut takes a second for 200 lines.
     """
-    # Of .tools, where main() found it.
+    # The module is in .tools, where main() found it.
     from mutmut.mutation.file_mutation import (  # type: ignore[import-not-found]
         mutate_file_contents,
     )
@@ -159,9 +162,10 @@ def mutate(tree: Path, count: int, seed: int) -> dict[str, str]:
 
 
 def without_others(code: str, wanted: Container[str]) -> str:
-    """What mutmut wrote, without all mutants but these: some modules would load for seconds."""
+    """Return the code without other mutants, because some modules would take seconds to load."""
     kept: list[str] = []
-    inside: str | None = None  # indentation of the function that is being left out
+    # Indentation of the skipped function.
+    inside: str | None = None
     for line in code.splitlines():
         if inside is not None and not line.startswith((f"{inside} ", f"{inside})")) and line:
             inside = None
@@ -176,7 +180,7 @@ def without_others(code: str, wanted: Container[str]) -> str:
 
 
 def tree_of(place: str) -> str:
-    """git's hash of HEAD, or of a folder in it."""
+    """Return git's hash of HEAD, or of a folder in it."""
     found = subprocess.run(
         ["git", "rev-parse", place], cwd=CHECKOUT, check=True, capture_output=True, text=True
     )
@@ -184,7 +188,7 @@ def tree_of(place: str) -> str:
 
 
 def results() -> list[dict[str, str | float | None]]:
-    """All that was ever found out, oldest first: lines of results.jsonl."""
+    """Return all earlier results from results.jsonl, oldest first."""
     file = KEPT / "results.jsonl"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
@@ -192,7 +196,7 @@ def results() -> list[dict[str, str | float | None]]:
 def decided(
     rows: Sequence[dict[str, str | float | None]], job: dict[str, str]
 ) -> dict[str, str | None]:
-    """By mutant, the test that noticed it: of this code by any commit's tests, or by these none."""
+    """Return each mutant's detecting test of any commit, or None by the present tests."""
     found: dict[str, str | None] = {}
     for row in rows:
         killer = row["killed_by"]
@@ -202,12 +206,13 @@ def decided(
 
 
 def run_tests(tree: Path, names: Sequence[str], job: dict[str, str], seconds: float) -> None:
-    """Let tests/mutant_runner.py try these mutants. Raises SystemExit when it failed."""
+    """Run tests/mutant_runner.py on these mutants. Raises SystemExit if it fails."""
     killers = {row["mutant"]: row["killed_by"] for row in results()}
     chosen = {name: killers.get(name) for name in names}
     whole = {"mutants": chosen, "job": job, "kept": str(KEPT), "seconds": seconds}
     (tree / "mutants.json").write_text(json.dumps(whole))
-    # The interpreter without .venv's .pth files: they would import the checkout's broadside.
+    # The .pth files in .venv would import broadside from the checkout, so this uses the base
+    # interpreter.
     python = Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}")
     packages = next(Path(sys.prefix).glob("lib/python3*/site-packages"))
     path = os.pathsep.join(map(str, (tree / "src", tree, packages, TOOL)))
@@ -227,7 +232,7 @@ def run_tests(tree: Path, names: Sequence[str], job: dict[str, str], seconds: fl
 def report(
     names: Sequence[str], killers: dict[str, str | None], changes: dict[str, str], seed: int
 ) -> tuple[str, float]:
-    """What is printed, and the share that survived."""
+    """Return the printed report and the share of survivors."""
     alive = sorted(name for name in names if killers.get(name) is None)
     share = len(alive) / len(names) if names else 0.0
     lines = [f"{name}\n{changes[name]}\n" for name in alive]
@@ -239,7 +244,7 @@ def report(
 
 
 def main() -> int:
-    """Draw, run and print."""
+    """Draw mutants, run the tests and print the report."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--mutants", type=int, default=300, help="how many are drawn")
     parser.add_argument("--seed", type=int, default=1)

@@ -1,4 +1,4 @@
-"""Records whose three tables are one, where a test looks at rows and rights are not the matter."""
+"""Records with one table for all three, for tests that check rows but not permissions."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,15 +16,19 @@ from broadside.exchange.troubles import TroubleLog
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairSeconds:
-    """Everything one end of one pair stored for one burst."""
+    """Stored seconds of one end of one pair for one burst.
+
+    Attributes:
+        tracks: One track per flow.
+    """
 
     pair_index: int
-    tracks: tuple[Track, ...]  # one a flow
+    tracks: tuple[Track, ...]
     host: tuple[HostSecond, ...]
 
 
 def unpack_host(packed: bytes) -> tuple[HostSecond, ...]:
-    """The counters that ``pack_host`` was given, as row values; the product reads columns."""
+    """Return the counters packed by ``pack_host`` as rows. The product reads columns instead."""
     columns = {name: [value or 0 for value in column] for name, column in unpack(packed).items()}
     gaps_us, spans_us = columns.pop("gap_us"), columns.pop("span_us")
     ends_us = list(accumulate(gap + span for gap, span in zip(gaps_us, spans_us, strict=True)))
@@ -46,7 +50,7 @@ def unpack_host(packed: bytes) -> tuple[HostSecond, ...]:
 
 
 def unpacked_host(end: PackedEnd) -> tuple[HostSecond, ...]:
-    """One end's counters as row values."""
+    """Return one end's counters as rows."""
     return joined(end.host, unpack_host, lambda second: second.start_at_s)
 
 
@@ -65,7 +69,7 @@ def fabric_in(queue: JobQueue, table: Table, troubles: TroubleLog | None = None)
 
 
 async def read_seconds(records: Records, run_id: str, burst_index: int) -> list[PairSeconds]:
-    """The client ends' seconds of a burst, by pair index."""
+    """Return the clients' seconds of a burst, by pair index."""
     return [
         PairSeconds(pair_index=index, tracks=unpacked_tracks(end), host=unpacked_host(end))
         async for index, end in records.bursts.stream_seconds(run_id, burst_index)
@@ -75,7 +79,7 @@ async def read_seconds(records: Records, run_id: str, burst_index: int) -> list[
 async def read_served(
     records: Records, at: datetime
 ) -> list[tuple[ServerTest, tuple[Track, ...], tuple[HostSecond, ...]]]:
-    """Server-side tests of the hour from then on, each with its seconds."""
+    """Return server tests of the hour from ``at``, each with its seconds."""
     return [
         (test, unpacked_tracks(end), unpacked_host(end))
         async for test, end in records.bursts.stream_tests(at, at + timedelta(hours=1))

@@ -1,4 +1,4 @@
-"""Planted-truth cases, and how a summary of one is scored. The test and the bench share them."""
+"""Cases with planted truth and the score of their summaries, for a test and a benchmark."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -12,7 +12,7 @@ from broadside.coordinator.core.measure.series import MeasuredBurst
 from broadside.coordinator.core.summary import BurstSummary, RunSummary, Verdict
 from tests.synthetic import Fleet, Plant, fleet
 
-# Kind of case -> ids of the cause that must be named first. None: nothing may be named.
+# Maps the kind of case to the ids of the cause that must come first. None means no cause.
 EXPECTED: Final[dict[str, frozenset[str] | None]] = {
     "clean": None,
     "lag": None,
@@ -38,7 +38,7 @@ EXPECTED: Final[dict[str, frozenset[str] | None]] = {
 
 
 def plant(kind: str, seed: int) -> Plant:
-    """A random fleet of one kind. Coarse ledgers come with bursts long enough for them."""
+    """Return a random fleet of one kind. Bursts are long enough for coarse device counters."""
     rng = np.random.default_rng([seed, sum(kind.encode())])
     pairs = int(rng.integers(8, 41))
     grain_s, burst_s, period_s = (
@@ -95,7 +95,8 @@ def plant(kind: str, seed: int) -> Plant:
         "collapse": {
             "firewall_bits_per_second": fleet_rate * 0.9,
             "collapse": float(rng.uniform(0.3, 0.75)),
-            "ramp_s": float(rng.integers(2)),  # a collapse is a fall from a plateau
+            # A collapse needs a plateau before it.
+            "ramp_s": float(rng.integers(2)),
         },
     }
     return Plant(**(asdict(base) | kinds[kind]))
@@ -103,16 +104,21 @@ def plant(kind: str, seed: int) -> Plant:
 
 @dataclass(slots=True, kw_only=True)
 class Score:
-    """One case, scored."""
+    """Score of one case.
+
+    Attributes:
+        named: Id of the first cause, or None.
+        wrong_pass: The verdict is pass with a rate below the floor.
+    """
 
     kind: str
     seed: int
-    named: str | None  # the first cause
+    named: str | None
     right: bool
     lag_error_s: float | None
     total_error_ratio: float
     residual_ratio: float | None
-    wrong_pass: bool  # a pass below the floor
+    wrong_pass: bool
     summary: RunSummary = field(repr=False)
 
 
@@ -121,17 +127,17 @@ def measure(made: Fleet) -> list[MeasuredBurst]:
 
 
 def summarise(made: Fleet, **known: Any) -> RunSummary:
-    """What the run says, from all of its bursts and its ledger."""
+    """Return the run's summary from all of its bursts and its device counter."""
     return summarise_run(made.plan, measure(made), made.ledger, made.now, **known)
 
 
 def ids(summary: RunSummary | BurstSummary) -> set[str]:
-    """Of its findings."""
+    """Return the ids of the findings."""
     return {finding.id for finding in summary.findings}
 
 
 def score(kind: str, seed: int) -> Score:
-    """Build, summarise, compare with the truth."""
+    """Build a fleet, summarise it and compare with the truth."""
     planted = plant(kind, seed)
     rates = planted.pairs * planted.pair_bits_per_second
     made = fleet(planted, target_bits_per_second=rates)
@@ -164,7 +170,7 @@ def scores(seeds: range, kinds: Iterable[str] = EXPECTED) -> Iterator[Score]:
 
 
 def table(found: list[Score]) -> str:
-    """The score table, a line a kind."""
+    """Return the score table with one line per kind."""
     head = ("cases", "named first", "lag known", "lag error p95", "total error max", "wrong pass")
     lines = [f"{'kind':14} " + " ".join(head)]
     for kind in EXPECTED:

@@ -1,9 +1,10 @@
-"""Thirty-six mistakes in the range's files, and what catches each.
+"""Thirty-six planted mistakes in the Terraform files, and the check that detects each.
 
-``python -m tests.planted_mistakes``
+Usage: ``python -m tests.planted_mistakes``.
 
-First ``make deploy-check``'s own rules, in a second; what passes those goes through the rehearsal.
-Exits 1 when fewer than nine in ten are caught, 4 when the rehearsal's tools are not here.
+The rules of ``make deploy-check`` run first. The Azure emulator tests the mistakes that pass them.
+The exit code is 1 if fewer than nine in ten are detected, and 4 if the tools of the emulator are
+missing.
 """
 
 # ruff: noqa: E501 - a mistake is one row of a table
@@ -33,7 +34,7 @@ COORDINATOR, FLEET = "modules/coordinator/main.tf", "modules/fleet/main.tf"
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """What somebody might write, and where."""
+    """Mistake in one file."""
 
     name: str
     path: str
@@ -82,7 +83,7 @@ MISTAKES: Final = (
 
 
 def broken(mistake: Mistake) -> dict[str, str]:
-    """The range's files with the mistake in them, by path."""
+    """Return the files with the mistake, by path."""
     files = read_files(AZURE)
     if mistake.whole not in files[mistake.path]:
         raise ValueError(f"{mistake.name}: {mistake.path} does not hold {mistake.whole!r}")
@@ -90,7 +91,7 @@ def broken(mistake: Mistake) -> dict[str, str]:
 
 
 def caught_by(mistake: Mistake, tools: Tools) -> str | None:
-    """What says no, and its first words; None when nothing does."""
+    """Return the detecting check and the start of its message, or None."""
     files = broken(mistake)
     faults = list(range_faults(files, Schema.read(SCHEMA)))
     if faults:

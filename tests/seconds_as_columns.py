@@ -1,4 +1,4 @@
-"""Seconds as rows, which tests write down, turned into the columns that the core reads."""
+"""Conversion of seconds between rows, which tests write, and columns, which the core reads."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -16,8 +16,10 @@ from broadside.exchange.messages import Flow, HostSecond, Interval, Side, Track
 
 _INSTANTS: Final = ("start_s", "end_s", "transferred_bytes")
 _COUNTS: Final = ("retransmits_count", "cwnd_bytes", "packets_count", "lost_count")
-_KNOWN: Final = (*_COUNTS, "rtt_s")  # or not: NaN
-_HOST: Final = {  # a column's name, a row's, and its kind
+# Columns with NaN for unknown values.
+_KNOWN: Final = (*_COUNTS, "rtt_s")
+# Column name, with the name and type in a row.
+_HOST: Final = {
     **{name: (name, np.float64) for name in ("start_at_s", "end_at_s")},
     **{name: (name, np.float64) for name in ("nic_rx_bytes", "nic_tx_bytes")},
     "drops_count": ("nic_drops_count", np.float32),
@@ -31,7 +33,7 @@ def _column(rows: Iterable[object], name: str, kind: type) -> NDArray[Any]:
 
 
 def track_columns(track: Track) -> TrackColumns:
-    """A track's rows by :func:`disjoint_track`."""
+    """Return a track's rows as columns by :func:`disjoint_track`."""
     rows = track.intervals
     columns: dict[str, Any] = {name: _column(rows, name, np.float64) for name in _INSTANTS}
     columns |= {name: _column(rows, name, np.float32) for name in _KNOWN}
@@ -54,7 +56,7 @@ def told_track(
     transferred_bytes: NDArray[np.float64],
     known: Mapping[str, NDArray[Any]],
 ) -> TrackColumns:
-    """What an engine told between neighbouring bounds; what of it is not known is NaN."""
+    """Return engine values between neighbouring bounds, with NaN for unknown ones."""
     unknown = np.full(len(transferred_bytes), np.nan, np.float32)
     columns: dict[str, Any] = {
         name: known[name].astype(np.float32) if name in known else unknown for name in _KNOWN
@@ -72,13 +74,13 @@ def told_track(
 
 
 def host_columns(host: Sequence[HostSecond]) -> HostColumns:
-    """A host's rows; repeated ones count once."""
+    """Return a host's rows as columns, with repeated rows counted once."""
     columns = {name: _column(host, *told) for name, told in _HOST.items()}
     return disjoint_host(HostColumns(**columns))
 
 
 def track_rows(columns: TrackColumns) -> Track:
-    """The other way round, for what is to be stored."""
+    """Return columns as rows for storage."""
     rows = []
     for row in range(len(columns)):
         told = {name: float(getattr(columns, name)[row]) for name in (*_INSTANTS, *_KNOWN)}
@@ -95,7 +97,7 @@ def track_rows(columns: TrackColumns) -> Track:
 
 
 def host_rows(columns: HostColumns) -> tuple[HostSecond, ...]:
-    """The other way round, for what is to be stored; what columns lack is zero."""
+    """Return columns as rows for storage, with zero for missing columns."""
     return tuple(
         HostSecond(
             start_at_s=float(columns.start_at_s[row]),

@@ -1,7 +1,7 @@
-"""Synthetic fleets with planted truth: what agents and a firewall would have recorded.
+"""Synthetic fleets with planted truth, as agents and a firewall would record them.
 
-A :class:`Plant` says what is wrong; :func:`fleet` returns the evidence and the ledger that such a
-fleet would leave behind, and the truth to hold the conclusions against. Everything is seeded.
+A :class:`Plant` describes the faults. :func:`fleet` returns the evidence, the device counter and
+the truth. All randomness has a seed.
 """
 
 from collections.abc import Callable, Collection
@@ -40,13 +40,19 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Break:
-    """Something that breaks in one burst: from a second on, for a while, for some pairs."""
+    """Fault in one burst for some pairs.
+
+    Attributes:
+        from_s: Start in each pair's own time.
+        factor: Share of the rate that remains. 0 is a stall.
+        pairs: Indexes of the pairs. None means all.
+    """
 
     burst: int
-    from_s: int  # s of each pair's own time
+    from_s: int
     length_s: int
-    factor: float  # of the rate that stays: 0 is a stall
-    pairs: tuple[int, ...] | None = None  # None: all
+    factor: float
+    pairs: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,50 +65,78 @@ class Plant:
     burst_s: int = 30
     period_s: int = 60
     streams: int = 8
-    pair_bits_per_second: float = 6e9  # what each pair could carry
-    firewall_bits_per_second: float | None = 180e9  # payload that the device lets through
+    # Rate that each pair could send.
+    pair_bits_per_second: float = 6e9
+    # Payload rate that the device forwards at most.
+    firewall_bits_per_second: float | None = 180e9
     nic_bits_per_second: float | None = 10e9
-    noise: float = 0.03  # relative, a pair a second
+    # Relative noise of each second of a pair.
+    noise: float = 0.03
     rtt_base_s: float = 0.001
     grain_s: float = 1.0
     lag_s: float = 0.0
     ledger_noise: float = 0.002
-    ledger_jitter_s: float = 0.0  # bins' true edges wander by so much
+    # Variation of the true bounds of the counter's bins.
+    ledger_jitter_s: float = 0.0
     layer: str = "ip"
     # Planted faults --------------------------------------------------------------------------
-    clock_offset_s: float = 0.0  # spread of agents' clocks, known to them within the bound
+    # Spread of the agents' clocks, which they know within the bound.
+    clock_offset_s: float = 0.0
     start_spread_s: float = 0.05
-    late: int = 0  # pairs that start 5..60 s late
-    null: int = 0  # pairs whose engine failed at once
-    missing: int = 0  # pairs that nobody took
-    lost: int = 0  # pairs that sent, and whose records never came
-    killed: int = 0  # clients that die half way
-    foreign_ratio: float = 0.0  # steady other traffic, of the fleet's mean
-    bypass: int = 0  # pairs whose bytes the firewall never sees
-    duplicate: bool = False  # the ledger counts each byte twice
-    slow_firewall: float = 1.0  # the firewall's rate is this much of the cap
+    # Pairs that start 5 to 60 s late.
+    late: int = 0
+    # Pairs with an engine that failed at once.
+    null: int = 0
+    # Pairs with an unclaimed job.
+    missing: int = 0
+    # Pairs that sent but have no records.
+    lost: int = 0
+    # Clients that die half way.
+    killed: int = 0
+    # Constant other traffic as a share of the fleet's mean.
+    foreign_ratio: float = 0.0
+    # Pairs with traffic that bypasses the firewall.
+    bypass: int = 0
+    # The device counter counts each byte twice.
+    duplicate: bool = False
+    # Rate of the firewall as a share of its cap.
+    slow_firewall: float = 1.0
     capped_nic: bool = False
-    nic_counted_ratio: float = 1.0456  # what a NIC's counter sees for a byte of payload
-    busy_cpu: str = ""  # "client" or "server"
+    # Bytes that a NIC counts for one byte of payload.
+    nic_counted_ratio: float = 1.0456
+    # "client" or "server".
+    busy_cpu: str = ""
     small_window: bool = False
     single_flow_bits_per_second: float | None = None
-    sku: str | None = None  # of the firewall, among the documented limits
-    offered_bits_per_second: float | None = None  # a pair
-    collapse: float = 0.0  # the firewall falls to this share half way
-    unheard: int = 0  # pairs whose server's record never came: senders' seconds must do
-    ramp_s: float = 0.0  # s over which each pair climbs to its rate
+    # SKU of the firewall, among the documented limits.
+    sku: str | None = None
+    # Offered rate of each pair.
+    offered_bits_per_second: float | None = None
+    # The firewall falls to this share half way.
+    collapse: float = 0.0
+    # Pairs without a server record, which need the senders' seconds.
+    unheard: int = 0
+    # Time in which each pair reaches its rate.
+    ramp_s: float = 0.0
     breaks: tuple[Break, ...] = ()
-    drift_per_hour: float = 0.0  # share of the rate that each hour adds
-    unread_bins: int = 0  # newest bins that the ledger does not know yet
+    # Share of the rate added per hour.
+    drift_per_hour: float = 0.0
+    # Newest bins that the device counter does not have yet.
+    unread_bins: int = 0
     ledger: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """What really happened."""
+    """Planted truth of a fleet.
 
-    payload_bytes: float  # received by the pairs whose records came
-    rates: tuple[float, ...]  # fleet's mean payload bit/s a burst, from second 1 to the end
+    Attributes:
+        payload_bytes: Bytes received by the pairs with records.
+        rates: Mean payload rate of the fleet for each burst in bit/s, from second 1 to the end.
+    """
+
+    payload_bytes: float
+    rates: tuple[float, ...]
     lag_s: float
 
 
@@ -115,18 +149,18 @@ class Fleet:
     now: datetime
 
     def asked(self, **spec: object) -> "Fleet":
-        """The same fleet, asked otherwise."""
+        """Return the same fleet with changed fields of the run spec."""
         asked = self.plan.spec.model_copy(update=spec)
         return replace(self, plan=self.plan.model_copy(update={"spec": asked}))
 
     def aiming(self, **goals: object) -> "Fleet":
-        """The same fleet, some of its goals otherwise."""
+        """Return the same fleet with changed fields of the objective."""
         return self.asked(objective=self.plan.spec.objective.model_copy(update=goals))
 
     def told(
         self, change: Callable[[PairEvidence], PairEvidence], pairs: Collection[int] | None = None
     ) -> "Fleet":
-        """The same fleet, had all or these pairs told otherwise in each burst."""
+        """Return the same fleet with changed evidence of all or the given pairs in each burst."""
         bursts = tuple(
             replace(
                 burst,
@@ -195,7 +229,8 @@ def fleet(plant: Plant, *, target_bits_per_second: float | None = None) -> Fleet
         roles[role] = set(chosen[place : place + count].tolist())
         place += count
     weights = 1 + 0.15 * rng.standard_normal(plant.pairs).clip(-2, 2)
-    crossed: list[tuple[float, Floats, Floats]] = []  # (zero, bounds, bytes)
+    # Start, bounds and bytes of each pair.
+    crossed: list[tuple[float, Floats, Floats]] = []
     evidence, rates = [], []
     payload = 0.0
     for burst in bursts:
@@ -258,11 +293,12 @@ def fleet(plant: Plant, *, target_bits_per_second: float | None = None) -> Fleet
     )
 
 
-DROPS_PER_SECOND = 20  # of a pair, by a firewall that is full
+# Drops of each pair at a full firewall.
+DROPS_PER_SECOND = 20
 
 
 def _demand(plant: Plant, rng: np.random.Generator, weights: Floats, seconds: int) -> Floats:
-    """Bit/s that each pair would send if the firewall let it; shape (pairs, seconds)."""
+    """Return bit/s that each pair would send without a firewall, shape (pairs, seconds)."""
     each = plant.pair_bits_per_second * weights
     if plant.capped_nic and plant.nic_bits_per_second:
         each = np.full(plant.pairs, 0.985 * plant.nic_bits_per_second / 1.0456)
@@ -279,7 +315,7 @@ def _demand(plant: Plant, rng: np.random.Generator, weights: Floats, seconds: in
 
 
 def _through(plant: Plant, rng: np.random.Generator, wanted: Floats) -> Floats:
-    """What the firewall lets through: its cap is shared by moving shares."""
+    """Return the forwarded rates. The pairs share the cap in varying proportions."""
     if plant.firewall_bits_per_second is None:
         return wanted
     seconds = wanted.shape[1]
@@ -294,7 +330,7 @@ def _through(plant: Plant, rng: np.random.Generator, wanted: Floats) -> Floats:
 
 
 def _firewall_drops(plant: Plant) -> bool:
-    """Return whether the firewall is what limits: its queue stands and it drops."""
+    """Return whether the firewall is the bottleneck, with a full queue and drops."""
     return (
         plant.firewall_bits_per_second is not None
         and plant.firewall_bits_per_second * plant.slow_firewall
@@ -461,13 +497,14 @@ def _ledger(
     crossed: list[tuple[float, Floats, Floats]],
     fleet_bits_per_second: float,
 ) -> FirewallLedger:
-    """Bins of the firewall's own count, lagged, noisy, offset from the grid."""
+    """Return the firewall's counter bins with lag, noise and an offset from the grid."""
     begin = bursts[0].planned_start_at.timestamp() - 360
     end = bursts[-1].planned_end_at.timestamp() + 480
     phase = 0.37 if plant.grain_s < 10 else 0.0
     count = int((end - begin) / plant.grain_s)
     labels = begin + phase + plant.grain_s * np.arange(count + 1, dtype=np.float64)
-    jitter = rng.uniform(-1, 1, count + 1) * plant.ledger_jitter_s  # bytes move to a neighbour
+    # Bytes move to a neighbouring bin.
+    jitter = rng.uniform(-1, 1, count + 1) * plant.ledger_jitter_s
     edges = labels - plant.lag_s + jitter
     total = np.zeros(count + 1)
     for zero, bounds, amounts in crossed:
@@ -491,6 +528,7 @@ def _ledger(
         bytes=passed,
         drops_count=drops,
         grain_s=plant.grain_s,
-        flows=(Flow.UP,),  # no acknowledgements are planted
+        # No acknowledgements are planted.
+        flows=(Flow.UP,),
         read_at=bursts[-1].planned_end_at + timedelta(seconds=600),
     )

@@ -1,4 +1,4 @@
-"""Runs in a fabric's table as a coordinator leaves them, without a fleet or a second of waiting."""
+"""Stored runs as a coordinator leaves them, without a fleet and without waiting."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -22,14 +22,14 @@ SMALL = Plant(pairs=4, bursts=2, burst_s=20, period_s=40, missing=1)
 
 @cache
 def measured(plant: Plant) -> tuple[Fleet, tuple[MeasuredBurst, ...], RunSummary]:
-    """A synthetic fleet, what its bursts showed, and the verdict."""
+    """Return a synthetic fleet, its measured bursts and its summary."""
     made = fleet(plant, target_bits_per_second=20e9)
     bursts = tuple(measure_burst(made.plan.spec, part, made.now) for part in made.evidence)
     return made, bursts, summarise_run(made.plan, bursts, made.ledger, made.now)
 
 
 async def create_run(records: Records, plan: Plan, **header: Any) -> None:
-    """The run's row, its plan and its control row; ``header``: what else the first says of it."""
+    """Store the header, plan and control row of a run. ``header`` holds other header fields."""
     told = RunHeader(
         run_id=plan.run_id,
         scenario=plan.spec.scenario,
@@ -47,7 +47,7 @@ async def store_documents(
     bursts: Sequence[MeasuredBurst],
     summary: RunSummary | None,
 ) -> None:
-    """What its coordinator kept of bursts that are over, and of the run once it is judged."""
+    """Store the documents of ended bursts, and of the run if it is judged."""
     documents: dict[tuple[Document, int | None], bytes] = {}
     for part in bursts:
         documents[Document.BURST, part.summary.index] = canonical(part.summary)
@@ -70,9 +70,9 @@ async def store_run(
     bursts_over: int | None = None,
     told: bool = True,
 ) -> str:
-    """A run that is over, or (``bursts_over``) has so many bursts behind it.
+    """Store an ended run, or with ``bursts_over`` one with that many ended bursts.
 
-    Without ``told`` its coordinator died before the list of runs knew.
+    Without ``told`` the coordinator stopped before it updated the list of runs.
     """
     made, bursts, summary = measured(plant)
     judged = summary.model_copy(update={"run_id": run_id}) if bursts_over is None else None

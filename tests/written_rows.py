@@ -1,6 +1,6 @@
-"""A row of every kind that an agent writes, and foreign values for each of its fields.
+"""Row of every kind that an agent writes, and foreign values for each of its fields.
 
-Clients c1 and c2 hold jobs 0 and 1 of run-1; servers s1 and s2 are their planned ends.
+Clients c1 and c2 have jobs 0 and 1 of run-1. Servers s1 and s2 are their planned ends.
 """
 
 import json
@@ -49,7 +49,8 @@ from broadside.exchange.records.keys import (
 from broadside.exchange.records.row_rules import ROW_RULES, FieldRule, Kind, Rule
 from broadside.exchange.second_rows import chunk_rows
 
-AT: Final = datetime(2024, 5, 1, 12, tzinfo=UTC)  # long past on every machine's clock
+# This date is in the past on every machine.
+AT: Final = datetime(2024, 5, 1, 12, tzinfo=UTC)
 BURST: Final = "burst.run-1.00000"
 CLIENTS: Final = ("c1", "c2")
 SERVERS: Final = ("s1", "s2")
@@ -128,7 +129,7 @@ def server_test(index: int) -> ServerTest:
 
 
 def presence(role: Role, index: int, **changes: Any) -> Presence:
-    """A heartbeat, as its agent writes it."""
+    """Return a heartbeat as its agent writes it."""
     is_server = role is Role.SERVER
     fields: dict[str, Any] = {
         "agent_id": (SERVERS if is_server else CLIENTS)[index],
@@ -250,7 +251,8 @@ def written(index: int = 0) -> Mapping[Kind, Written]:
     return rows
 
 
-OUTPUTS: Final = {  # folder, file, writer: kinds that are no rows
+# Folder, file and writer of the kinds that are not rows.
+OUTPUTS: Final = {
     Kind.RAW: ("raw.run-1.00000", "client.00000", "c1"),
     Kind.SERVER_RAW: (
         server_raw_folder(server_test(0).started_at),
@@ -260,7 +262,8 @@ OUTPUTS: Final = {  # folder, file, writer: kinds that are no rows
 }
 
 _LATE: Final = "2280-01-01T00:00:00Z"
-_FOREIGN: Final[Mapping[str, tuple[object, ...]]] = {  # by the field's last name
+# The key is the last part of the field's name.
+_FOREIGN: Final[Mapping[str, tuple[object, ...]]] = {
     "agent_id": ("s2", "c2", "", None, 1),
     "job_id": (job(1).job_id, "run-2.00000.00000"),
     "run_id": ("run-2",),
@@ -296,7 +299,8 @@ def foreign_values(kind: Kind, path: str, field: FieldRule) -> tuple[object, ...
     """Return values of another agent, endpoint, run, pair, burst, test or time for a field."""
     if field.rule in (Rule.PLACED, Rule.LIVE):
         return (9e9,) if path.endswith("_at_s") else (_LATE,)
-    if field.rule is Rule.HELD and kind is Kind.PRESENCE:  # see held_cases
+    # See held_cases.
+    if field.rule is Rule.HELD and kind is Kind.PRESENCE:
         return ()
     name = path.rpartition(".")[2]
     if kind is Kind.ASK and name == "port":
@@ -304,7 +308,8 @@ def foreign_values(kind: Kind, path: str, field: FieldRule) -> tuple[object, ...
     return _FOREIGN.get(name, ())
 
 
-STORED: Final = frozenset({Rule.OWN, Rule.PLACED, Rule.LIVE})  # not refused: nobody else's matter
+# These rules accept foreign values, because no other agent is affected.
+STORED: Final = frozenset({Rule.OWN, Rule.PLACED, Rule.LIVE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,7 +330,7 @@ class Case:
 
 
 def cases() -> list[Case]:
-    """Return a foreign value for every field that the rules name."""
+    """Return a case for each foreign value of every field in the rules."""
     return list(_cases())
 
 

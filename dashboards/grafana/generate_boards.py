@@ -1,7 +1,8 @@
-"""Makes the Grafana dashboards beside this file; run it after a change of metrics or panels.
+"""Generator of the Grafana dashboards in this folder.
 
-Names of metrics are those of ``coordinator/views/metrics.py``. A test says that the committed JSON
-is what this writes, that every query parses, and that every metric in it exists.
+Run it after a change of metrics or panels. The names of metrics come from
+``coordinator/views/metrics.py``. A test checks that the committed JSON is up to date, that every
+query parses, and that every metric exists.
 """
 
 from pathlib import Path
@@ -24,20 +25,21 @@ from grafana_foundation_sdk.models.dashboard import (
 
 HERE: Final = Path(__file__).parent
 SOURCE: Final = DataSourceRef(type_val="prometheus", uid="${datasource}")
-FLEET, LEDGER, TARGET = "#3274b5", "#c25e00", "#8e8e8e"  # as in coordinator/views/charts
+# The colours are those of coordinator/views/charts.
+FLEET, LEDGER, TARGET = "#3274b5", "#c25e00", "#8e8e8e"
 GREEN, RED = "#37872d", "#c4162a"
 Board = dashboard.Dashboard
 
 
-# Coordinators of one fleet tell the same: the largest of them is it, never their sum.
+# Coordinators of one fleet report the same values, so queries use the maximum and not the sum.
 def of_fleet(metric: str, by: str = "", matching: str = "") -> str:
-    """A figure of the fleet, by labels, as the chosen coordinators tell it."""
+    """Return the query of a fleet metric by labels, as the chosen coordinators report it."""
     chosen = ", ".join(filter(None, ['instance=~"$instance"', matching]))
     return f"max by ({by}) ({metric}{{{chosen}}})"
 
 
 def of_run(metric: str, by: str = "", matching: str = "") -> str:
-    """A figure of the chosen run, while it was the run that a chosen coordinator told of."""
+    """Return the query of a metric of the chosen run, while a coordinator reports that run."""
     chosen = ", ".join(filter(None, ['instance=~"$instance"', matching]))
     told = 'broadside_run_info{run_id=~"$run"}'
     return f"max by ({by}) ({metric}{{{chosen}}} and on (job, instance) {told})"
@@ -49,7 +51,7 @@ def query(expression: str, legend: str = "", *, instant: bool = False) -> promet
 
 
 def lines(title: str, unit: str, says: str, *queries: prometheus.Dataquery) -> timeseries.Panel:
-    """A time series; a gap in the data stays a gap."""
+    """Return a time series panel that shows gaps in the data."""
     panel = (
         timeseries.Panel()
         .title(title)
@@ -84,7 +86,7 @@ def figure(
     expression: str,
     bounds: dashboard.ThresholdsConfig | None = None,
 ) -> stat.Panel:
-    """One number. What is unknown says so."""
+    """Return a panel with one number, or "unknown"."""
     panel = (
         stat.Panel()
         .title(title)
@@ -100,13 +102,13 @@ def figure(
 
 
 def limits(*steps: tuple[float | None, str]) -> dashboard.ThresholdsConfig:
-    """Colours from each value on."""
+    """Return thresholds with a colour from each value on."""
     made = [Threshold(value=value, color=colour) for value, colour in steps]
     return dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(made)
 
 
 def verdict() -> stat.Panel:
-    """The verdict in words: the name of the sample that is 1."""
+    """Return the panel of the verdict, which is the name of the sample with value 1."""
     says = "Of the newest run, once it is over. While it goes on there is none."
     told = query(f"{of_run('broadside_run_verdict', 'verdict')} == 1", "{{verdict}}", instant=True)
     panel = stat.Panel().title("Verdict").description(says).datasource(SOURCE).height(4).span(4)
@@ -133,14 +135,14 @@ def board(uid: str, title: str, says: str, *variables: dashboard.QueryVariable) 
 
 
 def laid(made: Board, *panels: stat.Panel | timeseries.Panel | tables.Panel) -> Board:
-    """A dashboard with panels after those that it has."""
+    """Append panels to a dashboard."""
     for each in panels:
         made = made.with_panel(each)
     return made
 
 
 def chooser(name: str, label: str, metric: str, values: str) -> dashboard.QueryVariable:
-    """A variable of any of a label's values; at first all."""
+    """Return a variable with the values of a label, initially all."""
     return (
         dashboard.QueryVariable(name)
         .label(label)
@@ -155,7 +157,7 @@ def chooser(name: str, label: str, metric: str, values: str) -> dashboard.QueryV
 
 
 def run_board() -> Board:
-    """What the run under way does, and how the newest one ended."""
+    """Return the dashboard of the current run and of the result of the newest one."""
     run = tables.Panel().title("Run").datasource(SOURCE).height(4).span(12)
     run = run.description("The run that the figures are of: the one under way, else the newest.")
     shown = query(of_run("broadside_run_info", "run_id, scenario, state"), instant=True)
@@ -276,13 +278,13 @@ STALE: Final = 'state="stale"'
 
 
 def working(role: str) -> str:
-    """How many agents of a role were heard of lately."""
+    """Return the query of the number of agents of a role with recent heartbeats."""
     lately = f'role="{role}", state!="stale"'
     return f"sum({of_fleet('broadside_agents', 'role, state', lately)})"
 
 
 def fleet_board() -> Board:
-    """Whether agents, clocks, queue and coordinator are well."""
+    """Return the dashboard of agents, clocks, queue and coordinator."""
     coordinators = tables.Panel().title("Coordinators").datasource(SOURCE).height(5).span(24)
     return laid(
         board("broadside-fleet", "Broadside: fleet", "Agents, clocks, queue and coordinator."),
@@ -351,7 +353,7 @@ BOARDS: Final = {"run.json": run_board, "fleet.json": fleet_board}
 
 
 def written() -> dict[str, str]:
-    """The dashboards' files by name."""
+    """Return the dashboard files by name."""
     return {
         name: JSONEncoder(sort_keys=True, indent=2).encode(made().build()) + "\n"
         for name, made in BOARDS.items()

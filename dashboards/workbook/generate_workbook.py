@@ -1,7 +1,7 @@
-"""Makes the Azure workbook beside this file: the firewall's and the fabric's own metrics and logs.
+"""Generator of the Azure workbook in this folder, with metrics and logs of firewall and fabric.
 
-Its KQL could not be run where this was written. A test parses the file and holds every table and
-column against :data:`COLUMNS`, which docs/dashboards.md repeats.
+Its KQL was not run against Azure. A test parses the file and checks every table and column against
+:data:`COLUMNS`, which docs/dashboards.md repeats.
 """
 
 import json
@@ -11,8 +11,7 @@ from typing import Any, Final
 HERE: Final = Path(__file__).parent
 NAME: Final = "broadside.workbook.json"
 
-# Tables of Azure Monitor Logs that are queried, and their columns. Its reference should name them
-# so; they were not held against it.
+# Queried tables of Azure Monitor Logs and their columns. They were not compared with its reference.
 COLUMNS: Final = {
     "AzureMetrics": (
         "TimeGenerated",
@@ -125,7 +124,7 @@ _QUERIES: Final = (
 
 
 def workbook() -> dict[str, Any]:
-    """The workbook as Azure reads it."""
+    """Return the workbook in the format of Azure."""
     items: list[dict[str, Any]] = [
         _text(
             "## Broadside\n\nWhat Azure itself counted. Newest points come late and change; a "
@@ -212,7 +211,7 @@ def _query(number: int, title: str, look: str, text: str) -> dict[str, Any]:
 
 
 def written() -> dict[str, str]:
-    """The file by its name."""
+    """Return the file by its name."""
     return {NAME: json.dumps(workbook(), indent=2) + "\n"}
 
 

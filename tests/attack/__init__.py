@@ -1,4 +1,7 @@
-"""Attacks over every boundary, and what stopped each: ``make attack`` prints the table."""
+"""Attacks on every trust boundary.
+
+``make attack`` prints each one and the check that stopped it.
+"""
 
 import asyncio
 import atexit
@@ -17,15 +20,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One try at doing what one has no right to."""
+    """One attempt at an operation without permission.
+
+    Attributes:
+        boundary: Trust boundary that is attacked, such as queue, table or server agent.
+    """
 
     name: str
-    boundary: str  # whose word was not to be believed: queue, table, server agent...
+    boundary: str
     tried: str
     how: Callable[[], str | Coroutine[Any, Any, str]]
 
     def run(self) -> str:
-        """What stopped it. Raises AssertionError where nothing did."""
+        """Run the attack and return the defence that stopped it.
+
+        Raises:
+            AssertionError: No defence stopped it.
+        """
         with quiet():
             said = self.how()
             return said if isinstance(said, str) else asyncio.run(said)
@@ -38,10 +49,11 @@ def each(
     how: Callable[..., str | Coroutine[Any, Any, str]],
     given: Mapping[str, Any] | Iterable[str],
 ) -> Iterator[Attack]:
-    """One attack for each of what is given.
+    """Yield one attack for each given value.
 
-    ``{}`` in its name and in what it tries is the key; ``how`` gets the value, of a tuple all
-    parts, and so does what is tried where it is to be said of that. What has no key is its own.
+    ``{}`` in the name and in the attempt is replaced by the key. ``how`` receives the value, and
+    all parts of a tuple. A callable ``tried`` receives the same. Values without keys are their own
+    keys.
     """
     cases = given if isinstance(given, Mapping) else {one: one for one in given}
     for key, value in cases.items():
@@ -53,7 +65,7 @@ def each(
 def refusal(
     errors: type[Exception] | tuple[type[Exception], ...], work: Callable[[], object], went: str
 ) -> str:
-    """The words by which it was refused; ``went``: what it is called where it was not."""
+    """Return the text of the refusal, or raise AssertionError with ``went``."""
     try:
         work()
     except errors as error:
@@ -62,7 +74,7 @@ def refusal(
 
 
 def unfolding(megabytes: int, *, gzip: bool = False) -> bytes:
-    """Zeros, packed: a sound zlib or gzip stream whose blocks are all the same one."""
+    """Return zeros as a valid zlib or gzip stream that repeats one block."""
     zeros = bytes(1_048_576)
     packer = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
     block = packer.compress(zeros) + packer.flush(zlib.Z_FULL_FLUSH)
@@ -77,7 +89,7 @@ def unfolding(megabytes: int, *, gzip: bool = False) -> bytes:
 
 
 def lasting(made: AbstractContextManager[T]) -> T:
-    """What is made once and stands until this process ends."""
+    """Enter a context once and close it when this process ends."""
     stack = ExitStack()
     atexit.register(stack.close)
     return stack.enter_context(made)
@@ -85,7 +97,7 @@ def lasting(made: AbstractContextManager[T]) -> T:
 
 @contextmanager
 def memory_within(max_bytes: int) -> Iterator[None]:
-    """Raises AssertionError where more was taken at any time."""
+    """Raise AssertionError if more memory than ``max_bytes`` was allocated at any time."""
     tracemalloc.start()
     try:
         yield
@@ -97,7 +109,7 @@ def memory_within(max_bytes: int) -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without log lines, of which an attack makes thousands."""
+    """Disable logging, because an attack writes thousands of lines."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

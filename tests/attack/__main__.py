@@ -1,4 +1,4 @@
-"""``python -m tests.attack``: every attack, what it tried, and what stopped it."""
+"""Table of all attacks with the attempt and the defence. Usage: ``python -m tests.attack``."""
 
 import argparse
 import asyncio
@@ -18,14 +18,14 @@ from tests.attack.fuzzed_port import fuzz_port
 
 
 def attacks() -> list[Attack]:
-    """Of every file of this package that has ``ATTACKS``."""
+    """Return the attacks of all modules in this package that have ``ATTACKS``."""
     names = sorted(module.name for module in pkgutil.iter_modules(tests.attack.__path__))
     modules = [importlib.import_module(f"tests.attack.{name}") for name in names if name[0] != "_"]
     return [each for module in modules for each in getattr(module, "ATTACKS", ())]
 
 
 def fight(attack: Attack) -> tuple[bool, str]:
-    """Whether an attack was stopped, and by what."""
+    """Run an attack and return whether it was stopped, and the defence."""
     try:
         return True, attack.run()
     except Exception as error:
@@ -34,8 +34,11 @@ def fight(attack: Attack) -> tuple[bool, str]:
 
 
 def fuzz(count: int, seed: int) -> None:
-    """So many operations on the agents' port of a coordinator; and as many messages and rows: a
-    quarter of them messages to agents, a quarter rows to agents, half to the coordinator."""
+    """Send ``count`` operations to the agents' port, and process ``count`` messages and rows.
+
+    A quarter are messages to agents, a quarter are rows for agents, and half are for the
+    coordinator.
+    """
     logging.disable(logging.CRITICAL)
     began_s, told = time.monotonic(), Counter[str]()
     port = fuzz_port(count, seed, settles=True)

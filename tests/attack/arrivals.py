@@ -1,4 +1,4 @@
-"""Attacks by what arrives: small texts that claim much, answers that drip, askers without end."""
+"""Attacks by incoming data: decompression bombs, slow responses and floods of requests."""
 
 import asyncio
 import json
@@ -26,7 +26,8 @@ from tests.unit.coordinator.notices.test_slow_places import DRIPS, dripping
 
 OUTWARD: Final = "whom we ask"
 WHOLE_S: Final = 0.4
-_BODY_MEMORY_BYTES: Final = 400 * 1_048_576  # the body itself is parsed: lists of Python's own
+# The body itself is parsed into Python lists.
+_BODY_MEMORY_BYTES: Final = 400 * 1_048_576
 
 
 def _body(path: str, body: Callable[[], Any]) -> str:
@@ -64,7 +65,7 @@ _CHUNKS: Final[dict[str, dict[str, Any]]] = {
 
 
 async def _chunk(made: Port, properties: dict[str, Any]) -> str:
-    """A row of its own pair: of its own, among others in a batch, and what is read of it."""
+    """Write a row of the agent's own pair, alone and in a batch, and read it."""
     said = ""
     for key in ("chunk.client.00000.000", "chunk.client.00000.tail"):
         row = make_row(key, **properties)
@@ -84,7 +85,10 @@ async def _chunk(made: Port, properties: dict[str, Any]) -> str:
 
 
 async def _refused_text(made: Port, operation: dict[str, Any]) -> str:
-    """Half of a character in what is refused: its neighbours are done all the same."""
+    """Send a lone surrogate in a refused operation.
+
+    The other operations in the batch still succeed.
+    """
     refused, ping = await made.do("c1", [operation, {"do": "ping"}])
     assert "error" in refused, refused
     assert ping == {"ok": None}, ping
@@ -107,7 +111,7 @@ _HALVES: Final[dict[str, dict[str, Any]]] = {
 
 
 async def _many_answers(made: Port) -> str:
-    """A thousand small questions with a large answer each."""
+    """Send a thousand small requests with a large answer each."""
     row = make_row("client.c1", "passport", **{f"a{n}": b"0" * 60_000 for n in range(10)})
     await made.fabric.results.upsert(row)
     own = make_row("ask.00000001.x", "tunnel.s1", **row.properties)
@@ -122,7 +126,7 @@ async def _many_answers(made: Port) -> str:
 
 
 async def _at_once(made: Port) -> str:
-    """Requests without end by one agent; another one is served."""
+    """Send endless requests by one agent. Another agent is still served."""
     app, most = made.app, 8
     limited = RequestsAtOnce(most)
     begun, go = asyncio.Semaphore(0), asyncio.Event()
@@ -158,7 +162,7 @@ async def _at_once(made: Port) -> str:
 
 
 async def _drips(name: str) -> str:
-    """An answer whose every byte comes in time, and never the last one."""
+    """Receive a response that sends each byte in time but never ends."""
     with dripping(name) as url:
         began_s = time.monotonic()
         async with httpx.AsyncClient(timeout=30) as client:

@@ -1,4 +1,4 @@
-"""Attacks on the wire between agents of other hosts and their coordinator: over real TLS."""
+"""Attacks on the TLS connection between remote agents and their coordinator."""
 
 import asyncio
 import gzip
@@ -26,12 +26,13 @@ from tests.attack import Attack, lasting, memory_within, refusal
 from tests.loopback_server import answering
 
 WIRE: Final = "wire to agents' port"
-READ_MAX_BYTES: Final = 20_000_000  # of an answer, and taken for it
+# Limit on the bytes of an answer, and on the memory used for it.
+READ_MAX_BYTES: Final = 20_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listening:
-    """A coordinator at work."""
+    """Running coordinator with its agents' port."""
 
     at: str
     folder: Path
@@ -43,7 +44,7 @@ class Listening:
         return self.folder / "data"
 
     def code(self) -> str:
-        """For one client."""
+        """Return a join code for one client."""
 
         async def made() -> str:
             now = datetime.now(UTC)
@@ -84,7 +85,7 @@ def true_one() -> Listening:
 
 @contextmanager
 def unproven_wire(timeout_s: float) -> Iterator[ssl.SSLSocket]:
-    """A connection to the agents' port, by somebody who does not ask whose it is."""
+    """Open a connection to the agents' port without verification of the certificate."""
     host, _, port = true_one().at.removeprefix("https://").rpartition(":")
     unproven = ssl.create_default_context()
     unproven.check_hostname = False
@@ -105,7 +106,7 @@ async def _ping(credential: Credential) -> None:
 
 
 def _false_coordinator() -> str:
-    """A listener with an authority of its own, where a coordinator is looked for."""
+    """Listen with another authority at the address of a coordinator."""
     true = true_one()
     agent = true.join(true.code(), "c1")
     with listening() as false:
@@ -124,13 +125,14 @@ def _false_coordinator() -> str:
 
 
 def _flooding(packed: bool) -> str:
-    """Somebody in between, whom a joining agent asks for the authority: an answer without end."""
+    """Answer the authority request of a joining agent without end, as a man in the middle."""
     sent_bytes = 0
     part = gzip.compress(bytes(10**8)) if packed else bytes(2**16)
 
     def flood() -> Iterator[bytes]:
         nonlocal sent_bytes
-        for _ in range(1 if packed else 2_000):  # 130 MB
+        # The unpacked parts are 130 MB together.
+        for _ in range(1 if packed else 2_000):
             yield part
             sent_bytes += len(part)
 
@@ -147,7 +149,7 @@ def _flooding(packed: bool) -> str:
 
 
 def _two_in_one() -> str:
-    """A request in another's body, on whose end two readers of HTTP may differ (RFC 9112, 11.2)."""
+    """Send a request in the body of another, where HTTP readers may disagree (RFC 9112, 11.2)."""
     hidden = b"GET /v1/exchange/authority HTTP/1.1\r\nHost: x\r\n\r\n"
     outer = (
         b"POST /v1/exchange/operations HTTP/1.1\r\nHost: x\r\nContent-Length: "

@@ -1,4 +1,4 @@
-"""Attacks by other users of a host, through the folders that we keep."""
+"""Attacks by other users of a host through the folders of Broadside."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ SECRET: Final = b"root:x:0:0:a file of somebody else's"
 
 
 async def _modes() -> str:
-    """With the umask of a careless unit, and over files that are too open already."""
+    """Check file modes with umask 0 and with existing files that are too permissive."""
     before = os.umask(0)
     try:
         with tempfile.TemporaryDirectory() as base:
@@ -77,7 +77,7 @@ def _opened_before() -> str:
 
 
 def _linked(attack: Callable[..., str], *given: object) -> str:
-    """An attack with a folder and somebody else's file, which has to stay as it is."""
+    """Run an attack with a folder and another user's file, which must stay unchanged."""
     with tempfile.TemporaryDirectory() as base:
         theirs, folder = Path(base) / "theirs", Path(base) / "ours"
         theirs.write_bytes(SECRET)
@@ -95,7 +95,7 @@ def _database(folder: Path, theirs: Path, end: str) -> str:
 
 
 def touch(folder: Path, name: str) -> None:
-    """Open a folder's table, read of it, and close it."""
+    """Open a folder's table, read from it, and close it."""
 
     async def read() -> None:
         table = EmbeddedTable(folder, name)
@@ -116,7 +116,7 @@ def _drained(table: MemoryTable, spool: Spool) -> None:
 
 
 def _spooled(folder: Path, theirs: Path, name: str) -> str:
-    """A link among the spool's files, to be sent, replaced or followed."""
+    """Put a symbolic link among the spool's files, to be sent, replaced or followed."""
     (folder / name).symlink_to(theirs)
     (folder / "000000000007.row").symlink_to(folder / "nowhere")
     table, spool = MemoryTable(), Spool(folder, 10**6)
@@ -129,7 +129,7 @@ def _spooled(folder: Path, theirs: Path, name: str) -> str:
 
 
 def _spool_file(folder: Path, _theirs: Path, name: str, text: bytes | Callable[[], bytes]) -> str:
-    """A file in the spool that is none of ours."""
+    """Put a foreign file into the spool."""
     (folder / name).write_bytes(text if isinstance(text, bytes) else text())
     table = MemoryTable()
     _drained(table, Spool(folder, 10**7))
@@ -160,7 +160,7 @@ def _workspace_file(_folder: Path, theirs: Path) -> str:
 
 
 def _watched_log(folder: Path, theirs: Path) -> str:
-    """A log that its engine, who may be nobody, put another's file in place of."""
+    """Replace a log with a link to another's file. The engine may run as the user nobody."""
     (folder / "log").symlink_to(theirs)
     reader = mock.Mock()
     reader.sample.return_value = ()
@@ -177,7 +177,7 @@ def _watched_log(folder: Path, theirs: Path) -> str:
 
 
 def _foreign_rows(folder: Path, _theirs: Path) -> str:
-    """A view in place of a table, in a file that says it is ours."""
+    """Replace a table with a view in a file that is marked as ours."""
     touch(folder, "results")
     with sqlite3.connect(folder / "results.sqlite3") as foreign:
         foreign.execute("DROP TABLE entity")

@@ -1,4 +1,4 @@
-"""Attacks by files that we are given: a backup to lay out, rows that none of ours wrote."""
+"""Attacks by files from outside: a backup to restore, and foreign rows in a store."""
 
 import asyncio
 import sqlite3
@@ -22,7 +22,7 @@ _MEMORY_MAX_BYTES: Final = 32 * 1_048_576
 
 
 def _member(name: str, kind: bytes = tarfile.REGTYPE, size: int = 0, link: str = "") -> bytes:
-    """One header, as it is written: no library looks at what is in it."""
+    """Return one tar header as written, without any check of its values."""
     info = tarfile.TarInfo(name)
     info.type, info.size, info.linkname = kind, size, link
     return info.tobuf(tarfile.GNU_FORMAT)
@@ -36,13 +36,14 @@ def _packed(*parts: bytes, zeros: int = 0) -> bytes:
 
 
 def _text(name: str, text: bytes, size: int | None = None) -> bytes:
-    """A member with its content, filled up to whole blocks."""
+    """Return a member with its content, padded to whole blocks."""
     content = text.ljust(-(-len(text) // 512) * 512, b"\0")
     return _member(name, size=len(text) if size is None else size) + content
 
 
 _HEAD: Final = _text("backup.json", b'{"format": "broadside-backup", "version": 1}')
-_EMPTY: Final = _text("private.sqlite3", b"")  # a store that was never written to
+# A store without any write.
+_EMPTY: Final = _text("private.sqlite3", b"")
 _TERABYTE: Final = 10**12
 _BACKUPS: Final[dict[str, Callable[[], bytes]]] = {
     "a name outside": lambda: _packed(_member("../outside")),
@@ -102,7 +103,7 @@ _BACKUPS: Final[dict[str, Callable[[], bytes]]] = {
 
 
 def _restored(made: Callable[[], bytes]) -> str:
-    """It is refused; nothing is anywhere that was not there."""
+    """Check that the backup is rejected and no file is created."""
     with tempfile.TemporaryDirectory() as base:
         file, data = Path(base) / "given.tar.gz", Path(base) / "in" / "data"
         data.parent.mkdir()
@@ -132,7 +133,7 @@ _ODD: Final[dict[str, Any]] = {
 
 
 def _spoil(path: Path, table: str, column: str, also: str = "") -> None:
-    """Each of the odd values in a row of its own, by the rows' order."""
+    """Write each odd value into a row of its own, in the order of the rows."""
     with sqlite3.connect(path) as other:
         for number, (name, value) in enumerate(_ODD.items(), 1):
             odd = "CAST(? AS TEXT)" if "UTF-8" in name else "?"
@@ -142,7 +143,7 @@ def _spoil(path: Path, table: str, column: str, also: str = "") -> None:
 
 
 async def _queued(folder: Path, column: str) -> str:
-    """Messages with an odd value, before a true one: that one is delivered."""
+    """Queue messages with odd values before a valid one, which must be delivered."""
     queue = EmbeddedQueue(folder, lock_s=0.01, deliveries_max_count=2)
     until = datetime.now(UTC) + timedelta(minutes=5)
     names = [f"odd-{number}" for number in range(len(_ODD))]
@@ -165,7 +166,7 @@ async def _queued(folder: Path, column: str) -> str:
 
 
 async def _stored(folder: Path, column: str) -> str:
-    """Rows with an odd value, beside a true one: that one is read."""
+    """Store rows with odd values beside a valid one, which must be read."""
     table = EmbeddedTable(folder, "results")
     for name in (*(f"row-{number}" for number in range(len(_ODD))), "true"):
         await table.upsert(Entity(partition_key="p", row_key=name, properties={"n": 1}))

@@ -1,4 +1,4 @@
-"""Attacks by agents that name others: a foreign value in every field, and hostile rows in Azure."""
+"""Attacks by agents with another's identity in any field, and by hostile rows in Azure."""
 
 import asyncio
 import tempfile
@@ -33,7 +33,7 @@ READER: Final = "Azure's table to reader"
 
 
 class World:
-    """Clients c1 and c2 with a claimed job each, their servers s1 and s2, and what all wrote."""
+    """Clients c1 and c2 with one claimed job each, their servers s1 and s2, and all their rows."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
@@ -83,7 +83,8 @@ def _case(case: Case) -> str:
 
 async def _try_case(made: World, case: Case) -> str:
     own = written()[case.kind]
-    await made.beat("s2", presence(Role.SERVER, 1))  # it lives: it holds its endpoints
+    # A live server owns its endpoints.
+    await made.beat("s2", presence(Role.SERVER, 1))
     before = await made.fabric.results.get(own.row.partition_key, own.row.row_key)
     answer = await made.do(own.writer, "upsert", case.written.row)
     assert answer.get("error") == "EntityRefused", answer

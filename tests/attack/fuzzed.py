@@ -1,8 +1,7 @@
-"""Messages and rows that nobody of ours wrote, through the agents' readers; seeded.
+"""Fuzzing of the agents' readers with invalid messages and rows, from a seed.
 
-``python -m tests.attack --fuzz 100000`` is the long round, with the coordinator's readers as well.
-Each one has to be its own end: set aside with a reason, never an exception that its reader does not
-expect.
+Usage: ``python -m tests.attack --fuzz 100000`` for the long round, which includes the coordinator's
+readers. Each message must be set aside with a reason. It must never raise an unexpected exception.
 """
 
 import asyncio
@@ -36,7 +35,8 @@ from tests.unit.agent.doubles import MemoryQueue, MemoryTable, make_tools, work_
 from tests.unit.agent.jobs import make_job
 from tests.unit.coordinator.presences import presence
 
-_PART_COUNT: Final = 500  # messages that wait at once
+# Number of messages in the queue at the same time.
+_PART_COUNT: Final = 500
 _ODD: Final[tuple[Any, ...]] = (
     None,
     True,
@@ -62,7 +62,7 @@ def planned_job(**changes: Any) -> Job:
 
 
 def mangled(text: str, draw: random.Random) -> bytes:
-    """A good body made bad in one of many ways, or no body of ours at all."""
+    """Damage a valid body in one of many ways, or return a random body."""
     match draw.randrange(9):
         case 0:
             return draw.randbytes(draw.randrange(300))
@@ -98,7 +98,8 @@ def _with_odd_values(text: str, draw: random.Random) -> bytes:
             name = draw.choice(("extra", INJECTIONS[0]))
         place[name] = copy.deepcopy(draw.choice(_ODD))
     limit = sys.get_int_max_str_digits()
-    sys.set_int_max_str_digits(0)  # for us alone: readers keep theirs
+    # The limit is lifted only here. Readers have the default.
+    sys.set_int_max_str_digits(0)
     try:
         return json.dumps(fields).encode()
     finally:
@@ -106,7 +107,10 @@ def _with_odd_values(text: str, draw: random.Random) -> bytes:
 
 
 async def fuzz_messages(count: int, seed: int) -> Counter[str]:
-    """What became of so many messages at a worker's; its true job among them is still taken."""
+    """Send ``count`` messages to a worker and count the results.
+
+    A valid job among them is executed.
+    """
     draw, told = random.Random(seed), Counter[str]()
     table = MemoryTable()
     records = records_in(table)
@@ -145,7 +149,7 @@ def _row(text: str, partition: str, key: str, draw: random.Random) -> Entity:
 
 
 async def fuzz_rows(count: int, seed: int) -> Counter[str]:
-    """What became of so many rows: control, tunnels asked for, jobs' digests, presences."""
+    """Read ``count`` control, tunnel, job digest and presence rows and count the results."""
     draw, told = random.Random(seed), Counter[str]()
     table = MemoryTable()
     records = records_in(table)
@@ -201,7 +205,7 @@ async def fuzz_rows(count: int, seed: int) -> Counter[str]:
 
 @contextmanager
 def _counted(told: Counter[str], name: str) -> Iterator[None]:
-    """Whether what was read within was still one of ours, or set aside with a reason."""
+    """Count whether a row was valid, or was set aside with a reason."""
     try:
         yield
     except RecordUnreadable as error:

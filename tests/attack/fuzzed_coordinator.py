@@ -1,8 +1,8 @@
-"""Rows and letters that nobody of ours wrote, through the coordinator's readers; seeded.
+"""Fuzzing of the coordinator's readers with invalid rows and dead letters, from a seed.
 
-All that agents may write (claims, reports, seconds, probes, servers' tests, presences, raw output),
-shelves of the private table, and dead letters. No reading ends by one; each is read for what it
-says, or named in the log with a reason.
+It covers all rows that agents may write (claims, reports, seconds, probes, server tests, presences,
+raw output), collections of the private table, and dead letters. An invalid row never stops a
+reader. Each row is read, or named in the log with a reason.
 """
 
 import asyncio
@@ -46,7 +46,8 @@ from tests.attack.fuzzed import mangled, planned_job
 from tests.attack.on_door import RUN, site
 from tests.unit.coordinator.presences import presence
 
-_PART_COUNT: Final = 500  # rows that stand at once
+# Number of rows in the table at the same time.
+_PART_COUNT: Final = 500
 _LEFT_OUT: Final = re.compile(r"row (\S+?)(?::|$)")
 _SHELVES: Final[dict[str, type[Message]]] = {
     "tokens": Token,
@@ -59,7 +60,7 @@ _MODELS: Final[dict[str, type[Message]]] = {"claim.": Claim, "report.": JobRepor
 
 
 class _Named(logging.Handler):
-    """Which rows were said to be left out, and why."""
+    """Log handler that collects the skipped rows and the reasons."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +112,7 @@ _NAMES: Final = (
 
 
 def _rows(draw: random.Random, count: int, burst: Burst, goods: Sequence[str]) -> list[Entity]:
-    """So many, under keys of ours and keys that none of ours made."""
+    """Return ``count`` rows under valid and invalid keys."""
     made: dict[tuple[str, str], Entity] = {}
     while len(made) < count:
         key = f"{draw.choice(['claim.', 'report.', 'chunk.client.', 'probe.'])}"
@@ -137,7 +138,7 @@ def _rows(draw: random.Random, count: int, burst: Burst, goods: Sequence[str]) -
 
 
 async def _read_all(records: Records, table: EmbeddedTable, plan: Plan, burst: Burst) -> None:
-    """Whatever the coordinator reads of them, as it does."""
+    """Read all rows as the coordinator does."""
     await read_evidence(records, plan, burst)
     await records.fleet.read_presences()
     async for _, end in records.bursts.stream_seconds(RUN, 0):
@@ -150,7 +151,11 @@ async def _read_all(records: Records, table: EmbeddedTable, plan: Plan, burst: B
 
 
 async def _became(records: Records, row: Entity, why: dict[str, str]) -> str:
-    """Read, or left out with a reason. Raises AssertionError for neither."""
+    """Return whether a row was read or skipped with a reason.
+
+    Raises:
+        AssertionError: It was skipped without a reason.
+    """
     name, partition, key = row_name(row), row.partition_key, row.row_key
     if name in why or any(each.startswith(f"{name}:") for each in why):
         return "left out with a reason"
@@ -169,7 +174,8 @@ async def _became(records: Records, row: Entity, why: dict[str, str]) -> str:
     elif partition.startswith("tests."):
         model = ServerTest if "json" in row.properties else None
     if model is not None:
-        parse_row(model, row)  # raises for one that was dropped in silence
+        # This call raises if the row was dropped without a reason.
+        parse_row(model, row)
     return "read"
 
 
@@ -207,7 +213,7 @@ async def _feed(count: int, seed: int) -> Counter[str]:
 
 
 async def _good_rows(burst: Burst) -> list[str]:
-    """True claims, reports and tests of the run that is attacked."""
+    """Return valid claims, reports and tests of the attacked run."""
     bursts = site().fabric.records.bursts
     claims, reports = await bursts.read_claims(RUN, 0), await bursts.read_reports(RUN, 0)
     span = (burst.planned_start_at, burst.planned_end_at)
@@ -217,7 +223,7 @@ async def _good_rows(burst: Burst) -> list[str]:
 
 
 def _letter(draw: random.Random, good: str, number: int) -> str:
-    """What a dead letter is said to be, whatever it holds."""
+    """Return the displayed text of a random dead letter."""
     body = mangled(good, draw)
     letter = DeadLetter(
         sequence_number=number,
@@ -233,6 +239,7 @@ def _letter(draw: random.Random, good: str, number: int) -> str:
 
 
 def fuzz_coordinator(count: int, seed: int) -> Counter[str]:
-    """So many rows and letters; none ends a reading, and each is read or named with a reason."""
-    site()  # stands before the loop runs
+    """Read ``count`` rows and dead letters, each of which is read or named with a reason."""
+    # The site must start before the event loop runs.
+    site()
     return asyncio.run(_feed(count, seed))

@@ -1,7 +1,7 @@
-"""Operations that no agent of ours sends, to a real coordinator's agents' port; seeded.
+"""Fuzzing of a real coordinator's agents' port with invalid operations, from a seed.
 
-A ``broadside serve`` of its own takes them over TLS from agents that joined. None may end it or be
-answered with 500, and what it shows of itself (its loop's lag, its memory) is printed.
+A separate ``broadside serve`` receives them over TLS from agents that joined. No operation may stop
+it or return 500. Its loop lag and memory are printed.
 """
 
 import asyncio
@@ -30,7 +30,8 @@ from tests.attack.unfolding_rows import forged
 from tests.unit.coordinator.presences import presence
 
 ASKERS_COUNT: Final = 4
-_MOST: Final = 300  # operations in a request, but for some that have as many as may be
+# Operations in a request. Some requests have the maximum instead.
+_MOST: Final = 300
 _LAG: Final = re.compile(r"^broadside_loop_lag_seconds (\S+)$", re.MULTILINE)
 _ODD: Final[tuple[Any, ...]] = (
     None, True, -1, 0, 2**63, -(10**40), 1e308, "", [], {}, [[]] * 50, "a" * 5_000,
@@ -40,14 +41,20 @@ _ODD: Final[tuple[Any, ...]] = (
 
 @dataclass(slots=True, kw_only=True)
 class PortTally:
-    """What was sent to the port, and how it went."""
+    """Operations sent to the port, and their results.
+
+    Attributes:
+        lag_s: Longest loop lag that the coordinator reported.
+        idle_lag_s: Longest loop lag of an idle minute before, or None if not measured.
+        memory_bytes: Highest memory of the coordinator.
+    """
 
     operations_count: int = 0
     statuses: Counter[int] = field(default_factory=Counter)
     answers: Counter[str] = field(default_factory=Counter)
-    lag_s: float = 0.0  # longest that the coordinator showed
-    idle_lag_s: float | None = None  # the same of a minute before; None: nobody waited for it
-    memory_bytes: int = 0  # most that it had
+    lag_s: float = 0.0
+    idle_lag_s: float | None = None
+    memory_bytes: int = 0
 
     def __str__(self) -> str:
         idle = "" if self.idle_lag_s is None else f" (idle: {self.idle_lag_s * 1000:.0f} ms)"
@@ -64,7 +71,7 @@ def _hollow(draw: random.Random) -> bytes:
 
 
 def _operation(draw: random.Random, agent: str) -> Any:
-    """One that an agent may send, or nearly."""
+    """Return an operation that is valid, or almost valid, for an agent."""
     chunk: dict[str, Any] = {"client_up_0": _hollow(draw), "client_up_first_data_at_s": 1.0}
     beat = presence(Role.CLIENT, 1).model_copy(update={"agent_id": agent})
     made: list[Callable[[], dict[str, Any]]] = [
@@ -98,7 +105,7 @@ def _text(draw: random.Random) -> str:
 
 
 def _request(draw: random.Random, agent: str, left: int) -> tuple[bytes, dict[str, str], int]:
-    """A body, its headers, and how many operations it has."""
+    """Return a body, its headers and the number of its operations."""
     count = min(left, 1_000 if draw.random() < 0.1 else draw.randrange(1, _MOST))
     body = json.dumps([_operation(draw, agent) for _ in range(count)]).encode()
     match draw.randrange(12):
@@ -152,7 +159,8 @@ async def _watch(at: Listening, tally: PortTally) -> None:
 async def _fuzz(at: Listening, count: int, seed: int, settles: bool) -> PortTally:
     tally = PortTally()
     if settles:
-        await asyncio.sleep(KEPT_S + 5)  # its start is no longer in the figure
+        # The figure no longer includes the start-up after this time.
+        await asyncio.sleep(KEPT_S + 5)
         async with httpx.AsyncClient(timeout=60) as client:
             tally.idle_lag_s = await _shown_lag_s(client, at)
     parts = [count // ASKERS_COUNT + (n < count % ASKERS_COUNT) for n in range(ASKERS_COUNT)]
@@ -161,7 +169,8 @@ async def _fuzz(at: Listening, count: int, seed: int, settles: bool) -> PortTall
         await asyncio.gather(
             *(_ask(at, f"c{n}", seed + n, part, tally) for n, part in enumerate(parts))
         )
-        await asyncio.sleep(2.5)  # for the last look
+        # The coordinator measures its lag once more in this time.
+        await asyncio.sleep(2.5)
     finally:
         watching.cancel()
     async with httpx.AsyncClient(timeout=60) as client:
@@ -170,9 +179,10 @@ async def _fuzz(at: Listening, count: int, seed: int, settles: bool) -> PortTall
 
 
 def fuzz_port(count: int, seed: int, *, settles: bool = False) -> PortTally:
-    """Send so many operations; ``settles``: after a minute of none, to compare with.
+    """Send ``count`` operations, with ``settles`` after an idle minute for comparison.
 
-    Raises AssertionError where one was answered with 500, or the process ended.
+    Raises:
+        AssertionError: An operation returned 500, or the process ended.
     """
     with listening() as at:
         tally = asyncio.run(_fuzz(at, count, seed, settles))

@@ -1,4 +1,4 @@
-"""Attacks by half a character: text that JSON can write, and no answer, log or row can hold."""
+"""Attacks by lone surrogates, which JSON can hold but answers, logs and rows cannot."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from tests.attack.on_hosts import BASE, PORT, Port, make_row, port, write
 HALF: Final = "\ud800"
 
 _NAMED: Final = Entity(partition_key="p", row_key="k", properties={HALF: 1})
-# By the field that the answer must name; each is one of three operations.
+# The key is the field that the answer must name. Each is one of three operations.
 _OPERATIONS: Final[Mapping[str, dict[str, Any]]] = {
     "do": {"do": HALF, "id": "x.1"},
     "table": {"do": "get", "table": HALF, "partition": "p", "key": "k"},
@@ -44,13 +44,15 @@ def _in_a_batch(field: str, operation: dict[str, Any]) -> Coroutine[Any, Any, st
 
 
 async def _batched(own: Port, field: str, operation: dict[str, Any]) -> str:
-    """It is refused by its field's name, its neighbours are done, and it is on record."""
-    since = datetime.now(UTC) - timedelta(seconds=TOLD_S)  # each refusal once in that time
+    """Check that the operation is refused by field name, others succeed, and the audit has it."""
+    # Each refusal is recorded once in this time.
+    since = datetime.now(UTC) - timedelta(seconds=TOLD_S)
     before, answer, after = await own.do("c1", [{"do": "ping"}, operation, {"do": "ping"}])
     assert before == after == {"ok": None}, "its neighbours are done"
     assert answer["said"].startswith(f"{field}: half a character"), answer
     async with asyncio.timeout(30):
-        while True:  # the row is written beside the answer
+        # The audit row is written concurrently with the answer.
+        while True:
             rows, _ = await Audit(own.fabric.private).read(datetime.now(UTC), limit=100)
             kept = [row.path for row in rows if row.at >= since and row.by == "client.c1"]
             if any(quote(f"{field}: half") in path for path in kept):

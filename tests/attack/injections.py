@@ -1,8 +1,8 @@
-"""Text that would be a command, a path or a screen's, in every field that takes text.
+"""Injection of commands, paths and terminal escapes into every text field.
 
-:func:`text_fields` walks the models, :data:`KINDS` says what each field does with text that is none
-of its own, and :func:`written` is what the real writers of argv, scripts and configurations make of
-a value that no door has checked.
+:func:`text_fields` lists the fields of all models. :data:`KINDS` states the handling of invalid
+text in each field. :func:`written` returns the output of the real writers of arguments, scripts and
+configurations for an unvalidated value.
 """
 
 import importlib
@@ -28,7 +28,8 @@ from broadside.exchange.engines.port import (
 )
 from broadside.exchange.messages import TEXT_MAX_CHARS, Endpoint, Job, Message, Tunnel, tunnel_of
 
-MARK: Final = "bsinject"  # in every one of them, and in nothing of ours
+# Marker that is in every injected text and in no text of ours.
+MARK: Final = "bsinject"
 INJECTIONS: Final = (
     f"10.1.1.1\n{MARK}",
     f"10.1.1.1\r{MARK}",
@@ -60,12 +61,19 @@ SHOWN_UNSEEN: Final = frozenset(map(chr, [*range(32), *range(127, 160), 0x2028, 
 
 
 class Kind(StrEnum):
-    """What a field does with text."""
+    """Handling of text by a field.
 
-    REFUSED = "refused"  # a name, an id, an address: only its own characters pass
-    CLEANED = "cleaned"  # words for people: on one line, nothing hidden, bounded
-    LINES = "lines"  # the same, over several lines
-    OWN = "own"  # of who runs the process, or the coordinator's in a table that agents do not see
+    Attributes:
+        REFUSED: A name, id or address that accepts only its own characters.
+        CLEANED: Text for people, reduced to one line without control characters, with a limit.
+        LINES: The same with several lines.
+        OWN: Text of the operator, or of the coordinator in a table that agents cannot read.
+    """
+
+    REFUSED = "refused"
+    CLEANED = "cleaned"
+    LINES = "lines"
+    OWN = "own"
 
 
 KINDS: Final[Mapping[str, Kind]] = {
@@ -105,7 +113,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 
 def models() -> list[type[Message]]:
-    """Every message and row that ``exchange`` knows."""
+    """Return all messages and rows that ``exchange`` defines."""
     for module in pkgutil.walk_packages(exchange.__path__, "broadside.exchange."):
         if not module.name.startswith("broadside.exchange.azure"):
             importlib.import_module(module.name)
@@ -120,7 +128,7 @@ def models() -> list[type[Message]]:
 
 
 def text_fields() -> dict[str, Any]:
-    """The type of every field that takes free text, by ``Model.field``."""
+    """Return the types of all free text fields by ``Model.field``."""
     return {
         f"{model.__name__}.{name}": Annotated.__class_getitem__((info.annotation, *info.metadata))  # type: ignore[attr-defined]
         if info.metadata
@@ -142,7 +150,7 @@ def _takes_text(kind: Any) -> bool:
 
 
 def taken(kind: Any, text: str) -> list[str]:
-    """What a field of that type holds after it was given the text, wherever it takes one."""
+    """Return the values of a field of that type for the given text, in each accepted form."""
     adapter = TypeAdapter(kind)
     held: list[str] = []
     for given in (text, [text], {text: text}, {text: 1}, {"a": text}):
@@ -167,7 +175,7 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def check_kind(field: str, kind: Any, text: str) -> str:
-    """What a field did with the text. Raises AssertionError where it is not of its kind."""
+    """Return how a field handled the text, or raise AssertionError if its kind is wrong."""
     held = taken(kind, text)
     match KINDS[field]:
         case Kind.REFUSED:
@@ -185,7 +193,8 @@ def check_kind(field: str, kind: Any, text: str) -> str:
 
 # Writers -----------------------------------------------------------------------------------------
 
-PLACES: Final = (  # what reaches writers: of a job, of an ask, of a tunnel
+# Values that reach writers: fields of a job, a request and a tunnel.
+PLACES: Final = (
     "run_id",
     "endpoint.address",
     "endpoint.agent_id",
@@ -223,7 +232,7 @@ def _job(engine: str) -> Job:
 
 
 def written(engine: str, place: str, text: str) -> str:
-    """All that an engine's writers make of a value that no door has checked; empty: they refuse."""
+    """Return the output of an engine's writers for an unvalidated value, or "" if refused."""
     head, _, field = place.partition(".")
     if head in ("tunnel", "nic", "mark"):
         return _tunnel_commands(**{field or head: text})

@@ -1,7 +1,7 @@
-"""Attacks on what takes connections: heads without end, connections that ask nothing.
+"""Attacks on listeners: endless headers and connections without a request.
 
-After Slowloris (R. Hansen, 2009), Slow HTTP POST (OWASP, 2010), Slow Read (S. Shekyan, 2012) and
-CVE-2024-27316 and its kin: headers and trailers without end.
+See Slowloris (R. Hansen, 2009), Slow HTTP POST (OWASP, 2010), Slow Read (S. Shekyan, 2012) and
+CVE-2024-27316 with related cases: headers and trailers without end.
 """
 
 import asyncio
@@ -32,15 +32,18 @@ from tests.attack.on_door import site
 
 PORTS: Final = "stranger to listeners"
 ASK: Final = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-LARGE_BYTES: Final = 20_000_000  # of an answer that nobody reads: more than any socket's buffers
-PATIENCE_S: Final = 30.0  # bounds a hang
+# Size of an answer that the client does not read. It is larger than any socket buffer.
+LARGE_BYTES: Final = 20_000_000
+# Time limit that ends a hang.
+PATIENCE_S: Final = 30.0
 MANY_COUNT: Final = 60
-TAKEN_MAX_BYTES: Final = 12_000_000  # of what is sent; most of it lies in the kernel's buffers
+# Limit on the accepted bytes. Most of them are in the kernel's buffers.
+TAKEN_MAX_BYTES: Final = 12_000_000
 
 
 @contextlib.contextmanager
 def _standing(*, tls: bool = False, **bounds: float) -> Iterator[tuple[str, int]]:
-    """The API behind its listener, with such bounds."""
+    """Serve the API behind its listener with the given limits."""
     api = create_app(Coordinator(site().fabric), tick_s=None, guard=Guard(loopback_only=True))
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -82,7 +85,7 @@ def _standing(*, tls: bool = False, **bounds: float) -> Iterator[tuple[str, int]
 
 
 def _ended(wire: socket.socket) -> bytes:
-    """What was said until the connection was closed. Raises ``TimeoutError``."""
+    """Return all bytes until the connection is closed, or raise ``TimeoutError``."""
     said = b""
     wire.settimeout(PATIENCE_S)
     try:
@@ -94,13 +97,13 @@ def _ended(wire: socket.socket) -> bytes:
 
 
 def _served(at: tuple[str, int], scheme: str = "http") -> None:
-    """Somebody else is, meanwhile."""
+    """Check that another client is served in the meantime."""
     url = f"{scheme}://127.0.0.1:{at[1]}/healthz"
     assert httpx.get(url, verify=False, timeout=PATIENCE_S).status_code == 200  # noqa: S501
 
 
 def _endless(wire: socket.socket, begin: bytes, part: bytes) -> str:
-    """Send without end; how much was taken until the connection was closed."""
+    """Send without end and return the bytes accepted until the connection was closed."""
     sent_bytes = 0
     with contextlib.suppress(ConnectionError, ssl.SSLError):
         wire.sendall(begin)
@@ -138,7 +141,7 @@ def _flood(begin: bytes, part: bytes) -> str:
 
 
 def _flood_a_process() -> str:
-    """The same, at the agents' port of a coordinator: its memory stays."""
+    """Flood the agents' port of a coordinator process, so that its memory stays bounded."""
     with unproven_wire(PATIENCE_S) as wire:
         return _endless(wire, ASK + b"X: ", b"a" * 65_536)
 
@@ -161,7 +164,7 @@ def _connected(at: tuple[str, int]) -> Iterator[list[socket.socket]]:
 
 
 def _told_until_closed(wire: socket.socket, part: bytes, pause_s: float) -> None:
-    """Say a little now and then. Raises AssertionError where the connection stays."""
+    """Send a part at intervals, and raise AssertionError if the connection stays open."""
     end_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < end_s:
         time.sleep(pause_s)
@@ -173,7 +176,7 @@ def _told_until_closed(wire: socket.socket, part: bytes, pause_s: float) -> None
 
 
 def _slow(said: bytes, *, drip: bool = False) -> str:
-    """Many connections that are never done; ``drip``: a byte now and then."""
+    """Open many connections that never complete, with ``drip`` one byte at intervals."""
     with _standing(HEAD_S=0.5) as at, _connected(at) as wires:
         for wire in wires:
             wire.sendall(said)
@@ -197,7 +200,7 @@ def _slow_body() -> str:
 
 
 def _many(*, tls: bool) -> str:
-    """More connections than wait at once, of which none is done (with TLS: none has begun)."""
+    """Open more incomplete connections than allowed. With TLS no handshake has begun."""
     scheme = "https" if tls else "http"
     with (
         _standing(tls=tls, WAITING_MAX_COUNT=MANY_COUNT // 2) as at,
@@ -211,7 +214,7 @@ def _many(*, tls: bool) -> str:
 
 
 def _unread() -> str:
-    """An answer of which nothing is read: its connection, and its memory, are given up."""
+    """Read nothing of an answer. The server closes the connection and frees its memory."""
     with _standing(UNREAD_S=1.0) as at, socket.socket() as wire:
         wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         wire.connect(at)

@@ -1,4 +1,4 @@
-"""Attacks of JSON itself: what RFC 8259 forbids or leaves open, in every reader's place."""
+"""Attacks by JSON that RFC 8259 forbids or leaves undefined, on every reader."""
 
 import json
 import tempfile
@@ -73,7 +73,7 @@ TEXTS: Final = (*_STRINGS, *_NUMBERS, *_FORMS)
 
 
 def _in_place(good: str) -> Iterator[bytes]:
-    """Each text alone, and in place of each value of a good document's first two levels."""
+    """Yield each text alone, and as each value in the first two levels of a valid document."""
     yield from TEXTS
     fields: dict[str, Any] = json.loads(good)
     mark = "bs-mark"
@@ -108,7 +108,7 @@ def _rows() -> str:
     tried: list[tuple[type[Message], bytes]] = [(Presence, text) for text in _in_place(good)]
     tried += [(model, text) for model in (Claim, JobReport, ServerTest) for text in TEXTS]
     for model, text in tried:
-        # A table keeps text: what is none of UTF-8 has become something else by then.
+        # A table stores text, so invalid UTF-8 was replaced before.
         row = make_row("p", "r", {"json": text.decode(errors="replace")})
         count += 1
         try:
@@ -142,7 +142,7 @@ def _imports() -> str:
 
 
 def _bodies() -> str:
-    """Whole bodies: what is inside is each model's, as of a row."""
+    """Send each text as a whole body. Nested values are tested with the models."""
     statuses = []
     for text in TEXTS:
         answer = site().local.post(

@@ -1,4 +1,4 @@
-"""Attacks on agents: through the queue, the tables, the wire to their engines, and their disk."""
+"""Attacks on agents through the queue, the tables, the engines' network input and the disk."""
 
 import asyncio
 import tempfile
@@ -38,7 +38,8 @@ from tests.unit.agent.jobs import make_settings
 QUEUE: Final = "queue to client agent"
 TABLE: Final = "table to agents"
 ENGINE: Final = "agent to engine"
-POISON_COUNT: Final = 500  # each is set aside by a commit of its own, synced
+# The worker sets each message aside with its own synced commit.
+POISON_COUNT: Final = 500
 
 
 # Forged jobs -------------------------------------------------------------------------------------
@@ -84,7 +85,7 @@ async def _forge(changes: dict[str, Any]) -> str:
 
 
 async def _without_control() -> str:
-    """The plan cannot be read: nothing is carried out unchecked."""
+    """Deliver a job while the plan cannot be read. The job must not run unchecked."""
     table, queue = MemoryTable(), MemoryQueue()
     soon = planned_job().model_copy(
         update={"planned_start_at": datetime.now(UTC) + timedelta(seconds=0.3)}
@@ -138,7 +139,7 @@ def _target(address: str, port: int) -> str:
 
 
 async def _poisoned_queue(count: int = POISON_COUNT) -> str:
-    """A burst is under way at one agent while another meets a queue full of poison."""
+    """Run a burst at one agent while another processes a queue full of invalid messages."""
     with tempfile.TemporaryDirectory() as folder:
         queue = EmbeddedQueue(Path(folder) / "data")
         expires_at = datetime.now(UTC) + timedelta(minutes=10)
@@ -182,7 +183,7 @@ async def _poisoned_queue(count: int = POISON_COUNT) -> str:
 
 
 class Beside:
-    """What goes on in the same process meanwhile: looks how long it is kept waiting."""
+    """Task in the same process that measures the longest delay of the event loop."""
 
     def __init__(self) -> None:
         self.longest_s = 0.0
@@ -228,7 +229,7 @@ _KEPT_BACK: Final = {
 
 
 async def _told_to_an_engine() -> str:
-    """What an engine is started with, whom strangers talk to and who may run as nobody."""
+    """Check the environment of an engine, which serves strangers and may run as nobody."""
     with mock.patch.dict("os.environ", _KEPT_BACK):
         attempt = await Attempt.spawn(
             Process(argv=("env",), env={"HOME": "/nowhere"}),
@@ -274,7 +275,8 @@ _TUNNELS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "tunnel of another id": ("another tunnel's addresses", {"vni": 5}),
     "tunnel's opener a path": ("a job id that climbs", {"opened_by": "../../x"}),
 }
-_ROWS: Final = {  # what is tried, the row's text
+# Values are the attempt and the text of the row.
+_ROWS: Final = {
     "deep control row": ("100,000 brackets in a run's control row", "[" * 100_000),
     "large control row": ("2 MB in a run's control row", '"' + "a" * 2**21 + '"'),
     "half a character": ("a lone surrogate in a row", "\ud800"),

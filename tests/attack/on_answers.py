@@ -1,4 +1,4 @@
-"""Attacks of the metric source's own: what stands where Azure Monitor or Prometheus should."""
+"""Attacks by a hostile metric source in place of Azure Monitor or Prometheus."""
 
 import asyncio
 import gzip
@@ -23,7 +23,8 @@ from tests.loopback_server import answering
 
 SOURCE: Final = "metric source"
 _RESOURCE: Final = "/subscriptions/0/resourceGroups/g/providers/Microsoft.Network/azureFirewalls/fw"
-_MEMORY_MAX_BYTES: Final = 150 * 1_048_576  # that reading any of them may take
+# Limit on the memory for reading any answer.
+_MEMORY_MAX_BYTES: Final = 150 * 1_048_576
 
 
 def _monitor(url: str) -> LedgerSource:
@@ -40,7 +41,7 @@ def _hostile(
     status: int = 200,
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Such an answer is a ``LedgerError``, in bounded memory and time."""
+    """Check that the answer raises ``LedgerError`` with bounded memory and time."""
     body, now = made(), datetime.now(UTC)
     told = {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}
     with answering(lambda: [body], told, status=status) as url, memory_within(_MEMORY_MAX_BYTES):

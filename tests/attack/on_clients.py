@@ -1,4 +1,4 @@
-"""Attacks by whom we ask: keys, tokens, storage, a collector, a coordinator that is none."""
+"""Attacks by hostile servers of keys, tokens, storage, metrics and the API on their clients."""
 
 import asyncio
 import importlib.util
@@ -32,7 +32,8 @@ from tests.keyserver import TENANT, KeyServer
 from tests.loopback_server import answering
 
 ASKED: Final = "whom we ask"
-_ANSWER_MAX_BYTES: Final = 8 * 1_048_576  # in place of storage's and the API's, to be quick
+# Limit for answers of storage and the API, smaller than the real one for speed.
+_ANSWER_MAX_BYTES: Final = 8 * 1_048_576
 _MEMORY_MAX_BYTES: Final = 64 * 1_048_576
 _FETCH: Final = Path(__file__).parents[2] / "deploy/azure/modules/boot/files/fetch.py"
 
@@ -43,7 +44,7 @@ def _endless() -> Iterator[bytes]:
 
 @cache
 def _packed() -> bytes:
-    """A gigabyte in a megabyte."""
+    """Return a gigabyte packed into a megabyte."""
     return unfolding(1_000, gzip=True)
 
 
@@ -94,7 +95,8 @@ def _token(url: str) -> str:
         return refusal(NoToken, lambda: asyncio.run(ask()), "it was taken for a token")
 
 
-_KEY: Final = "AccountName=x;AccountKey=a2V5"  # nobody's
+# Key without an account.
+_KEY: Final = "AccountName=x;AccountKey=a2V5"
 
 
 async def _table(url: str) -> str:
@@ -123,7 +125,7 @@ async def _blob(url: str) -> str:
 
 
 def _command(*words_and_url: str) -> str:
-    """A command on a coordinator's API: 4, and one line."""
+    """Run a command with a hostile API. It must exit with 4 and print one line."""
     *words, url = words_and_url
     said = io.StringIO()
     with (
@@ -141,7 +143,7 @@ def _command(*words_and_url: str) -> str:
 
 
 async def _events(url: str) -> str:
-    """What `watch` reads: a stream that may go on for ever, an event of which may not."""
+    """Read an endless stream of events as `watch` does. A single event must have a limit."""
     count = 0
     try:
         async with client.connect(url) as coordinator:
@@ -154,7 +156,7 @@ async def _events(url: str) -> str:
 
 
 def _fetch(token: str | None, url: str) -> str:
-    """What a new VM fetches first: its identity's token, then the package."""
+    """Fetch the token of the identity and then the package, as a new VM does."""
     spec = importlib.util.spec_from_file_location("fetch", _FETCH)
     assert spec is not None and spec.loader is not None
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Attacks on the coordinator's door: who asks, what is asked, and what a browser is made to ask."""
+"""Attacks on the coordinator's API: authentication, requests, and cross-site requests."""
 
 import asyncio
 import tempfile
@@ -44,7 +44,7 @@ MARK: Final = "<script>alert(1)</script>"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Asks an application in this process, one request at a time."""
+    """Client of an application in this process that sends one request at a time."""
 
     app: FastAPI
     base_url: str
@@ -66,18 +66,23 @@ class Caller:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """A coordinator behind its door, with a run, and somebody of each kind."""
+    """Coordinator with its API, one run and one caller of each role.
+
+    Attributes:
+        signed: Client with sign-in on.
+        local: Client of a loopback API without sign-in.
+    """
 
     fabric: Fabric
-    signed: Caller  # sign-in on
-    local: Caller  # loopback only, without sign-in
+    signed: Caller
+    local: Caller
     keys: KeyServer
     tokens: dict[str, str]
 
 
 @cache
 def site() -> Site:
-    """Made once: what is attacked must stand after every attack."""
+    """Create the site once, because it must survive every attack."""
     folder = Path(lasting(tempfile.TemporaryDirectory()))
     keys = lasting(key_server())
     fabric = open_fabric(FabricSettings(data_dir=folder / "data"))
@@ -176,7 +181,7 @@ def _without_role(roles: object) -> str:
 
 
 def _elsewhere(where: str, name: str, text: str) -> str:
-    """The token where none is looked for."""
+    """Send the token in an unsupported place."""
     asked = {where: {name: text.format(site().tokens["operator"])}}
     return _stopped(site().signed.request("POST", "/v1/runs", json={}, **asked), 401)
 
@@ -289,7 +294,7 @@ def _crossed(method: str = "POST", **headers: str) -> str:
 
 
 def _marked(path: str) -> str:
-    """A label that is a script, wherever a run is drawn."""
+    """Check a label with a script wherever a run is rendered."""
     response = site().signed.get(f"/v1/runs/{RUN}{path}", headers=bearer("viewer"))
     assert response.status_code == 200, response.text[:200]
     if "json" not in response.headers["content-type"]:
@@ -309,7 +314,8 @@ def _policy() -> str:
 
 
 _EVIL: Final = "https://evil.example"
-_CROSSED: Final = {  # name, what is tried, how it is asked
+# Values are the attempt and the request.
+_CROSSED: Final = {
     "another site's page": ("a launch across origins", partial(_crossed, Origin=_EVIL)),
     "a page without origin": ("Origin: null", partial(_crossed, Origin="null")),
     "a name bound to loopback": ("Host: evil.example", partial(_crossed, Host="evil.example")),

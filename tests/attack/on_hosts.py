@@ -1,4 +1,4 @@
-"""Attacks on the port that agents of other hosts reach: strangers, and an agent that turned."""
+"""Attacks on the agents' port by strangers and by a compromised agent."""
 
 import asyncio
 import json
@@ -31,19 +31,25 @@ from tests.unit.agent.jobs import make_job
 
 PORT: Final = "other hosts to coordinator"
 BASE: Final = "/v1/exchange/"
-OWN_RAW: Final = f"{BASE}raw/raw.run-1.00000/client.00000"  # of the first client
+# Path of the first client's raw output.
+OWN_RAW: Final = f"{BASE}raw/raw.run-1.00000/client.00000"
 AGENTS: Final = {"c1": Role.CLIENT, "c2": Role.CLIENT, "s1": Role.SERVER, "gone": Role.CLIENT}
-CODES: Final = {"open": (9, 1.0), "ended": (9, -1.0), "used": (1, 1.0)}  # agents, hours
+# Number of agents and hours of validity of each join code.
+CODES: Final = {"open": (9, 1.0), "ended": (9, -1.0), "used": (1, 1.0)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """The application with a fabric behind it: two clients that claimed a pair each, a server."""
+    """Application on a fabric with two clients that claimed a pair each, and a server.
+
+    Attributes:
+        secrets: Secrets by agent, and by join code.
+    """
 
     fabric: Fabric
     app: ExchangeApp
     handed: Handed
-    secrets: Mapping[str, str] = field(repr=False)  # by agent, and by join code
+    secrets: Mapping[str, str] = field(repr=False)
 
     async def ask(
         self,
@@ -55,7 +61,7 @@ class Port:
         encoding: str = "",
         endless: bool = False,
     ) -> httpx.Response:
-        """One request as a server would hand it over; ``endless``: its body never ends."""
+        """Send one request as a server would forward it. With ``endless`` its body never ends."""
 
         async def parts() -> AsyncIterator[bytes]:
             yield body
@@ -105,7 +111,7 @@ def make_row(key: str, partition: str = "burst.run-1.00000", **properties: Value
 
 @cache
 def port() -> Port:
-    """Made once: what is attacked must stand after every attack."""
+    """Create the port once, because it must survive every attack."""
     folder = Path(lasting(tempfile.TemporaryDirectory()))
     fabric = open_fabric(FabricSettings(data_dir=folder / "data"))
     handed = Handed(fabric.records)
@@ -201,7 +207,8 @@ async def _forged(made: Port, header: Callable[[Port], str]) -> str:
     return refused(await made.ask("POST", *asked, header=header(made)), 401)
 
 
-_JOINS: Final[dict[str, tuple[str, object, str, object]]] = {  # code's name, id, role, hash
+# Values are the name of the code, the id, the role and the hash.
+_JOINS: Final[dict[str, tuple[str, object, str, object]]] = {
     "an ended code": ("ended", "new", "client", "1" * 64),
     "a code that is used up": ("used", "new", "client", "1" * 64),
     "as a server by a client's code": ("open", "new", "server", "1" * 64),
@@ -225,7 +232,7 @@ async def _join(made: Port, code: str, agent_id: object, role: str, sha256: obje
 
 
 async def _who_is_there(made: Port) -> str:
-    """Names, asked for without a code: is there one?"""
+    """Check that names cannot be probed without a code."""
     told = {
         (await joined(made, "no code", name, "client", "1" * 64)).text
         for name in ("c1", "c2", "gone", "nobody")
@@ -235,7 +242,7 @@ async def _who_is_there(made: Port) -> str:
 
 
 async def _guesses(made: Port) -> str:
-    """A thousand codes: the random, the near, what is kept of the true one."""
+    """Try a thousand codes: random ones, similar ones, and the stored hash of the valid one."""
     true = made.secrets["open"]
     near = [true[:n] + ("A" if true[n] != "A" else "B") + true[n + 1 :] for n in range(22)]
     guesses = [digest(true), true.lower(), f" {true}", "*", "", *near]
@@ -271,7 +278,7 @@ async def _body(made: Port, body: Callable[[], bytes], encoding: str, expected: 
 
 
 async def _slow(made: Port, method: str, path: str, name: str | None) -> str:
-    """A body of which a byte came, and no more."""
+    """Send the first byte of a body and no more."""
     header = None if name is None else made.bearer(name)
     with mock.patch.object(bounded_listener, "BODY_S", 0.2):
         asked = (made.ask(method, path, b"[", header=header, endless=True) for _ in range(5))

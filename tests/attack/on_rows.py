@@ -1,4 +1,4 @@
-"""Attacks on the coordinator through what it reads: rows, answers of the metric source, output."""
+"""Attacks on the coordinator by its inputs: rows, answers of the metric source, and output."""
 
 import asyncio
 import csv
@@ -70,7 +70,8 @@ _READ: Final = (
     "/v1/aggregate?group_by=scenario",
     f"/v1/runs/{RUN}",
 )
-_KINDS: Final[dict[str, tuple[str, str, str]]] = {  # table, partition, key
+# Values are the table, the partition and the key.
+_KINDS: Final[dict[str, tuple[str, str, str]]] = {
     "a token": ("private", "tokens", "0-rogue"),
     "a run in the list": ("private", "runs", "0-rogue"),
     "a schedule": ("private", "schedules", "rogue"),
@@ -104,7 +105,7 @@ def _spoil(place: tuple[str, str, str], properties: dict[str, Any]) -> str:
 
 
 def _document(**properties: Any) -> str:
-    """A forged document in place of an engine's raw output."""
+    """Read a forged document in place of an engine's raw output."""
 
     async def read() -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -127,7 +128,7 @@ def _bomb() -> str:
 
 
 def _agents_half() -> str:
-    """An agent's records have no way to the private table, and none to write a plan's."""
+    """Check that an agent's records cannot access the private table or write a plan."""
     records = site().fabric.agent_records
     tables = [
         getattr(part, "_table", None) for part in (records.runs, records.bursts, records.fleet)
@@ -138,7 +139,7 @@ def _agents_half() -> str:
 
 
 def _second_token() -> str:
-    """A rogue token row among the results, where agents write."""
+    """Write a forged token row into the results, where agents can write."""
     row = {"name": "rogue", "role": "operator", "sha256": "0" * 64, "created_by": "x"}
     entity = make_row("tokens", "rogue", {"json": json.dumps(row)})
     asyncio.run(site().fabric.results.upsert(entity))
@@ -272,7 +273,7 @@ _FORGED: Final = "2026-11-23T07:00:00.000Z INFO coordinator: the verdict is pass
 
 
 def _log_lines(text: str) -> list[list[str]]:
-    """What each log makes of a text that came in a message and in an error."""
+    """Return the lines of each log format for a text in a message and in an error."""
     error = ValueError(text)
     return [
         formatter.format(
@@ -292,7 +293,7 @@ def _logged(text: str) -> str:
 
 
 def _log_line(text: str) -> str:
-    """A second line in a log, or what a terminal that shows it acts on."""
+    """Forge a second log line, or text with terminal escapes."""
     told = _log_lines(f"x{text}{_FORGED}")
     for lines in told:
         assert not [line for line in lines if line.startswith(_FORGED)], lines
@@ -301,7 +302,7 @@ def _log_line(text: str) -> str:
 
 
 def _pipeline(text: str) -> str:
-    """Words that a pipeline which reads our output would take for its own commands."""
+    """Print text that a CI pipeline would interpret as its own commands."""
     out = io.StringIO()
     words = f"engine error {'x' * 60} {text} {'y ' * 900}{text}\n{text}"
     finding = problem("x", 1.0, words, words)
@@ -331,7 +332,7 @@ _PIPELINE: Final = {
 
 
 def _database() -> str:
-    """A database of another program under our name."""
+    """Open a database of another program under our name."""
     with tempfile.TemporaryDirectory() as folder:
         with sqlite3.connect(Path(folder) / "private.sqlite3") as foreign:
             foreign.execute("CREATE TABLE entity (a)")

@@ -1,4 +1,4 @@
-"""Attacks by strangers on what a server agent serves: over the network, on a real vsftpd."""
+"""Attacks by strangers on a server agent's services, over the network with a real vsftpd."""
 
 import atexit
 import contextlib
@@ -27,7 +27,7 @@ _WAIT_S: Final = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """A vsftpd as an agent runs it, beside a file that is none of its own."""
+    """Running vsftpd as an agent starts it, and a foreign file beside it."""
 
     port: int
     folder: Path
@@ -42,7 +42,7 @@ class Served:
 
 @cache
 def served() -> Served | None:
-    """Made once; None where there is no vsftpd."""
+    """Start vsftpd once, or return None if it is not installed."""
     program = program_path("vsftpd")
     if program is None:
         return None
@@ -76,7 +76,7 @@ def served() -> Served | None:
 
 
 def _read(path: Callable[[Served], str]) -> str:
-    """Somebody else's file, by some name."""
+    """Request another's file by several names."""
     if (there := served()) is None:
         return NO_SERVER
     named = path(there)
@@ -102,7 +102,7 @@ def _command(*commands: str) -> str:
 
 
 def _forged_transfer() -> str:
-    """Names, and a password, that read as transfers once they stand in the log."""
+    """Use names and a password that look like transfers in the log."""
     if (there := served()) is None:
         return NO_SERVER
     reader, token = engines()["ftp"].server_reader(), "smoke-1.00000.00003.35"

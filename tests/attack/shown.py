@@ -1,4 +1,4 @@
-"""Attacks through what is drawn, printed and imported, and between callers of one coordinator."""
+"""Attacks by charts, output and imports, and between callers of one coordinator."""
 
 import asyncio
 import base64
@@ -65,11 +65,12 @@ _LABELS: Final = {
 _TAGS: Final = set(
     "svg style defs pattern rect g path line polyline text circle image title clipPath".split()  # noqa: SIM905
 )
-_ADDRESSES: Final = ("href", "src", "style")  # attributes that name what is fetched or run
+# Attributes with an address that is fetched or run.
+_ADDRESSES: Final = ("href", "src", "style")
 
 
 def _relabelled(part: Any, label: str, *, seen: bool = False) -> Any:
-    """A figure whose every word that a reader sees says something else."""
+    """Replace every visible text of a figure with the label."""
     if isinstance(part, dict):
         words = ("text", "name", "title", "ticktext")
         return {key: _relabelled(value, label, seen=key in words) for key, value in part.items()}
@@ -80,7 +81,7 @@ def _relabelled(part: Any, label: str, *, seen: bool = False) -> Any:
 
 @cache
 def _figures() -> dict[str, Figure]:
-    """Every chart of a run."""
+    """Return all charts of a run."""
     burst, run = burst_view(), run_view()
     return {
         entry.name: dict(
@@ -108,7 +109,7 @@ def _drawn(label: str) -> str:
 
 
 def _painted() -> str:
-    """Does the browser that paints a PNG fetch what a label asks for?"""
+    """Check that the browser that renders a PNG does not fetch an address in a label."""
     asked: list[str] = []
 
     class Canary(Quiet):
@@ -152,7 +153,7 @@ async def _die(folder: Path) -> None:
 
 
 def _dead_letter(command: str) -> str:
-    """A message whose every word is an escape, looked at by the command line on a terminal."""
+    """Show a dead letter full of escapes by the command line on a terminal."""
     with tempfile.TemporaryDirectory() as base:
         asyncio.run(_die(Path(base)))
         screen = _Screen()
@@ -177,7 +178,8 @@ def _dead_letter(command: str) -> str:
 # Imports -----------------------------------------------------------------------------------------
 
 _ZONE: Final = Reading(zone=UTC, now=datetime.now(UTC))
-_MEMORY_MAX_BYTES: Final = 900_000_000  # of what is at most 64 MB as it lies
+# Limit on the memory for inputs of at most 64 MB.
+_MEMORY_MAX_BYTES: Final = 900_000_000
 _HUGE: Final[dict[str, Callable[[], bytes]]] = {
     "a workbook (zip)": lambda: b"PK\3\4" + bytes(100_000),
     "a gzip of 1 GB": lambda: zlib.compress(bytes(10**9), 9, 31),
@@ -204,7 +206,7 @@ _HUGE: Final[dict[str, Callable[[], bytes]]] = {
 
 
 def _peak_bytes() -> int:
-    """The most memory that this process has had."""
+    """Return the peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -243,7 +245,7 @@ _SECONDS: Final[dict[str, Callable[[], bytes]]] = {
 
 
 def _packed(seconds: Callable[[], bytes]) -> str:
-    """An import over the API, whose seconds unfold."""
+    """Import packed seconds with a large unpacked size over the API."""
     recording = {
         "file": "x", "state": "measured", "side": "client", "report": {"engine": "iperf3"},
         "started_at": "2026-11-22T00:00:00Z",
@@ -277,7 +279,7 @@ def _launched(who: str, key: str, **body: Any) -> tuple[int, str]:
 
 
 def _operators() -> tuple[str, str]:
-    """Two operators, and agents enough for a few runs, which are live now."""
+    """Return two operators, and create live agents for a few runs."""
     made = site()
 
     async def prepare() -> None:
@@ -289,7 +291,7 @@ def _operators() -> tuple[str, str]:
 
 
 def _same_key() -> str:
-    """One key, two callers: neither gets the other's run, nor learns that there is one."""
+    """Use one idempotency key by two callers. Each receives only its own run."""
     (mine, theirs), key = _operators(), "nightly"
     first, second = _launched(mine, key), _launched(theirs, key)
     assert (first[0], second[0]) == (202, 202), (first, second)
@@ -333,7 +335,8 @@ async def _delivered_twice(number: int) -> None:
         await queue.send(
             [
                 Outgoing(body=true.body, message_id=f"{true.job_id}.{n}", expires_at=soon)
-                for n in range(2)  # as a queue without duplicate detection would
+                # A queue without duplicate detection delivers both.
+                for n in range(2)
             ]
         )
         workers = [Worker(queue=queue, tools=make_tools(records, agent_id=name)) for name in "ab"]
@@ -351,7 +354,7 @@ async def _delivered_twice(number: int) -> None:
 
 
 async def _two_agents() -> str:
-    """Two agents are delivered one job, twenty times; one of them is carried out."""
+    """Deliver one job to two agents, twenty times. One of them executes it."""
     for number in range(20):
         await _delivered_twice(number)
     return "20 jobs delivered twice, 20 claims, 20 reports"

@@ -1,4 +1,4 @@
-"""Attacks by an agent of another host that turned: it has a credential, and wants more."""
+"""Attacks by a compromised remote agent with a valid credential."""
 
 import asyncio
 import json
@@ -106,7 +106,7 @@ _NO_OPERATIONS: Final[dict[str, Any]] = {
 
 
 async def _no_operation(made: Port, operation: Any) -> str:
-    """It costs itself: what was asked beside it is done."""
+    """Check that an invalid operation fails alone and the others of the request succeed."""
     answer, ping = await made.do("c1", [operation, {"do": "ping"}])
     assert "error" in answer, answer
     assert ping == {"ok": None}, ping
@@ -114,7 +114,7 @@ async def _no_operation(made: Port, operation: Any) -> str:
 
 
 async def _replayed_answer(made: Port) -> str:
-    """Another agent's operation, id and all."""
+    """Repeat another agent's operation with the same id."""
     operation = write("upsert", make_row("probe.00000.000", n=1))
     [first] = await made.do("c1", [operation])
     [again] = await made.do("c1", [operation])
@@ -125,7 +125,7 @@ async def _replayed_answer(made: Port) -> str:
 
 
 async def _waits_of_no_end(made: Port) -> str:
-    """Thousands of wishes for a job, to be kept until an instant that never comes."""
+    """Send thousands of requests for a job with an endless wait."""
     service = made.app._service
     with mock.patch.object(service, "_wants", exchange_service.Newest(50)):
         stream = service.stream(made.rights("c1"), "s")
@@ -144,8 +144,10 @@ async def _waits_of_no_end(made: Port) -> str:
 
 
 async def _hoards(made: Port) -> str:
-    """Wishes by the thousand before anybody else's: for all jobs of a burst, or to have another's
-    wishes and answers forgotten."""
+    """Send thousands of requests before another agent.
+
+    They try to receive all jobs of a burst, or to displace another agent's requests and answers.
+    """
     service = exchange_service.ExchangeService(made.fabric)
     rogue, honest = made.rights("c1"), made.rights("c2")
     streams = [service.stream(rights, "s") for rights in (rogue, honest)]
@@ -181,8 +183,9 @@ async def _hoards(made: Port) -> str:
 
 
 async def _others_lock(made: Port) -> str:
-    """Settling a message that another agent received."""
-    service = made.app._service  # as if it had been handed out
+    """Settle a message that another agent received."""
+    # The lock is set as if the message had been delivered.
+    service = made.app._service
     delivery = Delivery(
         body=b"{}", message_id="m", delivery_count=1, locked_until_at=datetime.now(UTC),
         token=None,
@@ -198,7 +201,7 @@ async def _others_lock(made: Port) -> str:
 
 
 async def _old_secret(made: Port) -> str:
-    """The secret before the last, once the new one was used."""
+    """Use the previous secret after the first use of the new one."""
     new = secrets.token_urlsafe(32)
     code, old = made.secrets["open"], secrets.token_urlsafe(32)
     name = f"renewed-{secrets.token_hex(4)}"
@@ -212,7 +215,7 @@ async def _old_secret(made: Port) -> str:
 
 
 async def _two_claims(made: Port) -> str:
-    """Two agents, both handed one job, claim it in the same instant, fifty times."""
+    """Let two agents with the same job claim it at the same time, fifty times."""
     for pair_index in range(100, 150):
         for name in ("c1", "c2"):
             await made.handed.hand(job(pair_index), name)
@@ -252,7 +255,7 @@ async def _raw(made: Port, method: str, name: str) -> str:
 
 
 async def _raw_bomb(made: Port) -> str:
-    """An output of its own, 300 MB once it is unpacked."""
+    """Upload raw output with an unpacked size of 300 MB."""
     stream = zlib.compressobj(9)
     packed = b"".join(stream.compress(bytes(2**24)) for _ in range(18)) + stream.flush()
     return refused(await made.ask("PUT", OWN_RAW, packed, header=made.bearer("c1")), 503)

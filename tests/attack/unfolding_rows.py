@@ -1,4 +1,4 @@
-"""Rows that are small as they lie and large once they are read; rows without end."""
+"""Attacks by rows that are small in storage and large in memory, and by endless rows."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ ROW: Final = "table to coordinator"
 
 
 def forged(header: Any, planes: bytes = b"") -> bytes:
-    """A chunk with any header, its checksum right."""
+    """Return a chunk with any header and a valid checksum."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     packed = zlib.compress(text, 9)
     body = struct.pack("<H", len(packed)) + packed + planes
@@ -35,7 +35,8 @@ def forged(header: Any, planes: bytes = b"") -> bytes:
 
 
 def _column(name: str) -> list[Any]:
-    return [name, 0, 0, 0, 0, 1, []]  # eight bytes a row for none in the chunk
+    # Each row uses eight bytes in memory and none in the chunk.
+    return [name, 0, 0, 0, 0, 1, []]
 
 
 _HEADERS: Final[dict[str, Any]] = {
@@ -67,7 +68,7 @@ def _header(header: Any) -> str:
 
 
 def _endless_pair() -> str:
-    """A thousand rows of a million readings each, of one pair: 80 GB once they are columns."""
+    """Store a thousand rows of a million readings each for one pair: 80 GB as columns."""
     million = pack({name: [1] * 10**6 for name in ("gap_us", "span_us")})
     rows = [
         make_row("burst", f"chunk.client.00000.{n:03d}", {"host_0": million}) for n in range(1_000)
@@ -85,7 +86,7 @@ def _plan() -> Plan:
 
 
 def _with_rows(rows: list[Entity]) -> str:
-    """What the coordinator makes of a burst with these rows among its own."""
+    """Read a burst with these rows among its own, as the coordinator does."""
     plan = _plan()
 
     async def read() -> str:
@@ -111,7 +112,7 @@ def _endless_rows() -> str:
 
 
 def _endless_tests() -> str:
-    """Thousands of tests on one endpoint, by an agent that may write them."""
+    """Store thousands of tests on one endpoint by an agent with write access."""
     plan = _plan()
     burst, endpoint = plan.bursts[0], plan.pairs[0].endpoint
     rows = []
@@ -132,7 +133,7 @@ def _endless_tests() -> str:
 
 
 def _endless_message() -> str:
-    """A row of one message with a list without end."""
+    """Store a row of one message with a very long list."""
     text = '{"agent_id":"a","ports":[' + "1," * 200_000 + "1]}"
     row = make_row("presence", "client.a", {"json": text})
     return refusal(RecordUnreadable, lambda: parse_row(Presence, row), "it was read")

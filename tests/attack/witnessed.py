@@ -1,4 +1,4 @@
-"""Attacks by a device that is asked over SNMP, and on the tools that an assistant calls."""
+"""Attacks by a device over SNMP, and on the tools of an assistant."""
 
 import asyncio
 import io
@@ -28,7 +28,7 @@ _COMMUNITY: Final = b"c0mmunity"
 
 
 def _tlv(tag: int, *parts: bytes) -> bytes:
-    """BER (X.690, 8.1): a tag, a length, what is in it."""
+    """Encode a BER element (X.690, 8.1): tag, length, content."""
     body = b"".join(parts)
     size = len(body)
     if size < 128:
@@ -38,7 +38,7 @@ def _tlv(tag: int, *parts: bytes) -> bytes:
 
 
 def _split(data: bytes) -> list[tuple[int, bytes]]:
-    """The elements of one level of a question, which are short."""
+    """Split one level of a short request into its elements."""
     found, at = [], 0
     while at < len(data):
         tag, size, at = data[at], data[at + 1], at + 2
@@ -50,7 +50,8 @@ def _split(data: bytes) -> list[tuple[int, bytes]]:
     return found
 
 
-_Made = Callable[[bytes, list[bytes]], bytes]  # of a request's id, and its objects' names
+# Arguments are the request id and the names of the objects.
+_Made = Callable[[bytes, list[bytes]], bytes]
 
 
 def _bound(name: bytes, value: bytes) -> bytes:
@@ -58,7 +59,7 @@ def _bound(name: bytes, value: bytes) -> bytes:
 
 
 def _answer(*values: bytes, **head: Any) -> _Made:
-    """An answer of RFC 3416's form with odd values, one after another."""
+    """Return a function that makes answers by RFC 3416 with odd values in turn."""
 
     def make(request_id: bytes, names: list[bytes]) -> bytes:
         bound = [_bound(name, values[n % len(values)]) for n, name in enumerate(names)]
@@ -139,7 +140,7 @@ _ANSWERS: Final[dict[str, _Made]] = {
 
 @contextmanager
 def _answering(make: _Made) -> Iterator[int]:
-    """A device on loopback that answers every question so."""
+    """Serve a device on loopback that sends this answer to every request."""
     with socket(AF_INET, SOCK_DGRAM) as device:
         device.bind(("127.0.0.1", 0))
 
@@ -165,7 +166,7 @@ def _answering(make: _Made) -> Iterator[int]:
 
 
 async def _asked(port: int, folder: Path) -> str:
-    """A round of questions: figures, or a ``LedgerError``."""
+    """Read the device once and return its figures or its ``LedgerError``."""
     (folder / "community").write_bytes(_COMMUNITY)
     (folder / "community").chmod(0o600)
     entry = SnmpEntry(
@@ -218,15 +219,16 @@ _TOOLS: Final = {
 
 @cache
 def _nowhere() -> str:
-    """A store that is empty."""
+    """Return the folder of an empty store."""
     return lasting(
         tempfile.TemporaryDirectory(prefix="broadside-attack-", ignore_cleanup_errors=True)
     )
 
 
 async def _tool(name: str, argument: str) -> str:
-    """Each odd value of one argument: an answer, or a refusal in words."""
-    from mcp.server.mcpserver.exceptions import ToolError  # a second to load
+    """Call a tool with each odd value of one argument. It must answer or refuse with a text."""
+    # This import takes a second.
+    from mcp.server.mcpserver.exceptions import ToolError
 
     good = {"a": "x", "b": "y"} if name == "compare_runs" else {}
     refused_count = 0

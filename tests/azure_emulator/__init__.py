@@ -1,12 +1,11 @@
-"""Azure in rehearsal: the real Terraform, provider and CLI against a strict stand-in.
+"""Azure emulator for tests of the real Terraform, provider and CLI.
 
-``python -m tests.azure_emulator`` (``make rehearse``). :mod:`~tests.azure_emulator.published`
-holds every
-body against Microsoft's published types, :mod:`~tests.azure_emulator.subscription` keeps resources
-and refuses what Azure refuses (:mod:`~tests.azure_emulator.azure_refusals`),
-:mod:`~tests.azure_emulator.computed` adds what Azure adds, :mod:`~tests.azure_emulator.data_plane`
-takes
-blobs, :mod:`~tests.azure_emulator.proxy` serves it all under Azure's own host names behind a proxy.
-:mod:`~tests.azure_emulator.stage` finds the tools, :mod:`~tests.azure_emulator.range_cases` plays
-a range's life.
+Usage: ``python -m tests.azure_emulator`` (``make rehearse``).
+:mod:`~tests.azure_emulator.published` checks every body against Microsoft's published types.
+:mod:`~tests.azure_emulator.subscription` stores resources and rejects requests that Azure rejects
+(:mod:`~tests.azure_emulator.azure_refusals`). :mod:`~tests.azure_emulator.computed` adds the fields
+that Azure adds. :mod:`~tests.azure_emulator.data_plane` stores blobs.
+:mod:`~tests.azure_emulator.proxy` serves all under Azure's host names behind a proxy.
+:mod:`~tests.azure_emulator.stage` finds the tools. :mod:`~tests.azure_emulator.range_cases` runs
+the life cycle of a range.
 """

@@ -1,4 +1,4 @@
-"""``python -m tests.azure_emulator``: each example applied, re-planned, resized and destroyed."""
+"""Runs each example: apply, plan again, resize and destroy (``python -m tests.azure_emulator``)."""
 
 import argparse
 import logging
@@ -44,7 +44,7 @@ def say(text: str) -> None:
 
 
 def plays(arguments: argparse.Namespace) -> Iterator[tuple[str, Callable[[Stage], Report]]]:
-    """What is to be played, by name."""
+    """Yield the cases by name."""
     all_ = [*examples(), *variants()]
     for case in all_:
         yield case.name, lambda stage, case=case: live(stage, case)  # type: ignore[misc]
@@ -64,7 +64,7 @@ def day_one_existing(stage: Stage) -> Report:
 
 
 def play(name: str, act: Callable[[Stage], Report], tools: Tools, keep: Path | None) -> bool:
-    """One case on a stage of its own; whether it went well."""
+    """Run one case on its own stage and return whether it passed."""
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as temporary:
         folder = keep / name if keep else Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
@@ -90,14 +90,14 @@ def _write_log(path: Path, stage: Stage) -> None:
 
 
 def _end(number: int, _: object) -> None:
-    """End once: stages are taken down in the meantime, which no second signal may cut short."""
+    """Stop once. A second signal must not interrupt the clean-up of the stages."""
     for each in _ENDS:
         signal.signal(each, signal.SIG_IGN)
     raise Stopped(signal.Signals(number).name)
 
 
 def main() -> int:
-    """Play the cases; 0 all well, 1 faults, 4 something is missing."""
+    """Run the cases and return 0 if all pass, 1 with faults, 4 if a tool is missing."""
     parser = argparse.ArgumentParser(prog="tests.azure_emulator", description=__doc__)
     parser.add_argument("--only", action="append", help="a case's name; may come again")
     parser.add_argument("--kills", type=int, default=5, help="kills of each command")

@@ -1,4 +1,4 @@
-"""What Azure has before anything is made: roles, sizes, regions, and how it tells of them."""
+"""Built-in data of Azure: roles, sizes and regions, with their API representation."""
 
 import re
 from collections.abc import Mapping
@@ -11,7 +11,8 @@ DEPLOYER: Final = "22222222-2222-2222-2222-222222222222"
 BASE: Final = f"/subscriptions/{SUBSCRIPTION}"
 ROLES: Final[
     Mapping[str, str]
-] = {  # built in, of learn.microsoft.com/azure/role-based-access-control
+    # Built-in roles from learn.microsoft.com/azure/role-based-access-control.
+] = {
     "Storage Blob Data Contributor": "ba92f5b4-2d11-453d-a403-e96b0029c9fe",
     "Storage Blob Data Reader": "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1",
     "Storage Table Data Contributor": "0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3",
@@ -27,11 +28,13 @@ NAMESPACES: Final = (
     "Microsoft.ServiceBus", "Microsoft.Storage", "Microsoft.KeyVault", "Microsoft.Consumption",
     "Microsoft.MarketplaceOrdering",
 )  # fmt: skip
-ALWAYS: Final = frozenset(  # registered in every new subscription
+# Namespaces that are registered in every new subscription.
+ALWAYS: Final = frozenset(
     {"microsoft.authorization", "microsoft.resources", "microsoft.consumption",
      "microsoft.marketplaceordering", "microsoft.billing", "microsoft.features"}
 )  # fmt: skip
-SIZES: Final[Mapping[str, tuple[str, int]]] = {  # size: family, vCPUs
+# Maps each size to its family and vCPUs.
+SIZES: Final[Mapping[str, tuple[str, int]]] = {
     **{f"Standard_D{vcpus}_{series}": (f"standardD{series}Family", vcpus)
        for series in ("v4", "v5") for vcpus in (4, 8, 16, 32)},
     **{f"Standard_D{vcpus}s_v6": ("standardDSv6Family", vcpus) for vcpus in (4, 8, 16)},

@@ -1,4 +1,4 @@
-"""What Azure refuses though the published types allow it; each rule raises :class:`Refused`."""
+"""Rules of Azure beyond the published types. Each rule raises :class:`Refused`."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -8,7 +8,8 @@ from typing import Any, Final
 from tests.azure_emulator.resource_ids import group_of, references
 
 Resource = dict[str, Any]
-Store = dict[str, Resource]  # by id in small letters
+# Resources by id in lower case.
+Store = dict[str, Resource]
 
 ZONED: Final = frozenset({"eastus", "eastus2", "westeurope", "northeurope", "germanywestcentral"})
 REGIONS: Final = ZONED | {"westus", "northcentralus", "germanynorth"}
@@ -16,7 +17,8 @@ SERVICE_TAGS: Final = frozenset(
     {"VirtualNetwork", "AzureLoadBalancer", "Internet", "Storage", "ServiceBus", "AzureMonitor",
      "AzureResourceManager", "AzureActiveDirectory"}
 )  # fmt: skip
-SMALLEST: Final = {  # prefix length of the subnets that Azure names itself
+# Longest allowed prefix of the subnets with names from Azure.
+SMALLEST: Final = {
     "azurefirewallsubnet": 26, "azurefirewallmanagementsubnet": 26, "azurebastionsubnet": 26,
 }  # fmt: skip
 NO_GROUPS: Final = frozenset({"azurefirewallsubnet", "azurefirewallmanagementsubnet"})
@@ -24,10 +26,12 @@ GROUPS_OF_DEBIAN: Final = frozenset(
     {"operator", "backup", "games", "list", "mail", "man", "news", "proxy", "staff", "sudo",
      "users", "audio", "video", "disk", "kmem", "src", "voice", "www-data", "broadside"}
 )  # fmt: skip
-IMAGES: Final = frozenset(  # publisher, offer, sku; of many
+# Publisher, offer and SKU of the known images.
+IMAGES: Final = frozenset(
     {("debian", "debian-13", "13-gen2"), ("cisco", "cisco-c8000v-byol", "17_15_01a-byol")}
 )
-HELD: Final = frozenset(  # kinds that stay while something refers to them
+# Kinds that cannot be deleted while another resource refers to them.
+HELD: Final = frozenset(
     {"publicipaddresses", "subnets", "networksecuritygroups", "routetables", "natgateways",
      "firewallpolicies", "networkinterfaces", "proximityplacementgroups", "virtualnetworks",
      "privatednszones"}
@@ -35,7 +39,7 @@ HELD: Final = frozenset(  # kinds that stay while something refers to them
 
 
 class Refused(Exception):
-    """An answer of 4xx."""
+    """Response with status 4xx."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -45,7 +49,7 @@ class Refused(Exception):
 
 
 def refuse(store: Store, path: str, kind: str, body: Resource) -> None:
-    """Go through the rules of a kind; raises :class:`Refused`."""
+    """Check the rules of a kind, and raise :class:`Refused` on a violation."""
     _location(kind, body)
     _references(store, path, body)
     if rule := _RULES.get(kind.lower().partition("/")[2]):
@@ -53,7 +57,7 @@ def refuse(store: Store, path: str, kind: str, body: Resource) -> None:
 
 
 def refuse_delete(store: Store, path: str, kind: str) -> None:
-    """What holds a resource in place: a lock on it or above it, or somebody who uses it."""
+    """Raise :class:`Refused` if a lock or a reference prevents the deletion."""
     key = path.lower()
     for each in store.values():
         if each["type"].lower() == "microsoft.authorization/locks" and not kind.endswith("/locks"):
@@ -75,7 +79,7 @@ def exists(store: Store, path: str) -> bool:
     key = path.lower().rstrip("/")
     if key in store or re.fullmatch(r"/subscriptions/[^/]+", key):
         return True
-    # An account's services are there with it.
+    # The services of an account exist with it.
     account, _, rest = re.sub(
         r"/(blob|table|queue|file)services/default", "\n/services", key
     ).partition("\n")
@@ -261,7 +265,8 @@ def _endpoint(store: Store, path: str, body: Resource) -> None:
         target = store[told["privateLinkServiceId"].lower()]
         if set(told["groupIds"]) - groups:
             raise Refused(400, "PrivateEndpointGroupIdInvalid", f"{path}: {told['groupIds']}")
-        if (target.get("sku") or {}).get("name") == "Standard":  # of Service Bus
+        # Only Service Bus has this SKU here.
+        if (target.get("sku") or {}).get("name") == "Standard":
             raise Refused(400, "PrivateEndpointNotSupportedBySku", f"{path}: {target['id']}")
 
 
@@ -338,7 +343,7 @@ def _image(path: str, image: Mapping[str, Any]) -> None:
 
 
 def _room(store: Store, path: str, profile: Mapping[str, Any], body: Resource) -> None:
-    """Each VM of a scale set takes an address; Azure keeps five of a subnet."""
+    """Check free addresses: one for each VM of a scale set. Azure reserves five of a subnet."""
     networks = (profile.get("networkProfile") or {}).get("networkInterfaceConfigurations") or ()
     for nic in networks:
         for each in nic["properties"]["ipConfigurations"]:
@@ -350,7 +355,7 @@ def _room(store: Store, path: str, profile: Mapping[str, Any], body: Resource) -
 
 
 def _login(path: str, profile: Mapping[str, Any]) -> None:
-    """Azure takes any login; the VM would not: cloud-init's useradd ends with 9."""
+    """Reject a login that Azure accepts but the VM does not: useradd of cloud-init exits with 9."""
     if profile.get("adminUsername") in GROUPS_OF_DEBIAN:
         raise Refused(
             400, "RehearsalLoginTaken",

@@ -1,7 +1,7 @@
-"""The range's VMs after they booted: scale sets' instances, and what each VM published.
+"""State of the VMs after their boot: instances of scale sets, and the rows of each VM.
 
-No VM runs. Each publishes what ``fetch.py`` and its agent would, by whether the package that its
-custom data names was uploaded.
+No VM runs. Each VM has the rows that ``fetch.py`` and its agent would write. They depend on the
+upload of the package in the VM's custom data.
 """
 
 import base64
@@ -15,16 +15,23 @@ import yaml
 
 from tests.azure_emulator.azure_refusals import Resource, Store
 
-CONSOLES: Final = "rehearsal.blob.storage.azure.net"  # where Azure keeps serial consoles
+# Host of Azure's serial consoles.
+CONSOLES: Final = "rehearsal.blob.storage.azure.net"
 
 
 @dataclass(kw_only=True)
 class Troubles:
-    """VMs that do not work, by host name."""
+    """VMs with planted faults, by host name.
 
-    failing: dict[str, str] = field(default_factory=dict)  # and the error that they publish
-    silent: set[str] = field(default_factory=set)  # whose rows do not reach the table
-    dead: set[str] = field(default_factory=set)  # whose agent ended after it was ready
+    Attributes:
+        failing: Errors that VMs publish.
+        silent: VMs with rows that do not reach the table.
+        dead: VMs with an agent that ended after it was ready.
+    """
+
+    failing: dict[str, str] = field(default_factory=dict)
+    silent: set[str] = field(default_factory=set)
+    dead: set[str] = field(default_factory=set)
 
 
 def instances(scale_set: Resource) -> list[Resource]:
@@ -70,7 +77,7 @@ def rows(store: Store, blobs: Mapping[str, bytes], troubles: Troubles) -> list[d
 
 
 def console(store: Store, blobs: Mapping[str, bytes], troubles: Troubles, path: str) -> bytes:
-    """Return what a VM printed on its serial console."""
+    """Return the output of a VM's serial console."""
     for machine_id, host, status in _statuses(store, blobs, troubles):
         if path.removesuffix(".log").lower() == machine_id.lower():
             line = f"[   42.0] fetch.py[511]: broadside-boot: {json.dumps(status)}\r\n"
@@ -81,7 +88,7 @@ def console(store: Store, blobs: Mapping[str, bytes], troubles: Troubles, path: 
 def _statuses(
     store: Store, blobs: Mapping[str, bytes], troubles: Troubles
 ) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """Each VM's resource, host name and boot status."""
+    """Yield the resource id, host name and boot status of each VM."""
     for each in store.values():
         kind, told = each["type"].lower(), each.get("properties") or {}
         if kind.endswith("/virtualmachinescalesets"):

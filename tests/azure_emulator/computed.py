@@ -1,4 +1,4 @@
-"""What Azure adds to a resource: addresses, ids, endpoints, defaults."""
+"""Fields that Azure adds to a resource: addresses, ids, endpoints and defaults."""
 
 from collections.abc import Callable, Mapping
 from ipaddress import ip_network
@@ -12,7 +12,7 @@ _STATELESS: Final = ("microsoft.authorization/", "microsoft.consumption/", "micr
 
 
 def complete(store: Store, me: Resource) -> None:
-    """Add to a resource, in place, what its kind gets; may make others beside it."""
+    """Add the computed fields to a resource in place, and create dependent resources."""
     kind = me["type"].lower()
     told: dict[str, Any] = me.setdefault("properties", {})
     if not kind.startswith(_STATELESS):
@@ -39,7 +39,8 @@ def _free_address(store: Store, subnet_id: str) -> str:
     told = subnet["properties"]
     network = ip_network(told.get("addressPrefix") or told["addressPrefixes"][0])
     taken = subnet.setdefault("_taken", [])
-    for index in range(4, network.num_addresses - 1):  # Azure keeps the first four
+    # Azure reserves the first four addresses.
+    for index in range(4, network.num_addresses - 1):
         if (address := str(network[index])) not in taken:
             taken.append(address)
             return address
@@ -155,12 +156,13 @@ def _scale_set(_store: Store, me: Resource, told: dict[str, Any]) -> None:
     profile = told.get("virtualMachineProfile") or {}
     _drop_what_is_off(profile)
     if profile:
-        profile["storageProfile"]["osDisk"].setdefault("osType", "Linux")  # of the image
+        # The OS type comes from the image.
+        profile["storageProfile"]["osDisk"].setdefault("osType", "Linux")
     told["uniqueId"] = guid(me["id"])
 
 
 def _drop_what_is_off(told: dict[str, Any]) -> None:
-    """Azure does not echo capabilities that are all off."""
+    """Remove capabilities that are all off, which Azure does not return."""
     if not any((told.get("additionalCapabilities") or {}).values()):
         told.pop("additionalCapabilities", None)
 
@@ -182,7 +184,7 @@ def _endpoint(_store: Store, _me: Resource, told: dict[str, Any]) -> None:
 
 
 def _peering(store: Store, me: Resource, told: dict[str, Any]) -> None:
-    """Connected once there is one each way."""
+    """Set a peering to connected once both directions exist."""
     near = me["id"].lower().rsplit("/", 2)[0]
     told["peeringState"] = "Initiated"
     for key, other in store.items():

@@ -1,6 +1,6 @@
-"""Storage as a deployer meets it: bearer tokens, roles, the account's firewall.
+"""Storage API for a deployment: bearer tokens, roles and the account's firewall.
 
-It has blobs, the rows that the range's VMs wrote, and their serial consoles.
+It has blobs, the rows that the VMs wrote, and their serial consoles.
 """
 
 import base64
@@ -16,7 +16,8 @@ from tests.azure_emulator.azure_refusals import Refused, Resource
 from tests.azure_emulator.booted import CONSOLES, Troubles, console, rows
 from tests.azure_emulator.subscription import Answer, Subscription
 
-OPERATOR_ADDRESS: Final = "203.0.113.7"  # where the rehearsal's requests come from
+# Source address of the emulator's clients.
+OPERATOR_ADDRESS: Final = "203.0.113.7"
 _HEAD: Final = {
     "x-ms-blob-type": "BlockBlob", "ETag": '"1"', "Last-Modified": "Sun, 22 Nov 2026 00:00:00 GMT",
     "Content-Type": "application/gzip", "x-ms-access-tier": "Hot", "x-ms-server-encrypted": "true",
@@ -26,10 +27,14 @@ _HEAD: Final = {
 
 @dataclass(kw_only=True)
 class DataPlane:
-    """The blobs of all accounts of a subscription."""
+    """Blobs of all accounts of a subscription.
+
+    Attributes:
+        blobs: Content by host and path.
+    """
 
     subscription: Subscription
-    blobs: dict[str, bytes] = field(default_factory=dict)  # by host and path
+    blobs: dict[str, bytes] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
     troubles: Troubles = field(default_factory=Troubles)
     uploads_refused: bool = False
@@ -38,8 +43,11 @@ class DataPlane:
         self, method: str, host: str, path: str, query: Mapping[str, list[str]],
         headers: Mapping[str, str], body: bytes,
     ) -> tuple[Answer, bytes]:  # fmt: skip
-        """One request to ``<account>.<service>.core.windows.net`` or to the store of serial
-        consoles; raises :class:`Refused`."""
+        """Answer one request to ``<account>.<service>.core.windows.net`` or to the serial consoles.
+
+        Raises:
+            Refused: Azure would reject the request.
+        """
         if host == CONSOLES:
             return Answer(status=200), console(
                 self.subscription.store, self.blobs, self.troubles, path
@@ -109,7 +117,8 @@ class DataPlane:
                 case "":
                     self.blobs[key] = body
                     self.digests[key] = base64.b64encode(_md5(body)).decode()
-                case "properties":  # what is not said is cleared
+                # Azure clears properties that the request omits.
+                case "properties":
                     self.digests[key] = headers.get("x-ms-blob-content-md5") or ""
             status = 200 if part in ("properties", "metadata", "tier") else 201
             kept = {name: _HEAD[name] for name in ("ETag", "Last-Modified")}

@@ -1,4 +1,4 @@
-"""Follows docs/day-one.md word for word: runs its `sh` blocks, and looks for what they print."""
+"""Test of docs/day-one.md: runs its `sh` blocks and compares the output with its `text` blocks."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from tests.deploy_check.tools import ROOT
 PAGE: Final = ROOT / "docs" / "day-one.md"
 _MARK: Final = "@@ step"
 _FENCE: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# Whatever is typed as `broadside` and works on the range's files works on the stage's copy of them.
+# The `broadside` commands of the page that use the range's files use the copy on the stage.
 _BROADSIDE: Final = """#!/bin/sh
 verb=$1; shift
 cd "{root}" && exec "{python}" -m broadside.coordinator "$verb" --directory "{directory}" "$@"
@@ -24,14 +24,14 @@ cd "{root}" && exec "{python}" -m broadside.coordinator "$verb" --directory "{di
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A block of commands, and the lines that it must print."""
+    """Block of commands with its required output lines."""
 
     commands: str
     prints: tuple[str, ...]
 
 
 def steps_of(page: str, heading: str) -> list[Step]:
-    """The `sh` blocks below a heading of the second level, each with the `text` block after it."""
+    """Return the `sh` blocks below a second-level heading, each with the next `text` block."""
     _, _, below = page.partition(f"\n## {heading}\n")
     section = below.partition("\n## ")[0]
     found: list[Step] = []
@@ -45,7 +45,7 @@ def steps_of(page: str, heading: str) -> list[Step]:
 
 
 def missing_line(printed: str, wanted: Sequence[str]) -> str | None:
-    """The first wanted line that does not come, in order; ``...`` stands for anything."""
+    """Return the first missing line in order, or None. ``...`` matches any text."""
     lines = iter(printed.splitlines())
     for line in wanted:
         if line.strip() == "...":
@@ -58,7 +58,7 @@ def missing_line(printed: str, wanted: Sequence[str]) -> str | None:
 
 
 def follow(stage: Stage, heading: str) -> Report:
-    """Run a section of the page; raises :class:`Fault`."""
+    """Run a section of the page, and raise :class:`Fault` if it fails."""
     report = Report(name=f"day one, {heading.lower()}")
     before = stage.subscription.snapshot()
     _dress(stage)
@@ -77,7 +77,7 @@ def follow(stage: Stage, heading: str) -> Report:
 
 
 def _dress(stage: Stage) -> None:
-    """A checkout, a home with a key, a package and a `broadside`, as the page takes for granted."""
+    """Create the checkout, SSH key, package and `broadside` command that the page requires."""
     checkout, home = stage.folder / "checkout", stage.folder / "home"
     (checkout / "deploy").mkdir(parents=True)
     (checkout / "dist").mkdir()
@@ -97,5 +97,6 @@ def _dress(stage: Stage) -> None:
     stage.environment |= {
         "HOME": str(home),
         "PATH": f"{home / 'bin'}:{stage.environment['PATH']}",
-        "TF_VAR_role_settle_s": "3",  # two minutes of Azure's own
+        # The real delay of Azure is two minutes.
+        "TF_VAR_role_settle_s": "3",
     }

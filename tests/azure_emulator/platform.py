@@ -1,4 +1,4 @@
-"""What a platform team holds before the range: a hub, its firewall, subnets, locks."""
+"""Resources of a platform team before the range: hub, firewall, subnets and locks."""
 
 from typing import Any, Final
 
@@ -10,7 +10,8 @@ NETWORK: Final = f"{HUB}/providers/Microsoft.Network"
 FIREWALL: Final = f"{NETWORK}/azureFirewalls/afw-hub"
 POLICY: Final = f"{NETWORK}/firewallPolicies/afwp-hub"
 VNET: Final = f"{NETWORK}/virtualNetworks/vnet-hub"
-SUBNETS: Final = {  # what a range with subnets of its owner's is told
+# Subnet variables of a range that uses subnets of another owner.
+SUBNETS: Final = {
     what: f"{NETWORK}/virtualNetworks/vnet-{network}/subnets/{name}"
     for what, network, name in (
         ("clients", "load-clients", "agents"),
@@ -23,7 +24,7 @@ SUBNETS: Final = {  # what a range with subnets of its owner's is told
 
 
 def plant_hub(stage: Stage) -> None:
-    """A hub with a Premium firewall whose policy has a group of rules of its own."""
+    """Create a hub with a Premium firewall and a policy with its own rule group."""
     plant = stage.subscription.plant
     plant(HUB, {"properties": {}})
     _network(stage, "hub", "10.0.0.0/16", {"AzureFirewallSubnet": "10.0.0.0/26"})
@@ -55,7 +56,7 @@ def plant_hub(stage: Stage) -> None:
 
 
 def plant_locked_hub(stage: Stage) -> None:
-    """The same, each part under a lock: who touches nothing does not meet it."""
+    """Create the hub with a lock on each part, which only affects changes."""
     plant_hub(stage)
     for each in (FIREWALL, POLICY, VNET):
         stage.subscription.plant(
@@ -65,7 +66,7 @@ def plant_locked_hub(stage: Stage) -> None:
 
 
 def plant_landing_zone(stage: Stage) -> None:
-    """The hub, registered providers, and the group and subnets that its owners hand to a range."""
+    """Create the hub, the providers, and the group and subnets that its owners give to a range."""
     plant_locked_hub(stage)
     stage.subscription.register()
     stage.subscription.plant(f"{BASE}/resourceGroups/rg-load", {"properties": {}})

@@ -1,7 +1,7 @@
-"""Azure's host names on this machine: a CONNECT proxy that ends TLS itself.
+"""CONNECT proxy that serves Azure's host names on this machine and terminates TLS.
 
-Terraform and az keep every name they know; ``HTTPS_PROXY`` leads them here, and a throw-away
-authority that they are told to trust signs for Azure's names.
+Terraform and az use the real host names. ``HTTPS_PROXY`` leads them to the proxy. They trust a
+temporary certificate authority that signs for these names.
 """
 
 import base64
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 def make_authority(folder: Path) -> Path:
-    """An authority and a certificate for Azure's names, by openssl; returns the authority's PEM."""
+    """Create an authority and a certificate for Azure's names and return the CA file."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "names").write_text(
         f"subjectAltName={','.join(f'DNS:{name}' for name in _NAMES)}\n"
@@ -101,7 +101,8 @@ class _Handler(BaseHTTPRequestHandler):
             )  # fmt: skip
             xml = f"<Error><Code>{refused.code}</Code><Message>{refused.message}</Message></Error>"
             data = f"<?xml version='1.0'?>{xml}".encode() if is_data else None
-        except Exception as error:  # a fault of the stand-in is the rehearsal's, not the range's
+        # A fault of the emulator is not a fault of the range.
+        except Exception as error:
             self.subscription.note(f"stand-in failed at {self.command} {path}: {error!r}")
             _log.exception("%s %s", self.command, path)
             told, data = Answer(status=500, body={"error": {"code": "StandIn"}}), None
@@ -127,7 +128,8 @@ class _Handler(BaseHTTPRequestHandler):
             content = data
         self.send_response(told.status)
         headers = {
-            "X-Go-Azure-Sdk-Skip-Polling-Delay": "true",  # Azure's own pace is not rehearsed
+            # The emulator does not reproduce Azure's polling delay.
+            "X-Go-Azure-Sdk-Skip-Polling-Delay": "true",
             **({"Retry-After": "0"} if told.status < 400 else {}),
             **({"Content-Type": "application/json; charset=utf-8"} if data is None else {}),
             **told.headers,
@@ -148,8 +150,9 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that was killed in the middle of a request is part of the play."""
-        if not isinstance(sys.exception(), OSError):  # TLS's errors are OSErrors too
+        """Ignore errors of clients that were killed during a request, as the tests do."""
+        # TLS errors are OSErrors too.
+        if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
 
@@ -187,7 +190,7 @@ def _sign_in(path: str) -> dict[str, Any]:
 
 @contextmanager
 def serving(data: DataPlane, certificates: Path) -> Iterator[str]:
-    """The proxy's address, while it serves a subscription and its blobs."""
+    """Serve a subscription and its blobs and yield the address of the proxy."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificates / "cert.pem", certificates / "key.pem")
     told = {"subscription": data.subscription, "tls": tls, "data": data}

@@ -1,9 +1,9 @@
-"""Holds request bodies against Microsoft's published API types.
+"""Validation of request bodies with Microsoft's published API types.
 
-Azure/bicep-types-az has one ``<namespace>/<version>/types.json`` a provider and API version,
-generated from Azure's REST specifications. They are read where the user keeps them.
-:data:`SPECIFIED` says the same of a body that is no resource of its own, and of those of ours whose
-types or versions are not among what the user keeps.
+Azure/bicep-types-az has one ``<namespace>/<version>/types.json`` per provider and API version,
+generated from Azure's REST specifications. The user provides them in a folder. :data:`SPECIFIED`
+defines types of bodies that are not resources, and of our resources with a type or version that the
+folder may lack.
 """
 
 import json
@@ -16,13 +16,14 @@ from typing import Any, Final
 
 REQUIRED: Final = 1
 READ_ONLY: Final = 2
-_ENVELOPE: Final = frozenset({"id", "type", "apiVersion"})  # said by the URL
+# These fields are in the URL.
+_ENVELOPE: Final = frozenset({"id", "type", "apiVersion"})
 
 Types = Sequence[Mapping[str, Any]]
 
 
 def _object(extra: int | None = None, /, **members: tuple[int, int]) -> Mapping[str, Any]:
-    """Members by name: the index of their type, and flags; ``extra``: of those by other names."""
+    """Return an object type with type index and flags by member. ``extra`` is for other names."""
     told = {
         name: {"type": {"$ref": f"#/{index}"}, "flags": flags}
         for name, (index, flags) in members.items()
@@ -32,7 +33,7 @@ def _object(extra: int | None = None, /, **members: tuple[int, int]) -> Mapping[
 
 
 def _each(names: str, index: int, flags: int = 0) -> Mapping[str, tuple[int, int]]:
-    """Members of one type, apart by spaces."""
+    """Return members of one type from a list separated by spaces."""
     return dict.fromkeys(names.split(), (index, flags))
 
 
@@ -44,7 +45,8 @@ _PLAIN: Final[Types] = tuple(
     {"$type": f"{kind}Type"} for kind in ("String", "Integer", "Boolean", "Any")
 )
 _TEXT, _NUMBER, _FLAG, _ANY = range(4)
-SPECIFIED: Final[Mapping[str, Types]] = {  # the body's type is the last
+# The last type is the type of the body.
+SPECIFIED: Final[Mapping[str, Types]] = {
     # specification/applicationinsights/resource-manager/Microsoft.Insights/stable/2015-05-01/
     # componentFeaturesAndPricing_API.json of Azure/azure-rest-api-specs at 4bf082ef.
     "microsoft.insights/components/currentbillingfeatures@2015-05-01": (
@@ -58,8 +60,8 @@ SPECIFIED: Final[Mapping[str, Types]] = {  # the body's type is the last
         ),
         _object(CurrentBillingFeatures=(4, 0), DataVolumeCap=(5, 0), name=(_TEXT, 0)),
     ),
-    # generated/logic/microsoft.logic/2019-05-01 of Azure/bicep-types-az at 1f896de2, as far as a
-    # workflow of ours goes: for who has not all of the types.
+    # From generated/logic/microsoft.logic/2019-05-01 of Azure/bicep-types-az at 1f896de2, for users
+    # without all types. Only the parts that our workflow uses are included.
     "microsoft.logic/workflows@2019-05-01": (
         *_PLAIN,
         _object(_TEXT),
@@ -130,22 +132,26 @@ SPECIFIED: Final[Mapping[str, Types]] = {  # the body's type is the last
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What the published types say of a body."""
+    """Result of a validation.
 
-    is_published: bool  # whether this kind at this version is among them
+    Attributes:
+        is_published: The types include this kind and version.
+    """
+
+    is_published: bool
     faults: tuple[str, ...] = ()
 
 
 @dataclass(kw_only=True)
 class Published:
-    """The types in a folder, a file read when its kind is first sent."""
+    """Types in a folder. A file is read when its kind is first sent."""
 
     folder: Path
     _read: dict[Path, Types] = field(default_factory=dict)
 
     @cached_property
     def files(self) -> dict[tuple[str, str], list[Path]]:
-        """Files by namespace and version, both in small letters."""
+        """Files by namespace and version in lower case."""
         found: dict[tuple[str, str], list[Path]] = {}
         for path in self.folder.rglob("types.json"):
             key = (path.parts[-3].lower(), path.parts[-2].lower())
@@ -156,7 +162,7 @@ class Published:
         return sorted({version for name, version in self.files if name == namespace.lower()})
 
     def check(self, kind: str, version: str, name: str, body: Any) -> Checked:
-        """A PUT's or PATCH's body."""
+        """Validate the body of a PUT or PATCH."""
         found = self._resource(kind, version)
         if found is None:
             return Checked(is_published=False)
@@ -188,7 +194,7 @@ def _follow(types: Types, reference: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def _faults(types: Types, kind: Mapping[str, Any], value: Any, where: str) -> Iterator[str]:
-    """What is wrong with a value of a type; null is taken everywhere, as the service does."""
+    """Yield the faults of a value for a type. The service accepts null everywhere."""
     if value is None:
         return
     match kind["$type"]:
@@ -230,7 +236,8 @@ def _string_faults(kind: Mapping[str, Any], value: Any, where: str) -> Iterator[
         yield f"{where}: {value[:60]!r} is not of length {least}..{most}"
     try:
         fits = "pattern" not in kind or re.search(kind["pattern"], value)
-    except re.error:  # a pattern of another dialect
+    # The pattern has another dialect of regular expressions.
+    except re.error:
         fits = True
     if not fits:
         yield f"{where}: {value[:60]!r} does not match {kind['pattern']}"

@@ -1,4 +1,4 @@
-"""What is rehearsed: each example's whole life, and what goes wrong in between."""
+"""Test cases of the emulator: the life cycle of each example, and faults during it."""
 
 import json
 import random
@@ -15,23 +15,28 @@ from tests.deploy_check.tools import AZURE
 
 
 class Fault(Exception):
-    """The range did not do what it must; the message holds the command's last words."""
+    """Unexpected result of a range, with the last output of the command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One range: the variables that `up` gets, and what stood before it."""
+    """One range: variables of `up`, and the resources before it.
+
+    Attributes:
+        words: Arguments of up and down.
+        inspect: Check while the range exists.
+    """
 
     name: str
-    words: tuple[str, ...] = ()  # for up and down
+    words: tuple[str, ...] = ()
     prepare: Callable[[Stage], None] | None = None
-    inspect: Callable[[Stage], None] | None = None  # while the range stands
+    inspect: Callable[[Stage], None] | None = None
     instances: int = 5
 
 
 @dataclass(kw_only=True)
 class Report:
-    """What a case took."""
+    """Durations and counts of a case."""
 
     name: str
     steps_s: dict[str, float] = field(default_factory=dict)
@@ -49,7 +54,7 @@ class Report:
 
 
 def examples() -> Iterator[Case]:
-    """A case for each of the range's example files."""
+    """Yield a case for each example file of the range."""
     for path in sorted((AZURE / "examples").glob("*.tfvars")):
         yield Case(
             name=path.stem,
@@ -60,7 +65,7 @@ def examples() -> Iterator[Case]:
 
 
 def variants() -> Iterator[Case]:
-    """Ranges on what stands already, shut to the public, by other names."""
+    """Yield ranges on existing resources, without public access, and with other names."""
     existing = ("--vars", "examples/existing-firewall.tfvars")
     small = ("--vars", "examples/soak.tfvars")
     yield Case(
@@ -92,7 +97,7 @@ def variants() -> Iterator[Case]:
 
 
 def accept_terms(stage: Stage) -> None:
-    """What a person does once in a subscription, by the runbook's own command."""
+    """Accept the image terms, once per subscription, with the command of the runbook."""
     plan = ("--publisher", "cisco", "--offer", "cisco-c8000v-byol", "--plan", "17_15_01a-byol")
     must(stage.az("vm", "image", "terms", "accept", *plan, "--output", "none"), "accept terms")
 
@@ -105,7 +110,7 @@ def proposal(stage: Stage) -> dict[str, list[str]]:
 
 
 def is_proposed(stage: Stage, *, wanted: tuple[str, ...]) -> None:
-    """The owners are told what to do, and az takes the hub's half of the peerings as it is told."""
+    """Check that the proposal is complete and that az can run the proposed peering commands."""
     told = proposal(stage)
     if {name for name, commands in told.items() if commands} != set(wanted):
         raise Fault(f"proposal: must be of {wanted}: {told}")
@@ -114,12 +119,13 @@ def is_proposed(stage: Stage, *, wanted: tuple[str, ...]) -> None:
     made = peerings_of_hub(stage)
     if set(made.values()) - {"Connected"} or len(made) != len(told["peerings"]):
         raise Fault(f"peerings of the hub: {made}")
-    for key in made:  # which their owner takes back, locks or not
+    # The owner deletes them again, even with locks.
+    for key in made:
         del stage.subscription.store[key]
 
 
 def peerings_of_hub(stage: Stage) -> dict[str, str]:
-    """States by id."""
+    """Return the peering states of the hub by id."""
     return {
         key: each["properties"]["peeringState"]
         for key, each in stage.subscription.store.items()
@@ -128,7 +134,7 @@ def peerings_of_hub(stage: Stage) -> dict[str, str]:
 
 
 def is_done(stage: Stage) -> None:
-    """With may_change nothing is left to propose, and the hub is joined."""
+    """Check that with may_change the proposal is empty and the hub is peered."""
     if any(proposal(stage).values()):
         raise Fault(f"proposal: {proposal(stage)}")
     made = peerings_of_hub(stage)
@@ -137,7 +143,7 @@ def is_done(stage: Stage) -> None:
 
 
 def is_private(stage: Stage) -> None:
-    """The public side is shut once the package is up."""
+    """Check that public access is disabled after the upload of the package."""
     for each in stage.subscription.store.values():
         told = each.get("properties", {})
         if each["type"].lower().endswith(("/storageaccounts", "servicebus/namespaces")) and (
@@ -147,7 +153,7 @@ def is_private(stage: Stage) -> None:
 
 
 def must(done: Done, step: str, code: int = 0) -> Done:
-    """The command, if it ended as it must; raises :class:`Fault`."""
+    """Return the command if its exit code is right, else raise :class:`Fault`."""
     if done.returncode != code:
         errors = re.findall(r"^\W*Error: .*(?:\n.*){0,5}", done.output, re.MULTILINE)
         told = "\n".join(errors[:6] or done.output.splitlines()[-40:])
@@ -156,7 +162,7 @@ def must(done: Done, step: str, code: int = 0) -> Done:
 
 
 def live(stage: Stage, case: Case) -> Report:
-    """up, plan again, scale, plan again, down; nothing left. Raises :class:`Fault`."""
+    """Run up, plan, scale, plan and down, and raise :class:`Fault` if anything remains."""
     report = Report(name=case.name)
 
     def step(name: str, done: Done) -> None:
@@ -185,7 +191,7 @@ def live(stage: Stage, case: Case) -> Report:
 
 
 def all_ready(stage: Stage, up: Done) -> None:
-    """`up` must say that every VM of the range works. Raises :class:`Fault`."""
+    """Raise :class:`Fault` if `up` does not report all VMs as ready."""
     agents_count = sum(
         each["sku"]["capacity"]
         for each in stage.subscription.store.values()
@@ -197,19 +203,20 @@ def all_ready(stage: Stage, up: Done) -> None:
 
 
 def plan_again(stage: Stage, case: Case) -> Done:
-    """Terraform's own proof that what stands is what was asked for: 0 is *no changes*."""
+    """Run Terraform's plan. Exit code 0 means *no changes*."""
     words = [
         f"-var-file={stage.directory / word}" if name == "--vars" else f"-var={word}"
         for name, word in zip(case.words[::2], case.words[1::2], strict=True)
         if not word.endswith("=null")
     ]
-    if any(word.endswith("=null") for word in case.words):  # as `up` passed them
+    # `up` passes null values in this file.
+    if any(word.endswith("=null") for word in case.words):
         words.append(f"-var-file={stage.directory / '.terraform' / 'null.tfvars.json'}")
     return stage.terraform("plan", "-input=false", "-no-color", "-detailed-exitcode", *words)
 
 
 def nothing_left(stage: Stage, before: Mapping[str, str]) -> None:
-    """What stood before stands as it was, and nothing else."""
+    """Check that the resources are the same as before."""
     after = stage.subscription.snapshot()
     changed = [each for each in before.keys() | after.keys() if before.get(each) != after.get(each)]
     if changed:
@@ -240,7 +247,7 @@ def _is_scaled(stage: Stage, instances: int) -> None:
 
 
 def parked(stage: Stage, case: Case) -> Report:
-    """park gives firewall and Bastion back, and keeps what cannot be made again; unpark returns."""
+    """Check that park removes firewall and Bastion, keeps the rest, and unpark restores them."""
     report = Report(name=f"{case.name}, parked")
     before = stage.subscription.snapshot()
     must(stage.broadside("up", *case.words, "--yes"), "up")
@@ -265,7 +272,7 @@ def parked(stage: Stage, case: Case) -> Report:
 
 
 def killed(stage: Stage, case: Case, kills_count: int, seed: int) -> Report:
-    """Each command killed whole at random moments; the next command finishes the job."""
+    """Kill each command at random moments and let the next command complete the work."""
     report, moments = Report(name=f"{case.name}, killed"), random.Random(seed)
     if case.prepare:
         case.prepare(stage)
@@ -296,7 +303,7 @@ def killed(stage: Stage, case: Case, kills_count: int, seed: int) -> Report:
 
 
 def failed_up(stage: Stage, case: Case) -> Report:
-    """A long operation fails: the next `up` finishes, and `down` removes what a failed one left."""
+    """Fail a long operation. The next `up` completes, and `down` removes all resources."""
     report = Report(name=f"{case.name}, failing")
     before = stage.subscription.snapshot()
     for kind in ("virtualmachinescalesets", "azurefirewalls"):
@@ -318,7 +325,7 @@ def failed_up(stage: Stage, case: Case) -> Report:
 
 
 def healed(stage: Stage, case: Case) -> Report:
-    """A refused package leaves VMs that wait; the next `up` uploads it, and names who fails."""
+    """Reject the package upload. The next `up` uploads it and names the failing VMs."""
     report = Report(name=f"{case.name}, healed")
     before = stage.subscription.snapshot()
     stage.data.uploads_refused = True

@@ -1,7 +1,7 @@
-"""Whether packets would get through a range: groups, routes, peerings, the firewall's own rules.
+"""Reachability checks of a range: security groups, routes, peerings and firewall rules.
 
-Flows are told by what the VMs are told (ports of their environment), and followed as Azure would:
-out of the sender's subnet, by its routes, through what is under test, into the receiver's.
+The flows come from the environment of the VMs (ports). Each is followed like in Azure: out of the
+sender's subnet, by its routes, through the device under test, and into the receiver's subnet.
 """
 
 import base64
@@ -14,7 +14,8 @@ import yaml
 
 from tests.azure_emulator.azure_refusals import Resource, Store
 
-EXCHANGE: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {  # by service: tags and ports
+# Service tags and ports by service.
+EXCHANGE: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
     "clients": (("Storage", 443), ("ServiceBus", 5671)),
     "servers": (("Storage", 443),),
     "coordinator": (("Storage", 443), ("ServiceBus", 5671), ("AzureResourceManager", 443),
@@ -25,7 +26,7 @@ PRIVATE: Final = frozenset({"Storage", "ServiceBus"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """Packets from an address to an address or a service's tag."""
+    """Packets from an address to an address or a service tag."""
 
     protocol: str
     source: str
@@ -41,19 +42,19 @@ def of_kind(store: Store, kind: str) -> list[Resource]:
 
 
 def written_files(profile: Resource) -> dict[str, str]:
-    """What cloud-init writes on a machine, by path."""
+    """Return the files that cloud-init writes on a machine, by path."""
     told = yaml.safe_load(base64.b64decode(profile["osProfile"]["customData"]))
     return {each["path"]: each["content"] for each in told["write_files"]}
 
 
 def environment(profile: Resource) -> dict[str, str]:
-    """What a machine's service is told."""
+    """Return the environment of a machine's service."""
     lines = written_files(profile)["/etc/broadside/environment"].split("\n")
     return dict(line.split("=", 1) for line in lines if line)
 
 
 def faults(store: Store, mine: Store) -> Iterator[str]:
-    """What does not get through; ``mine``: what is the range's, by id."""
+    """Yield blocked flows. ``mine`` holds the range's resources by id."""
     homes = dict(_homes(store, mine))
     yield from _traffic(store, mine, homes)
     for role, subnet in homes.items():
@@ -63,7 +64,7 @@ def faults(store: Store, mine: Store) -> Iterator[str]:
 
 
 def _homes(store: Store, mine: Store) -> Iterator[tuple[str, Resource]]:
-    """Subnets of the clients, the servers and the coordinator, where they are the range's."""
+    """Yield the range's subnets of clients, servers and coordinator."""
     for each in of_kind(mine, "virtualmachinescalesets"):
         profile = each["properties"]["virtualMachineProfile"]
         nic = profile["networkProfile"]["networkInterfaceConfigurations"][0]["properties"]
@@ -110,7 +111,7 @@ def _traffic(store: Store, mine: Store, homes: Mapping[str, Resource]) -> Iterat
 
 
 def _joined(store: Store, near: Resource, far: Resource, hop: str | None) -> Iterator[str]:
-    """Peerings from a spoke to the next network; what was forwarded must be let in."""
+    """Check peerings from a spoke to the next network, including forwarded traffic."""
     by = far if hop is None else _home_of(store, hop)
     if by is None or _network(by) == _network(near):
         return
@@ -128,7 +129,7 @@ def _joined(store: Store, near: Resource, far: Resource, hop: str | None) -> Ite
 
 
 def _appliance(store: Store, mine: Store, flow: Flow, hop: str) -> Iterator[str]:
-    """A firewall's own rules, where the range wrote them."""
+    """Check a firewall's rules if the range wrote them."""
     for firewall in of_kind(store, "azurefirewalls"):
         addresses = [
             each["properties"].get("privateIPAddress")
@@ -199,7 +200,7 @@ def _bastions(store: Store, mine: Store, homes: Mapping[str, Resource]) -> Itera
 
 
 def _groups(store: Store, flow: Flow, near: Resource | None, far: Resource | None) -> Iterator[str]:
-    """Security groups: the first rule that a flow meets decides."""
+    """Check security groups, where the first matching rule decides."""
     for direction, subnet in (("Outbound", near), ("Inbound", far)):
         if subnet is None:
             continue
@@ -230,13 +231,14 @@ def _some(rule: Resource, key: str) -> list[str]:
 
 
 def _is(prefix: str, place: str) -> bool:
-    """Whether a prefix or tag of a rule holds an address or a service's tag."""
+    """Return whether a prefix or tag of a rule contains an address or service tag."""
     if prefix == "*":
         return True
     if not place[0].isdigit():
         return prefix.partition(".")[0] == place or prefix == "Internet"
     if not prefix[0].isdigit():
-        return prefix == "VirtualNetwork"  # all addresses here are within networks that are joined
+        # All addresses here are in peered networks.
+        return prefix == "VirtualNetwork"
     return ip_address(place) in ip_network(prefix)
 
 
@@ -246,7 +248,7 @@ def _has_port(ports: str, port: int) -> bool:
 
 
 def _hop(store: Store, subnet: Resource, place: str) -> str | None:
-    """The next hop of the longest route; None where Azure's own routes lead."""
+    """Return the next hop of the longest matching route, or None for Azure's default routes."""
     key = (subnet["properties"].get("routeTable") or {}).get("id", "").lower()
     routes = [
         each["properties"]
@@ -268,7 +270,8 @@ def _prefix(subnet: Resource) -> IPv4Network:
 
 
 def _address(subnet: Resource) -> str:
-    return str(_prefix(subnet)[4])  # Azure keeps the first four
+    # Azure reserves the first four addresses.
+    return str(_prefix(subnet)[4])
 
 
 def _network(subnet: Resource) -> str:
@@ -276,6 +279,6 @@ def _network(subnet: Resource) -> str:
 
 
 def _home_of(store: Store, address: str) -> Resource | None:
-    """The subnet that an address lies in."""
+    """Return the subnet of an address."""
     found = (each for each in of_kind(store, "subnets") if ip_address(address) in _prefix(each))
     return next(found, None)

@@ -1,4 +1,4 @@
-"""Azure's resource ids: what a path names, what it lies in, and which ids a body refers to."""
+"""Azure resource ids: kind, parent, and references in a body."""
 
 import re
 import uuid
@@ -9,7 +9,7 @@ _PROVIDERS: Final = re.compile(r"/providers/", re.IGNORECASE)
 
 
 def named(path: str) -> tuple[str, list[str], list[str]]:
-    """Namespace, types and names of the last resource in a path."""
+    """Return namespace, types and names of the last resource in a path."""
     last = _PROVIDERS.split(path)[-1]
     if "/providers/" not in path.lower():
         words = path.strip("/").split("/")
@@ -19,7 +19,7 @@ def named(path: str) -> tuple[str, list[str], list[str]]:
 
 
 def kind_of(path: str) -> str:
-    """``Microsoft.X/types``, as the path spells it."""
+    """Return the kind ``Microsoft.X/types`` as the path spells it."""
     namespace, types, _ = named(path)
     if "/providers/" not in path.lower() and types[-1].lower() == "resourcegroups":
         return "Microsoft.Resources/resourceGroups"
@@ -27,7 +27,7 @@ def kind_of(path: str) -> str:
 
 
 def parent_of(path: str) -> str | None:
-    """What must be there before this may be; None for what lies in the subscription itself."""
+    """Return the required parent, or None for resources of the subscription."""
     if "/providers/" not in path.lower():
         return None
     _, types, _ = named(path)
@@ -37,13 +37,13 @@ def parent_of(path: str) -> str | None:
 
 
 def group_of(path: str) -> str | None:
-    """The resource group's id, in small letters."""
+    """Return the id of the resource group in lower case."""
     found = re.match(r"/subscriptions/[^/]+/resourcegroups/[^/]+", path.lower())
     return found[0] if found else None
 
 
 def references(value: Any, where: str = "") -> Iterator[tuple[str, str]]:
-    """Every resource id in a body, with where it stands."""
+    """Yield every resource id in a body with its position."""
     match value:
         case dict():
             for key, inner in value.items():
@@ -58,5 +58,5 @@ def references(value: Any, where: str = "") -> Iterator[tuple[str, str]]:
 
 
 def guid(text: str) -> str:
-    """The same for the same text."""
+    """Return a GUID that depends only on the text."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, text.lower()))

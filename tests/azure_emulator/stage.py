@@ -1,4 +1,4 @@
-"""The rehearsal's stage: tools, a copy of the range's files, commands towards the stand-in."""
+"""Test environment of the emulator: tools, a copy of the range's files, and commands."""
 
 import contextlib
 import os
@@ -46,12 +46,12 @@ role_settle_s      = 3
 
 
 class Missing(Exception):
-    """A tool or a folder that a rehearsal needs; the message says how to get it."""
+    """Missing tool or folder. The message explains how to get it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """What was found on this machine."""
+    """Tools found on this machine."""
 
     terraform_config: Path
     types: Path
@@ -60,7 +60,7 @@ class Tools:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """A command that ended, or was killed (``returncode`` below 0)."""
+    """Command that ended, or was killed (``returncode`` below 0)."""
 
     argv: tuple[str, ...]
     returncode: int
@@ -69,7 +69,7 @@ class Done:
 
 
 def find_tools() -> Tools:
-    """All that is needed; az is brought from PyPI. Raises :class:`Missing`."""
+    """Return all tools after installing az from PyPI. Raises :class:`Missing`."""
     if shutil.which("terraform") is None:
         raise Missing(TERRAFORM_HINT)
     found = subprocess.run(
@@ -84,7 +84,7 @@ def find_tools() -> Tools:
 
 
 def _find_az() -> Path:
-    """The Azure CLI, in a virtual environment of its own: its pins fit nobody else's."""
+    """Return the Azure CLI in its own virtual environment, because its pins conflict."""
     home = Path(os.environ.get("BROADSIDE_AZ_HOME") or ROOT / ".tools" / "az")
     if not (home / "bin" / "az").exists() and (
         fault := install_apart(home, "install", f"azure-cli=={AZ_VERSION}")
@@ -94,14 +94,13 @@ def _find_az() -> Path:
 
 
 class Stopped(BaseException):
-    """The rehearsal was told to end."""
+    """Request to stop the tests."""
 
 
 class Commands:
-    """The commands that run on any stage, each in a session of its own with all that it starts.
+    """Commands of all stages, each in its own session with its children.
 
-    A terminated rehearsal would leave them behind, so :meth:`stop` kills them and lets no other
-    start.
+    A terminated test would leave them running, so :meth:`stop` kills them and prevents new ones.
     """
 
     def __init__(self) -> None:
@@ -124,12 +123,12 @@ class Commands:
         return process
 
     def ended(self, process: "subprocess.Popen[str]") -> None:
-        """Forget a command whose end was seen."""
+        """Remove a command that has ended."""
         with self._lock:
             self._running.discard(process)
 
     def stop(self) -> None:
-        """Kill all that runs; what would still start raises :class:`Stopped`."""
+        """Kill all running commands. A later start raises :class:`Stopped`."""
         with self._lock:
             self._stopped = True
             for process in self._running:
@@ -142,7 +141,7 @@ COMMANDS: Final = Commands()
 
 @dataclass(kw_only=True)
 class Stage:
-    """One copy of the range's files, one subscription, and commands between them."""
+    """Copy of the range's files with one subscription and its commands."""
 
     folder: Path
     data: DataPlane
@@ -158,7 +157,7 @@ class Stage:
         return self.folder / "azure"
 
     def broadside(self, verb: str, *words: str, kill_after_s: float | None = None) -> Done:
-        """The project's own command line."""
+        """Run the command line of this project."""
         argv = [
             sys.executable,
             "-m",
@@ -178,7 +177,7 @@ class Stage:
     def run(
         self, argv: Sequence[str], *, kill_after_s: float | None = None, cwd: Path = ROOT
     ) -> Done:
-        """Run a command to its end, or kill it with all that it started."""
+        """Run a command to its end, or kill it with its children."""
         began_s = time.monotonic()
         with tempfile.TemporaryFile("w+") as output:
             process = COMMANDS.start(argv, cwd=cwd, env=self.environment, output=output)
@@ -201,7 +200,7 @@ class Stage:
 
 @contextmanager
 def set_stage(tools: Tools, folder: Path) -> Iterator[Stage]:
-    """Copy the range's files, serve a subscription, sign az in."""
+    """Copy the range's files, serve a subscription, and sign in with az."""
     shutil.copytree(
         AZURE, folder / "azure",
         ignore=shutil.ignore_patterns(".terraform*", "*.tfstate*", "terraform.tfvars", "bundle"),

@@ -1,4 +1,4 @@
-"""A subscription at the Resource Manager: keeps what is put, answers, and refuses as Azure does."""
+"""Subscription in the Resource Manager that stores resources and rejects like Azure."""
 
 import base64
 import copy
@@ -40,22 +40,25 @@ from tests.azure_emulator.computed import TENANT, complete
 from tests.azure_emulator.published import Published
 from tests.azure_emulator.resource_ids import group_of, guid, kind_of, named, parent_of
 
-SLOW_S: Final[Mapping[str, float]] = {  # kinds that are made by a long operation, hurried
+# Shortened durations of long operations, by kind.
+SLOW_S: Final[Mapping[str, float]] = {
     "azurefirewalls": 1.5, "bastionhosts": 1.0, "virtualmachinescalesets": 0.8,
     "virtualmachines": 0.8, "natgateways": 0.2, "firewallpolicies": 0.3, "loadbalancers": 0.2,
     "rulecollectiongroups": 0.3, "privateendpoints": 0.4,
 }  # fmt: skip
 _SCALE_SET: Final = "microsoft.compute/virtualmachinescalesets"
-# What the provider itself sends against the published types, and the service takes.
+# Faults of bodies from the provider itself, which the service accepts.
 PROVIDERS_OWN: Final = (
     "Microsoft.Insights/components.properties.ApplicationId: read-only",
     "Microsoft.Storage/storageAccounts.sku.tier: read-only",
 )
-_KEPT: Final = (  # of a PUT that replaces
+# Fields that a replacing PUT preserves.
+_KEPT: Final = (
     "ipAddress", "principalId", "clientId", "tenantId", "primaryEndpoints", "customerId", "vmId",
     "uniqueId", "AppId", "InstrumentationKey", "ConnectionString",
 )  # fmt: skip
-_PARTS: Final = (  # what is shown within its parent, and kept beside it
+# Children that are shown in their parent and stored separately.
+_PARTS: Final = (
     ("virtualnetworks", "subnets"), ("virtualnetworks", "virtualNetworkPeerings"),
     ("networksecuritygroups", "securityRules"), ("routetables", "routes"),
 )  # fmt: skip
@@ -63,7 +66,7 @@ _PARTS: Final = (  # what is shown within its parent, and kept beside it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Status, body and headers."""
+    """Status, body and headers of a response."""
 
     status: int
     body: Any = None
@@ -72,18 +75,19 @@ class Answer:
 
 @dataclass(slots=True, kw_only=True)
 class Operation:
-    """A long operation: over at an instant, well or not."""
+    """Long operation that ends at an instant with success or an error."""
 
     key: str
     verb: str
-    over_at: float  # monotonic
+    # Monotonic time.
+    over_at: float
     error: str | None = None
     is_settled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """A body that was put."""
+    """Body of a PUT or PATCH with its faults."""
 
     kind: str
     version: str
@@ -96,18 +100,22 @@ class Subscription:
     """One subscription of one tenant. All methods are called under :attr:`lock`."""
 
     published: Published
-    role_delay_s: float = 2.0  # until a new role assignment counts
+    # Delay until a new role assignment is effective.
+    role_delay_s: float = 2.0
     registration_s: float = 0.5
-    throttle_every: int = 41  # a request of so many is answered 429; 0: none
+    # Every request of this number gets status 429. 0 disables it.
+    throttle_every: int = 41
     vcpus_max: int = 1000
-    failing: Counter[str] = field(default_factory=Counter)  # kinds whose next operations fail
+    # Number of next operations that fail, by kind.
+    failing: Counter[str] = field(default_factory=Counter)
     store: Store = field(default_factory=dict)
     sent: list[Sent] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
     _registered: dict[str, float] = field(default_factory=dict)
     _operations: dict[str, Operation] = field(default_factory=dict)
-    _purged: dict[str, str] = field(default_factory=dict)  # soft-deleted workspaces: name -> group
+    # Group by name of soft-deleted workspaces.
+    _purged: dict[str, str] = field(default_factory=dict)
     _requests_count: int = 0
 
     # What the rehearsal itself asks -----------------------------------------------------------
@@ -117,7 +125,7 @@ class Subscription:
             self.notes.append(text)
 
     def plant(self, path: str, body: Resource, location: str = "eastus") -> Resource:
-        """Something that stood before the range."""
+        """Add a resource that exists before the range."""
         me = {"location": location, **copy.deepcopy(body), "id": path}
         me |= {"name": path.rsplit("/", 1)[1], "type": kind_of(path)}
         complete(self.store, me)
@@ -125,12 +133,12 @@ class Subscription:
         return me
 
     def register(self) -> None:
-        """Every resource provider, as the platform team of a landing zone has done."""
+        """Register every resource provider, like the platform team of a landing zone."""
         now = time.monotonic()
         self._registered |= {each.lower(): now for each in NAMESPACES}
 
     def snapshot(self) -> dict[str, str]:
-        """All that is there, as its owner would see it, by id."""
+        """Return all resources as their owner sees them, by id."""
         with self.lock:
             self._settle()
             return {
@@ -141,12 +149,12 @@ class Subscription:
             }
 
     def body_faults(self) -> list[str]:
-        """What the published types say against the bodies that were sent."""
+        """Return the faults of all bodies against the published types."""
         found = {f"{each.version} {fault}" for each in self.sent for fault in each.faults}
         return sorted(each for each in found if not any(own in each for own in PROVIDERS_OWN))
 
     def may(self, principal: str, role: str, scope: str) -> bool:
-        """Whether a data role that begins so counts for a principal at a scope, by now."""
+        """Return whether a data role with this prefix is effective for a principal at a scope."""
         wanted = tuple(value for name, value in ROLES.items() if name.startswith(role))
         now = time.monotonic()
         return any(
@@ -161,7 +169,7 @@ class Subscription:
     # Requests ---------------------------------------------------------------------------------
 
     def answer(self, method: str, path: str, query: Mapping[str, list[str]], body: Any) -> Answer:
-        """One request to management.azure.com; raises :class:`Refused`."""
+        """Answer one request to management.azure.com, or raise :class:`Refused`."""
         self._requests_count += 1
         if self.throttle_every and self._requests_count % self.throttle_every == 0:
             return Answer(
@@ -189,7 +197,7 @@ class Subscription:
         return Answer(status=200, body=self._read(path, low, query))
 
     def _settle(self) -> None:
-        """End the operations whose time has come."""
+        """End the operations that are due."""
         now = time.monotonic()
         for operation in self._operations.values():
             if operation.is_settled or now < operation.over_at:
@@ -243,7 +251,8 @@ class Subscription:
         kind, key = kind_of(path), path.lower()
         self._must_be_registered(namespace)
         self._check_body(path, kind, version, body, patch=patch)
-        if types and len(types) > len(names):  # a setting without a name
+        # The resource is a setting without a name.
+        if types and len(types) > len(names):
             fresh: Resource = {"id": path, "name": types[-1], "type": kind}
             self.store.setdefault(key, fresh).update(body)
             return Answer(status=200, body=body)
@@ -251,7 +260,8 @@ class Subscription:
             raise Refused(429, "RetryableError", f"{path}: another operation is in progress")
         self._parent_must_be(path)
         before = self.store.get(key)
-        # az's `vmss scale` puts location and SKU alone, and a scale set keeps all else.
+        # The `vmss scale` command of az sends only location and SKU, and a scale set preserves the
+        # rest.
         is_scale = before is not None and types[-1].lower() == "virtualmachinescalesets"
         is_scale = is_scale and "virtualMachineProfile" not in (body.get("properties") or {})
         merged = _merged(before, body, patch=patch or is_scale)
@@ -288,10 +298,11 @@ class Subscription:
     def _check_body(
         self, path: str, kind: str, version: str, body: Resource, *, patch: bool
     ) -> None:
-        # A PATCH has a type of its own, in which less is required.
+        # A PATCH has its own type with fewer required fields.
         told = {"location": "as it was", **body} if patch else body
         checked = self.published.check(kind, version, path.rsplit("/", 1)[1], told)
-        known = path.lower() in self.store  # what was read comes back in a later PUT
+        # A later PUT returns fields that were read before.
+        known = path.lower() in self.store
         self.sent.append(
             Sent(
                 kind=kind,
@@ -316,7 +327,7 @@ class Subscription:
             raise Refused(404, code, f"{parent} could not be found")
 
     def _deploy(self, path: str, body: Resource) -> list[dict[str, str]]:
-        """A template of plain resources, without expressions."""
+        """Deploy a template of plain resources without expressions."""
         made = []
         for each in body["properties"]["template"].get("resources") or ():
             kinds, called = each["type"].split("/"), each["name"].split("/")
@@ -331,7 +342,7 @@ class Subscription:
         return made
 
     def _empty_for(self, path: str, body: Resource, made: list[dict[str, str]]) -> None:
-        """A complete deployment deletes what its template does not name."""
+        """Delete the resources that a complete deployment does not name."""
         if body["properties"].get("mode") != "Complete":
             return
         kept = {each["id"].lower() for each in made} | {path.lower()}
@@ -362,7 +373,7 @@ class Subscription:
             )  # fmt: skip
 
     def _take_parts(self, path: str, last: str, kind: str, body: Resource) -> None:
-        """Subnets, rules and routes that come within their parent are resources too."""
+        """Store subnets, rules and routes of a parent as resources."""
         for stem, part in _PARTS:
             if last.lower() == stem:
                 for each in (body.get("properties") or {}).pop(part, None) or ():
@@ -401,7 +412,8 @@ class Subscription:
         for each in mine:
             del self.store[each]
         disks = [each for each, it in self.store.items() if it.get("managedBy", "").lower() == key]
-        for each in disks:  # the provider deletes them with the VM
+        # The provider deletes them with the VM.
+        for each in disks:
             self.store[each]["managedBy"] = ""
 
     # POST -------------------------------------------------------------------------------------
@@ -531,7 +543,7 @@ class Subscription:
             state = "Registered"
         else:
             state = "NotRegistered" if since is None else "Registering"
-        # Azure has the versions of a namespace also where the types given have none.
+        # Azure has API versions of a namespace even if the given types have none.
         used = {each.version for each in self.sent if each.kind.lower().startswith(namespace + "/")}
         versions = self.published.versions(namespace) or sorted(used)
         kinds = {
@@ -594,12 +606,13 @@ def _links(name: str) -> dict[str, str]:
     return {
         "Azure-AsyncOperation": f"{stem}/states/{name}?api-version=2024-05-01",
         "Location": f"{stem}/results/{name}?api-version=2024-05-01",
-        "Retry-After": "1",  # without it az looks every 30 s
+        # Without this header az polls every 30 s.
+        "Retry-After": "1",
     }
 
 
 def _merged(before: Resource | None, body: Resource, *, patch: bool) -> Resource:
-    """What a PUT or a PATCH makes of what was there."""
+    """Return the resource after a PUT or PATCH."""
     me = copy.deepcopy(body)
     if before is None:
         return me
@@ -618,7 +631,7 @@ def _merged(before: Resource | None, body: Resource, *, patch: bool) -> Resource
 
 
 def _has_tag(each: Resource, query: Mapping[str, list[str]]) -> bool:
-    """Whether a resource has the tag that a list is filtered by; true where it is not."""
+    """Return whether a resource has the tag of the list filter, True without a filter."""
     said = (query.get("$filter") or [""])[0]
     tag = re.search(r"tagname eq '([^']+)' and tagvalue eq '([^']+)'", said, re.IGNORECASE)
     return tag is None or (each.get("tags") or {}).get(tag[1]) == tag[2]

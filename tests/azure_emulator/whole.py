@@ -1,4 +1,4 @@
-"""Whether a range that Azure took would also work: paths, ways out, rights, the package."""
+"""Completeness checks of a deployed range: paths, egress, permissions and the package."""
 
 import json
 from collections.abc import Iterator
@@ -9,7 +9,8 @@ from tests.azure_emulator.azure_catalogue import ROLES
 from tests.azure_emulator.reach import of_kind
 from tests.azure_emulator.stage import Stage
 
-RIGHTS: Final = {  # by identity: role, and the last word of its scope; more is a fault too
+# Required role and last part of its scope by identity. Additional ones are faults too.
+RIGHTS: Final = {
     "clients": {
         ("Storage Blob Data Reader", "agent"),
         ("Storage Table Data Reader", "control"),
@@ -33,7 +34,7 @@ RIGHTS: Final = {  # by identity: role, and the last word of its scope; more is 
 
 
 def wants(stage: Stage, before: set[str]) -> Iterator[str]:
-    """What the range that stands lacks; ``before``: ids of what is not the range's."""
+    """Yield the faults of the range. ``before`` holds ids of other resources."""
     mine = {key: each for key, each in stage.subscription.store.items() if each["id"] not in before}
     yield from _peerings(mine)
     yield from _subnets(stage, mine)
@@ -47,12 +48,13 @@ def _peerings(mine: dict[str, Any]) -> Iterator[str]:
     for each in of_kind(mine, "virtualnetworkpeerings"):
         told = each["properties"]
         is_theirs = told["remoteVirtualNetwork"]["id"].lower() not in mine
-        if told["peeringState"] != "Connected" and not is_theirs:  # whose half is proposed
+        # The owner's half is only proposed.
+        if told["peeringState"] != "Connected" and not is_theirs:
             yield f"{each['id']}: {told['peeringState']}: one way only"
 
 
 def _subnets(stage: Stage, mine: dict[str, Any]) -> Iterator[str]:
-    """Groups, ways out, and routes through what is under test."""
+    """Check groups, egress, and routes through the device under test."""
     hops = {
         configuration["properties"]["privateIPAddress"]
         for kind, key in (
@@ -113,7 +115,7 @@ def _rights(stage: Stage, mine: dict[str, Any]) -> Iterator[str]:
 
 
 def _machines(stage: Stage, mine: dict[str, Any]) -> Iterator[str]:
-    """Each VM is told of a package that is there, and of tables, queue and identity that are."""
+    """Check that each VM refers to an existing package, tables, queue and identity."""
     names = {each["name"] for each in (*of_kind(mine, "tables"), *of_kind(mine, "queues"))}
     clients = {each["properties"]["clientId"] for each in of_kind(mine, "userassignedidentities")}
     profiles = [each["properties"]["virtualMachineProfile"] for each in

@@ -1,10 +1,16 @@
-"""The table of ``make bench``: what Broadside costs at a thousand pairs and 100,000 stored runs.
+"""Table of ``make bench``: the cost of Broadside at 1,000 pairs and 100,000 stored runs.
 
-Run: ``python -m tests.bench [--quick] [--json] [--against FILE | --machines FOLDER]``. Each row has
-its limit and, from the same run, a peer's figure or the work alone. With ``--against`` a row whose
-ratio to its peer grew by over a fifth since the JSON in FILE is named, and the exit code is 1: a
-machine's speed cancels out. ``--machines`` finds the file of this machine in FOLDER, or leaves it
-there. ``--quick`` is a minute's work for every ``make test``; what grew is measured again.
+Usage: ``python -m tests.bench [--quick] [--json] [--against FILE | --machines FOLDER]``.
+
+Each row has its limit. Beside it is a figure from the same run: a peer, or the bare work.
+
+``--against`` compares with the JSON in FILE. It prints each row that has a ratio to its peer more
+than a fifth higher, and exits with 1. The ratio cancels out the speed of the machine.
+
+``--machines`` uses the file of this machine in FOLDER, or creates it.
+
+``--quick`` runs the rows of ``make test`` in about a minute. It measures a row again if its ratio
+grew.
 """
 
 import argparse
@@ -32,11 +38,13 @@ from tests.bench import (
 from tests.bench.limit_rows import Row, listed, show
 
 GROWN_RATIO: Final = 1.2
-AGAIN_COUNT: Final = 3  # times that a quick row which grew is measured again: a neighbour's minute
+# Repeat measurements of a quick row with a higher ratio. A short load by another process can raise
+# it.
+AGAIN_COUNT: Final = 3
 
 
 def rows() -> Iterator[Row]:
-    """Every bench's rows, the quickest first."""
+    """Yield the rows of every benchmark, the fastest first."""
     yield from bench_commands.rows()
     yield from bench_stored_runs.rows()
     yield from bench_store.rows()
@@ -49,7 +57,7 @@ def rows() -> Iterator[Row]:
 
 
 def main() -> int:
-    """Print the table; 1 where a limit was missed, or a ratio grew."""
+    """Print the table and return 1 if a limit was missed or a ratio grew."""
     options = argparse.ArgumentParser(prog="python -m tests.bench")
     options.add_argument("--quick", action="store_true", help="a few ratios alone")
     options.add_argument("--json", action="store_true", help="one JSON list in place of the table")
@@ -85,7 +93,7 @@ def main() -> int:
 
 
 def machine() -> str:
-    """What ratios depend on: processor, cores, Python."""
+    """Return a name from the processor, its cores and the Python version, which affect ratios."""
     model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     said = model[1] if model else platform.machine()
     said += f" {os.cpu_count()} python {platform.python_version_tuple()[1]}"

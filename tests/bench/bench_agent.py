@@ -1,10 +1,13 @@
-"""One pair of real agents through one burst: the memory of each, minute by minute, and its CPU.
+"""Benchmark of one pair of real agents in one burst: memory over time and CPU.
 
-Run: ``python -m tests.bench.bench_agent [--seconds 1740] [--streams 64] [--fabric azure]``
-``[--bits-per-second 50000]``. Both ends and a coordinator are processes of this machine, over
-loopback. Memory is what the kernel says is resident, of which some is shared with other processes.
-CPU is the agent's own beside its iperf3's; a paced stream makes little work for iperf3, so read the
-ratio of a run without ``--bits-per-second``, which fills a core.
+Usage: ``python -m tests.bench.bench_agent [--seconds 1740] [--streams 64] [--fabric azure]
+[--bits-per-second 50000]``.
+
+Both agents and a coordinator are processes of this machine and use loopback. Memory is the resident
+set size that the kernel reports. A part of it is shared with other processes.
+
+The CPU of the agent is compared with the CPU of its iperf3. A paced stream makes little work for
+iperf3. For the ratio, run without ``--bits-per-second``, so that iperf3 uses a full core.
 """
 
 import argparse
@@ -27,19 +30,23 @@ from tests.bench.swarm import fabric_of
 from tests.live.free_ports import free_port
 
 MEMORY_MAX_MB: Final = {"embedded": 70, "azure": 110}
-GROWN_MAX_MB: Final = 3  # from the first minute on
-CPU_MAX_RATIO: Final = 1.03  # of the engine's own
+# Limit on the growth of memory after the first minute.
+GROWN_MAX_MB: Final = 3
+# Limit on the CPU of agent and engine together, divided by the CPU of the engine.
+CPU_MAX_RATIO: Final = 1.03
 LEAD_S: Final = 10
 SAMPLE_S: Final = 5.0
-SETTLED_S: Final = 60.0  # of the burst, after which memory is to stay as it is
+# Memory should not grow after this time in the burst.
+SETTLED_S: Final = 60.0
 
 
 class Watched:
-    """One agent's process: what it held over time, and what it computed."""
+    """Process of one agent, with samples of its memory and CPU."""
 
     def __init__(self, role: str, port: int, environment: Mapping[str, str], folder: Path) -> None:
         self.role = role
-        self.held_mb: list[tuple[float, float]] = []  # s since the burst began, MB
+        # Pairs of seconds since the burst began and resident memory in MB.
+        self.held_mb: list[tuple[float, float]] = []
         with (folder / f"{role}.log").open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "broadside.agent"],
@@ -65,7 +72,7 @@ class Watched:
 
     @property
     def cpu_s(self) -> tuple[float, float]:
-        """Its own, and that of its engines that have ended."""
+        """Return the CPU seconds of the agent and of its engines that have ended."""
         said = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         user, system, ended_user, ended_system = (int(each) for each in said[11:15])
         tick_s = os.sysconf("SC_CLK_TCK")
@@ -83,7 +90,7 @@ class Watched:
 def started(
     role: str, port: int, environment: Mapping[str, str], folder: Path
 ) -> Iterator[Watched]:
-    """An agent, stopped at the end."""
+    """Start an agent and stop it at the end of the context."""
     agent = Watched(role, port, environment, folder)
     try:
         yield agent
@@ -97,7 +104,7 @@ def rows(
     kind: str = "embedded",
     bits_per_second: int | None = None,
 ) -> Iterator[Row]:
-    """Of each end: what it held at most, by how much that grew, and its CPU."""
+    """Yield the highest memory, its growth and the CPU of each agent."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="broadside-agent-")))
         environment, _ = stack.enter_context(fabric_of(kind, folder))
@@ -134,11 +141,15 @@ def rows(
 def _fire(
     serving: Serving, ends: list[Watched], seconds: int, streams: int, bits_per_second: int | None
 ) -> tuple[list[tuple[float, float]], Any]:
-    """One burst, its ends looked at as it goes: their CPU-seconds before, the run's summary."""
+    """Run one burst and sample the agents during it.
+
+    Return the CPU seconds of each agent before the burst, and the summary of the run.
+    """
     traffic: dict[str, Any] = {"streams_count": streams}
     traffic["stream_bits_per_second"] = bits_per_second
     if bits_per_second is not None:
-        traffic["block_bytes"] = min(bits_per_second // 8, 131_072)  # at least a block a second
+        # At least one block is sent per second.
+        traffic["block_bytes"] = min(bits_per_second // 8, 131_072)
     asked = {"bursts_count": 1, "burst_s": seconds, "period_s": seconds + 60, "lead_s": LEAD_S}
     body = {"scenario": "loopback", "overrides": {**asked, "traffic": traffic, "objective": {}}}
     with httpx.Client(base_url=serving.url, timeout=60) as client:
@@ -146,7 +157,8 @@ def _fire(
         while (answer := client.post("/v1/runs", json=body)).status_code >= 300:
             if time.monotonic() > until_s:
                 raise RuntimeError(answer.text)
-            time.sleep(1)  # the ends have not both said that they are there
+            # The launch is refused until both agents have registered.
+            time.sleep(1)
         run = answer.json()["run_id"]
         begin_s = time.monotonic() + LEAD_S
         before = [end.cpu_s for end in ends]

@@ -1,7 +1,7 @@
-"""Reading over the API: 10,000 runs by cursor, and a burst's seconds of 30 pairs x 1740 s.
+"""Benchmark of API reads: 10,000 runs by cursor, and a burst with 30 pairs x 1740 s.
 
-Run with ``python -m tests.bench.bench_api``; everything is local: an application in this process
-over an embedded fabric, without a network and with sign-in off.
+Usage: ``python -m tests.bench.bench_api``. The application runs in this process on an embedded
+fabric, without a network and with sign-in off.
 """
 
 import argparse
@@ -55,7 +55,7 @@ async def bench(folder: Path, runs_count: int, reads_count: int) -> None:
 
 
 async def fill(fabric: Fabric, count: int) -> None:
-    """Rows as runs that are over leave them in the list."""
+    """Store rows as ended runs leave them in the list."""
     for number in range(count):
         header = header_of(number, START - timedelta(minutes=number))
         control = Control(run_id=header.run_id, lease_until_at=header.created_at)
@@ -63,7 +63,7 @@ async def fill(fabric: Fabric, count: int) -> None:
 
 
 async def list_all(http: httpx.AsyncClient, count: int) -> None:
-    """Every run, page by page."""
+    """Read all runs page by page."""
     took_s: list[float] = []
     seen = 0
     path: str | None = f"/v1/runs?limit={PAGE}"

@@ -1,9 +1,11 @@
-"""Prints what a backup costs beside a busy fleet: its time, and the longest wait of a writer.
+"""Benchmark of a backup beside a busy fleet: its duration and the longest wait of a writer.
 
-Run: ``python -m tests.bench.bench_backup [--megabytes 2000] [--agents 60] [--rounds 3]``. A process
-of its own writes to the store as a coordinator does for a fleet in mid-burst: each agent's beat
-every 5 s and its seconds every 3 s. Rounds alternate: the writer alone, a backup alone, both. The
-writer alone stands beside, because on a shared machine its longest wait is mostly the machine's.
+Usage: ``python -m tests.bench.bench_backup [--megabytes 2000] [--agents 60] [--rounds 3]``.
+
+A separate process writes to the store like a coordinator with a fleet during a burst. Each agent
+sends a heartbeat every 5 s and its seconds every 3 s. Each round measures the writer alone, the
+backup alone, and both. The writer alone is the reference: on a shared machine most of its longest
+wait is caused by other processes.
 """
 
 import argparse
@@ -27,14 +29,15 @@ from tests.bench.limit_rows import Row, show
 
 BEAT_S, UPLOAD_S = 5.0, 3.0
 UPLOAD_BYTES: Final = 1_500
-FILLING_BYTES: Final = 60_000  # of a row that fills the store
+# Size of each row that fills the store.
+FILLING_BYTES: Final = 60_000
 ROWS_AT_ONCE: Final = 50
 RATIO_MAX: Final = 2.0
 WAIT_MAX_S: Final = 0.1
 
 
 def rows(megabytes: int, agents: int, rounds: int) -> Iterator[Row]:
-    """Each figure: the median of the rounds, and the longest wait of all."""
+    """Yield the median of the rounds for each duration, and the longest wait of all rounds."""
     with tempfile.TemporaryDirectory() as base:
         data = Path(base) / "data"
         asyncio.run(_fill(data, megabytes))
@@ -42,11 +45,13 @@ def rows(megabytes: int, agents: int, rounds: int) -> Iterator[Row]:
         for number in range(rounds):
             quiet_s.append(_back_up(data, Path(base) / f"quiet-{number}"))
             with _Writer(data, agents) as writer:
-                time.sleep(quiet_s[-1])  # as long as a backup takes: of a longest wait
+                # The observation is as long as a backup, so that the longest waits are comparable.
+                time.sleep(quiet_s[-1])
                 alone_s.append(writer.longest_wait_s())
                 busy_s.append(_back_up(data, Path(base) / f"busy-{number}"))
                 waits_s.append(writer.longest_wait_s())
-                time.sleep(1.0)  # what the backup left to the log's checkpoint
+                # The checkpoint of the write-ahead log follows the backup.
+                time.sleep(1.0)
                 waits_s.append(writer.longest_wait_s())
     name = f"backup of {megabytes} MB"
     quiet = statistics.median(quiet_s)
@@ -90,7 +95,7 @@ async def _fill(data: Path, megabytes: int) -> None:
 
 
 def _back_up(data: Path, file: Path) -> float:
-    """Seconds of the command, as a user runs it; the file is removed."""
+    """Run the backup command as a user does, remove its file, and return the seconds taken."""
     began_s = time.monotonic()
     subprocess.run(
         module_command("broadside.coordinator", "backup", str(file)),
@@ -104,7 +109,7 @@ def _back_up(data: Path, file: Path) -> float:
 
 
 class _Writer:
-    """A process that writes for a fleet, for as long as the context lasts."""
+    """Process that writes for a fleet while the context is open."""
 
     def __init__(self, data: Path, agents: int) -> None:
         self._own, theirs = multiprocessing.Pipe()
@@ -120,7 +125,7 @@ class _Writer:
         self._process.join()
 
     def longest_wait_s(self) -> float:
-        """The longest wait of a write since this was last asked."""
+        """Return the longest wait of a write since the previous call."""
         self._own.send("ask")
         return float(self._own.recv())
 
@@ -153,7 +158,7 @@ async def _write_for_fleet(data: Path, agents: int, at: Connection) -> None:
 async def _repeat(
     fabric: Fabric, key: str, every_s: float, size_bytes: int, waits_s: list[float]
 ) -> None:
-    """Write a row every so often: an upload is a new row each time, a beat the same one."""
+    """Write a row at an interval. An upload adds a row each time, a heartbeat replaces its row."""
     number = 0
     await asyncio.sleep(hash(key) % 1_000 / 1_000 * every_s)
     while True:

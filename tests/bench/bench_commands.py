@@ -1,7 +1,8 @@
-"""Prints what a command costs before it has done anything: CPU-seconds, beside a bare import.
+"""Benchmark of the start-up of commands: CPU seconds, compared with a bare import.
 
-Run: ``python -m tests.bench.bench_commands``. Each figure is the least of a few runs of a process
-of its own. The commands read one stored run of 30 pairs and four bursts on the embedded fabric.
+Usage: ``python -m tests.bench.bench_commands``. Each figure is the minimum over a few runs in
+separate processes. The commands read one stored run of 30 pairs and four bursts on the embedded
+fabric.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ PEER: Final = "import fastapi"
 
 
 def cpu_s(argv: Sequence[str], env: Mapping[str, str]) -> float:
-    """CPU time, user and system, of one run."""
+    """Return the user and system CPU time of one run of a command."""
     before_s = _children_s()
     subprocess.run(argv, env={**os.environ, **env}, capture_output=True, check=False)
     return _children_s() - before_s
@@ -37,7 +38,7 @@ def _children_s() -> float:
 
 
 def argvs() -> dict[str, list[str]]:
-    """What is started, by name; :data:`PEER` first."""
+    """Return the command lines by name, with :data:`PEER` first."""
     python = [sys.executable]
     found = {PEER: [*python, "-c", PEER]}
     for command in LIMIT_CPU_S:
@@ -49,12 +50,12 @@ def argvs() -> dict[str, list[str]]:
 
 
 def rows() -> Iterator[Row]:
-    """Each command, and an agent's start, beside importing the web framework alone."""
+    """Yield each command and an agent's start, compared with importing the web framework."""
     started = argvs()
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(stored(Path(folder)))
         env = {"BROADSIDE_DATA_DIR": folder}
-        # In turns, so that a neighbour's minute is each one's.
+        # The commands alternate, so that a short load by another process affects all of them.
         turns = [
             {name: cpu_s(argv, env) for name, argv in started.items()} for _ in range(RUNS_COUNT)
         ]

@@ -1,6 +1,6 @@
-"""Prints how well the core knows planted truth; what it costs is told by :mod:`.bench_store`.
+"""Benchmark of the accuracy of the core on planted truth. :mod:`.bench_store` measures its cost.
 
-Run: ``.venv/bin/python -m tests.bench.bench_core [cases a kind]``.
+Usage: ``.venv/bin/python -m tests.bench.bench_core [cases a kind]``.
 """
 
 import sys

@@ -1,9 +1,10 @@
-"""What the exchange costs: queues, table and packed seconds, with many real processes.
+"""Benchmark of the exchange with many real processes: queues, table and packed seconds.
 
-Run as ``python -m tests.bench.bench_exchange``. The embedded adapters work in a temporary
-directory; ratios are against a bound that means something on the same machine. Service Bus is the
-real SDK to the lab's broker on the same machine: its figures are the SDK's cost and the broker's,
-with no network between.
+Usage: ``python -m tests.bench.bench_exchange``. The embedded adapters use a temporary directory.
+Ratios compare with a bound of the same machine.
+
+Service Bus is the real SDK with the broker of the lab on the same machine. Its figures include the
+cost of SDK and broker, but no network.
 """
 
 import asyncio
@@ -40,7 +41,8 @@ UPLOADING_S: Final = 4.0
 IDLE_S: Final = 3.0
 PAIRS_COUNT: Final = 30
 BURST_S: Final = 1740
-UPLOAD_EVERY_S: Final = 2.0  # s between two uploads of one agent
+# Time between two uploads of one agent.
+UPLOAD_EVERY_S: Final = 2.0
 
 AT = datetime.now(UTC)
 
@@ -54,9 +56,10 @@ def host_seconds(count: int) -> tuple[HostSecond, ...]:
 
 
 async def enqueue(place: Place) -> float:
-    """Send every job; seconds taken."""
+    """Send all jobs and return the seconds taken."""
     queue = place.open_queue()
-    await queue.counts()  # open it
+    # The first call opens the queue.
+    await queue.counts()
     started_s = time.perf_counter()
     await queue.send(
         [
@@ -74,8 +77,11 @@ async def enqueue(place: Place) -> float:
 
 
 async def claim_jobs(place: Place, number: int) -> tuple[list[int], float, float]:
-    """An agent's first steps, over and over: receive, claim where there is a table, settle; its
-    pairs, start and end."""
+    """Receive, claim and settle jobs until the queue is empty.
+
+    The claim is skipped if the adapter has no table. Return the pair indexes and the epoch seconds
+    of start and end.
+    """
     queue = place.open_queue()
     table = place.open_table() if place.adapter in TABLES else None
     pairs, started_s = [], time.time()
@@ -99,7 +105,7 @@ async def claim_jobs(place: Place, number: int) -> tuple[list[int], float, float
 
 
 async def wait_idle(place: Place, _: int) -> float:
-    """CPU seconds that one waiting receiver burns."""
+    """Return the CPU seconds that one waiting receiver uses."""
     queue = place.open_queue()
     await queue.receive(0)
     before = resource.getrusage(resource.RUSAGE_SELF)
@@ -110,7 +116,7 @@ async def wait_idle(place: Place, _: int) -> float:
 
 
 async def upload(place: Place, number: int, *, every_s: float) -> list[float]:
-    """Rewrite a half-full open chunk, flow and host, over and over; seconds of each time."""
+    """Rewrite a half-full open chunk repeatedly and return the seconds of each write."""
     table = place.open_table()
     records = records_in(table)
     flow = ten_gigabit_flow(CHUNK_S // 2, seed=number)
@@ -118,8 +124,10 @@ async def upload(place: Place, number: int, *, every_s: float) -> list[float]:
         side=Side.CLIENT, flow=Flow.UP, first_data_at_s=AT.timestamp() + 3600, intervals=flow
     )
     host = host_seconds(CHUNK_S // 2)
-    await records.runs.read_control("bench")  # open it
-    await asyncio.sleep(every_s * number / UPLOADERS_COUNT)  # a real fleet is not in step either
+    # The first call opens the table.
+    await records.runs.read_control("bench")
+    # Agents of a real fleet do not upload at the same instant.
+    await asyncio.sleep(every_s * number / UPLOADERS_COUNT)
     taken_s, until_s = [], time.perf_counter() + UPLOADING_S
     while (started_s := time.perf_counter()) < until_s:
         await records.bursts.save_seconds(job(number), [track], host)
@@ -130,7 +138,7 @@ async def upload(place: Place, number: int, *, every_s: float) -> list[float]:
 
 
 def syncs_per_second(directory: Path) -> float:
-    """What the disk gives one writer that appends 4 KiB and syncs: the bound of any durable log."""
+    """Return the syncs per second of one writer that appends 4 KiB, as the bound of a log."""
     with (directory / "syncs").open("wb", buffering=0) as file:
         started_s = time.perf_counter()
         for _ in range(500):
@@ -141,7 +149,7 @@ def syncs_per_second(directory: Path) -> float:
 
 @contextmanager
 def places(directory: Path) -> Iterator[list[Place]]:
-    """The embedded fabric, and a Service Bus queue of a broker in a process of its own."""
+    """Yield the embedded fabric and a Service Bus queue with its broker in a separate process."""
     broker = BrokerProcess(directory, {"jobs": QueueSettings(lock_s=60)}, sas_key="bench")
     broker.start()
     try:
@@ -157,7 +165,7 @@ def places(directory: Path) -> Iterator[list[Place]]:
 
 
 def bench_queue(place: Place) -> float:
-    """Print what sending and claiming all jobs took; the seconds of the latter."""
+    """Print the time for sending and claiming all jobs and return the seconds of claiming."""
     print(f"{place.adapter}:")
     enqueue_s = asyncio.run(enqueue(place))
     print(

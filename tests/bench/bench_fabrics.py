@@ -1,13 +1,16 @@
-"""Three fabrics side by side: SQLite on one host, any hosts over HTTPS, Azure's stand-ins.
+"""Benchmark of three fabrics: SQLite on one host, HTTPS between hosts, and Azure emulators.
 
-``python -m tests.bench.bench_fabrics`` sets twenty agents of one process on each: 1,000 jobs from
-their sending to the last claim, settled; then uploads of 1.5 kB for five seconds, eight at a time
-an agent; the CPU of what serves them meanwhile, which with SQLite is nobody but the agents. One
-process is all twenty agents: where its own CPU is most of the time, that is what was measured.
-``--demo`` adds the start spread of a burst of twelve pairs on each, in a lab.
+Usage: ``python -m tests.bench.bench_fabrics [--demo]``.
 
-Azure's stand-ins are a broker in Python and Azurite: their figures say what our side costs there,
-and nothing of the speed of Service Bus or Table Storage.
+One process runs twenty agents on each fabric. It measures 1,000 jobs from sending to the last
+settled claim. Then each agent uploads 1.5 kB, eight at a time, for five seconds. The CPU of the
+serving processes is measured too. With SQLite no process serves. If the CPU of the agents' process
+is most of the time, that process is the limit.
+
+``--demo`` adds the start spread of a burst of twelve pairs on each fabric, in a lab.
+
+The Azure emulators are a broker in Python and Azurite. Their figures show the cost of our side, not
+the speed of Service Bus or Table Storage.
 """
 
 import argparse
@@ -39,7 +42,8 @@ from tests.bench.bench_hosts import chunk_row, claim_row, cpu_s, outgoing
 AGENTS_COUNT: Final = 20
 JOBS_COUNT: Final = 1000
 UPLOAD_S: Final = 5.0
-AT_ONCE: Final = 8  # uploads of an agent
+# Parallel uploads of an agent.
+AT_ONCE: Final = 8
 PATIENCE_S: Final = 120.0
 DEMO: Final = {"embedded": "embedded", "http": "http", "azure": "azure-local"}
 
@@ -48,7 +52,8 @@ DEMO: Final = {"embedded": "embedded", "http": "http", "azure": "azure-local"}
 class Agent:
     name: str
     fabric: Fabric
-    pairs: list[int] = field(default_factory=list)  # that it claimed
+    # Indexes of the pairs that the agent claimed.
+    pairs: list[int] = field(default_factory=list)
     uploads_count: int = 0
 
     async def work(self, claimed: list[float]) -> None:
@@ -74,7 +79,7 @@ class Agent:
 
 @contextlib.contextmanager
 def served(kind: str, folder: Path) -> Iterator[tuple[Mapping[str, str], list[int]]]:
-    """What stands behind a fabric: its settings for the coordinator, and the pids that serve."""
+    """Start a fabric and yield the coordinator's settings and the pids of its services."""
     settings = sqlite_fabric(folder / "data")
     match kind:
         case "http":
@@ -92,7 +97,7 @@ def served(kind: str, folder: Path) -> Iterator[tuple[Mapping[str, str], list[in
 
 
 def children() -> list[int]:
-    """Of this process, and theirs."""
+    """Return the pids of this process and of all its descendants."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -144,7 +149,8 @@ async def measure(kind: str, folder: Path) -> dict[str, float]:
         try:
             claimed: list[float] = []
             workers = [asyncio.create_task(agent.work(claimed)) for agent in agents]
-            await asyncio.sleep(2.0)  # streams and links stand
+            # Streams and connections are established after this time.
+            await asyncio.sleep(2.0)
             began_s, before_s, own_s = time.monotonic(), spent_s(), time.process_time()
             now = datetime.now(UTC)
             await own.queue.send([outgoing(number, now) for number in range(JOBS_COUNT)])
@@ -173,7 +179,7 @@ async def measure(kind: str, folder: Path) -> dict[str, float]:
 
 
 def start_spread_s(kind: str) -> float | None:
-    """Of a demo's first burst; None: nobody knows."""
+    """Return the start spread of the first burst of a demo in seconds, or None if unknown."""
     argv = [sys.executable, "-m", "broadside.coordinator", "demo", "--fabric", DEMO[kind]]
     size = ["--pairs", "12", "--bursts", "1", "--json"]
     ran = subprocess.run([*argv, *size], capture_output=True, check=False, timeout=400)

@@ -1,8 +1,9 @@
-"""Holds every residual that a live page showed against the one that the run ended with.
+"""Comparison of every residual that a live page showed with the final residual of its run.
 
-Run: ``python -m tests.bench.bench_feeds [N]``, as root: N demos (20 if left out), each of another
-size and length, a fifth of them with a client killed, read by their event stream as the page reads
-it. A residual that was shown and whose interval did not hold the final one is printed, and exits 1.
+Usage: ``python -m tests.bench.bench_feeds [N]``, as root. It runs N demos (default 20) of different
+sizes and lengths. A client is killed in a fifth of them. The event stream is read as the page reads
+it. A shown residual with an interval that excludes the final value is printed, and the exit code is
+1.
 """
 
 import asyncio
@@ -25,16 +26,20 @@ _LAUNCHED: Final = re.compile(r"launched (\S+)")
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One residual as the page showed it."""
+    """One residual as the page showed it.
 
-    at_s: int  # seconds of the burst that it rests on
+    Attributes:
+        at_s: Seconds of the burst that the residual is based on.
+    """
+
+    at_s: int
     low: float
     value: float
     high: float
 
 
 async def feed_of(options: list[str]) -> tuple[dict[int, list[Shown]], dict[int, float | None]]:
-    """What one demo's feed showed of each burst, and each burst's residual in the verdict."""
+    """Return the residuals shown for each burst of one demo, and the residuals in the verdict."""
     demo = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "broadside.coordinator", "demo", "--json", *options),
         stdout=asyncio.subprocess.PIPE,
@@ -73,7 +78,7 @@ async def _follow(url: str, run_id: str) -> dict[int, list[Shown]]:
 
 
 def main() -> int:
-    """Print each demo's worst; 1 where a shown interval missed the final residual."""
+    """Print each demo's worst residual and return 1 if an interval excluded the final one."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else DEMOS_COUNT
     shown_count = missed_count = 0
     for number in range(count):

@@ -1,8 +1,8 @@
-"""What Broadside costs: the fleet's payload through it against a bare shell loop's.
+"""Benchmark of a fleet's payload through Broadside, compared with a bare shell loop.
 
-``python -m tests.bench.bench_fleet [--pairs 30] [--streams 8] [--seconds 10] [--rounds 2]``, as
-root. Both fire the same iperf3 pairs through the same lab, in turn; the ratio should not be below
-0.99. Payload is what the receivers counted, second by second, without the ramp.
+Usage: ``python -m tests.bench.bench_fleet [--pairs 30] [--streams 8] [--seconds 10] [--rounds 2]``,
+as root. Both run the same iperf3 pairs through the same lab, in turn. The ratio should be at least
+0.99. Payload is the sum per second at the receivers, without the ramp.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def demo(pairs_count: int, streams_count: int, seconds: int) -> dict[str, Any]:
-    """One burst of ``broadside demo`` that leaves the lab standing."""
+    """Run one burst of ``broadside demo`` and leave the lab running."""
     done = subprocess.run(
         [
             *(

@@ -1,7 +1,7 @@
-"""How far from the instant tests start: behind the gate, and by plain exec at the instant.
+"""Benchmark of start errors: with the start gate, and with a plain exec at the instant.
 
-``python -m tests.bench.bench_gate [--pairs 30] [--streams 8] [--rounds 3] [--lead 4]``, on
-loopback, where both ends of every pair share this machine's cores. Wants a quiet machine and an
+Usage: ``python -m tests.bench.bench_gate [--pairs 30] [--streams 8] [--rounds 3] [--lead 4]``, on
+loopback. Both ends of all pairs share the cores of this machine. It needs an idle machine and an
 iperf3 that streams its JSON.
 """
 
@@ -59,7 +59,7 @@ def main() -> None:
 async def fire(
     protocol: Protocol, direction: Direction, options: argparse.Namespace, *, gated: bool
 ) -> list[float]:
-    """One burst; how far from the instant each pair's data began, s."""
+    """Run one burst and return the start error of each pair's data in seconds."""
     engine = next(engine for engine in engines().values() if streams_json(engine.version))
     traffic = Traffic(
         protocol=protocol,

@@ -1,10 +1,12 @@
-"""One coordinator and a thousand agents of other hosts: what they cost it, and how long they wait.
+"""Benchmark of one coordinator with 1,000 remote agents: its CPU and the agents' waits.
 
-``python -m tests.bench.bench_hosts`` starts a real coordinator with its own HTTPS listener, and
-agents that are nothing but their requests: a stream each, a heartbeat every 5 s, an upload of
-seconds every 3 s, the run's control row watched; twenty beat and upload through the real adapter,
-which for all would cost this process too much. First each is handed one job, all at once, and
-claims it. The agents share the machine: read the figures beside the load that is printed.
+Usage: ``python -m tests.bench.bench_hosts``. It starts a real coordinator with its own HTTPS
+listener. The agents are simulated by their requests: a stream each, a heartbeat every 5 s, an
+upload of seconds every 3 s, and a watch of the run's control row. Twenty agents send heartbeats and
+uploads through the real adapter. For all agents the adapter would use too much CPU in this process.
+
+First all agents receive one job each at the same time and claim it. The agents share the machine
+with the coordinator, so read the figures together with the load that is printed.
 """
 
 import argparse
@@ -48,16 +50,25 @@ from tests.unit.agent.jobs import make_job
 HEARTBEAT_S: Final = 5.0
 UPLOAD_S: Final = 3.0
 RUN: Final = "bench"
-CHUNK: Final = random.Random(7).randbytes(1_500)  # what three seconds more make of an open chunk
+# Growth of an open chunk in three seconds, in bytes.
+CHUNK: Final = random.Random(7).randbytes(1_500)
 PRESENCE_BYTES: Final = 900
-LINKS_COUNT: Final = 20  # agents that speak through the real adapter
-CPU_MAX: Final = 0.5  # of one core
+# Number of agents that use the real adapter.
+LINKS_COUNT: Final = 20
+# Limit as a share of one core.
+CPU_MAX: Final = 0.5
 BEAT_P99_MAX_S: Final = 0.3
 
 
 @dataclass(slots=True, kw_only=True)
 class Agent:
-    """One agent's two connections: its stream, and the one for requests."""
+    """One agent with two connections: its stream, and one for requests.
+
+    Attributes:
+        claimed_s: Monotonic time of its claim, or None.
+        pair: Index of the claimed pair, or None.
+        link: Real adapter for heartbeats and uploads, or None.
+    """
 
     number: int
     secret: str
@@ -65,11 +76,11 @@ class Agent:
     context: ssl.SSLContext
     beats_s: list[float] = field(default_factory=list)
     uploads_s: list[float] = field(default_factory=list)
-    claimed_s: float | None = None  # monotonic
+    claimed_s: float | None = None
     lines_count: int = 0
     failures_count: int = 0
-    pair: int | None = None  # once it has claimed one
-    link: Link | None = None  # the real one, by which it then beats and uploads
+    pair: int | None = None
+    link: Link | None = None
     _session: str = field(default_factory=lambda: uuid4().hex)
     _delivery: "asyncio.Future[Any] | None" = None
     _reader: asyncio.StreamReader | None = None
@@ -90,7 +101,7 @@ class Agent:
         ).encode()
 
     async def ask(self, do: str, **said: Any) -> Any:
-        """One operation's answer."""
+        """Send one operation and return its answer."""
         body = json.dumps([{"id": uuid4().hex, "do": do, **said}]).encode()
         async with self._turn:
             if self._reader is None or self._writer is None:
@@ -158,7 +169,7 @@ class Agent:
         await self.ask("want", session=self._session, want=uuid4().hex, wait_s=110)
 
     async def take(self) -> None:
-        """A job from its delivery to its claim, settled."""
+        """Process a job from its delivery to the settled claim."""
         assert self._delivery is not None
         delivery = await self._delivery
         job_id = delivery["message_id"]
@@ -178,7 +189,7 @@ def cpu_s(pid: int) -> float:
 
 
 async def prepare(data_dir: Path, agents_count: int, at: datetime) -> list[str]:
-    """Agents enrolled, and the control row of their run; their secrets."""
+    """Enroll agents and store the control row of their run, and return the agents' secrets."""
     secrets = [new_secret() for _ in range(agents_count)]
     fabric = open_fabric(FabricSettings(data_dir=data_dir))
     shelf = Shelf(fabric.private, ENROLLED, Enrolled)
@@ -238,7 +249,8 @@ async def measure(folder: Path, agents_count: int, seconds: float) -> list[Row]:
         ]
         pid = serving.pid
         tasks = []
-        for start in range(0, agents_count, 50):  # handshakes cost both sides
+        # Handshakes cost CPU on both sides, so the agents start in groups.
+        for start in range(0, agents_count, 50):
             part = agents[start : start + 50]
             opened = [asyncio.Event() for _ in part]
             tasks += [
@@ -270,7 +282,8 @@ async def measure(folder: Path, agents_count: int, seconds: float) -> list[Row]:
                 asyncio.create_task(agent.beat_forever()),
                 asyncio.create_task(agent.upload_forever()),
             ]
-        await asyncio.sleep(2 * HEARTBEAT_S)  # the phases settle
+        # The phases of the heartbeats become stable.
+        await asyncio.sleep(2 * HEARTBEAT_S)
         for agent in agents:
             agent.beats_s.clear()
             agent.uploads_s.clear()
@@ -289,7 +302,8 @@ async def measure(folder: Path, agents_count: int, seconds: float) -> list[Row]:
     name = f"{agents_count} agents over HTTPS"
 
     def p99(told: str, values: list[float], limit: float | None = None) -> Row:
-        known = values or [passed_s]  # at least: none was answered in all that time
+        # If no request was answered, the whole time is a lower bound.
+        known = values or [passed_s]
         p50, p99 = (float(each) for each in np.quantile(known, (0.5, 0.99)))
         said = f"{name}: {told}, p99"
         return Row(name=said, value=p99, unit="s", limit=limit, peer="p50", peer_value=p50)
@@ -322,7 +336,7 @@ async def measure(folder: Path, agents_count: int, seconds: float) -> list[Row]:
 
 
 def rows(agents_count: int = 1000, seconds: float = 20) -> Iterator[Row]:
-    """A coordinator with agents of other hosts."""
+    """Run a coordinator with remote agents and yield its rows."""
     with tempfile.TemporaryDirectory(prefix="broadside-bench-") as folder:
         yield from asyncio.run(measure(Path(folder), agents_count, seconds))
 

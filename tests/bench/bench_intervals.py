@@ -1,8 +1,8 @@
-"""How often stated 95 % intervals hold the truth: ``python -m tests.bench.bench_intervals``.
+"""Coverage of stated 95 % intervals.
 
-Prints the tables that docs/validation.md repeats: the mean of a correlated series by length and
-correlation, a run's mean by bursts and their scatter, the difference of two groups, and a
-ledger's residual and lag by grain.
+Usage: ``python -m tests.bench.bench_intervals``. It prints the tables in docs/validation.md: the
+mean of a correlated series by length and correlation, the mean of a run by bursts and their
+scatter, the difference of two groups, and the residual and lag of a device counter by bin length.
 """
 
 import argparse
@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 
 
 def autocorrelation(process: float | str, length: int) -> Floats:
-    """Of an AR(1) with that coefficient, or of fractional Gaussian noise (``H0.8``)."""
+    """Return the autocorrelation of AR(1), or of fractional Gaussian noise (``H0.8``)."""
     lags = np.arange(float(length))
     if isinstance(process, float):
         return np.asarray(process**lags if process else np.eye(1, length)[0])
@@ -40,7 +40,7 @@ def autocorrelation(process: float | str, length: int) -> Floats:
 
 
 def drawn(rng: np.random.Generator, draws: int, length: int, process: float | str) -> Floats:
-    """Gaussian series, a row each, by circulant embedding (Davies and Harte 1987)."""
+    """Draw Gaussian series, one per row, by circulant embedding (Davies and Harte 1987)."""
     half = autocorrelation(process, max(64, 4 * length))
     powers = np.fft.fft(np.concatenate((half, half[-2:0:-1]))).real
     white = rng.standard_normal((draws, len(powers))) + 1j * rng.standard_normal(
@@ -51,7 +51,7 @@ def drawn(rng: np.random.Generator, draws: int, length: int, process: float | st
 
 
 def spread(length: int, process: float | str) -> float:
-    """Standard deviation of the mean of such a series."""
+    """Return the standard deviation of the mean of such a series."""
     found = autocorrelation(process, length)
     inner = 1 + 2 * float(((1 - np.arange(1, length) / length) * found[1:]).sum())
     return math.sqrt(inner / length)

@@ -1,7 +1,7 @@
-"""The lab's own figures: how fast it comes and goes, and how faithful its ledger is.
+"""Benchmark of the lab: time to build and remove it, and accuracy of its device counter.
 
-``python -m tests.bench.bench_lab [--pairs 30] [--streams 8] [--seconds 10] [--skip-100]``, as root.
-Traffic is iperf3 from a bare shell loop, with nothing of Broadside in its way.
+Usage: ``python -m tests.bench.bench_lab [--pairs 30] [--streams 8] [--seconds 10] [--skip-100]``,
+as root. Traffic is iperf3 from a bare shell loop, without Broadside.
 """
 
 import argparse
@@ -20,7 +20,8 @@ from broadside.lab.namespaces import list_namespaces, list_owned
 from broadside.lab.topology import Lab, LabSpec
 
 PREFIX = "bench"
-IP_PER_PAYLOAD_RATIO = 1500 / 1448  # MTU 1500: 20 bytes of IP, 32 of TCP with timestamps
+# MTU 1500: 20 bytes of IP header and 32 bytes of TCP header with timestamps.
+IP_PER_PAYLOAD_RATIO = 1500 / 1448
 T = TypeVar("T")
 
 
@@ -56,7 +57,7 @@ def timed(action: Callable[[], T]) -> tuple[T, float]:
 
 
 def bench_life(pairs_count: int, base_path: Path) -> None:
-    """Build, synchronise, build again, remove; then look for what is left."""
+    """Build the lab, synchronise clocks, build again, remove it, and list the leftovers."""
     spec = LabSpec(pairs_count=pairs_count, prefix=PREFIX)
     lab, up_s = timed(lambda: network.up(spec, base_path))
     unsynced, sync_s = timed(lambda: clocks.wait_synced(lab, 20))
@@ -70,7 +71,7 @@ def bench_life(pairs_count: int, base_path: Path) -> None:
 
 
 def bench_ledger(lab: Lab, streams_count: int, seconds: int) -> None:
-    """Fire every pair at once and hold the receivers' payload against the ledger."""
+    """Start all pairs together and compare the receivers' payload with the device counter."""
     before, cpu_before = newest(lab), read_cpu()
     outputs = bare_loop(lab, streams_count, seconds)
     cpu_after = read_cpu()
@@ -104,7 +105,7 @@ def bench_ledger(lab: Lab, streams_count: int, seconds: int) -> None:
 
 
 def bare_loop(lab: Lab, streams_count: int, seconds: int) -> list[dict[str, Any]]:
-    """Every pair's iperf3 started at once by a shell, and what each client printed."""
+    """Start iperf3 of all pairs from one shell and return the output of each client."""
     results = lab.path / "results"
     results.mkdir(exist_ok=True)
     servers = "".join(
@@ -122,7 +123,7 @@ def bare_loop(lab: Lab, streams_count: int, seconds: int) -> list[dict[str, Any]
 
 
 def received_rate(output: dict[str, Any]) -> float:
-    """What one server received per second, without its first two seconds and the last."""
+    """Return one server's received rate in bit/s, without the first and last two seconds."""
     sums = [interval["sum"] for interval in output["server_output_json"]["intervals"]]
     steady = sums[2:-2] or sums
     return float(8 * sum(s["bytes"] for s in steady) / sum(s["seconds"] for s in steady))
@@ -136,7 +137,7 @@ def newest(lab: Lab) -> LedgerReading:
 
 
 def steady_rates(lab: Lab, seconds: int) -> list[float]:
-    """Bits per second of each whole second, without the first two and the last of the burst."""
+    """Return bit/s of each whole second, without the first two and the last of the burst."""
     assert lab.ledger_path is not None
     readings = read_ledger(lab.ledger_path, 0, float("inf"))
     rates = [
@@ -148,7 +149,7 @@ def steady_rates(lab: Lab, seconds: int) -> list[float]:
 
 
 def read_cpu() -> tuple[int, int]:
-    """All ticks, and idle ones, of the whole machine."""
+    """Return all CPU ticks and the idle ticks of the machine."""
     ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
     return sum(ticks), ticks[3] + ticks[4]
 

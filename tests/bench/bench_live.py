@@ -1,9 +1,9 @@
-"""Prints what a live look costs at a thousand pairs: CPU-seconds, whose pace, and memory.
+"""Benchmark of a live snapshot with 1,000 pairs: CPU seconds and memory.
 
-Run: ``python -m tests.bench.bench_live [pairs] [second]``. A burst stands at that second; from then
-on every pair uploads each :data:`UPLOAD_S` seconds, a share of them in every second, and viewers
-follow the feed. Only the feed's process is counted; agents are another one. Beside a look stands
-all of the burst read and measured once, which a look was before.
+Usage: ``python -m tests.bench.bench_live [pairs] [second]``. A burst is at that second. From then
+on every pair uploads each :data:`UPLOAD_S` seconds, with a share of the pairs in every second, and
+viewers follow the feed. Only the process of the feed is measured. The agents are another process.
+Each snapshot is compared with reading and measuring the whole burst.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ LOOKS_COUNT: Final = 9
 
 
 def rows(pairs: int = PAIRS, second: int = SECOND) -> Iterator[Row]:
-    """One look, and a coordinator with viewers."""
+    """Yield the cost of one snapshot, and of a coordinator with viewers."""
     with tempfile.TemporaryDirectory() as folder:
         in_own_process(_fill, folder, pairs, second)
         look_s, whole_s = in_own_process(_looks, folder, pairs, second)
@@ -73,7 +73,7 @@ async def _fill(folder: str, pairs: int, second: int) -> None:
 
 
 async def _upload_turn(folder: str, pairs: int, until_s: int) -> None:
-    """What agents say in one second: every third of them."""
+    """Upload the rows of one second, from every third agent."""
     fabric, plan = embedded(folder), plan_of(pairs, BURST_S)
     turn = range(until_s % UPLOAD_S, pairs, UPLOAD_S)
     await upload(fabric, plan, until_s=until_s, from_s=until_s - UPLOAD_S, only=turn)
@@ -81,7 +81,7 @@ async def _upload_turn(folder: str, pairs: int, until_s: int) -> None:
 
 
 async def _looks(folder: str, pairs: int, second: int) -> tuple[float, float]:
-    """CPU-seconds of a look (the median) and of the first, which is whole."""
+    """Return CPU seconds of a snapshot (median) and of the first one, which reads everything."""
     keep_one_heap()
     collect_rarely()
     fabric = embedded(folder)
@@ -117,7 +117,7 @@ def _keep(ready: Event) -> None:
 
 
 def _watched(folder: str, pairs: int, second: int) -> tuple[float, int, float]:
-    """Share of a core, looks, and MB of a coordinator whose feed is followed."""
+    """Return core share, number of snapshots and MB of a coordinator with a followed feed."""
 
     async def watch() -> tuple[float, int, float]:
         keep_one_heap()
@@ -137,7 +137,8 @@ def _watched(folder: str, pairs: int, second: int) -> tuple[float, int, float]:
 
         _READY.set()
         viewers = [asyncio.create_task(follow()) for _ in range(VIEWERS_COUNT)]
-        await asyncio.sleep(WATCHED_S / 2)  # the first, whole one is over
+        # The first snapshot, which reads the whole burst, is complete after this time.
+        await asyncio.sleep(WATCHED_S / 2)
         began_s, before = time.process_time(), seen
         await asyncio.sleep(WATCHED_S)
         took_s, looks = time.process_time() - began_s, (seen - before) // VIEWERS_COUNT

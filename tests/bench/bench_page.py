@@ -1,9 +1,9 @@
-"""Prints what one live update costs in Chromium, at 30 and at 1,000 pairs.
+"""Benchmark of a live update in Chromium, with 30 and with 1,000 pairs.
 
-Run: ``.venv/bin/python -m tests.bench.bench_page [chromium]``. The bound: one update at
-1,000 pairs within 50 ms. An update is what the page itself measures as ``live-update``: parsing
-and taking over a look's events, and drawing all charts. Long tasks are those of 50 ms and more that
-the browser saw, its own layout and painting included, after the page has loaded.
+Usage: ``.venv/bin/python -m tests.bench.bench_page [chromium]``. The limit is 50 ms per update with
+1,000 pairs. The page measures an update as ``live-update``: it parses and applies the events of a
+snapshot, and draws all charts. Long tasks take 50 ms or more after the page has loaded. They
+include layout and painting of the browser.
 """
 
 import sys
@@ -15,7 +15,8 @@ from playwright.sync_api import sync_playwright
 from tests.bench.page_site import RUN_ID, Simulation, simulate, standing
 from tests.synthetic import Plant
 
-CASES = ((30, 60), (30, 1740), (1000, 300))  # pairs, seconds of the burst
+# Pairs, and the second of the burst.
+CASES = ((30, 60), (30, 1740), (1000, 300))
 LOOKS = 60
 LOOK_S = 0.2
 WAIT_S = 40.0
@@ -31,7 +32,7 @@ _UPDATES = """() => performance.getEntriesByName("live-update")
 
 
 def measure(simulation: Simulation, chromium: str) -> str:
-    """Updates of a run that is well under way, each with everything that is on the page."""
+    """Measure updates of a run in progress, with all parts of the page shown."""
     with standing(simulation) as url, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 900})
@@ -44,7 +45,8 @@ def measure(simulation: Simulation, chromium: str) -> str:
             updates = np.array(page.evaluate(_UPDATES)).reshape(-1, 2)
         long_tasks = page.evaluate("window.longTasks")
         browser.close()
-    settled_ms = updates[1, 0] if len(updates) > 1 else 0.0  # the first one draws all there was
+    # The first update draws all earlier data.
+    settled_ms = updates[1, 0] if len(updates) > 1 else 0.0
     later = updates[1:, 1]
     tasks = [duration for start, duration in long_tasks if start >= settled_ms]
     pairs = len(simulation.made.plan.pairs)

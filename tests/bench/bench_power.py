@@ -1,8 +1,9 @@
-"""Prints how often a fleet that is 2 % above its limit passes, by the scatter of its rate.
+"""Share of passes of a fleet 2 % above its limit, by the scatter of its rate.
 
-Run: ``python -m tests.bench.bench_power [--cases 600] [--seed 7] [--room 0.02]``. The worlds are
-the hunt's kind ``clean-30s``: bursts of 30 s with a correlation of up to 0.5 from second to second.
-Each world's target is set so that its slowest burst is above the limit by exactly the room.
+Usage: ``python -m tests.bench.bench_power [--cases 600] [--seed 7] [--room 0.02]``. The worlds have
+the kind ``clean-30s`` of the hunt: bursts of 30 s with a correlation of up to 0.5 from second to
+second. The target of each world is set so that its slowest burst is above the limit by exactly the
+room.
 """
 
 import argparse
@@ -21,8 +22,9 @@ from tests.hunt.adapter import conclude
 from tests.worlds import generate
 
 KIND: Final = "clean-30s"
-EDGE_S: Final = 2  # that a start or an end may take
-# Upper ends of the rows, in parts of the mean.
+# Seconds that a start or an end can affect.
+EDGE_S: Final = 2
+# Upper bounds of the rows, as a ratio to the mean.
 ERRORS: Final = (0.001, 0.002, 0.003, 0.004, 0.005, math.inf)
 
 
@@ -43,7 +45,7 @@ class Judged:
 
 
 def judged(seed: int, room_ratio: float) -> Judged:
-    """Judge one world with that room above the limit."""
+    """Judge one world with the given room above the limit."""
     world = generate(KIND, seed)
     bursts, plan, rho = world.truth.bursts, world.recording.plan, world.spec.noise.rho
     slowest = min(burst.low_bits_per_second for burst in bursts)

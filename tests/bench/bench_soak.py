@@ -1,10 +1,9 @@
-"""Prints what a soak of a day and a thousand pairs costs its coordinator.
+"""Benchmark of a coordinator in a soak of one day with 1,000 pairs.
 
-Run: ``.venv/bin/python -m tests.bench.bench_soak [pairs] [bursts]``. The floors: a plan
-of 24 h and 1,000 agents a side in under 2 s; every status and API read under 200 ms at its end,
-while a schedule comes due now and then (which it tells on standard error).
-The exit code is 1 when one is missed. The fabric is the embedded one; claims, reports and seconds
-are simulated.
+Usage: ``.venv/bin/python -m tests.bench.bench_soak [pairs] [bursts]``. The limits: planning 24 h
+with 1,000 agents a side takes under 2 s, and every status and API read at the end takes under 200
+ms. Meanwhile a schedule becomes due at intervals and logs on standard error. The exit code is 1 if
+a limit is missed. The fabric is the embedded one. Claims, reports and seconds are simulated.
 """
 
 import asyncio
@@ -48,10 +47,11 @@ OLD_RUNS_COUNT = 200
 
 
 class Clock:
-    """The coordinator's clock, put where the bench wants it."""
+    """Clock of the coordinator that the benchmark can set."""
 
     def __init__(self) -> None:
-        self.at = datetime.now(UTC)  # the queue has the machine's: messages in the past expire
+        # The queue uses the clock of the machine, so messages in the past expire.
+        self.at = datetime.now(UTC)
 
     def now(self) -> datetime:
         return self.at
@@ -103,10 +103,13 @@ async def bench(folder: Path, pairs: int, bursts: int) -> list[Row]:
                 return read
 
             began_s = time.perf_counter()
-            await get("/v1/runs/old-0")()  # at its first request the application builds its routes
+            # The application builds its routes at the first request.
+            await get("/v1/runs/old-0")()
             print(f"first request, of another run: {(time.perf_counter() - began_s) * 1e3:.0f} ms")
             gc.collect()
-            gc.freeze()  # what the simulation left: no coordinator has it to look through
+            # A real coordinator does not have the objects of the simulation, so the collector skips
+            # them.
+            gc.freeze()
             run, last = f"/v1/runs/{plan.run_id}", plan.bursts[-1].index
             firing = asyncio.create_task(fire(coordinator, clock))
             for name, path in (
@@ -145,7 +148,7 @@ async def bench(folder: Path, pairs: int, bursts: int) -> list[Row]:
 
 
 async def status_s(coordinator: Coordinator, plan: Plan) -> float:
-    """CPU-seconds of one status: the median."""
+    """Return the median CPU seconds of one status."""
     took = []
     for _ in range(READS_COUNT):
         began_s = time.process_time()
@@ -155,7 +158,7 @@ async def status_s(coordinator: Coordinator, plan: Plan) -> float:
 
 
 async def fire(coordinator: Coordinator, clock: Clock) -> None:
-    """Let a schedule come due every ten seconds of the clock, which goes on by one a look."""
+    """Let a schedule become due every ten seconds of a clock that advances one second per step."""
     schedules = Schedules(coordinator.fabric.private, coordinator, now=clock.now)
     asked = ScheduleRequest(name="often", cron="*/10 * * * * *", scenario="smoke")
     await schedules.add(asked.schedule(by="bench", now=clock.at))
@@ -166,12 +169,12 @@ async def fire(coordinator: Coordinator, clock: Clock) -> None:
 
 
 async def launch(coordinator: Coordinator, fabric: Fabric, spec: RunSpec) -> Plan:
-    """Queue the whole soak, with leases kept beside it; print what it took."""
+    """Queue the whole soak while leases are renewed, and print the time taken."""
     keeping = asyncio.create_task(coordinator.run_forever(1.0))
     asked: list[float] = []
 
     async def ask() -> None:
-        """What an agent's look at its control row costs meanwhile."""
+        """Measure reads of a control row by an agent in the meantime."""
         while True:
             began_s = time.perf_counter()
             await fabric.records.runs.read_control("nothing")
@@ -194,7 +197,7 @@ async def launch(coordinator: Coordinator, fabric: Fabric, spec: RunSpec) -> Pla
 
 
 async def fill(fabric: Fabric, plan: Plan, clock: Clock, coordinator: Coordinator) -> None:
-    """What agents and coordinator would have stored by the soak's end."""
+    """Store the rows that agents and coordinator would have stored by the end of the soak."""
     pairs = len(plan.pairs)
     made = fleet(
         Plant(
@@ -250,7 +253,7 @@ async def fill(fabric: Fabric, plan: Plan, clock: Clock, coordinator: Coordinato
 
 
 def rows_of(plan: Plan, burst: Burst) -> Iterator[Entity]:
-    """Claims and reports of a burst; of the last one the client ends' seconds too."""
+    """Yield claims and reports of a burst, and for the last burst the clients' seconds too."""
     last = burst is plan.bursts[-1]
     for job in plan.jobs(burst):
         variant, seconds = job.pair_index % VARIANTS_COUNT, burst.duration_s if last else 1
@@ -263,7 +266,7 @@ def rows_of(plan: Plan, burst: Burst) -> Iterator[Entity]:
 async def timed(
     name: str, read: Callable[[], Awaitable[object]], limit_s: float | None = None
 ) -> Row:
-    """The slowest of many reads, beside their median."""
+    """Return the slowest of many reads, with their median as the peer."""
     took_s = []
     for _ in range(READS_COUNT):
         began_s = time.perf_counter()

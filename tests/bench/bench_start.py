@@ -1,9 +1,9 @@
-"""Prints how well starts are kept: one pair's error, and thirty pairs' spread.
+"""Benchmark of starts: the error of one pair, and the spread of thirty pairs.
 
-Run: ``python -m tests.bench.bench_start``, as root, on a machine with nothing else to do: what is
-measured is who gets a core when. Each figure is the least of a few bursts of ``broadside demo``. On
-a fleet with a core a pair the first is what Broadside is worth; of thirty pairs on two cores the
-spread is the host's, which a launch says of 64 streams each.
+Usage: ``python -m tests.bench.bench_start``, as root, on an idle machine. The result depends on the
+scheduling of cores. Each figure is the minimum over a few bursts of ``broadside demo``. The error
+of one pair applies to a fleet with one core per pair. The spread of thirty pairs on two cores is a
+property of the host. A launch with 64 streams per pair reports it.
 """
 
 import sys
@@ -18,11 +18,12 @@ from tests.bench.limit_rows import Row, show
 ROUNDS_COUNT: Final = 3
 SECONDS: Final = 4
 ERROR_MAX_MS: Final = 0.6
-SPREADS: Final = ((8, 45.0), (1, 12.0))  # streams a pair, ms of thirty pairs
+# Streams per pair, and the limit in ms for thirty pairs.
+SPREADS: Final = ((8, 45.0), (1, 12.0))
 
 
 def rows() -> Iterator[Row]:
-    """One pair's start error, then the spreads."""
+    """Yield the start error of one pair, then the spreads."""
     errors_ms = [1e3 * abs(float(each)) for each in _told("start_error_max_s", 1, 1)]
     yield Row(
         name="start error of one pair, 1 stream",

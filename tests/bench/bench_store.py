@@ -1,9 +1,9 @@
-"""Prints what it costs to make a burst's figures from the store: CPU-seconds and memory.
+"""Benchmark of computing the figures of a burst from the store: CPU seconds and memory.
 
-Run: ``python -m tests.bench.bench_store``. The whole way: rows, chunks, columns, both ends joined,
-grid, summary, on the embedded fabric. Beside it, in the same run and on this machine, the sums
-alone over the same readings that are already one array: numpy, and DuckDB and polars where they
-are installed, as ``make bench`` does beside the checkout (``peers.lock``).
+Usage: ``python -m tests.bench.bench_store``. It measures the whole path on the embedded fabric:
+rows, chunks, columns, join of both ends, grid and summary. The peer is the bare sum over the same
+readings in one array, in the same run: numpy, and DuckDB and polars if installed. ``make bench``
+installs them beside the checkout (``peers.lock``).
 """
 
 import importlib.util
@@ -25,11 +25,12 @@ from broadside.coordinator.runs.evidence_rows import read_evidence
 from tests.bench.limit_rows import Row, show
 from tests.bench.stored_fleet import embedded, in_own_process, plan_of, rows_of, store
 
-CASES: Final = ((30, 1740, 0.15, 300), (1000, 1800, 2.5, 300))  # pairs, s, CPU-s, MB
+# Pairs, s, limit in CPU seconds, limit in MB.
+CASES: Final = ((30, 1740, 0.15, 300), (1000, 1800, 2.5, 300))
 
 
 def rows() -> Iterator[Row]:
-    """Each case: its cost, memory and what is stored, beside the sums alone."""
+    """Yield cost, memory and stored bytes of each case, compared with the bare sums."""
     for pairs, seconds, limit_s, limit_mb in CASES:
         with tempfile.TemporaryDirectory() as folder:
             entities, stored_bytes = in_own_process(_fill, folder, pairs, seconds)
@@ -58,7 +59,7 @@ def rows() -> Iterator[Row]:
 
 
 async def _fill(folder: str, pairs: int, seconds: int) -> tuple[int, int]:
-    """Entities, and the bytes of their properties."""
+    """Return the number of entities and the bytes of their properties."""
     fabric = embedded(folder)
     plan = plan_of(pairs, seconds)
     try:
@@ -73,8 +74,11 @@ async def _fill(folder: str, pairs: int, seconds: int) -> tuple[int, int]:
 
 
 async def _summarise(folder: str, pairs: int, seconds: int) -> tuple[float, float, float, int, int]:
-    """CPU-seconds in all, of those for reading, the process's peak in MB, and the bytes of the
-    summary and of the packed series."""
+    """Read, measure and summarise the stored burst.
+
+    Return the CPU seconds in total and of reading, the peak memory in MB, and the bytes of the
+    summary and of the packed series.
+    """
     keep_one_heap()
     collect_rarely()
     fabric = embedded(folder)
@@ -93,7 +97,7 @@ async def _summarise(folder: str, pairs: int, seconds: int) -> tuple[float, floa
 
 
 def sums_alone(pairs: int, seconds: int) -> dict[str, float]:
-    """CPU-seconds of the fleet's sum a second and each pair's mean, by who does it."""
+    """Return, by library, CPU seconds of the fleet's sum per second and the mean of each pair."""
     readings = np.random.default_rng(0).normal(625e6, 20e6, (pairs, seconds))
     second = np.tile(np.arange(seconds), pairs)
     pair = np.repeat(np.arange(pairs), seconds)
@@ -128,7 +132,8 @@ def sums_alone(pairs: int, seconds: int) -> dict[str, float]:
 
 
 def _cpu_s(work: Callable[[], object]) -> float:
-    work()  # once for what is only made the first time
+    # The first call includes one-time set-up.
+    work()
     began_s = time.process_time()
     work()
     return max(time.process_time() - began_s, 1e-6)

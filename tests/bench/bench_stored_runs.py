@@ -1,8 +1,8 @@
-"""Prints what runs that are long over cost: start-up, a list, the sums of a month, a scrape.
+"""Benchmark of ended runs: start-up, a list, the sums of a month, and a scrape.
 
-Run: ``python -m tests.bench.bench_stored_runs [runs]``. So many runs of a year lie in an embedded
-fabric. Beside each figure stands the same with a hundredth of the runs: what grows with all that is
-stored shows in the ratio.
+Usage: ``python -m tests.bench.bench_stored_runs [runs]``. That many runs of one year are in an
+embedded fabric. The peer of each figure is the same work with a hundredth of the runs. The ratio
+shows costs that grow with the number of stored runs.
 """
 
 import resource
@@ -27,7 +27,8 @@ from tests.synthetic_runs import create_run
 RUNS_COUNT: Final = 100_000
 NOW: Final = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 YEAR_S: Final = 365 * 86_400
-LIMITS: Final = {  # CPU-s; None: told, beside the same with a hundredth of the runs
+# Limits in CPU seconds. A row with None has no limit, only the peer.
+LIMITS: Final = {
     "start-up": 0.05,
     "a month's sums": 0.3,
     "a page of the list": 0.01,
@@ -38,7 +39,7 @@ MEMORY_MAX_MB: Final = 200
 
 
 def rows(count: int = RUNS_COUNT) -> Iterator[Row]:
-    """Each figure beside the same with a hundredth of the runs."""
+    """Yield each figure, compared with the same for a hundredth of the runs."""
     many, few = (_figures(each) for each in (count, max(1, count // 100)))
     peer = f"{count // 100} runs"
     for name, limit_s in LIMITS.items():
@@ -90,7 +91,8 @@ async def _measure(folder: str, count: int) -> dict[str, float]:
     assert (await aggregate_runs(fabric.records, RunFilter(), "day")).runs_count == count
     took["all"] = time.process_time() - began_s
     took["MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    newest = plan_of(30, 30, "run-newest")  # a scrape looks at it
+    # A scrape reads the newest run.
+    newest = plan_of(30, 30, "run-newest")
     await create_run(fabric.records, newest)
     began_s = time.process_time()
     await take_snapshot(coordinator, Budgets(coordinator))

@@ -1,10 +1,10 @@
-"""Prints how deep the house is: its longest import chain, or an import cycle.
+"""Report of the longest import chain of the packages, or of an import cycle.
 
-Run: ``python -m tests.bench.bench_structure [ROOT]``; the standard library is enough. An edge goes
-from a module to each module of ours that it names in an import statement. A package stands for its
-own ``__init__``; importing a module does not count as importing the packages above it. It is
-told twice: of what is imported at import time, and with what functions and ``if TYPE_CHECKING``
-import as well.
+Usage: ``python -m tests.bench.bench_structure [ROOT]``. It needs only the standard library. An edge
+leads from a module to each module of ours in its import statements. A package is its own
+``__init__``. Importing a module does not count as importing the packages above it. The report has
+two parts: imports at import time, and the same with imports in functions and under ``if
+TYPE_CHECKING``.
 """
 
 import ast
@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Final
 
 PACKAGES: Final = ("agent", "coordinator", "exchange", "lab")
-IMPORT_NAME: Final = "broadside"  # src/broadside holds a link to the folder of each package
+# ``src/broadside`` holds a link to the folder of each package.
+IMPORT_NAME: Final = "broadside"
 
 
 def modules(root: Path) -> dict[str, Path]:
-    """Every module of ours by its dotted name."""
+    """Return the paths of all modules of ours by dotted name."""
     found = {}
     for package in PACKAGES:
         for path in sorted((root / package).rglob("*.py")):
@@ -32,7 +33,7 @@ def modules(root: Path) -> dict[str, Path]:
 
 
 def _nodes(tree: ast.AST, *, deferred: bool) -> Iterator[ast.AST]:
-    """Import statements; ``deferred`` ones (functions, TYPE_CHECKING) only if asked for."""
+    """Yield import statements, with those in functions and TYPE_CHECKING if ``deferred``."""
     queue: deque[ast.AST] = deque([tree])
     while queue:
         node = queue.popleft()
@@ -75,7 +76,7 @@ def _imported(source: str, package: tuple[str, ...], deferred: bool) -> tuple[st
 
 
 def imports(name: str, path: Path, known: Mapping[str, Path], *, deferred: bool) -> set[str]:
-    """The modules of ours that one names."""
+    """Return the modules of ours that a module imports."""
     parts = name.removeprefix(f"{IMPORT_NAME}.").split(".")
     if path.name == "__init__.py":
         parts.append("__init__")
@@ -85,9 +86,10 @@ def imports(name: str, path: Path, known: Mapping[str, Path], *, deferred: bool)
 
 
 def longest(graph: Mapping[str, set[str]]) -> list[str]:
-    """The longest chain of modules, from the one that imports to the one imported last.
+    """Return the longest chain of modules, from the importing module to the last imported one.
 
-    Raises :class:`CycleError`, whose second argument is the cycle, where some import each other.
+    Raises:
+        CycleError: Modules import each other. Its second argument is the cycle.
     """
     best: dict[str, list[str]] = {}
     for module in TopologicalSorter(graph).static_order():
@@ -97,7 +99,7 @@ def longest(graph: Mapping[str, set[str]]) -> list[str]:
 
 
 def main(root: Path) -> None:
-    """Print all of it."""
+    """Print the report."""
     known = modules(root)
     for name, deferred in (("at import", False), ("with deferred imports", True)):
         graph = {m: imports(m, path, known, deferred=deferred) for m, path in known.items()}

@@ -1,8 +1,8 @@
-"""Prints how long after its last word a run has its verdict, where no ledger has to settle.
+"""Benchmark of the time from the last record of a run to its verdict, without a device counter.
 
-Run: ``python -m tests.bench.bench_verdict``. All ends say their last words half a second after the
-burst's end, into the embedded fabric; from then on the coordinator's own loop is timed. Beside it:
-the CPU-seconds of one reading and measuring of the same rows, under which no verdict can come.
+Usage: ``python -m tests.bench.bench_verdict``. All ends store their last records half a second
+after the end of the burst, in the embedded fabric. From then on the loop of the coordinator is
+timed. The peer is the CPU time to read and measure the same rows once, which is a lower bound.
 """
 
 import asyncio
@@ -20,13 +20,15 @@ from broadside.exchange.fabric import FabricSettings, open_fabric
 from tests.bench.limit_rows import Row, show
 from tests.bench.stored_fleet import plan_of, store, summarised, upload
 
-CASES: Final = ((30, 1.5), (1000, 5.0))  # pairs, s
+# Pairs, and the limit in s.
+CASES: Final = ((30, 1.5), (1000, 5.0))
 BURST_S: Final = 30
-LAST_WORDS_S: Final = 0.5  # s after the burst's end
+# Time of the last records after the end of the burst.
+LAST_WORDS_S: Final = 0.5
 
 
 async def verdict_after_s(folder: Path, pairs: int) -> tuple[float, float]:
-    """Seconds from the last row to the verdict, and the CPU-seconds of the work in it."""
+    """Return the seconds from the last row to the verdict, and the CPU seconds of the work."""
     fabric = open_fabric(FabricSettings(data_dir=folder))
     plan = plan_of(pairs, BURST_S)
     await store(fabric, plan, until_s=BURST_S - 2)
@@ -53,7 +55,7 @@ async def verdict_after_s(folder: Path, pairs: int) -> tuple[float, float]:
 
 
 def rows() -> Iterator[Row]:
-    """Each case beside the CPU-seconds of the work that is in it."""
+    """Yield each case, compared with the CPU seconds of its work."""
     for pairs, limit_s in CASES:
         with tempfile.TemporaryDirectory() as folder:
             took_s, work_s = asyncio.run(verdict_after_s(Path(folder), pairs))

@@ -1,10 +1,10 @@
-"""Prints how short the ways are: the files that a launch, a delivery and a close pass through.
+"""Report of the files that a launch, a delivery and a close pass through.
 
-Run: ``python -m tests.bench.bench_ways``. Each way is walked once under Python's profiler, over the
-embedded fabric (the agent's over tables in memory). *Files* are those of ours in which a function
-ran between the two ends, *stays* how often the way went from one file into another, *climbs* the
-pairs of files where a lower room called into a higher one: exchange, core, device, runs, doors.
-The *path* is the files on the stack when the far end is reached: who calls whom on the way.
+Usage: ``python -m tests.bench.bench_ways``. Each path runs once under Python's profiler on the
+embedded fabric. The agent's path uses tables in memory. *Files* are our files with a function that
+ran between the two ends. *Stays* is the number of transitions from one file to another. *Climbs*
+are the pairs of files in which a lower layer called a higher one: exchange, core, device, runs, API
+and CLI. The *path* is the files on the stack when the far end is reached.
 """
 
 import asyncio
@@ -34,13 +34,15 @@ ROOMS: Final = ("exchange", "agent", "coordinator/core", "coordinator/device", "
 
 
 class Way:
-    """What was entered while it was walked."""
+    """Record of the files entered during one path."""
 
     def __init__(self, title: str, far_end: str) -> None:
         self.title = title
-        self.far_end = far_end  # a function's name
+        # Name of the last function of the path.
+        self.far_end = far_end
         self.path: list[str] = []
-        self.files: dict[str, None] = {}  # in the order of first entry
+        # Files in the order of first entry.
+        self.files: dict[str, None] = {}
         self.climbs: set[tuple[str, str]] = set()
         self.stays_count = 0
         self._last = ""
@@ -79,7 +81,8 @@ class Way:
         return [*reversed(found)]
 
     async def walk(self, work: Callable[[], Awaitable[object]]) -> None:
-        threading.setprofile(self.see)  # of threads that are yet to begin
+        # The profiler applies to threads that start later.
+        threading.setprofile(self.see)
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
         sys.setprofile(self.see)
         try:
@@ -102,7 +105,7 @@ def rank(file: str) -> int:
 
 
 async def main() -> None:
-    """Walk all three."""
+    """Run and print all three paths."""
     with tempfile.TemporaryDirectory() as place:
         fabric = open_fabric(FabricSettings(data_dir=Path(place)))
         for agent in fleet(2):

@@ -1,4 +1,4 @@
-"""One row a figure: what was measured, what it must keep, and what stands beside it."""
+"""Row of a benchmark: a measured value, its limit, and the value of a peer."""
 
 import json
 from collections.abc import Iterable
@@ -7,13 +7,18 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A figure of one bench. Lower is better; beside it a peer or the work alone, in this run."""
+    """Figure of one benchmark. Lower is better.
+
+    Attributes:
+        limit: Largest allowed value. None means that the value has no limit.
+        peer: Name of the compared figure of the same run: a peer, or the bare work.
+    """
 
     name: str
     value: float
     unit: str
-    limit: float | None = None  # at most; None: told, not held
-    peer: str = ""  # whose figure stands beside
+    limit: float | None = None
+    peer: str = ""
     peer_value: float | None = None
 
     @property
@@ -22,12 +27,12 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Times the peer's: what a machine's speed changes least."""
+        """Ratio to the peer's value, which depends least on the speed of the machine."""
         return self.value / self.peer_value if self.peer_value else None
 
 
 def show(rows: Iterable[Row], *, as_json: bool = False) -> bool:
-    """Print rows as they come, or one JSON list at the end; whether any missed its limit."""
+    """Print rows, or one JSON list at the end, and return True if a limit was missed."""
     told = []
     for row in rows:
         told.append(row)
@@ -39,7 +44,7 @@ def show(rows: Iterable[Row], *, as_json: bool = False) -> bool:
 
 
 def listed(rows: Iterable[Row]) -> str:
-    """Rows as one JSON list."""
+    """Return rows as one JSON list."""
     return json.dumps([{**asdict(row), "ratio": row.ratio} for row in rows], indent=2)
 
 

@@ -1,4 +1,4 @@
-"""The live page with a simulated run behind it: any number of pairs, one look after the other."""
+"""Live page with a simulated run of any number of pairs, one snapshot after the other."""
 
 import asyncio
 import contextlib
@@ -34,19 +34,25 @@ from broadside.coordinator.core.summary import RunSummary
 from tests.synthetic import Fleet, Plant, fleet
 
 RUN_ID = "20261120-120000-simulated-0001"
-UPLOAD_LAG_S = 3  # s by which uploads run behind
+# Delay of uploads.
+UPLOAD_LAG_S = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
-    """One burst that is replayed, a look every ``look_s``."""
+    """Replay of one burst with a snapshot every ``look_s`` seconds.
+
+    Attributes:
+        begin_s: Seconds of the burst in the first snapshot.
+        stop_s: Second at which the burst stops, or None to continue to the verdict.
+    """
 
     made: Fleet
     measured: MeasuredBurst
     judged: RunSummary
     look_s: float
-    begin_s: int = 0  # seconds that are there at the first look
-    stop_s: int | None = None  # the burst is held there; None: to its verdict
+    begin_s: int = 0
+    stop_s: int | None = None
 
     @property
     def burst_s(self) -> int:
@@ -54,7 +60,7 @@ class Simulation:
 
 
 def simulate(plant: Plant, *, look_s: float, **span: Any) -> Simulation:
-    """A synthetic fleet behind a firewall, measured."""
+    """Simulate and measure a synthetic fleet with a firewall."""
     made = fleet(plant, target_bits_per_second=180e9)
     measured = measure_burst(made.plan.spec, made.evidence[0], made.now)
     judged = summarise_run(made.plan, [measured], made.ledger, made.now)
@@ -62,7 +68,7 @@ def simulate(plant: Plant, *, look_s: float, **span: Any) -> Simulation:
 
 
 def _shown(simulation: Simulation, second: int) -> Picture:
-    """The burst as it would stand at a second: some pairs are a second or two behind."""
+    """Return the snapshot at a second, in which some pairs are one or two seconds late."""
     series, summary = simulation.measured.series, simulation.judged.bursts[0]
     known_s = max(0, second - UPLOAD_LAG_S)
     offset = int(series.planned_start_s) - series.start_s
@@ -112,12 +118,12 @@ def _status(simulation: Simulation, second: int) -> LiveStatus:
         ends_at=burst.planned_end_at,
         bursts=(stands,),
     )
-    # The page counts by the coordinator's clock, so a replay only has to say what time it is.
+    # The page uses the coordinator's clock, so a replay only has to set the time.
     return live_status(plan, status, 0, burst.planned_start_at + timedelta(seconds=second))
 
 
 def create_app(simulation: Simulation) -> FastAPI:
-    """What the page needs, and nothing behind it."""
+    """Create an application with only the routes that the page needs."""
     app = FastAPI()
     burst = simulation.made.plan.bursts[0]
 
@@ -172,7 +178,7 @@ def create_app(simulation: Simulation) -> FastAPI:
 
 @contextlib.contextmanager
 def standing(simulation: Simulation) -> Iterator[str]:
-    """The site on a free port of loopback; yields its address."""
+    """Serve the site on a free loopback port and yield its URL."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         config = uvicorn.Config(
             create_app(simulation), log_level="warning", timeout_graceful_shutdown=1

@@ -1,7 +1,7 @@
-"""What ``make test`` holds each commit to: a few costs as ratios, in half a minute of CPU.
+"""Costs that ``make test`` checks on each commit: a few ratios, in half a minute of CPU.
 
-Who measures and what stands beside it take turns within a second or two, and of each the least
-counts: a neighbour on the machine slows both. No figure here has a limit of its own.
+The measured work and its peer alternate within a second or two, and the minimum of each counts. A
+load by another process then slows both. No figure has a limit of its own.
 """
 
 import asyncio
@@ -25,14 +25,16 @@ from tests.bench.limit_rows import Row
 from tests.bench.stored_fleet import START, embedded, plan_of, store, summarised, upload
 
 TURNS_COUNT: Final = 7
-SUMMARY: Final = (30, 1740)  # pairs, s
-LOOK: Final = (300, 600)  # pairs, at which second
+# Pairs, s.
+SUMMARY: Final = (30, 1740)
+# Pairs, and the second of the snapshot.
+LOOK: Final = (300, 600)
 UPLOAD_S: Final = 3
 PEER: Final = "fixed work of Python, zlib and numpy"
 
 
 def rows() -> Iterator[Row]:
-    """Modules of commands beside a bare import; a summary and a live look beside fixed work."""
+    """Yield the modules of commands, and a summary and a snapshot compared with fixed work."""
     counts = {name: _modules_count(argv) for name, argv in bench_commands.argvs().items()}
     peer, *names = counts
     for name in names:
@@ -54,7 +56,7 @@ def rows() -> Iterator[Row]:
 
 
 def _modules_count(argv: Sequence[str]) -> int:
-    """How many modules a process imports: what its start costs, and the same at any load."""
+    """Return the number of modules that a process imports, a cost independent of load."""
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(bench_commands.stored(Path(folder)))
         told = subprocess.run(
@@ -67,7 +69,7 @@ def _modules_count(argv: Sequence[str]) -> int:
 
 
 def _bare_s() -> float:
-    """CPU-seconds of what no commit changes, a tenth of a second or so."""
+    """Return the CPU seconds of fixed work, about a tenth of a second."""
     began_s = time.process_time()
     values = np.random.default_rng(0).normal(625e6, 20e6, (100, 1800))
     packed = zlib.compress(values.astype(np.int64).tobytes(), 1)
@@ -99,12 +101,14 @@ async def _looks(pairs: int, second: int) -> list[tuple[float, float]]:
         await store(fabric, plan, until_s=second - UPLOAD_S)
         await upload(fabric, plan, until_s=second, from_s=second - UPLOAD_S)
         live = LiveBurst(fabric.records, plan, plan.bursts[0])
-        await live.look(None, START + timedelta(seconds=second + 0.5))  # all of it
+        # The first snapshot reads the whole burst.
+        await live.look(None, START + timedelta(seconds=second + 0.5))
         turns = []
         for at_s in range(second + 1, second + 1 + TURNS_COUNT):
             told = range(at_s % UPLOAD_S, pairs, UPLOAD_S)
             await upload(fabric, plan, until_s=at_s, from_s=at_s - UPLOAD_S, only=told)
-            if live.measuring is not None:  # all of it, beside
+            # Measuring of the whole burst runs in the background.
+            if live.measuring is not None:
                 await asyncio.wait({live.measuring})
             began_s = time.process_time()
             await live.look(None, START + timedelta(seconds=at_s + 0.5))

@@ -1,7 +1,7 @@
-"""A burst of many pairs as agents would have stored it, whole or up to one of its seconds.
+"""Burst of many pairs as agents would store it, whole or up to one of its seconds.
 
-Eight pairs' noise is packed, and every pair's rows are one of the eight under its own keys: the
-store and who reads it cannot tell, and a thousand pairs are there in seconds.
+The noise of eight pairs is packed. The rows of every pair are one of the eight under its own keys.
+The store and its readers see no difference, and 1,000 pairs are created in seconds.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ _CLOCK: Final = ClockReading(
 
 
 def in_own_process(work: Callable[..., Coroutine[Any, Any, T]], *given: object) -> T:
-    """What a module's coroutine function gives in a process whose memory is its own."""
+    """Run a module's coroutine function in a separate process and return its result."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         told: T = pool.apply(_carry_out, (work, given))
         return told
@@ -82,7 +82,7 @@ def embedded(folder: str) -> Fabric:
 
 
 def plan_of(pairs: int, duration_s: int, run_id: str = "bench") -> Plan:
-    """A run of one burst that starts at :data:`START`."""
+    """Return the plan of a run with one burst that starts at :data:`START`."""
     spec = RunSpec(
         scenario="bench",
         pairs_count=pairs,
@@ -99,7 +99,7 @@ def plan_of(pairs: int, duration_s: int, run_id: str = "bench") -> Plan:
 
 
 def header_of(index: int, created_at: datetime) -> RunHeader:
-    """One of many runs that are over."""
+    """Return the header of one of many ended runs."""
     return RunHeader(
         run_id=f"run-{index:06d}",
         scenario=f"scenario-{index % 7}",
@@ -118,18 +118,23 @@ def header_of(index: int, created_at: datetime) -> RunHeader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """One end's readings."""
+    """Readings of one end.
+
+    Attributes:
+        chunks: Variant, side and start of the packed chunks.
+    """
 
     tracks: tuple[Track, ...]
     host: tuple[HostSecond, ...]
     sent_bytes: int
-    chunks: tuple[int, Side, datetime]  # which of those that are packed once
+    chunks: tuple[int, Side, datetime]
 
 
 @cache
 def end_of(variant: int, side: Side, seconds: int, start_at: datetime) -> End:
-    """The first ``seconds`` of one of the eight, of a burst that starts at an instant."""
-    rng = np.random.default_rng(variant)  # both ends saw the same traffic
+    """Return the first ``seconds`` of one variant, for a burst that starts at ``start_at``."""
+    # The seed makes both ends see the same traffic.
+    rng = np.random.default_rng(variant)
     zero_s = start_at.timestamp() + 0.004 + variant / 1000
     bounds = np.arange(seconds + 1) + np.append(0.0, rng.normal(0, 2e-5, seconds))
     sent = rng.normal(625e6, 20e6, seconds).astype(np.int64)
@@ -174,9 +179,13 @@ def rows_of(
     from_s: float = 0.0,
     only: Container[int] | None = None,
 ) -> Iterator[Entity]:
-    """Every row of the burst; with ``until_s`` those of a burst that goes on, so far.
+    """Yield the rows of the burst, or with ``until_s`` the rows of a running burst so far.
 
-    ``from_s`` leaves out what was stored by then, as a live upload does; ``only`` are pairs.
+    Args:
+        plan: Plan of the run.
+        until_s: Seconds of the burst so far. None means that the burst has ended.
+        from_s: Second up to which rows are already stored, as in a live upload.
+        only: Indexes of the pairs. None means all.
     """
     burst = plan.bursts[0]
     seconds = burst.duration_s if until_s is None else until_s
@@ -206,7 +215,7 @@ def _engine(job: Job, end: End, *, over: bool) -> EngineReport:
 
 
 def client_rows(job: Job, end: End, over: bool, from_s: float) -> Iterator[Entity]:
-    """A client end's: its claim, its report once it is over, its seconds."""
+    """Yield the rows of a client: claim, report if it has ended, and seconds."""
     start_at, key = job.planned_start_at, f"{job.pair_index:05d}"
     partition, agent_id = burst_partition(job.run_id, job.burst_index), f"client-{key}"
     claim = Claim(
@@ -239,7 +248,7 @@ def client_rows(job: Job, end: End, over: bool, from_s: float) -> Iterator[Entit
 
 
 def server_rows(job: Job, end: End, over: bool, from_s: float) -> Iterator[Entity]:
-    """A server end's: its test, its seconds."""
+    """Yield the rows of a server: test and seconds."""
     start_at = job.planned_start_at
     test = ServerTest(
         agent_id=job.endpoint.agent_id,
@@ -255,11 +264,12 @@ def server_rows(job: Job, end: End, over: bool, from_s: float) -> Iterator[Entit
     key = server_test_key(test)
     chunks = _chunks(end, from_s, partition, f"{key}{TEST_CHUNK}")
     row = message_row(partition, key, test)
-    yield from [*chunks, row] if over else [row, *chunks]  # as agents write them
+    # Agents write the rows in this order.
+    yield from [*chunks, row] if over else [row, *chunks]
 
 
 def _chunks(end: End, from_s: float, partition: str, prefix: str) -> list[Entity]:
-    """An end's chunks under keys of its own."""
+    """Return the chunks of an end under its own keys."""
     return [
         replace(row, partition_key=partition, row_key=row.row_key.replace("prefix", prefix))
         for row in _packed_once(*end.chunks, len(end.host), from_s)
@@ -276,7 +286,7 @@ def _packed_once(
 
 
 async def store(fabric: Fabric, plan: Plan, *, until_s: int | None = None) -> int:
-    """Store a run with its burst; how many entities of the burst there are."""
+    """Store a run with its burst and return the number of entities of the burst."""
     await create_run(fabric.records, plan)
     return await upload(fabric, plan, until_s=until_s)
 
@@ -289,7 +299,7 @@ async def upload(
     from_s: float = 0.0,
     only: Container[int] | None = None,
 ) -> int:
-    """Store the burst's rows, as all agents at once; how many there are."""
+    """Store the rows of the burst for all agents and return their number."""
     parts: defaultdict[str, list[Entity]] = defaultdict(list)
     for row in rows_of(plan, until_s=until_s, from_s=from_s, only=only):
         parts[row.partition_key].append(row)
@@ -299,7 +309,7 @@ async def upload(
 
 
 async def summarised(fabric: Fabric, plan: Plan) -> RunSummary:
-    """The stored burst read, measured and judged, as at its close."""
+    """Read, measure and judge the stored burst, as at its close."""
     now = due_at(plan.bursts[0])
     evidence = await read_evidence(fabric.records, plan, plan.bursts[0])
     return summarise_run(plan, [measure_burst(plan.spec, evidence, now)], None, now)

@@ -1,15 +1,17 @@
-"""Simulated agents by the thousand on one real coordinator, with viewers: how long each waits.
+"""Benchmark with thousands of simulated agents on one real coordinator with viewers.
 
-Run: ``python -m tests.bench.swarm [--pairs 1000] [--seconds 30] [--viewers 20] [--fabric azure]``.
-Agents are their requests, through the real adapters: beats, a job held against the plan, its claim,
-the run's control row once a second, seconds of both ends every three, and their last words, in the
-turns that agents take. Iperf3's part is :mod:`tests.bench.stored_fleet`'s. They share the machine
-with the coordinator: read the figures beside the load that is printed.
+Usage: ``python -m tests.bench.swarm [--pairs 1000] [--seconds 30] [--viewers 20] [--fabric
+azure]``.
 
-``--fabric azure`` plays it against the recorded stand-ins and prints the rows that their log of
-requests shows in each partition's worst second beside docs/azure_limits.py's figure; one over half
-of what Azure gives a partition fails. That log is what it is for: the stand-ins' speed says nothing
-of Azure's.
+The agents are simulated by their requests through the real adapters: heartbeats, a job checked
+against the plan, its claim, the control row of the run once a second, the seconds of both ends
+every three seconds, and the last records. :mod:`tests.bench.stored_fleet` replaces iperf3. The
+agents share the machine with the coordinator, so read the figures together with the load that is
+printed.
+
+``--fabric azure`` uses the recorded emulators. It prints the rows of the busiest second of each
+partition from their request log, compared with docs/azure_limits.py. A partition above half of the
+limit of Azure fails. Only the log matters: the speed of the emulators is not the speed of Azure.
 """
 
 import argparse
@@ -49,24 +51,34 @@ from tests.contract.recorded_azure import Answers, Asked, RecordedAzure
 from tests.unit.coordinator.presences import fleet as presences
 
 ROOT: Final = Path(__file__).parents[2]
-PROCESSES_COUNT: Final = 4  # that agents are spread over: each has connections of its own
-BEAT_S, POLL_S, UPLOAD_S = 5.0, 1.0, 3.0  # agents' settings where nobody sets them
-LEAD_S: Final = 40  # s from the launch to the instant
-PATIENCE_S: Final = 120.0  # s after the burst's end in which there is to be a verdict
+# Processes of the agents. Each has its own connections.
+PROCESSES_COUNT: Final = 4
+# Default settings of agents.
+BEAT_S, POLL_S, UPLOAD_S = 5.0, 1.0, 3.0
+# Time from the launch to the start of the burst.
+LEAD_S: Final = 40
+# Time limit for the verdict after the end of the burst.
+PATIENCE_S: Final = 120.0
 BEAT_P99_MAX_S: Final = 0.15
-PARTITION_SHARE_MAX: Final = 0.5  # of its documented rows a second
+# Share of the documented rows per second of a partition.
+PARTITION_SHARE_MAX: Final = 0.5
 LIMITED: Final = ("control", "results", "private")
 
 
 @dataclass(slots=True, kw_only=True)
 class Waits:
-    """How long what was asked took, in seconds, and what became of jobs."""
+    """Durations of requests, and instants of job events.
+
+    Attributes:
+        claimed_at_s: Epoch seconds of each claim.
+        said_at_s: Epoch seconds of the last record of each pair.
+    """
 
     beats_s: list[float] = field(default_factory=list)
     polls_s: list[float] = field(default_factory=list)
     uploads_s: list[float] = field(default_factory=list)
-    claimed_at_s: list[float] = field(default_factory=list)  # epoch s
-    said_at_s: list[float] = field(default_factory=list)  # epoch s: a pair's last word
+    claimed_at_s: list[float] = field(default_factory=list)
+    said_at_s: list[float] = field(default_factory=list)
 
     def add(self, other: "Waits") -> None:
         for name in self.__dataclass_fields__:
@@ -75,7 +87,7 @@ class Waits:
 
 @dataclass(slots=True, kw_only=True)
 class Agents:
-    """Some of the fleet's pairs, over one fabric."""
+    """Part of the fleet's pairs on one fabric."""
 
     fabric: Fabric
     waits: Waits = field(default_factory=Waits)
@@ -94,7 +106,7 @@ class Agents:
             await asyncio.sleep(max(0.0, began_s + BEAT_S - time.monotonic()))
 
     async def work(self) -> None:
-        """One client: waits for a job, and carries it to its end; both ends of the pair speak."""
+        """Wait for a job as one client and process it to its end, for both ends of the pair."""
         delivery: Delivery | None = None
         while delivery is None:
             delivery = await self.fabric.queue.receive(self.fabric.receive_wait_s)
@@ -130,14 +142,18 @@ class Agents:
             await asyncio.sleep(POLL_S)
 
     async def _tell(self, job: Job, until_s: int | None, from_s: float) -> None:
-        """What both ends have; ``until_s`` of None: all, and that it is over."""
+        """Store the records of both ends so far.
+
+        An ``until_s`` of None stores all and ends the test.
+        """
         seconds, variant = until_s or job.duration_s, job.pair_index % VARIANTS_COUNT
         over, start = until_s is None, job.planned_start_at
         told = [
             list(rows(job, end_of(variant, side, seconds, start), over, from_s))
             for side, rows in ((Side.CLIENT, client_rows), (Side.SERVER, server_rows))
         ]
-        if not over and from_s > UNTOLD_S:  # a claim is told of once
+        # A claim is written once.
+        if not over and from_s > UNTOLD_S:
             told[0] = [row for row in told[0] if "json" not in row.properties]
         await asyncio.gather(*(self._save(rows) for rows in told))
 
@@ -154,7 +170,7 @@ async def _until(at_s: float) -> None:
 
 
 async def _be_agents(environment: Mapping[str, str], pairs: int, part: range) -> Waits:
-    """Be a part of the fleet until its jobs are carried."""
+    """Simulate a part of the fleet until its jobs have ended."""
     agents = Agents(fabric=open_fabric(_settings(environment)))
     fleet = presences(pairs)
     clients, servers = fleet[:pairs], fleet[pairs:]
@@ -173,7 +189,7 @@ async def _be_agents(environment: Mapping[str, str], pairs: int, part: range) ->
 
 
 def be_agents(environment: Mapping[str, str], pairs: int, part: range) -> Waits:
-    """The same as a process."""
+    """Run :func:`_be_agents` in this process."""
     return asyncio.run(_be_agents(environment, pairs, part))
 
 
@@ -188,18 +204,24 @@ def _settings(environment: Mapping[str, str]) -> FabricSettings:
 
 @dataclass(slots=True, kw_only=True)
 class Watched:
-    """A run as its operators saw it."""
+    """Record of a run as its operators saw it.
 
-    looks_count: int = 0  # of all viewers
+    Attributes:
+        looks_count: Snapshots of all viewers together.
+        ended_at_s: Epoch seconds of the end of the burst.
+        core: Share of one core, from the start to the end of the burst.
+    """
+
+    looks_count: int = 0
     status_s: list[float] = field(default_factory=list)
-    ended_at_s: float = 0.0  # epoch s: the burst's
+    ended_at_s: float = 0.0
     judged_at_s: float = 0.0
     summary: dict[str, Any] = field(default_factory=dict)
-    core: float = 0.0  # share of one, from the instant to the burst's end
+    core: float = 0.0
 
 
 async def watch(serving: Serving, pairs: int, seconds: int, viewers: int) -> Watched:
-    """Launch once the fleet is there, and look until there is a verdict."""
+    """Launch a run when the fleet is complete, and poll until there is a verdict."""
     seen = Watched()
     asked = {"pairs_count": pairs, "bursts_count": 1, "burst_s": seconds, "lead_s": LEAD_S}
     async with httpx.AsyncClient(base_url=serving.url, timeout=60) as client:
@@ -208,7 +230,8 @@ async def watch(serving: Serving, pairs: int, seconds: int, viewers: int) -> Wat
         while (answer := await client.post("/v1/runs", json=body)).status_code >= 300:
             if time.monotonic() > refused_until_s:
                 raise RuntimeError(answer.text)
-            await asyncio.sleep(2)  # not all agents have said that they are there
+            # The launch is refused until all agents have registered.
+            await asyncio.sleep(2)
         run_id = answer.json()["run_id"]
         status = (await client.get(f"/v1/runs/{run_id}")).json()
         began_at = datetime.fromisoformat(status["bursts"][0]["planned_start_at"])
@@ -255,7 +278,7 @@ async def _follow(client: httpx.AsyncClient, run_id: str, seen: Watched) -> None
 
 @contextlib.contextmanager
 def fabric_of(kind: str, folder: Path) -> Iterator[tuple[dict[str, str], RecordedAzure | None]]:
-    """A fabric's environment, and the stand-in whose log is looked at."""
+    """Yield the environment of a fabric, and the emulator with the request log (Azure only)."""
     if kind == "embedded":
         yield {"BROADSIDE_DATA_DIR": str(folder / "data")}, None
         return
@@ -285,7 +308,7 @@ def fabric_of(kind: str, folder: Path) -> Iterator[tuple[dict[str, str], Recorde
 def rows(
     pairs: int = 1000, seconds: int = 30, viewers: int = 20, kind: str = "embedded"
 ) -> Iterator[Row]:
-    """One burst of so many pairs, from the launch to its verdict."""
+    """Run one burst from the launch to its verdict and yield its rows."""
     waits = Waits()
     context = multiprocessing.get_context("spawn")
     with (
@@ -333,10 +356,10 @@ def rows(
 
 
 def worst_seconds(asked: Sequence[Asked], pairs: int, name: str) -> Iterator[Row]:
-    """Of each kind of partition the most rows that one had in a second, beside the page's figure.
+    """Yield the busiest second of each kind of partition, compared with the documented figure.
 
-    A stand-in that falls behind a thousand agents on two cores is asked by what it owes at once, so
-    a row may lie over the page's figure; none may take half of what a partition gives.
+    An emulator on two cores that is slower than 1,000 agents receives delayed requests at once. A
+    row may then be above the documented figure. No row may use half of the partition's limit.
     """
     script = runpy.run_path(str(ROOT / "docs/azure_limits.py"))
     counts: Counter[tuple[str, str, int]] = Counter()

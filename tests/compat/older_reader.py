@@ -1,7 +1,7 @@
-"""Read today's texts with an earlier version's code, whose packages are on PYTHONPATH.
+"""Reader of current messages with an earlier version, which is on PYTHONPATH.
 
-Standard input is a JSON list of pairs: a model's name and a text. Standard output is a list of what
-came of each: an empty text, or why it cannot be read.
+Standard input is a JSON list of pairs of model name and text. Standard output is a list of results:
+an empty text, or the reason why it cannot be read.
 """
 
 import importlib

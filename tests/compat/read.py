@@ -52,7 +52,7 @@ FIXTURES: Final = Path(__file__).parents[1] / "data" / "compat"
 
 
 def _age(version: str) -> tuple[int, ...]:
-    """Sort key of a version's name, oldest first; commits are older than every release."""
+    """Return a sort key of a version, oldest first. Commits are older than every release."""
     parts = version.split(".")
     return tuple(map(int, parts)) if len(parts) > 1 else ()
 
@@ -64,7 +64,7 @@ PREVIOUS: Final = max(
     key=lambda path: _age(path.parent.name),
 )
 
-# What stands where, by table, partition and key: broadside.exchange.records.keys
+# Table, partition, key and model. See broadside.exchange.records.keys.
 MODELS: Final[tuple[tuple[str, str, str, type[Message]], ...]] = (
     ("control", r"run\..*", "control", Control),
     ("control", r"run\..*", r"moved\..*", Move),
@@ -92,15 +92,15 @@ MODELS: Final[tuple[tuple[str, str, str, type[Message]], ...]] = (
 
 
 def laid_out(version: str, folder: Path) -> Path:
-    """Restore a version's backup; the data directory."""
+    """Restore a version's backup and return the data directory."""
     restore(FIXTURES / version / "backup.tar.gz", folder / "data")
     return folder / "data"
 
 
 def unpack_source(file: Path, folder: Path) -> Path:
-    """Lay the packages of a version out as a folder for PYTHONPATH."""
+    """Unpack the packages of a version into a folder for PYTHONPATH."""
     with tarfile.open(file) as archive:
-        # As Python's documentation has it for versions without filters.
+        # Python's documentation recommends this for versions without filters.
         archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
         archive.extractall(folder)  # noqa: S202 - our own
     return folder
@@ -115,7 +115,7 @@ async def rows_of(fabric: Fabric, data_dir: Path, table: str) -> AsyncIterator[E
 
 
 async def messages_of(fabric: Fabric, data_dir: Path) -> AsyncIterator[tuple[Message, str]]:
-    """Every row that holds a message, and the text as it is stored; each must be readable."""
+    """Yield every row with a message and its stored text. Each must be readable."""
     for table in ("control", "results", "private"):
         async for row in rows_of(fabric, data_dir, table):
             for place, partition, key, model in MODELS:
@@ -132,7 +132,7 @@ async def messages_of(fabric: Fabric, data_dir: Path) -> AsyncIterator[tuple[Mes
 
 
 def queued_bodies(data_dir: Path) -> list[bytes]:
-    """The messages on the queue."""
+    """Return the messages on the queue."""
     with closing(sqlite3.connect(data_dir / "queue.sqlite3")) as database:
         return [
             body for (body,) in database.execute("SELECT body FROM message WHERE reason IS NULL")
@@ -140,12 +140,13 @@ def queued_bodies(data_dir: Path) -> list[bytes]:
 
 
 async def read_runs(fabric: Fabric) -> dict[str, dict[str, Any]]:
-    """What is said of each run that has a verdict, and of its seal."""
+    """Return the verdict and the seal of each judged run."""
     coordinator = Coordinator(fabric)
     found = {}
     async for header in fabric.records.private.list_runs(limit=1_000):
         plan = await coordinator.stored.read_plan(header.run_id)
-        seal = plan.seal_sha256  # imports have none
+        # Imports have no seal.
+        seal = plan.seal_sha256
         said: dict[str, Any] = {"plan_sha256": seal, "seal": "altered"}
         if plan.is_intact:
             said["seal"] = "none" if seal is None else "verified"
@@ -163,7 +164,7 @@ async def read_runs(fabric: Fabric) -> dict[str, dict[str, Any]]:
 
 
 async def jobs_again(fabric: Fabric) -> dict[str, bool]:
-    """Whether each run's jobs, written anew from its plan, have the bytes that were queued."""
+    """Return whether each run's jobs, created again from its plan, equal the queued bytes."""
     coordinator = Coordinator(fabric)
     found = {}
     async for header in fabric.records.private.list_runs(limit=1_000):

@@ -30,10 +30,13 @@ ROOT: Final = Path(__file__).parents[2]
 FIXTURES: Final = ROOT / "tests" / "data" / "compat"
 IPERF3_FILES: Final = ROOT / "tests" / "data" / "iperf3" / "3.22"
 ORIGINAL: Final = ROOT / "tests" / "data" / "original"
-FOLDERS: Final = ("agent", "coordinator", "exchange")  # packages of 6cca7b45
-DONE: Final = (0, 1, 2)  # exit codes of pass, fail, inconclusive
+# Packages of commit 6cca7b45.
+FOLDERS: Final = ("agent", "coordinator", "exchange")
+# Exit codes of pass, fail and inconclusive.
+DONE: Final = (0, 1, 2)
 
-TRAFFIC: Final = {  # every option that iperf3 takes over TCP without a tunnel
+# All options of iperf3 over TCP without a tunnel.
+TRAFFIC: Final = {
     "protocol": "tcp",
     "direction": "bidirectional",
     "streams_count": 4,
@@ -49,7 +52,8 @@ TRAFFIC: Final = {  # every option that iperf3 takes over TCP without a tunnel
     "interval_s": 0.5,
     "probe": "udp",
 }
-OBJECTIVE: Final = {  # every goal that TCP, probes and a witness can answer
+# All thresholds that TCP, probes and device telemetry can measure.
+OBJECTIVE: Final = {
     "target_bits_per_second": 1_000_000,
     "layer": "ip",
     "tolerance_ratio": 0.1,
@@ -75,13 +79,17 @@ SHORT: Final = {
 
 @dataclass
 class Writer:
-    """One version's programs, and the folder in which they work."""
+    """Programs of one version and their working folder.
+
+    Attributes:
+        facts: Results of each run by that version.
+    """
 
     checkout: Path
     folder: Path
     stack: contextlib.ExitStack
     url: str = ""
-    facts: dict[str, Any] = field(default_factory=dict)  # what that version says of each run
+    facts: dict[str, Any] = field(default_factory=dict)
     agents: list["subprocess.Popen[bytes]"] = field(default_factory=list)
 
     @property
@@ -95,7 +103,7 @@ class Writer:
         return own | {name: str(value) for name, value in chosen.items()}
 
     def run(self, *words: object, allowed: Sequence[int] = (0,)) -> str:
-        """A command to its end; its standard output."""
+        """Run a command to its end and return its standard output."""
         done = subprocess.run(
             [self.command, *map(str, words)],
             env=self.environment(),
@@ -124,7 +132,7 @@ class Writer:
         return process
 
     def launch(self, name: str, scenario: object, changes: Mapping[str, object]) -> str:
-        """A run to its verdict; its id, under a name."""
+        """Launch a run, wait for its verdict, and return its id."""
         said = self.run(
             *("launch", scenario, "--json", "--api", self.url, *settings({**SHORT, **changes})),
             allowed=DONE,
@@ -157,7 +165,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def steady_clock() -> Iterator[Path]:
-    """A chronyd that calls this machine's clock right; its command socket."""
+    """Start a chronyd that reports a correct clock and yield its command socket."""
     chronyd = shutil.which("chronyd", path=f"{os.environ['PATH']}:/usr/sbin")
     if chronyd is None:
         raise SystemExit("chronyd: not installed; apt-get install chrony")
@@ -223,7 +231,7 @@ def has_ended(writer: Writer, name: str) -> bool:
 
 
 def files(folder: Path) -> Path:
-    """Settings and other files that a user writes; the ones of this fixture."""
+    """Write the settings and other user files of this fixture."""
     at = folder / "files"
     at.mkdir()
     (at / "scenario.toml").write_text(
@@ -255,7 +263,7 @@ def toml(values: Mapping[str, object]) -> str:
 
 
 def on_loopback(writer: Writer, clock: Path, at: Path) -> None:
-    """All runs that need no lab; leaves one whose bursts are queued."""
+    """Run everything that needs no lab, and leave one run with queued bursts."""
     listen = f"127.0.0.1:{free_port()}"
     coordinator: dict[str, object] = {
         "BROADSIDE_WITNESSES_FILE": at / "witnesses.toml",
@@ -344,7 +352,8 @@ def on_loopback(writer: Writer, clock: Path, at: Path) -> None:
     writer.run("abort", aborted, "--reason", "enough seen", "--api", writer.url)
     writer.facts[aborted] = {"name": "aborted"}
     for name in ("tcp-R.json", "udp.json"):
-        shutil.copy(IPERF3_FILES / name, writer.folder)  # an import keeps the name as it was given
+        # An import stores the name as given.
+        shutil.copy(IPERF3_FILES / name, writer.folder)
         writer.run("import", "iperf3", name, "--json", "--api", writer.url)
     writer.run(
         *("import", "original", ORIGINAL / "seed-280s-30clients.csv", "--json"),
@@ -370,7 +379,7 @@ def on_loopback(writer: Writer, clock: Path, at: Path) -> None:
 
 
 def over_https(writer: Writer, clock: Path, listen: str, paced: Mapping[str, object]) -> None:
-    """A pair of agents of another host, enrolled by a code."""
+    """Run a pair of remote agents that enroll with a code."""
     for role in ("server", "client"):
         said = writer.run("enroll", "new", "--role", role, "--count", "2", "--json")
         code = json.loads(said)["code"]
@@ -385,7 +394,7 @@ def over_https(writer: Writer, clock: Path, listen: str, paced: Mapping[str, obj
 
 
 def ask(writer: Writer) -> None:
-    """What this version says of each run: its verdict and its seal."""
+    """Store the verdict and the seal of each run by this version."""
     for run in json.loads(writer.run("runs", "--json", "--limit", "100")):
         run_id = run["run_id"]
         said = writer.run("verdict", run_id, "--json", allowed=(0, 1, 2, 4))
@@ -405,7 +414,7 @@ def ask(writer: Writer) -> None:
 
 
 def hide_place(writer: Writer) -> None:
-    """Where the checkout lies is nobody's business: engines' arguments name it."""
+    """Replace the path of the checkout, which is in the engines' arguments."""
     for path in (writer.folder / "data").glob("*.sqlite3"):
         with contextlib.closing(sqlite3.connect(path)) as database, database:
             tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master")]
@@ -415,7 +424,7 @@ def hide_place(writer: Writer) -> None:
 
 
 def pack_source(checkout: Path, file: Path, *, preset: int = 9) -> None:
-    """Keep the packages that a rolling upgrade starts from, as one folder on Python's path."""
+    """Pack the packages for a rolling upgrade as one folder on Python's path."""
     src = checkout / "src"
     roots = [src / "broadside"] if src.is_dir() else [checkout / each for each in FOLDERS]
     top = src if src.is_dir() else checkout

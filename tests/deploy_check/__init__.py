@@ -1,9 +1,8 @@
-"""Judges everything under deploy/ without Azure: ``python -m tests.deploy_check``.
+"""Checks of all files under deploy/ without Azure (``python -m tests.deploy_check``).
 
-:mod:`~tests.deploy_check.hcl` reads Terraform, :mod:`~tests.deploy_check.schema` holds it to the
-provider's own schema, :mod:`~tests.deploy_check.values` follows references to literal values,
-:mod:`~tests.deploy_check.range_rules` says what must hold of them, :mod:`~tests.deploy_check.boot`
-renders what
-a VM is told at its first boot. All of these are pure. :mod:`~tests.deploy_check.tools` runs the
-tools of others.
+:mod:`~tests.deploy_check.hcl` reads Terraform. :mod:`~tests.deploy_check.schema` checks it with the
+provider's schema. :mod:`~tests.deploy_check.values` resolves references to literal values.
+:mod:`~tests.deploy_check.range_rules` has the rules. :mod:`~tests.deploy_check.boot` renders the
+first-boot configuration of a VM. All of these are pure. :mod:`~tests.deploy_check.tools` runs
+external tools.
 """

@@ -1,5 +1,7 @@
-"""``python -m tests.deploy_check``: everything under deploy/, one line a check; exit 1 with
-faults."""
+"""Check of all files under deploy/ (``python -m tests.deploy_check``).
+
+It prints one line per check and exits with 1 if there are faults.
+"""
 
 import argparse
 import sys
@@ -14,7 +16,8 @@ from tests.deploy_check.values import Values
 
 CLOUDS: Final = ("aws", "gcp")
 SCHEMA: Final = ROOT / "tests" / "data" / "azurerm" / "schema.json.gz"
-# Of 10, by systemd-analyze security: "OK" begins at 5, "SAFE" is 0; 0.1 is the gate's priority.
+# Limit on the exposure by systemd-analyze security, from 0 ("SAFE") to 10. "OK" begins at 5. The
+# priority of the gate adds 0.1.
 EXPOSURE_MAX: Final = 1.7
 AGENT: Final = boot.Boot(
     service="agent",
@@ -24,7 +27,7 @@ COORDINATOR: Final = boot.Boot(service="coordinator", environment={"BROADSIDE_FA
 
 
 def read_files(folder: Path) -> dict[str, str]:
-    """Terraform's files under a folder, by their path in it."""
+    """Return Terraform's files in a folder by relative path."""
     return {
         str(path.relative_to(folder)): path.read_text("utf-8")
         for pattern in ("*.tf", "*.tfvars")
@@ -34,7 +37,7 @@ def read_files(folder: Path) -> dict[str, str]:
 
 
 def range_faults(files: dict[str, str], schema: Schema) -> Iterator[str]:
-    """What schema and rules say of the modules, with the defaults and with every example."""
+    """Yield faults by schema and rules, with the defaults and with every example."""
     modules = hcl.load(files)
     for module in modules.values():
         yield from schema.faults(module)
@@ -54,8 +57,10 @@ def range_faults(files: dict[str, str], schema: Schema) -> Iterator[str]:
 
 
 def cloud_faults(cloud: str) -> Iterator[str]:
-    """What its provider's schema says of an example, as far as bindings of it know that, and what
-    is named in it and is not there, or declared and not used."""
+    """Yield schema faults of a cloud example, and undefined or unused names.
+
+    The schema comes from bindings, so it is incomplete.
+    """
     schema = Schema.read(ROOT / "tests" / "data" / "clouds" / f"{cloud}.json.gz")
     modules = hcl.load(read_files(ROOT / "deploy" / "hosts" / "terraform" / cloud))
     for module in modules.values():
@@ -65,7 +70,7 @@ def cloud_faults(cloud: str) -> Iterator[str]:
 
 
 def checks() -> Iterator[tuple[str, Ran]]:
-    """Every check by name, as it is done."""
+    """Yield each check by name after it has run."""
     found = range_faults(read_files(AZURE), Schema.read(SCHEMA))
     yield "terraform files: schema and rules", _terraform_faults(found)
     for cloud in CLOUDS:
@@ -109,7 +114,7 @@ def _lines(name: str, ran: Ran) -> list[str]:
 
 
 def main() -> int:
-    """Print a line a check, and the faults; return the exit code."""
+    """Print one line per check with its faults, and return the exit code."""
     parser = argparse.ArgumentParser(prog="tests.deploy_check", description=__doc__)
     parser.add_argument(
         "--require-all", action="store_true", help="fail also when a check was not run"

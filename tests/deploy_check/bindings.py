@@ -1,10 +1,9 @@
-"""What a provider that cannot be had here takes, from bindings that HashiCorp made of its schema.
+"""Schema of an unavailable provider, from the bindings that HashiCorp generated from it.
 
-``python -m tests.deploy_check.bindings OUTPUT WHEEL RESOURCE...`` reads a wheel of the Terraform
-CDK
-(``pip download --no-deps cdktf-cdktf-provider-aws``) and keeps what some resources take and need,
-in the form of ``terraform providers schema -json``. How often a block may come is hardly in it, and
-what the provider's own code checks is not.
+Usage: ``python -m tests.deploy_check.bindings OUTPUT WHEEL RESOURCE...``. It reads a wheel of the
+Terraform CDK (``pip download --no-deps cdktf-cdktf-provider-aws``). It writes the arguments of some
+resources in the form of ``terraform providers schema -json``. The result has almost no limits on
+the number of blocks, and no checks of the provider's code.
 """
 
 import argparse
@@ -25,7 +24,7 @@ _PROVIDER: Final = re.compile(r"registry\.terraform\.io/providers/([\w-]+/[\w-]+
 
 
 def block(classes: dict[str, ast.ClassDef], name: str) -> dict[str, Any]:
-    """A class of the bindings as a block of the schema."""
+    """Return a class of the bindings as a block of the schema."""
     (made,) = (
         each
         for each in classes[name].body

@@ -1,7 +1,7 @@
-"""What a VM is told at its first boot: renders ``modules/boot`` as Terraform does, and judges it.
+"""First-boot configuration of a VM: renders ``modules/boot`` like Terraform, and checks it.
 
-Terraform renders it too where it is installed, for that module needs no provider; a test holds the
-two to be the same text.
+If Terraform is installed, it renders the module too, because the module needs no provider. A test
+compares both texts.
 """
 
 import json
@@ -13,10 +13,12 @@ from typing import Any, Final
 
 import yaml
 
-TOP_LEVEL: Final = frozenset(  # of a cloud-config: what we use, and nothing that could do more
+# Allowed keys of a cloud-config: those in use, without more powerful ones.
+TOP_LEVEL: Final = frozenset(
     {"package_update", "package_upgrade", "ssh_pwauth", "disable_root", "write_files", "runcmd"}
 )
-CUSTOM_DATA_MAX_BYTES: Final = 65_535  # Azure's, after base64
+# Azure's limit, after base64.
+CUSTOM_DATA_MAX_BYTES: Final = 65_535
 _SECRET: Final = re.compile(
     r"SharedAccessKey|AccountKey=|\bsig=|BEGIN [A-Z ]*PRIVATE KEY|password\s*[:=]", re.I
 )
@@ -26,9 +28,10 @@ _TEMPLATE: Final = re.compile(r"\$\{\s*(?:indent\((\d+),\s*(\w+)\)|(\w+))\s*\}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boot:
-    """The boot module's variables."""
+    """Variables of the boot module."""
 
-    service: str  # agent or coordinator
+    # The value is agent or coordinator.
+    service: str
     environment: Mapping[str, str]
     capabilities: Sequence[str] = ()
     switches: str = ""
@@ -38,13 +41,13 @@ class Boot:
 
 
 def render_unit(folder: Path, boot: Boot) -> str:
-    """The systemd unit, from the boot module's folder."""
+    """Return the systemd unit from the boot module's folder."""
     text = (folder / "files" / f"broadside-{boot.service}.service").read_text("utf-8")
     return fill(text, {"capabilities": " ".join(boot.capabilities)})
 
 
 def render(folder: Path, boot: Boot) -> str:
-    """The cloud-config, from the boot module's folder."""
+    """Return the cloud-config from the boot module's folder."""
     files = folder / "files"
     bundle = {
         "client_id": boot.identity_client_id,
@@ -71,11 +74,13 @@ def render(folder: Path, boot: Boot) -> str:
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:
-    """Terraform's templates, as far as ours go.
+    """Fill the subset of Terraform's templates in use.
 
-    ``${name}``, ``${indent(n, name)}``, and lines from ``%{ if name != "" ~}`` to ``%{ endif ~}``.
+    It supports ``${name}``, ``${indent(n, name)}``, and lines from ``%{ if name != "" ~}`` to ``%{
+    endif ~}``.
 
-    Raises ``KeyError`` for a name that is not given.
+    Raises:
+        KeyError: A name has no value.
     """
 
     def filled(found: "re.Match[str]") -> str:
@@ -87,7 +92,7 @@ def fill(template: str, values: Mapping[str, str]) -> str:
 
 
 def faults(cloud_config: str) -> Iterator[str]:
-    """What is wrong with a rendered cloud-config, one line each."""
+    """Yield the faults of a rendered cloud-config, one per line."""
     if not cloud_config.startswith("#cloud-config\n"):
         yield "cloud-config: the first line must be #cloud-config"
     try:

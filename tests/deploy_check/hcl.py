@@ -1,6 +1,6 @@
-"""Terraform files as values: modules, with their resources, variables and calls.
+"""Parser of Terraform files: modules with their resources, variables and calls.
 
-Expressions stay text in ``${...}``, as the parser gives them; literal strings lose their quotes.
+Expressions stay text in ``${...}``, as the parser returns them. Literal strings lose their quotes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,29 +11,31 @@ from typing import Any, Final
 
 import hcl2
 
-ROOT: Final = ""  # the root module's folder
+# Folder of the root module.
+ROOT: Final = ""
 _MARK: Final = "__is_block__"
 _OPTIONS: Final = hcl2.SerializationOptions(with_comments=False)
 
 
 class Unreadable(Exception):
-    """A file is no Terraform."""
+    """A file is not valid Terraform."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """A block's arguments and nested blocks. A dynamic block stands among the nested ones."""
+    """Arguments and nested blocks of a block. Dynamic blocks are among the nested ones."""
 
     arguments: Mapping[str, Any]
     blocks: Mapping[str, "tuple[Block, ...]"]
-    each: Any = None  # what a `dynamic` makes it for: none, one or several of it
+    # The ``for_each`` of a `dynamic` block, which creates zero or more blocks.
+    each: Any = None
 
     @property
     def dynamic(self) -> bool:
         return self.each is not None
 
     def literal(self, name: str) -> Any:
-        """An argument that is a plain value, else None."""
+        """Return an argument with a literal value, else None."""
         value = self.arguments.get(name)
         return None if is_expression(value) else value
 
@@ -47,7 +49,8 @@ class Module:
     locals: Mapping[str, Any]
     outputs: Mapping[str, Block]
     calls: Mapping[str, Block]
-    resources: Mapping[tuple[str, str], Block]  # by type and name
+    # The keys are type and name.
+    resources: Mapping[tuple[str, str], Block]
     data: Mapping[tuple[str, str], Block]
     providers: Mapping[str, Block] = field(default_factory=dict)
 
@@ -56,7 +59,7 @@ class Module:
 
 
 def load(files: Mapping[str, str]) -> dict[str, Module]:
-    """Modules by folder, from the text of their files by path. Raises :class:`Unreadable`."""
+    """Return modules by folder from file texts by path. Raises :class:`Unreadable`."""
     folders: dict[str, dict[str, Any]] = {}
     for path, text in sorted(files.items()):
         if not path.endswith(".tf"):
@@ -69,7 +72,7 @@ def load(files: Mapping[str, str]) -> dict[str, Module]:
 
 
 def read_values(text: str, path: str) -> dict[str, Any]:
-    """A ``.tfvars`` file. Raises :class:`Unreadable`."""
+    """Read a ``.tfvars`` file. Raises :class:`Unreadable`."""
     return {name: _clean(value) for name, value in _parse(text, path).items()}
 
 
@@ -78,7 +81,7 @@ def is_expression(value: object) -> bool:
 
 
 def called_folder(module: Module, call: Block) -> str:
-    """The folder that a module call names; raises ``KeyError`` for a call without a source."""
+    """Return the folder of a module call. Raises ``KeyError`` for a call without a source."""
     parts: list[str] = []
     for part in (
         *PurePosixPath(module.folder).parts,
@@ -92,7 +95,7 @@ def called_folder(module: Module, call: Block) -> str:
 
 
 def expressions(value: Any) -> Iterator[str]:
-    """Every expression in an argument, a block or anything below it."""
+    """Yield every expression in an argument, a block or below it."""
     match value:
         case str() if is_expression(value):
             yield value
@@ -114,7 +117,8 @@ def expressions(value: Any) -> Iterator[str]:
 def _parse(text: str, path: str) -> dict[str, Any]:
     try:
         return dict(hcl2.loads(text, serialization_options=_OPTIONS))
-    except Exception as error:  # the parser's own errors have no common base
+    # The parser's errors have no common base class.
+    except Exception as error:
         raise Unreadable(f"{path}: {' '.join(str(error).split())[:200]}") from error
 
 
@@ -154,7 +158,7 @@ def _module(folder: str, found: Mapping[str, list[Any]]) -> Module:
 
 
 def _aliased(label: str, body: Mapping[str, Any]) -> str:
-    """A second provider of a name has an alias; nothing else has one."""
+    """Return the label with the alias of a second provider with the same name."""
     return f"{label}.{_bare(body['alias'])}" if "alias" in body else label
 
 
@@ -187,7 +191,7 @@ def _block(body: Mapping[str, Any], each: Any = None) -> Block:
 
 
 def _labelled(body: Mapping[str, Any]) -> Block:
-    """A nested block; a label, as of a provisioner, is of no interest here."""
+    """Return a nested block without its label, such as that of a provisioner."""
     named = [inner for inner in body.values() if isinstance(inner, dict) and _MARK in inner]
     return _block(named[0] if _MARK not in body and named else body)
 

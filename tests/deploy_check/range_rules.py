@@ -1,7 +1,7 @@
-"""What must hold of the range beyond names and types, each rule a function that yields faults.
+"""Rules of the range beyond names and types. Each rule is a function that yields faults.
 
-A rule looks at literal values and at what plain references stand for; where that is unknown it is
-silent, and Terraform's own validations and tests speak (``deploy/azure/tests``).
+A rule checks literal values and the targets of plain references. It skips unknown values.
+Terraform's validations and tests cover these (``deploy/azure/tests``).
 """
 
 import re
@@ -13,24 +13,27 @@ from tests.deploy_check.hcl import ROOT, Block, Module, called_folder, expressio
 from tests.deploy_check.schema import Schema
 from tests.deploy_check.values import UNKNOWN, Found, Values
 
-Modules = Mapping[str, Module]  # by folder
+# The keys are folders.
+Modules = Mapping[str, Module]
 
-# Texts that a service takes, by resource type and argument. The schema does not say.
+# Accepted texts of a service by resource type and argument. The schema does not have them.
 TAKEN: Final[Mapping[tuple[str, str], frozenset[str]]] = {
     ("azurerm_firewall", "sku_tier"): frozenset({"Basic", "Standard", "Premium"}),
     ("azurerm_firewall", "sku_name"): frozenset({"AZFW_VNet", "AZFW_Hub"}),
     ("azurerm_firewall_policy", "sku"): frozenset({"Basic", "Standard", "Premium"}),
     ("azurerm_firewall_policy", "threat_intelligence_mode"): frozenset({"Off", "Alert", "Deny"}),
     ("azurerm_servicebus_namespace", "sku"): frozenset({"Standard", "Premium"}),
-    ("azurerm_bastion_host", "sku"): frozenset({"Standard", "Premium"}),  # these can tunnel
-    ("azurerm_lb", "sku"): frozenset({"Standard"}),  # HA ports
+    # Other SKUs cannot tunnel.
+    ("azurerm_bastion_host", "sku"): frozenset({"Standard", "Premium"}),
+    # HA ports need this SKU.
+    ("azurerm_lb", "sku"): frozenset({"Standard"}),
     ("azurerm_public_ip", "sku"): frozenset({"Standard"}),
     ("azurerm_route", "next_hop_type"): frozenset({"VirtualAppliance"}),
     ("azurerm_linux_virtual_machine_scale_set", "upgrade_mode"): frozenset({"Manual"}),
 }
 IDPS_MODES: Final = frozenset({"Off", "Alert", "Deny"})
 
-# The one name that Azure takes for a subnet, by what refers to it: type, block, argument.
+# Required subnet name by the referring type, block and argument.
 SUBNETS: Final[Mapping[tuple[str, str, str], str]] = {
     ("azurerm_firewall", "ip_configuration", "subnet_id"): "AzureFirewallSubnet",
     (
@@ -41,7 +44,7 @@ SUBNETS: Final[Mapping[tuple[str, str, str], str]] = {
     ("azurerm_bastion_host", "ip_configuration", "subnet_id"): "AzureBastionSubnet",
 }
 
-# Doors that stay shut: an argument must be there, and be this.
+# Arguments that must be present with this value to prevent access.
 SHUT: Final[Mapping[tuple[str, str], Any]] = {
     ("azurerm_storage_account", "allow_nested_items_to_be_public"): False,
     ("azurerm_storage_container", "container_access_type"): "private",
@@ -51,8 +54,8 @@ SHUT: Final[Mapping[tuple[str, str], Any]] = {
     ("azurerm_linux_virtual_machine_scale_set", "overprovision"): False,
 }
 
-# Groups of Debian's base-passwd, and names that Azure refuses. cloud-init makes a group of the
-# login's name, so that a login "operator" ends useradd with 9 and nobody can log in.
+# Groups of Debian's base-passwd, and names that Azure rejects. cloud-init creates a group with the
+# name of the login. With the login "operator", useradd exits with 9 and login is impossible.
 TAKEN_LOGINS: Final = frozenset(
     {
         "admin", "administrator", "backup", "broadside", "daemon", "games", "guest", "list",
@@ -62,8 +65,10 @@ TAKEN_LOGINS: Final = frozenset(
 )  # fmt: skip
 
 LOCK_MAX_S: Final = 300
-DUPLICATES_S: Final = (600, 604_800)  # the queue's contract (exchange/ports.py), and Azure's most
-VXLAN_PORT: Final = "4789"  # that of a run which names none (exchange/messages)
+# Limits from the queue's contract (exchange/ports.py), and of Azure.
+DUPLICATES_S: Final = (600, 604_800)
+# Default port of a run (exchange/messages).
+VXLAN_PORT: Final = "4789"
 VXLAN_WAYS: Final = (("clients", "servers"), ("servers", "clients"))
 ANYWHERE: Final = frozenset({"*", "Internet", "0.0.0.0/0"})
 _DURATION: Final = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
@@ -82,14 +87,14 @@ _OBJECT: Final = re.compile(r"\$\{object\(\{(.*)\}\)\}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """All modules, and the values that one set of variables gives them."""
+    """All modules with the values from one set of variables."""
 
     modules: Modules
     values: Values
     schema: Schema
 
     def each(self, kind: str) -> Iterator[tuple[str, Module, Block]]:
-        """Every resource of a type, with where it is."""
+        """Yield every resource of a type with its position."""
         for module in self.modules.values():
             for (found, name), block in module.resources.items():
                 if found == kind:
@@ -97,19 +102,19 @@ class Range:
 
 
 def faults(range_: Range) -> Iterator[str]:
-    """What is wrong with these values, one line each."""
+    """Yield the faults of these values, one per line."""
     for rule in RULES:
         yield from rule(range_)
 
 
 def name_faults(range_: Range) -> Iterator[str]:
-    """What is wrong whatever the values are, one line each."""
+    """Yield the faults that do not depend on values, one per line."""
     for rule in NAME_RULES:
         yield from rule(range_)
 
 
 def seconds(duration: object) -> float | None:
-    """Seconds of an ISO 8601 duration; None for what is none."""
+    """Return the seconds of an ISO 8601 duration, or None if it is invalid."""
     found = _DURATION.fullmatch(duration) if isinstance(duration, str) else None
     if found is None or not any(found.groups()):
         return None
@@ -188,7 +193,7 @@ def _public_addresses(range_: Range) -> Iterator[str]:
 
 
 def _security_groups(range_: Range) -> Iterator[str]:
-    """No rule lets anything out to anywhere, in a resource of its own or in a table of rules."""
+    """Check that no rule allows traffic to any destination."""
     for where, module, block in range_.each("azurerm_network_security_rule"):
         told = {name: range_.values.of(module, value) for name, value in block.arguments.items()}
         if told.get("access") == "Allow":
@@ -234,10 +239,10 @@ def _firewall_rules(range_: Range) -> Iterator[str]:
 
 
 def _tunnels(range_: Range) -> Iterator[str]:
-    """VXLAN passes from either end to the other.
+    """Check that VXLAN is allowed in both directions.
 
-    The source port of an outer packet is a hash of what is inside, so what comes back is a flow of
-    its own, not a reply that a stateful rule would know.
+    The source port of an outer packet is a hash of the inner packet. Return traffic is a flow of
+    its own, and not a reply for a stateful rule.
     """
     for module in range_.modules.values():
         if not any(kind == "azurerm_network_security_rule" for kind, _ in module.resources):
@@ -245,7 +250,8 @@ def _tunnels(range_: Range) -> Iterator[str]:
         allowed = module.locals.get("allowed", {})
         for source, target in VXLAN_WAYS:
             for where, said in (
-                ("output flows", module.outputs.get("flows")),  # all that the firewall's rules are
+                # All firewall rules come from this output.
+                ("output flows", module.outputs.get("flows")),
                 (f"local.allowed.{source}.Outbound", allowed.get(source, {}).get("Outbound")),
                 (f"local.allowed.{target}.Inbound", allowed.get(target, {}).get("Inbound")),
             ):
@@ -256,7 +262,7 @@ def _tunnels(range_: Range) -> Iterator[str]:
 
 
 def _vxlan_ways(module: Module, said: str) -> set[tuple[str, str]]:
-    """From where to where tunnels are let through by the lists of rules that are named."""
+    """Return the directions in which the named lists of rules allow tunnels."""
     named = [str(module.locals.get(name)) for name in _LOCAL.findall(said)]
     return {way for text in named if "vxlan_port" in text for way in _WAY.findall(text)}
 
@@ -278,7 +284,7 @@ def _intrusion_detection(range_: Range) -> Iterator[str]:
 
 
 def _tags(range_: Range) -> Iterator[str]:
-    """`broadside down` finds what is left by its tag, so all that can carry tags does."""
+    """Check tags, because `broadside down` finds remaining resources by tag."""
     for module in range_.modules.values():
         for (kind, name), block in module.resources.items():
             if range_.schema.takes(kind, "tags") and "tags" not in block.arguments:
@@ -286,7 +292,7 @@ def _tags(range_: Range) -> Iterator[str]:
 
 
 def _tables(range_: Range) -> Iterator[str]:
-    """A table that the provider itself makes needs the account's shared key, for its ACL."""
+    """Check tables. A table of the provider needs the account's shared key for its ACL."""
     accounts = [block for _, _, block in range_.each("azurerm_storage_account")]
     if any(block.literal("shared_access_key_enabled") is False for block in accounts):
         for where, _, _ in range_.each("azurerm_storage_table"):
@@ -305,7 +311,7 @@ def _logins(range_: Range) -> Iterator[str]:
 
 
 def _registration(range_: Range) -> Iterator[str]:
-    """azurerm 5 registers no resource provider by itself; in an empty subscription none is."""
+    """Check provider registration. azurerm 5 registers none, and an empty subscription has none."""
     for name, block in range_.modules[ROOT].providers.items():
         if name == "azurerm" and "resource_providers_to_register" not in block.arguments:
             yield "root: provider azurerm: resource_providers_to_register: not said"
@@ -323,9 +329,10 @@ def _documented(range_: Range) -> Iterator[str]:
 
 
 def references(range_: Range) -> Iterator[str]:
-    """Every variable, local, output and resource that is named is there; calls are complete."""
+    """Check that every referenced name exists and that calls are complete."""
     for module in range_.modules.values():
-        used: dict[str, set[str]] = {}  # variables, and what of their objects: "" is all of it
+        # Variables and the used members of their objects. "" means the whole object.
+        used: dict[str, set[str]] = {}
         parts = (
             module.resources, module.data, module.calls, module.outputs, module.locals,
             module.providers,
@@ -348,7 +355,7 @@ def references(range_: Range) -> Iterator[str]:
 
 
 def _members(variable: Block) -> set[str]:
-    """The names in the object that a variable is."""
+    """Return the member names of a variable's object type."""
     found = _OBJECT.fullmatch(str(variable.arguments.get("type")))
     inner = re.sub(r"object\(\{[^}]*\}\)", "object", found[1]) if found else ""
     return set(re.findall(r"(\w+) =", inner))
@@ -412,7 +419,7 @@ NAME_RULES: Final[tuple[Callable[[Range], Iterator[str]], ...]] = (
 
 
 def variable_faults(root: Module, given: Mapping[str, Any], where: str) -> Iterator[str]:
-    """What is wrong with values for the root's variables: unknown names, and texts not taken."""
+    """Yield faults of values for root variables: unknown names and invalid texts."""
     for name in sorted(given.keys() - root.variables.keys()):
         yield f"{where}: there is no variable {name}"
     for name, block in root.variables.items():
@@ -429,7 +436,7 @@ def _listed(value: Any) -> list[str]:
 
 
 def _flat(value: Any) -> Iterator[str]:
-    """Texts of a local's value, objects spelt as in Terraform."""
+    """Yield the texts of a local's value, with objects in Terraform's syntax."""
     match value:
         case str():
             yield value

@@ -1,7 +1,7 @@
-"""Holds resources to the provider's schema: names, what is required, how often a block comes.
+"""Check of resources with the provider's schema: names, required arguments and block counts.
 
-The schema is what ``terraform providers schema -json`` printed (``tests/data/azurerm``). It knows
-names and types; which texts a service takes is in :mod:`tests.deploy_check.range_rules`.
+The schema is the output of ``terraform providers schema -json`` (``tests/data/azurerm``). It has
+names and types. Texts that a service accepts are in :mod:`tests.deploy_check.range_rules`.
 """
 
 import gzip
@@ -14,11 +14,12 @@ from tests.deploy_check.hcl import Block, Module, is_expression
 
 _META: Final = frozenset({"count", "for_each", "provider", "depends_on", "alias"})
 _META_BLOCKS: Final = frozenset({"lifecycle", "provisioner", "connection", "timeouts"})
-_BUILT_IN: Final = frozenset({"terraform_data"})  # Terraform's own, in no provider's schema
+# Terraform defines these, not a provider.
+_BUILT_IN: Final = frozenset({"terraform_data"})
 
 
 class Schema:
-    """One provider's resources and data sources."""
+    """Resources and data sources of one provider."""
 
     def __init__(self, printed: Mapping[str, Any]) -> None:
         self._resources: Mapping[str, Any] = printed["resource_schemas"]
@@ -32,11 +33,11 @@ class Schema:
         return cls(provider)
 
     def takes(self, kind: str, argument: str) -> bool:
-        """Whether a resource type has an argument."""
+        """Return whether a resource type has an argument."""
         return argument in self._resources.get(kind, {}).get("block", {}).get("attributes", {})
 
     def faults(self, module: Module) -> Iterator[str]:
-        """What a module's resources and data sources have that they may not, and lack."""
+        """Yield invalid and missing arguments of a module's resources and data sources."""
         for known, blocks in ((self._resources, module.resources), (self._data, module.data)):
             for (kind, name), block in blocks.items():
                 where = f"{module}: {kind}.{name}"
@@ -90,7 +91,7 @@ def _count_faults(blocks: tuple[Block, ...], kind: Mapping[str, Any], where: str
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Whether a literal can be of a type; expressions can be of any."""
+    """Return whether a literal fits a type. Expressions fit any type."""
     if value is None or is_expression(value) or kind is None:
         return True
     if isinstance(kind, list):

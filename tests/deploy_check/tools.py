@@ -1,4 +1,4 @@
-"""Runs other people's tools on deploy/: each gives its faults, or why it was not run."""
+"""External tools that check deploy/. Each returns its faults, or the reason for not running."""
 
 import os
 import re
@@ -17,13 +17,14 @@ ROOT: Final = Path(__file__).parents[2]
 AZURE: Final = ROOT / "deploy" / "azure"
 CHECKOV: Final = ROOT / ".tools" / "checkov" / "bin" / "checkov"
 KUBERNETES: Final = ROOT / ".tools" / "kubernetes" / "bin"
-RELEASE: Final = "1.33.0"  # of Kubernetes
+# Version of Kubernetes.
+RELEASE: Final = "1.33.0"
 _TIMEOUT_S: Final = 540
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """What a tool found; ``unrun`` says why it was not run at all."""
+    """Faults of a tool. ``unrun`` is the reason if it did not run."""
 
     faults: tuple[str, ...] = ()
     unrun: str | None = None
@@ -52,7 +53,7 @@ def systemd_verify(name: str, unit: str) -> Ran:
             service = f"[Service]\nExecStart={stand_in}\n" if other.endswith("service") else ""
             (units / other).write_text(f"[Unit]\nDescription=x\nDefaultDependencies=no\n{service}")
         argv = ["systemd-analyze", "verify", "--man=no", str(units / name)]
-        # A directive that it does not know is only warned of: what it says at all is a fault.
+        # Unknown directives only cause a warning, so any output is a fault.
         return _run(argv, silent=True, SYSTEMD_UNIT_PATH=str(units))
 
 
@@ -104,7 +105,8 @@ def kubeconform() -> Ran:
         objects = kubernetes_objects()
     except subprocess.CalledProcessError as error:
         return Ran(faults=tuple(error.stderr.splitlines()))
-    import kubernetes_validate  # its schemas' reader takes long to load
+    # The import takes long, because it loads its schemas.
+    import kubernetes_validate
 
     package = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema"
     with tempfile.TemporaryDirectory() as folder:
@@ -129,7 +131,7 @@ def shell_parses() -> Ran:
 
 
 def checkov() -> Ran:
-    """checkov over Terraform and Dockerfile, from a virtual environment of its own."""
+    """Run checkov on Terraform and Dockerfile from its own virtual environment."""
     lock = str(ROOT / "deploy" / "checkov.lock")
     if not CHECKOV.exists() and (
         fault := install_apart(CHECKOV.parents[1], "sync", "--require-hashes", lock)
@@ -145,8 +147,10 @@ def checkov() -> Ran:
 
 
 def install_apart(home: Path, how: str, *what: str) -> str | None:
-    """Bring a tool whose pins fit nobody else's, by ``uv pip``, into a virtual environment of its
-    own; why it could not be."""
+    """Install a tool with conflicting pins by ``uv pip`` in its own virtual environment.
+
+    Return the error text, or None.
+    """
     uv = str(ROOT / ".tools" / "uv" / "bin" / "uv")
     python = str(home / "bin" / "python")
     made = _run([uv, "venv", "-q", "--clear", "--python", sys.executable, str(home)])
@@ -183,9 +187,9 @@ def terraform_test() -> Ran:
 
 
 def _run(argv: Sequence[str], *, keep: str = ".", silent: bool = False, **environment: str) -> Ran:
-    """No faults when the tool exits 0; else its lines that match ``keep``, or all it said.
+    """Run a tool. If it fails, its faults are the lines that match ``keep``, or all lines.
 
-    A ``silent`` tool must say nothing either.
+    A ``silent`` tool must print nothing either.
     """
     if (program := program_path(argv[0])) is None:
         name = Path(argv[0]).name

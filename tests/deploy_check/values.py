@@ -1,8 +1,8 @@
-"""Follows a reference to the value or the resource it stands for, through calls and outputs.
+"""Resolution of references to a value or resource, through calls and outputs.
 
-Plain references only: ``var.x``, ``local.x``, ``module.m.out``, what is in an object of these, and
-``azurerm_t.n.attribute``, each with an index, ``one()`` or the first of ``try()`` at most. What
-needs evaluation (conditions, loops, other functions) is :data:`UNKNOWN`.
+It supports plain references only: ``var.x``, ``local.x``, ``module.m.out``, members of these
+objects, and ``azurerm_t.n.attribute``. Each may have an index, ``one()`` or the first argument of
+``try()``. Other expressions (conditions, loops, functions) are :data:`UNKNOWN`.
 """
 
 import re
@@ -21,7 +21,7 @@ _INDEX: Final = re.compile(r"\[[^\]]*\]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A resource that a reference ends at."""
+    """Resource at the end of a reference."""
 
     module: Module
     kind: str
@@ -34,16 +34,18 @@ class Found:
 
 
 class Values:
-    """What expressions of a set of modules stand for, given the root's variables."""
+    """Values of expressions in modules, with the given root variables."""
 
     def __init__(self, modules: Mapping[str, Module], given: Mapping[str, Any]) -> None:
         self._modules = modules
         self._given = given
 
     def of(self, module: Module, value: Any) -> Any:
-        """A literal, a :class:`Found`, or :data:`UNKNOWN`."""
-        within: list[str] = []  # where in an object what is meant stands
-        for _ in range(20):  # a chain of references, or a circle
+        """Return a literal, a :class:`Found`, or :data:`UNKNOWN`."""
+        # Path of the value in an object.
+        within: list[str] = []
+        # The limit ends circular references.
+        for _ in range(20):
             while within and isinstance(value, Mapping):
                 value = value.get(within.pop(0), UNKNOWN)
             if not is_expression(value):
@@ -59,7 +61,7 @@ class Values:
         return UNKNOWN
 
     def _step(self, module: Module, path: list[str]) -> Any:
-        """Where a reference leads: a module, a value in it, and where in that."""
+        """Return the module, the value and the remaining path of a reference."""
         match path:
             case ["var", name, *more] if module.folder == ROOT:
                 if name in self._given:
