@@ -243,7 +243,7 @@ def test_it_is_found() -> None:
         title="A traffic option",
         begun={
             "exchange/messages.py": (
-                "    options: Annotated[\n",
+                "    options: Annotated[Mapping",
                 "    zero_copy: bool = False  # sendfile\n",
             )
         },
