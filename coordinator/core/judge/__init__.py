@@ -1,1 +1,1 @@
-"""From figures to findings and a verdict. Pure."""
+"""Computation of findings and a verdict from the metrics of a run. All functions are pure."""

@@ -13,9 +13,9 @@ class BinSums:
         ledger: Counted bytes.
         fleet: Predicted payload, in bytes.
         width: Bin length, in s.
-        placed: Predicted payload at each trial lag within the lag interval. Shape (bins, lags).
-        earlier: Predicted payload if the fleet was earlier by the remaining time error.
-        later: Predicted payload if the fleet was later by the remaining time error.
+        placed: Predicted payload at each trial lag in the lag interval, shape (bins, lags).
+        earlier: Predicted payload if the fleet sent earlier by the remaining time error.
+        later: Predicted payload if the fleet sent later by the remaining time error.
     """
 
     ledger: Floats
@@ -33,19 +33,19 @@ class BurstShare:
     The sums include every bin that the burst may have touched.
 
     Attributes:
-        total_bytes: Fleet payload in the burst, also outside of known bins.
+        total_bytes: Fleet payload in the burst, including payload outside known bins.
         fleet_bytes: Fleet payload in the bins that are used.
-        ledger_bytes: Counted bytes in these bins. If bursts share a bin, it is split by their
+        ledger_bytes: Counted bytes in these bins. If bursts share a bin, it is divided by their
             payload.
         beside_bytes: Bytes of other runs that were subtracted from these bins.
         width_s: Total length of these bins.
         bins_count: Number of bins with bytes of the burst.
-        moved: Same sums at both ends of the lag interval.
+        moved: The same sums at both ends of the lag interval.
         unseen_bytes: Bytes that unseen pairs of other bursts may have added to these bins.
-        tail_bytes: Bytes that were sent but not counted by a receiver. They were in flight at the
-            end.
-        near_bytes_per_s: Rate above the idle level in the bins directly beside the burst. This
-            traffic may have continued during the burst.
+        tail_bytes: Bytes that were sent but that no receiver counted, because they were in flight
+            at the end.
+        near_bytes_per_s: Rate of other traffic above the idle level, beside the burst. It may have
+            continued during the burst.
         parts: Bins that are used.
         full: Bins that are completely inside the steady window.
         fleet_bytes_per_s: Payload rate in the steady window.
@@ -66,13 +66,14 @@ class BurstShare:
     fleet_bytes_per_s: float
 
     def unsure_ratio(self, level: float) -> float:
-        """Return the largest change of the residual within the lag interval.
+        """Return how much the residual can change within the lag interval.
 
         Args:
             level: Idle level, in bytes/s.
 
         Returns:
-            The relative change. It is 0 if no net bytes were counted or predicted.
+            The largest relative change. 0 if no bytes above the idle level were counted, or if none
+            were predicted.
         """
         net = self.ledger_bytes - level * self.width_s
         if net <= 0 or self.fleet_bytes <= 0:

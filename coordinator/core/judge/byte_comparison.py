@@ -1,4 +1,4 @@
-"""Comparison of the bytes that a device counted with the predicted bytes."""
+"""Comparison of the bytes that a device counted with the bytes that were predicted."""
 
 import math
 from collections.abc import Sequence
@@ -18,16 +18,16 @@ from broadside.coordinator.core.measure.steady import t95
 
 # The scatter between bins is estimated from this number of bins or more.
 NOISE_BINS_MIN: Final = 5
-# Bins with a lower rate, relative to the busiest bin, are not used for the scatter. Bins at the
-# edges of a burst show the error of the lag instead.
+# Bins below this share of the busiest bin's rate are not used for the scatter. They are at the
+# edges of a burst and show the lag's error instead.
 HALF_FULL_RATIO: Final = 0.5
 # The scatter between bursts is estimated from this number of bursts or more.
 SCATTER_BURSTS_MIN: Final = 3
-# With this number of bursts or more, outliers can be detected.
+# With this number of bursts or more, an outlier can be detected.
 ODD_BURSTS_MIN: Final = 4
-# The 95 % half width of a bin if there are too few bins to estimate it. In the published metric of
-# the original test, full bins scatter by 1.3 %. A part of this, 0.6 %, is the error from reading
-# its chart.
+# Half width of the 95 % interval of a bin if there are too few bins to estimate it. Full bins in
+# the published metric of the original test scatter by 1.3 %. This includes 0.6 % from reading
+# values off the chart.
 NOISE_ASSUMED_RATIO: Final = 0.02
 
 
@@ -45,7 +45,7 @@ class RunComparison:
         neighbours: Ids of other runs with traffic through the same device.
         bypassed: True if the run must not cross the device.
         datagrams: True for UDP.
-        busy_bytes: Bytes in the whole counter above its usual level.
+        busy_bytes: Bytes above the usual level in the whole counter.
         sent_bytes: Payload of all bursts.
         lags_scale: Counted bytes per payload byte if the lag is unknown, else 0.
     """
@@ -65,24 +65,24 @@ class RunComparison:
 
 
 def scatter_of_bursts(ratios: Sequence[float]) -> tuple[float, float]:
-    """Return the scatter between the counted ratios of the bursts.
+    """Return how much the ratio of counted bytes to payload varies between bursts.
 
-    With four bursts or more the scatter of one burst is estimated with the median absolute
-    deviation. An outlier then does not hide itself.
+    With four bursts or more, the scatter of a single burst is estimated from the median absolute
+    deviation. An outlier then cannot hide itself by increasing the scatter.
 
     Args:
         ratios: Counted bytes divided by payload, for each burst.
 
     Returns:
-        Relative 95 % half widths for the mean of all bursts and for a single burst. Both are NaN if
-        there are fewer than three bursts.
+        Relative half widths of the 95 % interval for the mean of all bursts and for a single burst.
+        Both are NaN if there are fewer than three bursts.
     """
     count = len(ratios)
     if count < SCATTER_BURSTS_MIN:
         return math.nan, math.nan
     array = np.array(ratios)
-    # If the device was bypassed, the mean is near 0 and is no useful scale. One byte of payload is
-    # counted as one byte or more.
+    # If the device was bypassed, the mean is near 0 and cannot be used as a scale. The scale is
+    # therefore at least 1, because one byte of payload is counted as one byte or more.
     size = max(1.0, abs(float(array.mean()))) / t95(count - 1)
     spread = float(array.std(ddof=1))
     if count >= ODD_BURSTS_MIN:
@@ -94,15 +94,16 @@ def scatter_of_bursts(ratios: Sequence[float]) -> tuple[float, float]:
 
 
 def _bins_noise(net: Floats, fleet: Floats, width: Floats, *, trades: bool) -> float:
-    """Return the relative 95 % half width for the sum of bins, or NaN for too few bins.
+    """Return the relative half width of the 95 % interval for a sum of bins.
 
-    It is estimated from the scatter of all bins with at least half the rate of the busiest bin.
+    It is estimated from the scatter of the bins with more than half the rate of the busiest bin.
+    NaN if there are too few of them.
 
-    If all bins of a burst are summed (``trades``), bytes that move to a neighbouring bin do not
+    With ``trades`` all bins of a burst are added, so bytes that move to a neighbouring bin do not
     change the sum. The first autocovariance, which is negative for such bins, is then added to the
-    variance. The result is never less than the variance of one bin, for the outer edges of the two
-    outer bins. Bins beside a bin that is not busy are left out if there are enough without them.
-    They add only the bytes that they gained or lost in total.
+    variance. The variance is at least that of one bin, because bytes can still move at the two
+    outer edges. Bins next to a bin that is not busy are left out if enough others remain. Only the
+    bytes that they gained or lost in total are added.
     """
     busy = fleet > HALF_FULL_RATIO * width * float((fleet / width).max(initial=0.0))
     edges = np.zeros(len(net), np.bool_)
@@ -125,18 +126,18 @@ def _bins_noise(net: Floats, fleet: Floats, width: Floats, *, trades: bool) -> f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Counted bytes of a burst or run, compared with the predicted bytes.
+    """Comparison of a burst or run, counted bytes against predicted bytes.
 
     Attributes:
-        basis: Bins that were used. ``rate`` for full bins in the window, ``bytes`` for all bins.
+        basis: Bins that were used, ``rate`` for full bins in the window or ``bytes`` for all bins.
         ledger_bytes: Counted bytes without the idle level.
         expected_bytes: Predicted bytes.
         residual_ratio: Counted bytes divided by predicted bytes, minus 1.
-        below_ratio: Distance from the residual to the lower end of its 95 % interval.
-        above_ratio: Distance from the residual to the upper end.
-        extra_ratio: Part of ``below_ratio`` for bytes other than payload and headers.
-        between_ratio: Uncertainty without the errors that all bursts of the run share.
-        unheard_ratio: Part of the bytes that may have been missed by all receivers.
+        below_ratio: Distance from the residual down to the lower end of its 95 % interval.
+        above_ratio: Distance from the residual up to the upper end.
+        extra_ratio: Part of ``below_ratio`` that is caused by bytes other than payload and headers.
+        between_ratio: Uncertainty without errors that are the same for all bursts of the run.
+        unheard_ratio: Uncertainty from bytes that the receivers may not have recorded.
     """
 
     basis: Literal["rate", "bytes"]
@@ -151,12 +152,12 @@ class Comparison:
 
     @property
     def uncertainty_ratio(self) -> float:
-        """Larger distance from the residual to an end of its interval."""
+        """Distance from the residual to the farther end of its interval."""
         return max(self.below_ratio, self.above_ratio)
 
     @property
     def noise_ratio(self) -> float:
-        """Same as ``uncertainty_ratio``, but without the part for extra bytes."""
+        """Same as ``uncertainty_ratio``, but without the part that extra bytes cause."""
         return max(self.below_ratio - self.extra_ratio, self.above_ratio)
 
 
@@ -167,25 +168,25 @@ def compare_bytes(
     idle_ends: tuple[float, float],
     scatter_ratio: float,
 ) -> list[Comparison]:
-    """Compare the bytes of all bins, and of the full bins if there are enough.
+    """Compare the bytes in all bins, and in the full bins if there are enough.
 
-    All bins together also include bytes that were in flight when the receivers stopped. These
-    bytes are at most the difference of sent and received bytes. Half of this difference is added to
-    the prediction.
+    All bins together also include bytes that were in flight when the receivers stopped. There are
+    at most as many as the difference between sent and received bytes. Half of this difference is
+    added to the prediction.
 
-    Full bins do not have this error, but there are fewer of them. A lag that changes during the
-    burst moves all of them in the same direction. The caller uses them only if they agree with all
-    bytes.
+    Full bins do not have this error, but there are fewer of them. If the lag changes during the
+    burst, it changes all of them in the same direction. The caller uses them only if they agree
+    with the comparison of all bins.
 
     Args:
         held: Values for all bursts.
         share: Bytes of the burst in the counter.
-        extra: Bytes that may be counted in addition to payload and headers.
-        idle_ends: Idle level uncertainty below and above it, in bytes/s.
+        extra: Bytes that the counter may include in addition to payload and headers.
+        idle_ends: Distances from the idle level to both ends of its interval, in bytes/s.
         scatter_ratio: Relative half width from the scatter between bursts. NaN if unknown.
 
     Returns:
-        The comparison of all bins, then the one of full bins if available.
+        The comparison of all bins, followed by that of the full bins if there are enough.
     """
     found = [_compared(held, share, extra, idle_ends, scatter_ratio, rate=False)]
     if len(share.full.fleet) >= NOISE_BINS_MIN:
@@ -204,7 +205,7 @@ def _compared(
 ) -> Comparison:
     overhead = held.overhead
     level = 0.0 if held.idle is None else held.idle.bytes_per_s
-    # UDP bytes that were not received are lost and not in flight.
+    # UDP bytes that were not received count as lost, not as in flight.
     half_tail = 0.0 if held.datagrams else share.tail_bytes / share.total_bytes / 2
     parts = share.full if rate else share.parts
     width = float(parts.width.sum())
@@ -219,8 +220,8 @@ def _compared(
         0.0 if rate else share.unsure_ratio(level),
         unheard,
     )
-    # In a reference run, errors that are proportional to the crossing bytes are reduced with these
-    # bytes. The errors of the idle level and of other runs are not reduced.
+    # In a reference run few bytes cross the device. Errors that are proportional to these bytes
+    # become smaller. The errors of the idle level and of other runs do not.
     shrinks = min(1.0, abs(crossed)) if held.bypassed else 1.0
     # Packets in other runs can have any size (see OVERHEAD_LESS_RATIO).
     beside = share.beside_bytes / share.fleet_bytes
@@ -255,11 +256,11 @@ def _compared(
 
 
 def _residual(crossed: float, extra: ExtraBytes, *, bypassed: bool) -> tuple[float, float]:
-    """Return the residual and the change of its lower end for all extra bytes.
+    """Return the residual, and how far extra bytes can move its lower end down.
 
-    A surplus that extra bytes can explain is not part of the residual. A deficit is compared with
-    the lowest number of bytes that the counter may include. Its lower end is compared with the
-    highest number.
+    If extra bytes can explain a surplus, it is not part of the residual. A deficit is computed with
+    the lowest number of bytes that the counter may include, and its lower end with the highest
+    number.
     """
     most = (1 + extra.high_ratio) / (1 + extra.low_ratio)
     if bypassed:
@@ -269,9 +270,10 @@ def _residual(crossed: float, extra: ExtraBytes, *, bypassed: bool) -> tuple[flo
 
 
 def _noise(net: Floats, share: BurstShare, scatter_ratio: float, *, rate: bool) -> float:
-    """Return the relative 95 % half width for the sum of bins.
+    """Return the relative half width of the 95 % interval for a sum of bins.
 
-    It is from the scatter between bursts or between bins. If both are unknown, it is assumed.
+    It is estimated from the scatter between bursts or between bins. If both are unknown, a value is
+    assumed.
     """
     if not (rate or math.isnan(scatter_ratio)):
         return scatter_ratio

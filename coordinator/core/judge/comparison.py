@@ -1,4 +1,4 @@
-"""Comparison of two groups of bursts, with differences and their 95 % intervals."""
+"""Comparison of two groups of bursts, with the differences and their 95 % intervals."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,14 +22,15 @@ from broadside.coordinator.core.measure.steady import Mean, mean_of_bursts, t90,
 from broadside.coordinator.core.summary import BurstSummary, figure
 from broadside.exchange.messages import Message
 
-# With fewer bursts in a group, or fewer pairs of bursts, no difference is reported as *apart*.
+# No difference is reported as *apart* if a group has fewer bursts, or if there are fewer pairs of
+# bursts.
 ENOUGH_COUNT: Final = 3
-# With fewer bursts there is no scatter, and so no interval for the difference.
+# With fewer bursts in a group there is no scatter, so the difference has no interval.
 SCATTER_COUNT: Final = 2
-# Key for the planned start (epoch s) in an observation, if it is known.
+# Key of the planned start (epoch s) in an observation. It is absent if the start is unknown.
 STARTED: Final = "planned_start_s"
 
-# Metric values of one burst by name. Unknown values are not included.
+# Metric values of one burst by name, without unknown values.
 Observation = Mapping[str, float]
 
 
@@ -39,8 +40,8 @@ class Group:
 
     Attributes:
         name: Name of the group.
-        observations: Metric values for each burst.
-        conditions: Values of streams, pairs, scenario and other conditions, by name.
+        observations: Metric values of each burst.
+        conditions: Conditions by name, for example streams, pairs and scenario.
     """
 
     name: str
@@ -96,20 +97,22 @@ class Comparison(Message):
 def compare(a: Group, b: Group) -> Comparison:
     """Compare every metric that is known in both groups.
 
-    The mean of a group and its error are from its bursts. With one or two bursts the comparison is
-    marked as thin, and no metric is *apart*. The interval of the difference is Welch's (B. L.
-    Welch, Biometrika 34, 1947).
+    The mean of a group and its error are computed from its bursts. If a group has only one or two
+    bursts, the comparison is marked as thin and no metric is *apart*. The difference has Welch's
+    interval (B. L. Welch, Biometrika 34, 1947).
 
-    If the bursts alternated (ABAB, ABBA), all intervals are from the differences of neighbours. A
-    drift in both groups is then not a difference.
+    If the bursts of the groups alternated (ABAB, ABBA), all intervals are computed from the
+    differences between neighbours. A drift that affects both groups then does not appear as a
+    difference.
 
-    Equivalence uses two one-sided tests (D. J. Schuirmann, Journal of Pharmacokinetics and
-    Biopharmaceutics 15, 1987). The groups are equivalent within any margin that contains the 90 %
-    interval. The interval of the ratio is from the first-order error of its logarithm.
+    Equivalence is tested with two one-sided tests (D. J. Schuirmann, Journal of Pharmacokinetics
+    and Biopharmaceutics 15, 1987). If a margin contains the whole 90 % interval, the groups are
+    equivalent within it. The interval of the ratio is computed from the first-order error of its
+    logarithm.
 
     Args:
         a: Reference group.
-        b: Group to compare with it.
+        b: Group to compare with the reference.
 
     Returns:
         The comparison. All differences in ``compare(a, a)`` are zero.
@@ -187,7 +190,8 @@ def _metric(item: Figure, a: Group, b: Group) -> Metric | None:
 def _mean(item: Figure, group: Group) -> tuple[Mean, int] | None:
     """Return the mean and the number of bursts, or None if no burst has the metric.
 
-    With too few bursts the error of the received rate is from the seconds within them.
+    If there are too few bursts, the error of the received rate is computed from the seconds within
+    them.
     """
     values = [value for seen in group.observations if (value := seen.get(item.name)) is not None]
     if not values:
@@ -206,9 +210,9 @@ def _mean_error(values: Floats) -> float:
 
 
 def _turns(item: Figure, a: Group, b: Group) -> Floats | None:
-    """Return pairs of neighbouring bursts, shape (pairs, 2) for a and b.
+    """Return the values of neighbouring bursts of a and b, shape (pairs, 2).
 
-    None if the bursts of the two groups did not alternate.
+    None if the bursts of the two groups did not alternate, or if there are too few.
     """
     seen = sorted(
         (each[STARTED], side, each[item.name])
@@ -239,7 +243,7 @@ def _welch(one: Mean, two: Mean) -> float:
 
 
 def _sure(difference: float, half: float, alike: float, item: Figure, apart: bool) -> str:
-    """Return a text with the conclusion about a difference."""
+    """Return a text that explains what a difference shows."""
     if math.isnan(half):
         return "too few bursts to tell them apart"
     if apart:
@@ -279,7 +283,7 @@ def _sentence(
 
 
 def observe(burst: BurstSummary) -> Observation:
-    """Return the known metric values of a burst by name, with its planned start."""
+    """Return the known metric values of a burst by name, including its planned start."""
     known = {each.name: each.of_burst(burst) for each in FIGURES}
     known[STARTED] = burst.planned_start_at.timestamp()
     return {name: value for name, value in known.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Conditions that must be equal for a comparison of two runs.
+"""Conditions that must be equal to compare two runs.
 
 Every field is a condition, except for the fields in the tables below.
 """
@@ -48,7 +48,7 @@ NO_FLEET_CONDITIONS: Final[Mapping[str, str]] = {
     "engines": "the engine that the run used is compared",
     "passport": "each of its fields is compared, where both sides know it",
 }
-# Unknown fields of the passport are not compared.
+# Name of the field with host information. Its unknown fields are not compared.
 PASSPORT: Final = "passport"
 UNKNOWN: Final = (NOT_SET, "()")
 NO_ENGINE_CONDITIONS: Final[Mapping[str, str]] = {
@@ -63,10 +63,10 @@ def conditions_of(plan: Plan, fleet: Sequence[Presence]) -> Mapping[str, str]:
 
     Args:
         plan: Plan for the run.
-        fleet: Agents at the launch.
+        fleet: Agents that were present at launch.
 
     Returns:
-        The value of each condition by the dotted name of its field.
+        The value of each condition, by the dotted name of its field.
     """
     said = _kept(plan.spec, NO_CONDITIONS)
     said["scale"] = f"1:{plan.spec.scale:g}"
@@ -74,7 +74,7 @@ def conditions_of(plan: Plan, fleet: Sequence[Presence]) -> Mapping[str, str]:
 
 
 def _fleet(engine: str, fleet: Sequence[Presence]) -> Mapping[str, str]:
-    """Return all values of each field for the hosts of each role."""
+    """Return the values of each field, for all hosts of each role."""
     values: dict[str, set[str]] = {}
     for agent in fleet:
         state = agent.engine(engine)
@@ -89,7 +89,7 @@ def _fleet(engine: str, fleet: Sequence[Presence]) -> Mapping[str, str]:
 
 
 def is_untold(name: str, a: Mapping[str, str], b: Mapping[str, str]) -> bool:
-    """Return True if a host field is known for only one of the two sides.
+    """Return True if a host field is unknown on at least one side.
 
     Such a field is not reported as a difference.
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from broadside.coordinator.core.measure.columns import Floats
 from broadside.coordinator.core.measure.evidence import FirewallLedger
 
-# A higher rate is impossible for a device. It is the sign of a counter that wrapped.
+# A device cannot have a higher rate in bit/s. A higher value shows that the counter wrapped.
 BITS_PER_SECOND_MAX: Final = 1e15
 
 
@@ -25,7 +25,7 @@ class Traffic(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """Cumulative bytes over time, linear between knots and constant outside.
+    """Cumulative bytes over time, linear between the knots and constant outside them.
 
     Attributes:
         at_s: Times of the knots, increasing (epoch s).
@@ -36,7 +36,7 @@ class Curve:
     total_bytes: Floats
 
     def between(self, start_s: Floats, end_s: Floats) -> Floats:
-        """Return the bytes in each interval.
+        """Return how many bytes are in each interval.
 
         Args:
             start_s: Start of the intervals (epoch s).
@@ -48,7 +48,7 @@ class Curve:
 
 
 def fleet_curve(bursts: Sequence[Traffic]) -> Curve:
-    """Return the cumulative curve for all bursts. They may overlap and be in any order."""
+    """Return one cumulative curve for all bursts, which may overlap and be in any order."""
     seconds = np.concatenate(
         [burst.start_s + np.arange(len(burst.received_bytes)) for burst in bursts]
     )
@@ -57,7 +57,7 @@ def fleet_curve(bursts: Sequence[Traffic]) -> Curve:
 
 
 def countable(amounts: Floats) -> Floats:
-    """Return the bytes with unknown, negative and infinite values replaced by 0."""
+    """Replace unknown, negative and infinite numbers of bytes by 0."""
     return np.maximum(0.0, np.nan_to_num(amounts, nan=0.0, posinf=0.0, neginf=0.0))
 
 
@@ -65,7 +65,7 @@ def seconds_curve(seconds: Floats, amounts: Floats) -> Curve:
     """Return a cumulative curve for bytes in whole seconds.
 
     Args:
-        seconds: Start of each second (epoch s). A second can be repeated.
+        seconds: Start of each second (epoch s). A second can occur several times.
         amounts: Bytes in each second.
     """
     unique, place = np.unique(seconds, return_inverse=True)
@@ -109,9 +109,9 @@ class Bins:
 
 
 def readable(ledger: FirewallLedger) -> Bins:
-    """Return the known bins of a counter.
+    """Return the usable bins of a counter.
 
-    Unknown bins are skipped. Impossible bins are skipped and counted.
+    Unknown and impossible bins are skipped. The impossible ones are counted.
     """
     start, end, seen = ledger.start_s, ledger.end_s, ledger.bytes
     order = np.argsort(start, kind="stable")

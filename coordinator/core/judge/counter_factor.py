@@ -1,4 +1,4 @@
-"""Number of bytes that a device counter counts per payload byte."""
+"""Estimation of how many bytes a device counter counts per payload byte."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,23 +20,24 @@ from broadside.coordinator.core.measure.headers import (
 from broadside.coordinator.core.measure.series import BurstSeries
 from broadside.exchange.messages import VXLAN_BYTES, Protocol
 
-# The overhead of an unknown layer is estimated from this number of bursts or more.
+# If the layer is unknown, the overhead is estimated from this number of bursts or more.
 FITTED_BURSTS_MIN: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterFactor:
-    """Counted bytes per payload byte, with the uncertainty.
+    """Counted bytes per payload byte, with its uncertainty.
 
     Attributes:
         ratio: Counted bytes per payload byte.
-        less_ratio: Relative 95 % error towards smaller values.
-        more_ratio: Relative 95 % error towards larger values.
+        less_ratio: Relative 95 % error towards a smaller ratio.
+        more_ratio: Relative 95 % error towards a larger ratio.
         how: Source of the ratio.
         between_ratio: Part of the error that can differ between the bursts of a run.
-        layer_ratio: Distance to payload and to frames for a counter of unknown layer. It is a
-            bound, so it is added to the interval in full and not in quadrature.
-        layer_low_ratio: Same for the lower end. A counter cannot count more than the frames.
+        layer_ratio: Largest relative distance to payload and to frames if the layer is unknown,
+            else 0. It is a bound, so it is added to the interval in full and not in quadrature.
+        layer_low_ratio: Same bound for the lower end. It is smaller, because a counter cannot count
+            more than the frames.
     """
 
     ratio: float
@@ -51,14 +52,14 @@ class CounterFactor:
 def counter_factor(
     ledger: FirewallLedger, headers: Headers, seen_ratios: Sequence[float]
 ) -> CounterFactor:
-    """Return the counted bytes per payload byte.
+    """Estimate the counted bytes per payload byte.
 
-    A counter of unknown layer counts a value between payload and frames. With three bursts or more
-    the median of their ratios is used. Differences between bursts are then known better than the
-    total.
+    If the layer of the counter is unknown, it counts between payload and frames. With three bursts
+    or more, the median of their ratios is used if it is possible. Differences between bursts are
+    then known better than the total.
 
     Args:
-        ledger: Device counter with its layer.
+        ledger: Device counter, with the layer that it counts.
         headers: Header sizes and segment size.
         seen_ratios: Counted bytes divided by payload, for each burst.
     """
@@ -103,9 +104,9 @@ class ExtraBytes:
     All values are relative to payload with headers.
 
     Attributes:
-        low_ratio: Retransmitted or lost bytes that are certainly counted.
-        resent_ratio: Retransmitted or lost bytes that may be counted.
-        acknowledged_ratio: Acknowledgements that may be counted.
+        low_ratio: Retransmitted or lost bytes that the counter certainly includes.
+        resent_ratio: Retransmitted or lost bytes that the counter may include.
+        acknowledged_ratio: Acknowledgements that the counter may include.
     """
 
     low_ratio: float = 0.0
@@ -125,16 +126,16 @@ def extra_bytes(
     protocol: Protocol,
     acknowledged_ratio: float | None = None,
 ) -> ExtraBytes:
-    """Return the extra bytes of one burst.
+    """Estimate the extra bytes of one burst.
 
     Args:
         burst: Burst series, with sent bytes and retransmissions.
-        ledger: Device counter with its directions and layer. It also has the information if lost
-            bytes are counted.
+        ledger: Device counter, with its directions and layer. It also declares if lost bytes are
+            counted.
         headers: Header sizes and segment size.
         protocol: Payload protocol.
-        acknowledged_ratio: Upper limit for the measured bytes of acknowledgements for each byte of
-            payload. None if not measured.
+        acknowledged_ratio: Upper limit of the measured bytes of acknowledgements per payload byte.
+            None if not measured.
     """
     resent = resent_ratio(burst, headers, protocol)
     acknowledged = 0.0

@@ -1,4 +1,4 @@
-"""Disruptions, availability and trends of a run over its bursts."""
+"""Computation of disruptions, availability and trends for a run from its bursts."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,9 +25,10 @@ from broadside.coordinator.core.summary import (
 if TYPE_CHECKING:
     import numpy as np
 
-# With fewer bursts the interval of a slope is too wide to be useful.
+# With fewer bursts the interval of a slope would be too wide to be useful.
 BURSTS_LEAST: Final = 4
-# With more bursts, neighbours are averaged, because the number of slopes grows with the square.
+# With more bursts, neighbours are averaged, because the number of slopes grows with the square of
+# the number of points.
 POINTS_MAX: Final = 600
 # Two-sided 95 % quantile of the normal distribution.
 _Z95: Final = 1.959963984540054
@@ -37,10 +38,10 @@ def trend(name: str, at_s: Sequence[float], values: Sequence[float | None]) -> T
     """Return the Theil-Sen slope of a metric over time, with Sen's interval.
 
     The slope is the median of the slopes between all pairs of points (Sen, "Estimates of the
-    regression coefficient based on Kendall's tau", JASA 63, 1968). With ``M1, M2 = (N -+ z sqrt(n
-    (n - 1) (2 n + 5) / 18)) / 2`` the interval is from the M1-th to the (M2 + 1)-th of the N sorted
-    slopes (Gilbert, *Statistical Methods for Environmental Pollution Monitoring*, 1987, section
-    16.5). Both indices are rounded outwards.
+    regression coefficient based on Kendall's tau", JASA 63, 1968). The interval is from the M1-th
+    to the (M2 + 1)-th of the N sorted slopes, with both indices rounded outwards:
+    ``M1, M2 = (N -+ z sqrt(n (n - 1) (2 n + 5) / 18)) / 2`` (Gilbert, *Statistical Methods for
+    Environmental Pollution Monitoring*, 1987, section 16.5).
 
     Args:
         name: Name of the trend.
@@ -48,10 +49,10 @@ def trend(name: str, at_s: Sequence[float], values: Sequence[float | None]) -> T
         values: Metric of each burst. None if unknown.
 
     Returns:
-        The trend in percent per hour. None if there are less than four known bursts, or if the
-        median is zero.
+        The trend in percent per hour. None if the metric is known for fewer than four bursts, or if
+        its median is zero.
     """
-    # Imported here, because it is not needed to read stored trends.
+    # Imported here, because stored trends can be read without it.
     import numpy as np
 
     known = [(at, value) for at, value in zip(at_s, values, strict=True) if value is not None]
@@ -90,14 +91,14 @@ def _interval(slopes: "np.ndarray", count: int) -> tuple[float, float]:
     return float(slopes[low]), float(slopes[high])
 
 
-# Limit for the stored disruptions in a run. The most severe ones are stored.
+# At most this number of disruptions is stored for a run. The most severe ones are selected.
 KEPT_COUNT: Final = 200
 # Number of disruptions to list in a finding.
 NAMED_COUNT: Final = 3
 
 
 def burst_course(burst: BurstSummary) -> BurstCourse:
-    """Return the values of a burst summary that are used for the run."""
+    """Return those values of a burst that the run's trends need."""
     return BurstCourse(
         index=burst.index,
         planned_start_at=burst.planned_start_at,
@@ -111,7 +112,7 @@ def burst_course(burst: BurstSummary) -> BurstCourse:
 
 
 def course(bursts: Iterable[BurstCourse]) -> Course:
-    """Return availability, trends and disruptions of a run. The bursts can be in any order."""
+    """Compute the availability, trends and disruptions of a run from bursts in any order."""
     parts = sorted(bursts, key=lambda burst: burst.index)
     at_s = [burst.planned_start_at.timestamp() for burst in parts]
     trends = (
@@ -136,7 +137,7 @@ def course(bursts: Iterable[BurstCourse]) -> Course:
 def in_a_row(disruptions: Iterable[Disruption]) -> list[Disruption]:
     """Merge absences of the same pairs for the same causes in consecutive bursts.
 
-    A client that has failed is one disruption, independent of the number of bursts that it missed.
+    If a client fails, it causes one disruption, however many bursts it misses.
     """
     rows: list[list[Disruption]] = []
     newest: dict[tuple[tuple[str, ...], tuple[str, ...]], list[Disruption]] = {}
@@ -220,7 +221,7 @@ def course_findings(said: Course, *, silent_controls_count: int = 0) -> Iterator
 
 
 def bursts_of(disruption: Disruption) -> str:
-    """Return the number of the burst, counted from 1, or the first and last number."""
+    """Return the burst number, counted from 1, or the first and last number of several bursts."""
     first, last = disruption.burst_index + 1, disruption.burst_index + disruption.bursts_count
     return str(first) if first == last else f"{first} to {last}"
 

@@ -1,8 +1,8 @@
 """Detection of device metrics with a wrong declaration.
 
-A counter may follow the fleet but be wrong by a factor. If this is the factor of a unit, a prefix,
-an aggregation or a direction, the metric is probably declared wrongly. The finding is then for the
-declaration and not for the device.
+A counter may follow the fleet but be wrong by a constant factor. The factor may match a wrong unit,
+prefix, aggregation or direction. The metric is then probably declared wrongly, and the finding is
+about the declaration and not about the device.
 """
 
 import math
@@ -19,14 +19,14 @@ from broadside.coordinator.core.summary import BurstSummary, Cause, Reconciliati
 from broadside.exchange.messages import Flow
 
 BITS_A_BYTE: Final = 8
-# Half the distance between the two nearest factors. 60 / 8 = 7.5 and 8 differ by 6.5 %.
+# Half the distance between the two nearest factors, 60 / 8 = 7.5 and 8. They differ by 6.5 %.
 NEAR_RATIO: Final = 0.03
-# A counter of unknown layer counts between payload and frames, with packets of unknown size. This
-# is 1 to 1.12 times the payload.
+# If the layer and the packet size are unknown, a counter counts between payload and frames. This is
+# 1 to 1.12 times the payload.
 HEADERS_RATIO: Final = 0.12
-# Other traffic or a wrong lag cannot explain a larger factor.
+# Other traffic or a wrong lag can explain a factor up to this one.
 FAR_FACTOR: Final = 2.0
-# The counted traffic must be larger than this multiple of the idle level's uncertainty.
+# The counted traffic of the fleet must exceed the idle level's uncertainty by this factor.
 IDLE_FACTOR: Final = 3.0
 _PREFIXES: Final = ((1e3, "thousand"), (1e6, "million"), (1e9, "billion"))
 _BINARY: Final = (1.024, 1.024**2, 1.024**3)
@@ -34,13 +34,13 @@ _BINARY: Final = (1.024, 1.024**2, 1.024**3)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misreading:
-    """One possible error in the declaration of a metric.
+    """Possible error in the declaration of a metric.
 
     Attributes:
         factor: Counted bytes divided by true bytes.
         sentence: Description of the error.
         fix: Correct declaration.
-        is_sure: True if real traffic cannot cause this factor.
+        is_sure: True if real traffic cannot produce this factor.
     """
 
     factor: float
@@ -49,7 +49,7 @@ class Misreading:
     is_sure: bool = True
 
     def and_also(self, other: "Misreading") -> "Misreading":
-        """Return the combination of two errors."""
+        """Return the combination of this error with another one."""
         return Misreading(
             factor=self.factor * other.factor,
             sentence=f"{self.sentence}, and {other.sentence}",
@@ -60,16 +60,16 @@ class Misreading:
 def misreading(
     held: Reconciliation | None, rates: Mapping[Flow, float | None]
 ) -> Misreading | None:
-    """Return the wrong declaration that explains the factor of a counter.
+    """Return the wrong declaration that explains the counter's factor.
 
     Args:
         held: Reconciliation of a burst or run.
         rates: Received rate for each flow, in bit/s.
 
     Returns:
-        The nearest factor within the uncertainty. If several are equally near, the first and
-        simplest one. None if no factor matches, if the counter agrees, or if it does not follow the
-        fleet.
+        The error with the nearest factor within the uncertainty. If several are equally near, the
+        first one, which is the simplest. None if no factor matches, if the counter agrees with the
+        fleet, or if it does not follow the fleet.
     """
     if held is None or held.bypassed:
         return None
@@ -105,7 +105,7 @@ def misreading(
 
 
 def _of_lags(held: Reconciliation, ratio: float, rates: Mapping[Flow, float]) -> Misreading | None:
-    """Return the wrong declaration for the counter's factor if the lag is unknown."""
+    """Return the wrong declaration that explains the factor, if the lag is unknown."""
     for each in _misreadings(held, rates):
         far = abs(math.log(each.factor)) > math.log(FAR_FACTOR)
         if each.is_sure and far and abs(math.log(ratio / each.factor)) <= NEAR_RATIO:
@@ -114,7 +114,7 @@ def _of_lags(held: Reconciliation, ratio: float, rates: Mapping[Flow, float]) ->
 
 
 def _misreadings(held: Reconciliation, rates: Mapping[Flow, float]) -> Iterator[Misreading]:
-    """Yield the possible errors, simple ones first."""
+    """Yield the possible errors, the simplest first."""
     units = [
         Misreading(factor=BITS_A_BYTE, sentence="bits are read as bytes", fix="unit=bits"),
         Misreading(factor=1 / BITS_A_BYTE, sentence="bytes are read as bits", fix="unit=bytes"),
@@ -150,7 +150,7 @@ def _misreadings(held: Reconciliation, rates: Mapping[Flow, float]) -> Iterator[
 
 
 def _sums(grain_s: float) -> Iterator[Misreading]:
-    """Yield errors between a rate and an amount."""
+    """Yield the errors of taking a rate for an amount, or an amount for a rate."""
     for over_s, name in {grain_s: "bin", 60.0: "minute"}.items():
         if over_s != 1:
             yield Misreading(
@@ -166,7 +166,7 @@ def _sums(grain_s: float) -> Iterator[Misreading]:
 
 
 def _directions(counted: Sequence[Flow], rates: Mapping[Flow, float]) -> Iterator[Misreading]:
-    """Yield errors between one direction and both directions."""
+    """Yield the errors of taking one direction for both, or both for one."""
     total = sum(rates.values())
     mine = sum(rate for flow, rate in rates.items() if flow in counted or not counted)
     if 0 < mine < total:
@@ -201,7 +201,7 @@ def _halves() -> Iterator[Misreading]:
 
 
 def rates_of(bursts: Sequence[BurstSummary]) -> dict[Flow, float | None]:
-    """Return the received rate of each flow, added up over all bursts."""
+    """Return the received rate of each flow, summed over all bursts (bit/s)."""
     rates: dict[Flow, float | None] = {}
     for burst in bursts:
         for flow in burst.flows:
@@ -211,9 +211,9 @@ def rates_of(bursts: Sequence[BurstSummary]) -> dict[Flow, float | None]:
 
 
 def counted(series: BurstSeries, ledger: FirewallLedger) -> BurstSeries:
-    """Return the series with only the flows that the counter counts.
+    """Return the series without the flows that the counter does not count.
 
-    All flows are included if the counter counts none of them.
+    If the counter counts none of its flows, all flows are included.
 
     Args:
         series: Burst series.
@@ -226,7 +226,10 @@ def counted(series: BurstSeries, ledger: FirewallLedger) -> BurstSeries:
 def with_declaration(
     held: Reconciliation, ledger: FirewallLedger, bursts: Sequence[BurstSummary]
 ) -> Reconciliation:
-    """Return a reconciliation that does not blame the device for a wrong declaration.
+    """Adapt a reconciliation to a wrong declaration of the metric.
+
+    A certain error removes the causes and rates that would be attributed to the device. An
+    uncertain one is added as a possible cause.
 
     Args:
         held: Result of :func:`~broadside.coordinator.core.judge.reconcile.reconcile`.
@@ -242,7 +245,7 @@ def with_declaration(
         share = figure(found.factor - 1) or 0.0
         cause = Cause(id="metric-declaration", share_ratio=share, sentence=said(found))
         return held.model_copy(update={"causes": (*held.causes, cause)})
-    # The values are not bytes, so results from them must not be reported as findings.
+    # The values are not bytes, so nothing that is computed from them may be reported.
     return held.model_copy(
         update={
             "causes": (),
@@ -255,12 +258,12 @@ def with_declaration(
 
 
 def is_far_below(held: Reconciliation) -> bool:
-    """Return True if the counted bytes are too low to estimate the lag."""
+    """Return True if the counter has too few bytes to estimate the lag."""
     return not held.bypassed and held.lag_s is None and held.residual_ratio is not None
 
 
 def scale_of(ledger: FirewallLedger, held: Reconciliation) -> float | None:
-    """Return all bytes in the counter divided by the expected bytes.
+    """Return the ratio of all bytes in the counter to the expected bytes.
 
     Args:
         ledger: Device counter.
@@ -274,11 +277,11 @@ def scale_of(ledger: FirewallLedger, held: Reconciliation) -> float | None:
 
 
 def rescaled(held: Reconciliation, scale: float) -> Reconciliation:
-    """Return a reconciliation in the original unit of the counter.
+    """Convert a reconciliation back to the original unit of the counter.
 
     Args:
         held: Reconciliation with a counter that was divided by ``scale``.
-        scale: Factor between both units.
+        scale: Factor between the two units.
     """
 
     def ratio(value: float | None) -> float | None:

@@ -1,22 +1,22 @@
-"""Goodness of fit between counted and predicted bytes over time.
+"""Goodness-of-fit test of counted against predicted bytes over time.
 
-The cumulative curves of a burst are compared at the end of each bin. Both are scaled to the same
-sum first. Errors in the scale are part of the residual, and a common time shift is part of the lag.
+The cumulative curves of a burst are compared at the end of each bin. Both are first scaled to the
+same sum. A wrong scale is part of the residual, and a common time shift is part of the lag.
 
-With independent noise in the bins the distance is a Brownian bridge. Its standard deviation is
-small at both ends of the burst, so hosts that are early or late are detected there. It is largest
-in the middle. Each end of a bin has its own limit from this standard deviation. The error rate is
-divided by the number of bins (Bonferroni).
+If the noise in the bins is independent, the distance between the curves is a Brownian bridge. Its
+standard deviation is largest in the middle of the burst. It is small at both ends, so hosts that
+are early or late are detected there. The limit at the end of each bin is computed from this
+standard deviation. The error rate is divided by the number of bins (Bonferroni).
 
-A second statistic is the largest misfit of a single bin. It is compared with the largest of as many
-normal values. Bytes that move to a neighbouring bin, for example by a late reading, are not a
-misfit. Each statistic has half of the error rate.
+The second statistic is the largest misfit of a single bin. It is compared with the largest of the
+same number of normal values. Bytes that move to a neighbouring bin, for example because of a late
+reading, are not a misfit. Each statistic has half of the error rate.
 
-The lag is known within an interval. The statistic is for the lag with the best fit in this
-interval, so the interval does not increase the limit.
+The lag is known only within an interval. The statistics use the lag in this interval that fits
+best, so the interval does not increase the limits.
 
-Other errors are not bin noise. Their bounds are added to the limit. Clocks, and the
-placement of bytes within readings, shift a curve in time. Extra bytes and background traffic that
+Errors that are not bin noise have bounds, which are added to the limits. Clock errors and the
+placement of bytes within readings shift a curve in time. Extra bytes and background traffic that
 change during the burst bend it.
 """
 
@@ -32,12 +32,12 @@ from broadside.coordinator.core.judge.burst_share import BinSums
 from broadside.coordinator.core.measure.columns import Floats
 from broadside.coordinator.core.measure.steady import t95
 
-# Share of good bursts that are reported as not fitting.
+# Share of correct bursts that are reported as not fitting.
 ERROR_RATIO: Final = 0.001
 # Number of statistics that share the error rate.
 STATISTICS_COUNT: Final = 2
-# The bytes of a reading are spread evenly over it. If the burst starts at a share x of the reading,
-# the error is x (1 - x) of its bytes, at most a quarter.
+# The bytes of a reading are spread evenly over it. If a burst starts at a fraction x of the
+# reading, x (1 - x) of these bytes are misplaced, at most a quarter.
 PLACED_RATIO: Final = 0.25
 # Standard deviations that a normal value exceeds with probability ERROR_RATIO.
 NORMAL_RARE: Final = 3.09
@@ -46,8 +46,8 @@ FIT_BINS_MIN: Final = 5
 # Standard deviation of a bin if there are too few to estimate it. See
 # byte_comparison.NOISE_ASSUMED_RATIO.
 NOISE_ASSUMED_RATIO: Final = 0.01
-# Bins with a lower rate, relative to the busiest bin, are not used. The lag causes the misfit of
-# bins at the edge.
+# Bins below this share of the busiest bin's rate are not used. They are at the edge of the burst,
+# and their misfit is caused by the lag.
 HALF_FULL_RATIO: Final = 0.5
 # Factor from the median absolute deviation to the standard deviation of a normal distribution.
 MAD_SIGMAS: Final = 1.4826
@@ -58,11 +58,11 @@ class FitBounds:
     """Bounds for errors that are not bin noise.
 
     Attributes:
-        flat_ratio: Bytes that can be at any time in the burst, as a share of all bytes. They were
+        flat_ratio: Share of the bytes that can be at any time in the burst. They were
             retransmitted, lost, in flight at the end, or sent by unseen pairs.
-        reading_s: Length of the receivers' readings.
-        bend_ratio: Largest relative difference between two parts of the burst, caused by
-            acknowledgements.
+        reading_s: How long a reading of the receivers is.
+        bend_ratio: Largest relative difference that acknowledgements can cause between two parts of
+            the burst.
         idle_bytes: Standard deviation of the background bytes in the burst.
     """
 
@@ -77,9 +77,9 @@ class Fit:
     """Largest distance between the two curves, as a share of the bytes in the burst.
 
     Attributes:
-        distance_ratio: Distance that is largest in relation to its limit.
-        limit_ratio: Limit for this distance. It is exceeded by :data:`ERROR_RATIO` of the bursts
-            that fit.
+        distance_ratio: Distance that is largest relative to its limit.
+        limit_ratio: Limit for this distance. Of the bursts that fit, a share of :data:`ERROR_RATIO`
+            exceeds it.
     """
 
     distance_ratio: float
@@ -87,17 +87,17 @@ class Fit:
 
 
 def fit_burst(bins: BinSums, level: float, noise: float, bounds: FitBounds) -> Fit | None:
-    """Compare counted and predicted bytes over the time of a burst.
+    """Compare how counted and predicted bytes change during a burst.
 
     Args:
-        bins: Burst bins in time order, with background traffic.
+        bins: Bins of the burst in time order, including background traffic.
         level: Background traffic, in bytes/s.
         noise: Relative standard deviation of a bin.
         bounds: Bounds for other errors.
 
     Returns:
         The largest distance with its limit. None if no bytes were predicted or counted, or if there
-        is only one bin.
+        are fewer than two bins.
     """
     counts = bins.ledger - level * bins.width
     expected, counted = float(bins.fleet.sum()), float(counts.sum())
@@ -123,7 +123,7 @@ def _fit_at(
     Args:
         fleet: Predicted payload in each bin.
         counts: Counted bytes in each bin, without background traffic.
-        shifts: Bytes that clock errors can move into each bin. Shape (2, bins).
+        shifts: Bytes that clock errors can move into each bin, shape (2, bins).
         flat: Bytes that can be at any time in the burst.
         noise: Relative standard deviation of a bin.
         bounds: Bounds for other errors.
@@ -140,7 +140,7 @@ def _fit_at(
 
 
 def _worst(distance: Floats, limit: Floats) -> tuple[float, float]:
-    """Return the distance that is largest in relation to its limit, and the limit."""
+    """Return the distance that is largest relative to its limit, and this limit."""
     place = int(np.argmax(distance / limit))
     return float(distance[place]), float(limit[place])
 
@@ -154,13 +154,13 @@ def _cumulative(
 ) -> tuple[Floats, Floats]:
     """Return the cumulative misfits and their limits."""
     moved = np.abs(np.cumsum(shifts, axis=1)).max(axis=0)
-    # If one part has more bytes than predicted, the other parts have less. This has the form of the
-    # bridge.
+    # If one part has more bytes than predicted, the other parts have fewer. The limit for this has
+    # the same form as the bridge.
     part = np.cumsum(bent)
     bent_limit = part * (1 - part / max(float(part[-1]), 1e-9))
     variance, share = np.cumsum(sigma**2), np.cumsum(sigma) / max(float(sigma.sum()), 1e-9)
     bridge = variance * (1 - 2 * share) + share**2 * variance[-1]
-    # Bytes that move between the two bins at an end are in the deviations of both.
+    # Bytes that move between two neighbouring bins contribute to the deviations of both.
     edge = np.maximum(sigma, np.append(sigma[1:], 0.0)) / math.sqrt(2)
     noise = np.sqrt(np.maximum(bridge, 0.0) + edge**2 + idle_bytes**2)
     return np.abs(np.cumsum(misfit)), moved + bent_limit + _rare(len(misfit)) * noise
@@ -169,7 +169,8 @@ def _cumulative(
 def _local(
     misfit: Floats, shifts: Floats, sigma: Floats, bent: Floats, idle_bytes: float
 ) -> tuple[Floats, Floats]:
-    """Return the misfits of single bins, without bytes that moved to a neighbour, and limits."""
+    """Return the misfits of single bins and their limits, without bytes that moved to a
+    neighbour."""
     count = len(misfit)
     padded = np.pad(misfit, 1)
     traded = np.minimum(np.abs(misfit + padded[:-2]), np.abs(misfit + padded[2:]))
@@ -182,7 +183,7 @@ def _local(
 def _rare(count: int) -> float:
     """Return the limit for ``count`` normal values, in standard deviations.
 
-    One of the values exceeds it, on either side, with the error rate of one statistic.
+    The probability that any of them exceeds it, on either side, is the error rate of one statistic.
     """
     return NormalDist().inv_cdf(1 - ERROR_RATIO / (2 * STATISTICS_COUNT * count))
 
@@ -190,9 +191,10 @@ def _rare(count: int) -> float:
 def relative_noise(bursts: Sequence[BinSums], level: float) -> float:
     """Return an upper bound for the relative standard deviation of a busy bin.
 
-    It is from the median difference between neighbouring bins in all bursts. Steps in the misfit,
-    which the test must detect, do not change this median. The relative standard error of the
-    estimate is 1.16 / sqrt(count), because the median absolute deviation has an efficiency of 37 %.
+    It is computed from the median difference between neighbouring bins in all bursts. The test must
+    detect steps in the misfit, and these do not change the median. The relative standard error of
+    the estimate is 1.16 / sqrt(count), because the median absolute deviation has an efficiency of
+    37 %.
 
     Args:
         bursts: Bins of each burst.
@@ -206,14 +208,14 @@ def relative_noise(bursts: Sequence[BinSums], level: float) -> float:
 
 
 def counters_noise(blocks: Sequence[tuple[Floats, Floats]]) -> float:
-    """Return the relative standard deviation of a block from the counter noise.
+    """Return the relative standard deviation that counter noise adds to a block.
 
-    Neighbouring blocks are compared, so their level has no effect. With few blocks the estimate is
-    increased by the quantile of Student's t. Two of three differences are independent (J. von
-    Neumann, Annals of Mathematical Statistics 12, 1941).
+    Neighbouring blocks are compared, so changes of the level have little effect. If there are few
+    blocks, the quantile of Student's t increases the estimate. Two thirds of the differences count
+    as independent (J. von Neumann, Annals of Mathematical Statistics 12, 1941).
 
     Args:
-        blocks: Counted bytes and payload for the blocks of each burst, in time order.
+        blocks: Counted bytes and payload of the blocks, for each burst in time order.
 
     Returns:
         The ratio. NaN if there are too few blocks.
@@ -235,9 +237,9 @@ def counters_noise(blocks: Sequence[tuple[Floats, Floats]]) -> float:
 
 
 def _differences(bins: BinSums, level: float) -> Floats:
-    """Return differences between neighbouring bins inside a burst.
+    """Return how much the ratio of counted to predicted bytes changes between neighbouring bins.
 
-    They are differences of the ratio of counted to predicted bytes.
+    Only busy bins inside the burst are used.
     """
     rate = bins.fleet / np.maximum(bins.width, 1e-9)
     busy = rate > HALF_FULL_RATIO * float(rate.max(initial=0.0))

@@ -1,9 +1,10 @@
 """Prediction of the device counter from fleet bytes, other runs, background and lag.
 
-:class:`DevicePrediction` places the payload of every burst in the counter bins at a lag. It
-adds the background level (:mod:`broadside.coordinator.core.judge.idle_level`). A counter belongs to
-a device and not to a run. Known traffic from other runs is subtracted first. Bins that may include
-unrecorded traffic from planned pairs are not used.
+:class:`DevicePrediction` computes how much payload of each burst should be in each counter bin at a
+given lag. It also estimates the background level
+(:mod:`broadside.coordinator.core.judge.idle_level`). A counter counts the traffic of all runs
+through the device, so known traffic of other runs is subtracted first. Bins are not used if planned
+pairs may have sent much traffic in them without a record.
 """
 
 import math
@@ -38,20 +39,21 @@ from broadside.coordinator.core.measure.evidence import FirewallLedger
 from broadside.coordinator.core.measure.headers import Headers
 from broadside.coordinator.core.measure.series import BurstSeries
 
-# Length of one reading at each end, in addition to the lag uncertainty.
+# Margin of one reading at each end, in addition to the lag uncertainty.
 MARGIN_S: Final = 2.0
 # Margin around a burst with unseen pairs.
 UNSEEN_MARGIN_S: Final = 5.0
-# With this share of its pair-seconds, a burst is treated as complete.
+# A burst with records for this share of its pair-seconds is treated as complete.
 SEEN_RATIO: Final = 0.995
 # A bin is not used if unseen pairs may have added more than this share.
 FREE_RATIO: Final = 0.1
 # Number of trial lags within the lag interval, for the comparison over time.
 LAGS_COUNT: Final = 33
-# Number of bins on each side of a burst. Traffic in both of them fills the bin near the burst.
+# Number of bins to read on each side of a burst. If both have other traffic, it fills the bin next
+# to the burst completely.
 BESIDE_BINS: Final = 2
-# Traffic that ended at a random time in a bin filled at least this share of it, with 95 %
-# probability.
+# If traffic ends at a random time within a bin, it fills at least this share of the bin with a
+# probability of 95 %.
 FILLED_LEAST_RATIO: Final = 0.05
 
 
@@ -63,7 +65,7 @@ class Neighbour:
         run_id: Id of the other run.
         burst_index: Burst index in that run.
         start_s: Start of the first second (epoch s).
-        received_bytes: Payload in each second, for the flows that the counter counts.
+        received_bytes: Payload in each second, only for flows that the counter counts.
     """
 
     run_id: str
@@ -107,18 +109,18 @@ class BurstCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SeenBins:
-    """Bins that one burst may have touched. All arrays have one element for each bin.
+    """Counter bins that a burst may have touched. All arrays have one element per bin.
 
     Attributes:
         start_s: Start of the traffic in a bin, corrected by the lag (epoch s).
         end_s: End of this traffic (epoch s).
-        unsure_s: Uncertainty of these times.
+        unsure_s: Uncertainty of both times, in s.
         bytes: Counted bytes.
         width: Bin length, in s.
         beside: Bytes of other runs.
         fleet: Payload of the burst.
-        part: Share of the bin for this burst, by the payload of all bursts.
-        free: Highest number of bytes that unseen pairs of other bursts may have sent.
+        part: Share of the bin that belongs to this burst, by payload.
+        free: Bytes that unseen pairs of other bursts may have sent, at most.
         use: Mask of the bins that are used.
     """
 
@@ -139,7 +141,7 @@ class _SeenBins:
 
 
 class DevicePrediction:
-    """Known traffic through the device, compared with its counter."""
+    """Prediction of the counter from all known traffic through the device."""
 
     def __init__(
         self,
@@ -153,7 +155,7 @@ class DevicePrediction:
         largest_ratio: float,
     ) -> None:
         self.clock_bound_s = clock_bound_s
-        # A pair without records can have this multiple of the mean rate.
+        # A pair without records may have sent this multiple of the mean rate.
         self.largest_ratio = largest_ratio
         self.bursts, self.bins, self.hint_s = bursts, bins, ledger.lag_hint_s
         self.grain_s = ledger.grain_s
@@ -184,23 +186,23 @@ class DevicePrediction:
         )
 
     def true_bins(self, lag: Lag) -> tuple[Floats, Floats]:
-        """Return start and end of the traffic in each bin, corrected by the lag (epoch s)."""
+        """Return the start and end of the traffic in each bin, corrected for the lag (epoch s)."""
         return (
             self.bins.start_s - lag.at(self.bins.start_s),
             self.bins.end_s - lag.at(self.bins.end_s),
         )
 
     def busy_bytes(self, lag: Lag) -> float:
-        """Return all counted bytes above the usual level, without known bytes of other runs."""
+        """Return the counted bytes above the median level, without known bytes of other runs."""
         net = self.bins.bytes - self._beside(*self.true_bins(lag))
         usual = np.median(net / self.bins.width_s) if len(net) else 0.0
         return float(np.maximum(0.0, net - usual * self.bins.width_s).sum())
 
     def crossing_lag(self) -> Lag:
-        """Return the lag for a run that is not visible in the counter.
+        """Return the lag to use for a run that is not visible in the counter.
 
-        It is the lag with the most possible traffic of the run. Only lags that fit the known
-        traffic of other runs are used.
+        It is the lag at which the counter could include the most traffic of the run. Lags that do
+        not fit the known traffic of other runs are excluded.
         """
         lags = np.arange(LAG_MIN_S, LAG_MAX_S + 1, max(1.0, self.grain_s / 2))
         if self.hint_s is not None:
@@ -219,11 +221,11 @@ class DevicePrediction:
         return Lag(lag_s=best, uncertainty_s=self.grain_s, known=False)
 
     def idle(self, lag: Lag, bins_a_burst: int) -> IdleLevel | None:
-        """Return the level of steady traffic that is not from known runs.
+        """Estimate the level of steady traffic that is not from known runs.
 
         Args:
             lag: Counter lag.
-            bins_a_burst: Number of bins in a burst.
+            bins_a_burst: How many bins a burst covers.
 
         Returns:
             The level. None if it cannot be estimated.
@@ -247,7 +249,7 @@ class DevicePrediction:
         fleet = self.fleet.between(start, end)
         sound = ~unread
         if self.unrecorded is not None:
-            # If few pairs are unseen in every burst, their traffic is included in the scale.
+            # If only few pairs are unseen in a burst, the fitted scale includes their traffic.
             sound &= self.unrecorded.between(start, end) <= FREE_RATIO * fleet
         moved = self.fleet.between(start - 0.5, end - 0.5) - self.fleet.between(
             start + 0.5, end + 0.5
@@ -257,12 +259,11 @@ class DevicePrediction:
         )
 
     def _unplanned_burst(self, net: Bins, quiet: NDArray[np.bool_], lag: Lag) -> NDArray[np.bool_]:
-        """Return a mask of the quiet bins in one burst without a plan.
+        """Return a mask of the quiet bins that contain an unplanned burst.
 
-        There must be only one block of quiet bins that are at least half as full as a planned
-        burst. It must not be longer than a planned burst, and quiet bins must be before and after
-        it. This traffic is not steady. During a planned burst it would increase the bins by half or
-        more.
+        An unplanned burst is a single block of bins that are more than half as full as in a planned
+        burst. It is not longer than a planned burst and has quiet bins on both sides. Such traffic
+        is not steady. During a planned burst it would increase the bins by half or more.
         """
         none = np.zeros(len(quiet), np.bool_)
         rates = net.bytes / net.width_s
@@ -282,7 +283,7 @@ class DevicePrediction:
         return none if (quiet & ~none).sum() >= QUIET_BINS_MIN else none & False
 
     def share(self, number: int, lag: Lag) -> BurstShare:
-        """Return the bytes of a burst in the counter.
+        """Compute how many bytes the counter has for a burst.
 
         Args:
             number: Burst index.
@@ -324,16 +325,16 @@ class DevicePrediction:
         )
 
     def blocks(self, number: int, lag: Lag, reading_s: float) -> tuple[Floats, Floats]:
-        """Return counted bytes and payload in blocks.
+        """Return the counted bytes and the payload in blocks.
 
-        A block is as long as a bin or a reading, whichever is longer. There is no prediction
-        within a reading, so blocks start with readings. The arrays are empty if no bytes were
+        A block is as long as a bin or a reading, whichever is longer. Bytes cannot be predicted
+        within a reading, so a block starts with a reading. The arrays are empty if no bytes were
         counted, or if there are gaps between long readings.
 
         Args:
             number: Burst index.
             lag: Counter lag.
-            reading_s: Length of the receivers' readings.
+            reading_s: How long a reading of the receivers is.
         """
         seen, step = self._seen_bins(number, lag), self.steps[number]
         full = self._full(self.bursts[number], seen)
@@ -350,7 +351,7 @@ class DevicePrediction:
         return counted, seen.fleet[full]
 
     def _seen_bins(self, number: int, lag: Lag) -> "_SeenBins":
-        """Return the bins that a burst may have touched at a lag."""
+        """Return the bins that a burst may have touched at a given lag."""
         step, total = self.steps[number], self.steps[number].sent_bytes
         start, end = self.true_bins(lag)
         unsure_s = lag.uncertainty_s if lag.known else 0.0
@@ -376,7 +377,7 @@ class DevicePrediction:
         )
 
     def _moved(self, number: int, seen: "_SeenBins", by_s: float) -> MovedShare:
-        """Return the bytes of a burst in the counter with the bins moved by ``by_s``."""
+        """Return the bytes of a burst if the bins are moved by ``by_s``."""
         start, end, use = seen.start_s + by_s, seen.end_s + by_s, seen.use
         fleet, part = self._split(number, start, end)
         ledger = part * (seen.bytes - self._beside(start, end))
@@ -387,10 +388,10 @@ class DevicePrediction:
         )
 
     def _parts(self, number: int, seen: "_SeenBins", ledger: Floats) -> BinSums:
-        """Return the bins of a burst, with predictions for trial lags within the lag interval."""
+        """Return the bins of a burst, with a prediction for each trial lag in the lag interval."""
         use, start, end = seen.use, seen.start_s, seen.end_s
         lags = np.linspace(-seen.unsure_s, seen.unsure_s, LAGS_COUNT)
-        # The best lag is at most half a step from one of these lags.
+        # The best lag is at most half a step away from a trial lag.
         placed_s = self.clock_bound_s + seen.unsure_s / (LAGS_COUNT - 1)
         at_lags = [self._split(number, start + by_s, end + by_s)[0][use] for by_s in lags]
         return BinSums(
@@ -416,17 +417,17 @@ class DevicePrediction:
     def beside_burst(
         self, number: int, share: BurstShare, lag: Lag, idle: IdleLevel, noise: float
     ) -> float:
-        """Return the highest rate above the idle level that may have continued during a burst.
+        """Return the rate of other traffic that may have continued during a burst.
 
-        Other traffic can start with the burst and end after it, or start before it and end with it.
-        It is then visible only beside the burst. The bins after a burst start two seconds after its
-        end, when its own last bytes have passed. Bytes that senders reported in addition are not
-        subtracted.
+        Other traffic can start during the burst and end after it, or start before it and end during
+        it. It is then visible only beside the burst. The bins after a burst are read from two
+        seconds after its end, when its own last bytes have passed. Bytes that only senders recorded
+        are not subtracted.
 
-        If two bins in a row are above the level, the first one is full of this traffic. If the
-        traffic ended inside the first bin, its rate was higher than the mean of that bin. Bins at
-        the edge of the burst then limit the rate. Bytes that a late reading moves from a busy bin
-        are not counted.
+        If the two nearest bins are above the level, this traffic filled the nearest one completely.
+        If only the nearest one is, the traffic may have ended inside it. Its rate was then higher
+        than the mean of this bin, and the bins at the edge of the burst limit it. Bytes that a late
+        reading moves out of a busy bin are ignored.
 
         Args:
             number: Burst index.
@@ -455,7 +456,7 @@ class DevicePrediction:
             rates = over[near]
             shows = rates > NORMAL_RARE * idle.bin_sigma
             most = float(rates[shows].max(initial=0.0))
-            # The deviation of a bin includes the bytes that move at both of its edges.
+            # The standard deviation of a bin includes bytes that move at both of its edges.
             busy = over[near[:1] + toward] if 0 <= near[0] + toward < len(over) else np.zeros(1)
             moved = NORMAL_RARE * np.hypot(idle.bin_sigma, noise / math.sqrt(2) * busy[0])
             if rates[0] > moved and not shows[1:].any() and idle.how == "quiet":
@@ -467,10 +468,10 @@ class DevicePrediction:
     def _at_edge(
         self, number: int, share: BurstShare, lag: Lag, idle: IdleLevel, first: int
     ) -> float:
-        """Return the highest rate above the idle level between a burst and the first quiet bin.
+        """Return the highest rate of other traffic between a burst and the nearest quiet bin.
 
-        It is the highest value within the lag interval, in bytes/s. It is infinite if no bin at the
-        edge is known.
+        It is the largest value for any lag within the interval, in bytes/s. It is infinite if no
+        bin at the edge is known.
 
         Args:
             number: Burst index.
@@ -510,7 +511,7 @@ class DevicePrediction:
         return self.beside.between(start, end)
 
     def _others_free(self, number: int, start: Floats, end: Floats) -> Floats:
-        """Return the highest number of bytes from unseen pairs of other bursts in each bin."""
+        """Return how many bytes unseen pairs of other bursts may have sent in each bin, at most."""
         if self.unrecorded is None:
             return np.zeros(len(start))
         free = self.unrecorded.between(start, end)
@@ -522,7 +523,7 @@ class DevicePrediction:
     def _split(self, number: int, start: Floats, end: Floats) -> tuple[Floats, Floats]:
         """Return the payload of a burst in each bin, and its share of the bin.
 
-        The share is by payload. It is 1 in bins without payload of any burst.
+        The share is 1 in bins that have no payload of any burst.
         """
         step = self.steps[number]
         mine = step.curve.between(start, end)
@@ -532,7 +533,8 @@ class DevicePrediction:
 
 
 def _beside_curve(neighbours: Sequence[Neighbour], ratio: float) -> Curve | None:
-    """Return the bytes of other runs at the counter layer, or None if there are none."""
+    """Return the cumulative bytes of other runs at the counter's layer, or None without other
+    runs."""
     if not neighbours:
         return None
     curve = fleet_curve(neighbours)
@@ -544,7 +546,7 @@ def _unrecorded_curve(
     absent: Sequence[tuple[float, float]],
     most: float,
 ) -> Curve | None:
-    """Return the highest number of bytes from unseen pairs and absent bursts.
+    """Return a curve of the bytes that unseen pairs and absent bursts may have sent, at most.
 
     None if there are no such pairs or bursts.
     """
@@ -561,7 +563,7 @@ def _unrecorded_curve(
 
 
 def _usual_rate(bursts: Sequence[BurstSeries]) -> float:
-    """Return the rate of a burst with all pairs in bytes/s, or 0 without records."""
+    """Return the rate of a burst if all its pairs send, in bytes/s. It is 0 without records."""
     rates = []
     for burst in bursts:
         received, seen = countable(burst.received_bytes), burst.coverage_ratio
@@ -572,7 +574,7 @@ def _usual_rate(bursts: Sequence[BurstSeries]) -> float:
 
 
 def _unrecorded(burst: BurstSeries, most: float) -> tuple[Floats, Floats] | None:
-    """Return the seconds of a planned burst, and the most bytes from unseen pairs in each.
+    """Return the seconds of a burst, and the bytes that unseen pairs may have sent in each.
 
     None if the burst is complete.
     """
@@ -590,9 +592,9 @@ def _unrecorded(burst: BurstSeries, most: float) -> tuple[Floats, Floats] | None
 def _span(
     burst: BurstSeries, step: BurstCurve, free: tuple[Floats, Floats] | None
 ) -> tuple[float, float]:
-    """Return the time in which a burst may have sent, planned or recorded (epoch s).
+    """Return the start and end of the time in which a burst may have sent (epoch s).
 
-    A margin is added if there are unseen pairs.
+    The time includes the plan and the records. With unseen pairs a margin is added.
     """
     margin = UNSEEN_MARGIN_S if free is not None else 0.0
     return (
@@ -602,7 +604,7 @@ def _span(
 
 
 def sum_shares(parts: Sequence[BurstShare]) -> BurstShare:
-    """Return the sum for all bursts. Rates are means."""
+    """Add the shares of all bursts. Rates are averaged."""
     whole: BurstShare = _added(parts)
     width_s = max(whole.width_s, 1e-9)
     return replace(
@@ -613,7 +615,7 @@ def sum_shares(parts: Sequence[BurstShare]) -> BurstShare:
 
 
 def _added(parts: Sequence[Any]) -> Any:
-    """Return the sum of values with the same type, field by field. Arrays are concatenated."""
+    """Add values of the same type field by field. Arrays are concatenated."""
     kind: Any = type(parts[0])
     if kind is np.ndarray:
         return np.concatenate(parts)

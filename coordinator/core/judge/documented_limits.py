@@ -1,7 +1,7 @@
 """Documented limits of firewalls and VM sizes, each with its date and source.
 
-The source pages can change. Update the tables here. A limit explains a constant rate, but it is not
-needed to detect it.
+The source pages can change, so the tables must be updated. A documented limit helps to explain a
+constant rate, but it is not needed to detect one.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ _SIZES_PAGE: Final = "learn.microsoft.com/azure/virtual-machines/sizes"
 
 
 def _firewalls(gbits: Mapping[str, float]) -> dict[str, Limit]:
-    """Return the limits by SKU."""
+    """Return the limits by SKU from a table in Gbit/s."""
     return {
         sku: Limit(bits_per_second=gbit * 1e9, as_of=date(2026, 3, 1), source=_FIREWALL_PAGE)
         for sku, gbit in gbits.items()
@@ -38,7 +38,7 @@ def _firewalls(gbits: Mapping[str, float]) -> dict[str, Limit]:
 
 
 def _sizes(template: str, mbits: Mapping[int, int]) -> dict[str, Limit]:
-    """Return the limits by VM size, for egress over all NICs and destinations.
+    """Return the egress limits by VM size, over all NICs and destinations.
 
     ``template`` is the name of the size, with a placeholder for the number of vCPUs.
     """
@@ -79,7 +79,7 @@ class Limits:
 
     @property
     def as_of(self) -> date:
-        """Newest date in the tables."""
+        """Date of the newest entry in the tables."""
         return max(
             limit.as_of for table in (self.firewall, self.flow, self.vm) for limit in table.values()
         )

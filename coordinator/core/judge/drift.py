@@ -1,4 +1,4 @@
-"""Detection of hosts that differ from the other hosts in their role."""
+"""Detection of hosts that differ from other hosts in the same role."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,17 +10,17 @@ from broadside.coordinator.core.summary import Finding, warning
 from broadside.exchange.messages import Presence, Role
 
 BESIDE: Final = ("kernel", "engine_version", "vm_size", "cpu_count", "nic_mtu_bytes", "gate")
-# Number of hosts that are listed for each field.
+# Number of hosts to list for each field.
 NAMED_COUNT: Final = 3
 
 
 def drift_findings(fleet: Sequence[Presence], agent_ids: Sequence[str]) -> Iterator[Finding]:
     """Yield a finding if hosts in the same role are different.
 
-    Unknown values are not a difference.
+    An unknown value does not count as a difference.
 
     Args:
-        fleet: Agents at the launch.
+        fleet: Agents that were present at launch.
         agent_ids: Ids of the agents that took part in the run.
     """
     said = [
@@ -40,9 +40,9 @@ def drift_findings(fleet: Sequence[Presence], agent_ids: Sequence[str]) -> Itera
 
 
 def _drifts(hosts: Sequence[Presence]) -> Iterator[str]:
-    """Yield a text for each field with different values.
+    """Yield a text for each field that has different values.
 
-    It lists the hosts with a different value than most, and the most common value.
+    The text lists the most common value and the hosts that have another one.
     """
     values: dict[str, dict[str, str]] = {}
     for host in hosts:

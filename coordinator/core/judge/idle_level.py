@@ -1,4 +1,4 @@
-"""Level of other traffic in the device counter while no plan sends."""
+"""Estimation of the other traffic in the device counter while no planned burst sends."""
 
 import math
 from collections.abc import Sequence
@@ -12,30 +12,31 @@ from broadside.coordinator.core.judge.counter_bins import Bins
 from broadside.coordinator.core.measure.columns import Floats
 from broadside.coordinator.core.measure.steady import t95
 
-# With fewer quiet bins the level is fitted together with the fleet bytes.
+# If there are fewer quiet bins, the level is fitted together with the fleet bytes.
 QUIET_BINS_MIN: Final = 3
-# The quiet bins are divided into this number of parts or more, each at most as long as a burst.
+# The quiet bins are divided into at least this number of parts. A part is at most as long as a
+# burst.
 BATCHES_MIN: Final = 4
-# In Huber's function a larger misfit has a linear cost and not a quadratic one.
+# Beyond this misfit the cost in Huber's function is linear instead of quadratic.
 HUBER_SIGMAS: Final = 1.5
-# A steady level is not above any bin, except for the noise of the bin
+# A steady level cannot be above any bin. This factor allows for the noise of the bin
 # (byte_comparison.NOISE_ASSUMED_RATIO).
 HOLDS_RATIO: Final = 1.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleLevel:
-    """Level of other traffic, with the 95 % interval for the mean in a burst.
+    """Level of other traffic, with the 95 % interval of its mean during a burst.
 
     Attributes:
-        bytes_per_s: Level of other traffic.
+        bytes_per_s: Level, in bytes/s.
         below: Distance to the lower end of the interval for one burst, in bytes/s.
         above: Distance to the upper end for one burst, in bytes/s.
-        mean_below: Same as ``below`` for all bursts of the run together.
-        mean_above: Same as ``above`` for all bursts of the run together.
-        how: Source of the level.
+        mean_below: Same as ``below``, but for all bursts of the run together.
+        mean_above: Same as ``above``, but for all bursts of the run together.
+        how: How the level was estimated.
         bin_sigma: Standard deviation of a quiet bin without outliers, in bytes/s.
-        unplanned_bytes: Bytes above the level in a burst without a plan.
+        unplanned_bytes: Bytes above the level in an unplanned burst.
     """
 
     bytes_per_s: float
@@ -56,7 +57,7 @@ def quiet_bins(
     Args:
         start_s: Start of the bins in true time (epoch s).
         end_s: End of the bins in true time (epoch s).
-        spans: Start and end of the intervals (epoch s), in any order.
+        spans: Start and end of each interval (epoch s), in any order.
     """
     merged: list[list[float]] = []
     for begin, end in sorted(spans):
@@ -73,10 +74,10 @@ def quiet_bins(
 
 
 def unread_bins(counted_bytes: Floats, quiet: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return a mask of the zeros at the end of the counter that were not counted yet.
+    """Return a mask of the zeros at the end of the counter that may be missing data.
 
-    A source can fill its bins late, and missing data must not be used as zero. Zeros are accepted
-    if a quiet bin before them is also zero.
+    A source can fill its bins late, and missing data must not be used as zero. The zeros are
+    accepted if an earlier quiet bin is also zero.
 
     Args:
         counted_bytes: Bytes in each bin.
@@ -92,15 +93,15 @@ def unread_bins(counted_bytes: Floats, quiet: NDArray[np.bool_]) -> NDArray[np.b
 def from_quiet(
     bins: Bins, quiet: NDArray[np.bool_], *, bins_a_burst: int, bursts_count: int
 ) -> IdleLevel:
-    """Return the level from the mean of the quiet bins.
+    """Estimate the level from the mean of the quiet bins.
 
-    The interval is a prediction interval. It uses the scatter between parts that are as long as a
-    burst (batch means).
+    The interval is a prediction interval. It is computed from the scatter between parts that are
+    about as long as a burst (batch means).
 
     Args:
         bins: Counter bins.
         quiet: Mask of the quiet bins, at least two.
-        bins_a_burst: Number of bins in a burst.
+        bins_a_burst: How many bins a burst covers.
         bursts_count: Number of bursts.
     """
     rates = bins.bytes[quiet] / bins.width_s[quiet]
@@ -130,21 +131,21 @@ def from_fit(
     moved: Floats,
     lag_uncertainty_s: float,
 ) -> IdleLevel | None:
-    """Return the level from a fit of the counted bytes.
+    """Estimate the level with a fit of the counted bytes.
 
     This is a least-squares fit with Huber's weights (P. J. Huber, Annals of Mathematical Statistics
     35, 1964). The variables are the fleet bytes, the bin length, and ``moved``.
 
-    A steady level is not below zero and not above any bin. If the fit is not better than these
-    bounds, the level is 0 and the bounds are the interval. The interval also contains the few quiet
-    bins, because they show a level that is not steady.
+    A steady level is not below zero and not above any bin. If the fit cannot exclude zero, the
+    level is 0 and the interval starts at 0. The interval also contains the few quiet bins, because
+    they may show that the level is not steady.
 
     Args:
-        bins: Counter bins, with the quiet ones.
-        quiet: Mask of the quiet bins. They are too few to estimate a scatter.
+        bins: Counter bins, including the quiet ones.
+        quiet: Mask of the quiet bins. There are too few to estimate their scatter.
         fleet: Payload in each bin.
-        moved: Bytes in each bin that a lag change of one second moves.
-        lag_uncertainty_s: Lag uncertainty.
+        moved: Bytes that each bin gains or loses if the lag changes by one second.
+        lag_uncertainty_s: Half width of the lag interval.
 
     Returns:
         The level. None if there are no bins.
@@ -175,7 +176,7 @@ def from_fit(
 def _fitted(
     bins: Bins, fleet: Floats, moved: Floats, lag_uncertainty_s: float
 ) -> tuple[float, float] | None:
-    """Return the level and half of its interval, or None for too few bins."""
+    """Return the level and the half width of its interval, or None if there are too few bins."""
     freedom = len(bins) - 3
     if freedom < 1 or bins.bytes.max() <= 0:
         return None

@@ -1,21 +1,21 @@
 """Estimation of the lag between a device counter's time stamps and the fleet's traffic.
 
-The bin with the time stamps ``[s, e)`` has the traffic of ``[s - lag, e - lag)``. At a trial lag a
-bin is predicted as ``scale x fleet bytes in the shifted bin + idle level x width``. Additional
-bytes have no cost if planned pairs and bursts without a record may have sent them.
+A bin with the time stamps ``[s, e)`` contains the traffic of ``[s - lag, e - lag)``. For a trial
+lag, a bin is predicted to have ``scale x fleet bytes in the shifted bin + idle level x width``.
+Additional bytes have no cost if planned pairs or bursts without a record may have sent them.
 
-1. Search: all lags are tried with least absolute deviations. For a given lag this problem is
-   convex, so only the lag needs a grid.
-2. Refinement: Tukey's biweight (A. E. Beaton and J. W. Tukey, Technometrics 16, 1974). A bin with
-   other traffic then does not change the fit. The cost of a bin with too many bytes is at most
+1. Search: all lags on a grid are tried with least absolute deviations. For a given lag the problem
+   is convex, so no other value needs a grid.
+2. Refinement: Tukey's biweight (A. E. Beaton and J. W. Tukey, Technometrics 16, 1974). A few bins
+   with other traffic then do not change the fit, because a bin with too many bytes costs at most
    :data:`BIN_COST_MAX`.
-3. Decision: lags within :data:`COST_LIMIT` of the best fit are the interval. A rival is a lag that
-   fits nearly as well (:func:`_rival_cost`) and is more than about one bin away. With a rival the
-   lag is unknown.
+3. Decision: the interval contains the lags with a cost within :data:`COST_LIMIT` of the best fit. A
+   rival is a lag that fits nearly as well (:func:`_rival_cost`) and is more than about one bin
+   away. If there is a rival, the lag is unknown.
 
-A lag with linear growth over the run is accepted only if it improves the fit by
-:data:`EVIDENCE_COST`, in more than one burst. Growth up to :data:`CLOCK_PPM_MAX` is caused by the
-device clock. Larger growth is a delay that changes.
+The lag may also grow linearly over the run. Growth is accepted only if it improves the fit by
+:data:`EVIDENCE_COST`, and in more than one burst. An error of the device clock can cause growth up
+to :data:`CLOCK_PPM_MAX`. If the growth is larger, the delay itself changes.
 """
 
 import math
@@ -37,79 +37,84 @@ CELLS_MAX: Final = 150_000
 # Rounds of reweighting.
 ABSOLUTE_ROUNDS: Final = 12
 BOUNDED_ROUNDS: Final = 4
-# Smaller misfits, relative to a mean bin, have the same weight.
+# Misfits below this share of a mean bin all have the same weight.
 NEAR_ZERO_RATIO: Final = 1e-3
-# Number of minima that are searched with a finer grid.
+# Number of minima to search again with a finer grid.
 MINIMA_MAX: Final = 24
 # Number of trial lags around a minimum.
 FINE_COUNT: Final = 17
-# Number of steps around a minimum. Each one is eight times finer.
+# How often the grid around a minimum is refined. Each grid is eight times finer.
 ZOOMS: Final = 3
 # Number of trial lags on each side of the best one.
 WINDOW_COUNT: Final = 24
-# Efficiency of 95 % with normal noise (Holland and Welsch, Communications in Statistics A6, 1977).
+# With this limit the biweight has an efficiency of 95 % for normal noise (Holland and Welsch,
+# Communications in Statistics A6, 1977).
 BIWEIGHT_SIGMAS: Final = 4.685
 # Largest value of the biweight, as a log likelihood.
 BIN_COST_MAX: Final = BIWEIGHT_SIGMAS**2 / 6
 # Standard deviation of normal noise, in median absolute deviations.
 MAD_SIGMAS: Final = 1.4826
-# Efficiency of this estimate (P. J. Huber, Robust Statistics, 1981, section 5.1).
+# Efficiency of the median absolute deviation (P. J. Huber, Robust Statistics, 1981, section 5.1).
 MAD_EFFICIENCY: Final = 0.37
 # Number of fitted values: lag, scale and idle level.
 FITTED_COUNT: Final = 3
-# Three standard deviations of normal noise. This is higher than the cost of one bin.
+# Cost of three standard deviations of normal noise. It is higher than the cost of one bin.
 COST_LIMIT: Final = 4.5
-# Weight of missing bytes. Other traffic can add bytes to a bin but not remove them.
+# Missing bytes have this weight, because other traffic can add bytes to a bin but cannot remove
+# them.
 UNDER_WEIGHT: Final = 3.0
-# Share of a full bin that can move at an edge.
+# Share of a full bin that can move to its neighbour.
 JITTER_RATIO: Final = 0.01
-# Noise of a bin if there are too few to estimate it. It is from the reference with bins of 280 s.
+# Noise of a bin if there are too few bins to estimate it. It was measured in the original test,
+# which had bins of 280 s.
 FEW_BINS_RATIO: Final = 0.027
-# The noise is estimated from this number of bins or more.
+# The noise is estimated only from this number of bins or more.
 NOISE_BINS_MIN: Final = 8
-# The bytes of a second are spread evenly over it. If a burst starts at a share f of a second, f (1
-# - f) of its bytes are too early. The mean over f is a sixth, the maximum a quarter.
+# Each second's bytes are spread evenly over it. If a burst starts at a fraction f of a second, a
+# share of f (1 - f) of these bytes is placed too early. The mean over all f is 1/6, the maximum
+# 1/4.
 SECOND_ERROR_S: Final = 0.167
 FLOOR_S: Final = 0.25
-# Decimal digits of the result in seconds. Packed records have rounded bytes and must give the same
-# result.
+# The result is rounded to this number of decimal digits (s). Packed records have rounded bytes and
+# must still give the same result.
 DIGITS: Final = 2
-# The fleet must explain at least this share of the changes that it predicts.
+# The lag is known only if the fleet explains at least this share of the changes that it predicts.
 EXPLAINED_RATIO: Final = 0.5
-# Number of constant levels that are tried without the fleet.
+# Number of constant levels to try for a model without the fleet.
 LEVELS_COUNT: Final = 41
-# If the counter has a lower share of the fleet bytes, there is no lag to estimate.
+# If the counter has a smaller share of the fleet bytes, the lag cannot be estimated.
 SCALE_MIN: Final = 0.005
 # A lag with a lower scale, relative to the best fit, is not accepted.
 SCALE_RATIO: Final = 0.5
-# Lags within this number of bins can have the same fit, because a burst can be inside one bin.
+# Lags within this number of bins can fit equally well, because a whole burst can be inside one bin.
 NEAR_BINS: Final = 1.25
 MARGIN_S: Final = 2.0
 # Largest lag growth in the run.
 DRIFT_MAX_S: Final = 60.0
-# Two bursts cannot show that a lag grows steadily.
+# Growth is searched with this number of bursts or more. Two cannot show that a lag grows steadily.
 DRIFT_BURSTS_MIN: Final = 3
 # Limit for bins x trials in the search for growth.
 DRIFT_CELLS_MAX: Final = 300_000
-# The probability by chance is 5e-7 for one trial and 5e-5 for a hundred lags.
+# By chance, one trial has this improvement with a probability of 5e-7, and a hundred lags with
+# 5e-5.
 EVIDENCE_COST: Final = 4 * BIN_COST_MAX
-# Highest probability that another lag is the true one.
+# Accepted probability that another lag is the true one.
 RIVALS_RATIO: Final = 0.001
-# MAXFREQ in adjtimex of Linux. A kernel clock cannot be adjusted faster.
+# A kernel clock cannot be adjusted faster (MAXFREQ in adjtimex of Linux).
 CLOCK_PPM_MAX: Final = 500.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """Lag of the time stamps in a counter, with its interval.
+    """Lag of a counter's time stamps, with its interval.
 
     Attributes:
-        lag_s: Lag in s. With growth it is the lag in the middle of the run.
-        uncertainty_s: Half width of the interval.
+        lag_s: Lag in s. If the lag grows, it is the value in the middle of the run.
+        uncertainty_s: Half width of the interval, in s.
         known: True if only one lag fits.
         scale: Counted bytes per payload byte in the fit.
-        drift_at_s: Time stamps for the values in ``drift_lag_s`` (epoch s). None without growth.
-        drift_lag_s: Lag at these time stamps.
+        drift_at_s: Time stamps for ``drift_lag_s`` (epoch s). None if the lag does not grow.
+        drift_lag_s: Lag at these time stamps, in s.
     """
 
     lag_s: float
@@ -133,11 +138,13 @@ class Lag:
 
 
 def is_clock(drift_s: float, over_s: float) -> bool:
-    """Return True if a clock error can cause this growth. Otherwise the delay changes.
+    """Return True if a clock error can explain the growth of the lag.
+
+    Otherwise the delay itself changes.
 
     Args:
         drift_s: Lag growth.
-        over_s: Time in which it grows.
+        over_s: Time in which the lag grows.
     """
     return abs(drift_s) <= CLOCK_PPM_MAX * 1e-6 * over_s
 
@@ -149,7 +156,7 @@ class Known:
     Attributes:
         fleet: Fleet payload.
         bursts: First second, last second and payload (bytes) of each burst.
-        unrecorded: Highest number of bytes that planned pairs may have sent without a record.
+        unrecorded: Bytes that planned pairs may have sent without a record, at most.
         beside: Bytes of other runs at the counter layer.
     """
 
@@ -166,13 +173,13 @@ def estimate_lag(bins: Bins, known: Known, *, grain_s: float, hint_s: float | No
         bins: Readable counter bins.
         known: Known and possible traffic through the device.
         grain_s: Nominal bin length.
-        hint_s: Lag that the operator configured. It is used only to select between lags that fit
+        hint_s: Lag that the operator configured. It is used only to choose between lags that fit
             equally well.
 
     Returns:
-        The lag with an interval of three standard deviations. It is not *known* if the fleet
-        explains less than half of the changes that it predicts. It is also not known if two lags
-        fit equally well and are more than about one bin apart.
+        The lag with an interval of three standard deviations. ``known`` is false if the fleet
+        explains less than half of the changes that it predicts. It is also false if two lags that
+        are more than about one bin apart fit equally well.
     """
     bins = _within_reach(bins, known, grain_s)
     unknown = Lag(lag_s=hint_s or 0.0, uncertainty_s=LAG_MAX_S - LAG_MIN_S, known=False)
@@ -212,8 +219,8 @@ def estimate_lag(bins: Bins, known: Known, *, grain_s: float, hint_s: float | No
 def _within_reach(bins: Bins, known: Known, grain_s: float) -> Bins:
     """Return the bins that the bursts or earlier runs can touch at any lag.
 
-    Earlier runs are included because they can look the same as this run. Without the first of them,
-    this run could be matched with it.
+    Earlier runs are included because they can look the same as this run. If they were left out,
+    this run could be matched with the traffic of an earlier one.
     """
     curve, beside = known.fleet, known.beside
     first_s = curve.at_s[0] if beside is None else min(curve.at_s[0], beside.at_s[0])
@@ -241,7 +248,7 @@ def _search(view: "_View", step_s: float, drift_s: Floats) -> "_Trials":
         found = view.least_absolute(trials, np.repeat(drift_s, len(trials)))
         rows = found.cost.reshape(len(places), FINE_COUNT).argmin(axis=1)
         places = trials[rows + FINE_COUNT * np.arange(len(places))]
-    # The second round uses the noise of the bounded fit.
+    # The second round uses the noise from the bounded fit of the first.
     for _ in range(2):
         sigma, least = view.sigma(found), SCALE_RATIO * float(found.scale[found.best])
         found = view.bounded(found, sigma, least)
@@ -251,8 +258,8 @@ def _search(view: "_View", step_s: float, drift_s: Floats) -> "_Trials":
 def _rivals_apart(view: "_View", found: "_Trials", near_s: float) -> bool:
     """Return True if lags that are more than about one bin apart fit equally well.
 
-    A lag is not counted if it moves most of the fleet bytes outside of the bins, because it
-    explains nothing.
+    A lag that moves most of the fleet bytes outside the bins is not counted, because it explains
+    nothing.
     """
     limit = _rival_cost(near_s)
     alive = found.pick(found.cost < found.cost.min() + limit)
@@ -265,17 +272,20 @@ def _rivals_apart(view: "_View", found: "_Trials", near_s: float) -> bool:
 
 
 def _rival_cost(near_s: float) -> float:
-    """Return the difference in cost from which a lag is no longer a rival.
+    """Return the difference in cost above which a lag is no longer a rival.
 
-    Costs are log likelihoods. Before the counter is read, all lags in the range have the same
-    probability, so ``range / near_s`` lags compete. If each one fits worse by this difference,
-    their total probability is at most :data:`RIVALS_RATIO` (Bayes' theorem).
+    A cost is a negative log likelihood. Before the counter is read, all lags in the range are
+    equally probable, so ``range / near_s`` lags compete. If each of them fits worse by this
+    difference, their total probability is at most :data:`RIVALS_RATIO` (Bayes' theorem).
     """
     return math.log((LAG_MAX_S - LAG_MIN_S) / near_s / RIVALS_RATIO)
 
 
 def _interval(view: "_View", best: "_Trials", reach_s: float) -> tuple[float, float, float] | None:
-    """Return first, middle and last lag with nearly the best fit, or None without an end."""
+    """Return the first, middle and last lag that fit nearly as well as the best one, in s.
+
+    None if an end of the interval is not within ``reach_s``.
+    """
     sigma, least = view.sigma(best), SCALE_RATIO * float(best.scale[0])
 
     def above(lag_s: Floats) -> Floats:
@@ -298,9 +308,9 @@ def _interval(view: "_View", best: "_Trials", reach_s: float) -> tuple[float, fl
 
 
 def _step_s(known: Known, grain_s: float) -> float:
-    """Return the step between trial lags.
+    """Return the step between trial lags, in s.
 
-    It is a third of the shortest burst or gap, and at most ten seconds.
+    It is a third of the shortest burst or gap, but at most ten seconds.
     """
     spans = sorted((first, last) for first, last, payload in known.bursts if payload > 0)
     lengths = [last - first for first, last in spans]
@@ -310,7 +320,7 @@ def _step_s(known: Known, grain_s: float) -> float:
 
 
 def _merged(bins: Bins, step_s: float) -> Bins:
-    """Merge neighbouring bins that are shorter than the step of the search."""
+    """Merge neighbouring bins that are shorter than the search step."""
     count = max(1, int(step_s / float(np.median(bins.width_s))))
     if count <= 1:
         return bins
@@ -330,11 +340,11 @@ def _merged(bins: Bins, step_s: float) -> Bins:
 
 
 def _explains(view: "_View", best: "_Trials") -> bool:
-    """Return True if the changes in the fleet's traffic are visible in the counter.
+    """Return True if changes in the fleet's traffic are visible in the counter.
 
-    The fleet must explain half of the changes that it predicts, or more than is possible by chance
-    for all trial lags. The second condition is for long bursts. They explain little of the total
-    noise, but all of their edges.
+    The fleet must explain half of the changes that it predicts, or more than chance can explain for
+    all trial lags. The second condition is needed for long bursts. A long burst explains its edges
+    well, but only little of the total noise.
     """
     sigma, scale = view.sigma(best), float(best.scale[0])
     fleet, seen, free = (part[0] for part in view.parts(best.lag_s, best.drift_s))
@@ -349,13 +359,13 @@ def _explains(view: "_View", best: "_Trials") -> bool:
 def _drift(view: "_View", found: "_Trials", step_s: float) -> tuple["_Trials | None", float]:
     """Search for a lag that grows linearly over the run.
 
-    It must improve the fit by :data:`EVIDENCE_COST` over any single lag, and not because of one
-    burst only. A burst with other traffic in its bins, or with a wrong record, is not a growing
+    It must fit better than any constant lag by :data:`EVIDENCE_COST`, even without the burst that
+    gains most. So a single burst with other traffic or a wrong record is not taken for a growing
     lag.
 
     Returns:
         The fit, or None if the growth is not certain. The second value is the possible error at
-        each end, in s, if the lag grows although this is not certain.
+        each end of the run in s, in case the lag grows although this is not certain.
     """
     starts = np.sort([first for first, _, payload in view.known.bursts if payload > 0])
     if len(starts) < DRIFT_BURSTS_MIN or found.scale[found.best] <= SCALE_MIN:
@@ -375,7 +385,7 @@ def _drift(view: "_View", found: "_Trials", step_s: float) -> tuple["_Trials | N
 
 
 def _search_drift(view: "_View", common: "_Trials", step_s: float) -> "_Trials":
-    """Search lag and growth with least absolute deviations, around the best single lag."""
+    """Search for lag and growth around the best constant lag, with least absolute deviations."""
     cells = DRIFT_CELLS_MAX / len(view.bins)
     spacing_s = max(step_s, DRIFT_MAX_S * float(np.sqrt(2 / cells)))
     reach_s = np.array([DRIFT_MAX_S / 2, DRIFT_MAX_S])
@@ -396,7 +406,7 @@ def _search_drift(view: "_View", common: "_Trials", step_s: float) -> "_Trials":
 
 
 def _drifting(lag: Lag, view: "_View", drift: "_Trials") -> Lag:
-    """Return the lag with its growth. The interval of the growth is added to that of the lag."""
+    """Return the lag with its growth, and add the growth's uncertainty to the interval."""
     sigma = view.sigma(drift)
     least = SCALE_RATIO * float(drift.scale[0])
     side = DRIFT_MAX_S * np.geomspace(1e-3, 1.0, WINDOW_COUNT)
@@ -419,7 +429,7 @@ def _drifting(lag: Lag, view: "_View", drift: "_Trials") -> Lag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Trials:
-    """Trial lags with the fit of each. All arrays have one element for each trial.
+    """Trial lags with their fits. All arrays have one element per trial.
 
     Attributes:
         lag_s: Lag in the middle of the bursts.
@@ -444,7 +454,7 @@ class _Trials:
 
 
 class _View:
-    """Bins and known traffic that can be shifted by a trial lag."""
+    """Counter bins and known traffic, to be shifted by trial lags."""
 
     def __init__(self, bins: Bins, known: Known) -> None:
         self.bins, self.known, self.width = bins, known, bins.width_s
@@ -452,11 +462,11 @@ class _View:
         self.last_s = float(max(last for _, last, _ in known.bursts))
 
     def growth(self, label_s: Floats) -> Floats:
-        """Return the share of the growth at each time stamp, from -0.5 to 0.5."""
+        """Return which part of the growth applies at each time stamp, from -0.5 to 0.5."""
         return np.interp(label_s, [self.first_s, self.last_s], [-0.5, 0.5])
 
     def shifted(self, curve: Curve | None, lag_s: Floats, drift_s: Floats) -> Floats:
-        """Return the bytes of a curve in each bin, shape (trials, bins)."""
+        """Return how many bytes of a curve are in each shifted bin, shape (trials, bins)."""
         if curve is None:
             return np.zeros((1, len(self.bins)))
         begin, stop = (
@@ -466,9 +476,9 @@ class _View:
         return curve.between(begin.ravel(), stop.ravel()).reshape(begin.shape)
 
     def parts(self, lag_s: Floats, drift_s: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return fleet payload, counted bytes, and the most unrecorded bytes.
+        """Return the fleet payload, counted bytes and largest unrecorded bytes of each bin.
 
-        Counted bytes are without other runs. All have the shape (trials, bins).
+        The counted bytes do not include other runs. All arrays have the shape (trials, bins).
         """
         known = self.known
         seen = self.bins.bytes - self.shifted(known.beside, lag_s, drift_s)
@@ -485,9 +495,9 @@ class _View:
     def least_absolute(self, lag_s: Floats, drift_s: Floats) -> _Trials:
         """Fit scale and idle level at each lag with least absolute deviations.
 
-        If a bin may include unrecorded bytes, values from the fit to the fit plus these bytes have
-        no cost. This is the sum of the distances to both ends minus a constant, which is also
-        convex.
+        If a bin may include unrecorded bytes, every value from the fit up to the fit plus these
+        bytes is free of cost. This cost is the sum of the distances to both ends minus a constant,
+        so it is also convex.
         """
         fleet, seen, free = self.parts(lag_s, drift_s)
         floor = NEAR_ZERO_RATIO * float(np.abs(self.bins.bytes).mean()) + 1e-9
@@ -504,7 +514,7 @@ class _View:
         return _Trials(lag_s=lag_s, drift_s=drift_s, scale=scale, idle=idle, cost=cost)
 
     def bounded(self, trials: _Trials, sigma: Floats, least_scale: float) -> _Trials:
-        """Fit each trial again with Tukey's biweight, starting from its scale and idle level."""
+        """Refine each trial with Tukey's biweight, starting from its scale and idle level."""
         fleet, seen, free = self.parts(trials.lag_s, trials.drift_s)
         scale, idle = np.maximum(trials.scale, least_scale), trials.idle
         least = np.full(len(scale), least_scale)
@@ -517,7 +527,10 @@ class _View:
         return replace(fitted, cost=_biweight(self.misfit(fitted), sigma))
 
     def even_level(self, seen: Floats, free: Floats, sigma: Floats) -> tuple[float, float]:
-        """Return absolute misfit and bounded cost for the best constant rate without the fleet."""
+        """Return the absolute misfit and the bounded cost of the best constant rate.
+
+        The model does not include the fleet.
+        """
         levels = np.quantile(seen / self.width, np.linspace(0, 1, LEVELS_COUNT))[:, None]
         off = seen - levels * self.width
         off -= np.clip(off, 0.0, free)
@@ -551,8 +564,9 @@ class _View:
     def sigma(self, trials: _Trials) -> Floats:
         """Return the standard deviation of the bytes in each bin at the best fit.
 
-        It is the median misfit of bins with traffic, or the scatter between neighbouring bins
-        without traffic if that is larger. Other traffic has the same scatter during bursts.
+        It is estimated from the median misfit of bins with fleet traffic. The scatter between
+        neighbouring bins without fleet traffic is used if it is larger, because other traffic has
+        the same scatter during bursts.
         """
         one = trials.pick([trials.best])
         fleet, seen, free = (part[0] for part in self.parts(one.lag_s, one.drift_s))
@@ -566,9 +580,9 @@ class _View:
 
 
 def _scatter(sizes: Floats) -> float:
-    """Return a standard deviation from the sizes of errors.
+    """Estimate a standard deviation from the sizes of errors.
 
-    It is larger for few values (Student's t).
+    The estimate is increased if there are few values (Student's t).
     """
     if not len(sizes):
         return 0.0
@@ -582,9 +596,9 @@ def _absolute(off: Floats) -> Floats:
 
 
 def _inside(off: Floats, sigma: Floats) -> Floats:
-    """Return the root of the biweight's weights.
+    """Return the square root of the biweight's weights.
 
-    It is 1 at the fit, and 0 from :data:`BIWEIGHT_SIGMAS` on.
+    It is 1 at the fit and 0 beyond :data:`BIWEIGHT_SIGMAS` (farther for missing bytes).
     """
     return np.maximum(
         0.0, 1 - (off / (BIWEIGHT_SIGMAS * sigma)) ** 2 / np.where(off < 0, UNDER_WEIGHT, 1.0)
@@ -592,10 +606,10 @@ def _inside(off: Floats, sigma: Floats) -> Floats:
 
 
 def _bin_cost(off: Floats, sigma: Floats) -> Floats:
-    """Return Tukey's biweight for the misfit of each bin, as a log likelihood."""
+    """Return the cost of each bin's misfit by Tukey's biweight, as a negative log likelihood."""
     return BIN_COST_MAX * np.where(off < 0, UNDER_WEIGHT, 1.0) * (1 - _inside(off, sigma) ** 3)
 
 
 def _biweight(off: Floats, sigma: Floats) -> Floats:
-    """Return the sum of the costs in each row."""
+    """Return the total cost of each row."""
     return np.asarray(_bin_cost(off, sigma).sum(axis=-1))

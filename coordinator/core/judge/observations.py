@@ -1,4 +1,4 @@
-"""Findings that the reader of a verdict should know but that do not change it."""
+"""Findings that do not change a verdict but that its reader should know."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -24,16 +24,16 @@ from broadside.coordinator.core.summary import (
 from broadside.exchange.engines.downloads import UNPLACED
 from broadside.exchange.messages import pair_name
 
-# Number of foreign tests or rows that are listed in a finding.
+# Number of foreign tests or rows to list in a finding.
 NAMED_COUNT: Final = 3
-# A hypervisor that takes this share of a host's CPU time has a visible effect on the seconds.
+# If the hypervisor takes this share of a host's CPU time, the effect is visible in the seconds.
 TAKEN_RATIO: Final = 0.05
-# If this share of a pair's probes is lost, the other probes do not describe the path.
+# If this share of a pair's probes is lost, the answered ones do not describe the path.
 UNANSWERED_RATIO: Final = 0.9
 
 
 def observations(burst: BurstSummary) -> Iterator[Finding]:
-    """Yield the findings for a burst that do not change the verdict, in no order."""
+    """Yield the findings for a burst that do not change its verdict, in no particular order."""
     for state, weight, what, step in (
         (State.MISSED, 66, "never started", "start a client agent for every pair"),
         (State.LOST, 65, "were taken and never reported", "look at the agent's log and uplink"),
@@ -167,7 +167,7 @@ def residual_causes(held: Reconciliation | None) -> Iterator[Finding]:
 
 
 def stray_findings(strays: Sequence[Stray]) -> Iterator[Finding]:
-    """Yield a finding for tests on endpoints of the run that belong to no pair.
+    """Yield a finding for tests that used the run's endpoints but belong to no pair.
 
     Their traffic is not counted.
     """
@@ -191,13 +191,13 @@ def stray_findings(strays: Sequence[Stray]) -> Iterator[Finding]:
 
 
 def foreign_row_findings(rows: Sequence[ForeignRow], count: int) -> Iterator[Finding]:
-    """Yield a finding for rows that their writer is not allowed to write.
+    """Yield a finding for rows that an agent was not allowed to write.
 
-    Such rows name another agent, endpoint, run, pair or burst.
+    Such a row names another agent, endpoint, run, pair or burst.
 
     Args:
-        rows: Examples of such rows.
-        count: Number of such rows.
+        rows: Examples of these rows.
+        count: Total number of these rows.
     """
     if not rows:
         return
@@ -214,7 +214,7 @@ def foreign_row_findings(rows: Sequence[ForeignRow], count: int) -> Iterator[Fin
 
 
 def unplaced_findings(measures: Sequence[MeasureSummary]) -> Iterator[Finding]:
-    """Yield a finding for lines in server logs with a time outside of their test."""
+    """Yield a finding for server log lines with a time that is outside their test."""
     found = next((measure for measure in measures if measure.name == UNPLACED), None)
     if found is None:
         return
@@ -302,7 +302,7 @@ def _device_said(device: DeviceSummary) -> str:
 
 
 def _unanswered_finding(pairs: Sequence[PairSummary]) -> Iterator[Finding]:
-    """Yield a finding for pairs with (nearly) no answered probes under load."""
+    """Yield a finding for pairs that received almost no answers to probes under load."""
     probed = [
         (pair, pair.latency)
         for pair in pairs

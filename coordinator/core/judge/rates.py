@@ -1,8 +1,8 @@
-"""Rates of the fleet and of the device, with intervals that are compared with a limit.
+"""Rates of the fleet and of the device, with intervals to compare with a limit.
 
-The rule is guarded acceptance (JCGM 106:2012, 8.3.2; ILAC-G8:09/2019, 4.2.2). A *pass* requires the
-whole 95 % interval above the limit, a *fail* the whole interval below it. The limit is the target
-minus its tolerance. See docs/statistics.md for the formulas and an example.
+The rule is guarded acceptance (JCGM 106:2012, 8.3.2; ILAC-G8:09/2019, 4.2.2). For a *pass* the
+whole 95 % interval must be above the limit. For a *fail* the whole interval must be below it. The
+limit is the target minus its tolerance. See docs/statistics.md for the formulas and an example.
 """
 
 import math
@@ -23,10 +23,10 @@ from broadside.coordinator.core.measure.steady import VALUES_MIN, t95
 from broadside.coordinator.core.plan.spec import RunSpec
 from broadside.coordinator.core.summary import BurstSummary
 
-# With this share of the planned pair-seconds the record is treated as complete.
+# A record with this share of the planned pair-seconds is treated as complete.
 WHOLE_RATIO: Final = 0.9999
-# The scatter between bursts is estimated from this number of bursts or more. With two bursts, t
-# would be 12.7.
+# The scatter between bursts is estimated from this number of bursts or more. With two bursts,
+# Student's t would be 12.7.
 BURSTS_MIN: Final = 3
 
 
@@ -36,8 +36,8 @@ class Interval:
 
     Attributes:
         value: Rate.
-        below: Distance from the rate to the lower end of the interval.
-        above: Distance from the rate to the upper end.
+        below: Distance from the rate down to the lower end of the interval.
+        above: Distance from the rate up to the upper end.
     """
 
     value: float
@@ -59,33 +59,33 @@ class Interval:
 
 
 def limit_of(spec: RunSpec) -> float | None:
-    """Return the limit in bit/s for a pass, or None if no target is set.
+    """Return the rate that a pass requires in bit/s, or None if no target is set.
 
-    It is scaled for the lab and at the objective's layer.
+    The limit is at the objective's layer and scaled for the lab.
     """
     target = spec.scaled_target_bits_per_second
     return None if target is None else target * (1 - spec.objective.tolerance_ratio)
 
 
 def factor_of(spec: RunSpec, burst: BurstSummary) -> float:
-    """Return the bytes at the objective's layer per payload byte.
+    """Return how many bytes at the objective's layer there are per payload byte.
 
     Args:
         spec: Specification for the run.
-        burst: Burst with its header ratio.
+        burst: Burst with its header ratios.
     """
     return burst.header_ratio if spec.objective.layer is Layer.IP else 1.0
 
 
 def header_bounds(spec: RunSpec, burst: BurstSummary) -> tuple[float, float]:
-    """Return the relative errors of a rate because of the header size.
+    """Return the relative errors of a rate that are caused by the header size.
 
     Args:
         spec: Specification with the objective's layer.
         burst: Burst with its header data.
 
     Returns:
-        The errors to lower and to higher rates.
+        The errors towards lower and towards higher rates.
     """
     if spec.objective.layer is not Layer.IP:
         return 0.0, 0.0
@@ -97,11 +97,11 @@ def header_bounds(spec: RunSpec, burst: BurstSummary) -> tuple[float, float]:
 def received(spec: RunSpec, burst: BurstSummary, between: float | None = None) -> Interval | None:
     """Return the rate that the fleet received, with its interval.
 
-    The half width includes the scatter between seconds, the clock errors and the header size
-    error. A table of means has no seconds. Then the scatter ``between`` bursts is used if the burst
-    is long enough.
+    The interval includes the scatter between seconds, the clock errors and the header size error. A
+    table of means has no seconds. The scatter ``between`` bursts is then used if the burst is long
+    enough.
 
-    If the seconds of a sender replace those of a receiver, the upper end is higher. The bytes that
+    If a sender's seconds replace those of a receiver, the upper end is increased. The bytes that
     are missing there may have been in flight before the window, and not lost.
 
     Args:
@@ -131,9 +131,10 @@ def received(spec: RunSpec, burst: BurstSummary, between: float | None = None) -
 def scatter_of_device(burst: BurstSummary) -> float | None:
     """Return the half width from the scatter of the device bins, in bit/s of payload.
 
-    It is used for a table of means, because its ends recorded no scatter. It is Student's t times
-    the standard deviation of a bin, not of the mean. So no assumption about the correlation of bins
-    is needed. None if fewer than :data:`BURSTS_MIN` bins are completely inside the window.
+    It is used for a table of means, because it contains no scatter. It is Student's t times the
+    standard deviation of a bin, and not that of the mean. The correlation between bins can
+    therefore be ignored. None if fewer than :data:`BURSTS_MIN` bins are completely inside the
+    window.
     """
     held, rate = burst.reconciliation, RECEIVED.of_burst(burst)
     if held is None or held.bypassed or held.residual_ratio is None or rate is None:
@@ -144,7 +145,7 @@ def scatter_of_device(burst: BurstSummary) -> float | None:
 
 
 def _unheard(burst: BurstSummary) -> float:
-    """Return the payload rate in bit/s that was recorded by senders but not by receivers."""
+    """Return the payload rate that only the senders recorded, in bit/s."""
     more = sum(
         max(0.0, flow.sent_bits_per_second - flow.received_bits_per_second)
         for flow in burst.flows
@@ -154,10 +155,10 @@ def _unheard(burst: BurstSummary) -> float:
 
 
 def carried(spec: RunSpec, burst: BurstSummary, fleet: Interval) -> Interval | None:
-    """Return the fleet's rate that crossed the device, from the device counter.
+    """Return the part of the fleet's rate that crossed the device, from the device counter.
 
-    This is the fleet rate, multiplied by counted bytes / fleet bytes. A counter that is
-    higher than the fleet may include bytes of unseen pairs. In this case the factor does not show a
+    It is the fleet rate multiplied by counted bytes / expected bytes. If the counter is higher than
+    the fleet and pairs are unseen, it may include their bytes. The factor then does not show a
     wrong declaration.
 
     Args:
@@ -166,7 +167,8 @@ def carried(spec: RunSpec, burst: BurstSummary, fleet: Interval) -> Interval | N
         fleet: Fleet rate.
 
     Returns:
-        The interval. None without a counter, or if its metric is declared wrongly.
+        The interval. None if there is no counter, if it was bypassed, or if its metric is declared
+        wrongly.
     """
     held = burst.reconciliation
     if held is None or held.bypassed or held.residual_ratio is None:
@@ -188,10 +190,10 @@ def carried(spec: RunSpec, burst: BurstSummary, fleet: Interval) -> Interval | N
 
 
 def between_bursts(bursts: Sequence[BurstSummary]) -> float | None:
-    """Return the half width for one burst from the scatter between bursts, in bit/s of payload.
+    """Return the half width of one burst from the scatter between bursts, in bit/s of payload.
 
-    It is Student's t times the standard deviation. This is conservative, because the noise of the
-    burst itself is included. None if there are fewer than :data:`BURSTS_MIN` bursts.
+    It is Student's t times the standard deviation. This is conservative, because it includes the
+    noise of the burst itself. None if there are fewer than :data:`BURSTS_MIN` bursts.
     """
     rates = [rate for burst in bursts if (rate := RECEIVED.of_burst(burst)) is not None]
     if len(rates) < BURSTS_MIN:
@@ -206,7 +208,7 @@ def compared(spec: RunSpec, burst: BurstSummary, fleet: Interval, limit: float) 
         spec: Specification with the target.
         burst: Burst with its window.
         fleet: Fleet rate.
-        limit: Limit in bit/s.
+        limit: Limit, in bit/s.
     """
     target = spec.scaled_target_bits_per_second or limit
     window_s = 0 if burst.window is None else burst.window.window_s

@@ -1,16 +1,16 @@
 """Comparison of the device counter with its prediction.
 
-The lag is estimated first (:mod:`broadside.coordinator.core.judge.lag`), then the level of other
-traffic (:mod:`broadside.coordinator.core.judge.idle_level`). The level is always subtracted. Bytes
-are compared in every bin that a burst may have touched. The bins inside the steady window are used
-instead if they are more certain. The relative difference is the residual.
+The lag is estimated first (:mod:`broadside.coordinator.core.judge.lag`). Then the level of other
+traffic is estimated (:mod:`broadside.coordinator.core.judge.idle_level`) and subtracted. The bytes
+are compared in every bin that a burst may have touched. If the bins inside the steady window give a
+more certain result that agrees, it is used instead. The relative difference is the residual.
 
-The 95 % interval includes header size, noise in the counter, idle level, lag, clocks and shared
-bins. If the lag is unknown, the residual is also unknown. The exception is a counter without most
-of the fleet bytes at every lag.
+The residual has a 95 % interval. It includes the errors from header size, counter noise, idle
+level, lag, clocks and shared bins. If the lag is unknown, the residual is also unknown. There is
+one exception: if the counter misses most of the fleet's bytes at every lag, the lag is not needed.
 
-A reference run does not cross the device. Its residual is the traffic above the idle level, divided
-by the traffic that the fleet sent.
+The traffic of a reference run does not cross the device. Its residual is the counted traffic above
+the idle level, divided by the traffic of the fleet.
 """
 
 import math
@@ -63,11 +63,12 @@ from broadside.exchange.messages import Protocol
 
 __all__ = ["Neighbour", "reconcile"]
 
-# The firewall rate is the mean of this number of full bins or more.
+# The firewall rate is computed from full bins only if there are at least this many.
 FULL_BINS_MIN: Final = 3
-# If the counter has a lower share of the bytes at every lag, the lag is not needed.
+# If the counter has a smaller share of the bytes, the residual can be reported without a lag.
 ABSENT_RATIO: Final = 0.5
-# Largest difference between two estimates of the scale, same as declaration_error.HEADERS_RATIO.
+# Two estimates of the scale may differ by this ratio. Same value as
+# declaration_error.HEADERS_RATIO.
 SCALES_APART_RATIO: Final = 0.12
 # Standard deviations in half a 95 % interval.
 NORMAL_95: Final = 1.96
@@ -88,25 +89,25 @@ def reconcile(
     acknowledged: Sequence[float | None] = (),
     readings_s: Sequence[float] = (),
 ) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
-    """Compare the counter with a run and with each of its bursts, with the same lag.
+    """Compare the counter with a run and with each of its bursts, using one lag for all.
 
-    If two bursts share a bin, it is split by the expected bytes. Bytes of ``neighbours`` are
-    subtracted first. Every sequence has one element for each burst, except for ``neighbours`` and
-    ``absent``.
+    The bytes of ``neighbours`` are subtracted first. If two bursts share a bin, it is divided
+    between them by the expected bytes. Every sequence except ``neighbours`` and ``absent`` has one
+    element per burst.
 
     Args:
         bursts: Series of the measured bursts.
         ledger: Device counter.
-        headers: Header sizes.
+        headers: Header sizes, to convert payload to counted bytes.
         missing: Missing records.
         clock_bound_s: Largest clock error of the hosts.
         neighbours: Bursts of other runs through the same device.
         absent: Start and end (epoch s) of planned bursts that are not in ``bursts``.
         bypassed: True if the run must not cross the device.
-        parts_s: Length of the parts to search for the slowest one. None to skip the search.
+        parts_s: How long the slowest part to search for is. None to skip the search.
         protocol: Payload protocol.
-        acknowledged: Measured acknowledgement bytes per payload byte. None if not measured.
-        readings_s: Length of the receivers' readings. Default 1 s.
+        acknowledged: Measured bytes of acknowledgements per payload byte. None if not measured.
+        readings_s: How long a reading of the receivers is. Default 1 s.
 
     Returns:
         The reconciliation for the run, and one for each burst in the given order.
@@ -183,7 +184,7 @@ def reconcile(
 
 
 def _ratios(shares: Sequence[BurstShare], idle: IdleLevel | None) -> list[float]:
-    """Return counted bytes divided by payload, for each burst with payload."""
+    """Return the ratio of counted bytes to payload for each burst that has payload."""
     level = 0.0 if idle is None else idle.bytes_per_s
     return [
         (share.ledger_bytes - level * share.width_s) / share.fleet_bytes
@@ -195,7 +196,7 @@ def _ratios(shares: Sequence[BurstShare], idle: IdleLevel | None) -> list[float]
 def _summed(
     shares: Sequence[BurstShare], extras: Sequence[ExtraBytes], missing: Sequence[Missing]
 ) -> tuple[ExtraBytes, Missing]:
-    """Return extra bytes and missing pairs for all bursts."""
+    """Combine the extra bytes and the missing records of all bursts."""
     payloads = [share.fleet_bytes for share in shares]
     extra = ExtraBytes(
         low_ratio=_weighted([each.low_ratio for each in extras], payloads),
@@ -234,7 +235,7 @@ def _account(
     found = _surest(compare_bytes(held, share, extra, (below, above), scatter_ratio))
     absent = (
         found.residual_ratio + found.uncertainty_ratio < -ABSENT_RATIO
-        # The bytes must also not be in other counter bins.
+        # The bytes must not be in other bins of the counter either.
         and held.busy_bytes < ABSENT_RATIO * held.sent_bytes
         and unknown < ABSENT_RATIO
     )
@@ -266,7 +267,7 @@ def _unknown_ratio(share: BurstShare) -> float:
 
 
 def _common_fields(held: RunComparison, share: BurstShare) -> dict[str, object]:
-    """Return the fields that do not depend on the compared bytes."""
+    """Return the fields that do not depend on the comparison of bytes."""
     ledger, lag, overhead, idle = held.ledger, held.lag, held.overhead, held.idle
     return {
         "source": ledger.source,
@@ -295,7 +296,7 @@ def _common_fields(held: RunComparison, share: BurstShare) -> dict[str, object]:
 
 
 def _surest(comparisons: Sequence[Comparison]) -> Comparison:
-    """Return the comparison of all bytes, or a more certain one that agrees with it."""
+    """Return the comparison of all bins, or a more certain one that agrees with it."""
     found, *surer = comparisons
     for other in surer:
         apart = abs(other.residual_ratio - found.residual_ratio)
@@ -306,9 +307,9 @@ def _surest(comparisons: Sequence[Comparison]) -> Comparison:
 
 
 def _lags_scale_ratio(held: RunComparison) -> float | None:
-    """Return counted bytes divided by expected bytes if several lags fit.
+    """Return the ratio of counted to expected bytes if several lags fit.
 
-    None if the total of the counter does not agree with the scale at the best lag.
+    None if the total of the counter does not agree with this ratio.
     """
     expected = held.sent_bytes * held.overhead.ratio
     if held.lags_scale <= 0 or held.busy_bytes <= 0 or expected <= 0:
@@ -334,7 +335,7 @@ def _compared_fields(found: Comparison) -> dict[str, object]:
 def _device_rate(share: BurstShare, level: float) -> dict[str, object]:
     """Return the device rate from its full bins.
 
-    If there are too few, the rate is from the fleet, multiplied by counted bytes / fleet bytes.
+    If there are too few, the fleet's rate is multiplied by counted bytes / fleet bytes.
 
     Args:
         share: Bytes of the burst in the counter.
@@ -358,12 +359,12 @@ def _device_rate(share: BurstShare, level: float) -> dict[str, object]:
 def _slowest(
     held: RunComparison, share: BurstShare, part_s: int | None, scatter_ratio: float
 ) -> dict[str, float | int | None]:
-    """Return the fields for the slowest part of a window in the device bins.
+    """Return the fields for the slowest part of a window, from the device bins.
 
-    The rate is the highest that the fleet can have sent through the device. Only traffic that is
-    certainly not from the fleet is subtracted, and the smallest header size is used. The noise is
-    that of the counter, or the steps between bins if they are smaller. Changes in the fleet's own
-    rate are not counter noise.
+    The reported rate is the highest rate that the fleet can have sent through the device. So only
+    traffic that is certainly not from the fleet is subtracted, and the smallest header size is
+    used. The noise is estimated from the counter, or from the steps between bins if that gives
+    less. Changes in the fleet's own rate are not counter noise.
 
     Args:
         held: Values for all bursts.
@@ -399,7 +400,7 @@ def _slowest(
 
 
 def _counters_scatter(device: DevicePrediction, lag: Lag, readings_s: Sequence[float]) -> float:
-    """Return the relative standard deviation of a bin from counter noise, or NaN if unknown."""
+    """Return the relative standard deviation that counter noise adds to a bin, NaN if unknown."""
     blocks = [device.blocks(k, lag, reading_s) for k, reading_s in enumerate(readings_s)]
     bins = max(1.0, max(readings_s) / device.grain_s)
     return counters_noise([each for each in blocks if len(each[0])]) * math.sqrt(bins)
@@ -408,7 +409,7 @@ def _counters_scatter(device: DevicePrediction, lag: Lag, readings_s: Sequence[f
 def _fit(
     held: RunComparison, share: BurstShare, extra: ExtraBytes, noise: float, reading_s: float
 ) -> dict[str, float | None]:
-    """Return the fields for the fit over time of a burst."""
+    """Return the fields that describe how well the counter follows the burst over time."""
     if held.bypassed or not held.lag.known or held.idle is None or share.fleet_bytes <= 0:
         return {}
     under_way = 0.0 if held.datagrams else share.tail_bytes / share.total_bytes
@@ -428,6 +429,6 @@ def _fit(
 
 
 def _foreign_ratio(idle: IdleLevel, below: float, s_per_byte: float) -> float | None:
-    """Return other steady traffic relative to the expected bytes, or None if it can be zero."""
+    """Return the ratio of other steady traffic to expected bytes, or None if it can be zero."""
     sure = idle.how != "bounded" and idle.bytes_per_s > below
     return idle.bytes_per_s * s_per_byte if sure else None

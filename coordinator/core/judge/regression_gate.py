@@ -1,4 +1,4 @@
-"""Regression gate for a comparison of two runs."""
+"""Regression gates for the comparison of two runs."""
 
 import re
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ _RULE: Final = re.compile(r"\s*([a-z0-9_]+)\s*([<>])\s*([+-]?\d+(?:\.\d*)?)\s*%\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """Limit for the change of a metric from a to b, relative to the mean of a.
+    """Limit for the change of a metric from run a to run b, relative to the mean of a.
 
     Attributes:
         figure: Name of the metric in a comparison, or the start of its name.
-        side: The gate fails below the limit (``<``) or above it (``>``).
-        change_ratio: Limit for the change.
+        side: ``<`` if the gate fails below the limit, ``>`` if it fails above the limit.
+        change_ratio: Limit for the relative change.
     """
 
     figure: str
@@ -35,9 +35,9 @@ class Held:
     """Result of a gate.
 
     Attributes:
-        gate: Gate.
-        verdict: Fail if the interval is completely beyond the limit. Pass if it is completely
-            within. Otherwise inconclusive.
+        gate: Gate that was applied.
+        verdict: Fail if the whole interval is beyond the limit, pass if none of it is, else
+            inconclusive.
         sentence: Text with the measured change.
     """
 
@@ -50,7 +50,7 @@ def parse_gate(text: str) -> Gate:
     """Parse a gate such as ``received < -3%``.
 
     Raises:
-        ValueError: The text is not a gate.
+        ValueError: The text is not a valid gate.
     """
     found = _RULE.fullmatch(text)
     if not found:
@@ -102,8 +102,8 @@ def hold(gate: Gate, comparison: Comparison) -> Held:
 def _change(metric: Metric) -> tuple[float, float] | str:
     """Return the 95 % interval of the change relative to the mean of a, or an error text.
 
-    The interval includes the error of this mean. If b can be zero or a is negative, it is from the
-    difference instead.
+    The interval includes the error of this mean. If b can be zero or a is negative, the interval of
+    the difference is used instead.
     """
     half, half_a, mean = metric.difference_half_width, metric.a_half_width, abs(metric.a_mean)
     if half is None or half_a is None or min(metric.a_count, metric.b_count) < ENOUGH_COUNT:

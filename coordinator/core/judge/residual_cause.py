@@ -13,13 +13,14 @@ UNSEEN_BY_BYTES: Final = (
 )
 
 
-# A smaller residual needs no cause, with any uncertainty.
+# A smaller residual needs no cause, however small its uncertainty is.
 AGREES_RATIO: Final = 0.005
-# A cause is reported if at most this share of the residual remains unexplained.
+# A cause may leave this share of the residual unexplained.
 NEAR_RATIO: Final = 0.25
 # A residual needs a cause if it is larger than its uncertainty by this factor.
 DOUBT_FACTOR: Final = 1.25
-# Same for one of several bursts. With many bursts, one is always an outlier.
+# Same factor for one of several bursts. It is larger, because one of many bursts is always an
+# outlier.
 DOUBT_FACTOR_OF_MANY: Final = 2.0
 
 
@@ -28,9 +29,9 @@ class Missing:
     """Missing records of a burst.
 
     Attributes:
-        pairs_count: Number of pairs with seconds that were not recorded but may have been sent.
-        share_ratio: Possible bytes of these seconds, at the mean rate of a measured pair, divided
-            by the fleet bytes.
+        pairs_count: Number of pairs that may have sent without a record.
+        share_ratio: Bytes that these pairs may have sent at the mean rate of a measured pair,
+            divided by the fleet bytes.
         planned_pairs_count: Number of planned pairs.
         largest_ratio: Largest rate of a measured pair, divided by the mean rate.
     """
@@ -53,24 +54,25 @@ def causes(
 ) -> tuple[Cause, ...]:
     """Return the possible causes of a residual, sorted by the part that they explain.
 
-    A cause has no probability. It only states the part of the residual that it can explain. It is
-    skipped if more than :data:`NEAR_RATIO` of the residual, or two uncertainties, remain
-    unexplained.
+    A cause has no probability. It only states which part of the residual it can explain. A cause is
+    skipped if the unexplained part exceeds both two uncertainties and :data:`NEAR_RATIO` of the
+    residual.
 
     Args:
         residual: Counted bytes divided by predicted bytes, minus 1.
-        uncertainty: Half width of its interval.
+        uncertainty: Half width of the residual's interval.
         missing: Missing records.
         foreign_ratio: Traffic in the counter while no plan sends, relative to the predicted bytes.
             It is already subtracted from the residual and reported in addition. None if unknown.
         foreign_bits_per_second: Rate of this traffic.
         unknown_ratio: Share of the fleet bytes in unknown bins.
-        doubt_factor: A larger residual, in uncertainties, needs a cause.
+        doubt_factor: The residual needs a cause if it is larger than this number of uncertainties.
 
     Returns:
-        The causes. Only other traffic can be included if the residual is within its uncertainty.
+        The causes. If the residual is within its uncertainty, the only possible cause is other
+        traffic.
     """
-    # Unexplained part of the residual, and the cause.
+    # Each cause with the part of the residual that it leaves unexplained.
     found: list[tuple[float, Cause]] = []
 
     def offer(name: CauseId, low: float, high: float, sentence: str) -> None:

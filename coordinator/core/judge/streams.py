@@ -1,4 +1,4 @@
-"""Finding for single streams that were silent while other streams of the pair were not."""
+"""Finding for streams that were silent while other streams of the same pair were not."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -11,7 +11,7 @@ NAMED_COUNT: Final = 3
 
 
 def silent_stream_findings(silent: Sequence[SilentStream]) -> Iterator[Finding]:
-    """Yield one finding that lists the longest silent streams, if there are any."""
+    """Yield a finding that lists the streams with the longest silence, if there are any."""
     if not silent:
         return
     worst = sorted(silent, key=lambda each: -each.duration_s)[:NAMED_COUNT]

@@ -1,4 +1,4 @@
-"""Computes the summary of a run from its measured bursts."""
+"""Computation of the run summary from the measured bursts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -91,7 +91,7 @@ from broadside.exchange.messages import Presence, Protocol, Trouble
 
 
 def fleet_alone(plan: Plan, ledger: FirewallLedger | None) -> Iterator[Finding]:
-    """Yield a finding if no device counter was promised and none is available.
+    """Yield a finding if the run has no device counter and none was expected.
 
     Args:
         plan: Plan for the run.
@@ -108,10 +108,11 @@ def fleet_alone(plan: Plan, ledger: FirewallLedger | None) -> Iterator[Finding]:
         )
 
 
-# With more pairs x bursts, pairs are stored only in the documents for the bursts. With 48 bursts of
-# 1,000 pairs the summary would be 45 MB of text, and it is read for every list of runs.
+# Above this number of pairs x bursts, the pairs are stored only in the burst documents. The summary
+# is read for every list of runs. With 48 bursts of 1,000 pairs it would be 45 MB of text.
 PAIR_SUMMARIES_MAX: Final = 3_000
-# Aggregations with a result that is not a value of a burst. These results are rounded.
+# These aggregations compute a new value instead of selecting one from a burst. The result is
+# rounded.
 _COMPUTED: Final = (Fold.MEAN,)
 
 
@@ -126,20 +127,20 @@ def summarise_run(
     troubles: Sequence[Trouble] = (),
     neighbours: Sequence[Neighbour] = (),
 ) -> RunSummary:
-    """Return the summary of a run with a verdict for the run and for each burst.
+    """Compute the summary of a run, with a verdict for the run and for each burst.
 
-    All bursts use the same lag. The run passes only if every burst passes. If a planned burst is
-    missing in ``bursts``, its pair-seconds are pending.
+    The same lag is used for all bursts. The run can pass only if every burst passes. If ``bursts``
+    does not contain a planned burst, its pair-seconds are counted as pending.
 
     Args:
         plan: Plan for the run.
         bursts: Measured bursts, in any order.
         ledger: Device counter. None if no source returned data.
-        now: Time for ``computed_at``.
+        now: Current time, stored as ``computed_at``.
         testimony: Telemetry of devices.
-        fleet: Agents at the launch.
+        fleet: Agents that were present at launch.
         troubles: Outages of the coordinator.
-        neighbours: Bursts of other runs in the same counter.
+        neighbours: Bursts of other runs that the same counter includes.
     """
     if testimony is not None:
         testimony = place(testimony, _spans(plan))
@@ -189,7 +190,7 @@ def _judged_bursts(
     testimony: Witnessed | None,
     neighbours: Sequence[Neighbour],
 ) -> tuple[Reconciliation | None, list[BurstSummary]]:
-    """Return the reconciliation for the run, and its bursts with their verdicts, in order."""
+    """Return the reconciliation of the run, and the bursts in order with their verdicts."""
     measured = sorted(bursts, key=lambda burst: burst.summary.index)
     whole: Reconciliation | None = None
     held: Sequence[Reconciliation | None] = [None] * len(measured)
@@ -230,15 +231,15 @@ def _run_verdict(
         completeness_ratio=completeness.completeness_ratio,
     )
     results = [(check.stage, check.evaluate(given)) for check in RUN_CHECKS]
-    # A failed burst has already considered its missing records. Missing bursts therefore cannot
-    # change a fail.
+    # If a burst failed, its own missing records were already taken into account. Missing bursts
+    # cannot turn this fail into another verdict.
     verdict = decide([*results, *((Stage.RATE, Result(burst.verdict)) for burst in judged)])
     found = [finding for _, result in results for finding in result.findings]
     return verdict if judged else Verdict.INCONCLUSIVE, found
 
 
 def _plan_fields(plan: Plan) -> dict[str, Any]:
-    """Return summary fields that are in the plan."""
+    """Return the summary fields that are copied from the plan."""
     spec = plan.spec
     return {
         "run_id": plan.run_id,
@@ -255,7 +256,7 @@ def _plan_fields(plan: Plan) -> dict[str, Any]:
 
 
 def _figure_fields(plan: Plan, judged: Sequence[BurstSummary]) -> dict[str, Any]:
-    """Return summary fields that are computed from the bursts."""
+    """Return the summary fields that are computed from the bursts."""
     spec = plan.spec
     whole = judged if len(judged) == len(plan.bursts) else ()
     measured = [
@@ -274,7 +275,7 @@ def _figure_fields(plan: Plan, judged: Sequence[BurstSummary]) -> dict[str, Any]
 
 
 def _spans(plan: Plan) -> list[tuple[float, float]]:
-    """Return start and end of the planned bursts (epoch s)."""
+    """Return the start and end of each planned burst (epoch s)."""
     return [
         (burst.planned_start_at.timestamp(), burst.planned_end_at.timestamp())
         for burst in plan.bursts
@@ -290,7 +291,7 @@ def _reconciled(
 ) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
     """Compare the counter with the run and with each burst.
 
-    If the counter seems to have another unit, it is scaled first.
+    If the unit of the counter seems to be wrong, the counter is first scaled to the expected bytes.
     """
     overhead = _overhead(spec, bursts, ledger)
 
@@ -313,7 +314,7 @@ def _reconciled(
     whole, each = reconciled(ledger)
     summaries = [burst.summary for burst in bursts]
     if is_far_below(whole) and (scale := scale_of(ledger, whole)):
-        # With another unit, lag and idle level cannot be fitted without scaling.
+        # The lag and the idle level cannot be fitted while the counter has the wrong unit.
         other, parts = reconciled(replace(ledger, bytes=ledger.bytes / scale))
         other = rescaled(other, scale)
         found = misreading(other, rates_of(summaries))
@@ -329,9 +330,10 @@ def _reconciled(
 
 
 def _overhead(spec: RunSpec, bursts: Sequence[MeasuredBurst], ledger: FirewallLedger) -> Headers:
-    """Return the header sizes that were recorded in a burst.
+    """Return the header sizes from the first burst that recorded them.
 
-    If they were not recorded, the sizes declared for the counter are used, else assumed ones.
+    If no burst recorded them, use the sizes that were declared for the counter (TCP only).
+    Otherwise use assumed sizes.
     """
     first = next(
         (burst.summary for burst in bursts if not burst.summary.headers_assumed),
@@ -352,9 +354,9 @@ def _overhead(spec: RunSpec, bursts: Sequence[MeasuredBurst], ledger: FirewallLe
 
 
 def _part_s(burst: BurstSummary, ledger: FirewallLedger) -> int | None:
-    """Return the length of the parts that are compared with the device counter.
+    """Return how long the parts to compare with the device counter are, in s.
 
-    None if the counter does not have all flows, or without a window.
+    None if the counter does not count all flows, or if the burst has no window.
     """
     window = burst.window
     if window is None or len(burst.flows) > len(ledger.flows):
@@ -363,7 +365,10 @@ def _part_s(burst: BurstSummary, ledger: FirewallLedger) -> int | None:
 
 
 def _slowest_sent(spec: RunSpec, burst: MeasuredBurst) -> Stretch | None:
-    """Return the slowest part of a window in the senders' seconds, or None if some are missing."""
+    """Return the slowest part of the window, as the senders recorded it.
+
+    None if too many of their seconds are missing.
+    """
     series, summary = burst.series, burst.summary
     if series.window is None or not summary.flows:
         return None
@@ -382,10 +387,10 @@ def _slowest_sent(spec: RunSpec, burst: MeasuredBurst) -> Stretch | None:
 
 
 def _filled(sent: Floats, received: Floats) -> Floats:
-    """Return the bytes for each second of all senders, with missing seconds filled.
+    """Return the bytes of all senders in each second, with missing seconds filled.
 
-    All received bytes were sent. The bytes that receivers recorded in addition are spread evenly
-    over the missing seconds. This is the highest possible rate for the slowest part.
+    All received bytes must have been sent. If the receivers recorded more, the difference is spread
+    evenly over the missing seconds. The slowest part then has the highest rate that is possible.
     """
     told = sent >= (1 - HIDDEN_RATIO) * received
     rest = max(0.0, float(received.sum() - sent[told].sum()))
@@ -393,13 +398,13 @@ def _filled(sent: Floats, received: Floats) -> Floats:
 
 
 def _reading_s(burst: BurstSummary) -> float:
-    """Return the length of the receivers' readings in s."""
+    """Return how long a reading of the receivers is, in s. The default is 1 s."""
     window = burst.window
     return 1.0 if window is None or window.reading_s is None else window.reading_s
 
 
 def _missing(burst: BurstSummary) -> Missing:
-    """Return the missing records of pairs that started and may have sent traffic."""
+    """Return the missing records of pairs that may have sent traffic."""
     unseen = burst.completeness
     silent_s = unseen.null_s + unseen.abandoned_s + unseen.lost_s
     seen_s = unseen.measured_s + unseen.late_s
@@ -417,13 +422,13 @@ def _missing(burst: BurstSummary) -> Missing:
 
 
 def _sku(spec: RunSpec) -> str | None:
-    """Return the name of the firewall in the table with documented limits."""
+    """Return the firewall's name in the tables of documented limits."""
     denies = spec.device.get("idps", "").lower() in ("deny", "alert-and-deny")
     return f"{spec.sku}-idps-deny" if spec.sku and denies else spec.sku
 
 
 def _agents_of(plan: Plan, bursts: Sequence[BurstSummary]) -> list[str]:
-    """Return the ids of the agents that took part, if they are known."""
+    """Return the ids of the agents that took part, as far as they are known."""
     clients = {pair.client_agent_id for burst in bursts for pair in burst.pairs}
     servers = {pair.endpoint.agent_id for pair in plan.pairs}
     return [name for name in (clients | servers) if name is not None]
@@ -484,7 +489,7 @@ def _judged(
 def _bottleneck_input(
     plan: Plan, burst: BurstSummary, held: Reconciliation | None, ledger: FirewallLedger | None
 ) -> BottleneckInput:
-    """Return the input for the causes of a bottleneck."""
+    """Return the input to find the bottleneck of a burst."""
     spec = plan.spec
     return BottleneckInput(
         traffic=spec.traffic,
@@ -507,10 +512,11 @@ def _bottleneck_input(
 
 
 def _half_width(bursts: Sequence[BurstSummary]) -> float | None:
-    """Return half the 95 % interval for the rate of the run.
+    """Return the half width of the 95 % interval for the run's rate.
 
-    It includes the scatter between bursts and within them. None if a burst is too short for an
-    interval, because the loss at the start is the same in every burst.
+    It includes the scatter between bursts and within bursts. None if a burst is too short for an
+    interval of its own. The scatter between short bursts does not show the loss at the start, which
+    is the same in each.
     """
     known = [burst for burst in bursts if RECEIVED.of_burst(burst) is not None]
     if any(burst.window is not None and burst.window.window_s < VALUES_MIN for burst in known):
@@ -521,7 +527,7 @@ def _half_width(bursts: Sequence[BurstSummary]) -> float | None:
 
 
 def _folded(bursts: Sequence[BurstSummary]) -> dict[str, float | None]:
-    """Return the values of the run that are aggregated over the bursts, by field."""
+    """Aggregate the metrics of the bursts for the run, by field."""
     found = {}
     for each in FIGURES:
         if each.name in RunSummary.model_fields and each.fold is not Fold.NONE:
@@ -534,7 +540,7 @@ def _folded(bursts: Sequence[BurstSummary]) -> dict[str, float | None]:
 def _real(
     folded: Mapping[str, float | None], target: float | None, scale: float
 ) -> dict[str, float | None]:
-    """Return the rates in a scaled lab multiplied by the scale, by field."""
+    """Convert the rates from a scaled lab to real rates, by field."""
     rates = {"target_bits_per_second": target, **folded}
     return {
         f"real_{name}": figure(None if rate is None else rate * scale)
@@ -567,9 +573,9 @@ def _run_findings(
 ) -> tuple[Finding, ...]:
     """Return the findings for the run.
 
-    Findings of bursts are grouped by id. The one with the highest weight is used, with the number
-    of bursts added. Causes that are visible only in the whole run, and notes of the device counter,
-    are also included.
+    Findings of the bursts are grouped by id. From each group the one with the highest weight is
+    used, and the number of affected bursts is added to its text. Causes that only the whole run
+    shows, and notes about the device counter, are added.
     """
     by_id: dict[str, list[tuple[int, Finding]]] = {}
     for burst in bursts:

@@ -1,7 +1,7 @@
 """Estimate of the traffic from pairs without a record.
 
-The estimate is from the rate of the pair in other bursts. If there are none, it is from the
-distribution of the measured pairs. A paced pair cannot exceed its pace.
+The rate of a pair is estimated from its rates in other bursts. If there are none, it is estimated
+from the distribution of the measured pairs. A paced pair cannot exceed its pace.
 """
 
 import math
@@ -24,18 +24,19 @@ def unseen_bits_per_second(
 ) -> float:
     """Return an upper limit for the payload rate of unseen pair-seconds, in bit/s.
 
-    For a pair with records in other bursts, it is the largest rate in them. This is multiplied by
-    the largest growth of a measured pair over its own earlier rates. For other pairs it is the
-    upper end of the 95 % prediction interval, from the log rates of the measured pairs (Hahn and
-    Meeker, Statistical Intervals, 1991, 4.7). It is never lower than the largest measured rate.
+    If a pair has records in other bursts, its largest rate in them is used. It is multiplied by the
+    largest growth that a measured pair shows over its own rates in other bursts. For other pairs
+    the upper end of a 95 % prediction interval is used. It is computed from the log rates of the
+    measured pairs (Hahn and Meeker, Statistical Intervals, 1991, 4.7) and is never lower than the
+    largest of them.
 
     Args:
-        spec: Specification for the run. A pace limits every pair.
+        spec: Specification for the run. A pace in it limits every pair.
         burst: Burst with unseen pairs.
         others: Other bursts of the run, in any order.
 
     Returns:
-        The payload rate in the window for all flows. Infinite if there is no limit.
+        The payload rate in the window, for all flows together. Infinite if there is no upper limit.
     """
     pace = offered_bits_per_second(scaled(spec.traffic, spec.scale))
     known = _largest(others)
@@ -72,12 +73,12 @@ def _largest(bursts: Sequence[BurstSummary]) -> dict[int, float]:
 
 
 def _predicted(rates: Sequence[float]) -> float:
-    """Return the highest possible rate for one more pair, or infinity for too few pairs."""
+    """Return an upper limit for the rate of one more pair, or infinity for too few pairs."""
     count = len(rates)
     if count < HEARD_MIN:
         return math.inf
     logs = np.log(rates)
     half = t95(count - 1) * float(logs.std(ddof=1)) * math.sqrt(1 + 1 / count)
-    # A few pairs with very different rates do not give a useful limit.
+    # Few pairs with very different rates give no useful limit, so this prevents an overflow.
     exponent = min(float(logs.mean()) + half, math.log(max(rates)) + 50.0)
     return max(math.exp(exponent), max(rates))

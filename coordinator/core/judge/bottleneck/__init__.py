@@ -2,7 +2,7 @@
 
 A cause is reported only if its own evidence is complete. The first cause in :data:`CAUSES` with
 complete evidence is used. If there is none, the bottleneck is unknown. The result then lists the
-missing sources and the next run to make.
+missing sources and proposes the next run.
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ from broadside.coordinator.core.judge.bottleneck.sender_causes import (
 from broadside.coordinator.core.judge.bottleneck.undecided import NEXT_RUNS, NextRun, undecided
 from broadside.coordinator.core.summary import UNKNOWN, Limiter, LimiterName
 
-# Measured full resources are tested before conclusions from the movement of pairs.
+# Resources that were measured as full come before conclusions from the movement of pairs.
 CAUSES: Final[tuple[Cause, ...]] = (
     OFFERED_LOAD,
     SINGLE_FLOW,
@@ -52,8 +52,8 @@ CAUSES: Final[tuple[Cause, ...]] = (
 def find_bottleneck(given: BottleneckInput) -> Limiter:
     """Return the first cause with complete evidence.
 
-    If there is none, the result is unknown, with a list of missing sources. If the traffic does not
-    cross the firewall, the firewall is not a possible cause.
+    If there is none, the result is unknown, with a list of the missing sources. If the traffic does
+    not cross the firewall, sources of the firewall are ignored.
     """
     given = replace(given, pairs=[pair for pair in given.pairs if pair.received_bits_per_second])
     if not given.pairs or not given.flows:
@@ -84,7 +84,7 @@ def _named(cause: Cause, evidence: Evidence, given: BottleneckInput) -> Limiter:
 
 
 def common_bottleneck(limiters: Sequence[Limiter]) -> Limiter:
-    """Return the bottleneck of most bursts.
+    """Return the bottleneck that most bursts have.
 
     If unknown is as frequent as a known cause, the known cause is used. If two known causes are
     equally frequent, the result is unknown.

@@ -1,7 +1,8 @@
 """Types for the causes of a bottleneck, their input and their evidence.
 
-A cause is a pure function. It returns evidence that is complete, absent, or unknown because a
-source is missing. Causes do not depend on each other. The order in the registry decides.
+Each cause has a pure function that returns its evidence. The evidence is complete, absent, or
+unknown because a source is missing. Causes do not depend on each other. If several have complete
+evidence, the first in the registry is used.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,16 +25,16 @@ class BottleneckInput:
 
     Attributes:
         traffic: Requested traffic.
-        flows: Flows of the fleet. The first one is used to compare pairs.
+        flows: Flows of the fleet. Pairs are compared in the first one.
         pairs: Pairs of the fleet. Causes receive only pairs with traffic.
         reconciliation: Comparison with the device counter. None if there is no counter.
         devices: Telemetry of each device in the window.
-        drops_per_second: Dropped packets/s in the device counter, in the window and while no burst
-            runs. None if the source does not count drops.
+        drops_per_second: Packets/s that the device dropped, in the window and while no burst runs.
+            None if the source does not count drops.
         window_s: Length of the window.
         crosses: True if the traffic must cross the device.
-        sku: Name of the device in the documented limits.
-        snat_utilization_ratio: Share of SNAT ports in use.
+        sku: Name of the firewall in the documented limits.
+        snat_utilization_ratio: Share of SNAT ports in use, 0 to 1.
         scale: Documented rates are divided by this factor before they are compared.
     """
 
@@ -55,14 +56,14 @@ class BottleneckInput:
 
     @property
     def each_stream(self) -> float | None:
-        """Rate of each stream in bit/s, or None if the rates of pairs are different."""
+        """Rate of each stream in bit/s, or None if the pairs have different rates."""
         median, cov = self.lead.pair_median_bits_per_second, self.lead.pair_cov_ratio
         if median is None or cov is None or cov > EQUAL_COV_RATIO:
             return None
         return median / self.traffic.streams_count
 
     def sender_nics(self, pair: PairSummary) -> tuple[float | None, ...]:
-        """Return the use of the NICs that send the payload of a pair, 0 to 1."""
+        """Return the utilization of each NIC that sends payload of a pair, 0 to 1."""
         match self.traffic.direction:
             case Direction.FORWARD:
                 return (pair.client_nic_ratio,)
@@ -73,14 +74,14 @@ class BottleneckInput:
 
     @property
     def nic_ratio(self) -> float | None:
-        """Highest use of a sender's NIC, 0 to 1, or None if one is unknown."""
+        """Highest utilization of a sender's NIC, 0 to 1, or None if one is unknown."""
         ratios = [ratio for pair in self.pairs for ratio in self.sender_nics(pair)]
         known = [ratio for ratio in ratios if ratio is not None]
         return max(known) if known and len(known) == len(ratios) else None
 
     @property
     def senders_have_room(self) -> bool:
-        """True if no sender's NIC with a known use is near its limit."""
+        """True if no sender's NIC is known to be near its limit."""
         return all((r or 0.0) < ROOM_RATIO for pair in self.pairs for r in self.sender_nics(pair))
 
     def one_way(self, pair: PairSummary) -> float:
@@ -88,7 +89,7 @@ class BottleneckInput:
         return (pair.received_bits_per_second or 0.0) / len(self.traffic.direction.flows)
 
     def share(self, chosen: Sequence[PairSummary]) -> float:
-        """Return the share of the fleet's traffic in the chosen pairs, 0 to 1."""
+        """Return the share of the fleet's traffic that the chosen pairs have, 0 to 1."""
         total = sum(pair.received_bits_per_second or 0.0 for pair in self.pairs)
         return sum(pair.received_bits_per_second or 0.0 for pair in chosen) / total
 
@@ -97,9 +98,9 @@ class BottleneckInput:
         return f"{len(chosen)} of {len(self.pairs)} pairs"
 
 
-# With a lower CoV the rates of the pairs are equal.
+# Up to this CoV the rates of the pairs are treated as equal.
 EQUAL_COV_RATIO: Final = 0.03
-# With a lower use a NIC has room.
+# A NIC with a lower utilization has room.
 ROOM_RATIO: Final = 0.9
 # A cause must explain at least this share of the traffic.
 HALF: Final = 0.5
@@ -125,31 +126,30 @@ ABSENT: Final = Evidence(holds=False)
 
 
 def found(*facts: str) -> Evidence:
-    """Return complete evidence."""
+    """Return complete evidence with its measured values."""
     return Evidence(holds=True, facts=facts)
 
 
 def unknown(*missing: str) -> Evidence:
-    """Return evidence that cannot be assessed, with the missing sources."""
+    """Return evidence that is unknown because of missing sources."""
     return Evidence(holds=None, missing=missing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """A possible bottleneck.
+    """Possible cause of a bottleneck.
 
     Attributes:
         id: Stable name of the cause.
-        name: Bottleneck as it is stored.
+        name: Name of the bottleneck in stored results.
         question: Question that the cause answers.
-        evidence: Measurements that are required.
+        evidence: Measurements that the cause requires.
         reads: Sources that are read.
         when_absent: Result if these sources are missing.
         refuted_by: Result that would show that this is not the cause.
-        advice: Action for the user.
+        advice: What the user can do.
         evaluate: Function that computes the evidence. It is pure.
-        advise: Function that returns advice from the measured values. None if ``advice`` is always
-            used.
+        advise: Function that computes advice from the measured values. None to use ``advice``.
     """
 
     id: str

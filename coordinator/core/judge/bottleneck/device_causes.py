@@ -1,4 +1,4 @@
-"""Causes in the device, for example SNAT ports, CPU, documented rate, queue or drops."""
+"""Causes in the device, for example SNAT ports, CPU, documented rate, queue and drops."""
 
 from typing import Final
 
@@ -30,14 +30,14 @@ from broadside.coordinator.core.summary import DeviceFigure, LimiterName, Reconc
 
 # Azure recommends to scale out at this value (SNAT utilisation metric).
 SNAT_FULL_RATIO: Final = 0.95
-# Limit for the CoV of a constant rate, from RFC 9411 (results validation).
+# A rate with a lower CoV is constant (RFC 9411, results validation).
 FLAT_COV_RATIO: Final = 0.05
-# Largest relative difference to a documented rate, which has only one or two digits.
+# Largest relative difference from a documented rate. Documented rates have only one or two digits.
 NEAR_RATIO: Final = 0.1
-# Pings to the device must have at least this share of the streams' queueing delay.
+# Pings to the device must show at least this share of the streams' queueing delay.
 PING_RATIO: Final = 0.5
-# A device can count a super frame with several segments as one drop. This is the largest size (IP:
-# 64 KiB).
+# A device can count a super frame of several segments as one drop. This is its largest size (IP: 64
+# KiB).
 SUPER_FRAME_BYTES: Final = 65_536
 
 _REFUTED: Final = (
@@ -104,7 +104,10 @@ DEVICE_CPU: Final = Cause(
 
 
 def flat_counter(held: Reconciliation | None) -> str | None:
-    """Return a text if the rate in the device counter is constant, or None if not or unknown."""
+    """Return a text if the rate in the device counter is constant.
+
+    None if it is not constant or unknown.
+    """
     if (
         held is None
         or held.firewall_bits_per_second is None
@@ -153,7 +156,7 @@ KNOWN_RATE: Final = Cause(
 
 
 def _own_queue(given: BottleneckInput) -> Evidence:
-    """Return evidence that pairs trade shares of one limit and that the device queues or drops."""
+    """Evaluate if pairs share one limit and if the device queues or drops packets."""
     if not given.crosses or not given.senders_have_room or is_idle(given):
         return ABSENT
     shared = traded(given)
@@ -187,7 +190,7 @@ def _room_facts(given: BottleneckInput) -> list[str]:
 
 
 def _ping_fact(given: BottleneckInput) -> str | None:
-    """Return a text if pings to the device wait in the same queue as the streams, else None."""
+    """Return a text if pings to the device wait in the streams' queue, else None."""
     delay_s = queue_delay_s(given)
     for each in given.devices:
         for ping in (each.ping_icmp_s, each.ping_tcp_s):

@@ -1,4 +1,4 @@
-"""Drops in the source of the device counter, during a window and between bursts."""
+"""Rate of drops in the device counter, during a window and between bursts."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -15,18 +15,17 @@ def drops_per_second(
     lag_s: float | None,
     busy: Sequence[tuple[datetime, datetime]],
 ) -> tuple[float, float | None] | None:
-    """Return the rate of drops during a window and while no burst runs, in packets/s.
+    """Return the rate of drops in a window and while no burst runs, in packets/s.
 
     Args:
         ledger: Device counter with its bins.
         window: Window of the burst.
-        lag_s: Counter lag. None if unknown, 0 is then used.
-        busy: Start and end of every burst in the run.
+        lag_s: Counter lag. None if it is unknown, then 0 is used.
+        busy: Start and end of every burst of the run.
 
     Returns:
-        The rate in the window, and the rate while no burst runs. The second one is None if there is
-        no quiet bin. None instead of both if the source does not count drops, or if no bin is
-        completely inside the window.
+        Both rates. The second one is None if there is no bin without a burst. The whole result is
+        None if the source does not count drops, or if no bin is completely inside the window.
     """
     if ledger is None or window is None or ledger.drops_count is None:
         return None

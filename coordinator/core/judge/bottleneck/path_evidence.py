@@ -1,9 +1,9 @@
 """Evidence for queues and loss in the path.
 
-A path has a queue if the round-trip time under load is longer than on the idle path. The idle
-round-trip time is measured before each burst. The shortest time during a burst is not used, because
-it includes a queue that never drains (RFC 6349, section 3.2: the baseline RTT is measured without
-load).
+A path has a queue if its round-trip time (RTT) under load is longer than on the idle path. The idle
+RTT is measured before each burst. The shortest RTT during a burst cannot be used, because it
+includes a queue that never drains. RFC 6349, section 3.2, also measures the baseline RTT without
+load.
 """
 
 import math
@@ -16,15 +16,15 @@ from broadside.coordinator.core.measure.headers import MSS_ASSUMED_BYTES
 from broadside.coordinator.core.summary import PairSummary
 from broadside.exchange.messages import Protocol
 
-# A lower share of lost segments or datagrams does not show that the path drops.
+# A lower share of lost segments or datagrams is not evidence that the path drops packets.
 CLEAN_RATIO: Final = 1e-5
-# Fewer retransmitted segments do not show that the path drops.
+# Fewer retransmitted segments are not evidence that the path drops packets.
 DROPS_MIN_COUNT: Final = 5
-# Constant in rate = constant x MSS / (RTT x sqrt(drops)): Mathis, Semke, Mahdavi, Ott, The
+# Constant C in rate = C x MSS / (RTT x sqrt(drop ratio)): Mathis, Semke, Mahdavi, Ott, The
 # macroscopic behavior of the TCP congestion avoidance algorithm, CCR 27(3), 1997. CUBIC is never
 # slower.
 MATHIS: Final = 1.22
-# With a larger relative increase of the RTT, there is a queue in the path.
+# If the RTT increases by more than this share, the path has a queue.
 QUEUED_RATIO: Final = 0.5
 
 NO_BASELINE: Final = (
@@ -43,7 +43,7 @@ def idle_rtt_s(pair: PairSummary) -> float | None:
 def loaded_rtt_s(pair: PairSummary) -> float | None:
     """Return the mean RTT of a pair under load in s, or None if it was not measured.
 
-    It is measured by its TCP streams, else by probes.
+    It is measured by the pair's TCP streams, or else by probes.
     """
     if pair.rtt_mean_s is not None:
         return pair.rtt_mean_s
@@ -51,15 +51,15 @@ def loaded_rtt_s(pair: PairSummary) -> float | None:
 
 
 def _delays(given: BottleneckInput) -> Sequence[tuple[PairSummary, float, float]]:
-    """Return the pairs with a known idle and loaded RTT, with both values in s."""
+    """Return the pairs that have both an idle and a loaded RTT, with these values in s."""
     rows = [(pair, idle_rtt_s(pair), loaded_rtt_s(pair)) for pair in given.pairs]
     return [(pair, idle, loaded) for pair, idle, loaded in rows if idle and loaded is not None]
 
 
 def queue_delay_s(given: BottleneckInput) -> float | None:
-    """Return the median difference between loaded and idle RTT in s.
+    """Return the median difference between loaded and idle RTT, in s.
 
-    None if it is unknown for half of the traffic.
+    None if it is unknown for more than half of the traffic.
     """
     delays = _delays(given)
     if not delays or given.share([pair for pair, _, _ in delays]) < HALF:
@@ -69,7 +69,7 @@ def queue_delay_s(given: BottleneckInput) -> float | None:
 
 
 def is_queued(given: BottleneckInput) -> bool | None:
-    """Return True if half of the traffic has a queue in its path, or None if unknown."""
+    """Return True if at least half of the traffic has a queue in its path, None if unknown."""
     delays = _delays(given)
     known = [pair for pair, _, _ in delays]
     queued = [pair for pair, idle, loaded in delays if loaded > (1 + QUEUED_RATIO) * idle]
@@ -77,7 +77,7 @@ def is_queued(given: BottleneckInput) -> bool | None:
         return None
     if given.share(queued) >= HALF:
         return True
-    # With the pairs that have no idle RTT, half of the traffic could have a queue.
+    # If the pairs without an RTT also had a queue, it could be half of the traffic.
     return None if given.share(queued) + 1 - given.share(known) >= HALF else False
 
 
@@ -94,9 +94,9 @@ def has_drops(given: BottleneckInput) -> bool | None:
 
 
 def drops_could_hold(given: BottleneckInput) -> bool | None:
-    """Return True if the drops could limit TCP streams to their mean rate (Mathis).
+    """Return True if drops can explain the mean rate of the TCP streams (Mathis).
 
-    None if drops were not counted. If the RTT is unknown, any drop could be the limit.
+    None if drops were not counted. If the RTT is unknown, any number of drops could be the limit.
     """
     ratio, rtt_s = given.lead.retransmit_ratio, given.lead.rtt_mean_s
     drops = has_drops(given)
@@ -104,7 +104,7 @@ def drops_could_hold(given: BottleneckInput) -> bool | None:
         return drops
     each = sum(given.one_way(pair) for pair in given.pairs) / len(given.pairs)
     mss_bytes = given.lead.mss_bytes or MSS_ASSUMED_BYTES
-    # Limit for the rate of a stream, in bit/s.
+    # Highest rate of a stream with these drops, in bit/s.
     most = MATHIS * mss_bytes * 8 / (rtt_s * math.sqrt(ratio))
     return each / given.traffic.streams_count >= most
 

@@ -1,4 +1,4 @@
-"""Causes in the hosts, for example the requested rate, NICs, CPUs and socket windows."""
+"""Causes in the hosts or their settings, for example rate, NICs, CPUs and socket windows."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -27,17 +27,17 @@ from broadside.coordinator.core.summary import LimiterName, PairSummary
 from broadside.exchange.engines import offered_bits_per_second, scaled
 from broadside.exchange.messages import Direction, Protocol, Side
 
-# With this share of the requested rate all of it was received, except for the seconds at the edges
-# of a window.
+# From this share of the requested rate on, all of it was received. The rest is missing at the edges
+# of the window.
 CARRIED_RATIO: Final = 0.97
-# With this share of its limit a NIC is full.
+# A NIC with this share of its limit is full.
 NIC_FULL_RATIO: Final = 0.95
-# Share of the samples in which a host's egress queue is not empty. A queue that can always send is
-# filled only while it sends. So this share is at most the use of the link.
+# A host's egress is full if its queue is not empty in this share of the samples. A queue that can
+# always send is filled only while it sends, so this share is at most the link's utilization.
 EGRESS_FULL_RATIO: Final = 0.95
-# With this share of the requested window in flight, the window is full.
+# The requested window is full if this share of it is in flight.
 FULL_WINDOW_RATIO: Final = 0.7
-# Same for the window of the kernel. It is higher because a queue lets this window grow.
+# Same share for the kernel's own window. It is higher, because this window grows with a queue.
 FULL_CWND_RATIO: Final = 0.9
 
 
@@ -48,7 +48,7 @@ def _offered(given: BottleneckInput) -> Evidence:
     offered = offered_bits_per_second(scaled(given.traffic, given.scale))
     if offered is None:
         return ABSENT
-    # A UDP sender does not reduce its pace because of loss. Lost datagrams were not carried.
+    # A UDP sender does not slow down because of loss, so the lost part of its rate was not carried.
     if given.traffic.protocol is Protocol.UDP and has_drops(given):
         return ABSENT
     low = CARRIED_RATIO * offered
@@ -149,13 +149,13 @@ def _cpu(given: BottleneckInput, side: Side) -> Evidence:
 
 
 def cpu_use(pair: PairSummary, side: Side) -> float | None:
-    """Return the CPU use of a host, 0 to 1, or None if unknown.
+    """Return how busy a host's CPU is, 0 to 1, or None if unknown.
 
-    It is the higher value of all cores together and the busiest core.
+    It is the load on all cores together or on the busiest core, whichever is higher.
 
     Args:
-        pair: Pair with the CPU use of both hosts.
-        side: Client or server.
+        pair: Pair with the CPU load of both hosts.
+        side: Host to look at, client or server.
     """
     told = (getattr(pair, f"{side}_cpu_ratio"), getattr(pair, f"{side}_core_ratio"))
     return max((ratio for ratio in told if ratio is not None), default=None)
@@ -185,7 +185,7 @@ SERVER_CPU: Final = _cpu_cause(Side.SERVER, "use servers with more cores or more
 
 
 def _full_windows(given: BottleneckInput) -> Sequence[PairSummary]:
-    """Return the pairs with a full window in flight, if they have half of the traffic."""
+    """Return the pairs with a full window, if they have at least half of the traffic."""
     asked = given.traffic.window_bytes
     least = FULL_WINDOW_RATIO if asked else FULL_CWND_RATIO
     full = []
@@ -199,11 +199,11 @@ def _full_windows(given: BottleneckInput) -> Sequence[PairSummary]:
 
 
 def _window(given: BottleneckInput) -> Evidence:
-    """Return evidence that the window limits the rate (rate = window / RTT).
+    """Evaluate if the window limits the rate (rate = window / RTT).
 
-    A sender always has about rate x RTT in flight (Little's law), so this alone does not show a
-    limit. The path must also have no queue and no loss. A requested window is not reduced by loss,
-    except if there are enough drops to limit the rate.
+    A sender always has about rate x RTT in flight (Little's law), so a full window alone is not
+    evidence of a limit. The path must also have no queue and no loss. For a requested window, loss
+    matters only if there are enough drops to limit the rate.
     """
     full = _full_windows(given)
     asked = given.traffic.window_bytes is not None

@@ -1,8 +1,8 @@
-"""Evidence from the movement of pairs, in relation to each other.
+"""Evidence from how the rates of pairs change relative to each other.
 
-The ratio is the variance of the sum, divided by the sum of the variances. It is 1 for independent
-pairs. If pairs share a limit, a gain of one pair is a loss of another, and the ratio is near 0. If
-all pairs move together, it is up to the number of pairs.
+The movement ratio is the variance of the summed rate divided by the sum of the pairs' variances. It
+is about 1 if the pairs are independent. If they share one limit, one pair gains what another loses,
+and the ratio is near 0. If all pairs change together, it is up to the number of pairs.
 """
 
 import math
@@ -17,45 +17,44 @@ from broadside.coordinator.core.judge.bottleneck.cause_types import (
 )
 
 CPU_FULL_RATIO: Final = 0.95
-# For independent pairs the ratio is distributed as chi-square over its degrees of freedom. The
-# limit is its 1 % quantile (Wilson and Hilferty 1931). The degrees of freedom are for n seconds
-# with a correlation of 1/3 between neighbours.
-# Degrees of freedom for each second, (1 - 1/9) / (1 + 1/9).
+# For independent pairs the ratio is distributed like chi-square divided by its degrees of freedom.
+# The limit is the 1 % quantile (Wilson and Hilferty 1931). If neighbouring seconds have a
+# correlation of 1/3, there are (1 - 1/9) / (1 + 1/9) degrees of freedom per second.
 INDEPENDENT_RATIO: Final = 0.8
 # Standard deviations for the 1 % quantile of a normal distribution.
 RARE_SIGMAS: Final = 2.33
 CANCEL_MAX_RATIO: Final = 0.5
-# With a higher ratio most of the movement is common to all pairs.
+# If the ratio is higher, most of the movement is common to all pairs.
 TOGETHER_RATIO: Final = 2.5
-# Length of the window if it is unknown.
+# Window length to use if it is unknown.
 WINDOW_ASSUMED_S: Final = 13
-# CoV of a pair. A lower value can be caused by the resolution of a reading.
+# A lower CoV of a pair can be caused by the resolution of its readings.
 TRADE_COV_RATIO: Final = 0.005
-# Number of pairs that is required. With two pairs, one gains while the other loses in half of the
-# cases by chance.
+# At least this number of pairs is required. With only two, one gains while the other loses in half
+# of the cases by chance.
 TRADERS_MIN: Final = 3
 
 
 def cancel_ratio(window_s: int | None) -> float:
-    """Return the ratio that independent pairs are below in 1 % of windows."""
+    """Return the movement ratio that independent pairs do not reach in 1 % of windows."""
     spread = 2 / 9 / (INDEPENDENT_RATIO * (window_s or WINDOW_ASSUMED_S))
     return min(CANCEL_MAX_RATIO, max(0.0, 1 - spread - RARE_SIGMAS * math.sqrt(spread)) ** 3)
 
 
 def pair_cov_ratio(given: BottleneckInput) -> float | None:
-    """Return the median CoV of the pairs over their seconds, or None for too few pairs."""
+    """Return the median CoV of a pair's seconds, or None if there are too few pairs."""
     covs = sorted(pair.cov_ratio for pair in given.pairs if pair.cov_ratio is not None)
     return covs[len(covs) // 2] if len(covs) >= TRADERS_MIN else None
 
 
 def _movement(given: BottleneckInput) -> tuple[float, float] | None:
-    """Return the ratio and the median CoV, or None if pairs hardly move or are unknown."""
+    """Return the ratio and the median CoV, or None if rates hardly change or are unknown."""
     moves, cov = given.lead.share_movement_ratio, pair_cov_ratio(given)
     return None if moves is None or cov is None or cov < TRADE_COV_RATIO else (moves, cov)
 
 
 def traded(given: BottleneckInput) -> str | None:
-    """Return a text if pairs trade shares of one limit, else None."""
+    """Return a text if one pair gains what another loses, as with a shared limit, else None."""
     moved = _movement(given)
     if moved is None or moved[0] >= cancel_ratio(given.window_s):
         return None
@@ -67,9 +66,9 @@ def traded(given: BottleneckInput) -> str | None:
 
 
 def movement_facts(given: BottleneckInput) -> list[str]:
-    """Return texts that describe the rates and the movement of pairs.
+    """Return texts about the rates of pairs and their movement.
 
-    They do not show the location of a limit.
+    These facts do not show where a limit is.
     """
     facts = []
     if (each := given.each_stream) is not None and len(given.pairs) > 1:
@@ -95,9 +94,9 @@ def movement_facts(given: BottleneckInput) -> list[str]:
 
 
 def crowded_hosts(given: BottleneckInput) -> Sequence[str]:
-    """Return the hosts with several pairs that may have no room.
+    """Return the hosts with several pairs that are full or not known to have room.
 
-    Pairs can also trade shares on such a host.
+    Pairs on such a host may share a limit of the host and not one in the network.
     """
     seen: dict[str, list[bool]] = {}
     for pair in given.pairs:

@@ -1,4 +1,4 @@
-"""Result for an unknown bottleneck, with known facts, missing sources and the next run."""
+"""Result if the bottleneck is unknown, with known facts, missing sources and the next run."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ from broadside.exchange.messages import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextRun:
-    """A run that would find the bottleneck.
+    """Proposal for a run to find the bottleneck.
 
     Attributes:
         situation: Description of the situation, for the reader.
-        advice: Description of the run and of each possible result.
-        applies: Function that tests if this is the situation.
+        advice: The run to make, and how to interpret its results.
+        applies: Function that returns True in this situation.
     """
 
     situation: str
@@ -80,7 +80,7 @@ def undecided(given: BottleneckInput, results: Sequence[Evidence]) -> Limiter:
 
     Args:
         given: Input for the causes.
-        results: Evidence for all causes. None of it is complete.
+        results: Evidence for all causes, none of it complete.
     """
     missing = [each for result in results for each in result.missing]
     if is_queued(given) is None:

@@ -1,4 +1,4 @@
-"""Verdict checks, one file for each, and the registry that lists them."""
+"""Verdict checks, one file per check, and the registry that lists them."""
 
 from typing import Final
 

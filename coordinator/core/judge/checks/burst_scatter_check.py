@@ -39,7 +39,7 @@ def _evaluate(given: RunInput) -> Result:
     bounds = zip(*(header_bounds(spec, burst) for burst in bursts), strict=True)
     less, more = (math.hypot(mean.half_width, mean.value * max(each)) for each in bounds)
     run = Interval(value=mean.value, below=less, above=more)
-    # If the whole interval is below the limit, the checks of the bursts report it.
+    # If the whole interval is on one side of the limit, the checks of the bursts decide.
     if run.low > limit or run.high < limit:
         return NOTHING
     return inconclusive(

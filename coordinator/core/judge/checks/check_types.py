@@ -1,7 +1,7 @@
 """Types for checks, their inputs and results, and the order of precedence.
 
-A check is a pure function. It returns a verdict and findings that give the measured value, the
-limit and the next step. Checks do not depend on each other.
+Each check has a pure function that returns a verdict and findings. A finding contains the measured
+value, the limit and the next step. Checks do not depend on each other.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -22,12 +22,12 @@ class BurstInput:
     Attributes:
         spec: Specification for the run, with its objective.
         burst: Measured burst, with its reconciliation and bottleneck.
-        between_bits_per_second: Half width for the scatter between bursts, in bit/s of payload. An
-            import with one or two bursts can have the scatter between the device bins
+        between_bits_per_second: Half width from the scatter between bursts, in bit/s of payload.
+            For an import with one or two bursts it can be from the scatter between device bins
             instead. None if neither is known.
         clocks_promised: True if every agent reported its clock at launch. A missing clock reading
-            is then a gap.
-        clocks_shared: True if all ends read the clock of the same kernel.
+            then counts as a gap.
+        clocks_shared: True if all ends use the clock of the same kernel.
         others: Other measured bursts of the run.
         slowest_sent: Slowest part of the window in the senders' seconds, in bit/s of payload. None
             if the seconds of a sender are missing.
@@ -49,9 +49,8 @@ class RunInput:
     Attributes:
         plan: Stored plan.
         ledger: Bins of the device counter. None if no source returned data.
-        bursts: Judged bursts, in order. Planned bursts may be missing.
-        completeness_ratio: Measured pair-seconds divided by planned pair-seconds. Missing bursts
-            are included in the planned ones.
+        bursts: Bursts with their verdicts, in order. Planned bursts may be missing.
+        completeness_ratio: Measured pair-seconds divided by planned ones, including missing bursts.
     """
 
     plan: Plan
@@ -78,7 +77,7 @@ def inconclusive(id: str, weight: float, sentence: str, next_step: str) -> Resul
         id: Finding id.
         weight: Rank of the finding. Findings with a higher weight are listed first.
         sentence: Finding text.
-        next_step: Action for the user.
+        next_step: What the user can do.
     """
     return Result(Verdict.INCONCLUSIVE, (problem(id, weight, sentence, next_step),))
 
@@ -131,8 +130,8 @@ class Precedence:
     Attributes:
         situation: Description of the situation, for the reader of a verdict.
         verdict: Verdict of this row.
-        given: Result that makes the row apply. None if the row always applies.
-        stage: Stage of the checks to use. None for all checks.
+        given: Verdict of a check that makes the row apply. None if the row always applies.
+        stage: Stage of the checks that count for this row. None for all checks.
     """
 
     situation: str
@@ -148,7 +147,7 @@ class Precedence:
         )
 
 
-# The first row that applies decides.
+# The first row that applies is used.
 PRECEDENCE: Final = (
     Precedence(
         situation="The stored plan is not the plan that was sealed at launch.",

@@ -1,4 +1,4 @@
-"""Check that the clocks are exact enough to place the seconds in time."""
+"""Check that the clocks are accurate enough to place the seconds in time."""
 
 from typing import Final
 
@@ -16,8 +16,8 @@ from broadside.coordinator.core.summary import Finding, Verdict, note
 
 
 def _evaluate(given: BurstInput) -> Result:
-    # If a clock reading is removed, its seconds are counted as unread. This can never turn the
-    # result into a pass.
+    # Seconds without a clock reading count as unread. If somebody removes a reading, this can
+    # therefore never turn the result into a pass.
     floor, burst = given.spec.objective.coverage_floor_ratio, given.burst
     seen = burst.completeness
     if seen.completeness_ratio < floor or burst.proven_ratio < floor:

@@ -14,7 +14,7 @@ _NEXT: Final = (
 
 
 def _evaluate(given: BurstInput) -> Result:
-    """Return a result with one finding for each broken rule."""
+    """Return a result with one finding for each rule that the records violate."""
     found = given.burst.contradictions
     by_rule: dict[Rule, list[Contradiction]] = {}
     for each in found:

@@ -11,12 +11,12 @@ from broadside.coordinator.core.measure.evidence import FirewallLedger
 from broadside.coordinator.core.plan.spec import Plan
 from broadside.coordinator.core.summary import Finding, Verdict, problem
 
-# The counter must cover this time, or one bin, before the first burst.
+# The counter must cover this time or one bin, whichever is longer, before the first burst.
 BEFORE_S: Final = 5.0
 
 
 def _evaluate(given: RunInput) -> Result:
-    """Return inconclusive if the counter has less data than was promised at launch."""
+    """Return an inconclusive result if the counter has less data than was promised at launch."""
     found = tuple(_findings(given))
     return Result(Verdict.INCONCLUSIVE if found else Verdict.PASS, found)
 
@@ -62,10 +62,9 @@ def _findings(given: RunInput) -> Iterator[Finding]:
 
 
 def _late(plan: Plan, ledger: FirewallLedger) -> Iterator[Finding]:
-    """Yield a finding if the counter starts too late before the first burst.
+    """Yield a finding if the counter does not start early enough before the first burst.
 
-    Without bins before the burst, the counter cannot show if other traffic ended when the burst
-    started.
+    Without bins before the burst, the counter cannot show if other traffic ended at its start.
     """
     begun_s = plan.bursts[0].planned_start_at.timestamp()
     before = (ledger.end_s <= begun_s) & ~np.isnan(ledger.bytes)

@@ -1,4 +1,4 @@
-"""Check that the device counter changes over time as the records of the fleet predict."""
+"""Check that the device counter changes over time as the fleet's records predict."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Check that bytes can be computed from the device metric."""
+"""Check that the device metric has an aggregation from which bytes can be computed."""
 
 from typing import Final
 

@@ -66,7 +66,7 @@ def _evaluate(given: BurstInput) -> Result:
 
 
 def _hold_fleet(given: BurstInput, fleet: Interval, limit: float) -> Result | None:
-    """Return the reason if the rate does not pass, or None if the whole interval passes."""
+    """Return the result if the rate does not pass, or None if it passes."""
     spec, burst = given.spec, given.burst
     factor = factor_of(spec, burst)
     seen = burst.completeness
@@ -92,8 +92,8 @@ def _hold_fleet(given: BurstInput, fleet: Interval, limit: float) -> Result | No
         )
     sent = _sent(burst)
     if sent is not None and sent * factor < fleet.value:
-        # Received bytes must have been sent before. A rate above the sent rate is within the
-        # tolerance for the two ends, but it does not prove that the target was reached.
+        # All received bytes must have been sent. The tolerance for the two ends allows a received
+        # rate above the sent rate. But such a rate does not prove that the target was reached.
         low = fleet.low - (fleet.value - sent * factor)
         if low <= limit:
             return inconclusive(
@@ -116,7 +116,7 @@ def _hold_fleet(given: BurstInput, fleet: Interval, limit: float) -> Result | No
 
 
 def _sent(burst: BurstSummary) -> float | None:
-    """Return the payload that all senders recorded, in bit/s, or None if a sender is missing."""
+    """Return the payload rate that the senders recorded in bit/s, or None if one is missing."""
     heard = sum(pair.received_bits_per_second is not None for pair in burst.pairs)
     if not burst.flows or any(flow.sent_pairs_count < heard for flow in burst.flows):
         return None
@@ -124,7 +124,7 @@ def _sent(burst: BurstSummary) -> float | None:
 
 
 def _is_open(given: BurstInput, fleet: Interval, limit: float) -> str | None:
-    """Return the reason if missing records prevent a fail, or None if the burst fails."""
+    """Return a text if missing records prevent a fail, or None if the burst fails."""
     spec, burst = given.spec, given.burst
     unseen_s = burst.completeness.planned_s - burst.completeness.measured_s
     filled = unseen_bits_per_second(spec, burst, given.others) * factor_of(spec, burst)

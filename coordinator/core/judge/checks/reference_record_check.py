@@ -10,10 +10,10 @@ from broadside.coordinator.core.measure.evidence import FirewallLedger
 from broadside.coordinator.core.plan.spec import Plan
 from broadside.coordinator.core.summary import Finding, Verdict, problem
 
-# The largest lag of a metric, in bins. Azure has 75 s with bins of 60 s, and 5 min in the worst
-# case.
+# Largest lag of a metric, in bins. Azure's metrics have bins of 60 s. Their lag is usually 75 s,
+# and 5 min in the worst case.
 AFTER_BINS: Final = 5.0
-# With bins of this length or longer the source is a metric. Shorter bins are from a counter.
+# Bins of this length or longer are from a metric. Shorter bins are from a counter.
 COARSE_S: Final = 10.0
 
 
@@ -38,9 +38,9 @@ def _findings(plan: Plan, ledger: FirewallLedger | None) -> Iterator[Finding]:
 def _short(plan: Plan, ledger: FirewallLedger) -> Iterator[Finding]:
     """Yield a finding if the counter ends too early to show that no traffic crossed the device.
 
-    The lag cannot be estimated for a run that does not cross the device, because there is no rise
-    in the counter. The counter must therefore continue after the last burst for the longest lag
-    that is possible with this bin length.
+    If a run does not cross the device, its counter does not rise, and the lag cannot be estimated.
+    The counter must therefore continue after the last burst, for the longest lag that is possible
+    with this bin length.
     """
     spare_s = AFTER_BINS * ledger.grain_s if ledger.grain_s >= COARSE_S else ledger.grain_s
     ends_s = plan.bursts[-1].planned_end_at.timestamp()

@@ -25,7 +25,7 @@ from broadside.coordinator.core.summary import Reconciliation, Verdict, note
 def _evaluate(given: BurstInput) -> Result:
     spec, burst = given.spec, given.burst
     held = burst.reconciliation
-    # The check ``counter-record`` handles a missing counter.
+    # A missing counter is reported by the check ``counter-record``.
     if held is None:
         return NOTHING
     if held.residual_ratio is None and held.lags_scale_ratio is not None:
@@ -121,7 +121,7 @@ def _misread(held: Reconciliation, wrong: Misreading, ratio: float) -> Result:
 
 
 def _next_step(held: Reconciliation, limit: float) -> str:
-    """Return the action that can explain the residual or make its interval smaller."""
+    """Return what the user can do to explain the residual or to reduce its interval."""
     if abs(held.residual_ratio or 0.0) > limit:
         return "find out what the firewall saw and the fleet did not, or the reverse"
     if held.layer_ratio or held.overhead_how == "assumed":

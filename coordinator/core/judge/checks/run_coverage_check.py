@@ -24,7 +24,7 @@ def _evaluate(given: RunInput) -> Result:
             next_step="wait for the run to end",
         )
     if given.completeness_ratio < given.plan.spec.objective.coverage_floor_ratio:
-        # The checks of the bursts return the findings for this case.
+        # The checks of the bursts already return findings for this case.
         return Result(Verdict.INCONCLUSIVE)
     return NOTHING
 

@@ -1,4 +1,4 @@
-"""Check that every longer part of the window reached the limit."""
+"""Check that every long part of the window reached the limit, not only the mean."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -16,10 +16,10 @@ from broadside.coordinator.core.measure.resolution import READINGS_A_PART
 from broadside.coordinator.core.measure.steady import stretch_s
 from broadside.coordinator.core.summary import BurstSummary, Finding, Verdict, Window, note, problem
 
-# A part of the window may be below the limit by this ratio because of noise.
+# Because of noise, a part of the window may be below the limit by this ratio.
 SLOW_RATIO: Final = 0.015
-# Number of standard errors that are added for the device bins. The bytes of receivers and
-# senders are counted and not estimated, so nothing is added for them.
+# This number of standard errors is added to the rate from device bins. Receivers and senders count
+# their bytes exactly, so nothing is added for them.
 SLOW_SIGMAS: Final = 3.0
 
 
@@ -95,7 +95,7 @@ def _slow_by_device(given: BurstInput, limit: float) -> Finding | None:
 
 
 def _slow_by_senders(given: BurstInput, limit: float) -> Finding | None:
-    """Return a finding if the senders sent less than the limit in a part of the window."""
+    """Return a finding if the fleet sent less than the limit in a part of the window."""
     slowest = given.slowest_sent
     if slowest is None:
         return None
@@ -113,7 +113,7 @@ def _slow_by_senders(given: BurstInput, limit: float) -> Finding | None:
 
 
 def _not_assessed(given: BurstInput, window: Window) -> Finding | None:
-    """Return a finding if no source shows the changes of the rate within the window."""
+    """Return a finding if no source shows how the rate changed within the window."""
     held = given.burst.reconciliation
     by_device = held is not None and held.slowest_bits_per_second is not None
     if window.reading_s is None or window.slowest_bits_per_second is not None or by_device:
@@ -135,7 +135,7 @@ def _not_assessed(given: BurstInput, window: Window) -> Finding | None:
 
 
 def _slow_parts(burst: BurstSummary, window: Window) -> Iterator[tuple[int, int, float]]:
-    """Yield the parts that are compared with the limit.
+    """Yield the parts of the window to compare with the limit.
 
     Each part has its start in the window (s), its length (s) and its rate (bit/s of payload).
     """

@@ -12,7 +12,7 @@ from broadside.coordinator.core.judge.checks.check_types import (
 )
 from broadside.coordinator.core.summary import Finding, Verdict
 
-# Number of late pairs that are listed in a finding.
+# Number of late pairs to list in a finding.
 NAMED_COUNT: Final = 3
 
 

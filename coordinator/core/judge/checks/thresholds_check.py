@@ -18,7 +18,7 @@ from broadside.coordinator.core.summary import (
     worse,
 )
 
-# A device metric must be known for this share of the window. It is below 1 because the first and
+# A device metric must be known for this share of the window. It is below 1, because the first and
 # the last reading can extend beyond the window.
 DEVICE_KNOWN_RATIO: Final = 0.8
 
@@ -31,7 +31,7 @@ class _Told:
         where: Device or flow, as a prefix for the finding.
         low: Lowest possible value. None if it was not measured.
         high: Highest possible value. None if it was not measured.
-        told_count: Number of pairs with a value.
+        told_count: Number of pairs that have a value.
         said: Text that describes how much was measured.
         bound_s: Largest time error of the readings.
     """
@@ -47,7 +47,7 @@ class _Told:
 def _evaluate(given: BurstInput) -> Result:
     """Compare all metrics with their thresholds.
 
-    A metric without a value for every pair does not meet its threshold.
+    If a metric is not known for every pair, it cannot pass.
     """
     verdicts, findings = [Verdict.PASS], []
     for goal in GOALS:
@@ -103,7 +103,7 @@ def _held(
 
 
 def _told(goal: Goal, burst: BurstSummary) -> Iterator[_Told]:
-    """Yield the metric for each of its sources."""
+    """Yield a threshold's metric for each of its sources."""
     if goal.teller is Teller.DEVICE:
         yield from _told_of_devices(goal, burst)
         return
@@ -112,7 +112,7 @@ def _told(goal: Goal, burst: BurstSummary) -> Iterator[_Told]:
 
 
 def _told_of_devices(goal: Goal, burst: BurstSummary) -> Iterator[_Told]:
-    """Yield the metric for each device.
+    """Yield a threshold's metric for each device.
 
     ``told_count`` is 0 if too little of the window is known.
     """
@@ -129,7 +129,7 @@ def _told_of_devices(goal: Goal, burst: BurstSummary) -> Iterator[_Told]:
 
 
 def _placed(where: str, seen: DeviceFigure, statistic: str, count: int) -> _Told:
-    """Return a device metric with its range for the possible time errors of its readings."""
+    """Return a device metric with the range that time errors of its readings allow."""
     known = seen.covered_ratio
     low = high = getattr(seen, statistic)
     if seen.at_least is not None and seen.at_most is not None:

@@ -13,8 +13,8 @@ from broadside.coordinator.core.judge.checks.check_types import (
 )
 from broadside.coordinator.core.summary import Verdict, note
 
-# The window has whole seconds of UTC. A test can start and end within a second, so one second at
-# each end is not an error.
+# The window consists of whole UTC seconds. A test can start and end within a second, so one missing
+# second at each end is not an error.
 GRID_S: Final = 2
 
 
