@@ -113,6 +113,7 @@ def test_a_direction_without_traffic_cannot_be_compared() -> None:
 
 def test_a_counter_that_shows_nothing_above_its_idle_level_has_no_factor() -> None:
     assert misreading(held(1 / 60, baseline_uncertainty_bits_per_second=1e7), FORWARD) is None
+    assert misreading(held(1 / 8, crossed_bits_per_second=0.0), FORWARD) is None
     assert misreading(held(1 / 8, lag_s=None), FORWARD) is None
     assert misreading(held(8, bypassed=True), FORWARD) is None
     assert misreading(None, FORWARD) is None

@@ -304,3 +304,23 @@ def test_a_counter_without_bins_has_no_level() -> None:
     unknown = Lag(lag_s=0.0, uncertainty_s=360.0, known=False)
     assert made.idle(unknown, 10) is None
     assert made.busy_bytes(unknown) == 0.0
+
+
+def _with_block(rate: float, *, fleet: list[float]) -> float:
+    """Bytes of an unplanned burst of 5 s in a counter with an idle level of 5 bytes/s."""
+    idle = 5.0 if any(fleet) else 0.0
+    counted = np.full(60, idle)
+    counted[10:20] += fleet
+    counted[35:40] = rate
+    level = _predicted(list(counted), _burst(10, fleet)).idle(NO_LAG, 10)
+    assert level is not None
+    return level.unplanned_bytes
+
+
+def test_traffic_half_as_high_as_a_burst_is_an_unplanned_burst() -> None:
+    assert _with_block(80.0, fleet=EVEN) == pytest.approx(5 * (80 - 5))
+    assert _with_block(40.0, fleet=EVEN) == 0.0
+
+
+def test_nothing_is_an_unplanned_burst_beside_a_fleet_that_sent_nothing() -> None:
+    assert _with_block(80.0, fleet=[0.0] * 10) == 0.0

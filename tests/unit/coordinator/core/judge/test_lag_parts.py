@@ -234,6 +234,16 @@ def test_the_absolute_fit_is_not_moved_by_one_odd_bin() -> None:
     assert float(bounded.cost[0]) == pytest.approx(BIN_COST_MAX, rel=1e-3)
 
 
+@pytest.mark.parametrize("unit", [1e-6, 1e9])
+def test_one_odd_bin_does_not_move_the_absolute_fit_in_any_unit(unit: float) -> None:
+    counted = np.array([2 * each + 5 for each in RISE], dtype=np.float64)
+    counted[3] += 1000
+    view = _View(_bins(*counted * unit), _known(_curve(*RISE), (2.0, 6.0, 70.0)))
+    found = view.least_absolute(np.zeros(1), np.zeros(1))
+    assert float(found.scale[0]) == pytest.approx(2.0 * unit, rel=0.02)
+    assert float(found.idle[0]) == pytest.approx(5.0 * unit, rel=0.02)
+
+
 def test_an_even_level_is_the_best_of_the_quantiles() -> None:
     """Without the fleet 10, 10, 10, 40 are best at 10: 30 bytes are off, one bin costs all."""
     view = _View(_bins(20.0, 20, 20, 80, width_s=2.0), _known(_curve(1.0)))

@@ -205,6 +205,7 @@ def test_the_order_of_bursts_is_irrelevant() -> None:
     ("residual", "foreign_ratio", "missing_ratio", "named"),
     [
         (0.002, None, 0.0, None),
+        (0.003, None, 0.034, None),  # within its uncertainty, so nothing is missing
         (0.05, 0.05, 0.0, "foreign-traffic"),
         (0.034, None, 0.034, "lost-reports"),
         (0.034, 0.0001, 0.034, "lost-reports"),
@@ -610,3 +611,22 @@ def test_a_burst_ends_after_its_omitted_seconds(omit_s: int) -> None:
     assert device.spans[0][1] == 1000 + omit_s + 20 + UNSEEN_MARGIN_S
     assert device.unrecorded is not None
     assert device.unrecorded.at_s[-1] == 1000 + omit_s + 20
+
+
+def test_the_scatter_of_full_bins_is_that_of_the_device_rate() -> None:
+    """The counter shows 10 % more and 10 % less than the fleet in turn."""
+    received = np.full(20, 1e6)
+    burst = burst_series(1000, 1000.0, received, np.full((1, 20), 8e6))
+    counted = np.zeros(100)
+    counted[50:70] = 1e6 * HEADERS.ip_ratio * np.tile([1.1, 0.9], 10)
+    ledger = FirewallLedger(
+        source="counter",
+        start_s=np.arange(950.0, 1050.0),
+        end_s=np.arange(951.0, 1051.0),
+        bytes=counted,
+        grain_s=1.0,
+        read_at=datetime(2026, 11, 26, tzinfo=UTC),
+    )
+    _, (part,) = reconcile([replace(burst, window=(1, 19))], ledger, HEADERS, [NOBODY])
+    assert part.full_bins_count >= 16
+    assert part.ledger_cov_ratio == pytest.approx(0.1, rel=0.1)

@@ -118,3 +118,13 @@ def test_a_mean_that_is_not_told_from_zero_has_no_ratio(a: list[float], b: list[
     assert metric.ratio_low is None
     held = hold(parse_gate("rtt < -50%"), compare(_at("a", a, None), _at("b", b, None)))
     assert held.verdict is (Verdict.INCONCLUSIVE if a[1] < 0 else Verdict.FAIL)
+
+
+@pytest.mark.parametrize("field", ["difference_half_width", "a_half_width"])
+def test_a_change_without_an_interval_is_inconclusive(field: str) -> None:
+    compared = compare(group("a", [1e9, 1e9, 1.1e9]), group("b", [0.5e9, 0.5e9, 0.51e9]))
+    assert hold(GATE, compared).verdict is Verdict.FAIL
+    bare = tuple(metric.model_copy(update={field: None}) for metric in compared.metrics)
+    found = hold(GATE, compared.model_copy(update={"metrics": bare}))
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert "cannot be told" in found.sentence

@@ -517,7 +517,8 @@ def test_a_collapse_is_dated() -> None:
     assert cliff is not None
     fell_s = (cliff.at - made.evidence[0].burst.planned_start_at).total_seconds()
     assert fell_s == pytest.approx(30, abs=1)
-    assert "collapse" in causes(found)
+    (said,) = [finding.sentence for finding in found.findings if finding.id == "collapse"]
+    assert "the fleet fell by 49 %, from 47.48 Gbit/s to 24.02 Gbit/s" in said
 
 
 def test_nothing_at_all_is_inconclusive() -> None:
@@ -563,3 +564,11 @@ def test_a_stored_summary_is_read_whatever_fields_it_had_besides() -> None:
     stored["limiter_details"]["confidence_ratio"] = 0.85
     stored["bursts"][0]["pairs"][0]["once"] = "more"
     assert parse_run(json.dumps(stored).encode()) == found
+
+
+def test_a_counter_in_a_unit_far_too_small_is_named_as_a_wrong_declaration() -> None:
+    made = fleet(replace(SMALL, pairs=2, bursts=1))
+    assert made.ledger is not None
+    found = summarise(replace(made, ledger=replace(made.ledger, bytes=made.ledger.bytes / 1e6)))
+    assert "metric-declaration" in ids(found)
+    assert "bypass" not in ids(found)

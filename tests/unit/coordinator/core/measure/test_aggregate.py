@@ -1,5 +1,6 @@
 """Fleet figures from seconds, by worked arithmetic."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,7 +21,11 @@ from broadside.coordinator.core.measure.aggregate import (
     transfer_time_ratio,
 )
 from broadside.coordinator.core.measure.quantiles import column_quantiles, quantiles
+from broadside.coordinator.core.measure.two_ends import EndsOffset
 from broadside.coordinator.core.plan.spec import Burst
+from broadside.exchange.messages import Flow
+from tests.planted import measure
+from tests.synthetic import Plant, fleet
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAN = float("nan")
@@ -133,3 +138,18 @@ def test_quantiles_of_columns_are_by_the_nearest_rank() -> None:
     (none,) = column_quantiles(np.empty((0, 2), np.float32), (0.5,))
     assert np.isnan(none).all()
     assert none.shape == (2,)
+
+
+def test_a_series_has_the_flow_of_its_seconds() -> None:
+    made = fleet(Plant(pairs=2, bursts=1, burst_s=10, ledger=False))
+    (measured,) = measure(made)
+    assert [each.flow for each in measured.series.flows] == [Flow.UP]
+
+
+def test_a_pair_has_the_clock_offset_of_its_ends_with_its_bound() -> None:
+    made = fleet(Plant(pairs=2, bursts=1, burst_s=10, ledger=False))
+    apart = EndsOffset(low_s=1.5, high_s=2.5, offset_s=2.0)
+    (measured,) = measure(made.told(lambda pair: replace(pair, ends_offset=apart), [0]))
+    first, second = measured.summary.pairs
+    assert (first.ends_offset_s, first.ends_offset_bound_s) == (2.0, 0.5)
+    assert (second.ends_offset_s, second.ends_offset_bound_s) == (None, None)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -181,6 +181,14 @@ def test_totals_alone_are_spread_evenly() -> None:
     ).flows[0]
     assert flow.basis == (Basis.TOTALS,)
     assert flow.received_bytes.sum() == pytest.approx(5000)
+
+
+def test_totals_alone_begin_with_the_clients_first_data() -> None:
+    totals = FlowTotals(flow=Flow.UP, received_bytes=5000, received_s=5)
+    late = report((totals,)).model_copy(update={"first_data_at": AT + timedelta(seconds=3)})
+    aligned = align(evidence(PairEvidence(pair_index=0, report=late)), Direction.FORWARD)
+    (seconds,) = np.nonzero(aligned.flows[0].received_bytes[0])
+    assert (aligned.grid.start_s + seconds - int(AT.timestamp())).tolist() == [3, 4, 5, 6, 7]
 
 
 def test_a_dead_clients_server_only_waits_after_the_last_byte() -> None:

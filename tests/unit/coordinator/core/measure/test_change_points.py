@@ -116,3 +116,8 @@ def test_the_upper_end_of_a_small_autocorrelation() -> None:
 
 def test_noise_is_no_less_than_two_permille_of_the_level() -> None:
     assert long_run_variance(np.full(10, 1000.0)) == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(("after", "count"), [(1015.0, 0), (1025.0, 1)])
+def test_a_step_of_less_than_two_per_cent_is_not_reported(after: float, count: int) -> None:
+    assert len(find_steps(np.repeat([1000.0, after], 20))) == count

@@ -178,3 +178,16 @@ def test_a_goal_is_held_against_each_device_and_absence_is_inconclusive(
     found = summarise(made, testimony=told)
     assert found.verdict is verdict
     assert finding is None or finding in ids(found)
+
+
+def test_without_a_window_a_device_has_the_figures_of_the_planned_burst() -> None:
+    """No second is common to all pairs, and the device was busy in the planned time."""
+    bare = BURST.model_copy(update={"window": None})
+    told = series("a", 0.1)
+    planned_s = BURST.planned_start_at.timestamp()
+    told.values[(told.at_s >= planned_s) & (told.at_s <= planned_s + BURST.duration_s)] = 0.7
+    _, (device,) = device_figures(heard(told), bare)
+    assert device.cpu_ratio is not None
+    assert device.cpu_ratio.max == 0.7
+    assert device.cpu_ratio.mean == pytest.approx(0.7, abs=0.05)
+    assert device.cpu_ratio.idle == pytest.approx(0.1)

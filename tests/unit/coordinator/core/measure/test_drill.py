@@ -62,6 +62,17 @@ def test_an_outage_of_a_second_and_a_half_is_measured_and_dated(held: bool) -> N
         assert found.resolution_s <= 0.03
 
 
+@pytest.mark.parametrize(("held", "lost_count"), [(False, 75), (True, 0)])
+def test_probes_lost_in_an_outage_are_counted_and_held_ones_are_not(
+    held: bool, lost_count: int
+) -> None:
+    column = probes(EVENT_S + 0.31, 1.5, held=held)
+    column.rtt_s[[50, 3000]] = np.nan  # lost long before and long after
+    found = find_outage("pair-001", column, EVENT_S)
+    assert found is not None
+    assert found.lost_count == lost_count
+
+
 def test_a_steady_path_and_an_agent_that_paused_have_no_outage() -> None:
     assert find_outage("pair-001", probes(EVENT_S, 0.0), EVENT_S) is None
     assert find_outage("pair-001", probes(EVENT_S, 0.0, pause_s=2.0), EVENT_S) is None

@@ -89,6 +89,15 @@ def test_missing_pairs_are_those_missed_refused_abandoned_or_lost() -> None:
     assert (summary.pairs_planned, summary.pairs_measured) == (6, 2)
 
 
+def test_a_pair_that_started_late_is_named_as_late_only() -> None:
+    made = fleet(Plant(pairs=3, bursts=1, burst_s=10, late=1, ledger=False))
+    (evidence,) = made.evidence
+    summary = measure_burst(made.plan.spec, evidence, made.now).summary
+    (late,) = [pair.pair for pair in summary.pairs if pair.state is State.LATE]
+    assert summary.late_pairs == (late,)
+    assert (summary.null_pairs, summary.missing_pairs) == ((), ())
+
+
 def test_a_vm_size_caps_hosts_that_name_none() -> None:
     """Standard_D4s_v5 has 12.5 Gbit/s, a tenth of it in a lab at 1:10."""
     burst = Burst(index=0, planned_start_at=AT, duration_s=10)

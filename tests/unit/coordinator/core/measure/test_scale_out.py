@@ -110,6 +110,13 @@ def test_one_step_of_load_shows_every_step_of_the_device(kind: str) -> None:
     assert good >= 9
 
 
+def test_steps_that_differ_by_noise_only_have_the_size_of_the_unit() -> None:
+    found = find_scale_out([plain(noisy(stair(20e9, 3, 20), 1, 0.01, 0.0))])
+    assert found.unit_bits_per_second is not None
+    sizes = [step.size_bits_per_second for step in found.steps]
+    assert sizes == pytest.approx([found.unit_bits_per_second] * 3, rel=1e-5)
+
+
 def test_steps_that_differ_by_more_than_noise_keep_their_own_sizes() -> None:
     planted = [8e9, 14e9, 11e9, 17e9, 9e9]
     levels = np.repeat(20e9 + np.cumsum([0, *planted]), 20)

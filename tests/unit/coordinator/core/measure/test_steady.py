@@ -107,6 +107,19 @@ def test_a_cliff_is_found_and_placed() -> None:
     assert found.after == pytest.approx(60, rel=0.01)
 
 
+def test_a_cliff_shortly_before_the_end_is_placed_to_the_second() -> None:
+    found = cliff(np.repeat([100.0, 50.0], [18, 2]))
+    assert found is not None
+    assert (found.at, found.before, found.after) == (18, 100.0, 50.0)
+
+
+@pytest.mark.parametrize(("low", "fell"), [(60.0, False), (30.0, True)])
+def test_a_fall_within_the_scatter_of_the_plateau_is_no_cliff(low: float, fell: bool) -> None:
+    """The plateau varies by 10 around 100: four standard deviations are 59."""
+    found = cliff(np.concatenate((np.tile([90.0, 110.0], 10), np.full(20, low))))
+    assert (found is not None) is fell
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_noise_and_growth_are_no_cliff(seed: int) -> None:
     rng = np.random.default_rng(seed)
