@@ -1,4 +1,4 @@
-"""Helpers for background tasks that run as long as the process and recover from errors."""
+"""Helpers for background tasks that recover from errors and run as long as the process."""
 
 import asyncio
 import logging
@@ -14,8 +14,8 @@ log = logging.getLogger(__name__)
 async def keep_going(work: Callable[[], Awaitable[None]]) -> None:
     """Run a background task to its end and restart it after an unexpected error.
 
-    A task group cancels all its tasks when one of them raises. This function prevents that, so that
-    an error in the schedules does not stop the lease renewals.
+    A task group cancels all its tasks when one of them raises an exception. This function prevents
+    that. For example, an error in the schedules must not stop the lease renewals.
     """
     while True:
         try:
@@ -36,7 +36,7 @@ class Lanes:
     async def go(
         self, works: Mapping[str, Callable[[], Coroutine[None, None, None]]], within_s: float
     ) -> None:
-        """Start the tasks of all free keys and wait for them.
+        """Start a task for each key that has no running task, and wait for these tasks.
 
         Args:
             works: Functions that create a coroutine, by key. A key with a running task is skipped.
@@ -44,8 +44,8 @@ class Lanes:
                 longer continues in the background.
 
         Raises:
-            Exception: Error of a finished task. An error after ``within_s`` is raised by a later
-                call.
+            Exception: A task has failed. If it fails after ``within_s``, the next call raises the
+                error.
         """
         self._clear()
         begun = {

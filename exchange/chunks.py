@@ -4,21 +4,20 @@ Each end of each pair reports one measurement per second. The values are small i
 around a slowly changing level. :func:`pack` stores each column as offsets from its smallest value,
 or as offsets between successive values if their range is smaller. Offsets are divided by their
 common divisor and stored in the smallest number of whole bytes. The bytes are grouped into planes
-(all lowest bytes first, then all next bytes). A plane is deflated if that makes it smaller.
-Measured size: 9 to 11 bytes per second for a noisy 10 Gbit/s flow with end times, retransmits, RTT
-and window.
+(all lowest bytes first, then all next bytes). A plane is deflated if that makes it smaller. A noisy
+10 Gbit/s flow with end times, retransmits, RTT and window takes 9 to 11 bytes per second.
 
 Layout, version 1::
 
     "BSC" version:u8 | crc32 of all that follows:u32 | header length:u16 | header | planes
 
 The header is a deflated JSON array ``[rows, [column, ...]]``. A column is ``[name]`` if all values
-are unknown. Otherwise it is ``[name, mask, order, first, low, step, [plane length, ...]]``. A mask
-length of 0 means that all values are known, otherwise a plane of 0 and 1 is stored first. A plane
-was not deflated if its length equals its number of values. Integers in the prefix are
-little-endian.
+are unknown. Otherwise it is ``[name, mask length, order, first, low, step, [plane length, ...]]``.
+A mask length of 0 means that all values are known. Otherwise the mask, one byte 0 or 1 for each
+row, is stored before the planes. A plane is not deflated if its length equals the number of values.
+Integers in the prefix are little-endian.
 
-Resolution: times and RTT to the microsecond, jitter to the nanosecond, CPU ratios to 1e-3. Counts
+Times and RTT are stored to the microsecond, jitter to the nanosecond, CPU ratios to 1e-3. Counts
 and bytes are exact for any 64-bit integer.
 """
 
@@ -46,8 +45,8 @@ _PREFIX: Final = struct.Struct("<3sBIH")
 SMALLEST, AS_IT_IS = 9, 0
 # Offset of the first byte that the checksum covers.
 _CHECKED_FROM: Final = 8
-# Limits that a malicious header cannot exceed. Our chunks have at most ten columns. A column has
-# 512 bytes of header for a name, five integers and eight plane lengths.
+# A header above these limits is rejected, because it can be malicious. Our chunks have at most ten
+# columns. A column needs at most 512 bytes of header: a name, five integers, eight plane lengths.
 _ROWS_MAX_COUNT: Final = 1_000_000
 _COLUMNS_MAX_COUNT: Final = 32
 _HEADER_MAX_BYTES: Final = 16_384
@@ -69,14 +68,14 @@ _HOST_COUNTS: Final = (
 _HOST_RATIOS: Final = ("cpu_busy_ratio", "cpu_busiest_core_ratio")
 
 _WAYS: Final = ("rx", "tx")
-# Fraction bits of the packets-per-byte rate.
+# Number of fraction bits in the fixed-point ratio of packets to bytes.
 _RATE_BITS: Final = 32
 
 Column = Sequence[int | None]
-# Column, packed or as a list
+# A column, either packed or as a list.
 _C = TypeVar("_C")
 
-# Columns of an interval, with the field name and the column units per field unit.
+# Field of ``Interval`` for each column, and how many column units make one field unit.
 _INTERVAL: Final[Mapping[str, tuple[str, float]]] = {
     "bytes": ("transferred_bytes", 1),
     "omitted": ("omitted", 1),
@@ -203,13 +202,13 @@ def pack_host(seconds: Sequence[HostSecond], level: int = SMALLEST) -> bytes:
 
 
 def _over_rate(way: str, counted_bytes: Column, packets: Column) -> dict[str, Column]:
-    """Replace packet counts by their difference from a fixed ratio of the bytes.
+    """Store each packet count as its difference from a constant ratio of the bytes.
 
     Noise changes packets and bytes together, so the difference needs half as many planes.
     """
     sums = [sum(cast(Sequence[int], column)) for column in (packets, counted_bytes)]
     rate = (sums[0] << _RATE_BITS) // max(1, sums[1])
-    # A packet has at least one byte.
+    # A ratio above 1 is invalid, because a packet has at least one byte.
     rate = rate if rate <= 1 << _RATE_BITS else 0
     return {
         f"nic_{way}_packets_rate": [rate] * len(packets),
@@ -257,10 +256,10 @@ def pack(columns: Mapping[str, Column], level: int = SMALLEST) -> bytes:
 # ten thousand.
 @dataclass(slots=True)
 class PackedColumn:
-    """Inflated column before decoding.
+    """Column after inflating and before decoding.
 
-    The known values are ``low + step * word``. With ``order`` 1 these are the differences between
-    successive values, starting at ``first``.
+    With ``order`` 0 the known values are ``low + step * word``. With ``order`` 1 the formula gives
+    the difference from the previous value. The first value is then ``first``.
 
     Attributes:
         rows_count: The number of rows.
@@ -269,7 +268,7 @@ class PackedColumn:
         first: First value, for order 1.
         low: Smallest value or difference.
         step: Common divisor.
-        words_count: The number of words.
+        words_count: The number of words, one less than the known values if ``order`` is 1.
         planes: Bytes of the words, all lowest bytes first, then all next bytes. None if all values
             are unknown.
     """
@@ -341,8 +340,8 @@ def _checked(packed: bytes) -> tuple[int, int]:
 def count_rows(packed: bytes) -> int:
     """Return the number of rows in a chunk's header, without creating rows.
 
-    A row can have zero bytes (columns with one value), so the size of a chunk does not limit the
-    number of rows.
+    A row needs no bytes if every column has the same value in all rows. The size of a chunk
+    therefore does not limit the number of rows.
 
     Raises:
         RecordUnreadable: The chunk is incomplete, corrupt or has an unknown version.
@@ -392,7 +391,7 @@ def _has_unknown(name: str) -> RecordUnreadable:
 def _column_planes(
     name: str, known: list[int], level: int
 ) -> tuple[int, int, int, int, list[bytes]]:
-    """Return ``(order, first, low, step, planes)`` for the smaller of two forms.
+    """Return ``(order, first, low, step, planes)`` in the order that needs fewer bytes.
 
     With order 0, ``value = low + step * offset``. With order 1, the formula gives the *difference*
     from the previous value, and ``first`` is the first value.
@@ -439,7 +438,8 @@ def _columns(
 ) -> dict[str, PackedColumn]:
     index = operator.index
     rows_count, described = _header(packed, header_at, planes_at)
-    # A wrong length results in a plane of the wrong size, or in extra bytes at the end.
+    # The lengths need no check here. A wrong length results in a plane of the wrong size, or in
+    # extra bytes at the end.
     at = planes_at
     columns: dict[str, PackedColumn] = {}
     for name, *described_column in described:
@@ -479,7 +479,7 @@ def _columns(
 
 
 def _inflated(plane: bytes, count: int) -> bytes:
-    """Return a plane of ``count`` bytes, which may be stored without compression."""
+    """Inflate a plane to ``count`` bytes. A plane of this length is returned unchanged."""
     if len(plane) != count:
         plane = zlib.decompressobj(-15).decompress(plane, count + 1)
         if len(plane) != count:

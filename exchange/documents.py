@@ -1,8 +1,8 @@
 """Store texts of any size in a table as compressed, numbered rows.
 
-A document is deflated and split into properties and rows. The row key is ``<name>.<part>``, with
-three digits from 000. Row 000 contains the number of rows and a checksum of all bytes. It is
-written last, so a reader never gets an incomplete document.
+A document is deflated and split into properties and rows. The row key is ``<name>.<part>``. The
+part has three digits and starts at 000. Row 000 contains the number of rows and a checksum of all
+bytes. It is written last, so a reader never receives an incomplete document.
 """
 
 import asyncio
@@ -13,17 +13,17 @@ from typing import Final
 from broadside.exchange.ports import PROPERTY_MAX_BYTES, Entity, RawName, RecordUnreadable, Table
 from broadside.exchange.rows import cut_properties, integer_of, joined_properties, make_row
 
-# Inflated size, four times the largest document that can be imported.
+# The limit after inflating. It is four times the largest document that can be imported.
 DOCUMENT_MAX_BYTES: Final = 256 * 1_048_576
 _PIECE_BYTES: Final = 1_048_576
-# One row must stay below 1 MiB in base64.
+# With base64, which adds a third, a row must be smaller than 1 MiB.
 _ROW_BYTES: Final = 11 * PROPERTY_MAX_BYTES
-# Below 1,000, because part numbers have three digits.
+# This must be less than 1,000, because part numbers have three digits.
 _ROWS_MAX_COUNT: Final = DOCUMENT_MAX_BYTES // _ROW_BYTES + 1
 
 
 class Packed(bytes):
-    """Deflated text, which can be sent without inflating it."""
+    """Deflated text, which can be stored or sent without inflating it."""
 
 
 def packed(text: bytes) -> Packed:
@@ -35,11 +35,11 @@ async def document_rows(partition: str, name: str, document: bytes) -> list[Enti
     """Return the rows of a document in write order, with row 000 last.
 
     Args:
-        partition: The partition key.
+        partition: The partition key for all rows.
         name: The name of the document, the first part of every row key.
         document: Text, plain or ``Packed``.
     """
-    # Runs in a thread, because a document can have 40 MB.
+    # A document can have 40 MB, so do not deflate it on the event loop.
     deflated = await asyncio.to_thread(packed, document)
     cuts = range(0, len(deflated), _ROW_BYTES)
     rows = [
@@ -59,7 +59,7 @@ async def read_document(table: Table, partition: str, name: str) -> bytes | None
 
     Args:
         table: The table to read.
-        partition: The partition key.
+        partition: The partition key for all rows.
         name: The document name.
 
     Returns:

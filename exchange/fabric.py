@@ -29,22 +29,22 @@ TABLES: Final = ("control", "results", "private")
 class Fabric:
     """Queue, three tables, raw store and records of one deployment.
 
-    :mod:`broadside.exchange.records` lists the access rights to each table.
+    :mod:`broadside.exchange.records` lists who may read and write each table.
 
     Attributes:
         queue: The queue of jobs.
-        control: The table of plans and control rows.
-        results: The table of presences, claims, reports and seconds.
+        control: The table with plans and control rows.
+        results: The table with presences, claims, reports and seconds.
         private: The table that agents cannot read or write.
-        raw: The store of raw engine output. None uses the ``results`` table.
-        troubles: Log of outages that the adapters detected.
-        receive_wait_s: The time that an idle agent waits in one receive call.
-        refusals: Writes that the storage of this process rejected.
-        in_files: True if the tables are files on this host. A user can delete such files.
+        raw: The store for raw engine output. If it is None, the ``results`` table is used.
+        troubles: Log of the outages that the adapters detected.
+        receive_wait_s: How long an idle agent waits in one receive call, in seconds.
+        refusals: Log of the writes that the storage of this process rejected.
+        in_files: True if the tables are files on this host, which a user can delete.
         revoked: Event that is set when the coordinator rejects this agent's credential as revoked.
-        beat_spread_s: Time over which agents spread heartbeats about a change that affects the
-            whole fleet.
-        records: Records in the three tables.
+        beat_spread_s: If a change affects the whole fleet, agents spread their heartbeats over
+            this time, in seconds.
+        records: The records in the three tables.
     """
 
     queue: JobQueue
@@ -64,12 +64,12 @@ class Fabric:
         records = Records(
             control=self.control, results=self.results, private=self.private, raw=self.raw
         )
-        # One instance, because it caches the rows that it has read.
+        # Create it only once, because it caches the rows that it has read.
         object.__setattr__(self, "records", records)
 
     @property
     def raw_store(self) -> RawStore:
-        """Return the raw store, which is the ``results`` table by default."""
+        """Return the raw store. Without ``raw`` it uses the ``results`` table."""
         return self.raw or TableRaw(self.results)
 
     @property
@@ -78,7 +78,7 @@ class Fabric:
         return AgentRecords(control=self.control, results=self.results, raw=self.raw)
 
     async def close(self) -> None:
-        """Close all connections. Locks on messages are not released and expire."""
+        """Close all connections. Locks on messages are not released, but they expire."""
         async with AsyncExitStack() as stack:
             for place in (self.raw, self.private, self.results, self.control, self.queue):
                 if place is not None:
@@ -88,11 +88,11 @@ class Fabric:
 def open_fabric(settings: FabricSettings | None = None) -> Fabric:
     """Create the fabric for the given settings.
 
-    Files and connections are opened at the first call, not here. Make the first call after any
-    fork.
+    This function opens no file and no connection. The first call on the fabric does, so a process
+    that forks must do so before that call.
 
     Args:
-        settings: The settings of the fabric. None reads the environment variables.
+        settings: The settings of the fabric. If None, they are read from the environment.
 
     Raises:
         ExchangeMisconfigured: A setting is missing or invalid.

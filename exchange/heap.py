@@ -4,13 +4,13 @@ import ctypes
 from collections.abc import Mapping
 from typing import Final
 
-# Options of ``mallopt`` from glibc's <malloc.h>. By default each thread has a separate heap. An
-# array above 128 kB is then mapped from the kernel, page by page, at every allocation.
-# M_ARENA_MAX
+# Options of ``mallopt`` from glibc's <malloc.h>. By default each thread has a separate heap, and
+# each array above 128 kB is mapped from the kernel, page by page.
+# M_ARENA_MAX, the largest number of heaps.
 HEAPS_MAX_COUNT: Final = -8
-# M_MMAP_THRESHOLD
+# M_MMAP_THRESHOLD, the size in bytes from which an allocation is mapped from the kernel.
 FRESH_FROM_BYTES: Final = -3
-# M_TRIM_THRESHOLD, freed memory that is reused for the next arrays.
+# M_TRIM_THRESHOLD, how many free bytes the process reuses for the next arrays.
 KEPT_MAX_BYTES: Final = -1
 
 

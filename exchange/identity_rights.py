@@ -1,8 +1,8 @@
 """Test the rights of an identity on queue and tables by trying each operation.
 
-An excess right causes no visible error. Each identity therefore also tries the operations that it
-must not be able to do, for example reading a token. Only a rejection by the service proves that the
-right is absent. An unavailable service proves nothing.
+If an identity has too many rights, no error shows it. Each identity therefore also tries operations
+that it must not be allowed to do, for example to read a token. Only a rejection by the service
+proves that the right is missing. If the service is unavailable, the test proves nothing.
 """
 
 import asyncio
@@ -48,10 +48,10 @@ _COORDINATOR: Final = frozenset({Identity.COORDINATOR})
 
 
 async def try_send(queue: JobQueue) -> str:
-    """Test the right to send with a message scheduled far ahead and then cancelled.
+    """Test the right to send. The test message is scheduled far ahead and then cancelled.
 
     Returns:
-        Result as text.
+        The result as text.
 
     Raises:
         ExchangeUnavailable: The message could not be cancelled.
@@ -79,10 +79,10 @@ async def try_listen(queue: JobQueue) -> str:
 
 
 async def try_table(table: Table) -> str:
-    """Test the right to write, read and delete rows with a test row.
+    """Test the right to write, read and delete rows. The test row is deleted again.
 
     Returns:
-        Result as text.
+        The result as text.
 
     Raises:
         ExchangeUnavailable: The row read back differs from the row written.
@@ -105,7 +105,7 @@ async def _read(table: Table, partition: str) -> str:
 
 _Trial = Callable[[Fabric], Awaitable[str]]
 
-# Operation, test function, and identities with the right to do it.
+# Operation, function that tests it, and the identities that must have the right.
 _TRIALS: Final[Sequence[tuple[str, _Trial, frozenset[Identity]]]] = (
     ("read a plan", lambda fabric: _read(fabric.control, PROBE), _ALL),
     ("write a plan", lambda fabric: try_table(fabric.control), _COORDINATOR),
@@ -126,8 +126,8 @@ async def _look_at_dead(fabric: Fabric) -> str:
     return f"{len(await fabric.queue.dead_letters(1))} of the dead letters could be seen"
 
 
-# Tests over HTTPS. The coordinator identifies each agent by its credential and rejects rows of
-# other agents.
+# Tests for agents that connect over HTTPS. The coordinator identifies each agent by its credential
+# and rejects the rows of other agents.
 _AGENTS: Final = _ALL - _COORDINATOR
 _NOBODY: Final[frozenset[Identity]] = frozenset()
 _TRIALS_OVER_HTTPS: Final[Sequence[tuple[str, _Trial, frozenset[Identity]]]] = (
@@ -174,7 +174,7 @@ async def rights_checks(identity: Identity, settings: FabricSettings) -> list[Ch
 
 
 def _another(identity: Identity, settings: FabricSettings) -> Check | None:
-    """Return a failed check if this host is enrolled with another role, otherwise None."""
+    """Return a failed check if this host is enrolled with another role, otherwise return None."""
     from broadside.exchange.http.credential import load_credential
 
     path = settings.credential_file

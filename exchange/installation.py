@@ -19,8 +19,8 @@ def bring(package: str, *, target: str, root: Path = _ROOT) -> str:
     """Return the install command for a missing program.
 
     Args:
-        package: Command without a checkout, such as ``apt-get install iperf3``.
-        target: Makefile target that installs the program.
+        package: Command to use without a checkout, such as ``apt-get install iperf3``.
+        target: Makefile target that installs the program in a checkout.
         root: Folder that contains our packages.
     """
     return f"run make {target}, or {package}" if in_checkout(root) else package

@@ -1,9 +1,10 @@
 """Size limits of queue messages and table rows, checked before sending.
 
 All adapters use these functions, so data that fits the embedded fabric also fits Azure. The size of
-a property follows the rules of Azure Table storage: two bytes per character, eight bytes per
-number. The size of a row is the size of its JSON, which is always at least the size by those rules.
-A row accepted here is therefore accepted by the service and by its emulator, which measures JSON.
+a property follows the rules of Azure Table Storage: two bytes per character, eight bytes per
+number. The size of a row is the size of its JSON, which is never smaller than the size by those
+rules. A row that is accepted here is therefore accepted by the service, and also by the emulator,
+which measures the JSON.
 """
 
 import json
@@ -35,11 +36,11 @@ _T = TypeVar("_T")
 _MESSAGE_HEADERS_BYTES: Final = 512
 # URL, headers and boundaries around a row in a batch.
 _ROW_FRAME_BYTES: Final = 1024
-# Bytes per UTF-16 unit of a key, escaped in JSON and again in the URL.
+# The largest size of one UTF-16 unit of a key, which is escaped in JSON and again in the URL.
 _KEY_UNIT_BYTES: Final = 16
-# Quotes, commas and the name of the type.
+# Quotes, commas and the type name around a property.
 _PROPERTY_FRAME_BYTES: Final = 48
-# A number, boolean or timestamp as text.
+# The largest number, boolean or timestamp as text.
 _NUMBER_BYTES: Final = 32
 _KEY_FORBIDDEN: Final = re.compile(r"[/\\#?\x00-\x1f\x7f-\x9f]")
 _PROPERTY_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
@@ -105,7 +106,7 @@ def check_entity(entity: Entity) -> None:
 
 
 def entity_bytes(entity: Entity) -> int:
-    """Return the largest size of a row for the row and batch limits, in bytes."""
+    """Return the size of a row in bytes, to compare with the limits for rows and batches."""
     keys_bytes = _KEY_UNIT_BYTES * _utf16_bytes(entity.partition_key + entity.row_key) // 2
     return (
         _ROW_FRAME_BYTES
@@ -120,7 +121,7 @@ def entity_bytes(entity: Entity) -> int:
 def batches(entities: Sequence[Entity]) -> Iterator[Sequence[Entity]]:
     """Split rows of one partition into batches within the limits, in order.
 
-    All rows are checked before the first batch is returned.
+    All rows are checked before the first batch is yielded.
 
     Raises:
         EntityTooLarge: A row or property is above its limit.
@@ -147,8 +148,8 @@ def split(
     Args:
         items: The items to split.
         size_bytes: A function that returns the size of an item, in bytes.
-        most_bytes: Largest size of a batch, in bytes. A larger single item is returned in a batch
-            by itself.
+        most_bytes: Largest size of a batch, in bytes. An item that is larger than this forms a
+            batch by itself.
         most_count: The maximum number of items in a batch.
     """
     batch: list[_T] = []

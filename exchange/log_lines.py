@@ -1,7 +1,7 @@
 """Remove secrets, control characters and CI commands from log lines.
 
-Broadside does not log credentials, but libraries can do so at debug level. Log lines also contain
-text from agents, devices and unknown senders.
+Broadside does not log credentials, but libraries can log them at debug level. Log lines also
+contain text from agents, devices and unknown senders.
 """
 
 import logging
@@ -45,8 +45,8 @@ def log_text(record: logging.LogRecord, formatter: logging.Formatter) -> str:
     """Format a log record as one line, followed by the indented traceback if any.
 
     Args:
-        record: Log record.
-        formatter: Formatter for the traceback.
+        record: The log record to format.
+        formatter: The formatter to use for the traceback.
     """
     text = plain_text(record.getMessage(), LINES_MAX_CHARS)
     if record.exc_info:

@@ -45,7 +45,7 @@ def _utc(at: datetime) -> datetime:
         utc_at = at.astimezone(UTC)
     except OverflowError as error:
         raise ValueError("an instant from 1970 to 2285 is wanted") from error
-    # Keys contain 13 digits of milliseconds.
+    # Row keys have 13 digits for epoch milliseconds.
     if not 1970 <= utc_at.year < 2286:
         raise ValueError("an instant from 1970 to 2285 is wanted")
     return utc_at
@@ -125,7 +125,8 @@ def plain_lines(text: str) -> str:
 def parse_address(text: str) -> str:
     """Return a literal IPv4 or IPv6 address in its usual spelling.
 
-    Python accepts any text as a scope, so addresses with a scope (``fe80::1%eth0``) are rejected.
+    Addresses with a scope (``fe80::1%eth0``) are rejected, because Python accepts any text as the
+    scope.
 
     Raises:
         ValueError: The text is not an address, or has a scope.
@@ -163,7 +164,7 @@ def peer_address(text: str | None) -> str | None:
     return None
 
 
-# Text for people. Invalid characters are replaced, and the text is not rejected.
+# Text for people. Invalid characters do not cause an error. They are replaced.
 Text = Annotated[str, AfterValidator(plain_text)]
 Lines = Annotated[str, AfterValidator(plain_lines)]
 Short = Annotated[Text, StringConstraints(max_length=500)]
@@ -202,8 +203,8 @@ class Message(BaseModel):
     def to_json(self, *, without: tuple[str, ...] = ()) -> str:
         """Return the JSON text to store or to send to another process.
 
-        A field that was added after the model's first version is omitted while it has its default.
-        An older version can then read the text, and a digest of the text stays the same.
+        A field that was added after the first version of the model is omitted if it has its
+        default value. An older version can then read the text, and its digest stays the same.
 
         Args:
             without: Fields of this model to omit in any case.
@@ -217,7 +218,7 @@ class Message(BaseModel):
 
 
 class AgentMessage(Message):
-    """Message with observations only, from which readers ignore fields of a later version."""
+    """Message that contains only observations. Readers ignore its fields of a later version."""
 
     unknown_fields: ClassVar[Literal["forbid", "ignore"]] = "ignore"
 
@@ -236,7 +237,7 @@ def _later_fields(kind: type[Message]) -> Mapping[str, object]:
 
 @cache
 def _growing_parts(kind: type[Message]) -> frozenset[str]:
-    """Return the fields with values that can contain fields added later."""
+    """Return the fields with nested models to which a later version can add fields."""
     return frozenset(
         name
         for name, field in kind.model_fields.items()
@@ -288,15 +289,15 @@ def _unset(value: object) -> dict[Any, Any]:
 
 
 def is_none(value: object) -> bool:
-    """Return True for None, to omit unset later fields in stored rows.
+    """Return True for None, to omit later fields that are not set.
 
-    Stored rows and seals then stay the same byte for byte.
+    Stored rows and their seals then stay the same, byte for byte.
     """
     return value is None
 
 
 def is_empty(value: object) -> bool:
-    """Return True for an empty tuple, see :func:`is_none`."""
+    """Return True for an empty tuple, for the same reason as :func:`is_none`."""
     return value == ()
 
 
@@ -648,7 +649,7 @@ class Interval:
     Attributes:
         start_s: The start in engine time, in seconds since the flow's first byte.
         end_s: The end in engine time, in seconds.
-        transferred_bytes: Payload sent (at the sender) or received (at the receiver).
+        transferred_bytes: Payload in bytes, sent (at the sender) or received (at the receiver).
         omitted: True if the interval is part of the engine's warm-up.
         retransmits_count: Retransmitted segments, TCP sender only.
         rtt_s: Mean round-trip time over streams, TCP sender only.
@@ -677,15 +678,15 @@ class HostSecond:
     Attributes:
         start_at_s: The time of the earlier reading by the host's clock, in epoch seconds.
         end_at_s: The time of the later reading, in epoch seconds.
-        nic_rx_bytes: Received bytes at the link layer, as the kernel counts.
-        nic_tx_bytes: Sent bytes at the link layer.
+        nic_rx_bytes: Received bytes at the link layer, from the kernel's counter.
+        nic_tx_bytes: Sent bytes at the link layer, from the kernel's counter.
         nic_rx_packets_count: Received packets.
         nic_tx_packets_count: Sent packets.
         nic_drops_count: Dropped packets, received and sent.
         tcp_retransmits_count: Retransmitted TCP segments.
         cpu_busy_ratio: Load of all cores, 0 to 1.
         cpu_busiest_core_ratio: Load of the busiest core, 0 to 1.
-        cpu_taken_ratio: The time of all cores taken by a hypervisor, 0 to 1. Not stored.
+        cpu_taken_ratio: Share of all cores' time that a hypervisor took, 0 to 1. Not stored.
     """
 
     start_at_s: float
@@ -718,8 +719,8 @@ class Track:
     intervals: tuple[Interval, ...]
 
 
-# Outages of the services between coordinator and agents. A report contains the newest ones, up to
-# this number.
+# A report contains at most this number of outages, the newest ones. An outage is a failure of the
+# services between coordinator and agents.
 TROUBLES_MAX_COUNT: Final = 16
 
 
@@ -754,7 +755,7 @@ class Trouble(Message):
     Attributes:
         kind: The kind of the outage.
         from_at: The start.
-        to_at: The end. None if the outage continued when the report was written.
+        to_at: The end. None if the outage had not ended when the report was written.
         count: The number of failed requests, delayed rows or duplicates.
     """
 
@@ -774,8 +775,7 @@ def _over_by(at: datetime, troubles: tuple[Trouble, ...]) -> tuple[Trouble, ...]
     )
 
 
-# Jobs for pairs and the agents that run them. The version is increased when an older agent could
-# misread a job.
+# Version of the jobs. Increase it when an older agent could misread a job.
 PROTOCOL_VERSION: Final = 2
 
 
@@ -818,26 +818,26 @@ class RawPolicy(StrEnum):
 
 
 def is_failed_only(policy: RawPolicy) -> bool:
-    """Return True for the default, which is omitted as in :func:`is_none`."""
+    """Return True for the default, to omit it for the same reason as :func:`is_none`."""
     return policy is RawPolicy.FAILED
 
 
 class Job(Message):
-    """Part of one pair in one burst, sent as a message on the queue.
+    """Task of one pair in one burst, sent as a message on the queue.
 
     Attributes:
         version: The protocol version.
         run_id: The run id.
-        burst_index: The burst index.
-        pair_index: The pair index.
-        endpoint: The server agent and ports.
-        traffic: Traffic to send.
+        burst_index: The burst index in the run, from 0.
+        pair_index: The pair index in the run, from 0.
+        endpoint: The server agent and its ports.
+        traffic: The traffic to send.
         planned_start_at: The time when all pairs of the burst start.
         duration_s: The duration in seconds, without ``traffic.omit_s``.
-        late_after_s: Seconds after the planned start. Data that begins later counts as late.
-        clock_bound_max_s: The limit of the clock gate, in seconds.
-        shared_boot_id: Boot id of the kernel clock that all ends read, if shared.
-        raw: Rule for storing the raw output of the client's engine.
+        late_after_s: Data that begins more than this after the planned start counts as late.
+        clock_bound_max_s: The clock gate rejects a larger error bound of the clock, in seconds.
+        shared_boot_id: Boot id of the kernel, if both ends read the same kernel's clock.
+        raw: Which raw output of the client's engine is stored.
         may_ignore: Dotted names of fields that an older agent may ignore. These fields do not
             affect the traffic.
     """
@@ -871,12 +871,12 @@ class Job(Message):
         return self.to_json().encode()
 
 
-# Benchmark network (RFC 2544) with 8,192 subnets of /30.
+# Part of the network for benchmarks (RFC 2544). It has 8,192 subnets of size /30.
 INNER_NETWORK: Final = ip_network("198.19.128.0/17")
 
 
 class Tunnel(Message):
-    """Request of a client's agent to its server's agent to create the other end of a tunnel.
+    """Request from a client's agent that its server's agent creates the other end of a tunnel.
 
     Attributes:
         vni: VXLAN network identifier.
@@ -952,8 +952,8 @@ class Control(Message):
         lease_until_at: The time when agents stop unless the lease is renewed (dead-man switch).
         cancelled_at: The time of the cancellation, if any.
         cancelled_by: The user who cancelled the run.
-        cancel_reason: The reason of the cancellation.
-        copies_count: The number of copies of this row, including the row itself.
+        cancel_reason: The reason for the cancellation.
+        copies_count: How many copies of this row exist, including the row itself.
     """
 
     run_id: RunId
@@ -1151,26 +1151,25 @@ class JobReport(AgentMessage):
     Attributes:
         job_id: The job id.
         run_id: The run id.
-        burst_index: The burst index.
-        pair_index: The pair index.
-        agent_id: The client agent.
+        burst_index: The burst index in the run, from 0.
+        pair_index: The pair index in the run, from 0.
+        agent_id: The client agent's id.
         outcome: The result of the job.
-        reason: Reason, required unless the job was measured.
+        reason: Reason for the outcome. Required unless the job was measured.
         planned_start_at: The planned start of the burst.
         start_method: Method used to start the traffic.
         process_start_at: The start of the engine process.
         retries_count: Number of rejected engine processes before the connections were established.
         first_data_at: Estimated time of the first data.
         start_error_s: ``first_data_at - planned_start_at`` in seconds.
-        server_lead_s: The time by which the server's readings began before ``first_data_at``, in
-            seconds.
+        server_lead_s: How long before ``first_data_at`` the server's readings began, in seconds.
         ended_at: The end of the test.
         engine: Report of the engine.
         clock_before: The clock reading before the test.
         clock_after: The clock reading after the test.
         idle_rtt: Idle round-trip time, or None if it was not measured.
         reported_at: Time when the report was written.
-        delivered_at: Time when the report left the spool, or None if it was sent directly.
+        delivered_at: Time when the report left the spool. None if it was sent directly.
         troubles: Outages since the previous job, or since a minute before the claim.
     """
 
@@ -1198,7 +1197,7 @@ class JobReport(AgentMessage):
     troubles: Troubles = ()
 
     def delivered(self, at: datetime) -> "JobReport":
-        """Return the report with delivery time, and with open outages ended at that time."""
+        """Return a copy with the delivery time. Open outages end at that time."""
         changes = {"delivered_at": at, "troubles": _over_by(at, self.troubles)}
         return self.model_copy(update=changes)
 
@@ -1207,7 +1206,7 @@ class ServerTest(AgentMessage):
     """Report of the server end of one test on one port, matched to a job by cookie.
 
     Attributes:
-        agent_id: The server agent.
+        agent_id: The server agent's id.
         endpoint: Address and port of the test.
         client_address: The address of the client, if known.
         started_at: The time of the first engine output of the test, part of the row key.
@@ -1231,7 +1230,7 @@ class ServerTest(AgentMessage):
     troubles: Troubles = ()
 
     def delivered(self, at: datetime) -> "ServerTest":
-        """Return the report with open outages ended at the delivery time."""
+        """Return a copy in which open outages end at the delivery time."""
         return self.model_copy(update={"troubles": _over_by(at, self.troubles)})
 
     @property

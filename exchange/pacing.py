@@ -1,36 +1,36 @@
 """Spread simultaneous requests of a fleet over time and over copies of a row.
 
-A table partition accepts about 2,000 rows per second. A Standard namespace accepts 1,000 credits
-per second. Pairs therefore send in the order of their index, ``PAIRS_PER_S`` pairs per second. A
-pair does not need the size of the fleet, and thirty pairs lose only a seventh of a second. Servers
-have no pair index, so their tests are distributed over partitions by agent name.
+A table partition accepts about 2,000 rows per second. A Standard namespace of Service Bus has 1,000
+credits per second. Pairs therefore send in the order of their index, ``PAIRS_PER_S`` pairs per
+second. A pair does not need to know the size of the fleet, and thirty pairs lose only a seventh of
+a second. Servers have no pair index, so their tests are distributed over partitions by agent name.
 docs/azure-limits.md has the calculation.
 """
 
 from typing import Final
 from zlib import crc32
 
-# Each pair writes four rows at the end of a burst and also polls. The total is below half the rate
-# of a partition.
+# Each pair writes four rows at the end of a burst and also polls. In total this is less than half
+# of the rate that a partition accepts.
 PAIRS_PER_S: Final = 200
-# Jobs are visible for 20 s before the planned start.
+# Jobs are visible 20 s before the planned start, so this delay is not too long.
 TURN_MAX_S: Final = 8.0
-# The part of the time for which a pair is armed before the planned start.
+# The longest delay before an armed pair reports this. It has little time before the planned start.
 ARMED_TURN_MAX_S: Final = 2.0
-# The number of partitions for one hour of server-side tests.
+# The server-side tests of one hour are distributed over this number of partitions.
 SERVER_SHARES_COUNT: Final = 8
-# Time over which agents in Azure spread heartbeats about a change that affects the whole fleet.
+# If a change affects the whole fleet, agents in Azure spread their heartbeats over this time.
 BEAT_SPREAD_S: Final = 2.5
 # The number of pairs that read the same copy of a run's control row, about twice a second.
 CONTROL_PAIRS_COUNT: Final = 250
 
 
 def turn_s(pair_index: int, within_s: float = TURN_MAX_S) -> float:
-    """Return the delay of a pair after the common instant, in seconds.
+    """Return how long a pair waits after an instant that all pairs share, in seconds.
 
     Args:
-        pair_index: The pair index.
-        within_s: Upper limit of the delay. Larger delays start again at zero.
+        pair_index: The pair index in the run, from 0.
+        within_s: The delay is less than this. Pairs beyond it start again at zero.
     """
     return pair_index / PAIRS_PER_S % within_s
 

@@ -1,6 +1,6 @@
-"""Measure the round-trip time to a device by ICMP echo or TCP handshake.
+"""Measure the round-trip time to a device with an ICMP echo or a TCP handshake.
 
-The device answers these requests in its control plane.
+The device answers these requests in its control plane, not in its data plane.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from typing import Final
 
 # The time after which a reply counts as lost.
 WAIT_S: Final = 1.0
-# Additional time to process a reply that arrived before ``WAIT_S``.
+# Additional time in which this process can read a reply that arrived before ``WAIT_S`` ended.
 LOOK_S: Final = 0.05
 # ICMP types of request and reply.
 _ECHO: Final = {socket.AF_INET: (8, 0), socket.AF_INET6: (128, 129)}
@@ -37,7 +37,7 @@ def may_echo(address: str) -> bool:
 async def timed(way: Way) -> float | None:
     """Measure the duration of one probe.
 
-    A busy host may process a reply late. A reply that arrived in time is not counted as lost.
+    On a busy host this process can read a reply late. Such a reply does not count as lost.
 
     Args:
         way: A function that creates the probe, such as :func:`echo`.
@@ -62,7 +62,7 @@ async def timed(way: Way) -> float | None:
 async def handshake(address: str, port: int) -> None:
     """Open one TCP connection and reset it.
 
-    A refused connection is also a reply.
+    A refused connection counts as a reply too.
 
     Args:
         address: The device address.

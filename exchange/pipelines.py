@@ -1,10 +1,10 @@
-"""Escape CI workflow commands in text. This module has no further imports."""
+"""Escape CI workflow commands in text. This module imports no other module of ours."""
 
 import re
 from typing import Final
 
 # Workflow commands of CI systems. Azure Pipelines and older GitHub runners accept them anywhere in
-# a line, current GitHub runners only at the start.
+# a line. Current GitHub runners accept them only at the start.
 _COMMAND: Final = re.compile(
     r"(#)(?=#(?:vso)?\[)|^(\s*):(?=:[a-z-]+\b.*?::)", re.IGNORECASE | re.MULTILINE
 )

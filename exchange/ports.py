@@ -39,7 +39,7 @@ MESSAGE_ID_MAX_CHARS: Final = 128
 
 
 class ExchangeError(Exception):
-    """Something between coordinator and agents went wrong."""
+    """Base class for the errors of queue, tables and raw store."""
 
 
 class ExchangeUnavailable(ExchangeError):
@@ -47,7 +47,7 @@ class ExchangeUnavailable(ExchangeError):
 
 
 class ExchangeMisconfigured(ExchangeError):
-    """A setting is missing, wrong or refused."""
+    """A setting is missing, wrong or rejected."""
 
 
 class ExchangeRefused(ExchangeMisconfigured):
@@ -104,10 +104,10 @@ class Outgoing:
 
     Attributes:
         body: The content.
-        message_id: Id for duplicate detection. A second message with this id in the detection
-            window is dropped.
-        expires_at: The time after which the message is not delivered.
-        enqueue_at: Time before which the message is not delivered. None delivers it immediately.
+        message_id: Id for duplicate detection. The queue drops a second message with this id in
+            the detection window.
+        expires_at: The message is not delivered after this time.
+        enqueue_at: The message is not delivered before this time. None delivers it immediately.
     """
 
     body: bytes
@@ -123,7 +123,7 @@ class Delivery:
     Attributes:
         body: The content.
         message_id: The message id.
-        delivery_count: The number of this delivery, starting at 1.
+        delivery_count: How often the message was delivered, 1 for the first delivery.
         locked_until_at: The end of the lock.
         token: Internal handle of the adapter.
     """
@@ -149,7 +149,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueCounts:
-    """Number of messages by state, None if the adapter does not know it.
+    """Number of messages by state. A number is None if the adapter does not know it.
 
     Attributes:
         active_count: Messages that can be received now or are locked.
@@ -163,18 +163,19 @@ class QueueCounts:
 
 
 class JobQueue(Protocol):
-    """Queue with competing consumers and peek-lock, which delivers messages at least once.
+    """Queue for competing consumers, with peek-lock and at-least-once delivery.
 
     - A message is *eligible* from ``enqueue_at`` until ``expires_at`` while it is not locked.
       Eligible messages are delivered roughly oldest first, without a guaranteed order.
-    - ``receive`` locks at most **one** message, for the lock time of the queue. When a lock
-      expires, the message is eligible again and a delivery is counted. At the maximum delivery
-      count it is dead-lettered with reason ``MaxDeliveryCountExceeded``.
+    - ``receive`` locks at most **one** message, for the lock time of the queue. When the lock
+      expires, the message is eligible again and the delivery counts. A message that reaches the
+      maximum delivery count is dead-lettered with reason ``MaxDeliveryCountExceeded``.
     - An expired message is deleted and *not* dead-lettered. A late job is a missed measurement,
-      which the coordinator detects from its plan. A receiver with a lock may still settle it.
-    - Messages with the same ``message_id`` within the detection window (at least 10 minutes) are
-      delivered as one message. This includes messages settled or cancelled in the meantime. The id
-      has 1 to 128 characters, otherwise ``ValueError`` is raised.
+      which the coordinator detects from its plan. A receiver that has the lock can still settle
+      the message.
+    - If several messages have the same ``message_id`` within the detection window (at least 10
+      minutes), only the first is delivered. This is also true if it was settled or cancelled in the
+      meantime. The id has 1 to 128 characters. Otherwise ``ValueError`` is raised.
     - Every method may raise :class:`ExchangeUnavailable`.
     """
 
@@ -185,15 +186,15 @@ class JobQueue(Protocol):
         stored. Sending all messages again is safe, because ``message_id`` removes duplicates.
 
         Returns:
-            Sequence numbers. They can cancel scheduled messages and are informative for others. The
-            number is 0 if the service does not return one.
+            Sequence numbers. :meth:`cancel` needs them for scheduled messages. For other messages
+            they are only informative. A number is 0 if the service does not return one.
 
         Raises:
             MessageTooLarge: A message is too large. No message was sent.
         """
 
     async def cancel(self, sequence_numbers: Sequence[int]) -> int:
-        """Cancel scheduled messages, ignore others, and return the number of cancelled messages."""
+        """Cancel scheduled messages and return how many were cancelled. Others are ignored."""
 
     async def receive(self, wait_s: float) -> Delivery | None:
         """Lock one eligible message.
@@ -204,17 +205,17 @@ class JobQueue(Protocol):
             wait_s: The maximum time to wait for a message, in seconds.
 
         Returns:
-            Message, or None if there was no message in that time.
+            The message, or None if there was no message in that time.
         """
 
     async def complete(self, delivery: Delivery) -> None:
-        """Remove the message. Raises :class:`LockLost` if the lock expired."""
+        """Remove the message. Raise :class:`LockLost` if the lock expired."""
 
     async def abandon(self, delivery: Delivery) -> None:
-        """Release the message immediately. Raises :class:`LockLost` if the lock expired."""
+        """Release the message immediately. Raise :class:`LockLost` if the lock expired."""
 
     async def renew(self, delivery: Delivery) -> Delivery:
-        """Renew the lock for a full lock time. Raises :class:`LockLost` if it expired."""
+        """Renew the lock for a full lock time. Raise :class:`LockLost` if it expired."""
 
     async def dead_letter(self, delivery: Delivery, reason: str, description: str) -> None:
         """Move the message to the dead-letter queue.
@@ -222,7 +223,7 @@ class JobQueue(Protocol):
         Args:
             delivery: The locked message.
             reason: The short reason.
-            description: Explanation in a full sentence.
+            description: The explanation, as a full sentence.
 
         Raises:
             LockLost: The lock expired.
@@ -251,7 +252,7 @@ class JobQueue(Protocol):
         A dead letter that another receiver has locked is not deleted.
 
         Args:
-            sequence_number: Dead letter to delete. None deletes the oldest ones.
+            sequence_number: The dead letter to delete. None deletes the oldest ones.
             limit: The maximum number of dead letters to delete.
 
         Returns:
@@ -265,7 +266,7 @@ class JobQueue(Protocol):
         """Return the number of messages by state."""
 
     async def close(self) -> None:
-        """Close connections. Locks are not released and expire."""
+        """Close connections. Locks are not released, but they expire."""
 
 
 Value = str | int | float | bool | bytes | datetime
@@ -282,7 +283,7 @@ class Entity:
 
 
 class Table(Protocol):
-    """Rows by partition key and row key, with durable and immediately visible writes.
+    """Rows by partition key and row key. Writes are durable and visible immediately.
 
     - Keys have 1 to 512 characters, without ``/ \\ # ?`` and control characters. Property names are
       identifiers, at most 252 per row. ``PartitionKey``, ``RowKey`` and ``Timestamp`` are reserved.
@@ -294,10 +295,10 @@ class Table(Protocol):
     """
 
     async def insert(self, entity: Entity) -> str:
-        """Create a row and return its ETag. Raises :class:`EntityExists`, ``EntityTooLarge``."""
+        """Create a row and return its ETag. Raise :class:`EntityExists`, ``EntityTooLarge``."""
 
     async def upsert(self, entity: Entity) -> str:
-        """Create or replace a row and return its ETag. Raises :class:`EntityTooLarge`."""
+        """Create or replace a row and return its ETag. Raise :class:`EntityTooLarge`."""
 
     async def replace(self, entity: Entity, etag: str) -> str:
         """Replace a row if its ETag has not changed.
@@ -336,7 +337,7 @@ class Table(Protocol):
         """
 
     async def delete(self, partition_key: str, row_key: str) -> bool:
-        """Delete a row, and return False if it did not exist."""
+        """Delete a row. Return False if it did not exist."""
 
     async def batch(self, entities: Sequence[Entity]) -> None:
         """Create or replace rows of one partition, in atomic batches of at most 100 rows and 4 MiB.
@@ -368,16 +369,16 @@ class Table(Protocol):
 
 @runtime_checkable
 class SkipsKnown(Protocol):
-    """Table that can skip rows that the reader already has."""
+    """Table that can omit the rows that a reader already has."""
 
     def scan_changed(
         self, partition_key: str, known: Mapping[str, str], *, row_from: str, row_before: str
     ) -> AsyncIterator[Entity]:
-        """Return rows of a range with new or changed ETags, in row-key order.
+        """Return the rows of a range that are new or changed, in row-key order.
 
         Args:
             partition_key: The partition key.
-            known: ETags that the reader already has, by row key.
+            known: ETags of the rows that the reader already has, by row key.
             row_from: The row key to start from.
             row_before: The row key to stop before.
         """
@@ -386,12 +387,12 @@ class SkipsKnown(Protocol):
 async def scan_changed(
     table: "Table", partition_key: str, known: Mapping[str, str], *, row_from: str, row_before: str
 ) -> AsyncIterator[Entity]:
-    """Yield rows of a range with new or changed ETags, from any table.
+    """Yield the rows of a range that are new or changed, from any table.
 
     Args:
         table: The table to read.
         partition_key: The partition key.
-        known: ETags that the reader already has, by row key.
+        known: ETags of the rows that the reader already has, by row key.
         row_from: The row key to start from.
         row_before: The row key to stop before.
     """
@@ -425,8 +426,8 @@ class RawName:
 class RawStore(Protocol):
     """Store for texts of any size that are written once and rarely read, such as engine output.
 
-    - Each name has one writer and one text. Saving a text again is safe, also if the result of the
-      first call was lost. If two texts have the same name, either may be stored.
+    - Each name has one writer and one text. The writer can save the text again, for example if the
+      result of the first call was lost. If two texts have the same name, either may be stored.
     - After ``save`` returns, the text can be read back byte for byte. An incomplete text is absent
       or raises :class:`RecordUnreadable`. It is never returned in part.
     - The store compresses texts. A caller can pass compressed text as

@@ -31,8 +31,8 @@ def program_path(name: str) -> str | None:
 def module_command(module: str, *words: str) -> list[str]:
     """Return the command line that runs a Broadside module in another Python process.
 
-    Option ``-P`` removes the current folder from the import path. A user's ``agent.py`` or
-    ``json.py`` in that folder must not be imported.
+    Option ``-P`` removes the current folder from the import path. Otherwise Python could import a
+    user's ``agent.py`` or ``json.py`` from that folder.
 
     Args:
         module: The name of the module.
@@ -44,7 +44,7 @@ def module_command(module: str, *words: str) -> list[str]:
 def program_environment() -> dict[str, str]:
     """Return the environment of this process without settings, secrets and proxies.
 
-    Traffic engines do not need these variables. Engines communicate with unknown hosts and send
-    their traffic directly, without a proxy.
+    Traffic engines do not need these variables. They communicate with unknown hosts, so they must
+    not have secrets. They send their traffic directly, without a proxy.
     """
     return {name: value for name, value in os.environ.items() if not _KEPT_BACK.search(name)}

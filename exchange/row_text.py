@@ -8,7 +8,7 @@ from typing import Any, Final
 from broadside.exchange.ports import ENTITY_MAX_BYTES, Entity, Value
 from broadside.exchange.rows import bounded_json
 
-# With JSON escapes.
+# JSON escapes make a row longer than its size in the table.
 TEXT_MAX_BYTES: Final = 8 * ENTITY_MAX_BYTES
 
 

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from broadside.exchange.messages import Message, plain_text
 from broadside.exchange.ports import PROPERTY_MAX_BYTES, Entity, RecordUnreadable, Value
 
-# Nesting depth. Our messages have at most a dozen levels.
+# The deepest nesting to accept. Our messages have at most a dozen levels.
 DEPTH_MAX_COUNT: Final = 32
 
 # A smaller text is parsed in about a millisecond.
@@ -53,8 +53,8 @@ def bounded_json(body: bytes | str, max_bytes: int) -> str:
 def lone_surrogate(value: object, place: str = "") -> str | None:
     """Return the path of the first text in parsed JSON that cannot be encoded as UTF-8.
 
-    JSON can contain a lone surrogate. Python accepts it, but responses, logs and rows cannot
-    contain the text.
+    JSON text can contain a lone surrogate. Python accepts it, but it cannot be written to a
+    response, a log or a row.
 
     Args:
         value: Value from ``json.loads``, of limited depth.
@@ -128,7 +128,7 @@ async def read_json_as(body: bytes, max_bytes: int, read: Callable[[Any], _T]) -
 
 
 def _load(text: str) -> Any:
-    """Parse JSON. Python hooks let other threads run while a large text is parsed."""
+    """Parse JSON. The hooks are Python functions, which let other threads run meanwhile."""
     if len(text) <= LARGE_FROM_BYTES:
         return json.loads(text)
     return json.loads(
@@ -141,7 +141,7 @@ def _load(text: str) -> Any:
 
 _M = TypeVar("_M", bound=Message)
 
-# The number of unreadable rows that are remembered as logged.
+# How many unreadable rows this process remembers, so that it logs each of them once.
 _TOLD_MAX_COUNT: Final = 10_000
 
 log = logging.getLogger(__name__)
@@ -160,7 +160,7 @@ def parse_row(model: type[_M], row: Entity) -> _M:
     """Return the message in a row.
 
     Args:
-        model: The message model to use.
+        model: The message class to parse.
         row: The row to read.
 
     Raises:
@@ -178,7 +178,7 @@ def parse_row(model: type[_M], row: Entity) -> _M:
                 f"({where}: {first['msg']}); was it written by another version?"
             )
         ) from error
-    # Any error affects only this row.
+    # An invalid row must not affect other rows, whatever the error is.
     except Exception as error:
         raise RecordUnreadable(
             plain_text(f"row {row_name(row)}: not a {model.__name__}: {error!r}")
@@ -188,7 +188,7 @@ def parse_row(model: type[_M], row: Entity) -> _M:
 def leave_out(error: RecordUnreadable) -> None:
     """Log once that an unreadable row is skipped.
 
-    An invalid row from an agent must affect only this row, not the rows next to it.
+    An invalid row from an agent must not prevent the other rows from being read.
     """
     said = str(error)
     if said not in _told:
@@ -202,7 +202,7 @@ def try_row(model: type[_M], row: Entity) -> _M | None:
     """Return the message in a row, and log an unreadable row once.
 
     Args:
-        model: The message model to use.
+        model: The message class to parse.
         row: The row to read.
 
     Returns:

@@ -2,10 +2,10 @@
 
 A chunk row contains up to :data:`CHUNK_S` seconds of one end. It has the packed intervals and the
 start time of each flow, and the packed host counters. During a burst, the open chunk is written
-once per :data:`TAIL_S`. The newest seconds are written to another row, the *tail*, so that an
-upload contains only new data. Seconds in both rows count once. Rows can be read as objects
-(:class:`TestSeconds`), or packed (:class:`PackedEnd`) for conversion to columns without creating
-objects for a thousand pairs.
+once per :data:`TAIL_S`. Between these writes the newest seconds are written to another row, the
+*tail*, so that an upload contains only new data. Seconds that are in both rows count once. Rows can
+be read as objects (:class:`TestSeconds`). For a thousand pairs this would be too slow, so rows can
+also be read packed (:class:`PackedEnd`) and converted to columns.
 """
 
 import math
@@ -31,15 +31,15 @@ from broadside.exchange.messages import Flow, HostSecond, ServerTest, Side, Trac
 from broadside.exchange.ports import Entity, RecordUnreadable, Value
 from broadside.exchange.rows import cut_properties, joined_properties, make_row, row_name
 
-# Engine time in one chunk. This includes a 1740 s burst, a minute of engine warm-up, and the host's
-# seconds before and after.
+# Engine time in one chunk. It is enough for a 1740 s burst, a minute of engine warm-up, and the
+# host's seconds before and after.
 CHUNK_S: Final = 1920
-# Limit for one flow in one row, five times the number of tenths of seconds.
+# Limit for one flow in one row. It is five times the number of tenths of a second in a chunk.
 CHUNK_ROWS_MAX_COUNT: Final = 100_000
 
 # Engine time between two writes of an open chunk.
 TAIL_S: Final = 60
-# A tail repeats this time from the chunk before it, so a live view reads only the tail.
+# A tail repeats this much of the chunk before it, so that a live view only has to read the tail.
 TAIL_OVERLAP_S: Final = 15.0
 # Replaces the chunk number in the row key.
 TAIL: Final = "tail"
@@ -165,7 +165,7 @@ def joined(
     unpack_readings: Callable[[bytes], Sequence[_T]],
     start_s: Callable[[_T], float],
 ) -> tuple[_T, ...]:
-    """Return the readings of all chunks. A tail replaces readings that it overlaps.
+    """Return the readings of all chunks. A tail replaces the readings that it overlaps.
 
     Args:
         chunks: The packed chunks in order.
@@ -191,20 +191,20 @@ def chunk_rows(
     host_zero_s: float,
     from_s: float,
 ) -> list[Entity]:
-    """Return the rows for all chunks that changed after ``from_s``, or only the tail.
+    """Return the rows that must be written, given that ``from_s`` seconds were written before.
 
-    A reading belongs to the chunk that contains its middle, so small jitter at a boundary has no
-    effect. Host seconds count from a fixed time. The estimate of the first data can change during
-    the test.
+    These are the tail and, once per :data:`TAIL_S`, the changed chunks. A reading belongs to the
+    chunk that contains its middle, so small jitter at a boundary has no effect. Host seconds count
+    from a fixed time, because the estimate of the first data can change during the test.
 
     Args:
-        partition: The partition key.
-        prefix: First part of the row keys.
+        partition: The partition key for all rows.
+        prefix: The text that each row key starts with.
         tracks: Flows of the end.
         host: Counters of the host.
         host_zero_s: The start of the first chunk for host counters, in epoch seconds.
         from_s: Engine time that was already written, in seconds. A value up to 0 writes all chunks
-            and no tail.
+            and an empty tail.
     """
     known_s = min((t.intervals[-1].end_s for t in tracks if t.intervals), default=0.0)
     is_whole = from_s <= 0
@@ -264,8 +264,8 @@ class Probes:
     Attributes:
         first_at_s: Due time of the first probe by the client's clock, in epoch seconds.
         every_s: Time between probes, in seconds.
-        rtt_s: Round-trip times in seconds, as float32. NaN is a lost probe, a negative value a
-            probe that was not sent.
+        rtt_s: Round-trip times in seconds, as float32. NaN means that the probe was lost, a
+            negative value that it was not sent.
     """
 
     first_at_s: float
@@ -277,8 +277,8 @@ def probe_rows(partition: str, prefix: str, probes: Probes) -> list[Entity]:
     """Return the rows with all probes of one pair.
 
     Args:
-        partition: The partition key.
-        prefix: First part of the row keys.
+        partition: The partition key for all rows.
+        prefix: The text that each row key starts with.
         probes: Probes of the pair.
     """
     rows = []

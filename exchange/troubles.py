@@ -1,8 +1,8 @@
 """Log of outages of the services that a process uses, limited in size.
 
 Adapters report each failed attempt and each success, including retries inside an SDK. An outage
-starts with the first failure and ends with the first success. A failure shortly after the end
-extends the last outage. A job report contains the outages during its job.
+starts with the first failure and ends with the first success. If another failure follows shortly
+after, it extends the same outage. A job report contains the outages during its job.
 """
 
 import time
@@ -17,7 +17,7 @@ _SAME_S: Final = timedelta(seconds=5)
 
 
 class WriteRefusals:
-    """Newest write that each storage rejected, because of missing space or rights."""
+    """Newest write that each storage rejected because there was no space or no permission."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
@@ -91,7 +91,7 @@ class TroubleLog:
         )
 
     def tell(self, since_at: datetime) -> tuple[Trouble, ...]:
-        """Return the outages after ``since_at`` that continued after the previous call."""
+        """Return the outages since ``since_at``, or since the previous call if that was later."""
         now = self._now()
         told = self.between(max(since_at, self._told_at), now)
         self._told_at = now

@@ -1,8 +1,8 @@
-"""Version number of Broadside and the commit it was built from.
+"""Version number of Broadside and the commit from which it was built.
 
 The number comes from ``pyproject.toml``, through the metadata of the package. In a checkout, git
-returns the commit. In other installations it comes from a file that ``setup.py`` writes at build
-time.
+supplies the commit. Other installations have a file with the commit, which ``setup.py`` writes at
+build time.
 """
 
 import subprocess
@@ -44,8 +44,8 @@ def read_commit(root: Path, written: Path) -> str | None:
     """Read the commit of a checkout or of a build.
 
     Args:
-        root: Folder that is a checkout if it contains ``.git``.
-        written: File written by the build, used if ``root`` is not a checkout.
+        root: The folder of the sources. It is a checkout if it contains ``.git``.
+        written: The file from the build, which is read if ``root`` is not a checkout.
 
     Returns:
         Short id, with ``-dirty`` for a changed tree, or None if it is unknown.
@@ -65,5 +65,5 @@ def read_commit(root: Path, written: Path) -> str | None:
     # git is not installed or does not respond.
     except (OSError, subprocess.TimeoutExpired):
         return None
-    # git rejects a checkout of another user, and has no id before the first commit.
+    # git rejects a checkout that belongs to another user. Before the first commit there is no id.
     return asked.stdout.strip() or None if asked.returncode == 0 else None

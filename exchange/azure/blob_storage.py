@@ -30,14 +30,13 @@ from broadside.exchange.troubles import TroubleLog
 if TYPE_CHECKING:
     from broadside.exchange.azure.blob_client import ContainerClient
 
-# Time to wait for a call to finish with all attempts, in seconds. The output of a burst has
-# megabytes.
+# Time limit for a call with all its attempts, in seconds. The output of a burst has megabytes.
 CALL_S: Final = 120.0
 _CONTAINER_NAME: Final = re.compile(r"(?!.*--)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
 # Value of ``wbits`` that selects the gzip format in zlib.
 _GZIP_FORM: Final = 16 + zlib.MAX_WBITS
 
-# Report a missing SDK at startup, although it is imported later.
+# The SDK is imported later. Report now if it is missing.
 if find_spec("azure.storage.blob") is None:
     raise ModuleNotFoundError("the blobs' SDK is missing", name="azure.storage.blob")
 
@@ -58,8 +57,8 @@ def open_raw(settings: FabricSettings, troubles: TroubleLog | None = None) -> "B
     """Return the raw store for these settings, without a connection.
 
     Args:
-        settings: The storage backend settings to use.
-        troubles: The outage log to use.
+        settings: The storage backend settings.
+        troubles: Log to record outages in.
 
     Raises:
         ExchangeMisconfigured: A setting is missing or invalid.

@@ -10,15 +10,15 @@ from azure.core.pipeline.transport import AioHttpTransport
 class BoundedTransport(AioHttpTransport):  # type: ignore[misc]  # the SDK offers it untyped, lazily
     """Transport that raises ``AzureError`` for responses that are too large or compressed.
 
-    The request does not accept compression, because a kilobyte can expand to a gigabyte and the SDK
-    would decompress it. The transport can be opened again after it was closed: all credentials of a
-    chain share one transport, and each credential closes it.
+    The requests do not accept compression, because a kilobyte can expand to a gigabyte when the SDK
+    decompresses it. The transport can be opened again after it was closed, because all credentials
+    of a chain share one transport and each credential closes it.
 
     Args:
         max_bytes: The maximum response size to read, in bytes.
         connector: Creates the aiohttp connector.
         middlewares: Middlewares for aiohttp.
-        options: Further arguments to pass to ``AioHttpTransport``.
+        options: More arguments for ``AioHttpTransport``.
     """
 
     session: aiohttp.ClientSession | None

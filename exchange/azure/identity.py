@@ -1,11 +1,11 @@
 """Azure credential with a time limit for tokens and with clear error messages.
 
 The SDK's default credential first tries a managed identity from the host's metadata service (IMDS,
-169.254.169.254). This service can be updated, throttled or restarted. The SDK then retries for two
-minutes and raises a generic exception.
+169.254.169.254). This service is unavailable when it is updated, throttled or restarted. The SDK
+then retries for two minutes and raises a generic exception.
 
 This module requests one token at a time, within :data:`TOKEN_S`. It caches a failure for a short
-time, so that retries in the callers cost nothing. If a new token is not available, it returns the
+time, so that callers that retry send no more requests. If no new token is available, it returns the
 previous token while that is valid.
 """
 
@@ -23,10 +23,9 @@ from broadside.exchange.azure.bounded_transport import BoundedTransport
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
 
-# Time to wait for a token with all attempts, in seconds. An agent's heartbeat needs to be done in
-# 10 s.
+# Time limit for a token with all attempts, in seconds. A heartbeat of an agent must finish in 10 s.
 TOKEN_S: Final = 8.0
-# Time to cache a failure, in seconds.
+# How long a failure is cached, in seconds.
 REMEMBERED_S: Final = 5.0
 # The maximum response size to read, in bytes. A token has 2 kB.
 ANSWER_MAX_BYTES: Final = 1_048_576
@@ -48,7 +47,7 @@ class NoToken(ClientAuthenticationError):
 
     Args:
         message: The cause.
-        is_passing: The error can disappear without a configuration change.
+        is_passing: True if a later attempt can succeed without a change of the configuration.
     """
 
     def __init__(self, message: str, *, is_passing: bool) -> None:
@@ -80,12 +79,12 @@ class _Heard:
 
 @dataclass(slots=True, kw_only=True)
 class _Scope:
-    """Newest token and newest failure for one set of scopes.
+    """Newest token for one set of scopes, and the newest failure to get one.
 
     Attributes:
         token: Newest token.
         failure: Newest failure, if it is newer than the token.
-        failed_at_s: Monotonic time of the failure, seconds.
+        failed_at_s: Time of the failure, in monotonic seconds.
     """
 
     token: AccessToken | None = None
@@ -98,7 +97,7 @@ class Credential:
 
     Args:
         client_id: Client id of a user-assigned identity. None means the system-assigned identity.
-        options: Further arguments to pass to ``DefaultAzureCredential``.
+        options: More arguments for ``DefaultAzureCredential``.
     """
 
     def __init__(self, client_id: str | None, **options: Any) -> None:

@@ -4,11 +4,11 @@ Behaviour of the SDK, and additions in this module:
 
 - SDK senders and receivers do not support concurrent calls. A cancelled call leaves them in an
   unknown state. Therefore a :class:`_Link` runs one call at a time. If the caller is cancelled, the
-  SDK call continues in the background, and a message that it receives is abandoned.
-- The SDK reconnects and retries within :class:`~broadside.exchange.azure.wire.Bounds`. If an error
-  is raised nevertheless, the link is closed and the next call opens a new connection.
-- The link credit of a receiver remains after its call. A message that arrives between two calls is
-  locked until the SDK's keep-alive releases it within 6 s. Closing a link releases its messages.
+  SDK call continues in the background. If this call receives a message, the message is abandoned.
+- The SDK reconnects and retries within :class:`~broadside.exchange.azure.wire.Bounds`. If it still
+  raises an error, the link is closed and the next call opens a new connection.
+- A receiver's link credit remains after a call. If a message arrives between two calls, it is
+  locked until the SDK's keep-alive releases it, within 6 s. To close a link releases its messages.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ from broadside.exchange.troubles import TroubleLog
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
 
-# Seconds for one SDK receive. Settling a message waits until it returns.
+# Seconds for one receive call of the SDK. A message can only be settled after it returns.
 _SLICE_S: Final = 1.0
 # With a shorter time the SDK returns before a message can arrive.
 _SLICE_MIN_S: Final = 0.25
@@ -91,11 +91,11 @@ _TTL_MAX_MS: Final = 0xFFFF_FFFF
 _BEHIND_ALL: Final = 2**63 - 1
 # Messages per peek. The service returns no more.
 _PAGE_COUNT: Final = 250
-# Time to cache the number of dead letters, in seconds.
+# How long the number of dead letters is cached, in seconds.
 COUNTED_FOR_S: Final = 60.0
-# Dead letters to lock per request in the search for one message.
+# How many dead letters to lock per request when searching for one message.
 _DEAD_COUNT: Final = 32
-# Dead letters to lock per request for removal.
+# How many dead letters to lock per request when removing them.
 _PURGE_COUNT: Final = 250
 _DEAD_WAIT_S: Final = 2.0
 
@@ -112,7 +112,7 @@ _T = TypeVar("_T")
 
 
 class _Gone(ExchangeError):
-    """A scheduled message does not exist any more."""
+    """A scheduled message no longer exists."""
 
 
 class _TokenOver(ExchangeRefused):
@@ -141,8 +141,8 @@ def open_queue(settings: FabricSettings, troubles: TroubleLog | None = None) -> 
     """Return the queue for these settings, without a connection.
 
     Args:
-        settings: The storage backend settings to use.
-        troubles: The outage log to use.
+        settings: The storage backend settings.
+        troubles: Log to record outages in.
 
     Raises:
         ExchangeMisconfigured: A setting is missing or invalid.
@@ -173,16 +173,16 @@ class ServiceBusQueue:
 
     Send, cancel, receive and dead letters have separate connections. Send and cancel require the
     role *Azure Service Bus Data Sender*. All other calls require *Azure Service Bus Data Receiver*.
-    This role is also required to find out which of many messages can still be cancelled. Lock
-    duration, delivery limit and duplicate detection (on, at least 10 minutes) are settings of the
-    queue in Azure.
+    To cancel many messages also requires this role, if some of them no longer exist. Lock duration,
+    delivery limit and duplicate detection (on, at least 10 minutes) are settings of the queue in
+    Azure.
 
     Args:
         address: The queue to use.
-        bounds: The retries and time limits to use.
+        bounds: Retries and time limits. None means the defaults.
         credential: The credential to use instead of ``DefaultAzureCredential``. The caller has to
             close it.
-        troubles: The outage log to use.
+        troubles: Log to record outages in.
     """
 
     def __init__(
@@ -202,8 +202,8 @@ class ServiceBusQueue:
         self._dead_count: tuple[int, float] | None = None
         name, tries = address.queue, self._bounds.retries_max_count
         self._sender = self._link(_SENDER_ROLE, lambda: self._client(tries).get_queue_sender(name))
-        # The SDK treats "message not found" as transient and uses all retries. This link uses no
-        # SDK retries.
+        # The SDK would retry "message not found" until the retries are exhausted. It must not retry
+        # on this link.
         self._canceller = self._link(_SENDER_ROLE, lambda: self._client(0).get_queue_sender(name))
         self._receiver = self._link(
             _RECEIVER_ROLE, lambda: self._client(tries).get_queue_receiver(name)
@@ -249,9 +249,9 @@ class ServiceBusQueue:
     async def _cancel(self, numbers: Sequence[int]) -> int:
         """Cancel messages with one request.
 
-        The service rejects the whole request if one message does not exist. Then the scheduled
-        messages are read from the queue. If that finds no missing message, the list is split into
-        halves.
+        The service rejects the whole request if one message does not exist. This method then reads
+        from the queue which messages are still scheduled, and cancels these. If all of them seem to
+        be scheduled, it splits the list into halves.
         """
         try:
             cancel = partial(
@@ -280,7 +280,7 @@ class ServiceBusQueue:
         return left
 
     async def _patiently(self, cancel: Callable[[ServiceBusSender], Awaitable[None]]) -> None:
-        """Retry in the same way as the SDK, which does not retry on this link."""
+        """Retry like the SDK does on other links."""
         for retry in range(1, self._bounds.retries_max_count + 1):
             with suppress(ExchangeUnavailable):
                 return await self._canceller.call(cancel)
@@ -297,7 +297,7 @@ class ServiceBusQueue:
             try:
                 received = await self._receive(slice_s)
             except ExchangeUnavailable:
-                # The link broke. The SDK opens a new link with retries.
+                # The link was broken. The second call opens a new link.
                 received = await self._receive(slice_s)
             if received:
                 return _delivery(received[0])
@@ -316,9 +316,9 @@ class ServiceBusQueue:
             raise
 
     async def _give_back(self, receiving: "asyncio.Task[list[_Message]]") -> None:
-        """Abandon a message after its caller was cancelled.
+        """Abandon the message that a cancelled call receives.
 
-        Otherwise the message stays locked for the full lock time.
+        Otherwise the message would stay locked for the full lock time.
         """
         with suppress(ExchangeError):
             for message in await receiving:
@@ -360,13 +360,13 @@ class ServiceBusQueue:
         return [_dead_letter(message) for message in await self._peek(self._dead, limit)]
 
     async def resend(self, sequence_number: int, expires_at: datetime) -> bool:
-        """Send the message again with a new message id.
+        """Send a dead letter again with a new message id.
 
-        Duplicate detection would silently drop a message with the old id.
+        With the old id, duplicate detection would drop the message without an error.
 
         Args:
-            sequence_number: Number of the dead letter.
-            expires_at: New expiry time.
+            sequence_number: Sequence number of the dead letter.
+            expires_at: The new expiry time.
 
         Returns:
             False if there is no such dead letter.
@@ -434,7 +434,7 @@ class ServiceBusQueue:
             held.pop()
         finally:
             for message in held:
-                # On an error the lock expires by itself.
+                # If this fails, the lock expires by itself.
                 with suppress(ExchangeError):
                     await self._dead.call(
                         partial(ServiceBusReceiver.abandon_message, message=message)
@@ -442,9 +442,9 @@ class ServiceBusQueue:
         return True
 
     async def ping(self) -> None:
-        """Peek the dead letters after the largest number, which returns no message.
+        """Peek dead letters from a number after the last one, so that no message is returned.
 
-        A coordinator uses the link for dead letters anyway.
+        This uses the link for dead letters, which a coordinator needs anyway.
         """
         await self._dead.call(
             lambda to: to.peek_messages(max_message_count=1, sequence_number=_BEHIND_ALL)
@@ -454,9 +454,9 @@ class ServiceBusQueue:
         """Count the dead letters, at most once a minute. The count is None if it exceeds one page.
 
         The other counts are always None. A peek costs one credit per message. A Standard namespace
-        has a thousand credits per second, and a fleet needs them during a burst. A scrape that
-        counted 6,000 scheduled messages used the credits of six seconds. The count from the service
-        itself requires the Manage right.
+        has a thousand credits per second, and a fleet needs them during a burst. To count 6,000
+        scheduled messages would use the credits of six seconds. The service itself has a count, but
+        reading it requires the Manage right.
         """
         now_s = asyncio.get_running_loop().time()
         if self._dead_count is None or now_s >= self._dead_count[1] + COUNTED_FOR_S:
@@ -540,8 +540,8 @@ class _Link(Generic[_Handler]):
     Args:
         make: Creates the sender or receiver.
         explain: Maps an SDK error.
-        call_s: Time to wait for a call to finish with all attempts, in seconds.
-        troubles: The outage log to use.
+        call_s: Time limit for a call with all its attempts, in seconds.
+        troubles: Log to record outages in.
     """
 
     def __init__(
@@ -561,7 +561,7 @@ class _Link(Generic[_Handler]):
         self._closed = False
 
     async def call(self, work: Callable[[_Handler], Awaitable[_T]]) -> _T:
-        """Run ``work`` with an open handler. It runs to the end even if the caller is cancelled."""
+        """Run ``work`` with an open handler. It runs to its end even if the caller is cancelled."""
         return await asyncio.shield(self.start(work))
 
     def start(self, work: Callable[[_Handler], Awaitable[_T]]) -> "asyncio.Task[_T]":
@@ -590,7 +590,7 @@ class _Link(Generic[_Handler]):
                     self._handler = self._watched(self._make())
                 elif _is_broken(self._handler):
                     await self._handler._close_handler()  # type: ignore[no-untyped-call]
-                # This does nothing if the handler is open.
+                # This opens the handler if it is not open.
                 await self._handler.__aenter__()
                 done = await work(self._handler)
                 self._troubles.went_well(TroubleKind.QUEUE_AWAY)
@@ -605,10 +605,10 @@ class _Link(Generic[_Handler]):
             raise explained from error
 
     def _watched(self, handler: _Handler) -> _Handler:
-        """Patch the handler to record failed attempts and to stop useless retries.
+        """Patch the handler to record failed attempts and to prevent useless retries.
 
-        The SDK reports an attempt that it repeats only in this private method. It would also repeat
-        a final error and a missing token. The patch raises these errors immediately.
+        Only a private method of the SDK shows that an attempt failed and is repeated. The SDK would
+        also retry after a final error or without a token. The patch raises such errors at once.
         """
         handle = handler._handle_exception
 
@@ -643,7 +643,7 @@ class _Link(Generic[_Handler]):
         return handler
 
     async def close(self) -> None:
-        """Wait a limited time for running calls, then release the messages of the link."""
+        """Wait for running calls for a limited time, then release the messages of the link."""
         self._closed = True
         if self._calls:
             await asyncio.wait(self._calls, timeout=_CLOSE_S)
@@ -665,9 +665,9 @@ class _Link(Generic[_Handler]):
 def _batches(
     messages: Sequence[Outgoing], now: datetime
 ) -> Iterator[tuple[datetime | None, list[int]]]:
-    """Yield indices of messages that can be sent together, and their common time (None means now).
+    """Yield groups of messages that can be sent together, as ``(enqueue time, indices)``.
 
-    Expired messages are omitted.
+    A time of None means now. Expired messages are omitted.
     """
     by_instant: dict[datetime | None, list[int]] = {}
     for at, message in enumerate(messages):
@@ -684,7 +684,7 @@ def _batches(
 def _seal(message: Outgoing, from_at: datetime) -> ServiceBusMessage:
     """Return the SDK message with a time to live that starts at ``from_at``.
 
-    The SDK's setter truncates the time to whole seconds, so that less than one second becomes zero.
+    The SDK's own setter truncates to whole seconds, so a time below one second would become zero.
     """
     sealed = ServiceBusMessage(message.body, message_id=message.message_id)
     life_ms = max(1, round((message.expires_at - from_at) / timedelta(milliseconds=1)))
@@ -738,8 +738,8 @@ def _asked_pause_s(error: Exception) -> float:
 def _is_broken(handler: ServiceBusSender | ServiceBusReceiver) -> bool:
     """Return True if a link of an open handler was closed by the service.
 
-    The link can be the message link, the request link or the token link. Without the token link the
-    SDK waits forever.
+    This can be the link for messages, requests or tokens. Without the link for tokens the SDK would
+    wait forever.
     """
     client: Any = handler._handler
     if client is None or client._session is None:
@@ -760,7 +760,7 @@ def _is_broken_link(error: Exception) -> bool:
 
 
 def _explain(error: Exception, address: ServiceBusAddress, role: str) -> ExchangeError:
-    """Map an SDK error to one line with the queue and, if known, the fix."""
+    """Map an SDK error to an error on one line, with the queue and, if known, the fix."""
     if isinstance(error, ExchangeError):
         return error
     causes = list(causes_of(error))
@@ -781,7 +781,7 @@ def _explain(error: Exception, address: ServiceBusAddress, role: str) -> Exchang
         )
     if (refusal := explain_token(error, str(address), address.identity)) is not None:
         return refusal
-    # From a credential of the caller.
+    # Such an error comes from a credential of the caller.
     if any_is(ClientAuthenticationError):
         return ExchangeMisconfigured(f"{address}: no token for {address.identity}: {said}")
     # With a custom endpoint the SDK reports a rejected token as a connection error.

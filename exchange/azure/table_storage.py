@@ -4,9 +4,9 @@ Behaviour of the SDK, and additions in this module:
 
 - The SDK retries within :class:`~broadside.exchange.azure.wire.StorageBounds`. By default it does
   not retry an insert or a batch, so this module enables these retries.
-- A repeated write can find the result of its first attempt if the response was lost. If a
-  *repeated* insert or replace is rejected, the row is read. If it contains the sent properties, the
-  write was successful. Upserts, batches (only upserts) and deletes are safe to repeat.
+- If a response was lost, a repeated write can find the result of its first attempt. If a *repeated*
+  insert or replace is rejected, the row is therefore read. If it has the properties that were sent,
+  the write was successful. Upserts, batches (only upserts) and deletes are safe to repeat.
 - Numbers keep their type: an ``int`` is always sent as Int64, a ``float`` as Double.
 """
 
@@ -77,9 +77,9 @@ def open_table(
     """Return a table for these settings, without a connection.
 
     Args:
-        settings: The storage backend settings to use.
+        settings: The storage backend settings.
         what: ``control``, ``results`` or ``private``.
-        troubles: The outage log to use.
+        troubles: Log to record outages in.
 
     Raises:
         ExchangeMisconfigured: A setting is missing or invalid.
@@ -368,7 +368,7 @@ def _meant(error: Exception, table: str, rows: Sequence[Entity]) -> ExchangeErro
         return EntityChanged(f"{row}: changed since it was read")
     if status == _NOT_FOUND:
         return EntityNotFound(f"{row}: there is none")
-    # The request with all rows is too large.
+    # Not one row is too large, but the request with all rows.
     if status == _TOO_LARGE:
         return EntityTooLarge(f"{table}: {said_by(error)}")
     if code in _SIZE_CODES:

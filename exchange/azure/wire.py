@@ -34,19 +34,19 @@ from broadside.exchange.troubles import TroubleLog
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
 
-# The maximum response size to read, in bytes: a page of rows, or a blob.
+# The maximum response size to read. A response can contain a page of rows, or a blob.
 ANSWER_MAX_BYTES: Final = DOCUMENT_MAX_BYTES
-# Errors that the SDK's parsers raise for an invalid response, besides SDK errors.
+# Exceptions that the SDK's parsers raise for an invalid response, in addition to SDK errors.
 _UNREADABLE: Final = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
-# Error code in the XML of Blob Storage, and of Table Storage if the request asked for XML.
+# Error code in the XML of Blob Storage. Table Storage also sends XML if the request accepts it.
 _XML_CODE: Final = re.compile(r"<(?:m:)?[Cc]ode>(\w+)<")
-# A role is missing. A firewall rule results in another code.
+# Error code for a missing role. A rejection by a firewall rule has another code.
 _NO_RIGHT: Final = "AuthorizationPermissionMismatch"
-# The account does not allow access keys.
+# Error code of an account that does not allow access keys.
 _NO_KEYS: Final = "KeyBasedAuthenticationNotPermitted"
 # Transient status codes below 500.
 _PASSING: Final = (408, 429)
-# Error code with status 400 or 401, depending on the service.
+# Error code for an invalid token. The status is 400 or 401, depending on the service.
 _NO_TOKEN: Final = "InvalidAuthenticationInfo"  # noqa: S105 - a code: 400 or 401, by the service
 _MISSING: Final = frozenset(
     {"TableNotFound", "ContainerNotFound", "TableBeingDeleted", "ContainerBeingDeleted"}
@@ -105,13 +105,13 @@ class Bounds:
     defaults the pauses add up to 1.6 + 3.2 + 6.4 s in addition to the attempts.
 
     Attributes:
-        retries_max_count: The number of times to retry.
+        retries_max_count: The maximum number of retries.
         backoff_s: Base of the pause in seconds.
         backoff_max_s: Longest pause in seconds.
-        attempt_s: Time to wait for an attempt, in seconds. For storage it applies to the connection
+        attempt_s: Time limit for one attempt, in seconds. For storage it applies to the connection
             and to each read.
-        call_s: Time to wait for a call to finish with all attempts, in seconds. A call is also one
-            page of a scan or one part of a batch.
+        call_s: Time limit for a call with all its attempts, in seconds. Each page of a scan and
+            each part of a batch is a separate call.
     """
 
     retries_max_count: int = 3
@@ -125,10 +125,10 @@ class Bounds:
 class StorageBounds(Bounds):
     """Retries and time limits for the storage services.
 
-    The first retry is immediate and has no pause, so ``retries_max_count`` is one higher. The SDK
-    retries when the service throttles (429, 503), fails (500, 502, 504) or times out (408), and
-    when a connection breaks. A ``Retry-After`` header replaces the pause. ``call_s`` also limits
-    this pause.
+    The first retry has no pause, so ``retries_max_count`` is one higher. The SDK retries when the
+    service throttles (429, 503), fails (500, 502, 504) or times out (408), and when a connection
+    breaks. If the response has a ``Retry-After`` header, it replaces the pause. ``call_s`` limits
+    this pause too.
     """
 
     retries_max_count: int = 4
@@ -144,7 +144,7 @@ def require_one_way(setting: str, way: str, place: object, connection_string: ob
     """Raise :class:`ExchangeMisconfigured` unless exactly one of two settings is given.
 
     Args:
-        setting: The prefix used for both setting names.
+        setting: Common prefix of the two setting names.
         way: Suffix of the setting for ``place``.
         place: Endpoint or namespace.
         connection_string: Connection string.
@@ -161,7 +161,7 @@ def way_in(service: str, settings: FabricSettings) -> dict[str, Any]:
 
     Args:
         service: ``tables`` or ``blobs``.
-        settings: The storage backend settings to use.
+        settings: The storage backend settings.
 
     Raises:
         ExchangeMisconfigured: Not exactly one of endpoint and connection string is set, or the
@@ -189,12 +189,13 @@ class Transport(BoundedTransport):
     """SDK transport that sends each request once and records the result of every attempt.
 
     By default aiohttp repeats a PUT after a broken connection, and neither the SDK nor the caller
-    detects it. In addition, a request that was given up is never delivered later (:func:`_mortal`).
+    can detect it. In addition, the kernel does not deliver a request after it was given up
+    (:func:`_mortal`).
 
     Args:
-        address: The table or container to use.
+        address: The table or container to connect to.
         attempt_s: Timeout for connecting and for each read, in seconds.
-        troubles: The outage log to use.
+        troubles: Log to record outages in.
         kind: The kind of outage to record.
     """
 
@@ -230,8 +231,8 @@ async def _sent_once(
 ) -> aiohttp.ClientResponse:
     """Middleware that prevents aiohttp from sending a request again on a new connection.
 
-    aiohttp repeats a request after one of two exceptions. This function raises their base class
-    instead.
+    aiohttp repeats a request after two kinds of exception. This function raises their base class
+    instead, after which aiohttp does not repeat the request.
     """
     try:
         return await handler(request)
@@ -245,8 +246,8 @@ async def _sent_once(
 def _mortal(attempt_s: float) -> Callable[[aiohttp.AddrInfoType], socket.socket]:
     """Return a socket factory that discards unsent data on close and after ``attempt_s``.
 
-    Without this the kernel continues to send the data of a closed socket. After a network outage of
-    minutes it could then deliver an old upsert that has already been replaced by a newer one.
+    Otherwise the kernel would continue to send the data of a closed socket. After a network outage
+    of minutes it could deliver an old upsert, although a newer one has already replaced it.
     """
 
     def make(address: aiohttp.AddrInfoType) -> socket.socket:
@@ -271,21 +272,21 @@ _Done = TypeVar("_Done")
 class StorageService(Generic[_Client]):
     """Base class for a table or container, with connections, retries and error mapping.
 
-    After a first success, an authentication error is usually transient (token service does not
-    respond, role assignment changes). It is therefore reported as an outage, not as a wrong
-    setting.
+    After a first success, an authentication error is usually transient. For example, the token
+    service does not respond, or a role assignment changes. It is therefore reported as an outage,
+    not as a wrong setting.
 
     Args:
-        address: The table or container to use.
-        bounds: The retries and time limits to use.
+        address: The table or container to connect to.
+        bounds: Retries and time limits. None means the defaults.
         credential: The credential to use instead of ``DefaultAzureCredential``. The caller has to
             close it.
-        troubles: The outage log to use.
+        troubles: Log to record outages in.
 
     Attributes:
         _setting: BROADSIDE_TABLES or BROADSIDE_BLOBS.
         _named_by: The settings to change if the name is wrong.
-        _role: The Azure role that this host will need.
+        _role: Azure role that this host needs.
         _trouble: The kind of outage to record.
         _refusal: Exception class for a final error of the service.
     """
@@ -400,8 +401,8 @@ def causes_of(error: BaseException | None) -> Iterator[BaseException]:
 def code_of(error: Exception) -> str | None:
     """Return the error code of the service, such as ``EntityAlreadyExists``, or None.
 
-    The body always contains the code, but a header does not (Table Storage sends no header with a
-    conflict). For an insert the SDK reads neither of them.
+    The body always contains the code, but not every response has it in a header. For example, Table
+    Storage sends no such header with a conflict. For an insert the SDK reads neither of them.
     """
     response = getattr(error, "response", None)
     code = None
@@ -458,7 +459,7 @@ def explain_certificate(
     Args:
         causes: The error and its causes.
         place: Service name for the message.
-        setting: The prefix used for the setting names.
+        setting: Common prefix of the setting names.
         said: Error message.
     """
     if not any(
@@ -495,13 +496,13 @@ def explain_token(error: Exception, place: str, identity: str) -> ExchangeError 
 def explain_entry(
     error: Exception, address: StorageAddress, setting: str, role: str, named_by: str
 ) -> ExchangeError | None:
-    """Return an error with the fix if access was denied, otherwise None.
+    """Return an error with the fix if access was denied, otherwise return None.
 
     Args:
         error: Error from the SDK.
-        address: The table or container to use.
-        setting: The prefix used for the setting names.
-        role: The Azure role that this host will need.
+        address: The table or container to connect to.
+        setting: Common prefix of the setting names.
+        role: Azure role that this host needs.
         named_by: The settings to change if the name is wrong.
     """
     if (refusal := explain_token(error, str(address), address.identity)) is not None:

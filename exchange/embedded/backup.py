@@ -1,13 +1,13 @@
 """Online backup of a coordinator's data directory to one file, and its restore.
 
-The databases are copied one after another, in a fixed order. A row in one database only refers to
-rows in the next database that were written before it. The later copy of the next database therefore
-contains them. For example, a run that is marked as queued is in the queue or finished, and a job in
-the queue is in a plan. The copies need no common point in time (:mod:`broadside.exchange.records`).
+The databases are copied one after another, in a fixed order. If a row refers to a row in a database
+that is copied later, that other row was written first. The later copy therefore contains it. For
+example, a run that is marked as queued is in the queue or finished, and a job in the queue is in a
+plan. The copies need no common point in time (:mod:`broadside.exchange.records`).
 
 The file is a gzipped tar archive. The first member contains the format and the version. The last
-member contains the SHA-256 of all others in ``sha256sum`` format. Files from versions before 0.10
-have neither member and are protected only by the gzip checksum.
+member contains the SHA-256 of all other members, in ``sha256sum`` format. Files from versions
+before 0.10 have neither of these members. Only the gzip checksum protects them.
 """
 
 import contextlib
@@ -48,16 +48,16 @@ _NAMES: Final = re.compile(rf"({'|'.join(DATABASES)})\.sqlite3|{TLS_FOLDER}/\w[\
 _NAMES_MAX_COUNT: Final = 100
 # Maximum size of member metadata, because it is read into memory.
 _HEADER_MAX_BYTES: Final = 65_536
-# The maximum number of zeros after the last member.
+# The maximum number of zero bytes after the last member.
 _PADDING_MAX_BYTES: Final = 2 * tarfile.RECORDSIZE
-# Pages per copy step: 4 MiB.
+# Number of database pages per copy step, 4 MiB in total.
 _STEP_PAGES: Final = 1024
-# Maximum bytes that wait for a sync.
+# After this number of bytes, written data is synced to disk.
 _WAITING_MAX_BYTES: Final = 4 * 2**20
 _BACKUP_PREFIX: Final = ".backup-"
 _RESTORE_PREFIX: Final = ".restore-"
 _DRILL_PREFIX: Final = ".drill-"
-# Errors of a damaged file. ValueError means that a number field contains no number.
+# Exceptions that a damaged file can raise. ValueError means that a number field has no number.
 _READ_ERRORS: Final = (
     *(gzip.BadGzipFile, tarfile.TarError, EOFError, zlib.error, ValueError, RecursionError),
 )
@@ -72,7 +72,8 @@ def back_up(data_dir: Path, file: Path) -> list[str]:
 
     Args:
         data_dir: Data directory. Other processes can write to it during the backup.
-        file: Must not exist. It appears when it is complete and on disk.
+        file: Path of the backup, which must not exist. The file appears when it is complete and on
+            disk.
 
     Returns:
         The member names.
@@ -107,7 +108,7 @@ def back_up(data_dir: Path, file: Path) -> list[str]:
             _add_text(archive, _SUMS, "".join(f"{sums[name]}  {name}\n" for name in sums))
         _sync(packed)
         try:
-            # A hard link never overwrites an existing file.
+            # Unlike a rename, a hard link never overwrites an existing file.
             file.hardlink_to(packed)
         except FileExistsError as error:
             raise BackupUnusable(f"{file}: there is one already; choose another name") from error
@@ -120,7 +121,8 @@ def restore(file: Path, data_dir: Path) -> list[str]:
 
     Args:
         file: A backup from :func:`back_up`.
-        data_dir: Must be absent or empty. It does not change until the restore is complete.
+        data_dir: Directory that does not exist or is empty. It is not changed before all files are
+            verified.
 
     Returns:
         The member names.
@@ -149,7 +151,7 @@ def restore(file: Path, data_dir: Path) -> list[str]:
 
 @contextlib.contextmanager
 def unpacked_backup(file: Path) -> Iterator[Path]:
-    """Unpack ``file`` in the same folder while the context is active, verified as in a restore.
+    """Unpack and verify ``file`` in a temporary folder next to it, while the context is active.
 
     Yields:
         The data directory.
@@ -170,8 +172,8 @@ def remove_leftovers(parent: Path) -> None:
     """
     for prefix in (_BACKUP_PREFIX, _RESTORE_PREFIX, _DRILL_PREFIX):
         for left in parent.glob(f"{prefix}*"):
-            # Only folders of this user, and no links. Otherwise another user could choose what
-            # root removes.
+            # Remove only folders of this user, and no links. Otherwise another user could choose
+            # what root removes.
             with contextlib.suppress(OSError):
                 if left.lstat().st_uid == os.geteuid() and (lock := _locked(left)) is not None:
                     shutil.rmtree(left, ignore_errors=True)
@@ -220,7 +222,7 @@ class _HashedReader:
 
 
 class _SyncedWriter:
-    """File writer that syncs often, so that little data waits for the disk.
+    """File writer that syncs often, so that there is never much unsynced data.
 
     Gigabytes of unsynced data would delay the commits of other processes on the same disk.
     """
@@ -297,12 +299,12 @@ def _locked(folder: Path) -> int | None:
 
 @dataclass(slots=True, kw_only=True)
 class _Unpacked:
-    """Members of a backup that were read so far.
+    """Information from the members of a backup that have been read.
 
     Attributes:
-        sums: SHA-256 by name.
-        has_head: The first member exists. Versions before 0.10 did not write it.
-        expected: SHA-256 by name from the last member.
+        sums: SHA-256 of the content of each member, by name.
+        has_head: True if the backup has the first member. Versions before 0.10 did not write it.
+        expected: SHA-256 by name, from the last member.
     """
 
     sums: dict[str, str]
@@ -369,7 +371,7 @@ def _unpack(archive: tarfile.TarFile, folder: Path) -> _Unpacked:
 
 
 def _read_text(archive: tarfile.TarFile, member: tarfile.TarInfo) -> str:
-    """Read a small text member. Raises ``tarfile.ReadError``, ``ValueError``."""
+    """Read a small text member. Raise ``tarfile.ReadError`` or ``ValueError`` if it is invalid."""
     content = archive.extractfile(member) if member.isreg() and not member.issparse() else None
     if content is None or member.size > _HEADER_MAX_BYTES:
         raise tarfile.ReadError(f"{member.name} is no text of up to {_HEADER_MAX_BYTES} bytes")
@@ -394,7 +396,7 @@ def _check_head(text: str) -> None:
 
 
 def _parse_sums(text: str) -> Mapping[str, str]:
-    """Return SHA-256 by name. Raises ``ValueError``."""
+    """Return the SHA-256 by name. Raise ``ValueError`` if the text is invalid."""
     pairs = [line.split("  ", 1) for line in text.splitlines()]
     sums = {name: digest for digest, name in pairs}
     if len(sums) != len(pairs):
@@ -425,7 +427,7 @@ def _explain_unreadable(file: Path, error: Exception) -> str:
 
 
 def _read_to_the_end(packed: gzip.GzipFile) -> None:
-    """Read the rest of the file. Raises :class:`BackupUnusable`, ``gzip.BadGzipFile``."""
+    """Read the rest of the file. Raise :class:`BackupUnusable` or ``gzip.BadGzipFile``."""
     if any(packed.read(_PADDING_MAX_BYTES)) or packed.read(1):
         raise BackupUnusable("something is behind its end: not a backup of Broadside")
 
@@ -455,11 +457,11 @@ def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) ->
 def _copy(source: Path, target: Path) -> None:
     """Copy a database in one read transaction.
 
-    Without the transaction, a copy in steps restarts after each commit of another process and never
-    ends while the fleet is active. In write-ahead-log mode a reader does not block a writer. Each
-    step is synced, because gigabytes of unsynced data would delay the commits of other processes.
-    During the transaction the log grows. It is written back here, because otherwise the next writer
-    would do this within its commit.
+    Without the transaction, a copy in steps would restart after each commit of another process and
+    would not end while the fleet is active. In write-ahead-log mode a reader does not block a
+    writer. Each step is synced, because gigabytes of unsynced data would delay the commits of other
+    processes. The log grows during the transaction. It is written back here. Otherwise the next
+    writer would have to do this in its commit.
     """
     try:
         with (
@@ -495,7 +497,7 @@ def _write_back(source: Path) -> Iterator[Callable[[], None]]:
             with contextlib.suppress(sqlite3.Error):
                 writing.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
-        # Open the connection and read the schema in advance.
+        # Call it once, to open the connection and read the schema in advance.
         write_back()
         yield write_back
 

@@ -1,7 +1,7 @@
 """Durable queue in an SQLite file, for many processes on one host, without a server.
 
-:mod:`broadside.exchange.embedded.sqlite` describes durability and the use after a fork. All
-processes on the host have the same wall clock, so times are stored as epoch microseconds.
+:mod:`broadside.exchange.embedded.sqlite` describes durability and the use after a fork. Times are
+stored as epoch microseconds, because all processes on the host have the same wall clock.
 """
 
 import asyncio
@@ -93,10 +93,10 @@ class _Lock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lull:
-    """Idle state in which no message can be received unless a process writes.
+    """Idle state of the queue. No message can be received unless a process writes.
 
     Attributes:
-        mark: Mark of the database.
+        mark: Mark of the database, which changes when a process writes.
         until_s: End of the idle state, in monotonic seconds.
     """
 
@@ -107,10 +107,10 @@ class _Lull:
 class EmbeddedQueue:
     """:class:`~broadside.exchange.ports.JobQueue` in ``<data_dir>/queue.sqlite3``.
 
-    A lock is a key in the row of a message. ``ready_us`` is the time at which the row is available,
-    for the first time or again. Expiry and dead-lettering are applied at the next poll. While no
-    process writes, a waiting receiver polls rarely. A check for a write is much cheaper than a
-    poll.
+    A lock is a key in the row of a message. ``ready_us`` is the time at which the message is
+    available, for the first time or again. Expiry and dead-lettering take effect at the next poll.
+    A waiting receiver polls rarely while no process writes. To check whether a process has written
+    is much cheaper than a poll.
     """
 
     def __init__(
@@ -127,15 +127,14 @@ class EmbeddedQueue:
         """Initialize the queue. The first call opens the file.
 
         Args:
-            data_dir: The folder to use for the database.
-            lock_s: The time to lock a received message, in seconds.
-            deliveries_max_count: The number of times to deliver a message before it is moved to the
-                dead letters.
-            duplicates_s: The time to remember message ids in order to detect duplicates, in
-                seconds.
+            data_dir: The folder for the database file.
+            lock_s: How long a received message is locked, in seconds.
+            deliveries_max_count: After this number of deliveries, a message is moved to the dead
+                letters.
+            duplicates_s: How long message ids are stored to detect duplicates, in seconds.
             busy_s: The maximum time to wait for a database lock, in seconds.
-            clock: Used to get the current time in epoch seconds.
-            refusals: Used to record writes that fail because of missing space or permission.
+            clock: Function that returns the current time in epoch seconds.
+            refusals: Log of writes that fail because there is no space or no permission.
         """
         self._database = Database(
             data_dir / "queue.sqlite3", QUEUE_APPLICATION, QUEUE_LAYOUT, busy_s, refusals
@@ -178,17 +177,17 @@ class EmbeddedQueue:
         try:
             return await asyncio.shield(locked)
         except asyncio.CancelledError:
-            # The thread cannot be stopped. Abandon the message that it locks. Otherwise the
-            # message would be unavailable for the full lock duration.
+            # The worker thread cannot be stopped. If it locks a message, abandon the message.
+            # Otherwise it would be unavailable for the full lock time.
             with suppress(ExchangeError):
                 if (unseen := await locked) is not None:
                     await self.abandon(unseen)
             raise
 
     def _lull_s(self) -> float:
-        """Return the seconds for which no message is available unless a process writes.
+        """Return how long no message will be available unless a process writes, in seconds.
 
-        The result is 0 if that is unknown.
+        The result is 0 if this is unknown.
         """
         lull = self._lull
         if lull is None or self._database.mark() != lull.mark:
@@ -278,7 +277,7 @@ class EmbeddedQueue:
             ).rowcount
 
     def _lock_one(self, connection: sqlite3.Connection) -> Delivery | None:
-        # First check without a lock. Usually there is no message.
+        # Check without a lock first, because usually there is no message.
         mark, looked_s = self._database.mark(), time.monotonic()
         [(ready_us,)] = connection.execute(_NEXT).fetchall() or [(None,)]
         ahead_s = _LULL_S if ready_us is None else (ready_us - self._now_us()) / 1e6
@@ -324,7 +323,7 @@ class EmbeddedQueue:
         )
 
     async def _settle(self, delivery: Delivery, change: str, **values: Value) -> int:
-        """Apply ``change`` to the message while its lock is valid. Return the current epoch us."""
+        """Apply ``change`` to a message if its lock is valid. Return the time in epoch us."""
         if not isinstance(delivery.token, _Lock):
             raise TypeError(f"message {delivery.message_id}: not a delivery of this queue")
         return await self._database.run(
@@ -420,7 +419,7 @@ def _epoch_us(at: datetime) -> int:
 def _instant(epoch_us: object) -> datetime:
     """Return the time of an epoch microsecond value.
 
-    An invalid value in a foreign row results in the epoch, so that the rest of the row is readable.
+    For an invalid value the result is the epoch, so that the rest of the row is still readable.
     """
     try:
         return _EPOCH + timedelta(microseconds=int(epoch_us))  # type: ignore[call-overload,no-any-return]

@@ -53,10 +53,10 @@ class EmbeddedTable:
     """:class:`~broadside.exchange.ports.Table` in ``<data_dir>/<name>.sqlite3``.
 
     Args:
-        data_dir: The folder to use for the database.
+        data_dir: The folder for the database file.
         name: The table name.
         busy_s: The maximum time to wait for a database lock, in seconds.
-        refusals: Used to record writes that fail because of missing space or permission.
+        refusals: Log of writes that fail because there is no space or no permission.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class EmbeddedTable:
                 yield row
             if len(rows) < page_count:
                 return
-            # Next possible key, because keys contain no control characters.
+            # This is the next possible key, because keys contain no control characters.
             start = rows[-1].row_key + "\0"
             left_count = None if left_count is None else left_count - len(rows)
 
@@ -249,7 +249,7 @@ def _row(entity: Entity) -> tuple[str, str, str, str, bytes]:
 
 
 def _encode(properties: Mapping[str, Value]) -> tuple[str, bytes]:
-    """Encode properties as JSON and binary values as one blob.
+    """Encode properties as JSON, and their binary values as one blob.
 
     The JSON is ``{name: value, or [type, text or length]}``.
     """
@@ -268,7 +268,7 @@ def _encode(properties: Mapping[str, Value]) -> tuple[str, bytes]:
 
 
 def _decode(properties: str, binary: bytes) -> dict[str, Value]:
-    """Decode the properties. A damaged row has no properties.
+    """Decode the properties. For a damaged row, return no properties.
 
     The caller can then report the row and read the other rows.
     """

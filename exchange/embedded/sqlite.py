@@ -3,13 +3,13 @@
 The database is in write-ahead-log mode, and each commit is synced to disk before a call returns
 (``synchronous=FULL``). If a process is killed, all results that were returned to callers are on
 disk. The next process that opens the database rolls back the rest. This is also true after a power
-failure. ``synchronous=NORMAL`` does not guarantee that. Queue and table are two files, and only a
-sync per commit ensures that a claim in one file precedes the settled message in the other. A commit
-takes about 0.2 ms on an SSD. Concurrent writes of a process share a commit, and no result is
-returned before that commit is on disk.
+failure, which ``synchronous=NORMAL`` would not guarantee. Queue and table are two files. Without a
+sync for each commit, a message could be settled in one file while its claim in the other is lost. A
+commit takes about 0.2 ms on an SSD. Writes that a process makes at the same time share a commit,
+and no result is returned before that commit is on disk.
 
 A :class:`Database` has one worker thread with one connection. The first call opens the connection.
-It is valid only in this process, because SQLite locks do not survive a fork.
+It can only be used in this process, because SQLite locks do not survive a fork.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ _FLOCK: Final = "hhqqi"
 _SHARED_BYTE: Final = 128
 
 
-# Seconds from a write in the log to its commit. There can be a sync in between.
+# Longest time from a write in the log to its commit. There can be a sync in between.
 _SETTLED_S: Final = 2.0
 
 _REFUSED: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR)
@@ -66,7 +66,7 @@ Mark = tuple[int, int, int]
 def is_open_elsewhere(path: Path) -> bool:
     """Return True if another process has the database open.
 
-    The current process must not have it open.
+    Do not call this while the current process has it open.
     """
     try:
         with path.with_name(f"{path.name}-shm").open("rb+") as shared:
@@ -100,10 +100,10 @@ class Database:
 
     Args:
         path: The database file to use.
-        application: The SQLite application id that is used to identify the database.
-        layout: The SQL statements used to create the tables.
-        busy_s: The maximum time to wait for a lock, in seconds.
-        refusals: Used to record writes that fail because of missing space or permission.
+        application: SQLite application id that identifies the database.
+        layout: SQL statements that create the tables.
+        busy_s: The maximum time to wait for a database lock, in seconds.
+        refusals: Log of writes that fail because there is no space or no permission.
     """
 
     def __init__(
@@ -127,27 +127,29 @@ class Database:
         self._inode: tuple[int, int] | None = None
         self._closed = False
         self._due: deque[_Work] = deque()
-        # The worker thread will process the pending calls.
+        # True if the worker thread was already started for the pending calls.
         self._woken = False
 
     async def run(self, work: Callable[[sqlite3.Connection, *_Args], _T], *args: *_Args) -> _T:
         """Run ``work(connection, ...)`` on the worker thread.
 
         Args:
-            work: The function to run. It will be given the connection and ``args``.
-            args: Arguments to pass to ``work``.
+            work: Function to run. It receives the connection and ``args``.
+            args: Arguments of ``work`` after the connection.
 
         Raises:
-            ExchangeUnavailable: A transient error (lock timeout, disk full).
-            ExchangeMisconfigured: A permanent error (no directory, no permission, foreign file).
-            StorageGone: The file was removed or replaced. A subclass of ``ExchangeMisconfigured``.
+            ExchangeUnavailable: The error is transient (lock timeout, disk full).
+            ExchangeMisconfigured: The error is permanent (no directory, no permission, foreign
+                file).
+            StorageGone: The file was removed or replaced. This is a subclass of
+                ``ExchangeMisconfigured``.
         """
         return await self.submit(work, *args)
 
     async def read(self, work: Callable[[sqlite3.Connection, *_Args], _T], *args: *_Args) -> _T:
-        """Run ``work`` like :meth:`run`, without writing.
+        """Run ``work`` like :meth:`run`. It must not write.
 
-        It does not wait for a group and does not take a lock.
+        The call does not wait for a group of writes and does not take a lock.
         """
         return await self.submit(work, *args, reads=True)
 
@@ -157,13 +159,13 @@ class Database:
         *args: *_Args,
         reads: bool = False,
     ) -> "asyncio.Future[_T]":
-        """Start ``work`` like :meth:`run` and return a future.
+        """Start ``work`` like :meth:`run` and return a future for its result.
 
-        Use this if the caller has to wait for the result even after it has been cancelled.
+        Use this if the caller needs the result even if it is cancelled.
 
         Args:
-            work: The function to run. It will be given the connection and ``args``.
-            args: Arguments to pass to ``work``.
+            work: Function to run. It receives the connection and ``args``.
+            args: Arguments of ``work`` after the connection.
             reads: True if ``work`` does not write.
         """
         if self._closed:
@@ -187,8 +189,8 @@ class Database:
         """Return a value that changes after each commit, cheaply and on any thread.
 
         Returns:
-            The mark, or None shortly after a write. Readers see a write only after the sync, and
-            the next write can have the same timestamp.
+            The mark, or None shortly after a write. At that time the mark is not reliable: readers
+            see a write only after its sync, and the next write can have the same timestamp.
         """
         try:
             # ``os.stat`` is the fastest call.
@@ -212,7 +214,7 @@ class Database:
     def _do_due(self) -> None:
         """Run all pending calls.
 
-        Reads run individually, writes in groups with one sync. The results of a group are delivered
+        Reads run one by one, writes in groups with one sync. The results of a group are delivered
         together, because each delivery wakes the event loop.
         """
         # This must precede the loop, so that later calls start the worker again.
@@ -257,10 +259,10 @@ class Database:
         except sqlite3.Error as error:
             if not _is_busy(error):
                 return list(map(self._do, works))
-            # Each write by itself would wait for the same lock again.
+            # Do not retry the writes one by one, because each would wait for the same lock again.
             return [_Done(work, error=self._told(error)) for work in works]
         except BaseException as error:
-            # Every caller must receive a result, for any error.
+            # Every caller must receive a result, whatever the error is.
             return [_Done(work, error=error) for work in works]
 
     def _do_in_one(self, works: list[_Work]) -> list[_Done]:
@@ -284,8 +286,8 @@ class Database:
     def _patiently(self, work: Callable[[], _T]) -> _T:
         """Return the result of ``work``, and retry while another process holds the lock.
 
-        A rejected attempt has changed nothing. All processes retry at the same rate. The pauses of
-        SQLite itself grow to 0.1 s, so the process that waited longest would retry least often.
+        A rejected attempt has changed nothing. All processes retry at the same rate. SQLite's own
+        pauses grow to 0.1 s, so the process that waited longest would retry least often.
         """
         deadline_s = time.monotonic() + self._busy_s
         while True:
@@ -319,7 +321,7 @@ class Database:
             # Text that is not UTF-8.
             told = RecordUnreadable(f"{self._path}: {error}")
         else:
-            # A programming error, reported by the Python module.
+            # The Python module reports a programming error, which must not be hidden.
             return error
         told.__cause__ = error
         return told
@@ -347,7 +349,7 @@ class Database:
             ) from error
         self._refuse_links()
         self._keep_private()
-        # This must precede the open, because the file can be removed while the tables are created.
+        # Do this before the tables are created, because the file can be removed meanwhile.
         self._inode = self._found_inode()
         connection = sqlite3.connect(self._path, timeout=0, isolation_level=None)
         # An invalid byte in one row must not stop a scan.
@@ -360,12 +362,12 @@ class Database:
         return connection
 
     def _refuse_links(self) -> None:
-        """Reject symbolic links. They could redirect writes or a change of file permissions."""
+        """Reject symbolic links, which could redirect writes or a change of permissions."""
         for path in self._files():
             try:
                 target = path.readlink()
             except OSError:
-                # Not a link, or not readable. SQLite reports the latter.
+                # This is not a link, or it is not readable. SQLite reports the latter.
                 continue
             raise ExchangeMisconfigured(
                 f"{path}: a link to {target}; put the file itself there, or set another "
@@ -379,7 +381,7 @@ class Database:
     def _keep_private(self) -> None:
         """Restrict the file permissions to the owner. SQLite uses the same mode for log and index.
 
-        The file must not be opened for this. Closing it would release the locks of this process.
+        Do not open the file for this. To close it would release the locks of this process.
         """
         # SQLite reports the error later.
         with suppress(OSError):
@@ -448,7 +450,7 @@ class Database:
 def _set(done: Iterable[_Done]) -> None:
     for one in done:
         future = one.work.future
-        # The caller was cancelled.
+        # The future is done if the caller was cancelled.
         if future.done():
             continue
         if one.error is None:
@@ -478,8 +480,8 @@ def explain_foreign(connection: sqlite3.Connection, application: int, layout: st
 
     Args:
         connection: Connection to the database.
-        application: The application id to expect.
-        layout: The SQL statements used to create the expected tables.
+        application: Expected SQLite application id.
+        layout: SQL statements that create the expected tables.
     """
     found, objects_count = _identity(connection)
     if (found, objects_count) == (0, 0):
@@ -510,9 +512,10 @@ def _columns(connection: sqlite3.Connection) -> dict[tuple[str, str], list[str]]
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Hold the write lock from the first statement, so that rows that were read do not change.
+    """Run statements in a transaction that has the write lock from its start.
 
-    Inside another transaction this is a savepoint, which commits or rolls back separately.
+    Other processes can therefore not change rows between a read and a write. Inside another
+    transaction this is a savepoint, which can be rolled back separately.
     """
     begin, commit, undo = (
         ("SAVEPOINT part", "RELEASE part", ("ROLLBACK TO part", "RELEASE part"))

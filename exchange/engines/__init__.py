@@ -31,9 +31,9 @@ def find(name: str) -> Engine | None:
 
 
 def filled_in(given: object) -> object:
-    """Return the fields of a ``Traffic`` with the defaults of its engine for missing fields.
+    """Add the defaults of the engine to the fields of a ``Traffic``, where fields are missing.
 
-    Apply this function before validation of user input. Any other value is returned unchanged.
+    Call this function before user input is validated. Any other value is returned unchanged.
     """
     name = given.get("engine") if isinstance(given, Mapping) else None
     engine = find(name) if isinstance(name, str) else None
@@ -74,7 +74,7 @@ def scaled(traffic: Traffic, scale: float) -> Traffic:
 
     Args:
         traffic: The traffic. It is returned unchanged if the engine is unknown.
-        scale: The number to divide by, which is the scale of a lab.
+        scale: The scale of a lab, by which the rate limits are divided.
     """
     engine = find(traffic.engine)
     return traffic if engine is None else engine.scaled(traffic, scale)

@@ -1,8 +1,8 @@
 """Common parts of the download engines.
 
 This module contains the options, the file sizes, the bytes per second and the readers. Bytes come
-from transfers and counters. They are stored in cells of whole UTC seconds, and the sum over the
-cells is the sum of the bytes. Servers store a sparse file of each size.
+from transfers and counters. They are assigned to whole UTC seconds without losing any. Servers
+store a sparse file of each size.
 """
 
 import math
@@ -32,21 +32,21 @@ from broadside.exchange.messages import (
     Traffic,
 )
 
-# Maximum time in seconds that the cells can cover. It is longer than the longest burst.
+# Maximum time between the first and the last byte. It is longer than the longest burst.
 SPAN_MAX_S: Final = 100_000.0
-# Share of the bytes that can belong to transfers longer than a reading. This share is too small to
-# hide a shortfall that the verdict must detect (core/measure/resolution.py, HIDDEN_RATIO).
+# At most this share of the bytes may belong to transfers that are longer than a reading. It is too
+# small to hide a shortfall that the verdict must detect (core/measure/resolution.py, HIDDEN_RATIO).
 LONGER_RATIO: Final = 0.01
-# The measure that counts server log lines with a time that is impossible for their test.
+# Name of the measure that counts lines of a server log with an impossible time for their test.
 UNPLACED: Final = "server_unplaced_count"
 
 
 class Seconds:
     """Bytes of transfers per second. The bytes of a transfer are spread evenly over its duration.
 
-    Only the total of a transfer is known, not its distribution over time. Readings are therefore as
-    long as the transfers that carried nearly all bytes (:data:`LONGER_RATIO`), and at least one
-    second. Memory use is one number per second for any input.
+    For a transfer only the total is known, not how it is distributed over time. Readings are
+    therefore at least one second long, and as long as the transfers that carried nearly all bytes
+    (:data:`LONGER_RATIO`). For any input, the memory use is about one number per second.
 
     Args:
         span_max_s: Maximum seconds between the first and the last byte.
@@ -68,13 +68,15 @@ class Seconds:
         self.last_s: float | None = None
 
     def add(self, start_s: float, end_s: float, amount_bytes: int, error_s: float = 0.0) -> bool:
-        """Spread the bytes of a transfer over its duration. No duration means one instant.
+        """Spread the bytes of a transfer evenly over its duration.
+
+        If the duration is 0, all bytes belong to one instant.
 
         Args:
             start_s: Time of the first byte, in epoch seconds.
             end_s: Time of the last byte, in epoch seconds.
             amount_bytes: Bytes of the transfer.
-            error_s: How far off the two timestamps might be, in seconds.
+            error_s: Largest error of the two timestamps, in seconds.
 
         Returns:
             False if the timestamps are impossible for this test. Then nothing is added.
@@ -129,13 +131,13 @@ class Seconds:
         return 1
 
     def shaped(self, counted: "Seconds") -> "Seconds":
-        """Return the same bytes with the distribution over time of a counter.
+        """Return the same bytes, distributed over time like the samples of a counter.
 
-        The counter includes a few thousandths of headers and TLS. Bytes after the last sample of
-        the counter are added to the last second.
+        The counter includes headers and TLS, a few thousandths of its bytes. If it ended early, the
+        bytes that it lacks are added to the seconds from its last sample on.
 
         Args:
-            counted: Samples of a counter of about the same bytes, read about once a second.
+            counted: A counter of about the same bytes, which was read about once a second.
 
         Returns:
             The bytes per second, or this object if there is no counter.
@@ -184,7 +186,7 @@ class Seconds:
             total += self._cells.get(cell, 0.0)
             after = cell + 1
             inside = (after - first) % size or after in self._joined
-            # A short rest at the end is part of the previous reading.
+            # A short remainder at the end is added to the last reading.
             if after < end_s and (inside or (size > 1 and end_s - after < size / 2)):
                 continue
             reached, until = round(total), min(end_s, after)
@@ -273,11 +275,11 @@ def parse_options(kind: type[_Options], traffic: Traffic) -> _Options:
     """Return the validated ``traffic.options`` of an engine.
 
     Args:
-        kind: The class to use for the options.
-        traffic: The traffic to use.
+        kind: Class of the engine's options.
+        traffic: The traffic with the options.
 
     Raises:
-        Unsupported: An option is invalid. See the message for the first invalid option.
+        Unsupported: An option is invalid. The message describes the first invalid option.
     """
     try:
         return kind.model_validate(dict(traffic.options))
@@ -291,7 +293,7 @@ def parse_options(kind: type[_Options], traffic: Traffic) -> _Options:
         raise Unsupported(f"traffic.options.{field}: {wrong}") from error
 
 
-# Seconds after the end of a test in which the log can still contain it. It is the send_timeout of
+# A server can log a transfer up to this time after the end of its test. It is the send_timeout of
 # nginx and the data_connection_timeout of vsftpd, after which they close a lost client.
 GONE_S: Final = 60
 
@@ -306,8 +308,8 @@ class DownloadReader:
 
     Attributes:
         basis: Source of the start time.
-        tells_to_the_end: True if the output is complete until its end. If it ends without data, no
-            data arrived.
+        tells_to_the_end: True if the output covers the whole test. If it then ends without data,
+            no data arrived.
     """
 
     basis: ClassVar[StartBasis] = StartBasis.STAMPS
@@ -318,7 +320,7 @@ class DownloadReader:
         self._job = job
         self._cookie = token.job_id
         self._seconds = Seconds(token.lasts_s + GONE_S)
-        # The same bytes as the kernel counts them, if the counter is read.
+        # The same bytes from the kernel's counter, if it is read.
         self._arrivals = Seconds()
         self._moved_bytes = 0
         self._client_address: str | None = None

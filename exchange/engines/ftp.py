@@ -2,15 +2,15 @@
 
 - The client downloads the file repeatedly until the burst ends. The agent then stops lftp. The
   bytes of the unfinished transfer count.
-- Bytes are the bytes that lftp *read from its sockets*, from the kernel counters of the process
-  (``/proc/<pid>/io``, ``rchar``), sampled every second. They are payload plus the replies on the
-  control connection, which are some hundred bytes per transfer.
+- The bytes of the client are the bytes that lftp *read from its sockets*. They come from the kernel
+  counters of the process (``/proc/<pid>/io``, ``rchar``), which are read once a second. They
+  include the replies on the control connection, some hundred bytes per transfer.
 - With segments, a connection continues after the end of its segment until it is closed. These bytes
   count, because they were transferred. ``kept_ratio`` is the share of all bytes that lftp wrote
-  (``wchar``). Little is wasted if the segments are large compared with the buffers of the path.
-- The server results come from the vsftpd log. It contains the bytes and the rate of each transfer
-  of a login with the job token as password. Timestamps are whole seconds. vsftpd logs a transfer
-  when it ends, so the readings of the server are as long as its transfers.
+  (``wchar``). It is near 1 if the segments are large compared with the buffers of the path.
+- The server results come from the vsftpd log. If the password of a login is the job token, the log
+  contains the bytes and the rate of each transfer. Timestamps are whole seconds. vsftpd logs a
+  transfer when it ends, so the readings of the server are as long as its transfers.
 - There is no start gate. The agent starts lftp at the start time, and lftp then connects and logs
   in. The start of data is the last sample before the counter increased.
 """
@@ -69,15 +69,15 @@ VSFTPD: Final = Program(
 # Ports of the data connections. Firewalls must allow them.
 PASSIVE_PORTS: Final = (50_000, 59_999)
 SEGMENT_LEAST_BYTES: Final = 65_536
-# Minimum length in seconds of a file with a rate limit. The data that the connection holds at the
-# end of the file is not rate limited.
+# With a rate limit, the transfer of a file must take at least this time, in seconds. The data in
+# the connection at the end of the file is not rate limited.
 PACED_LEAST_S: Final = 2
 # Allowed commands. CWD is not allowed.
 COMMANDS: Final = "ABOR,EPSV,FEAT,MDTM,NOOP,OPTS,PASV,PWD,QUIT,REST,RETR,SIZE,SYST,TYPE"
 COUNTED: Final = "server_transfers_count"
 # Replies to a login and a transfer: ten lines of at most a hundred characters (RFC 959).
 REPLIES_BYTES: Final = 1024
-# If lftp has written more bytes than its commands need, data flows.
+# If lftp has written more than this, which its commands do not need, data flows.
 FLOWS_BYTES: Final = 4096
 
 
@@ -149,7 +149,7 @@ class Ftp(Engine):
             "net:reconnect-interval-base": 1,
             "net:socket-bind-ipv6" if six else "net:socket-bind-ipv4": ask.bind,
             "net:limit-rate": None if rate is None else max(1, rate // 8),
-            # The largest burst above the rate limit is 0.1 s of data.
+            # lftp may exceed the rate limit by at most 0.1 s of data.
             "net:limit-max": None if rate is None else max(1, rate // 80),
             "net:connection-limit": 0,
             "ftp:ssl-allow": "no",
@@ -196,7 +196,7 @@ class Ftp(Engine):
             "listen_port": ask.port,
             "background": "NO",
             # Without root there is no chroot. The next option therefore rejects every name with
-            # a slash, so only files in the folder itself are accessible.
+            # a slash. Only files in the folder itself are then accessible.
             "run_as_launching_user": "YES",
             "deny_file": "/",
             "cmds_allowed": COMMANDS,
@@ -212,7 +212,7 @@ class Ftp(Engine):
             "pasv_enable": "YES",
             "pasv_min_port": PASSIVE_PORTS[0],
             "pasv_max_port": PASSIVE_PORTS[1],
-            # A device with address translation can use several addresses for one client.
+            # Address translation in the device can give one client several addresses.
             "pasv_promiscuous": "YES",
             "max_clients": 0,
             "max_per_ip": 0,
@@ -254,7 +254,7 @@ class CounterReader(DownloadReader):
         self._file_bytes = job.traffic.options.get("file_bytes", Options().file_bytes)
         # Bytes read and written in the first sample.
         self._first: tuple[int, int] | None = None
-        # Last sample: epoch second, bytes read, bytes written.
+        # Last sample as (epoch second, bytes read, bytes written).
         self._last: tuple[float, int, int] | None = None
         self._flows = False
         self._kept_bytes = 0
@@ -286,7 +286,7 @@ class CounterReader(DownloadReader):
         return (Started(side=Side.CLIENT, started_at_s=then_s, expected_s=self._duration_s),)
 
     def _error(self, exit_code: int | None, stderr: str) -> str | None:
-        """Return the message of lftp if lftp ended by itself. The agent reports other failures."""
+        """Return lftp's message if lftp ended by itself. The agent reports other failures."""
         if exit_code is None or exit_code < 0:
             return None
         said = [*stderr.splitlines(), *self._words]
@@ -311,7 +311,7 @@ class CounterReader(DownloadReader):
         )
 
 
-# Text from a client cannot precede a match: names and passwords follow the verb.
+# A client cannot insert text before a match, because names and passwords follow the verb.
 _LINE: Final = (
     r"(?m)^\w{3} (?P<stamp>\w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}) \[pid (?P<pid>\d+)\] \[ftp\] "
 )
@@ -321,9 +321,9 @@ _EVENT: Final = re.compile(
     + r'|(?:OK|FAIL) DOWNLOAD: Client "(?P<client>[^"]*)", '
     + r'"[^"]*/\d+", (?P<sent>\d+) bytes, (?P<rate>[\d.]+)Kbyte/sec)$'
 )
-# The maximum number of stored connections: 64 segments and waiting logins.
+# The maximum number of stored connections. It is enough for 64 segments and waiting logins.
 LOGINS_MAX_COUNT: Final = 4096
-# Error of the timestamps in seconds. They are whole seconds.
+# Largest error of the timestamps, which are whole seconds.
 STAMP_ERROR_S: Final = 1.0
 
 
@@ -332,7 +332,7 @@ class TransferReader(LogReader):
 
     The log has a line for each login with the token, and a line for each transfer. One process
     serves one connection (``run_as_launching_user``). All lines of a connection therefore have the
-    same process ID. A login with a different password removes the assignment of the process ID.
+    same process ID. After a login with another password, the process ID has no token any more.
     """
 
     def __init__(self, engine: str, counted: str) -> None:

@@ -1,11 +1,12 @@
 """HTTP downloads with vegeta on the client and nginx on the server.
 
-- With a request rate the model is open: a slow response does not delay the next request. Without a
-  rate every connection sends the next request when its response is complete.
-- Bytes are the *payload that the client read*: bodies of complete responses. Each body is spread
-  evenly over the time from the request to the last byte. An incomplete body counts as zero.
-- The server results come from the nginx log: bytes of the bodies that nginx passed to the kernel,
-  for requests with the job token in the query. Other requests are served but not logged.
+- With a request rate, a slow response does not delay the next request (open loop). Without a rate,
+  every connection sends the next request when its response is complete (closed loop).
+- The bytes of the client are the *payload that it read*, which is the bodies of complete responses.
+  Each body is spread evenly over the time from the request to the last byte. An incomplete body
+  counts as zero.
+- The server results come from the nginx log. It contains the body bytes that nginx passed to the
+  kernel, for requests with the job token in the query. Other requests are served but not logged.
 - A request is logged when it ends, so the readings of both ends are as long as their requests.
 - There is no start gate. The agent starts vegeta at the start time, and the timestamp of the first
   request is the start.
@@ -71,12 +72,13 @@ TIMEOUT_MAX_S: Final = 8
 # The maximum number of concurrent requests.
 WORKERS_MAX_COUNT: Final = 10_000
 ERROR_KINDS_MAX_COUNT: Final = 8
-# At most PIPE_BUF (pipe(7)). Writes of this size to a pipe are atomic, so the lines of two workers
-# do not mix.
+# This must not exceed PIPE_BUF (pipe(7)). Writes up to that size to a pipe are atomic, so the lines
+# of two workers do not mix.
 LOG_BUFFER_BYTES: Final = 4096
 # If vegeta has read this many bytes between two samples, data flows.
 FLOWS_BYTES: Final = 4096
-# The output has a line for each request. This limit is enough for inspection and protects the disk.
+# The output has a line for each request. This limit protects the disk, and enough lines remain to
+# inspect.
 RAW_MAX_BYTES: Final = 4 * 2**20
 
 
@@ -179,7 +181,7 @@ class Http(Engine):
                     pipe_to=(*binary, "encode", "-to=json"),
                     env={"TZ": "UTC", "HOME": ask.folder},
                     raw_max_bytes=RAW_MAX_BYTES,
-                    # The output contains the end of a request, not the arrival of its bytes.
+                    # The output shows when a request ended, but not when its bytes arrived.
                     watches=(Watch(name="io", path="/proc/{pid}/io"),),
                 ),
             ),
@@ -198,7 +200,7 @@ class Http(Engine):
             processes=(
                 Process(
                     argv=(*argv, "-c", f"{ask.folder}/nginx.conf"),
-                    # nginx must stop its workers itself.
+                    # Use SIGTERM, because nginx must stop its workers itself.
                     end_by=EndBy.TERM,
                 ),
             ),
@@ -326,7 +328,7 @@ class ResultReader(DownloadReader):
         # First error message of each category, as vegeta wrote it.
         self._words: dict[str, str] = {}
         self._requests_count = 0
-        # Last sample: epoch second and bytes read.
+        # Last sample as (epoch second, bytes read).
         self._last: tuple[float, int] | None = None
 
     def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
@@ -365,7 +367,7 @@ class ResultReader(DownloadReader):
     def _error(self, exit_code: int | None, stderr: str) -> str | None:
         """Return the reason if there is no result.
 
-        Failed requests besides successful ones are metrics, not errors.
+        If only some requests failed, they appear in the metrics and are not an error.
         """
         if self._requests_count and self._errors.total() == self._requests_count:
             kind, count = self._errors.most_common(1)[0]

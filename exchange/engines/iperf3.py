@@ -37,7 +37,7 @@ UDP_BLOCK_MAX_BYTES: Final = 65_507
 
 MINIMUM_VERSION: Final = Version(3, 9)
 
-# First release that supports each option (from the sources of iperf3). An option is used if the
+# First release that supports each option, from the sources of iperf3. An option is only used if the
 # version supports it. _RECEIVE_TIMEOUT also applies to ``--idle-timeout``.
 _RECEIVE_TIMEOUT: Final = Version(3, 10)
 _SEND_TIMEOUT: Final = Version(3, 12)
@@ -45,7 +45,7 @@ _JSON_STREAM: Final = Version(3, 17)
 _KEEPALIVE: Final = Version(3, 19)
 _SERVER_MAX_DURATION: Final = Version(3, 20)
 
-# Seconds without a byte after which a client stops. A server waits longer.
+# A client stops if it receives no byte for this time. A server waits longer.
 SILENCE_S: Final = 10.0
 # Bytes per write of a TCP stream if the job sets no block size.
 _BLOCK_BYTES: Final = 131_072
@@ -180,8 +180,8 @@ def _version(text: str) -> Version:
 def _too_slow(traffic: Traffic) -> Iterator[str]:
     """Yield an error if the rate limit leaves the connection silent for too long.
 
-    All streams send their first blocks at the same time. Until the second blocks an end receives
-    nothing.
+    All streams send their first blocks at the same time. The other end then receives nothing until
+    the second blocks.
     """
     rate = traffic.stream_bits_per_second
     if traffic.protocol is Protocol.UDP or traffic.pacing is not Pacing.ENGINE or rate is None:
@@ -221,10 +221,10 @@ def client_argv(
     Args:
         job: The job to run.
         version: iperf3 version.
-        binary: The command to run, including leading arguments.
+        binary: The iperf3 command with its leading arguments.
         connect_timeout_s: Time to wait for the connection, in seconds.
-        silence_s: Time to wait for data before iperf3 stops, in seconds, if it can detect that
-            (FACTS, "iperf3"). The caller must set a deadline in any case.
+        silence_s: iperf3 stops if it receives no data for this time, in seconds. Not every case is
+            detected (FACTS, "iperf3"), so the caller must set a deadline too.
         bind: The local address to bind to, or None.
 
     Raises:
@@ -279,21 +279,21 @@ def server_argv(
 ) -> tuple[str, ...]:
     """Return the command line of a server that runs one test on ``port`` and exits.
 
-    From 3.16 to 3.19 a server counts ``silence_s`` from its own start until the first data. A
-    client of a server that was idle for long must therefore send within a second of TEST_START. The
-    start gate delays the data longer. It therefore sends one byte in advance (UDP: three datagrams
-    without a number).
+    From 3.16 to 3.19, a server counts ``silence_s`` from its own start until the first data. If the
+    server was idle for long, its client must therefore send within a second of TEST_START. The
+    start gate delays the data longer than that, so it sends one byte in advance (for UDP, three
+    datagrams without a number).
 
     Args:
         port: The port to listen on.
         version: iperf3 version.
-        binary: The command to run, including leading arguments.
+        binary: The iperf3 command with its leading arguments.
         bind: The local address to bind to, or None for all.
-        max_duration_s: Maximum test duration in seconds. Omitted if the version has no such option.
-            The supervisor enforces a limit in any case.
-        silence_s: Time to wait for data before iperf3 stops, in seconds.
-        idle_s: Time to wait for a client before the server exits, in seconds. Omitted as
-            ``max_duration_s``.
+        max_duration_s: Maximum test duration in seconds. It is omitted if the version has no such
+            option. The supervisor enforces a limit in any case.
+        silence_s: iperf3 stops if it receives no data for this time, in seconds.
+        idle_s: The server exits if no client connects for this time, in seconds. It is omitted if
+            the version has no such option.
 
     Raises:
         Unsupported: The version is too old.

@@ -1,8 +1,7 @@
 """State of an iperf3 test, with its events, intervals and totals.
 
 - A value that an end cannot know is ``None``. iperf3 prints 0 if its peer did not send the value.
-- Engine time is continuous. iperf3 restarts its clock after the warm-up (omit), this module does
-  not.
+- iperf3 restarts its clock after the warm-up (omit). Engine time in this module continues.
 """
 
 import math
@@ -36,8 +35,8 @@ from broadside.exchange.messages import (
 STREAM_RTT: Final = "stream_rtt"
 # Default block size of iperf3, if the output does not contain it.
 BLOCK_BYTES: Final = 131_072
-# Minimum length in seconds of a part of the warm-up that iperf3 dropped. It is half of the shortest
-# interval.
+# If iperf3 dropped less of the warm-up than this, in seconds, it is ignored. It is half of the
+# shortest interval.
 DROPPED_S: Final = 0.05
 
 
@@ -73,9 +72,9 @@ class Account:
         self.ended = False
         # A part of the output could not be parsed.
         self.truncated = False
-        # Minimum of (arrival - end of interval), in epoch seconds.
+        # Smallest (arrival - end of interval) so far, which estimates the zero of engine time.
         self._zero_at_s: float | None = None
-        # The last interval belongs to the warm-up.
+        # True if the last interval belongs to the warm-up.
         self._omitted = False
         # Engine time at which the iperf3 clock started or restarted.
         self._shift_s = 0.0
@@ -182,7 +181,7 @@ class Account:
 
     def _interval(self, data: dict[str, object], at_s: float | None) -> dict[Flow, Interval]:
         if not self._asked:
-            # iperf3 prints an empty interval if the test ended during connection setup.
+            # iperf3 prints an empty interval if the test ends while the connections are opened.
             return {}
         streams = objects_of(data.get("streams"))
         sums = {Flow.DOWN if self._asked.get("reverse") else Flow.UP: object_of(data.get("sum"))}
@@ -240,9 +239,9 @@ class Account:
         """Advance by one interval. Return False if the interval repeats the last one.
 
         A client that lost its server prints the last interval twice. At the end of the warm-up
-        iperf3 restarts its clock and counters. The start of the next interval is then the absolute
+        iperf3 restarts its clock and counters. The start of the next interval is then its absolute
         distance from the new zero. If that zero is later than the end of the last printed interval,
-        iperf3 drops the interval between them. The bytes of the dropped interval are unknown.
+        iperf3 has dropped the time between them, and the bytes of this time are unknown.
         """
         start_s, end_s = _seconds(clock, "start"), _seconds(clock, "end")
         omitted = clock.get("omitted") is True
@@ -331,8 +330,8 @@ class Account:
     def _udp_received(self, flow: Flow, both: dict[str, object]) -> dict[str, object]:
         """Estimate the received bytes from the sent bytes and the lost packets.
 
-        All packets have the same size. If a value is missing, the result is the sum of the
-        intervals.
+        This is possible because all packets have the same size. If a value is missing, the result
+        is the sum of the intervals.
         """
         sent, packets, lost = (
             _lenient_count(both.get(key)) for key in ("bytes", "packets", "lost_packets")
@@ -355,8 +354,8 @@ class Account:
         """Return everything that was read so far.
 
         Args:
-            words: Text around the JSON. It is searched for an error message.
-            exit_code: Exit code of the process, or None.
+            words: Text outside the JSON, in which an error message is searched.
+            exit_code: The process exit code. None if it is unknown.
             ended_at_s: Arrival of the complete output, in epoch seconds. None if unknown.
             released_at_s: Release time of the start gate, in epoch seconds. None without the gate.
             server_ahead_s: Seconds for which the server's clock ran before the release.
@@ -434,7 +433,7 @@ class Account:
         return Pacing.ENGINE if _lenient_count(rate) else None
 
     def _window_bytes(self) -> int | None:
-        """Return the granted socket buffer if a buffer size was requested.
+        """Return the size of the granted socket buffer, or None if no size was requested.
 
         Linux reserves and reports twice the requested size (socket(7), SO_SNDBUF).
         """
@@ -478,7 +477,7 @@ def _text(value: object) -> str | None:
 
 
 def _lenient(value: object) -> float | None:
-    """Return a number that no result depends on, or None if it is not finite and at least 0."""
+    """Return a number that no result depends on, or None if it is negative or not finite."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     # NaN fails this comparison.
@@ -491,7 +490,7 @@ def _lenient_count(value: object) -> int | None:
 
 
 def _strict(holder: Mapping[str, object], key: str) -> int | None:
-    """Return a count that results depend on, or None if it is missing. An invalid count raises."""
+    """Return a count that results depend on, or None if missing. Raise if it is invalid."""
     value = holder.get(key)
     if value is None:
         return None
@@ -509,14 +508,14 @@ def _seconds(holder: Mapping[str, object], key: str) -> float:
 
 
 def _known(value: int | None, sure: bool) -> int | None:
-    """Return None for a 0 from an end that cannot know the value."""
+    """Return the value, or None for a 0 from an end that cannot know the value."""
     return value if value or sure else None
 
 
 def _fold(streams: Sequence[dict[str, object]]) -> dict[str, object]:
-    """Return the sum over streams if iperf3 printed none, with the times of the first stream.
+    """Return the sum over the streams, for output in which iperf3 printed no sum.
 
-    iperf3 uses the times of the first stream in the same way.
+    The times are those of the first stream, as in iperf3's own sums.
     """
     if not streams:
         return {}

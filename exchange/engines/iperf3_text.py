@@ -21,8 +21,8 @@ class StreamReader:
     """Parser for the standard output of one iperf3 process, line by line as it arrives.
 
     ``--json-stream`` output results in events immediately. A complete document (``--json``, the
-    only format of older versions) results in no events. It is collected and parsed by
-    :meth:`finish`.
+    only format of older versions) results in no events. Its lines are collected, and :meth:`finish`
+    parses them.
     """
 
     def __init__(self) -> None:
@@ -68,12 +68,12 @@ class StreamReader:
         """Return everything that was read so far. It can be called at any time, also during a test.
 
         Args:
-            exit_code: Exit code of the process, or None.
+            exit_code: The process exit code. None if it is unknown.
             stderr: Standard error. It supplies the reason if the output contains no error.
             released_at_s: Time at which the start gate released the data, in epoch seconds
                 (:class:`broadside.agent.gate.Release`).
-            server_ahead_s: Seconds for which the server's clock ran before the release. The server
-                counts them as receiving time.
+            server_ahead_s: How long the server's engine clock ran before the release, in seconds.
+                The server counts this as receiving time.
         """
         other = b"\n".join(self._other).decode(errors="replace")
         test = self._test
@@ -94,7 +94,7 @@ def read_whole(text: str, *, ended_at_s: float | None = None) -> Reading:
 
     Args:
         text: The document. If it contains several tests, the last one is returned.
-        ended_at_s: Epoch second at which the text arrived, if known.
+        ended_at_s: Time at which the text arrived, in epoch seconds. None if unknown.
     """
     tests = _read_tests(text)
     return (tests[-1] if tests else Account()).reading(words=text, ended_at_s=ended_at_s)
@@ -109,9 +109,9 @@ def read_all(text: bytes, *, most_count: int | None = None) -> list[Reading]:
     """Parse a file of many tests in either format, for example the log of a persistent server.
 
     Args:
-        text: Content of the file.
-        most_count: Limit. Parsing stops after ``most_count + 1`` tests, so the caller can detect
-            that the file exceeds the limit.
+        text: The file content.
+        most_count: Largest number of tests that the caller accepts. Parsing stops after one more,
+            so that the caller can detect a file with too many tests.
     """
     decoded = text.decode(errors="replace")
     return [test.reading(words="") for test in _read_tests(decoded, most_count)]
@@ -162,7 +162,7 @@ def _values(piece: str) -> Iterator[tuple[dict[str, object], bool]]:
 def _mend(text: str) -> dict[str, object] | None:
     """Return the complete parts of an incomplete document, down to the second nesting level.
 
-    At a deeper level the result could contain half of an interval, which would look complete.
+    At a deeper level the result could contain a part of an interval, which would look complete.
     """
     closers: list[str] = []
     end, missing = 0, ""

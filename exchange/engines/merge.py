@@ -20,9 +20,10 @@ def merge(readings: Sequence[Reading]) -> Reading:
 
     Bytes and counts are conserved. The cumulative counts of each process are interpolated at the
     interval bounds of the first process. While the test runs, seconds that are missing in one
-    process are omitted. After all processes ended, the last interval of the first process extends
-    to the last byte. Round trips and jitter are means, congestion windows are sums. One failed
-    reading makes the merged reading fail. Other fields come from the first reading.
+    process are omitted. After all processes have ended, the last interval of the first process is
+    extended to the last byte of all processes. Round trips and jitter are means, congestion windows
+    are sums. If one reading failed, the merged reading has failed. Other fields come from the first
+    reading.
     """
     if len(readings) == 1:
         return readings[0]

@@ -48,12 +48,12 @@ class StartBasis(StrEnum):
     """Source of ``first_data_at_s``, the most accurate source first.
 
     Attributes:
-        ARRIVALS: Minimum over all intervals of (arrival of the line - end). Error about 1 ms.
-        RELEASE: Release time that the start gate recorded. A few ms early.
+        ARRIVALS: Smallest (arrival of a line - end of its interval). The error is about 1 ms.
+        RELEASE: Release time that the start gate recorded. It is a few ms early.
         STAMPS: Timestamp that the engine wrote for the first request or byte.
-        SAMPLES: Last sample before a counter increased. Early by at most one sampling interval.
-        EXIT: Arrival of the complete output minus the end of the last interval. Late by tens of ms.
-        TIMESTAMP: Timestamp that the engine wrote before the connections opened. Coarse.
+        SAMPLES: Last sample before a counter increased, early by at most one sampling interval.
+        EXIT: Arrival of the complete output minus the end of the last interval, late by tens of ms.
+        TIMESTAMP: Coarse timestamp that the engine wrote before the connections opened.
     """
 
     ARRIVALS = "arrivals"
@@ -120,7 +120,7 @@ class Reading:
             caller sets it with ``model_copy``.
         side: End of the pair. None if the output stopped before the engine named it.
         intervals: Intervals of each flow.
-        first_data_at_s: Epoch second of engine time zero, by the clock of this end.
+        first_data_at_s: Start of engine time by the clock of this end, in epoch seconds.
         start_basis: Source of ``first_data_at_s``.
         started_at_s: Start timestamp from the engine, in epoch seconds.
         client_address: The client address, only set at the server.
@@ -166,7 +166,7 @@ class Reading:
         )
 
 
-# The maximum number of characters of a file in the record.
+# A file is cut to this number of characters in the record.
 FILE_TEXT_MAX: Final = 4000
 # Fields of ``Traffic`` that every engine supports.
 EVERY_ENGINE: Final = frozenset({"engine", "options", "probe", "encapsulation"})
@@ -181,12 +181,11 @@ class Unsupported(EngineProblem):
 
 
 class Serving(StrEnum):
-    """Lifetime of a server process, which also defines how its record is matched with the pair.
+    """Lifetime of a server process. It also determines how records are matched with the pair.
 
     Attributes:
-        ONE_TEST: A process for each test. The record is matched by the cookie of the engine.
-        DAEMON: A process that runs until it is stopped. Records are matched by the token in the
-            log.
+        ONE_TEST: There is a process for each test. The engine's cookie matches the record.
+        DAEMON: One process runs until it is stopped. The token in its log matches the records.
     """
 
     ONE_TEST = "one_test"
@@ -198,10 +197,10 @@ class Program:
     """A program that an engine runs, and the command that prints its version.
 
     Attributes:
-        name: The executable to run. The agent will search ``.tools/<name>/bin`` of the checkout,
-            PATH and ``/usr/sbin``.
-        version_argv: Arguments used to print the version, without the program.
-        version_pattern: Regular expression with a group to match the version.
+        name: The executable name. The agent searches for it in ``.tools/<name>/bin`` of the
+            checkout, in PATH and in ``/usr/sbin``.
+        version_argv: Arguments that make the program print its version.
+        version_pattern: Regular expression with one group, which matches the version.
         fix: What to do if the program is missing.
     """
 
@@ -216,7 +215,7 @@ class Tool:
     """A program that was found and that runs.
 
     Attributes:
-        argv: The command to run, including leading arguments.
+        argv: Command that runs the program, with leading arguments.
         version: Version number.
     """
 
@@ -243,13 +242,12 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientAsk:
-    """The information needed to start the client end of a job.
+    """Information that an engine needs to start the client end of a job.
 
     Attributes:
         job: The job to run.
-        tools: The programs to use.
-        folder: An empty folder to use for this client, as an absolute path. It will be deleted
-            after the job.
+        tools: Programs found on this host, by name.
+        folder: Absolute path of an empty folder for this client. It is deleted after the job.
         bind: The agent's address to bind to, if it has the same address family as the target.
             Otherwise None.
     """
@@ -262,17 +260,17 @@ class ClientAsk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerAsk:
-    """The information needed to start the server end on a port.
+    """Information that an engine needs to start the server end on a port.
 
     Attributes:
         port: The port to listen on.
         address: The address to listen on. None means all addresses.
-        tools: The programs to use.
-        folder: An empty folder to use for this server, as an absolute path. It will be deleted
-            after the server ends.
-        duration_max_s: The longest test to allow, in seconds.
-        certificate: The certificate to use, if the engine needs one. It is either given by the user
-            or made by the agent.
+        tools: Programs found on this host, by name.
+        folder: Absolute path of an empty folder for this server. It is deleted after the server
+            ends.
+        duration_max_s: Duration of the longest test that the server allows, in seconds.
+        certificate: The certificate, if the engine needs one. The user provides it, or the agent
+            creates it.
     """
 
     port: int
@@ -288,9 +286,9 @@ class File:
     """A file that the agent creates in the folder before it starts a process.
 
     Attributes:
-        name: Where to create the file, relative to the folder.
-        text: The content to write.
-        size_bytes: Set this to create a sparse file of zeros of this size instead.
+        name: Path of the file, relative to the folder.
+        text: The file content.
+        size_bytes: If set, the agent creates a sparse file of zeros of this size instead.
     """
 
     name: str
@@ -300,7 +298,7 @@ class File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """A file that the agent reads once a second for the reader, and more often until data flows.
+    """File that the agent reads for a reader, once a second and more often until data flows.
 
     Attributes:
         name: Name that ``Reader.sample`` receives.
@@ -334,19 +332,17 @@ class Process:
 
     Attributes:
         argv: The command line to run.
-        pipe_to: The command line of a second process to start. It will read the standard output
+        pipe_to: Command line of a second process, which reads the standard output of the first
             through a pipe.
         env: Environment variables to add to the environment of the agent.
         watches: Files to read while the process is running.
-        stop_after_s: Seconds after the start time at which the agent stops the process, for an
-            engine that does not stop by itself. This stop is not a failure. Any other end is a
-            failure.
+        stop_after_s: For an engine that does not stop by itself. The agent stops the process this
+            time after the start time, in seconds. This is not a failure, but any other end is.
         end_by: The signal to send when the agent dies.
         ends_at_alarm: True if SIGALRM ends the process. A kernel timer will then stop it even if
             the agent hangs. Otherwise the agent starts a watchdog for the process.
-        raw_max_bytes: The maximum output to store, in bytes. None to use the limit of the agent.
-        streams_count: The number of streams that this process will open. The gate will wait for
-            them.
+        raw_max_bytes: The maximum output to store, in bytes. None means the agent's limit.
+        streams_count: Number of streams that this process opens. The start gate waits for them.
     """
 
     argv: tuple[str, ...]
@@ -430,7 +426,7 @@ class Reader(Protocol):
             exit_code: Exit code of the process, or None while it runs.
             stderr: Standard error. It supplies the reason if the output contains no error.
             released_at_s: Time at which the start gate released the data, in epoch seconds.
-            server_ahead_s: Seconds for which the server's clock ran before the release
+            server_ahead_s: How long the server's engine clock ran before the release, in seconds
                 (:class:`broadside.agent.gate.Release`).
 
         Returns:
@@ -444,7 +440,7 @@ class DaemonTest(Protocol):
     Attributes:
         opened_s: Time of the first log line of the test, in epoch seconds.
         heard_s: Time of the last log line of the test, in epoch seconds.
-        until_s: Time at which the client must have finished, in epoch seconds.
+        until_s: Latest time at which the client can finish, in epoch seconds.
     """
 
     opened_s: float
@@ -453,11 +449,11 @@ class DaemonTest(Protocol):
 
     @property
     def quiet_s(self) -> float:
-        """Return the time to wait for a log line until the test should count as ended."""
+        """Return after how many seconds without a log line the test counts as ended."""
 
     @property
     def is_told(self) -> bool:
-        """Return True if the log contains at least one transfer of the test, not only its start."""
+        """Return True if the log contains a transfer of the test, not only its start."""
 
     @property
     def last_at_s(self) -> float | None:
@@ -526,8 +522,8 @@ class Engine(ABC):
     def statement(self, traffic: Traffic) -> str:
         """Return one sentence for the report that describes the traffic.
 
-        It names the method, the protocol and the use of TLS. It also states if the loop is closed
-        (responses delay the next data) or open.
+        It names the method, the protocol and whether TLS is used. It also contains whether the loop
+        is closed (responses delay the next data) or open.
         """
 
     @abstractmethod
@@ -555,7 +551,7 @@ class Engine(ABC):
 
         Args:
             traffic: The traffic to scale.
-            scale: The number to divide by, which is the scale of a lab.
+            scale: The scale of a lab, by which the rate limits are divided.
         """
         if traffic.stream_bits_per_second is None:
             return traffic

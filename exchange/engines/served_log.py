@@ -17,7 +17,7 @@ from broadside.exchange.messages import EngineReport, Measure, Side
 # The maximum number of tests that are stored for one port. A port runs one test at a time, so older
 # tests are finished.
 TESTS_MAX_COUNT: Final = 16
-# Seconds by which a timestamp can be later than the arrival of its line. vsftpd writes whole
+# A timestamp can be this much later than the arrival of its line, because vsftpd writes whole
 # seconds.
 EARLY_S: Final = 2.0
 
@@ -30,7 +30,7 @@ class LoggedTest(DownloadReader):
         counted: The measure that counts transfers.
         token: Token in the requests of the test.
         at_s: Epoch second of the first log line of the test.
-        quiet_max_s: Time to wait for a log line until the test should count as ended, in seconds.
+        quiet_max_s: Largest value of :attr:`quiet_s`, in seconds.
     """
 
     def __init__(
@@ -58,16 +58,16 @@ class LoggedTest(DownloadReader):
 
     @property
     def quiet_s(self) -> float:
-        """Return the time to wait for a log line until the test should count as ended.
+        """Return after how many seconds without a log line the test counts as ended.
 
-        The daemon logs a transfer when it ends. There may be no line for as long as the longest
-        transfer.
+        The daemon logs a transfer when it ends. There can be no line for as long as the longest
+        transfer takes.
         """
         return min(self._quiet_max_s, max(QUIET_S, self._longest_s))
 
     @property
     def is_told(self) -> bool:
-        """Return True if the log contains at least one transfer of the test, not only its start."""
+        """Return True if the log contains a transfer of the test, not only its start."""
         return self._transfers_count + self._unplaced_count > 0
 
     def hear(self, at_s: float) -> None:
@@ -92,7 +92,7 @@ class LoggedTest(DownloadReader):
             sent_bytes: Bytes of the transfer.
             client: The client address.
             at_s: Epoch second at which the log line was read.
-            error_s: How far off the two timestamps might be, in seconds.
+            error_s: Largest error of the two timestamps, in seconds.
         """
         self.hear(at_s)
         is_possible = self._from_s <= start_s and end_s <= at_s + EARLY_S
@@ -111,7 +111,7 @@ class LoggedTest(DownloadReader):
         return (counted, Measure(name=UNPLACED, value=self._unplaced_count, unit="count"))
 
 
-# Time to wait for a log line until a test should count as ended, in seconds.
+# A test counts as ended after at least this time without a log line, in seconds.
 QUIET_S: Final = 2.0
 
 
@@ -121,7 +121,7 @@ class LogReader:
     Args:
         engine: The engine name.
         counted: The measure that counts transfers.
-        quiet_max_s: Time to wait for a log line until a test should count as ended, in seconds.
+        quiet_max_s: A test counts as ended after at most this time without a log line, in seconds.
     """
 
     def __init__(self, engine: str, counted: str, quiet_max_s: float = QUIET_S) -> None:

@@ -9,13 +9,13 @@ from typing import Final
 
 from broadside.exchange.messages import SILENT_STREAMS_MAX_COUNT, Flow, StreamSilence
 
-# The shortest silence to report, in seconds. It is three seconds less the jitter of interval ends.
-# The first two retransmission timeouts of TCP take three seconds.
+# The shortest silence to report, in seconds. The first two retransmission timeouts of TCP take
+# three seconds. This is a little less, because the ends of intervals jitter.
 SILENT_LEAST_S: Final = 2.5
 # The maximum number of stored silences. The longest ones are stored, and only a few are reported.
 _KEPT_MAX_COUNT: Final = 2_000
-# Minimum number of blocks that another stream carried in the same time. With a low rate limit,
-# seconds without data are normal.
+# Report a silence only if the other streams carried at least this number of blocks meanwhile. With
+# a low rate limit, seconds without data are normal.
 BLOCKS_LEAST: Final = 10
 
 
@@ -66,7 +66,7 @@ class StreamSilences:
                 del self._now[flow, socket]
                 if silence.length_s >= SILENT_LEAST_S:
                     self._over.append((flow, socket, silence))
-        # Many silences occur when the rate limit is very low. They are not significant then.
+        # So many silences only occur with a very low rate limit. They are not significant then.
         if len(self._over) > _KEPT_MAX_COUNT:
             self._over.sort(key=lambda each: -each[2].length_s)
             del self._over[_KEPT_MAX_COUNT // 2 :]
@@ -94,6 +94,6 @@ class StreamSilences:
 
 
 def longest_silences(silences: Iterable[StreamSilence]) -> tuple[StreamSilence, ...]:
-    """Return the longest silences, as many as a report can contain, in time order."""
+    """Return the longest silences in time order, at most as many as a report can contain."""
     kept = sorted(silences, key=lambda each: each.from_s - each.to_s)[:SILENT_STREAMS_MAX_COUNT]
     return tuple(sorted(kept, key=lambda each: (each.from_s, each.client_port or 0)))

@@ -3,7 +3,7 @@
 A token consists of the job id and the maximum duration of the job in seconds, for example
 ``smoke-1.00000.00003.35``. It is sent in the query of a URL, or as the password of an anonymous FTP
 login. A device that translates addresses and ports does not change it there. A token identifies a
-job but does not authorize anything. Access to the server is controlled by the network.
+job but grants no access. The network must control who can reach the server.
 """
 
 import math

@@ -1,7 +1,7 @@
 """HTTP requests with a limit for the total time and for the response size.
 
-The timeouts of HTTP libraries apply to each read. A server that sends one byte per second, in
-headers or body, would block the caller forever. ``tests/unit/test_outward_calls.py`` detects calls
+The timeouts of HTTP libraries apply to each read. Without a total limit, a server that sends one
+byte per second would block the caller forever. ``tests/unit/test_outward_calls.py`` detects calls
 that do not use this module.
 """
 
@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import httpx
 
-# Time to wait for a request to finish, in seconds, including connection, headers and body.
+# Time limit for a whole request in seconds, including connection, headers and body.
 WHOLE_S: Final = 30.0
-# A request body extends the time limit. This is the lowest accepted upload rate.
+# A request body extends the time limit. A slower upload than this is not accepted.
 SENT_BYTES_PER_S: Final = 16_384
 # Value of ``wbits`` that selects the gzip format in zlib.
 _GZIP_FORM: Final = 16 + zlib.MAX_WBITS
@@ -36,20 +36,20 @@ async def ask(
     """Send a request and read the complete response, for any status. Redirects are not followed.
 
     Args:
-        client: The HTTP client to use. The client's timeouts will apply to each read.
-        method: The HTTP method to use.
+        client: HTTP client. Its timeouts apply to each read.
+        method: HTTP method, such as ``GET``.
         url: The URL to request.
         max_bytes: The maximum body size to read after decompression, in bytes. Use None to read
             only status and headers.
-        whole_s: The maximum time to wait for the complete response, in seconds. A request body adds
-            to this time.
-        unpacks: The request accepts gzip. Otherwise a compressed response is an error, because a
-            kilobyte can expand to a gigabyte.
-        options: Further arguments to pass to ``client.stream``.
+        whole_s: The maximum time to wait for the complete response, in seconds. It is extended if
+            the request has a body.
+        unpacks: True if the response may be gzipped. Otherwise a compressed response is an error,
+            because a kilobyte can expand to a gigabyte.
+        options: More arguments for ``client.stream``.
 
     Raises:
-        httpx.HTTPError: No response, or a response that is too large, too slow, incomplete or
-            compressed although the request did not accept gzip.
+        httpx.HTTPError: There is no response, or the response is too large, too slow, incomplete,
+            or compressed although ``unpacks`` is False.
     """
     whole_s += len(options.get("content") or b"") / SENT_BYTES_PER_S
     try:
@@ -68,14 +68,14 @@ async def ask(
 
 
 def _reason(error: BaseException) -> str:
-    """Return the operating system's error for a connection.
+    """Return why a connection failed, as the operating system reports it.
 
-    The libraries only report that all attempts failed.
+    The HTTP libraries only report that all attempts failed.
     """
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLError | socket.gaierror):
-            # The number of these errors is not an errno.
+            # These errors have a number that is not an errno.
             return cause.strerror or str(cause)
         if isinstance(cause, OSError) and cause.errno:
             return os.strerror(cause.errno)
@@ -91,7 +91,7 @@ def ask_now(url: str, max_bytes: int | None, whole_s: float, method: str = "GET"
         max_bytes: The maximum body size to read, in bytes. Use None to read only status and
             headers.
         whole_s: The maximum time to wait for the response, in seconds.
-        method: The HTTP method to use.
+        method: HTTP method, such as ``GET``.
 
     Raises:
         httpx.HTTPError: As :func:`ask`.

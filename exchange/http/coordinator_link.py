@@ -1,12 +1,12 @@
-"""Client of an agent for its coordinator, with batched requests and a stream.
+"""HTTPS client that an agent uses for its coordinator, with batched requests and a stream.
 
-Operations that are called at about the same time are sent as one request. Each operation has an id.
-The coordinator recognizes a repeated operation by this id and returns the first response again. A
-lost response therefore has no effect. Ids contain a counter, so an operation that was given up but
-arrives late does not overwrite a later one.
+Operations that are called at about the same time are sent in one request. Each operation has an id.
+If an operation is repeated after a lost response, the coordinator recognizes its id and returns the
+first response again. The ids contain a counter. If an operation was given up but arrives late, it
+can therefore not overwrite a later one.
 
-The stream is a request with an endless response. The coordinator sends jobs and control rows on it,
-as one line of JSON each. All connections are outbound, use one port and support a proxy
+The stream is a request with an endless response. The coordinator uses it to send jobs and control
+rows, as one line of JSON each. All connections are outbound, use one port and support a proxy
 (``HTTPS_PROXY``).
 """
 
@@ -42,12 +42,12 @@ from broadside.exchange.ports import (
 from broadside.exchange.row_text import entity_of
 from broadside.exchange.troubles import TroubleLog
 
-# Time to retry an operation, in seconds.
+# How long an operation is retried, in seconds.
 CALL_S: Final = 12.0
 # Time to wait for a read or write in a single attempt, in seconds.
 TRY_S: Final = 6.0
 CONNECT_S: Final = 3.0
-# Time to collect operations for a request, in seconds.
+# How long operations are collected before they are sent in one request, in seconds.
 LINGER_S: Final = 0.003
 # Maximum operations in one request.
 OPERATIONS_MAX_COUNT: Final = 1_000
@@ -55,22 +55,22 @@ OPERATIONS_MAX_COUNT: Final = 1_000
 REQUEST_BYTES: Final = 4 * 2**20
 # Smaller requests are not compressed.
 PACKED_FROM_BYTES: Final = 1024
-# Seconds before the second attempt, and the maximum pause.
+# Pause before the second attempt and longest pause, in seconds.
 PAUSES_S: Final = (0.1, 2.0)
-# Time to wait for a line on the stream, in seconds. The coordinator sends a line every 3 s.
+# The stream counts as broken if no line arrives for this time. The coordinator sends one every 3 s.
 SILENT_S: Final = 9.0
-# Seconds since the last line during which the rows from the stream count as current.
+# Rows from the stream count as current for this time after the last line.
 FRESH_S: Final = 6.0
-# Time to use a watched row before it is requested again, in seconds.
+# A watched row is requested again when the last request is older than this, in seconds.
 WATCH_S: Final = 60.0
-# Time to use a secret before it is renewed, in seconds.
+# A secret is renewed at this age, in seconds.
 RENEW_S: Final = 86_400.0
 RENEW_LOOK_S: Final = 600.0
-# The maximum response size to read, in bytes: one raw output, or many rows.
+# The maximum response size to read. A response can contain one raw output, or many rows.
 ANSWER_MAX_BYTES: Final = 96 * 2**20
-# Maximum size of a line of the stream: a job or a control row.
+# Maximum size of a line on the stream, which contains a job or a control row.
 LINE_MAX_BYTES: Final = 4 * 2**20
-# Time to wait for the release of a message that a cancelled receive may have locked, in seconds.
+# A cancelled receive can have locked a message. Wait at most this time for its release, in seconds.
 GIVE_BACK_S: Final = 2.0
 # X509_V_FLAG_NO_CHECK_TIME. The ssl module of Python has no name for it.
 _NO_CHECK_TIME: Final = 0x200000
@@ -81,7 +81,7 @@ _ERRORS: Final[Mapping[str, type[ExchangeError]]] = {
     if isinstance(error, type) and issubclass(error, ExchangeError)
 }
 
-# Errors of an invalid line on the stream.
+# Exceptions that an invalid line on the stream can raise.
 _NO_NEWS: Final = (ValueError, KeyError, TypeError, RecursionError)
 
 log = logging.getLogger(__name__)
@@ -91,12 +91,12 @@ logging.getLogger("httpx").setLevel(logging.WARNING)
 
 @dataclass(slots=True, kw_only=True)
 class _Asked:
-    """An operation that waits for the response.
+    """An operation that waits for its response.
 
     Attributes:
         text: The operation as JSON.
         kind: The kind of outage to record if it fails.
-        answer: Result of the operation.
+        answer: Future for the result of the operation.
     """
 
     text: str
@@ -106,7 +106,7 @@ class _Asked:
 
 @dataclass(slots=True, kw_only=True)
 class _Watched:
-    """A row that the coordinator will push when it has changed.
+    """A row that the coordinator sends on the stream whenever it has changed.
 
     Attributes:
         row: The row, or None if it does not exist.
@@ -123,12 +123,12 @@ class _Watched:
 class Link:
     """HTTPS client of one agent for its coordinator.
 
-    The first call opens the connections, so that call must follow any fork. All methods can raise
-    ``ExchangeUnavailable`` and ``ExchangeRefused``.
+    The first call opens the connections. A process that forks must do so before that call. All
+    methods can raise ``ExchangeUnavailable`` and ``ExchangeRefused``.
 
     Attributes:
         credential: Credential of the agent.
-        troubles: The outage log to use.
+        troubles: Log to record outages in.
         revoked: Set when the coordinator has rejected every secret of this agent.
     """
 
@@ -167,7 +167,7 @@ class Link:
             said: Arguments to send with the operation.
 
         Returns:
-            The result. An error that the coordinator reports is raised.
+            The result. If the coordinator reports an error, that error is raised.
         """
         self._count += 1
         text = json.dumps({"id": f"{self._session}.{self._count}", "do": do, **said})
@@ -182,7 +182,7 @@ class Link:
         """Send a separate request and retry it until there is a response.
 
         Args:
-            method: The HTTP method to use.
+            method: HTTP method, such as ``GET``.
             path: Path below ``/v1/exchange/``.
             content: The body to send, or None.
         """
@@ -232,7 +232,7 @@ class Link:
             ):
                 raise ExchangeUnavailable(f"{response.url}: that was no coordinator's answer")
         except BaseException as error:
-            # Every caller must receive a result, for any error.
+            # Every caller must receive a result, whatever the error is.
             named = error if isinstance(error, ExchangeError) else None
             for asked in part:
                 if not asked.answer.done():
@@ -284,7 +284,7 @@ class Link:
                 if (refused := refusal(response)) is not None:
                     raise refused
                 why = f"answer {response.status_code}"
-            # The first retry only covers a connection that the server closed, so it is not logged.
+            # The first failure is usually a connection that the server has closed. Do not log it.
             if pause_s > PAUSES_S[0]:
                 self._note(url, why)
             for kind in kinds:
@@ -315,7 +315,7 @@ class Link:
         return self._client
 
     async def _keep_renewed(self) -> None:
-        """Renew the secret when it is a day old. First use of the new secret ends the old one."""
+        """Renew the secret once a day. The old secret is valid until the new one is first used."""
         while True:
             age_s = time.time() - self.credential.issued_s
             if not 0 <= age_s < RENEW_S and (path := self.credential.path) is not None:
@@ -334,11 +334,11 @@ class Link:
                     await asyncio.sleep(RENEW_LOOK_S)
 
     async def let_in_again(self) -> bool:
-        """Return True if a coordinator that rejected a secret accepts the newest secret now.
+        """Return True if a coordinator accepts the newest secret after a rejection.
 
-        A request that was sent while the secret changed may be rejected although the newest secret
-        is valid. A coordinator that was restored from a backup knows an earlier secret. It accepts
-        the newest secret as the next one.
+        A request that was sent while the secret changed can be rejected although the newest secret
+        is valid. A coordinator that was restored from a backup knows only an earlier secret. This
+        method then uses the earlier secret to announce the newest one.
 
         Raises:
             ExchangeUnavailable: No coordinator responds.
@@ -347,7 +347,7 @@ class Link:
             with suppress(ExchangeRefused):
                 await self._repeated("POST", "operations", b"[]", {})
                 return True
-            # A standby coordinator may not know this agent.
+            # Try the other coordinators too. A standby coordinator may not know this agent.
             self._base += 1
         for secret in self.credential.earlier:
             try:
@@ -376,7 +376,7 @@ class Link:
     # The stream -------------------------------------------------------------------------------
 
     async def _streaming(self) -> None:
-        """Wait until the stream is open. Raises ``ExchangeUnavailable``, ``ExchangeRefused``."""
+        """Wait until the stream is open. Raise ``ExchangeUnavailable`` or ``ExchangeRefused``."""
         if self._stream is None:
             self._stream = asyncio.create_task(self._keep_stream())
         if self._live.is_set():
@@ -396,7 +396,7 @@ class Link:
             with suppress(*_NO_NEWS):
                 try:
                     await self._read_stream()
-                    # The coordinator closed the stream, because the secret was changed.
+                    # The coordinator closes an open stream when the secret changes.
                     ended = self._live.is_set()
                 except httpx.HTTPError as error:
                     if not self._live.is_set():
@@ -492,7 +492,7 @@ class Link:
                 if not self._broken.is_set():
                     raise ExchangeUnavailable(f"{self._url('stream')}: the coordinator is silent")
         except BaseException:
-            # Also after cancellation: release a message that may be locked.
+            # Release a message that may be locked, also if this call was cancelled.
             with suppress(ExchangeError, TimeoutError):
                 async with asyncio.timeout(GIVE_BACK_S):
                     await self.call("unwant", kind=TroubleKind.QUEUE_AWAY, want=want)
@@ -501,9 +501,9 @@ class Link:
             del self._wants[want]
 
     async def watched(self, partition: str) -> Entity | None:
-        """Return the control row of a run, or None. The first call requests the row.
+        """Return the control row of a run, or None if it does not exist.
 
-        Later changes are pushed on the stream.
+        The first call requests the row. The coordinator then sends changes on the stream.
         """
         now_s = time.monotonic()
         found = self._watched.get(partition)
@@ -523,12 +523,13 @@ class Link:
 def open_client(authority: str | None) -> httpx.AsyncClient:
     """Return an HTTPS client that trusts the coordinator's authority (PEM), or the system's.
 
-    The authority of a coordinator signs only certificates of that coordinator. A certificate that
-    it signed is therefore valid behind address translation and on a standby host. It is also valid
-    for any local time, so that a host with a wrong clock can connect and report its clock error.
+    The authority of a coordinator signs only certificates of that coordinator. The client therefore
+    accepts a certificate from this authority under any host name, for example behind address
+    translation or on a standby host. It also ignores the validity period, so that a host with a
+    wrong clock can connect and report its clock error.
 
     Args:
-        authority: Certificate authority, PEM. None means the authorities of the system.
+        authority: Certificate authority, PEM. None means the system's authorities.
     """
     verify: ssl.SSLContext | bool = True
     if authority is not None:
@@ -546,16 +547,15 @@ def trust_authority(authority: str) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=authority)
     context.check_hostname = False
     # Python 3.13 enforces RFC 5280 by default. Authorities from before 0.9 have no key
-    # identifiers, and agents of an upgraded fleet still use them.
-    # The flags are converted to integers, because the complement of a Python flag drops the bits
-    # that have no name in Python.
+    # identifiers, and agents of an upgraded fleet still use them. The flags must be integers here,
+    # because the complement of a Python flag loses the bits that have no name in Python.
     flags = int(context.verify_flags) & ~int(ssl.VERIFY_X509_STRICT)
     context.verify_flags = ssl.VerifyFlags(flags | _NO_CHECK_TIME)
     return context
 
 
 def failure(error: httpx.HTTPError) -> str:
-    """Return why a request failed, with the fix if the certificate was rejected."""
+    """Return why a request failed. If the certificate was rejected, the text includes the fix."""
     said = f"{type(error).__name__} {error}".rstrip()
     if "CERTIFICATE_VERIFY_FAILED" not in said:
         return said
@@ -584,7 +584,7 @@ def error_of(name: str, said: str) -> ExchangeError:
 
     Args:
         name: Class name of the error. An unknown name results in ``TableError``.
-        said: The message to use.
+        said: Message of the error.
     """
     return _ERRORS.get(name, TableError)(said)
 

@@ -15,9 +15,10 @@ from pydantic import TypeAdapter
 
 from broadside.exchange.ports import ExchangeMisconfigured
 
-# Random bytes. Because they are random, the SHA-256 needs no salt and no slow hash.
+# Length of a secret. It is random, so a plain SHA-256 is enough, without salt or slow hash.
 SECRET_BYTES: Final = 32
-# The maximum number of earlier secrets, one per day. They cover backups up to this many days old.
+# The maximum number of earlier secrets, one per day. A coordinator can be restored from a backup
+# that is up to this many days old.
 EARLIER_MAX_COUNT: Final = 60
 
 
@@ -27,7 +28,7 @@ def new_secret() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """The secret of an agent, and the coordinator that stores the hash of this secret.
+    """Secret of an agent, with the coordinator that stores the hash of this secret.
 
     Attributes:
         coordinators: URLs ``https://host:port``, tried in order.
@@ -35,11 +36,11 @@ class Credential:
             system.
         agent_id: The agent id.
         role: The agent role.
-        secret: Current secret.
-        issued_s: Creation time of the secret, in epoch seconds.
+        secret: The current secret.
+        issued_s: Time when the secret was created, in epoch seconds.
         earlier: Earlier secrets, newest first. A coordinator that was restored from a backup knows
             only one of these.
-        path: File of the credential, for storing a new secret. None if it is not stored.
+        path: The file in which a new secret is stored. None if the credential is not in a file.
     """
 
     coordinators: tuple[str, ...]
@@ -54,7 +55,7 @@ class Credential:
     def save(self, path: Path) -> "Credential":
         """Write the credential to ``path``, readable by the owner only.
 
-        The write is atomic, also if the process dies. The returned copy has ``path`` set.
+        The write is atomic, even if the process dies. The returned copy has ``path`` set.
         """
         fields = {name: value for name, value in asdict(self).items() if name != "path"}
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -69,7 +70,7 @@ class Credential:
 
     @property
     def sha256(self) -> str:
-        """Return the hash of the secret that the coordinator stores, in hex."""
+        """Return the SHA-256 of the secret in hex, which the coordinator stores."""
         return hashlib.sha256(self.secret.encode()).hexdigest()
 
     def renewed(self) -> "Credential":

@@ -36,7 +36,7 @@ from broadside.exchange.ports import (
 SITE: Final = "site"
 # Random bytes in a join code.
 CODE_BYTES: Final = 16
-# The maximum response size to read, in bytes. The server is not authenticated yet.
+# The maximum response size to read. It is small, because the server is not authenticated yet.
 ANSWER_MAX_BYTES: Final = 16_384
 
 log = logging.getLogger(__name__)
@@ -46,14 +46,14 @@ def new_code(authority: str | None) -> tuple[str, str]:
     """Return a new join code, and the secret in this code.
 
     Args:
-        authority: The coordinator's certificate authority, PEM. None for ``site``.
+        authority: The coordinator's certificate authority, PEM. If None, the code has ``site``.
     """
     secret = secrets.token_urlsafe(CODE_BYTES)
     return f"bsj.{SITE if authority is None else fingerprint(authority)}.{secret}", secret
 
 
 def fingerprint(authority: str) -> str:
-    """Return the SHA-256 of a certificate (PEM) as 43 base64 characters. Raises ``ValueError``."""
+    """Return the SHA-256 of a certificate (PEM) as 43 base64 characters. Raise ``ValueError``."""
     digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(authority)).digest()
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
@@ -64,11 +64,11 @@ async def join(
     """Return the stored credential, or exchange the join code for a new credential.
 
     The code is used if ``path`` has no credential, or if the coordinator rejects the stored
-    credential. The new secret is written to disk before the request. A repeated request, after a
-    lost response or from another process, therefore uses the same secret.
+    credential. The new secret is written to disk before the request. If the request is repeated
+    after a lost response, or by another process, it therefore uses the same secret.
 
     Args:
-        code: Join code.
+        code: The join code.
         coordinators: The coordinators to try, in this order.
         agent_id: The agent id.
         role: The agent role.
@@ -149,11 +149,11 @@ async def is_refused(credential: Credential) -> bool:
 async def _authority(coordinator: str, named: str) -> str:
     """Download the coordinator's authority and verify its fingerprint.
 
-    Any server can send it, because the fingerprint in the code proves the identity.
+    The connection need not be trusted, because the fingerprint in the code proves the authority.
     """
     unproven = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     unproven.check_hostname = False
-    # The agent sends no secret on this connection, and the fingerprint check follows below.
+    # The agent sends no secret on this connection. The fingerprint is checked below.
     unproven.verify_mode = ssl.CERT_NONE
     headers = {"Accept-Encoding": "identity"}
     async with httpx.AsyncClient(verify=unproven, timeout=10, headers=headers) as client:

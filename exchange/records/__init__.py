@@ -1,4 +1,4 @@
-"""Records of runs, bursts and agents in three tables, with keys from ``records/keys.py``.
+"""Records of runs, bursts and agents in three tables.
 
 =========== ====================================== ===================== ======================
 table       contents                               agents                coordinator
@@ -11,30 +11,31 @@ table       contents                               agents                coordin
             schedules, studies, tokens, audit
 =========== ====================================== ===================== ======================
 
-Agents use :class:`AgentRecords`, which has no access to the private table.
+The keys of all rows are in :mod:`broadside.exchange.records.keys`. Agents use
+:class:`AgentRecords`, which has no access to the private table.
 
-A message is stored in one ``json`` property. A *document* is a text stored in several properties
-and rows (:mod:`broadside.exchange.documents`).
+A message is stored in one ``json`` property. A *document* is a text that is stored in several
+properties and rows (:mod:`broadside.exchange.documents`).
 
-If a process ends between two writes, the tables contain the following:
+A process can end between two writes. The tables then contain the following:
 
-- ``create_run``: only the control row, or also the plan, or also the header, but no row in
-  ``runs``. The run is never listed, no message of the run is on the queue, and its id stays
-  reserved.
-- The ``runs`` row and ``open`` row of a run are written together. A run with an outcome and an
-  ``open`` row receives its outcome again.
+- During ``create_run``: only the control row, or also the plan, or also the header, but no row in
+  ``runs``. The run is never listed, the queue has no message of it, and its id stays reserved.
+- The ``runs`` row and the ``open`` row of a run are written together. If a run has an outcome and
+  still an ``open`` row, its outcome is written again.
 - Between sending the messages of a burst and ``save_queued``: after a restart the coordinator finds
   no such row and sends the messages again. The queue's duplicate detection or the claim row makes
   this harmless.
-- ``claim`` written, message not settled: the message is delivered again and the second claim is
-  rejected. The exception is an identical claim (agent and time), because the result of its first
-  write may have been lost.
-- Claimed but not reported: the claim row has the progress of the job, and the chunks have its
-  seconds so far. The server end of the test is under ``tests``.
-- Seconds and tests: the rows of one save are written together (up to the batch limits of the
-  table), so the tables contain a complete earlier save.
-- A document above the batch limits (4 MiB): rows without row 000, which are never read. If the
-  document replaced an earlier one, the rows are mixed, and reading raises ``RecordUnreadable``.
+- The claim was written, but the message was not settled: the message is delivered again and the
+  second claim is rejected. An identical claim (same agent and time) is accepted, because the result
+  of its first write may have been lost.
+- The job was claimed, but not reported: the claim row has the progress of the job, and the chunks
+  have its seconds so far. The server end of the test is under ``tests``.
+- During a save of seconds or tests: all rows of the earlier save, because the rows of one save are
+  written together (up to the batch limits of the table).
+- During a save of a document above the batch limit (4 MiB): rows without row 000, which are never
+  read. If the document replaces an earlier one, rows of both are mixed. Reading them raises
+  ``RecordUnreadable``.
 """
 
 from broadside.exchange.messages import Control
@@ -80,7 +81,7 @@ class AgentRecords:
         Args:
             control: Table ``control``.
             results: Table ``results``.
-            raw: The store of engine output. None uses the results table.
+            raw: The store for engine output. If it is None, the results table is used.
         """
         self.runs = RunRecords(control)
         self.bursts = BurstRecords(results, raw)
@@ -106,7 +107,7 @@ class Records(AgentRecords):
         Args:
             header: The run header.
             plan: The plan to store, as JSON text.
-            control: The control row.
+            control: Control row to create.
             listed: False to list the run only after ``private.show_run``.
 
         Raises:
@@ -118,7 +119,7 @@ class Records(AgentRecords):
             await self.private.show_run(header)
 
     async def read_run(self, run_id: str) -> tuple[RunHeader, bytes] | None:
-        """Return header and plan of a run, or None if one of them does not exist."""
+        """Return the header and the plan of a run, or None if one of them does not exist."""
         header = await self.private.read_header(run_id)
         plan = await self.runs.read_plan(run_id)
         return None if header is None or plan is None else (header, plan)

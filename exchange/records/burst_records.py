@@ -2,9 +2,10 @@
 
 A chunk row contains up to :data:`~broadside.exchange.second_rows.CHUNK_S` seconds of one end. It
 has the packed intervals (``client_up_0...``) and start time (``client_up_first_data_at_s``) of each
-flow, and the packed host counters (``host_0...``). The whole row is written again once a minute
-under the same key. Between these writes, the row ``tail`` after it is written. Writing either row
-twice is harmless. A 1740 s burst has two rows per end.
+flow, and the packed host counters (``host_0...``). During a burst the whole row is written again
+once a minute, under the same key. Between these writes the newest seconds are written to the row
+``tail``. To write either row twice is harmless. A 1740 s burst has two rows per end, the chunk and
+the tail.
 """
 
 import asyncio
@@ -65,7 +66,7 @@ from broadside.exchange.second_rows import (
     unpacked_tracks,
 )
 
-# Enough for a day of measurements, ten per second, in both directions.
+# This is enough for one day with ten measurements per second in both directions.
 _END_MAX_BYTES: Final = 64 * 1_048_576
 _TOO_MANY: Final = f"with those before it over {_END_MAX_BYTES} bytes of one end of a test"
 
@@ -79,7 +80,7 @@ _M = TypeVar("_M", bound=Message)
 
 
 class BurstRecords:
-    """Rows of the table *results*, which also stores engine output if there is no ``raw`` store."""
+    """Rows of the table *results*. Without a ``raw`` store it also stores engine output."""
 
     def __init__(self, table: Table, raw: RawStore | None = None) -> None:
         self._table = table
@@ -103,13 +104,13 @@ class BurstRecords:
         try:
             await self._table.insert(row)
         except EntityExists:
-            # The existing row can be this claim, if the result of an earlier attempt was lost.
+            # If the result of an earlier attempt was lost, the existing row is this claim.
             there = await self._table.get(row.partition_key, row.row_key)
             if there is None:
                 return False
             try:
                 holder = parse_row(Claim, there)
-            # Another version's claim is also a claim.
+            # A claim from another version is unreadable, but it is a claim.
             except RecordUnreadable:
                 return False
             return (holder.agent_id, holder.claimed_at) == (claim.agent_id, claim.claimed_at)
@@ -120,8 +121,8 @@ class BurstRecords:
 
         Args:
             run_id: The run id.
-            burst_index: The burst index.
-            pair_index: The pair index.
+            burst_index: The burst index in the run, from 0.
+            pair_index: The pair index in the run, from 0.
         """
         key = f"{CLAIM}{pair_index:05d}"
         return await self._table.get(burst_partition(run_id, burst_index), key)
@@ -145,15 +146,15 @@ class BurstRecords:
     ) -> None:
         """Store the seconds of the client end.
 
-        Only chunks that end after ``from_s`` are written. For an open chunk this is usually only
-        the tail.
+        Only rows that can have changed after ``from_s`` are written. Most calls write only the
+        tail.
 
         Args:
             job: The job of the pair.
             tracks: All intervals to date, from the start of the job.
             host: All host counters to date, from the start of the job.
-            from_s: Engine time, in seconds, up to which an earlier save *returned*. The last save
-                of a job omits it.
+            from_s: Engine time in seconds up to which a save has already *succeeded*. Omit it for
+                the last save of a job.
         """
         partition = burst_partition(job.run_id, job.burst_index)
         rows = chunk_rows(
@@ -181,7 +182,7 @@ class BurstRecords:
 
         Args:
             run_id: The run id.
-            burst_index: The burst index.
+            burst_index: The burst index in the run, from 0.
         """
         async for pair_index, rows in self._by_pair(run_id, burst_index, PROBE):
             try:
@@ -198,8 +199,8 @@ class BurstRecords:
 
         Args:
             run_id: The run id.
-            burst_index: The burst index.
-            broken: A list to append violations to. Their rows are skipped.
+            burst_index: The burst index in the run, from 0.
+            broken: List to which violations are appended. The rows that violate a rule are skipped.
         """
         async for pair_index, rows in self._by_pair(run_id, burst_index, CHUNK, broken):
             if (end := _try_end(rows)) is not None:
@@ -239,8 +240,8 @@ class BurstRecords:
         Args:
             kind: ``Claim`` or ``JobReport``.
             run_id: The run id.
-            burst_index: The burst index.
-            etags: The known ETags, to be updated by this call.
+            burst_index: The burst index in the run, from 0.
+            etags: Known ETags by row key. This call updates them.
 
         Returns:
             New and changed messages by pair index.
@@ -256,8 +257,8 @@ class BurstRecords:
 
         Args:
             run_id: The run id.
-            burst_index: The burst index.
-            etags: The known ETags, to be updated by this call.
+            burst_index: The burst index in the run, from 0.
+            etags: Known ETags by row key. This call updates them.
 
         Returns:
             Tails by pair index.
@@ -277,9 +278,9 @@ class BurstRecords:
         """Read the newest seconds of server ends that changed since the last call.
 
         Args:
-            from_at: The start time to search from.
-            before_at: The time to stop before.
-            etags: The known ETags, to be updated by this call.
+            from_at: Earliest start of a test.
+            before_at: Tests that started at this time or later are not included.
+            etags: Known ETags by row key. This call updates them.
 
         Returns:
             Tails by key of the test.
@@ -322,9 +323,9 @@ class BurstRecords:
 
         Args:
             run_id: The run id.
-            burst_index: The burst index.
+            burst_index: The burst index in the run, from 0.
             pairs: Range of pair indexes.
-            broken: A list to append violations to. Their rows are skipped.
+            broken: List to which violations are appended. The rows that violate a rule are skipped.
         """
         return await self._read_pairs(Claim, CLAIM, run_id, burst_index, pairs, broken)
 
@@ -359,8 +360,8 @@ class BurstRecords:
 
         Args:
             run_id: The run id.
-            burst_index: The burst index.
-            pair_index: The pair index.
+            burst_index: The burst index in the run, from 0.
+            pair_index: The pair index in the run, from 0.
             text: The engine output, plain or ``Packed``.
         """
         await self._raw.save(raw_name(run_id, burst_index, pair_index), text)
@@ -370,8 +371,8 @@ class BurstRecords:
 
         Args:
             run_id: The run id.
-            burst_index: The burst index.
-            pair_index: The pair index.
+            burst_index: The burst index in the run, from 0.
+            pair_index: The pair index in the run, from 0.
 
         Returns:
             Engine output, or None if it is not stored.
@@ -393,7 +394,7 @@ class BurstRecords:
 
         Args:
             run_id: The run id.
-            burst_index: The burst index.
+            burst_index: The burst index in the run, from 0.
 
         Returns:
             The number of deleted rows.
@@ -417,7 +418,7 @@ class BurstRecords:
             test: Test, identified by agent, port and start time.
             tracks: All intervals to date, from the start of the test.
             host: All host counters to date, from the start of the test.
-            from_s: Engine time, in seconds, up to which an earlier save returned. See
+            from_s: Engine time in seconds up to which a save has already succeeded. See
                 :meth:`save_seconds`.
         """
         partition = server_tests_partition(test.started_at, test.agent_id)
@@ -430,8 +431,8 @@ class BurstRecords:
             host_zero_s=test.started_at.timestamp(),
             from_s=from_s,
         )
-        # The seconds are written first. A reader that finds the end of a test then finds all its
-        # seconds.
+        # Write the seconds first. If a reader finds the end of a test, all its seconds are then
+        # stored.
         row = message_row(partition, key, test)
         await self._table.batch([row, *rows] if test.ended_at is None else [*rows, row])
 
@@ -439,8 +440,8 @@ class BurstRecords:
         """Return all server-side tests that started in a time range, sorted by start.
 
         Args:
-            from_at: The time to start from.
-            before_at: The time to stop before.
+            from_at: Earliest start of a test.
+            before_at: Tests that started at this time or later are not included.
         """
         ends = [found async for found in self.stream_tests(from_at, before_at)]
         ends.sort(key=lambda found: server_test_key(found[0]))
@@ -459,14 +460,14 @@ class BurstRecords:
         """Yield server-side tests with packed seconds. The tests of each agent are sorted by start.
 
         Args:
-            from_at: The start time to search from.
-            before_at: The time to stop before.
-            broken: A list to append violations to. Their rows are skipped.
+            from_at: Earliest start of a test.
+            before_at: Tests that started at this time or later are not included.
+            broken: List to which violations are appended. The rows that violate a rule are skipped.
         """
         partitions = (p for at in _hours(from_at, before_at) for p in server_tests_partitions(at))
         for partition in partitions:
             instant = ""
-            # Tests that started in the same millisecond.
+            # Tests that started in the same millisecond. Their rows are next to each other.
             tests: dict[str, tuple[ServerTest, list[Entity]]] = {}
             async for row in self._table.scan(
                 partition,
@@ -505,14 +506,14 @@ class BurstRecords:
     async def tests_hours(self, before_at: datetime) -> AsyncIterator[datetime]:
         """Yield the UTC hours before ``before_at`` in which server-side tests started.
 
-        Each yielded hour costs one request. Hours without tests cost nothing.
+        Each yielded hour needs one request. Hours without tests need no request.
         """
         start, stop = TESTS, server_tests_partitions(before_at)[0]
         while key := await self._table.next_partition(start, stop):
             hour_at = server_tests_hour(key)
             if hour_at is None:
                 leave_out(RecordUnreadable(f"partition {key}: its key names no hour"))
-                # Skips exactly this partition, because no other key sorts between the two.
+                # Continue after this partition. No other key sorts between it and the new start.
                 start = f"{key} "
             else:
                 yield hour_at
@@ -530,7 +531,7 @@ def told_late(row: Entity, at: datetime) -> Entity:
 
     Args:
         row: The row to send. Rows of other kinds are returned unchanged.
-        at: Delivery time.
+        at: The delivery time.
     """
     model: type[JobReport | ServerTest]
     if row.row_key.startswith(REPORT):
@@ -583,7 +584,7 @@ def _try_end(rows: Sequence[Entity]) -> PackedEnd | None:
 def _by_index(
     kind: type[_M], name: str, rows: Sequence[Entity], broken: list[Violation] | None = None
 ) -> Mapping[int, _M]:
-    """Return claims or reports by pair index, without unreadable rows and violations."""
+    """Return claims or reports by pair index. Unreadable rows and violations are skipped."""
     found = {}
     for row in rows:
         if (index := _index(row, name, _PAIR)) is None or (value := try_row(kind, row)) is None:
@@ -594,7 +595,7 @@ def _by_index(
 
 
 def _is_chunk(row: Entity) -> bool:
-    """Return True if the key of a server-end row is the key of packed seconds."""
+    """Return True if a row of a server end contains packed seconds, judged by its key."""
     place = place_of(row.partition_key, row.row_key)
     if place is None:
         return "json" not in row.properties
@@ -606,7 +607,7 @@ def _bytes_of(row: Entity) -> int:
 
 
 def _index(row: Entity, prefix: str, form: re.Pattern[str]) -> int | None:
-    """Return the pair index of a row key, or None for an invalid key, which is logged once."""
+    """Return the pair index in a row key. For an invalid key, log it once and return None."""
     found = form.fullmatch(row.row_key.removeprefix(prefix))
     if found is None:
         leave_out(RecordUnreadable(f"row {row_name(row)}: its key names no pair"))

@@ -31,7 +31,7 @@ class PlannedJobs:
 
     Attributes:
         by_pair: Digest of the job, by pair index.
-        superseded: Digests of jobs that were later assigned to another server.
+        superseded: Digests of earlier jobs, which were replaced because the server changed.
     """
 
     by_pair: Mapping[int, bytes]
@@ -45,9 +45,9 @@ def jobs_rows(
 
     Args:
         run_id: The run id.
-        burst_index: The burst index.
+        burst_index: The burst index in the run, from 0.
         jobs: Jobs of the burst.
-        superseded: Earlier jobs that were replaced.
+        superseded: Earlier jobs of the burst that were replaced.
     """
     old: dict[int, list[bytes]] = {}
     for job in superseded:

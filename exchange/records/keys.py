@@ -4,8 +4,8 @@ This module is the only place that defines them. Each row has a partition key an
 (partition | row). There are three tables, because access rights are granted per table.
 :mod:`broadside.exchange.records` lists the rights. ``<part>`` and ``<n>`` are three digits from
 000. ``<share>`` is the partition number of an agent
-(:func:`broadside.exchange.pacing.server_share`). Share 0 is omitted, so its partition contains only
-the hour.
+(:func:`broadside.exchange.pacing.server_share`). Share 0 is omitted, so the key of its partition
+ends with the hour.
 
 **control**, read by agents and written by the coordinator::
 
@@ -52,8 +52,8 @@ the hour.
     backups                 | <kind>                              BackupRecord
     audit.<UTC month>       | <inverted epoch ms>.<suffix>        a write over the API
 
-The output of an engine has a folder and a file name in the raw store. The store is a blob container
-or the results table (folder | file.<part>, a document)::
+The output of an engine has a folder and a file name in the raw store. The raw store is a blob
+container, or the results table with documents (folder | file.<part>)::
 
     raw.<run>.<burst>       / client.<pair>
     raw.tests.<UTC hour>    / <epoch ms>.<agent>.<port>
@@ -67,14 +67,14 @@ from broadside.exchange.messages import ServerTest, Tunnel
 from broadside.exchange.pacing import SERVER_SHARES_COUNT, server_share
 from broadside.exchange.ports import RawName
 
-# 13 digits, until the year 2286.
+# An inverted time is this number minus epoch milliseconds. 13 digits last until the year 2286.
 _INVERTED_FROM_MS: Final = 9_999_999_999_999
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 RUNS: Final = "runs"
-# Sorts after all digits, so these rows follow the list of runs.
+# A letter sorts after all digits, so these rows follow the list of runs.
 OPEN: Final = "open."
-# Character after the dot.
+# The end of the range of these rows. "/" is the character after the dot.
 AFTER_OPEN: Final = "open/"
 PRESENCE: Final = "presence"
 PASSPORT: Final = "passport"
@@ -125,16 +125,16 @@ class Document(StrEnum):
         RUN: Verdict of the run (``RunSummary``).
         BURST: The result of a burst (``BurstSummary``).
         SERIES: Series of a burst (``BurstSeries``).
-        LEDGER: Firewall counters used for the verdict. For a burst, readings of a device without
-            history.
-        WITNESSES: Telemetry of the device. For a burst, the telemetry available at that time.
-        NEIGHBOURS: Other runs at the same time.
-        FLEET: Agents at the launch.
-        PRICE: Data used to calculate the price.
+        LEDGER: Firewall counters used for the verdict. For a burst, the readings of a device that
+            stores no history.
+        WITNESSES: Telemetry of the device. For a burst, the telemetry that was available then.
+        NEIGHBOURS: Other runs that were active at the same time.
+        FLEET: The agents at the launch.
+        PRICE: Data from which the price is calculated.
         CAPS: Bandwidth limits of the agents' interfaces.
         TROUBLES: Outages that the coordinator detected.
-        IMPORT: Values of an import.
-        ANNOUNCED: Destinations that were notified of the end.
+        IMPORT: Values that belong to an import.
+        ANNOUNCED: Destinations that were notified that the run has ended.
     """
 
     RUN = "run"
@@ -168,7 +168,7 @@ def run_partition(run_id: str) -> str:
 
 
 def control_partition(run_id: str, copy: int) -> str:
-    """Return the partition of a control row copy, where copy 0 is the row itself.
+    """Return the partition of a copy of the control row. Copy 0 is the row itself.
 
     Args:
         run_id: The run id.
@@ -194,7 +194,7 @@ def server_tests_partition(at: datetime, agent_id: str) -> str:
 
     Args:
         at: Any time in the hour.
-        agent_id: The server agent.
+        agent_id: The server agent's id.
     """
     return _server_tests_share(at, server_share(agent_id))
 
@@ -245,7 +245,7 @@ def server_raw_name(test: ServerTest) -> RawName:
 
 
 def newest_first(at: datetime) -> str:
-    """Return a key prefix for a time, so that later times sort first."""
+    """Return a key prefix for a time. The prefix of a later time sorts first."""
     return f"{_INVERTED_FROM_MS - epoch_ms(at):013d}"
 
 

@@ -61,7 +61,7 @@ class RunOutcome(Message):
     completeness_ratio: float
     # Measured payload rate (scaled).
     fleet_received_bits_per_second: float | None = None
-    # Rate at the layer of the ledger.
+    # Rate that the firewall counted, at the layer of its counter.
     firewall_bits_per_second: float | None = None
     scale: float = 1.0
     limiter: str | None = None
@@ -77,8 +77,8 @@ class Judging(Message):
     """Lease of the coordinator that computes the verdict of a run.
 
     Attributes:
-        by: Coordinator.
-        until_at: The time when the lease expires unless it is renewed.
+        by: The coordinator that has the lease.
+        until_at: The lease expires at this time unless it is renewed.
     """
 
     by: str
@@ -90,8 +90,8 @@ class QueuedBurst:
     """Queue messages of a burst, one per pair, in the order of the plan.
 
     Attributes:
-        numbers: Sequence numbers.
-        moved: First burst in which the pair uses the server in its message, or None for the planned
+        numbers: Sequence number of each message.
+        moved: For each pair, the first burst with the server in its message. None means the planned
             server.
     """
 
@@ -127,7 +127,7 @@ class PrivateRecords:
 
         Args:
             name: Name from :mod:`broadside.exchange.records.keys`.
-            model: The message model to use for the values.
+            model: Class of the values.
         """
         return Shelf(self._table, name, model)
 
@@ -143,7 +143,7 @@ class PrivateRecords:
         return None if row is None else parse_row(RunHeader, row)
 
     async def show_run(self, header: RunHeader) -> None:
-        """Add a complete run to the list, as an open run. A second call has no effect."""
+        """Add a complete run to the list and mark it as open. A second call has no effect."""
         key = run_key(header.created_at, header.run_id)
         if await self._table.get(RUNS, key) is None:
             opened = [] if header.outcome else [make_row(RUNS, f"{OPEN}{header.run_id}", {})]
@@ -189,7 +189,7 @@ class PrivateRecords:
             header = try_row(RunHeader, row)
             if header is None:
                 continue
-            # The key has only milliseconds.
+            # Compare again, because the key has only milliseconds.
             if before_at is None or header.created_at < before_at:
                 yield row.row_key, header
 
@@ -243,8 +243,8 @@ class PrivateRecords:
 
         Args:
             run_id: The run id.
-            burst_index: The burst index.
-            pair_index: The pair index.
+            burst_index: The burst index in the run, from 0.
+            pair_index: The pair index in the run, from 0.
             who: The agent id.
 
         Returns:
@@ -288,9 +288,9 @@ class PrivateRecords:
 
         Args:
             run_id: The run id.
-            burst_index: The burst index.
-            numbers: Sequence numbers of the messages.
-            moved: First burst in which each pair uses its server, or None for the planned server.
+            burst_index: The burst index in the run, from 0.
+            numbers: Sequence number of each message, in the order of the plan.
+            moved: For each pair, the first burst with its server. None means the planned server.
         """
         queued = QueuedBurst(numbers=tuple(numbers), moved=tuple(moved or [None] * len(numbers)))
         with contextlib.suppress(EntityExists):
@@ -301,13 +301,13 @@ class PrivateRecords:
     ) -> None:
         """Record new messages for pairs of a queued burst, with optimistic locking.
 
-        The message of a later failover is not replaced.
+        If the record already has the message of a later failover, it is not replaced.
 
         Args:
             run_id: The run id.
-            burst_index: The burst index.
-            messages: By position of the pair, the sequence number and the first burst with the new
-                server.
+            burst_index: The burst index in the run, from 0.
+            messages: Sequence number and first burst with the new server, by position of the pair
+                in the plan.
         """
 
         def changed(row: Entity) -> Entity:
@@ -332,8 +332,8 @@ class PrivateRecords:
 
         Args:
             run_id: The run id.
-            burst_index: The burst index.
-            closed: Record to store.
+            burst_index: The burst index in the run, from 0.
+            closed: The record to store.
         """
         key = f"{CLOSED}{burst_index:05d}"
         await self._table.upsert(message_row(run_partition(run_id), key, closed))
@@ -345,7 +345,7 @@ class PrivateRecords:
 
         Args:
             run_id: The run id.
-            model: The message model to use for the record.
+            model: The record class to parse.
             from_index: The first burst index.
         """
         rows = self._of_bursts(run_id, CLOSED, from_index)
@@ -365,7 +365,7 @@ class PrivateRecords:
 
         Args:
             run_id: The run id.
-            hold: New lease.
+            hold: The new lease.
             now: The current time.
 
         Returns:
@@ -381,7 +381,7 @@ class PrivateRecords:
             if other.by != hold.by and other.until_at > now:
                 return False
             await self._table.replace(row, held.etag or "")
-        # Another coordinator was faster.
+        # Another coordinator wrote the row first.
         except (EntityExists, EntityChanged, EntityNotFound):
             return False
         return True
@@ -395,7 +395,7 @@ class PrivateRecords:
 
         Args:
             run_id: The run id.
-            document: The kind of document to use.
+            document: Kind of the document.
             content: Text, plain or ``Packed``.
             burst_index: The burst index, or None for a run document.
         """
@@ -409,7 +409,7 @@ class PrivateRecords:
 
         Args:
             run_id: The run id.
-            document: The kind of document to use.
+            document: Kind of the document.
             burst_index: The burst index, or None for a run document.
 
         Returns:

@@ -1,8 +1,8 @@
 """Rules for the key, properties and identifying fields of every row that an agent writes.
 
-The key of a row identifies its agent, run, burst, pair or port. Readers join rows by their content.
-Each field that identifies an agent, endpoint, run, pair, burst, test or time therefore has a rule
-here. This table has three uses:
+The key of a row identifies its agent, run, burst, pair or port, but readers join rows by their
+content. Each field that identifies an agent, endpoint, run, pair, burst, test or time therefore has
+a rule here, which compares it with the key. This table has three uses:
 
 - The service for agents on other hosts rejects rows that violate a rule.
 - The readers (:mod:`broadside.exchange.records`) skip such rows on all fabrics, and the coordinator
@@ -49,7 +49,7 @@ from broadside.exchange.records.keys import (
 from broadside.exchange.rows import leave_out, row_name
 from broadside.exchange.second_rows import TAIL
 
-# Largest number of violations that one read operation records.
+# A read operation records at most this number of violations.
 BROKEN_MAX_COUNT: Final = 1_000
 
 
@@ -90,9 +90,8 @@ class FieldRule:
     """Rule for one field.
 
     Attributes:
-        names: Object that the field identifies, such as agent, endpoint, run, pair, burst, test,
-            tunnel or time.
-        rule: Condition for the value.
+        names: What the field identifies: agent, endpoint, run, pair, burst, test, tunnel or time.
+        rule: The condition for the value.
         fact: The name of the expected value. Empty if ``rule`` is not an equality.
     """
 
@@ -107,7 +106,7 @@ class RowRule:
 
     Attributes:
         place: Partition and row key, or folder and file, as shown in the documentation.
-        role: The role that writes the rows. None for both roles.
+        role: The role of the agents that write the rows. None means both roles.
         model: The message in the ``json`` property. None if the row has separate properties.
         foreign: Pattern of property names that only other kinds of rows have.
         fields: Rules by dotted field or property name. ``*`` stands for each item of a sequence.
@@ -319,8 +318,8 @@ class Place:
 
     Attributes:
         kind: The kind of row.
-        facts: Values that the fields of the row must repeat, by name (``run``, ``burst``, ``pair``,
-            ``job``, ``agent``, ``role``, ``port``, ...).
+        facts: Values that the fields of the row must have too, by name (``run``, ``burst``,
+            ``pair``, ``job``, ``agent``, ``role``, ``port``, ...).
     """
 
     kind: Kind
@@ -334,8 +333,8 @@ class Violation:
     Attributes:
         row: Partition and row key.
         field: The name of the field, or "key" if agents write no rows with this key.
-        place: Values from the key, even if the row is in a wrong partition. None if the key has
-            none.
+        place: Values from the key. They are also set if the row is in a wrong partition. None if
+            the key contains no values.
         message: The row content, if it is readable.
     """
 
@@ -367,7 +366,7 @@ def place_of(partition: str, key: str) -> Place | None:
     """Return the values from a row's key.
 
     Args:
-        partition: The partition key.
+        partition: The partition key for all rows.
         key: The row key.
 
     Returns:
@@ -385,7 +384,6 @@ def place_of(partition: str, key: str) -> Place | None:
     if tunnel := _TUNNEL.fullmatch(partition):
         return _of_tunnel(tunnel[1], key)
     test = _test_place(key)
-    # Earlier versions kept all tests of an hour in one partition.
     # Earlier versions stored all tests of an hour in one partition.
     stands = test and partition in (test.facts["partition"], test.facts["hour"])
     return test if stands else None
@@ -393,7 +391,7 @@ def place_of(partition: str, key: str) -> Place | None:
 
 def _test_place(key: str) -> Place | None:
     """Return the values from the key of a test or of its seconds."""
-    # This also applies if the name of an agent ends like a chunk key.
+    # Test for a chunk first. A chunk key remains one if the agent's name ends like a chunk key.
     if chunk := _CHUNK_ROW.fullmatch(key):
         return _of_test(Kind.TEST_CHUNK, chunk[1])
     return _of_test(Kind.TEST, key)
@@ -476,7 +474,7 @@ def wrong_field(kind: Kind, message: Message, facts: Mapping[str, Any]) -> str |
 
 
 def _values(value: Any, path: list[str]) -> Iterator[Any]:
-    """Yield all values at a path, without missing ones."""
+    """Yield all values at a path. Missing values are skipped."""
     if not path:
         yield value
     elif value is None:
@@ -532,7 +530,7 @@ def keeps_rules(
     Args:
         row: The row to check.
         message: The row content. None if the row has separate properties.
-        broken: A list to append the violation to.
+        broken: List to which the violation is appended.
     """
     violation = check_row(row, message)
     if violation is None:

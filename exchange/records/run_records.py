@@ -1,7 +1,7 @@
 """Records that the coordinator writes for agents, and records of the fleet.
 
-For each run these are the plan, digests of jobs, control row and failovers. For the fleet these are
-presences, passports and tunnels.
+The records of a run are the plan, the digests of its jobs, the control row and the failovers. The
+records of the fleet are presences, passports and tunnels.
 """
 
 import asyncio
@@ -58,12 +58,12 @@ class RunRecords:
         self._table = table
 
     async def create(self, run_id: str, plan: bytes, control: Control) -> None:
-        """Store control row, copies of the control row, and plan.
+        """Store the control row, its copies, and the plan.
 
         Args:
             run_id: The run id.
             plan: The plan to store, as JSON text.
-            control: The control row.
+            control: Control row to create.
 
         Raises:
             EntityExists: The run id is already used.
@@ -93,7 +93,7 @@ class RunRecords:
 
         Args:
             run_id: The run id.
-            pair_index: Pair that reads the row. It selects the copy.
+            pair_index: The pair that reads the row. It determines which copy is read.
 
         Returns:
             Control row, or None if it does not exist.
@@ -103,11 +103,11 @@ class RunRecords:
         return None if row is None else parse_row(Control, row)
 
     async def renew_lease(self, run_id: str, until_at: datetime) -> Control:
-        """Extend the lease of a run, and preserve a concurrent cancellation.
+        """Extend the lease of a run. A cancellation at the same time is not lost.
 
         Args:
             run_id: The run id.
-            until_at: New end of the lease. An earlier time than the current end has no effect.
+            until_at: New end of the lease. It has no effect if the current end is later.
 
         Returns:
             Control row after the change.
@@ -120,7 +120,7 @@ class RunRecords:
         )
 
     async def cancel_run(self, run_id: str, *, at: datetime, by: str, reason: str) -> Control:
-        """Mark a run as cancelled. After the first cancellation, later ones have no effect.
+        """Mark a run as cancelled. This has no effect if the run is already cancelled.
 
         Args:
             run_id: The run id.
@@ -142,10 +142,10 @@ class RunRecords:
     async def _change_control(
         self, run_id: str, change: Callable[[Control], Mapping[str, object]]
     ) -> Control:
-        """Change the control row and its copies, without writing unchanged rows.
+        """Change the control row and its copies. Unchanged rows are not written.
 
-        Each copy is in a separate partition. A copy that missed a change, after an error or a
-        restart, gets it with the next lease extension.
+        Each copy is in a separate partition. If a copy misses a change because of an error or a
+        restart, the next lease extension applies it.
         """
         control = await self._change_copy(run_id, 0, change)
         if control is None:
@@ -178,20 +178,20 @@ class RunRecords:
 
         Args:
             run_id: The run id.
-            burst_index: The burst index.
+            burst_index: The burst index in the run, from 0.
             jobs: Jobs of the burst.
-            superseded: Replaced jobs. Messages of these jobs can still arrive, and agents drop them
-                silently.
+            superseded: Jobs that were replaced. Their messages can still arrive. Agents drop such
+                messages and report no error.
         """
         await self._table.batch(jobs_rows(run_id, burst_index, jobs, superseded))
 
     async def read_jobs(self, run_id: str, burst_index: int, pair_index: int) -> PlannedJobs | None:
-        """Return the planned jobs of a pair and of pairs in the same row.
+        """Return the planned jobs of a pair and of the other pairs in the same row.
 
         Args:
             run_id: The run id.
-            burst_index: The burst index.
-            pair_index: The pair index.
+            burst_index: The burst index in the run, from 0.
+            pair_index: The pair index in the run, from 0.
 
         Returns:
             Planned jobs, or None if there is no such pair.
@@ -208,7 +208,7 @@ class RunRecords:
         Args:
             run_id: The run id.
             burst_index: The first burst with the new server.
-            pair_index: The pair index.
+            pair_index: The pair index in the run, from 0.
             move: Failover record.
 
         Returns:
@@ -226,7 +226,7 @@ class RunRecords:
 
         Args:
             run_id: The run id.
-            model: The message model to use for the record.
+            model: The record class to parse.
         """
         rows = self._table.scan(run_partition(run_id), row_from=MOVED, row_before=f"{MOVED}:")
         return [parse_row(model, row) async for row in rows]
@@ -245,10 +245,10 @@ class FleetRecords:
     async def beat(self, presence: Presence) -> None:
         """Create or replace the presence row of an agent.
 
-        The passport is three quarters of a heartbeat and rarely changes, so it has a separate row.
-        The presence row contains only its digest. The passport row is written before the presence
-        row if the passport changed or the last heartbeat failed. It is also written every
-        :data:`PASSPORT_AGAIN_S`, because rows can be restored from an older backup.
+        The passport would be three quarters of a heartbeat and rarely changes, so it has a separate
+        row. The presence row contains only its digest. The passport row is written first, if the
+        passport has changed or the last heartbeat failed. It is also written again after
+        :data:`PASSPORT_AGAIN_S`, because the table can be restored from an older backup.
         """
         key = f"{presence.role}.{presence.agent_id}"
         row = message_row(PRESENCE, key, presence.model_copy(update={"passport": None}))
@@ -278,8 +278,8 @@ class FleetRecords:
         """Return all presences, including old ones. Check ``beat_at`` for their age.
 
         An unreadable row, for example from an agent of another version, is logged and skipped. A
-        row under the name of another agent is skipped too. One such agent must not affect the rest
-        of the fleet.
+        row that an agent wrote under the name of another agent is skipped too. Such an agent must
+        not affect the rest of the fleet.
         """
         rows = [row async for row in self._table.scan(PRESENCE)]
         told = {row.row_key: row.properties[PASSPORT] for row in rows if PASSPORT in row.properties}
@@ -304,8 +304,8 @@ class FleetRecords:
         """Request the other end of a tunnel from a server's agent, or renew the request.
 
         Args:
-            server_id: The server agent.
-            tunnel: The tunnel to use.
+            server_id: The server agent's id.
+            tunnel: The client's request, which identifies the tunnel.
         """
         await self._table.upsert(
             message_row(tunnels_partition(server_id), tunnel_key(ASK, tunnel), tunnel)
@@ -323,8 +323,8 @@ class FleetRecords:
         """Report to the client whether the other end of the tunnel is ready.
 
         Args:
-            server_id: The server agent.
-            tunnel: The tunnel to use.
+            server_id: The server agent's id.
+            tunnel: The client's request, which identifies the tunnel.
             problem: Reason why the tunnel failed, or empty if it is ready.
         """
         key = tunnel_key(ANSWER, tunnel)
@@ -334,8 +334,8 @@ class FleetRecords:
         """Return the result of a tunnel request.
 
         Args:
-            server_id: The server agent.
-            tunnel: The tunnel to use.
+            server_id: The server agent's id.
+            tunnel: The client's request, which identifies the tunnel.
 
         Returns:
             Empty text if the tunnel is ready, otherwise the problem. None if the server has not
@@ -348,8 +348,8 @@ class FleetRecords:
         """Delete the tunnel request of this job. Requests of other jobs for the same VNI remain.
 
         Args:
-            server_id: The server agent.
-            tunnel: The tunnel to use.
+            server_id: The server agent's id.
+            tunnel: The client's request, which identifies the tunnel.
         """
         for kind in (ASK, ANSWER):
             await self._table.delete(tunnels_partition(server_id), tunnel_key(kind, tunnel))

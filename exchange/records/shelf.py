@@ -24,14 +24,14 @@ _PAUSE_S: Final = 0.1
 async def change_row(
     table: Table, partition: str, key: str, change: Callable[[Entity], Entity]
 ) -> Entity | None:
-    """Update a row with optimistic locking, with retries if another process changes it.
+    """Update a row with optimistic locking. Retry if another process has changed the row.
 
     Args:
         table: The table of the row.
-        partition: The partition key.
+        partition: The partition key for all rows.
         key: The row key.
-        change: A function that returns the new row for the current row. It may be called several
-            times. If it returns the same object, the row is not written.
+        change: A function that takes the current row and returns the new row. It can be called
+            several times. If it returns the same object, the row is not written.
 
     Returns:
         Row after the change, or None if it does not exist.
@@ -58,7 +58,7 @@ _M = TypeVar("_M", bound=Message)
 
 
 def _possible(key: str) -> bool:
-    """Return True if the key is valid, because callers pass user input."""
+    """Return True if a table accepts the key. Callers can pass user input as the key."""
     try:
         check_key(key)
     except ValueError:
@@ -81,7 +81,7 @@ class Shelf(Generic[_M]):
 
         Args:
             key: The row key.
-            value: New value.
+            value: The new value.
 
         Raises:
             EntityExists: The key is already used.
@@ -108,8 +108,8 @@ class Shelf(Generic[_M]):
 
         Args:
             key: The row key.
-            change: A function that returns the new value for the current value. It may be called
-                several times.
+            change: A function that takes the current value and returns the new value. It can be
+                called several times.
 
         Returns:
             Value after the change.
@@ -132,7 +132,7 @@ class Shelf(Generic[_M]):
         return parse_row(self._model, row)
 
     async def delete(self, key: str) -> bool:
-        """Delete a value, and return False if it did not exist."""
+        """Delete a value. Return False if it did not exist."""
         return _possible(key) and await self._table.delete(self._partition, key)
 
     async def clear(self) -> int:
@@ -148,8 +148,8 @@ class Shelf(Generic[_M]):
     ) -> AsyncIterator[tuple[str, _M]]:
         """Yield keys and values in key order.
 
-        An unreadable row is skipped and logged once. A damaged row, or a row of another version,
-        must not affect the others.
+        An unreadable row is skipped and logged once. If a row is damaged or from another version,
+        the others must still be readable.
 
         Args:
             key_from: The key to start from.
