@@ -44,7 +44,7 @@ from broadside.coordinator.studies.switch import Switch
 from broadside.coordinator.views.feeds import Feeds
 from broadside.coordinator.views.metrics import Figures
 
-# Below this size compression saves less than its header adds.
+# For a smaller body, compression saves less than its header adds.
 _COMPRESSED_FROM_BYTES: Final = 1024
 # Media types to compress besides those that the library knows.
 _COMPRESSED_TYPES: Final = (
@@ -67,14 +67,14 @@ def create_app(
     """Create the application.
 
     Args:
-        coordinator: The coordinator that all routes use.
-        tick_s: Interval in seconds at which the application processes unfinished runs. If None, it
-            will only answer requests.
-        guard: Middleware settings. If None, everything is allowed and you do not need to sign in.
-            Writes are recorded in either case.
+        coordinator: Coordinator that all routes use.
+        tick_s: Interval in seconds at which unfinished runs are processed. None to only answer
+            requests.
+        guard: Middleware settings. None allows everything without sign-in. Writes are recorded in
+            either case.
         switches: Commands that put the device into a state, by name.
         places: Receivers that are notified when a run ends.
-        backups: Scheduled backups. If None, no backups will be taken.
+        backups: Scheduled backups. None to take no backups.
     """
 
     @contextlib.asynccontextmanager

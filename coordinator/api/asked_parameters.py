@@ -1,4 +1,4 @@
-"""Validation of parameter names, which rejects unknown and repeated parameters.
+"""Validation that rejects unknown and repeated parameters.
 
 Without it, a misspelt filter would have no effect, and a repeated value would be ignored.
 """
@@ -29,8 +29,8 @@ async def known_parameters_only(request: Request) -> None:
     """Reject unknown query parameters, and repeated parameters or body members.
 
     Raises:
-        RequestValidationError: Contains one error for each. For an unknown parameter, a similar
-            name is suggested.
+        RequestValidationError: It has one error for each parameter. For an unknown one, it
+            suggests a similar name.
     """
     route = request.scope.get("route")
     if not isinstance(route, APIRoute) or not request.url.path.startswith(_ASKED):

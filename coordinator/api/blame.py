@@ -27,8 +27,8 @@ class _Takes:
     """Input that a route accepts.
 
     Attributes:
-        parameters: Query parameters, and if each can be repeated.
-        members: JSON body member names.
+        parameters: Query parameters by name. The value is True if it can be repeated.
+        members: Names of the members of the JSON body.
     """
 
     parameters: Mapping[str, bool]
@@ -41,19 +41,19 @@ _taken: Final[dict[Callable[..., Any], _Takes]] = {}
 
 
 def parameters_of(route: object) -> Mapping[str, bool]:
-    """Return the query parameters of a route by name, and if each can be repeated."""
+    """Return whether each query parameter of a route can be repeated, by name."""
     return _takes(route).parameters
 
 
 def members_of(route: object) -> Iterable[str]:
-    """Return the JSON body member names for a route."""
+    """Return the names of the members of a route's JSON body."""
     return _takes(route).members
 
 
 def _takes(route: object) -> _Takes:
     """Read the accepted input from the OpenAPI description for a route, and cache it.
 
-    The response schemas are left out, because they take 20 times as long.
+    It is created without response schemas, because they take 20 times as long.
     """
     if not isinstance(route, APIRoute) or not route.include_in_schema:
         return _NOTHING

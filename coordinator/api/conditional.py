@@ -16,9 +16,9 @@ _KEPT = ("Cache-Control", "ETag", "Link", "Next-Cursor", "Vary")
 class ConditionalRoute(RowsRoute):
     """Route whose GET responses have an ETag, and that evaluates ``If-None-Match``.
 
-    The result never changes after the run, so a client with a cache receives it only once. The tag
-    is a body digest, so no code has to track changes. The tag is weak, because the same response
-    can be sent compressed.
+    The results of a finished run never change, so a client with a cache receives them only once.
+    The tag is a digest of the body, so no code has to track changes. The tag is weak, because the
+    same response can also be sent compressed.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -45,8 +45,8 @@ def matches(wanted: str, etag: str) -> bool:
     """Return True if an ``If-None-Match`` header matches, by weak comparison (section 13.1.2).
 
     Args:
-        wanted: Header value, which can be empty.
-        etag: The current tag.
+        wanted: Value of the header. It can be empty.
+        etag: Current tag of the resource.
     """
     tags = {tag.strip().removeprefix("W/") for tag in wanted.split(",")}
     return "*" in tags or etag.removeprefix("W/") in tags

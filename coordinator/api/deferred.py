@@ -31,9 +31,9 @@ async def validated(
     """Validate a parsed JSON body in a worker thread.
 
     Args:
-        form: Type that the body should have.
-        value: The parsed body to validate.
-        bound: Check to run before validation. It should raise ``HTTPException`` to reject the body.
+        form: Expected type of the body.
+        value: Parsed body.
+        bound: Check that runs before validation. It raises ``HTTPException`` to reject the body.
 
     Returns:
         The validated body.

@@ -15,8 +15,8 @@ def routes(tag: str, prefix: str = "/v1") -> APIRouter:
     """Create a router with the response formats, tags and problem documents that all routes share.
 
     Args:
-        tag: Tag to use in the OpenAPI document.
-        prefix: Prefix to use for all paths.
+        tag: Tag of the routes in the OpenAPI document.
+        prefix: Prefix of all paths.
     """
     return APIRouter(prefix=prefix, responses=PROBLEMS, tags=[tag], route_class=ConditionalRoute)
 

@@ -47,7 +47,7 @@ _IMPORTS: Final = "/v1/imports/"
 # By name, because the first two are raised by anyio and the last by Starlette, which are not direct
 # dependencies.
 _DEPARTURES: Final = ("BrokenResourceError", "ClosedResourceError", "ClientDisconnect")
-# Limit for one caller, because each import has its whole body in memory.
+# Maximum number of imports of one caller, because each import has its whole body in memory.
 IMPORTS_AT_ONCE: Final = 2
 _LOCATION: Final = re.compile(r"/v1/runs/([a-z0-9-]+)")
 
@@ -64,16 +64,15 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """Middleware settings. With the defaults, everything is allowed and you do not need to sign in.
+    """Middleware settings. The defaults allow everything without sign-in.
 
     Attributes:
-        sign_in: How to authenticate callers. If None, every caller is `unsigned`.
-        writes_per_minute: Limit for one caller. If None, there is no limit. The same is true for
-            the next three.
-        request_max_bytes: Limit of a request body.
-        import_max_bytes: Limit for an import body.
-        requests_at_once: Concurrent request limit for one caller.
-        loopback_only: Reject requests that another site's page makes a browser send.
+        sign_in: Authenticates callers. None to treat every caller as `unsigned`.
+        writes_per_minute: Limit for one caller's writes per minute. None for no limit.
+        request_max_bytes: Limit for a request body. None for no limit.
+        import_max_bytes: Limit for an import body. None for no limit.
+        requests_at_once: Limit for concurrent requests from one caller. None for no limit.
+        loopback_only: True to reject requests that a page of another site makes a browser send.
     """
 
     sign_in: SignIn | None = None
@@ -211,9 +210,9 @@ class Door:
     async def _recorded(
         self, principal: Principal, scope: Scope, receive: Receive, send: Send, right: Right
     ) -> None:
-        """Do a write between the start and the end entry in the audit log.
+        """Execute a write between its start and end entries in the audit log.
 
-        If the start entry cannot be stored, the write is not done.
+        If the start entry cannot be stored, the write is not executed.
         """
         row = _row(principal, scope, right)
         try:
@@ -305,7 +304,8 @@ def _header_fault(name: str, why: str) -> dict[str, str]:
 def _foreign(headers: Headers) -> str | None:
     """Return the name of the header that shows a request from another site, or None.
 
-    ``Origin`` is another site's page. ``Host`` is another site's name that resolves to loopback.
+    ``Origin`` shows a page of another site. ``Host`` shows a name of another site that resolves to
+    loopback.
     """
     origin = headers.get("origin")
     try:

@@ -109,7 +109,7 @@ def answers() -> Mapping[str, Mapping[str, Any]]:
     return found
 
 
-# Title, detail and parameter name.
+# Title, detail and parameter name by status.
 _PROBLEMS: Final[Mapping[int, tuple[str, str, str | None]]] = {
     400: ("Refused", "There was an error parsing the body", None),
     401: ("Not signed in", "Authorization: a bearer token is wanted", "Authorization"),
@@ -125,7 +125,7 @@ _PROBLEMS: Final[Mapping[int, tuple[str, str, str | None]]] = {
 
 
 def problem_of(status: int) -> Mapping[str, Any]:
-    """Return an example problem document with that status."""
+    """Return an example of a problem document for a status."""
     title, detail, parameter = _PROBLEMS[status]
     kind = "/problems/" + title.lower().replace(" ", "-")
     told = {"type": kind, "title": title, "status": status, "detail": detail}

@@ -17,7 +17,7 @@ from broadside.exchange.ports import ExchangeError
 
 router = APIRouter(tags=["service"], route_class=ConditionalRoute)
 
-# Closing a large run can delay a tick.
+# The last tick must not be older. Closing a large run can delay a tick.
 TICKED_WITHIN: Final = timedelta(seconds=60)
 
 

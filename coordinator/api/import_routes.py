@@ -21,9 +21,9 @@ from broadside.exchange.chunks import count_rows
 from broadside.exchange.ports import RecordUnreadable
 
 # Limit for all recordings in one request. It is enough for 1,000 pairs with both ends and 2,000 s.
-# The request size is no limit, because a constant column takes no bytes.
+# The limit of the request size is not sufficient, because a constant column takes no bytes.
 INTERVALS_MAX_COUNT: Final = 4_000_000
-# Each import uses a worker thread for up to some minutes, and memory.
+# Each import needs memory, and a worker thread for up to some minutes.
 IMPORTS_AT_ONCE: Final = 2
 
 router = routes("imports", "/v1/imports")
@@ -90,7 +90,7 @@ async def import_recordings(
 
 
 def _bound_intervals(body: Any) -> None:
-    """Reject a request with too many intervals, by the counts in its chunks, before it is decoded.
+    """Reject a request with too many intervals before it is decoded, by the counts in its chunks.
 
     Raises:
         HTTPException: Status 413.

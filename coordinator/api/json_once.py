@@ -14,34 +14,34 @@ from starlette.exceptions import HTTPException
 
 from broadside.coordinator.api.blame import walk
 
-# Limit for a body. Each value can be an object and cause its own error.
+# Maximum number of values in a body. Each value can be an object with its own error.
 VALUES_MAX_COUNT: Final = 20_000
-# 100,000 rows with at most 25 fields, or 100,000 points with three.
+# Enough for 100,000 rows with 25 fields, or 100,000 points with three fields.
 IMPORT_VALUES_MAX_COUNT: Final = 3_000_000
 # Limit for one object. More labels do not fit into a run row.
 NAMES_MAX_COUNT: Final = 5_000
-# Counted by opening brackets, also those in strings. The limit is three (addresses) in each of
-# 100,000 rows. The parser creates lists without a pause for other threads, and takes 0.1 s for this
-# number.
+# Maximum number of lists, counted by opening brackets, also those in strings. It allows three
+# lists (of addresses) in each of 100,000 rows. The parser creates lists without a pause for other
+# threads, and takes 0.1 s for this number.
 LISTS_MAX_COUNT: Final = 300_000
 # Values for each object of an import. A row has ten.
 _OBJECT_VALUES_COUNT: Final = 50
 IMPORTS: Final = "/v1/imports/"
 # A body of this size is parsed in about one millisecond.
 _IN_THE_LOOP_MAX_BYTES: Final = 65_536
-# Key in the request scope, with the paths of duplicate names.
+# Key in the request scope under which the paths of duplicate names are stored.
 TWICE: Final = "broadside.names_twice"
 
 
 def most_values(path: str, text: bytes) -> int:
-    """Return how many values a body can contain. Values are counted by commas before parsing.
+    """Return the maximum number of values in a body, which are counted by commas before parsing.
 
     An import can have more values, but in many small objects. The parser creates one large object
     without a pause for other threads.
 
     Args:
-        path: Request path.
-        text: The body.
+        path: Path of the request.
+        text: Body of the request.
     """
     if not path.startswith(IMPORTS):
         return VALUES_MAX_COUNT

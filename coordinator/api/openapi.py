@@ -75,7 +75,7 @@ def describe(app: FastAPI) -> None:
             app.openapi_schema = _document(app)
         return app.openapi_schema
 
-    # FastAPI documents this replacement.
+    # This is the documented way to replace FastAPI's document.
     app.openapi = openapi  # type: ignore[method-assign]
 
 

@@ -1,7 +1,7 @@
 """Static files of the live page, from ``dashboards/web`` and plotly.
 
 ``/`` and ``/report.html`` are requested each time. All other files are below ``/web/<version>/``
-and never change, so browsers cache them. The version is a digest over all files. The pages contain
+and never change, so browsers cache them. The version is a digest of all files. The pages contain
 no secret, so these routes require no token.
 """
 
@@ -71,7 +71,7 @@ class Site:
 
 @cache
 def site() -> Site:
-    """Return all page files. Without ``dashboards/web`` there are no pages."""
+    """Return all page files. There are no pages without ``dashboards/web``."""
     paths = sorted(FOLDER.glob("*")) if FOLDER.is_dir() else []
     texts = {path.name: path.read_bytes() for path in paths if path.suffix in _TYPES}
     texts[PALETTE] = palette().encode()

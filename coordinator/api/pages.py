@@ -33,9 +33,9 @@ def name_next(request: Request, response: Response, cursor: str | int | None) ->
     """Set the headers ``Next-Cursor`` and ``Link`` (RFC 8288) for the next page.
 
     Args:
-        request: The request for this page.
-        response: The response to add the headers to.
-        cursor: Where the next page will start. None on the last page.
+        request: Request for this page.
+        response: Response that gets the headers.
+        cursor: Start of the next page. None on the last page.
     """
     if cursor is not None:
         url = request.url.include_query_params(cursor=cursor)

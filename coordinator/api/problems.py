@@ -40,7 +40,7 @@ _NOT_SENT: Final[Mapping[str, tuple[int, str]]] = {
     "Refused": (400, "What was sent is not what its headers say, or another site's page sent it."),
     "Unexpected": (500, "A mistake of the coordinator's; its log has the details."),
 }
-# Limit for one response, because a body can have thousands of errors.
+# Maximum number of errors in one response, because a body can have thousands.
 _FAULTS_MAX_COUNT: Final = 100
 # Maximum length of a wrong value in a response.
 _VALUE_MAX_CHARS: Final = 200
@@ -130,11 +130,11 @@ def problem(
     """Return a problem document as a response.
 
     Args:
-        status: HTTP status code to return.
-        title: Title, which is also used in the `type`.
-        detail: One line to show to the user.
-        errors: The wrong fields, as for :class:`Fault`.
-        headers: Additional headers to send.
+        status: HTTP status code.
+        title: Title of the problem. The `type` is derived from it.
+        detail: One line for the user.
+        errors: Errors of single fields, with the members of :class:`Fault`.
+        headers: Additional headers of the response.
     """
     body = ProblemDocument(
         type=type_of(title),
@@ -176,7 +176,7 @@ def _fault(found: Mapping[str, Any], body: object) -> Mapping[str, Any]:
 
 
 def _quoted(value: object) -> str:
-    """Return the first characters of the ``repr``, without converting a large value completely."""
+    """Return the start of the ``repr`` without converting a large value completely."""
     if isinstance(value, str):
         return repr(value[:_VALUE_MAX_CHARS])[:_VALUE_MAX_CHARS]
     if isinstance(value, dict | list | tuple) and len(value) > 0:

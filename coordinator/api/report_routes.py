@@ -71,10 +71,10 @@ async def report_answer(
     """Return a report as JSON or as a page.
 
     Args:
-        report: The report to return.
+        report: Report to return.
         page: Function that builds the HTML page. It runs in a worker thread.
-        format: Requested format. None: ``accept`` decides.
-        accept: ``Accept`` header value.
+        format: Requested format. None to choose it by ``accept``.
+        accept: Value of the ``Accept`` header.
     """
     media_type = chosen_format(accept, (_HTML, JSON)) if format is None else None
     if media_type == JSON or format is ReportFormat.JSON:

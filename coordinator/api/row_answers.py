@@ -17,11 +17,11 @@ _SELF: Final = "."
 
 
 def rows_in(field: str) -> dict[str, str]:
-    """Return the ``openapi_extra`` of a route that names the rows of its response.
+    """Return the ``openapi_extra`` of a route, with the location of the rows in its response.
 
     Args:
-        field: Dotted field name for the rows. "" if the rows are the values in a mapping, "." if
-            the response is one row itself.
+        field: Dotted name of the field with the rows. "" if the rows are the values of a mapping,
+            "." if the response is a single row.
     """
     return {ROWS: field}
 

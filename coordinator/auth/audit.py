@@ -10,9 +10,9 @@ from broadside.exchange.ports import Table
 from broadside.exchange.records.keys import audit_shelf, newest_first
 from broadside.exchange.records.shelf import Shelf
 
-# Month and row key.
+# Pattern of a cursor, which is the month and the row key.
 AUDIT_CURSOR: Final = r"^[0-9]{4}-(0[1-9]|1[0-2])~[A-Za-z0-9._-]{1,200}$"
-# The number of months that can be read.
+# Number of months that can be read.
 MONTHS_BACK: Final = 24
 
 
@@ -51,8 +51,8 @@ class Audit:
         """Store the result of the write.
 
         Args:
-            key: Key from :meth:`begin`.
-            row: The row with the status.
+            key: Key that :meth:`begin` returned.
+            row: Audit row with the status.
         """
         await self._shelf(_month(row.at)).put(key, row)
 
@@ -67,7 +67,8 @@ class Audit:
             cursor: Cursor from an earlier call. None starts with the newest row.
 
         Returns:
-            Rows, and the cursor of the next page (:data:`AUDIT_CURSOR`), or None at the end.
+            The rows, and the next page's cursor (:data:`AUDIT_CURSOR`). On the last page the
+            cursor is None.
         """
         month, key_from = _month(now), None
         if cursor is not None:

@@ -26,17 +26,17 @@ from broadside.coordinator.auth.principal import (
 from broadside.coordinator.auth.signin_settings import SignInSettings
 from broadside.exchange.http.bounded import ask
 
-# Not taken from the header of the token.
+# Accepted algorithms. The header of a token cannot select another one.
 _ALGORITHMS: Final = ("RS256",)
-# The time for which fetched keys are cached.
+# Fetched keys are cached for this time.
 _KEYS_S: Final = 3600.0
-# The time between two fetches for an unknown key id.
+# Minimum time between two fetches for an unknown key id.
 _KEYS_AGAIN_S: Final = 30.0
 # Timeout for fetching the keys.
 _FETCH_MAX_S: Final = 5.0
-# Microsoft's key set has 20 kB.
+# Maximum size of a key set. Microsoft's has 20 kB.
 _KEYS_MAX_BYTES: Final = 1_048_576
-# Time after a failed fetch without a new attempt.
+# Minimum time between a failed fetch and the next one.
 _FETCH_FAILED_S: Final = 5.0
 _TOKEN_MAX_CHARS: Final = 16_384
 _NAME_MAX_CHARS: Final = 100
@@ -45,10 +45,10 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntraTrust:
-    """Parameters of accepted tokens.
+    """Properties that a token must have to be accepted.
 
     Attributes:
-        tenant_id: The tenant id.
+        tenant_id: Id of the Entra tenant.
         audiences: Accepted ``aud`` values.
         issuers: Accepted ``iss`` values.
         jwks_url: URL of the signing keys.
@@ -63,7 +63,7 @@ class EntraTrust:
 
 
 def entra_trust(settings: SignInSettings) -> EntraTrust | None:
-    """Return the parameters from the settings, or None if no tenant is configured.
+    """Return the required token properties, or None if no tenant is configured.
 
     Raises:
         SignInMisconfigured: A setting is missing or insecure.
@@ -130,7 +130,7 @@ class Entra:
             raise NotSignedIn(f"the token is over {_TOKEN_MAX_CHARS} characters")
         try:
             header = jwt.get_unverified_header(token)
-        # RecursionError occurs for a header of brackets only.
+        # A header that consists of nested brackets raises RecursionError.
         except (jwt.InvalidTokenError, RecursionError) as error:
             raise NotSignedIn("the token is neither Broadside's own nor a JWT") from error
         if header.get("alg") not in _ALGORITHMS:

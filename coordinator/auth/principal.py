@@ -56,8 +56,8 @@ class Principal:
     """User or service that sends a request.
 
     Attributes:
-        name: The name for launches, aborts and audit rows.
-        access: The access level.
+        name: Name in launches, aborts and audit rows.
+        access: Access level.
         key: Stable and unique id, used for rate limits.
         signed_in: False if the API runs without sign-in.
     """
@@ -71,7 +71,7 @@ class Principal:
         return _HEIGHT[self.access] >= _HEIGHT[needed]
 
     def named(self, said: str) -> str:
-        """Return the authenticated name, or the name given in the request without sign-in."""
+        """Return the authenticated name. Without sign-in, return the name in the request."""
         return self.name if self.signed_in else said
 
 

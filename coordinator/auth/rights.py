@@ -20,7 +20,7 @@ RIGHTS: Final[tuple[tuple[str, str, Access], ...]] = (
     ("GET", "/report.html", OPEN),
     ("GET", "/problems", OPEN),
     ("GET", "/problems/", OPEN),
-    # Explains error types, including the error for a missing token.
+    # Explains error types, including the one for a missing token.
     ("GET", "/problems/{name}", OPEN),
     ("GET", "/web/{version}/{name}", OPEN),
     ("GET", "/v1/me", VIEWER),
@@ -89,10 +89,10 @@ class Right:
     """Required access for one request.
 
     Attributes:
-        access: Required access level.
-        route: The template of the route, or None if it is not listed.
-        parameters: Path parameters.
-        writes: True if the request counts for the write limit and is recorded in the audit log.
+        access: Access level that the request requires.
+        route: Template of the route, or None if it is not listed.
+        parameters: Values of the path parameters by name.
+        writes: True if the request counts towards the write limit and is recorded in the audit log.
     """
 
     access: Access
@@ -118,8 +118,8 @@ def right_of(method: str, path: str) -> Right:
     """Return the required access for a request, from the first matching route.
 
     Args:
-        method: HTTP method.
-        path: The path of the URL.
+        method: HTTP method of the request.
+        path: Path of the URL.
     """
     for listed, template, pattern, access in _PATTERNS:
         found = pattern.fullmatch(path) if listed == method else None

@@ -1,4 +1,4 @@
-"""Authenticate requests by their ``Authorization`` header."""
+"""Authentication of requests by their ``Authorization`` header."""
 
 from broadside.coordinator.auth.entra import Entra, entra_trust
 from broadside.coordinator.auth.principal import NotSignedIn, Principal
@@ -38,14 +38,14 @@ class SignIn:
 
 
 def open_sign_in(settings: SignInSettings, table: Table) -> SignIn | None:
-    """Create the sign-in for the given settings.
+    """Create the sign-in that the settings select.
 
     Args:
-        settings: The settings for sign-in.
-        table: The private table with the tokens.
+        settings: Settings for sign-in.
+        table: Private table with the tokens.
 
     Returns:
-        Sign-in, or None if it is off.
+        The sign-in, or None if it is off.
 
     Raises:
         SignInMisconfigured: A setting is missing or conflicts with another one.

@@ -1,4 +1,4 @@
-"""Static API tokens, shown once when created, stored as a hash and revoked by name.
+"""Static API tokens, which are shown once, stored as hashes and revoked by name.
 
 A token has 256 random bits, so its SHA-256 hash cannot be reversed by guessing. Salt and slow
 hashes are only needed for passwords chosen by people.
@@ -18,12 +18,12 @@ from broadside.exchange.ports import EntityExists, EntityNotFound, Table
 from broadside.exchange.records.keys import TOKENS
 from broadside.exchange.records.shelf import Shelf
 
-# Lets people and secret scanners identify a token.
+# Prefix by which people and secret scanners identify a token.
 PREFIX: Final = "broadside_"
 _RANDOM_BYTES: Final = 32
-# Time until a revocation by another process takes effect.
+# Maximum age of cached tokens. A revocation by another process takes effect within this time.
 CACHE_S: Final = 5.0
-# The time between two reads of the table for unknown tokens.
+# Minimum time between two reads of the table for unknown tokens.
 _AGAIN_S: Final = 1.0
 _TOKENS_MAX_COUNT: Final = 10_000
 
@@ -153,7 +153,7 @@ class Tokens:
         All stored hashes are compared, each in constant time.
 
         Args:
-            secret: Token.
+            secret: The token.
             now: The current time.
 
         Raises:

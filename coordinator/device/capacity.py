@@ -1,7 +1,7 @@
-"""Raises the capacity of an Azure Firewall for a test and restores it afterwards.
+"""Raise the capacity of an Azure Firewall for a test, and restore it afterwards.
 
 The previous bounds are written to disk before any change (:class:`Record`), so a later process can
-restore them. This raises errors from :mod:`broadside.coordinator.device.resource_manager`.
+restore them. Errors are those of :mod:`broadside.coordinator.device.resource_manager`.
 """
 
 import json
@@ -128,7 +128,7 @@ class FirewallCapacity:
 
         Args:
             capacity: Bounds to set.
-            over: Expected current bounds. Use ``None`` to skip this check.
+            over: Expected current bounds. ``None`` skips this check.
 
         Raises:
             ResourceBusy: The current bounds differ from ``over``.
@@ -182,12 +182,12 @@ class FirewallCapacity:
 def open_capacity(
     settings: CoordinatorSettings, resource_id: str | None, say: Callable[[str], None]
 ) -> FirewallCapacity:
-    """Return access to the firewall that the arguments or the settings name.
+    """Return access to the firewall in the arguments or the settings.
 
     Args:
-        settings: Settings to get the endpoint and the token or Azure identity from.
-        resource_id: Azure resource id to use, or ``None`` to use the one in the settings.
-        say: Function to call with progress messages.
+        settings: Settings with the endpoint and the token or Azure identity.
+        resource_id: Azure resource id. ``None`` selects the one in the settings.
+        say: Function that receives progress messages.
 
     Raises:
         ResourceRefused: There is no resource id, or the Azure SDK is not installed.
@@ -220,7 +220,7 @@ class Record:
         """Return the record of a firewall, one file per firewall.
 
         Args:
-            resource_id: Azure resource id to use for the firewall.
+            resource_id: The firewall's Azure resource id.
             folder: Folder of the file. ``None`` selects ``$XDG_STATE_HOME/broadside/capacity``.
         """
         base = (
@@ -250,13 +250,13 @@ class Record:
     def keep(self, before: Capacity, resource_id: str, at: datetime) -> Capacity:
         """Write the bounds durably and return the bounds that the file contains.
 
-        An existing file is not overwritten. It has the original bounds, because the current ones
-        were already raised.
+        An existing file is not overwritten. It has the original bounds, and the current ones were
+        already raised.
 
         Args:
             before: Bounds before the change.
-            resource_id: Azure resource id to use for the firewall.
-            at: Time to store in the record.
+            resource_id: The firewall's Azure resource id.
+            at: Time of the record.
 
         Raises:
             ResourceRefused: The file cannot be written or read.
@@ -294,10 +294,10 @@ def raise_capacity(
     restored.
 
     Args:
-        firewall: The firewall to change.
+        firewall: Firewall to change.
         capacity: Bounds to set.
         record: File for the previous bounds.
-        now: Time to write in the record.
+        now: Time of the record.
 
     Returns:
         The bounds that :func:`restore` will set.
@@ -326,8 +326,8 @@ def raise_capacity(
 def restore(firewall: FirewallCapacity, record: Record) -> Capacity | None:
     """Restore the previous bounds and return them, or ``None`` if there is no record.
 
-    The record is deleted only after the firewall has the bounds. When a restore fails, you can
-    run it again.
+    The record is deleted only after the firewall has the bounds. If a restore fails, you can run it
+    again.
     """
     before = record.read()
     if before is not None:

@@ -9,7 +9,7 @@ def source_names(path: Iterable[str], kind: str) -> list[str]:
 
     Args:
         path: Search path of the package (``__path__``).
-        kind: Suffix on the module name, for example ``source`` or ``witness``.
+        kind: Suffix of the module names, for example ``source`` or ``witness``.
     """
     modules = (module.name for module in pkgutil.iter_modules(path))
     names = (name.removesuffix(f"_{kind}") for name in modules if name.endswith(f"_{kind}"))
@@ -22,6 +22,6 @@ def module_of(package: str, name: str, kind: str) -> str:
     Args:
         package: Package that contains the source.
         name: Name of the source, with hyphens.
-        kind: Suffix on the module name.
+        kind: Suffix of the module name.
     """
     return f"{package}.{name.replace('-', '_')}_{kind}"

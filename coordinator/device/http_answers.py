@@ -13,14 +13,14 @@ import httpx
 from broadside.coordinator.device.ledgers.source import LedgerError
 from broadside.exchange.http.bounded import ask
 
-# Time limit to complete a request in seconds, from its first byte to the last byte of the response.
+# Time limit of a request in seconds, from its first byte to the last byte of the response.
 # Prometheus ends a query after two minutes by default. 16 MiB in 30 s is 4.5 Mbit/s, and the
 # coordinator stops a read after 60 s.
 ANSWER_S: Final = 30.0
 
 
 def may_carry_secret(url: str) -> bool:
-    """Return True if the URL uses HTTPS or a loopback address, so a token is safe."""
+    """Return True if a token is safe, because the URL uses HTTPS or a loopback address."""
     parts = urlsplit(url)
     if parts.scheme == "https" or parts.hostname == "localhost":
         return True
@@ -36,13 +36,13 @@ def bounded_client(
     attempt_s: float,
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> httpx.AsyncClient:
-    """Return an HTTP client to use with :func:`get_bounded`.
+    """Return an HTTP client for :func:`get_bounded`.
 
     Args:
         headers: Headers of every request.
         ca_file: Path to the CA certificates (PEM). ``None`` uses the system's.
-        attempt_s: Time to wait in seconds to connect, and between two reads.
-        transport: Transport to use in tests.
+        attempt_s: Timeout in seconds to connect, and between two reads.
+        transport: Transport for tests.
 
     Raises:
         LedgerError: A header value is not printable ASCII. httpx would quote the secret in its
@@ -70,15 +70,16 @@ async def get_bounded(
 ) -> tuple[httpx.Response, bytes]:
     """Send a GET request and read the whole response, whatever its status.
 
-    This will not follow redirects.
+    Redirects are not followed.
 
     Args:
-        client: Client to use. Its timeouts apply to each read and do not end a slow response.
+        client: Client for the request. Its timeouts apply to each read, so they do not end a slow
+            response.
         url: URL of the request.
         max_bytes: Maximum number of bytes to read.
-        where: Prefix to use in error messages.
+        where: Prefix of error messages.
         params: Query parameters.
-        answer_s: Time limit to complete the request, in seconds (connect, headers and body).
+        answer_s: Time limit of the whole request in seconds (connect, headers and body).
 
     Returns:
         The response and its body.
@@ -100,8 +101,8 @@ def retry_after_s(response: httpx.Response, otherwise_s: float) -> float:
     """Return the ``Retry-After`` header in seconds.
 
     Args:
-        response: The HTTP response.
-        otherwise_s: Result in seconds if the header is missing, a date or not finite.
+        response: HTTP response.
+        otherwise_s: Default in seconds if the header is missing, a date or not finite.
     """
     try:
         told_s = float(response.headers.get("Retry-After", ""))
@@ -170,7 +171,7 @@ def _plain_name(name: str) -> str:
 
 
 def _announces(value: Any) -> bool:
-    """Return True if a value is true or the address or token of a next page."""
+    """Return True if a value is true, or is the address or token of a next page."""
     if isinstance(value, str):
         return value.strip().lower() not in ("", "false", "null", "none", "0")
     return value is True or (isinstance(value, dict) and bool(value.get("href")))

@@ -1,7 +1,7 @@
-"""Sets modes of an Azure Firewall policy, for the command ``broadside policy-switch``.
+"""Set modes of an Azure Firewall policy, for the command ``broadside policy-switch``.
 
-The switch in docs/studies.md calls that command on Azure, because the coordinator's machine has no
-``az``.
+The switch in docs/studies.md calls this command on Azure, because the coordinator's host does not
+have ``az``.
 """
 
 from collections.abc import Mapping
@@ -28,11 +28,11 @@ def set_modes(policy: Resource, modes: Mapping[str, str]) -> None:
     """Set the policy's ``idps`` or ``threat_intelligence`` mode and wait for the change.
 
     Args:
-        policy: The firewall policy.
+        policy: Firewall policy to change.
         modes: Mode to set for each feature. Other keys are ignored.
 
     Raises:
-        ResourceError: The change failed or has no effect.
+        ResourceError: The change failed or had no effect.
     """
     found = policy.change(lambda body: with_modes(body, modes))
     if with_modes(found, modes) != found:
@@ -63,12 +63,12 @@ def with_modes(body: Body, modes: Mapping[str, str]) -> dict[str, Any]:
 def switch_policy(
     resource_id: str, modes: Mapping[str, str], settings: CoordinatorSettings
 ) -> None:
-    """Set modes of a policy using the Azure identity of the coordinator.
+    """Set modes of a policy with the Azure identity of the coordinator.
 
     Args:
-        resource_id: Azure resource id to use for the policy.
+        resource_id: The policy's Azure resource id.
         modes: Mode to set for each feature (``idps``, ``threat_intelligence``).
-        settings: Settings to get the endpoint and the identity or token from.
+        settings: Settings with the endpoint and the identity or token.
 
     Raises:
         ResourceError: The policy could not be read or changed.

@@ -1,4 +1,4 @@
-"""Client for range queries of the Prometheus HTTP API with limits on size and time."""
+"""Client for range queries to the Prometheus HTTP API, with limits on size and time."""
 
 import json
 import math
@@ -94,12 +94,12 @@ class PrometheusApi:
     ) -> PrometheusAnswer:
         """Return all series of a query, with samples at multiples of the step.
 
-        Long spans will be split into several requests.
+        Long spans are split into several requests.
 
         Args:
-            query: PromQL expression to evaluate.
-            from_s: Start time to read from, in epoch seconds.
-            before_s: End time to read up to, in epoch seconds.
+            query: PromQL expression.
+            from_s: Start time, in epoch seconds.
+            before_s: End time, in epoch seconds.
             step_s: Step in seconds.
 
         Raises:
@@ -132,7 +132,7 @@ class PrometheusApi:
         return PrometheusAnswer(series=series, partial=partial)
 
     async def clock_offset(self) -> tuple[float, float] | None:
-        """Return the server clock minus the clock of this host, and the error bound.
+        """Return the offset of the server's clock from this host's clock, and the error bound.
 
         The server evaluates ``time()`` with its own clock. The bound is half of the round-trip
         time.
@@ -192,7 +192,7 @@ class PrometheusApi:
 
 
 def _matrix(query: str, answer: Any) -> tuple[Any, _Rows]:
-    """Return a response and its series.
+    """Return a parsed response and its series.
 
     Raises LedgerError for a refused query or too many series, and other errors for another format.
     """

@@ -1,8 +1,8 @@
-"""Reads and changes a resource using the Azure Resource Manager.
+"""Read and change a resource with the Azure Resource Manager.
 
-The Resource Manager cannot be used to change a single property on a firewall or its policy, because
-PATCH only changes tags. To make a change, the resource is read, changed and written as a whole
-using its ETag. The long-running operation is then polled until it ends.
+The Resource Manager cannot change a single property of a firewall or its policy, because PATCH only
+changes tags. A change therefore reads the whole resource, and writes it back with its ETag. The
+long-running operation is then polled until it ends.
 
 Errors::
 
@@ -38,9 +38,9 @@ API_VERSION: Final = "2025-05-01"
 METRICS_VERSION: Final = "2023-10-01"
 # A firewall needs 5 to 7 minutes to scale out.
 PATIENCE_S: Final = 1800.0
-# Time to wait between polls when the service does not send a ``Retry-After``.
+# Time between polls if the service does not send a ``Retry-After``.
 POLL_S: Final = 10.0
-# Time limit to complete a request, from the connection to the last byte of the response.
+# Time limit of a request, from the connection to the last byte of the response.
 REQUEST_S: Final = 60.0
 # A policy with thousands of rules has a few mebibytes.
 ANSWER_MAX_BYTES: Final = 16 * 2**20
@@ -48,7 +48,7 @@ ANSWER_MAX_BYTES: Final = 16 * 2**20
 TRIES_COUNT: Final = 5
 
 _RETRIED: Final = frozenset({408, 409, 429, 500, 502, 503, 504})
-# Time before a token expires at which a new one is requested.
+# A new token is requested this time before the old one expires.
 _RENEWED_S: Final = 300.0
 _AT_WORK: Final = frozenset({"Updating", "Creating", "Deleting"})
 
@@ -96,7 +96,7 @@ class Kind:
 class Resource:
     """One Azure resource that can be read and changed.
 
-    A call ends after at most ``patience_s`` plus the time of a request (60 s).
+    A call ends after at most ``patience_s`` plus the time limit of a request (60 s).
     """
 
     def __init__(
@@ -111,17 +111,17 @@ class Resource:
         say: Callable[[str], None] = lambda _: None,
         request_s: float = REQUEST_S,
     ) -> None:
-        """Check the id and the endpoint. This does not send any requests.
+        """Check the id and the endpoint, without sending requests.
 
         Args:
             resource_id: Full Azure resource id.
             kind: Expected type of the resource.
-            token: Returns a bearer token for each request.
-            endpoint: Base URL to use for requests to the Resource Manager.
-            patience_s: Time to wait for a call to complete, in seconds.
+            token: Function that returns a bearer token for each request.
+            endpoint: The Resource Manager's base URL.
+            patience_s: Time limit of a call in seconds.
             sleep: Replacement for ``time.sleep`` in tests.
-            say: Function to call with progress messages.
-            request_s: Time limit to complete a request in seconds.
+            say: Function that receives progress messages.
+            request_s: Time limit for a request in seconds.
 
         Raises:
             ResourceRefused: The id has another type, or the endpoint is not safe for a token.
@@ -165,12 +165,12 @@ class Resource:
     def change(self, changed: Callable[[Body], Body]) -> Body:
         """Write the result of ``changed`` and wait until the change is complete.
 
-        This first waits until no other change is in progress. When ``changed`` returns an equal
+        The method first waits until no other change is in progress. If ``changed`` returns an equal
         body, nothing is written.
 
         Args:
-            changed: Function to make the new body from the current one. It can be called more than
-                once.
+            changed: Function that returns the new body for the current one. It can be called more
+                than once.
 
         Returns:
             The resource after the change.
@@ -299,11 +299,11 @@ def authority_of(endpoint: str) -> dict[str, str]:
 
 
 async def identity_token(client_id: str | None, endpoint: str) -> "AccessToken":
-    """Return a token for an Azure identity to use the Resource Manager.
+    """Return a token of an Azure identity for the Resource Manager.
 
     Args:
-        client_id: Client id to use for a managed identity, or ``None`` for the default credential.
-        endpoint: Base URL to use for requests to the Resource Manager.
+        client_id: Client id of a managed identity, or ``None`` for the default credential.
+        endpoint: The Resource Manager's base URL.
 
     Raises:
         broadside.exchange.azure.identity.NoToken: No token is available.
@@ -315,11 +315,11 @@ async def identity_token(client_id: str | None, endpoint: str) -> "AccessToken":
 
 
 def token_source(settings: CoordinatorSettings) -> Callable[[], str]:
-    """Return a function to get a bearer token.
+    """Return a function that returns a bearer token.
 
-    When the settings have a token, it is used. Otherwise the function gets a token for the Azure
-    identity, which is that of ``az login`` or the managed identity of this machine. The identity
-    has to respond within ten seconds.
+    It returns the token in the settings, if there is one. Otherwise it requests a token for the
+    Azure identity, which is that of ``az login`` or the managed identity of this host. The response
+    must arrive within ten seconds.
 
     Raises:
         ResourceRefused: The Azure SDK is not installed.

@@ -1,8 +1,8 @@
 """Access rights of agents to plans, jobs and rows.
 
-The coordinator knows which agent received and claimed each job. It can therefore tell the rows of
-different agents apart, which a table service cannot. An attacker who controls an agent can damage
-only the results of that agent's pairs.
+The coordinator knows which agent received and claimed each job. It can therefore distinguish the
+rows of different agents, which a table service cannot do. An attacker who controls an agent can
+damage only the results of that agent's pairs.
 """
 
 import logging
@@ -37,7 +37,7 @@ from broadside.exchange.rows import parse_row, row_name
 
 _RUNS_KEPT_COUNT: Final = 64
 _CLAIMERS_KEPT_COUNT: Final = 100_000
-# Includes copies of the control row.
+# Partition of a run, or of one of the copies of its control row.
 _RUN: Final = re.compile(r"run\.([a-z0-9-]+)(?:\.control\.[0-9]{3})?")
 _PAIR_KINDS: Final = frozenset(
     {Kind.CLAIM, Kind.REPORT, Kind.CHUNK, Kind.PROBE, Kind.ASK, Kind.RAW}
@@ -155,7 +155,7 @@ class Rights(Protocol):
 
 
 class Handed:
-    """Jobs delivered to agents and claimed by agents, from the tables and cached in memory."""
+    """Cache of the jobs that agents have received and claimed, loaded from the tables."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
@@ -177,8 +177,8 @@ class Handed:
         """Store that a job will be delivered to an agent.
 
         Args:
-            job: The job to deliver.
-            agent_id: The agent id.
+            job: Job to deliver.
+            agent_id: The agent's id that receives it.
         """
         given = await self.given(job.run_id)
         await self._records.private.save_given(job, agent_id)
@@ -190,10 +190,10 @@ class Handed:
         """Return the values of a job that an agent received, or nothing if unknown.
 
         Args:
-            run_id: The run id.
-            burst_index: The burst index.
-            pair_index: The pair index.
-            agent_id: The agent id.
+            run_id: The run's id.
+            burst_index: Burst index, starting at 0.
+            pair_index: Pair index, starting at 0.
+            agent_id: The agent's id.
         """
         return await self._records.private.read_job_facts(run_id, burst_index, pair_index, agent_id)
 
@@ -201,12 +201,12 @@ class Handed:
         """Return the agent that claimed a job. A claim never changes, so it can be cached.
 
         Args:
-            run_id: The run id.
-            burst_index: The burst index.
-            pair_index: The pair index.
+            run_id: The run's id.
+            burst_index: Burst index, starting at 0.
+            pair_index: Pair index, starting at 0.
 
         Returns:
-            The agent id, empty if the claim is unreadable. None if there is no claim.
+            Id of the agent. Empty if the claim is unreadable, None if there is no claim.
         """
         place = (run_id, burst_index, pair_index)
         if (known := self._claimers.get(place)) is not None:
@@ -241,7 +241,7 @@ class AgentRights:
     async def hand(self, delivery: Delivery) -> None:
         try:
             job = Job.model_validate_json(delivery.body)
-        # The agent moves an invalid job to the dead letters and may write no row for it.
+        # The agent will move an invalid job to the dead letters. It may not write a row for it.
         except ValidationError:
             return
         await self.handed.hand(job, self.agent_id)
@@ -333,10 +333,10 @@ class AgentRights:
         return row
 
     async def _facts(self, do: str, place: Place, name: str) -> Mapping[str, Any]:
-        """Return the values from key, credential and job for a row or output.
+        """Return the values that a row or output must have, from its key, credential and job.
 
         Raises:
-            EntityRefused: It belongs to another agent.
+            EntityRefused: The row or output belongs to another agent.
         """
         facts = place.facts
         others = EntityRefused(f"{self.name}: {name} is not this agent's")

@@ -20,13 +20,13 @@ from broadside.exchange.embedded.backup import TLS_FOLDER
 NAME: Final = "broadside-coordinator"
 AUTHORITY_LIFE: Final = dt.timedelta(days=3650)
 LIFE: Final = dt.timedelta(days=397)
-# Before the end of validity. A start in this period creates a new certificate.
+# A certificate that expires within this time is replaced at the start.
 RENEW_BEFORE: Final = dt.timedelta(days=180)
 _REMEDY: Final = (
     "put it back from a backup; or remove that folder, run `broadside enroll new-authority`, and "
     "let every agent join again"
 )
-# Allows for an agent whose clock is behind.
+# Certificates are valid from this time before now, because an agent's clock can be behind.
 _BACKDATED: Final = dt.timedelta(days=1)
 
 
@@ -38,7 +38,7 @@ class Shown:
         authority: The certificate of the authority as PEM, or None if the site provides the
             certificate.
         certificate_file: The certificate of the coordinator.
-        key_file: Private key.
+        key_file: The private key of the coordinator.
     """
 
     authority: str | None
@@ -47,7 +47,7 @@ class Shown:
 
 
 def own_authority(data_dir: Path, now: dt.datetime) -> Shown:
-    """Return authority and certificate in ``data_dir``, and create missing or expiring ones.
+    """Return authority and certificate from ``data_dir``. Create missing or expiring ones.
 
     A lost authority is not replaced, because agents trust only the original one. Its key is needed
     only to sign a new certificate.

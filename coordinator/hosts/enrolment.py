@@ -32,12 +32,12 @@ from broadside.exchange.ports import (
 from broadside.exchange.records.keys import ENROLLED, JOINS
 from broadside.exchange.records.shelf import Shelf
 
-# The time between two reads of the table for unknown secrets.
+# Minimum time between two reads of the table for unknown secrets.
 AGAIN_S: Final = 1.0
-# Time in which the same rejection of an agent is recorded once.
+# The same rejection of an agent is recorded only once within this time.
 TOLD_S: Final = 60.0
 _TOLD_MAX_COUNT: Final = 10_000
-# The length of a rejection message.
+# Maximum length of a rejection message.
 _WHY_MAX_CHARS: Final = 1_000
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Join(Message):
     """Stored record of a join code.
 
     Attributes:
-        name: The code name.
+        name: The name of the code.
         role: The agent role.
         sha256: The hash of the code's secret, in hexadecimal.
         count: The number of agents that can join.
@@ -78,7 +78,7 @@ class Join(Message):
             now: The current time.
 
         Returns:
-            Reason for the user, or None if the agent can join.
+            The reason as text, or None if the agent can join.
         """
         if self.expires_at <= now:
             return f"the join code {self.name} ended {self.expires_at:%Y-%m-%d %H:%MZ}"
@@ -114,7 +114,7 @@ class Enrolled(Message):
         role: The agent role.
         sha256: The hash of the secret, in hexadecimal.
         next_sha256: The hash of the next secret, which becomes valid when it is first used.
-        join: The join code name.
+        join: The name of the join code that the agent used.
         enrolled_at: The time of the enrolment.
         renewed_at: The time of the last change of the secret.
         revoked_at: The time of the revocation, or None if the agent is not revoked.
@@ -148,7 +148,7 @@ class Enrolments:
         """Store a new join code.
 
         Args:
-            secret: Secret of the code. Only its hash is stored.
+            secret: The secret part of the code. Only its hash is stored.
             role: The agent role.
             count: The number of agents that can join.
             by: The user who creates the code.
@@ -182,7 +182,7 @@ class Enrolments:
         """Enrol an agent. A repeated request with the same secret succeeds.
 
         Args:
-            code: Join code.
+            code: The join code.
             asked: The agent to enrol.
             now: The current time.
 
@@ -309,9 +309,9 @@ class Enrolment:
         self._handed = handed
         self._audit = audit
         self.authority = authority
-        # Agents by hash of the current or next secret
+        # Agents by the hash of their current or next secret.
         self._known: Mapping[str, Enrolled] = {}
-        # Monotonic time of the last read
+        # Monotonic time of the last read. None before the first one.
         self._read_s: float | None = None
         self._reading = asyncio.Lock()
         self._told: dict[tuple[str, str], float] = {}
@@ -383,9 +383,9 @@ class Enrolment:
         """Record a rejected request of a known agent, once a minute for each reason.
 
         Args:
-            rights: Agent.
-            do: The name of the operation.
-            why: The reason.
+            rights: The agent's rights.
+            do: Name of the rejected operation.
+            why: Reason of the rejection.
         """
         why, now_s = plain_text(why, _WHY_MAX_CHARS), time.monotonic()
         if now_s - self._told.get((rights.name, why), -TOLD_S) < TOLD_S:

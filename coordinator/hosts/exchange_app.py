@@ -36,15 +36,15 @@ from broadside.exchange.ports import (
 )
 from broadside.exchange.rows import lone_surrogate, read_json
 
-# Inflated size of operations.
+# Maximum inflated size of the operations in one request.
 REQUEST_MAX_BYTES: Final = 12 * 2**20
-# Deflated size of one output.
+# Maximum deflated size of one output.
 RAW_MAX_BYTES: Final = 96 * 2**20
 JOIN_MAX_BYTES: Final = 4096
-# Interval for checking the credential of a stream, usually in the cache.
+# Interval at which the credential of a stream is checked, usually from the cache.
 SHUT_OUT_LOOK_S: Final = 1.0
 RETRY_AFTER: Final = ((b"retry-after", str(RETRY_AFTER_S).encode()),)
-# The number of outputs in memory at the same time.
+# Maximum number of outputs in memory at the same time.
 RAWS_AT_ONCE: Final = 2
 
 Scope = Mapping[str, Any]
@@ -61,7 +61,7 @@ class Entry(Protocol):
         """Return the rights of a credential, or None if it is unknown or revoked.
 
         Args:
-            secret: Credential.
+            secret: Secret of the credential.
             address: The client address.
         """
 
@@ -69,7 +69,7 @@ class Entry(Protocol):
         """Enrol an agent.
 
         Args:
-            fields: The request fields.
+            fields: Fields of the request.
             address: The client address.
 
         Raises:
@@ -81,7 +81,7 @@ class Entry(Protocol):
 
         Args:
             rights: The agent's rights.
-            fields: The request fields.
+            fields: Fields of the request.
 
         Raises:
             ExchangeRefused: The request is rejected.
@@ -101,7 +101,7 @@ class _Answered(Exception):
 
 
 class ExchangeApp:
-    """ASGI application, see the module."""
+    """ASGI application with the routes that the module docstring lists."""
 
     def __init__(
         self,
@@ -113,10 +113,10 @@ class ExchangeApp:
         """Create the application.
 
         Args:
-            fabric: The coordinator fabric.
-            entry: Authentication and enrolment.
-            service: Service that executes operations.
-            requests_at_once: The maximum number of concurrent requests of one agent, including its
+            fabric: The coordinator's fabric.
+            entry: Authenticates and enrols agents.
+            service: Executes operations.
+            requests_at_once: Limit for concurrent requests from one agent, including its
                 stream.
         """
         self._at_once = RequestsAtOnce(requests_at_once)
@@ -251,7 +251,7 @@ class ExchangeApp:
                 await self._identified(scope)
             except _Answered:
                 return
-            # The state of the credential is unknown, so the stream continues.
+            # The credential cannot be checked now, so the stream continues.
             except ExchangeError:
                 continue
 
@@ -337,7 +337,7 @@ async def _parsed(body: bytes) -> Any:
 
 
 async def _respond_text(send: Send, status: int, text: str) -> None:
-    """Send a text response, with invalid characters as escape sequences."""
+    """Send a text response. Invalid characters are escaped."""
     await _respond(send, status, text.encode(errors="backslashreplace"), "text/plain")
 
 

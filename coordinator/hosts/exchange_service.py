@@ -1,8 +1,8 @@
 """Service that executes operations of agents on other hosts on the coordinator's fabric.
 
 Each operation is checked against the rights of its sender. It is executed once, even if it is sent
-several times, because recent results are cached by operation id. Operation ids are counters. A
-write that arrives after a later write to the same row has no effect, for example a write on an
+several times, because recent results are cached by operation id. Operation ids are counters. If a
+write arrives after a later write to the same row, it has no effect. This can be a write on an
 abandoned connection.
 
 Jobs and control rows are sent on the sender's *session*, a stream of JSON lines. One request to the
@@ -52,31 +52,31 @@ from broadside.exchange.second_rows import CHUNK_ROWS_MAX_COUNT
 PING_S: Final = 3.0
 # Shortest and longest time between two queue requests while agents wait for jobs.
 LOOK_S: Final = (0.04, 0.08)
-# Jobs that are locked at the same time.
+# Maximum number of jobs that are locked at the same time.
 HANDED_MAX_COUNT: Final = 32
 # The time between two reads of the watched control rows.
 CONTROL_LOOK_S: Final = 0.15
 # The time after which a watch expires unless it is renewed.
 WATCH_S: Final = 90.0
-# The time for which a session exists after its stream ended.
+# A session is removed this time after its stream has ended.
 GRACE_S: Final = 5.0
-# Lines that wait for one stream.
+# Maximum number of lines that wait for one stream.
 LINES_MAX_COUNT: Final = 1_000
 ANSWERS_KEPT_COUNT: Final = 20_000
 WANTS_KEPT_COUNT: Final = 20_000
-# Bursts for which the agents that received a job are cached.
+# Number of bursts for which the cache has the agents that received a job.
 BURSTS_KEPT_COUNT: Final = 64
-# Rows for which the latest write is cached.
+# Number of rows for which the latest write is cached.
 ROWS_KEPT_COUNT: Final = 50_000
-# Time per stream for which a write waits for other writes, so that they share one commit.
+# A write waits this time per stream for other writes, so that they share one commit.
 GATHER_S: Final = 20e-6
 GATHER_MAX_S: Final = 0.02
 PAGE_MAX_COUNT: Final = 256
-# The size of all rows in the response to one request.
+# Maximum size of all rows in the response to one request.
 ANSWERS_MAX_BYTES: Final = 32 * 2**20
-# Read operations of one request that run at the same time.
+# Maximum number of read operations of one request that run at the same time.
 READS_AT_ONCE: Final = 16
-# Operations that are started before other tasks can run.
+# Number of operations to start before other tasks can run.
 STARTED_AT_ONCE: Final = 50
 WANT_MAX_S: Final = 120.0
 _OVERWRITES: Final = frozenset({"upsert", "batch", "delete"})
@@ -101,7 +101,7 @@ class Session:
     streams_count: int = 0
 
     def push(self, line: bytes) -> None:
-        # A stream that is not read ends after its timeout.
+        # If the client does not read its stream, the stream ends after its timeout.
         with suppress(asyncio.QueueFull):
             self.lines.put_nowait(line)
 
@@ -123,7 +123,7 @@ class _Watch:
     Attributes:
         etag: ETag of the row at the last read.
         version: The number of changes.
-        until_s: The end of the watch by the monotonic clock, by session.
+        until_s: Monotonic time at which the watch of each session ends.
     """
 
     etag: str | None = None
@@ -132,7 +132,7 @@ class _Watch:
 
 
 class Newest(Generic[_K, _V]):
-    """Cache with one size limit, where the client with the most entries loses entries first."""
+    """Cache of limited size that first drops entries of the client with the most entries."""
 
     def __init__(self, max_count: int) -> None:
         self._max_count = max_count
@@ -147,9 +147,9 @@ class Newest(Generic[_K, _V]):
         """Store a value and return the removed entries.
 
         Args:
-            asker: The name of the client.
-            key: The key to store the value under.
-            value: The value.
+            asker: Name of the client.
+            key: Key of the value.
+            value: Value to store.
         """
         own = self._of.setdefault(asker, OrderedDict())
         self._count += key not in own
@@ -198,7 +198,7 @@ class ExchangeService:
         self._sessions: dict[str, Session] = {}
         self._wants: Newest[str, _Want] = Newest(WANTS_KEPT_COUNT)
         self._waiting: OrderedDict[tuple[str, str], _Want] = OrderedDict()
-        # Clients by burst
+        # Clients that received a job, by burst.
         self._given: OrderedDict[str, set[str]] = OrderedDict()
         self._wanted = asyncio.Event()
         self._locks: OrderedDict[str, tuple[str, Delivery]] = OrderedDict()
@@ -211,7 +211,7 @@ class ExchangeService:
         """Execute operations and return their results in order.
 
         Args:
-            rights: The rights to check.
+            rights: The sender's rights.
             operations: Operations, parsed from JSON.
 
         Returns:
@@ -229,8 +229,8 @@ class ExchangeService:
         """Check an operation against the rights of its client, and record a rejection.
 
         Args:
-            rights: The rights to check.
-            operation: Operation.
+            rights: The sender's rights.
+            operation: Operation to check.
 
         Raises:
             ExchangeRefused: Agents may not use this operation.
@@ -292,10 +292,9 @@ class ExchangeService:
         return done
 
     async def _gathered(self) -> None:
-        """Wait until the current writes go to the store together.
+        """Wait a short time, so that the current writes go to the store together.
 
-        Otherwise a thousand agents would need a thousand commits. With few agents the wait is very
-        short.
+        Without this, a thousand agents would need a thousand commits.
         """
         if self._gathering is None:
             self._gathering = asyncio.Event()
@@ -353,9 +352,9 @@ class ExchangeService:
         return None
 
     def _is_late(self, rights: Rights, operation: Mapping[str, Any]) -> bool:
-        """Return True if a later operation of the same client has already written these rows."""
+        """Return True if a later operation of the same client has already changed these rows."""
         asker, _, number = str(operation["id"]).rpartition(".")
-        # The id has no counter.
+        # This id is not a counter, so the order is unknown.
         if not number.isdecimal() or len(number) > 15:
             return False
         if operation["do"] == "delete":
@@ -480,12 +479,11 @@ class ExchangeService:
         while len(self._given) > BURSTS_KEPT_COUNT:
             self._given.popitem(last=False)
         while self._waiting:
-            # Agents that have a job of this burst are served last, so that the jobs are
-            # distributed.
+            # Serve agents that have a job of this burst last, to distribute the jobs.
             firsts = (key for key in self._waiting if key[0] not in given)
             key = next(firsts, None) or next(iter(self._waiting))
             want = self._waiting.pop(key)
-            # The agent is not connected and sends a new request later.
+            # The agent is not connected. It will send a new request later.
             if want.session.streams_count == 0:
                 self._wants.pop(*key)
                 continue
@@ -569,17 +567,17 @@ class ExchangeService:
         return session
 
     async def stream(self, rights: Rights, session_id: str) -> AsyncGenerator[bytes, None]:
-        """Yield the lines of a session without end.
+        """Yield the lines of a session until the stream is cancelled.
 
         Args:
-            rights: The rights to check.
-            session_id: Id chosen by the client.
+            rights: The client's rights.
+            session_id: Session id that the client chose.
         """
         # Includes the client's name, so that clients cannot use other sessions.
         key = f"{rights.name} {session_id}"
         session = self._sessions.setdefault(key, Session(name=key))
         session.streams_count += 1
-        # Lines of the previous stream are lost.
+        # Drop the lines that the previous stream has not sent.
         session.lines = asyncio.Queue(maxsize=LINES_MAX_COUNT)
         lines = session.lines
         try:
@@ -605,7 +603,7 @@ class ExchangeService:
 
 
 class _Left:
-    """Limits for one request, with the remaining bytes of its results and its concurrent reads."""
+    """Limits for one request, on the bytes of its results and on its concurrent reads."""
 
     def __init__(self, left_bytes: int) -> None:
         self._bytes = left_bytes
@@ -618,7 +616,7 @@ class _Left:
         Without turns, all rows would be read before the first result is counted.
 
         Raises:
-            ExchangeUnavailable: There are no bytes left.
+            ExchangeUnavailable: The results have reached the size limit.
         """
         if operation.get("do") not in ("get", "scan"):
             yield
@@ -659,8 +657,7 @@ def _told_bytes(answer: Any) -> int:
 def _bounded(row: Entity) -> Entity:
     """Return the row if its packed chunks have an allowed number of readings.
 
-    A reader would otherwise allocate memory for all of them. Invalid chunks are detected by the
-    reader.
+    Otherwise a reader would allocate memory for all of them. The reader detects invalid chunks.
 
     Raises:
         EntityRefused: A chunk has too many readings.
@@ -687,7 +684,7 @@ def _told(row: Entity | None) -> dict[str, Any] | None:
 
 
 async def _page(table: Table, partition: str, operation: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a page of rows, and the key of the next page or None at the end."""
+    """Return a page of rows, and the key of the next page. It is None on the last page."""
     limit, row_from = operation.get("limit"), operation.get("row_from")
     wanted_count = PAGE_MAX_COUNT if limit is None else min(int(limit), PAGE_MAX_COUNT)
     rows: list[dict[str, Any] | None] = []

@@ -17,13 +17,13 @@ from typing import Final
 from broadside.exchange.messages import Presence, Role
 from broadside.exchange.records import FleetRecords
 
-# Time after its last heartbeat at which an agent loses its endpoints.
+# An agent loses its endpoints after this time without a heartbeat.
 SILENT_S: Final = 15.0
 # Maximum age of stored heartbeats that are loaded at the start.
 STORED_MAX: Final = timedelta(hours=1)
-# Time after its last heartbeat at which an agent's address is removed.
+# An agent's address is removed after this time without a heartbeat.
 FORGET_S: Final = 600.0
-# The time between two searches for such agents.
+# Time between two searches for such agents.
 SWEEP_S: Final = 60.0
 
 # Address, protocol, port
@@ -40,7 +40,7 @@ class _Beat:
         started_at: Start time announced by the agent.
         boot_id: Boot id of the host, if known.
         is_there: True if the agent connects from the announced address.
-        heard_s: The time of the heartbeat by the monotonic clock, in seconds.
+        heard_s: Monotonic time of the heartbeat, in seconds.
         endpoints: Endpoints that the agent owns.
     """
 
@@ -72,12 +72,12 @@ class HeldEndpoints:
         """Process a heartbeat.
 
         Args:
-            presence: Heartbeat.
-            from_address: The client address.
+            presence: Heartbeat of the agent.
+            from_address: Address that the agent connects from.
 
         Returns:
-            Reason for holding the agent back, with the names of both agents. None if the agent owns
-            all its endpoints.
+            Why the agent is held back, with the names of both agents. None if the agent owns all
+            its endpoints.
         """
         await self._fill()
         return self._hold(presence, from_address)
@@ -99,8 +99,8 @@ class HeldEndpoints:
         """Return the live agent (``role.id``) that owns an endpoint, or None.
 
         Args:
-            address: The address of the endpoint.
-            port: TCP port.
+            address: Address of the endpoint.
+            port: TCP port of the endpoint.
         """
         await self._fill()
         beat = self._live(self._holders.get((address, "tcp", port)))
@@ -109,12 +109,8 @@ class HeldEndpoints:
     async def address_of(self, role: Role, agent_id: str) -> str | None:
         """Return the address in an agent's latest heartbeat.
 
-        Args:
-            role: The agent role.
-            agent_id: The agent id.
-
         Returns:
-            Address. None if there is no heartbeat, or if a server on another host announced the
+            The address. None if there is no heartbeat, or if a server on another host announced the
             same address.
         """
         await self._fill()
@@ -190,7 +186,7 @@ class HeldEndpoints:
         return None
 
     def _first_server(self, beat: _Beat) -> str:
-        """Return the server that owns the heartbeat's address, the first one while it lives."""
+        """Return the first live server that announced the heartbeat's address."""
         server = self._live(self._servers.get(beat.address))
         if server is None or (_other_hosts(server, beat) and _yields(server, beat)):
             return beat.name

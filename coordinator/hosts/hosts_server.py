@@ -24,7 +24,8 @@ from broadside.exchange.ports import Table
 
 # Idle timeout of a connection, longer than the idle timeout of the agents.
 IDLE_S: Final = 75
-# Time for open requests at shutdown. Streams do not end by themselves and are closed then.
+# Time for open requests to complete at shutdown. Streams do not end by themselves, so they are
+# closed after this time.
 END_S: Final = 1
 
 
@@ -63,13 +64,13 @@ def open_hosts_server(
     """Create the server for the given settings.
 
     Args:
-        settings: The coordinator settings.
-        fabric: The coordinator fabric.
-        data_dir: The data folder with the certificate authority.
-        audit: Audit log.
+        settings: The coordinator's settings.
+        fabric: The coordinator's fabric.
+        data_dir: Data folder with the certificate authority.
+        audit: Audit log for rejected requests.
 
     Returns:
-        Server, or None if it is not configured.
+        The server, or None if it is not configured.
 
     Raises:
         HostsMisconfigured: A setting is invalid, or the certificate cannot be loaded.
@@ -114,14 +115,15 @@ def open_hosts_server(
 async def check_authority(
     settings: CoordinatorSettings, private: Table, data_dir: Path, now: datetime
 ) -> None:
-    """Check that the certificate authority trusted by agents is not lost.
+    """Check that the certificate authority that agents trust is not lost.
 
-    A coordinator without authority would create a new one, which all enrolled agents reject.
+    Without this check, the coordinator would create a new authority. All enrolled agents would
+    reject it.
 
     Args:
-        settings: The coordinator settings.
+        settings: The coordinator's settings.
         private: The private table with the enrolled agents.
-        data_dir: The coordinator data folder.
+        data_dir: The coordinator's data folder.
         now: The current time.
 
     Raises:
@@ -144,8 +146,8 @@ def shown_certificate(settings: CoordinatorSettings, data_dir: Path) -> Shown:
     """Return the site's certificate, or create one from the coordinator's authority.
 
     Args:
-        settings: The coordinator settings.
-        data_dir: The coordinator data folder.
+        settings: The coordinator's settings.
+        data_dir: The coordinator's data folder.
 
     Raises:
         HostsMisconfigured: A setting is missing, or the certificate cannot be created.

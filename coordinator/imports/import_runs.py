@@ -25,13 +25,13 @@ _SETTABLE: Final = ("objective.", "device.", "traffic.", "scale", "description")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Import measurements, without the verdict.
+    """Measurements of an import, without the verdict.
 
     Attributes:
         bursts: The measured bursts.
         ledger: Firewall counter data, or None.
         findings: Findings to add to those that every summary has.
-        open_reason: Reason why data may be missing. The run then never passes.
+        open_reason: Reason why data may be missing, or None. With a reason, the run cannot pass.
     """
 
     bursts: tuple[MeasuredBurst, ...]
@@ -42,11 +42,11 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedState:
-    """Imported burst before it is measured.
+    """State of an imported burst before it is measured.
 
     Attributes:
-        pairs_planned: Planned pairs.
-        outcomes: How many results are available, by outcome.
+        pairs_planned: How many pairs are planned.
+        outcomes: Number of available results by outcome.
     """
 
     pairs_planned: int
@@ -56,11 +56,11 @@ class ImportedState:
 def build_spec(
     values: Mapping[str, Any], overrides: Mapping[str, Any], *, burst_s: int, period_s: float
 ) -> RunSpec:
-    """Build a run specification to use for imported bursts. The plan contains their start times.
+    """Build a run specification for imported bursts. Their start times are in the plan.
 
     Args:
-        values: Fields to set from the import.
-        overrides: Fields that the user wants to override.
+        values: Fields that follow from the import.
+        overrides: Fields that the user overrides.
         burst_s: Burst length in seconds.
         period_s: Burst period in seconds.
 
@@ -74,7 +74,7 @@ def build_spec(
                 "and traffic, and scale"
             )
     spec = scenarios.build({**values, "burst_s": burst_s, "period_s": PERIOD_MAX_S}, overrides)
-    # A launch requires at least this period.
+    # The specification of a launch needs at least this period.
     fits_s = max(period_s, spec.least_period_s)
     return spec.model_copy(update={"period_s": round(min(PERIOD_MAX_S, fits_s))})
 
@@ -117,8 +117,8 @@ def stand(plan: Plan, states: Sequence[ImportedState]) -> RunStatus:
     """Return the status of an imported run, which is finished.
 
     Args:
-        plan: The run plan to use.
-        states: State per burst in the plan.
+        plan: The run's plan.
+        states: State of each burst in the plan.
     """
     return RunStatus(
         run_id=plan.run_id,

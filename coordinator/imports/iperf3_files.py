@@ -57,7 +57,7 @@ def _read(path: Path) -> list[Recording]:
 
 
 def _is_farewell(reading: Reading) -> bool:
-    """Return True for the last message of a persistent server, which belongs to no test."""
+    """Return True for the last message of a persistent server, which is not part of a test."""
     error = reading.report.error or ""
     return reading.side is None and error.startswith("interrupt - the server has terminated")
 
@@ -100,7 +100,7 @@ def _recording(path: Path, index: int, reading: Reading, written_at: datetime) -
 
 
 def _state(reading: Reading) -> tuple[RecordingState, str | None]:
-    """Return the test state and its reason. An error reported by iperf3 is used first."""
+    """Return the state of the test and its reason. An error that iperf3 reports comes first."""
     report = reading.report
     version = parse_version(f"iperf {report.version}") if report.version else None
     if version is not None and version < MINIMUM_VERSION:

@@ -21,7 +21,7 @@ from broadside.coordinator.imports.metric_declaration import (
 from broadside.coordinator.imports.time_text import parse_number, parse_time, say_zone, to_utc
 from broadside.coordinator.imports.uploaded_files import read_rows, read_text, wrong_cell
 
-# Higher values are considered as errors.
+# Higher values count as errors.
 RATE_MAX_BITS_PER_SECOND: Final = 1e15
 
 _TIMES: Final = ("timestamp", "time", "time (utc)", "timestamp (utc)", "timestamp [utc]")
@@ -29,7 +29,7 @@ _RATES: Final = (
     *("throughput_bits_per_second", "bits_per_second", "throughput", "average", "value"),
     *("throughput (avg)", "throughput (average)", "throughput (bits/s)"),
 )
-# Columns in other Azure Monitor exports, and what their values mean.
+# Meaning of the values by column name, for other Azure Monitor exports.
 _DECLARING: Final = {
     **dict.fromkeys(
         ("dataprocessed", "data processed", "data processed (sum)", "data_processed_bytes"),
@@ -44,10 +44,10 @@ _DECLARING: Final = {
 def read_declared_metric(
     path: Path, declared: Mapping[str, object] | None = None
 ) -> tuple[tuple[MetricPoint, ...], MetricDeclaration]:
-    """Read the points in a file and what their values mean.
+    """Read the points in a file, and the meaning of their values.
 
     Args:
-        path: The CSV file to read.
+        path: CSV file to read.
         declared: :class:`MetricDeclaration` fields to set. The others follow from the column name,
             as used in Azure Monitor.
 
@@ -75,7 +75,7 @@ def _declaration(column: str, declared: Mapping[str, object]) -> MetricDeclarati
 
 
 def _points(text: str, name: str) -> tuple[str, tuple[MetricPoint, ...]]:
-    """Return the value column name in lower case, and all points with unconverted values.
+    """Return the name of the value column in lower case, and all points before conversion.
 
     Times without an offset are UTC, as in Azure Monitor. ``null`` and empty values are unknown.
     ``name`` is the file name for error messages.
@@ -154,8 +154,8 @@ def throughput_ledger(
 
     Args:
         source: Metric name.
-        points: The points to convert. At least two points are required, in any order.
-        declared: How to convert the values. Rates in bit/s will not be converted.
+        points: At least two points in any order.
+        declared: Meaning of the values. Rates in bit/s are not converted.
     """
     ordered = sorted(points, key=lambda point: point.at)
     start = np.array([point.at.timestamp() for point in ordered])

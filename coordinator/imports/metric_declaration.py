@@ -1,4 +1,4 @@
-"""Operator's declaration about a device metric, used to convert its values. Pure."""
+"""Declaration of the meaning of a device metric, to convert its values. Pure."""
 
 from typing import Annotated, Final, Literal
 
@@ -93,8 +93,8 @@ class MetricDeclaration(Message):
         """Return the bytes of each bin.
 
         Args:
-            figures: Metric values to convert, one per bin. NaN is unknown.
-            bin_s: Bin length in seconds.
+            figures: Value of the metric in each bin. NaN is unknown.
+            bin_s: Length of a bin in seconds.
         """
         factor = PREFIX_FACTORS[self.prefix] * (1 / 8 if self.unit == "bits" else 1.0)
         return np.asarray(figures * factor * (bin_s if self.is_rate else 1.0))

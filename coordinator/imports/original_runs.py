@@ -1,9 +1,9 @@
-"""Runs from original tables, using the rows as evidence for planned bursts. Pure.
+"""Runs from original tables, with the rows as evidence for planned bursts. Pure.
 
 A table has one mean rate for each row and no seconds. The record of a row is therefore one interval
-with the same length as the test, at the receiver and at the sender. After that it is measured and
-judged like any run. Results that need seconds will be unknown. How much a start differs from the
-planned time is unknown too, because the planned time is inferred from the starts.
+with the same length as the test, at the receiver and at the sender. The run is then measured and
+judged like any other run. Results that need seconds are unknown. The start errors are unknown too,
+because the planned times are inferred from the starts.
 """
 
 from collections import Counter
@@ -50,10 +50,10 @@ from broadside.exchange.messages import (
     Side,
 )
 
-# Limit for bursts in a run specification.
+# Maximum number of bursts in a run specification.
 BURSTS_MAX_COUNT: Final = 10_000
 PAIRS_MAX_COUNT: Final = 2000
-# Length to use for bursts with a single start time when the duration is unknown.
+# Burst length if the duration is unknown and there is only one start time.
 _UNTIMED_S: Final = 60
 
 
@@ -65,9 +65,9 @@ def plan_table(table: OriginalTable, run_id: str, now: datetime) -> Plan:
     """Build the plan that the rows imply.
 
     Args:
-        table: The table to import.
-        run_id: Id to use for the new run.
-        now: The current time.
+        table: Table to import.
+        run_id: The new run's id.
+        now: Current time.
 
     Raises:
         BadFile: The table has too many bursts or pairs.
@@ -132,7 +132,7 @@ def _length_s(burst: TableBurst) -> int:
 
 
 def stand_table(table: OriginalTable) -> Sequence[ImportedState]:
-    """Return the state per burst."""
+    """Return the state of each burst."""
     return [
         ImportedState(
             pairs_planned=burst.pairs_planned,
@@ -146,8 +146,8 @@ def measure_table(plan: Plan, table: OriginalTable) -> Measured:
     """Return bursts and firewall data for ``summarise_run``.
 
     Args:
-        plan: The run plan to use.
-        table: The table to import.
+        plan: The run's plan.
+        table: Table to import.
     """
     bursts = _join(table)
     untimed = _untimed(bursts)
@@ -182,7 +182,7 @@ def _untimed(bursts: Sequence[TableBurst]) -> str | None:
 
 
 def _skipped(bursts: Sequence[TableBurst]) -> str | None:
-    """Return how many planned times between two bursts have no row, as text, or None."""
+    """Return a text about planned times between bursts that have no row, or None."""
     count = 0
     first_at: datetime | None = None
     for one, other in pairwise(bursts):
@@ -225,7 +225,7 @@ def _pair(
     plan: Plan, planned: Burst, pair_index: int, client: str, row: OriginalRow | None
 ) -> PairEvidence:
     if row is None:
-        # The pair has sent in other bursts, and may have sent in this one.
+        # The pair sent in other bursts, so it may have sent in this one too.
         return PairEvidence(pair_index=pair_index, name=client, unheard="no row in this burst")
     length_s, held = row.duration_s or float(planned.duration_s), holds(row)
     received, sent = row.received_bits_per_second, row.sent_bits_per_second
@@ -304,8 +304,8 @@ def describe_table(table: OriginalTable, summary: RunSummary) -> ImportedTable:
     """Return the import response, with unusual rows for each burst.
 
     Args:
-        table: The table to import.
-        summary: The new run summary.
+        table: Table to import.
+        summary: The new run's summary.
     """
     joined = _join(table)
     periods = {burst.series.period_s for burst in joined}

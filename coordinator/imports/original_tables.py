@@ -1,9 +1,9 @@
 """Parser for the original tables, from Azure Table Storage or a spreadsheet.
 
-The following variations can be imported: order and case of columns, ``@type`` columns, thousands
-separators, ``null`` and empty cells, blank, title and summary rows, repeated headers, rows of
-another tool (vegeta), a missing ``duration`` column, a missing header. Skipped rows are counted.
-Wrong values are rejected with row, column, value and fix.
+The parser accepts columns in any order and case, ``@type`` columns, thousands separators, ``null``
+and empty cells. It also accepts a missing header, repeated headers and a missing ``duration``
+column. Blank, title and summary rows and rows of another tool (vegeta) are skipped and counted.
+A wrong value is rejected with row, column, value and fix.
 """
 
 import re
@@ -44,12 +44,11 @@ _TYPES: Final = frozenset({"string", "int32", "int64", "double", "datetime", "bo
 _KEY: Final = re.compile(r"\d{1,2} \d{1,2} \d{4}( \d{1,2}){3}")
 _TOTALS: Final = re.compile(r"\b(total|sum|average|avg|mean|min|max|count|blank)\b", re.IGNORECASE)
 _NAMED_DURATION: Final = re.compile(r"(?<![0-9a-z])(\d{1,5})[ _-]?s(?:ec(?:ond)?s?)?(?![0-9a-z])")
-# Maximum time in seconds by which a row timestamp may be before its start.
+# Maximum time in seconds by which the timestamp of a row may be before the row's start.
 _STORED_EARLY_S: Final = 60.0
-# Minutes in which clients need to write UTC before the table is rejected. One minute might be
-# chance.
+# Minimum number of minutes with UTC starts to reject a table. A single one might be chance.
 _UTC_MINUTES_MIN: Final = 2
-# Minimum ratio among the starts from these clients.
+# Minimum ratio of UTC starts among the starts of these clients.
 _UTC_SHARE: Final = 0.9
 # Maximum time in seconds by which a start may be in the future, because another host's clock might
 # be wrong.
@@ -65,9 +64,9 @@ class Reading:
         now: The current time.
         from_at: Only rows that start at or after this time.
         before_at: Only rows that start before this time.
-        duration_s: Duration to use for all rows instead of the values in the table.
-        pairs_planned: Planned pairs. If None, it will be inferred from the rows.
-        period_s: Burst period. If None, it will be inferred from the rows.
+        duration_s: Duration of all rows. None to use the values in the table.
+        pairs_planned: How many pairs are planned. None to infer it from the rows.
+        period_s: Burst period. None to infer it from the rows.
     """
 
     zone: tzinfo
@@ -90,9 +89,9 @@ def read_original(
 
     Args:
         path: CSV file of the table.
-        reading: Parameters to use for parsing.
+        reading: Parsing parameters.
         metric: CSV file of the metric.
-        declared: What the metric values mean. See ``read_declared_metric``.
+        declared: Meaning of the metric values. See ``read_declared_metric``.
 
     Raises:
         BadFile: A file cannot be imported.
@@ -114,9 +113,9 @@ def parse_original(text: str, name: str, reading: Reading) -> OriginalTable:
     """Parse a table.
 
     Args:
-        text: The text to parse.
-        name: File name to use in error messages.
-        reading: Parameters to use for parsing.
+        text: The file's content.
+        name: File name for error messages.
+        reading: Parsing parameters.
 
     Raises:
         BadFile: The table cannot be imported.
@@ -152,7 +151,7 @@ def parse_original(text: str, name: str, reading: Reading) -> OriginalTable:
 def _with_durations(
     rows: list[OriginalRow], name: str, reading: Reading, *, minutes: bool
 ) -> tuple[list[OriginalRow], list[Note]]:
-    """Return the rows with durations in seconds, and notes about durations from another source.
+    """Return the rows with durations in seconds, and notes on durations from another source.
 
     Later clients of the original test also wrote ``test_type``. They wrote the period in minutes,
     started at multiples of it, and sent for one minute less.
@@ -218,18 +217,18 @@ class _Reader:
     """Parser for one table, row by row.
 
     Attributes:
-        name: File name to use in error messages.
+        name: File name for error messages.
         zone: Time zone of local times.
         now: The current time.
-        columns: Index for each column to read. None before the header.
-        width: Column count.
-        headerless: The table has no header.
+        columns: Index by name of the columns to read. None before the header.
+        width: Number of columns.
+        headerless: True if the table has no header.
         unknown: Columns that are not read.
         rows: Parsed rows.
         local: Parsed times by text, used as a cache.
         kind: Time zone notation of the first row.
-        set_apart: How many rows were skipped, by kind.
-        tests: The rows contain ``test_type``.
+        set_apart: Number of skipped rows by kind.
+        tests: True if the rows contain ``test_type``.
     """
 
     name: str
@@ -475,9 +474,8 @@ class _Reader:
 def _refuse_mixed_zones(name: str, rows: Sequence[OriginalRow], zone: tzinfo) -> None:
     """Reject a table with local times for some clients and UTC for others.
 
-    A table is rejected when two conditions are met. Nearly all starts of those clients, if they are
-    UTC, are in minutes in which other clients start. If they are local time, no start is in such a
-    minute.
+    A table is rejected if two conditions are met. Read as UTC, nearly all starts of those clients
+    are in minutes in which other clients start. Read as local time, none is in such a minute.
     """
     ahead = rows[0].started_at.astimezone(zone).utcoffset() or timedelta()
     by_client: defaultdict[str, list[datetime]] = defaultdict(list)

@@ -1,8 +1,9 @@
-"""Runs from iperf3 files, with tests joined by cookie and grouped to bursts by time. Pure.
+"""Runs from iperf3 files. Pure.
 
-Both ends in a test are one pair. Tests with the same direction and protocol that overlap by at
-least half are one burst. Files from different days will be separate bursts. Nothing guarantees that
-the starts coincide, so a start is late only after more than a minute.
+The cookie joins the recordings of both ends of a test, which are one pair. Tests with the same
+direction and protocol that overlap by at least half are one burst. Files from different days become
+separate bursts. The tests may not have been started together on purpose. A start is therefore late
+only after more than a minute.
 """
 
 from collections import Counter
@@ -51,7 +52,7 @@ LATE_AFTER_S: Final = 60.0
 CLOCK_BOUND_S: Final = 1.0
 # Minimum overlap between two tests in one burst, relative to the shorter one.
 OVERLAP_RATIO: Final = 0.5
-# Length to use when the test duration is unknown. This is the iperf3 default.
+# Length of a test with unknown duration. This is the default of iperf3.
 _UNTIMED_S: Final = 10
 _OUTSIDE: Final = (RecordingState.UNREADABLE, RecordingState.UNSUPPORTED)
 _OUTCOMES: Final = {
@@ -68,7 +69,7 @@ class _Test:
         ends: Recording of each end.
         name: Test name.
         seen_s: Recorded engine time in seconds, including warm-up.
-        clock: End to use for the time when the test ran.
+        clock: End that provides the time of the test.
     """
 
     ends: Mapping[Side | None, Recording]
@@ -174,10 +175,10 @@ def _in_order(tests: Iterable[_Test]) -> list[_Test]:
 
 
 def _clock(tests: Sequence[_Test]) -> Side:
-    """Return the end to use as clock, where the test start times agree better.
+    """Return the end that is used as clock, which is the one with less scattered test starts.
 
-    It is the client unless the servers are clearly better. Clocks with different errors scatter the
-    starts, and never bring them together.
+    It is the client, unless the servers are clearly better. Errors of clocks scatter the starts and
+    never bring them together.
     """
     stamped = [
         test
@@ -198,7 +199,7 @@ def _clock(tests: Sequence[_Test]) -> Side:
 
 
 def _groups(tests: Sequence[_Test]) -> list[_Group]:
-    """Group tests in time order to bursts in time order."""
+    """Group tests into bursts. Both are in time order."""
     groups: list[_Group] = []
     running: list[_Group] = []
     for test in tests:
@@ -216,9 +217,9 @@ def plan_recordings(imported: Recordings, run_id: str, now: datetime) -> Plan:
     """Build the plan that the tests imply.
 
     Args:
-        imported: The recordings to import.
-        run_id: Id to use for the new run.
-        now: The current time.
+        imported: Recordings to import.
+        run_id: The new run's id.
+        now: Current time.
 
     Raises:
         BadFile: There is no test in the recordings.
@@ -268,7 +269,7 @@ def _burst(index: int, group: _Group) -> Burst:
 
 
 def _traffic(group: _Group) -> Traffic:
-    """Return the traffic settings that were used for the tests in a burst."""
+    """Return the traffic settings of the tests in a burst."""
     direction, protocol = group.kind or (Direction.FORWARD, Protocol.TCP)
     reports = [test.report for test in group.tests]
     streams = Counter(report.streams_count for report in reports if report.streams_count)
@@ -298,7 +299,7 @@ def _traffic(group: _Group) -> Traffic:
 
 
 def stand_recordings(imported: Recordings) -> Sequence[ImportedState]:
-    """Return the state per burst."""
+    """Return the state of each burst."""
     return [
         ImportedState(
             pairs_planned=len(group.tests),
@@ -312,8 +313,8 @@ def measure_recordings(plan: Plan, imported: Recordings) -> Measured:
     """Return the measured bursts for ``summarise_run``.
 
     Args:
-        plan: The run plan to use.
-        imported: The recordings to import.
+        plan: The run's plan.
+        imported: Recordings to import.
     """
     tests, again = _tests(imported)
     groups = _groups(tests)
@@ -423,9 +424,9 @@ class _PlacedEnds:
 
     Attributes:
         client: Client tracks.
-        server: Server tracks. Empty if it is unknown where to place them.
+        server: Server tracks. Empty if their time is unknown.
         offset: Estimated offset between the clocks.
-        contradicts: The tracks of both ends do not match a common start.
+        contradicts: True if the tracks of both ends do not match a common start.
     """
 
     client: tuple[TrackColumns, ...]

@@ -39,7 +39,7 @@ from broadside.exchange.records import Document, Records, RunHeader
 
 log = logging.getLogger(__name__)
 
-# How many documents to store at the same time.
+# Number of documents that are stored at the same time.
 SAVED_AT_ONCE: Final = 50
 
 _IMPORTED: TypeAdapter[Imported] = TypeAdapter(Imported)
@@ -49,9 +49,9 @@ def plan_import(imported: Imported, run_id: str, now: datetime) -> Plan:
     """Build the plan of an import.
 
     Args:
-        imported: The values to import.
-        run_id: Id to use for the new run.
-        now: The current time.
+        imported: Values to import.
+        run_id: The new run's id.
+        now: Current time.
 
     Raises:
         BadScenario: A field cannot be set, or its value is not valid.
@@ -70,8 +70,8 @@ def measure_import(plan: Plan, imported: Imported) -> Measured:
     """Return the measurements of an import.
 
     Args:
-        plan: The run plan to use.
-        imported: The values to import.
+        plan: The run's plan.
+        imported: Values to import.
     """
     match imported:
         case OriginalTable():
@@ -83,7 +83,7 @@ def measure_import(plan: Plan, imported: Imported) -> Measured:
 
 
 def stand_import(imported: Imported) -> Sequence[ImportedState]:
-    """Return the state per burst in an import."""
+    """Return the state of each burst in an import."""
     match imported:
         case OriginalTable():
             return stand_table(imported)
@@ -97,9 +97,9 @@ async def keep_table(records: Records, table: OriginalTable, now: datetime) -> I
     """Create a run from an original table.
 
     Args:
-        records: The fabric records to use.
-        table: The table to import.
-        now: The current time.
+        records: The coordinator's records.
+        table: Table to import.
+        now: Current time.
 
     Raises:
         BadScenario: A field cannot be set, or its value is not valid.
@@ -115,9 +115,9 @@ async def keep_recordings(
     """Create one run from iperf3 files.
 
     Args:
-        records: The fabric records to use.
-        imported: The recordings to import.
-        now: The current time.
+        records: The coordinator's records.
+        imported: Recordings to import.
+        now: Current time.
 
     Raises:
         BadFile: There is no test in the recordings.
@@ -151,9 +151,9 @@ async def save_import(records: Records, plan: Plan, imported: Imported) -> RunSu
     """Store an import as a finished run. It becomes visible after everything else is stored.
 
     Args:
-        records: The fabric records to use.
-        plan: The run plan to use.
-        imported: The values to import.
+        records: The coordinator's records.
+        plan: The run's plan.
+        imported: Values to import.
     """
 
     def computed() -> tuple[RunSummary, Mapping[tuple[Document, int | None], bytes]]:
@@ -201,9 +201,9 @@ async def recompute_import(plan: Plan, imported: Imported, computed_at: datetime
     """Compute the summary from the stored values.
 
     Args:
-        plan: The run plan to use.
-        imported: The stored values to use.
-        computed_at: Computation time to write to the summary.
+        plan: The run's plan.
+        imported: Stored values of the import.
+        computed_at: Computation time that the summary will contain.
     """
 
     def computed() -> RunSummary:
@@ -216,14 +216,14 @@ async def import_status(plan: Plan, imported: Imported) -> RunStatus:
     """Return the status of an imported run.
 
     Args:
-        plan: The run plan to use.
-        imported: The stored values to use.
+        plan: The run's plan.
+        imported: Stored values of the import.
     """
     status = await asyncio.to_thread(lambda: stand(plan, stand_import(imported)))
     return status.model_copy(update={"imported": imported.kind})
 
 
-# Findings with another next step than in a normal run.
+# Next step of a finding, where it differs from that of a normal run. None for no next step.
 _NEXT_STEPS: Final[Mapping[str, str | None]] = {
     "fleet-alone": "import with the firewall's metric (--firewall-metric), where there is one",
     "receiver-unseen": "import the servers' recordings of the same tests too",
@@ -241,9 +241,9 @@ def summarise(plan: Plan, measured: Measured, now: datetime) -> RunSummary:
     """Compute the summary for an import, using the same rules as for all runs.
 
     Args:
-        plan: The run plan to use.
-        measured: The measurements to use.
-        now: Computation time to write to the summary.
+        plan: The run's plan.
+        measured: Measurements of the import.
+        now: Computation time that the summary will contain.
     """
     summary = summarise_run(plan, measured.bursts, measured.ledger, now)
     findings = [

@@ -17,17 +17,17 @@ import numpy as np
 
 from broadside.exchange.messages import Number, TrafficAt, Whole
 
-# A row is late if it starts more than this after the planned time.
+# A row is late if it starts more than this time after the planned time.
 LATE_AFTER_S: Final = 1.0
 # A start may be up to this time before the planned time.
 EARLY_S: Final = 5.0
 MINUTE_SLACK_S: Final = 2.0
-# How many groups to compare, starting at the group itself. A group is complete if it has at least a
-# third of the rows in the largest one.
+# Number of groups to compare, starting at the group itself. A group is complete if it has at least
+# a third of the rows of the largest one.
 GROUPS_AHEAD: Final = 4
-# A longer time without a start, in addition to three burst lengths, begins another series.
+# A new series begins after three burst lengths plus this time without a start.
 SILENCE_S: Final = 600.0
-# Higher values for one client are considered as errors.
+# Higher rates of one client count as errors.
 RATE_MAX_BITS_PER_SECOND: Final = 1e13
 DURATION_MAX_S: Final = 86_400.0
 
@@ -141,7 +141,7 @@ class _StartGroup:
     """Rows that start within ``EARLY_S`` after the first one.
 
     Attributes:
-        at: The most frequent start. Of equally frequent ones the earliest.
+        at: The most frequent start. If several are equally frequent, the earliest of them.
         rows: The rows.
     """
 
@@ -159,15 +159,16 @@ def infer_series(rows: Sequence[OriginalRow], period_s: float | None = None) -> 
     """Infer the planned burst times.
 
     A long silence, or a complete group with another duration, begins another series. In a series,
-    groups with at least a third of the rows in the largest group are planned bursts. The period is
-    the most frequent gap between neighbours that is not shorter than a burst. Of equally frequent
-    gaps it is the shortest. The phase is the most frequent start within the period. The original
-    test started at second 0 of a minute, so both are rounded to whole minutes if they are within
-    two seconds.
+    groups with at least a third of the rows of the largest group are planned bursts.
+
+    The period is the most frequent gap between neighbours that is not shorter than a burst. If
+    several gaps are equally frequent, it is the shortest of them. The phase is the most frequent
+    start within the period. The original test started at second 0 of a minute. Both are therefore
+    rounded to whole minutes if they are within two seconds.
 
     Args:
-        rows: The rows to use. At least one row is required.
-        period_s: Period in seconds to use instead.
+        rows: Parsed rows, at least one.
+        period_s: Period in seconds. None to infer it.
 
     Returns:
         The series in time order.
@@ -286,9 +287,9 @@ def join_rows(
     The planned pairs are all clients in the series, or ``pairs_planned`` if that is more.
 
     Args:
-        rows: The rows to join. At least one row is required, in any order.
-        period_s: Period in seconds. If None, it will be inferred.
-        pairs_planned: Planned pairs. If None, it will be inferred.
+        rows: Parsed rows in any order, at least one.
+        period_s: Period in seconds. None to infer it.
+        pairs_planned: How many pairs are planned. None to infer it.
 
     Returns:
         The bursts in time order.
@@ -332,7 +333,7 @@ def _address_key(client: str) -> tuple[tuple[int, str], ...]:
 
 
 def _one_each(rows: Sequence[OriginalRow]) -> tuple[list[OriginalRow], list[OriginalRow]]:
-    """Return one row per client and the other rows. A row with a result has precedence."""
+    """Return one row per client, with a result if possible, and the other rows."""
     chosen: dict[str, OriginalRow] = {}
     others = []
     for row in sorted(rows, key=lambda row: (not holds(row), row.started_at, row.row_number)):
@@ -344,5 +345,5 @@ def _one_each(rows: Sequence[OriginalRow]) -> tuple[list[OriginalRow], list[Orig
 
 
 def holds(row: OriginalRow) -> bool:
-    """Return True if data was received."""
+    """Return True if the row shows that data was received."""
     return bool(row.received_bits_per_second)

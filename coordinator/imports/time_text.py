@@ -34,7 +34,7 @@ def parse_zone(text: str) -> tzinfo:
 
 
 def parse_time(text: str) -> datetime:
-    """Parse a time. Without an offset in the text it is a local time without zone.
+    """Parse a time. If the text has no offset, the result is a local time without zone.
 
     Raises:
         ValueError: The text is not a time.
@@ -49,7 +49,7 @@ def parse_time(text: str) -> datetime:
 
 
 def say_zone(at: datetime) -> str:
-    """Return the time zone notation, to be compared with other rows."""
+    """Return the notation of a time zone, to compare it with other rows."""
     return "no zone" if at.tzinfo is None else f"the zone {at:%z}"
 
 
@@ -57,8 +57,8 @@ def to_utc(at: datetime, zone: tzinfo) -> datetime:
     """Convert a local time to UTC. A time with an offset is converted by its own offset.
 
     Args:
-        at: The time.
-        zone: Zone to use for times without an offset.
+        at: Time to convert.
+        zone: Zone of times without an offset.
 
     Raises:
         ValueError: The zone's clocks showed this time twice or never, or the year is wrong.

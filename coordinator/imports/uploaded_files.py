@@ -23,8 +23,8 @@ def read_bytes(path: Path, max_bytes: int) -> bytes:
     """Read a file of at most ``max_bytes``, also from a device or a pipe.
 
     Args:
-        path: The file to read.
-        max_bytes: Maximum size to read.
+        path: File to read.
+        max_bytes: Maximum size of the file.
 
     Raises:
         BadFile: The file is missing, unreadable or too large.
@@ -88,15 +88,15 @@ def _row(data: bytes, place: int) -> int:
 
 
 def read_rows(text: str, *, name: str, header_word: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the table rows with their line number. White space around cells is removed.
+    """Yield the rows of a table with their line numbers. Cells have no surrounding white space.
 
     The separator is the comma, semicolon or tab that is most frequent in the header line.
 
     Args:
-        text: The text to parse.
-        name: File name to use in error messages.
-        header_word: Word to search for in the header line. If it is not found, the first line is
-            used.
+        text: The file's content.
+        name: File name for error messages.
+        header_word: Word that identifies the header line. If no line has it, the first line is the
+            header line.
 
     Raises:
         BadFile: The text is not CSV.

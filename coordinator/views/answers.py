@@ -38,11 +38,11 @@ def hold_against(stored: bytes, computed: RunSummary) -> Recomputed:
     """Compare a stored summary with a newly computed one.
 
     Args:
-        stored: The stored document to compare.
-        computed: The summary that was computed from the stored rows.
+        stored: Stored document.
+        computed: Summary that was computed from the stored rows.
 
     Returns:
-        The comparison, with at most ``DIFFERENCES_MAX_COUNT`` differences.
+        Comparison with at most ``DIFFERENCES_MAX_COUNT`` differences.
     """
     now = canonical(computed)
     found = [] if now == stored else list(_differences("", json.loads(stored), json.loads(now)))
@@ -105,7 +105,7 @@ class RunVerdict(Message):
     verdict: Verdict
     computed_at: UtcDatetime
     scale: float
-    # Measured target (divided by scale), in bit/s at ``target_layer``.
+    # The target divided by the scale, in bit/s at ``target_layer``.
     target_bits_per_second: float | None
     target_layer: Layer
     # At the payload layer.
@@ -116,7 +116,7 @@ class RunVerdict(Message):
     firewall_bits_per_second: float | None
     completeness_ratio: float
     limiter: LimiterName
-    # How many bursts have each verdict.
+    # Number of bursts by verdict.
     bursts: Mapping[Verdict, int]
     findings: tuple[Finding, ...]
 

@@ -1,4 +1,4 @@
-"""Rendering with a local Chromium, from HTML to PDF and from a figure to PNG."""
+"""Conversion of HTML to PDF and of figures to PNG, with a local Chromium."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ from broadside.exchange.programs import program_environment
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # Any tag that Broadside does not use in its figures.
 _OTHER_TAG: Final = re.compile(r"<(?!/?(?:b|i|br|sub|sup|extra)\s*/?>)")
-# Time to wait until a page is printed.
+# Timeout for printing a page.
 _PDF_S: Final = 120.0
 
 

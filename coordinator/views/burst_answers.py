@@ -1,4 +1,4 @@
-"""Responses about the bursts and pairs of one run, page by page."""
+"""API responses about bursts and pairs of one run, with pagination."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -58,11 +58,11 @@ def span_of(cursor: int, limit: int, count: int) -> Span:
 async def list_bursts(
     coordinator: Coordinator, run_id: str, *, limit: int, cursor: int
 ) -> tuple[Sequence[BurstEntry], int | None]:
-    """Return bursts in time order, and the next page cursor.
+    """Return one page of bursts in time order, and the next page's cursor.
 
     Args:
-        coordinator: The coordinator to use.
-        run_id: The run to use.
+        coordinator: The coordinator with the run.
+        run_id: The run's id.
         limit: Maximum number of bursts to return.
         cursor: First burst index.
 
@@ -96,12 +96,12 @@ async def read_burst(coordinator: Coordinator, run_id: str, burst_index: int) ->
 async def list_pairs(
     coordinator: Coordinator, run_id: str, burst_index: int, *, limit: int, cursor: int
 ) -> tuple[Sequence[PairEntry], int | None]:
-    """Return pairs in one burst by number, and the next page cursor.
+    """Return one page of a burst's pairs, and the next page's cursor.
 
     Args:
-        coordinator: The coordinator to use.
-        run_id: The run to use.
-        burst_index: The burst to use, starting at 0.
+        coordinator: The coordinator with the run.
+        run_id: The run's id.
+        burst_index: Burst index, starting at 0.
         limit: Maximum number of pairs to return.
         cursor: First pair index.
 
@@ -137,7 +137,7 @@ async def list_pairs(
 
 
 async def read_verdict(coordinator: Coordinator, run_id: str) -> RunVerdict:
-    """Return the run verdict, and how many bursts have each verdict.
+    """Return the verdict of a run, and how many bursts have each verdict.
 
     Raises:
         UnknownRun: The run does not exist.
@@ -154,11 +154,11 @@ async def read_verdict(coordinator: Coordinator, run_id: str) -> RunVerdict:
 async def read_reconciliation(
     coordinator: Coordinator, run_id: str, *, limit: int, cursor: int
 ) -> tuple[RunReconciliation, int | None]:
-    """Return the reconciliation for a run and its bursts, and the next page cursor.
+    """Return the reconciliation of a run and one page of its bursts, and the next page's cursor.
 
     Args:
-        coordinator: The coordinator to use.
-        run_id: The run to use.
+        coordinator: The coordinator with the run.
+        run_id: The run's id.
         limit: Maximum number of bursts to return.
         cursor: First burst index.
 
@@ -197,7 +197,7 @@ async def summary_of(coordinator: Coordinator, run_id: str) -> RunSummary:
 
 
 async def plan_with_burst(coordinator: Coordinator, run_id: str, burst_index: int) -> Plan:
-    """Return the run plan after checking that it has the burst.
+    """Return the plan of a run, if it has the burst.
 
     Raises:
         UnknownRun: The run does not exist.
@@ -213,7 +213,7 @@ async def plan_with_burst(coordinator: Coordinator, run_id: str, burst_index: in
 async def _burst_summaries(
     coordinator: Coordinator, run_id: str, span: Span
 ) -> Mapping[int, BurstSummary]:
-    """Return burst summaries by index, judged if the run is over and otherwise as measured."""
+    """Return burst summaries by index. They have verdicts only if the run is finished."""
     whole = await coordinator.stored.summary(run_id)
     if whole is not None:
         found = [burst for burst in whole.bursts if burst.index in span.indices]

@@ -1,12 +1,12 @@
-"""Run event streams, with one table poll for all viewers of a run.
+"""Event streams of runs, with one table poll for all viewers of a run.
 
-A feed stores the newest state for one burst. For each part it stores the number of the poll that
-last changed it. A viewer stores only the number of the last poll that it has received. A slow
-viewer therefore uses no memory, and receives the newest state later.
+A feed stores only the newest state of one burst. For each part of that state it stores the number
+of the last poll that changed it. For each viewer there is only the number of the last poll that was
+sent to it. A slow viewer therefore needs no extra memory, and receives the newest state later.
 
-A feed polls at most once a second. It pauses for at least a quarter of the poll duration, and does
-not poll without followers. For followers that wait only for the verdict, such as studies, it does
-not compute the live view.
+A feed polls at most once a second. After each poll it pauses for at least a quarter of the poll's
+duration. It does not poll without followers. It does not compute the live view for followers that
+wait only for the verdict, such as studies.
 """
 
 import asyncio
@@ -51,14 +51,14 @@ log = logging.getLogger(__name__)
 POLL_S: Final = 1.0
 # Minimum pause after a poll, relative to the poll duration.
 REST_RATIO: Final = 0.25
-# A heartbeat will be sent when there is no event for this time.
+# A heartbeat is sent if there is no event for this time.
 BEAT_S: Final = 5.0
-# A feed without followers will be removed after this time.
+# A feed without followers is removed after this time.
 LINGER_S: Final = 60.0
 VIEWERS_MAX_COUNT: Final = 200
 # Minimum time between two firewall counter reads.
 LEDGER_POLL_S: Final = 2.0
-# Maximum seconds in one message. With 1,000 pairs the message has 640 kB.
+# Maximum number of seconds in one message. With 1,000 pairs the message has 640 kB.
 SECONDS_A_MESSAGE: Final = 120
 
 
@@ -96,7 +96,7 @@ class Feed:
     def __init__(self, coordinator: Coordinator, plan: Plan, burst_index: int | None) -> None:
         self._coordinator = coordinator
         self._plan = plan
-        # None selects the current burst.
+        # None to follow the current burst.
         self._burst_index = burst_index
         self._name = secrets.token_hex(3)
         self._look = 0
@@ -110,7 +110,7 @@ class Feed:
         self._encoded: tuple[tuple[int, int], list[tuple[str, str]]] | None = None
         self._live: LiveBurst | None = None
         self._verdict: RunSummary | None = None
-        # Viewers, and tasks that wait only for the verdict.
+        # Includes tasks that wait only for the verdict.
         self.followers_count = 0
         self.viewers_count = 0
         self.left_s = time.monotonic()
@@ -143,8 +143,8 @@ class Feed:
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(beat_s - time.monotonic()):
                             await changed.wait()
-                # Also if the polls find nothing new, because the viewer's token is checked at each
-                # heartbeat.
+                # A heartbeat is also needed if polls find nothing new, because the viewer's token
+                # is checked at each one.
                 if time.monotonic() >= beat_s:
                     yield Event()
                     beat_s = time.monotonic() + BEAT_S
@@ -162,7 +162,7 @@ class Feed:
 
     @contextlib.asynccontextmanager
     async def _followed(self, *, is_viewer: bool) -> AsyncGenerator[None]:
-        """Poll while the context is active."""
+        """Keep the feed polling while the context is active."""
         self.followers_count += 1
         self.viewers_count += is_viewer
         if self._task is None and not self.over:
@@ -272,7 +272,7 @@ class Feed:
             await live.close()
 
     async def _read_ledger(self, *, begun: bool) -> None:
-        """Read the firewall counter, at the source interval."""
+        """Read the firewall counter, at most once per ``LEDGER_POLL_S`` and source interval."""
         if not begun or time.monotonic() < self._ledger_due_s:
             return
         try:
@@ -283,7 +283,7 @@ class Feed:
         self._ledger_due_s = time.monotonic() + max(LEDGER_POLL_S, poll_s)
 
     def _put(self, status: RunStatus, now: Picture, summary: RunSummary | None) -> None:
-        """Store the changes, with this poll number."""
+        """Store the changes under the number of this poll."""
         look, shown = self._look + 1, self._shown
         if shown.picture is None or shown.picture.burst_index != now.burst_index:
             self._shown = shown = _Shown(status=shown.status)
@@ -326,10 +326,10 @@ class Feed:
         return [*self._head(seen), *self._encoded[1]]
 
     def _head(self, seen: int) -> list[tuple[str, str]]:
-        """Return the first events, which are not cached because they contain the time."""
+        """Return the events that cannot be cached, because they contain the current time."""
         status = self._shown.status
-        # A viewer that starts from the beginning discards its data, also after a coordinator
-        # restart.
+        # A viewer that starts from the beginning discards its old data. This also happens after a
+        # coordinator restart.
         events = [("begin", json.dumps({"feed": self._name}))] if seen == 0 else []
         if status is not None and status[0] > seen:
             said = status[1].model_copy(update={"now": self._coordinator.now()})
@@ -372,16 +372,16 @@ class Feeds:
         return sum(feed.viewers_count for feed in self._feeds.values())
 
     async def open(self, run_id: str, burst_index: int | None) -> Feed:
-        """Return the feed for a run, or for a burst in it.
+        """Return the feed of a run, or of one burst in it.
 
         Args:
-            run_id: The run to use.
-            burst_index: Burst index, starting at 0. If None, follow the current burst.
+            run_id: The run's id.
+            burst_index: Burst index, starting at 0. None to follow the current burst.
 
         Raises:
             UnknownRun: The run does not exist.
             UnknownBurst: The burst does not exist in this run.
-            TooManyViewers: The event stream limit is reached.
+            TooManyViewers: The limit for event streams is reached.
         """
         plan = await plan_with_burst(self._coordinator, run_id, burst_index or 0)
         if self.viewers_count >= VIEWERS_MAX_COUNT:
@@ -424,6 +424,6 @@ def _without_now(status: LiveStatus) -> LiveStatus:
 
 
 def _without_pairs(summary: RunSummary) -> RunSummary:
-    """Remove the pairs, because 1,000 pairs in 100 bursts are too much for the page."""
+    """Return the summary without pairs. 1,000 pairs in 100 bursts are too much for the page."""
     bursts = tuple(burst.model_copy(update={"pairs": ()}) for burst in summary.bursts)
     return summary.model_copy(update={"bursts": bursts})

@@ -1,4 +1,4 @@
-"""Headline metrics for a run as table rows. Pure."""
+"""Headline metrics of a run as table rows. Pure."""
 
 from dataclasses import dataclass, replace
 
@@ -12,12 +12,12 @@ class FigureRow:
     """One metric as text and as a number.
 
     Attributes:
-        words: Metric label.
-        layer: Metric layer.
-        measured: The measured value as text.
-        stands_for: A rate at real scale as text. Only used in a scaled lab.
-        value: The measured value, in ``unit``.
-        unit: Value unit.
+        words: Label of the metric.
+        layer: Layer at which it was measured.
+        measured: Measured value as text.
+        stands_for: Rate at real scale as text. Only used in a scaled lab.
+        value: Measured value, in ``unit``.
+        unit: Unit for ``value``.
         decimals: Decimals of a percentage.
     """
 
@@ -33,7 +33,7 @@ class FigureRow:
         """Return the cells of a table row.
 
         Args:
-            lab: Add a column with the rate at real scale.
+            lab: True to add a column with the rate at real scale.
         """
         return (
             self.words,
@@ -44,7 +44,7 @@ class FigureRow:
 
 
 def figure_rows(summary: RunSummary) -> list[FigureRow]:
-    """Return the target and all headline metrics, with the optional ones that are known."""
+    """Return the target and the headline metrics. Optional metrics are omitted if unknown."""
     target = summary.target_bits_per_second
     layer = summary.target_layer.value
     rows = [_row("target", layer, Unit.RATE, target, summary, rate(target), "none set")]
@@ -58,11 +58,11 @@ def figure_rows(summary: RunSummary) -> list[FigureRow]:
 
 
 def layer_of(layer: str, summary: RunSummary) -> str:
-    """Return the metric layer as text.
+    """Return a metric's layer as text.
 
     Args:
-        layer: Metric layer. ``LEDGER`` means the firewall counter layer.
-        summary: The run summary to use.
+        layer: Layer of the metric. ``LEDGER`` means the layer of the firewall counter.
+        summary: The run's summary.
     """
     if layer != LEDGER:
         return layer

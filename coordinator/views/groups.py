@@ -68,13 +68,13 @@ def compare_runs(
 ) -> Comparison:
     """Compare group ``b`` with group ``a``.
 
-    A label with different values counts as a differing condition, except the label under test. That
-    is the label in the request, or the only label that differs.
+    A label with different values is reported as a differing condition. The label under test is
+    excepted. The request names it, or it is the only label that differs.
 
     Args:
         request: The two groups to compare.
-        a_runs: The runs that the request names for group ``a``.
-        b_runs: The runs that the request names for group ``b``.
+        a_runs: Runs of group ``a``.
+        b_runs: Runs of group ``b``.
 
     Raises:
         EmptyGroup: A group has no burst.
@@ -142,7 +142,7 @@ def _labels(runs: Sequence[Run]) -> Mapping[str, str]:
 
 
 def _conditions(run: Run) -> Mapping[str, str]:
-    """Return the known conditions of a run. Imported tables do not contain the traffic settings."""
+    """Return the known conditions of a run. Imported tables lack the traffic settings."""
     said = conditions_of(run.plan, run.fleet)
     if run.plan.spec.scenario != TABLES_SCENARIO:
         return said

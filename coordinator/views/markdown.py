@@ -13,7 +13,7 @@ from broadside.coordinator.views.figure_rows import figure_rows
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _UNKNOWN_BAR: Final = "·"
-# The newest bursts that the sparkline shows.
+# Number of the newest bursts in the sparkline.
 _BURSTS_MAX_COUNT: Final = 60
 _SIGNS: Final = {
     Verdict.PASS: "✅",
@@ -25,7 +25,7 @@ _SPECIAL: Final = re.compile(r"([\\`*_\[\]<>|#])")
 
 
 def verdict_markdown(summary: RunSummary) -> str:
-    """Return headline, burst sparkline, metrics and findings for a run."""
+    """Return headline, sparkline of the bursts, metrics and findings of a run."""
     rates = [RECEIVED.of_burst(burst) for burst in summary.bursts][-_BURSTS_MAX_COUNT:]
     lab = summary.scale != 1
     titles = ("figure", "layer", "measured", *(("stands for",) if lab else ()))
@@ -43,11 +43,11 @@ def verdict_markdown(summary: RunSummary) -> str:
 
 
 def comparison_markdown(found: Comparison, held: Sequence[Held]) -> str:
-    """Return the result for a comparison and its gates.
+    """Return the results of a comparison and of its gates.
 
     Args:
-        found: The comparison to show.
-        held: The gate results to show.
+        found: Comparison to show.
+        held: Results of the gates.
     """
     return _text(
         f"## {plain(found.b)} against {plain(found.a)}",
@@ -64,7 +64,7 @@ def comparison_markdown(found: Comparison, held: Sequence[Held]) -> str:
 
 
 def sparkline(values: Sequence[float | None]) -> str:
-    """Return one bar for each value, from zero to the maximum, and a dot for an unknown value."""
+    """Return one bar for each value, from zero to the maximum. An unknown value is a dot."""
     most = max((value for value in values if value is not None), default=0.0)
     return "".join(
         _UNKNOWN_BAR
@@ -75,7 +75,7 @@ def sparkline(values: Sequence[float | None]) -> str:
 
 
 def plain(text: str) -> str:
-    """Escape text for Markdown, because labels, names and findings can contain any character."""
+    """Escape Markdown characters, because labels, names and findings can contain any text."""
     return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
 
 

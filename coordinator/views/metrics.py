@@ -1,9 +1,8 @@
-"""Metrics for Prometheus, about the current state and the newest run.
+"""Prometheus metrics about the current state and the newest run.
 
-Dashboards and alerts depend on the names, which docs/metrics.md lists. Units are Prometheus base
-units, which are seconds, bytes, and ratios from 0 to 1. An unknown value has no sample, so it is
-absent from graphs and never zero. Label values are limited to states, roles, layers, and one run at
-a time.
+Dashboards and alerts depend on the names, which docs/metrics.md lists. Units are the base units of
+Prometheus, which are seconds, bytes, and ratios from 0 to 1. An unknown value has no sample, so it
+never appears as zero. Label values are limited to states, roles, layers, and one run at a time.
 """
 
 import re
@@ -140,18 +139,18 @@ class Snapshot:
 
     Attributes:
         now: Scrape time.
-        ticked_at: Last pass over all runs. None if there was none.
+        ticked_at: End of the last pass over all runs. None if there was none.
         presences: All known agents.
         counts: Messages on the queue.
-        open_count: Runs without a verdict, of the newest 50.
-        header: The run that is shown. None if there is no run.
-        status: The run status.
-        progress: Its progress. None if it does not run.
-        summary: Its summary. None if it has no verdict.
-        scale: Its scale.
-        target: Its target in bit/s at this scale, and the layer.
-        firewall: Newest firewall counter rate in bit/s, and the layer.
-        meter: Run cost.
+        open_count: How many of the newest 50 runs have no verdict yet.
+        header: Run that the metrics show. None if there is no run.
+        status: This run's status.
+        progress: This run's progress. None if it is not running.
+        summary: This run's summary. None if it has no verdict.
+        scale: This run's scale.
+        target: Target in bit/s at this scale, and its layer.
+        firewall: Newest rate of the firewall counter in bit/s, and its layer.
+        meter: This run's cost.
         backups: Backup records. Empty if the store is not embedded.
     """
 
@@ -225,7 +224,7 @@ async def take_snapshot(coordinator: Coordinator, budgets: Budgets) -> Snapshot:
 async def _shown(
     coordinator: Coordinator, unfinished: Sequence[RunHeader], headers: Sequence[RunHeader]
 ) -> tuple[RunHeader | None, RunStatus | None]:
-    """Return the run that is running, else the newest open run, else the newest run."""
+    """Return the running run, else the newest open run, else the newest run."""
     looked = [
         (header, await coordinator.stored.status(header.run_id))
         for header in (list(unfinished[:_OPEN_LOOKED_AT]) or list(headers[:1]))

@@ -1,4 +1,4 @@
-"""Labels and units for the live page, as the JavaScript module `words.js`."""
+"""Labels and units of the live page, as the JavaScript module `words.js`."""
 
 import json
 
@@ -8,7 +8,7 @@ from broadside.coordinator.core.words import DIGITS, SCALES, UNKNOWN
 
 
 def page_words() -> str:
-    """Return the module with the units, metrics and thresholds that the page should use."""
+    """Return the module with all units, metrics and thresholds."""
     told = {
         "DIGITS": DIGITS,
         "UNKNOWN": UNKNOWN,

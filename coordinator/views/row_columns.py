@@ -1,7 +1,8 @@
-"""Conversion of typed rows to columns, for files in any format. Pure.
+"""Conversion of typed rows to columns for table files. Pure.
 
-The columns and their types depend on the row type only, not on the rows. A nested field name begins
-with the parent names. Lists, and mappings with names from the user, become one text column.
+The columns and their types depend only on the row type, not on the rows. The name of a nested field
+begins with the names of its parents. A list becomes one text column, and so does a mapping with
+names from the user.
 """
 
 import types
@@ -18,7 +19,7 @@ from pydantic_core import to_json
 
 from broadside.coordinator.core.measure.second_table import Column
 
-# Name suffix, and the unit.
+# Unit by name suffix.
 _UNITS: Final = (
     ("_bits_per_second", "bit/s"),
     ("_s", "s"),
@@ -62,7 +63,7 @@ def cells_of(row_type: Any) -> Sequence[Cell]:
     found: dict[str, Cell] = {}
     for cell in _cells(row_type, ()):
         known = found.setdefault(cell.name, cell)
-        # Union members have different types for this column.
+        # The members of the union have different types for this column.
         if known.kind is not cell.kind:
             found[cell.name] = Cell(name=cell.name, path=cell.path, kind=Kind.TEXT)
     return list(found.values())
@@ -72,8 +73,8 @@ def scalars_of(model: type[BaseModel], before: str = "") -> Sequence[Cell]:
     """Return a column for each plain field of a model, for flat rows.
 
     Args:
-        model: The row type to use.
-        before: Prefix of all column names.
+        model: Type of the rows.
+        before: Prefix for all column names.
     """
     return [
         Cell(name=before + name, path=(before + name,), kind=_kind(members))
@@ -92,8 +93,8 @@ def columns_of(
 
     Args:
         rows: Rows as parsed JSON.
-        cells: The columns to create.
-        layer_of: Function that returns the layer of a column name, or None.
+        cells: Columns to create.
+        layer_of: Function that returns the layer of a column by its name, or None.
     """
     return [
         Column(

@@ -1,4 +1,4 @@
-"""Burst seconds as a file, for the fleet or for each pair."""
+"""Seconds of a burst as a file, for the fleet or for each pair."""
 
 import asyncio
 from collections.abc import Sequence
@@ -31,16 +31,16 @@ async def series_body(
     of: Whose | None = None,
     pair: str | None = None,
 ) -> bytes:
-    """Return the burst seconds as a file.
+    """Return the seconds of a burst as a file.
 
     Args:
-        coordinator: The coordinator to use.
-        run_id: The run to use.
-        burst_index: The burst to use, starting at 0.
+        coordinator: The coordinator with the run.
+        run_id: The run's id.
+        burst_index: Burst index, starting at 0.
         media_type: One of ``series_formats.FORMATS``.
         resolution_s: Number of seconds to combine in a row.
-        of: Fleet or pairs. If None, the fleet, or pairs if ``pair`` is given.
-        pair: Name or number of one pair. If None, all pairs.
+        of: Fleet or pairs. None selects the fleet, or pairs if ``pair`` is given.
+        pair: Name or number of one pair. None selects all pairs.
 
     Raises:
         UnknownRun: The run does not exist.

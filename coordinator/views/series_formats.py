@@ -15,7 +15,7 @@ JSON: Final = "application/json"
 CSV: Final = "text/csv"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 PARQUET: Final = "application/vnd.apache.parquet"
-# Any of these types, as a file.
+# Accepts any of the types as a file.
 FILE: Final = "application/octet-stream"
 
 
@@ -64,17 +64,17 @@ def _weight(parameters: Sequence[str]) -> float:
 
 
 def as_json(head: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
-    """Convert columns to JSON, column by column. Unknown values are null.
+    """Convert columns to JSON, with one array for each column. Unknown values are null.
 
     Args:
-        head: Additional object members to write.
-        columns: The columns to convert.
+        head: Additional members of the JSON object.
+        columns: Columns to convert.
     """
     return to_json({**head, "columns": described(columns)}, inf_nan_mode="null")
 
 
 def described(columns: Sequence[Column]) -> list[Mapping[str, Any]]:
-    """Return the columns in their JSON form. NaN is not yet replaced with null."""
+    """Return the columns in their JSON form, in which NaN is not yet replaced with null."""
     return [
         {
             "name": column.name,
@@ -87,7 +87,7 @@ def described(columns: Sequence[Column]) -> list[Mapping[str, Any]]:
 
 
 def as_csv(_: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
-    """Convert columns to CSV, row by row. An unknown value is an empty cell.
+    """Convert columns to CSV. An unknown value is an empty cell.
 
     The column names contain unit and layer.
     """
@@ -100,7 +100,7 @@ def as_csv(_: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
 
 
 def _cell(value: Any) -> Any:
-    """Return a CSV cell. Text that a spreadsheet would calculate as a formula is quoted."""
+    """Return a CSV cell. Text that a spreadsheet would run as a formula is quoted."""
     if isinstance(value, str):
         text = "".join(letter if letter.isprintable() else " " for letter in value)
         return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
@@ -111,8 +111,8 @@ def as_arrow(head: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
     """Convert columns to an Arrow IPC stream. The field metadata contains unit and layer.
 
     Args:
-        head: Table metadata to write.
-        columns: The columns to convert.
+        head: Table metadata.
+        columns: Columns to convert.
     """
     import pyarrow as pa
 
@@ -127,8 +127,8 @@ def as_parquet(head: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
     """Convert columns to a Parquet file, with the metadata of ``as_arrow``.
 
     Args:
-        head: Table metadata to write.
-        columns: The columns to convert.
+        head: Table metadata.
+        columns: Columns to convert.
     """
     import pyarrow as pa
     import pyarrow.parquet
@@ -138,7 +138,7 @@ def as_parquet(head: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
     return bytes(sink.getvalue())
 
 
-# Characters at which a spreadsheet begins a formula.
+# First characters of a formula in a spreadsheet.
 _FORMULA: Final = ("=", "+", "-", "@")
 
 FORMATS: Final[Mapping[str, Callable[[Mapping[str, Any], Sequence[Column]], bytes]]] = {
@@ -153,9 +153,9 @@ def render(media_type: str, head: Mapping[str, Any], columns: Sequence[Column]) 
     """Convert columns to a format in ``FORMATS``.
 
     Args:
-        media_type: Media type to write.
-        head: Table metadata to write.
-        columns: The columns to convert.
+        media_type: Media type of the result.
+        head: Table metadata.
+        columns: Columns to convert.
 
     Raises:
         NotAcceptable: pyarrow is not installed.

@@ -7,7 +7,7 @@ newest data points need care:
 - Azure Monitor first returns them as 0 or null and can change them for some minutes. If a 0 is
   newer than ``settle_s``, it is unknown. A null is always unknown. A bin that has not ended is also
   unknown.
-- A point with label ``T`` counts traffic from some time before ``T``. This lag will be estimated
+- A point with label ``T`` counts traffic from some time before ``T``. This lag is estimated
   later. :data:`LAG_HINT_S` was measured on a real firewall.
 """
 
@@ -84,7 +84,7 @@ class Point(BaseModel):
 
     Attributes:
         at: Start of the grain.
-        average: Average, or ``None`` if unknown. The other values are the same.
+        average: Average. This and the other values are ``None`` if unknown.
         minimum: Minimum.
         maximum: Maximum.
         total: Sum.
@@ -114,7 +114,7 @@ class MetricTold(BaseModel):
     """Response for a metric of a resource.
 
     Attributes:
-        unit: Unit of the values, empty if the response has none.
+        unit: Unit for ``value``s, empty if the response has none.
         timeseries: Series of the metric.
         error_code: Error of this metric, or ``None``.
         error_message: Text of the error.
@@ -152,7 +152,7 @@ class MetricAsked(BaseModel):
     """Query for a metric.
 
     Attributes:
-        name: Name of the metric.
+        name: Metric name.
         aggregation: Azure aggregations, separated by commas.
         split_by: Dimension to split by, or ``None``.
     """
@@ -163,13 +163,13 @@ class MetricAsked(BaseModel):
 
 
 class AzureMonitorLedger:
-    """Byte counter on a firewall (``Throughput`` or ``DataProcessed``).
+    """Ledger from a firewall's byte metric (``Throughput`` or ``DataProcessed``).
 
     Other metrics of the firewall become notes of the ledger. Each request is sent once, because the
     caller controls retries. A throttled request (429) raises :class:`LedgerBusy`.
 
     Attributes:
-        name: Name to use in reports, with the metric.
+        name: Name in reports, with the metric.
         freshness: Time to wait until the newest values are stable.
     """
 
@@ -187,19 +187,19 @@ class AzureMonitorLedger:
         ca_file: Path | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """Check the arguments. This does not send any requests.
+        """Check the arguments, without sending requests.
 
         Args:
-            resource_id: Azure resource id of the firewall.
-            metric: Metric to use as the byte counter.
+            resource_id: The firewall's Azure resource id.
+            metric: Metric of the byte counter.
             grain: Grain as an ISO 8601 duration.
-            layer: Network layer that the firewall uses to count bytes.
-            settle_s: Time to wait in seconds until a value no longer changes.
-            endpoint: Base URL to use for requests to the Resource Manager.
+            layer: Network layer at which the firewall counts bytes.
+            settle_s: Time in seconds after which a value no longer changes.
+            endpoint: The Resource Manager's base URL.
             client_id: Client id of a managed identity.
             token: Bearer token that replaces ``DefaultAzureCredential``.
             ca_file: Path to the CA certificates (PEM).
-            now: Clock to use. It can be replaced in tests.
+            now: Clock. Tests can replace it.
 
         Raises:
             LedgerError: The resource id, the grain or the endpoint is invalid.
@@ -273,12 +273,12 @@ class AzureMonitorLedger:
         """Query several metrics at the same time.
 
         Args:
-            asked: The metrics.
-            from_at: Read from this time on, rounded down to a whole grain.
-            before_at: Read up to this time, rounded up to a whole grain.
+            asked: Queries, one for each metric.
+            from_at: Start time, rounded down to a whole grain.
+            before_at: End time, rounded up to a whole grain.
 
         Returns:
-            For each query its result or its error, in the same order.
+            The result or the error of each query, in the same order.
 
         Raises:
             LedgerError: No token is available.
@@ -364,9 +364,10 @@ class AzureMonitorLedger:
         return "the given token" if self._token else f"identity {self._client_id or 'default'}"
 
     def _refusal(self, response: httpx.Response, body: bytes) -> LedgerError:
-        """Return an error with one line that names the fix where it is known."""
+        """Return a one-line error, with the fix if it is known."""
         told = object_of(body)
-        error = told.get("error", told)  # the Resource Manager's own has an envelope
+        # The errors of the Resource Manager are inside an ``error`` member.
+        error = told.get("error", told)
         known = [error.get(name) for name in ("code", "message")] if isinstance(error, dict) else []
         said = " ".join(": ".join(str(each) for each in known if each).split())
         said = said or f"HTTP {response.status_code}"

@@ -37,11 +37,11 @@ class CsvForm:
     """Format of the CSV file.
 
     Attributes:
-        time_column: Column to read times from (ISO 8601 or epoch times).
-        value_column: Column to read values from.
-        unit: Unit of the values. ``bytes`` means bytes per bin, not a running total.
+        time_column: Name of the column with times (ISO 8601 or epoch times).
+        value_column: Name of the column with values.
+        unit: Unit for ``value``s. ``bytes`` means bytes per bin, not a running total.
         zone: IANA time zone for times without an offset.
-        label: End of the bin that its time names.
+        label: Whether the time of a bin is its start or its end.
     """
 
     time_column: str = "time"
@@ -56,10 +56,10 @@ class CsvFields:
     """Names of the fields in error messages, as the user configured them.
 
     Attributes:
-        path: Name of the setting to use for the path.
-        time_column: Name of the setting to use for the time column.
-        value_column: Name of the setting to use for the value column.
-        zone: Name of the setting to use for the time zone.
+        path: Setting for the path.
+        time_column: Setting for the time column.
+        value_column: Setting for the value column.
+        zone: Setting for the time zone.
     """
 
     path: str = "ledger_path"
@@ -74,7 +74,7 @@ class CsvLedger:
     An empty cell is an unknown value. Raises :class:`LedgerError` for an unknown time zone.
 
     Attributes:
-        name: Name to use in reports, with the file name.
+        name: Name in reports, with the file name.
         freshness: Time to wait until the newest values are stable.
     """
 

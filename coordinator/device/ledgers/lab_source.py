@@ -18,11 +18,11 @@ DROPS_OF_FLOW = {Flow.UP: "up_drops_count", Flow.DOWN: "down_drops_count"}
 
 
 class LabLedger:
-    """Reads the CSV file from the lab firewall, with a row of cumulative counters for each second.
+    """Ledger from the lab firewall's CSV file, with a row of total counters for each second.
 
     The firewall counts the bytes (IP layer) that it delivered in each direction. Dropped packets
-    are not included. Acknowledgements flow against the payload. When a run uses a single direction,
-    only the flow with the payload is read. When it uses both, the sum is read, which includes
+    are not included. Acknowledgements flow against the payload. If a run uses a single direction,
+    only the flow with the payload is read. If it uses both, the sum is read, which includes
     acknowledgements (:func:`broadside.coordinator.core.measure.headers.acknowledged_max_ratio`).
 
     If a counter decreases because the reader was restarted, the bin is unknown and not negative. If

@@ -19,14 +19,14 @@ _BYTES_OF_RATE: Final = {"bits_per_second": 1 / 8, "bytes_per_second": 1.0}
 
 
 class PrometheusLedger:
-    """Reads a series from the HTTP API, with a sample for each step.
+    """Ledger from a series of the HTTP API, with a sample for each step.
 
-    A rate covers the step before its time, as it is returned by ``rate(x[<step>])``. When the unit
-    is ``bytes_total``, the series is a counter and each pair of adjacent samples makes a bin. If
-    the counter decreases, this bin is unknown.
+    A rate covers the step before its time, like the result of ``rate(x[<step>])``. With the unit
+    ``bytes_total``, the series is a counter, and each pair of adjacent samples makes a bin. If the
+    counter decreases, this bin is unknown.
 
     Attributes:
-        name: Name to use in reports, with the query.
+        name: Name in reports, with the query.
         freshness: Time to wait until the newest values are stable.
     """
 

@@ -1,4 +1,4 @@
-"""Repeats reads of a source until the values of a run are stable, up to a time limit."""
+"""Repeat the reads of a source until the values of a run are stable, up to a time limit."""
 
 import asyncio
 import logging
@@ -24,13 +24,13 @@ _AGAIN_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Run and span of time to read.
+    """Run and time span to read.
 
     Attributes:
-        run_id: Id of the run.
+        run_id: The run's id.
         from_at: Start of the bins to read.
         before_at: End of the bins to read.
-        begun_at: Start of the traffic. Values from here on are required.
+        begun_at: Start of the traffic. Values from this time on are required.
         ended_at: End of the traffic.
         direction: Direction of the traffic to read.
     """
@@ -73,12 +73,13 @@ class _Reading:
 
 @dataclass(slots=True)
 class Settling:
-    """Reads the ledgers of finished runs until two reads agree.
+    """Reader of the ledgers of finished runs, which repeats a read until two reads agree.
 
     Attributes:
-        source: Source to read byte counters from.
-        now: Clock to use. It can be replaced in tests.
-        glance_s: Maximum time in seconds to wait for a read. The caller also has to renew leases.
+        source: Source of the byte counters.
+        now: Clock. Tests can replace it.
+        glance_s: Maximum time in seconds to wait for a read. It is short, because the caller also
+            has to renew leases.
     """
 
     source: LedgerSource
@@ -89,9 +90,9 @@ class Settling:
     async def read(self, span: Span) -> FirewallLedger | None:
         """Return the values for this run when they are stable, or ``None`` to try again later.
 
-        This returns within ``glance_s``, because a background task reads the source. At the time
-        limit, the last values are returned with a note. If the source could not be read at all, the
-        result has no bins.
+        This method returns within ``glance_s``, because a background task reads the source. At the
+        time limit, it returns the last values with a note. If the source could not be read at all,
+        the result has no bins.
         """
         if span.run_id not in self._readings:
             self._readings[span.run_id] = self._begin(span)
@@ -118,7 +119,7 @@ class Settling:
         self._readings.clear()
 
     def _begin(self, span: Span) -> _Reading:
-        """Return the initial state, with the full time limit even long after the end of a run."""
+        """Return the initial state with the full time limit, even long after the end of a run."""
         wait = self.source.freshness
         first_s = wait.settle_s if wait.poll_s is None else min(wait.poll_s, wait.settle_s)
         next_at = max(span.ended_at + timedelta(seconds=first_s), self.now())
@@ -188,9 +189,9 @@ def at_rest(
     Args:
         earlier: Earlier read.
         later: Later read.
-        from_s: Start time to compare from, in epoch seconds.
-        until_s: End time to compare up to, in epoch seconds.
-        settle_s: Time to wait in seconds until values no longer change.
+        from_s: Start of the compared span, in epoch seconds.
+        until_s: End of the compared span, in epoch seconds.
+        settle_s: Time in seconds after which values no longer change.
     """
     # If the later read is incomplete, the missing part may still arrive.
     if later.partial is not None:
@@ -211,7 +212,7 @@ def _within(ledger: FirewallLedger, from_s: float, until_s: float) -> Floats:
 
 
 def _nothing(draft: FirewallLedger | None, why: str, now: datetime) -> FirewallLedger:
-    """Return the last read with a note, or a ledger without bins, if reads keep failing."""
+    """Return the last read with a note, or a ledger without bins if there was no read."""
     note = f"the firewall's figures could not be read to their end: {why}"
     if draft is not None:
         return replace(draft, notes=(*draft.notes, note))

@@ -32,12 +32,12 @@ KEPT_TO_S: Final = 0.01
 
 
 class SnmpLedger:
-    """Received bytes on all configured interfaces, with a bin for each pair of readings.
+    """Ledger of the bytes received on all configured interfaces, with a bin between two readings.
 
     64-bit counters are used when they are available. A 32-bit counter can be corrected for a wrap
-    if, at the interface speed, it cannot wrap more than once between readings. When there are
-    several devices, their bytes are added for each bin of the first device. This assumes that each
-    counter grows evenly within its own bin.
+    if, at the interface speed, it cannot wrap more than once between readings. The bytes of several
+    devices are added for each bin of the first device. This assumes that each counter grows evenly
+    within its own bin.
     """
 
     name = "snmp IF-MIB"
@@ -100,7 +100,7 @@ def in_a_row(series: WitnessSeries) -> WitnessSeries:
     bin.
     """
     from_s = series.at_s - series.over_s
-    # When only a single process polled, the bins are already contiguous.
+    # If only one process polled, the bins are already contiguous.
     if (np.abs(from_s[1:] - series.at_s[:-1]) <= 1e-6).all():
         return series
     # Each row has time, length and value.
@@ -119,7 +119,7 @@ def in_a_row(series: WitnessSeries) -> WitnessSeries:
 
 
 def _added_up(series: Sequence[WitnessSeries]) -> tuple[Floats, Floats, Floats]:
-    """Return the bins of the first series with the sum of all series, NaN where one is unknown."""
+    """Return the sum of all series in the bins of the first one, NaN if one is unknown."""
     first = series[0]
     start_s, end_s = first.at_s - first.over_s, first.at_s
     total = np.zeros(len(end_s))

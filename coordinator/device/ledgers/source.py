@@ -78,9 +78,9 @@ class LedgerSource(Protocol):
         A bin is NaN (unknown) if it has not ended or if its value may not have arrived yet.
 
         Args:
-            from_at: Read from this time on.
-            before_at: Read up to this time.
-            direction: Direction of the traffic to read.
+            from_at: Start time.
+            before_at: End time.
+            direction: Direction of the traffic.
 
         Raises:
             LedgerError: The source could not be read.
@@ -181,8 +181,8 @@ def needed(settings: CoordinatorSettings, name: str, value: _Value | None) -> _V
 
     Args:
         settings: All settings.
-        name: Name to use for the setting in messages.
-        value: Its value.
+        name: Setting name in messages.
+        value: Value of the setting.
 
     Raises:
         LedgerError: The value is missing.

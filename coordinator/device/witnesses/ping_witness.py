@@ -1,7 +1,7 @@
 """ICMP and TCP round-trip times from the coordinator to the device itself.
 
-Traffic through a device uses its data plane. A device uses its control plane to respond to a ping,
-and this can be overloaded first. Each round sends an ICMP echo and a TCP handshake. A refused
+Traffic through a device uses its data plane. A device responds to a ping with its control plane,
+which can be overloaded first. Each round sends an ICMP echo and a TCP handshake. A refused
 connection is also a response.
 """
 

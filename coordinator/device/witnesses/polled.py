@@ -1,6 +1,6 @@
 """Telemetry of devices without history, polled at an interval and stored in memory.
 
-Counters are converted to rates in this module. If a counter wraps, it is corrected. If it decreases
+This module converts counters to rates. If a counter wraps, it is corrected. If it decreases
 for another reason, or the device was restarted, the value between the two readings is unknown.
 """
 
@@ -66,9 +66,9 @@ class Reading:
         over_s: Averaging time of a gauge before this reading, in seconds.
         counts_to: Total at which a counter will wrap, ``inf`` if it never does, ``None`` for a
             gauge.
-        most_per_second: Maximum rate for a counter, if the device reports it.
-        at_s: Epoch seconds on the coordinator clock, if the value had its own request. Use ``None``
-            for the time of the round.
+        most_per_second: Maximum rate of a counter, if the device reports it.
+        at_s: Epoch seconds of the coordinator clock, if the value had its own request. ``None``
+            means the time of the round.
         bound_s: Uncertainty of ``at_s`` in seconds.
     """
 
@@ -140,17 +140,17 @@ class _Instant:
 
 
 class PolledWitness:
-    """Telemetry of a device, polled every ``poll_s``.
+    """Telemetry source that polls a device every ``poll_s``.
 
     It implements :class:`.witness_file.WitnessSource`.
 
     Attributes:
-        name: Name to use in reports.
+        name: Name in reports.
         devices: The device.
         quantities: Quantities to request.
         settle_s: Time in seconds until readings are complete.
         poll_s: Interval between polls in seconds.
-        close: Function to release the connection. The next poll will open it again.
+        close: Function that releases the connection. The next poll opens it again.
     """
 
     def __init__(
@@ -165,14 +165,14 @@ class PolledWitness:
         steady_s: Callable[[], float] = time.monotonic,
         round_max_s: float = ROUND_MAX_S,
     ) -> None:
-        """Prepare the witness. This does not send any requests yet.
+        """Prepare the witness, without sending requests.
 
         Args:
-            ask: Reads the device once. It raises LedgerError if there is no response.
-            name: Name to use in reports.
+            ask: Function that reads the device once. It raises LedgerError without a response.
+            name: Name in reports.
             entry: Entry from the witnesses file.
             quantities: Quantities to request.
-            close: Releases the connection.
+            close: Function that releases the connection.
             wall_s: Clock in epoch seconds.
             steady_s: Monotonic clock in seconds.
             round_max_s: Time limit of a round in seconds.
@@ -345,8 +345,8 @@ class PolledWitness:
     def _restarted(self, up_s: float | None, at_s: float, steady_s: float) -> bool:
         """Return True if the device restarted since its last response.
 
-        It did if its uptime decreased without a wrap, or if its uptime is less than the time since
-        then.
+        This is the case if its uptime decreased without a wrap, or is less than the time since that
+        response.
         """
         was, self._up = self._up, None if up_s is None else (up_s, at_s, steady_s)
         if was is None or up_s is None:

@@ -56,11 +56,11 @@ def open_source(
 ) -> ArchiveWitness:
     """Return a witness with range queries over the span of a run.
 
-    When using a rate, set the averaging time in ``over_s``.
+    For a rate, the entry must set the averaging time in ``over_s``.
 
     Args:
         entry: Entry from the witnesses file.
-        transport: Transport to use in tests.
+        transport: Transport for tests.
 
     Raises:
         LedgerError: The entry is not valid.

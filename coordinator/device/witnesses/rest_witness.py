@@ -62,9 +62,9 @@ class RestEntry(PolledEntry):
 
 
 class RestWitness:
-    """Reads the document with one GET request per round.
+    """Reader of the document, with one GET request per round.
 
-    This will not follow redirects, and it rejects compressed responses.
+    It does not follow redirects, and it rejects compressed responses.
     """
 
     def __init__(self, entry: RestEntry, transport: httpx.AsyncBaseTransport | None = None) -> None:

@@ -84,10 +84,11 @@ def find_profile(name: str, beside: Path | None) -> Profile:
 
     Args:
         name: Name of the profile.
-        beside: Your own profiles, which will override built-in ones, or ``None``.
+        beside: File with your own profiles, which override the built-in ones. ``None`` for built-in
+            profiles only.
 
     Raises:
-        LedgerError: No such profile exists. The message lists all names.
+        LedgerError: There is no such profile. The message lists all names.
     """
     there = {**read_profiles(OURS), **(read_profiles(beside) if beside is not None else {})}
     if name not in there:

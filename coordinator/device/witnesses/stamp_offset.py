@@ -1,4 +1,4 @@
-"""Estimates the offset between a device's timestamps and the coordinator clock."""
+"""Estimate of the offset between a device's timestamps and the coordinator clock."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -57,12 +57,13 @@ class StampOffset:
 
 
 def estimate_offset(sightings: Sequence[Sighting]) -> StampOffset | None:
-    """Return the offset that fits all responses, or ``None`` when there are none.
+    """Return the offset that fits all responses, or ``None`` if there are none.
 
     Each response limits the offset, because the timestamp must be made between request and
-    response. The intervals of all responses are intersected. If a device refreshes its values less
-    often than it is polled, it will repeat its timestamp. In this case, only responses with a new
-    timestamp can be used. It was made after the last request that got the old one.
+    response. The result is the intersection of the intervals of all responses. If a device
+    refreshes its values less often than it is polled, it repeats its timestamp. In this case, only
+    responses with a new timestamp are used. It was made after the last request that received the
+    old one.
     """
     if not sightings:
         return None

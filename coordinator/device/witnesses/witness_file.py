@@ -48,7 +48,7 @@ class WitnessSource(Protocol):
     def quantities(self) -> frozenset[Quantity]:
         """Quantities to request from each device.
 
-        The first request will show if a device has them.
+        The first request shows which of them a device has.
         """
 
     @property
@@ -65,8 +65,8 @@ class WitnessSource(Protocol):
         """Return the telemetry in this time span.
 
         Args:
-            from_at: Read from this time on.
-            before_at: Read up to this time.
+            from_at: Start time.
+            before_at: End time.
 
         Raises:
             LedgerError: The source could not be read.
@@ -77,8 +77,8 @@ class WitnessEntry(BaseModel):
     """Fields of every entry. Each source adds its own.
 
     Attributes:
-        source: Name of the source module to use.
-        device: Device name to use in reports.
+        source: Name of the source.
+        device: Device name in reports.
         cores_count: Number of CPU cores, to compute CPU-seconds per gigabyte.
     """
 
@@ -115,8 +115,8 @@ def series_of(
     """Return a series from the values of a source.
 
     Args:
-        device: Device name to use in reports.
-        source: Name to use for the source in reports.
+        device: Device name in reports.
+        source: Source name in reports.
         read: Quantity, scale and averaging time.
         at_s: Times in epoch seconds.
         values: Values in the unit of the source, same length as ``at_s``.
@@ -139,9 +139,9 @@ class ArchiveEntry(WitnessEntry):
     """Entry for a source that is read after a run and has unverified timestamps.
 
     Attributes:
-        clock_bound_s: Uncertainty of the timestamps in seconds. Use ``None`` to estimate the offset
-            from the rise and fall of the values in the bursts. If this cannot be done, the values
-            will not be used as evidence.
+        clock_bound_s: Uncertainty of the timestamps in seconds. ``None`` estimates the offset from
+            the rise and fall of the values in the bursts. If this fails, the values are not used
+            as evidence.
     """
 
     clock_bound_s: Annotated[float, Field(ge=0, le=3600)] | None = None
@@ -169,7 +169,7 @@ def parsed(kind: type[Entry], entry: Mapping[str, Any]) -> Entry:
     """Return the validated fields of an entry.
 
     Args:
-        kind: Model to use for this entry.
+        kind: Model of the entry.
         entry: Table from the witnesses file.
 
     Raises:
@@ -191,8 +191,8 @@ def secret_of(device: str, field: str, path: Path | None) -> str:
     """Return the content of a file with one secret.
 
     Args:
-        device: Device name to use in messages.
-        field: Name to use for the field in messages.
+        device: Device name in messages.
+        field: Field name in messages.
         path: Path to the file.
 
     Raises:
@@ -226,10 +226,10 @@ def partial_of(
     """Return the series of an incomplete response without values, and a remark about it.
 
     Args:
-        device: Device name to use in reports.
-        source: Name to use for the source in reports.
+        device: Device name in reports.
+        source: Source name in reports.
         series: Series in the response.
-        why: Reason to use in the remark.
+        why: Reason in the remark.
         from_s: Start time of the request, in epoch seconds.
         before_s: End time of the request, in epoch seconds.
     """
@@ -249,10 +249,10 @@ class ArchiveWitness:
     """Source with its own history, read once after a run (see :class:`WitnessSource`).
 
     Attributes:
-        name: Name to use in reports.
+        name: Name in reports.
         devices: The device.
         quantities: Quantities to request.
-        settle_s: Time to wait in seconds until the data is complete.
+        settle_s: Time in seconds after which the data is complete.
     """
 
     def __init__(
@@ -266,14 +266,14 @@ class ArchiveWitness:
         reads: Iterable[Read],
         settle_s: float,
     ) -> None:
-        """Prepare the witness. This does not send any requests yet.
+        """Prepare the witness, without sending requests.
 
         Args:
-            ask: Returns series and remarks of a span. It raises LedgerError.
-            name: Name to use in reports.
+            ask: Function that returns series and remarks of a span. It raises LedgerError.
+            name: Name in reports.
             entry: Entry from the witnesses file.
             reads: Quantities to read.
-            settle_s: Time to wait in seconds until the data is complete.
+            settle_s: Time in seconds after which the data is complete.
         """
         self.name = name
         self.devices = (entry.device,)
@@ -363,7 +363,7 @@ def read_toml(path: Path, field: str) -> dict[str, Any]:
 
     Args:
         path: Path to the file.
-        field: Name to use for the setting in messages.
+        field: Setting name in messages.
 
     Raises:
         LedgerError: The file is unreadable, too large or not TOML.

@@ -31,7 +31,7 @@ _GLANCE_S: Final = 0.5
 
 
 class Witnesses:
-    """Combines several telemetry sources."""
+    """Telemetry sources of a coordinator, read together."""
 
     def __init__(self, sources: Sequence[WitnessSource], now: Callable[[], datetime]) -> None:
         self._sources = sources
@@ -56,8 +56,8 @@ class Witnesses:
     async def hear(self, span: Span) -> Witnessed | None:
         """Return the telemetry for a run when it is complete, or ``None`` to try again later.
 
-        This returns within half a second, because background tasks read the sources. If a source
-        cannot be read, a remark is returned for it.
+        This method returns within half a second, because background tasks read the sources. If a
+        source cannot be read, the result has a remark about it.
         """
         settled_at = span.ended_at + timedelta(
             seconds=max(source.settle_s for source in self._sources)
@@ -78,8 +78,8 @@ class Witnesses:
         """Return the telemetry in this time span as it is available now.
 
         Args:
-            from_at: Read from this time on.
-            before_at: Read up to this time.
+            from_at: Start time.
+            before_at: End time.
         """
         parts = await asyncio.gather(
             *(self._read(source, from_at, before_at) for source in self._sources)
@@ -90,8 +90,8 @@ class Witnesses:
         """Return the telemetry of polled sources, which is lost when this process ends.
 
         Args:
-            from_at: Read from this time on.
-            before_at: Read up to this time.
+            from_at: Start time.
+            before_at: End time.
         """
         asked = [each for each in self._sources if isinstance(each, PolledWitness)]
         parts = [await each.read(from_at, before_at) for each in asked]

@@ -1,8 +1,8 @@
-"""Every chart of Broadside, defined once: plain JSON figures in plotly's dialect.
+"""Definitions of all charts, as plain JSON figures in plotly's format.
 
-The live page hands them to plotly, the report draws them itself
-(:mod:`broadside.coordinator.views.charts.svg`), and ``broadside chart`` makes PNGs of them.
-Nothing here needs plotly.
+The live page draws them with plotly. The report draws them as SVG
+(:mod:`broadside.coordinator.views.charts.svg`), and ``broadside chart`` creates PNG files. This
+package does not need plotly.
 """
 
 from broadside.coordinator.refusals import NoChart

@@ -1,4 +1,4 @@
-"""Charts of a run, burst by burst."""
+"""Charts of a run by burst."""
 
 from typing import Final
 
@@ -21,11 +21,12 @@ from broadside.coordinator.views.charts.figure import (
 )
 from broadside.coordinator.views.charts.theme import Colour, state_look
 
-BARS_MAX: Final = 40  # bursts; more are points
+# Maximum number of bars. More bursts are drawn as points.
+BARS_MAX: Final = 40
 
 
 def burst_rates(view: RunView) -> Figure:
-    """Each burst's rate over its window, at the objective's layer, beside the firewall's."""
+    """Return the rate of each burst over its window, with the firewall's rate at the same layer."""
     rows = view.summary.bursts
     layer = view.spec.objective.layer
     target = view.spec.scaled_target_bits_per_second
@@ -61,7 +62,7 @@ def burst_rates(view: RunView) -> Figure:
 
 
 def trend(view: RunView) -> Figure:
-    """The bursts' rates over time, with a straight line through them."""
+    """Return the rates of the bursts over time, with a straight trend line."""
     layer = view.spec.objective.layer
     rows = [burst for burst in view.summary.bursts if rate_at(layer, burst) is not None]
     rates = np.array([rate_at(layer, burst) or np.nan for burst in rows])
@@ -86,7 +87,7 @@ def trend(view: RunView) -> Figure:
 
 
 def completeness(view: RunView) -> Figure:
-    """Planned pair-seconds by state, burst by burst."""
+    """Return the planned pair-seconds by state, for each burst."""
     rows = view.summary.bursts
     traces = []
     for state in State:
@@ -117,7 +118,7 @@ def completeness(view: RunView) -> Figure:
 
 
 def rate_at(layer: Layer, burst: BurstSummary) -> float | None:
-    """What the fleet received in a burst's window, at the layer."""
+    """Return the rate that the fleet received in a burst's window, in bit/s at the layer."""
     return (RECEIVED_IP if layer is Layer.IP else RECEIVED).of_burst(burst)
 
 
@@ -127,7 +128,7 @@ def _half_at(layer: Layer, burst: BurstSummary) -> float | None:
 
 
 def _firewall_at(layer: Layer, burst: BurstSummary) -> float | None:
-    """The firewall's rate brought from its own layer to the chart's."""
+    """Return the firewall's rate, converted from its own layer to the chart's layer."""
     held = burst.reconciliation
     if held is None or held.firewall_bits_per_second is None:
         return None

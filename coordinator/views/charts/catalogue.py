@@ -1,6 +1,6 @@
-"""The charts by name, what each needs, and how to draw one.
+"""List of all charts by name, with their input and their drawing function.
 
-::
+Errors::
 
     NoChart
     └── UnknownChart
@@ -32,17 +32,21 @@ class ChartEntry(Message):
     """One chart that there is."""
 
     name: str
-    kind: Kind  # of one burst, or of the whole run
+    # Chart of one burst or of the whole run.
+    kind: Kind
     title: str
-    says: str  # what a reader sees in it, in one sentence
+    # Description of the chart in one sentence.
+    says: str
 
 
 class Chart(ChartEntry):
     """A chart, drawn."""
 
-    burst_index: int | None = None  # None: of the whole run
+    # None for a chart of the whole run.
+    burst_index: int | None = None
     theme: Theme
-    figure: Mapping[str, Any]  # plotly's `data` and `layout`
+    # `data` and `layout` of plotly.
+    figure: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,12 +136,13 @@ _DEFINITIONS: Final[Mapping[str, _Definition]] = {
         of_run=ledgers.residuals,
     ),
 }
-_NO_DATA: Final = ("target", pairs.NOTHING)  # traces that alone are no chart
+# Traces that alone are not worth a chart.
+_NO_DATA: Final = ("target", pairs.NOTHING)
 CHARTS: Final[Sequence[str]] = tuple(_DEFINITIONS)
 
 
 def catalogue() -> tuple[ChartEntry, ...]:
-    """Every chart that there is."""
+    """Return the entries of all charts."""
     return tuple(_entry(name) for name in CHARTS)
 
 
@@ -147,12 +152,26 @@ def _entry(name: str) -> ChartEntry:
 
 
 def kind_of(name: str) -> Kind:
-    """What a chart is of. Raises :class:`UnknownChart`."""
+    """Return whether a chart shows a burst or a run.
+
+    Raises:
+        UnknownChart: There is no chart with this name.
+    """
     return _find(name).kind
 
 
 def draw_burst(name: str, view: BurstView, theme: Theme) -> Chart:
-    """One burst's chart. Raises :class:`NoChart`, :class:`UnknownChart`."""
+    """Draw a chart of a burst.
+
+    Args:
+        name: Chart name.
+        view: Burst to draw.
+        theme: Light or dark theme.
+
+    Raises:
+        NoChart: The burst has no data for this chart.
+        UnknownChart: There is no chart with this name.
+    """
     found = _find(name)
     if found.of_burst is None:
         raise NoChart(f"burst of chart {name}: of whole runs, not of one burst; leave it out")
@@ -162,7 +181,17 @@ def draw_burst(name: str, view: BurstView, theme: Theme) -> Chart:
 
 
 def draw_run(name: str, view: RunView, theme: Theme) -> Chart:
-    """A run's chart. Raises :class:`NoChart`, :class:`UnknownChart`."""
+    """Draw a chart of a run.
+
+    Args:
+        name: Chart name.
+        view: Run to draw.
+        theme: Light or dark theme.
+
+    Raises:
+        NoChart: The run has no data for this chart.
+        UnknownChart: There is no chart with this name.
+    """
     found = _find(name)
     if found.of_run is None:
         raise NoChart(f"chart {name}: of one burst; name one")
@@ -174,7 +203,7 @@ def draw_run(name: str, view: RunView, theme: Theme) -> Chart:
 
 
 def _checked(name: str, figure: Figure, whose: str) -> Figure:
-    """The figure: no axes without data. Raises :class:`NoChart`."""
+    """Return the figure. Raises ``NoChart`` if it has no data."""
     traces = [trace for trace in figure["data"] if trace.get("name") not in _NO_DATA]
     rows = [row for trace in traces for row in trace.get("z", [trace["y"]])]
     if all(value is None for row in rows for value in row):

@@ -1,4 +1,4 @@
-"""What charts are drawn from."""
+"""Input types of the charts."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from broadside.coordinator.core.summary import BurstSummary, RunSummary
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BurstView:
-    """One burst that is over; ``summary`` is the judged one where the run is over."""
+    """Finished burst. If the run is finished too, ``summary`` contains the verdict."""
 
     spec: RunSpec
     summary: BurstSummary
@@ -21,12 +21,12 @@ class BurstView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
-    """A run that is over."""
+    """Finished run."""
 
     spec: RunSpec
     summary: RunSummary
 
 
 def scaled(scale: float) -> str:
-    """What a title adds in a lab."""
+    """Return the note about the lab's scale for a title. Empty at real scale."""
     return "" if scale == 1 else f" ({words.lab(scale)}, as measured)"

@@ -1,4 +1,4 @@
-"""Charts of what a device does within a burst: how it grew, and what an event broke."""
+"""Charts of scale-out and drill studies, with the device's behaviour within a burst."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -19,11 +19,16 @@ from broadside.coordinator.views.charts.figure import (
 )
 from broadside.coordinator.views.charts.theme import Colour
 
-_ACROSS_RATIO = 0.004  # of the axis: the width of an instant
+# Minimum width of a marked time, relative to the axis.
+_ACROSS_RATIO = 0.004
 
 
 def scale_out(study: Study) -> Figure:
-    """Payload over time, each step and its interval marked."""
+    """Return the payload rate over time, with each capacity step and its interval marked.
+
+    Raises:
+        NoChart: The study has no seconds yet.
+    """
     found = None if study.conclusion is None else study.conclusion.scale_out
     if found is None or found.course is None:
         raise NoChart("chart scaleout: the study has no holds with seconds yet")
@@ -42,7 +47,11 @@ def scale_out(study: Study) -> Figure:
 
 
 def drilled(study: Study) -> Figure:
-    """Payload around the event, with the outage as the probes saw it."""
+    """Return the payload rate around the event, with the outage that the probes measured.
+
+    Raises:
+        NoChart: The study has no seconds yet.
+    """
     found = None if study.conclusion is None else study.conclusion.drilled
     if found is None or found.course is None:
         raise NoChart("chart drill: the study has no burst with seconds yet")
@@ -60,7 +69,7 @@ def drilled(study: Study) -> Figure:
 
 
 def _course(course: RateCourse, zero_at: datetime) -> tuple[Unit, list[Trace], float]:
-    """The unit, the line of a course, and how many seconds it spans."""
+    """Return the unit and the line of a rate over time, and its duration in s."""
     rates = list(course.bits_per_second)
     unit = rate_unit(rates)
     first_s = _after(course.start_at, zero_at)
@@ -70,7 +79,7 @@ def _course(course: RateCourse, zero_at: datetime) -> tuple[Unit, list[Trace], f
 
 
 def _upright(from_s: float, to_s: float, span_s: float) -> Shape:
-    """A stretch that is seen however short it is."""
+    """Return a shaded time range that is at least wide enough to be visible."""
     spare = max(0.0, _ACROSS_RATIO * span_s - (to_s - from_s)) / 2
     return upright(from_s - spare, to_s + spare, Colour.WINDOW)
 

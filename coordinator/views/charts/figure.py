@@ -1,4 +1,4 @@
-"""Parts of figures: traces, axes and the frame, as plotly reads them. Unknown becomes null."""
+"""Traces, axes and layout of figures in plotly's format. Unknown values become null."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,13 +17,20 @@ Trace = dict[str, Any]
 Shape = dict[str, Any]
 Values = Sequence[float | None] | NDArray[Any]
 
-_DIGITS: Final = 5  # significant ones: finer than any screen or printer
-_DATA: Final = ("x", "y", "z")  # of a trace: up to 200,000 numbers, and no colour among them
+# Significant digits, which is more than a screen or printer can show.
+_DIGITS: Final = 5
+# Data members of a trace. They have up to 200,000 numbers and no colours.
+_DATA: Final = ("x", "y", "z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """A unit and how many base units it holds."""
+    """Display unit.
+
+    Attributes:
+        name: Name of the unit.
+        size: Number of base units in this unit.
+    """
 
     name: str
     size: float
@@ -34,14 +41,14 @@ MILLISECONDS: Final = Unit(name="ms", size=1e-3)
 
 
 def rate_unit(bits_per_second: Iterable[float | None]) -> Unit:
-    """The decimal unit in which the largest rate reads well."""
+    """Return the decimal unit that fits the largest rate."""
     top = max((abs(v) for v in bits_per_second if v is not None and math.isfinite(v)), default=0.0)
     name, size = unit_of(top, RATES)
     return Unit(name=name, size=size)
 
 
 def time_unit(length_s: float) -> Unit:
-    """Seconds, minutes or hours, whichever keeps the axis short."""
+    """Return seconds, minutes or hours, depending on the length of the axis."""
     if length_s > 6 * 3600:
         return Unit(name="h", size=3600.0)
     if length_s > 3600:
@@ -50,7 +57,12 @@ def time_unit(length_s: float) -> Unit:
 
 
 def numbers(values: Values, size: float = 1.0) -> list[float | None]:
-    """Values over ``size``, to five significant digits; NaN and None are null, never zero."""
+    """Convert values to a display unit, with five significant digits.
+
+    Args:
+        values: Values in the base unit. NaN and None become null and never zero.
+        size: Size of the display unit.
+    """
     return [
         None if value is None or not math.isfinite(value) else float(f"{value / size:.{_DIGITS}g}")
         for value in (values.tolist() if isinstance(values, np.ndarray) else values)
@@ -69,7 +81,7 @@ def line(
     steps: bool = False,
     **more: Any,
 ) -> Trace:
-    """A line that breaks where a value is unknown."""
+    """Return a line trace that has gaps at unknown values."""
     return {
         "type": "scatter",
         "mode": "lines",
@@ -99,7 +111,7 @@ def marks(
     symbol: str | None = None,
     **more: Any,
 ) -> Trace:
-    """Points."""
+    """Return a trace of points."""
     return {
         "type": "scatter",
         "mode": "markers",
@@ -122,7 +134,7 @@ def bars(
     hatch: str | None = None,
     **more: Any,
 ) -> Trace:
-    """Bars; an unknown value is no bar."""
+    """Return a bar trace. There is no bar for an unknown value."""
     return {
         "type": "bar",
         "name": name,
@@ -135,13 +147,20 @@ def bars(
 
 
 def whiskers(half: Values, unit: Unit, colour: Colour, width: float = 3) -> Mapping[str, Any]:
-    """What each value is uncertain by, up and down."""
+    """Return symmetric error bars.
+
+    Args:
+        half: Half of each error bar, in the base unit.
+        unit: Display unit.
+        colour: Colour of the bars.
+        width: Width of the caps, in px.
+    """
     array = numbers(half, unit.size)
     return {"type": "data", "array": array, "color": colour, "thickness": 1, "width": width}
 
 
 def upright(at: float, until: float, colour: Colour) -> Shape:
-    """A stretch of the x axis, shaded behind the data."""
+    """Return a shaded range of the x axis behind the data."""
     return {
         "type": "rect",
         "xref": "x",
@@ -157,7 +176,7 @@ def upright(at: float, until: float, colour: Colour) -> Shape:
 
 
 def level(at: float, colour: Colour, dash: str = "dash") -> Shape:
-    """A horizontal line across the whole plot."""
+    """Return a horizontal line across the plot."""
     return {
         "type": "line",
         "xref": "paper",
@@ -171,7 +190,10 @@ def level(at: float, colour: Colour, dash: str = "dash") -> Shape:
 
 
 def _whole_step(traces: Sequence[Trace], axis: Literal["x", "y"]) -> int:
-    """Between two ticks of whole numbers, some ten of them: plotly would halve and round them."""
+    """Return a tick distance in whole numbers for about ten ticks.
+
+    Plotly would otherwise use halves and round their labels.
+    """
     at = [place for trace in traces for place in trace[axis] if place is not None]
     rough = (max(at) - min(at)) / 12 if at else 1
     steps = (step * int(10**power) for power in range(10) for step in (1, 2, 5))
@@ -189,9 +211,9 @@ def frame(
     y_axis: Mapping[str, Any] | None = None,
     **layout: Any,
 ) -> Figure:
-    """A whole figure, its colours by what they stand for (:func:`painted`).
+    """Return a complete figure with colours by role (see :func:`painted`).
 
-    Axes start at zero unless ``y_axis`` says otherwise.
+    Axes start at zero unless ``y_axis`` overrides this.
     """
     x_axis = dict(x_axis or {})
     if x_axis.get("tickformat") == "d":
@@ -231,7 +253,7 @@ def frame(
 
 
 def painted(part: Any, theme: Theme) -> Any:
-    """The same figure, or part of one, with each colour as it is in a theme."""
+    """Return a figure, or part of one, with its colour roles replaced by the colours of a theme."""
     if isinstance(part, Colour):
         return PALETTES[theme][part]
     if isinstance(part, dict):

@@ -1,4 +1,4 @@
-"""Charts of the two ledgers held together."""
+"""Charts that compare the firewall counter with the fleet's bytes."""
 
 import numpy as np
 
@@ -21,10 +21,14 @@ from broadside.coordinator.views.charts.theme import Colour
 
 
 def bins(view: BurstView) -> Figure:
-    """The ledger's bins beside what the fleet's bytes, with headers, put into the same bins.
+    """Return the firewall counter's samples beside the fleet's bytes in the same intervals.
 
-    Times are those of the traffic: the ledger's labels less its lag. What the ledger shows outside
-    the burst is added to the fleet's side as its idle level. Raises :class:`NoChart`.
+    The fleet's bytes include headers and the idle level, which is the rate that the counter shows
+    outside the burst. The lag is subtracted from the sample times, so they are times of the
+    traffic.
+
+    Raises:
+        NoChart: The burst has no reconciliation.
     """
     series, ledger, held = view.series, view.ledger, view.summary.reconciliation
     if ledger is None or held is None:
@@ -63,7 +67,11 @@ def bins(view: BurstView) -> Figure:
 
 
 def residuals(view: RunView) -> Figure:
-    """The residual of each burst with its uncertainty. Raises :class:`NoChart`."""
+    """Return the residual of each burst with its uncertainty.
+
+    Raises:
+        NoChart: No burst has a residual.
+    """
     rows = [
         (burst.index + 1, burst.reconciliation)
         for burst in view.summary.bursts

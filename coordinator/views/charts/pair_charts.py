@@ -1,4 +1,4 @@
-"""Charts of one burst, pair by pair."""
+"""Charts of one burst by pair."""
 
 from typing import Final
 
@@ -21,7 +21,10 @@ NOTHING: Final = "nothing received in the window"
 
 
 def pair_rates(view: BurstView) -> Figure:
-    """Each pair's mean payload rate over the fleet's window; what is not measured says why."""
+    """Return the mean payload rate of each pair over the fleet's window.
+
+    Pairs that were not measured show the reason.
+    """
     pairs = view.summary.pairs
     rates = [pair.received_bits_per_second for pair in pairs]
     unit = rate_unit(rates)
@@ -38,7 +41,9 @@ def pair_rates(view: BurstView) -> Figure:
                     colour,
                     unit,
                     hatch=hatch,
-                    width=0.8,  # of a pair: plotly goes by the space between those of one state
+                    # Relative to one pair. By default, plotly uses the distance between pairs of
+                    # one state.
+                    width=0.8,
                     customdata=[pair.reason or "" for pair in rows],
                     hovertemplate="pair %{x}: %{y:.4~g} " + unit.name + " %{customdata}",
                 )
@@ -74,9 +79,10 @@ def pair_rates(view: BurstView) -> Figure:
 
 
 def starts(view: BurstView) -> Figure:
-    """How far from the planned instant each pair's first data was, with its clock's bound.
+    """Return the start error of each pair's first data, with the uncertainty of its clock.
 
-    Pairs later than the run's tolerance would flatten all others: the axis' title names them.
+    The axis title names the pairs that are later than the run's tolerance, because they would
+    flatten all other pairs.
     """
     seen = [
         (pair, pair.start_error_s) for pair in view.summary.pairs if pair.start_error_s is not None
@@ -108,15 +114,17 @@ def starts(view: BurstView) -> Figure:
 
 
 def latency(view: BurstView) -> Figure:
-    """Round trips of each pair's probes: idle before the burst, and under its load.
+    """Return round-trip times of each pair's probes, idle before the burst and under load.
 
-    Raises :class:`NoChart`.
+    Raises:
+        NoChart: The burst has no probes.
     """
     if view.summary.latency is None:
         raise NoChart(f"latency: burst {view.summary.index + 1} has no probes (traffic.probe=udp)")
     probed = [(pair.pair_index + 1, pair.latency) for pair in view.summary.pairs if pair.latency]
     x = [index for index, _ in probed]
-    series = (  # the rings leave a p50 that is as large visible
+    # Rings do not hide another p50 with the same value.
+    series = (
         ("before, p50", [path.before.p50_s for _, path in probed], Colour.SENT, 6, "circle-open"),
         ("under load, p50", [path.during.p50_s for _, path in probed], Colour.FLEET, 6, "circle"),
         (

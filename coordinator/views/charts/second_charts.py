@@ -1,4 +1,4 @@
-"""Charts of one burst, second by second. The x axis counts from the planned start."""
+"""Charts of one burst by second. The x axis starts at the planned start."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -27,15 +27,17 @@ from broadside.coordinator.views.charts.figure import (
 )
 from broadside.coordinator.views.charts.theme import HEAT, Colour
 
-HEAT_CELLS_MAX: Final = 200_000  # larger bursts show means over several seconds
-SPARE_RATIO: Final = 1e-4  # of the planned pairs: rounding of the stored coverage
+# Larger bursts are drawn with means over several seconds.
+HEAT_CELLS_MAX: Final = 200_000
+# Tolerance for rounding of the stored coverage, relative to the planned pairs.
+SPARE_RATIO: Final = 1e-4
 
 
 def throughput(view: BurstView) -> Figure:
-    """The fleet's rate at the objective's layer, with the target and the firewall's ledger.
+    """Return the fleet's rate at the target's layer, with the target and the firewall counter.
 
-    Payload is brought to the IP layer by the burst's header ratio; the ledger is shifted by its lag
-    and brought to the same layer by the ratio that its reconciliation used.
+    The burst's header ratio converts payload to the IP layer. The firewall counter is shifted by
+    its lag. The overhead ratio of its reconciliation converts it to the same layer.
     """
     spec, series = view.spec, view.series
     layer = spec.objective.layer
@@ -81,7 +83,7 @@ def throughput(view: BurstView) -> Figure:
 
 
 def band(view: BurstView) -> Figure:
-    """The pairs' p5, median and p95 in each second, a flow after the other."""
+    """Return p5, median and p95 of the pairs in each second, with the flows one after another."""
     flows = view.series.flows
     unit = rate_unit(np.concatenate([flow.pair_p95_bits_per_second for flow in flows]).tolist())
     at = _places(view)
@@ -104,7 +106,7 @@ def band(view: BurstView) -> Figure:
         for trace in (top, bottom):
             trace["line"] |= edge
         if number == 0 and not _gaps(low) and not _gaps(high):
-            # Plotly fills across gaps, so a band with gaps stays without its filling.
+            # Plotly would fill across gaps, so a band with gaps is not filled.
             bottom |= {"fill": "tonexty", "fillcolor": Colour.FLEET_BAND}
         traces += [
             top,
@@ -120,7 +122,7 @@ def band(view: BurstView) -> Figure:
 
 
 def heatmap(view: BurstView) -> Figure:
-    """Every pair's rate in every second, all flows; what nobody saw stays empty."""
+    """Return the rate of each pair in each second, for all flows. Unknown seconds are empty."""
     series = view.series
     cells: NDArray[np.float64] = np.asarray(
         np.sum(series.pair_rates(len(view.summary.pairs)), axis=0, dtype=np.float64)
@@ -166,7 +168,7 @@ def heatmap(view: BurstView) -> Figure:
 
 
 def rtt(view: BurstView) -> Figure:
-    """Mean round-trip time as the senders' kernels say it."""
+    """Return the mean round-trip time that the senders' kernels report."""
     return _by_flow(
         view,
         "Round-trip time, mean over the sending pairs (TCP)",
@@ -177,7 +179,7 @@ def rtt(view: BurstView) -> Figure:
 
 
 def retransmits(view: BurstView) -> Figure:
-    """Segments sent again in each second, all pairs."""
+    """Return the retransmitted segments of all pairs in each second."""
     return _by_flow(
         view,
         "Retransmitted segments of the fleet (TCP)",
@@ -188,7 +190,7 @@ def retransmits(view: BurstView) -> Figure:
 
 
 def cpu(view: BurstView) -> Figure:
-    """Mean busy share of all cores, clients and servers."""
+    """Return the mean utilization of all cores, for clients and servers."""
     return _two_lines(
         view,
         "CPU, mean over hosts of all cores' busy share",
@@ -215,7 +217,7 @@ def _two_lines(
     values: Mapping[str, Floats],
     **layout: Any,
 ) -> Figure:
-    """At most two quantities by their names, the second one dashed."""
+    """Return a chart of at most two named quantities. The second line is dashed."""
     looks = ((Colour.FLEET, "solid"), (Colour.OTHER, "dash"))
     traces = [
         line(name, _places(view), _inside(view, of), colour, unit, dash=dash)
@@ -247,48 +249,55 @@ def _x_title(time: Unit, note: str = "") -> str:
 
 
 def _offset(view: BurstView) -> float:
-    """Seconds from the planned start to the grid's first second."""
+    """Return the time from the planned start to the first second of the grid, in s."""
     return view.series.start_s - view.series.planned_start_s
 
 
 def _middles(view: BurstView) -> Floats:
-    """The middle of each second, in s since the planned start."""
+    """Return the middle of each second, in s after the planned start."""
     count = len(view.series.coverage_ratio)
     return np.asarray(_offset(view) + np.arange(count, dtype=np.float64) + 0.5)
 
 
 def _places(view: BurstView) -> Floats:
-    """The middle of each second on the x axis."""
+    """Return the middle of each second on the x axis."""
     return _middles(view) / time_unit(view.series.duration_s).size
 
 
 def _range(view: BurstView, time: Unit) -> list[float]:
-    """The planned burst and a little after it; a late pair's tail is beyond the chart."""
+    """Return the range of the x axis, from the planned burst to a little after its end.
+
+    The tail of a late pair is not shown.
+    """
     planned_s = view.series.duration_s + view.series.omit_s
     return [min(0.0, _offset(view)) / time.size, (planned_s + max(2, planned_s // 20)) / time.size]
 
 
 def _inside(view: BurstView, values: Floats) -> Floats:
-    """Only the seconds that lie wholly in the planned burst: others hold parts of seconds."""
+    """Blank the seconds that are not wholly inside the planned burst, because they are partial."""
     middles = _middles(view)
     planned_s = view.series.duration_s + view.series.omit_s
     return np.where((middles > 0) & (middles < planned_s), values, np.nan)
 
 
 def _blanked(values: Floats, coverage: Floats) -> Floats:
-    """Seconds that no pair was seen in are unknown, not zero."""
+    """Blank the seconds without data of any pair, because they are unknown and not zero."""
     return np.where(coverage > 0, values, np.nan)
 
 
 def _sent(view: BurstView) -> Floats:
-    """Sent payload, bit/s; unknown where no sender was heard."""
+    """Return the sent payload in bit/s. It is unknown in seconds without sender data."""
     return np.asarray(np.sum([flow.sent_bytes for flow in view.series.flows], axis=0) * 8)
 
 
 def _ledger_steps(
     view: BurstView, held: Reconciliation | None, factor: float
 ) -> tuple[Floats, Floats, str] | None:
-    """The ledger's bins round the burst as steps: x in s, y in bit/s at the chart's layer."""
+    """Return the counter samples near the burst as steps, with a legend label.
+
+    Returns:
+        x in s, y in bit/s at the chart's layer, and label. None without samples.
+    """
     ledger = view.ledger
     if ledger is None or held is None:
         return None
@@ -301,7 +310,7 @@ def _ledger_steps(
     if not near.any():
         return None
     rate = ledger.bytes[near] * 8 / (end[near] - start[near]) / held.overhead_ratio * factor
-    # Each bin is a flat step of its own: gaps between bins stay gaps.
+    # Each sample is a separate step, so gaps between samples remain visible.
     x = np.column_stack((start[near].clip(first), end[near].clip(None, last))).ravel()
     y = np.column_stack((rate, rate)).ravel()
     shift = "lag unknown" if held.lag_s is None else f"{words.time(lag_s)} lag taken off"
@@ -309,7 +318,7 @@ def _ledger_steps(
 
 
 def _column_means(cells: NDArray[np.float64], width: int) -> NDArray[np.float64]:
-    """Means of ``width`` neighbouring columns over their known cells; NaN where none is known."""
+    """Return means of ``width`` adjacent columns over known cells. NaN if all are unknown."""
     if width == 1:
         return cells
     count = -(-cells.shape[1] // width)
@@ -324,6 +333,6 @@ def _column_means(cells: NDArray[np.float64], width: int) -> NDArray[np.float64]
 
 
 def _gaps(values: Floats) -> bool:
-    """Whether an unknown value lies between known ones."""
+    """Return True if there is an unknown value between known ones, or no known value."""
     known = np.flatnonzero(~np.isnan(values))
     return not len(known) or len(known) <= known[-1] - known[0]

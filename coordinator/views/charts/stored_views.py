@@ -1,4 +1,4 @@
-"""Reads what is stored of a run as charts need it."""
+"""Read the chart input of stored runs."""
 
 import asyncio
 
@@ -12,9 +12,16 @@ from broadside.exchange.records import Records
 
 
 async def read_burst_view(records: Records, plan: Plan, burst_index: int) -> BurstView:
-    """One burst for charts: judged where the run is over.
+    """Read the chart input of one burst, with its verdict if the run is finished.
 
-    Raises :class:`UnknownBurst`, :class:`BurstNotOver`.
+    Args:
+        records: Stored records.
+        plan: The run's plan.
+        burst_index: Burst index, starting at 0.
+
+    Raises:
+        UnknownBurst: The burst does not exist.
+        BurstNotOver: The burst is not over.
     """
     count = len(plan.bursts)
     if not 0 <= burst_index < count:
@@ -28,7 +35,8 @@ async def read_burst_view(records: Records, plan: Plan, burst_index: int) -> Bur
         raise BurstNotOver(f"burst {burst_index} of run {plan.run_id} is not over yet")
     judged = [] if summary is None else [b for b in summary.bursts if b.index == burst_index]
     chosen = judged[0] if judged else measured.summary
-    if not chosen.pairs:  # of many pairs, summaries of runs keep none
+    # Summaries of runs with many pairs do not contain the pairs.
+    if not chosen.pairs:
         chosen = chosen.model_copy(update={"pairs": measured.summary.pairs})
     return BurstView(
         spec=plan.spec,
@@ -39,7 +47,7 @@ async def read_burst_view(records: Records, plan: Plan, burst_index: int) -> Bur
 
 
 async def read_run_view(records: Records, plan: Plan) -> RunView | None:
-    """A run for charts, without its seconds; None while it goes on."""
+    """Read the chart input of a run, without seconds. Return None if the run is not finished."""
     summary = await read_run_summary(records, plan.run_id)
     return None if summary is None else RunView(spec=plan.spec, summary=summary)
 
@@ -47,8 +55,14 @@ async def read_run_view(records: Records, plan: Plan) -> RunView | None:
 async def draw_stored(
     records: Records, plan: Plan, name: str, burst_index: int | None, theme: Theme
 ) -> Chart:
-    """A chart of a stored burst or run. Raises ``NoChart``, ``UnknownBurst``, ``BurstNotOver``,
-    ``RunNotOver``."""
+    """Draw a chart of a stored burst or run.
+
+    Raises:
+        NoChart: There is no such chart, or it has no data.
+        UnknownBurst: The burst does not exist.
+        BurstNotOver: The burst is not over.
+        RunNotOver: The run is not finished.
+    """
     if kind_of(name) == "burst" or burst_index is not None:
         index = burst_index or 0
         view = await read_burst_view(records, plan, index)
@@ -62,7 +76,7 @@ async def draw_stored(
 
 
 def _dated(chart: Chart, plan: Plan, which: str, burst: Burst) -> Chart:
-    """The chart with its run and date in the title: a picture goes where no page says them."""
+    """Add run and date to the chart's title, because an image is often shown without its page."""
     layout = chart.figure["layout"]
     where = f"{plan.run_id}, {which}{burst.planned_start_at:%Y-%m-%d %H:%M} UTC"
     title = layout["title"] | {"text": f"{layout['title']['text']}: {where}"}

@@ -1,4 +1,4 @@
-"""Charts of a study: a curve with its knees, the modes of a device, a search, a close-up."""
+"""Charts of sweep, mode, search, scale-out and drill studies."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,8 +28,10 @@ from broadside.exchange.messages import Message
 
 _LINES: Final = (Colour.FLEET, Colour.OTHER, Colour.SENT)
 _DEVICES: Final = (Colour.FLEET, Colour.OTHER, Colour.SENT, Colour.TARGET)
-_CPU_HATCH: Final = "/"  # beside the same device's payload, which has none
-_LABELS_MAX_CHARS: Final = 54  # of all ticks together, on a phone
+# Hatch of the CPU bars. The payload bars of the same device have none.
+_CPU_HATCH: Final = "/"
+# Maximum length of all tick labels together, which fits on a phone.
+_LABELS_MAX_CHARS: Final = 54
 _DASHES: Final = ("solid", "dash", "dot")
 
 
@@ -38,13 +40,25 @@ class StudyChart(Message):
 
     name: str
     title: str
-    says: str  # what a reader sees in it, in one sentence
+    # Description of the chart in one sentence.
+    says: str
     theme: Theme
-    figure: Mapping[str, Any]  # plotly's `data` and `layout`
+    # `data` and `layout` of plotly.
+    figure: Mapping[str, Any]
 
 
 def draw_study(name: str, study: Study, theme: Theme) -> StudyChart:
-    """One of a study's charts. Raises :class:`NoChart`, :class:`UnknownChart`."""
+    """Draw a chart of a study.
+
+    Args:
+        name: Chart name.
+        study: Study to draw.
+        theme: Light or dark theme.
+
+    Raises:
+        NoChart: The study has no data for this chart.
+        UnknownChart: There is no chart with this name.
+    """
     if name not in STUDY_CHARTS:
         raise UnknownChart(f"chart {name!r}: no such chart; there are: {', '.join(STUDY_CHARTS)}")
     title, says, draw = STUDY_CHARTS[name]
@@ -53,13 +67,13 @@ def draw_study(name: str, study: Study, theme: Theme) -> StudyChart:
 
 
 def chart_of(study: Study) -> str:
-    """The name of the chart that fits a study's question."""
+    """Return the name of the chart for the type of a study."""
     question = study.spec.question
     return "modes" if isinstance(question, AB | Matrix) else question.kind
 
 
 def _measured(study: Study) -> Sequence[TrialResult]:
-    """The trials that the conclusion rests on."""
+    """Return the trials that the conclusion is based on."""
     floor = study.spec.spec.objective.coverage_floor_ratio
     results = [each for each in study.results if each.is_whole(floor)]
     if not results:
@@ -68,7 +82,10 @@ def _measured(study: Study) -> Sequence[TrialResult]:
 
 
 def sweep(study: Study) -> Figure:
-    """Payload over the first field's values, a line or bars for each value of the second."""
+    """Return the payload rate over the values of the first field.
+
+    Each value of the second field has its own line or bars.
+    """
     question = study.spec.question
     if not isinstance(question, Sweep):
         raise NoChart(f"chart sweep: the study is a {question.kind}; ask for {chart_of(study)}")
@@ -106,7 +123,7 @@ def sweep(study: Study) -> Figure:
 
 
 def modes(study: Study) -> Figure:
-    """Each mode's share of the best mode's payload, and how busy the hosts were."""
+    """Return the payload of each mode relative to the best mode, and the CPU use of the hosts."""
     question = study.spec.question
     if not isinstance(question, AB | Matrix):
         raise NoChart(f"chart modes: the study is a {question.kind}; ask for {chart_of(study)}")
@@ -141,7 +158,10 @@ def modes(study: Study) -> Figure:
 
 
 def _by_device(grouped: Mapping[str, Sequence[TrialResult]]) -> Figure:
-    """What each device carried in each mode, of the most that all did together, and its CPU."""
+    """Return payload and CPU use of each device in each mode.
+
+    Payload is relative to the total of all devices in the best mode.
+    """
     devices = dict.fromkeys(
         load.device for results in grouped.values() for result in results for load in result.devices
     )
@@ -171,7 +191,7 @@ def _by_device(grouped: Mapping[str, Sequence[TrialResult]]) -> Figure:
 
 
 def search(study: Study) -> Figure:
-    """What was received at each offered rate, and which trials kept the goals."""
+    """Return the received rate at each offered rate, and which trials met the thresholds."""
     question = study.spec.question
     if not isinstance(question, Search):
         raise NoChart(f"chart search: the study is a {question.kind}; ask for {chart_of(study)}")
@@ -222,7 +242,7 @@ def _by_name(
     y_title: str,
     traces: Sequence[Trace],
 ) -> Figure:
-    """Bars over names, each with a word below it; names that are too long are numbered."""
+    """Return bars by name, with a note below each name. Long names are replaced by numbers."""
     places = _places(name for name, _ in names)
     longest = max(len(text) for pair in names for text in pair)
     axis: dict[str, Any] = {"tickformat": "d", "dtick": 1}

@@ -1,7 +1,7 @@
-"""Draws the figures of this package as SVG: what a report shows without scripts, on any paper.
+"""Draw the figures of this package as SVG, for reports without scripts.
 
-Only what our own figures use of plotly's dialect is understood. Colours become classes
-(``s-fleet``, ``f-fleet``), so that one drawing serves light, dark and print (:func:`styles`).
+Only the parts of plotly's format that these figures use are supported. Colours become CSS classes
+(``s-fleet``, ``f-fleet``), so one drawing can be used in light, dark and print (:func:`styles`).
 """
 
 import base64
@@ -21,7 +21,7 @@ from broadside.coordinator.views.charts.theme import HEAT, PALETTES, Colour, The
 
 
 def data_uri(pixels: NDArray[np.uint8]) -> str:
-    """RGBA pixels of shape (rows, columns, 4) as a ``data:`` address."""
+    """Return RGBA pixels of shape (rows, columns, 4) as a PNG in a ``data:`` URL."""
     rows, columns, _ = pixels.shape
     head = struct.pack(">IIBBBBB", columns, rows, 8, 6, 0, 0, 0)
     filtered = np.concatenate(
@@ -41,7 +41,16 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 def colourise(
     cells: NDArray[np.float64], top: float, scale: Sequence[tuple[float, str]]
 ) -> NDArray[np.uint8]:
-    """Cells of 0..top as RGBA along ``scale``; NaN is transparent. Shape (rows, columns, 4)."""
+    """Convert values to RGBA colours.
+
+    Args:
+        cells: Values of shape (rows, columns). NaN becomes transparent.
+        top: Value that gets the last colour of ``scale``.
+        scale: Colours as ``#rrggbb``, by position from 0 to 1.
+
+    Returns:
+        Pixels of shape (rows, columns, 4).
+    """
     share = np.nan_to_num(cells / top if top > 0 else cells * 0.0).clip(0, 1)
     stops = [stop for stop, _ in scale]
     channels = [
@@ -54,7 +63,14 @@ def colourise(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """Values from ``low`` to ``high`` on paper from ``start`` to ``stop`` (px; may run down)."""
+    """Linear axis.
+
+    Attributes:
+        low: Smallest value.
+        high: Largest value.
+        start: Position of ``low``, in px.
+        stop: Position of ``high``, in px. It can be smaller than ``start``.
+    """
 
     low: float
     high: float
@@ -62,12 +78,12 @@ class Axis:
     stop: float
 
     def at(self, value: float) -> float:
-        """Where a value lies, in px."""
+        """Return the position of a value, in px."""
         share = (value - self.low) / ((self.high - self.low) or 1.0)
         return self.start + share * (self.stop - self.start)
 
     def ticks(self, most: int) -> list[float]:
-        """Round values inside the range, at most about ``most``."""
+        """Return round values inside the range, at most about ``most``."""
         step = round_step((self.high - self.low) / max(1, most))
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
@@ -75,7 +91,7 @@ class Axis:
 
 
 def round_step(rough: float) -> float:
-    """The next of 1, 2, 2.5, 5 times a power of ten that is not below ``rough``."""
+    """Return the smallest of 1, 2, 2.5, 5 times a power of ten that is at least ``rough``."""
     if rough <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(rough))
@@ -83,7 +99,12 @@ def round_step(rough: float) -> float:
 
 
 def span(layout: dict[str, Any], values: Iterable[float | None]) -> tuple[float, float]:
-    """The range that an axis shows: its own, else what the values need and some room."""
+    """Return the range of an axis.
+
+    Args:
+        layout: Layout of the axis. Its ``range`` has precedence.
+        values: Values to show. Without a ``range``, the axis includes them and a margin of 5 %.
+    """
     fixed = layout.get("range")
     if fixed is not None:
         return float(fixed[0]), float(fixed[1])
@@ -98,7 +119,7 @@ def span(layout: dict[str, Any], values: Iterable[float | None]) -> tuple[float,
 
 
 def said(value: float) -> str:
-    """A tick's label."""
+    """Return the label of a tick."""
     return f"{value:.6g}"
 
 
@@ -106,9 +127,11 @@ _NAMES: Final[Mapping[str, str]] = {
     value: colour.value for colour, value in reversed(list(PALETTES[Theme.LIGHT].items()))
 }
 _DASHES: Final = {"dash": "6 4", "dot": "1.5 3", "dashdot": "6 3 1.5 3"}
-_CHAR: Final = 6.3  # px, a character's usual width at 12 px
+# Average character width at 12 px font size, in px.
+_CHAR: Final = 6.3
 _PAD: Final = 8.0
-_TITLE_HEIGHT: Final = 26.0  # px, above a figure that stands alone
+# Title height above a separate figure, in px.
+_TITLE_HEIGHT: Final = 26.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,13 +143,13 @@ class _Paper:
 
     @property
     def box(self) -> tuple[float, float, float, float]:
-        """Left, top, width, height of the plot."""
+        """Left, top, width and height of the plot."""
         top, bottom = sorted((self.y.start, self.y.stop))
         return self.x.start, top, self.x.stop - self.x.start, bottom - top
 
 
 def styles(theme: Theme) -> str:
-    """CSS of the colour classes."""
+    """Return the CSS of the colour classes."""
     rules = []
     for colour, value in PALETTES[theme].items():
         rules.append(f".s-{colour.value}{{stroke:{value}}}.f-{colour.value}{{fill:{value}}}")
@@ -134,7 +157,14 @@ def styles(theme: Theme) -> str:
 
 
 def draw(figure: Figure, *, width: float, height: float, name: str) -> str:
-    """A figure of the light theme as one ``<svg>`` element; ``name`` makes its ids unique."""
+    """Return a figure of the light theme as an ``<svg>`` element.
+
+    Args:
+        figure: Figure to draw.
+        width: Width in px.
+        height: Height in px.
+        name: Prefix that makes the element ids unique in a page.
+    """
     layout, traces = figure["layout"], figure["data"]
     entries = _legend_entries(layout, traces)
     rows = _legend_rows(entries, width)
@@ -186,7 +216,13 @@ def draw(figure: Figure, *, width: float, height: float, name: str) -> str:
 
 
 def alone(figure: Figure, *, width: float, height: float) -> str:
-    """A figure of the light theme as an SVG file of its own, under its title."""
+    """Return a figure of the light theme as a complete SVG file with its title.
+
+    Args:
+        figure: Figure to draw.
+        width: Width in px.
+        height: Height in px.
+    """
     below = height - _TITLE_HEIGHT
     drawing = draw(figure, width=width, height=below, name="plot")
     placed = f'<svg y="{_TITLE_HEIGHT:g}" width="{width:g}" height="{below:g}" '
@@ -284,11 +320,12 @@ def _grid(layout: dict[str, Any], paper: _Paper) -> list[str]:
     return parts
 
 
-_Labels = Mapping[float, Sequence[str]]  # a tick's lines
+# Lines of the label by tick.
+_Labels = Mapping[float, Sequence[str]]
 
 
 def _labels(layout: dict[str, Any]) -> _Labels:
-    """What the x axis has in place of numbers."""
+    """Return the text labels of the x axis, by position."""
     axis = layout["xaxis"]
     texts = [text.split("<br>") for text in axis.get("ticktext", ())]
     return dict(zip(axis.get("tickvals", ()), texts, strict=True))
@@ -301,7 +338,7 @@ def _numbered(layout: dict[str, Any], paper: _Paper) -> _Labels:
 
 
 def _x_title(layout: dict[str, Any], width: float) -> list[str]:
-    """The x axis' title; on a narrow chart what it says in brackets has a line of its own."""
+    """Return the lines of the x axis title. A narrow chart has its bracketed text on a new line."""
     said: str = layout["xaxis"]["title"]["text"]
     head, bracket, note = said.partition(" (")
     if not bracket or len(said) * _CHAR < width - 90:
@@ -334,14 +371,14 @@ def _lines(traces: Sequence[Trace], paper: _Paper) -> list[str]:
 
 
 def _stroke(look: Mapping[str, Any]) -> str:
-    """The attributes of a line."""
+    """Return the SVG attributes of a line."""
     dash = _DASHES.get(look["dash"])
     solid = f'class="{_class("s", look["color"])}" stroke-width="{look["width"]:g}"'
     return f'{solid} stroke-dasharray="{dash}"' if dash else solid
 
 
 def _runs(points: Sequence[tuple[float, float] | None]) -> list[list[tuple[float, float]]]:
-    """The stretches between gaps."""
+    """Split points at the gaps. A single point is repeated."""
     runs: list[list[tuple[float, float]]] = [[]]
     for point in points:
         if point is None:
@@ -352,7 +389,7 @@ def _runs(points: Sequence[tuple[float, float] | None]) -> list[list[tuple[float
 
 
 def _path(points: Sequence[tuple[float, float]]) -> str:
-    """Path data; of many points in one pixel column only the outermost are kept."""
+    """Return SVG path data. Of many points in one pixel column, only the outermost are drawn."""
     kept: list[tuple[float, float]] = []
     place = 0
     while place < len(points):
@@ -428,14 +465,14 @@ def _bars(layout: dict[str, Any], traces: Sequence[Trace], paper: _Paper) -> lis
 
 
 def _filled(shape: str, look: Mapping[str, Any]) -> list[str]:
-    """A rectangle in its colour, and its hatch over it."""
+    """Return a filled shape, and its hatch above it."""
     parts = [f'<rect {shape} class="{_class("f", look["color"])}"/>']
     hatch = look.get("pattern", {}).get("shape", "")
     return [*parts, f'<rect {shape} fill="url(#hatch-{_HATCHES[hatch]})"/>'] if hatch else parts
 
 
 def _shape(shape: Mapping[str, Any], paper: _Paper) -> str:
-    """A shaded stretch of x, or a level across the plot."""
+    """Return a shaded range of x, or a horizontal line across the plot."""
     left, top, width, height = paper.box
     if shape["type"] == "rect":
         x0, x1 = paper.x.at(shape["x0"]), paper.x.at(shape["x1"])
@@ -459,7 +496,7 @@ _HATCH_PATHS: Final = {
 
 
 def hatches() -> str:
-    """The patterns that bars refer to; once a page."""
+    """Return the definitions of the hatch patterns, which a page needs once."""
     return f'<svg class="hatches" aria-hidden="true">{_patterns()}</svg>'
 
 
@@ -473,7 +510,8 @@ def _patterns() -> str:
 
 
 def _cells(trace: Trace) -> NDArray[np.float64]:
-    return np.array(trace["z"], dtype=np.float64)  # None becomes NaN
+    # None becomes NaN.
+    return np.array(trace["z"], dtype=np.float64)
 
 
 def _heat(trace: Trace, paper: _Paper) -> Iterator[str]:
@@ -526,7 +564,7 @@ def _legend_entries(layout: dict[str, Any], traces: Sequence[Trace]) -> list[_En
 
 
 def _legend_rows(entries: Sequence[_Entry], width: float) -> list[list[tuple[float, _Entry]]]:
-    """Entries with their x, wrapped into rows."""
+    """Return the legend entries with their x position, wrapped into rows."""
     rows: list[list[tuple[float, _Entry]]] = []
     x = math.inf
     for entry in entries:

@@ -1,8 +1,8 @@
-"""Colours of charts by what they stand for, light and dark.
+"""Chart colours by role, for the light and the dark theme.
 
-Chosen so that any two that meet in one chart stay apart under protanopia and deuteranopia, and each
-keeps at least 3:1 contrast to its ground (WCAG 2.2, 1.4.11); a test computes both. Where hue is not
-enough, lines differ in dash and states are named in text.
+Colours that occur in the same chart can be distinguished with protanopia and deuteranopia. Each has
+a contrast of at least 3:1 with its background (WCAG 2.2, 1.4.11). A test computes both. Lines also
+differ by dash, and states are also named in text.
 """
 
 from collections.abc import Mapping
@@ -18,19 +18,27 @@ class Theme(StrEnum):
 
 
 class Colour(StrEnum):
-    """What a colour stands for."""
+    """Role of a colour.
+
+    Attributes:
+        FAINT: Grid and zero lines.
+        UNKNOWN: Background of a heat map, which is visible for unknown seconds.
+        WINDOW: Seconds that the headline rate includes.
+        FLEET_BAND: Range from p5 to p95.
+        OTHER: Second quantity in a chart, such as the servers' CPU or the other flow.
+    """
 
     GROUND = "ground"
     INK = "ink"
-    FAINT = "faint"  # grid, zero lines
-    UNKNOWN = "unknown"  # ground of a heat map: nobody saw this second
-    WINDOW = "window"  # the seconds that the headline is over
+    FAINT = "faint"
+    UNKNOWN = "unknown"
+    WINDOW = "window"
     FLEET = "fleet"
-    FLEET_BAND = "fleet-band"  # p5 to p95
+    FLEET_BAND = "fleet-band"
     SENT = "sent"
     LEDGER = "ledger"
     TARGET = "target"
-    OTHER = "other"  # a second quantity beside the fleet's: servers' CPU, the other flow
+    OTHER = "other"
     MISSING = "missing"
     WARN = "warn"
 
@@ -67,8 +75,8 @@ _DARK: Final[Mapping[Colour, str]] = {
 }
 PALETTES: Final[Mapping[Theme, Mapping[Colour, str]]] = {Theme.LIGHT: _LIGHT, Theme.DARK: _DARK}
 
-# Viridis: the order of lightness is the order of values, for everybody; none of it is grey, as
-# what nobody saw is.
+# Viridis. Lightness increases with the value, also for colour-blind readers. No colour is grey,
+# because grey means unknown.
 HEAT: Final[tuple[tuple[float, str], ...]] = (
     (0.0, "#440154"),
     (0.25, "#3b528b"),
@@ -90,5 +98,5 @@ _HATCHES: Final = {
 
 
 def state_look(state: State) -> tuple[Colour, str]:
-    """Colour and hatch of bars of one state."""
+    """Return the colour and the hatch of the bars for one state."""
     return _COLOURS.get(state, Colour.MISSING), _HATCHES.get(state, "")

@@ -1,4 +1,4 @@
-"""A run's figures as tables in files: CSV, Excel, Parquet, JSON. Unknown is empty, never zero."""
+"""Run results as tables in CSV, Excel, Parquet or JSON files. Unknown values are empty."""
 
 from broadside.coordinator.views.exports.run_tables import TABLES, Tables, make_tables
 from broadside.coordinator.views.exports.table_files import CannotWrite, Format, write

@@ -1,6 +1,7 @@
-"""A run as four tables: its seconds, its pairs, its bursts, and its summary. Pure.
+"""Tables of seconds, pairs, bursts and the summary of a run. Pure.
 
-Columns are named as in the API, so a name carries its unit; ``unit`` and ``layer`` say it again.
+Columns have the same names as in the API, with the unit in the name. The attributes ``unit`` and
+``layer`` of a column repeat it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,11 +31,17 @@ Tables = Mapping[str, Sequence[Column]]
 TABLES: Final = ("seconds", "pairs", "bursts", "summary")
 
 _FIELDS: Final = RunSummary.model_fields.keys()
-_COLUMNS_COUNT: Final = 15  # of the table of seconds, at most
+# Maximum number of columns in the table of seconds.
+_COLUMNS_COUNT: Final = 15
 
 
 def make_tables(summary: RunSummary, series: Sequence[BurstSeries]) -> Tables:
-    """The tables of a run; ``series`` of the bursts whose seconds are wanted."""
+    """Return the tables of a run by name.
+
+    Args:
+        summary: The run's summary.
+        series: Series of the bursts to include in the table of seconds.
+    """
     return {
         "seconds": _seconds(series),
         "pairs": columns_of(
@@ -60,20 +67,20 @@ def _number(name: str) -> Cell:
 
 
 def _parts(model: type[BaseModel]) -> Sequence[Cell]:
-    """Columns of :func:`_flat`."""
+    """Return the columns for a row made by :func:`_flat`."""
     states = scalars_of(Completeness, "completeness_")
     known = states[:-1] if "completeness" in model.model_fields else ()
     return [*scalars_of(model), *known]
 
 
 def _unstored(summary: RunSummary) -> dict[str, Any]:
-    """Figures that a summary has no field for."""
+    """Return metrics that are computed and not stored in the summary."""
     names = [each.name for each in FIGURES if not each.stored]
     return {name: FIGURE[name].of_run(summary) for name in names if name not in _FIELDS}
 
 
 def _seconds(series: Sequence[BurstSeries]) -> Sequence[Column]:
-    """Fleet figures, a row a burst, flow and second."""
+    """Return the fleet's metrics, with one row for each burst, flow and second."""
     if not series:
         blank = _seconds([_blank()])
         return [replace(column, values=column.values[:0]) for column in blank]
@@ -99,7 +106,7 @@ def _seconds(series: Sequence[BurstSeries]) -> Sequence[Column]:
 
 
 def _blank() -> BurstSeries:
-    """A second of which nothing is known: what a table without seconds takes its columns from."""
+    """Return a series of one unknown second, to create the columns of an empty table."""
     unknown = np.full(1, np.nan)
     known: dict[str, Any] = dict.fromkeys((each.name for each in fields(FlowSeries)), unknown)
     known |= {"flow": Flow.UP, "pairs_bits_per_second": np.full((1, 1), np.nan, np.float32)}
@@ -118,13 +125,16 @@ def _blank() -> BurstSeries:
 
 
 def _step_s(series: BurstSeries) -> int:
-    """One second, or for bursts of many hours as many as one table carries (see `known_s`)."""
+    """Return the number of seconds in one row.
+
+    It is 1 unless the burst has too many seconds for one table.
+    """
     cells = len(series.coverage_ratio) * len(series.flows) * _COLUMNS_COUNT
     return max(1, -(-cells // CELLS_MAX_COUNT))
 
 
 def _burst(burst: BurstSummary) -> dict[str, Any]:
-    """A burst's figures on one row, its reconciliation's among them."""
+    """Return the row of a burst, including its reconciliation."""
     held = burst.reconciliation
     said = {"burst": burst.index + 1, **_flat(burst)}
     del said["index"]
@@ -141,7 +151,7 @@ def _burst(burst: BurstSummary) -> dict[str, Any]:
 
 
 def _latency(path: PathLatency | None) -> dict[str, Any]:
-    """Round trips of probes, phase by phase; nothing without probes."""
+    """Return the round-trip times of the probes in each phase. Empty without probes."""
     if path is None:
         return {}
     said = {
@@ -153,7 +163,7 @@ def _latency(path: PathLatency | None) -> dict[str, Any]:
 
 
 def _flat(value: BaseModel) -> dict[str, Any]:
-    """A value's plain fields; completeness by its states; lists and other values are left out."""
+    """Return the plain fields of a model, and its completeness by state."""
     flat = {cell.name: getattr(value, cell.name) for cell in scalars_of(type(value))}
     if (states := getattr(value, "completeness", None)) is not None:
         flat |= {f"completeness_{key}": part for key, part in states.model_dump().items()}

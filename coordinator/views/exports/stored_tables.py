@@ -12,7 +12,14 @@ from broadside.coordinator.views.exports.table_files import Format, write
 async def export_run(
     coordinator: Coordinator, run_id: str, format: Format, table: str = "seconds"
 ) -> bytes:
-    """All tables, or for formats that hold one, that one. Raises ``UnknownRun``, ``RunNotOver``."""
+    """Return the tables of a stored run as one file.
+
+    Formats with one table contain only the requested table.
+
+    Raises:
+        UnknownRun: The run does not exist.
+        RunNotOver: The run is not finished.
+    """
     records = coordinator.fabric.records
     plan = await coordinator.stored.read_plan(run_id)
     summary = await whole_summary(records, run_id, await summary_of(coordinator, run_id))

@@ -25,7 +25,7 @@ class Format(StrEnum):
 
     @property
     def whole(self) -> bool:
-        """Whether one file holds all tables."""
+        """Return True if one file contains all tables."""
         return self in (Format.XLSX, Format.JSON)
 
     @property
@@ -46,11 +46,17 @@ def write(
     table: str,
     summary: RunSummary | None = None,
 ) -> bytes:
-    """One file: of ``table``, or of all tables where the format holds them.
+    """Return the content of a file with one table, or with all tables if the format allows it.
 
-    A workbook opens on the ``summary``.
+    Args:
+        chosen: File format.
+        head: Metadata to write into the file.
+        tables: The run's tables by name.
+        table: Name of the table to write, for formats with one table.
+        summary: Summary for the first sheet of a workbook. None to omit this sheet.
 
-    Raises :class:`CannotWrite`.
+    Raises:
+        CannotWrite: A required package is missing, or the table does not fit the format.
     """
     try:
         match chosen:
@@ -69,7 +75,7 @@ def write(
 
 
 def _excel(head: Mapping[str, Any], tables: Tables, summary: RunSummary | None) -> bytes:
-    """The verdict in front, and a sheet a table: what people read first, the seconds last."""
+    """Return a workbook with the verdict first, then one sheet for each table."""
     from broadside.coordinator.views.exports.workbook import ROWS_MAX, Workbook
 
     for name, columns in tables.items():

@@ -1,4 +1,7 @@
-"""A run as a workbook that opens on its verdict, with Excel's own charts, formats and filters."""
+"""Excel workbook of a run, with charts, number formats and filters.
+
+The first sheet shows the verdict.
+"""
 
 import io
 import math
@@ -16,8 +19,10 @@ from broadside.coordinator.core.words import DIGITS, RATES, Unit, unit_of
 from broadside.coordinator.views.exports.run_tables import Tables
 from broadside.coordinator.views.figure_rows import FigureRow, figure_rows
 
-ROWS_MAX: Final = 1_048_575  # below the header
-_FORMATS: Final = {  # by unit; a rate's and a size's own thousands
+# Without the header row.
+ROWS_MAX: Final = 1_048_575
+# Number format by unit. Rates and sizes have thousands separators.
+_FORMATS: Final = {
     "bit/s": "#,##0",
     "B": "#,##0",
     "ratio": "0.00%",
@@ -28,15 +33,21 @@ _VERDICT_COLOURS: Final = {"pass": "#e3f3e9", "fail": "#fdeaea", "inconclusive":
 _OPTIONS: Final = {
     "in_memory": True,
     "nan_inf_to_errors": False,
-    "strings_to_formulas": False,  # labels and findings are others' words
+    # Labels and findings can contain text from users.
+    "strings_to_formulas": False,
     "strings_to_urls": False,
 }
 _CHART: Final = {"x_scale": 1.3, "y_scale": 1.1}
 
 
 def number_format(unit: Unit, value: float, decimals: int = 2) -> str:
-    """How a cell shows a number of a base unit: rates in the decimal unit that fits, times in
-    seconds, to four significant digits."""
+    """Return the Excel number format for a value.
+
+    Args:
+        unit: Base unit of the value.
+        value: Value to show. Rates use the decimal unit that fits this value, times use seconds.
+        decimals: Decimals of a percentage. Other values have four significant digits.
+    """
     match unit:
         case Unit.RATE:
             name, size = unit_of(value, RATES)
@@ -57,7 +68,7 @@ def number_format(unit: Unit, value: float, decimals: int = 2) -> str:
 
 
 def _digits(value: float) -> str:
-    """A format of four significant digits of a value, and as many before the point as there are."""
+    """Return a number format with at least four significant digits for the value."""
     before = math.floor(math.log10(abs(value))) + 1 if value else 1
     after = min(12, max(0, DIGITS - before))
     return "0." + "0" * after if after else "0"
@@ -68,7 +79,7 @@ def _quoted(unit: str) -> str:
 
 
 class Workbook:
-    """One file in the making."""
+    """Builder for one workbook."""
 
     def __init__(self) -> None:
         self._out = io.BytesIO()
@@ -84,7 +95,13 @@ class Workbook:
         }
 
     def front(self, head: Mapping[str, Any], summary: RunSummary, tables: Tables) -> None:
-        """The sheet that it opens on: the verdict, the figures, the findings, two charts."""
+        """Add the first sheet with verdict, metrics, findings and two charts.
+
+        Args:
+            head: Run metadata.
+            summary: The run's summary.
+            tables: The run's tables. The charts refer to their sheets.
+        """
         sheet = self._book.add_worksheet("verdict")
         sheet.set_column(0, 0, 52)
         sheet.set_column(1, 3, 22)
@@ -132,7 +149,7 @@ class Workbook:
         sheet.activate()
 
     def _number(self, sheet: Any, row: int, place: int, value: float | None, of: FigureRow) -> None:
-        """A figure as the number that it is, in its base unit, shown as it is said elsewhere."""
+        """Write a number in its base unit, with a format that shows the usual unit."""
         if value is None:
             sheet.write_string(row, place, of.measured, self._word)
             return
@@ -142,7 +159,14 @@ class Workbook:
         sheet.write_number(row, place, value, self._formats[text])
 
     def table(self, name: str, columns: Any) -> None:
-        """A sheet: units in its header, which stays in view and filters."""
+        """Add a sheet with a table.
+
+        The header row contains the units. It stays visible and has filters.
+
+        Args:
+            name: Name of the sheet.
+            columns: Columns of the table.
+        """
         sheet = self._book.add_worksheet(name)
         sheet.freeze_panes(1, 1)
         for place, column in enumerate(columns):
@@ -159,7 +183,7 @@ class Workbook:
     def _chart(
         self, sheet: Any, cell: str, kind: str, tables: Tables, table: str, name: str, title: str
     ) -> None:
-        """A chart of one column; none where nothing of it is known."""
+        """Insert a chart of one column, unless all values of the column are unknown."""
         found = [at for at, column in enumerate(tables[table]) if column.name == name]
         if not found or not np.isfinite(tables[table][found[0]].values).any():
             return
@@ -170,11 +194,12 @@ class Workbook:
         chart.set_y_axis({"name": "Gbit/s, payload", "num_format": "0.00,,,", "min": 0})
         chart.set_x_axis({"name": table})
         chart.set_legend({"none": True})
-        chart.show_blanks_as("gap")  # unknown is not zero
+        # An unknown value is not zero.
+        chart.show_blanks_as("gap")
         sheet.insert_chart(cell, chart, _CHART)
 
     def _fill(self, sheet: Any, place: int, column: Column) -> None:
-        """Cells of what is known; the rest stays empty."""
+        """Write the known values of a column. Cells of unknown values stay empty."""
         values = column.values
         if values.dtype.kind == "M":
             for row, at in enumerate(values.astype("datetime64[ms]").tolist()):

@@ -1,4 +1,5 @@
-"""The report of a run that is over: one value, as HTML, PDF and JSON.
+"""Report of a finished run as HTML, PDF or JSON.
 
-``stored_source`` reads what is stored, ``build`` makes the value, ``render`` writes the page.
+``stored_source`` reads the stored data, ``build`` creates the report, and ``render`` writes the
+page.
 """

@@ -1,4 +1,4 @@
-"""Sections about the agents: planned against actual, clocks, configuration, generators. Pure."""
+"""Report sections about settings, clocks, configuration and load generators. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,8 @@ from broadside.coordinator.views.report.stored_source import READ_MAX, Source
 from broadside.exchange.messages import ClockReading, JobReport, Role, ServerTest
 
 _NOTHING: Final = "nobody said"
-_SETTINGS: Final = {  # in the order shown, by field of a Setting
+# Labels in display order, by field of ``Setting``.
+_SETTINGS: Final = {
     "engine": "engine",
     "protocol": "protocol",
     "direction": "direction",
@@ -37,7 +38,7 @@ _FREE: Final = {"stream_bits_per_second": "not paced", "pacing": "not paced"}
 
 
 def _setting_row(field: str, told: Sequence[Setting]) -> tuple[str, ...]:
-    """One setting over all pairs: what was asked, what was done, whether that agrees."""
+    """Return a row that compares the requested value of a setting with the values of all pairs."""
     asked = told[0].asked
     show = rate if field == "stream_bits_per_second" else str
     of_pairs = [", ".join(dict.fromkeys(map(show, one.did))) for one in told if one.did]
@@ -59,7 +60,7 @@ def _setting_row(field: str, told: Sequence[Setting]) -> tuple[str, ...]:
 
 
 def planned_section(source: Source) -> Section:
-    """What was asked beside what the engines say that they did; of an import nobody knows."""
+    """Return a section that compares requested settings with the settings that engines report."""
     if source.imported:
         return Section(id="planned", title="Planned and actual", paragraphs=(_NOT_ASKED,))
     traffic, spec = source.plan.traffic, source.plan.spec
@@ -69,7 +70,7 @@ def planned_section(source: Source) -> Section:
         if report.engine is not None and report.engine.error is None
     ]
     by_field: dict[str, list[Setting]] = {}
-    # Of no engine at all the settings still say what was asked.
+    # Without an engine, the table still shows the requested settings.
     for engine in engines or (None,):
         for each in settings(traffic, spec.burst_s, engine):
             by_field.setdefault(each.field, []).append(each)
@@ -111,7 +112,7 @@ def planned_section(source: Source) -> Section:
 
 
 def clocks_section(source: Source) -> Section:
-    """Each agent's clock before and after its bursts: the worst that was read."""
+    """Return a section with the largest clock error of each agent before and after its bursts."""
     clients: dict[str, list[tuple[ClockReading | None, ClockReading | None]]] = {}
     servers: dict[str, list[tuple[ClockReading | None, ClockReading | None]]] = {}
     starts: dict[str, list[float]] = {}
@@ -196,7 +197,7 @@ def _range(values: Sequence[float]) -> str:
 
 
 def configuration_section(source: Source) -> Section:
-    """Every field of the specification."""
+    """Return a section with all fields of the specification."""
     rows = tuple(plain_fields(source.plan.spec).items())
     return Section(
         id="configuration",
@@ -219,7 +220,7 @@ def configuration_section(source: Source) -> Section:
 
 
 def generators_section(source: Source) -> Section:
-    """Who generated the load: engines with their exact command lines, VM sizes, pair map."""
+    """Return a section with engines, exact command lines, VM sizes and pairs."""
     sizes = Counter(
         size
         for burst in source.summary.bursts[:1]
@@ -254,7 +255,8 @@ def generators_section(source: Source) -> Section:
                     " ".join(argv) or _NOTHING,
                 )
             )
-        if not code and engine is not None:  # the other pairs' name other addresses
+        # One pair is sufficient, because the files of the others differ only in addresses.
+        if not code and engine is not None:
             code = tuple(f"# {pair.name}: {name}\n{text}" for name, text in engine.files.items())
     limit = (
         (f"Agents' own reports were read of the first {READ_MAX} bursts.",)
@@ -284,7 +286,7 @@ def generators_section(source: Source) -> Section:
 
 
 def _fleet(source: Source) -> tuple[Table, ...]:
-    """What the agents of the plan said of their hosts at the launch."""
+    """Return a table of the hosts, as the planned agents reported them at the launch."""
     planned = {pair.endpoint.agent_id for pair in source.plan.pairs}
     planned |= {report.agent_id for report in _reports(source)}
     agents = sorted(

@@ -1,4 +1,4 @@
-"""A report from what is stored of a run. Pure."""
+"""Build a report from the stored data of a run. Pure."""
 
 from broadside.coordinator.core.figures import RECEIVED, RECEIVED_IP, Layer
 from broadside.coordinator.core.summary import RunSummary, Verdict
@@ -15,7 +15,7 @@ from broadside.coordinator.views.report.stored_source import Source
 
 
 def build(source: Source) -> Report:
-    """The whole report, sections in the order in which they are read."""
+    """Return the report with its sections in reading order."""
     sections = (
         figures.headline_section(source),
         _charts(source),
@@ -58,7 +58,7 @@ def build(source: Source) -> Report:
 
 
 def headline(summary: RunSummary) -> str:
-    """The verdict's figures in one or two sentences."""
+    """Return the metrics behind the verdict in one or two sentences."""
     layer = summary.target_layer
     measured = (RECEIVED_IP if layer is Layer.IP else RECEIVED).of_run(summary)
     where = "the IP layer" if layer is Layer.IP else "payload"
@@ -82,7 +82,8 @@ def headline(summary: RunSummary) -> str:
     )
 
 
-_OF_MEANS = ("throughput", "pairs", "starts", "reconciliation")  # the others would be empty
+# Charts that need no measured seconds. The others would be empty.
+_OF_MEANS = ("throughput", "pairs", "starts", "reconciliation")
 _MEANS_ONLY = (
     "The imported table has one mean for each pair and burst. What is drawn second by second is "
     "that mean over the pair's time: it says nothing of single seconds, of ramps or of gaps within "

@@ -1,4 +1,4 @@
-"""What a run showed over its length: availability, drift, disruptions; and what it cost. Pure."""
+"""Report sections about availability, drift, disruptions and cost of a run. Pure."""
 
 from broadside.coordinator.core.judge.course import bursts_of
 from broadside.coordinator.core.plan.price import Bill
@@ -21,7 +21,7 @@ from broadside.coordinator.views.report.stored_source import Source
 
 
 def course_sections(source: Source) -> tuple[Section, ...]:
-    """Availability, trends and the disruption ledger; nothing for summaries without them."""
+    """Return sections with availability, trends and disruptions. Empty if the summary has none."""
     course = source.summary.course
     if course is None:
         return ()
@@ -106,7 +106,7 @@ def _median(trend: Trend) -> str:
 
 
 def price_sections(source: Source) -> tuple[Section, ...]:
-    """What the run cost by the dated table of prices, at real scale; nothing where unknown."""
+    """Return a section with the cost at real scale and the date of the prices. Empty if unknown."""
     price = source.price
     if price is None:
         return ()

@@ -1,4 +1,4 @@
-"""What a report consists of. Cells are words for a person; the figures are in ``summary``."""
+"""Types that a report consists of. Table cells are text. ``summary`` contains the numbers."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
@@ -8,7 +8,8 @@ from broadside.coordinator.core.plan.spec import Plan
 from broadside.coordinator.core.summary import Finding, RunSummary, Verdict
 from broadside.exchange.messages import Message, RunId, UtcDatetime
 
-VERSION: Final = 1  # raised when a reader of the JSON must change
+# Incremented with each incompatible change of the JSON form.
+VERSION: Final = 1
 
 _Row = TypeVar("_Row")
 
@@ -20,7 +21,8 @@ class Table(Message):
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str | None = None
-    numeric_from: int = 1  # columns from this one on are figures, set to the right
+    # Index of the first column with numbers. These columns are right-aligned.
+    numeric_from: int = 1
 
 
 def tabled(
@@ -31,7 +33,15 @@ def tabled(
     note: str | None = None,
     numeric_from: int = 1,
 ) -> Table:
-    """A row for each of ``rows``; a column is its name and what it says of one."""
+    """Return a table with one row for each item.
+
+    Args:
+        rows: Items.
+        columns: Functions that return the cell of an item, by column name.
+        title: Table title.
+        note: Text below the table. None for no text.
+        numeric_from: Index of the first column with numbers.
+    """
     return Table(
         title=title,
         columns=tuple(columns),
@@ -71,16 +81,21 @@ class Report(Message):
     verdict: Verdict
     headline: str
     launched_by: str
-    launched_at: UtcDatetime  # of an import: when it was imported
+    # Import time for an imported run.
+    launched_at: UtcDatetime
     imported: bool = False
-    traffic_from_at: UtcDatetime  # the first burst's start
-    traffic_until_at: UtcDatetime  # the last burst's end
+    # Start time of the first burst.
+    traffic_from_at: UtcDatetime
+    # End time of the last burst.
+    traffic_until_at: UtcDatetime
     labels: Mapping[str, str] = {}
     generated_at: UtcDatetime
     broadside_version: str
-    summary_sha256: str  # of the stored summary's bytes
+    # Hash of the stored summary.
+    summary_sha256: str
     findings: tuple[Finding, ...]
     sections: tuple[Section, ...]
     plan: Plan
     summary: RunSummary
-    price: PriceMeter | None = None  # None: not known
+    # None if the cost is unknown.
+    price: PriceMeter | None = None

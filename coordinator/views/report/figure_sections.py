@@ -1,4 +1,4 @@
-"""Sections of figures: headline, bursts, pairs, completeness. Pure."""
+"""Report sections with metrics of the run, bursts and pairs, and completeness. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -23,11 +23,12 @@ STATES = {
 }
 
 COUNTED = (State.MEASURED, State.PENDING)
-NAMED_MAX = 5  # pairs that the headline names
+# Maximum number of pairs that the headline names.
+NAMED_MAX = 5
 
 
 def headline_section(source: Source) -> Section:
-    """The run's figures, layer by layer; in a lab also what they stand for."""
+    """Return a section with the metrics at each layer. A lab run also has them at real scale."""
     summary = source.summary
     lab = summary.scale != 1
     facts = {
@@ -57,7 +58,7 @@ def headline_section(source: Source) -> Section:
 
 
 def _left_out(bursts: Sequence[BurstSummary]) -> dict[str, str]:
-    """Pairs that do not count as measured, by whether the headline holds what they carried."""
+    """Return the unmeasured pairs, grouped by whether their traffic is in the headline rate."""
     held: dict[str, list[str]] = {}
     for burst, pair in _excluded(bursts):
         held.setdefault(_in_rate(pair), []).append(
@@ -75,7 +76,10 @@ def _excluded(bursts: Sequence[BurstSummary]) -> list[tuple[BurstSummary, PairSu
 
 
 def _in_rate(pair: PairSummary) -> str:
-    """Whether the fleet's rate holds what the pair carried: it is the sum of all that was seen."""
+    """Return "in" or "not in".
+
+    The fleet's rate contains all received traffic, also from pairs that do not count as measured.
+    """
     return "in" if pair.received_bits_per_second else "not in"
 
 
@@ -86,7 +90,7 @@ def _why(pair: PairSummary) -> str:
 
 
 def _flow_table(burst: BurstSummary) -> Table:
-    """Statistics of the flows of the first burst."""
+    """Return a table with flow statistics of the first burst."""
     return tabled(
         burst.flows,
         {
@@ -129,7 +133,7 @@ def _spread(source: Source) -> tuple[Table, ...]:
 
 
 def bursts_section(source: Source) -> Section:
-    """Every burst on one line."""
+    """Return a section with one row for each burst."""
     table = tabled(
         source.summary.bursts,
         {
@@ -151,7 +155,7 @@ def bursts_section(source: Source) -> Section:
 
 
 def pairs_section(source: Source) -> Section:
-    """Every pair, over the run and in the bursts that are shown in detail."""
+    """Return a section with all pairs, for the run and for the bursts shown in detail."""
     tables = []
     bursts = source.summary.bursts
     if len(bursts) > 1:
@@ -241,7 +245,7 @@ def _pairs_over_run(bursts: Sequence[BurstSummary]) -> Table:
 
 
 def completeness_section(source: Source) -> Section:
-    """Planned pair-seconds by state, and which pairs are not whole."""
+    """Return a section with planned pair-seconds by state, and the incomplete pairs."""
     seen = source.summary.completeness
     floor = source.plan.spec.objective.coverage_floor_ratio
     rows = tuple(

@@ -1,4 +1,4 @@
-"""The section of probes: round trips before, under and after the load, and their spikes. Pure."""
+"""Report section about probe round-trip times before, under and after load. Pure."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -8,7 +8,8 @@ from broadside.coordinator.core.words import count, instant, ratio, time
 from broadside.coordinator.views.report.document import Section, Table
 from broadside.coordinator.views.report.stored_source import Source
 
-SPIKES_MAX: Final = 100  # rows; a soak may have thousands
+# Row limit, because a long run can have thousands of spikes.
+SPIKES_MAX: Final = 100
 _PROBES: Final = (
     "Beside the traffic each pair sent small UDP datagrams that its server's agent sent back: "
     "before the burst on the idle path, under its load, and after it. One without an answer within "
@@ -19,7 +20,7 @@ _PROBES: Final = (
 
 
 def latency_sections(source: Source) -> tuple[Section, ...]:
-    """What probes said of each burst; nothing where there were none."""
+    """Return a section with the probe results of each burst. Empty without probes."""
     probed = [(burst, burst.latency) for burst in source.summary.bursts if burst.latency]
     if not probed:
         return ()

@@ -1,4 +1,4 @@
-"""The section that holds the firewall's ledger against the fleet's. Pure."""
+"""Report section that compares the firewall counter with the fleet's bytes. Pure."""
 
 from broadside.coordinator.core.judge.residual_cause import UNSEEN_BY_BYTES
 from broadside.coordinator.core.summary import Reconciliation
@@ -20,7 +20,7 @@ _BYPASSED = (
 
 
 def reconciliation_section(source: Source) -> Section:
-    """Lag, overhead, bytes and residual, for the whole and each burst, and what explains it."""
+    """Return a section with lag, overhead, bytes, residual and explanation, by run and burst."""
     held, ledger = source.summary.reconciliation, source.ledger
     if held is None or ledger is None:
         return Section(

@@ -1,4 +1,4 @@
-"""Sections of words: method, device, deviations from RFC 9411, how to recompute. Pure."""
+"""Report sections about method, device, deviations from RFC 9411 and recomputation. Pure."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -15,7 +15,7 @@ from broadside.coordinator.views.report.document import Section, Table
 from broadside.coordinator.views.report.stored_source import Source
 from broadside.exchange.engines import find, measures
 
-# What a reproducible report names of the device, and what it is called in `device`.
+# Properties of the device that a reproducible report needs, with their keys in `device`.
 DEVICE_FIELDS: Final[Mapping[str, str]] = {
     "sku": "SKU",
     "region": "region",
@@ -30,7 +30,7 @@ DEVICE_FIELDS: Final[Mapping[str, str]] = {
 
 
 def method_section(source: Source) -> Section:
-    """How the figures came about, in plain words."""
+    """Return a section that explains how the metrics were measured."""
     spec = source.plan.spec
     assumed = any(burst.headers_assumed for burst in source.summary.bursts)
     how = source.summary.bursts[0].header_how if source.summary.bursts else "unknown"
@@ -94,7 +94,7 @@ def _of_means() -> tuple[str, str]:
 
 
 def _rule(source: Source) -> str:
-    """What a pass takes, of what this run was to show."""
+    """Return the conditions for a pass, or for `measured` if no target was set."""
     spec = source.plan.spec
     objective, goals = spec.objective, list(goals_set(spec.objective))
     if objective.target_bits_per_second:
@@ -128,7 +128,7 @@ def _rule(source: Source) -> str:
 
 
 def _made(source: Source) -> str:
-    """How the traffic was made, by its engine's own statement."""
+    """Return how the engine generated the traffic, in the engine's own description."""
     traffic = source.plan.traffic
     engine = find(traffic.engine)
     if source.means_only or engine is None:
@@ -158,7 +158,7 @@ def _opening(source: Source) -> str:
 
 
 def device_section(source: Source) -> Section:
-    """What the launch said of the device under test, and what the documentation says of it."""
+    """Return a section with the device data from the launch, and limits from documentation."""
     said = dict(source.plan.spec.device)
     facts = {words: said.pop(name, "not stated") for name, words in DEVICE_FIELDS.items()}
     facts |= said
@@ -181,7 +181,7 @@ def device_section(source: Source) -> Section:
 
 
 def deviations_section(source: Source) -> Section:
-    """Where the run departs from RFC 9411, by topic."""
+    """Return a section with deviations from RFC 9411 by topic."""
     spec, bursts = source.plan.spec, source.summary.bursts
     windows = [burst.window.window_s for burst in bursts if burst.window is not None]
     covs = [
@@ -275,7 +275,7 @@ def deviations_section(source: Source) -> Section:
 
 
 def recompute_section(source: Source) -> Section:
-    """How to get every figure again, and the hash that says whether it is the same."""
+    """Return a section that explains how to recompute the metrics and check the summary's hash."""
     run_id = source.plan.run_id
     return Section(
         id="recompute",

@@ -1,4 +1,4 @@
-"""The path under test, drawn from the plan: clients, what they cross, servers."""
+"""Drawing of the network path from the plan, with clients, device and servers."""
 
 import ipaddress
 import textwrap
@@ -11,14 +11,18 @@ from broadside.coordinator.core.plan.spec import Plan
 from broadside.exchange.messages import Endpoint, Flow
 
 _WIDTH: Final = 920
-_BOX: Final = (4, 250, 24)  # top, width, line height
-_SERVERS_MAX_COUNT: Final = 6  # named; the rest is counted
-_LINE_CHARS: Final = 30  # fit a box
-_LEFT: Final = (10, 335, 660)  # of the three boxes
+# Top, width and line height of a box.
+_BOX: Final = (4, 250, 24)
+# Maximum number of named servers. The others are only counted.
+_SERVERS_MAX_COUNT: Final = 6
+# Maximum characters in a line of a box.
+_LINE_CHARS: Final = 30
+# Left edges of the three boxes.
+_LEFT: Final = (10, 335, 660)
 
 
 def topology_svg(plan: Plan) -> str:
-    """One drawing; every text of it is escaped."""
+    """Return the drawing as SVG, with all texts escaped."""
     boxes = [
         [part for line in lines for part in textwrap.wrap(line, _LINE_CHARS)]
         for lines in (_clients(plan), _device(plan), _servers(plan))

@@ -1,4 +1,4 @@
-"""A report as one HTML file: no script, no address, legible on a phone and on paper."""
+"""Render a report as one HTML file without scripts and external links, for phones and paper."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,12 +14,13 @@ from broadside.coordinator.views.report.document import ChartPlace, Report
 from broadside.coordinator.views.report.path_drawing import topology_svg
 from broadside.coordinator.views.report.stored_source import Source
 
-WIDE, NARROW = 920, 400  # px, the two drawings of each chart
+# Widths of the two drawings of each chart, in px.
+WIDE, NARROW = 920, 400
 _HERE = Path(__file__).parent
 
 
 def html(report: Report, source: Source) -> str:
-    """The whole page. Charts without data on record are named in a line."""
+    """Return the HTML page of a report. A line names the charts that have no data."""
     views = {view.summary.index: view for view in source.views}
     run = RunView(spec=source.plan.spec, summary=source.summary)
 
@@ -39,7 +40,7 @@ def html(report: Report, source: Source) -> str:
 
 
 def page(template: str, **values: object) -> str:
-    """One file of ours, filled in."""
+    """Return a template from this folder, rendered with the values."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE),
         autoescape=True,
@@ -59,7 +60,13 @@ def page(template: str, **values: object) -> str:
 
 
 def drawings(figure: dict[str, Any], name: str, *, higher_px: float = 0.0) -> Markup:
-    """A figure twice: for paper and screens, and for a phone."""
+    """Return a figure as two SVG drawings, for wide and narrow screens.
+
+    Args:
+        figure: Figure in plotly's JSON form.
+        name: Prefix for the ids in the drawings.
+        higher_px: Height to add, in px.
+    """
     parts = []
     for kind, width in (("wide", WIDE), ("narrow", NARROW)):
         height = _height(figure, wide=kind == "wide") + higher_px
@@ -69,7 +76,7 @@ def drawings(figure: dict[str, Any], name: str, *, higher_px: float = 0.0) -> Ma
 
 
 def _height(figure: dict[str, Any], *, wide: bool) -> float:
-    """Heat maps grow with their pairs."""
+    """Return the height of a drawing in px. A heat map grows with its number of pairs."""
     cells: Sequence[Any] = figure["data"][0].get("z", ()) if figure["data"] else ()
     base = 280 if wide else 250
     return max(base, min(620, 110 + 7 * len(cells))) if cells else base

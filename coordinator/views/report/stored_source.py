@@ -1,4 +1,4 @@
-"""Reads everything that a report says from what is stored of a run."""
+"""Read all stored data of a run that its report needs."""
 
 import asyncio
 import hashlib
@@ -23,13 +23,20 @@ from broadside.exchange.messages import JobReport, Presence, ServerTest
 from broadside.exchange.records import Document, Records, RunHeader
 from broadside.exchange.version import version_text
 
-DETAILED_MAX: Final = 3  # bursts whose seconds and pairs are shown
-READ_MAX: Final = 200  # bursts whose agents' own reports are read: clocks, engine settings
+# Limit for bursts for which the report shows seconds and pairs.
+DETAILED_MAX: Final = 3
+# Limit for bursts for which the agents' reports are read (clocks, engine settings).
+READ_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ends:
-    """What both ends said of one burst, by pair index."""
+    """Records of both ends of one burst.
+
+    Attributes:
+        reports: Reports of the clients by pair index.
+        tests: Tests of the servers by pair index.
+    """
 
     reports: Mapping[int, JobReport] = field(default_factory=dict)
     tests: Mapping[int, ServerTest] = field(default_factory=dict)
@@ -37,26 +44,42 @@ class Ends:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What a report is made of."""
+    """Input of a report.
+
+    Attributes:
+        plan: The run's plan.
+        header: The run's header.
+        summary: The run's summary, with pairs.
+        summary_sha256: SHA-256 hash of the stored summary.
+        ledger: Readings of the firewall counter. None if there are none.
+        views: Bursts that the report shows in detail.
+        ends: Records of both ends by burst index, for at most ``READ_MAX`` bursts.
+        imported: True for an imported run.
+        means_only: True if each pair has only its mean rate for a burst, and no measured seconds.
+        generated_at: Creation time of the report.
+        broadside_version: Version that creates the report.
+        price: What the run costs. None if it is unknown.
+        fleet: Agents at the launch.
+    """
 
     plan: Plan
     header: RunHeader
     summary: RunSummary
     summary_sha256: str
     ledger: FirewallLedger | None
-    views: tuple[BurstView, ...]  # of the bursts that are shown in detail
-    ends: Mapping[int, Ends]  # by burst index, of at most READ_MAX bursts
+    views: tuple[BurstView, ...]
+    ends: Mapping[int, Ends]
     imported: bool
-    means_only: bool  # a pair's seconds are its whole burst's mean; nobody measured single ones
+    means_only: bool
     generated_at: datetime
     broadside_version: str
     price: PriceMeter | None = None
-    fleet: tuple[Presence, ...] = ()  # agents at the launch
+    fleet: tuple[Presence, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Record:
-    """A server's test without its seconds, as :func:`join_tests` takes it."""
+    """Server test without seconds, in the form that :func:`join_tests` expects."""
 
     test: ServerTest
     tracks: tuple[()] = ()
@@ -69,7 +92,18 @@ async def gather(
     now: datetime,
     read_price: Callable[[], Awaitable[PriceMeter]] | None = None,
 ) -> Source:
-    """Read a run. Raises :class:`UnknownRun`, :class:`RunNotOver`."""
+    """Read the input of a report.
+
+    Args:
+        records: Stored records.
+        run_id: The run's id.
+        now: Current time.
+        read_price: Function that reads the cost of the run. None to omit the cost.
+
+    Raises:
+        UnknownRun: The run does not exist.
+        RunNotOver: The run is not finished.
+    """
     stored, document = await asyncio.gather(
         records.read_run(run_id), records.private.read_document(run_id, Document.RUN)
     )
@@ -83,7 +117,8 @@ async def gather(
     for burst_index in detailed(summary.bursts):
         try:
             views.append(await read_burst_view(records, plan, burst_index))
-        except BurstNotOver:  # pruned, or never measured: the tables say so
+        # The seconds were removed or never measured. The tables show that.
+        except BurstNotOver:
             continue
     imported = await records.private.read_document(run_id, Document.IMPORT) is not None
     ends = {}
@@ -107,7 +142,11 @@ async def gather(
 
 
 def detailed(bursts: Sequence[BurstSummary]) -> list[int]:
-    """The bursts worth showing second by second: all of few, else first, worst and last."""
+    """Return the indices of the bursts to show second by second.
+
+    These are all bursts if there are at most ``DETAILED_MAX``, else the first, the worst and the
+    last.
+    """
     if len(bursts) <= DETAILED_MAX:
         return [burst.index for burst in bursts]
     severity = {Verdict.FAIL: 0, Verdict.INCONCLUSIVE: 1, Verdict.MEASURED: 2, Verdict.PASS: 2}

@@ -1,4 +1,4 @@
-"""A study's report: its answer, its chart and its trials, in one file that can be printed."""
+"""Report of a study in one printable file, with its answer, chart and trials."""
 
 from datetime import datetime
 from typing import Final
@@ -16,7 +16,8 @@ from broadside.coordinator.views.report.study_tables import stands, study_tables
 from broadside.exchange.messages import Message, UtcDatetime
 from broadside.exchange.version import version_text
 
-HIGHER_PX: Final = 100.0  # than a run's charts: it is the only one
+# Height to add to the chart, because a study report has only one.
+HIGHER_PX: Final = 100.0
 
 
 class StudyReport(Message):
@@ -31,7 +32,12 @@ class StudyReport(Message):
 
 
 def build_study(study: Study, now: datetime) -> StudyReport:
-    """The whole report of a study as it stands. Pure."""
+    """Return the report of a study in its current state. Pure.
+
+    Args:
+        study: Study to report.
+        now: Creation time of the report.
+    """
     said = study.conclusion
     scale = study.spec.spec.scale
     lab = "" if scale == 1 else f" Rates are at real scale: the lab is at 1:{scale:g}."
@@ -77,7 +83,7 @@ def _charts(study: Study) -> tuple[ChartPlace, ...]:
 
 
 def study_html(report: StudyReport) -> str:
-    """The whole page."""
+    """Return the HTML page of a study report."""
 
     def drawn(place: ChartPlace) -> Markup:
         try:

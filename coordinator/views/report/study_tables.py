@@ -1,4 +1,4 @@
-"""What a study says, as tables: of its report, and on a screen. Pure."""
+"""Tables of a study for its report and for the terminal. Pure."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -10,11 +10,12 @@ from broadside.coordinator.studies.study import Study, TrialResult
 from broadside.coordinator.studies.trials import says
 from broadside.coordinator.views.report.document import Table, tabled
 
-OUTAGES_MAX_COUNT: Final = 20  # rows, the longest
+# Row limit. The longest outages are shown.
+OUTAGES_MAX_COUNT: Final = 20
 
 
 def study_tables(study: Study) -> Iterator[Table]:
-    """Its trials, what each device bore in them, and what a close-up found."""
+    """Yield the tables of trials, devices, and scale-out or drill results."""
     yield tabled(
         study.results,
         {
@@ -55,7 +56,7 @@ def study_tables(study: Study) -> Iterator[Table]:
 
 
 def stands(study: Study) -> str:
-    """Where a study is, in words."""
+    """Return the state of a study as text."""
     if study.ended_at is None:
         if study.cancelled_at is not None:
             return "being cancelled"
