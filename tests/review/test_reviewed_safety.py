@@ -296,6 +296,9 @@ def _offer(data: Path) -> tuple[str, str] | None:
     if not (data / "results.sqlite3").exists():
         return None
     with closing(sqlite3.connect(data / "results.sqlite3", timeout=30)) as database:
+        # The agent creates the file before the table.
+        if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'entity'").fetchone():
+            return None
         found = database.execute(
             "SELECT properties FROM entity WHERE partition_key = 'presence'"
         ).fetchone()

@@ -78,6 +78,9 @@ COPIED_COUNT: Final = 5
 # values, and another one at either end. A busy host will add more values. For ten more values, the
 # probability to be equal by chance is no more than 1/2 per value.
 COPIED_PACED_COUNT: Final = 15
+# Smallest common divisor of a track's values that is taken for the size of a unit, in bytes. This
+# is less than a UDP datagram or a body usually has, and by chance five values do not share it.
+UNIT_LEAST_BYTES: Final = 1_000
 # Seconds that may be missing at either end when a track is complete.
 WHOLE_EDGE_S: Final = 0.5
 # Seconds by which a receiver's curve can be ahead of its sender's curve.
@@ -243,15 +246,18 @@ def _counted_bytes(track: TrackColumns) -> float:
 def _is_varied(pair: _Pair, track: TrackColumns, *, sent: bool) -> bool:
     """Return true if a track has too many different values to be a copy by chance.
 
-    Paced pairs transfer whole blocks in turn, and every sender writes whole blocks.
+    Paced pairs transfer whole blocks or whole bodies in turn, and every sender writes whole blocks.
     """
+    amounts = track.transferred_bytes
     regular = sent or offered_bits_per_second(pair.traffic) is not None
     block_bytes = pair.traffic.block_bytes or TCP_BLOCK_BYTES
-    keeps_step = regular and not np.any(track.transferred_bytes % block_bytes)
+    # This is the size of a block or of a body if all values are multiples of it.
+    unit_bytes = int(np.gcd.reduce(amounts.astype(np.int64)))
+    keeps_step = regular and unit_bytes >= min(block_bytes, UNIT_LEAST_BYTES)
     least = COPIED_PACED_COUNT if keeps_step else COPIED_COUNT
     # The first values are usually enough to see it.
-    head = track.transferred_bytes[:64]
-    return any(len(set(part.tolist())) >= least for part in (head, track.transferred_bytes))
+    head = amounts[:64]
+    return any(len(set(part.tolist())) >= least for part in (head, amounts))
 
 
 def _span_s(track: TrackColumns) -> float:

@@ -152,6 +152,17 @@ def test_paced_pairs_that_read_whole_blocks_may_keep_step_for_longer() -> None:
         assert found == [Rule.COPIED] * broken
 
 
+@pytest.mark.parametrize(("unit_bytes", "is_copy"), [(100_000, False), (1_000, False), (999, True)])
+def test_paced_pairs_that_transfer_whole_bodies_can_have_equal_seconds(
+    unit_bytes: int, is_copy: bool
+) -> None:
+    """An HTTP client that requests 20 bodies a second counts whole bodies."""
+    paced = TRAFFIC.model_copy(update={"stream_bits_per_second": 100_000_000})
+    amounts = [unit_bytes * bodies for bodies in (20, 19, 21, 22, 18, 20)]
+    ends = _track(Side.SERVER, amounts), _track(Side.CLIENT, amounts)
+    assert _rules(_pair(*ends), _pair(*ends, 1), traffic=paced) == [Rule.COPIED] * is_copy
+
+
 def _told(side: Side, **totals: int) -> dict[str, Any]:
     engine = EngineReport(engine="iperf3", totals=(FlowTotals(flow=Flow.UP, **totals),))
     if side is Side.CLIENT:
