@@ -176,7 +176,7 @@ Ports = Annotated[tuple[Port, ...], Field(max_length=4_096)]
 # Index of a burst or pair, with five digits in keys.
 Index = Annotated[int, Field(ge=0, le=99_999)]
 # Strict numbers, which do not accept text or booleans. An integer must fit a 64-bit column.
-Whole = Annotated[int, Strict(), Field(ge=-(2**63), lt=2**63)]
+Integer = Annotated[int, Strict(), Field(ge=-(2**63), lt=2**63)]
 Number = Annotated[float, Strict()]
 # At most one day.
 SpanS = Annotated[float, Field(ge=0, le=86_400)]
@@ -226,7 +226,7 @@ class AgentMessage(Message):
 @cache
 def _later_fields(kind: type[Message]) -> Mapping[str, object]:
     """Return the fields added after the model's first version, with defaults."""
-    names = [f"{each.__module__}.{each.__qualname__}" for each in kind.__mro__]
+    names = [f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__]
     first = " ".join(_FIRST_FIELDS.get(name.removeprefix("broadside."), "") for name in names)
     return {
         name: field.get_default(call_default_factory=True, validated_data={})
@@ -327,7 +327,7 @@ class ClockReading(Message):
     bound_s: float | None = None
     # The name or address of the time source.
     reference: Text | None = None
-    stratum: Whole | None = None
+    stratum: Integer | None = None
     # Boot id of the kernel that provides the clock. Agents with the same boot id read the same
     # clock. None if unknown, or if the operator configured a clock other than the kernel's.
     boot_id: Identifier | None = Field(None, exclude_if=is_none)
@@ -410,15 +410,15 @@ TRAFFIC_WORDS: Final[Mapping[str, Mapping[str, Message | None]]] = {
 }
 
 
-def _parse_word(value: object, info: ValidationInfo) -> object:
+def _parse_keyword(value: object, info: ValidationInfo) -> object:
     """Return the value of a keyword, or any other value unchanged."""
-    words = TRAFFIC_WORDS[info.field_name or ""]
+    keywords = TRAFFIC_WORDS[info.field_name or ""]
     if not isinstance(value, str):
         return value
-    if value not in words:
-        known = {"words": " or ".join(words)}
+    if value not in keywords:
+        known = {"words": " or ".join(keywords)}
         raise PydanticCustomError("word", "Input should be {words}", known)
-    return words[value]
+    return keywords[value]
 
 
 # Every agent needs this engine.
@@ -467,17 +467,21 @@ class Traffic(Message):
     # Supported by every engine.
     probe: Annotated[
         Probe | None,
-        BeforeValidator(_parse_word, json_schema_input_type=Probe | Literal["udp", "off"] | None),
+        BeforeValidator(
+            _parse_keyword, json_schema_input_type=Probe | Literal["udp", "off"] | None
+        ),
     ] = None
     # Supported by every engine.
     encapsulation: Annotated[
         Vxlan | None,
         BeforeValidator(
-            _parse_word, json_schema_input_type=Vxlan | Literal["vxlan", "none"] | None
+            _parse_keyword, json_schema_input_type=Vxlan | Literal["vxlan", "none"] | None
         ),
     ] = None
     # Engine-specific options, validated by the engine's Options class, see docs/engines.md.
-    options: Annotated[Mapping[OptionName, bool | Whole | float | Text], Field(max_length=32)] = {}
+    options: Annotated[
+        Mapping[OptionName, bool | Integer | float | Text], Field(max_length=32)
+    ] = {}
 
 
 # Inner Ethernet 14, VXLAN 8, UDP 8, IPv4 20 (RFC 7348, section 5).
@@ -491,12 +495,12 @@ class FlowTotals(Message):
     """The engine's own end-of-test sums for one flow. ``None``: that end never said."""
 
     flow: Flow
-    sent_bytes: Whole | None = None
+    sent_bytes: Integer | None = None
     # Time over which sent_bytes were counted.
     sent_s: Number | None = None
-    received_bytes: Whole | None = None
+    received_bytes: Integer | None = None
     received_s: Number | None = None
-    retransmits_count: Whole | None = None
+    retransmits_count: Integer | None = None
     # Smallest value of all streams.
     rtt_min_s: Number | None = None
     # Mean over streams.
@@ -504,9 +508,9 @@ class FlowTotals(Message):
     # Largest value of all streams.
     rtt_max_s: Number | None = None
     # UDP only.
-    packets_count: Whole | None = None
+    packets_count: Integer | None = None
     # UDP only.
-    lost_count: Whole | None = None
+    lost_count: Integer | None = None
     # UDP only, mean over streams.
     jitter_s: Number | None = None
 
@@ -543,7 +547,7 @@ class Distribution(Message):
     unit: Annotated[str, StringConstraints(pattern=r"^[a-z/]{1,16}$")]
     # Counts by bucket.
     counts: Annotated[
-        Mapping[Annotated[int, Field(ge=-(2**63), lt=2**63)], Whole], Field(max_length=1024)
+        Mapping[Annotated[int, Field(ge=-(2**63), lt=2**63)], Integer], Field(max_length=1024)
     ]
     max: Number
 
@@ -556,7 +560,7 @@ class StreamSilence(Message):
 
     flow: Flow
     # Port at the client. It identifies the stream at both ends.
-    client_port: Whole | None = None
+    client_port: Integer | None = None
     # Seconds of engine time.
     from_s: Annotated[Number, Field(ge=-1e6, le=1e6)]
     to_s: Annotated[Number, Field(ge=-1e6, le=1e6)]
@@ -580,20 +584,20 @@ class EngineReport(Message):
     # This field and the following fields are values reported by the engine.
     protocol: Protocol | None = None
     direction: Direction | None = None
-    streams_count: Whole | None = None
-    duration_s: Whole | None = None
-    omit_s: Whole | None = None
-    block_bytes: Whole | None = None
+    streams_count: Integer | None = None
+    duration_s: Integer | None = None
+    omit_s: Integer | None = None
+    block_bytes: Integer | None = None
     # None also if the engine only repeats the requested value.
-    mss_bytes: Whole | None = None
+    mss_bytes: Integer | None = None
     # Socket buffer granted by the kernel, halved as on Linux.
-    window_bytes: Whole | None = None
+    window_bytes: Integer | None = None
     # Pacing in effect. None if there was no pacing or the engine does not report it.
-    stream_bits_per_second: Whole | None = None
+    stream_bits_per_second: Integer | None = None
     # Component that enforced the pacing.
     pacing: Pacing | None = None
     # IP type of service, dscp * 4.
-    tos: Whole | None = None
+    tos: Integer | None = None
     sender_congestion: Text | None = None
     receiver_congestion: Text | None = None
     totals: Annotated[tuple[FlowTotals, ...], Field(max_length=16)] = ()
@@ -603,7 +607,7 @@ class EngineReport(Message):
     # User and system time of the engine's processes at this end.
     cpu_s: Number | None = None
     # Payload that these processes transferred in cpu_s, including the warm-up.
-    cpu_payload_bytes: Whole | None = None
+    cpu_payload_bytes: Integer | None = None
     # CPU time of the whole host during the test, if the agent uses the host alone.
     host_cpu_s: Number | None = None
     # Share of all cores' time that the hypervisor took during the test.
@@ -616,7 +620,7 @@ class EngineReport(Message):
     # The output ended early.
     truncated: StrictBool = False
     # Negative if a signal stopped the process.
-    exit_code: Whole | None = None
+    exit_code: Integer | None = None
     # Reports of the single processes, if there are several.
     processes: Annotated[tuple["EngineReport", ...], Field(max_length=16)] = ()
     measures: Annotated[tuple[Measure, ...], Field(max_length=32)] = ()
@@ -628,8 +632,8 @@ class EngineReport(Message):
     @property
     def cookies(self) -> tuple[str, ...]:
         """Return the cookies of all processes."""
-        told = [part.cookie for part in self.processes] if self.processes else [self.cookie]
-        return tuple(cookie for cookie in told if cookie is not None)
+        cookies = [part.cookie for part in self.processes] if self.processes else [self.cookie]
+        return tuple(cookie for cookie in cookies if cookie is not None)
 
 
 # Measurements per second from an engine and a host
@@ -724,7 +728,7 @@ class Track:
 TROUBLES_MAX_COUNT: Final = 16
 
 
-class TroubleKind(StrEnum):
+class OutageKind(StrEnum):
     """What may go wrong with the services between coordinator and agents."""
 
     # Requests to the queue failed.
@@ -749,7 +753,7 @@ class TroubleKind(StrEnum):
     TICK_FAILED = "tick_failed"
 
 
-class Trouble(Message):
+class ServiceOutage(Message):
     """One outage that a process detected, with times by its local clock.
 
     Attributes:
@@ -759,16 +763,16 @@ class Trouble(Message):
         count: The number of failed requests, delayed rows or duplicates.
     """
 
-    kind: TroubleKind
+    kind: OutageKind
     from_at: UtcDatetime
     to_at: UtcDatetime | None = None
     count: Annotated[int, Field(ge=1, lt=2**63)]
 
 
-Troubles = Annotated[tuple[Trouble, ...], Field(max_length=TROUBLES_MAX_COUNT)]
+ServiceOutages = Annotated[tuple[ServiceOutage, ...], Field(max_length=TROUBLES_MAX_COUNT)]
 
 
-def _over_by(at: datetime, troubles: tuple[Trouble, ...]) -> tuple[Trouble, ...]:
+def _over_by(at: datetime, troubles: tuple[ServiceOutage, ...]) -> tuple[ServiceOutage, ...]:
     return tuple(
         trouble.model_copy(update={"to_at": at}) if trouble.to_at is None else trouble
         for trouble in troubles
@@ -842,7 +846,7 @@ class Job(Message):
             affect the traffic.
     """
 
-    version: Whole = PROTOCOL_VERSION
+    version: Integer = PROTOCOL_VERSION
     run_id: RunId
     burst_index: Index
     pair_index: Index
@@ -923,14 +927,14 @@ def tunnel_of(job: "Job", *, client_address: str) -> Tunnel:
     Raises:
         ValueError: The job does not request a tunnel.
     """
-    asked = job.traffic.encapsulation
-    if asked is None:
+    encapsulation = job.traffic.encapsulation
+    if encapsulation is None:
         raise ValueError("the job asks for no tunnel")
-    vni = asked.vni_from + job.pair_index
+    vni = encapsulation.vni_from + job.pair_index
     client, server = inner_addresses(vni)
     return Tunnel(
         vni=vni,
-        port=asked.port,
+        port=encapsulation.port,
         client_address=client_address,
         inner_client_address=client,
         inner_server_address=server,
@@ -1021,23 +1025,23 @@ class EngineState(Message):
     problem: Text | None = None
 
 
-class Passport(AgentMessage):
+class HostInfo(AgentMessage):
     """What a host is made of, as far as it decides what its NIC can carry; None is unknown."""
 
     nic_driver: Short | None = None
     nic_driver_version: Short | None = None
     nic_firmware: Short | None = None
-    nic_megabits_per_second: Whole | None = None
+    nic_megabits_per_second: Integer | None = None
     # Configured number of descriptors.
-    rx_ring_count: Whole | None = None
-    tx_ring_count: Whole | None = None
+    rx_ring_count: Integer | None = None
+    tx_ring_count: Integer | None = None
     # Receive channels, including combined ones.
-    rx_queues_count: Whole | None = None
-    tx_queues_count: Whole | None = None
+    rx_queues_count: Integer | None = None
+    tx_queues_count: Integer | None = None
     # By the names of ethtool.
     offloads: Annotated[Mapping[Short, bool], Field(max_length=64)] = {}
     # NUMA node of the NIC.
-    numa_node: Whole | None = None
+    numa_node: Integer | None = None
     # Azure has a virtual function below the NIC.
     accelerated_networking: bool | None = None
     sysctls: Annotated[Mapping[Short, Short], Field(max_length=64)] = {}
@@ -1071,12 +1075,12 @@ class Presence(AgentMessage):
     # True if the start gate is built and usable.
     gate: bool = False
     kernel: Text | None = None
-    cpu_count: Whole | None = None
+    cpu_count: Integer | None = None
     # Interface that carries the traffic.
     nic: Text | None = None
     # The limit of the VM size, if the agent knows it.
-    nic_bits_per_second: Whole | None = None
-    nic_mtu_bytes: Whole | None = None
+    nic_bits_per_second: Integer | None = None
+    nic_mtu_bytes: Integer | None = None
     vm_size: Text | None = None
     clock: ClockReading | None = None
     # Reason on one line if the agent cannot work.
@@ -1089,7 +1093,7 @@ class Presence(AgentMessage):
     echo_port: Port | None = None
     # True if the agent may create VXLAN devices and a test succeeded.
     tunnels: bool = False
-    passport: Passport | None = None
+    passport: HostInfo | None = None
     # Networks to which the client may send. Empty if unknown.
     allowed_networks: Annotated[tuple[Network, ...], Field(max_length=256)] = ()
 
@@ -1141,7 +1145,7 @@ class IdleRtt(Message):
 
     least_s: Number
     median_s: Number
-    samples_count: Whole
+    samples_count: Integer
     how: Literal["connections", "handshakes"]
 
 
@@ -1183,7 +1187,7 @@ class JobReport(AgentMessage):
     planned_start_at: UtcDatetime
     start_method: StartMethod | None = None
     process_start_at: UtcDatetime | None = None
-    retries_count: Whole = 0
+    retries_count: Integer = 0
     first_data_at: UtcDatetime | None = None
     start_error_s: float | None = None
     server_lead_s: float | None = None
@@ -1194,7 +1198,7 @@ class JobReport(AgentMessage):
     idle_rtt: IdleRtt | None = None
     reported_at: UtcDatetime
     delivered_at: UtcDatetime | None = None
-    troubles: Troubles = ()
+    troubles: ServiceOutages = ()
 
     def delivered(self, at: datetime) -> "JobReport":
         """Return a copy with the delivery time. Open outages end at that time."""
@@ -1227,7 +1231,7 @@ class ServerTest(AgentMessage):
     engine: EngineReport
     clock_before: ClockReading | None = None
     clock_after: ClockReading | None = None
-    troubles: Troubles = ()
+    troubles: ServiceOutages = ()
 
     def delivered(self, at: datetime) -> "ServerTest":
         """Return a copy in which open outages end at the delivery time."""

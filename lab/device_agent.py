@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from broadside.lab import profiles
 from broadside.lab.inspection import inspector_argv
-from broadside.lab.snmp_agent import Figures, SnmpAgent, witness_entry
+from broadside.lab.snmp_agent import Figures, SnmpAgent, telemetry_entry
 from broadside.lab.topology import TWIN_LETTERS, Lab, firewall_namespace, management_address
 
 # netSnmpPlaypen
@@ -123,7 +123,7 @@ def witnesses_of(agent: SnmpAgent, devices: Mapping[str, Sequence[str]], folder:
         entries.append(agent.entry(device, interfaces=list(interfaces), **more))
     if len(devices) == 1:
         told = {"device": next(iter(devices)), "source": "ping", "address": agent.address}
-        entries.append(witness_entry(told))
+        entries.append(telemetry_entry(told))
     path = folder / "witnesses.toml"
     path.write_text("\n".join(entries))
     return path

@@ -61,7 +61,7 @@ def interface32(name: str, index: int, rate: float, *, from_s: float, start: flo
     }
 
 
-def witness_entry(told: Mapping[str, Any]) -> str:
+def telemetry_entry(told: Mapping[str, Any]) -> str:
     """Return a table for the witnesses file."""
     lines = [f"{name} = {json.dumps(value)}" for name, value in told.items()]
     return "\n".join(["[[witness]]", *lines, ""])
@@ -176,7 +176,7 @@ class SnmpAgent:
             }
         else:
             told["community_file"] = str(self.folder / "community")
-        return witness_entry(told)
+        return telemetry_entry(told)
 
     def _directives(self) -> Sequence[str]:
         extension = (

@@ -45,7 +45,7 @@ from broadside.coordinator.runs.own_troubles import read_troubles
 from broadside.coordinator.runs.stored import read_fleet, read_ledger, read_testimony
 from broadside.exchange.embedded.backup import restore
 from broadside.exchange.fabric import FabricSettings, open_fabric
-from broadside.exchange.messages import Presence, Trouble
+from broadside.exchange.messages import Presence, ServiceOutage
 from docs.constants import numbers, supports
 from tests.compat.read import FIXTURES, VERSIONS
 from tests.hunt.adapter import conclude
@@ -165,7 +165,7 @@ class Stored:
     ledger: FirewallLedger | None = None
     testimony: Witnessed | None = None
     fleet: tuple[Presence, ...] = ()
-    troubles: tuple[Trouble, ...] = ()
+    troubles: tuple[ServiceOutage, ...] = ()
 
 
 def _stored_cases(source: Path | str, folder: Path) -> Iterator[Case]:

@@ -46,10 +46,11 @@ from broadside.exchange.identity_rights import (
     try_send,
     try_table,
 )
-from broadside.exchange.messages import Direction, Message, Passport, Presence, Role, plain_text
+from broadside.exchange.messages import Direction, HostInfo, Message, Presence, Role, plain_text
 from broadside.exchange.ports import ExchangeError, ExchangeUnavailable, RawName, RawStore
 from broadside.exchange.programs import module_command
 from broadside.exchange.records import RunHeader
+from broadside.exchange.records.collection import Collection
 from broadside.exchange.records.keys import (
     BACKUPS,
     LAUNCHES,
@@ -65,7 +66,6 @@ from broadside.exchange.records.keys import (
     TOKENS,
     audit_shelf,
 )
-from broadside.exchange.records.shelf import Shelf
 
 ROWS_SHOWN_COUNT: Final = 10
 # Maximum age of the last restore drill. It should run weekly, so this is two intervals.
@@ -167,7 +167,7 @@ async def agent_fabric_checks() -> list[Check]:
 
 async def link_check(settings: FabricSettings) -> Check:
     """Check if the coordinator responds, and if it knows the agent on this host."""
-    from broadside.exchange.http.coordinator_link import Link
+    from broadside.exchange.http.coordinator_client import CoordinatorClient
     from broadside.exchange.http.credential import coordinator_addresses, load_credential
 
     name, path = "coordinator", settings.credential_file
@@ -185,7 +185,7 @@ async def link_check(settings: FabricSettings) -> Check:
         if settings.coordinator is not None:
             addresses = coordinator_addresses(settings.coordinator)
             credential = replace(credential, coordinators=addresses)
-        link = Link(credential)
+        link = CoordinatorClient(credential)
         try:
             await link.call("ping")
         finally:
@@ -256,12 +256,12 @@ async def rows_check(fabric: Fabric) -> Check:
         BACKUPS: BackupRecord,
         audit_shelf(month): AuditRow,
     }
-    shelves = [Shelf(fabric.private, name, model) for name, model in private.items()]
+    shelves = [Collection(fabric.private, name, model) for name, model in private.items()]
     try:
         wrong = [name for shelf in shelves for name in await shelf.unreadable()]
-        wrong += await Shelf(fabric.private, RUNS, RunHeader).unreadable(key_before=OPEN)
-        wrong += await Shelf(fabric.results, PRESENCE, Presence).unreadable()
-        wrong += await Shelf(fabric.results, PASSPORT, Passport).unreadable()
+        wrong += await Collection(fabric.private, RUNS, RunHeader).unreadable(key_before=OPEN)
+        wrong += await Collection(fabric.results, PRESENCE, Presence).unreadable()
+        wrong += await Collection(fabric.results, PASSPORT, HostInfo).unreadable()
     except ExchangeError as error:
         return failed("rows", error)
     if not wrong:

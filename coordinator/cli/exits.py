@@ -215,7 +215,7 @@ def _is_unread(output: int) -> bool:
 
 def _details(error: BaseException) -> str:
     """Print the traceback or write it to a new file, and return where it is."""
-    from broadside.exchange.log_lines import redact
+    from broadside.exchange.log_sanitizer import redact
 
     text = redact("".join(traceback.format_exception(error)))
     if os.environ.get(DEBUG):

@@ -61,8 +61,8 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
     from broadside.coordinator.runs.storage_watch import storage_gone
     from broadside.coordinator.studies.switch import read_switches
     from broadside.exchange.fabric import FabricSettings, open_fabric
+    from broadside.exchange.outage_log import utc_now
     from broadside.exchange.ports import StorageGone
-    from broadside.exchange.troubles import utc_now
 
     host, port = settings.host, settings.port
     if door.sign_in == "off" and not is_loopback(host):

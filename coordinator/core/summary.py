@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, Literal
 
 from broadside.coordinator.core.figures import Layer
-from broadside.exchange.messages import Flow, Message, RunId, Side, TroubleKind, UtcDatetime
+from broadside.exchange.messages import Flow, Message, OutageKind, RunId, Side, UtcDatetime
 
 
 class Verdict(StrEnum):
@@ -572,7 +572,7 @@ class UnsteadyClocks(Message):
 class Outage(Message):
     """Outage of one kind, for all agents that were affected by it."""
 
-    kind: TroubleKind
+    kind: OutageKind
     from_at: UtcDatetime
     # None if it had not ended.
     to_at: UtcDatetime | None = None

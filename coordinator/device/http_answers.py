@@ -88,7 +88,7 @@ async def get_bounded(
         LedgerError: There is no response, or it is compressed, too large or too slow.
     """
     try:
-        response = await ask(client, "GET", url, max_bytes, whole_s=answer_s, params=params)
+        response = await ask(client, "GET", url, max_bytes, total_s=answer_s, params=params)
     except httpx.HTTPError as error:
         if isinstance(error, httpx.TimeoutException | httpx.DecodingError) and str(error):
             raise LedgerError(f"{where}: {error}") from error

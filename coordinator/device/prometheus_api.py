@@ -19,7 +19,7 @@ from broadside.coordinator.device.http_answers import (
     retry_after_s,
 )
 from broadside.coordinator.device.ledgers.source import LedgerBusy, LedgerError
-from broadside.exchange.log_lines import redact
+from broadside.exchange.log_sanitizer import redact
 from broadside.exchange.rows import read_json, read_json_as
 
 # Data points per query. Prometheus allows 11,000.

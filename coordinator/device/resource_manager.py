@@ -271,7 +271,7 @@ class Resource:
                 method,
                 url,
                 ANSWER_MAX_BYTES,
-                whole_s=self._request_s,
+                total_s=self._request_s,
                 headers=sent,
                 json=body,
             )

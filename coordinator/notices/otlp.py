@@ -34,7 +34,7 @@ class Otlp:
 
     name = "otlp"
 
-    def __init__(self, endpoint: str, whole_s: float = TIMEOUT_S) -> None:
+    def __init__(self, endpoint: str, total_s: float = TIMEOUT_S) -> None:
         """Create a receiver.
 
         Args:
@@ -43,8 +43,8 @@ class Otlp:
                 notification.
         """
         url = f"{endpoint.rstrip('/')}/v1/metrics"
-        session = BoundedSession(whole_s)
-        self._exporter = OTLPMetricExporter(endpoint=url, timeout=whole_s, session=session)
+        session = BoundedSession(total_s)
+        self._exporter = OTLPMetricExporter(endpoint=url, timeout=total_s, session=session)
 
     async def tell(self, notice: Notice) -> None:
         result = await asyncio.to_thread(self._exporter.export, metrics_of(notice))

@@ -50,7 +50,7 @@ class Webhook:
 
     name = "webhook"
 
-    def __init__(self, url: str, secret: str, whole_s: float = TIMEOUT_S) -> None:
+    def __init__(self, url: str, secret: str, total_s: float = TIMEOUT_S) -> None:
         """Create a receiver.
 
         Args:
@@ -60,7 +60,7 @@ class Webhook:
         """
         self._url = url
         self._key = parse_secret(secret)
-        self._whole_s = whole_s
+        self._whole_s = total_s
 
     async def tell(self, notice: Notice) -> None:
         body = body_of(notice)
@@ -73,7 +73,7 @@ class Webhook:
                     self._url,
                     # Only the status is needed, so the body is not read.
                     None,
-                    whole_s=self._whole_s,
+                    total_s=self._whole_s,
                     content=body,
                     headers=headers,
                 )

@@ -516,7 +516,7 @@ class _Flat:
 
 def _integers(columns: Sequence[PackedColumn]) -> NDArray[np.int64]:
     """Return the known values. Sums run modulo 2^64, because only the packed values fit 64 bits."""
-    counts = np.array([column.words_count + column.order for column in columns], np.intp)
+    counts = np.array([column.values_count + column.order for column in columns], np.intp)
     cells = np.zeros((int(counts.sum()), 8), np.uint8)
     for place in range(max((len(column.planes or ()) for column in columns), default=0)):
         planes = b"".join([_plane(column, place) for column in columns])
@@ -537,7 +537,7 @@ def _integers(columns: Sequence[PackedColumn]) -> NDArray[np.int64]:
 def _plane(column: PackedColumn, place: int) -> bytes:
     """Return one byte of each word, with 0 for the first value of a column of differences."""
     planes = column.planes or ()
-    plane = planes[place] if place < len(planes) else bytes(column.words_count)
+    plane = planes[place] if place < len(planes) else bytes(column.values_count)
     return b"\0" * column.order + plane if column.order else plane
 
 

@@ -39,9 +39,9 @@ from broadside.coordinator.runs.neighbours import Neighbours, find_neighbours, r
 from broadside.coordinator.runs.own_troubles import keep_troubles, read_troubles
 from broadside.coordinator.runs.run_states import RunStates
 from broadside.coordinator.runs.stored import read_fleet, read_ledger, read_measured, read_testimony
-from broadside.exchange.messages import Control, Outcome, Trouble
+from broadside.exchange.messages import Control, Outcome, ServiceOutage
+from broadside.exchange.outage_log import OutageLog
 from broadside.exchange.records import Document, Judging, Records
-from broadside.exchange.troubles import TroubleLog
 
 _SENT: Final = (Outcome.MEASURED, Outcome.LATE, Outcome.ABANDONED)
 
@@ -61,7 +61,7 @@ class Closing:
         records: Records,
         states: RunStates,
         settling: Settling | None,
-        troubles: TroubleLog,
+        troubles: OutageLog,
         read_plan: Callable[[str], Awaitable[Plan]],
         now: Callable[[], datetime],
         *,
@@ -167,7 +167,7 @@ class Closing:
         """
         now = self._now()
         hold = Judging(by=self._me, until_at=now + timedelta(seconds=JUDGING_S))
-        if not await self._records.private.hold_judging(plan.run_id, hold, now):
+        if not await self._records.private.acquire_judging(plan.run_id, hold, now):
             return None
         ledger, beside = await read_ledger(self._records, plan.run_id), Neighbours()
         if ledger is not None:
@@ -281,7 +281,7 @@ class Closing:
         ledger: FirewallLedger | None,
         beside: Neighbours,
         testimony: Witnessed | None,
-        troubles: Sequence[Trouble],
+        troubles: Sequence[ServiceOutage],
         at: datetime,
     ) -> RunSummary:
         """Return the summary of the bursts that ran."""

@@ -55,13 +55,13 @@ from broadside.coordinator.runs.run_cost import cost_of
 from broadside.coordinator.runs.run_ids import new_run_id
 from broadside.coordinator.runs.stored import dump_fleet, read_ledger
 from broadside.coordinator.runs.stored_runs import StoredRuns, parse_plan
-from broadside.exchange.background import keep_going
+from broadside.exchange.background import restart_on_error
 from broadside.exchange.fabric import Fabric
-from broadside.exchange.messages import Control, Presence, TroubleKind
+from broadside.exchange.messages import Control, OutageKind, Presence
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.pacing import control_copies_count
 from broadside.exchange.ports import ExchangeError, ExchangeUnavailable
 from broadside.exchange.records import Document, RunHeader
-from broadside.exchange.troubles import utc_now
 
 log = logging.getLogger(__name__)
 
@@ -400,7 +400,7 @@ class Coordinator:
         try:
             async with asyncio.TaskGroup() as group:
                 for work in works:
-                    group.create_task(keep_going(work))
+                    group.create_task(restart_on_error(work))
         finally:
             if self._settling is not None:
                 await self._settling.close()
@@ -415,9 +415,9 @@ class Coordinator:
             try:
                 await self.tick()
                 self.ticked_at = self._now()
-                self.fabric.troubles.went_well(TroubleKind.TICK_FAILED)
+                self.fabric.troubles.record_success(OutageKind.TICK_FAILED)
             except ExchangeError as error:
-                self.fabric.troubles.failed(TroubleKind.TICK_FAILED)
+                self.fabric.troubles.failed(OutageKind.TICK_FAILED)
                 self._late_until_at = self._now() + timedelta(seconds=COLLECT_S)
                 log.warning("tick failed: %s", error, extra={"action": "tick"})
             took_s = time.monotonic() - began_s

@@ -18,9 +18,9 @@ from broadside.coordinator.core.plan.planner import PRESENCE_STALE_S
 from broadside.coordinator.core.plan.spec import Burst, Plan
 from broadside.coordinator.runs.dispatch import Dispatch
 from broadside.coordinator.runs.reservations import EndpointTaken, Reservations
-from broadside.exchange.messages import TroubleKind
+from broadside.exchange.messages import OutageKind
+from broadside.exchange.outage_log import OutageLog
 from broadside.exchange.records import Records
-from broadside.exchange.troubles import TroubleLog
 
 # Time before the jobs for a burst become visible in which the servers need to be checked.
 LOOK_BEFORE_S: Final = 30.0
@@ -43,7 +43,7 @@ class Replacements:
         records: Records,
         dispatch: Dispatch,
         reservations: Reservations,
-        troubles: TroubleLog,
+        troubles: OutageLog,
         now: Callable[[], datetime],
     ) -> None:
         self._records = records
@@ -106,7 +106,7 @@ class Replacements:
         """Return True if a recent table outage may have made live agents look silent."""
         now = self._now()
         return any(
-            spell.kind is TroubleKind.TABLE_AWAY
+            spell.kind is OutageKind.TABLE_AWAY
             and (spell.to_at or now) - spell.from_at >= timedelta(seconds=AWAY_S)
             for spell in self._troubles.between(now - timedelta(seconds=PRESENCE_STALE_S), now)
         )

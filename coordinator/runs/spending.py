@@ -34,7 +34,7 @@ from broadside.coordinator.refusals import RunIsOver, UnknownRun
 from broadside.coordinator.runs.chunk_columns import readings_max_count, stream_columns
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.run_cost import read_payloads
-from broadside.exchange.background import Lanes
+from broadside.exchange.background import KeyedTaskRunner
 from broadside.exchange.messages import Control
 from broadside.exchange.ports import ExchangeError
 from broadside.exchange.records import Document
@@ -56,7 +56,7 @@ class Budgets:
         self._now = coordinator.now
         # Payload bytes by run and burst, of bursts that were not measured in time.
         self._held: dict[str, dict[int, int]] = {}
-        self._lanes = Lanes()
+        self._lanes = KeyedTaskRunner()
         # Runs that have no budget, or that are over.
         self._done: set[str] = set()
 

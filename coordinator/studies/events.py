@@ -17,8 +17,8 @@ from broadside.coordinator.core.plan.spec import Plan, RunSpec
 from broadside.coordinator.refusals import BadStudy, UnknownRun
 from broadside.coordinator.studies.study import Drill, Study
 from broadside.coordinator.studies.switch import Switch, SwitchError, run_argv
-from broadside.exchange.log_lines import redact
-from broadside.exchange.records.shelf import Shelf
+from broadside.exchange.log_sanitizer import redact
+from broadside.exchange.records.collection import Collection
 
 # Minimum number of seconds from the event to the burst end.
 AFTER_S: Final = 10
@@ -64,7 +64,7 @@ class Events:
     def __init__(
         self,
         read_plan: Callable[[str], Awaitable[Plan]],
-        shelf: Shelf[Study],
+        shelf: Collection[Study],
         note_switch: Callable[[str, str | None], Awaitable[None]],
         switches: Mapping[str, Switch],
         now: Callable[[], datetime],

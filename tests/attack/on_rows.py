@@ -35,7 +35,7 @@ from broadside.coordinator.device.ledgers.source import LedgerError, LedgerSourc
 from broadside.coordinator.views.series_formats import as_csv
 from broadside.exchange.documents import read_document
 from broadside.exchange.embedded.embedded_table import EmbeddedTable
-from broadside.exchange.log_lines import redact
+from broadside.exchange.log_sanitizer import redact
 from broadside.exchange.messages import Direction
 from broadside.exchange.ports import EntityExists, RecordUnreadable
 from broadside.exchange.records.keys import burst_partition

@@ -36,8 +36,8 @@ from broadside.exchange.azure.service_bus import ServiceBusAddress, ServiceBusQu
 from broadside.exchange.azure.table_storage import AzureTable, TableAddress
 from broadside.exchange.azure.wire import Bounds
 from broadside.exchange.messages import Direction
+from broadside.exchange.outage_log import OutageLog
 from broadside.exchange.ports import ExchangeError, ExchangeMisconfigured, ExchangeUnavailable
-from broadside.exchange.troubles import TroubleLog
 from broadside.lab.servicebus.access_tokens import issue_jwt
 from tests.live.http_service import Answer, Asked, serving
 from tests.live.tls_queue import JWT_KEY, TlsQueue, outgoing, tls_queue
@@ -123,7 +123,7 @@ def address(bed: TlsQueue) -> ServiceBusAddress:
 
 @asynccontextmanager
 async def opened(
-    address: ServiceBusAddress, troubles: TroubleLog | None = None
+    address: ServiceBusAddress, troubles: OutageLog | None = None
 ) -> AsyncIterator[ServiceBusQueue]:
     queue = ServiceBusQueue(address, bounds=Bounds(backoff_s=0.1), troubles=troubles)
     try:
@@ -222,7 +222,7 @@ async def test_tokens_are_renewed_while_it_receives(
     requests one more token.
     """
     metadata.ttl_s = 20.0
-    troubles = TroubleLog()
+    troubles = OutageLog()
     async with opened(address, troubles) as queue, opened(address) as sender:
         before = bed.broker.ask("asked").get("token", 0)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from broadside.agent.passport import read_passport
+from broadside.agent.host_info import read_passport
 from broadside.coordinator.core.judge.drift import drift_findings
 from broadside.exchange.messages import AgentState, Presence, Role
 from broadside.lab.namespaces import inside

@@ -21,7 +21,13 @@ from broadside.agent.workspace import Workspace
 from broadside.coordinator.core.measure.align import receiving_side
 from broadside.coordinator.core.measure.spread import Spread
 from broadside.exchange.engines import engines as all_engines
-from broadside.exchange.engines.port import Certificate, ClientAsk, Launch, Reading, ServerAsk
+from broadside.exchange.engines.port import (
+    Certificate,
+    ClientRequest,
+    Launch,
+    Reading,
+    ServerRequest,
+)
 from broadside.exchange.messages import (
     Direction,
     Endpoint,
@@ -208,7 +214,7 @@ async def _download(name: str, path: Wire, folder: Path) -> float:
             stack.enter_context(closing(Workspace(f"wire-{end}"))) for end in ("client", "server")
         )
         serving = engine.server(
-            ServerAsk(
+            ServerRequest(
                 port=PORT,
                 address=path.address,
                 tools=find_installed_engine(engine, Role.SERVER).tools,
@@ -240,7 +246,7 @@ async def _download(name: str, path: Wire, folder: Path) -> float:
             duration_s=LENGTH_S,
         )
         launch = engine.client(
-            ClientAsk(
+            ClientRequest(
                 job=job,
                 tools=find_installed_engine(engine, Role.CLIENT).tools,
                 folder=str(client_place.path),

@@ -327,7 +327,7 @@ def requests(engine: str, job: Fields) -> str:
     ports, engines = module("exchange.engines.port"), module("exchange.engines").engines()
     names = [program.name for program in engines[engine].client_programs]
     launch = engines[engine].client(
-        ports.ClientAsk(
+        ports.ClientRequest(
             job=module("exchange.messages").Job.model_validate(job),
             tools={name: ports.Tool(argv=(name,), version="1") for name in names},
             folder="/nowhere",

@@ -164,7 +164,7 @@ class Range:
             **case.overrides,
         }
         engine = find(traffic.engine)
-        if engine is None or "block_bytes" not in engine.honours:
+        if engine is None or "block_bytes" not in engine.supported_fields:
             del overrides["traffic.block_bytes"]
         body = {"scenario": case.scenario, "overrides": overrides, "by": "lab"}
         with Watch(self._carried, self._worked) as watch:

@@ -16,7 +16,10 @@ PACKAGES: Final = ("agent", "coordinator", "exchange")  # the lab talks to itsel
 
 OTHERS: Final[Mapping[tuple[str, str], str]] = {  # file and function: what bounds it
     ("exchange/http/bounded.py", "ask"): "it is the one",
-    ("exchange/http/coordinator_link.py", "_read_stream"): "a stream without end, dead by silence",
+    (
+        "exchange/http/coordinator_client.py",
+        "_read_stream",
+    ): "a stream without end, dead by silence",
     ("coordinator/cli/client.py", "events"): "a stream without end, of a run that is watched",
     ("exchange/azure/bounded_transport.py", "open"): "wire.py: a timeout round each call",
     ("agent/idle_rtt.py", "handshake_rtts"): "a timeout round each connection, nothing is read",

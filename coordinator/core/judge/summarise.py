@@ -87,7 +87,7 @@ from broadside.coordinator.core.summary import (
     note,
     order,
 )
-from broadside.exchange.messages import Presence, Protocol, Trouble
+from broadside.exchange.messages import Presence, Protocol, ServiceOutage
 
 
 def fleet_alone(plan: Plan, ledger: FirewallLedger | None) -> Iterator[Finding]:
@@ -124,7 +124,7 @@ def summarise_run(
     *,
     testimony: Witnessed | None = None,
     fleet: Sequence[Presence] = (),
-    troubles: Sequence[Trouble] = (),
+    troubles: Sequence[ServiceOutage] = (),
     neighbours: Sequence[Neighbour] = (),
 ) -> RunSummary:
     """Compute the summary of a run, with a verdict for the run and for each burst.

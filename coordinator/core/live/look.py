@@ -646,9 +646,9 @@ def _spans(evidence: BurstEvidence) -> list[tuple[float, float]]:
 
 def _have_told(burst: Burst, spans: Sequence[tuple[float, float]], elapsed_s: float) -> bool:
     """Return True if every pair is complete, or has been silent for too long."""
-    whole_s = burst.duration_s + burst.omit_s - EDGE_S
+    total_s = burst.duration_s + burst.omit_s - EDGE_S
     silent_s = elapsed_s - 2 * REPORT_LAG_S
-    return all(end_s - begin_s >= whole_s or end_s < silent_s for begin_s, end_s in spans)
+    return all(end_s - begin_s >= total_s or end_s < silent_s for begin_s, end_s in spans)
 
 
 def _known(burst: Burst, reach: Floats, elapsed_s: float) -> int:

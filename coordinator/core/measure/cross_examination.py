@@ -154,7 +154,7 @@ class _Pair:
             if key not in tracks or len(track) > len(tracks[key]):
                 tracks[key] = track
         engine = find(traffic.engine)
-        alike = engine is not None and engine.counts_alike
+        alike = engine is not None and engine.both_ends_comparable
         gated = engine is None or engine.gated
         return cls(
             evidence=evidence,

@@ -148,12 +148,12 @@ def device_figures(
         for device in testimony.devices
     ]
     costs = [each.cpu_s for each in found]
-    whole_s = sum(cost for cost in costs if cost is not None) if None not in costs else None
+    total_s = sum(cost for cost in costs if cost is not None) if None not in costs else None
     together = _figures(_together(grids), _together(idles))
     return DeviceSummary(
         device=ALL_DEVICES,
-        cpu_s=figure(whole_s),
-        cpu_s_per_gigabyte=figure(_per_gigabyte(whole_s, payload_bytes)),
+        cpu_s=figure(total_s),
+        cpu_s_per_gigabyte=figure(_per_gigabyte(total_s, payload_bytes)),
         **_placed(testimony, together, [_together(each) for each in moved]),
     ), tuple(found)
 

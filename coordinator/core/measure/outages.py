@@ -1,8 +1,8 @@
 """Findings about problems that agents or the coordinator had apart from the traffic.
 
-Agents send their problems (:class:`~broadside.exchange.messages.Trouble`) with a time in their
-records. This module is used to merge them for a burst. They will not change a verdict, because you
-can see lost data in the completeness.
+Agents send their problems (:class:`~broadside.exchange.messages.ServiceOutage`) with a time in
+their records. This module is used to merge them for a burst. They will not change a verdict,
+because you can see lost data in the completeness.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,13 +11,13 @@ from typing import Final, NamedTuple
 
 from broadside.coordinator.core.measure.evidence import BurstEvidence
 from broadside.coordinator.core.summary import Finding, Outage, caution, note
-from broadside.exchange.messages import Trouble, TroubleKind
+from broadside.exchange.messages import OutageKind, ServiceOutage
 
 # If several agents have problems within this time, they will be reported as the same outage.
 _SAME: Final = timedelta(seconds=5)
 # How many outages with the same kind to list in a sentence.
 _TOLD_MAX_COUNT: Final = 3
-_NOTHING_WAITED: Final = (TroubleKind.LOST, TroubleKind.FORGED, TroubleKind.UNREADABLE)
+_NOTHING_WAITED: Final = (OutageKind.LOST, OutageKind.FORGED, OutageKind.UNREADABLE)
 # How many outages to store in a burst's summary.
 KEPT_MAX_COUNT: Final = 16
 
@@ -38,36 +38,36 @@ class _Words(NamedTuple):
     next_step: str | None = None
 
 
-_WORDS: Final[Mapping[TroubleKind, _Words]] = {
-    TroubleKind.LOST: _Words(
+_WORDS: Final[Mapping[OutageKind, _Words]] = {
+    OutageKind.LOST: _Words(
         "writes-lost",
         60,
         "{count} writes of {who} found no room on disk",
         "raise BROADSIDE_AGENT_SPOOL_MAX_BYTES, or give the spool a disk that can be written",
     ),
-    TroubleKind.QUEUE_AWAY: _Words("queue-away", 15, "the queue did not answer {who}"),
-    TroubleKind.TABLE_AWAY: _Words("table-away", 15, "the table did not answer {who}"),
-    TroubleKind.RAW_AWAY: _Words("raw-away", 12, "the store of raw output did not answer {who}"),
-    TroubleKind.SPOOLED: _Words("writes-spooled", 14, "{count} writes of {who} waited on disk"),
-    TroubleKind.DUPLICATE: _Words(
+    OutageKind.QUEUE_AWAY: _Words("queue-away", 15, "the queue did not answer {who}"),
+    OutageKind.TABLE_AWAY: _Words("table-away", 15, "the table did not answer {who}"),
+    OutageKind.RAW_AWAY: _Words("raw-away", 12, "the store of raw output did not answer {who}"),
+    OutageKind.SPOOLED: _Words("writes-spooled", 14, "{count} writes of {who} waited on disk"),
+    OutageKind.DUPLICATE: _Words(
         "duplicates-dropped", 13, "{who} dropped {count} messages whose job somebody had already"
     ),
-    TroubleKind.FORGED: _Words(
+    OutageKind.FORGED: _Words(
         "jobs-forged",
         70,
         "{who} refused {count} messages that are no jobs of their run's plan",
         "look at the dead letters with reason NotPlanned, and at who may send to the queue",
     ),
-    TroubleKind.UNREADABLE: _Words(
+    OutageKind.UNREADABLE: _Words(
         "unreadable-set-aside", 16, "{who} set {count} messages or rows aside that cannot be read"
     ),
-    TroubleKind.CLOCK_STEPPED: _Words(
+    OutageKind.CLOCK_STEPPED: _Words(
         "clock-stepped",
         40,
         "the clock of {who} was set",
         "find out who set it: instants of this run that it told may be off by the step",
     ),
-    TroubleKind.TICK_FAILED: _Words("ticks-failed", 15, "{who} could not look after its runs"),
+    OutageKind.TICK_FAILED: _Words("ticks-failed", 15, "{who} could not look after its runs"),
 }
 
 
@@ -77,13 +77,13 @@ def outages(evidence: BurstEvidence) -> tuple[Outage, ...]:
     Pairs can be in any order. The result has no more than :data:`KEPT_MAX_COUNT` outages, starting
     with the earliest.
     """
-    told: dict[str, set[Trouble]] = {}
+    told: dict[str, set[ServiceOutage]] = {}
     for pair in evidence.pairs:
         for record in (pair.report, pair.server_test):
             if record is not None:
                 told.setdefault(record.agent_id, set()).update(record.troubles)
     found = []
-    for kind in TroubleKind:
+    for kind in OutageKind:
         spells = sorted(
             (
                 (spell, agent_id)
@@ -98,9 +98,9 @@ def outages(evidence: BurstEvidence) -> tuple[Outage, ...]:
     return tuple(found[:KEPT_MAX_COUNT])
 
 
-def _touching(spells: Iterable[tuple[Trouble, str]]) -> list[list[tuple[Trouble, str]]]:
+def _touching(spells: Iterable[tuple[ServiceOutage, str]]) -> list[list[tuple[ServiceOutage, str]]]:
     """Group problems so that there is a pause between groups. They must be sorted by start."""
-    groups: list[list[tuple[Trouble, str]]] = []
+    groups: list[list[tuple[ServiceOutage, str]]] = []
     reach_at: datetime | None = None
     for spell, agent_id in spells:
         end_at = spell.to_at or spell.from_at
@@ -112,7 +112,9 @@ def _touching(spells: Iterable[tuple[Trouble, str]]) -> list[list[tuple[Trouble,
     return groups
 
 
-def _outage(kind: TroubleKind, group: Sequence[tuple[Trouble, str]], asked_count: int) -> Outage:
+def _outage(
+    kind: OutageKind, group: Sequence[tuple[ServiceOutage, str]], asked_count: int
+) -> Outage:
     ends_at = [spell.to_at for spell, _ in group if spell.to_at is not None]
     return Outage(
         kind=kind,
@@ -138,7 +140,7 @@ def outage_findings(found: Sequence[Outage], *, late_count: int, whole: bool) ->
         if not of_kind:
             continue
         sentence = _sentence(words, of_kind)
-        if kind is TroubleKind.DUPLICATE:
+        if kind is OutageKind.DUPLICATE:
             sentence += "; no job was carried out twice"
         elif kind not in _NOTHING_WAITED:
             late = f"{late_count} reports arrived late" if late_count else "no report was late"
@@ -158,7 +160,7 @@ def _sentence(words: _Words, found: Sequence[Outage]) -> str:
     return "; ".join(spans) + (f"; and {more} times more" if more else "")
 
 
-def coordinator_findings(troubles: Sequence[Trouble]) -> Iterator[Finding]:
+def coordinator_findings(troubles: Sequence[ServiceOutage]) -> Iterator[Finding]:
     """Yield findings about problems that the coordinator had during a run."""
     for kind, words in _WORDS.items():
         spells = [trouble for trouble in troubles if trouble.kind is kind]

@@ -560,7 +560,7 @@ def _proof_warnings(spec: RunSpec, ledger: LedgerPromise | None) -> Iterator[str
             f"them; ask for {least_s} s at least, better for 30"
         )
     engine, allowed = find(spec.traffic.engine), spec.objective.residual_max_ratio
-    silent = engine is not None and "mss_bytes" not in engine.honours
+    silent = engine is not None and "mss_bytes" not in engine.supported_fields
     if silent and ledger is not None and allowed <= OVERHEAD_MORE_RATIO:
         yield (
             f"objective.residual_max_ratio: {spec.traffic.engine} does not tell its segments' "

@@ -162,12 +162,16 @@ class RunSpec(Message):
     def _tail_s(self) -> float:
         """Seconds after the burst end until the engine stops connections that hang."""
         engine = find(self.traffic.engine)
-        return 0.0 if engine is None else engine.tail_s(self.traffic)
+        return 0.0 if engine is None else engine.shutdown_grace_s(self.traffic)
 
     def _short_period(self) -> Iterator[str]:
         if self.bursts_count > 1 and self.period_s < self.least_period_s:
-            tail_s, engine = self._tail_s, self.traffic.engine
-            tail = f"up to {tail_s:g} s until {engine} has given up, " if tail_s else ""
+            shutdown_grace_s, engine = self._tail_s, self.traffic.engine
+            tail = (
+                f"up to {shutdown_grace_s:g} s until {engine} has given up, "
+                if shutdown_grace_s
+                else ""
+            )
             yield (
                 f"period_s: {self.period_s} s is too short for bursts of {self.burst_s} s "
                 f"(omit_s {self.traffic.omit_s} s, {tail}and {ARM_GAP_MIN_S:g} s to arm again); "

@@ -23,7 +23,7 @@ from broadside.coordinator.device.ledgers.source import Freshness, LedgerError, 
 from broadside.coordinator.device.witnesses.polled import PolledWitness
 from broadside.coordinator.device.witnesses.snmp_witness import open_interfaces
 from broadside.coordinator.device.witnesses.witness_file import read_entries
-from broadside.exchange.background import keep_going
+from broadside.exchange.background import restart_on_error
 from broadside.exchange.messages import Direction
 
 _BITS: Final = 8
@@ -56,7 +56,7 @@ class SnmpLedger:
         """Poll the counters until cancelled, because SNMP counters have no history."""
         async with asyncio.TaskGroup() as group:
             for witness in self._witnesses:
-                group.create_task(keep_going(witness.watch))
+                group.create_task(restart_on_error(witness.watch))
 
     async def told(self, from_at: datetime, before_at: datetime) -> Witnessed:
         """Return the readings of received bytes per counter (see :meth:`LiveSource.told`)."""

@@ -18,7 +18,7 @@ from broadside.coordinator.device.ledgers.source import LedgerError
 from broadside.coordinator.device.witnesses.polled import Answer, PolledWitness, Reading
 from broadside.coordinator.device.witnesses.witness_file import PolledEntry, parsed
 from broadside.exchange.messages import Address
-from broadside.exchange.ping import Way, echo, handshake, may_echo, timed
+from broadside.exchange.ping import PingMethod, echo, handshake, may_echo, timed
 
 
 class PingEntry(PolledEntry):
@@ -43,7 +43,7 @@ def open_source(entry: Mapping[str, Any]) -> PolledWitness:
             f"witness {named.device}: icmp: this host may not send an echo; widen "
             "net.ipv4.ping_group_range, or set icmp = false and a tcp_port"
         )
-    ways: dict[Quantity, Way] = {}
+    ways: dict[Quantity, PingMethod] = {}
     if named.icmp:
         ways[Quantity.PING_ICMP] = partial(echo, named.address)
     if named.tcp_port is not None:
@@ -57,7 +57,7 @@ def open_source(entry: Mapping[str, Any]) -> PolledWitness:
     return PolledWitness(ask, name=f"ping {named.address}", entry=named, quantities=quantities)
 
 
-async def _timed(quantity: Quantity, way: Way) -> list[Reading]:
+async def _timed(quantity: Quantity, way: PingMethod) -> list[Reading]:
     """Return a reading of the loss and, if there was a reply, one of the round trip."""
     sent_s = time.time()
     took_s = await timed(way)

@@ -17,7 +17,7 @@ from broadside.coordinator.device.ledgers.settle import Span
 from broadside.coordinator.device.ledgers.source import LedgerBusy, LedgerError
 from broadside.coordinator.device.witnesses.polled import PolledWitness
 from broadside.coordinator.device.witnesses.witness_file import WitnessSource
-from broadside.exchange.background import keep_going
+from broadside.exchange.background import restart_on_error
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Witnesses:
         """Poll all sources without history until cancelled."""
         async with asyncio.TaskGroup() as group:
             for source in self._sources:
-                group.create_task(keep_going(source.watch))
+                group.create_task(restart_on_error(source.watch))
 
     async def hear(self, span: Span) -> Witnessed | None:
         """Return the telemetry for a run when it is complete, or ``None`` to try again later.

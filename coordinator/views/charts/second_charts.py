@@ -236,8 +236,8 @@ def _over_seconds(
     **layout: Any,
 ) -> Figure:
     time = time_unit(view.series.duration_s)
-    spanned = {"range": _range(view, time)}
-    return frame(title, _x_title(time, note), y_title, traces, x_axis=spanned, **layout)
+    record_interval = {"range": _range(view, time)}
+    return frame(title, _x_title(time, note), y_title, traces, x_axis=record_interval, **layout)
 
 
 def _layer_name(layer: Layer) -> str:

@@ -242,17 +242,17 @@ async def test_an_answer_that_drips_ends_in_time_from_its_first_header_on(
     with dripping(name) as url:
         async with httpx.AsyncClient(timeout=15) as client:
             with soon(), pytest.raises(httpx.ReadTimeout, match="no whole answer within"):
-                await ask(client, "GET", url, max_bytes, whole_s=WHOLE_S)
+                await ask(client, "GET", url, max_bytes, total_s=WHOLE_S)
 
 
 async def test_a_body_that_is_sent_has_its_own_time() -> None:
     """A slow line carries an output: what it takes to send is none of the answer's time."""
-    whole_s, content = 0.2, bytes(SENT_BYTES_PER_S)
+    total_s, content = 0.2, bytes(SENT_BYTES_PER_S)
     with dripping("status") as url:
         async with httpx.AsyncClient(timeout=15) as client:
             began_s = time.monotonic()
             with soon(), pytest.raises(httpx.ReadTimeout):
-                await ask(client, "PUT", url, None, whole_s=whole_s, content=content)
+                await ask(client, "PUT", url, None, total_s=total_s, content=content)
     assert time.monotonic() - began_s >= 1.0
 
 

@@ -15,10 +15,10 @@ from broadside.coordinator.runs.dispatch import Dispatch
 from broadside.coordinator.runs.replacements import LOOK_EVERY_S, RESUME_S
 from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
 from broadside.exchange.embedded.embedded_table import EmbeddedTable
-from broadside.exchange.messages import Job, Role, TroubleKind
+from broadside.exchange.messages import Job, OutageKind, Role
+from broadside.exchange.outage_log import OutageLog
 from broadside.exchange.ports import QueueError
 from broadside.exchange.records import RunRecords
-from broadside.exchange.troubles import TroubleLog
 from tests.one_table import fabric_in
 from tests.unit.coordinator.presences import NOW, presence
 
@@ -37,7 +37,7 @@ class Site:
         self.at = NOW
         self.folder = folder
         self.fabric = fabric_in(
-            self.queue(), EmbeddedTable(folder, "results"), TroubleLog(lambda: self.at)
+            self.queue(), EmbeddedTable(folder, "results"), OutageLog(lambda: self.at)
         )
 
     def queue(self, in_s: float = 0) -> EmbeddedQueue:
@@ -81,9 +81,9 @@ async def test_nobody_moves_before_agents_could_speak_again(site: Site) -> None:
     coordinator = site.coordinator()
     plan = await coordinator.launch(spec, by="tests")
     await site.pass_time(15)
-    site.fabric.troubles.failed(TroubleKind.TABLE_AWAY)
+    site.fabric.troubles.failed(OutageKind.TABLE_AWAY)
     await site.pass_time(20)
-    site.fabric.troubles.went_well(TroubleKind.TABLE_AWAY)
+    site.fabric.troubles.record_success(OutageKind.TABLE_AWAY)
     records = site.fabric.records
     await site.pass_time(LOOK_EVERY_S, 3)  # the spare is the first to say that it is there
     await coordinator.advance(plan.run_id)

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from broadside.coordinator.core.judge.comparison import Group, compare
 from broadside.coordinator.core.judge.conditions import conditions_of
 from broadside.coordinator.core.judge.drift import described, drift_findings
-from broadside.exchange.messages import Passport, Presence, Role
+from broadside.exchange.messages import HostInfo, Presence, Role
 from tests.planted import summarise
 from tests.synthetic import Plant
 from tests.synthetic import fleet as made_fleet
 from tests.unit.coordinator.presences import presence
 
-ALIKE = Passport(
+ALIKE = HostInfo(
     nic_driver="hv_netvsc",
     offloads={"generic-receive-offload": True, "large-receive-offload": False},
     sysctls={"net.ipv4.tcp_rmem": "4096 131072 6291456"},
@@ -22,7 +22,7 @@ GRO_OFF = ALIKE.model_copy(
 )
 
 
-def hosts(*passports: Passport | None, role: Role = Role.CLIENT) -> list[Presence]:
+def hosts(*passports: HostInfo | None, role: Role = Role.CLIENT) -> list[Presence]:
     return [presence(role, n, passport=each) for n, each in enumerate(passports, 1)]
 
 
@@ -38,7 +38,7 @@ def test_the_one_host_without_gro_is_named() -> None:
 
 
 def test_hosts_that_are_alike_or_unknown_or_of_another_role_are_no_finding() -> None:
-    assert not said(hosts(ALIKE, ALIKE, None, Passport()))
+    assert not said(hosts(ALIKE, ALIKE, None, HostInfo()))
     assert not said([*hosts(ALIKE, ALIKE), *hosts(GRO_OFF, role=Role.SERVER)])
 
 
@@ -62,13 +62,13 @@ def test_a_verdict_says_it_and_rests_on_the_fleet_at_its_launch() -> None:
 def test_runs_on_other_hosts_are_told_apart_where_both_say_what_theirs_are() -> None:
     plan = made_fleet(Plant(pairs=1)).plan
 
-    def group(name: str, passport: Passport | None) -> Group:
+    def group(name: str, passport: HostInfo | None) -> Group:
         return Group(name=name, observations=(), conditions=conditions_of(plan, hosts(passport)))
 
     differ = compare(group("a", ALIKE), group("b", GRO_OFF)).conditions_differ
     assert differ == ("client.passport.offloads.generic-receive-offload: True against False",)
     assert not compare(group("a", ALIKE), group("b", None)).conditions_differ
-    assert not compare(group("a", ALIKE), group("b", Passport())).conditions_differ
+    assert not compare(group("a", ALIKE), group("b", HostInfo())).conditions_differ
 
 
 def test_a_host_is_described_by_the_short_names_of_what_is_known() -> None:
@@ -80,5 +80,5 @@ def test_a_host_is_described_by_the_short_names_of_what_is_known() -> None:
     assert found["net.ipv4.tcp_rmem"] == "4096 131072 6291456"
     assert found["nic_driver"] == "hv_netvsc"
     assert not any(name.startswith(("passport.", "offloads.", "sysctls.")) for name in found)
-    (bare,) = hosts(Passport())
+    (bare,) = hosts(HostInfo())
     assert not {"nic_driver", "generic-receive-offload"} & described(bare).keys()

@@ -5,11 +5,17 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broadside.exchange.messages import TROUBLES_MAX_COUNT, JobReport, Outcome, Trouble, TroubleKind
-from broadside.exchange.troubles import TroubleLog
+from broadside.exchange.messages import (
+    TROUBLES_MAX_COUNT,
+    JobReport,
+    OutageKind,
+    Outcome,
+    ServiceOutage,
+)
+from broadside.exchange.outage_log import OutageLog
 
 AT = datetime(2026, 11, 20, 3, 12, tzinfo=UTC)
-QUEUE, TABLE, TWICE = TroubleKind.QUEUE_AWAY, TroubleKind.TABLE_AWAY, TroubleKind.DUPLICATE
+QUEUE, TABLE, TWICE = OutageKind.QUEUE_AWAY, OutageKind.TABLE_AWAY, OutageKind.DUPLICATE
 
 
 class Clock:
@@ -27,27 +33,27 @@ class Clock:
 
 def test_a_spell_lasts_from_the_first_failure_to_the_first_success() -> None:
     clock = Clock()
-    log = TroubleLog(clock)
-    log.went_well(TABLE)
+    log = OutageLog(clock)
+    log.record_success(TABLE)
     for _ in range(3):
         log.failed(TABLE)
         clock.go(10)
-    log.went_well(QUEUE)
+    log.record_success(QUEUE)
     [open_] = log.between(AT, clock())
     assert (open_.kind, open_.from_at, open_.to_at, open_.count) == (TABLE, AT, None, 3)
-    log.went_well(TABLE)
+    log.record_success(TABLE)
     clock.go(100)
-    log.went_well(TABLE)
+    log.record_success(TABLE)
     [over] = log.between(AT, clock())
     assert over.to_at == AT + timedelta(seconds=30)
 
 
 def test_failures_soon_after_are_the_same_spell_and_later_ones_are_not() -> None:
     clock = Clock()
-    log = TroubleLog(clock)
+    log = OutageLog(clock)
     for pause_s in (4, 4, 6, 0):
         log.failed(TABLE)
-        log.went_well(TABLE)
+        log.record_success(TABLE)
         clock.go(pause_s)
     first, second = log.between(AT, clock())
     assert (first.count, first.to_at) == (3, AT + timedelta(seconds=8))
@@ -56,7 +62,7 @@ def test_failures_soon_after_are_the_same_spell_and_later_ones_are_not() -> None
 
 def test_what_happens_takes_no_time() -> None:
     clock = Clock()
-    log = TroubleLog(clock)
+    log = OutageLog(clock)
     log.happened(TWICE)
     clock.go(2)
     log.happened(TWICE)
@@ -66,32 +72,32 @@ def test_what_happens_takes_no_time() -> None:
 
 def test_only_what_reaches_into_the_span_is_told_and_told_once() -> None:
     clock = Clock()
-    log = TroubleLog(clock)
+    log = OutageLog(clock)
     log.failed(QUEUE)
     clock.go(1)
-    log.went_well(QUEUE)
+    log.record_success(QUEUE)
     clock.go(100)
     log.failed(TABLE)
     assert [t.kind for t in log.between(AT + timedelta(seconds=2), clock())] == [TABLE]
     assert [t.kind for t in log.between(AT, AT + timedelta(seconds=50))] == [QUEUE]
-    assert [t.kind for t in log.tell(AT)] == [QUEUE, TABLE]
+    assert [t.kind for t in log.new_since(AT)] == [QUEUE, TABLE]
     clock.go(1)
-    assert [t.kind for t in log.tell(AT)] == [TABLE], "it still goes on"
-    log.went_well(TABLE)
+    assert [t.kind for t in log.new_since(AT)] == [TABLE], "it still goes on"
+    log.record_success(TABLE)
     clock.go(1)
-    assert [t.kind for t in log.tell(AT)] == [TABLE], "now with its end"
+    assert [t.kind for t in log.new_since(AT)] == [TABLE], "now with its end"
     clock.go(1)
-    assert log.tell(AT) == ()
+    assert log.new_since(AT) == ()
 
 
-@given(st.lists(st.tuples(st.sampled_from(list(TroubleKind)), st.integers(0, 2), st.floats(0, 60))))
+@given(st.lists(st.tuples(st.sampled_from(list(OutageKind)), st.integers(0, 2), st.floats(0, 60))))
 def test_however_much_goes_wrong_a_report_can_carry_it(
-    events: list[tuple[TroubleKind, int, float]],
+    events: list[tuple[OutageKind, int, float]],
 ) -> None:
     clock = Clock()
-    log = TroubleLog(clock)
+    log = OutageLog(clock)
     for kind, what, pause_s in events:
-        (log.failed, log.happened, log.went_well)[what](kind)
+        (log.failed, log.happened, log.record_success)[what](kind)
         clock.go(pause_s)
     told = log.between(AT, clock())
     assert len(told) <= TROUBLES_MAX_COUNT
@@ -100,8 +106,8 @@ def test_however_much_goes_wrong_a_report_can_carry_it(
 
 
 def test_a_report_that_waited_says_when_it_was_delivered() -> None:
-    open_ = Trouble(kind=TABLE, from_at=AT, count=4)
-    over = Trouble(kind=QUEUE, from_at=AT, to_at=AT + timedelta(seconds=1), count=1)
+    open_ = ServiceOutage(kind=TABLE, from_at=AT, count=4)
+    over = ServiceOutage(kind=QUEUE, from_at=AT, to_at=AT + timedelta(seconds=1), count=1)
     report = JobReport(
         job_id="run-1.00000.00000",
         run_id="run-1",

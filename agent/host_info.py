@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from broadside.exchange.messages import Passport
+from broadside.exchange.messages import HostInfo
 
 SIOCETHTOOL: Final = 0x8946
 GET_DRIVER, GET_RINGS, GET_CHANNELS = 0x03, 0x10, 0x3C
@@ -59,7 +59,7 @@ ACCELERATED: Final = frozenset({"mlx4_en", "mlx5_core", "mana"})
 READ_MAX_BYTES: Final = 1 << 16
 
 
-def read_passport(nic: str | None) -> Passport:
+def read_passport(nic: str | None) -> HostInfo:
     """Return all data that is available for this host.
 
     This takes some milliseconds and will block. The engine's build is added later.
@@ -71,17 +71,17 @@ def read_passport(nic: str | None) -> Passport:
     counts = {} if nic is None else _counts(nic)
     cpu = _cpu(_read(Path("/proc/cpuinfo")))
     device = Path("/sys/class/net") / (nic or "none") / "device"
-    return Passport(
+    return HostInfo(
         nic_driver=driver.get("driver"),
         nic_driver_version=driver.get("version"),
         nic_firmware=driver.get("firmware"),
-        nic_megabits_per_second=_whole(_read(device.parent / "speed")),
+        nic_megabits_per_second=_integer(_read(device.parent / "speed")),
         rx_ring_count=counts.get("rx_ring"),
         tx_ring_count=counts.get("tx_ring"),
         rx_queues_count=counts.get("rx_queues"),
         tx_queues_count=counts.get("tx_queues"),
         offloads={} if nic is None else _offloads(nic),
-        numa_node=_whole(_read(device / "numa_node")),
+        numa_node=_integer(_read(device / "numa_node")),
         accelerated_networking=_accelerated(device.parent, driver.get("driver")),
         sysctls=_sysctls(),
         kernel_build=platform.version() or None,
@@ -123,24 +123,24 @@ def _driver(nic: str) -> Mapping[str, str]:
 
 def _counts(nic: str) -> Mapping[str, int]:
     """Return the current values in ``struct ethtool_ringparam`` and ``struct ethtool_channels``."""
-    found: dict[str, int] = {}
+    values_by_name: dict[str, int] = {}
     if (rings := _ask(nic, bytearray(struct.pack("I8I", GET_RINGS, *[0] * 8)))) is not None:
         values = struct.unpack("9I", rings)
-        found |= {"rx_ring": values[5], "tx_ring": values[8]}
+        values_by_name |= {"rx_ring": values[5], "tx_ring": values[8]}
     channels = _ask(nic, bytearray(struct.pack("I8I", GET_CHANNELS, *[0] * 8)))
     if channels is not None:
         _, _, _, _, _, rx, tx, _, combined = struct.unpack("9I", channels)
-        found |= {"rx_queues": rx + combined, "tx_queues": tx + combined}
-    return found
+        values_by_name |= {"rx_queues": rx + combined, "tx_queues": tx + combined}
+    return values_by_name
 
 
 def _offloads(nic: str) -> Mapping[str, bool]:
-    told = {name: _value(nic, command) for name, command in OFFLOADS.items()}
-    found = {name: bool(value) for name, value in told.items() if value is not None}
+    readings = {name: _value(nic, command) for name, command in OFFLOADS.items()}
+    values_by_name = {name: bool(value) for name, value in readings.items() if value is not None}
     flags = _value(nic, GET_FLAGS)
     if flags is not None:
-        found |= {name: bool(flags & bit) for name, bit in FLAGS.items()}
-    return found
+        values_by_name |= {name: bool(flags & bit) for name, bit in FLAGS.items()}
+    return values_by_name
 
 
 def _accelerated(nic: Path, driver: str | None) -> bool | None:
@@ -153,8 +153,8 @@ def _accelerated(nic: Path, driver: str | None) -> bool | None:
 
 
 def _sysctls() -> Mapping[str, str]:
-    told = {name.replace("/", "."): _read(Path("/proc/sys") / name) for name in SYSCTLS}
-    return {name: " ".join(text.split()) for name, text in told.items() if text is not None}
+    readings = {name.replace("/", "."): _read(Path("/proc/sys") / name) for name in SYSCTLS}
+    return {name: " ".join(text.split()) for name, text in readings.items() if text is not None}
 
 
 def _cpu(cpuinfo: str | None) -> Mapping[str, str]:
@@ -171,7 +171,7 @@ def _cpu(cpuinfo: str | None) -> Mapping[str, str]:
 
 
 def _hypervisor() -> str | None:
-    said = [
+    dmi_fields = [
         _read(path)
         for path in (
             Path("/sys/hypervisor/type"),
@@ -179,7 +179,7 @@ def _hypervisor() -> str | None:
             Path("/sys/class/dmi/id/product_name"),
         )
     ]
-    return " ".join(text for text in said if text) or None
+    return " ".join(text for text in dmi_fields if text) or None
 
 
 def _read(path: Path) -> str | None:
@@ -188,6 +188,6 @@ def _read(path: Path) -> str | None:
     return None
 
 
-def _whole(text: str | None) -> int | None:
+def _integer(text: str | None) -> int | None:
     """Return a number, or None if it is unknown. Drivers use -1 for unknown."""
     return int(text) if text is not None and text.isdigit() else None

@@ -26,11 +26,12 @@ from uuid import uuid4
 import httpx
 
 from broadside.exchange import ports
-from broadside.exchange.background import keep_going
+from broadside.exchange.background import restart_on_error
 from broadside.exchange.http.bounded import ask
 from broadside.exchange.http.credential import Credential
 from broadside.exchange.limits import split
-from broadside.exchange.messages import TroubleKind
+from broadside.exchange.messages import OutageKind
+from broadside.exchange.outage_log import OutageLog
 from broadside.exchange.ports import (
     Entity,
     ExchangeError,
@@ -40,7 +41,6 @@ from broadside.exchange.ports import (
     TableError,
 )
 from broadside.exchange.row_text import entity_of
-from broadside.exchange.troubles import TroubleLog
 
 # How long an operation is retried, in seconds.
 CALL_S: Final = 12.0
@@ -90,7 +90,7 @@ logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
 @dataclass(slots=True, kw_only=True)
-class _Asked:
+class _PendingRequest:
     """An operation that waits for its response.
 
     Attributes:
@@ -100,12 +100,12 @@ class _Asked:
     """
 
     text: str
-    kind: TroubleKind
+    kind: OutageKind
     answer: "asyncio.Future[Any]"
 
 
 @dataclass(slots=True, kw_only=True)
-class _Watched:
+class _Subscription:
     """A row that the coordinator sends on the stream whenever it has changed.
 
     Attributes:
@@ -116,11 +116,11 @@ class _Watched:
 
     row: Entity | None
     version: int
-    asked_s: float
+    requested_s: float
 
 
 @dataclass(slots=True)
-class Link:
+class CoordinatorClient:
     """HTTPS client of one agent for its coordinator.
 
     The first call opens the connections. A process that forks must do so before that call. All
@@ -133,11 +133,11 @@ class Link:
     """
 
     credential: Credential
-    troubles: TroubleLog = field(default_factory=TroubleLog)
+    troubles: OutageLog = field(default_factory=OutageLog)
     _client: httpx.AsyncClient | None = None
     # Index of the coordinator URL in use.
     _base: int = 0
-    _pending: list[_Asked] = field(default_factory=list)
+    _pending: list[_PendingRequest] = field(default_factory=list)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _lingering: bool = False
     _session: str = field(default_factory=lambda: uuid4().hex)
@@ -152,12 +152,12 @@ class Link:
     revoked: asyncio.Event = field(default_factory=asyncio.Event)
     # Reason of the current outage. Empty after a successful request.
     _why: str = ""
-    _heard_s: float = 0.0
+    _last_answer_s: float = 0.0
     _wants: dict[str, "asyncio.Future[Any]"] = field(default_factory=dict)
-    _watched: dict[str, _Watched] = field(default_factory=dict)
+    _subscriptions: dict[str, _Subscription] = field(default_factory=dict)
 
     async def call(
-        self, do: str, *, kind: TroubleKind = TroubleKind.TABLE_AWAY, **said: Any
+        self, do: str, *, kind: OutageKind = OutageKind.TABLE_AWAY, **message: Any
     ) -> Any:
         """Execute one operation at the coordinator.
 
@@ -170,13 +170,15 @@ class Link:
             The result. If the coordinator reports an error, that error is raised.
         """
         self._count += 1
-        text = json.dumps({"id": f"{self._session}.{self._count}", "do": do, **said})
-        asked = _Asked(text=text, kind=kind, answer=asyncio.get_running_loop().create_future())
-        self._pending.append(asked)
+        text = json.dumps({"id": f"{self._session}.{self._count}", "do": do, **message})
+        request = _PendingRequest(
+            text=text, kind=kind, answer=asyncio.get_running_loop().create_future()
+        )
+        self._pending.append(request)
         if not self._lingering:
             self._lingering = True
             self._begin(self._send_pending())
-        return await asked.answer
+        return await request.answer
 
     async def request(self, method: str, path: str, content: bytes | None = None) -> httpx.Response:
         """Send a separate request and retry it until there is a response.
@@ -186,7 +188,7 @@ class Link:
             path: Path below ``/v1/exchange/``.
             content: The body to send, or None.
         """
-        return await self._repeated(method, path, content, {}, TroubleKind.RAW_AWAY)
+        return await self._repeated(method, path, content, {}, OutageKind.RAW_AWAY)
 
     async def close(self) -> None:
         tasks = [*self._tasks, *([self._stream] if self._stream else [])]
@@ -210,19 +212,19 @@ class Link:
         self._lingering = False
         pending, self._pending = self._pending, []
         for part in split(
-            pending, lambda asked: len(asked.text), REQUEST_BYTES, OPERATIONS_MAX_COUNT
+            pending, lambda request: len(request.text), REQUEST_BYTES, OPERATIONS_MAX_COUNT
         ):
             self._begin(self._send(part))
 
-    async def _send(self, part: Sequence[_Asked]) -> None:
+    async def _send(self, part: Sequence[_PendingRequest]) -> None:
         try:
-            content = f"[{','.join(asked.text for asked in part)}]".encode()
+            content = f"[{','.join(request.text for request in part)}]".encode()
             headers = {"Content-Type": "application/json"}
             if len(content) > PACKED_FROM_BYTES:
                 content = zlib.compress(content, 1)
                 headers["Content-Encoding"] = "deflate"
             response = await self._repeated(
-                "POST", "operations", content, headers, *{asked.kind for asked in part}
+                "POST", "operations", content, headers, *{request.kind for request in part}
             )
             answers = response.json()
             if not (
@@ -234,21 +236,21 @@ class Link:
         except BaseException as error:
             # Every caller must receive a result, whatever the error is.
             named = error if isinstance(error, ExchangeError) else None
-            for asked in part:
-                if not asked.answer.done():
-                    asked.answer.set_exception(
+            for request in part:
+                if not request.answer.done():
+                    request.answer.set_exception(
                         named or ExchangeUnavailable(f"no answer that can be read: {error!r}")
                     )
             if not isinstance(error, Exception):
                 raise
             return
-        for asked, answer in zip(part, answers, strict=True):
-            if asked.answer.done():
+        for request, answer in zip(part, answers, strict=True):
+            if request.answer.done():
                 continue
             if (name := answer.get("error")) is not None:
-                asked.answer.set_exception(error_of(name, str(answer.get("said"))))
+                request.answer.set_exception(error_of(name, str(answer.get("said"))))
             else:
-                asked.answer.set_result(answer.get("ok"))
+                request.answer.set_result(answer.get("ok"))
 
     async def _repeated(
         self,
@@ -256,7 +258,7 @@ class Link:
         path: str,
         content: bytes | None,
         headers: Mapping[str, str],
-        *kinds: TroubleKind,
+        *kinds: OutageKind,
     ) -> httpx.Response:
         until_s = time.monotonic() + CALL_S
         pause_s = PAUSES_S[0]
@@ -277,7 +279,7 @@ class Link:
                 if response.status_code in (200, 404):
                     self._why = ""
                     for kind in kinds:
-                        self.troubles.went_well(kind)
+                        self.troubles.record_success(kind)
                     return response
                 if response.status_code == httpx.codes.UNAUTHORIZED:
                     self._shut_out.set()
@@ -311,10 +313,10 @@ class Link:
         if self._client is None:
             self._client = open_client(self.credential.authority)
             if self.credential.path is not None:
-                self._begin(keep_going(self._keep_renewed))
+                self._begin(restart_on_error(self._renew_forever))
         return self._client
 
-    async def _keep_renewed(self) -> None:
+    async def _renew_forever(self) -> None:
         """Renew the secret once a day. The old secret is valid until the new one is first used."""
         while True:
             age_s = time.time() - self.credential.issued_s
@@ -354,8 +356,8 @@ class Link:
                 await self._announce(self.credential, {"Authorization": f"Bearer {secret}"})
             except ExchangeRefused:
                 continue
-            said = "an earlier secret is known, not the newest: a backup was restored"
-            log.warning(said, extra={"action": "renew"})
+            message = "an earlier secret is known, not the newest: a backup was restored"
+            log.warning(message, extra={"action": "renew"})
             return True
         return False
 
@@ -378,7 +380,7 @@ class Link:
     async def _streaming(self) -> None:
         """Wait until the stream is open. Raise ``ExchangeUnavailable`` or ``ExchangeRefused``."""
         if self._stream is None:
-            self._stream = asyncio.create_task(self._keep_stream())
+            self._stream = asyncio.create_task(self._stream_forever())
         if self._live.is_set():
             return
         try:
@@ -388,7 +390,7 @@ class Link:
             why = self._why or f"no answer within {CALL_S:g} s"
             raise self._refused or ExchangeUnavailable(f"{self._url('stream')}: {why}") from None
 
-    async def _keep_stream(self) -> None:
+    async def _stream_forever(self) -> None:
         pause_s = PAUSES_S[0]
         while True:
             began_s = time.monotonic()
@@ -402,10 +404,10 @@ class Link:
                     if not self._live.is_set():
                         self._note(self._url("stream"), failure(error))
             self._live.clear()
-            self._watched.clear()
+            self._subscriptions.clear()
             self._broken.set()
             if not ended:
-                self.troubles.failed(TroubleKind.QUEUE_AWAY)
+                self.troubles.failed(OutageKind.QUEUE_AWAY)
                 self._base += 1
             if time.monotonic() - began_s > PAUSES_S[1]:
                 pause_s = PAUSES_S[0]
@@ -434,12 +436,12 @@ class Link:
                 *lines, rest = (rest + piece).split(b"\n")
                 if len(rest) > LINE_MAX_BYTES:
                     raise httpx.RemoteProtocolError(f"a line of over {LINE_MAX_BYTES} bytes")
-                self._heard_s = time.monotonic()
+                self._last_answer_s = time.monotonic()
                 if not self._live.is_set():
                     self._broken.clear()
                     self._live.set()
                     self._why = ""
-                    self.troubles.went_well(TroubleKind.QUEUE_AWAY)
+                    self.troubles.record_success(OutageKind.QUEUE_AWAY)
                 for line in lines:
                     self._hear(json.loads(line))
 
@@ -450,7 +452,7 @@ class Link:
                 if answer is not None and not answer.done():
                     answer.set_result(delivery)
             case {"watch": str(partition), "row": row, "version": int(version)}:
-                watched = self._watched.get(partition)
+                watched = self._subscriptions.get(partition)
                 if watched is not None and version >= watched.version:
                     watched.row, watched.version = _row(row), version
 
@@ -472,7 +474,7 @@ class Link:
                 left_s = max(0.0, until_s - time.monotonic())
                 await self.call(
                     "want",
-                    kind=TroubleKind.QUEUE_AWAY,
+                    kind=OutageKind.QUEUE_AWAY,
                     session=self._session,
                     want=want,
                     wait_s=left_s,
@@ -495,7 +497,7 @@ class Link:
             # Release a message that may be locked, also if this call was cancelled.
             with suppress(ExchangeError, TimeoutError):
                 async with asyncio.timeout(GIVE_BACK_S):
-                    await self.call("unwant", kind=TroubleKind.QUEUE_AWAY, want=want)
+                    await self.call("unwant", kind=OutageKind.QUEUE_AWAY, want=want)
             raise
         finally:
             del self._wants[want]
@@ -506,18 +508,20 @@ class Link:
         The first call requests the row. The coordinator then sends changes on the stream.
         """
         now_s = time.monotonic()
-        found = self._watched.get(partition)
-        vouched = self._live.is_set() and now_s - self._heard_s <= FRESH_S
-        if found is not None and vouched and now_s - found.asked_s <= WATCH_S:
-            return found.row
+        subscription = self._subscriptions.get(partition)
+        vouched = self._live.is_set() and now_s - self._last_answer_s <= FRESH_S
+        if subscription is not None and vouched and now_s - subscription.requested_s <= WATCH_S:
+            return subscription.row
         await self._streaming()
-        told = await self.call("watch", session=self._session, partition=partition)
-        row, version = _row(told["row"]), int(told["version"])
-        found = self._watched.setdefault(partition, _Watched(row=row, version=-1, asked_s=now_s))
-        found.asked_s = now_s
-        if version >= found.version:
-            found.row, found.version = row, version
-        return found.row
+        answer = await self.call("watch", session=self._session, partition=partition)
+        row, version = _row(answer["row"]), int(answer["version"])
+        subscription = self._subscriptions.setdefault(
+            partition, _Subscription(row=row, version=-1, requested_s=now_s)
+        )
+        subscription.requested_s = now_s
+        if version >= subscription.version:
+            subscription.row, subscription.version = row, version
+        return subscription.row
 
 
 def open_client(authority: str | None) -> httpx.AsyncClient:
@@ -556,38 +560,38 @@ def trust_authority(authority: str) -> ssl.SSLContext:
 
 def failure(error: httpx.HTTPError) -> str:
     """Return why a request failed. If the certificate was rejected, the text includes the fix."""
-    said = f"{type(error).__name__} {error}".rstrip()
-    if "CERTIFICATE_VERIFY_FAILED" not in said:
-        return said
+    message = f"{type(error).__name__} {error}".rstrip()
+    if "CERTIFICATE_VERIFY_FAILED" not in message:
+        return message
     return (
-        f"{said}: not the coordinator that this host joined, one that lost its tls folder (restore "
-        "its backup, or join anew), or a site's authority that this system does not know "
+        f"{message}: not the coordinator that this host joined, one that lost its tls folder "
+        "(restore its backup, or join anew), or a site's authority that this system does not know "
         "(SSL_CERT_FILE)"
     )
 
 
 def refusal(response: httpx.Response) -> ExchangeError | None:
     """Return the error of a response that a retry cannot fix, or None if a retry can fix it."""
-    said = f"{response.url}: {response.status_code} {response.text[:300]}"
+    message = f"{response.url}: {response.status_code} {response.text[:300]}"
     match response.status_code:
         case 401 | 403:
-            return ExchangeRefused(f"{said}; was this agent revoked? join with a new code")
+            return ExchangeRefused(f"{message}; was this agent revoked? join with a new code")
         case 429:
             return None
         case status if 400 <= status < 500:
-            return ExchangeMisconfigured(said)
+            return ExchangeMisconfigured(message)
     return None
 
 
-def error_of(name: str, said: str) -> ExchangeError:
+def error_of(name: str, message: str) -> ExchangeError:
     """Return the error that the coordinator reported.
 
     Args:
         name: Class name of the error. An unknown name results in ``TableError``.
         said: Message of the error.
     """
-    return _ERRORS.get(name, TableError)(said)
+    return _ERRORS.get(name, TableError)(message)
 
 
-def _row(told: Any) -> Entity | None:
-    return None if told is None else entity_of(told["row"], told["etag"])
+def _row(answer: Any) -> Entity | None:
+    return None if answer is None else entity_of(answer["row"], answer["etag"])

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from broadside.exchange.messages import TROUBLES_MAX_COUNT, Trouble, TroubleKind
+from broadside.exchange.messages import TROUBLES_MAX_COUNT, OutageKind, ServiceOutage
 
 # A failure within this time after the end of an outage extends the outage.
 _SAME_S: Final = timedelta(seconds=5)
@@ -43,24 +43,24 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class TroubleLog:
+class OutageLog:
     """Newest outages of one process."""
 
     def __init__(self, now: Callable[[], datetime] = utc_now) -> None:
         self._now = now
         # Sorted by start.
-        self._spells: list[Trouble] = []
-        self._told_at = datetime.min.replace(tzinfo=UTC)
+        self._spells: list[ServiceOutage] = []
+        self._reported_at = datetime.min.replace(tzinfo=UTC)
 
-    def failed(self, kind: TroubleKind) -> None:
-        """Record a failed attempt. The outage continues until :meth:`went_well` is called."""
+    def failed(self, kind: OutageKind) -> None:
+        """Record a failed attempt. The outage continues until :meth:`record_success` is called."""
         self._add(kind, is_over=False)
 
-    def happened(self, kind: TroubleKind) -> None:
+    def happened(self, kind: OutageKind) -> None:
         """Record an event without duration, such as a dropped duplicate."""
         self._add(kind, is_over=True)
 
-    def spanned(self, kind: TroubleKind, from_at: datetime, to_at: datetime) -> None:
+    def record_interval(self, kind: OutageKind, from_at: datetime, to_at: datetime) -> None:
         """Record an outage that has ended, with times known by the caller.
 
         Args:
@@ -68,16 +68,16 @@ class TroubleLog:
             from_at: The start.
             to_at: The end.
         """
-        self._spells.append(Trouble(kind=kind, from_at=from_at, to_at=to_at, count=1))
+        self._spells.append(ServiceOutage(kind=kind, from_at=from_at, to_at=to_at, count=1))
         del self._spells[:-TROUBLES_MAX_COUNT]
 
-    def went_well(self, kind: TroubleKind) -> None:
+    def record_success(self, kind: OutageKind) -> None:
         """Record a successful attempt, which ends an open outage of this kind."""
         at = self._find(kind)
         if at is not None and self._spells[at].to_at is None:
             self._spells[at] = self._spells[at].model_copy(update={"to_at": self._now()})
 
-    def between(self, from_at: datetime, until_at: datetime) -> tuple[Trouble, ...]:
+    def between(self, from_at: datetime, until_at: datetime) -> tuple[ServiceOutage, ...]:
         """Return the outages that overlap a time range, sorted by start.
 
         Args:
@@ -90,14 +90,14 @@ class TroubleLog:
             if spell.from_at <= until_at and (spell.to_at is None or spell.to_at >= from_at)
         )
 
-    def tell(self, since_at: datetime) -> tuple[Trouble, ...]:
+    def new_since(self, since_at: datetime) -> tuple[ServiceOutage, ...]:
         """Return the outages since ``since_at``, or since the previous call if that was later."""
         now = self._now()
-        told = self.between(max(since_at, self._told_at), now)
-        self._told_at = now
-        return told
+        outages = self.between(max(since_at, self._reported_at), now)
+        self._reported_at = now
+        return outages
 
-    def _add(self, kind: TroubleKind, *, is_over: bool) -> None:
+    def _add(self, kind: OutageKind, *, is_over: bool) -> None:
         now = self._now()
         to_at = now if is_over else None
         at = self._find(kind)
@@ -107,10 +107,10 @@ class TroubleLog:
                 changes = {"to_at": to_at, "count": last.count + 1}
                 self._spells[at] = last.model_copy(update=changes)
                 return
-        self._spells.append(Trouble(kind=kind, from_at=now, to_at=to_at, count=1))
+        self._spells.append(ServiceOutage(kind=kind, from_at=now, to_at=to_at, count=1))
         del self._spells[:-TROUBLES_MAX_COUNT]
 
-    def _find(self, kind: TroubleKind) -> int | None:
+    def _find(self, kind: OutageKind) -> int | None:
         """Return the index of the newest outage of a kind."""
         return next(
             (at for at in reversed(range(len(self._spells))) if self._spells[at].kind is kind),

@@ -9,8 +9,8 @@ import re
 import textwrap
 from typing import Final
 
+from broadside.exchange.ci_logs import escape_workflow_commands
 from broadside.exchange.messages import LINES_MAX_CHARS, plain_lines, plain_text
-from broadside.exchange.pipelines import uncommanded
 
 _SECRETS: Final = tuple(
     (re.compile(pattern), replacement)
@@ -52,4 +52,4 @@ def log_text(record: logging.LogRecord, formatter: logging.Formatter) -> str:
     if record.exc_info:
         raised = plain_lines(formatter.formatException(record.exc_info))
         text += f"\n{textwrap.indent(raised, '  ')}"
-    return redact(uncommanded(text))
+    return redact(escape_workflow_commands(text))

@@ -108,7 +108,7 @@ class ServedPort(ABC):
             await pause(self.tools.stopping, pause_s)
         await asyncio.gather(*self._recorders)
 
-    def look(self, view: PortView, now_s: float) -> None:
+    def update(self, view: PortView, now_s: float) -> None:
         """Update the state using the socket tables, and report a change.
 
         Args:

@@ -66,7 +66,7 @@ def _possible(key: str) -> bool:
     return True
 
 
-class Shelf(Generic[_M]):
+class Collection(Generic[_M]):
     """Values of one message model by key. Every method may raise ``ExchangeUnavailable``."""
 
     def __init__(self, table: Table, partition: str, model: type[_M]) -> None:
