@@ -311,11 +311,11 @@ class ClockSource(StrEnum):
 
 
 class ClockReading(Message):
-    """What an agent knew of its own clock at one instant.
+    """Reading of an agent's clock.
 
-    ``bound_s`` is the largest error the source admits: ``|offset| + root dispersion +
-    root delay / 2`` for chrony (RFC 5905, section 11.2: root distance), the kernel's ``maxerror``
-    for adjtimex. ``None`` is an unknown bound, which the clock gate treats as too large.
+    ``bound_s`` is the largest possible error. For chrony it is ``|offset| + root dispersion + root
+    delay / 2`` (root distance, RFC 5905, section 11.2). For adjtimex it is the kernel's
+    ``maxerror``. If it is ``None``, the bound is unknown and the clock gate rejects the clock.
     """
 
     source: ClockSource
@@ -337,7 +337,7 @@ class ClockReading(Message):
 
 
 class Flow(StrEnum):
-    """Which way payload travels between the two ends of a pair."""
+    """Direction of the payload between the ends of a pair."""
 
     # Client to server
     UP = "up"
@@ -346,7 +346,7 @@ class Flow(StrEnum):
 
 
 class Direction(StrEnum):
-    """The flows that a job asks for."""
+    """Requested flows of a job."""
 
     # UP only
     FORWARD = "forward"
@@ -372,7 +372,7 @@ class Protocol(StrEnum):
 
 
 class Pacing(StrEnum):
-    """What holds a paced stream to its rate."""
+    """Component that enforces the rate of a stream."""
 
     # The engine paces between its writes (iperf3 --bitrate).
     ENGINE = "engine"
@@ -381,7 +381,10 @@ class Pacing(StrEnum):
 
 
 class Probe(Message):
-    """Small datagrams beside the traffic, of any engine: what the load does to the path."""
+    """Settings for probes, which are small datagrams sent during the traffic of any engine.
+
+    They measure the latency and the loss of the path under load.
+    """
 
     every_s: Annotated[float, Field(ge=0.02, le=1)] = 0.1
     # Time before the planned start, used as the baseline.
@@ -395,7 +398,7 @@ class Probe(Message):
 
 
 class Vxlan(Message):
-    """A tunnel a pair, from agent to agent (RFC 7348), for the time of a burst."""
+    """Settings for VXLAN tunnels (RFC 7348). Each pair uses a tunnel during a burst."""
 
     # VNI of the first pair.
     vni_from: Annotated[int, Field(ge=1, le=16_000_000)] = 4096
@@ -434,10 +437,10 @@ BLOCK_MIN_BYTES: Final = 16
 
 
 class Traffic(Message):
-    """What one pair sends during one burst. Rates and sizes are per stream where it says so.
+    """Traffic that a pair sends during a burst.
 
-    Not every engine takes every field, and some have other defaults (a download's direction is
-    reverse): :mod:`broadside.exchange.engines` knows.
+    An engine can reject a field or use another default. For example, the direction of downloads is
+    reverse. See docs/engines.md.
     """
 
     engine: EngineName = DEFAULT_ENGINE
@@ -492,7 +495,10 @@ VXLAN_BYTES: Final = 50
 
 
 class FlowTotals(Message):
-    """The engine's own end-of-test sums for one flow. ``None``: that end never said."""
+    """Totals that the engine reported for a flow at the end of a test.
+
+    ``None`` means that this end did not report the value.
+    """
 
     flow: Flow
     sent_bytes: Integer | None = None
@@ -516,7 +522,7 @@ class FlowTotals(Message):
 
 
 class Combine(StrEnum):
-    """How one measure of several processes, pairs or bursts becomes one."""
+    """How values of several processes, pairs or bursts are combined."""
 
     SUM = "sum"
     # Weighted mean.
@@ -525,7 +531,7 @@ class Combine(StrEnum):
 
 
 class Measure(Message):
-    """One figure that an engine tells beside bytes and seconds."""
+    """Additional value that an engine reported, for example requests per second."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,47}$")]
     value: Annotated[Number, Field(allow_inf_nan=False)]
@@ -537,10 +543,10 @@ class Measure(Message):
 
 
 class Distribution(Message):
-    """How one quantity spread, as counts in logarithmic buckets that add up over pairs.
+    """Histogram with logarithmic buckets. Histograms of several pairs can be added.
 
-    Bucket ``i`` holds values from ``BUCKET_RATIO ** i`` up to the next, in ``unit``: a quantile
-    read from it is within 2.2 % of the true one.
+    Bucket ``i`` counts values from ``BUCKET_RATIO ** i`` to ``BUCKET_RATIO ** (i + 1)``, in
+    ``unit``. A quantile from these counts has an error of at most 2.2 %.
     """
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
@@ -556,7 +562,7 @@ BUCKET_RATIO: Final = 2 ** (1 / 16)
 
 
 class StreamSilence(Message):
-    """Seconds in which one of several streams carried nothing and others did."""
+    """Time in which a stream transferred no data and other streams of the pair did."""
 
     flow: Flow
     # Port at the client. It identifies the stream at both ends.
@@ -571,7 +577,7 @@ SILENT_STREAMS_MAX_COUNT: Final = 32
 
 
 class EngineReport(Message):
-    """What the engine was asked, what it says it did, and how it ended."""
+    """Report of an engine: its command line, the values that it used, totals and errors."""
 
     engine: EngineName
     version: Text | None = None
@@ -640,7 +646,7 @@ class EngineReport(Message):
 
 
 class Side(StrEnum):
-    """Which end of a pair speaks."""
+    """End of a pair that recorded the data."""
 
     CLIENT = "client"
     SERVER = "server"
@@ -729,7 +735,7 @@ TROUBLES_MAX_COUNT: Final = 16
 
 
 class OutageKind(StrEnum):
-    """What may go wrong with the services between coordinator and agents."""
+    """Kind of an outage of the services between coordinator and agents."""
 
     # Requests to the queue failed.
     QUEUE_AWAY = "queue_away"
@@ -754,7 +760,7 @@ class OutageKind(StrEnum):
 
 
 class ServiceOutage(Message):
-    """One outage that a process detected, with times by its local clock.
+    """Outage that a process detected, with times by its local clock.
 
     Attributes:
         kind: The kind of the outage.
@@ -784,7 +790,7 @@ PROTOCOL_VERSION: Final = 2
 
 
 class Phase(StrEnum):
-    """How far the agent that claimed a job has come."""
+    """Progress of a claimed job."""
 
     CLAIMED = "claimed"
     ARMED = "armed"
@@ -793,7 +799,7 @@ class Phase(StrEnum):
 
 
 class Endpoint(Message):
-    """A server agent's address and one port of its own."""
+    """Address of a server agent, and the ports that it uses for a pair."""
 
     agent_id: Identifier
     address: Address
@@ -810,7 +816,7 @@ class Endpoint(Message):
 
 
 class RawPolicy(StrEnum):
-    """Of whom what the engine printed is kept."""
+    """Jobs whose raw engine output is stored."""
 
     ALL = "all"
     # Output of failed jobs, and of one sample pair's client.
@@ -1012,7 +1018,7 @@ class AgentState(StrEnum):
 
 
 class EngineState(Message):
-    """Whether an agent can play its part for one engine."""
+    """State of an engine on an agent."""
 
     name: EngineName
     # The version of the engine program.
@@ -1026,7 +1032,7 @@ class EngineState(Message):
 
 
 class HostInfo(AgentMessage):
-    """What a host is made of, as far as it decides what its NIC can carry; None is unknown."""
+    """Properties of a host that affect its network throughput. None means unknown."""
 
     nic_driver: Short | None = None
     nic_driver_version: Short | None = None
@@ -1108,7 +1114,7 @@ class Presence(AgentMessage):
 
 
 class Outcome(StrEnum):
-    """How a job ended, as the agent that held it saw it."""
+    """Result of a job, reported by the agent that claimed it."""
 
     # Started on time and ran to the end.
     MEASURED = "measured"
