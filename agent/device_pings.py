@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from broadside.exchange.engines.buckets import Buckets
-from broadside.exchange.messages import Combine, EngineReport, Job, Measure
+from broadside.exchange.messages import Aggregation, EngineReport, Job, Measure
 from broadside.exchange.ping import PingMethod, echo, handshake, may_echo, timed
 
 # Seconds from the start of a round to the start of the next one.
@@ -66,7 +66,7 @@ class DevicePings:
                 name=f"device_ping_{method}_loss",
                 value=lost / sent,
                 unit="ratio",
-                combine=Combine.MEAN,
+                combine=Aggregation.MEAN,
                 weight=sent,
             )
             for method, (sent, lost) in self._sent.items()

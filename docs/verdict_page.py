@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from broadside.coordinator.core.goals import GOALS
 from broadside.coordinator.core.judge.checks import BURST_CHECKS, PRECEDENCE, RUN_CHECKS
+from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
 
 DOCS: Final = Path(__file__).parent
 CORE: Final = DOCS.parent / "coordinator" / "core"
@@ -213,17 +213,17 @@ def _findings() -> Iterator[tuple[str, str, str, str]]:
     with (DOCS / "findings.csv").open(encoding="utf-8", newline="") as file:
         for line in csv.DictReader(file):
             yield line["id"], line["effect"], line["meaning"], line["next_step"]
-    for goal in GOALS:
-        limit = f"`objective.{goal.bound}`"
-        step = f"{goal.next_step[:1].upper()}{goal.next_step[1:]}."
-        way = "below" if goal.is_floor else "above"
-        yield f"{goal.id}-limit", "fail", f"The {goal.words} is {way} {limit}.", step
+    for threshold in ALL_THRESHOLDS:
+        limit = f"`objective.{threshold.bound}`"
+        step = f"{threshold.next_step[:1].upper()}{threshold.next_step[1:]}."
+        way = "below" if threshold.is_floor else "above"
+        yield f"{threshold.id}-limit", "fail", f"The {threshold.label} is {way} {limit}.", step
         yield (
-            f"{goal.id}-unproven",
+            f"{threshold.id}-unproven",
             "inconclusive",
             (
-                f"The {goal.words} has missing values, or the times of its values are unknown, so "
-                f"{limit} is undecided."
+                f"The {threshold.label} has missing values, or the times of its values are "
+                f"unknown, so {limit} is undecided."
             ),
             "Make the source of the metric complete, then run again.",
         )

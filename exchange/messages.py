@@ -12,8 +12,9 @@ exist in thousands, so they are frozen dataclasses. :mod:`broadside.exchange.chu
 """
 
 import json
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -521,13 +522,34 @@ class FlowTotals(Message):
     jitter_s: Number | None = None
 
 
-class Combine(StrEnum):
-    """How values of several processes, pairs or bursts are combined."""
+class Aggregation(StrEnum):
+    """Rule that combines several known values of a metric into one."""
 
     SUM = "sum"
-    # Weighted mean.
     MEAN = "mean"
     MAX = "max"
+    MIN = "min"
+
+    def of(self, values: Sequence[float], weights: Sequence[float] | None = None) -> float:
+        """Combine values.
+
+        Args:
+            values: One or more known values.
+            weights: Weight of each value for the mean. By default, or if all are 0, they are equal.
+        """
+        match self:
+            case Aggregation.SUM if all(isinstance(value, int) for value in values):
+                return sum(values)
+            case Aggregation.SUM:
+                return math.fsum(values)
+            case Aggregation.MAX:
+                return max(values)
+            case Aggregation.MIN:
+                return min(values)
+            case Aggregation.MEAN:
+                if weights is None or not (total := math.fsum(weights)):
+                    return math.fsum(values) / len(values)
+                return math.fsum(v * w for v, w in zip(values, weights, strict=True)) / total
 
 
 class Measure(Message):
@@ -537,7 +559,7 @@ class Measure(Message):
     value: Annotated[Number, Field(allow_inf_nan=False)]
     # One of s, ratio, bytes, count.
     unit: Annotated[str, StringConstraints(pattern=r"^[a-z/]{1,16}$")]
-    combine: Combine = Combine.SUM
+    combine: Aggregation = Aggregation.SUM
     # Weight for the mean.
     weight: Annotated[Number, Field(ge=0, allow_inf_nan=False)] = 1.0
 

@@ -27,14 +27,13 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, Final
 
-from broadside.coordinator.core.figures import Layer
 from broadside.coordinator.core.judge.checks import BURST_CHECKS, RUN_CHECKS
 from broadside.coordinator.core.judge.summarise import summarise_run
-from broadside.coordinator.core.live.status import due_at
-from broadside.coordinator.core.measure.evidence import BurstEvidence, FirewallLedger
-from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.measure.burst import measure_burst
+from broadside.coordinator.core.measure.records.evidence import BurstEvidence, FirewallLedger
 from broadside.coordinator.core.measure.testimony import Witnessed
-from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.metrics import Layer
+from broadside.coordinator.core.plan.spec import Plan, due_at
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from broadside.coordinator.imports.import_requests import Imported, OriginalTable
 from broadside.coordinator.imports.metric_csv import read_declared_metric

@@ -29,7 +29,7 @@ from broadside.coordinator.cli.options import Json
 from broadside.coordinator.cli.screen_text import printable
 from broadside.coordinator.cli.witness_checks import check_witnesses
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.plan.reserved import Reservation
 from broadside.coordinator.core.plan.schedule import Schedule
 from broadside.coordinator.device.ledgers.source import LedgerBusy, LedgerError, open_ledger
@@ -313,7 +313,7 @@ def _backup_check(
         detail = f"the last one failed: {record.error}; before that: {last}"
         return Check(name=name, ok=False, detail=detail, fix=fix, required=required)
     is_old = age is None or (age_max is not None and age > age_max)
-    size = "" if record.size_bytes is None else f", {words.size(record.size_bytes)}"
+    size = "" if record.size_bytes is None else f", {formatting.size(record.size_bytes)}"
     return Check(
         name=name,
         ok=not is_old,
@@ -377,14 +377,14 @@ async def ledger_check() -> Check:
             from_at = now - timedelta(seconds=LEDGER_LOOKBACK_S)
             ledger = await source.read(from_at, now, Direction.FORWARD)
     except LedgerBusy as error:
-        return failed("ledger", error, f"wait {words.time(error.retry_after_s)} and try again")
+        return failed("ledger", error, f"wait {formatting.time(error.retry_after_s)} and try again")
     except (ValidationError, LedgerError) as error:
         return failed("ledger", error)
     except TimeoutError:
         return Check(
             name="ledger",
             ok=False,
-            detail=f"no answer within {words.time(LEDGER_TIMEOUT_S)}",
+            detail=f"no answer within {formatting.time(LEDGER_TIMEOUT_S)}",
             fix="check the source's address and the firewall between",
         )
     known_s = ledger.end_s[~np.isnan(ledger.bytes)]

@@ -211,7 +211,7 @@ def list_scenarios(
     """List the scenarios, or show one with every field that a launch can override."""
     from broadside.coordinator import scenarios
     from broadside.coordinator.cli import display
-    from broadside.coordinator.core import words
+    from broadside.coordinator.core import formatting
     from broadside.coordinator.core.plan.plain_fields import plain_fields
 
     specs = {n: scenarios.load(n) for n in ([name] if name else scenarios.names())}
@@ -232,7 +232,7 @@ def list_scenarios(
                 f"{spec.bursts_count} x {spec.burst_s} s every {spec.period_s} s"
             ),
             "target": lambda spec: (
-                words.rate(spec.objective.target_bits_per_second)
+                formatting.rate(spec.objective.target_bits_per_second)
                 if spec.objective.target_bits_per_second
                 else "none"
             ),

@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from broadside.coordinator.cli.failed_check import failed
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.formatting import Unit
 from broadside.coordinator.core.measure.testimony import (
     KINDS,
     RATIO_MAX,
@@ -17,7 +18,6 @@ from broadside.coordinator.core.measure.testimony import (
     RemarkKind,
     Witnessed,
 )
-from broadside.coordinator.core.words import Unit
 from broadside.coordinator.device.ledgers.source import LedgerError
 from broadside.coordinator.device.witnesses.polled import PolledWitness
 from broadside.coordinator.device.witnesses.witness_file import (
@@ -65,7 +65,7 @@ async def _check(entry: Mapping[str, Any]) -> Check:
     except LedgerError as error:
         return failed(name, error)
     except TimeoutError:
-        return Check(name=name, ok=False, detail=f"no answer within {words.time(READ_MAX_S)}")
+        return Check(name=name, ok=False, detail=f"no answer within {formatting.time(READ_MAX_S)}")
     troubles = [*_clock(told), *_units(told)]
     if missed_count is None:
         troubles = [*_silences(told), *troubles]
@@ -130,9 +130,10 @@ def _clock(told: Witnessed) -> Iterator[str]:
     newest = max(told.series, key=lambda series: series.at_s[-1])
     ahead_s = float(newest.at_s[-1] - newest.bound_s[-1]) - told.read_at.timestamp()
     if ahead_s > AHEAD_MAX_S:
-        yield f"its newest reading lies {words.time(ahead_s)} in the future: set its clock"
+        yield f"its newest reading lies {formatting.time(ahead_s)} in the future: set its clock"
     elif -ahead_s > LOOKBACK_S:
-        yield f"its newest reading is {words.time(-ahead_s)} old: set its clock, or look at at_path"
+        age = formatting.time(-ahead_s)
+        yield f"its newest reading is {age} old: set its clock, or look at at_path"
 
 
 def _units(told: Witnessed) -> Iterator[str]:
@@ -155,10 +156,12 @@ def _figures(told: Witnessed) -> Iterator[str]:
         by_quantity.setdefault(series.quantity, []).extend(known[-1:].tolist())
     for quantity, values in by_quantity.items():
         more = f" (and {len(values) - 1} more)" if len(values) > 1 else ""
-        said = words.say(quantity.unit, values[0] if values else None)
+        said = formatting.say(quantity.unit, values[0] if values else None)
         yield f"{KINDS[quantity].words} {said}{more}"
     if told.series:
         bound_s = max(float(series.bound_s[-1]) for series in told.series)
         age_s = told.read_at.timestamp() - max(float(each.at_s[-1]) for each in told.series)
-        within = "by an unchecked clock" if np.isnan(bound_s) else f"dated to {words.time(bound_s)}"
-        yield f"newest {words.time(max(0.0, age_s))} old, {within}"
+        within = (
+            "by an unchecked clock" if np.isnan(bound_s) else f"dated to {formatting.time(bound_s)}"
+        )
+        yield f"newest {formatting.time(max(0.0, age_s))} old, {within}"

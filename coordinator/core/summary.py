@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Final, Literal
 
-from broadside.coordinator.core.figures import Layer
+from broadside.coordinator.core.metrics import Layer
 from broadside.exchange.messages import Flow, Message, OutageKind, RunId, Side, UtcDatetime
 
 
@@ -75,12 +75,12 @@ def worse(verdicts: Iterable[Verdict]) -> Verdict:
 
     A ``measured`` verdict is not a pass. Together with passes, the result is ``measured``.
     """
-    said = set(verdicts)
-    if Verdict.FAIL in said:
+    reported = set(verdicts)
+    if Verdict.FAIL in reported:
         return Verdict.FAIL
-    if not said or Verdict.INCONCLUSIVE in said:
+    if not reported or Verdict.INCONCLUSIVE in reported:
         return Verdict.INCONCLUSIVE
-    return Verdict.MEASURED if Verdict.MEASURED in said else Verdict.PASS
+    return Verdict.MEASURED if Verdict.MEASURED in reported else Verdict.PASS
 
 
 class PhaseLatency(Message):
@@ -107,7 +107,7 @@ class PathLatency(Message):
     buffer_delay_ratio: float | None = None
 
 
-class Joined(StrEnum):
+class MatchMethod(StrEnum):
     """Method that was used to match a server-side test to a pair."""
 
     COOKIE = "cookie"
@@ -323,7 +323,7 @@ class PairSummary(Message):
     start_error_s: float | None = None
     clock_bound_s: float | None = None
     basis: Basis
-    joined_by: Joined | None = None
+    joined_by: MatchMethod | None = None
     # Only for imports: clock of the server minus clock of the client, computed from the test, and
     # half of its 95 % interval.
     ends_offset_s: float | None = None
@@ -460,7 +460,7 @@ class Availability(Message):
         )
 
 
-class Stray(Message):
+class ForeignTest(Message):
     """Test by another client on an endpoint of the run during a burst."""
 
     # Index of the pair with this endpoint.
@@ -975,7 +975,7 @@ class BurstSummary(Message):
     # Results of the consistency checks between sources.
     contradictions: tuple[Contradiction, ...] = ()
     # Tests by other clients on the endpoints of the run.
-    strays: tuple[Stray, ...] = ()
+    strays: tuple[ForeignTest, ...] = ()
     # The first of the invalid rows, which are not used.
     foreign_rows: tuple[ForeignRow, ...] = ()
     # Total number of these rows.
@@ -995,7 +995,7 @@ class BurstSummary(Message):
     pairs: tuple[PairSummary, ...] = ()
 
 
-class Spread(Message):
+class BurstDistribution(Message):
     """Distribution of one metric over all bursts in a run."""
 
     bursts_count: int
@@ -1043,7 +1043,7 @@ class RunSummary(Message):
     real_fleet_ip_bits_per_second: float | None = None
     real_firewall_bits_per_second: float | None = None
     # Distribution of fleet_received_bits_per_second.
-    received_over_bursts: Spread | None = None
+    received_over_bursts: BurstDistribution | None = None
     # Mean over bursts and flows.
     rtt_mean_s: float | None = None
     # In the windows of the bursts.
@@ -1106,7 +1106,7 @@ def combined(parts: Iterable[Availability]) -> Availability:
     )
 
 
-def gravity(disruption: Disruption) -> tuple[float, ...]:
+def severity_rank(disruption: Disruption) -> tuple[float, ...]:
     """Return a sort key with the most severe disruption first.
 
     The first key is the number of pair-seconds, which is known for all kinds, and the next is

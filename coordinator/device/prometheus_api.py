@@ -11,7 +11,7 @@ from typing import Any, Final
 import httpx
 import numpy as np
 
-from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.device.http_answers import (
     bounded_client,
     get_bounded,

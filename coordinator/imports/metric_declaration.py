@@ -5,8 +5,8 @@ from typing import Annotated, Final, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from broadside.coordinator.core.measure.columns import Floats
-from broadside.coordinator.core.measure.evidence import (
+from broadside.coordinator.core.arrays import Floats
+from broadside.coordinator.core.measure.records.evidence import (
     FLOWS_COUNTED,
     CounterDirection,
     LedgerLayer,

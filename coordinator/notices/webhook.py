@@ -15,7 +15,7 @@ from typing import Final
 
 import httpx
 
-from broadside.coordinator.core.figures import FIGURES
+from broadside.coordinator.core.metrics import ALL_METRICS
 from broadside.coordinator.notices.announcer import Notice, NotTold
 from broadside.exchange.http.bounded import ask
 
@@ -119,7 +119,7 @@ def body_of(notice: Notice) -> bytes:
             "verdict": summary.verdict.value,
             "cancelled": header.outcome is not None and header.outcome.cancelled,
             "scale": summary.scale,
-            "figures": {each.name: each.of_run(summary) for each in FIGURES if each.headline},
+            "figures": {each.name: each.of_run(summary) for each in ALL_METRICS if each.headline},
             "findings": [
                 finding.model_dump(include={"id", "severity", "sentence", "next_step"})
                 for finding in summary.findings[:_FINDINGS_MAX_COUNT]

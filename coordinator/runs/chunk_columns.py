@@ -16,12 +16,11 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from broadside.coordinator.core.measure.columns import (
+from broadside.coordinator.core.arrays import Floats, Singles
+from broadside.coordinator.core.measure.records.columns import (
     OVERLAP_S,
-    Floats,
     HostColumns,
-    Singles,
-    TrackColumns,
+    IntervalColumns,
     disjoint_host,
     disjoint_track,
 )
@@ -72,7 +71,7 @@ LIVE_COLUMNS: Final = frozenset(
     (*_INSTANTS, "bytes", "omitted", "retransmits", "rtt_us", "cpu_busy_ratio")
 )
 
-EndColumns = tuple[tuple[TrackColumns, ...], HostColumns]
+EndColumns = tuple[tuple[IntervalColumns, ...], HostColumns]
 _Key = TypeVar("_Key")
 
 
@@ -191,7 +190,7 @@ def end_columns(end: PackedEnd) -> EndColumns:
     return found
 
 
-def read_track(track: PackedTrack) -> TrackColumns:
+def read_track(track: PackedTrack) -> IntervalColumns:
     """Decode one flow of one end.
 
     Raises:
@@ -225,10 +224,10 @@ def _read_ends(
     return found
 
 
-def _track(track: PackedTrack, part: "_Part") -> TrackColumns:
+def _track(track: PackedTrack, part: "_Part") -> IntervalColumns:
     start_s, end_s = part.bounds_s()
     omitted = part.level("omitted")
-    columns = TrackColumns(
+    columns = IntervalColumns(
         side=track.side,
         flow=track.flow,
         first_data_at_s=track.first_data_at_s,

@@ -14,19 +14,13 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from broadside.coordinator.core.judge.summarise import summarise_run
-from broadside.coordinator.core.live.status import (
-    COLLECT_S,
-    BurstPhase,
-    BurstRows,
-    RunStatus,
-    due_at,
-)
-from broadside.coordinator.core.measure.evidence import BurstEvidence, FirewallLedger
-from broadside.coordinator.core.measure.measure_burst import measure_burst
-from broadside.coordinator.core.measure.series import MeasuredBurst
+from broadside.coordinator.core.live.status import BurstPhase, BurstRows, RunStatus
+from broadside.coordinator.core.measure.burst import measure_burst
+from broadside.coordinator.core.measure.grid.series import BurstMeasurement
+from broadside.coordinator.core.measure.records.evidence import BurstEvidence, FirewallLedger
 from broadside.coordinator.core.measure.testimony import Witnessed, believed, joined
 from broadside.coordinator.core.plan.meter import ran, with_budget
-from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.core.plan.spec import COLLECT_S, Burst, Plan, due_at
 from broadside.coordinator.core.summary import RunSummary, canonical
 from broadside.coordinator.device.ledgers.kept import dump_ledger
 from broadside.coordinator.device.ledgers.settle import Settling, Span
@@ -122,7 +116,7 @@ class Closing:
             closed_count += 1
         return closed_count
 
-    async def _measure(self, plan: Plan, evidence: BurstEvidence) -> MeasuredBurst:
+    async def _measure(self, plan: Plan, evidence: BurstEvidence) -> BurstMeasurement:
         """Measure a burst and store the summary and series, even if it was closed before."""
         burst = evidence.burst
         measured = await _measured(plan, evidence)
@@ -144,7 +138,7 @@ class Closing:
         log.info("burst measured", extra={"action": "measure", "run_id": plan.run_id})
         return measured
 
-    async def _settled(self, plan: Plan, burst: Burst) -> MeasuredBurst:
+    async def _settled(self, plan: Plan, burst: Burst) -> BurstMeasurement:
         """Return the stored burst, or measure it again if rows were missing when it was closed."""
         closed = (await self._states.closed(plan.run_id)).get(burst.index)
         if closed is not None and closed.whole:
@@ -277,7 +271,7 @@ class Closing:
         self,
         plan: Plan,
         control: Control | None,
-        bursts: Sequence[MeasuredBurst],
+        bursts: Sequence[BurstMeasurement],
         ledger: FirewallLedger | None,
         beside: Neighbours,
         testimony: Witnessed | None,
@@ -314,7 +308,7 @@ class Closing:
         )
 
 
-async def _measured(plan: Plan, evidence: BurstEvidence) -> MeasuredBurst:
+async def _measured(plan: Plan, evidence: BurstEvidence) -> BurstMeasurement:
     # Use a thread: a thousand pairs take seconds, and the event loop must renew leases.
     return await asyncio.to_thread(measure_burst, plan.spec, evidence, due_at(evidence.burst))
 

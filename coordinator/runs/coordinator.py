@@ -21,20 +21,14 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, Protocol
 
-from broadside.coordinator.core.live.status import (
-    COLLECT_S,
-    BurstPhase,
-    RunState,
-    RunStatus,
-    due_at,
-)
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.live.status import BurstPhase, RunState, RunStatus
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.plan.cost_estimate import OverBudget, estimate, not_charged_why
 from broadside.coordinator.core.plan.meter import basis
 from broadside.coordinator.core.plan.planner import Infeasible, Problem, live, without_ports
 from broadside.coordinator.core.plan.planner import plan as make_plan
 from broadside.coordinator.core.plan.price import Prices
-from broadside.coordinator.core.plan.spec import LedgerPromise, Plan, RunSpec
+from broadside.coordinator.core.plan.spec import COLLECT_S, LedgerPromise, Plan, RunSpec, due_at
 from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.device.ledgers.settle import Settling
 from broadside.coordinator.device.ledgers.source import LedgerSource, LiveSource

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from broadside.coordinator.core.judge.checks.counter_record_check import BEFORE_S
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.measure.testimony import Witnessed, joined
 from broadside.coordinator.core.plan.spec import Burst, Plan
 from broadside.coordinator.device.ledgers.settle import Span

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from broadside.coordinator.core.judge.device_prediction import Neighbour
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.plan.spec import Burst, Plan
 from broadside.coordinator.device.ledgers.settle import Span
 from broadside.coordinator.runs.stored import read_series

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 from pydantic import ValidationError
 
-from broadside.coordinator.core.live.status import due_at
 from broadside.coordinator.core.plan.meter import Basis, Spending, measure
 from broadside.coordinator.core.plan.price import Prices
-from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.plan.spec import Plan, due_at
 from broadside.coordinator.runs.run_states import ClosedBurst
 from broadside.coordinator.runs.stored import read_series
 from broadside.exchange.messages import Control

@@ -232,7 +232,7 @@ class RunStates:
 
     async def _read_progress(self, plan: Plan, burst: Burst) -> "Progress":
         from broadside.coordinator.core.live.progress import progress, progress_of_series
-        from broadside.coordinator.core.measure.series import BurstSeries
+        from broadside.coordinator.core.measure.grid.series import BurstSeries
         from broadside.coordinator.runs.chunk_columns import readings_max_count, stream_columns
 
         began_s = time.monotonic()

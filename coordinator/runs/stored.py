@@ -8,8 +8,8 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from broadside.coordinator.core.live.status import BurstRows
-from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.series import BurstSeries, MeasuredBurst
+from broadside.coordinator.core.measure.grid.series import BurstMeasurement, BurstSeries
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.measure.testimony import Witnessed
 from broadside.coordinator.core.summary import RunSummary, parse_burst, parse_run
 from broadside.coordinator.device.ledgers.kept import load_ledger
@@ -46,7 +46,7 @@ async def read_rows(
 
 async def read_measured(
     records: Records, run_id: str, burst_index: int, *, with_pairs: bool = True
-) -> MeasuredBurst | None:
+) -> BurstMeasurement | None:
     """Read a measured burst, as it was before it was compared to any ledger.
 
     Args:
@@ -64,7 +64,7 @@ async def read_measured(
     )
     if summary is None or series is None:
         return None
-    return MeasuredBurst(
+    return BurstMeasurement(
         summary=parse_burst(summary),
         series=await asyncio.to_thread(BurstSeries.unpack, series, with_pairs=with_pairs),
     )

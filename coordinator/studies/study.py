@@ -7,12 +7,12 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, StrictBool, StringConstraints, model_validator
 
 from broadside.coordinator import scenarios
-from broadside.coordinator.core.goals import GOALS, PROBES
 from broadside.coordinator.core.judge.comparison import Comparison
-from broadside.coordinator.core.measure.drill import Drilled, EventRan
-from broadside.coordinator.core.measure.scale_out import ScaleOut, Scaling
+from broadside.coordinator.core.measure.experiments.drill import DrillResult, ExecutedEvent
+from broadside.coordinator.core.measure.experiments.scale_out import ScaleOut, Scaling
 from broadside.coordinator.core.plan.spec import RunSpec
 from broadside.coordinator.core.summary import LimiterName, Verdict
+from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, PROBES
 from broadside.coordinator.views.requests import LaunchRequest
 from broadside.exchange.engines import find, traffic_of
 from broadside.exchange.engines.port import EVERY_ENGINE
@@ -42,7 +42,9 @@ def with_engine(spec: RunSpec, name: str) -> Mapping[str, Any]:
         field: value for field, value in values["traffic"].items() if field in wished & takes
     }
     measured = engine.measures(traffic_of(**traffic)) | {PROBES}
-    unanswered = [goal.bound for goal in GOALS if goal.needs not in measured]
+    unanswered = [
+        threshold.bound for threshold in ALL_THRESHOLDS if threshold.requires not in measured
+    ]
     objective = values["objective"] | dict.fromkeys(unanswered)
     return {**values, "traffic": traffic, "objective": objective}
 
@@ -391,11 +393,11 @@ class Knee(Message):
 class Why(StrEnum):
     """Reason why a rate is counted as failing."""
 
-    # It did not meet a goal.
+    # It did not meet a threshold.
     BROKE = "broke"
     # There is no complete trial for it.
     UNMEASURED = "unmeasured"
-    # A value that is needed for a goal is unknown.
+    # A value that is needed for a threshold is unknown.
     UNKNOWN = "unknown"
     # The senders did not offer the load.
     GENERATOR = "generator"
@@ -417,7 +419,7 @@ class Found(Message):
     highest_sent_bits_per_second: float | None = None
 
 
-CloseUp = ScaleOut | Drilled
+CloseUp = ScaleOut | DrillResult
 
 
 class Conclusion(Message):
@@ -428,7 +430,7 @@ class Conclusion(Message):
     found: Found | None = None
     comparison: Comparison | None = None
     scale_out: ScaleOut | None = None
-    drilled: Drilled | None = None
+    drilled: DrillResult | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -448,7 +450,7 @@ class Study(Message):
     # Reason why the next trial has to wait.
     waits_for: str | None = None
     # Drill: the event that was executed, or will be soon.
-    event: EventRan | None = None
+    event: ExecutedEvent | None = None
     cancelled_at: UtcDatetime | None = None
     cancelled_by: str | None = None
     cancel_reason: str | None = None

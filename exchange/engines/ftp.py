@@ -52,7 +52,15 @@ from broadside.exchange.engines.port import (
 from broadside.exchange.engines.served_log import LogReader
 from broadside.exchange.engines.tokens import Token, parse_token, token_of
 from broadside.exchange.installation import bring
-from broadside.exchange.messages import Combine, EngineReport, Job, Measure, Message, Side, Traffic
+from broadside.exchange.messages import (
+    Aggregation,
+    EngineReport,
+    Job,
+    Measure,
+    Message,
+    Side,
+    Traffic,
+)
 
 LFTP: Final = Program(
     name="lftp",
@@ -306,7 +314,7 @@ class CounterReader(DownloadReader):
                 name="kept_ratio",
                 value=self._kept_bytes / self._moved_bytes,
                 unit="ratio",
-                combine=Combine.MEAN,
+                combine=Aggregation.MEAN,
                 weight=self._moved_bytes,
             ),
             Measure(

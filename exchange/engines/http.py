@@ -53,7 +53,15 @@ from broadside.exchange.engines.port import (
 from broadside.exchange.engines.served_log import LogReader
 from broadside.exchange.engines.tokens import TOKEN_PATTERN, parse_token, token_of
 from broadside.exchange.installation import bring
-from broadside.exchange.messages import Combine, Distribution, Job, Measure, Message, Side, Traffic
+from broadside.exchange.messages import (
+    Aggregation,
+    Distribution,
+    Job,
+    Measure,
+    Message,
+    Side,
+    Traffic,
+)
 
 VEGETA: Final = Program(
     name="vegeta",
@@ -391,7 +399,7 @@ class ResultReader(DownloadReader):
                 name="success_ratio",
                 value=(count - failed_count) / count,
                 unit="ratio",
-                combine=Combine.MEAN,
+                combine=Aggregation.MEAN,
                 weight=count,
             ),
             Measure(name="requests_per_second", value=count / self._duration_s, unit="/s"),

@@ -27,7 +27,7 @@ from broadside.coordinator.cli.exits import code_of, say
 from broadside.coordinator.cli.screen_text import cleaned, printable
 from broadside.coordinator.cli.verdict import show_summary
 from broadside.coordinator.coordinator_log import Lines
-from broadside.coordinator.core.measure.second_table import Column
+from broadside.coordinator.core.measure.grid.second_table import Column
 from broadside.coordinator.core.summary import problem
 from broadside.coordinator.device.ledgers.csv_source import CsvForm, CsvLedger
 from broadside.coordinator.device.ledgers.prometheus_source import PrometheusLedger

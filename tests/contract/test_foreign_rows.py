@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from broadside.coordinator.core.judge.observations import foreign_row_findings
-from broadside.coordinator.core.measure.evidence import BurstEvidence
-from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.measure.burst import measure_burst
+from broadside.coordinator.core.measure.records.evidence import BurstEvidence
 from broadside.coordinator.core.plan.spec import Burst, Pair, Plan, RunSpec
 from broadside.coordinator.runs.evidence_rows import read_evidence
 from broadside.exchange.messages import Control

@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.measure.testimony import Quantity
 from broadside.coordinator.device.ledgers.azure_monitor_source import AzureMonitorLedger
 from broadside.coordinator.device.ledgers.settle import Settling, Span

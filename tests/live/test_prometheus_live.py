@@ -16,7 +16,7 @@ import yaml
 
 from broadside.coordinator.core.measure.testimony import Quantity, Witnessed
 from broadside.coordinator.device.witnesses.witness_file import open_witnesses
-from broadside.coordinator.views.metrics import METRICS
+from broadside.coordinator.views.prometheus_metrics import METRICS
 from tests.live.free_ports import free_port
 from tests.live.live_site import HTTP, Site, call, wait_for_fleet
 from tests.live.waiting import wait_for

@@ -58,35 +58,34 @@ RECIPES: Final = (
     Recipe(
         title="A goal",
         begun={
-            "coordinator/core/plan/spec.py": (
+            "coordinator/core/thresholds.py": (
                 "    retransmit_max_ratio: Annotated",
                 "    rtt_p95_max_s: Annotated[float, Field(gt=0)] | None = None\n",
             )
         },
-        fails=(f"{CORE}/test_goals.py::test_every_field_of_an_objective",),
+        fails=(f"{CORE}/test_thresholds.py::test_every_field_of_an_objective",),
         whole={
-            "coordinator/core/goals.py": (
-                '    Goal(\n        bound="retransmit_max_ratio"',
-                """    Goal(bound="rtt_p95_max_s", id="rtt-p95", words="95th percentile of RTT",
-        needs="rtt", teller=Teller.FLOW, figure="rtt_p95_s", pairs_count="rtt_pairs_count"),
+            "coordinator/core/thresholds.py": (
+                '    Threshold(\n        "retransmit_max_ratio"',
+                """    Threshold("rtt_p95_max_s", "rtt-p95", "95th percentile of RTT",
+        MetricSource.FLOW, "rtt_p95_s", "rtt", pairs_count="rtt_pairs_count"),
 """,
             )
         },
-        proof=(f"{CORE}/test_goals.py", "tests/unit/exchange/engines/test_port.py"),
+        proof=(f"{CORE}/test_thresholds.py", "tests/unit/exchange/engines/test_port.py"),
     ),
     Recipe(
         title="A figure",
         begun={
-            "coordinator/core/figures.py": (
-                '    Figure(\n        "client_cpu_mean_ratio"',
-                """    Figure("late_reports_count", "reports that came late", "late_reports_count",
-        fold=Fold.TOTAL),
+            "coordinator/core/metrics.py": (
+                '    MetricDefinition(\n        "client_cpu_mean_ratio"',
+                """    MetricDefinition("late_reports_count", "reports that came late", "", SUM),
 """,
             )
         },
-        fails=(f"{CORE}/test_figures.py::test_the_metrics_are_documented",),
+        fails=(f"{CORE}/test_metrics.py::test_the_metrics_are_documented",),
         whole={"docs/metrics.md": ("| `", "| `broadside_run_late_reports` | reports | late |\n")},
-        proof=(f"{CORE}/test_figures.py",),
+        proof=(f"{CORE}/test_metrics.py",),
     ),
     Recipe(
         title="A metric source",
@@ -98,7 +97,7 @@ RECIPES: Final = (
 import numpy as np
 
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.records.columns import Floats
 from broadside.coordinator.device.ledgers.csv_source import CsvForm, CsvLedger
 from broadside.coordinator.device.ledgers.source import needed
 

@@ -13,7 +13,7 @@ import pytest
 
 from broadside.coordinator.cli.witness_checks import check_witnesses
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.measure.testimony import Quantity, RemarkKind, Witnessed
 from broadside.coordinator.device.ledgers.snmp_source import SnmpLedger
 from broadside.coordinator.device.ledgers.source import LedgerError, open_ledger

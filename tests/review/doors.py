@@ -121,7 +121,7 @@ def _track(side: str, track: Fields) -> Any:
     count = len(edges) - 1
     names = ("retransmits_count", "rtt_s", "cwnd_bytes", "packets_count", "lost_count")
     return columns.disjoint_track(
-        columns.TrackColumns(
+        columns.IntervalColumns(
             side=messages.Side(side),
             flow=messages.Flow(track["flow"]),
             first_data_at_s=track["first_data_at_s"],

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from broadside.coordinator.core.figures import RECEIVED
+from broadside.coordinator.core.metrics import RECEIVED
 from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.studies.study import Study
 from tests.scenarios.cases import BEDS, Case, Expected

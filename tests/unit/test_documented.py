@@ -13,7 +13,7 @@ import pytest
 
 from broadside.coordinator import prices, scenarios
 from broadside.coordinator.core.judge.checks import BURST_CHECKS, RUN_CHECKS
-from broadside.coordinator.core.measure.outages import _WORDS as OUTAGE_WORDS
+from broadside.coordinator.core.measure.outages import _TEMPLATES as OUTAGE_TEMPLATES
 from broadside.coordinator.core.measure.testimony import RemarkKind
 from broadside.coordinator.core.plan.cost_estimate import estimate
 from broadside.coordinator.core.summary import CauseId, State
@@ -86,7 +86,7 @@ def test_findings_that_are_named_by_a_kind_are_documented() -> None:
     named = {f"witness-{kind}" for kind in RemarkKind}
     named |= {f"{state}-pairs" for state in stopped}
     named |= set(get_args(CauseId))
-    named |= {words.id for words in OUTAGE_WORDS.values()}
+    named |= {words.id for words in OUTAGE_TEMPLATES.values()}
     assert named - effects_documented().keys() == set()
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.arrays import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

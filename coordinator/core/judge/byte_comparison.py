@@ -7,14 +7,17 @@ from typing import Final, Literal
 
 import numpy as np
 
+from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.judge.burst_share import BurstShare
 from broadside.coordinator.core.judge.counter_factor import CounterFactor, ExtraBytes
 from broadside.coordinator.core.judge.idle_level import IdleLevel
 from broadside.coordinator.core.judge.lag import Lag
-from broadside.coordinator.core.measure.columns import Floats
-from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.headers import OVERHEAD_LESS_RATIO, OVERHEAD_MORE_RATIO
-from broadside.coordinator.core.measure.steady import t95
+from broadside.coordinator.core.measure.formulas.headers import (
+    OVERHEAD_LESS_RATIO,
+    OVERHEAD_MORE_RATIO,
+)
+from broadside.coordinator.core.measure.formulas.steady import t95
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 
 # The scatter between bins is estimated from this number of bins or more.
 NOISE_BINS_MIN: Final = 5

@@ -7,18 +7,18 @@ from typing import Final
 
 import numpy as np
 
-from broadside.coordinator.core import words
-from broadside.coordinator.core.figures import (
-    FIGURES,
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.arrays import Floats
+from broadside.coordinator.core.judge.conditions import is_untold
+from broadside.coordinator.core.measure.formulas.steady import Mean, mean_of_bursts, t90, t95
+from broadside.coordinator.core.metrics import (
+    ALL_METRICS,
     RECEIVED,
     RECEIVED_HALF_WIDTH,
     RETRANSMITS,
     RTT,
-    Figure,
+    MetricDefinition,
 )
-from broadside.coordinator.core.judge.conditions import is_untold
-from broadside.coordinator.core.measure.columns import Floats
-from broadside.coordinator.core.measure.steady import Mean, mean_of_bursts, t90, t95
 from broadside.coordinator.core.summary import BurstSummary, figure
 from broadside.exchange.messages import Message
 
@@ -135,7 +135,7 @@ def compare(a: Group, b: Group) -> Comparison:
     )
 
 
-def _metric(item: Figure, a: Group, b: Group) -> Metric | None:
+def _metric(item: MetricDefinition, a: Group, b: Group) -> Metric | None:
     left, right = _mean(item, a), _mean(item, b)
     if left is None or right is None:
         return None
@@ -167,7 +167,7 @@ def _metric(item: Figure, a: Group, b: Group) -> Metric | None:
     if enough and one.value:
         alike = (abs(difference) + (error * t90(freedom) if error > 0 else 0.0)) / abs(one.value)
     return Metric(
-        name=item.called,
+        name=item.short_name,
         unit=", ".join(filter(None, (item.unit, item.layer))),
         a_mean=figure(one.value) or 0.0,
         a_half_width=figure(half_a),
@@ -187,7 +187,7 @@ def _metric(item: Figure, a: Group, b: Group) -> Metric | None:
     )
 
 
-def _mean(item: Figure, group: Group) -> tuple[Mean, int] | None:
+def _mean(item: MetricDefinition, group: Group) -> tuple[Mean, int] | None:
     """Return the mean and the number of bursts, or None if no burst has the metric.
 
     If there are too few bursts, the error of the received rate is computed from the seconds within
@@ -209,7 +209,7 @@ def _mean_error(values: Floats) -> float:
     return float(values.std(ddof=1)) / math.sqrt(len(values))
 
 
-def _turns(item: Figure, a: Group, b: Group) -> Floats | None:
+def _turns(item: MetricDefinition, a: Group, b: Group) -> Floats | None:
     """Return the values of neighbouring bursts of a and b, shape (pairs, 2).
 
     None if the bursts of the two groups did not alternate, or if there are too few.
@@ -229,8 +229,8 @@ def _turns(item: Figure, a: Group, b: Group) -> Floats | None:
     return np.array([[value for _, _, value in block] for block in blocks])
 
 
-_COMPARED: Final = tuple(each for each in FIGURES if each is not RECEIVED_HALF_WIDTH)
-_TOLD_IF_APART: Final = (RTT.called, RETRANSMITS.called)
+_COMPARED: Final = tuple(each for each in ALL_METRICS if each is not RECEIVED_HALF_WIDTH)
+_TOLD_IF_APART: Final = (RTT.short_name, RETRANSMITS.short_name)
 _REAL_SCALE: Final = "1:1"
 
 
@@ -242,24 +242,24 @@ def _welch(one: Mean, two: Mean) -> float:
     return float((a + b) ** 2 / (a**2 / one.freedom + b**2 / two.freedom))
 
 
-def _sure(difference: float, half: float, alike: float, item: Figure, apart: bool) -> str:
+def _sure(difference: float, half: float, alike: float, item: MetricDefinition, apart: bool) -> str:
     """Return a text that explains what a difference shows."""
     if math.isnan(half):
         return "too few bursts to tell them apart"
     if apart:
-        return f"apart: the difference is {item.say(difference)} +- {item.say(half)} at 95 %"
+        return f"apart: the difference is {item.format(difference)} +- {item.format(half)} at 95 %"
     if math.isnan(alike):
         return "too few bursts to tell them apart"
-    return f"not told apart at 95 %; equivalent within {words.ratio(alike)}"
+    return f"not told apart at 95 %; equivalent within {formatting.ratio(alike)}"
 
 
 def _said(
-    item: Figure, a: Group, b: Group, one: Mean, two: Mean, ratio: float | None, sure: str
+    item: MetricDefinition, a: Group, b: Group, one: Mean, two: Mean, ratio: float | None, sure: str
 ) -> str:
-    times = "" if ratio is None else f" (x {words.number(ratio, 3)})"
-    what = ", ".join(filter(None, (item.words, item.layer)))
+    times = "" if ratio is None else f" (x {formatting.number(ratio, 3)})"
+    what = ", ".join(filter(None, (item.label, item.layer)))
     return (
-        f"{what}: {item.say(one.value)} in {a.name}, {item.say(two.value)} in {b.name}"
+        f"{what}: {item.format(one.value)} in {a.name}, {item.format(two.value)} in {b.name}"
         f"{times}; {sure}"
     )
 
@@ -269,7 +269,7 @@ def _sentence(
 ) -> str:
     if not metrics:
         return f"{a.name} and {b.name} have no figure in common"
-    parts = [metric.sentence for metric in metrics if metric.name == RECEIVED.called]
+    parts = [metric.sentence for metric in metrics if metric.name == RECEIVED.short_name]
     parts += [m.sentence for m in metrics if m.apart and m.name in _TOLD_IF_APART]
     if thin:
         counts = f"{len(a.observations)} and {len(b.observations)}"
@@ -284,6 +284,6 @@ def _sentence(
 
 def observe(burst: BurstSummary) -> Observation:
     """Return the known metric values of a burst by name, including its planned start."""
-    known = {each.name: each.of_burst(burst) for each in FIGURES}
+    known = {each.name: each.of_burst(burst) for each in ALL_METRICS}
     known[STARTED] = burst.planned_start_at.timestamp()
     return {name: value for name, value in known.items() if value is not None}

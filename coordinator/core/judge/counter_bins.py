@@ -7,8 +7,8 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from broadside.coordinator.core.measure.columns import Floats
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.arrays import Floats
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 
 # A device cannot have a higher rate in bit/s. A higher value shows that the counter wrapped.
 BITS_PER_SECOND_MAX: Final = 1e15

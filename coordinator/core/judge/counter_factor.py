@@ -6,8 +6,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.headers import (
+from broadside.coordinator.core.measure.formulas.headers import (
     MSS_ASSUMED_BYTES,
     OVERHEAD_KNOWN_RATIO,
     OVERHEAD_LESS_RATIO,
@@ -17,7 +16,8 @@ from broadside.coordinator.core.measure.headers import (
     Headers,
     acknowledged_max_ratio,
 )
-from broadside.coordinator.core.measure.series import BurstSeries
+from broadside.coordinator.core.measure.grid.series import BurstSeries
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.exchange.messages import VXLAN_BYTES, Protocol
 
 # If the layer is unknown, the overhead is estimated from this number of bursts or more.

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from broadside.coordinator.core import words
-from broadside.coordinator.core.figures import RECEIVED, RETRANSMITS, RTT
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.metrics import RECEIVED, RETRANSMITS, RTT
 from broadside.coordinator.core.plan.endurance import IDLE_LIMIT_S
 from broadside.coordinator.core.summary import (
     BurstCourse,
@@ -18,8 +18,8 @@ from broadside.coordinator.core.summary import (
     caution,
     combined,
     figure,
-    gravity,
     note,
+    severity_rank,
 )
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def course(bursts: Iterable[BurstCourse]) -> Course:
     known = [burst.availability for burst in parts if burst.availability is not None]
     singles = [disruption for burst in parts for disruption in burst.disruptions]
     found = in_a_row(singles)
-    gravest = sorted(found, key=gravity)[:KEPT_COUNT]
+    gravest = sorted(found, key=severity_rank)[:KEPT_COUNT]
     return Course(
         bursts_count=len(parts),
         availability=combined(known) if known else None,
@@ -182,7 +182,7 @@ def course_findings(said: Course, *, silent_controls_count: int = 0) -> Iterator
             next_step="build the start gate on the clients (broadside doctor there says how), "
             "or install iperf3 3.19 or newer",
         )
-    worst = sorted(said.disruptions, key=gravity)[:NAMED_COUNT]
+    worst = sorted(said.disruptions, key=severity_rank)[:NAMED_COUNT]
     if worst:
         more = said.disruptions_count - len(worst)
         yield caution(
@@ -205,7 +205,7 @@ def course_findings(said: Course, *, silent_controls_count: int = 0) -> Iterator
         yield note(
             id="availability",
             weight=42,
-            sentence=f"the load was carried for {words.ratio(down.up_ratio)} of "
+            sentence=f"the load was carried for {formatting.ratio(down.up_ratio)} of "
             f"{down.planned_s} planned pair-seconds; {down.down_s} were below the floor, "
             f"{down.unknown_s} are unknown",
         )
@@ -213,9 +213,10 @@ def course_findings(said: Course, *, silent_controls_count: int = 0) -> Iterator
         yield note(
             id=f"drift-{each.name}",
             weight=41,
-            sentence=f"{each.name} moved by {words.signed(each.percent_per_hour, 3)} % an hour "
-            f"(95 %: {words.signed(each.low_percent_per_hour, 3)} to "
-            f"{words.signed(each.high_percent_per_hour, 3)}) "
+            sentence=f"{each.name} moved by {formatting.signed(each.percent_per_hour, 3)} % an "
+            "hour "
+            f"(95 %: {formatting.signed(each.low_percent_per_hour, 3)} to "
+            f"{formatting.signed(each.high_percent_per_hour, 3)}) "
             f"over {each.bursts_count} bursts",
         )
 

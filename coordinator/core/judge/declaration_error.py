@@ -12,9 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from broadside.coordinator.core import words
-from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.series import BurstSeries
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.measure.grid.series import BurstSeries
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.summary import BurstSummary, Cause, Reconciliation, figure
 from broadside.exchange.messages import Flow
 
@@ -310,8 +310,8 @@ def said(found: Misreading) -> str:
     if not found.factor:
         return found.sentence
     times = (
-        f"{words.number(found.factor, 3)} times"
+        f"{formatting.number(found.factor, 3)} times"
         if found.factor >= 1
-        else f"1/{words.number(1 / found.factor, 3)} of"
+        else f"1/{formatting.number(1 / found.factor, 3)} of"
     )
     return f"{times} the bytes is what a counter shows where {found.sentence}"

@@ -28,9 +28,9 @@ from typing import Final
 
 import numpy as np
 
+from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.judge.burst_share import BinSums
-from broadside.coordinator.core.measure.columns import Floats
-from broadside.coordinator.core.measure.steady import t95
+from broadside.coordinator.core.measure.formulas.steady import t95
 
 # Share of correct bursts that are reported as not fitting.
 ERROR_RATIO: Final = 0.001

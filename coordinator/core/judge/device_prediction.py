@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.judge.burst_share import BinSums, BurstShare, MovedShare
 from broadside.coordinator.core.judge.counter_bins import (
     Bins,
@@ -34,10 +35,9 @@ from broadside.coordinator.core.judge.idle_level import (
     unread_bins,
 )
 from broadside.coordinator.core.judge.lag import LAG_MAX_S, LAG_MIN_S, Known, Lag, estimate_lag
-from broadside.coordinator.core.measure.columns import Floats
-from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.headers import Headers
-from broadside.coordinator.core.measure.series import BurstSeries
+from broadside.coordinator.core.measure.formulas.headers import Headers
+from broadside.coordinator.core.measure.grid.series import BurstSeries
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 
 # Margin of one reading at each end, in addition to the lag uncertainty.
 MARGIN_S: Final = 2.0

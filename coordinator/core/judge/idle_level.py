@@ -8,9 +8,9 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.judge.counter_bins import Bins
-from broadside.coordinator.core.measure.columns import Floats
-from broadside.coordinator.core.measure.steady import t95
+from broadside.coordinator.core.measure.formulas.steady import t95
 
 # If there are fewer quiet bins, the level is fitted together with the fleet bytes.
 QUIET_BINS_MIN: Final = 3

@@ -26,9 +26,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.judge.counter_bins import Bins, Curve
-from broadside.coordinator.core.measure.columns import Floats
-from broadside.coordinator.core.measure.steady import t95
+from broadside.coordinator.core.measure.formulas.steady import t95
 
 LAG_MIN_S: Final = -60.0
 LAG_MAX_S: Final = 300.0

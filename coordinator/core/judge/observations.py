@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.lag import CLOCK_PPM_MAX, is_clock
 from broadside.coordinator.core.judge.streams import silent_stream_findings
 from broadside.coordinator.core.summary import (
@@ -11,12 +11,12 @@ from broadside.coordinator.core.summary import (
     DeviceSummary,
     Finding,
     ForeignRow,
+    ForeignTest,
     Latency,
     MeasureSummary,
     PairSummary,
     Reconciliation,
     State,
-    Stray,
     caution,
     note,
     warning,
@@ -84,8 +84,8 @@ def observations(burst: BurstSummary) -> Iterator[Finding]:
             id="cpu-taken",
             weight=69,
             sentence="hypervisors gave the hosts' cores to others while they tested: "
-            f"{words.ratio(taken.mean_ratio, 1)} of {taken.hosts_count} hosts' CPU time, of "
-            f"{taken.worst_host} {words.ratio(taken.worst_ratio, 1)}; late starts and slow "
+            f"{formatting.ratio(taken.mean_ratio, 1)} of {taken.hosts_count} hosts' CPU time, of "
+            f"{taken.worst_host} {formatting.ratio(taken.worst_ratio, 1)}; late starts and slow "
             "seconds may be theirs, not the firewall's",
             next_step="use sizes or hosts whose cores are not shared, or launch again when "
             "the neighbours are quiet",
@@ -98,8 +98,9 @@ def observations(burst: BurstSummary) -> Iterator[Finding]:
             severity="problem",
             weight=74,
             sentence=f"at {burst.cliff.at:%H:%M:%S} UTC the fleet fell by "
-            f"{words.ratio(fall, 0)}, from {words.rate(burst.cliff.before_bits_per_second)} to "
-            f"{words.rate(burst.cliff.after_bits_per_second)} of payload, and stayed there",
+            f"{formatting.ratio(fall, 0)}, from "
+            f"{formatting.rate(burst.cliff.before_bits_per_second)} to "
+            f"{formatting.rate(burst.cliff.after_bits_per_second)} of payload, and stayed there",
             next_step="look at what the firewall and the hosts logged at that second",
         )
     late = sum(flow.late_bits_per_second or 0.0 for flow in burst.flows)
@@ -107,7 +108,7 @@ def observations(burst: BurstSummary) -> Iterator[Finding]:
         yield caution(
             id="late-traffic",
             weight=45,
-            sentence=f"{words.rate(late)} of the fleet's payload came from late pairs; it is "
+            sentence=f"{formatting.rate(late)} of the fleet's payload came from late pairs; it is "
             "in the fleet's rate, not in its coverage",
         )
     yield burst.limiter_details.finding()
@@ -131,8 +132,8 @@ def lag_findings(held: Reconciliation | None, over_s: float) -> Iterator[Finding
         return
     way = "grows" if held.lag_drift_s > 0 else "shrinks"
     grown = (
-        f"the lag of the ledger {held.source} {way} by {words.time(abs(held.lag_drift_s))} from "
-        f"the first burst to the last ({abs(held.lag_drift_s) / over_s * 1e6:.0f} ppm)"
+        f"the lag of the ledger {held.source} {way} by {formatting.time(abs(held.lag_drift_s))} "
+        f"from the first burst to the last ({abs(held.lag_drift_s) / over_s * 1e6:.0f} ppm)"
     )
     if is_clock(held.lag_drift_s, over_s):
         yield note(
@@ -161,12 +162,12 @@ def residual_causes(held: Reconciliation | None) -> Iterator[Finding]:
             weight=72 - rank,
             sentence=cause.sentence
             if cause.id == "foreign-traffic"
-            else f"of the ledgers' difference of {words.signed_ratio(held.residual_ratio)}, "
-            f"{words.signed_ratio(cause.share_ratio)} may be {cause.id}: {cause.sentence}",
+            else f"of the ledgers' difference of {formatting.signed_ratio(held.residual_ratio)}, "
+            f"{formatting.signed_ratio(cause.share_ratio)} may be {cause.id}: {cause.sentence}",
         )
 
 
-def stray_findings(strays: Sequence[Stray]) -> Iterator[Finding]:
+def stray_findings(strays: Sequence[ForeignTest]) -> Iterator[Finding]:
     """Yield a finding for tests that used the run's endpoints but belong to no pair.
 
     Their traffic is not counted.
@@ -176,7 +177,7 @@ def stray_findings(strays: Sequence[Stray]) -> Iterator[Finding]:
     named = "; ".join(
         f"{stray.address} port {stray.port} ({pair_name(stray.pair_index)}'s), from "
         f"{stray.client_address or 'an unknown address'}, "
-        f"{words.size(stray.received_bytes)}"
+        f"{formatting.size(stray.received_bytes)}"
         for stray in strays[:NAMED_COUNT]
     )
     more = "; ..." if len(strays) > NAMED_COUNT else ""
@@ -234,19 +235,19 @@ def _latency_findings(seen: Latency | None) -> Iterator[Finding]:
     if seen is None or seen.fleet.during.p99_s is None:
         return
     idle, during = seen.fleet.before, seen.fleet.during
-    against = "" if idle.p50_s is None else f" (idle {words.time(idle.p50_s)})"
+    against = "" if idle.p50_s is None else f" (idle {formatting.time(idle.p50_s)})"
     delay = seen.fleet.buffer_delay_ratio
-    lost = f", {words.ratio(during.loss_ratio)} lost" if during.loss_ratio else ""
+    lost = f", {formatting.ratio(during.loss_ratio)} lost" if during.loss_ratio else ""
     yield note(
         id="latency-under-load",
         weight=38,
-        sentence=f"probes of {seen.pairs_count} pairs took {words.time(during.p50_s or 0.0)}"
-        f"{against}, p99 {words.time(during.p99_s or 0.0)}{lost} under load"
-        + ("" if delay is None else f"; buffer delay {words.ratio(delay, 0)}")
+        sentence=f"probes of {seen.pairs_count} pairs took {formatting.time(during.p50_s or 0.0)}"
+        f"{against}, p99 {formatting.time(during.p99_s or 0.0)}{lost} under load"
+        + ("" if delay is None else f"; buffer delay {formatting.ratio(delay, 0)}")
         + (
             ""
             if seen.worst_pair is None
-            else f"; worst {seen.worst_pair}, p99 {words.time(seen.worst_p99_s or 0.0)}"
+            else f"; worst {seen.worst_pair}, p99 {formatting.time(seen.worst_p99_s or 0.0)}"
         ),
     )
     if seen.spikes:
@@ -254,7 +255,9 @@ def _latency_findings(seen: Latency | None) -> Iterator[Finding]:
             seen.spikes,
             key=lambda spike: (spike.pairs_count, (spike.to_at - spike.from_at).total_seconds()),
         )
-        slow = "no answer" if worst.rtt_max_s is None else f"up to {words.time(worst.rtt_max_s)}"
+        slow = (
+            "no answer" if worst.rtt_max_s is None else f"up to {formatting.time(worst.rtt_max_s)}"
+        )
         times = "once" if seen.spikes_count == 1 else f"{seen.spikes_count} times"
         yield warning(
             id="latency-spikes",
@@ -279,25 +282,25 @@ def _device_said(device: DeviceSummary) -> str:
     parts = []
     if device.cpu_ratio is not None:
         idle = device.cpu_ratio.idle
-        before = "" if idle is None else f", idle {words.ratio(idle, 1)}"
+        before = "" if idle is None else f", idle {formatting.ratio(idle, 1)}"
         parts.append(
-            f"CPU {words.ratio(device.cpu_ratio.mean, 1)} "
-            f"(p95 {words.ratio(device.cpu_ratio.p95, 1)}{before})"
+            f"CPU {formatting.ratio(device.cpu_ratio.mean, 1)} "
+            f"(p95 {formatting.ratio(device.cpu_ratio.p95, 1)}{before})"
         )
     if device.share_ratio is not None:
-        parts.append(f"{words.ratio(device.share_ratio, 1)} of what the devices carried")
+        parts.append(f"{formatting.ratio(device.share_ratio, 1)} of what the devices carried")
     if device.sessions_count is not None:
-        parts.append(f"{words.count(device.sessions_count.max)} sessions")
+        parts.append(f"{formatting.count(device.sessions_count.max)} sessions")
     if device.drops_per_second is not None and device.drops_per_second.mean:
-        parts.append(f"{words.number(device.drops_per_second.mean)} drops a second")
+        parts.append(f"{formatting.number(device.drops_per_second.mean)} drops a second")
     if device.health_ratio is not None and device.health_ratio.min < 1:
-        parts.append(f"health {words.ratio(device.health_ratio.min, 0)} at its lowest")
+        parts.append(f"health {formatting.ratio(device.health_ratio.min, 0)} at its lowest")
     for way, seen in (("ICMP", device.ping_icmp_s), ("TCP", device.ping_tcp_s)):
         if seen is not None:
-            before = "" if seen.idle is None else f", idle {words.time(seen.idle)}"
-            parts.append(f"answers {way} in {words.time(seen.mean)} itself{before}")
+            before = "" if seen.idle is None else f", idle {formatting.time(seen.idle)}"
+            parts.append(f"answers {way} in {formatting.time(seen.mean)} itself{before}")
     if device.ping_loss_ratio is not None and device.ping_loss_ratio.mean:
-        parts.append(f"{words.ratio(device.ping_loss_ratio.mean, 1)} of pings lost")
+        parts.append(f"{formatting.ratio(device.ping_loss_ratio.mean, 1)} of pings lost")
     return f"{device.device}: {', '.join(parts)}" if parts else ""
 
 

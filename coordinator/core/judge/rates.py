@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from statistics import stdev
 from typing import Final
 
-from broadside.coordinator.core import words
-from broadside.coordinator.core.figures import RECEIVED, Layer
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.declaration_error import misreading, rates_of
-from broadside.coordinator.core.measure.headers import (
+from broadside.coordinator.core.measure.formulas.headers import (
     OVERHEAD_KNOWN_RATIO,
     OVERHEAD_LESS_RATIO,
     OVERHEAD_MORE_RATIO,
 )
-from broadside.coordinator.core.measure.steady import VALUES_MIN, t95
+from broadside.coordinator.core.measure.formulas.steady import VALUES_MIN, t95
+from broadside.coordinator.core.metrics import RECEIVED, Layer
 from broadside.coordinator.core.plan.spec import RunSpec
 from broadside.coordinator.core.summary import BurstSummary
 
@@ -54,8 +54,9 @@ class Interval:
 
     def __str__(self) -> str:
         if self.below == self.above:
-            return f"{words.rate(self.value)} +- {words.rate(self.below)}"
-        return f"{words.rate(self.value)} (-{words.rate(self.below)}, +{words.rate(self.above)})"
+            return f"{formatting.rate(self.value)} +- {formatting.rate(self.below)}"
+        below, above = formatting.rate(self.below), formatting.rate(self.above)
+        return f"{formatting.rate(self.value)} (-{below}, +{above})"
 
 
 def limit_of(spec: RunSpec) -> float | None:
@@ -214,11 +215,11 @@ def compared(spec: RunSpec, burst: BurstSummary, fleet: Interval, limit: float) 
     window_s = 0 if burst.window is None else burst.window.window_s
     tolerance = spec.objective.tolerance_ratio
     less = (
-        f", the target of {words.rate(target)} less {words.ratio(tolerance, 0)}"
+        f", the target of {formatting.rate(target)} less {formatting.ratio(tolerance, 0)}"
         if tolerance
         else ""
     )
     return (
         f"the fleet received {fleet} at the {spec.objective.layer} layer over {window_s} s; "
-        f"the limit is {words.rate(limit)}{less}"
+        f"the limit is {formatting.rate(limit)}{less}"
     )

@@ -52,12 +52,12 @@ from broadside.coordinator.core.judge.residual_cause import (
     Missing,
     causes,
 )
-from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.headers import (
+from broadside.coordinator.core.measure.formulas.headers import (
     Headers,
 )
+from broadside.coordinator.core.measure.grid.series import BurstSeries
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.measure.resolution import READINGS_A_PART
-from broadside.coordinator.core.measure.series import BurstSeries
 from broadside.coordinator.core.summary import Reconciliation, figure
 from broadside.exchange.messages import Protocol
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.comparison import ENOUGH_COUNT, Comparison, Metric
 from broadside.coordinator.core.summary import Verdict
 
@@ -95,7 +95,7 @@ def hold(gate: Gate, comparison: Comparison) -> Held:
         Verdict.PASS: "surely not",
         Verdict.INCONCLUSIVE: "cannot be told, more or longer bursts would",
     }[verdict]
-    change = f"{words.signed_ratio(low)} to {words.signed_ratio(high)} at 95 %"
+    change = f"{formatting.signed_ratio(low)} to {formatting.signed_ratio(high)} at 95 %"
     return Held(gate=gate, verdict=verdict, sentence=f"{gate}: {said}: {metric.name} {change}")
 
 

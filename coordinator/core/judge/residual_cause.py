@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.summary import Cause, CauseId, figure
 
 UNSEEN_BY_BYTES: Final = (
@@ -82,7 +82,7 @@ def causes(
             share = figure(min(max(residual, low), high)) or 0.0
             found.append((open_ratio, Cause(id=name, share_ratio=share, sentence=sentence)))
 
-    percent = f"{words.ratio(abs(residual), 1)}"
+    percent = f"{formatting.ratio(abs(residual), 1)}"
     named = abs(residual) > max(doubt_factor * uncertainty, AGREES_RATIO)
     if named and residual > 0 and missing.share_ratio > 0:
         offer(
@@ -91,7 +91,7 @@ def causes(
             missing.share_ratio * missing.largest_ratio,
             f"{missing.pairs_count} of {missing.planned_pairs_count} planned results are null, cut "
             "short or gone; had those pairs sent like the others, the firewall would show "
-            f"{words.ratio(missing.share_ratio, 1)} more than the fleet's records",
+            f"{formatting.ratio(missing.share_ratio, 1)} more than the fleet's records",
         )
     if named and residual > 0.5:
         offer(
@@ -115,7 +115,7 @@ def causes(
             "unknown-bins",
             -unknown_ratio,
             unknown_ratio,
-            f"{words.ratio(unknown_ratio, 1)} of the fleet's bytes fall into bins that the "
+            f"{formatting.ratio(unknown_ratio, 1)} of the fleet's bytes fall into bins that the "
             "ledger does not know yet",
         )
     told = [cause for _, cause in sorted(found, key=lambda each: each[0])]
@@ -124,9 +124,10 @@ def causes(
             Cause(
                 id="foreign-traffic",
                 share_ratio=figure(foreign_ratio) or 0.0,
-                sentence=f"the firewall carried {words.number(foreign_bits_per_second / 1e9, 3)} "
-                f"Gbit/s while no plan sent, {words.ratio(foreign_ratio, 1)} of what the fleet "
-                "accounts for; that level is taken off before the ledgers are compared",
+                sentence="the firewall carried "
+                f"{formatting.number(foreign_bits_per_second / 1e9, 3)} "
+                f"Gbit/s while no plan sent, {formatting.ratio(foreign_ratio, 1)} of what the "
+                "fleet accounts for; that level is taken off before the ledgers are compared",
             )
         )
     if named and all(open_ratio > uncertainty for open_ratio, _ in found):

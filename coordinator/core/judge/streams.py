@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.summary import Finding, SilentStream, warning
 from broadside.exchange.messages import SILENT_STREAMS_MAX_COUNT
 
@@ -33,5 +33,5 @@ def _said(each: SilentStream) -> str:
     of = f", one of {each.streams_count}," if each.streams_count else ""
     return (
         f"{each.pair} {which}{of} from {each.from_at:%H:%M:%S} UTC for "
-        f"{words.time(each.duration_s)}"
+        f"{formatting.time(each.duration_s)}"
     )

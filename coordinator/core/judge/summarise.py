@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from broadside.coordinator.core import words
-from broadside.coordinator.core.figures import FIGURES, RECEIVED, RECEIVED_HALF_WIDTH, Fold
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.judge.bottleneck import (
     BottleneckInput,
     common_bottleneck,
@@ -48,46 +48,50 @@ from broadside.coordinator.core.judge.rates import (
 )
 from broadside.coordinator.core.judge.reconcile import Neighbour, reconcile
 from broadside.coordinator.core.judge.residual_cause import Missing
-from broadside.coordinator.core.measure.columns import Floats
 from broadside.coordinator.core.measure.completeness import combine
-from broadside.coordinator.core.measure.device_figures import (
+from broadside.coordinator.core.measure.device.device_metrics import (
     certain,
     device_figures,
     witness_findings,
 )
-from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.headers import (
+from broadside.coordinator.core.measure.device.placement import place
+from broadside.coordinator.core.measure.formulas.headers import (
     MSS_ASSUMED_BYTES,
     Headers,
     declared_headers,
 )
-from broadside.coordinator.core.measure.outages import coordinator_findings, outage_findings
-from broadside.coordinator.core.measure.placement import place
-from broadside.coordinator.core.measure.resolution import HIDDEN_RATIO
-from broadside.coordinator.core.measure.series import MeasuredBurst
-from broadside.coordinator.core.measure.steady import (
+from broadside.coordinator.core.measure.formulas.steady import (
     VALUES_MIN,
     Stretch,
     mean_of_bursts,
     slowest_stretch,
     stretch_s,
 )
+from broadside.coordinator.core.measure.grid.series import BurstMeasurement
+from broadside.coordinator.core.measure.outages import coordinator_findings, outage_findings
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.resolution import HIDDEN_RATIO
 from broadside.coordinator.core.measure.testimony import Witnessed
+from broadside.coordinator.core.metrics import (
+    ALL_METRICS,
+    RECEIVED,
+    RECEIVED_HALF_WIDTH,
+)
 from broadside.coordinator.core.plan.spec import Plan, RunSpec
 from broadside.coordinator.core.summary import (
+    BurstDistribution,
     BurstSummary,
     Completeness,
     Finding,
     Reconciliation,
     RunSummary,
-    Spread,
     State,
     Verdict,
     figure,
     note,
     order,
 )
-from broadside.exchange.messages import Presence, Protocol, ServiceOutage
+from broadside.exchange.messages import Aggregation, Presence, Protocol, ServiceOutage
 
 
 def fleet_alone(plan: Plan, ledger: FirewallLedger | None) -> Iterator[Finding]:
@@ -111,14 +115,11 @@ def fleet_alone(plan: Plan, ledger: FirewallLedger | None) -> Iterator[Finding]:
 # Above this number of pairs x bursts, the pairs are stored only in the burst documents. The summary
 # is read for every list of runs. With 48 bursts of 1,000 pairs it would be 45 MB of text.
 PAIR_SUMMARIES_MAX: Final = 3_000
-# These aggregations compute a new value instead of selecting one from a burst. The result is
-# rounded.
-_COMPUTED: Final = (Fold.MEAN,)
 
 
 def summarise_run(
     plan: Plan,
-    bursts: Sequence[MeasuredBurst],
+    bursts: Sequence[BurstMeasurement],
     ledger: FirewallLedger | None,
     now: datetime,
     *,
@@ -185,7 +186,7 @@ def summarise_run(
 
 def _judged_bursts(
     plan: Plan,
-    bursts: Sequence[MeasuredBurst],
+    bursts: Sequence[BurstMeasurement],
     ledger: FirewallLedger | None,
     testimony: Witnessed | None,
     neighbours: Sequence[Neighbour],
@@ -284,7 +285,7 @@ def _spans(plan: Plan) -> list[tuple[float, float]]:
 
 def _reconciled(
     spec: RunSpec,
-    bursts: Sequence[MeasuredBurst],
+    bursts: Sequence[BurstMeasurement],
     ledger: FirewallLedger,
     neighbours: Sequence[Neighbour],
     absent: Sequence[tuple[float, float]] = (),
@@ -329,7 +330,7 @@ def _reconciled(
     )
 
 
-def _overhead(spec: RunSpec, bursts: Sequence[MeasuredBurst], ledger: FirewallLedger) -> Headers:
+def _overhead(spec: RunSpec, bursts: Sequence[BurstMeasurement], ledger: FirewallLedger) -> Headers:
     """Return the header sizes from the first burst that recorded them.
 
     If no burst recorded them, use the sizes that were declared for the counter (TCP only).
@@ -364,7 +365,7 @@ def _part_s(burst: BurstSummary, ledger: FirewallLedger) -> int | None:
     return stretch_s(window.window_s)
 
 
-def _slowest_sent(spec: RunSpec, burst: MeasuredBurst) -> Stretch | None:
+def _slowest_sent(spec: RunSpec, burst: BurstMeasurement) -> Stretch | None:
     """Return the slowest part of the window, as the senders recorded it.
 
     None if too many of their seconds are missing.
@@ -529,10 +530,10 @@ def _half_width(bursts: Sequence[BurstSummary]) -> float | None:
 def _folded(bursts: Sequence[BurstSummary]) -> dict[str, float | None]:
     """Aggregate the metrics of the bursts for the run, by field."""
     found = {}
-    for each in FIGURES:
-        if each.name in RunSummary.model_fields and each.fold is not Fold.NONE:
+    for each in ALL_METRICS:
+        if each.name in RunSummary.model_fields and each.aggregation is not None:
             value = each.of_bursts(bursts)
-            found[each.name] = figure(value) if each.fold in _COMPUTED else value
+            found[each.name] = figure(value) if each.aggregation is Aggregation.MEAN else value
     found[RECEIVED_HALF_WIDTH.name] = _half_width(bursts)
     return found
 
@@ -549,12 +550,12 @@ def _real(
     }
 
 
-def _spread(values: Sequence[float]) -> Spread | None:
+def _spread(values: Sequence[float]) -> BurstDistribution | None:
     if not values:
         return None
     array = np.array(values)
     cov = float(array.std(ddof=1) / array.mean()) if len(values) > 1 and array.mean() else None
-    return Spread(
+    return BurstDistribution(
         bursts_count=len(values),
         mean=figure(float(array.mean())) or 0.0,
         median=figure(float(np.median(array))) or 0.0,
@@ -597,7 +598,8 @@ def _run_findings(
             note(
                 id="unplanned-burst",
                 weight=41,
-                sentence=f"{words.size(whole.unplanned_bytes)} crossed the device in one burst "
+                sentence=f"{formatting.size(whole.unplanned_bytes)} crossed the device in one "
+                "burst "
                 "that is in no plan; it is not counted as other traffic during the planned bursts",
                 next_step="find out who sent it, and keep it away from the next run",
             )

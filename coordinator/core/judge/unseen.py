@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from broadside.coordinator.core.measure.steady import t95
+from broadside.coordinator.core.measure.formulas.steady import t95
 from broadside.coordinator.core.plan.spec import RunSpec
 from broadside.coordinator.core.summary import BurstSummary, State
 from broadside.exchange.engines import offered_bits_per_second, scaled

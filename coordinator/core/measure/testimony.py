@@ -13,8 +13,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from broadside.coordinator.core.measure.columns import Floats
-from broadside.coordinator.core.words import Unit
+from broadside.coordinator.core.arrays import Floats
+from broadside.coordinator.core.formatting import Unit
+from broadside.exchange.messages import Aggregation
 
 
 class Quantity(StrEnum):
@@ -45,39 +46,30 @@ class Quantity(StrEnum):
 RATIO_MAX: Final = 1.01
 
 
-class Across(StrEnum):
-    """Rule to combine instances into a device value, and devices into a total."""
-
-    MEAN = "mean"
-    SUM = "sum"
-    LARGEST = "largest"
-    SMALLEST = "smallest"
-
-
 @dataclass(frozen=True, slots=True)
 class Kind:
     """Name to display for a quantity, and the rule to combine its instances."""
 
     words: str
-    across: Across
+    across: Aggregation
 
 
 KINDS: Final = {
-    Quantity.CPU: Kind("CPU", Across.MEAN),
-    Quantity.MEMORY: Kind("memory", Across.LARGEST),
-    Quantity.SESSIONS: Kind("sessions", Across.SUM),
-    Quantity.CONNECTIONS: Kind("new connections a second", Across.SUM),
-    Quantity.PACKETS: Kind("packets a second", Across.SUM),
-    Quantity.DROPS: Kind("drops a second", Across.SUM),
-    Quantity.RECEIVED: Kind("bits received", Across.SUM),
-    Quantity.SENT: Kind("bits sent", Across.SUM),
-    Quantity.HEALTH: Kind("health", Across.SMALLEST),
-    Quantity.SNAT: Kind("SNAT ports used", Across.LARGEST),
-    Quantity.LATENCY: Kind("its own latency", Across.LARGEST),
-    Quantity.UNITS: Kind("units", Across.SUM),
-    Quantity.PING_ICMP: Kind("ping to the device, ICMP", Across.LARGEST),
-    Quantity.PING_TCP: Kind("ping to the device, TCP", Across.LARGEST),
-    Quantity.PING_LOSS: Kind("pings to the device, lost", Across.MEAN),
+    Quantity.CPU: Kind("CPU", Aggregation.MEAN),
+    Quantity.MEMORY: Kind("memory", Aggregation.MAX),
+    Quantity.SESSIONS: Kind("sessions", Aggregation.SUM),
+    Quantity.CONNECTIONS: Kind("new connections a second", Aggregation.SUM),
+    Quantity.PACKETS: Kind("packets a second", Aggregation.SUM),
+    Quantity.DROPS: Kind("drops a second", Aggregation.SUM),
+    Quantity.RECEIVED: Kind("bits received", Aggregation.SUM),
+    Quantity.SENT: Kind("bits sent", Aggregation.SUM),
+    Quantity.HEALTH: Kind("health", Aggregation.MIN),
+    Quantity.SNAT: Kind("SNAT ports used", Aggregation.MAX),
+    Quantity.LATENCY: Kind("its own latency", Aggregation.MAX),
+    Quantity.UNITS: Kind("units", Aggregation.SUM),
+    Quantity.PING_ICMP: Kind("ping to the device, ICMP", Aggregation.MAX),
+    Quantity.PING_TCP: Kind("ping to the device, TCP", Aggregation.MAX),
+    Quantity.PING_LOSS: Kind("pings to the device, lost", Aggregation.MEAN),
 }
 
 

@@ -13,14 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime
 from typing import Final
 
-from broadside.coordinator.core.figures import Layer
-from broadside.coordinator.core.judge.documented_limits import DOCUMENTED
-from broadside.coordinator.core.live.status import COLLECT_S
-from broadside.coordinator.core.measure.headers import headers
+from broadside.coordinator.core.documented_limits import DOCUMENTED
+from broadside.coordinator.core.formatting import dollars
+from broadside.coordinator.core.measure.formulas.headers import headers
+from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.plan.planner import Infeasible, Problem, first_start
 from broadside.coordinator.core.plan.price import Bill, Prices, Span, Usage, charge, exactly
-from broadside.coordinator.core.plan.spec import RunSpec
-from broadside.coordinator.core.words import dollars
+from broadside.coordinator.core.plan.spec import COLLECT_S, RunSpec
 from broadside.exchange.engines import offered_bits_per_second
 from broadside.exchange.messages import Message, Presence, Role
 
@@ -272,7 +271,7 @@ def _ip_ratio(spec: RunSpec) -> float:
     return headers(
         traffic.protocol,
         [],
-        asked_mss_bytes=traffic.mss_bytes,
+        requested_mss_bytes=traffic.mss_bytes,
         block_bytes=traffic.block_bytes,
         vxlan=traffic.encapsulation is not None,
     ).ip_ratio

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Final
 
-from broadside.coordinator.core.live.status import due_at
+from broadside.coordinator.core.formatting import dollars
 from broadside.coordinator.core.plan.cost_estimate import (
     ip_bytes_of,
     machines_of,
@@ -17,9 +17,8 @@ from broadside.coordinator.core.plan.cost_estimate import (
     usage_of,
 )
 from broadside.coordinator.core.plan.price import Bill, Prices, Span, charge, exactly
-from broadside.coordinator.core.plan.spec import Burst, Plan, RunSpec
+from broadside.coordinator.core.plan.spec import Burst, Plan, RunSpec, due_at
 from broadside.coordinator.core.summary import RunSummary, caution, order
-from broadside.coordinator.core.words import dollars
 from broadside.exchange.messages import Control, Message, Presence, RunId
 
 # Value of ``cancelled_by`` when a run is stopped by its budget.

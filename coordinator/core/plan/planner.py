@@ -8,14 +8,17 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address, ip_network
 from types import MappingProxyType
 
-from broadside.coordinator.core import words
-from broadside.coordinator.core.goals import GOALS, WITNESSES
-from broadside.coordinator.core.judge.documented_limits import DOCUMENTED
-from broadside.coordinator.core.measure.headers import OVERHEAD_MORE_RATIO, segment_max_bytes
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.documented_limits import DOCUMENTED
+from broadside.coordinator.core.measure.formulas.headers import (
+    OVERHEAD_MORE_RATIO,
+    segment_max_bytes,
+)
 from broadside.coordinator.core.plan.announced_twice import held_once
 from broadside.coordinator.core.plan.endurance import control_warning, hard_end_problem
 from broadside.coordinator.core.plan.reserved import NOTHING, Reserved
 from broadside.coordinator.core.plan.spec import Burst, LedgerPromise, Pair, Plan, RunSpec
+from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, WITNESSES
 from broadside.exchange.engines import find
 from broadside.exchange.messages import DEFAULT_ENGINE, Endpoint, Presence, Role, Traffic
 
@@ -162,17 +165,17 @@ def plan(
 
 def _witness_problems(spec: RunSpec, witnesses: Mapping[str, Collection[str]]) -> Iterator[Problem]:
     """Yield a problem for each device threshold when telemetry is missing for any device."""
-    for goal in GOALS:
-        bound = getattr(spec.objective, goal.bound)
-        if goal.needs != WITNESSES or bound is None:
+    for threshold in ALL_THRESHOLDS:
+        bound = getattr(spec.objective, threshold.bound)
+        if threshold.requires != WITNESSES or bound is None:
             continue
-        quantity = goal.figure.partition(".")[0]
+        quantity = threshold.metric.partition(".")[0]
         untold = [device for device, asked in witnesses.items() if quantity not in asked]
         if untold or not witnesses:
             of_whom = f"{', '.join(untold)}, whose {quantity} no witness is asked for"
             yield Problem(
-                field=f"objective.{goal.bound}",
-                message=f"{goal.say(bound)} of "
+                field=f"objective.{threshold.bound}",
+                message=f"{threshold.format(bound)} of "
                 + (of_whom if untold else "a device that nobody tells of"),
                 fix="name a witness (BROADSIDE_WITNESSES_FILE, docs/witnesses.md), or drop it",
             )
@@ -549,7 +552,7 @@ def _warnings(
 def _proof_warnings(spec: RunSpec, ledger: LedgerPromise | None) -> Iterator[str]:
     """Yield warnings on results that no burst can prove."""
     # This import loads NumPy.
-    from broadside.coordinator.core.measure.steady import RAMP_MAX_RATIO, VALUES_MIN
+    from broadside.coordinator.core.measure.formulas.steady import RAMP_MAX_RATIO, VALUES_MIN
 
     # Starts can be spread over one additional second.
     least_s = math.ceil(VALUES_MIN / (1 - RAMP_MAX_RATIO)) + 1
@@ -564,9 +567,9 @@ def _proof_warnings(spec: RunSpec, ledger: LedgerPromise | None) -> Iterator[str
     if silent and ledger is not None and allowed <= OVERHEAD_MORE_RATIO:
         yield (
             f"objective.residual_max_ratio: {spec.traffic.engine} does not tell its segments' "
-            f"size, so their headers may be {words.ratio(OVERHEAD_MORE_RATIO)} more than those of "
-            f"1500-byte packets and no ledger agrees within {words.ratio(allowed)}; allow 0.08, or "
-            "measure with iperf3"
+            f"size, so their headers may be {formatting.ratio(OVERHEAD_MORE_RATIO)} more than "
+            f"those of 1500-byte packets and no ledger agrees within {formatting.ratio(allowed)}; "
+            "allow 0.08, or measure with iperf3"
         )
 
 
@@ -614,8 +617,8 @@ def _reach_warnings(spec: RunSpec, clients: Sequence[Presence]) -> Iterator[str]
         reach = sum(sorted(caps, reverse=True)[: spec.pairs_count])
         if reach < target:
             yield (
-                f"pairs_count: {spec.pairs_count} clients can send at most {words.rate(reach)}, "
-                f"the target is {words.rate(target)}"
+                f"pairs_count: {spec.pairs_count} clients can send at most "
+                f"{formatting.rate(reach)}, the target is {formatting.rate(target)}"
             )
     sku = spec.sku or ""
     flow = DOCUMENTED.flow.get(sku)
@@ -623,13 +626,13 @@ def _reach_warnings(spec: RunSpec, clients: Sequence[Presence]) -> Iterator[str]
     if flow is not None and flows_count * flow.bits_per_second / spec.scale < target:
         yield (
             f"traffic.streams_count: {flows_count} flows of at most "
-            f"{words.rate(flow.bits_per_second)} each ({sku}, {flow.source}, {flow.as_of}) "
-            f"cannot reach {words.rate(target * spec.scale)}; use more streams or pairs"
+            f"{formatting.rate(flow.bits_per_second)} each ({sku}, {flow.source}, {flow.as_of}) "
+            f"cannot reach {formatting.rate(target * spec.scale)}; use more streams or pairs"
         )
     device = DOCUMENTED.firewall.get(sku)
     if device is not None and device.bits_per_second / spec.scale < target:
         yield (
-            f"objective.target_bits_per_second: {words.rate(target * spec.scale)} is over "
-            f"what is documented of {sku}: {words.rate(device.bits_per_second)} "
+            f"objective.target_bits_per_second: {formatting.rate(target * spec.scale)} is over "
+            f"what is documented of {sku}: {formatting.rate(device.bits_per_second)} "
             f"({device.source}, {device.as_of})"
         )

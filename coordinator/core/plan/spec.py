@@ -7,9 +7,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr, StrictBool, StringConstraints
 
-from broadside.coordinator.core.figures import Layer
-from broadside.coordinator.core.goals import GOALS, PROBES, WITNESSES
 from broadside.coordinator.core.plan.seal import document_digest, with_seal
+from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, PROBES, WITNESSES, Objective
 from broadside.exchange.engines import filled_in, find, measures, scaled
 from broadside.exchange.engines import problems as engine_problems
 from broadside.exchange.messages import (
@@ -31,45 +30,12 @@ PERIOD_MAX_S = 604_800
 # Time between two bursts that the fleet needs to report and to prepare again.
 ARM_GAP_MIN_S = 5.0
 
+# Time for reports after a burst. An agent stops an engine that hangs 12 s after the planned end.
+COLLECT_S: Final = 25.0
 # Additional seconds to create and remove the tunnels at both ends.
 TUNNEL_GAP_S = 4.0
 # Value of ``device.path`` for a run that should not cross the firewall.
 BYPASS: Final = "bypass"
-
-
-class Objective(Message):
-    """Target and thresholds of a run, and the coverage that a verdict needs."""
-
-    # Bit/s at real scale, at the layer in `layer`.
-    target_bits_per_second: Annotated[float, Field(gt=0)] | None = None
-    layer: Layer = Layer.IP
-    # Part of the target by which the rate can be lower and still pass.
-    tolerance_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.05
-    # Required part of the planned pair-seconds.
-    coverage_floor_ratio: Annotated[float, Field(gt=0, le=1)] = 0.95
-    rtt_mean_max_s: Annotated[float, Field(gt=0)] | None = None
-    # Ratio to all segments that were sent.
-    retransmit_max_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
-    # Ratio to all UDP datagrams.
-    loss_max_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
-    # Ratio to all requests.
-    success_min_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
-    # For the requests of all pairs.
-    latency_p99_max_s: Annotated[float, Field(gt=0)] | None = None
-    # For the probes of all pairs.
-    probe_p99_max_s: Annotated[float, Field(gt=0)] | None = None
-    probe_loss_max_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
-    # For each device.
-    device_cpu_p95_max_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
-    device_memory_max_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
-    # Mean over the window.
-    device_drops_max_per_second: Annotated[float, Field(ge=0)] | None = None
-    device_health_min_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
-    device_snat_ports_max_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
-    # Largest difference between the fleet and the firewall counter.
-    residual_max_ratio: Annotated[float, Field(gt=0, le=1)] = 0.05
-    # Largest time between the first bytes of the pairs.
-    start_spread_max_s: Annotated[float, Field(gt=0, le=60)] = 0.1
 
 
 class RunSpec(Message):
@@ -127,21 +93,26 @@ class RunSpec(Message):
 
     def _unmeasured_goals(self) -> Iterator[str]:
         measured = measures(self.traffic) | ({PROBES} if self.traffic.probe is not None else set())
-        there = ", ".join(goal.bound for goal in GOALS if goal.needs in measured) or "none"
-        for goal in GOALS:
-            if getattr(self.objective, goal.bound) is None or goal.needs in measured:
+        there = (
+            ", ".join(
+                threshold.bound for threshold in ALL_THRESHOLDS if threshold.requires in measured
+            )
+            or "none"
+        )
+        for threshold in ALL_THRESHOLDS:
+            if getattr(self.objective, threshold.bound) is None or threshold.requires in measured:
                 continue
             # The planner checks whether such telemetry is available.
-            if goal.needs == WITNESSES:
+            if threshold.requires == WITNESSES:
                 continue
-            if goal.needs == PROBES:
+            if threshold.requires == PROBES:
                 yield (
-                    f"objective.{goal.bound}: nothing measures it without probes; "
+                    f"objective.{threshold.bound}: nothing measures it without probes; "
                     "set traffic.probe=udp"
                 )
             else:
                 yield (
-                    f"objective.{goal.bound}: {self.traffic.engine} over "
+                    f"objective.{threshold.bound}: {self.traffic.engine} over "
                     f"{self.traffic.protocol.value} does not measure it; drop it, or use an "
                     f"engine that does (docs/engines.md); goals that it can answer: {there}"
                 )
@@ -240,6 +211,11 @@ class Burst(Message):
     @property
     def planned_end_at(self) -> UtcDatetime:
         return self.planned_start_at + timedelta(seconds=self.duration_s + self.omit_s)
+
+
+def due_at(burst: Burst) -> datetime:
+    """Return the time when a burst is over even if some reports are missing."""
+    return burst.planned_end_at + timedelta(seconds=COLLECT_S)
 
 
 class LedgerPromise(Message):

@@ -23,8 +23,8 @@ import numpy as np
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field
 
 from broadside.coordinator.coordinator_settings import ByteMetric, CoordinatorSettings
-from broadside.coordinator.core.measure.columns import Floats
-from broadside.coordinator.core.measure.evidence import FirewallLedger, LedgerLayer
+from broadside.coordinator.core.arrays import Floats
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger, LedgerLayer
 from broadside.coordinator.device.http_answers import (
     bounded_client,
     get_bounded,

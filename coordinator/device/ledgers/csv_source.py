@@ -12,9 +12,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import numpy as np
 
 from broadside.coordinator.coordinator_settings import CoordinatorSettings, CsvUnit
-from broadside.coordinator.core import words
-from broadside.coordinator.core.measure.columns import Floats
-from broadside.coordinator.core.measure.evidence import FirewallLedger, LedgerLayer
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.arrays import Floats
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger, LedgerLayer
 from broadside.coordinator.device.epoch import epoch_seconds
 from broadside.coordinator.device.ledgers.source import Freshness, LedgerError, needed
 from broadside.exchange.messages import Direction
@@ -143,7 +143,7 @@ class CsvLedger:
             raise LedgerError(f"{self._what}: {reason}") from error
         if len(data) > _FILE_MAX_BYTES:
             raise LedgerError(
-                f"{self._what}: over {words.size(_FILE_MAX_BYTES)}; cut it to the run"
+                f"{self._what}: over {formatting.size(_FILE_MAX_BYTES)}; cut it to the run"
             )
         try:
             return self._rows(text)

@@ -6,8 +6,8 @@ from datetime import datetime
 
 import numpy as np
 
-from broadside.coordinator.core.measure.columns import Floats
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.arrays import Floats
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.exchange.messages import Flow
 
 _DECLARED = ("mss_bytes", "mtu_bytes", "extreme", "counts_lost")

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.core.measure.columns import Floats
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.arrays import Floats
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.device.ledgers.source import Freshness, LedgerError, needed
 from broadside.exchange.messages import Direction, Flow
 
@@ -23,7 +23,7 @@ class LabLedger:
     The firewall counts the bytes (IP layer) that it delivered in each direction. Dropped packets
     are not included. Acknowledgements flow against the payload. If a run uses a single direction,
     only the flow with the payload is read. If it uses both, the sum is read, which includes
-    acknowledgements (:func:`broadside.coordinator.core.measure.headers.acknowledged_max_ratio`).
+    acknowledgements (see ``acknowledged_max_ratio``).
 
     If a counter decreases because the reader was restarted, the bin is unknown and not negative. If
     the first reading is 0, the firewall is new and no earlier run has used it.

@@ -9,8 +9,8 @@ import httpx
 import numpy as np
 
 from broadside.coordinator.coordinator_settings import CoordinatorSettings, PrometheusUnit
-from broadside.coordinator.core.measure.columns import Floats
-from broadside.coordinator.core.measure.evidence import FirewallLedger, LedgerLayer
+from broadside.coordinator.core.arrays import Floats
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger, LedgerLayer
 from broadside.coordinator.device.ledgers.source import Freshness, LedgerError, needed, plain
 from broadside.coordinator.device.prometheus_api import PrometheusApi
 from broadside.exchange.messages import Direction

@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from broadside.coordinator.core.measure.columns import Floats
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.arrays import Floats
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.device.ledgers.source import LedgerBusy, LedgerError, LedgerSource
 from broadside.exchange.messages import Direction
 

@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.core.measure.columns import Floats
-from broadside.coordinator.core.measure.evidence import FirewallLedger, LedgerLayer
+from broadside.coordinator.core.arrays import Floats
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger, LedgerLayer
 from broadside.coordinator.core.measure.testimony import (
     Quantity,
     Witnessed,

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 from pydantic import SecretStr
 
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.core.measure.evidence import FLOWS_COUNTED, FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import FLOWS_COUNTED, FirewallLedger
 from broadside.coordinator.core.measure.testimony import Witnessed
 from broadside.coordinator.device.ledgers import module_of
 from broadside.exchange.installation import bring_extra

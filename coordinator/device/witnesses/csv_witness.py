@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.measure.testimony import Remark, RemarkKind, WitnessSeries
 from broadside.coordinator.device.ledgers.csv_source import CsvFields, CsvForm, CsvLedger
 from broadside.coordinator.device.witnesses.witness_file import (

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Protocol, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.measure.testimony import (
     Quantity,
     Remark,

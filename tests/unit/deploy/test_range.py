@@ -17,7 +17,7 @@ from broadside.agent.agent_settings import AgentSettings
 from broadside.coordinator.cli import load
 from broadside.coordinator.cli.range_commands import RangeOutputs
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.core.judge.documented_limits import DOCUMENTED
+from broadside.coordinator.core.documented_limits import DOCUMENTED
 from broadside.coordinator.device import policy_switch as firewall_policy
 from broadside.coordinator.device.resource_manager import Resource
 from broadside.coordinator.studies.switch import read_switches
@@ -180,7 +180,7 @@ def test_vm_sizes_have_the_bandwidth_that_the_limiter_knows() -> None:
     assert "Standard_D4_v4" in sizes
     for size, bits_per_second in sizes.items():
         assert DOCUMENTED.of_vm(size) == bits_per_second, (
-            f"{size} is otherwise, or not, in coordinator/core/judge/documented_limits.py"
+            f"{size} is otherwise, or not, in coordinator/core.documented_limits.py"
         )
 
 

@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.documented_limits import DOCUMENTED
 from broadside.coordinator.core.judge.bottleneck.cause_types import (
     ABSENT,
     BottleneckInput,
@@ -24,8 +25,7 @@ from broadside.coordinator.core.judge.bottleneck.share_evidence import (
     pair_cov_ratio,
     traded,
 )
-from broadside.coordinator.core.judge.documented_limits import DOCUMENTED
-from broadside.coordinator.core.measure.headers import MSS_ASSUMED_BYTES
+from broadside.coordinator.core.measure.formulas.headers import MSS_ASSUMED_BYTES
 from broadside.coordinator.core.summary import DeviceFigure, LimiterName, Reconciliation
 
 # Azure recommends to scale out at this value (SNAT utilisation metric).
@@ -51,7 +51,7 @@ def _snat(given: BottleneckInput) -> Evidence:
     used = given.snat_utilization_ratio
     if used is None or used < SNAT_FULL_RATIO:
         return ABSENT
-    return found(f"the firewall's SNAT ports are {words.ratio(used, 0)} used")
+    return found(f"the firewall's SNAT ports are {formatting.ratio(used, 0)} used")
 
 
 SNAT_PORTS: Final = Cause(
@@ -85,8 +85,8 @@ def _cpu(given: BottleneckInput) -> Evidence:
 
 
 def _busy(device: str, seen: DeviceFigure) -> str:
-    core = "" if seen.busiest is None else f", its busiest core {words.ratio(seen.busiest, 0)}"
-    return f"{device}'s CPU is {words.ratio(seen.mean, 0)} busy{core}"
+    core = "" if seen.busiest is None else f", its busiest core {formatting.ratio(seen.busiest, 0)}"
+    return f"{device}'s CPU is {formatting.ratio(seen.mean, 0)} busy{core}"
 
 
 DEVICE_CPU: Final = Cause(
@@ -116,8 +116,8 @@ def flat_counter(held: Reconciliation | None) -> str | None:
     ):
         return None
     return (
-        f"the device counter is flat at {words.rate(held.firewall_bits_per_second)} "
-        f"(CoV {words.ratio(held.ledger_cov_ratio, 1)})"
+        f"the device counter is flat at {formatting.rate(held.firewall_bits_per_second)} "
+        f"(CoV {formatting.ratio(held.ledger_cov_ratio, 1)})"
     )
 
 
@@ -134,7 +134,7 @@ def _known_rate(given: BottleneckInput) -> Evidence:
     if flat is None or abs(held.firewall_bits_per_second / documented - 1) >= NEAR_RATIO:
         return ABSENT
     return found(
-        f"{flat}, and {given.sku} is documented for {words.rate(known.bits_per_second)} "
+        f"{flat}, and {given.sku} is documented for {formatting.rate(known.bits_per_second)} "
         f"({known.source}, {known.as_of})",
         *path_facts(given),
         *_room_facts(given),
@@ -186,7 +186,7 @@ def _room_facts(given: BottleneckInput) -> list[str]:
     nic = given.nic_ratio
     if nic is None:
         return []
-    return [f"the fullest sender's NIC is at {words.ratio(nic, 0)} of its cap"]
+    return [f"the fullest sender's NIC is at {formatting.ratio(nic, 0)} of its cap"]
 
 
 def _ping_fact(given: BottleneckInput) -> str | None:
@@ -199,8 +199,8 @@ def _ping_fact(given: BottleneckInput) -> str | None:
             extra_s = ping.mean - ping.idle
             if extra_s >= PING_RATIO * delay_s and extra_s > QUEUED_RATIO * ping.idle:
                 return (
-                    f"pings to {each.device} take {words.time(ping.mean)} under load, "
-                    f"{words.time(ping.idle)} idle: the queue is at or before it"
+                    f"pings to {each.device} take {formatting.time(ping.mean)} under load, "
+                    f"{formatting.time(ping.idle)} idle: the queue is at or before it"
                 )
     return None
 
@@ -216,8 +216,9 @@ def _drops_fact(given: BottleneckInput) -> str | None:
         grown = loaded - (idle or 0.0)
         if lost and has_drops(given) and grown * _segments_a_drop(given) >= lost / 2:
             return (
-                f"{name} drops {words.number(loaded, 3)} packets/s "
-                f"({words.number(idle or 0.0, 3)} idle), the fleet lost {words.number(lost, 3)}"
+                f"{name} drops {formatting.number(loaded, 3)} packets/s "
+                f"({formatting.number(idle or 0.0, 3)} idle), the fleet lost "
+                f"{formatting.number(lost, 3)}"
             )
     return None
 
@@ -255,8 +256,8 @@ def _single_flow(given: BottleneckInput) -> Evidence:
     if abs(each / known.bits_per_second * given.scale - 1) >= NEAR_RATIO:
         return ABSENT
     return found(
-        f"{len(given.pairs)} pairs carry the same {words.rate(each)} a stream",
-        f"{given.sku} carries {words.rate(known.bits_per_second)} in one TCP connection "
+        f"{len(given.pairs)} pairs carry the same {formatting.rate(each)} a stream",
+        f"{given.sku} carries {formatting.rate(known.bits_per_second)} in one TCP connection "
         f"({known.source}, {known.as_of})",
     )
 

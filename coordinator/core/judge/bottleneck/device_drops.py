@@ -5,7 +5,7 @@ from datetime import datetime
 
 import numpy as np
 
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.summary import Window
 
 

@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.bottleneck.cause_types import HALF, BottleneckInput
-from broadside.coordinator.core.measure.headers import MSS_ASSUMED_BYTES
+from broadside.coordinator.core.measure.formulas.headers import MSS_ASSUMED_BYTES
 from broadside.coordinator.core.summary import PairSummary
 from broadside.exchange.messages import Protocol
 
@@ -124,15 +124,17 @@ def path_facts(given: BottleneckInput) -> list[str]:
     if is_queued(given) and delay_s is not None:
         idle = sorted(idle for _, idle, _ in _delays(given))[len(_delays(given)) // 2]
         facts.append(
-            f"a queue stands in the path: RTT {words.time(idle + delay_s)} under load, "
-            f"{words.time(idle)} on the idle path"
+            f"a queue stands in the path: RTT {formatting.time(idle + delay_s)} under load, "
+            f"{formatting.time(idle)} on the idle path"
         )
     if has_drops(given):
         if given.traffic.protocol is Protocol.UDP:
-            facts.append(f"{words.ratio(given.lead.loss_ratio or 0.0, 2)} of datagrams were lost")
+            facts.append(
+                f"{formatting.ratio(given.lead.loss_ratio or 0.0, 2)} of datagrams were lost"
+            )
         else:
             facts.append(
-                f"the path drops: {words.ratio(given.lead.retransmit_ratio or 0.0, 3)} of segments"
-                " were sent again"
+                f"the path drops: {formatting.ratio(given.lead.retransmit_ratio or 0.0, 3)} of "
+                "segments were sent again"
             )
     return facts

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.bottleneck.cause_types import (
     ABSENT,
     HALF,
@@ -22,7 +22,7 @@ from broadside.coordinator.core.judge.bottleneck.path_evidence import (
     is_queued,
 )
 from broadside.coordinator.core.judge.bottleneck.share_evidence import CPU_FULL_RATIO
-from broadside.coordinator.core.measure.cross_examination import CAP_CREDIT_S, CAP_RATIO
+from broadside.coordinator.core.measure.consistency_checks import CAP_CREDIT_S, CAP_RATIO
 from broadside.coordinator.core.summary import LimiterName, PairSummary
 from broadside.exchange.engines import offered_bits_per_second, scaled
 from broadside.exchange.messages import Direction, Protocol, Side
@@ -55,7 +55,7 @@ def _offered(given: BottleneckInput) -> Evidence:
     full = [pair for pair in given.pairs if (pair.received_bits_per_second or 0.0) >= low]
     if len(full) < HALF * len(given.pairs):
         return ABSENT
-    return found(f"{given.of_pairs(full)} carry the {words.rate(offered)} asked")
+    return found(f"{given.of_pairs(full)} carry the {formatting.rate(offered)} asked")
 
 
 OFFERED_LOAD: Final = Cause(
@@ -92,12 +92,12 @@ def _nic(given: BottleneckInput, side: Side) -> Evidence:
         )
     full = [(pair, use) for pair, use in uses if use is not None and use >= NIC_FULL_RATIO]
     if full and given.share([pair for pair, _ in full]) >= HALF:
-        low = words.ratio(min(1.0, *(use for _, use in full)), 0)
+        low = formatting.ratio(min(1.0, *(use for _, use in full)), 0)
         chosen = given.of_pairs([pair for pair, _ in full])
         return found(f"{chosen} have a {side} that sends at {low} of its NIC's cap or more")
     queued = [(p, wait) for p, wait in waits if wait is not None and wait >= EGRESS_FULL_RATIO]
     if queued and given.share([pair for pair, _ in queued]) >= HALF:
-        low = words.ratio(min(wait for _, wait in queued), 0)
+        low = formatting.ratio(min(wait for _, wait in queued), 0)
         chosen = given.of_pairs([pair for pair, _ in queued])
         return found(
             f"{chosen} have a {side} whose egress queue (qdisc) held packets at {low} of all looks "
@@ -137,7 +137,7 @@ def _cpu(given: BottleneckInput, side: Side) -> Evidence:
     uses = [(pair, cpu_use(pair, side)) for pair in given.pairs]
     full = [(pair, use) for pair, use in uses if use is not None and use >= CPU_FULL_RATIO]
     if full and given.share([pair for pair, _ in full]) >= HALF:
-        low = words.ratio(min(1.0, *(use for _, use in full)), 0)
+        low = formatting.ratio(min(1.0, *(use for _, use in full)), 0)
         chosen = given.of_pairs([pair for pair, _ in full])
         return found(f"{chosen} have a {side} whose cores (or busiest core) are {low} busy or more")
     blind = [pair for pair, use in uses if use is None]
@@ -218,7 +218,7 @@ def _window(given: BottleneckInput) -> Evidence:
         return unknown("whether the path drops (use an engine that reports it: iperf3)")
     rtt_s = max(pair.rtt_mean_s or 0.0 for pair in full)
     return found(
-        f"{given.of_pairs(full)} keep a full window in flight (RTT {words.time(rtt_s)}) and "
+        f"{given.of_pairs(full)} keep a full window in flight (RTT {formatting.time(rtt_s)}) and "
         f"{_no_pressure(given)}"
     )
 
@@ -228,7 +228,7 @@ def _no_pressure(given: BottleneckInput) -> str:
     if ratio is None:
         return "nothing is queued; whether anything is dropped is unknown"
     if ratio > 0 and given.lead.retransmits_count != 0:
-        share = f"{words.number(ratio * 100, 2)}% of segments dropped"
+        share = f"{formatting.number(ratio * 100, 2)}% of segments dropped"
         return f"nothing is queued; {share} are too few to hold it"
     return "nothing is dropped or queued"
 
@@ -247,9 +247,9 @@ def _window_advice(given: BottleneckInput) -> str:
     product = wanted / 8 * rtt_s
     each = product / given.traffic.streams_count
     return (
-        f"the bandwidth-delay product at {words.rate(wanted)} and {words.time(rtt_s)} is "
-        f"{words.size(product)} a pair: set window_bytes to at least {words.size(each)} a "
-        "stream (and tcp_rmem/tcp_wmem to allow it), or use more streams"
+        f"the bandwidth-delay product at {formatting.rate(wanted)} and {formatting.time(rtt_s)} is "
+        f"{formatting.size(product)} a pair: set window_bytes to at least {formatting.size(each)} "
+        "a stream (and tcp_rmem/tcp_wmem to allow it), or use more streams"
     )
 
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.bottleneck.cause_types import (
     EQUAL_COV_RATIO,
     ROOM_RATIO,
@@ -60,8 +60,8 @@ def traded(given: BottleneckInput) -> str | None:
         return None
     return (
         f"{len(given.pairs)} pairs trade shares of one limit: the sum's variance is "
-        f"{words.ratio(moved[0], 0)} of the pairs' own, summed, while a pair's CoV is "
-        f"{words.ratio(moved[1], 1)}"
+        f"{formatting.ratio(moved[0], 0)} of the pairs' own, summed, while a pair's CoV is "
+        f"{formatting.ratio(moved[1], 1)}"
     )
 
 
@@ -73,13 +73,13 @@ def movement_facts(given: BottleneckInput) -> list[str]:
     facts = []
     if (each := given.each_stream) is not None and len(given.pairs) > 1:
         facts.append(
-            f"{len(given.pairs)} pairs carry the same {words.rate(each)} a stream "
-            f"(within {words.ratio(EQUAL_COV_RATIO, 0)}), as a limit on each pair makes it"
+            f"{len(given.pairs)} pairs carry the same {formatting.rate(each)} a stream "
+            f"(within {formatting.ratio(EQUAL_COV_RATIO, 0)}), as a limit on each pair makes it"
         )
     if (shared := traded(given)) is not None:
         facts.append(shared)
     elif (moved := _movement(given)) is not None:
-        ratio = words.ratio(moved[0], 0)
+        ratio = formatting.ratio(moved[0], 0)
         if moved[0] > TOGETHER_RATIO:
             facts.append(
                 f"all pairs rise and fall together: the sum's variance is {ratio} of the pairs' "

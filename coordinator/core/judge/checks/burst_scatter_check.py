@@ -3,8 +3,7 @@
 import math
 from typing import Final
 
-from broadside.coordinator.core import words
-from broadside.coordinator.core.figures import RECEIVED_HALF_WIDTH
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.checks.check_types import (
     NOTHING,
     Check,
@@ -21,7 +20,8 @@ from broadside.coordinator.core.judge.rates import (
     limit_of,
     received,
 )
-from broadside.coordinator.core.measure.steady import mean_of_bursts
+from broadside.coordinator.core.measure.formulas.steady import mean_of_bursts
+from broadside.coordinator.core.metrics import RECEIVED_HALF_WIDTH
 
 
 def _evaluate(given: RunInput) -> Result:
@@ -46,7 +46,8 @@ def _evaluate(given: RunInput) -> Result:
         id="target-undecided",
         weight=86,
         sentence=f"over {len(rates)} bursts the fleet received {run} at the "
-        f"{spec.objective.layer} layer: their scatter reaches the limit of {words.rate(limit)}",
+        f"{spec.objective.layer} layer: their scatter reaches the limit of "
+        f"{formatting.rate(limit)}",
         next_step="run more bursts, or find out why they differ",
     )
 

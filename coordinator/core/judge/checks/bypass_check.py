@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.checks.check_types import (
     NOTHING,
     BurstInput,
@@ -30,9 +30,10 @@ def _evaluate(given: BurstInput) -> Result:
         )
     limit = spec.objective.residual_max_ratio
     said = (
-        f"above its idle level the ledger {held.source} shows {words.signed_ratio(crossed_ratio)} "
-        f"(+-{words.ratio(held.residual_uncertainty_ratio or 0.0)}) of the fleet's "
-        f"{words.size(held.expected_bytes)}"
+        f"above its idle level the ledger {held.source} shows "
+        f"{formatting.signed_ratio(crossed_ratio)} "
+        f"(+-{formatting.ratio(held.residual_uncertainty_ratio or 0.0)}) of the fleet's "
+        f"{formatting.size(held.expected_bytes)}"
     )
     uncertainty = held.residual_uncertainty_ratio or 0.0
     if max(0.0, crossed_ratio) + uncertainty + held.unknown_ratio <= limit:
@@ -47,8 +48,8 @@ def _evaluate(given: BurstInput) -> Result:
             ),
         )
     unknown = (
-        f"; {words.ratio(held.unknown_ratio, 1)} of the fleet's bytes are in bins that it does "
-        "not know"
+        f"; {formatting.ratio(held.unknown_ratio, 1)} of the fleet's bytes are in bins that it "
+        "does not know"
         if held.unknown_ratio > limit
         else ""
     )
@@ -56,7 +57,7 @@ def _evaluate(given: BurstInput) -> Result:
         id="not-bypassed",
         weight=88,
         sentence=f"the run was to pass the firewall by (device.path=bypass), and {said}, more "
-        f"than the {words.ratio(limit, 1)} allowed{unknown}: it is no reference",
+        f"than the {formatting.ratio(limit, 1)} allowed{unknown}: it is no reference",
         next_step="take the firewall out of the route, or launch without device.path=bypass",
     )
 

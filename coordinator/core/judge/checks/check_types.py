@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Generic, TypeVar
 
-from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.steady import Stretch
+from broadside.coordinator.core.measure.formulas.steady import Stretch
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.plan.spec import Plan, RunSpec
 from broadside.coordinator.core.summary import BurstSummary, Finding, Verdict, problem
 

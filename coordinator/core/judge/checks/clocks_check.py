@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.checks.check_types import (
     NOTHING,
     BurstInput,
@@ -11,7 +11,7 @@ from broadside.coordinator.core.judge.checks.check_types import (
     Stage,
     inconclusive,
 )
-from broadside.coordinator.core.measure.cross_examination import LOGIN_APART_S, STAMPS_APART_S
+from broadside.coordinator.core.measure.consistency_checks import LOGIN_APART_S, STAMPS_APART_S
 from broadside.coordinator.core.summary import Finding, Verdict, note
 
 
@@ -33,19 +33,19 @@ def _evaluate(given: BurstInput) -> Result:
         return Result(Verdict.PASS, (_one_clock() if given.clocks_shared else _own_word(),))
     if steady_ratio < floor:
         what = (
-            f"{words.ratio(steady_ratio, 1)} of the planned pair-seconds were measured by clocks "
-            f"that stayed within the gate of {words.time(given.spec.clock_bound_max_s)}"
+            f"{formatting.ratio(steady_ratio, 1)} of the planned pair-seconds were measured by "
+            f"clocks that stayed within the gate of {formatting.time(given.spec.clock_bound_max_s)}"
         )
     else:
         what = (
-            f"{words.ratio(held_ratio, 1)} of the planned pair-seconds were measured by clocks "
-            "that were read "
+            f"{formatting.ratio(held_ratio, 1)} of the planned pair-seconds were measured by "
+            "clocks that were read "
             f"before and after the burst and held; {unread_s} pair-seconds lack a reading"
         )
     return inconclusive(
         id="clocks-unproven" if steady_ratio < floor else "clocks-unread",
         weight=89,
-        sentence=f"{what}; a verdict needs {words.ratio(floor, 1)}, the rest cannot be "
+        sentence=f"{what}; a verdict needs {formatting.ratio(floor, 1)}, the rest cannot be "
         "placed in time",
         next_step="mend the clocks that the findings below name, then run again"
         if steady_ratio < floor
@@ -69,8 +69,8 @@ def _own_word() -> Finding:
         weight=10,
         sentence="a host's clock is known by its own readings alone, before and after the burst; "
         f"its pair's other end contradicts one that is off by more than "
-        f"{words.time(STAMPS_APART_S)} ({words.time(LOGIN_APART_S)} where an engine has no start "
-        "gate) and both their bounds",
+        f"{formatting.time(STAMPS_APART_S)} ({formatting.time(LOGIN_APART_S)} where an engine has "
+        "no start gate) and both their bounds",
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.checks.check_types import BurstInput, Check, Result, Stage
 from broadside.coordinator.core.summary import Contradiction, Rule, Verdict, problem
 
@@ -53,7 +53,7 @@ _WORDS: Final = {
 
 
 def _words(each: Contradiction) -> str:
-    quantity = words.time if each.rule is Rule.STAMPS else words.size
+    quantity = formatting.time if each.rule is Rule.STAMPS else formatting.size
     return _WORDS[each.rule].format(
         rows=round(each.said),
         said=quantity(each.said),

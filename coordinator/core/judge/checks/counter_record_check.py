@@ -5,9 +5,9 @@ from typing import Final
 
 import numpy as np
 
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.checks.check_types import Check, Result, RunInput, Stage
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.plan.spec import Plan
 from broadside.coordinator.core.summary import Finding, Verdict, problem
 
@@ -54,9 +54,9 @@ def _findings(given: RunInput) -> Iterator[Finding]:
                 id="ledger-thin",
                 weight=93,
                 sentence=f"the firewall's own count ({plan.ledger.source}) was to know "
-                f"{words.ratio(least, 0)} of each burst's bytes: of {len(thin)} of "
+                f"{formatting.ratio(least, 0)} of each burst's bytes: of {len(thin)} of "
                 f"{len(given.bursts)} bursts it knows less, of burst {worst} "
-                f"{words.ratio(thin[worst], 1)}",
+                f"{formatting.ratio(thin[worst], 1)}",
                 next_step="wait until the metric has settled, then recompute the verdict",
             )
 
@@ -75,8 +75,8 @@ def _late(plan: Plan, ledger: FirewallLedger) -> Iterator[Finding]:
             id="ledger-late",
             weight=91,
             sentence=f"the bins of the ledger {ledger.source} that are dated before the first "
-            f"burst come to {words.number(known_s, 3)} s and must come to {least_s:g} s: whether "
-            "others' traffic ended as the run began is not shown",
+            f"burst come to {formatting.number(known_s, 3)} s and must come to {least_s:g} s: "
+            "whether others' traffic ended as the run began is not shown",
             next_step="keep the ledger from before the first burst to after the last one",
         )
 

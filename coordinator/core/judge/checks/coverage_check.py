@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.checks.check_types import (
     NOTHING,
     BurstInput,
@@ -21,17 +21,18 @@ def _evaluate(given: BurstInput) -> Result:
             id="below-floor",
             weight=95,
             sentence=f"{seen.measured_s} of {seen.planned_s} planned pair-seconds were "
-            f"measured, {words.ratio(seen.completeness_ratio, 1)}; a verdict needs "
-            f"{words.ratio(floor, 1)}",
+            f"measured, {formatting.ratio(seen.completeness_ratio, 1)}; a verdict needs "
+            f"{formatting.ratio(floor, 1)}",
             next_step="mend what the findings below name, then run again",
         )
     if burst.proven_ratio < floor:
         return inconclusive(
             id="receiver-unseen",
             weight=90,
-            sentence=f"receivers' own seconds cover {words.ratio(burst.proven_ratio, 1)} of "
+            sentence=f"receivers' own seconds cover {formatting.ratio(burst.proven_ratio, 1)} of "
             "the planned "
-            f"pair-seconds; a verdict needs {words.ratio(floor, 1)}, the rest rests on senders",
+            f"pair-seconds; a verdict needs {formatting.ratio(floor, 1)}, the rest rests on "
+            "senders",
             next_step="check that the server agents run and can write their records",
         )
     return NOTHING

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.checks.check_types import (
     NOTHING,
     BurstInput,
@@ -23,9 +23,11 @@ def _evaluate(given: BurstInput) -> Result:
     return inconclusive(
         id="device-shape",
         weight=86,
-        sentence=f"{words.ratio(held.fit_distance_ratio, 1)} of the burst's bytes are at another "
+        sentence=f"{formatting.ratio(held.fit_distance_ratio, 1)} of the burst's bytes are at "
+        "another "
         f"time in the ledger {held.source} than in the fleet's records; at most "
-        f"{words.ratio(held.fit_limit_ratio, 1)} agree with clocks, lag and the counter's noise",
+        f"{formatting.ratio(held.fit_limit_ratio, 1)} agree with clocks, lag and the counter's "
+        "noise",
         next_step="check the clocks of the hosts in groups, and what else the device carried",
     )
 

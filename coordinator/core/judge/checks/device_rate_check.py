@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.checks.check_types import (
     NOTHING,
     BurstInput,
@@ -26,7 +26,7 @@ def _evaluate(given: BurstInput) -> Result:
         id="device-unproven",
         weight=84,
         sentence=f"by its own count the device carried {device} of the fleet's {fleet}, "
-        f"which is not surely above the limit of {words.rate(limit)}",
+        f"which is not surely above the limit of {formatting.rate(limit)}",
         next_step="find out what passed the device by, or make its ledger tell more: finer bins, "
         "longer bursts",
     )

@@ -2,9 +2,7 @@
 
 from typing import Final
 
-from broadside.coordinator.core import words
-from broadside.coordinator.core.figures import RECEIVED
-from broadside.coordinator.core.goals import goals_set
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.checks.check_types import (
     BurstInput,
     Check,
@@ -22,7 +20,9 @@ from broadside.coordinator.core.judge.rates import (
     received,
 )
 from broadside.coordinator.core.judge.unseen import unseen_bits_per_second
+from broadside.coordinator.core.metrics import RECEIVED
 from broadside.coordinator.core.summary import BurstSummary, Finding, Verdict, problem
+from broadside.coordinator.core.thresholds import describe_thresholds
 
 
 def _evaluate(given: BurstInput) -> Result:
@@ -37,13 +37,13 @@ def _evaluate(given: BurstInput) -> Result:
     limit, fleet = limit_of(spec), received(spec, burst, given.between_bits_per_second)
     if limit is None:
         rate = (RECEIVED.of_burst(burst) or 0.0) * factor_of(spec, burst)
-        asked = any(goals_set(spec.objective)) or spec.bypasses_device
+        asked = any(describe_thresholds(spec.objective)) or spec.bypasses_device
         untargeted = Finding(
             id="no-target",
             kind="verdict",
             severity="note",
             weight=20,
-            sentence=f"the fleet received {words.rate(rate)} at the {spec.objective.layer} "
+            sentence=f"the fleet received {formatting.rate(rate)} at the {spec.objective.layer} "
             "layer; no target was set, so of the rate nothing was to be passed or failed",
         )
         return Result(Verdict.PASS if asked else Verdict.MEASURED, (untargeted,))
@@ -99,8 +99,8 @@ def _hold_fleet(given: BurstInput, fleet: Interval, limit: float) -> Result | No
             return inconclusive(
                 "target-above-sent",
                 82,
-                f"{said}; senders recorded {words.rate(sent * factor)}, and by that the limit is "
-                "not surely reached",
+                f"{said}; senders recorded {formatting.rate(sent * factor)}, and by that the "
+                "limit is not surely reached",
                 "find out why receivers recorded more than was sent, and run again",
             )
     worst = (burst.worst_bits_per_second or 0.0) * factor
@@ -109,7 +109,7 @@ def _hold_fleet(given: BurstInput, fleet: Interval, limit: float) -> Result | No
             "target-unproven",
             80,
             f"{said}, but rows are missing, and over the worst window that they leave open "
-            f"receivers saw {words.rate(worst)}",
+            f"receivers saw {formatting.rate(worst)}",
             "run again with every pair",
         )
     return None
@@ -131,7 +131,7 @@ def _is_open(given: BurstInput, fleet: Interval, limit: float) -> str | None:
     if fleet.high + filled >= limit:
         return (
             f"the {unseen_s} unseen pair-seconds could make up the "
-            f"{words.rate(limit - fleet.value)} that it falls short"
+            f"{formatting.rate(limit - fleet.value)} that it falls short"
         )
     device = carried(spec, burst, fleet)
     if device is not None and device.high >= limit:

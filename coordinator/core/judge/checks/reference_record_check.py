@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from broadside.coordinator.core.judge.checks.check_types import Check, Result, RunInput, Stage
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.plan.spec import Plan
 from broadside.coordinator.core.summary import Finding, Verdict, problem
 

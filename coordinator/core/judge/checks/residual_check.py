@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from broadside.coordinator.core import words
-from broadside.coordinator.core.figures import RECEIVED
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.checks.check_types import (
     NOTHING,
     BurstInput,
@@ -19,6 +18,7 @@ from broadside.coordinator.core.judge.declaration_error import (
     said,
 )
 from broadside.coordinator.core.judge.residual_cause import UNSEEN_BY_BYTES
+from broadside.coordinator.core.metrics import RECEIVED
 from broadside.coordinator.core.summary import Reconciliation, Verdict, note
 
 
@@ -75,17 +75,18 @@ def _evaluate(given: BurstInput) -> Result:
     reach = max(abs(low - fill), abs(high)) + held.unknown_ratio
     differ = (
         "the firewall's ledger and the fleet's differ by "
-        f"{words.signed_ratio(held.residual_ratio)} "
-        f"({words.signed_ratio(low)} to {words.signed_ratio(high)} at 95 %) of "
-        f"{words.size(held.expected_bytes)} at its layer"
+        f"{formatting.signed_ratio(held.residual_ratio)} "
+        f"({formatting.signed_ratio(low)} to {formatting.signed_ratio(high)} at 95 %) of "
+        f"{formatting.size(held.expected_bytes)} at its layer"
     )
     if held.lag_s is None or reach > limit:
         return inconclusive(
             id="residual",
             weight=88,
-            sentence=f"{differ}, more than the {words.ratio(limit, 1)} allowed"
+            sentence=f"{differ}, more than the {formatting.ratio(limit, 1)} allowed"
             + (
-                f" (up to {words.ratio(reach, 1)} with what is unsure, missing or not known yet)"
+                f" (up to {formatting.ratio(reach, 1)} with what is unsure, missing or not known "
+                "yet)"
                 if abs(held.residual_ratio) <= limit
                 else ""
             ),
@@ -114,7 +115,7 @@ def _misread(held: Reconciliation, wrong: Misreading, ratio: float) -> Result:
         id="metric-declaration",
         weight=88,
         sentence=f"the device counter {held.source} shows "
-        f"{words.number(ratio, 3)} times the fleet's bytes: {said(wrong)}",
+        f"{formatting.number(ratio, 3)} times the fleet's bytes: {said(wrong)}",
         next_step=f"check what the metric's figures mean, and declare {wrong.fix} (see "
         "docs/imports.md and docs/settings.md), then measure it again",
     )

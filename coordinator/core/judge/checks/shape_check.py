@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.checks.check_types import (
     NOTHING,
     BurstInput,
@@ -12,8 +12,8 @@ from broadside.coordinator.core.judge.checks.check_types import (
     Stage,
 )
 from broadside.coordinator.core.judge.rates import factor_of, limit_of
+from broadside.coordinator.core.measure.formulas.steady import stretch_s
 from broadside.coordinator.core.measure.resolution import READINGS_A_PART
-from broadside.coordinator.core.measure.steady import stretch_s
 from broadside.coordinator.core.summary import BurstSummary, Finding, Verdict, Window, note, problem
 
 # Because of noise, a part of the window may be below the limit by this ratio.
@@ -35,8 +35,8 @@ def _evaluate(given: BurstInput) -> Result:
                 id="ramp-cut",
                 weight=12,
                 sentence=f"the first {window.ramp_s} of {window.common_s} s that all pairs share "
-                f"were cut as ramp: {words.rate(window.ramp_bits_per_second)} of payload, before "
-                "the rate settles",
+                f"were cut as ramp: {formatting.rate(window.ramp_bits_per_second)} of payload, "
+                "before the rate settles",
             ),
         )
     if limit is None:
@@ -48,8 +48,8 @@ def _evaluate(given: BurstInput) -> Result:
                 "slow-stretch",
                 84,
                 f"for {length_s} s, from {from_s} s into the window, the fleet received "
-                f"{words.rate(rate * factor)} at the {spec.objective.layer} layer, less than "
-                f"the {words.rate(limit)} that is needed: whatever the mean is, that does not "
+                f"{formatting.rate(rate * factor)} at the {spec.objective.layer} layer, less than "
+                f"the {formatting.rate(limit)} that is needed: whatever the mean is, that does not "
                 "last",
                 "look at what the device and the hosts did at that time",
             )
@@ -66,8 +66,8 @@ def _evaluate(given: BurstInput) -> Result:
             "stretch-unproven",
             79,
             f"rows are missing, and over {window.slowest_s} s those of receivers come to "
-            f"{words.rate(proven * factor)} at the {spec.objective.layer} layer, less than "
-            f"the {words.rate(limit)} that is needed: nothing shows that the part held it",
+            f"{formatting.rate(proven * factor)} at the {spec.objective.layer} layer, less than "
+            f"the {formatting.rate(limit)} that is needed: nothing shows that the part held it",
             "run again with every pair",
         )
         return Result(Verdict.INCONCLUSIVE, (*cut, unproven))
@@ -87,9 +87,9 @@ def _slow_by_device(given: BurstInput, limit: float) -> Finding | None:
     return problem(
         "slow-stretch-device",
         84,
-        f"for {held.slowest_s} s the device {held.source} counted at most {words.rate(most)} at "
-        f"the {spec.objective.layer} layer, less than the {words.rate(limit)} that is needed; the "
-        "receivers' records do not show it",
+        f"for {held.slowest_s} s the device {held.source} counted at most {formatting.rate(most)} "
+        f"at the {spec.objective.layer} layer, less than the {formatting.rate(limit)} that is "
+        "needed; the receivers' records do not show it",
         "look at what the device and the hosts did at that time",
     )
 
@@ -106,8 +106,9 @@ def _slow_by_senders(given: BurstInput, limit: float) -> Finding | None:
         "slow-stretch-senders",
         84,
         f"for {slowest.length_s} s, from {slowest.at} s into the window, the fleet sent "
-        f"{words.rate(slowest.mean * factor)} at the {given.spec.objective.layer} layer, less than "
-        f"the {words.rate(limit)} that is needed; the receivers' records do not show it",
+        f"{formatting.rate(slowest.mean * factor)} at the {given.spec.objective.layer} layer, "
+        f"less than the {formatting.rate(limit)} that is needed; the receivers' records do not "
+        "show it",
         "look at what the device and the hosts did at that time",
     )
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.checks.check_types import (
     NOTHING,
     BurstInput,
@@ -27,7 +27,7 @@ def _evaluate(given: BurstInput) -> Result:
         key=lambda pair: -(pair.start_error_s or 0.0),
     )[:NAMED_COUNT]
     named = ", ".join(
-        f"{pair.pair} ({words.time(pair.start_error_s)} after the instant)" for pair in late
+        f"{pair.pair} ({formatting.time(pair.start_error_s)} after the instant)" for pair in late
     )
     common_s = 0 if burst.window is None else burst.window.common_s
     spread = Finding(
@@ -35,8 +35,8 @@ def _evaluate(given: BurstInput) -> Result:
         kind="verdict" if apart else "context",
         severity="problem" if apart else "warning",
         weight=87 if apart else 58,
-        sentence=f"pairs began {words.time(spread_s)} apart, more than the "
-        f"{words.time(most_s)} that is allowed, and share {common_s} of {burst.duration_s} s; "
+        sentence=f"pairs began {formatting.time(spread_s)} apart, more than the "
+        f"{formatting.time(most_s)} that is allowed, and share {common_s} of {burst.duration_s} s; "
         f"the latest: {named}",
         next_step="give busy hosts fewer streams or more cores, see that the start gate is "
         "built (`broadside agent --check`), or allow more (objective.start_spread_max_s)",

@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, assert_never
 
-from broadside.coordinator.core import words
-from broadside.coordinator.core.goals import GOALS, Goal, Teller
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.checks.check_types import BurstInput, Check, Result, Stage
 from broadside.coordinator.core.judge.rates import WHOLE_RATIO
-from broadside.coordinator.core.measure.measures import find
+from broadside.coordinator.core.measure.engine_metrics import find
 from broadside.coordinator.core.summary import (
     BurstSummary,
     DeviceFigure,
@@ -17,6 +16,7 @@ from broadside.coordinator.core.summary import (
     problem,
     worse,
 )
+from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, MetricSource, Threshold
 
 # A device metric must be known for this share of the window. It is below 1, because the first and
 # the last reading can extend beyond the window.
@@ -50,17 +50,17 @@ def _evaluate(given: BurstInput) -> Result:
     If a metric is not known for every pair, it cannot pass.
     """
     verdicts, findings = [Verdict.PASS], []
-    for goal in GOALS:
-        bound = getattr(given.spec.objective, goal.bound)
-        for told in () if bound is None else _told(goal, given.burst):
-            verdict, finding = _held(goal, bound, told, given.burst)
+    for threshold in ALL_THRESHOLDS:
+        bound = getattr(given.spec.objective, threshold.bound)
+        for told in () if bound is None else _told(threshold, given.burst):
+            verdict, finding = _held(threshold, bound, told, given.burst)
             verdicts.append(verdict)
             findings += [] if finding is None else [finding]
     return Result(worse(verdicts), tuple(findings))
 
 
 def _held(
-    goal: Goal, bound: float, told: _Told, burst: BurstSummary
+    threshold: Threshold, bound: float, told: _Told, burst: BurstSummary
 ) -> tuple[Verdict, Finding | None]:
     """Return the result for one metric with one threshold.
 
@@ -70,60 +70,61 @@ def _held(
     count = len(burst.pairs)
     whole = burst.completeness.completeness_ratio >= WHOLE_RATIO
     values = [value for value in (told.low, told.high) if value is not None]
-    beyond = [goal.broken_by(value, bound) for value in values]
+    beyond = [threshold.broken_by(value, bound) for value in values]
     if beyond and all(beyond):
-        value = values[-1] if goal.is_floor else values[0]
+        value = values[-1] if threshold.is_floor else values[0]
         return Verdict.FAIL, problem(
-            id=f"{goal.id}-limit",
+            id=f"{threshold.id}-limit",
             weight=90,
-            sentence=f"{told.where}the {goal.words} is {goal.say(value)}, "
-            f"the limit {goal.say(bound)}",
-            next_step=goal.next_step,
+            sentence=f"{told.where}the {threshold.label} is {threshold.format(value)}, "
+            f"the limit {threshold.format(bound)}",
+            next_step=threshold.next_step,
         )
     if any(beyond):
         return Verdict.INCONCLUSIVE, problem(
-            id=f"{goal.id}-unproven",
+            id=f"{threshold.id}-unproven",
             weight=70,
-            sentence=f"{told.where}the {goal.words} is between {goal.say(values[0])} and "
-            f"{goal.say(values[-1])}: its readings are placed within {words.time(told.bound_s)}; "
-            f"the limit is {goal.say(bound)}",
+            sentence=f"{told.where}the {threshold.label} is between "
+            f"{threshold.format(values[0])} and {threshold.format(values[-1])}: "
+            f"its readings are placed within {formatting.time(told.bound_s)}; "
+            f"the limit is {threshold.format(bound)}",
             next_step="use a source whose clock can be checked, or a burst longer than the bound",
         )
     if not values or told.told_count < count or not whole:
         return Verdict.INCONCLUSIVE, problem(
-            id=f"{goal.id}-unproven",
+            id=f"{threshold.id}-unproven",
             weight=70,
-            sentence=f"{told.where}the {goal.words} {goal.teller} {told.said}; its limit of "
-            f"{goal.say(bound)} needs all of them",
+            sentence=f"{told.where}the {threshold.label} {threshold.source} {told.said}; "
+            f"its limit of {threshold.format(bound)} needs all of them",
             next_step="make the witness answer, then run again"
-            if goal.teller is Teller.DEVICE
+            if threshold.source is MetricSource.DEVICE
             else "run again with every pair",
         )
     return Verdict.PASS, None
 
 
-def _told(goal: Goal, burst: BurstSummary) -> Iterator[_Told]:
+def _told(threshold: Threshold, burst: BurstSummary) -> Iterator[_Told]:
     """Yield a threshold's metric for each of its sources."""
-    if goal.teller is Teller.DEVICE:
-        yield from _told_of_devices(goal, burst)
+    if threshold.source is MetricSource.DEVICE:
+        yield from _told_of_devices(threshold, burst)
         return
-    for where, value, told_count in _told_by_pairs(goal, burst):
+    for where, value, told_count in _told_by_pairs(threshold, burst):
         yield _Told(where, value, value, told_count, f"{told_count} of {len(burst.pairs)} pairs")
 
 
-def _told_of_devices(goal: Goal, burst: BurstSummary) -> Iterator[_Told]:
+def _told_of_devices(threshold: Threshold, burst: BurstSummary) -> Iterator[_Told]:
     """Yield a threshold's metric for each device.
 
     ``told_count`` is 0 if too little of the window is known.
     """
-    quantity, _, statistic = goal.figure.partition(".")
+    quantity, _, statistic = threshold.metric.partition(".")
     if not burst.devices:
         yield _Told("", None, None, 0, "no device")
     for device in burst.devices:
         seen: DeviceFigure | None = getattr(device, quantity)
         where = f"{device.device}: "
         if seen is None:
-            yield _Told(where, None, None, 0, f"{words.ratio(0.0, 0)} of the window's seconds")
+            yield _Told(where, None, None, 0, f"{formatting.ratio(0.0, 0)} of the window's seconds")
         else:
             yield _placed(where, seen, statistic, len(burst.pairs))
 
@@ -134,29 +135,35 @@ def _placed(where: str, seen: DeviceFigure, statistic: str, count: int) -> _Told
     low = high = getattr(seen, statistic)
     if seen.at_least is not None and seen.at_most is not None:
         low, high = getattr(seen.at_least, statistic), getattr(seen.at_most, statistic)
-    said = f"{words.ratio(known, 0)} of the window's seconds"
+    said = f"{formatting.ratio(known, 0)} of the window's seconds"
     told_count = count if known >= DEVICE_KNOWN_RATIO else 0
     return _Told(where, low, high, told_count, said, seen.bound_s)
 
 
-def _told_by_pairs(goal: Goal, burst: BurstSummary) -> Iterator[tuple[str, float | None, int]]:
-    match goal.teller:
-        case Teller.FLOW:
+def _told_by_pairs(
+    threshold: Threshold, burst: BurstSummary
+) -> Iterator[tuple[str, float | None, int]]:
+    match threshold.source:
+        case MetricSource.FLOW:
             for flow in burst.flows:
-                yield f"{flow.flow}: ", getattr(flow, goal.figure), getattr(flow, goal.pairs_count)
-        case Teller.MEASURE:
-            found = find(burst.measures, goal.figure)
+                yield (
+                    f"{flow.flow}: ",
+                    getattr(flow, threshold.metric),
+                    getattr(flow, threshold.pairs_count),
+                )
+        case MetricSource.ENGINE:
+            found = find(burst.measures, threshold.metric)
             yield ("", None, 0) if found is None else ("", found.value, found.pairs_count)
-        case Teller.PROBE:
+        case MetricSource.PROBE:
             seen = burst.latency
             if seen is None:
                 yield "", None, 0
             else:
-                yield "", getattr(seen.fleet.during, goal.figure), seen.whole_pairs_count
-        case Teller.DEVICE:
+                yield "", getattr(seen.fleet.during, threshold.metric), seen.whole_pairs_count
+        case MetricSource.DEVICE:
             return
         case _:
-            assert_never(goal.teller)
+            assert_never(threshold.source)
 
 
 THRESHOLDS: Final = Check(
@@ -168,6 +175,10 @@ THRESHOLDS: Final = Check(
     "every time offset within the clock error of the source",
     reads="the metric that each threshold names: engine, probes or telemetry",
     when_absent="inconclusive",
-    findings=tuple(f"{goal.id}-{outcome}" for goal in GOALS for outcome in ("limit", "unproven")),
+    findings=tuple(
+        f"{threshold.id}-{outcome}"
+        for threshold in ALL_THRESHOLDS
+        for outcome in ("limit", "unproven")
+    ),
     evaluate=_evaluate,
 )

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.checks.check_types import (
     NOTHING,
     BurstInput,
@@ -35,7 +35,8 @@ def _evaluate(given: BurstInput) -> Result:
     return inconclusive(
         id="outside-window",
         weight=87,
-        sentence=f"{said}, more than the {words.ratio(limit, 1)} and {GRID_S} s allowed: the rate "
+        sentence=f"{said}, more than the {formatting.ratio(limit, 1)} and {GRID_S} s allowed: the "
+        "rate "
         "of the window does not stand for these tests",
         next_step="start the tests together, and synchronise the clocks of their hosts",
     )

@@ -10,23 +10,19 @@ import numpy as np
 import pytest
 
 from broadside.coordinator import scenarios
-from broadside.coordinator.core.measure.align import align
-from broadside.coordinator.core.measure.asked import find_differences
-from broadside.coordinator.core.measure.columns import NO_HOST
-from broadside.coordinator.core.measure.evidence import (
-    BurstEvidence,
-    PairEvidence,
-    Summed,
-    join_tests,
-)
-from broadside.coordinator.core.measure.measures import find, measure_pairs
+from broadside.coordinator.core.measure.engine_metrics import find, measure_pairs
+from broadside.coordinator.core.measure.grid.align import align
+from broadside.coordinator.core.measure.records.columns import NO_HOST
+from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
+from broadside.coordinator.core.measure.records.server_tests import Summed, join_tests
+from broadside.coordinator.core.measure.requested_vs_effective import find_setting_differences
 from broadside.coordinator.core.plan.planner import Infeasible, plan
 from broadside.coordinator.core.plan.spec import Burst, Pair, Plan, RunSpec
-from broadside.coordinator.core.summary import Joined, Verdict
+from broadside.coordinator.core.summary import MatchMethod, Verdict
 from broadside.exchange.engines.iperf3_text import read_any
 from broadside.exchange.messages import (
     BUCKET_RATIO,
-    Combine,
+    Aggregation,
     Direction,
     Distribution,
     Endpoint,
@@ -222,7 +218,7 @@ def test_the_tests_of_several_processes_are_summed(cookies: tuple[str | None, ..
     join = join_tests(BURST, [PAIR], {}, {0: report(0, engine)}, tests)
     record = join.records[0]
     assert join.strays == ()
-    assert join.joined_by[0] in (Joined.COOKIE, Joined.ENDPOINT)
+    assert join.joined_by[0] in (MatchMethod.COOKIE, MatchMethod.ENDPOINT)
     (track,) = record.tracks
     assert isinstance(track.transferred_bytes, np.ndarray)
     assert track.transferred_bytes.sum() == pytest.approx(30_000)
@@ -267,7 +263,7 @@ def http_report(good_count: int, latency_s: float) -> EngineReport:
                 name="success_ratio",
                 value=good_count / 100,
                 unit="ratio",
-                combine=Combine.MEAN,
+                combine=Aggregation.MEAN,
                 weight=100,
             ),
         ),
@@ -341,13 +337,13 @@ def test_what_an_engine_did_otherwise_is_found_and_said() -> None:
     )
     clamped = as_asked.model_copy(update={"window_bytes": 212_992, "sender_congestion": "cubic"})
     aligned = align(burst_of(as_asked, clamped, clamped, flow=Flow.UP), Direction.FORWARD)
-    found = {one.field: one for one in find_differences(traffic, 10, aligned)}
+    found = {one.field: one for one in find_setting_differences(traffic, 10, aligned)}
     assert set(found) == {"window_bytes", "congestion"}
     assert str(found["window_bytes"]) == (
         "window_bytes: 400000 asked, 212992 done by 2 pairs (pair-002, pair-003)"
     )
     silent = align(burst_of(EngineReport(engine="iperf3"), flow=Flow.UP), Direction.FORWARD)
-    assert find_differences(traffic, 10, silent) == ()
+    assert find_setting_differences(traffic, 10, silent) == ()
 
 
 def test_a_segment_size_that_was_asked_is_told_by_iperf3_only_where_it_dropped_it() -> None:
@@ -358,7 +354,7 @@ def test_a_segment_size_that_was_asked_is_told_by_iperf3_only_where_it_dropped_i
         engine = read_any(text).report
         told = EngineReport(engine="iperf3", mss_bytes=engine.mss_bytes)
         aligned = align(burst_of(told, flow=Flow.UP), Direction.FORWARD)
-        said = find_differences(asked, 10, aligned)
+        said = find_setting_differences(asked, 10, aligned)
         assert tuple((one.asked, one.did) for one in said if one.field == "mss_bytes") == found
 
 
@@ -424,10 +420,12 @@ def test_every_process_of_a_pair_is_held_against_what_was_asked() -> None:
     bad = good.model_copy(update=changes)
     whole = good.model_copy(update={"streams_count": 8, "processes": (good, bad)})
     aligned = align(burst_of(whole, flow=Flow.UP), Direction.FORWARD)
-    found = {one.field: (one.asked, one.did) for one in find_differences(traffic, 10, aligned)}
+    found = {
+        one.field: (one.asked, one.did) for one in find_setting_differences(traffic, 10, aligned)
+    }
     assert found == {"congestion": ("bbr", "cubic"), "pacing": ("kernel", "engine")}
     alone = align(burst_of(good.model_copy(update={"streams_count": 8})), Direction.REVERSE)
-    (one,) = find_differences(traffic, 10, alone)
+    (one,) = find_setting_differences(traffic, 10, alone)
     assert str(one) == "processes_count: 2 asked, 1 done by 1 pairs (pair-001)"
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from broadside.coordinator.core.measure.headers import headers
+from broadside.coordinator.core.measure.formulas.headers import headers
 from broadside.coordinator.core.plan.planner import Infeasible, plan
 from broadside.coordinator.core.plan.spec import RunSpec
 from broadside.exchange.messages import Protocol, Role, Vxlan

@@ -7,7 +7,7 @@ import httpx
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.measure.testimony import RemarkKind, Witnessed
 from broadside.coordinator.device.http_answers import bounded_client, partial_answer
 from broadside.coordinator.device.ledgers.azure_monitor_source import AzureMonitorLedger

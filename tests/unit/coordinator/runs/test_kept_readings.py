@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.measure.testimony import Witnessed
 from broadside.coordinator.core.plan.spec import Plan
 from broadside.coordinator.device.ledgers.settle import Span

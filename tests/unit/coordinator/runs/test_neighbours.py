@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.measure_burst import measure_burst
-from broadside.coordinator.core.measure.series import BurstSeries
+from broadside.coordinator.core.measure.burst import measure_burst
+from broadside.coordinator.core.measure.grid.series import BurstSeries
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.plan.spec import Plan, RunSpec
 from broadside.coordinator.device.ledgers.kept import dump_ledger, load_ledger
 from broadside.coordinator.device.ledgers.settle import Span

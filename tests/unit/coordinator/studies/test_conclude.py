@@ -2,8 +2,8 @@
 
 import pytest
 
-from broadside.coordinator.core.figures import RECEIVED, Layer
 from broadside.coordinator.core.judge.comparison import Comparison, Group, compare
+from broadside.coordinator.core.metrics import RECEIVED, Layer
 from broadside.coordinator.core.plan.spec import RunSpec
 from broadside.coordinator.core.summary import Completeness, RunSummary, State, Verdict
 from broadside.coordinator.studies.conclude import comparison_wanted, conclude, result_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broadside.coordinator.core.goals import GOALS
+from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
 from broadside.exchange import engines as engines_package
 from broadside.exchange.engines import engines, problems, traffic_of
 from broadside.exchange.engines.port import (
@@ -47,7 +47,7 @@ def test_its_own_defaults_are_fit_to_launch(engine: Engine) -> None:
     assert problems(traffic) == ()
     assert engine.supported_fields | EVERY_ENGINE <= set(Traffic.model_fields)
     assert set(engine.defaults) <= set(Traffic.model_fields)
-    assert engine.measures(traffic) <= {goal.needs for goal in GOALS}
+    assert engine.measures(traffic) <= {threshold.requires for threshold in ALL_THRESHOLDS}
     assert engine.title
     assert len(engine.title) < 90
 

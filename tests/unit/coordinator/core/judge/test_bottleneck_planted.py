@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 import pytest
 
+from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.judge.summarise import summarise_run
-from broadside.coordinator.core.measure.columns import Floats
-from broadside.coordinator.core.measure.evidence import PairEvidence
-from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.measure.burst import measure_burst
+from broadside.coordinator.core.measure.records.evidence import PairEvidence
 from broadside.coordinator.core.measure.testimony import Quantity, Witnessed, WitnessSeries
 from broadside.coordinator.core.summary import Limiter, LimiterName
 from broadside.exchange.messages import Flow, IdleRtt, Protocol, Traffic

@@ -19,9 +19,12 @@ from broadside.coordinator.core.judge.byte_comparison import (
 from broadside.coordinator.core.judge.counter_factor import CounterFactor, ExtraBytes
 from broadside.coordinator.core.judge.idle_level import IdleLevel
 from broadside.coordinator.core.judge.lag import Lag
-from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.headers import OVERHEAD_LESS_RATIO, OVERHEAD_MORE_RATIO
-from broadside.coordinator.core.measure.steady import t95
+from broadside.coordinator.core.measure.formulas.headers import (
+    OVERHEAD_LESS_RATIO,
+    OVERHEAD_MORE_RATIO,
+)
+from broadside.coordinator.core.measure.formulas.steady import t95
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 
 NONE = np.empty(0)
 LEDGER = FirewallLedger(

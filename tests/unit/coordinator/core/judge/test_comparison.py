@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broadside.coordinator.core.figures import RECEIVED, RECEIVED_HALF_WIDTH
 from broadside.coordinator.core.judge.comparison import Group, compare, observe
 from broadside.coordinator.core.judge.conditions import conditions_of
+from broadside.coordinator.core.metrics import RECEIVED, RECEIVED_HALF_WIDTH
 from tests.planted import summarise
 from tests.synthetic import Plant, fleet
 

@@ -14,7 +14,7 @@ from broadside.coordinator.core.judge.counter_bins import (
     readable,
     seconds_curve,
 )
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 
 
 @dataclass(frozen=True)

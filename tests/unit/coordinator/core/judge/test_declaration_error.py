@@ -18,8 +18,8 @@ from broadside.coordinator.core.judge.declaration_error import (
     scale_of,
     with_declaration,
 )
-from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.series import BurstSeries
+from broadside.coordinator.core.measure.grid.series import BurstSeries
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.summary import (
     BurstSummary,
     Cause,

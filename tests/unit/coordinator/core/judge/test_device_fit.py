@@ -16,7 +16,7 @@ from broadside.coordinator.core.judge.device_fit import (
     fit_burst,
     relative_noise,
 )
-from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.coordinator.core.measure.records.evidence import PairEvidence
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from tests.planted import summarise
 from tests.synthetic import Break, Fleet, Plant, fleet

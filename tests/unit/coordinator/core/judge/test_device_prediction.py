@@ -20,9 +20,9 @@ from broadside.coordinator.core.judge.device_prediction import (
 )
 from broadside.coordinator.core.judge.idle_level import IdleLevel
 from broadside.coordinator.core.judge.lag import Lag
-from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.headers import Headers
-from broadside.coordinator.core.measure.series import BurstSeries
+from broadside.coordinator.core.measure.formulas.headers import Headers
+from broadside.coordinator.core.measure.grid.series import BurstSeries
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from tests.unit.coordinator.core.records import burst_series
 
 HEADERS = Headers(ip_ratio=1.0, wire_ratio=1.0, assumed=False, how="")

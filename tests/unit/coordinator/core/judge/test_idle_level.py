@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.judge.counter_bins import Bins
 from broadside.coordinator.core.judge.idle_level import (
     HOLDS_RATIO,
@@ -13,8 +14,7 @@ from broadside.coordinator.core.judge.idle_level import (
     quiet_bins,
     unread_bins,
 )
-from broadside.coordinator.core.measure.columns import Floats
-from broadside.coordinator.core.measure.steady import t95
+from broadside.coordinator.core.measure.formulas.steady import t95
 
 
 def _bins(*counted: float, width: float = 1.0) -> Bins:

@@ -6,7 +6,6 @@ from typing import Any, cast
 
 import pytest
 
-from broadside.coordinator.core.figures import Layer
 from broadside.coordinator.core.judge.rates import (
     Interval,
     between_bursts,
@@ -18,11 +17,12 @@ from broadside.coordinator.core.judge.rates import (
     received,
     scatter_of_device,
 )
-from broadside.coordinator.core.measure.headers import (
+from broadside.coordinator.core.measure.formulas.headers import (
     OVERHEAD_KNOWN_RATIO,
     OVERHEAD_LESS_RATIO,
     OVERHEAD_MORE_RATIO,
 )
+from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.plan.spec import RunSpec
 from broadside.coordinator.core.summary import BurstSummary, Completeness
 from broadside.exchange.messages import Flow

@@ -16,11 +16,11 @@ from broadside.coordinator.core.judge.device_prediction import UNSEEN_MARGIN_S, 
 from broadside.coordinator.core.judge.lag import Known, estimate_lag
 from broadside.coordinator.core.judge.reconcile import Neighbour, reconcile
 from broadside.coordinator.core.judge.residual_cause import Missing, causes
+from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.completeness import combine
-from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.headers import headers
-from broadside.coordinator.core.measure.measure_burst import measure_burst
-from broadside.coordinator.core.measure.series import BurstSeries
+from broadside.coordinator.core.measure.formulas.headers import headers
+from broadside.coordinator.core.measure.grid.series import BurstSeries
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.summary import Completeness, Reconciliation, State
 from broadside.exchange.messages import Protocol
 from tests.synthetic import IP_RATIO, Plant, fleet
@@ -236,7 +236,7 @@ def test_header_overhead() -> None:
     assert headers(Protocol.TCP, [1428], ipv6=True).ip_ratio == pytest.approx(1500 / 1428)
     assert headers(Protocol.TCP, [1448]).wire_ratio == pytest.approx(1514 / 1448)
     assert headers(Protocol.TCP, [None]).assumed
-    told = headers(Protocol.TCP, [1448], asked_mss_bytes=9000)
+    told = headers(Protocol.TCP, [1448], requested_mss_bytes=9000)
     assert told.ip_ratio == pytest.approx(1500 / 1448)
     assert not told.assumed
     assert headers(Protocol.UDP, [], block_bytes=1400).ip_ratio == pytest.approx(1428 / 1400)
@@ -262,10 +262,10 @@ def test_a_segment_size_that_was_asked_is_no_larger_than_the_path_leaves(
     asked: int, path: dict[str, Any], ratio: float
 ) -> None:
     """iperf3 repeats what it was asked, so nobody tells what it was."""
-    found = headers(Protocol.TCP, [None], asked_mss_bytes=asked, **path)
+    found = headers(Protocol.TCP, [None], requested_mss_bytes=asked, **path)
     assert found.ip_ratio == pytest.approx(ratio)
     assert found.assumed
-    echoed = headers(Protocol.TCP, [asked], asked_mss_bytes=asked, **path)
+    echoed = headers(Protocol.TCP, [asked], requested_mss_bytes=asked, **path)
     assert echoed == found  # of an older Broadside's record
 
 

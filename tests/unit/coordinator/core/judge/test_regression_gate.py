@@ -5,9 +5,9 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.figures import RTT
 from broadside.coordinator.core.judge.comparison import STARTED, Group, compare, observe
 from broadside.coordinator.core.judge.regression_gate import hold, parse_gate
+from broadside.coordinator.core.metrics import RTT
 from broadside.coordinator.core.summary import Verdict
 from tests.planted import summarise
 from tests.synthetic import Plant, fleet

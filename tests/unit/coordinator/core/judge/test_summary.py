@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broadside.coordinator.core.figures import Layer
-from broadside.coordinator.core.judge.documented_limits import DOCUMENTED
+from broadside.coordinator.core.documented_limits import DOCUMENTED
 from broadside.coordinator.core.judge.summarise import summarise_run
-from broadside.coordinator.core.measure.columns import NO_HOST, TrackColumns
-from broadside.coordinator.core.measure.evidence import PairEvidence
-from broadside.coordinator.core.measure.measure_burst import measure_burst
-from broadside.coordinator.core.measure.series import BurstSeries, MeasuredBurst
+from broadside.coordinator.core.measure.burst import measure_burst
+from broadside.coordinator.core.measure.grid.series import BurstMeasurement, BurstSeries
+from broadside.coordinator.core.measure.records.columns import NO_HOST, IntervalColumns
+from broadside.coordinator.core.measure.records.evidence import PairEvidence
+from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.summary import (
     BurstSummary,
     LimiterName,
@@ -198,7 +198,7 @@ def _thinned(pair: PairEvidence, rng: random.Random) -> PairEvidence:
     return pair
 
 
-def _by_track(change: Callable[[TrackColumns], TrackColumns]) -> Change:
+def _by_track(change: Callable[[IntervalColumns], IntervalColumns]) -> Change:
     """Rewrites the seconds of both ends."""
     return lambda pair: replace(
         pair,
@@ -207,7 +207,7 @@ def _by_track(change: Callable[[TrackColumns], TrackColumns]) -> Change:
     )
 
 
-def _rows_left(track: TrackColumns, rng: random.Random) -> TrackColumns:
+def _rows_left(track: IntervalColumns, rng: random.Random) -> IntervalColumns:
     keep = np.array([rng.random() > rng.choice([0.0, 0.1, 0.5]) for _ in range(len(track))])
     return track.rows(keep)
 
@@ -263,7 +263,7 @@ def test_a_row_that_would_move_the_window_does_not_help() -> None:
         ledger=False,
     )
 
-    def low_first(track: TrackColumns) -> TrackColumns:
+    def low_first(track: IntervalColumns) -> IntervalColumns:
         amounts = track.transferred_bytes.copy()
         amounts[0] *= 0.992
         return replace(track, transferred_bytes=amounts)
@@ -301,7 +301,7 @@ def test_a_summary_recomputes_to_the_byte_from_what_is_stored() -> None:
     made = fleet(replace(SMALL, late=1, lost=1), target_bits_per_second=48e9)
     fresh = measure(made)
     stored = [
-        MeasuredBurst(
+        BurstMeasurement(
             summary=BurstSummary.model_validate_json(canonical(burst.summary)),
             series=BurstSeries.unpack(burst.series.pack()),
         )
@@ -422,7 +422,7 @@ def test_the_engines_warm_up_is_traffic_but_not_window() -> None:
     made = fleet(replace(SMALL, bursts=1, burst_s=12), target_bits_per_second=48e9)
     burst = made.evidence[0].burst.model_copy(update={"duration_s": 10, "omit_s": 2})
 
-    def with_warm_up(track: TrackColumns) -> TrackColumns:
+    def with_warm_up(track: IntervalColumns) -> IntervalColumns:
         return track_columns(
             Track(
                 side=track.side,

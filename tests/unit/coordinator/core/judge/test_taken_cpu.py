@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.coordinator.core.measure.records.evidence import PairEvidence
 from broadside.coordinator.core.summary import BurstSummary
 from tests.judged import judged_first
 from tests.synthetic import Plant, fleet

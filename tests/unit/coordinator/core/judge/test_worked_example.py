@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from broadside.coordinator.core.judge.rates import carried, received
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.summary import Reconciliation, RunSummary
 from tests.planted import summarise
 from tests.synthetic import Fleet, Plant, fleet

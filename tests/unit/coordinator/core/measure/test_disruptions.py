@@ -13,7 +13,7 @@ from broadside.coordinator.core.judge import summarise as summarise_module
 from broadside.coordinator.core.judge.course import burst_course, course, course_findings
 from broadside.coordinator.core.judge.summarise import PAIR_SUMMARIES_MAX, summarise_run
 from broadside.coordinator.core.measure.disruptions import judge_levels
-from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.coordinator.core.measure.records.evidence import PairEvidence
 from broadside.coordinator.core.summary import (
     Availability,
     BurstSummary,

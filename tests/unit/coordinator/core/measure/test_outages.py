@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broadside.coordinator.core.measure.evidence import BurstEvidence, PairEvidence
 from broadside.coordinator.core.measure.outages import (
     KEPT_MAX_COUNT,
     coordinator_findings,
     outage_findings,
     outages,
 )
+from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
 from broadside.coordinator.core.plan.spec import Burst
 from broadside.exchange.messages import (
     Endpoint,

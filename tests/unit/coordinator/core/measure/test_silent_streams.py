@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.coordinator.core.measure.records.evidence import PairEvidence
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from broadside.exchange.messages import ClockReading, EngineReport, Flow, StreamSilence
 from tests.planted import summarise

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broadside.coordinator import prices, scenarios
-from broadside.coordinator.core.live.status import due_at
 from broadside.coordinator.core.plan.cost_estimate import Estimate, estimate
 from broadside.coordinator.core.plan.meter import (
     STOPPED_BY,
@@ -21,7 +20,7 @@ from broadside.coordinator.core.plan.meter import (
 )
 from broadside.coordinator.core.plan.planner import plan
 from broadside.coordinator.core.plan.price import Line
-from broadside.coordinator.core.plan.spec import Plan, RunSpec
+from broadside.coordinator.core.plan.spec import Plan, RunSpec, due_at
 from broadside.exchange.messages import Control, Presence, Role
 from tests.unit.coordinator.presences import NOW, fleet, presence
 

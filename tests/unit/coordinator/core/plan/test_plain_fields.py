@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from broadside.coordinator import scenarios
 from broadside.coordinator.cli import app
-from broadside.coordinator.core.goals import GOALS
 from broadside.coordinator.core.plan.plain_fields import plain_fields
-from broadside.coordinator.core.plan.spec import Objective, RunSpec
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, Objective
 from broadside.coordinator.views.page_words import page_words
 from broadside.exchange.messages import Probe, Traffic
 
@@ -56,7 +56,7 @@ def test_the_page_shows_every_field_of_a_scenario(tmp_path: Path) -> None:
 
 def test_every_field_of_a_scenario_is_read_by_something() -> None:
     """Shown alone it would be a promise that nobody keeps."""
-    read = {goal.bound for goal in GOALS}
+    read = {threshold.bound for threshold in ALL_THRESHOLDS}
     for package in ("agent", "coordinator", "exchange"):
         for path in (ROOT / package).rglob("*.py"):
             nodes = ast.walk(ast.parse(path.read_text()))

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from broadside.coordinator.core.plan.spec import Objective, Plan, RunSpec
+from broadside.coordinator.core.plan.spec import Plan, RunSpec
+from broadside.coordinator.core.thresholds import Objective
 from broadside.exchange.messages import RawPolicy
 
 AT = datetime(2026, 11, 26, 12, tzinfo=UTC)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.device.ledgers.csv_source import CsvForm, CsvLedger
 from broadside.coordinator.device.ledgers.source import LedgerError
 from broadside.exchange.messages import Direction

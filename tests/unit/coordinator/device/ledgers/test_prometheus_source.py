@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from broadside.coordinator.coordinator_settings import PrometheusUnit
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.device.ledgers.prometheus_source import PrometheusLedger
 from broadside.coordinator.device.ledgers.source import LedgerBusy, LedgerError
 from broadside.exchange.messages import Direction

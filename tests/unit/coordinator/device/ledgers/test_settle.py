@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.device.ledgers.settle import Settling, Span, at_rest
 from broadside.coordinator.device.ledgers.source import Freshness, LedgerBusy, LedgerError
 from broadside.exchange.messages import Direction

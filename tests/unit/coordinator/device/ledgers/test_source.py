@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.device.ledgers import source_names
 from broadside.coordinator.device.ledgers.azure_monitor_source import (
     AzureMonitorLedger,

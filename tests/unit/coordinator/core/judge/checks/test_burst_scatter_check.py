@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from broadside.coordinator.core.figures import Layer
 from broadside.coordinator.core.judge.checks.burst_scatter_check import BURST_SCATTER
 from broadside.coordinator.core.judge.checks.check_types import NOTHING, Result
-from broadside.coordinator.core.measure.headers import OVERHEAD_KNOWN_RATIO
-from broadside.coordinator.core.measure.steady import mean_of_bursts
+from broadside.coordinator.core.measure.formulas.headers import OVERHEAD_KNOWN_RATIO
+from broadside.coordinator.core.measure.formulas.steady import mean_of_bursts
+from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.summary import Verdict
 from tests.unit.coordinator.core.judge.checks.check_input import burst, of_run, plan, spec, weights
 

@@ -5,11 +5,11 @@ from typing import Any, cast
 
 import pytest
 
-from broadside.coordinator.core.figures import Layer
-from broadside.coordinator.core.goals import GOALS
 from broadside.coordinator.core.judge.checks.check_types import Result
 from broadside.coordinator.core.judge.checks.rate_check import RATE
+from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.summary import State, Verdict
+from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
 from broadside.exchange.messages import Flow, Traffic
 from tests.unit.coordinator.core.judge.checks.check_input import (
     burst,
@@ -76,7 +76,7 @@ def test_a_rate_without_an_interval_decides_nothing() -> None:
 )
 def test_without_a_target_a_run_is_measured(told: dict[str, Any], verdict: Verdict) -> None:
     under = spec(scaled_target_bits_per_second=None, layer=Layer.IP)
-    bounds = {goal.bound: told.pop(goal.bound, None) for goal in GOALS}
+    bounds = {goal.bound: told.pop(goal.bound, None) for goal in ALL_THRESHOLDS}
     vars(under.objective).update(bounds)
     vars(under).update(told)
     found = RATE.evaluate(of_burst(burst(1e9), under))

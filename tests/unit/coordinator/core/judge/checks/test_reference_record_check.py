@@ -5,7 +5,7 @@ import pytest
 
 from broadside.coordinator.core.judge.checks.check_types import Result
 from broadside.coordinator.core.judge.checks.reference_record_check import REFERENCE_RECORD
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.summary import Verdict
 from tests.unit.coordinator.core.judge.checks.check_input import (
     counter,

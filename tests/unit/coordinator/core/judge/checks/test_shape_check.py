@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from broadside.coordinator.core.figures import Layer
 from broadside.coordinator.core.judge.checks.check_types import NOTHING, Result
 from broadside.coordinator.core.judge.checks.shape_check import SHAPE
-from broadside.coordinator.core.measure.steady import Stretch
+from broadside.coordinator.core.measure.formulas.steady import Stretch
+from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.summary import Verdict
 from tests.unit.coordinator.core.judge.checks.check_input import (
     at,

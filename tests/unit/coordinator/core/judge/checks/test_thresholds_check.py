@@ -5,15 +5,15 @@ from typing import Any, cast
 
 import pytest
 
-from broadside.coordinator.core.goals import GOALS
 from broadside.coordinator.core.judge.checks.check_types import BurstInput, Result
 from broadside.coordinator.core.judge.checks.thresholds_check import THRESHOLDS
 from broadside.coordinator.core.summary import DeviceFigure, DevicePlacement, Verdict
+from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
 
 
 def _judged(limits: dict[str, float], *, completeness: float = 1.0, **burst: Any) -> Result:
     """The result of these limits on a burst of two pairs."""
-    unset: dict[str, float | None] = {goal.bound: None for goal in GOALS}
+    unset: dict[str, float | None] = {threshold.bound: None for threshold in ALL_THRESHOLDS}
     told = {"devices": (), "flows": (), "measures": (), "latency": None} | burst
     given = SimpleNamespace(
         spec=SimpleNamespace(objective=SimpleNamespace(**(unset | limits))),
@@ -78,7 +78,7 @@ def test_every_flow_is_named_with_its_own_figure() -> None:
     assert _ids(found) == ["rtt-limit", "rtt-unproven"]
     assert [finding.weight for finding in found.findings] == [90, 70]
     assert found.findings[0].sentence == "down: the mean RTT is 40 ms, the limit 30 ms"
-    assert found.findings[0].next_step == GOALS[0].next_step
+    assert found.findings[0].next_step == ALL_THRESHOLDS[0].next_step
     assert found.findings[1].sentence == (
         "x: the mean RTT was seen for 2 of 2 pairs; its limit of 30 ms needs all of them"
     )
