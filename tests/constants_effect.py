@@ -33,7 +33,7 @@ from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, FirewallLedger
 from broadside.coordinator.core.measure.testimony import Witnessed
 from broadside.coordinator.core.metrics import Layer
-from broadside.coordinator.core.plan.spec import Plan, due_at
+from broadside.coordinator.core.run_spec import Plan, due_at
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from broadside.coordinator.imports.import_requests import Imported, OriginalTable
 from broadside.coordinator.imports.metric_csv import read_declared_metric
@@ -77,8 +77,8 @@ HALF_WIDTHS: Final = 1.5
 # Stored, but planted: its traffic was generated here.
 PLANTED: Final = "killed-clients-ledger"
 CHECK_OF: Final = {
-    **{finding: check.id for check in BURST_CHECKS for finding in check.findings},
-    **{finding: check.id for check in RUN_CHECKS for finding in check.findings},
+    **{finding: check.id for check in BURST_CHECKS for finding in check.findings.split()},
+    **{finding: check.id for check in RUN_CHECKS for finding in check.findings.split()},
 }
 
 

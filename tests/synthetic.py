@@ -18,7 +18,7 @@ from broadside.coordinator.core.measure.records.evidence import (
     FirewallLedger,
     PairEvidence,
 )
-from broadside.coordinator.core.plan.spec import Burst, Pair, Plan, RunSpec
+from broadside.coordinator.core.run_spec import Burst, Pair, Plan, RunSpec
 from broadside.coordinator.core.thresholds import Objective
 from broadside.exchange.messages import (
     Claim,

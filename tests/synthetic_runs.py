@@ -8,7 +8,7 @@ from typing import Any
 from broadside.coordinator.core.judge.summarise import summarise_run
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
-from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import RunSummary, canonical
 from broadside.coordinator.device.ledgers.kept import dump_ledger
 from broadside.coordinator.runs.listing import outcome_of

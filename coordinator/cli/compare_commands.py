@@ -21,8 +21,7 @@ from broadside.coordinator.cli.options import (
 )
 from broadside.coordinator.cli.suggest import near
 from broadside.coordinator.core import formatting
-from broadside.coordinator.core.judge.comparison import Comparison, Metric
-from broadside.coordinator.core.judge.regression_gate import hold, parse_gate
+from broadside.coordinator.core.comparison import Comparison, Metric, hold, parse_gate
 from broadside.coordinator.core.metrics import metric_by_short_name
 from broadside.coordinator.core.summary import worse
 from broadside.coordinator.imports.time_text import parse_time, parse_zone, to_utc

@@ -4,7 +4,7 @@ from rich.console import Console
 
 from broadside.coordinator.cli.display import open_console, print_table
 from broadside.coordinator.core import formatting
-from broadside.coordinator.core.judge.course import bursts_of
+from broadside.coordinator.core.run_trends import bursts_of
 from broadside.coordinator.core.summary import Course, Disruption, severity_rank
 
 # Limit for the table, which shows the most severe disruptions. ``--json`` prints all.

@@ -212,7 +212,7 @@ def list_scenarios(
     from broadside.coordinator import scenarios
     from broadside.coordinator.cli import display
     from broadside.coordinator.core import formatting
-    from broadside.coordinator.core.plan.plain_fields import plain_fields
+    from broadside.coordinator.core.plain_fields import plain_fields
 
     specs = {n: scenarios.load(n) for n in ([name] if name else scenarios.names())}
     if as_json:
@@ -238,7 +238,7 @@ def list_scenarios(
             ),
             "what it asks": lambda spec: spec.description,
         },
-        of="broadside.coordinator.core.plan.spec:RunSpec",
+        of="broadside.coordinator.core.run_spec:RunSpec",
         none="no scenario",
         form=form,
         as_json=False,

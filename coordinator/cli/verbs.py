@@ -26,10 +26,10 @@ from broadside.exchange.messages import Message
 
 if TYPE_CHECKING:
     from broadside.coordinator.auth.audit import Audit, AuditRow
-    from broadside.coordinator.core.judge.comparison import Comparison
+    from broadside.coordinator.core.comparison import Comparison
     from broadside.coordinator.core.live.status import RunStatus
+    from broadside.coordinator.core.plan.budget import PriceMeter
     from broadside.coordinator.core.plan.cost_estimate import Appraisal
-    from broadside.coordinator.core.plan.meter import PriceMeter
     from broadside.coordinator.core.summary import Course, RunSummary
     from broadside.coordinator.imports.import_answers import ImportedRecordings, ImportedTable
     from broadside.coordinator.imports.import_requests import OriginalTable, Recordings
@@ -509,7 +509,7 @@ class Verbs:
 
     @Route(
         "POST /v1/comparisons",
-        "broadside.coordinator.core.judge.comparison:Comparison",
+        "broadside.coordinator.core.comparison.group_comparison:Comparison",
         is_slow=True,
     )
     async def compare(self, request: CompareRequest) -> Comparison:
@@ -531,7 +531,7 @@ class Verbs:
         table = request.table(self._coordinator.prices)
         return await self._budgets.appraise(request.resolve(), table)
 
-    @Route("GET /v1/runs/{run_id}/price", "broadside.coordinator.core.plan.meter:PriceMeter")
+    @Route("GET /v1/runs/{run_id}/price", "broadside.coordinator.core.plan.budget:PriceMeter")
     async def price(self, run_id: str) -> PriceMeter:
         return await self._budgets.read(run_id)
 

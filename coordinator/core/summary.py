@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import partial
 from typing import Final, Literal
 
 from broadside.coordinator.core.metrics import Layer
@@ -57,12 +56,27 @@ def problem(id: str, weight: float, sentence: str, next_step: str) -> Finding:
     )
 
 
-# Possible cause of the result.
-warning = partial(Finding, kind="cause", severity="warning")
-# Additional problem.
-caution = partial(Finding, kind="context", severity="warning")
-# Additional information.
-note = partial(Finding, kind="context", severity="note")
+def warning(id: str, weight: float, sentence: str, next_step: str | None = None) -> Finding:
+    """Create a finding for a possible cause of the result."""
+    return Finding(
+        id=id,
+        kind="cause",
+        severity="warning",
+        weight=weight,
+        sentence=sentence,
+        next_step=next_step,
+    )
+
+
+def caution(id: str, weight: float, sentence: str, next_step: str | None = None) -> Finding:
+    """Create a finding for a problem that is not related to the verdict."""
+    return warning(id, weight, sentence, next_step).model_copy(update={"kind": "context"})
+
+
+def note(id: str, weight: float, sentence: str, next_step: str | None = None) -> Finding:
+    """Create a finding with additional information."""
+    update = {"kind": "context", "severity": "note"}
+    return warning(id, weight, sentence, next_step).model_copy(update=update)
 
 
 def order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -533,7 +547,7 @@ class Difference(Message):
     def __str__(self) -> str:
         more = ", ..." if self.pairs_count > len(self.pairs) else ""
         return (
-            f"{self.field}: {self.asked} asked, {self.did} done by {self.pairs_count} pairs "
+            f"{self.field}: {self.asked} requested, {self.did} used by {self.pairs_count} pairs "
             f"({', '.join(self.pairs)}{more})"
         )
 
@@ -724,22 +738,26 @@ class Limiter(Message):
     def finding(self) -> Finding:
         """Return the bottleneck as a finding."""
         if self.name is LimiterName.UNKNOWN:
-            return note(
-                id="limiter-unknown",
-                weight=12,
-                sentence="what the limit was is unknown: "
-                + ("; ".join((*self.evidence, *self.not_known)) or "nothing was carried"),
-                next_step=self.advice,
-            )
-        refuted = f"; to rule this out, show {self.refuted_by}" if self.refuted_by else ""
+            return note("limiter-unknown", 12, " ".join(self._unknown_texts()), self.advice)
+        refuted = f" To rule this out: {self.refuted_by}." if self.refuted_by else ""
         return Finding(
             id=f"limiter-{self.name}",
             kind="cause",
             severity="note",
             weight=58,
-            sentence=f"the limit was the {self.name}: {'; '.join(self.evidence)}{refuted}",
+            sentence=f"Bottleneck: {self.name}. Evidence: {'; '.join(self.evidence)}.{refuted}",
             next_step=self.advice,
         )
+
+    def _unknown_texts(self) -> Iterable[str]:
+        """Yield the sentences of an unknown bottleneck."""
+        yield "The bottleneck is unknown."
+        if self.evidence:
+            yield f"Measured: {'; '.join(self.evidence)}."
+        if self.not_known:
+            yield f"Missing: {'; '.join(self.not_known)}."
+        if not self.evidence and not self.not_known:
+            yield "No traffic was received."
 
 
 UNKNOWN: Final = Limiter(name=LimiterName.UNKNOWN)

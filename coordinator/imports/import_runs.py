@@ -13,7 +13,7 @@ from broadside.coordinator import scenarios
 from broadside.coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
-from broadside.coordinator.core.plan.spec import PERIOD_MAX_S, Burst, Plan, RunSpec
+from broadside.coordinator.core.run_spec import PERIOD_MAX_S, Burst, Plan, RunSpec
 from broadside.coordinator.core.summary import Finding
 from broadside.coordinator.imports.import_requests import Note
 from broadside.exchange.messages import Endpoint, Outcome, peer_address

@@ -17,7 +17,7 @@ import numpy as np
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.records.columns import IntervalColumns
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
-from broadside.coordinator.core.plan.spec import Burst, LedgerPromise, Pair, Plan, due_at
+from broadside.coordinator.core.run_spec import Burst, LedgerPromise, Pair, Plan, due_at
 from broadside.coordinator.core.summary import BurstSummary, RunSummary
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_answers import ImportedTable, LatePair, OriginalBurst

@@ -18,7 +18,7 @@ from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.measure.records.columns import IntervalColumns
 from broadside.coordinator.core.measure.records.ends_offset import EndsOffset, place_ends
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
-from broadside.coordinator.core.plan.spec import Burst, Pair, Plan, due_at
+from broadside.coordinator.core.run_spec import Burst, Pair, Plan, due_at
 from broadside.coordinator.core.summary import Finding, MatchMethod
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_answers import bit_rate

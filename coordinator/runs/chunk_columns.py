@@ -24,7 +24,7 @@ from broadside.coordinator.core.measure.records.columns import (
     disjoint_host,
     disjoint_track,
 )
-from broadside.coordinator.core.plan.spec import Burst
+from broadside.coordinator.core.run_spec import Burst
 from broadside.exchange.chunks import (
     CPU_RATIO_UNITS,
     MICROSECONDS,

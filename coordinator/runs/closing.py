@@ -19,8 +19,8 @@ from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, FirewallLedger
 from broadside.coordinator.core.measure.testimony import Witnessed, believed, joined
-from broadside.coordinator.core.plan.meter import ran, with_budget
-from broadside.coordinator.core.plan.spec import COLLECT_S, Burst, Plan, due_at
+from broadside.coordinator.core.plan.budget import ran, with_budget
+from broadside.coordinator.core.run_spec import COLLECT_S, Burst, Plan, due_at
 from broadside.coordinator.core.summary import RunSummary, canonical
 from broadside.coordinator.device.ledgers.kept import dump_ledger
 from broadside.coordinator.device.ledgers.settle import Settling, Span

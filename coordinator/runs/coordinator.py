@@ -23,12 +23,12 @@ from typing import Final, Protocol
 
 from broadside.coordinator.core.live.status import BurstPhase, RunState, RunStatus
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.plan.budget import basis
 from broadside.coordinator.core.plan.cost_estimate import OverBudget, estimate, not_charged_why
-from broadside.coordinator.core.plan.meter import basis
 from broadside.coordinator.core.plan.planner import Infeasible, Problem, live, without_ports
 from broadside.coordinator.core.plan.planner import plan as make_plan
 from broadside.coordinator.core.plan.price import Prices
-from broadside.coordinator.core.plan.spec import COLLECT_S, LedgerPromise, Plan, RunSpec, due_at
+from broadside.coordinator.core.run_spec import COLLECT_S, LedgerPromise, Plan, RunSpec, due_at
 from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.device.ledgers.settle import Settling
 from broadside.coordinator.device.ledgers.source import LedgerSource, LiveSource

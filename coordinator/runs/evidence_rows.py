@@ -30,8 +30,8 @@ from broadside.coordinator.core.measure.records.server_tests import (
     foreign_tests_during,
     join_tests,
 )
-from broadside.coordinator.core.plan.moves import Move, pairs_in
-from broadside.coordinator.core.plan.spec import Burst, Pair, Plan
+from broadside.coordinator.core.plan.server_failover import Failover, pairs_in
+from broadside.coordinator.core.run_spec import Burst, Pair, Plan
 from broadside.coordinator.core.summary import ForeignRow
 from broadside.coordinator.runs.chunk_columns import (
     ALL_COLUMNS,
@@ -301,7 +301,7 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
         read_rows(records, plan.run_id, burst.index, broken=broken),
         records.runs.read_control(plan.run_id),
         _read_caps(records, plan),
-        records.runs.read_moves(plan.run_id, Move),
+        records.runs.read_moves(plan.run_id, Failover),
     )
     planned = pairs_in(plan, moves, burst.index)
     # A later cancellation does not change a burst that was already over.

@@ -10,10 +10,10 @@ from typing import Final
 
 import numpy as np
 
-from broadside.coordinator.core.judge.checks.counter_record_check import BEFORE_S
+from broadside.coordinator.core.judge.checks.counter_checks import COUNTER_LEAD_S
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.measure.testimony import Witnessed, joined
-from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.device.ledgers.settle import Span
 from broadside.coordinator.device.ledgers.source import LedgerError, LiveSource
 from broadside.coordinator.device.witnesses.kept_testimony import dump_testimony
@@ -87,7 +87,7 @@ async def with_earlier(
         longer = live.ledger_of(told)
     except LedgerError:
         return ledger
-    if _known_s(longer, span.begun_at.timestamp()) < max(BEFORE_S, longer.grain_s):
+    if _known_s(longer, span.begun_at.timestamp()) < max(COUNTER_LEAD_S, longer.grain_s):
         return ledger
     return replace(longer, notes=tuple(dict.fromkeys((*ledger.notes, *longer.notes))))
 

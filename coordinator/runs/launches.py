@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from broadside.coordinator.core.plan.planner import Infeasible
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.refusals import KeyReused, LaunchUnderWay, UnknownRun
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.retention import Pruned, PruneRequest, prune

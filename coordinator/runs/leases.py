@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.run_spec import Plan
 from broadside.exchange.background import KeyedTaskRunner
 from broadside.exchange.messages import Control, OutageKind
 from broadside.exchange.outage_log import OutageLog

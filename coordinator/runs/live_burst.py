@@ -27,7 +27,7 @@ from broadside.coordinator.core.measure.records.evidence import (
     FirewallLedger,
     PairEvidence,
 )
-from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.runs.chunk_columns import (
     LIVE_COLUMNS,
     EndColumns,

@@ -17,9 +17,9 @@ from typing import Final
 
 import numpy as np
 
-from broadside.coordinator.core.judge.device_prediction import Neighbour
+from broadside.coordinator.core.judge.reconciliation.device_prediction import Neighbour
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
-from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.device.ledgers.settle import Span
 from broadside.coordinator.runs.stored import read_series
 from broadside.exchange.messages import Flow

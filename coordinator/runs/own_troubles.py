@@ -13,7 +13,7 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.run_spec import Plan
 from broadside.exchange.messages import ServiceOutage
 from broadside.exchange.outage_log import OutageLog
 from broadside.exchange.ports import ExchangeError, JobQueue

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from broadside.coordinator.core.plan.reserved import Reservation, Reserved
-from broadside.coordinator.core.plan.spec import Pair, Plan, due_at
+from broadside.coordinator.core.run_spec import Pair, Plan, due_at
 from broadside.exchange.ports import EntityExists, EntityNotFound, Table
 from broadside.exchange.records.collection import Collection
 from broadside.exchange.records.keys import RESERVATIONS

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import ValidationError
 
 from broadside.coordinator.core.live.status import BurstStatus, RunStatus
-from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.refusals import UnknownRun
 from broadside.coordinator.runs.run_states import RunStates
 from broadside.exchange.messages import plain_text

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broadside.coordinator.core import formatting
+from broadside.coordinator.core.comparison import Comparison
 from broadside.coordinator.core.formatting import Unit
-from broadside.coordinator.core.judge.comparison import Comparison
 from broadside.coordinator.core.measure.experiments.drill import DrillResult, ExecutedEvent
 from broadside.coordinator.core.measure.experiments.scale_out import ScaleOut
 from broadside.coordinator.core.metrics import ALL_METRICS, RECEIVED, MetricDefinition
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import DisruptionKind, RunSummary
 from broadside.coordinator.studies.close_up_words import drilled, scaled_out
 from broadside.coordinator.studies.search import found

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from broadside.coordinator.core.measure.experiments.drill import ExecutedEvent
-from broadside.coordinator.core.plan.spec import Plan, RunSpec
+from broadside.coordinator.core.run_spec import Plan, RunSpec
 from broadside.coordinator.refusals import BadStudy, UnknownRun
 from broadside.coordinator.studies.study import Drill, Study
 from broadside.coordinator.studies.switch import Switch, SwitchError, run_argv

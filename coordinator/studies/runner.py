@@ -21,7 +21,7 @@ from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from broadside.coordinator.core.plan.planner import Infeasible, first_start
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.refusals import BadStudy, NotHere, RunIsOver, UnknownRun, UnknownStudy
 from broadside.coordinator.runs.coordinator import Coordinator

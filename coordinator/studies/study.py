@@ -7,10 +7,10 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, StrictBool, StringConstraints, model_validator
 
 from broadside.coordinator import scenarios
-from broadside.coordinator.core.judge.comparison import Comparison
+from broadside.coordinator.core.comparison import Comparison
 from broadside.coordinator.core.measure.experiments.drill import DrillResult, ExecutedEvent
 from broadside.coordinator.core.measure.experiments.scale_out import ScaleOut, Scaling
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import LimiterName, Verdict
 from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, PROBES
 from broadside.coordinator.views.requests import LaunchRequest

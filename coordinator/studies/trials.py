@@ -5,7 +5,7 @@ from itertools import product
 from typing import Any, Final, assert_never
 
 from broadside.coordinator.core import formatting
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.studies.search import next_offer
 from broadside.coordinator.studies.study import (
     AB,

@@ -35,7 +35,7 @@ from broadside.coordinator.core.live.live_view import (
 )
 from broadside.coordinator.core.live.status import BurstPhase, RunStatus
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
-from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.core.summary import Finding, RunSummary
 from broadside.coordinator.device.ledgers.source import LedgerError
 from broadside.coordinator.refusals import TooManyViewers, UnknownRun

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from broadside.coordinator.core import formatting
-from broadside.coordinator.core.judge.comparison import Comparison, Metric
-from broadside.coordinator.core.judge.regression_gate import Held
+from broadside.coordinator.core.comparison import Comparison, Held, Metric
 from broadside.coordinator.core.metrics import RECEIVED, metric_by_short_name
 from broadside.coordinator.core.summary import Finding, RunSummary, Verdict
 from broadside.coordinator.views.figure_rows import figure_rows

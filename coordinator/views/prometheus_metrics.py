@@ -21,7 +21,7 @@ from broadside.coordinator.core.formatting import Unit
 from broadside.coordinator.core.live.progress import Progress
 from broadside.coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
 from broadside.coordinator.core.metrics import ALL_METRICS, MetricDefinition
-from broadside.coordinator.core.plan.meter import PriceMeter
+from broadside.coordinator.core.plan.budget import PriceMeter
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from broadside.coordinator.device.ledgers.source import LedgerError
 from broadside.coordinator.loop_lag import LoopLag

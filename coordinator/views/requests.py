@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints
 from broadside.coordinator import prices, scenarios
 from broadside.coordinator.core.plan.price import Prices
 from broadside.coordinator.core.plan.schedule import MissedPolicy, Overlap, Schedule, localise
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.exchange.messages import Integer, Message, RunId, UtcDatetime, WallClock
 
 

@@ -20,7 +20,7 @@ from typing import Final
 from broadside.coordinator.auth.static_tokens import Token
 from broadside.coordinator.core.plan.reserved import Reservation
 from broadside.coordinator.core.plan.schedule import Schedule
-from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.runs.chunk_columns import try_columns
 from broadside.coordinator.runs.dead_letters import explain, read_dead_job
 from broadside.coordinator.runs.evidence_rows import read_evidence

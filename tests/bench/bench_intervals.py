@@ -14,9 +14,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from broadside.coordinator.core.judge.comparison import Group, compare
-from broadside.coordinator.core.judge.reconcile import reconcile
-from broadside.coordinator.core.judge.residual_cause import Missing
+from broadside.coordinator.core.comparison.group_comparison import Group, compare
+from broadside.coordinator.core.judge.reconciliation.reconcile import reconcile
+from broadside.coordinator.core.judge.reconciliation.residual_causes import Missing
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.formulas.headers import headers
 from broadside.coordinator.core.measure.formulas.steady import Mean, correlated_mean, mean_of_bursts

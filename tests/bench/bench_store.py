@@ -18,7 +18,7 @@ import numpy as np
 
 from broadside.coordinator.core.judge.summarise import summarise_run
 from broadside.coordinator.core.measure.burst import measure_burst
-from broadside.coordinator.core.plan.spec import due_at
+from broadside.coordinator.core.run_spec import due_at
 from broadside.coordinator.core.summary import canonical
 from broadside.coordinator.process_memory import collect_rarely, keep_one_heap
 from broadside.coordinator.runs.evidence_rows import read_evidence

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from broadside.coordinator.core.plan.spec import RunSpec, due_at
+from broadside.coordinator.core.run_spec import RunSpec, due_at
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from tests.synthetic import Plant

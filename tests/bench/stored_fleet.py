@@ -19,7 +19,7 @@ import numpy as np
 from broadside.coordinator.core.judge.summarise import summarise_run
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.plan.planner import plan as make_plan
-from broadside.coordinator.core.plan.spec import Plan, RunSpec, due_at
+from broadside.coordinator.core.run_spec import Plan, RunSpec, due_at
 from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.core.thresholds import Objective
 from broadside.coordinator.runs.evidence_rows import read_evidence

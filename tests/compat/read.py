@@ -20,9 +20,9 @@ from typing import Any, Final
 from broadside.agent.decide import read_job
 from broadside.coordinator.auth.audit import AuditRow
 from broadside.coordinator.auth.static_tokens import Token
-from broadside.coordinator.core.plan.moves import Move
 from broadside.coordinator.core.plan.reserved import Reservation
 from broadside.coordinator.core.plan.schedule import Firing, Schedule
+from broadside.coordinator.core.plan.server_failover import Failover
 from broadside.coordinator.hosts.enrolment import Enrolled, Join
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.launches import Launched
@@ -67,7 +67,7 @@ PREVIOUS: Final = max(
 # Table, partition, key and model. See broadside.exchange.records.keys.
 MODELS: Final[tuple[tuple[str, str, str, type[Message]], ...]] = (
     ("control", r"run\..*", "control", Control),
-    ("control", r"run\..*", r"moved\..*", Move),
+    ("control", r"run\..*", r"moved\..*", Failover),
     ("results", r"burst\..*", r"claim\..*", Claim),
     ("results", r"burst\..*", r"report\..*", JobReport),
     ("results", r"tests\..*", r"[^.]*\.[^.]*\.[^.]*", ServerTest),

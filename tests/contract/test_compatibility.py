@@ -23,7 +23,7 @@ from broadside.coordinator.auth.signin_settings import SignInSettings
 from broadside.coordinator.cli.client import Client
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.core.plan.planner import plan as make_plan
-from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.device.witnesses.witness_file import open_witnesses
 from broadside.exchange.engines import engines
 from broadside.exchange.fabric import FabricSettings, open_fabric

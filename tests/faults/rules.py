@@ -19,7 +19,7 @@ from typing import Any, Final
 from broadside.agent.claimed_job import ENGINE_GRACE_S
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.metrics import RECEIVED, SENT
-from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import BurstSummary, RunSummary, Verdict
 from broadside.exchange.engines import offered_bits_per_second
 from broadside.exchange.messages import EngineReport

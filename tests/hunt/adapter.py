@@ -34,7 +34,7 @@ from broadside.coordinator.core.measure.records.evidence import (
 from broadside.coordinator.core.measure.records.server_tests import foreign_tests_during, join_tests
 from broadside.coordinator.core.measure.testimony import Quantity, Witnessed, WitnessSeries
 from broadside.coordinator.core.metrics import Layer
-from broadside.coordinator.core.plan.spec import Burst, LedgerPromise, Pair, Plan, RunSpec
+from broadside.coordinator.core.run_spec import Burst, LedgerPromise, Pair, Plan, RunSpec
 from broadside.coordinator.core.summary import LimiterName, RunSummary
 from broadside.coordinator.core.thresholds import Objective
 from broadside.coordinator.imports.import_requests import (

@@ -20,7 +20,7 @@ from broadside.coordinator.api.app import create_app
 from broadside.coordinator.api.examples import FILE, REQUESTS, answers
 from broadside.coordinator.api.page_files import site
 from broadside.coordinator.core.measure.grid.series import BurstSeries
-from broadside.coordinator.core.plan.meter import basis
+from broadside.coordinator.core.plan.budget import basis
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.listing import CostSum, RunFilter, aggregate_runs
 from broadside.coordinator.runs.spending import Budgets

@@ -224,19 +224,19 @@ def test_it_is_found() -> None:
     Recipe(
         title="A field of scenarios",
         begun={
-            "coordinator/core/plan/spec.py": (
+            "coordinator/core/run_spec.py": (
                 "    budget_usd: Annotated",
                 "    cool_down_s: Annotated[int, Field(ge=0, le=600)] = 0  # s between bursts\n",
             )
         },
-        fails=(f"{CORE}/plan/test_plain_fields.py::test_every_field_of_a_scenario_is_read",),
+        fails=(f"{CORE}/test_plain_fields.py::test_every_field_of_a_scenario_is_read",),
         whole={
             "coordinator/core/plan/planner.py": (
                 "def plan(",
                 "def cool_down(spec: RunSpec) -> int:\n    return spec.cool_down_s\n\n\n",
             )
         },
-        proof=(f"{CORE}/plan/test_plain_fields.py", f"{CORE}/judge/test_conditions.py"),
+        proof=(f"{CORE}/test_plain_fields.py", f"{CORE}/comparison/test_conditions.py"),
     ),
     Recipe(
         title="A traffic option",
@@ -246,14 +246,14 @@ def test_it_is_found() -> None:
                 "    zero_copy: bool = False  # sendfile\n",
             )
         },
-        fails=(f"{CORE}/plan/test_plain_fields.py::test_every_field_of_a_scenario_is_read",),
+        fails=(f"{CORE}/test_plain_fields.py::test_every_field_of_a_scenario_is_read",),
         whole={
             "exchange/engines/iperf3.py": (
                 '        ("--omit", traffic.omit_s or None),\n',
                 '        *((("--zerocopy", ""),) if traffic.zero_copy else ()),\n',
             )
         },
-        proof=(f"{CORE}/plan/test_plain_fields.py", f"{ENGINES}/test_port.py"),
+        proof=(f"{CORE}/test_plain_fields.py", f"{ENGINES}/test_port.py"),
     ),
 )
 

@@ -25,8 +25,12 @@ PREFIX: Final = "" if importlib.util.find_spec("coordinator") else "broadside."
 Fields = Mapping[str, Any]
 
 
+# Modules that were moved since the reviewed version.
+MOVED: Final = {"coordinator.core.plan.spec": "coordinator.core.run_spec"}
+
+
 def module(name: str) -> Any:
-    return importlib.import_module(PREFIX + name)
+    return importlib.import_module(PREFIX + (MOVED.get(name, name) if PREFIX else name))
 
 
 def at(epoch_s: float) -> datetime:

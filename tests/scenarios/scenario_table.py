@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broadside.coordinator.core.metrics import ALL_METRICS, RECEIVED
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import RunSummary, State
 from broadside.coordinator.studies.study import Study
 

@@ -50,7 +50,7 @@ RULES: Final = (  # the first that matches a module's path counts
     Rule(where="exchange/*", only=("broadside.exchange", *PYDANTIC)),
     Rule(where="agent/*", only=("broadside.agent", "broadside.exchange", *PYDANTIC)),
     # A run's specification is a door as well: scenario files and the API are parsed into it.
-    Rule(where="coordinator/core/plan/spec.py", only=(*CORE, "pydantic")),
+    Rule(where="coordinator/core/run_spec.py", only=(*CORE, "pydantic")),
     Rule(where="coordinator/core/thresholds.py", only=(*CORE, "pydantic")),
     # So is a table of prices, which is a user's own file.
     Rule(where="coordinator/core/plan/price.py", only=(*CORE, "pydantic")),

@@ -29,7 +29,7 @@ from broadside.coordinator.core.measure.grid.grid_rows import Grid
 from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, FirewallLedger
 from broadside.coordinator.core.metrics import Layer
-from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.core.summary import BurstSummary, Finding, RunSummary, State, instant
 from broadside.exchange.messages import Message, RunId, UtcDatetime
 

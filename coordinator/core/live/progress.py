@@ -10,7 +10,7 @@ from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.measure.grid.resample import OverlapResampler
 from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.measure.records.columns import HostColumns, IntervalColumns
-from broadside.coordinator.core.plan.spec import Burst
+from broadside.coordinator.core.run_spec import Burst
 from broadside.exchange.messages import Message, RunId, UtcDatetime
 
 

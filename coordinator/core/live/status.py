@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, Literal
 
-from broadside.coordinator.core.plan.spec import Burst, Plan, due_at
+from broadside.coordinator.core.run_spec import Burst, Plan, due_at
 from broadside.exchange.messages import (
     Claim,
     Control,

@@ -12,7 +12,7 @@ from broadside.coordinator.core.measure.formulas.headers import (
 )
 from broadside.coordinator.core.measure.records.columns import HostColumns, IntervalColumns
 from broadside.coordinator.core.measure.records.evidence import PairEvidence, receiving_side
-from broadside.coordinator.core.plan.spec import Burst
+from broadside.coordinator.core.run_spec import Burst
 from broadside.exchange.messages import Direction, Flow, Protocol, Side
 
 # Share of the pairs' payload. An interface that carried this payload must have counted this much or

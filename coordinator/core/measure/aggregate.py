@@ -24,7 +24,7 @@ from broadside.coordinator.core.measure.resolution import (
     slowest_part,
     time_scale,
 )
-from broadside.coordinator.core.plan.spec import Burst
+from broadside.coordinator.core.run_spec import Burst
 from broadside.coordinator.core.summary import (
     Basis,
     CliffSummary,

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from broadside.coordinator.core.documented_limits import DOCUMENTED
+from broadside.coordinator.core.long_run_checks import silent_controls_count
 from broadside.coordinator.core.measure.acknowledgements import Acknowledgements
 from broadside.coordinator.core.measure.aggregate import Aggregate, aggregate
 from broadside.coordinator.core.measure.completeness import PairGrade, clock_fields, combine, grade
@@ -34,8 +35,7 @@ from broadside.coordinator.core.measure.outages import outages
 from broadside.coordinator.core.measure.records.clock_readings import clock_troubles
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
 from broadside.coordinator.core.measure.requested_vs_effective import find_setting_differences
-from broadside.coordinator.core.plan.endurance import silent_controls_count
-from broadside.coordinator.core.plan.spec import RunSpec, due_at
+from broadside.coordinator.core.run_spec import RunSpec, due_at
 from broadside.coordinator.core.summary import BurstSummary, State, figure
 from broadside.exchange.engines import scaled
 from broadside.exchange.messages import Side

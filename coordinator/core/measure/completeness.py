@@ -16,7 +16,7 @@ import numpy as np
 from broadside.coordinator.core.measure.grid.align import Aligned
 from broadside.coordinator.core.measure.records.clock_readings import clock_troubles
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
-from broadside.coordinator.core.plan.spec import due_at
+from broadside.coordinator.core.run_spec import due_at
 from broadside.coordinator.core.summary import Completeness, State, UnsteadyClocks, figure
 from broadside.exchange.messages import JobReport, Outcome, pair_name
 

@@ -32,7 +32,7 @@ from broadside.coordinator.core.measure.grid.align import Aligned
 from broadside.coordinator.core.measure.records.clock_readings import clock_troubles
 from broadside.coordinator.core.measure.records.evidence import PairEvidence
 from broadside.coordinator.core.measure.resolution import SECOND_MAX_S
-from broadside.coordinator.core.plan.spec import Burst, RunSpec
+from broadside.coordinator.core.run_spec import Burst, RunSpec
 from broadside.coordinator.core.summary import (
     Availability,
     Disruption,

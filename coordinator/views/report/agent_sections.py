@@ -6,7 +6,7 @@ from typing import Final
 
 from broadside.coordinator.core.formatting import rate, time
 from broadside.coordinator.core.measure.requested_vs_effective import Setting, settings
-from broadside.coordinator.core.plan.plain_fields import plain_fields
+from broadside.coordinator.core.plain_fields import plain_fields
 from broadside.coordinator.views.report.document import Section, Table, tabled
 from broadside.coordinator.views.report.stored_source import READ_MAX, Source
 from broadside.exchange.messages import ClockReading, JobReport, Role, ServerTest

@@ -13,8 +13,8 @@ from broadside.coordinator.core.formatting import (
     size,
     time,
 )
-from broadside.coordinator.core.judge.course import bursts_of
 from broadside.coordinator.core.plan.price import Bill
+from broadside.coordinator.core.run_trends import bursts_of
 from broadside.coordinator.core.summary import Trend
 from broadside.coordinator.views.report.document import Section, tabled
 from broadside.coordinator.views.report.stored_source import Source

@@ -9,7 +9,7 @@ from broadside.coordinator.core.formatting import (
     size,
     time,
 )
-from broadside.coordinator.core.judge.residual_cause import UNSEEN_BY_BYTES
+from broadside.coordinator.core.judge.reconciliation.residual_causes import UNSEEN_BY_BYTES
 from broadside.coordinator.core.summary import Reconciliation
 from broadside.coordinator.views.report.document import Section, Table
 from broadside.coordinator.views.report.stored_source import Source

@@ -11,8 +11,8 @@ from broadside.coordinator.core.measure.records.columns import NO_HOST, HostColu
 from broadside.coordinator.core.measure.records.evidence import HOLD_MAX_S, FirewallLedger
 from broadside.coordinator.core.measure.records.server_tests import join_tests
 from broadside.coordinator.core.metrics import RECEIVED
-from broadside.coordinator.core.plan.meter import PriceMeter
-from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.core.plan.budget import PriceMeter
+from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.core.summary import BurstSummary, RunSummary, Verdict, parse_run
 from broadside.coordinator.imports.import_requests import TABLES_SCENARIO
 from broadside.coordinator.refusals import BurstNotOver, RunNotOver, UnknownRun

@@ -61,7 +61,7 @@ def test_what_could_not_be_read_is_told_everywhere(
     assert presence.warnings == host.warnings
     assert Presence.model_validate_json(presence.model_dump_json()) == presence
     (warned,) = _host_warnings([presence])
-    assert "1 of 1 cannot read all of their host" in warned
+    assert "1 of 1 cannot read all metrics of their host" in warned
     assert said.split(";")[0][:20] in warned
 
     address = next(check for check in checks(SETTINGS) if check.name == "address")

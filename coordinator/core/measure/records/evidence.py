@@ -13,7 +13,7 @@ import numpy as np
 from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.measure.records.columns import NO_HOST, HostColumns, IntervalColumns
 from broadside.coordinator.core.measure.records.ends_offset import EndsOffset
-from broadside.coordinator.core.plan.spec import Burst
+from broadside.coordinator.core.run_spec import Burst
 from broadside.coordinator.core.summary import ForeignRow, ForeignTest, MatchMethod
 from broadside.exchange.messages import (
     Claim,
@@ -145,7 +145,7 @@ class BurstEvidence:
     burst: Burst
     pairs: tuple[PairEvidence, ...]
     unpack: Unpack | None = None
-    strays: tuple[ForeignTest, ...] = ()
+    strays: tuple["ForeignTest", ...] = ()
     foreign_rows: tuple[ForeignRow, ...] = ()
     start_known: bool = True
     cancelled_at: datetime | None = None
@@ -187,8 +187,8 @@ class FirewallLedger:
     """Bytes counted by the device over time, as bins in time order without overlaps.
 
     A bin contains the ``bytes`` that passed between ``start_s - lag`` and ``end_s - lag``. The lag
-    will be estimated in :mod:`broadside.coordinator.core.judge.reconcile`. NaN means unknown, and
-    it should not be treated as zero.
+    will be estimated in :mod:`broadside.coordinator.core.judge.reconciliation.reconcile`. NaN
+    means unknown, and it should not be treated as zero.
 
     Attributes:
         source: Name to show in reports, such as "lab", "azure-monitor" or a file name.

@@ -10,7 +10,7 @@ import numpy as np
 from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.measure.records.columns import HostColumns, IntervalColumns
 from broadside.coordinator.core.measure.records.evidence import HOLD_MAX_S
-from broadside.coordinator.core.plan.spec import Burst, Pair
+from broadside.coordinator.core.run_spec import Burst, Pair
 from broadside.coordinator.core.summary import ForeignTest, MatchMethod
 from broadside.exchange.engines.buckets import folded
 from broadside.exchange.engines.stream_silences import longest_silences

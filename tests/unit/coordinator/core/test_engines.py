@@ -17,7 +17,7 @@ from broadside.coordinator.core.measure.records.evidence import BurstEvidence, P
 from broadside.coordinator.core.measure.records.server_tests import Summed, join_tests
 from broadside.coordinator.core.measure.requested_vs_effective import find_setting_differences
 from broadside.coordinator.core.plan.planner import Infeasible, plan
-from broadside.coordinator.core.plan.spec import Burst, Pair, Plan, RunSpec
+from broadside.coordinator.core.run_spec import Burst, Pair, Plan, RunSpec
 from broadside.coordinator.core.summary import MatchMethod, Verdict
 from broadside.exchange.engines.iperf3_text import read_any
 from broadside.exchange.messages import (
@@ -140,14 +140,14 @@ def test_pairs_take_the_ports_of_the_engine_that_is_asked() -> None:
             EngineState(name="https", problem="vegeta: none here; run make tools"),
             EngineState(name="https", ports=(8443,)),
             (
-                "2 of 2 client agents cannot run https, and any client may take a job "
+                "2 of 2 client agents cannot run https, and any client can take a job "
                 "(client-001: vegeta: none here; run make tools"
             ),
         ),
         (
             EngineState(name="https"),
             None,
-            "no server agent serves https (server-001: it does not say that it has https",
+            "no server agent offers https (server-001: it does not report https",
         ),
     ],
 )
@@ -167,7 +167,7 @@ def test_a_pair_of_several_processes_has_a_port_for_each() -> None:
     made = plan(spec(traffic={"processes_count": 2}), [*servers, *clients], NOW, "r1")
     ports = {(pair.endpoint.agent_id, pair.endpoint.ports) for pair in made.pairs}
     assert ports == {("server-001", (1, 2)), ("server-002", (1, 2))}
-    with pytest.raises(Infeasible, match=r"0 free ports, 6 a pair \(traffic.processes_count\)"):
+    with pytest.raises(Infeasible, match=r"0 free ports, 6 per pair \(traffic.processes_count\)"):
         plan(spec(traffic={"processes_count": 6}), [*servers, *clients], NOW, "r1")
 
 
@@ -340,7 +340,7 @@ def test_what_an_engine_did_otherwise_is_found_and_said() -> None:
     found = {one.field: one for one in find_setting_differences(traffic, 10, aligned)}
     assert set(found) == {"window_bytes", "congestion"}
     assert str(found["window_bytes"]) == (
-        "window_bytes: 400000 asked, 212992 done by 2 pairs (pair-002, pair-003)"
+        "window_bytes: 400000 requested, 212992 used by 2 pairs (pair-002, pair-003)"
     )
     silent = align(burst_of(EngineReport(engine="iperf3"), flow=Flow.UP), Direction.FORWARD)
     assert find_setting_differences(traffic, 10, silent) == ()
@@ -392,9 +392,9 @@ def test_a_segment_size_over_what_the_nics_carry_is_said_before_the_launch(
         assert said == []
     else:
         (words,) = said
-        assert words.startswith(f"traffic.mss_bytes: {mss_bytes} is over the {most} that an MTU of")
+        assert words.startswith(f"traffic.mss_bytes: {mss_bytes} is above {most}, the largest")
         assert "client-002" in words
-        assert words.endswith(f"ask for at most {most}")
+        assert words.endswith(f"request at most {most}")
     assert {pair.nic_mtu_bytes for pair in made(nic_mtu_bytes=1500).pairs} == {1500}
     unknown = made(nic_mtu_bytes=None)
     assert not any("mss_bytes" in each for each in unknown.warnings)
@@ -426,7 +426,7 @@ def test_every_process_of_a_pair_is_held_against_what_was_asked() -> None:
     assert found == {"congestion": ("bbr", "cubic"), "pacing": ("kernel", "engine")}
     alone = align(burst_of(good.model_copy(update={"streams_count": 8})), Direction.REVERSE)
     (one,) = find_setting_differences(traffic, 10, alone)
-    assert str(one) == "processes_count: 2 asked, 1 done by 1 pairs (pair-001)"
+    assert str(one) == "processes_count: 2 requested, 1 used by 1 pairs (pair-001)"
 
 
 def test_a_difference_is_a_finding() -> None:
@@ -434,7 +434,7 @@ def test_a_difference_is_a_finding() -> None:
     asked = spec(traffic={"streams_count": 8, "direction": "reverse"}, burst_s=10)
     summary = judged_burst(asked, burst_of(engine), None, NOW + timedelta(minutes=5))
     (finding,) = [found for found in summary.findings if found.id == "engine-differs"]
-    assert "streams_count: 8 asked, 4 done by 1 pairs (pair-001)" in finding.sentence
+    assert "streams_count: 8 requested, 4 used by 1 pairs (pair-001)" in finding.sentence
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from pydantic import BaseModel
 from rich.console import Console
 
 from broadside.coordinator.cli.verdict import show_summary
+from broadside.coordinator.core.comparison.group_comparison import Group, compare, observe
 from broadside.coordinator.core.formatting import Unit
-from broadside.coordinator.core.judge.comparison import Group, compare, observe
 from broadside.coordinator.core.metrics import (
     ALL_METRICS,
     METRIC_BY_NAME,

@@ -7,7 +7,7 @@ import pytest
 
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.measure.testimony import Witnessed
-from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.device.ledgers.settle import Span
 from broadside.coordinator.device.ledgers.snmp_source import SnmpLedger
 from broadside.coordinator.runs.coordinator import Coordinator

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from broadside.coordinator.core.plan.planner import plan
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.runs.leases import Leases
 from broadside.exchange.embedded.embedded_table import EmbeddedTable
 from broadside.exchange.messages import Control, OutageKind, Role

@@ -9,7 +9,7 @@ import pytest
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
-from broadside.coordinator.core.plan.spec import Plan, RunSpec
+from broadside.coordinator.core.run_spec import Plan, RunSpec
 from broadside.coordinator.device.ledgers.kept import dump_ledger, load_ledger
 from broadside.coordinator.device.ledgers.settle import Span
 from broadside.coordinator.runs.coordinator import Coordinator

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from broadside.coordinator.core.plan.planner import Infeasible
-from broadside.coordinator.core.plan.spec import Plan, RunSpec, due_at
+from broadside.coordinator.core.run_spec import Plan, RunSpec, due_at
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.exchange.fabric import Fabric
 from tests.unit.coordinator.presences import NOW, Clock, fleet

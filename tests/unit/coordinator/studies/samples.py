@@ -16,7 +16,7 @@ from broadside.coordinator.core.measure.experiments.scale_out import (
     find_scale_out,
     rate_curve,
 )
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.studies.conclude import conclude
 from broadside.coordinator.studies.search import next_offer
 from broadside.coordinator.studies.study import (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import PrivateAttr
 
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.device.ledgers.lab_source import LabLedger
 from broadside.coordinator.refusals import BadStudy, UnknownRun
 from broadside.coordinator.runs.coordinator import Coordinator

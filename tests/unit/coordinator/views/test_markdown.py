@@ -3,11 +3,11 @@
 import pytest
 from markdown_it import MarkdownIt
 
-from broadside.coordinator.core.judge.comparison import compare
-from broadside.coordinator.core.judge.regression_gate import hold, parse_gate
+from broadside.coordinator.core.comparison.group_comparison import compare
+from broadside.coordinator.core.comparison.regression_gate import hold, parse_gate
 from broadside.coordinator.views.markdown import comparison_markdown, sparkline, verdict_markdown
 from tests.synthetic_runs import SMALL, measured
-from tests.unit.coordinator.core.judge.test_comparison import group
+from tests.unit.coordinator.core.comparison.test_group_comparison import group
 
 READER = MarkdownIt("commonmark", {"html": True}).enable("table")
 

@@ -314,7 +314,7 @@ def test_without_a_causes_own_evidence_nothing_is_named(kind: str) -> None:
     found = bottlenecks(UNDECIDED[kind])
     names = Counter(each.name for each in found)
     assert names == {LimiterName.UNKNOWN: SEEDS}
-    assert all(each.not_known and "run" in (each.advice or "") for each in found)
+    assert all(each.not_known and "run" in (each.advice or "").lower() for each in found)
 
 
 @pytest.mark.parametrize("kind", NAMED)
@@ -329,10 +329,10 @@ def test_loss_of_datagrams_is_named_with_the_place_that_is_missing() -> None:
     for each in bottlenecks(lost_datagrams):
         sentence = each.finding().sentence
         assert "5.00 % of datagrams were lost" in sentence
-        assert "where datagrams were lost" in sentence
+        assert "the place of the datagram loss" in sentence
 
 
 def test_a_shared_limit_without_a_place_asks_for_the_run_past_the_firewall() -> None:
     for each in bottlenecks(shared_link):
-        assert any("trade shares of one limit" in fact for fact in each.evidence)
+        assert any("share one limit" in fact for fact in each.evidence)
         assert "device.path=bypass" in (each.advice or "")

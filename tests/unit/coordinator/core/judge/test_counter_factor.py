@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.judge.counter_factor import (
+from broadside.coordinator.core.judge.reconciliation.counter_bins import (
     counter_factor,
     extra_bytes,
     resent_ratio,

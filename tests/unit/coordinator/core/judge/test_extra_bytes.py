@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.judge.reconcile import reconcile
-from broadside.coordinator.core.judge.residual_cause import Missing
+from broadside.coordinator.core.judge.reconciliation.reconcile import reconcile
+from broadside.coordinator.core.judge.reconciliation.residual_causes import Missing
 from broadside.coordinator.core.measure.acknowledgements import Acknowledgements
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.formulas.headers import acknowledged_max_ratio, headers

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.core.judge.counter_bins import Bins, Curve, seconds_curve
-from broadside.coordinator.core.judge.lag import (
+from broadside.coordinator.core.judge.reconciliation.counter_bins import Bins, Curve, seconds_curve
+from broadside.coordinator.core.judge.reconciliation.lag import (
     BIN_COST_MAX,
     BIWEIGHT_SIGMAS,
     FEW_BINS_RATIO,

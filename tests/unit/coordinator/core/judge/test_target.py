@@ -9,7 +9,7 @@ import pytest
 from broadside.coordinator.core.measure.records.columns import IntervalColumns
 from broadside.coordinator.core.measure.records.evidence import PairEvidence
 from broadside.coordinator.core.metrics import Layer
-from broadside.coordinator.core.plan.spec import LedgerPromise
+from broadside.coordinator.core.run_spec import LedgerPromise
 from broadside.coordinator.core.summary import RunSummary, Verdict, worse
 from tests.planted import ids, summarise
 from tests.synthetic import Break, Fleet, Plant, fleet

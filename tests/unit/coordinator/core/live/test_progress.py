@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from broadside.coordinator.core.live.progress import progress
 from broadside.coordinator.core.measure.records.columns import NO_HOST, IntervalColumns
-from broadside.coordinator.core.plan.spec import Burst
+from broadside.coordinator.core.run_spec import Burst
 from broadside.exchange.messages import Flow, Interval, Side, Track
 from tests.seconds_as_columns import host_columns, track_columns
 from tests.unit.coordinator.core.records import host_second

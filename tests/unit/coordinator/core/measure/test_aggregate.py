@@ -22,7 +22,7 @@ from broadside.coordinator.core.measure.aggregate import (
 )
 from broadside.coordinator.core.measure.formulas.quantiles import column_quantiles, quantiles
 from broadside.coordinator.core.measure.records.ends_offset import EndsOffset
-from broadside.coordinator.core.plan.spec import Burst
+from broadside.coordinator.core.run_spec import Burst
 from broadside.exchange.messages import Flow
 from tests.planted import measure
 from tests.synthetic import Plant, fleet

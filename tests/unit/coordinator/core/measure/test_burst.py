@@ -17,7 +17,7 @@ from broadside.coordinator.core.measure.burst import (
 )
 from broadside.coordinator.core.measure.completeness import PairGrade
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
-from broadside.coordinator.core.plan.spec import Burst, RunSpec
+from broadside.coordinator.core.run_spec import Burst, RunSpec
 from broadside.coordinator.core.summary import Completeness, State
 from broadside.exchange.messages import EngineReport, Outcome, Traffic
 from tests.synthetic import Plant, fleet

@@ -15,7 +15,7 @@ from broadside.coordinator.core.measure.completeness import (
 )
 from broadside.coordinator.core.measure.grid.align import Aligned
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
-from broadside.coordinator.core.plan.spec import Burst
+from broadside.coordinator.core.run_spec import Burst
 from broadside.coordinator.core.summary import Completeness, State
 from broadside.exchange.messages import (
     Claim,

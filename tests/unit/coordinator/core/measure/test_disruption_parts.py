@@ -24,7 +24,7 @@ from broadside.coordinator.core.measure.disruptions import (
     judge_levels,
 )
 from broadside.coordinator.core.measure.records.evidence import PairEvidence
-from broadside.coordinator.core.plan.spec import Burst, RunSpec
+from broadside.coordinator.core.run_spec import Burst, RunSpec
 from broadside.coordinator.core.summary import Completeness, DisruptionKind, State
 from broadside.exchange.messages import Claim, EngineReport, Outcome, Phase
 from tests.unit.coordinator.core.records import job_report

@@ -13,7 +13,7 @@ from broadside.coordinator.core.measure.outages import (
     outages,
 )
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
-from broadside.coordinator.core.plan.spec import Burst
+from broadside.coordinator.core.run_spec import Burst
 from broadside.exchange.messages import (
     Endpoint,
     EngineReport,

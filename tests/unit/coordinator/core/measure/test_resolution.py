@@ -115,7 +115,7 @@ def test_what_no_source_shows_is_not_assessed(reading_s: int) -> None:
     assert judged(made).verdict is Verdict.PASS
     found = judged(read_every(made, reading_s, reading_s))
     assert "shape-not-assessed" in ids(found)
-    assert f"below {reading_s} s" in next(
+    assert f"within {reading_s} s" in next(
         finding.sentence for finding in found.findings if finding.id == "shape-not-assessed"
     )
     assert found.verdict is Verdict.INCONCLUSIVE

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.judge.counter_bins import readable
+from broadside.coordinator.core.judge.reconciliation.counter_bins import readable
 from broadside.coordinator.core.measure.testimony import Quantity, Witnessed, WitnessSeries, joined
 from broadside.coordinator.device.ledgers.snmp_source import SnmpLedger
 from broadside.coordinator.device.ledgers.source import LedgerError, LiveSource

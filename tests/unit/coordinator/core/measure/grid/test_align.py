@@ -15,7 +15,7 @@ from broadside.coordinator.core.measure.grid.grid_rows import FlowSeconds
 from broadside.coordinator.core.measure.grid.resample import OverlapResampler
 from broadside.coordinator.core.measure.records.columns import IntervalColumns
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
-from broadside.coordinator.core.plan.spec import Burst
+from broadside.coordinator.core.run_spec import Burst
 from broadside.coordinator.core.summary import Basis
 from broadside.exchange.messages import (
     ClockReading,

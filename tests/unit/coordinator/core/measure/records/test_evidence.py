@@ -16,7 +16,7 @@ from broadside.coordinator.core.measure.records.server_tests import (
     join_tests,
     summed,
 )
-from broadside.coordinator.core.plan.spec import Burst, Pair
+from broadside.coordinator.core.run_spec import Burst, Pair
 from broadside.coordinator.core.summary import MatchMethod
 from broadside.exchange.messages import (
     Claim,
