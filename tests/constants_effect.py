@@ -31,7 +31,7 @@ from broadside.coordinator.core.judge.checks import BURST_CHECKS, RUN_CHECKS
 from broadside.coordinator.core.judge.summarise import summarise_run
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, FirewallLedger
-from broadside.coordinator.core.measure.testimony import Witnessed
+from broadside.coordinator.core.measure.telemetry import DeviceTelemetry
 from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.run_spec import Plan, due_at
 from broadside.coordinator.core.summary import RunSummary, Verdict
@@ -41,7 +41,7 @@ from broadside.coordinator.imports.stored_imports import measure_import, summari
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.evidence_rows import read_evidence
 from broadside.coordinator.runs.own_troubles import read_troubles
-from broadside.coordinator.runs.stored import read_fleet, read_ledger, read_testimony
+from broadside.coordinator.runs.stored import read_fleet, read_ledger, read_telemetry
 from broadside.exchange.embedded.backup import restore
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.messages import Presence, ServiceOutage
@@ -162,7 +162,7 @@ class Stored:
     imported: Imported | None = None
     bursts: tuple[BurstEvidence, ...] = ()
     ledger: FirewallLedger | None = None
-    testimony: Witnessed | None = None
+    telemetry: DeviceTelemetry | None = None
     fleet: tuple[Presence, ...] = ()
     troubles: tuple[ServiceOutage, ...] = ()
 
@@ -233,7 +233,7 @@ async def _read_run(folder: Path, run_id: str) -> Stored | None:
             None,
             tuple([_unpacked(await read_evidence(records, plan, each)) for each in plan.bursts]),
             await read_ledger(records, run_id),
-            await read_testimony(records, run_id),
+            await read_telemetry(records, run_id),
             await read_fleet(records, run_id),
             await read_troubles(records, run_id),
         )
@@ -274,7 +274,7 @@ def _judge_stored(stored: Stored) -> RunSummary:
         [measure_burst(spec, burst, due_at(burst.burst)) for burst in stored.bursts],
         stored.ledger,
         stored.at,
-        testimony=stored.testimony,
+        telemetry=stored.telemetry,
         fleet=stored.fleet,
         troubles=stored.troubles,
     )

@@ -10,7 +10,7 @@ from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import RunSummary, canonical
-from broadside.coordinator.device.ledgers.kept import dump_ledger
+from broadside.coordinator.device.telemetry.telemetry_storage import dump_ledger
 from broadside.coordinator.runs.listing import outcome_of
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.messages import Control

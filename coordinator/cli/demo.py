@@ -278,7 +278,7 @@ def _fire(
             host = lab.management_address or "127.0.0.1"
             fabric = stack.enter_context(azure_services.standing(folder / "azure", host)).fabric()
             direction = scenarios.load(SCENARIO).traffic.direction
-            ledger = stack.enter_context(azure_services.monitored(lab, direction))
+            ledger = stack.enter_context(azure_services.monitored(lab, direction, folder))
         site = stack.enter_context(
             staged(
                 lab,

@@ -64,7 +64,7 @@ TOLD_BY_NAME: Final[Mapping[str, Exit]] = {
     "ExchangeError": Exit.CANNOT_RUN,
     "HostsMisconfigured": Exit.CANNOT_RUN,
     "LabError": Exit.CANNOT_RUN,
-    "LedgerError": Exit.CANNOT_RUN,
+    "TelemetryError": Exit.CANNOT_RUN,
     "SignInError": Exit.CANNOT_RUN,
     "SwitchError": Exit.CANNOT_RUN,
 }

@@ -184,19 +184,13 @@ class Verbs:
     @cached_property
     def _coordinator(self) -> Coordinator:
         from broadside.coordinator.coordinator_settings import CoordinatorSettings
-        from broadside.coordinator.device.ledgers.source import open_ledger
-        from broadside.coordinator.device.witnesses.witness_file import open_witnesses
+        from broadside.coordinator.device.telemetry.config import open_telemetry
         from broadside.coordinator.prices import load as load_prices
         from broadside.coordinator.runs.coordinator import Coordinator
 
         settings = CoordinatorSettings()
         prices = load_prices(settings.prices)
-        return Coordinator(
-            self._fabric,
-            open_ledger(settings),
-            witnesses=open_witnesses(settings.witnesses_file),
-            prices=prices,
-        )
+        return Coordinator(self._fabric, open_telemetry(settings.telemetry_file), prices=prices)
 
     @cached_property
     def _studies(self) -> Studies:

@@ -651,7 +651,7 @@ class DeviceSummary(Message):
     """One device in the window, or the sum, mean or worst value for all devices.
 
     The aggregation for each metric is in
-    :data:`broadside.coordinator.core.measure.testimony.KINDS`. None means that there is no
+    :data:`broadside.coordinator.core.measure.telemetry.KINDS`. None means that there is no
     telemetry.
     """
 

@@ -172,7 +172,7 @@ class Studies:
         if question.residual_max_ratio is not None and not self._coordinator.has_ledger:
             raise NotHere(
                 "question.residual_max_ratio: this coordinator has no firewall's figures to hold "
-                "the fleet's against; drop it, or set BROADSIDE_LEDGER"
+                "the fleet's against; drop it, or configure a byte_counter (docs/telemetry.md)"
             )
 
     def _check_switch(self, name: str | None, states: Sequence[str]) -> None:

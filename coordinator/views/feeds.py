@@ -37,7 +37,7 @@ from broadside.coordinator.core.live.status import BurstPhase, RunStatus
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.core.summary import Finding, RunSummary
-from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.coordinator.device.telemetry.source import TelemetryError
 from broadside.coordinator.refusals import TooManyViewers, UnknownRun
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.live_burst import LiveBurst
@@ -278,7 +278,7 @@ class Feed:
         try:
             self._ledger, poll_s = await self._coordinator.ledger_so_far(self._plan)
             self._ledger_problem = None
-        except LedgerError as error:
+        except TelemetryError as error:
             self._ledger_problem, poll_s = str(error), 10.0
         self._ledger_due_s = time.monotonic() + max(LEDGER_POLL_S, poll_s)
 

@@ -23,7 +23,7 @@ from broadside.coordinator.core.live.status import BurstPhase, BurstStatus, RunS
 from broadside.coordinator.core.metrics import ALL_METRICS, MetricDefinition
 from broadside.coordinator.core.plan.budget import PriceMeter
 from broadside.coordinator.core.summary import RunSummary, Verdict
-from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.coordinator.device.telemetry.source import TelemetryError
 from broadside.coordinator.loop_lag import LoopLag
 from broadside.coordinator.notices.announcer import Announcer, PlaceState
 from broadside.coordinator.runs.coordinator import Coordinator
@@ -196,7 +196,7 @@ async def take_snapshot(coordinator: Coordinator, budgets: Budgets) -> Snapshot:
             progress = await coordinator.stored.progress(header.run_id)
             try:
                 ledger, _ = await coordinator.ledger_so_far(plan)
-            except LedgerError:
+            except TelemetryError:
                 ledger = None
             if ledger is not None and len(ledger) and ledger.bytes[-1] == ledger.bytes[-1]:
                 span_s = float(ledger.end_s[-1] - ledger.start_s[-1])

@@ -32,7 +32,7 @@ from broadside.coordinator.core.measure.records.evidence import (
     ProbeColumn,
 )
 from broadside.coordinator.core.measure.records.server_tests import foreign_tests_during, join_tests
-from broadside.coordinator.core.measure.testimony import Quantity, Witnessed, WitnessSeries
+from broadside.coordinator.core.measure.telemetry import DeviceTelemetry, Quantity, TelemetrySeries
 from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.run_spec import Burst, LedgerPromise, Pair, Plan, RunSpec
 from broadside.coordinator.core.summary import LimiterName, RunSummary
@@ -128,7 +128,7 @@ class Evidence:
     plan: Plan
     bursts: tuple[BurstEvidence, ...]
     ledger: FirewallLedger | None
-    testimony: Witnessed | None
+    telemetry: DeviceTelemetry | None
     now: datetime
 
 
@@ -155,7 +155,7 @@ def conclude(recording: neutral.Recording) -> RunSummary:
         [measure_burst(spec, burst, evidence.now) for burst in evidence.bursts],
         evidence.ledger,
         evidence.now,
-        testimony=evidence.testimony,
+        telemetry=evidence.telemetry,
     )
 
 
@@ -167,7 +167,7 @@ def evidence_of(recording: neutral.Recording) -> Evidence:
         plan=plan,
         bursts=tuple(_Burst(recording, plan, burst).evidence() for burst in plan.bursts),
         ledger=ledger_of(recording, now),
-        testimony=testimony_of(recording, now),
+        telemetry=testimony_of(recording, now),
         now=now,
     )
 
@@ -639,19 +639,19 @@ def ledger_of(recording: neutral.Recording, now: datetime) -> FirewallLedger | N
     )
 
 
-def testimony_of(recording: neutral.Recording, now: datetime) -> Witnessed | None:
+def testimony_of(recording: neutral.Recording, now: datetime) -> DeviceTelemetry | None:
     """Return telemetry and pings of the devices; `None` where nothing was read."""
     series = [*_telemetry(recording), *_pings(recording)]
     if not series:
         return None
-    return Witnessed(
+    return DeviceTelemetry(
         devices=tuple(dict.fromkeys(each.device for each in series)),
         series=tuple(series),
         read_at=now,
     )
 
 
-def _telemetry(recording: neutral.Recording) -> Iterator[WitnessSeries]:
+def _telemetry(recording: neutral.Recording) -> Iterator[TelemetrySeries]:
     for record in recording.telemetry:
         # Stamps that nobody asked for are of a clock that is not known.
         at_s, bound_s = record.own_stamp_s, np.full(record.value.size, np.nan)
@@ -660,7 +660,7 @@ def _telemetry(recording: neutral.Recording) -> Iterator[WitnessSeries]:
             bound_s = (record.answered_at_s - record.asked_at_s) / 2
         if at_s is None:
             continue
-        yield WitnessSeries(
+        yield TelemetrySeries(
             device=record.device,
             source="world",
             quantity=Quantity(record.quantity),
@@ -671,7 +671,7 @@ def _telemetry(recording: neutral.Recording) -> Iterator[WitnessSeries]:
         )
 
 
-def _pings(recording: neutral.Recording) -> Iterator[WitnessSeries]:
+def _pings(recording: neutral.Recording) -> Iterator[TelemetrySeries]:
     """Return pings to the device itself: one a second before and in each burst."""
     if not recording.plan.counters:
         return
@@ -691,7 +691,7 @@ def _pings(recording: neutral.Recording) -> Iterator[WitnessSeries]:
             np.full(during.size, float(np.median(loaded))),
         ]
     stamps = recording.plan.epoch_unix_s + np.concatenate(at_s)
-    yield WitnessSeries(
+    yield TelemetrySeries(
         device=recording.plan.counters[0].device,
         source="world ping",
         quantity=Quantity.PING_ICMP,

@@ -24,13 +24,13 @@ from typing import Any
 import pytest
 
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.device.ledgers.azure_monitor_source import AzureMonitorLedger
-from broadside.coordinator.device.ledgers.source import LedgerError
 from broadside.coordinator.device.resource_manager import (
     ResourceRefused,
     ResourceUnavailable,
     token_source,
 )
+from broadside.coordinator.device.telemetry.azure_monitor import AzureEntry, AzureMonitorSource
+from broadside.coordinator.device.telemetry.source import TelemetryError
 from broadside.exchange.azure import identity
 from broadside.exchange.azure.service_bus import ServiceBusAddress, ServiceBusQueue
 from broadside.exchange.azure.table_storage import AzureTable, TableAddress
@@ -199,9 +199,10 @@ def test_the_device_is_not_waited_for_either(
     with pytest.raises(refused, match=words):
         token_source(settings)()
     now = datetime.now(UTC)
-    ledger = AzureMonitorLedger(FIREWALL, client_id=CLIENT)
-    with pytest.raises(LedgerError, match=f"no token for identity {CLIENT}: .*{words}"):
-        asyncio.run(ledger.read(now - timedelta(minutes=5), now, Direction.FORWARD))
+    fields = {"type": "azure-monitor", "device": "fw", "resource_id": FIREWALL}
+    source = AzureMonitorSource(AzureEntry.model_validate({**fields, "client_id": CLIENT}))
+    with pytest.raises(TelemetryError, match=f"no token for identity {CLIENT}: .*{words}"):
+        asyncio.run(source.query_bytes(now - timedelta(minutes=5), now, Direction.FORWARD))
     assert metadata.calls_count <= 12
 
 

@@ -14,7 +14,7 @@ import pytest
 from broadside.coordinator import prices, scenarios
 from broadside.coordinator.core.judge.checks import BURST_CHECKS, RUN_CHECKS
 from broadside.coordinator.core.measure.outages import _TEMPLATES as OUTAGE_TEMPLATES
-from broadside.coordinator.core.measure.testimony import RemarkKind
+from broadside.coordinator.core.measure.telemetry import IssueKind
 from broadside.coordinator.core.plan.cost_estimate import estimate
 from broadside.coordinator.core.summary import CauseId, State
 from tests.unit.coordinator.presences import fleet
@@ -31,7 +31,7 @@ BUDGETED = [
 ROOMS = (  # in which a page names files by their place there
     *("", "coordinator", "coordinator/core", "coordinator/core/judge", "coordinator/core/measure"),
     *("coordinator/core/judge/reconciliation", "coordinator/core/judge/checks"),
-    *("exchange", "exchange/engines", "coordinator/device/ledgers"),
+    *("exchange", "exchange/engines", "coordinator/device/telemetry"),
 )
 FINDING_MAKERS = {"Finding", "Note", "caution", "inconclusive", "note", "problem", "warning"}
 DOCS = runpy.run_path(str(ROOT / "docs" / "tables.py"))
@@ -84,7 +84,7 @@ def test_every_finding_that_the_sources_make_is_documented(folder: str) -> None:
 
 def test_findings_that_are_named_by_a_kind_are_documented() -> None:
     stopped = (State.MISSED, State.LOST, State.NULL, State.ABANDONED, State.REFUSED, State.LATE)
-    named = {f"witness-{kind}" for kind in RemarkKind}
+    named = {f"witness-{kind}" for kind in IssueKind}
     named |= {f"{state}-pairs" for state in stopped}
     named |= set(get_args(CauseId))
     named |= {words.id for words in OUTAGE_TEMPLATES.values()}

@@ -24,7 +24,10 @@ OTHERS: Final[Mapping[tuple[str, str], str]] = {  # file and function: what boun
     ("exchange/azure/bounded_transport.py", "open"): "wire.py: a timeout round each call",
     ("agent/idle_rtt.py", "handshake_rtts"): "a timeout round each connection, nothing is read",
     ("exchange/ping.py", "handshake"): "device_pings.py: a timeout round each, nothing is read",
-    ("coordinator/device/witnesses/snmp.py", "_ask"): "a datagram; polled.py bounds a round",
+    (
+        "coordinator/device/telemetry/snmp_client.py",
+        "_request",
+    ): "a datagram; polling.py bounds a round",
     ("coordinator/cli/capacity_commands.py", "set_capacity"): "the user's own command",
     ("coordinator/cli/installed_services.py", "run_in_sandbox"): "systemctl, of this host",
 }

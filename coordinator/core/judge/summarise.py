@@ -45,7 +45,7 @@ from broadside.coordinator.core.measure.formulas.steady import VALUES_MIN, mean_
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.measure.outages import coordinator_findings, outage_findings
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
-from broadside.coordinator.core.measure.testimony import Witnessed
+from broadside.coordinator.core.measure.telemetry import DeviceTelemetry
 from broadside.coordinator.core.metrics import (
     ALL_METRICS,
     RECEIVED,
@@ -78,7 +78,7 @@ def summarise_run(
     ledger: FirewallLedger | None,
     now: datetime,
     *,
-    testimony: Witnessed | None = None,
+    telemetry: DeviceTelemetry | None = None,
     fleet: Sequence[Presence] = (),
     troubles: Sequence[ServiceOutage] = (),
     neighbours: Sequence[Neighbour] = (),
@@ -93,18 +93,18 @@ def summarise_run(
         bursts: Measured bursts, in any order.
         ledger: Device counter. None if no source returned data.
         now: Current time, stored as ``computed_at``.
-        testimony: Telemetry of devices.
+        telemetry: Telemetry of devices.
         fleet: Agents that were present at launch.
         troubles: Outages of the coordinator.
         neighbours: Bursts of other runs that the same counter includes.
     """
     measured = sorted(bursts, key=lambda burst: burst.summary.index)
-    if testimony is not None:
-        testimony = place(testimony, list(_burst_times(plan).values()))
+    if telemetry is not None:
+        telemetry = place(telemetry, list(_burst_times(plan).values()))
     ledger = None if ledger is None else ledger.proving()
     counter, counters = _reconcile(plan, measured, ledger, neighbours)
     between = half_width_of_bursts([burst.summary for burst in measured])
-    evidence = _Evidence(plan, measured, ledger, testimony, between)
+    evidence = _Evidence(plan, measured, ledger, telemetry, between)
     summary = [_judge_burst(evidence, number, part) for number, part in enumerate(counters)]
     pending = len(plan.pairs) * plan.spec.burst_s * (len(plan.bursts) - len(summary))
     completeness = combine(
@@ -129,7 +129,7 @@ def summarise_run(
         *course_findings(trends, silent_controls_count=silent),
         *coordinator_findings(troubles),
         *host_difference_findings(fleet, _agents_of(plan, summary)),
-        *witness_findings(testimony, first_at, last_at),
+        *witness_findings(telemetry, first_at, last_at),
     ]
     omit_pairs = len(plan.pairs) * len(summary) > PAIR_SUMMARIES_MAX
     stored = (
@@ -179,7 +179,7 @@ class _Evidence:
     plan: Plan
     measured: Sequence[BurstMeasurement]
     ledger: FirewallLedger | None
-    testimony: Witnessed | None
+    telemetry: DeviceTelemetry | None
     between: float | None
 
 
@@ -187,8 +187,8 @@ def _judge_burst(evidence: _Evidence, number: int, counter: Reconciliation | Non
     """Return the summary of one burst with its bottleneck, verdict and findings."""
     plan, between = evidence.plan, evidence.between
     burst = evidence.measured[number].summary
-    if evidence.testimony is not None:
-        total, devices = device_figures(evidence.testimony, burst)
+    if evidence.telemetry is not None:
+        total, devices = device_figures(evidence.telemetry, burst)
         burst = burst.model_copy(update={"device": total, "devices": devices})
     limiter = find_bottleneck(bottleneck_input(plan, burst, counter, evidence.ledger))
     burst = burst.model_copy(
@@ -258,7 +258,7 @@ def _counter_findings(
             104,
             "No device counter was configured, so this run does not prove that the traffic "
             f"{path} the firewall.",
-            "Configure a source for the device counter (BROADSIDE_LEDGER) before the launch",
+            "Configure a byte_counter (BROADSIDE_TELEMETRY_FILE) before the launch",
         )
     if counter is not None and counter.unplanned_bytes is not None:
         yield note(

@@ -13,5 +13,5 @@ __all__ = [
     "outages",
     "requested_vs_effective",
     "resolution",
-    "testimony",
+    "telemetry",
 ]

@@ -181,7 +181,7 @@ def _witness_problems(spec: RunSpec, witnesses: Mapping[str, Collection[str]]) -
             yield Problem(
                 field=f"objective.{threshold.bound}",
                 message=f"the limit is {threshold.format(bound)}, but {missing}",
-                fix="configure device telemetry (BROADSIDE_WITNESSES_FILE), or remove it",
+                fix="configure device telemetry (BROADSIDE_TELEMETRY_FILE), or remove it",
             )
 
 

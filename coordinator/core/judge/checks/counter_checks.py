@@ -30,7 +30,7 @@ COUNTER_LEAD_S: Final = 5.0
 AFTER_BINS: Final = 5.0
 # Bins of this length or longer are from a metric. Shorter bins are from a counter.
 COARSE_S: Final = 10.0
-_CONFIGURE = "Configure a source for the device counter (BROADSIDE_LEDGER) before the launch"
+_CONFIGURE = "Configure a byte_counter (BROADSIDE_TELEMETRY_FILE) before the launch"
 _WAIT = "Wait until the metric is complete, then recompute the verdict"
 _KEEP = "Record the device counter from some minutes before the first burst to some after the last"
 
@@ -278,8 +278,7 @@ def _residual_step(counter: Reconciliation, limit: float) -> str:
     if counter.layer_ratio or counter.overhead_how == "assumed":
         return (
             "Declare the layer and the segment size of the metric (import: --metric layer=ip "
-            "--metric mss_bytes=1448; device counters: BROADSIDE_LEDGER_LAYER, "
-            "BROADSIDE_LEDGER_MSS_BYTES)"
+            "--metric mss_bytes=1448; device: layer and mss_bytes of byte_counter)"
         )
     return "Reduce the uncertainty: shorter bins, no other traffic before and after, more bursts"
 

@@ -2,7 +2,7 @@
 
 A reading will only be used if it is completely inside the window. So a mean for a minute that
 started before the window cannot be used. To combine instances into a device, and all devices into a
-total, the rule in :data:`.testimony.KINDS` is used. If a second is unknown for any part, it is also
+total, the rule in :data:`.telemetry.KINDS` is used. If a second is unknown for any part, it is also
 unknown for the total.
 """
 
@@ -14,13 +14,13 @@ from typing import Any, Final
 import numpy as np
 
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.core.measure.testimony import (
+from broadside.coordinator.core.measure.telemetry import (
     KINDS,
+    DeviceTelemetry,
+    IssueKind,
     Quantity,
-    Remark,
-    RemarkKind,
-    Witnessed,
-    WitnessSeries,
+    TelemetryIssue,
+    TelemetrySeries,
 )
 from broadside.coordinator.core.metrics import RECEIVED
 from broadside.coordinator.core.summary import (
@@ -59,7 +59,9 @@ _FUNCTIONS: Final = {
 }
 
 
-def seconds_of(series: WitnessSeries, start_s: float, count: int, placement: float = 0.0) -> Floats:
+def seconds_of(
+    series: TelemetrySeries, start_s: float, count: int, placement: float = 0.0
+) -> Floats:
     """Return a value for every second on a grid, or NaN where there is no reading.
 
     Args:
@@ -99,7 +101,7 @@ def seconds_of(series: WitnessSeries, start_s: float, count: int, placement: flo
     return grid
 
 
-def bound_of(series: WitnessSeries) -> float:
+def bound_of(series: TelemetrySeries) -> float:
     """Return the maximum time error for a series in seconds.
 
     The result is 0 if the error is not above :data:`EDGE_S`, because the grid has whole seconds. It
@@ -110,7 +112,7 @@ def bound_of(series: WitnessSeries) -> float:
 
 
 def device_figures(
-    testimony: Witnessed, burst: BurstSummary
+    telemetry: DeviceTelemetry, burst: BurstSummary
 ) -> tuple[DeviceSummary, tuple[DeviceSummary, ...]]:
     """Return the values for all devices together, and for each device.
 
@@ -118,34 +120,34 @@ def device_figures(
     clock error is not known.
 
     Args:
-        testimony: Telemetry to use.
+        telemetry: Telemetry to use.
         burst: Burst with its window.
 
     Returns:
         A summary for all devices together, and a summary per device.
     """
-    placed = (item for item in testimony.series if not np.isnan(bound_of(item)))
-    testimony = replace(testimony, series=tuple(placed))
+    placed = (item for item in telemetry.series if not np.isnan(bound_of(item)))
+    telemetry = replace(telemetry, series=tuple(placed))
     window = burst.window
     start_at = window.start_at if window is not None else burst.planned_start_at
     end_at = window.end_at if window is not None else burst.planned_end_at
     start_s, count = start_at.timestamp(), max(1, round((end_at - start_at).total_seconds()))
     idle_s = burst.planned_start_at.timestamp() - IDLE_S
     payload_bytes = (RECEIVED.of_burst(burst) or 0.0) / 8 * count
-    grids = {device: _grids(testimony, device, start_s, count) for device in testimony.devices}
-    idles = {device: _grids(testimony, device, idle_s, int(IDLE_S)) for device in testimony.devices}
-    moved = _moved(testimony, start_s, count)
+    grids = {device: _grids(telemetry, device, start_s, count) for device in telemetry.devices}
+    idles = {device: _grids(telemetry, device, idle_s, int(IDLE_S)) for device in telemetry.devices}
+    moved = _moved(telemetry, start_s, count)
     shares = _shares(grids)
     results = [
         _summary(
             device,
-            _placed(testimony, _figures(grids[device], idles[device]), moved, device),
+            _placed(telemetry, _figures(grids[device], idles[device]), moved, device),
             share=shares.get(device),
-            cores=_cores(testimony, device),
+            cores=_cores(telemetry, device),
             seconds=count,
             payload_bytes=payload_bytes,
         )
-        for device in testimony.devices
+        for device in telemetry.devices
     ]
     costs = [item.cpu_s for item in results]
     complete_s = sum(cost for cost in costs if cost is not None) if None not in costs else None
@@ -154,7 +156,7 @@ def device_figures(
         device=ALL_DEVICES,
         cpu_s=figure(complete_s),
         cpu_s_per_gigabyte=figure(_per_gigabyte(complete_s, payload_bytes)),
-        **_placed(testimony, together, [_together(item) for item in moved]),
+        **_placed(telemetry, together, [_together(item) for item in moved]),
     ), tuple(results)
 
 
@@ -162,24 +164,24 @@ def device_figures(
 _Grids = dict[Quantity, dict[str, Floats]]
 
 
-def _moved(testimony: Witnessed, start_s: float, count: int) -> list[dict[str, _Grids]]:
+def _moved(telemetry: DeviceTelemetry, start_s: float, count: int) -> list[dict[str, _Grids]]:
     """Return device grids for every placement, or an empty list if there is no time error."""
-    unsure = {series.quantity for series in testimony.series if bound_of(series) > 0}
+    unsure = {series.quantity for series in telemetry.series if bound_of(series) > 0}
     if not unsure:
         return []
-    reported = [series for series in testimony.series if series.quantity in unsure]
-    testimony = replace(testimony, series=tuple(reported))
+    reported = [series for series in telemetry.series if series.quantity in unsure]
+    telemetry = replace(telemetry, series=tuple(reported))
     return [
         {
-            device: _grids(testimony, device, start_s, count, placement)
-            for device in testimony.devices
+            device: _grids(telemetry, device, start_s, count, placement)
+            for device in telemetry.devices
         }
         for placement in np.linspace(-1.0, 1.0, PLACEMENTS_COUNT).tolist()
     ]
 
 
 def _placed(
-    testimony: Witnessed,
+    telemetry: DeviceTelemetry,
     figures: dict[str, DeviceFigure],
     moved: Sequence[Any],
     device: str | None = None,
@@ -187,7 +189,7 @@ def _placed(
     """Add the limits for all placements, and drop values that cannot be placed.
 
     Args:
-        testimony: Telemetry to use.
+        telemetry: Telemetry to use.
         figures: Values by quantity, for the most likely placement.
         moved: Grids for every placement, by quantity, or by device and quantity.
         device: Device name, or ``None`` for all devices together.
@@ -196,7 +198,7 @@ def _placed(
     for name, seen in figures.items():
         bounds = [
             bound_of(series)
-            for series in testimony.of(Quantity(name))
+            for series in telemetry.of(Quantity(name))
             if device in (None, series.device)
         ]
         bound_s = float(np.max(bounds, initial=0.0))
@@ -243,11 +245,11 @@ def certain(device: DeviceSummary) -> DeviceSummary:
 
 
 def _grids(
-    testimony: Witnessed, device: str, start_s: float, count: int, placement: float = 0.0
+    telemetry: DeviceTelemetry, device: str, start_s: float, count: int, placement: float = 0.0
 ) -> _Grids:
     """Return known seconds by quantity and instance."""
     results: dict[Quantity, dict[str, Floats]] = {}
-    for series in testimony.series:
+    for series in telemetry.series:
         if series.device != device:
             continue
         grid = seconds_of(series, start_s, count, placement)
@@ -342,12 +344,12 @@ def _per_gigabyte(cpu_s: float | None, payload_bytes: float) -> float | None:
     return None if cpu_s is None or not payload_bytes else cpu_s / payload_bytes * 1e9
 
 
-def _cores(testimony: Witnessed, device: str) -> int | None:
+def _cores(telemetry: DeviceTelemetry, device: str) -> int | None:
     """Return the configured number of cores, or count the cores that have telemetry."""
-    reported = (testimony.cores_count or {}).get(device)
+    reported = (telemetry.cores_count or {}).get(device)
     if reported is not None:
         return reported
-    named = {item.instance for item in testimony.of(Quantity.CPU) if item.device == device}
+    named = {item.instance for item in telemetry.of(Quantity.CPU) if item.device == device}
     return len(named - {""}) or None
 
 
@@ -374,90 +376,90 @@ def _shares(grids: dict[str, dict[Quantity, dict[str, Floats]]]) -> dict[str, fl
 _MARGIN_S: Final = 60.0
 # Function to create the finding, weight, description, and what to do.
 _FINDINGS: Final = {
-    RemarkKind.SILENT: (
+    IssueKind.SILENT: (
         warning,
         57,
         "did not answer",
         "look whether its agent is up and lets the coordinator in",
     ),
-    RemarkKind.UNREAD: (warning, 57, "could not be read", "mend what the words name"),
-    RemarkKind.RESTARTED: (
+    IssueKind.UNREADABLE: (warning, 57, "could not be read", "mend what the words name"),
+    IssueKind.RESTARTED: (
         warning,
         69,
         "restarted, or its agent did; what it counted meanwhile is unknown",
         "look at its log for why",
     ),
-    RemarkKind.WENT_BACK: (
+    IssueKind.WENT_BACK: (
         warning,
         56,
         "has a counter that fell, and not by coming round; the time between is unknown",
         "look who cleared it",
     ),
-    RemarkKind.TOO_SLOW: (
+    IssueKind.TOO_SLOW: (
         warning,
         56,
         "has a counter that is asked too rarely to be believed",
         "ask more often (poll_s), or for its 64-bit counter",
     ),
-    RemarkKind.WRAPPED: (note, 16, "has a counter that came round, and was read through it", None),
-    RemarkKind.CLOCK: (
+    IssueKind.WRAPPED: (note, 16, "has a counter that came round, and was read through it", None),
+    IssueKind.CLOCK: (
         warning,
         55,
         "has a clock that is off",
         "set the device's clock by NTP; if the device reports old figures, choose a newer one",
     ),
-    RemarkKind.STAMPS: (
+    IssueKind.STAMPS: (
         warning,
         58,
         "has time stamps that contradict each other",
         "set the device's clock by NTP, or leave out at_path",
     ),
-    RemarkKind.UNPLACED: (
+    IssueKind.UNPLACED: (
         warning,
         58,
         "cannot be placed against the bursts, so its figures prove nothing",
         "export a minute more on both sides, or state its clock's error (clock_bound_s)",
     ),
-    RemarkKind.PARTIAL: (
+    IssueKind.PARTIAL: (
         warning,
         59,
         "gave incomplete answers, which are not used",
         "make every store or page answer (the words name what is missing), then run again",
     ),
-    RemarkKind.UNTOLD: (note, 15, "does not tell what it was asked", "choose another profile"),
+    IssueKind.MISSING: (note, 15, "does not tell what it was asked", "choose another profile"),
 }
 
 
 def witness_findings(
-    testimony: Witnessed | None, begun_at: datetime, ended_at: datetime
+    telemetry: DeviceTelemetry | None, begun_at: datetime, ended_at: datetime
 ) -> Iterator[Finding]:
     """Yield a finding for each kind of telemetry problem during the bursts.
 
     Args:
-        testimony: Telemetry to check. When it is ``None``, there are no findings.
+        telemetry: Telemetry to check. When it is ``None``, there are no findings.
         begun_at: Start of the first burst.
         ended_at: End of the last burst.
     """
-    if testimony is None:
+    if telemetry is None:
         return
     from_s, before_s = begun_at.timestamp() - _MARGIN_S, ended_at.timestamp() + _MARGIN_S
-    by_kind: dict[RemarkKind, list[Remark]] = {}
-    for remark in testimony.remarks:
-        if remark.to_s >= from_s and remark.from_s < before_s:
-            by_kind.setdefault(remark.kind, []).append(remark)
-    for kind, remarks in sorted(by_kind.items()):
+    by_kind: dict[IssueKind, list[TelemetryIssue]] = {}
+    for issue in telemetry.issues:
+        if issue.to_s >= from_s and issue.from_s < before_s:
+            by_kind.setdefault(issue.kind, []).append(issue)
+    for kind, issues in sorted(by_kind.items()):
         finding, weight, what, step = _FINDINGS[kind]
-        reported = "; ".join(map(_describe, remarks[:3]))
-        more = f"; and {len(remarks) - 3} more" if len(remarks) > 3 else ""
-        devices = ", ".join(dict.fromkeys(remark.device for remark in remarks))
+        reported = "; ".join(map(_describe, issues[:3]))
+        more = f"; and {len(issues) - 3} more" if len(issues) > 3 else ""
+        devices = ", ".join(dict.fromkeys(issue.device for issue in issues))
         sentence = f"{devices} {what}: {reported}{more}"
         yield finding(id=f"witness-{kind}", weight=weight, sentence=sentence, next_step=step)
 
 
-def _describe(remark: Remark) -> str:
+def _describe(issue: TelemetryIssue) -> str:
     from_at, to_at = (
-        f"{datetime.fromtimestamp(at_s, UTC):%H:%M:%S}" for at_s in (remark.from_s, remark.to_s)
+        f"{datetime.fromtimestamp(at_s, UTC):%H:%M:%S}" for at_s in (issue.from_s, issue.to_s)
     )
     when = f"{from_at}" if from_at == to_at else f"{from_at} to {to_at}"
-    times = "" if remark.count == 1 else f", {remark.count} times"
-    return f"{remark.device} at {when} UTC{times} ({remark.said})"
+    times = "" if issue.count == 1 else f", {issue.count} times"
+    return f"{issue.device} at {when} UTC{times} ({issue.text})"

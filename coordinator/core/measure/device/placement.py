@@ -13,12 +13,12 @@ from typing import Final
 import numpy as np
 
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.core.measure.testimony import (
+from broadside.coordinator.core.measure.telemetry import (
+    DeviceTelemetry,
+    IssueKind,
     Quantity,
-    Remark,
-    RemarkKind,
-    Witnessed,
-    WitnessSeries,
+    TelemetryIssue,
+    TelemetrySeries,
 )
 
 # Seconds. Telemetry is read for up to 360 seconds before and after a run (closing.LEDGER_MARGIN_S).
@@ -48,12 +48,12 @@ LOADED: Final = frozenset(Quantity) - {
 Spans = Sequence[tuple[float, float]]
 
 
-def is_unplaced(series: WitnessSeries) -> bool:
+def is_unplaced(series: TelemetrySeries) -> bool:
     """Return true if the clock error for a series is not known."""
     return bool(len(series.bound_s)) and bool(np.isnan(series.bound_s).any())
 
 
-def _is_stamped(series: WitnessSeries) -> bool:
+def _is_stamped(series: TelemetrySeries) -> bool:
     """Return true if a series uses its source's own time stamps.
 
     For any other series, there is some time between a request and its answer, so the bound cannot
@@ -62,76 +62,78 @@ def _is_stamped(series: WitnessSeries) -> bool:
     return series.is_archive or is_unplaced(series) or not series.bound_s.any()
 
 
-def place(testimony: Witnessed, bursts: Spans) -> Witnessed:
-    """Correct time stamps from archives, and add a remark for each source.
+def place(telemetry: DeviceTelemetry, bursts: Spans) -> DeviceTelemetry:
+    """Correct time stamps from archives, and add a issue for each source.
 
     If the source's clock was declared or checked, its time stamps will not be changed. But if the
     values rise and fall with the bursts at another offset, they will be corrected too.
 
     Args:
-        testimony: Telemetry to correct. If a bound is NaN, the source's clock is not known.
+        telemetry: Telemetry to correct. If a bound is NaN, the source's clock is not known.
         bursts: When there was traffic.
 
     Returns:
         The corrected telemetry.
     """
-    sources: dict[tuple[str, str], list[WitnessSeries]] = {}
-    for series in testimony.series:
+    sources: dict[tuple[str, str], list[TelemetrySeries]] = {}
+    for series in telemetry.series:
         if _is_stamped(series):
             sources.setdefault((series.device, series.source), []).append(series)
-    offsets, remarks = {}, []
+    offsets, issues = {}, []
     for key, reported in sources.items():
         results = estimate_offset(reported, bursts)
         # This is NaN if any bound is NaN.
         bound_s = max(float(np.max(item.bound_s, initial=0.0)) for item in reported)
         if results is None:
             if np.isnan(bound_s):
-                remarks.append(_remark(key, bursts, None))
+                issues.append(_remark(key, bursts, None))
             continue
         away_s = abs(results[0]) - results[1]
         if np.isnan(bound_s) or away_s > bound_s + REPORTED_S:
             offsets[key] = results
             if away_s > REPORTED_S:
-                remarks.append(_remark(key, bursts, results))
-    if not offsets and not remarks:
-        return testimony
+                issues.append(_remark(key, bursts, results))
+    if not offsets and not issues:
+        return telemetry
     return replace(
-        testimony,
+        telemetry,
         series=tuple(
-            _moved(item, offsets.get((item.device, item.source))) for item in testimony.series
+            _moved(item, offsets.get((item.device, item.source))) for item in telemetry.series
         ),
-        remarks=(*testimony.remarks, *remarks),
+        issues=(*telemetry.issues, *issues),
     )
 
 
-def _moved(series: WitnessSeries, results: tuple[float, float] | None) -> WitnessSeries:
+def _moved(series: TelemetrySeries, results: tuple[float, float] | None) -> TelemetrySeries:
     if results is None or not _is_stamped(series):
         return series
     offset_s, bound_s = results
     return replace(series, at_s=series.at_s - offset_s, bound_s=np.full(len(series.at_s), bound_s))
 
 
-def _remark(key: tuple[str, str], bursts: Spans, results: tuple[float, float] | None) -> Remark:
+def _remark(
+    key: tuple[str, str], bursts: Spans, results: tuple[float, float] | None
+) -> TelemetryIssue:
     if results is None:
-        kind = RemarkKind.UNPLACED
+        kind = IssueKind.UNPLACED
         reported = "no figure shows where the bursts begin and end, and its clock was not checked"
     else:
-        kind, side = RemarkKind.CLOCK, "late" if results[0] > 0 else "early"
+        kind, side = IssueKind.CLOCK, "late" if results[0] > 0 else "early"
         reported = (
             f"its time stamps are {abs(results[0]):.0f} s {side} by its own figures' rise and fall "
             f"with the bursts (+- {results[1]:.1f} s; {REPORTED_S:g} s is the limit): corrected"
         )
-    return Remark(
+    return TelemetryIssue(
         kind=kind,
         device=key[0],
         source=key[1],
         from_s=bursts[0][0],
         to_s=bursts[-1][1],
-        said=reported,
+        text=reported,
     )
 
 
-def estimate_offset(told: Sequence[WitnessSeries], bursts: Spans) -> tuple[float, float] | None:
+def estimate_offset(told: Sequence[TelemetrySeries], bursts: Spans) -> tuple[float, float] | None:
     """Estimate the offset for a source's time stamps.
 
     Args:

@@ -11,7 +11,7 @@ import pytest
 from pydantic import PrivateAttr
 
 from broadside.coordinator.core.run_spec import RunSpec
-from broadside.coordinator.device.ledgers.lab_source import LabLedger
+from broadside.coordinator.device.telemetry.lab import LabEntry, LabSource
 from broadside.coordinator.refusals import BadStudy, UnknownRun
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.studies import runner
@@ -468,6 +468,7 @@ async def test_a_search_for_what_nobody_measures_or_offers_exactly_is_refused(
 async def test_a_search_for_goals_that_are_measured_is_taken(place: Place) -> None:
     goals = {"rtt_mean_max_s": 0.01, "residual_max_ratio": 0.01}
     question = Search(min_bits_per_second=1e9, max_bits_per_second=2e9).model_copy(update=goals)
-    coordinator = Coordinator(place.fabric, LabLedger(Path("none")), now=place.clock)
+    source = LabSource(LabEntry(type="lab", device="lab", file=Path("none")))
+    coordinator = Coordinator(place.fabric, [source], now=place.clock)
     studies = Studies(coordinator, Feeds(coordinator), place.fabric.private, now=place.clock)
     assert (await studies.create(spec(question), by="me")).ended_at is None

@@ -11,12 +11,12 @@ from broadside.coordinator.core.measure.device.device_metrics import (
     device_figures,
     witness_findings,
 )
-from broadside.coordinator.core.measure.testimony import (
+from broadside.coordinator.core.measure.telemetry import (
+    DeviceTelemetry,
+    IssueKind,
     Quantity,
-    Remark,
-    RemarkKind,
-    Witnessed,
-    WitnessSeries,
+    TelemetryIssue,
+    TelemetrySeries,
 )
 from broadside.coordinator.core.summary import BurstSummary, Verdict
 from tests.planted import ids, measure, summarise
@@ -38,11 +38,11 @@ def series(
     over_s: float = 0.0,
     instance: str = "",
     from_s: float = -IDLE_S - 10,
-) -> WitnessSeries:
+) -> TelemetrySeries:
     """Readings every ``every_s`` from before the burst to after it."""
     count = int((LONG_S - from_s + 20) / every_s)
     at_s: Floats = START_S + from_s + every_s * np.arange(count, dtype=float)
-    return WitnessSeries(
+    return TelemetrySeries(
         device=device,
         source="planted",
         quantity=quantity,
@@ -54,9 +54,11 @@ def series(
     )
 
 
-def heard(*told: WitnessSeries, cores: dict[str, int] | None = None) -> Witnessed:
+def heard(*told: TelemetrySeries, cores: dict[str, int] | None = None) -> DeviceTelemetry:
     devices = tuple(dict.fromkeys(each.device for each in told))
-    return Witnessed(devices=devices, series=told, read_at=datetime.now(UTC), cores_count=cores)
+    return DeviceTelemetry(
+        devices=devices, series=told, read_at=datetime.now(UTC), cores_count=cores
+    )
 
 
 def test_two_devices_make_all_of_them_each_quantity_by_its_rule() -> None:
@@ -126,22 +128,22 @@ def test_a_silence_is_unknown_and_never_zero() -> None:
 
 
 def test_what_befell_a_witness_is_a_finding_while_bursts_go_on_only() -> None:
-    def at(second: float, kind: RemarkKind) -> Remark:
-        return Remark(
+    def at(second: float, kind: IssueKind) -> TelemetryIssue:
+        return TelemetryIssue(
             kind=kind,
             device="a",
             source="planted",
             from_s=START_S + second,
             to_s=START_S + second + 2,
-            said="why",
+            text="why",
         )
 
-    told = Witnessed(
+    told = DeviceTelemetry(
         devices=("a",),
-        remarks=(
-            at(5, RemarkKind.RESTARTED),
-            at(7, RemarkKind.WRAPPED),
-            at(900, RemarkKind.SILENT),
+        issues=(
+            at(5, IssueKind.RESTARTED),
+            at(7, IssueKind.WRAPPED),
+            at(900, IssueKind.SILENT),
         ),
         read_at=datetime.now(UTC),
     )
@@ -175,7 +177,7 @@ def test_a_goal_is_held_against_each_device_and_absence_is_inconclusive(
 ) -> None:
     made = fleet(Plant(pairs=2, bursts=1, burst_s=60)).aiming(device_cpu_p95_max_ratio=0.8)
     told = None if values is None else heard(series("a", 0.5), series("b", values))
-    found = summarise(made, testimony=told)
+    found = summarise(made, telemetry=told)
     assert found.verdict is verdict
     assert finding is None or finding in ids(found)
 

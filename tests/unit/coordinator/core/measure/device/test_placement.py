@@ -8,11 +8,11 @@ import pytest
 
 from broadside.coordinator.core.measure.device.device_metrics import certain
 from broadside.coordinator.core.measure.device.placement import estimate_offset, place
-from broadside.coordinator.core.measure.testimony import (
+from broadside.coordinator.core.measure.telemetry import (
+    DeviceTelemetry,
+    IssueKind,
     Quantity,
-    RemarkKind,
-    Witnessed,
-    WitnessSeries,
+    TelemetrySeries,
 )
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from tests.planted import ids, summarise
@@ -34,7 +34,7 @@ def told(
     bursts: list[tuple[float, float]] = BURSTS,
     quantity: Quantity = Quantity.CPU,
     archive: bool = True,
-) -> WitnessSeries:
+) -> TelemetrySeries:
     """An export whose stamps are ``off_s`` off: busy during the bursts, idle beside them."""
     at_s = np.arange(bursts[0][0] - 300, bursts[-1][1] + 300, every_s)
     fine_s = np.arange(bursts[0][0] - 400, bursts[-1][1] + 400, 0.25)
@@ -46,7 +46,7 @@ def told(
     share = (np.interp(at_s, fine_s, total) - np.interp(at_s - span_s, fine_s, total)) / span_s
     values = idle + (busy - idle) * share
     values = values + noise * np.random.default_rng(7).standard_normal(len(values))
-    return WitnessSeries(
+    return TelemetrySeries(
         device="fw",
         source="csv cpu.csv",
         quantity=quantity,
@@ -81,11 +81,11 @@ def test_the_offset_is_where_the_figures_rise_and_fall(
         told(0.0, every_s=200.0),
     ],
 )
-def test_what_shows_no_burst_is_not_placed(series: WitnessSeries) -> None:
+def test_what_shows_no_burst_is_not_placed(series: TelemetrySeries) -> None:
     assert estimate_offset([series], BURSTS[:1]) is None
-    placed = place(Witnessed(devices=("fw",), series=(series,), read_at=NOW_AT), BURSTS[:1])
+    placed = place(DeviceTelemetry(devices=("fw",), series=(series,), read_at=NOW_AT), BURSTS[:1])
     assert np.isnan(placed.series[0].bound_s).all()
-    assert [remark.kind for remark in placed.remarks] == [RemarkKind.UNPLACED]
+    assert [issue.kind for issue in placed.issues] == [IssueKind.UNPLACED]
 
 
 def test_bursts_that_repeat_without_end_are_not_told_from_each_other() -> None:
@@ -96,24 +96,24 @@ def test_bursts_that_repeat_without_end_are_not_told_from_each_other() -> None:
 
 
 def test_a_stated_clock_is_believed_unless_the_figures_contradict_it() -> None:
-    read = Witnessed(devices=("fw",), series=(told(0.0, bound_s=1.0),), read_at=NOW_AT)
+    read = DeviceTelemetry(devices=("fw",), series=(told(0.0, bound_s=1.0),), read_at=NOW_AT)
     assert place(read, BURSTS) is read
     off = replace(read, series=(told(45.0, bound_s=1.0),))
     placed = place(off, BURSTS)
     assert abs(placed.series[0].at_s[0] - told(0.0).at_s[0]) < 3
-    [remark] = placed.remarks
-    assert (remark.kind, " s late by its own figures" in remark.said) == (RemarkKind.CLOCK, True)
+    [issue] = placed.issues
+    assert (issue.kind, " s late by its own figures" in issue.text) == (IssueKind.CLOCK, True)
     stored = replace(read, series=(told(45.0, bound_s=0.0, archive=False),))  # before version 0.10
-    assert [remark.kind for remark in place(stored, BURSTS).remarks] == [RemarkKind.CLOCK]
+    assert [issue.kind for issue in place(stored, BURSTS).issues] == [IssueKind.CLOCK]
     live = replace(read, series=(told(45.0, bound_s=0.1, archive=False),))
     assert place(live, BURSTS) is live
 
 
-def run(series: WitnessSeries | None, made: Fleet) -> RunSummary:
+def run(series: TelemetrySeries | None, made: Fleet) -> RunSummary:
     read = None
     if series is not None:
-        read = Witnessed(devices=("fw",), series=(series,), read_at=NOW_AT)
-    return summarise(made.aiming(device_cpu_p95_max_ratio=0.8), testimony=read)
+        read = DeviceTelemetry(devices=("fw",), series=(series,), read_at=NOW_AT)
+    return summarise(made.aiming(device_cpu_p95_max_ratio=0.8), telemetry=read)
 
 
 def spans(made: Fleet) -> list[tuple[float, float]]:
@@ -153,8 +153,8 @@ def test_a_source_with_a_clock_counts_beside_one_without() -> None:
     made = fleet(Plant(pairs=2, bursts=1, burst_s=60))
     flat = told(0.0, bursts=spans(made), busy=0.04)
     polled = replace(told(0.0, bursts=spans(made), bound_s=0.1), source="snmp", is_archive=False)
-    read = Witnessed(devices=("fw",), series=(flat, polled), read_at=NOW_AT)
-    found = summarise(made.aiming(device_cpu_p95_max_ratio=0.8), testimony=read)
+    read = DeviceTelemetry(devices=("fw",), series=(flat, polled), read_at=NOW_AT)
+    found = summarise(made.aiming(device_cpu_p95_max_ratio=0.8), telemetry=read)
     assert found.verdict is Verdict.FAIL
 
 
@@ -209,17 +209,17 @@ def test_an_incomplete_counter_neither_passes_nor_accuses() -> None:
 
 def test_a_correction_is_told_with_its_size_and_side() -> None:
     for off_s, side in ((45.0, "late"), (-45.0, "early")):
-        run = Witnessed(devices=("fw",), series=(told(off_s),), read_at=NOW_AT)
-        (remark,) = place(run, BURSTS).remarks
-        assert (remark.kind, remark.device, remark.source) == (
-            RemarkKind.CLOCK, "fw", "csv cpu.csv",
+        run = DeviceTelemetry(devices=("fw",), series=(told(off_s),), read_at=NOW_AT)
+        (issue,) = place(run, BURSTS).issues
+        assert (issue.kind, issue.device, issue.source) == (
+            IssueKind.CLOCK, "fw", "csv cpu.csv",
         )  # fmt: skip
-        assert (remark.from_s, remark.to_s) == (1000.0, 1180.0)
-        assert f" s {side} by its own figures' rise and fall" in remark.said
+        assert (issue.from_s, issue.to_s) == (1000.0, 1180.0)
+        assert f" s {side} by its own figures' rise and fall" in issue.text
 
 
 def test_stamps_that_nothing_places_are_told() -> None:
-    run = Witnessed(devices=("fw",), series=(told(0.0, busy=0.5, idle=0.5),), read_at=NOW_AT)
-    (remark,) = place(run, BURSTS).remarks
-    assert remark.kind is RemarkKind.UNPLACED
-    assert remark.said.startswith("no figure shows where the bursts begin and end")
+    run = DeviceTelemetry(devices=("fw",), series=(told(0.0, busy=0.5, idle=0.5),), read_at=NOW_AT)
+    (issue,) = place(run, BURSTS).issues
+    assert issue.kind is IssueKind.UNPLACED
+    assert issue.text.startswith("no figure shows where the bursts begin and end")
