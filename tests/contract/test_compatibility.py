@@ -46,7 +46,7 @@ from tests.unit.coordinator.presences import NOW, fleet
 # The kinds of records that runs of every version store.
 KINDS = {
     *("AuditRow", "Claim", "ClosedBurst", "Control", "Enrolled", "Firing", "Join", "JobReport"),
-    *("Passport", "Presence", "RunHeader", "Schedule", "ServerTest", "Study", "Token"),
+    *("HostInfo", "Presence", "RunHeader", "Schedule", "ServerTest", "Study", "Token"),
 }
 every_version = pytest.mark.parametrize("version", VERSIONS)
 
@@ -336,7 +336,7 @@ async def test_the_version_before_reads_what_agents_of_today_write(
 ) -> None:
     data_dir = laid_out(version, tmp_path)
     fabric = open_fabric(FabricSettings(data_dir=data_dir))
-    agents = {"Claim", "JobReport", "ServerTest", "Presence", "Passport", "Control", "Tunnel"}
+    agents = {"Claim", "JobReport", "ServerTest", "Presence", "HostInfo", "Control", "Tunnel"}
     try:
         texts = [
             (type(message).__name__, message.to_json())

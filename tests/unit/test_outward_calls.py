@@ -103,7 +103,7 @@ def _outward(call: ast.Call, clients: set[str]) -> str | None:
     name = _dotted(call.func)
     if name in _CALLS or name.rpartition(".")[2] in _OPENERS:
         return name
-    if name == "getattr" and [ast.unparse(each) for each in call.args] == ["snmp", "verb"]:
+    if name == "getattr" and [ast.unparse(each) for each in call.args] == ["snmp", "command"]:
         return "snmp"
     holder = _holder(call.func.value) if isinstance(call.func, ast.Attribute) else ""
     if holder in clients and name.rpartition(".")[2] in ("", *_VERBS):

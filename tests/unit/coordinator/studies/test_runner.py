@@ -403,7 +403,7 @@ async def test_a_trial_that_the_fleet_cannot_run_is_waited_for_then_on_record(
     await studies.tick()
     waits = await studies.read(study_id)
     assert waits.results == ()
-    assert "pairs_count: 50 pairs asked" in (waits.waits_for or "")
+    assert "pairs_count: 50 pairs requested" in (waits.waits_for or "")
     study = await place.until_ended(study_id, studies)
     problems = [result.problem for result in study.results]
     assert problems[0] is not None
