@@ -5,17 +5,18 @@ an empty text, or the reason why it cannot be read.
 """
 
 import importlib
+import importlib.util
 import json
 import sys
 
+# Names of messages in the earlier version.
+FORMER = {"HostInfo": "Passport"}
+
 
 def main() -> None:
-    try:
-        prefix = "broadside."
-        decide = importlib.import_module("broadside.agent.decide")
-    except ModuleNotFoundError:
-        prefix = ""
-        decide = importlib.import_module("agent.decide")
+    # The packages of the oldest version have no prefix. Today's version is installed beside it.
+    prefix = "" if importlib.util.find_spec("agent") else "broadside."
+    decide = importlib.import_module(f"{prefix}agent.decide")
     messages = importlib.import_module(f"{prefix}exchange.messages")
     plans = importlib.import_module(f"{prefix}coordinator.core.plan.spec")
     said = []
@@ -28,7 +29,7 @@ def main() -> None:
                 plan = plans.Plan.model_validate_json(text)
                 said.append("" if plan.is_intact else "its seal is not what it hashes to")
             else:
-                getattr(messages, name).model_validate_json(text)
+                getattr(messages, FORMER.get(name, name)).model_validate_json(text)
                 said.append("")
         except Exception as error:
             said.append(repr(error))
