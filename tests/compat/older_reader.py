@@ -18,7 +18,9 @@ def main() -> None:
     prefix = "" if importlib.util.find_spec("agent") else "broadside."
     decide = importlib.import_module(f"{prefix}agent.decide")
     messages = importlib.import_module(f"{prefix}exchange.messages")
-    plans = importlib.import_module(f"{prefix}coordinator.core.plan.spec")
+    core = f"{prefix}coordinator.core"
+    is_new = importlib.util.find_spec(f"{core}.run_spec") is not None
+    plans = importlib.import_module(f"{core}.run_spec" if is_new else f"{core}.plan.spec")
     said = []
     for name, text in json.load(sys.stdin):
         try:
