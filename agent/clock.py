@@ -170,10 +170,10 @@ def _reference_clock(reference_id: str, name: str) -> str | None:
     Only for a reference clock, the id is the name in ASCII.
     """
     try:
-        reference = bytes.fromhex(reference_id).decode("ascii").rstrip("\0 ")
+        said = bytes.fromhex(reference_id).decode("ascii").rstrip("\0 ")
     except (ValueError, UnicodeDecodeError):
         return None
-    return reference if reference and reference == name else None
+    return said if said and said == name else None
 
 
 class _Timex(ctypes.Structure):

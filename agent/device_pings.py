@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from broadside.exchange.engines.buckets import Buckets
-from broadside.exchange.messages import Aggregation, EngineReport, Job, Measure
-from broadside.exchange.ping import PingMethod, echo, handshake, may_echo, timed
+from broadside.exchange.messages import Combine, EngineReport, Job, Measure
+from broadside.exchange.ping import Way, echo, handshake, may_echo, timed
 
 # Seconds from the start of a round to the start of the next one.
 EVERY_S: Final = 0.2
@@ -21,55 +21,53 @@ class DevicePings:
     """
 
     def __init__(self, job: Job, address: str, tcp_port: int | None) -> None:
-        requested = job.traffic.probe
+        asked = job.traffic.probe
         self._instant_s = job.planned_start_at.timestamp()
-        self._from_s = self._instant_s - (requested.before_s if requested else 0.0)
+        self._from_s = self._instant_s - (asked.before_s if asked else 0.0)
         self._until_s = self._instant_s + job.traffic.omit_s + job.duration_s
-        self._methods: dict[str, PingMethod] = {}
+        self._ways: dict[str, Way] = {}
         if may_echo(address):
-            self._methods["icmp"] = lambda: echo(address)
+            self._ways["icmp"] = lambda: echo(address)
         if tcp_port is not None:
-            self._methods["tcp"] = lambda: handshake(address, tcp_port)
+            self._ways["tcp"] = lambda: handshake(address, tcp_port)
         self._times = {
-            (method, phase): Buckets(f"device_ping_{method}_{phase}", "s")
-            for method in self._methods
+            (way, phase): Buckets(f"device_ping_{way}_{phase}", "s")
+            for way in self._ways
             for phase in (IDLE, LOADED)
         }
         # Number of pings and number of losses.
-        self._sent: Mapping[str, list[int]] = {method: [0, 0] for method in self._methods}
+        self._sent: Mapping[str, list[int]] = {way: [0, 0] for way in self._ways}
 
     async def run(self) -> None:
         """Run all rounds on time. A round that was missed is skipped."""
         number = 0
-        while (at_s := self._from_s + number * EVERY_S) < self._until_s and self._methods:
+        while (at_s := self._from_s + number * EVERY_S) < self._until_s and self._ways:
             await asyncio.sleep(max(0.0, at_s - time.time()))
             if time.time() - at_s < EVERY_S:
-                await asyncio.gather(*map(self._ping, self._methods))
+                await asyncio.gather(*map(self._ping, self._ways))
             number = max(number + 1, int((time.time() - self._from_s) / EVERY_S))
 
-    async def _ping(self, method: str) -> None:
+    async def _ping(self, way: str) -> None:
         phase = IDLE if time.time() < self._instant_s else LOADED
-        took_s = await timed(self._methods[method])
+        took_s = await timed(self._ways[way])
         if took_s is not None:
-            self._times[method, phase].add(took_s)
+            self._times[way, phase].add(took_s)
         if phase == LOADED:
-            self._sent[method][0] += 1
-            self._sent[method][1] += took_s is None
+            self._sent[way][0] += 1
+            self._sent[way][1] += took_s is None
 
-    def with_pings(self, report: EngineReport) -> EngineReport:
+    def told_in(self, report: EngineReport) -> EngineReport:
         """Return a copy of the engine's report with the results of the pings."""
-        times = tuple(
-            one for ping_times in self._times.values() for one in ping_times.distribution()
-        )
+        times = tuple(one for each in self._times.values() for one in each.distribution())
         losses = tuple(
             Measure(
-                name=f"device_ping_{method}_loss",
+                name=f"device_ping_{way}_loss",
                 value=lost / sent,
                 unit="ratio",
-                combine=Aggregation.MEAN,
+                combine=Combine.MEAN,
                 weight=sent,
             )
-            for method, (sent, lost) in self._sent.items()
+            for way, (sent, lost) in self._sent.items()
             if sent
         )
         return report.model_copy(

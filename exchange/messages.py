@@ -12,9 +12,8 @@ exist in thousands, so they are frozen dataclasses. :mod:`broadside.exchange.chu
 """
 
 import json
-import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -177,7 +176,7 @@ Ports = Annotated[tuple[Port, ...], Field(max_length=4_096)]
 # Index of a burst or pair, with five digits in keys.
 Index = Annotated[int, Field(ge=0, le=99_999)]
 # Strict numbers, which do not accept text or booleans. An integer must fit a 64-bit column.
-Integer = Annotated[int, Strict(), Field(ge=-(2**63), lt=2**63)]
+Whole = Annotated[int, Strict(), Field(ge=-(2**63), lt=2**63)]
 Number = Annotated[float, Strict()]
 # At most one day.
 SpanS = Annotated[float, Field(ge=0, le=86_400)]
@@ -227,7 +226,7 @@ class AgentMessage(Message):
 @cache
 def _later_fields(kind: type[Message]) -> Mapping[str, object]:
     """Return the fields added after the model's first version, with defaults."""
-    names = [f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__]
+    names = [f"{each.__module__}.{each.__qualname__}" for each in kind.__mro__]
     first = " ".join(_FIRST_FIELDS.get(name.removeprefix("broadside."), "") for name in names)
     return {
         name: field.get_default(call_default_factory=True, validated_data={})
@@ -312,11 +311,11 @@ class ClockSource(StrEnum):
 
 
 class ClockReading(Message):
-    """Reading of an agent's clock.
+    """What an agent knew of its own clock at one instant.
 
-    ``bound_s`` is the largest possible error. For chrony it is ``|offset| + root dispersion + root
-    delay / 2`` (root distance, RFC 5905, section 11.2). For adjtimex it is the kernel's
-    ``maxerror``. If it is ``None``, the bound is unknown and the clock gate rejects the clock.
+    ``bound_s`` is the largest error the source admits: ``|offset| + root dispersion +
+    root delay / 2`` for chrony (RFC 5905, section 11.2: root distance), the kernel's ``maxerror``
+    for adjtimex. ``None`` is an unknown bound, which the clock gate treats as too large.
     """
 
     source: ClockSource
@@ -328,7 +327,7 @@ class ClockReading(Message):
     bound_s: float | None = None
     # The name or address of the time source.
     reference: Text | None = None
-    stratum: Integer | None = None
+    stratum: Whole | None = None
     # Boot id of the kernel that provides the clock. Agents with the same boot id read the same
     # clock. None if unknown, or if the operator configured a clock other than the kernel's.
     boot_id: Identifier | None = Field(None, exclude_if=is_none)
@@ -338,7 +337,7 @@ class ClockReading(Message):
 
 
 class Flow(StrEnum):
-    """Direction of the payload between the ends of a pair."""
+    """Which way payload travels between the two ends of a pair."""
 
     # Client to server
     UP = "up"
@@ -347,7 +346,7 @@ class Flow(StrEnum):
 
 
 class Direction(StrEnum):
-    """Requested flows of a job."""
+    """The flows that a job asks for."""
 
     # UP only
     FORWARD = "forward"
@@ -373,7 +372,7 @@ class Protocol(StrEnum):
 
 
 class Pacing(StrEnum):
-    """Component that enforces the rate of a stream."""
+    """What holds a paced stream to its rate."""
 
     # The engine paces between its writes (iperf3 --bitrate).
     ENGINE = "engine"
@@ -382,10 +381,7 @@ class Pacing(StrEnum):
 
 
 class Probe(Message):
-    """Settings for probes, which are small datagrams sent during the traffic of any engine.
-
-    They measure the latency and the loss of the path under load.
-    """
+    """Small datagrams beside the traffic, of any engine: what the load does to the path."""
 
     every_s: Annotated[float, Field(ge=0.02, le=1)] = 0.1
     # Time before the planned start, used as the baseline.
@@ -399,7 +395,7 @@ class Probe(Message):
 
 
 class Vxlan(Message):
-    """Settings for VXLAN tunnels (RFC 7348). Each pair uses a tunnel during a burst."""
+    """A tunnel a pair, from agent to agent (RFC 7348), for the time of a burst."""
 
     # VNI of the first pair.
     vni_from: Annotated[int, Field(ge=1, le=16_000_000)] = 4096
@@ -414,15 +410,15 @@ TRAFFIC_WORDS: Final[Mapping[str, Mapping[str, Message | None]]] = {
 }
 
 
-def _parse_keyword(value: object, info: ValidationInfo) -> object:
+def _parse_word(value: object, info: ValidationInfo) -> object:
     """Return the value of a keyword, or any other value unchanged."""
-    keywords = TRAFFIC_WORDS[info.field_name or ""]
+    words = TRAFFIC_WORDS[info.field_name or ""]
     if not isinstance(value, str):
         return value
-    if value not in keywords:
-        known = {"words": " or ".join(keywords)}
+    if value not in words:
+        known = {"words": " or ".join(words)}
         raise PydanticCustomError("word", "Input should be {words}", known)
-    return keywords[value]
+    return words[value]
 
 
 # Every agent needs this engine.
@@ -438,10 +434,10 @@ BLOCK_MIN_BYTES: Final = 16
 
 
 class Traffic(Message):
-    """Traffic that a pair sends during a burst.
+    """What one pair sends during one burst. Rates and sizes are per stream where it says so.
 
-    An engine can reject a field or use another default. For example, the direction of downloads is
-    reverse. See docs/engines.md.
+    Not every engine takes every field, and some have other defaults (a download's direction is
+    reverse): :mod:`broadside.exchange.engines` knows.
     """
 
     engine: EngineName = DEFAULT_ENGINE
@@ -471,21 +467,17 @@ class Traffic(Message):
     # Supported by every engine.
     probe: Annotated[
         Probe | None,
-        BeforeValidator(
-            _parse_keyword, json_schema_input_type=Probe | Literal["udp", "off"] | None
-        ),
+        BeforeValidator(_parse_word, json_schema_input_type=Probe | Literal["udp", "off"] | None),
     ] = None
     # Supported by every engine.
     encapsulation: Annotated[
         Vxlan | None,
         BeforeValidator(
-            _parse_keyword, json_schema_input_type=Vxlan | Literal["vxlan", "none"] | None
+            _parse_word, json_schema_input_type=Vxlan | Literal["vxlan", "none"] | None
         ),
     ] = None
     # Engine-specific options, validated by the engine's Options class, see docs/engines.md.
-    options: Annotated[
-        Mapping[OptionName, bool | Integer | float | Text], Field(max_length=32)
-    ] = {}
+    options: Annotated[Mapping[OptionName, bool | Whole | float | Text], Field(max_length=32)] = {}
 
 
 # Inner Ethernet 14, VXLAN 8, UDP 8, IPv4 20 (RFC 7348, section 5).
@@ -496,18 +488,15 @@ VXLAN_BYTES: Final = 50
 
 
 class FlowTotals(Message):
-    """Totals that the engine reported for a flow at the end of a test.
-
-    ``None`` means that this end did not report the value.
-    """
+    """The engine's own end-of-test sums for one flow. ``None``: that end never said."""
 
     flow: Flow
-    sent_bytes: Integer | None = None
+    sent_bytes: Whole | None = None
     # Time over which sent_bytes were counted.
     sent_s: Number | None = None
-    received_bytes: Integer | None = None
+    received_bytes: Whole | None = None
     received_s: Number | None = None
-    retransmits_count: Integer | None = None
+    retransmits_count: Whole | None = None
     # Smallest value of all streams.
     rtt_min_s: Number | None = None
     # Mean over streams.
@@ -515,67 +504,46 @@ class FlowTotals(Message):
     # Largest value of all streams.
     rtt_max_s: Number | None = None
     # UDP only.
-    packets_count: Integer | None = None
+    packets_count: Whole | None = None
     # UDP only.
-    lost_count: Integer | None = None
+    lost_count: Whole | None = None
     # UDP only, mean over streams.
     jitter_s: Number | None = None
 
 
-class Aggregation(StrEnum):
-    """Rule that combines several known values of a metric into one."""
+class Combine(StrEnum):
+    """How one measure of several processes, pairs or bursts becomes one."""
 
     SUM = "sum"
+    # Weighted mean.
     MEAN = "mean"
     MAX = "max"
-    MIN = "min"
-
-    def of(self, values: Sequence[float], weights: Sequence[float] | None = None) -> float:
-        """Combine values.
-
-        Args:
-            values: One or more known values.
-            weights: Weight of each value for the mean. By default, or if all are 0, they are equal.
-        """
-        match self:
-            case Aggregation.SUM if all(isinstance(value, int) for value in values):
-                return sum(values)
-            case Aggregation.SUM:
-                return math.fsum(values)
-            case Aggregation.MAX:
-                return max(values)
-            case Aggregation.MIN:
-                return min(values)
-            case Aggregation.MEAN:
-                if weights is None or not (total := math.fsum(weights)):
-                    return math.fsum(values) / len(values)
-                return math.fsum(v * w for v, w in zip(values, weights, strict=True)) / total
 
 
 class Measure(Message):
-    """Additional value that an engine reported, for example requests per second."""
+    """One figure that an engine tells beside bytes and seconds."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,47}$")]
     value: Annotated[Number, Field(allow_inf_nan=False)]
     # One of s, ratio, bytes, count.
     unit: Annotated[str, StringConstraints(pattern=r"^[a-z/]{1,16}$")]
-    combine: Aggregation = Aggregation.SUM
+    combine: Combine = Combine.SUM
     # Weight for the mean.
     weight: Annotated[Number, Field(ge=0, allow_inf_nan=False)] = 1.0
 
 
 class Distribution(Message):
-    """Histogram with logarithmic buckets. Histograms of several pairs can be added.
+    """How one quantity spread, as counts in logarithmic buckets that add up over pairs.
 
-    Bucket ``i`` counts values from ``BUCKET_RATIO ** i`` to ``BUCKET_RATIO ** (i + 1)``, in
-    ``unit``. A quantile from these counts has an error of at most 2.2 %.
+    Bucket ``i`` holds values from ``BUCKET_RATIO ** i`` up to the next, in ``unit``: a quantile
+    read from it is within 2.2 % of the true one.
     """
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
     unit: Annotated[str, StringConstraints(pattern=r"^[a-z/]{1,16}$")]
     # Counts by bucket.
     counts: Annotated[
-        Mapping[Annotated[int, Field(ge=-(2**63), lt=2**63)], Integer], Field(max_length=1024)
+        Mapping[Annotated[int, Field(ge=-(2**63), lt=2**63)], Whole], Field(max_length=1024)
     ]
     max: Number
 
@@ -584,11 +552,11 @@ BUCKET_RATIO: Final = 2 ** (1 / 16)
 
 
 class StreamSilence(Message):
-    """Time in which a stream transferred no data and other streams of the pair did."""
+    """Seconds in which one of several streams carried nothing and others did."""
 
     flow: Flow
     # Port at the client. It identifies the stream at both ends.
-    client_port: Integer | None = None
+    client_port: Whole | None = None
     # Seconds of engine time.
     from_s: Annotated[Number, Field(ge=-1e6, le=1e6)]
     to_s: Annotated[Number, Field(ge=-1e6, le=1e6)]
@@ -599,7 +567,7 @@ SILENT_STREAMS_MAX_COUNT: Final = 32
 
 
 class EngineReport(Message):
-    """Report of an engine: its command line, the values that it used, totals and errors."""
+    """What the engine was asked, what it says it did, and how it ended."""
 
     engine: EngineName
     version: Text | None = None
@@ -612,20 +580,20 @@ class EngineReport(Message):
     # This field and the following fields are values reported by the engine.
     protocol: Protocol | None = None
     direction: Direction | None = None
-    streams_count: Integer | None = None
-    duration_s: Integer | None = None
-    omit_s: Integer | None = None
-    block_bytes: Integer | None = None
+    streams_count: Whole | None = None
+    duration_s: Whole | None = None
+    omit_s: Whole | None = None
+    block_bytes: Whole | None = None
     # None also if the engine only repeats the requested value.
-    mss_bytes: Integer | None = None
+    mss_bytes: Whole | None = None
     # Socket buffer granted by the kernel, halved as on Linux.
-    window_bytes: Integer | None = None
+    window_bytes: Whole | None = None
     # Pacing in effect. None if there was no pacing or the engine does not report it.
-    stream_bits_per_second: Integer | None = None
+    stream_bits_per_second: Whole | None = None
     # Component that enforced the pacing.
     pacing: Pacing | None = None
     # IP type of service, dscp * 4.
-    tos: Integer | None = None
+    tos: Whole | None = None
     sender_congestion: Text | None = None
     receiver_congestion: Text | None = None
     totals: Annotated[tuple[FlowTotals, ...], Field(max_length=16)] = ()
@@ -635,7 +603,7 @@ class EngineReport(Message):
     # User and system time of the engine's processes at this end.
     cpu_s: Number | None = None
     # Payload that these processes transferred in cpu_s, including the warm-up.
-    cpu_payload_bytes: Integer | None = None
+    cpu_payload_bytes: Whole | None = None
     # CPU time of the whole host during the test, if the agent uses the host alone.
     host_cpu_s: Number | None = None
     # Share of all cores' time that the hypervisor took during the test.
@@ -648,7 +616,7 @@ class EngineReport(Message):
     # The output ended early.
     truncated: StrictBool = False
     # Negative if a signal stopped the process.
-    exit_code: Integer | None = None
+    exit_code: Whole | None = None
     # Reports of the single processes, if there are several.
     processes: Annotated[tuple["EngineReport", ...], Field(max_length=16)] = ()
     measures: Annotated[tuple[Measure, ...], Field(max_length=32)] = ()
@@ -660,15 +628,15 @@ class EngineReport(Message):
     @property
     def cookies(self) -> tuple[str, ...]:
         """Return the cookies of all processes."""
-        cookies = [part.cookie for part in self.processes] if self.processes else [self.cookie]
-        return tuple(cookie for cookie in cookies if cookie is not None)
+        told = [part.cookie for part in self.processes] if self.processes else [self.cookie]
+        return tuple(cookie for cookie in told if cookie is not None)
 
 
 # Measurements per second from an engine and a host
 
 
 class Side(StrEnum):
-    """End of a pair that recorded the data."""
+    """Which end of a pair speaks."""
 
     CLIENT = "client"
     SERVER = "server"
@@ -756,8 +724,8 @@ class Track:
 TROUBLES_MAX_COUNT: Final = 16
 
 
-class OutageKind(StrEnum):
-    """Kind of an outage of the services between coordinator and agents."""
+class TroubleKind(StrEnum):
+    """What may go wrong with the services between coordinator and agents."""
 
     # Requests to the queue failed.
     QUEUE_AWAY = "queue_away"
@@ -781,8 +749,8 @@ class OutageKind(StrEnum):
     TICK_FAILED = "tick_failed"
 
 
-class ServiceOutage(Message):
-    """Outage that a process detected, with times by its local clock.
+class Trouble(Message):
+    """One outage that a process detected, with times by its local clock.
 
     Attributes:
         kind: The kind of the outage.
@@ -791,16 +759,16 @@ class ServiceOutage(Message):
         count: The number of failed requests, delayed rows or duplicates.
     """
 
-    kind: OutageKind
+    kind: TroubleKind
     from_at: UtcDatetime
     to_at: UtcDatetime | None = None
     count: Annotated[int, Field(ge=1, lt=2**63)]
 
 
-ServiceOutages = Annotated[tuple[ServiceOutage, ...], Field(max_length=TROUBLES_MAX_COUNT)]
+Troubles = Annotated[tuple[Trouble, ...], Field(max_length=TROUBLES_MAX_COUNT)]
 
 
-def _over_by(at: datetime, troubles: tuple[ServiceOutage, ...]) -> tuple[ServiceOutage, ...]:
+def _over_by(at: datetime, troubles: tuple[Trouble, ...]) -> tuple[Trouble, ...]:
     return tuple(
         trouble.model_copy(update={"to_at": at}) if trouble.to_at is None else trouble
         for trouble in troubles
@@ -812,7 +780,7 @@ PROTOCOL_VERSION: Final = 2
 
 
 class Phase(StrEnum):
-    """Progress of a claimed job."""
+    """How far the agent that claimed a job has come."""
 
     CLAIMED = "claimed"
     ARMED = "armed"
@@ -821,7 +789,7 @@ class Phase(StrEnum):
 
 
 class Endpoint(Message):
-    """Address of a server agent, and the ports that it uses for a pair."""
+    """A server agent's address and one port of its own."""
 
     agent_id: Identifier
     address: Address
@@ -838,7 +806,7 @@ class Endpoint(Message):
 
 
 class RawPolicy(StrEnum):
-    """Jobs whose raw engine output is stored."""
+    """Of whom what the engine printed is kept."""
 
     ALL = "all"
     # Output of failed jobs, and of one sample pair's client.
@@ -874,7 +842,7 @@ class Job(Message):
             affect the traffic.
     """
 
-    version: Integer = PROTOCOL_VERSION
+    version: Whole = PROTOCOL_VERSION
     run_id: RunId
     burst_index: Index
     pair_index: Index
@@ -955,14 +923,14 @@ def tunnel_of(job: "Job", *, client_address: str) -> Tunnel:
     Raises:
         ValueError: The job does not request a tunnel.
     """
-    encapsulation = job.traffic.encapsulation
-    if encapsulation is None:
+    asked = job.traffic.encapsulation
+    if asked is None:
         raise ValueError("the job asks for no tunnel")
-    vni = encapsulation.vni_from + job.pair_index
+    vni = asked.vni_from + job.pair_index
     client, server = inner_addresses(vni)
     return Tunnel(
         vni=vni,
-        port=encapsulation.port,
+        port=asked.port,
         client_address=client_address,
         inner_client_address=client,
         inner_server_address=server,
@@ -1040,7 +1008,7 @@ class AgentState(StrEnum):
 
 
 class EngineState(Message):
-    """State of an engine on an agent."""
+    """Whether an agent can play its part for one engine."""
 
     name: EngineName
     # The version of the engine program.
@@ -1053,23 +1021,23 @@ class EngineState(Message):
     problem: Text | None = None
 
 
-class HostInfo(AgentMessage):
-    """Properties of a host that affect its network throughput. None means unknown."""
+class Passport(AgentMessage):
+    """What a host is made of, as far as it decides what its NIC can carry; None is unknown."""
 
     nic_driver: Short | None = None
     nic_driver_version: Short | None = None
     nic_firmware: Short | None = None
-    nic_megabits_per_second: Integer | None = None
+    nic_megabits_per_second: Whole | None = None
     # Configured number of descriptors.
-    rx_ring_count: Integer | None = None
-    tx_ring_count: Integer | None = None
+    rx_ring_count: Whole | None = None
+    tx_ring_count: Whole | None = None
     # Receive channels, including combined ones.
-    rx_queues_count: Integer | None = None
-    tx_queues_count: Integer | None = None
+    rx_queues_count: Whole | None = None
+    tx_queues_count: Whole | None = None
     # By the names of ethtool.
     offloads: Annotated[Mapping[Short, bool], Field(max_length=64)] = {}
     # NUMA node of the NIC.
-    numa_node: Integer | None = None
+    numa_node: Whole | None = None
     # Azure has a virtual function below the NIC.
     accelerated_networking: bool | None = None
     sysctls: Annotated[Mapping[Short, Short], Field(max_length=64)] = {}
@@ -1103,12 +1071,12 @@ class Presence(AgentMessage):
     # True if the start gate is built and usable.
     gate: bool = False
     kernel: Text | None = None
-    cpu_count: Integer | None = None
+    cpu_count: Whole | None = None
     # Interface that carries the traffic.
     nic: Text | None = None
     # The limit of the VM size, if the agent knows it.
-    nic_bits_per_second: Integer | None = None
-    nic_mtu_bytes: Integer | None = None
+    nic_bits_per_second: Whole | None = None
+    nic_mtu_bytes: Whole | None = None
     vm_size: Text | None = None
     clock: ClockReading | None = None
     # Reason on one line if the agent cannot work.
@@ -1121,7 +1089,7 @@ class Presence(AgentMessage):
     echo_port: Port | None = None
     # True if the agent may create VXLAN devices and a test succeeded.
     tunnels: bool = False
-    passport: HostInfo | None = None
+    passport: Passport | None = None
     # Networks to which the client may send. Empty if unknown.
     allowed_networks: Annotated[tuple[Network, ...], Field(max_length=256)] = ()
 
@@ -1136,7 +1104,7 @@ class Presence(AgentMessage):
 
 
 class Outcome(StrEnum):
-    """Result of a job, reported by the agent that claimed it."""
+    """How a job ended, as the agent that held it saw it."""
 
     # Started on time and ran to the end.
     MEASURED = "measured"
@@ -1173,7 +1141,7 @@ class IdleRtt(Message):
 
     least_s: Number
     median_s: Number
-    samples_count: Integer
+    samples_count: Whole
     how: Literal["connections", "handshakes"]
 
 
@@ -1215,7 +1183,7 @@ class JobReport(AgentMessage):
     planned_start_at: UtcDatetime
     start_method: StartMethod | None = None
     process_start_at: UtcDatetime | None = None
-    retries_count: Integer = 0
+    retries_count: Whole = 0
     first_data_at: UtcDatetime | None = None
     start_error_s: float | None = None
     server_lead_s: float | None = None
@@ -1226,7 +1194,7 @@ class JobReport(AgentMessage):
     idle_rtt: IdleRtt | None = None
     reported_at: UtcDatetime
     delivered_at: UtcDatetime | None = None
-    troubles: ServiceOutages = ()
+    troubles: Troubles = ()
 
     def delivered(self, at: datetime) -> "JobReport":
         """Return a copy with the delivery time. Open outages end at that time."""
@@ -1259,7 +1227,7 @@ class ServerTest(AgentMessage):
     engine: EngineReport
     clock_before: ClockReading | None = None
     clock_after: ClockReading | None = None
-    troubles: ServiceOutages = ()
+    troubles: Troubles = ()
 
     def delivered(self, at: datetime) -> "ServerTest":
         """Return a copy in which open outages end at the delivery time."""

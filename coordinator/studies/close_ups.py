@@ -8,19 +8,15 @@ from typing import Final
 
 import numpy as np
 
-from broadside.coordinator.core.measure.experiments.drill import (
-    DrillRecords,
-    DrillResult,
-    analyze_drill,
-)
-from broadside.coordinator.core.measure.experiments.scale_out import (
-    LoadPhase,
+from broadside.coordinator.core.measure.drill import Drilled, DrilledBurst, find_drilled
+from broadside.coordinator.core.measure.scale_out import (
+    Hold,
     ScaleOut,
     Scaling,
     find_scale_out,
     scaling_of,
 )
-from broadside.coordinator.core.measure.grid.series import BurstSeries
+from broadside.coordinator.core.measure.series import BurstSeries
 from broadside.coordinator.core.summary import DeviceFigure
 from broadside.coordinator.refusals import UnknownRun
 from broadside.coordinator.runs.coordinator import Coordinator
@@ -74,7 +70,7 @@ async def read_close_up(coordinator: Coordinator, study: Study) -> CloseUp | Non
 
 
 async def _read_scale_out(coordinator: Coordinator, study: Study) -> ScaleOut | None:
-    holds: list[LoadPhase] = []
+    holds: list[Hold] = []
     for result in study.results:
         if result.run_id is not None:
             hold = await _read_hold(
@@ -115,7 +111,7 @@ async def _units(coordinator: Coordinator, run_id: str) -> DeviceFigure | None:
 
 async def _read_hold(
     coordinator: Coordinator, study: Study, run_id: str, offered_bits_per_second: float | None
-) -> LoadPhase | None:
+) -> Hold | None:
     """Return the seconds of a hold at real scale, or None if nothing is stored."""
     records = coordinator.fabric.records
     measured = await read_measured(records, run_id, 0, with_pairs=False)
@@ -138,7 +134,7 @@ async def _read_hold(
         *summary.disruptions,
         *as_reset(cut_off, summary.disruptions, received_bytes, start_s, summary.planned_end_at),
     )
-    return LoadPhase(
+    return Hold(
         start_s=start_s,
         rates=8 * scale * received_bytes,
         retransmits=np.sum([flow.retransmits_count[cut] for flow in series.flows], axis=0),
@@ -154,7 +150,7 @@ async def _read_hold(
     )
 
 
-async def _read_drilled(coordinator: Coordinator, study: Study) -> DrillResult | None:
+async def _read_drilled(coordinator: Coordinator, study: Study) -> Drilled | None:
     run_id = next((result.run_id for result in study.results if result.run_id), None)
     if run_id is None or study.event is None:
         return None
@@ -169,7 +165,7 @@ async def _read_drilled(coordinator: Coordinator, study: Study) -> DrillResult |
     probes = {
         index: probe_column(told) async for index, told in records.bursts.stream_probes(run_id, 0)
     }
-    burst = DrillRecords(
+    burst = DrilledBurst(
         series=measured.series,
         probes=probes,
         disruptions=measured.summary.disruptions,
@@ -178,7 +174,7 @@ async def _read_drilled(coordinator: Coordinator, study: Study) -> DrillResult |
         scale=plan.spec.scale,
         following=await read_series(records, run_id, 1) if len(plan.bursts) > 1 else None,
     )
-    found = await asyncio.to_thread(analyze_drill, study.event, burst)
+    found = await asyncio.to_thread(find_drilled, study.event, burst)
     event_at = study.event.started_at or study.event.planned_at
     ended_s = measured.summary.planned_end_at.timestamp()
     cut = cut_streams(measured.summary.silent_streams, event_at.timestamp(), ended_s)

@@ -2,9 +2,9 @@
 
 import json
 
-from broadside.coordinator.core.formatting import DIGITS, SCALES, UNKNOWN
-from broadside.coordinator.core.metrics import ALL_METRICS, RECEIVED
-from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
+from broadside.coordinator.core.figures import FIGURES, RECEIVED
+from broadside.coordinator.core.goals import GOALS
+from broadside.coordinator.core.words import DIGITS, SCALES, UNKNOWN
 
 
 def page_words() -> str:
@@ -17,25 +17,21 @@ def page_words() -> str:
         "FIGURES": [
             {
                 "name": each.name,
-                "called": each.short_name,
-                "words": each.label,
+                "called": each.called,
+                "words": each.words,
                 "layer": each.layer,
                 "unit": each.unit,
                 "decimals": each.decimals,
-                "read": each.path,
-                "fold": each.aggregation,
+                "read": each.read if isinstance(each.read, str) else None,
+                "fold": each.fold,
                 "stored": each.stored or each.name,
-                "shown": each.headline and each.path is not None,
+                "shown": each.headline and isinstance(each.read, str),
             }
-            for each in ALL_METRICS
+            for each in FIGURES
         ],
         "GOALS": {
-            threshold.bound: {
-                "words": threshold.label,
-                "unit": threshold.unit,
-                "isFloor": threshold.is_floor,
-            }
-            for threshold in ALL_THRESHOLDS
+            goal.bound: {"words": goal.words, "unit": goal.unit, "isFloor": goal.is_floor}
+            for goal in GOALS
         },
     }
     return "".join(

@@ -50,9 +50,8 @@ export function told(unit, value, places = 2) {
 
 const FOLDS = {
   mean: (values) => values.reduce((sum, value) => sum + value, 0) / values.length,
-  sum: (values) => values.reduce((sum, value) => sum + value, 0),
-  max: (values) => Math.max(...values),
-  min: (values) => Math.min(...values),
+  total: (values) => values.reduce((sum, value) => sum + value, 0),
+  largest: (values) => Math.max(...values),
 };
 
 // What a value has at a dotted name; of a list every member's, of null nothing.

@@ -16,9 +16,9 @@ from pydantic import ValidationError
 
 from broadside.coordinator.cli.assistant import make_server
 from broadside.coordinator.cli.refused import ApiError
-from broadside.coordinator.device.telemetry.snmp import SnmpPoller
-from broadside.coordinator.device.telemetry.snmp_client import SnmpClient, SnmpEntry
-from broadside.coordinator.device.telemetry.source import Secret, TelemetryError
+from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.coordinator.device.witnesses.snmp import SnmpDevice, SnmpEntry
+from broadside.coordinator.device.witnesses.snmp_witness import SnmpWitness
 from tests.attack import Attack, each, lasting
 from tests.attack.injections import INJECTIONS
 
@@ -166,38 +166,38 @@ def _answering(make: _Made) -> Iterator[int]:
 
 
 async def _asked(port: int, folder: Path) -> str:
-    """Read the device once and return its figures or its ``TelemetryError``."""
+    """Read the device once and return its figures or its ``LedgerError``."""
     (folder / "community").write_bytes(_COMMUNITY)
     (folder / "community").chmod(0o600)
     entry = SnmpEntry(
-        type="snmp",
+        source="snmp",
         device="fw",
         address=f"127.0.0.1:{port}",
-        community=Secret(file=folder / "community"),
+        community_file=folder / "community",
         interfaces=("eth0",),
     )
     failed: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, told: failed.append(told))
-    device = SnmpClient(entry)
+    device = SnmpDevice(entry)
     try:
-        answer = await SnmpPoller(device, None, entry).poll()
-    except TelemetryError as error:
-        text = str(error)
-        assert _COMMUNITY.decode() not in text
+        answer = await SnmpWitness(device, None, entry).ask()
+    except LedgerError as error:
+        said = str(error)
+        assert _COMMUNITY.decode() not in said
     else:
-        text = f"up {answer.up_s}, {len(answer.readings)} readings"
+        said = f"up {answer.up_s}, {len(answer.readings)} readings"
     finally:
         device.close()
-    return f"{text}{', and a line in the log' * bool(failed)}"
+    return f"{said}{', and a line in the log' * bool(failed)}"
 
 
 async def _witness(make: _Made) -> str:
     with (
         tempfile.TemporaryDirectory() as base,
         _answering(make) as port,
-        mock.patch("broadside.coordinator.device.telemetry.snmp_client.ATTEMPT_S", 0.2),
-        mock.patch("broadside.coordinator.device.telemetry.snmp_client.RETRIES_COUNT", 0),
-        mock.patch("broadside.coordinator.device.telemetry.snmp_client.ROWS_MAX_COUNT", 20),
+        mock.patch("broadside.coordinator.device.witnesses.snmp.ATTEMPT_S", 0.2),
+        mock.patch("broadside.coordinator.device.witnesses.snmp.RETRIES_COUNT", 0),
+        mock.patch("broadside.coordinator.device.witnesses.snmp.ROWS_MAX_COUNT", 20),
     ):
         return await _asked(port, Path(base))
 

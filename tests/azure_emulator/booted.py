@@ -20,7 +20,7 @@ CONSOLES: Final = "rehearsal.blob.storage.azure.net"
 
 
 @dataclass(kw_only=True)
-class ServiceOutages:
+class Troubles:
     """VMs with planted faults, by host name.
 
     Attributes:
@@ -62,9 +62,7 @@ def diagnostics(machine_id: str) -> dict[str, str]:
     }
 
 
-def rows(
-    store: Store, blobs: Mapping[str, bytes], troubles: ServiceOutages
-) -> list[dict[str, Any]]:
+def rows(store: Store, blobs: Mapping[str, bytes], troubles: Troubles) -> list[dict[str, Any]]:
     """Return the rows of boot statuses and heartbeats."""
     found = []
     for _, host, status in _statuses(store, blobs, troubles):
@@ -78,7 +76,7 @@ def rows(
     return found
 
 
-def console(store: Store, blobs: Mapping[str, bytes], troubles: ServiceOutages, path: str) -> bytes:
+def console(store: Store, blobs: Mapping[str, bytes], troubles: Troubles, path: str) -> bytes:
     """Return the output of a VM's serial console."""
     for machine_id, host, status in _statuses(store, blobs, troubles):
         if path.removesuffix(".log").lower() == machine_id.lower():
@@ -88,7 +86,7 @@ def console(store: Store, blobs: Mapping[str, bytes], troubles: ServiceOutages, 
 
 
 def _statuses(
-    store: Store, blobs: Mapping[str, bytes], troubles: ServiceOutages
+    store: Store, blobs: Mapping[str, bytes], troubles: Troubles
 ) -> Iterator[tuple[str, str, dict[str, str]]]:
     """Yield the resource id, host name and boot status of each VM."""
     for each in store.values():
@@ -103,7 +101,7 @@ def _statuses(
 
 
 def _status(
-    host: str, profile: Resource, blobs: Mapping[str, bytes], troubles: ServiceOutages
+    host: str, profile: Resource, blobs: Mapping[str, bytes], troubles: Troubles
 ) -> dict[str, str]:
     config = yaml.safe_load(base64.b64decode(profile["osProfile"]["customData"]))
     files = {each["path"]: each["content"] for each in config["write_files"]}

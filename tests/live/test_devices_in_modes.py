@@ -51,13 +51,13 @@ def test_a_matrix_over_two_devices_finds_what_was_planted(tmp_path: Path) -> Non
     ]
     switches = tmp_path / "switches.toml"
     switches.write_text("\n".join(['[services]\nrest = "rest"\n[services.states]', *lines]))
-    telemetry = tmp_path / "telemetry.toml"
+    witnesses = tmp_path / "witnesses.toml"
     with answering(*boxes), Site(tmp_path) as site:
         told = {"profile": "fortinet", "interfaces": ["eth0"], "cores_count": 2}
         entries = [box.entry(box.folder.name, **told) for box in boxes]
-        telemetry.write_text("\n".join(entries))
+        witnesses.write_text("\n".join(entries))
         _, url = site.start_coordinator(
-            BROADSIDE_SWITCHES_FILE=str(switches), BROADSIDE_TELEMETRY_FILE=str(telemetry)
+            BROADSIDE_SWITCHES_FILE=str(switches), BROADSIDE_WITNESSES_FILE=str(witnesses)
         )
         site.start_fleet(1)
         wait_for_fleet(url, 2)

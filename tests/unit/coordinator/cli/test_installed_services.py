@@ -94,12 +94,12 @@ def test_a_service_that_is_not_at_work_fails(
 @pytest.mark.parametrize(
     ("services", "asked"),
     [
-        ([], {"agent", "lab", "fabric", "telemetry"}),
+        ([], {"agent", "lab", "fabric", "ledger"}),
         (["agent"], {"service agent", "agent", "agent fabric"}),
-        (["coordinator"], {"service coordinator", "fabric", "telemetry"}),
+        (["coordinator"], {"service coordinator", "fabric", "ledger"}),
         (
             ["agent", "coordinator"],
-            {"service agent", "service coordinator", "agent", "fabric", "telemetry"},
+            {"service agent", "service coordinator", "agent", "fabric", "ledger"},
         ),
     ],
 )
@@ -115,8 +115,11 @@ async def test_a_host_is_asked_for_what_its_services_need(
     async def of_agent() -> list[Check]:
         return [check("agent fabric")]
 
-    async def on_telemetry() -> list[Check]:
-        return [check("telemetry")]
+    async def ledger() -> Check:
+        return check("ledger")
+
+    async def none() -> list[Check]:
+        return []
 
     monkeypatch.setattr(doctor, "installed_services", lambda: services)
     monkeypatch.setattr(doctor, "check_service", lambda name: check(f"service {name}"))
@@ -124,5 +127,6 @@ async def test_a_host_is_asked_for_what_its_services_need(
     monkeypatch.setattr(doctor, "lab_checks", lambda: [check("lab")])
     monkeypatch.setattr(doctor, "fabric_checks", on_fabric)
     monkeypatch.setattr(doctor, "agent_fabric_checks", of_agent)
-    monkeypatch.setattr(doctor, "telemetry_checks", on_telemetry)
+    monkeypatch.setattr(doctor, "ledger_check", ledger)
+    monkeypatch.setattr(doctor, "witnesses_check", none)
     assert {found.name for found in await doctor._checks()} == asked
