@@ -12,8 +12,8 @@ from broadside.agent.host import Host
 from broadside.agent.installed_engines import InstalledEngine, installed_iperf3, unknown_engine
 from broadside.agent.interfaces import route_interface
 from broadside.exchange.messages import DEFAULT_ENGINE, EngineReport, HostSecond
+from broadside.exchange.outage_log import OutageLog
 from broadside.exchange.records import AgentRecords, BurstRecords
-from broadside.exchange.troubles import TroubleLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Tools:
     gate: Path | None
     records: AgentRecords
     results: BurstRecords
-    troubles: TroubleLog
+    troubles: OutageLog
     host_log: HostLog
     stopping: asyncio.Event
     changed: asyncio.Event
@@ -84,13 +84,13 @@ class Tools:
         if not seconds:
             return report
         nic = None if peer is None else route_interface(peer, self.host.address)
-        told = {
+        labels = {
             "host_taken_ratio": taken_ratio(seconds),
             "egress_queued_ratio": self.host_log.egress_queued_ratio(from_s, to_s, nic),
         }
         if self.settings.host_alone and report.cpu_s is not None and self.host.cpu_count:
-            told["host_cpu_s"] = host_cpu_s(seconds, from_s, to_s, self.host.cpu_count)
-        return report.model_copy(update=told)
+            labels["host_cpu_s"] = host_cpu_s(seconds, from_s, to_s, self.host.cpu_count)
+        return report.model_copy(update=labels)
 
     def installed(self, name: str) -> InstalledEngine:
         """Return an engine with its programs, or with the problem that makes it unusable here."""

@@ -269,14 +269,14 @@ class AgentSettings(BaseSettings):
     def spool_path(self) -> Path:
         return self.spool_dir or state_folder(self.agent_id, self.role)
 
-    def reaching(self, own_address: str) -> "AgentSettings":
+    def reaching(self, source_address: str) -> "AgentSettings":
         """Return settings that also allow tests between agents on this host.
 
         The address is added only if ``allowed_networks`` was not set by the operator.
         """
-        if "allowed_networks" in self.model_fields_set or self.is_allowed(own_address):
+        if "allowed_networks" in self.model_fields_set or self.is_allowed(source_address):
             return self
-        networks = (*self.allowed_networks, ip_network(own_address))
+        networks = (*self.allowed_networks, ip_network(source_address))
         return self.model_copy(update={"allowed_networks": networks})
 
     def is_allowed(self, address: str) -> bool:

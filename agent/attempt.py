@@ -26,7 +26,15 @@ from broadside.agent.engine_process import (
 )
 from broadside.agent.gate import Release, holds, read_release
 from broadside.exchange.documents import Packed
-from broadside.exchange.engines.port import EndBy, Event, Process, Reader, Reading, Started, Watch
+from broadside.exchange.engines.port import (
+    EndBy,
+    Event,
+    FileWatch,
+    Process,
+    Reader,
+    Reading,
+    Started,
+)
 from broadside.exchange.programs import program_environment
 
 # Size of the newest lines. The last lines contain the totals.
@@ -106,8 +114,12 @@ class Transcript:
             first = b""
         rest = list[bytes]()
         if self.is_cut:
-            said = {"lines_count": self._cut_count, "bytes": self._cut_bytes, "by": "broadside"}
-            rest.append(json.dumps({"event": "cut", "data": said}).encode())
+            truncation = {
+                "lines_count": self._cut_count,
+                "bytes": self._cut_bytes,
+                "by": "broadside",
+            }
+            rest.append(json.dumps({"event": "cut", "data": truncation}).encode())
         rest += self._tail
         text = b"\n".join([b"", *rest] if self._head_bytes and rest else rest)
         # The output may continue, so work on a copy.
@@ -125,7 +137,7 @@ def _close(file: IO[bytes]) -> None:
         file.close()
 
 
-def _watched_path(watch: Watch, pid: int) -> Path:
+def _watched_path(watch: FileWatch, pid: int) -> Path:
     return Path(watch.path.replace("{pid}", str(pid)))
 
 
@@ -161,7 +173,7 @@ class Attempt:
     endless: bool = False
     _take: Callable[[Iterator[Event], float], None]
     # Bytes already read from each watched log.
-    _watched: dict[Watch, int] = field(default_factory=dict)
+    _watched: dict[FileWatch, int] = field(default_factory=dict)
 
     @classmethod
     async def spawn(
@@ -193,7 +205,7 @@ class Attempt:
         """
         transcript = Transcript(min(raw_max_bytes, process.raw_max_bytes or raw_max_bytes))
 
-        def tell(events: Iterator[Event], at_s: float) -> None:
+        def publish(events: Iterator[Event], at_s: float) -> None:
             for event in events:
                 if on_event is not None:
                     on_event(event, at_s)
@@ -206,9 +218,9 @@ class Attempt:
                 # An internal error must not end a test. The line itself is already stored.
                 log.exception("unreadable line", extra={"action": "read"})
                 return
-            tell(iter(events), at_s)
+            publish(iter(events), at_s)
 
-        def first_look(pid: int) -> None:
+        def on_started(pid: int) -> None:
             """Read counters before the program moves data.
 
             Starting a second process takes time.
@@ -220,7 +232,7 @@ class Attempt:
                             _watched_path(watch, pid).read_text(errors="replace"),
                             time.time(),
                         )
-                        tell(iter(reader.sample(watch.name, text, at_s)), at_s)
+                        publish(iter(reader.sample(watch.name, text, at_s)), at_s)
 
         env = {**(program_environment() if env is None else env), **process.env}
         end_by = signal.SIGTERM if process.end_by is EndBy.TERM else signal.SIGKILL
@@ -233,7 +245,7 @@ class Attempt:
                 identity=identity,
                 end_by=end_by,
                 ends_at_alarm=process.ends_at_alarm,
-                on_start=first_look,
+                on_start=on_started,
                 **({} if writing is None else {"stdout": writing}),
             )
             second: EngineProcess | None = None
@@ -258,7 +270,7 @@ class Attempt:
             transcript=transcript,
             exit=asyncio.create_task(_wait(started, second)),
             endless=process.stop_after_s is not None,
-            _take=tell,
+            _take=publish,
         )
         if process.watches or process.stop_after_s is not None:
             stop_at_s = (
@@ -270,12 +282,12 @@ class Attempt:
             attempt.exit.add_done_callback(lambda _: watching.cancel())
         return attempt
 
-    async def _watch(self, watches: tuple[Watch, ...], stop_at_s: float | None) -> None:
+    async def _watch(self, watches: tuple[FileWatch, ...], stop_at_s: float | None) -> None:
         """Read watched files until the process ends, and stop it at ``stop_at_s``."""
         begun = False
         while True:
             now_s = time.time()
-            begun = self.look(watches) or begun
+            begun = self.poll(watches) or begun
             if stop_at_s is not None and now_s >= stop_at_s:
                 self.process.stop(PLANNED_END)
                 return
@@ -283,7 +295,7 @@ class Attempt:
             left_s = pause_s if stop_at_s is None else max(0.0, stop_at_s - now_s)
             await asyncio.sleep(min(pause_s, left_s))
 
-    def look(self, watches: tuple[Watch, ...]) -> bool:
+    def poll(self, watches: tuple[FileWatch, ...]) -> bool:
         """Read the watched files now and return True if one of them shows that data flows."""
         begun = False
         for watch in watches:
@@ -295,7 +307,7 @@ class Attempt:
                 self._take(iter(events), at_s)
         return begun
 
-    def _read(self, watch: Watch, path: Path) -> tuple[str, float]:
+    def _read(self, watch: FileWatch, path: Path) -> tuple[str, float]:
         """Return a watched file's text and the matching Unix timestamp.
 
         For a log, this is the time when the last line was written.
@@ -307,12 +319,14 @@ class Attempt:
             file.seek(self._watched.get(watch, 0))
             new = file.read(2 * TAIL_MAX_BYTES)
             at_s = min(time.time(), os.fstat(file.fileno()).st_mtime) if new else at_s
-            whole, newline, _ = new.rpartition(b"\n")
-            self._watched[watch] = self._watched.get(watch, 0) + len(whole) + len(newline)
-            if self._watched[watch] > TAIL_MAX_BYTES and _is_unwritten(file, len(new) - len(whole)):
+            complete, newline, _ = new.rpartition(b"\n")
+            self._watched[watch] = self._watched.get(watch, 0) + len(complete) + len(newline)
+            if self._watched[watch] > TAIL_MAX_BYTES and _is_unwritten(
+                file, len(new) - len(complete)
+            ):
                 file.truncate(0)
                 self._watched[watch] = 0
-        return whole.decode(errors="replace"), at_s
+        return complete.decode(errors="replace"), at_s
 
     @property
     def over(self) -> Exit | None:
@@ -321,7 +335,7 @@ class Attempt:
         return self.exit.result() if done else None
 
     @property
-    def held(self) -> bool:
+    def gate_reached(self) -> bool:
         """True if the start gate has reported that all connections are established."""
         return holds(self.process.stderr)
 

@@ -69,8 +69,8 @@ def _engine(settings: AgentSettings) -> Check:
     try:
         engine = find_iperf3(None if settings.iperf3 is None else str(settings.iperf3))
     except EngineError as error:
-        found, _, fix = str(error).partition("; ")
-        return Check(name=DEFAULT_ENGINE, ok=False, detail=found, fix=fix)
+        results, _, fix = str(error).partition("; ")
+        return Check(name=DEFAULT_ENGINE, ok=False, detail=results, fix=fix)
     detail = f"{engine.version}, {' '.join(engine.binary)}"
     if streams_json(engine.version):
         return Check(name=DEFAULT_ENGINE, ok=True, detail=detail)
@@ -84,7 +84,7 @@ def _engine(settings: AgentSettings) -> Check:
 
 def _other_engines() -> list[Check]:
     """Check if this host can be used for other engines. These are optional."""
-    found = []
+    results = []
     for name, engine in engines().items():
         if name == DEFAULT_ENGINE:
             continue
@@ -98,7 +98,7 @@ def _other_engines() -> list[Check]:
                 tools[program.name] = tool
         detail = ", ".join(f"{program} {tool.version}" for program, tool in tools.items())
         problem, _, fix = (missing[0] if missing else "").partition("; ")
-        found.append(
+        results.append(
             Check(
                 name=f"engine {name}",
                 ok=not missing,
@@ -107,7 +107,7 @@ def _other_engines() -> list[Check]:
                 required=False,
             )
         )
-    return found
+    return results
 
 
 def _gate() -> Check:
@@ -133,8 +133,8 @@ def _clock(settings: AgentSettings) -> Check:
     reading = asyncio.run(read_clock(settings.chronyc_socket))
     problem = clock_problem(reading, settings.clock_bound_max_s or GATE_BOUND_S)
     if problem is not None:
-        found, _, fix = problem.partition("; ")
-        return Check(name="clock", ok=False, detail=found, fix=fix, required=False)
+        results, _, fix = problem.partition("; ")
+        return Check(name="clock", ok=False, detail=results, fix=fix, required=False)
     bound_ms = (reading.bound_s or 0) * 1e3
     return Check(name="clock", ok=True, detail=f"{reading.source.value}, bound {bound_ms:.3f} ms")
 
@@ -143,14 +143,14 @@ def _address(settings: AgentSettings) -> Check:
     try:
         host = find_host(settings)
     except HostUnknown as error:
-        found, _, fix = str(error).partition("; ")
-        return Check(name="address", ok=False, detail=found, fix=fix, required=False)
+        results, _, fix = str(error).partition("; ")
+        return Check(name="address", ok=False, detail=results, fix=fix, required=False)
     mtu = "" if host.nic_mtu_bytes is None else f", MTU {host.nic_mtu_bytes} bytes"
     detail = f"{host.address} on {host.nic or 'an unknown interface'}{mtu}"
     if not host.warnings:
         return Check(name="address", ok=True, detail=detail)
-    found, _, fix = host.warnings[0].partition("; ")
-    unread = "; ".join([found, *host.warnings[1:]])
+    results, _, fix = host.warnings[0].partition("; ")
+    unread = "; ".join([results, *host.warnings[1:]])
     return Check(
         name="address", ok=False, detail=f"{detail}; {unread}", fix=fix or None, required=False
     )
@@ -167,8 +167,8 @@ def _networks(settings: AgentSettings, servers: Sequence[str]) -> Check:
             fix="add their network to BROADSIDE_AGENT_ALLOWED_NETWORKS on every client agent",
             required=False,
         )
-    held = "; all servers of the fleet lie in them" if servers else ""
-    return Check(name=name, ok=True, detail=networks + held)
+    coverage = "; all servers of the fleet lie in them" if servers else ""
+    return Check(name=name, ok=True, detail=networks + coverage)
 
 
 def readiness_checks(settings: AgentSettings, engine_names: Sequence[str] = ()) -> list[Check]:
@@ -183,35 +183,35 @@ def readiness_checks(settings: AgentSettings, engine_names: Sequence[str] = ()) 
     """
     known = engines()
     wanted = list(dict.fromkeys(engine_names)) or list(known)
-    found = _streaming_iperf3(settings) if DEFAULT_ENGINE in wanted else []
+    results = _streaming_iperf3(settings) if DEFAULT_ENGINE in wanted else []
     for name in wanted:
         if name == DEFAULT_ENGINE:
             continue
         if name not in known:
             fix = f"use one of {', '.join(known)}"
-            found.append(Check(name=name, ok=False, detail="no such engine", fix=fix))
+            results.append(Check(name=name, ok=False, detail="no such engine", fix=fix))
             continue
         state = find_installed_engine(known[name], settings.role)
         problem, _, fix = (state.problem or "").partition("; ")
         detail = problem or state.state.version or "needs no program here"
-        found.append(Check(name=name, ok=not problem, detail=detail, fix=fix or None))
-    return found
+        results.append(Check(name=name, ok=not problem, detail=detail, fix=fix or None))
+    return results
 
 
 def _streaming_iperf3(settings: AgentSettings) -> list[Check]:
     """Check that iperf3 reports while it runs and, on a client, that the start gate works in it."""
-    found = [_engine(settings)]
-    if not found[0].ok:
-        return found
+    results = [_engine(settings)]
+    if not results[0].ok:
+        return results
     iperf3 = find_iperf3(None if settings.iperf3 is None else str(settings.iperf3))
     if not streams_json(iperf3.version):
         fix = "install iperf3 3.17 or newer, or set BROADSIDE_AGENT_IPERF3 to one"
-        found = [found[0].model_copy(update={"ok": False, "fix": fix})]
+        results = [results[0].model_copy(update={"ok": False, "fix": fix})]
     if settings.role is Role.CLIENT:
         why, _, fix = ("" if iperf3.preloadable else explain_no_gate()).partition("; ")
         gate = "built, and holds this iperf3"
-        found.append(Check(name="start gate", ok=not why, detail=why or gate, fix=fix or None))
-    return found
+        results.append(Check(name="start gate", ok=not why, detail=why or gate, fix=fix or None))
+    return results
 
 
 def report_readiness(engine_names: Sequence[str]) -> int:
@@ -225,14 +225,14 @@ def report_readiness(engine_names: Sequence[str]) -> int:
     except ValidationError as error:
         sys.stderr.write(f"broadside: {one_line(error)}\n")
         return EXIT_USAGE
-    found = readiness_checks(settings, engine_names)
-    problems = [check for check in found if not check.ok]
+    results = readiness_checks(settings, engine_names)
+    problems = [check for check in results if not check.ok]
     for check in problems:
         fix = f"; {check.fix}" if check.fix else ""
         prefix = "" if check.detail.startswith(f"{check.name}: ") else f"{check.name}: "
         sys.stdout.write(f"{prefix}{check.detail}{fix}\n")
     if not problems:
-        usable = "; ".join(f"{check.name} ({check.detail})" for check in found)
+        usable = "; ".join(f"{check.name} ({check.detail})" for check in results)
         sys.stdout.write(f"ready to be a {settings.role} agent: {usable}\n")
     return EXIT_CANNOT_RUN if problems else 0
 
@@ -256,21 +256,21 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if rights:
             identity = Identity(AgentSettings().role)
-            found = asyncio.run(rights_checks(identity, FabricSettings()))
+            results = asyncio.run(rights_checks(identity, FabricSettings()))
         else:
-            found = checks(AgentSettings(role=Role.CLIENT), arguments)
+            results = checks(AgentSettings(role=Role.CLIENT), arguments)
     except ValidationError as error:
-        found = [_settings_problem(error)]
+        results = [_settings_problem(error)]
     except ExchangeMisconfigured as error:
-        found = [Check(name="fabric", ok=False, detail=str(error))]
+        results = [Check(name="fabric", ok=False, detail=str(error))]
     try:
-        sys.stdout.write(TypeAdapter(list[Check]).dump_json(found).decode() + "\n")
+        sys.stdout.write(TypeAdapter(list[Check]).dump_json(results).decode() + "\n")
         sys.stdout.flush()
     except OSError:
         # The reader has gone, or the disk is full.
         # Without this, Python flushes again and exits with code 120.
         os._exit(EXIT_CANNOT_RUN)
-    wrong = any(check.required and not check.ok for check in found)
+    wrong = any(check.required and not check.ok for check in results)
     return EXIT_CANNOT_RUN if rights and wrong else 0
 
 

@@ -26,7 +26,7 @@ from broadside.agent.client_processes import ClientProcesses
 from broadside.agent.client_tunnel import LEAD_S, ClientTunnel
 from broadside.agent.clock import clock_problem, read_clock
 from broadside.agent.control_reads import LAST_LOOK_S, ControlReads, ControlWatch
-from broadside.agent.decide import Ending, judge_outcome, may_retry, start_error_s
+from broadside.agent.decide import JobOutcome, judge_outcome, may_retry, start_error_s
 from broadside.agent.device_pings import DevicePings
 from broadside.agent.engine_process import EngineUnusable, Exit, least_privileged
 from broadside.agent.gate import gate_env
@@ -38,7 +38,7 @@ from broadside.agent.side_tasks import pause, safely
 from broadside.agent.tunnel import TunnelFailed
 from broadside.agent.workspace import Workspace
 from broadside.exchange.engines.port import (
-    ClientAsk,
+    ClientRequest,
     Launch,
     Process,
     Reading,
@@ -129,13 +129,13 @@ class ClaimedJob:
         try:
             ending = await self._carry_out(guard)
             if ending.outcome is Outcome.ABANDONED and self._clock_moved is not None:
-                ending = Ending(outcome=Outcome.REFUSED, reason=self._clock_moved)
+                ending = JobOutcome(outcome=Outcome.REFUSED, reason=self._clock_moved)
             if prober is not None and ending.outcome in (Outcome.MEASURED, Outcome.LATE):
                 await asyncio.wait({prober, guard}, return_when=asyncio.FIRST_COMPLETED)
         except Exception as error:
             # After an internal error, the claim must still get a report.
             log.exception("burst failed", extra={"action": "error", **self._context})
-            ending = Ending(outcome=Outcome.FAILED, reason=f"the agent erred: {error!r}")
+            ending = JobOutcome(outcome=Outcome.FAILED, reason=f"the agent erred: {error!r}")
         finally:
             guard.cancel()
             narrator.cancel()
@@ -155,12 +155,12 @@ class ClaimedJob:
 
     # Arm and run ------------------------------------------------------------------------------
 
-    async def _carry_out(self, guard: asyncio.Task[str]) -> Ending:
+    async def _carry_out(self, guard: asyncio.Task[str]) -> JobOutcome:
         settings, installed = self._tools.settings, self._tools.installed(self._job.traffic.engine)
         arm_at_s = self._instant_s - settings.arm_lead_s
         if self._job.traffic.encapsulation is not None:
             if reason := await self._race(guard, arm_at_s - LEAD_S):
-                return Ending(outcome=Outcome.ABANDONED, reason=reason)
+                return JobOutcome(outcome=Outcome.ABANDONED, reason=reason)
             try:
                 if not self._tools.tunnels:
                     raise TunnelFailed("not allowed, or not possible, on this agent")
@@ -170,41 +170,43 @@ class ClaimedJob:
                 if guard.done():
                     opening.cancel()
                     await asyncio.gather(opening, return_exceptions=True)
-                    return Ending(outcome=Outcome.ABANDONED, reason=guard.result())
+                    return JobOutcome(outcome=Outcome.ABANDONED, reason=guard.result())
                 await opening
             except TunnelFailed as error:
                 reason = f"traffic.encapsulation: {error}"
-                return Ending(outcome=Outcome.REFUSED, reason=reason)
+                return JobOutcome(outcome=Outcome.REFUSED, reason=reason)
         if reason := await self._race(guard, arm_at_s):
-            return Ending(outcome=Outcome.ABANDONED, reason=reason)
+            return JobOutcome(outcome=Outcome.ABANDONED, reason=reason)
         self._clock_before = await read_clock(settings.chronyc_socket)
         if problem := self._clock_problem(self._clock_before):
-            return Ending(outcome=Outcome.REFUSED, reason=problem)
+            return JobOutcome(outcome=Outcome.REFUSED, reason=problem)
         if installed.problem is not None:
-            return Ending(outcome=Outcome.REFUSED, reason=f"traffic.engine: {installed.problem}")
+            return JobOutcome(
+                outcome=Outcome.REFUSED, reason=f"traffic.engine: {installed.problem}"
+            )
         try:
             launch = self._prepare(installed)
         except Unsupported as error:
-            return Ending(outcome=Outcome.REFUSED, reason=str(error))
+            return JobOutcome(outcome=Outcome.REFUSED, reason=str(error))
         except OSError as error:
-            return Ending(outcome=Outcome.FAILED, reason=f"no folder for the engine: {error}")
+            return JobOutcome(outcome=Outcome.FAILED, reason=f"no folder for the engine: {error}")
         late_s = time.time() - self._instant_s
         if late_s >= 0:
-            return Ending(
+            return JobOutcome(
                 outcome=Outcome.MISSED, reason=f"armed {late_s:.3f} s after the planned instant"
             )
         if not self._gated:
             self._waiting = True
             if reason := await self._race(guard, self._instant_s):
-                return Ending(outcome=Outcome.ABANDONED, reason=reason)
+                return JobOutcome(outcome=Outcome.ABANDONED, reason=reason)
         return await self._fire(installed, launch, guard)
 
     def _env(self, process: Process) -> dict[str, str] | None:
         """Return the environment for a process held at the start gate, or None without a gate."""
         if self._tools.gate is None or not self._gated:
             return None
-        own = {"streams_count": process.streams_count or self._job.traffic.streams_count}
-        traffic = self._job.traffic.model_copy(update=own)
+        local = {"streams_count": process.streams_count or self._job.traffic.streams_count}
+        traffic = self._job.traffic.model_copy(update=local)
         return gate_env(self._tools.gate, self._instant_s, traffic)
 
     @property
@@ -223,7 +225,7 @@ class ClaimedJob:
         if installed.engine.needs_folder:
             self._workspace = Workspace(self._tools.settings.agent_id)
         launch = installed.engine.client(
-            ClientAsk(
+            ClientRequest(
                 job=self._tunnel.job if self._tunnel else self._job,
                 tools=installed.tools,
                 folder=str(self._workspace.path) if self._workspace else "",
@@ -238,25 +240,25 @@ class ClaimedJob:
 
     async def _fire(
         self, installed: InstalledEngine, launch: Launch, guard: asyncio.Task[str]
-    ) -> Ending:
+    ) -> JobOutcome:
         """Run the engine and return the outcome.
 
         If the engine is rejected before the planned start, it is started again.
         """
-        asked_s = self._job.duration_s + self._job.traffic.omit_s
+        requested_s = self._job.duration_s + self._job.traffic.omit_s
         while True:
             try:
                 attempt = await ClientProcesses.spawn(
                     installed.engine,
                     launch,
                     self._job,
-                    deadline_at_s=self._instant_s + asked_s + ENGINE_GRACE_S,
+                    deadline_at_s=self._instant_s + requested_s + ENGINE_GRACE_S,
                     env=self._env,
                     workspace=self._workspace,
                     raw_max_bytes=self._tools.settings.raw_max_bytes,
                 )
             except EngineUnusable as error:
-                return Ending(outcome=Outcome.FAILED, reason=str(error))
+                return JobOutcome(outcome=Outcome.FAILED, reason=str(error))
             self._attempt = attempt
             reason = await self._race(guard, None)
             if reason is not None:
@@ -272,14 +274,14 @@ class ClaimedJob:
                     extra={"action": "arm_again", **self._context},
                 )
                 if reason := await self._race(guard, retry_s):
-                    return Ending(outcome=Outcome.ABANDONED, reason=reason)
+                    return JobOutcome(outcome=Outcome.ABANDONED, reason=reason)
                 continue
             return judge_outcome(
                 self._job,
                 reading,
                 exit_,
                 release=attempt.release,
-                stood_down=reason,
+                gate_refusal=reason,
                 late_after_s=_tighter(self._tools.settings.late_after_s, self._job.late_after_s),
             )
 
@@ -304,8 +306,8 @@ class ClaimedJob:
 
     def _bind_address(self) -> str | None:
         """Return the address in the settings if it has the same IP version as the target."""
-        own, target = self._tools.settings.address, ip_address(self._job.endpoint.address)
-        return str(own) if own is not None and own.version == target.version else None
+        local, target = self._tools.settings.address, ip_address(self._job.endpoint.address)
+        return str(local) if local is not None and local.version == target.version else None
 
     def _source_address(self) -> str | None:
         """Return the source address of this end as seen by the server, without translation."""
@@ -363,13 +365,13 @@ class ClaimedJob:
                         return "the agent is stopping"
                     reason = watch.judge(news, time.time())
                     if reason is None:
-                        reason = self._clock_moved = await self._look_at_clock()
+                        reason = self._clock_moved = await self._check_clock()
                     if reason is not None:
                         return reason
         finally:
             await reads.close()
 
-    async def _look_at_clock(self) -> str | None:
+    async def _check_clock(self) -> str | None:
         """Return why the clock is no longer good after arming, or None if it is good or not due.
 
         If chronyd is slow to answer, this is ignored.
@@ -414,7 +416,7 @@ class ClaimedJob:
         await asyncio.sleep(max(self._instant_s - time.time(), 0.0) + turn)
         while True:
             if self._attempt is not None and not self._attempt.exit.done():
-                await safely(self._tell(self._attempt), "upload", self._context)
+                await safely(self._publish(self._attempt), "upload", self._context)
             await asyncio.sleep(self._tools.settings.upload_s)
 
     async def _measure_idle_rtt(self) -> None:
@@ -436,9 +438,9 @@ class ClaimedJob:
 
     def _is_armed(self) -> bool:
         """Return True if all connections are established or, without a gate, ready to be opened."""
-        return self._waiting or (self._attempt is not None and self._attempt.held)
+        return self._waiting or (self._attempt is not None and self._attempt.gate_reached)
 
-    async def _tell(self, attempt: ClientProcesses) -> None:
+    async def _publish(self, attempt: ClientProcesses) -> None:
         reading = attempt.read()
         await self._mark_running(reading)
         await self._save_seconds(reading, from_s=self._sent_s)
@@ -474,7 +476,7 @@ class ClaimedJob:
         host = self._tools.host_seconds(self._instant_s - EDGE_S, time.time() + EDGE_S, peer)
         await self._tools.results.save_seconds(self._job, reading.tracks(), host, from_s=from_s)
 
-    async def _save_all(self, ending: Ending) -> None:
+    async def _save_all(self, ending: JobOutcome) -> None:
         """Save all seconds again using the final engine time, and the raw output if requested.
 
         All pairs in a run end at the same time, so they take turns. If the agent is stopping, it
@@ -485,8 +487,8 @@ class ClaimedJob:
             return
         await pause(self._tools.stopping, turn_s(self._job.pair_index))
         attempt, job = self._attempt, self._job
-        kept = job.raw.keeps(failed=ending.outcome is not Outcome.MEASURED)
-        printed = attempt.packed() if kept else None
+        keeps_raw = job.raw.keeps(failed=ending.outcome is not Outcome.MEASURED)
+        printed = attempt.packed() if keeps_raw else None
         attempt.discard()
         if self._prober is not None:
             probes = self._tools.results.save_probes(job, self._prober.probes)
@@ -500,7 +502,7 @@ class ClaimedJob:
             raw = self._tools.results.save_raw(job.run_id, job.burst_index, job.pair_index, printed)
             await safely(raw, "upload_raw", self._context)
 
-    async def _report(self, ending: Ending) -> JobReport:
+    async def _report(self, ending: JobOutcome) -> JobReport:
         attempt, job = self._attempt, self._job
         reading = attempt.read() if attempt else None
         exit_ = attempt.over if attempt else None
@@ -530,13 +532,13 @@ class ClaimedJob:
             clock_after=await read_clock(self._tools.settings.chronyc_socket),
             idle_rtt=self._idle_rtt,
             reported_at=utc(time.time()),
-            troubles=self._tools.troubles.tell(self._claim.claimed_at - TROUBLES_BEFORE),
+            troubles=self._tools.troubles.new_since(self._claim.claimed_at - TROUBLES_BEFORE),
         )
 
     def _engine_report(self, reading: Reading | None, exit_: Exit | None) -> EngineReport | None:
         if reading is None:
             return None
-        report = reading.report if self._pings is None else self._pings.told_in(reading.report)
+        report = reading.report if self._pings is None else self._pings.with_pings(reading.report)
         if exit_ is None or reading.first_data_at_s is None:
             return report
         peer = None if self._job.traffic.encapsulation else self._job.endpoint.address
@@ -547,9 +549,9 @@ class ClaimedJob:
     def _earlier_tries(self) -> str | None:
         if not self._failures:
             return None
-        words = "; ".join(dict.fromkeys(self._failures))
-        return f"tried to arm {len(self._failures)} times before: {words}"
+        reason = "; ".join(dict.fromkeys(self._failures))
+        return f"tried to arm {len(self._failures)} times before: {reason}"
 
 
-def _tighter(own: float | None, asked: float) -> float:
-    return asked if own is None else min(own, asked)
+def _tighter(local: float | None, requested: float) -> float:
+    return requested if local is None else min(local, requested)

@@ -95,16 +95,16 @@ class ClientProcesses:
         return _one(exits) if len(exits) == len(self.attempts) else None
 
     @property
-    def held(self) -> bool:
+    def gate_reached(self) -> bool:
         """True if the start gate has reported all connections for all processes."""
-        return all(attempt.held for attempt in self.attempts)
+        return all(attempt.gate_reached for attempt in self.attempts)
 
     @property
     def release(self) -> Release | None:
         """Gate report for the process that was held last, or None if there is no gate."""
         releases = [attempt.release for attempt in self.attempts]
         known = [release for release in releases if release is not None]
-        return max(known, key=lambda release: release.held_at_s, default=None)
+        return max(known, key=lambda release: release.gate_reached_at_s, default=None)
 
     def read(self) -> Reading:
         """Return the merged measurements so far."""

@@ -49,7 +49,7 @@ class ClientTunnel:
             nic=host.nic or "",
             mark=mark_of(settings.agent_id, settings.role),
         )
-        self._holder = asyncio.create_task(self._hold())
+        self._holder = asyncio.create_task(self._keep_requested())
         until_s = self._job.planned_start_at.timestamp() - ANSWER_BEFORE_S
         while time.time() < until_s:
             with contextlib.suppress(ExchangeError, TimeoutError):
@@ -101,14 +101,14 @@ class ClientTunnel:
             async with asyncio.timeout(TABLE_TIMEOUT_S):
                 await self._tools.records.fleet.drop_tunnel(self._server_id, self._tunnel)
 
-    async def _hold(self) -> None:
+    async def _keep_requested(self) -> None:
         """Renew the request in intervals. A slow write does not delay the next one."""
         async with asyncio.TaskGroup() as beats:
             for beat in count():
-                beats.create_task(self._say(beat))
+                beats.create_task(self._send_beat(beat))
                 await asyncio.sleep(BEAT_S)
 
-    async def _say(self, beat: int) -> None:
+    async def _send_beat(self, beat: int) -> None:
         with contextlib.suppress(ExchangeError, TimeoutError):
             async with asyncio.timeout(TABLE_TIMEOUT_S):
                 row: Tunnel = self._tunnel.model_copy(update={"beat": beat})

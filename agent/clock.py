@@ -170,10 +170,10 @@ def _reference_clock(reference_id: str, name: str) -> str | None:
     Only for a reference clock, the id is the name in ASCII.
     """
     try:
-        said = bytes.fromhex(reference_id).decode("ascii").rstrip("\0 ")
+        reference = bytes.fromhex(reference_id).decode("ascii").rstrip("\0 ")
     except (ValueError, UnicodeDecodeError):
         return None
-    return said if said and said == name else None
+    return reference if reference and reference == name else None
 
 
 class _Timex(ctypes.Structure):

@@ -93,21 +93,21 @@ def parse_net_dev(text: str, nic: str | None = None) -> Mapping[str, NicCounts]:
         text: Text from ``/proc/net/dev``.
         nic: Interface that is returned even without traffic.
     """
-    found: dict[str, NicCounts] = {}
+    counts: dict[str, NicCounts] = {}
     for line in text.splitlines()[2:]:
         name, colon, columns = line.partition(":")
         name = name.strip()
         values = [int(value) for value in columns.split()]
-        wanted = name == nic or ((values[0] or values[8]) and len(found) < NICS_MAX_COUNT)
+        wanted = name == nic or ((values[0] or values[8]) and len(counts) < NICS_MAX_COUNT)
         if colon and wanted:
-            found[name] = NicCounts(
+            counts[name] = NicCounts(
                 rx_bytes=values[0],
                 rx_packets_count=values[1],
                 tx_bytes=values[8],
                 tx_packets_count=values[9],
                 drops_count=values[3] + values[11],
             )
-    return found
+    return counts
 
 
 def parse_retransmits(text: str) -> int:
@@ -176,10 +176,10 @@ def difference(earlier: HostTotals, later: HostTotals) -> Mapping[str, HostSecon
     nothing = NicCounts(
         rx_bytes=0, rx_packets_count=0, tx_bytes=0, tx_packets_count=0, drops_count=0
     )
-    found = {}
+    counts = {}
     for name, nic in later.nics.items():
         was = earlier.nics.get(name, nothing)
-        found[name] = HostSecond(
+        counts[name] = HostSecond(
             start_at_s=earlier.read_at_s,
             end_at_s=later.read_at_s,
             nic_rx_bytes=since(was.rx_bytes, nic.rx_bytes),
@@ -192,7 +192,7 @@ def difference(earlier: HostTotals, later: HostTotals) -> Mapping[str, HostSecon
             cpu_busiest_core_ratio=max(busy_ratios),
             cpu_taken_ratio=taken / total,
         )
-    return found
+    return counts
 
 
 class HostCounters:
@@ -257,7 +257,7 @@ class HostLog:
     They are counted all the time, so a burst does not need to start it.
     """
 
-    def __init__(self, keep_s: float, nic: str | None = None) -> None:
+    def __init__(self, retention_s: float, nic: str | None = None) -> None:
         """Create an empty log.
 
         Args:
@@ -265,10 +265,10 @@ class HostLog:
             nic: Interface that is returned by default.
         """
         self._nic = nic
-        self._seconds: deque[Mapping[str, HostSecond]] = deque(maxlen=math.ceil(keep_s))
-        self._looks: deque[tuple[float, Mapping[str, bool]]] = deque(maxlen=math.ceil(keep_s))
+        self._seconds: deque[Mapping[str, HostSecond]] = deque(maxlen=math.ceil(retention_s))
+        self._looks: deque[tuple[float, Mapping[str, bool]]] = deque(maxlen=math.ceil(retention_s))
 
-    def keep(self, second: Mapping[str, HostSecond]) -> None:
+    def add(self, second: Mapping[str, HostSecond]) -> None:
         """Add the values for a second, by interface."""
         self._seconds.append(second)
 
@@ -282,10 +282,10 @@ class HostLog:
                 omitted.
         """
         wanted = nic or self._nic
-        found = (second.get(wanted or next(iter(second))) for second in self._seconds)
-        return tuple(s for s in found if s and s.end_at_s > from_s and s.start_at_s < to_s)
+        counts = (second.get(wanted or next(iter(second))) for second in self._seconds)
+        return tuple(s for s in counts if s and s.end_at_s > from_s and s.start_at_s < to_s)
 
-    def look(self, at_s: float, filled: Mapping[str, bool]) -> None:
+    def sample(self, at_s: float, filled: Mapping[str, bool]) -> None:
         """Add a sample for the egress queues.
 
         Args:
@@ -308,12 +308,12 @@ class HostLog:
             A ratio from 0 to 1, or None with fewer than :data:`LOOKS_MIN_COUNT` samples.
         """
         wanted = nic or self._nic or ""
-        looks = [
+        samples = [
             filled[wanted]
             for at_s, filled in self._looks
             if from_s + LOOKS_EDGE_S < at_s < to_s - LOOKS_EDGE_S and wanted in filled
         ]
-        return sum(looks) / len(looks) if len(looks) >= LOOKS_MIN_COUNT else None
+        return sum(samples) / len(samples) if len(samples) >= LOOKS_MIN_COUNT else None
 
     async def watch(self, counters: HostCounters) -> None:
         """Take a reading on every full second, until cancelled."""
@@ -321,11 +321,11 @@ class HostLog:
         while True:
             await asyncio.sleep(1.0 - time.time() % 1.0)
             later = counters.read()
-            self.look(later.read_at_s, later.filled)
+            self.sample(later.read_at_s, later.filled)
             # The task woke up slightly before the second.
             if later.read_at_s - earlier.read_at_s < 0.5:
                 continue
             second = difference(earlier, later)
             if second:
-                self.keep(second)
+                self.add(second)
                 earlier = later

@@ -44,16 +44,16 @@ def group_cpu_s(group_id: int) -> float:
 
     For a daemon, this includes its workers.
     """
-    total_s = 0.0
+    elapsed_s = 0.0
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            found = parse_process_time(path.read_text(errors="replace"))
+            process_time = parse_process_time(path.read_text(errors="replace"))
         except (OSError, ValueError, IndexError):
             # The process ended in the meantime.
             continue
-        if found.group_id == group_id:
-            total_s += found.cpu_s
-    return total_s
+        if process_time.group_id == group_id:
+            elapsed_s += process_time.cpu_s
+    return elapsed_s
 
 
 def host_cpu_s(seconds: Iterable[HostSecond], from_s: float, to_s: float, cores: int) -> float:
@@ -74,12 +74,12 @@ def host_cpu_s(seconds: Iterable[HostSecond], from_s: float, to_s: float, cores:
 
 def taken_ratio(seconds: Iterable[HostSecond]) -> float | None:
     """Return the CPU time share taken by the hypervisor, or None if it is unknown."""
-    taken_s = whole_s = 0.0
+    taken_s = elapsed_s = 0.0
     for second in seconds:
         if second.cpu_taken_ratio is not None:
             lasted_s = second.end_at_s - second.start_at_s
-            taken_s, whole_s = taken_s + second.cpu_taken_ratio * lasted_s, whole_s + lasted_s
-    return taken_s / whole_s if whole_s else None
+            taken_s, elapsed_s = taken_s + second.cpu_taken_ratio * lasted_s, elapsed_s + lasted_s
+    return taken_s / elapsed_s if elapsed_s else None
 
 
 def with_cpu(reading: Reading, cpu_s: float | None) -> EngineReport:

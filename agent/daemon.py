@@ -19,7 +19,7 @@ from broadside.agent.agent_settings import AgentSettings
 from broadside.agent.attempt import Attempt, known_until_s
 from broadside.agent.cpu import group_cpu_s, with_cpu
 from broadside.agent.engine_process import EngineUnusable, least_privileged
-from broadside.agent.served_port import HEALTHY_S, ServedPort
+from broadside.agent.service_port import HEALTHY_S, ServedPort
 from broadside.agent.side_tasks import safely
 from broadside.agent.sockets import PortView
 from broadside.agent.workspace import Workspace
@@ -29,9 +29,9 @@ from broadside.exchange.engines.port import (
     DaemonTest,
     File,
     Launch,
-    ServerAsk,
+    ServerRequest,
     Unsupported,
-    word,
+    validate_argument,
 )
 from broadside.exchange.messages import ClockReading, EngineState
 from broadside.exchange.programs import program_environment
@@ -85,7 +85,7 @@ def _self_signed(address: str) -> tuple[str, str]:
     """Create a certificate for an address and return it with its key, both as PEM."""
     argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
     argv += ["-noenc", "-days", str(_DAYS), "-subj", "/CN=broadside"]
-    name = f"subjectAltName=IP:{word(address, 'address')}"
+    name = f"subjectAltName=IP:{validate_argument(address, 'address')}"
     argv += ["-addext", name, "-keyout", "-", "-out", "-"]
     try:
         made = subprocess.run(
@@ -133,7 +133,7 @@ class SavedTest:
     """
 
     started_s: float | None = None
-    heard_s: float = 0.0
+    last_data_s: float = 0.0
     uploaded_s: float = 0.0
     sent_s: float = 0.0
     over: bool = False
@@ -174,7 +174,7 @@ class DaemonPort(ServedPort):
         test itself.
         """
         connected_s = min(self._connected_s, test.until_s + LATE_S)
-        return now_s - max(test.heard_s, connected_s) >= test.quiet_s
+        return now_s - max(test.last_data_s, connected_s) >= test.quiet_s
 
     @property
     def listening(self) -> bool:
@@ -215,12 +215,12 @@ class DaemonPort(ServedPort):
         self._cpu.clear()
         self._stop_cpu_s = None
         self.tools.changed.set()
-        keeper = asyncio.create_task(self._keep(attempt, reader))
+        keeper = asyncio.create_task(self._collect(attempt, reader))
         try:
             exit_ = await self._until_over(attempt)
             keeper.cancel()
             await asyncio.gather(keeper, return_exceptions=True)
-            attempt.look(launch.processes[0].watches)
+            attempt.poll(launch.processes[0].watches)
             await self._save_tests(attempt, reader, ended=True)
         finally:
             keeper.cancel()
@@ -231,7 +231,7 @@ class DaemonPort(ServedPort):
             workspace.close()
             self.tools.changed.set()
         if exit_.stopped is None and exit_.ended_at_s - exit_.started_at_s < HEALTHY_S:
-            said = exit_.stderr.strip().splitlines()
+            error_lines = exit_.stderr.strip().splitlines()
             fix = (
                 "it runs as nobody: lower net.ipv4.ip_unprivileged_port_start, or take a port "
                 "from there on"
@@ -240,7 +240,7 @@ class DaemonPort(ServedPort):
             )
             self._set_problem(
                 f"port {self.port}: {self.installed.engine.name} ended at once"
-                f"{': ' + said[-1] if said else ''}; {fix}"
+                f"{': ' + error_lines[-1] if error_lines else ''}; {fix}"
             )
             return False
         self._set_problem(None)
@@ -263,7 +263,7 @@ class DaemonPort(ServedPort):
         settings, engine = self.tools.settings, self.installed.engine
         if self.installed.problem is not None:
             raise Unsupported(self.installed.problem)
-        ask = ServerAsk(
+        ask = ServerRequest(
             port=self.port,
             address=self.address or self.tools.host.address,
             tools=self.installed.tools,
@@ -282,7 +282,7 @@ class DaemonPort(ServedPort):
 
     # Records ----------------------------------------------------------------------------------
 
-    async def _keep(self, attempt: Attempt, reader: DaemonReader) -> None:
+    async def _collect(self, attempt: Attempt, reader: DaemonReader) -> None:
         """Save new data of all tests, until cancelled."""
         while True:
             await asyncio.sleep(TICK_S)
@@ -297,17 +297,17 @@ class DaemonPort(ServedPort):
             if saved.clock_before is None:
                 saved.clock_before = await self._read_clock()
             now_s = time.time()
-            is_new = test.heard_s > saved.heard_s
+            is_new = test.last_data_s > saved.last_data_s
             over = ended or self._is_quiet(test, now_s)
             due = now_s - saved.uploaded_s >= self.tools.settings.upload_s
-            if test.is_told and ((over and not saved.over) or (is_new and (over or due))):
+            if test.is_reported and ((over and not saved.over) or (is_new and (over or due))):
                 await self._save_one(attempt, test, saved, over=over)
 
     async def _save_one(
         self, attempt: Attempt, test: DaemonTest, saved: SavedTest, *, over: bool
     ) -> None:
         """Save the data of a test so far, or the whole test if it is over."""
-        saved.heard_s, saved.uploaded_s, saved.over = test.heard_s, time.time(), over
+        saved.last_data_s, saved.uploaded_s, saved.over = test.last_data_s, time.time(), over
         reading = test.finish()
         first_s = reading.first_data_at_s
         if saved.started_s is None:
@@ -318,7 +318,7 @@ class DaemonPort(ServedPort):
             reading,
             report,
             started_s=saved.started_s,
-            ended_s=(test.last_at_s or test.heard_s) if over else None,
+            ended_s=(test.last_at_s or test.last_data_s) if over else None,
             clock_before=saved.clock_before,
             from_s=0.0 if over else saved.sent_s,
         )
@@ -351,7 +351,9 @@ class DaemonPort(ServedPort):
         return max(0.0, used_s)
 
 
-def service_states(ports: Sequence[DaemonPort], *, own_certificate: bool) -> list[EngineState]:
+def service_states(
+    ports: Sequence[DaemonPort], *, certificate_is_generated: bool
+) -> list[EngineState]:
     """Return the state of each served engine, to be used in the presence.
 
     Args:
@@ -371,7 +373,7 @@ def service_states(ports: Sequence[DaemonPort], *, own_certificate: bool) -> lis
                 update={
                     "ports": tuple(served.port for served in served_ports if served.free),
                     "problem": None if working or not problems else problems[0][:300],
-                    "self_signed": not own_certificate
+                    "self_signed": not certificate_is_generated
                     if installed.engine.needs_certificate
                     else None,
                 }

@@ -44,7 +44,7 @@ DEADLINE: Final = "deadline"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Poison:
+class InvalidJob:
     """Message that cannot be used by any agent, to be sent to the dead-letter queue.
 
     Attributes:
@@ -75,7 +75,7 @@ class Unfamiliar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class JobOutcome:
     """Outcome of a job and its reason, which is None only for a measured job."""
 
     outcome: Outcome
@@ -86,7 +86,7 @@ class Ending:
 _LATER: Final = frozenset({"extra_forbidden", "enum", "literal_error"})
 
 
-def read_job(body: bytes) -> Job | Unfamiliar | Poison:
+def read_job(body: bytes) -> Job | Unfamiliar | InvalidJob:
     """Return the job in a message, or the reason why there is none.
 
     A job of a later version can have fields and values that this agent does not know. We cannot
@@ -96,34 +96,34 @@ def read_job(body: bytes) -> Job | Unfamiliar | Poison:
     try:
         return _read_job(body)
     except TooMuch as error:
-        return Poison(reason="TooMuch", description=f"the message body is too much: {error}")
+        return InvalidJob(reason="TooMuch", description=f"the message body is too much: {error}")
     except Exception as error:
         # Any error in the body should only affect this message.
-        said = plain_text(f"{type(error).__name__}: {error}", _SAID_MAX_CHARS)
-        return Poison(reason="NotJson", description=f"the message body is not JSON: {said}")
+        text = plain_text(f"{type(error).__name__}: {error}", _SAID_MAX_CHARS)
+        return InvalidJob(reason="NotJson", description=f"the message body is not JSON: {text}")
 
 
-def _read_job(body: bytes) -> Job | Unfamiliar | Poison:
+def _read_job(body: bytes) -> Job | Unfamiliar | InvalidJob:
     fields: Any = json.loads(bounded_json(body, JOB_MAX_BYTES))
     if not isinstance(fields, dict):
-        return Poison(reason="NotAJob", description="the message body is not a JSON object")
+        return InvalidJob(reason="NotAJob", description="the message body is not a JSON object")
     version = fields.get("version", PROTOCOL_VERSION)
     try:
         return Job.model_validate_json(json.dumps(fields))
     except ValidationError as error:
-        whole = error
-    found = whole.errors(include_url=False, include_context=False)
-    later = [fault for fault in found if fault["type"] in _LATER]
+        message_error = error
+    problems = message_error.errors(include_url=False, include_context=False)
+    later = [fault for fault in problems if fault["type"] in _LATER]
     for fault in later:
         _leave_out(fields, fault["loc"])
     try:
         job = Job.model_validate_json(json.dumps(fields))
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        return Poison(
+        return InvalidJob(
             reason="NotAJob" if version == PROTOCOL_VERSION else "UnsupportedVersion",
             description=plain_text(
-                f"not a job of version {PROTOCOL_VERSION} ({whole.error_count()} "
+                f"not a job of version {PROTOCOL_VERSION} ({message_error.error_count()} "
                 f"problems): {_dotted(first['loc'])}: {first['msg']}",
                 _SAID_MAX_CHARS,
             ),
@@ -138,8 +138,8 @@ def _read_job(body: bytes) -> Job | Unfamiliar | Poison:
         return job
     first, more = unknown[0], len(unknown) - 1
     value = plain_text(repr(first["input"]), _SAID_MAX_CHARS)
-    said = f"{_dotted(first['loc'])}: this agent does not know {value}"
-    return Unfamiliar(job=job, problem=said + (f" ({more} more)" if more else ""))
+    text = f"{_dotted(first['loc'])}: this agent does not know {value}"
+    return Unfamiliar(job=job, problem=text + (f" ({more} more)" if more else ""))
 
 
 def _dotted(place: tuple[int | str, ...]) -> str:
@@ -155,7 +155,7 @@ def _leave_out(fields: dict[str, Any], place: tuple[int | str, ...]) -> None:
         del holder[place[-1]]
 
 
-def check(job: Job, settings: AgentSettings, now: datetime) -> Ending | None:
+def check(job: Job, settings: AgentSettings, now: datetime) -> JobOutcome | None:
     """Return the outcome for a job that this agent should not run, or None to run it.
 
     Args:
@@ -165,10 +165,10 @@ def check(job: Job, settings: AgentSettings, now: datetime) -> Ending | None:
     """
     refusal = _refusal(job, settings)
     if refusal is not None:
-        return Ending(outcome=Outcome.REFUSED, reason=refusal)
+        return JobOutcome(outcome=Outcome.REFUSED, reason=refusal)
     overdue_s = (now - job.planned_start_at).total_seconds()
     if overdue_s >= 0:
-        return Ending(
+        return JobOutcome(
             outcome=Outcome.MISSED, reason=f"received {overdue_s:.3f} s after the planned instant"
         )
     return None
@@ -192,11 +192,12 @@ def _refusal(job: Job, settings: AgentSettings) -> str | None:
             f"endpoint.port: {lowest} is below this agent's {settings.target_port_min}; serve "
             "from higher ports, or set BROADSIDE_AGENT_TARGET_PORT_MIN on the client agents"
         )
-    asked_s = job.duration_s + job.traffic.omit_s
-    if asked_s > settings.duration_max_s:
+    requested_s = job.duration_s + job.traffic.omit_s
+    if requested_s > settings.duration_max_s:
         return (
-            f"duration_s: {asked_s} s with warm-up is over this agent's {settings.duration_max_s:g}"
-            " s; launch a shorter burst or set BROADSIDE_AGENT_DURATION_MAX_S"
+            f"duration_s: {requested_s} s with warm-up is over this agent's "
+            f"{settings.duration_max_s:g} s; launch a shorter burst or set "
+            "BROADSIDE_AGENT_DURATION_MAX_S"
         )
     if problems := engine_problems(job.traffic):
         return problems[0]
@@ -207,16 +208,16 @@ def _rate_refusal(job: Job, bits_per_second_max: int | None) -> str | None:
     if bits_per_second_max is None:
         return None
     fix = "pace the streams or set BROADSIDE_AGENT_BITS_PER_SECOND_MAX"
-    asked = offered_bits_per_second(job.traffic)
-    if asked is None:
+    requested_rate = offered_bits_per_second(job.traffic)
+    if requested_rate is None:
         return (
             f"traffic.stream_bits_per_second: none, but this agent is capped at "
             f"{bits_per_second_max} bit/s; {fix}"
         )
-    if asked > bits_per_second_max:
+    if requested_rate > bits_per_second_max:
         return (
-            f"traffic.stream_bits_per_second: {asked} bit/s over all streams is over this agent's "
-            f"{bits_per_second_max} bit/s; {fix}"
+            f"traffic.stream_bits_per_second: {requested_rate} bit/s over all streams is over "
+            f"this agent's {bits_per_second_max} bit/s; {fix}"
         )
     return None
 
@@ -240,7 +241,7 @@ def control_problem(control: Control | None, now: datetime) -> str | None:
 
 def may_retry(error: str | None) -> bool:
     """Return True if it can help to arm again, because the server is between two tests."""
-    return error is not None and any(words in error.casefold() for words in NOT_READY)
+    return error is not None and any(pattern in error.casefold() for pattern in NOT_READY)
 
 
 def start_error_s(job: Job, reading: Reading) -> float | None:
@@ -264,9 +265,9 @@ def judge_outcome(
     exit_: Exit,
     *,
     release: Release | None = None,
-    stood_down: str | None = None,
+    gate_refusal: str | None = None,
     late_after_s: float,
-) -> Ending:
+) -> JobOutcome:
     """Return the outcome of a job for which the engine was started.
 
     The exit code is not used because it is not reliable.
@@ -279,32 +280,32 @@ def judge_outcome(
         stood_down: Reason if we stopped the engine (cancelled, lease, agent stopping).
         late_after_s: Seconds after the planned start at which data is late.
     """
-    if stood_down is not None:
-        return Ending(outcome=Outcome.ABANDONED, reason=stood_down)
+    if gate_refusal is not None:
+        return JobOutcome(outcome=Outcome.ABANDONED, reason=gate_refusal)
     failure = _unopened(job, reading, exit_) or _failure(reading, exit_)
     if failure is not None:
-        return Ending(outcome=Outcome.FAILED, reason=failure)
+        return JobOutcome(outcome=Outcome.FAILED, reason=failure)
     error_s = start_error_s(job, reading)
     if error_s is None:
-        return Ending(outcome=Outcome.FAILED, reason="no telling when data began")
+        return JobOutcome(outcome=Outcome.FAILED, reason="no telling when data began")
     if error_s < -late_after_s:
-        return Ending(
+        return JobOutcome(
             outcome=Outcome.FAILED,
             reason=f"data began {-error_s:.3f} s before the instant: the start gate did not hold",
         )
     if error_s > late_after_s:
-        return Ending(
+        return JobOutcome(
             outcome=Outcome.LATE,
             reason=f"data began {error_s:.3f} s after the instant, over {late_after_s:g} s"
             + _why_late(job, release),
         )
-    return Ending(outcome=Outcome.MEASURED, reason=None)
+    return JobOutcome(outcome=Outcome.MEASURED, reason=None)
 
 
 def _why_late(job: Job, release: Release | None) -> str:
     if release is None:
         return ""
-    ready_s = release.held_at_s - job.planned_start_at.timestamp()
+    ready_s = release.gate_reached_at_s - job.planned_start_at.timestamp()
     return f": the connections stood {ready_s:.3f} s after it" if ready_s > 0 else ""
 
 
@@ -317,7 +318,7 @@ def _unopened(job: Job, reading: Reading, exit_: Exit) -> str | None:
     if "read from stream socket" not in error and exit_.stopped != DEADLINE:
         return None
     count = job.traffic.streams_count * len(job.traffic.direction.flows)
-    which = f"the {count} streams" if opening is None else _streams_words(opening)
+    which = f"the {count} streams" if opening is None else _streams_text(opening)
     return (
         f"UDP: {which} did not open: the server's answer to a stream's first datagram is missing. "
         "Datagrams are lost or dropped between client and server. Check that the path lets UDP "
@@ -325,7 +326,7 @@ def _unopened(job: Job, reading: Reading, exit_: Exit) -> str | None:
     )
 
 
-def _streams_words(opening: Opening) -> str:
+def _streams_text(opening: Opening) -> str:
     return f"{opening.unanswered_count} of the first {opening.streams_count} streams"
 
 
@@ -335,8 +336,8 @@ def _failure(reading: Reading, exit_: Exit) -> str | None:
     if reading.report.error is not None:
         return reading.report.error
     if reading.report.truncated:
-        last_words = exit_.stderr.strip().splitlines()[-1:]
-        return "; ".join(["the engine's output stops before its end", *last_words])
+        last_line = exit_.stderr.strip().splitlines()[-1:]
+        return "; ".join(["the engine's output stops before its end", *last_line])
     if not reading.usable:
         return "the engine ended without an error and without data"
     return None

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from broadside.exchange.engines.buckets import Buckets
-from broadside.exchange.messages import Combine, EngineReport, Job, Measure
-from broadside.exchange.ping import Way, echo, handshake, may_echo, timed
+from broadside.exchange.messages import Aggregation, EngineReport, Job, Measure
+from broadside.exchange.ping import PingMethod, echo, handshake, may_echo, timed
 
 # Seconds from the start of a round to the start of the next one.
 EVERY_S: Final = 0.2
@@ -21,53 +21,55 @@ class DevicePings:
     """
 
     def __init__(self, job: Job, address: str, tcp_port: int | None) -> None:
-        asked = job.traffic.probe
+        requested = job.traffic.probe
         self._instant_s = job.planned_start_at.timestamp()
-        self._from_s = self._instant_s - (asked.before_s if asked else 0.0)
+        self._from_s = self._instant_s - (requested.before_s if requested else 0.0)
         self._until_s = self._instant_s + job.traffic.omit_s + job.duration_s
-        self._ways: dict[str, Way] = {}
+        self._methods: dict[str, PingMethod] = {}
         if may_echo(address):
-            self._ways["icmp"] = lambda: echo(address)
+            self._methods["icmp"] = lambda: echo(address)
         if tcp_port is not None:
-            self._ways["tcp"] = lambda: handshake(address, tcp_port)
+            self._methods["tcp"] = lambda: handshake(address, tcp_port)
         self._times = {
-            (way, phase): Buckets(f"device_ping_{way}_{phase}", "s")
-            for way in self._ways
+            (method, phase): Buckets(f"device_ping_{method}_{phase}", "s")
+            for method in self._methods
             for phase in (IDLE, LOADED)
         }
         # Number of pings and number of losses.
-        self._sent: Mapping[str, list[int]] = {way: [0, 0] for way in self._ways}
+        self._sent: Mapping[str, list[int]] = {method: [0, 0] for method in self._methods}
 
     async def run(self) -> None:
         """Run all rounds on time. A round that was missed is skipped."""
         number = 0
-        while (at_s := self._from_s + number * EVERY_S) < self._until_s and self._ways:
+        while (at_s := self._from_s + number * EVERY_S) < self._until_s and self._methods:
             await asyncio.sleep(max(0.0, at_s - time.time()))
             if time.time() - at_s < EVERY_S:
-                await asyncio.gather(*map(self._ping, self._ways))
+                await asyncio.gather(*map(self._ping, self._methods))
             number = max(number + 1, int((time.time() - self._from_s) / EVERY_S))
 
-    async def _ping(self, way: str) -> None:
+    async def _ping(self, method: str) -> None:
         phase = IDLE if time.time() < self._instant_s else LOADED
-        took_s = await timed(self._ways[way])
+        took_s = await timed(self._methods[method])
         if took_s is not None:
-            self._times[way, phase].add(took_s)
+            self._times[method, phase].add(took_s)
         if phase == LOADED:
-            self._sent[way][0] += 1
-            self._sent[way][1] += took_s is None
+            self._sent[method][0] += 1
+            self._sent[method][1] += took_s is None
 
-    def told_in(self, report: EngineReport) -> EngineReport:
+    def with_pings(self, report: EngineReport) -> EngineReport:
         """Return a copy of the engine's report with the results of the pings."""
-        times = tuple(one for each in self._times.values() for one in each.distribution())
+        times = tuple(
+            one for ping_times in self._times.values() for one in ping_times.distribution()
+        )
         losses = tuple(
             Measure(
-                name=f"device_ping_{way}_loss",
+                name=f"device_ping_{method}_loss",
                 value=lost / sent,
                 unit="ratio",
-                combine=Combine.MEAN,
+                combine=Aggregation.MEAN,
                 weight=sent,
             )
-            for way, (sent, lost) in self._sent.items()
+            for method, (sent, lost) in self._sent.items()
             if sent
         )
         return report.model_copy(

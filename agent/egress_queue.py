@@ -43,9 +43,9 @@ def filled_queues() -> Mapping[str, bool]:
         if kind != _RTM_NEWQDISC:
             continue
         _, index, _, parent, _ = _TCMSG.unpack_from(content)
-        told = dict(attributes(content[_TCMSG.size :]))
-        kinds.setdefault(index, set()).add(told.get(_TCA_KIND, b"").rstrip(b"\0").decode())
-        stats = dict(attributes(told.get(_TCA_STATS2, b""))).get(_TCA_STATS_QUEUE)
+        fields = dict(attributes(content[_TCMSG.size :]))
+        kinds.setdefault(index, set()).add(fields.get(_TCA_KIND, b"").rstrip(b"\0").decode())
+        stats = dict(attributes(fields.get(_TCA_STATS2, b""))).get(_TCA_STATS_QUEUE)
         if parent == _TC_H_ROOT and stats is not None:
             (packets[index],) = struct.unpack_from("=I", stats)
     return {

@@ -29,7 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from broadside.agent.gate import find_gate, takes_hold
+from broadside.agent.gate import find_gate, preload_works
 from broadside.exchange.engines.iperf3 import MINIMUM_VERSION
 from broadside.exchange.engines.iperf3_account import Version, parse_version
 from broadside.exchange.installation import bring
@@ -121,10 +121,10 @@ def _try_iperf3(name: str) -> Iperf3:
     if path is None:
         if Path(name).is_file():
             raise EngineUnusable(f"iperf3: {name} may not be executed; chmod +x it")
-        where = "on PATH" if name == DEFAULT_ENGINE else f"at {name}"
-        raise EngineMissing(f"iperf3: none {where}; {_FIX}")
+        location = "on PATH" if name == DEFAULT_ENGINE else f"at {name}"
+        raise EngineMissing(f"iperf3: none {location}; {_FIX}")
     try:
-        said = subprocess.run(
+        completed = subprocess.run(
             [path, "--version"],
             env=program_environment(),
             capture_output=True,
@@ -133,15 +133,17 @@ def _try_iperf3(name: str) -> Iperf3:
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise EngineUnusable(f"iperf3: {path} does not run: {error}; {_FIX}") from error
-    text = said.stdout.decode(errors="replace")
+    text = completed.stdout.decode(errors="replace")
     version = parse_version(text)
     if version is None:
-        words = (said.stderr or said.stdout).decode(errors="replace").strip().split("\n")[0]
-        raise EngineUnusable(f"iperf3: {path} does not tell its version: {words[:200]!r}; {_FIX}")
+        reason = (
+            (completed.stderr or completed.stdout).decode(errors="replace").strip().split("\n")[0]
+        )
+        raise EngineUnusable(f"iperf3: {path} does not tell its version: {reason[:200]!r}; {_FIX}")
     if version < MINIMUM_VERSION:
         raise EngineTooOld(f"iperf3: {path} is {version}, need {MINIMUM_VERSION} or newer; {_FIX}")
     gate = find_gate()
-    preloadable = gate is not None and takes_hold(gate, [path])
+    preloadable = gate is not None and preload_works(gate, [path])
     return Iperf3(binary=(path,), version=version, preloadable=preloadable, build=_build_of(text))
 
 

@@ -37,7 +37,7 @@ class Release:
             the server receives.
     """
 
-    held_at_s: float
+    gate_reached_at_s: float
     released_at_s: float
     server_ahead_s: float
 
@@ -110,13 +110,13 @@ def holds(stderr: str) -> bool:
 
 def read_release(stderr: str) -> Release | None:
     """Parse the report of the gate, or return None if it did not start the test."""
-    held = _HELD.search(stderr)
+    match = _HELD.search(stderr)
     released = re.search(r"(?m)^broadside-gate: released (\d+\.\d+) started (\d+\.\d+)$", stderr)
-    if held is None or released is None:
+    if match is None or released is None:
         return None
     released_at_s, started_at_s = float(released[1]), float(released[2])
     return Release(
-        held_at_s=float(held[1]),
+        gate_reached_at_s=float(match[1]),
         released_at_s=released_at_s,
         server_ahead_s=max(0.0, released_at_s - started_at_s) if started_at_s else 0.0,
     )
@@ -138,13 +138,13 @@ def serving_env(gate: Path, *, base: Mapping[str, str] | None = None) -> dict[st
 
 def read_opening(stderr: str) -> Opening | None:
     """Parse the report on UDP streams, or return None if no stream was opened."""
-    said = re.search(r"(?m)^broadside-gate: unanswered (\d+) of (\d+)$", stderr)
-    if said is None:
+    unanswered = re.search(r"(?m)^broadside-gate: unanswered (\d+) of (\d+)$", stderr)
+    if unanswered is None:
         return None
-    return Opening(unanswered_count=int(said[1]), streams_count=int(said[2]))
+    return Opening(unanswered_count=int(unanswered[1]), streams_count=int(unanswered[2]))
 
 
-def takes_hold(gate: Path, binary: Sequence[str]) -> bool:
+def preload_works(gate: Path, binary: Sequence[str]) -> bool:
     """Return True if the gate works with an engine.
 
     This is tested with a connection to a port without a server.

@@ -8,9 +8,9 @@ from ipaddress import ip_address
 from typing import Final
 
 from broadside.agent.agent_settings import AgentSettings
+from broadside.agent.host_info import read_passport
 from broadside.agent.interfaces import interface_of, mtu_bytes
-from broadside.agent.passport import read_passport
-from broadside.exchange.messages import Passport
+from broadside.exchange.messages import HostInfo
 
 # We connect a UDP socket to get a route from the kernel. This does not send any data. The
 # documentation addresses (RFC 5737, RFC 3849) are used for "any address".
@@ -45,7 +45,7 @@ class Host:
     nic_mtu_bytes: int | None
     kernel: str
     cpu_count: int | None
-    passport: Passport
+    passport: HostInfo
     warnings: tuple[str, ...] = ()
 
 
@@ -113,7 +113,7 @@ def _network(settings: AgentSettings, address: str) -> tuple[str | None, int | N
         return nic, None, [f"MTU of {nic}: {error.strerror or error}; {_NIC_FIX}"]
 
 
-def _unread(nic: str | None, passport: Passport) -> list[str]:
+def _unread(nic: str | None, passport: HostInfo) -> list[str]:
     """Return a warning if any data is missing that should be available on all hosts."""
     parts = {
         "driver of " + str(nic): nic in (None, "lo") or passport.nic_driver,

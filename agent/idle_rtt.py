@@ -74,7 +74,7 @@ def connection_rtts(address: str, ports: Collection[int]) -> list[float]:
     request = _REQUEST.pack(
         family, socket.IPPROTO_TCP, 1 << (_INET_DIAG_INFO - 1), 1 << _ESTABLISHED
     )
-    found: list[float] = []
+    samples_s: list[float] = []
     for kind, content in ask(_SOCK_DIAG_BY_FAMILY, REQUEST_DUMP, request, _SOCK_DIAG):
         if kind != _SOCK_DIAG_BY_FAMILY or len(content) < _MESSAGE_BYTES:
             continue
@@ -84,8 +84,8 @@ def connection_rtts(address: str, ports: Collection[int]) -> list[float]:
         if target[: len(wanted)] == wanted:
             info = dict(attributes(content[_MESSAGE_BYTES:])).get(_INET_DIAG_INFO, b"")
             rtt_s = parse_tcp_info(info)
-            found += [] if rtt_s is None else [rtt_s]
-    return found
+            samples_s += [] if rtt_s is None else [rtt_s]
+    return samples_s
 
 
 async def handshake_rtts(address: str, port: int, bind: str | None) -> list[float]:
@@ -96,19 +96,19 @@ async def handshake_rtts(address: str, port: int, bind: str | None) -> list[floa
         port: Target port.
         bind: Source address, or None to use the default.
     """
-    found: list[float] = []
+    samples_s: list[float] = []
     for _ in range(HANDSHAKES_COUNT):
         local = None if bind is None else (bind, 0)
         try:
             async with asyncio.timeout(HANDSHAKE_MAX_S):
                 _, writer = await asyncio.open_connection(address, port, local_addr=local)
         except (OSError, TimeoutError):
-            return found
+            return samples_s
         opened = writer.get_extra_info("socket")
         rtt_s = parse_tcp_info(opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256))
         writer.transport.abort()
-        found += [] if rtt_s is None else [rtt_s]
-    return found
+        samples_s += [] if rtt_s is None else [rtt_s]
+    return samples_s
 
 
 def from_connections(address: str, ports: Collection[int]) -> IdleRtt | None:
@@ -119,7 +119,7 @@ def from_connections(address: str, ports: Collection[int]) -> IdleRtt | None:
         ports: Target ports to use.
     """
     try:
-        return _summary(connection_rtts(address, ports), held=True)
+        return _summary(connection_rtts(address, ports), gate_connections=True)
     except OSError:
         return None
 
@@ -132,15 +132,15 @@ async def from_handshakes(address: str, port: int, bind: str | None) -> IdleRtt 
         port: Target port.
         bind: Source address, or None to use the default.
     """
-    return _summary(await handshake_rtts(address, port, bind), held=False)
+    return _summary(await handshake_rtts(address, port, bind), gate_connections=False)
 
 
-def _summary(rtts_s: Sequence[float], *, held: bool) -> IdleRtt | None:
+def _summary(rtts_s: Sequence[float], *, gate_connections: bool) -> IdleRtt | None:
     if not rtts_s:
         return None
     return IdleRtt(
         least_s=min(rtts_s),
         median_s=statistics.median(rtts_s),
         samples_count=len(rtts_s),
-        how="connections" if held else "handshakes",
+        how="connections" if gate_connections else "handshakes",
     )

@@ -82,9 +82,9 @@ def find_installed_engines(
     }
 
 
-def installed_iperf3(found: Iperf3) -> InstalledEngine:
+def installed_iperf3(iperf3: Iperf3) -> InstalledEngine:
     """Return the iperf3 that is used by the agent."""
-    tool = Tool(argv=tuple(map(str, found.binary)), version=str(found.version))
+    tool = Tool(argv=tuple(map(str, iperf3.binary)), version=str(iperf3.version))
     return InstalledEngine(engine=engines()[DEFAULT_ENGINE], tools={DEFAULT_ENGINE: tool})
 
 
@@ -99,15 +99,15 @@ def unknown_engine(name: str) -> InstalledEngine:
 
 def find_program(program: Program) -> Tool | str:
     """Return a program, or the reason in a single line if it cannot be used."""
-    own = _TOOLS / program.name / "bin" / program.name
-    path = program_path(str(own)) or program_path(program.name)
+    bundled = _TOOLS / program.name / "bin" / program.name
+    path = program_path(str(bundled)) or program_path(program.name)
     if path is None:
         return f"{program.name}: none here; {program.fix}"
-    said = _ask_version([path, *program.version_argv])
-    version = re.search(program.version_pattern, said)
+    output = _ask_version([path, *program.version_argv])
+    version = re.search(program.version_pattern, output)
     if version is None:
-        words = said.strip().split("\n")[0][:100]
-        return f"{program.name}: {path} does not tell its version: {words!r}; {program.fix}"
+        version_line = output.strip().split("\n")[0][:100]
+        return f"{program.name}: {path} does not tell its version: {version_line!r}; {program.fix}"
     return Tool(argv=(path,), version=version[1])
 
 

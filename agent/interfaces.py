@@ -41,8 +41,8 @@ def interface_of(address: str) -> str | None:
     wanted = ip_address(address)
     if wanted.is_loopback:
         return "lo"
-    found = next((index for index, own in _addresses() if own == wanted), None)
-    return None if found is None else socket.if_indextoname(found)
+    index_of_nic = next((index for index, local in _addresses() if local == wanted), None)
+    return None if index_of_nic is None else socket.if_indextoname(index_of_nic)
 
 
 def route_interface(target: str, source: str) -> str | None:
@@ -57,13 +57,13 @@ def route_interface(target: str, source: str) -> str | None:
     Returns:
         The name of the interface, or None if there is no route or the kernel did not respond.
     """
-    packed, own = ip_address(target).packed, ip_address(source).packed
-    if len(packed) != len(own):
+    packed, local = ip_address(target).packed, ip_address(source).packed
+    if len(packed) != len(local):
         return None
     bits = len(packed) * 8
     family = socket.AF_INET if bits == 32 else socket.AF_INET6
     content = _ROUTE.pack(family, bits, bits, 0, 0, 0, 0, 0, 0)
-    content += attribute(_RTA_DST, packed) + attribute(_RTA_SRC, own)
+    content += attribute(_RTA_DST, packed) + attribute(_RTA_SRC, local)
     try:
         for kind, answer in ask(_RTM_GETROUTE, REQUEST, content):
             if kind == _RTM_NEWROUTE:
@@ -92,7 +92,7 @@ def _addresses() -> Iterator[tuple[int, IPv4Address | IPv6Address]]:
     for kind, content in ask(_RTM_GETADDR, REQUEST_DUMP, request):
         if kind == _RTM_NEWADDR:
             *_, index = _ADDRESS.unpack_from(content)
-            told = dict(attributes(content[_ADDRESS.size :]))
-            packed = told.get(_IFA_LOCAL, told.get(_IFA_ADDRESS))
+            fields = dict(attributes(content[_ADDRESS.size :]))
+            packed = fields.get(_IFA_LOCAL, fields.get(_IFA_ADDRESS))
             if packed is not None:
                 yield index, ip_address(packed)

@@ -14,7 +14,7 @@ from broadside.agent.agent_settings import AgentSettings
 from broadside.agent.clock import read_clock
 from broadside.agent.engine_process import Iperf3
 from broadside.agent.host import Host, HostUnknown, find_address
-from broadside.agent.passport import read_passport
+from broadside.agent.host_info import read_passport
 from broadside.exchange.messages import AgentState, ClockReading, EngineState, Presence, Role
 from broadside.exchange.ports import ExchangeError, StorageGone
 from broadside.exchange.records import FleetRecords
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class AgentHealth:
     """The part of a presence that changes, set by the role of the agent.
 
     Attributes:
@@ -61,7 +61,7 @@ class Condition:
 def describe(
     settings: AgentSettings,
     host: Host,
-    condition: Condition,
+    condition: AgentHealth,
     clock: ClockReading | None,
     *,
     stopping: bool,
@@ -113,7 +113,7 @@ def describe(
 
 
 @dataclass(slots=True, kw_only=True)
-class Heart:
+class HeartbeatPublisher:
     """Sends heartbeats at least every ``heartbeat_s`` seconds, and soon after each change.
 
     Attributes:
@@ -134,7 +134,7 @@ class Heart:
     host: Host
     stopping: asyncio.Event
     changed: asyncio.Event
-    condition: Callable[[], Condition] = Condition
+    condition: Callable[[], AgentHealth] = AgentHealth
     spread_s: float = 0.0
     storage_gone: bool = False
     has_moved: bool = False
@@ -185,7 +185,7 @@ class Heart:
         except (ExchangeError, TimeoutError) as error:
             log.warning("no heartbeat: %s", _why(error), extra={"action": "beat_failed"})
 
-    async def say_goodbye(self) -> None:
+    async def announce_shutdown(self) -> None:
         """Delete the row, so that the coordinator will not wait for this agent."""
         try:
             async with asyncio.timeout(BEAT_TIMEOUT_S):
@@ -211,18 +211,18 @@ class Heart:
         if self.settings.address is not None or self.stopping.is_set():
             return
         try:
-            found = find_address()
+            address = find_address()
         except HostUnknown:
             return
         before, self._new_address = self._new_address, None
-        if found == self.host.address:
+        if address == self.host.address:
             return
-        self._new_address = found
-        if found == before and not self.condition().busy:
+        self._new_address = address
+        if address == before and not self.condition().busy:
             log.warning(
                 "the address changed from %s to %s: starting again with it",
                 self.host.address,
-                found,
+                address,
                 extra={"action": "moved"},
             )
             self.has_moved = True

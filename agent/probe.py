@@ -50,11 +50,11 @@ class Prober(asyncio.DatagramProtocol):
     """
 
     def __init__(self, job: Job) -> None:
-        asked = job.traffic.probe
-        assert asked is not None  # noqa: S101 - checked by the caller
-        self._step_s = asked.every_s
-        before = math.ceil(asked.before_s / self._step_s)
-        span_s = job.duration_s + job.traffic.omit_s + asked.after_s
+        requested = job.traffic.probe
+        assert requested is not None  # noqa: S101 - checked by the caller
+        self._step_s = requested.every_s
+        before = math.ceil(requested.before_s / self._step_s)
+        span_s = job.duration_s + job.traffic.omit_s + requested.after_s
         count = before + math.ceil(span_s / self._step_s)
         self._first_at_s = job.planned_start_at.timestamp() - before * self._step_s
         self._rtt_s = array("f", [UNSENT]) * count

@@ -9,9 +9,9 @@ import asyncio
 import logging
 
 from broadside.agent.spool import AWAY, RETRY_FIRST_S, RETRY_MAX_S, Spool
-from broadside.exchange.messages import TroubleKind
+from broadside.exchange.messages import OutageKind
+from broadside.exchange.outage_log import OutageLog
 from broadside.exchange.ports import ExchangeError, ExchangeUnavailable, RawName, RawStore
-from broadside.exchange.troubles import TroubleLog
 
 log = logging.getLogger(__name__)
 
@@ -22,10 +22,10 @@ class SpooledRaw:
     :meth:`save` does not wait for the store and does not fail.
     """
 
-    def __init__(self, raw: RawStore, spool: Spool, troubles: TroubleLog | None = None) -> None:
+    def __init__(self, raw: RawStore, spool: Spool, troubles: OutageLog | None = None) -> None:
         self._raw = raw
         self._spool = spool
-        self._troubles = troubles or TroubleLog()
+        self._troubles = troubles or OutageLog()
         self._kept = asyncio.Event()
         if spool.oldest_raw() is not None:
             self._kept.set()
@@ -38,16 +38,16 @@ class SpooledRaw:
             text: Output to save.
         """
         try:
-            kept = await asyncio.to_thread(self._spool.put_raw, name, text)
+            stored = await asyncio.to_thread(self._spool.put_raw, name, text)
             problem = "the spool is full; raise BROADSIDE_AGENT_SPOOL_MAX_BYTES"
         except OSError as error:
-            kept, problem = False, f"the spool cannot be written: {error}"
-        if not kept:
+            stored, problem = False, f"the spool cannot be written: {error}"
+        if not stored:
             self._lose(name, problem)
         self._kept.set()
 
     def _lose(self, name: RawName, why: str) -> None:
-        self._troubles.happened(TroubleKind.LOST)
+        self._troubles.happened(OutageKind.LOST)
         log.error("LOST %s: %s", name, why, extra={"action": "spool_lost"})
 
     async def drain(self) -> None:

@@ -24,7 +24,7 @@ from broadside.agent.engine_process import EngineError, Iperf3, find_iperf3
 from broadside.agent.gate import explain_no_gate, find_gate
 from broadside.agent.host import Host, HostUnknown, find_host
 from broadside.agent.installed_engines import find_installed_engines
-from broadside.agent.presence import Condition, Heart
+from broadside.agent.presence import AgentHealth, HeartbeatPublisher
 from broadside.agent.raw_spool import SpooledRaw
 from broadside.agent.server import Supervisor
 from broadside.agent.side_tasks import pause
@@ -32,12 +32,12 @@ from broadside.agent.spool import Spool, SpooledTable
 from broadside.agent.tunnel import can_tunnel, mark_of, sweep_tunnels
 from broadside.agent.worker import Worker
 from broadside.agent.workspace import sweep
-from broadside.exchange.background import keep_going
+from broadside.exchange.background import restart_on_error
+from broadside.exchange.ci_logs import escape_workflow_commands
 from broadside.exchange.fabric import Fabric, FabricSettings, environment_settings, open_fabric
 from broadside.exchange.heap import HEAPS_MAX_COUNT, set_heap
-from broadside.exchange.log_lines import log_text, redact
+from broadside.exchange.log_sanitizer import log_text, redact
 from broadside.exchange.messages import Role
-from broadside.exchange.pipelines import uncommanded
 from broadside.exchange.ports import ExchangeMisconfigured, ExchangeUnavailable, StorageGone
 from broadside.exchange.records import BurstRecords
 
@@ -82,10 +82,10 @@ class JsonLines(logging.Formatter):
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname,
             **context(record),
-            "message": redact(uncommanded(record.getMessage())),
+            "message": redact(escape_workflow_commands(record.getMessage())),
         }
         if record.exc_info:
-            line["trace"] = redact(uncommanded(self.formatException(record.exc_info)))
+            line["trace"] = redact(escape_workflow_commands(self.formatException(record.exc_info)))
         return json.dumps(line)
 
 
@@ -97,9 +97,9 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC)
-        words = [f"{at:%H:%M:%S}.{at.microsecond // 1000:03d}Z", record.levelname]
-        words += context(record).values()
-        return f"{' '.join(words)}: {log_text(record, self)}"
+        columns = [f"{at:%H:%M:%S}.{at.microsecond // 1000:03d}Z", record.levelname]
+        columns += context(record).values()
+        return f"{' '.join(columns)}: {log_text(record, self)}"
 
 
 # The agent was asked to stop.
@@ -198,14 +198,14 @@ async def main(settings: AgentSettings, fabric_settings: FabricSettings | None =
         ExchangeMisconfigured: The settings of the fabric are invalid.
     """
     # Set by a signal.
-    told = asyncio.Event()
+    notified = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
+        loop.add_signal_handler(number, notified.set)
     code: int | None = None
     while code is None:
         stopping = asyncio.Event()
-        passing_on = asyncio.create_task(_pass_on(told, stopping))
+        passing_on = asyncio.create_task(_pass_on(notified, stopping))
         try:
             code = await _run_once(settings, fabric_settings or environment_settings(), stopping)
         finally:
@@ -213,8 +213,8 @@ async def main(settings: AgentSettings, fabric_settings: FabricSettings | None =
     return code
 
 
-async def _pass_on(told: asyncio.Event, stopping: asyncio.Event) -> None:
-    await told.wait()
+async def _pass_on(notified: asyncio.Event, stopping: asyncio.Event) -> None:
+    await notified.wait()
     stopping.set()
 
 
@@ -278,7 +278,7 @@ async def _open_fabric(
             await pause(stopping, JOIN_PAUSE_S)
             if stopping.is_set():
                 return None
-    _hold_name(settings, path)
+    _lock_agent_id(settings, path)
     if settings.join is None:
         await _refuse_revoked(path, fabric_settings)
     return open_fabric(fabric_settings.model_copy(update={"credential_file": path}))
@@ -303,7 +303,7 @@ async def _refuse_revoked(path: Path, fabric_settings: FabricSettings) -> None:
                 raise ExchangeMisconfigured(f"{path}: {REVOKED}")
 
 
-def _hold_name(settings: AgentSettings, path: Path) -> None:
+def _lock_agent_id(settings: AgentSettings, path: Path) -> None:
     """Check that the credential belongs to this agent.
 
     It might belong to a different agent if the host was renamed or created from an image of another
@@ -311,24 +311,25 @@ def _hold_name(settings: AgentSettings, path: Path) -> None:
     """
     from broadside.exchange.http.credential import load_credential
 
-    kept = load_credential(path)
-    own = (settings.role.value, settings.agent_id)
-    if kept is not None and (kept.role, kept.agent_id) != own:
+    credential = load_credential(path)
+    identity = (settings.role.value, settings.agent_id)
+    if credential is not None and (credential.role, credential.agent_id) != identity:
         raise ExchangeMisconfigured(
-            f"{path}: the credential of {kept.role}.{kept.agent_id}, and this is {'.'.join(own)}: "
-            f"set BROADSIDE_AGENT_AGENT_ID={kept.agent_id} and BROADSIDE_AGENT_ROLE={kept.role} "
-            "where this is that host; else remove the file, and join with a code of its own"
+            f"{path}: the credential of {credential.role}.{credential.agent_id}, and this is "
+            f"{'.'.join(identity)}: set BROADSIDE_AGENT_AGENT_ID={credential.agent_id} and "
+            f"BROADSIDE_AGENT_ROLE={credential.role} where this is that host; else remove the "
+            "file, and join with a code of its own"
         )
 
 
 async def _be_agent(
     settings: AgentSettings, host: Host, fabric: Fabric, spool: Spool, stopping: asyncio.Event
-) -> Heart:
+) -> HeartbeatPublisher:
     """Run the role of an agent until it is stopped, and return the heart with the reason."""
     spooled = SpooledTable(fabric.results, spool, fabric.troubles)
     spooled_raw = SpooledRaw(fabric.raw_store, spool, fabric.troubles)
-    host_log = HostLog(keep_s=settings.duration_max_s + 120, nic=host.nic)
-    heart = Heart(
+    host_log = HostLog(retention_s=settings.duration_max_s + 120, nic=host.nic)
+    heart = HeartbeatPublisher(
         fleet=fabric.agent_records.fleet,
         settings=settings,
         host=host,
@@ -338,7 +339,7 @@ async def _be_agent(
     )
     log.info("%s agent at %s", settings.role, host.address, extra={"action": "start"})
     background = [
-        asyncio.create_task(keep_going(work))
+        asyncio.create_task(restart_on_error(work))
         for work in (
             heart.beat_forever,
             spooled.drain_forever,
@@ -372,14 +373,14 @@ async def _be_agent(
             heart.changed.set()
             if client:
                 background.append(
-                    asyncio.create_task(keep_going(partial(_find_installed_engines, tools)))
+                    asyncio.create_task(restart_on_error(partial(_find_installed_engines, tools)))
                 )
             await role.run()
     finally:
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
-    await heart.say_goodbye()
+    await heart.announce_shutdown()
     await _empty(spooled, spooled_raw, spool, settings)
     log.info("stopped", extra={"action": "stop"})
     return heart
@@ -396,7 +397,7 @@ async def _stop_once_revoked(fabric: Fabric, stopping: asyncio.Event) -> None:
 
 
 async def _find_engine(
-    settings: AgentSettings, heart: Heart, stopping: asyncio.Event
+    settings: AgentSettings, heart: HeartbeatPublisher, stopping: asyncio.Event
 ) -> Iperf3 | None:
     """Search for iperf3 until it is found, or return None when the agent is stopping.
 
@@ -406,7 +407,7 @@ async def _find_engine(
         try:
             return find_iperf3(str(settings.iperf3) if settings.iperf3 else None)
         except EngineError as error:
-            problem = Condition(problem=str(error))
+            problem = AgentHealth(problem=str(error))
         if heart.condition() != problem:
             log.error("%s", problem.problem, extra={"action": "problem"})
             heart.condition = partial(replace, problem)

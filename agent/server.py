@@ -21,14 +21,14 @@ from broadside.agent.daemon import DaemonPort, service_states
 from broadside.agent.engine_process import EngineUnusable, Exit
 from broadside.agent.gate import find_gate, serving_env
 from broadside.agent.installed_engines import find_installed_engines
-from broadside.agent.presence import Condition
+from broadside.agent.presence import AgentHealth
 from broadside.agent.probe import Echo
-from broadside.agent.served_port import HEALTHY_S, ServedPort
+from broadside.agent.service_port import HEALTHY_S, ServedPort
 from broadside.agent.side_tasks import safely
 from broadside.agent.sockets import PortView, read_ports
 from broadside.agent.tunnels import TunnelKeeper
-from broadside.exchange.background import keep_going
-from broadside.exchange.engines.port import Event, Reading, ServerAsk, Started
+from broadside.exchange.background import restart_on_error
+from broadside.exchange.engines.port import Event, Reading, ServerRequest, Started
 from broadside.exchange.messages import DEFAULT_ENGINE, ClockReading, Role, ServerTest
 
 # Seconds to wait between checks of the socket tables.
@@ -65,7 +65,7 @@ class ServedTest:
     connected_at_s: float | None = None
     left_at_s: float | None = None
     started_at_s: float | None = None
-    asked_s: float | None = None
+    requested_s: float | None = None
     replaced: bool = False
 
     @property
@@ -94,9 +94,9 @@ class ServedTest:
         """
         busy_since_s = self.connected_at_s if self.started_at_s is None else self.started_at_s
         if busy_since_s is not None:
-            asked_s = duration_max_s if self.asked_s is None else self.asked_s
-            if now_s - busy_since_s > asked_s + OVERDUE_S:
-                return f"a test of {asked_s:g} s is not over after {now_s - busy_since_s:.0f} s"
+            requested_s = duration_max_s if self.requested_s is None else self.requested_s
+            if now_s - busy_since_s > requested_s + OVERDUE_S:
+                return f"a test of {requested_s:g} s is not over after {now_s - busy_since_s:.0f} s"
         if self.connected_at_s is not None:
             silent_s = now_s - self.connected_at_s
             if view.tcp_count == 1 and view.udp_count == 0 and silent_s > SILENT_S:
@@ -151,11 +151,11 @@ class OneTestPort(ServedPort):
     # One server ------------------------------------------------------------------------------
 
     async def _serve_once(self) -> bool:
-        installed, own = self.installed, self.tools.settings.address
+        installed, local_address = self.installed, self.tools.settings.address
         (process,) = installed.engine.server(
-            ServerAsk(
+            ServerRequest(
                 port=self.port,
-                address=self.address or (str(own) if own else None),
+                address=self.address or (str(local_address) if local_address else None),
                 tools=installed.tools,
                 # No folder is needed.
                 folder="",
@@ -222,7 +222,7 @@ class OneTestPort(ServedPort):
         while not attempt.exit.done():
             if served.started_at_s is not None:
                 reading = attempt.read()
-                served.asked_s = _asked_s(reading)
+                served.requested_s = _requested_s(reading)
                 save = self._save_test(reading, served, clock_before=clock, from_s=sent_s)
                 await safely(save, "upload", context)
                 sent_s = known_until_s(reading)
@@ -230,10 +230,10 @@ class OneTestPort(ServedPort):
         reading = attempt.read()
         if is_test(reading):
             self._log(logging.INFO, "test", reading.report.error or "test served")
-            whole = self._save_whole(attempt, reading, served, clock)
-            await safely(whole, "upload", context)
+            saving = self._save_complete(attempt, reading, served, clock)
+            await safely(saving, "upload", context)
 
-    async def _save_whole(
+    async def _save_complete(
         self, attempt: Attempt, reading: Reading, served: ServedTest, clock: ClockReading | None
     ) -> None:
         """Save a test that is over, and its raw output if this is enabled."""
@@ -286,19 +286,21 @@ class Supervisor:
         # Created when the search for their programs is complete.
         self._daemons: list[DaemonPort] = []
 
-    def condition(self) -> Condition:
+    def condition(self) -> AgentHealth:
         """Return the state of all ports for the heartbeat."""
         free = tuple(served.port for served in self._ports if served.free)
         busy = tuple(served.port for served in self._ports if served.busy)
         problems = [served.problem for served in self._ports if served.problem is not None]
-        return Condition(
+        return AgentHealth(
             busy=bool(busy) or any(daemon.busy for daemon in self._daemons),
             engine=self._tools.engine,
             ports=free,
             busy_ports=busy,
             # An agent with a single working port can be used, but not if there is a problem.
             problem="; ".join(problems[:3]) if problems and not free and not busy else None,
-            engines=tuple(service_states(self._daemons, own_certificate=self._has_certificate)),
+            engines=tuple(
+                service_states(self._daemons, certificate_is_generated=self._has_certificate)
+            ),
             echo_port=self._echo.port if self._echo else None,
             tunnels=self._tools.tunnels,
         )
@@ -310,10 +312,10 @@ class Supervisor:
     async def run(self) -> None:
         """Serve all ports until the agent is stopping."""
         self._echo = await Echo.open(self._tools.settings, self._tools.host.address)
-        background = [asyncio.create_task(keep_going(self._look_forever))]
+        background = [asyncio.create_task(restart_on_error(self._poll_forever))]
         if self._tools.tunnels:
             keeper = TunnelKeeper(tools=self._tools, bind=self._bind)
-            background.append(asyncio.create_task(keep_going(keeper.keep_forever)))
+            background.append(asyncio.create_task(restart_on_error(keeper.run_forever)))
         try:
             async with asyncio.TaskGroup() as serving:
                 for served in self._ports:
@@ -347,12 +349,12 @@ class Supervisor:
         for daemon in self._daemons:
             serving.create_task(daemon.serve())
 
-    async def _look_forever(self) -> None:
+    async def _poll_forever(self) -> None:
         while True:
             served_ports: list[ServedPort] = [*self._ports, *self._daemons]
             views = read_ports(served.port for served in served_ports)
             for served in served_ports:
-                served.look(views[served.port], time.time())
+                served.update(views[served.port], time.time())
             if self._daemons or any(served.unsettled for served in served_ports):
                 # The connections of a daemon are not reported anywhere else.
                 await asyncio.sleep(LOOK_SOON_S)
@@ -376,7 +378,7 @@ def _since(since_s: float | None, now_s: float, holds: bool) -> float | None:
     return now_s if since_s is None else since_s
 
 
-def _asked_s(reading: Reading) -> float | None:
+def _requested_s(reading: Reading) -> float | None:
     """Return the requested time of a test with its warm-up, or None if it is not known."""
     report = reading.report
     return None if report.duration_s is None else float(report.duration_s + (report.omit_s or 0))

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Final
 
 from broadside.exchange.documents import Packed, inflated_pieces, packed
-from broadside.exchange.messages import TroubleKind
+from broadside.exchange.messages import OutageKind
+from broadside.exchange.outage_log import OutageLog
 from broadside.exchange.ports import (
     Entity,
     ExchangeError,
@@ -33,10 +34,9 @@ from broadside.exchange.ports import (
     RawName,
     Table,
 )
-from broadside.exchange.records import told_late
+from broadside.exchange.records import with_delivery_time
 from broadside.exchange.row_text import format_entity, parse_entity
 from broadside.exchange.rows import bounded_json
-from broadside.exchange.troubles import TroubleLog
 
 RETRY_FIRST_S: Final = 0.5
 RETRY_MAX_S: Final = 10.0
@@ -97,18 +97,18 @@ class Spool:
             self._refused[path] = path.stat().st_size
         for path in sorted(self._folder.glob("[0-9]*.r[ao]w")):
             self._number = max(self._number, int(path.stem))
-            kept = (path, path.stat().st_size)
+            stored = (path, path.stat().st_size)
             try:
                 if path.suffix == ".row":
                     key = _key(parse_entity(path.read_bytes()))
                     # While a row is being replaced, there are two files for a short time. Drop the
                     # older one.
                     self.drop(key)
-                    self._files[key] = kept
+                    self._files[key] = stored
                 else:
                     name, _ = _parse_raw(path.read_bytes())
                     self.drop_raw(name)
-                    self._raws[name] = kept
+                    self._raws[name] = stored
             except ValueError:
                 # The file is damaged or does not belong to a spool.
                 self._refuse(path)
@@ -120,13 +120,13 @@ class Spool:
     @property
     def size_bytes(self) -> int:
         """Size of all files."""
-        return self._kept_bytes + sum(tuple(self._refused.values()))
+        return self._stored_bytes + sum(tuple(self._refused.values()))
 
     @property
-    def _kept_bytes(self) -> int:
+    def _stored_bytes(self) -> int:
         """Size of all files that can still be sent."""
-        kept = (*self._files.values(), *self._raws.values())
-        return sum(size_bytes for _, size_bytes in kept)
+        stored = (*self._files.values(), *self._raws.values())
+        return sum(size_bytes for _, size_bytes in stored)
 
     @property
     def given_up_count(self) -> int:
@@ -154,13 +154,13 @@ class Spool:
             if rows_bytes + grows_bytes > self._max_bytes:
                 return False
             while self.size_bytes + grows_bytes > self._max_bytes:
-                self._give_way()
-            path = self._write(text, "row", self._give_way)
+                self._drop_oldest()
+            path = self._write(text, "row", self._drop_oldest)
             self.drop(key)
             self._files[key] = (path, len(text))
         return True
 
-    def _give_way(self) -> bool:
+    def _drop_oldest(self) -> bool:
         """Make some room for a row, or return False if there is nothing to delete."""
         if self._drop_refused():
             return True
@@ -181,7 +181,7 @@ class Spool:
         del self._refused[oldest]
         return True
 
-    def _write(self, text: bytes, kind: str, give_way: Callable[[], bool]) -> Path:
+    def _write(self, text: bytes, kind: str, make_room: Callable[[], bool]) -> Path:
         """Write a new file, and make room for it while the disk is full."""
         self._number += 1
         path = self._folder / f"{self._number:012d}.{kind}"
@@ -193,7 +193,7 @@ class Spool:
             except OSError as error:
                 with contextlib.suppress(OSError):
                     unfinished.unlink()
-                if error.errno not in FULL or not give_way():
+                if error.errno not in FULL or not make_room():
                     raise
 
     def oldest(self) -> tuple[Key, Path] | None:
@@ -207,9 +207,9 @@ class Spool:
             key: Key of the row.
             path: If set, the row is deleted only if it is still in this file.
         """
-        held = self._files.get(key)
-        if held is not None and path in (None, held[0]):
-            held[0].unlink(missing_ok=True)
+        stored = self._files.get(key)
+        if stored is not None and path in (None, stored[0]):
+            stored[0].unlink(missing_ok=True)
             del self._files[key]
 
     def quarantine(self, key: Key, path: Path) -> None:
@@ -249,7 +249,7 @@ class Spool:
         file = json.dumps([name.folder, name.file]).encode() + b"\n" + packed(text)
         with self._lock:
             self.drop_raw(name)
-            if self._kept_bytes + len(file) > self._max_bytes:
+            if self._stored_bytes + len(file) > self._max_bytes:
                 return False
             while self.size_bytes + len(file) > self._max_bytes:
                 self._drop_refused()
@@ -280,9 +280,9 @@ class Spool:
 
     def drop_raw(self, name: RawName) -> None:
         """Delete output if it is still there."""
-        held = self._raws.pop(name, None)
-        if held is not None:
-            held[0].unlink(missing_ok=True)
+        stored = self._raws.pop(name, None)
+        if stored is not None:
+            stored[0].unlink(missing_ok=True)
 
     def quarantine_raw(self, name: RawName) -> bool:
         """Rename the file of output that was rejected, so that a user can check it.
@@ -291,10 +291,10 @@ class Spool:
             False if it was deleted in the meantime to make room for a row.
         """
         with self._lock:
-            held = self._raws.pop(name, None)
-            if held is not None:
-                self._refuse(held[0])
-        return held is not None
+            stored = self._raws.pop(name, None)
+            if stored is not None:
+                self._refuse(stored[0])
+        return stored is not None
 
 
 class SpooledTable:
@@ -304,10 +304,10 @@ class SpooledTable:
     directly and can raise :class:`~broadside.exchange.ports.ExchangeUnavailable`.
     """
 
-    def __init__(self, table: Table, spool: Spool, troubles: TroubleLog | None = None) -> None:
+    def __init__(self, table: Table, spool: Spool, troubles: OutageLog | None = None) -> None:
         self._table = table
         self._spool = spool
-        self._troubles = troubles or TroubleLog()
+        self._troubles = troubles or OutageLog()
         self._kept = asyncio.Event()
         if len(spool):
             self._kept.set()
@@ -330,24 +330,24 @@ class SpooledTable:
             else:
                 return
         for entity in entities:
-            self._keep(entity)
+            self._store(entity)
 
-    def _keep(self, entity: Entity) -> None:
+    def _store(self, entity: Entity) -> None:
         given_up_count = self._spool.given_up_count
         try:
-            kept = self._spool.put(entity)
+            stored = self._spool.put(entity)
             problem = "the spool is full; raise BROADSIDE_AGENT_SPOOL_MAX_BYTES"
         except OSError as error:
-            kept, problem = False, f"the spool cannot be written: {error}"
-        self._troubles.failed(TroubleKind.SPOOLED)
+            stored, problem = False, f"the spool cannot be written: {error}"
+        self._troubles.failed(OutageKind.SPOOLED)
         for _ in range(self._spool.given_up_count - given_up_count):
-            self._troubles.happened(TroubleKind.LOST)
-        if not kept:
+            self._troubles.happened(OutageKind.LOST)
+        if not stored:
             self._lose(_key(entity), problem)
         self._kept.set()
 
     def _lose(self, key: Key, why: str) -> None:
-        self._troubles.happened(TroubleKind.LOST)
+        self._troubles.happened(OutageKind.LOST)
         log.error("LOST %s %s: %s", *key, why, extra={"action": "spool_lost"})
 
     async def drain(self) -> None:
@@ -368,7 +368,7 @@ class SpooledTable:
                 self._lose(key, f"the spool cannot be read: {error}")
                 continue
             try:
-                await self._table.upsert(told_late(row, datetime.now(UTC)))
+                await self._table.upsert(with_delivery_time(row, datetime.now(UTC)))
             except AWAY as error:
                 raise ExchangeUnavailable(str(error)) from error
             except ExchangeError as error:
@@ -377,7 +377,7 @@ class SpooledTable:
             else:
                 # A newer row might have replaced it in the meantime, which should not be deleted.
                 self._spool.drop(key, path)
-        self._troubles.went_well(TroubleKind.SPOOLED)
+        self._troubles.record_success(OutageKind.SPOOLED)
 
     async def drain_forever(self) -> None:
         """Send new rows when they are added, with longer pauses while the table is away."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from broadside.agent.counters import NET_DEV, parse_net_dev
-from broadside.exchange.engines.port import Unwritable, word
+from broadside.exchange.engines.port import Unwritable, validate_argument
 from broadside.exchange.messages import VXLAN_BYTES, Role, Tunnel
 from broadside.exchange.programs import program_environment
 
@@ -76,12 +76,12 @@ def device_commands(
         mark: Alias of the device.
 
     Raises:
-        TunnelFailed: A value is not a plain word. It could be used to add other commands.
+        TunnelFailed: A value is not a plain argument. It could be used to add other commands.
     """
     name = device_name(tunnel)
     try:
         local, remote, inner, nic, mark = (
-            word(value, field)
+            validate_argument(value, field)
             for field, value in (
                 ("local", local),
                 ("remote", remote),
@@ -135,10 +135,10 @@ class TunnelEnd:
         commands = device_commands(
             tunnel, local=local, remote=remote, inner=inner, nic=nic, mtu=mtu, mark=mark
         )
-        found = await asyncio.to_thread(_devices)
+        devices = await asyncio.to_thread(_devices)
         # This device belongs to another job, so we should not delete it.
-        if name in found:
-            raise TunnelFailed(f"{name}: there is one already ({found[name] or 'foreign'})")
+        if name in devices:
+            raise TunnelFailed(f"{name}: there is one already ({devices[name] or 'foreign'})")
         end = cls(name=name, _guard=await asyncio.to_thread(_guardian, name))
         making = asyncio.ensure_future(asyncio.to_thread(_ip, ["-batch", "-"], commands))
         try:
@@ -154,19 +154,19 @@ class TunnelEnd:
     def received_count(self) -> int:
         """Number of packets that were received through the tunnel so far."""
         try:
-            own = parse_net_dev(Path(NET_DEV).read_text(), self.name).get(self.name)
+            counters = parse_net_dev(Path(NET_DEV).read_text(), self.name).get(self.name)
         except OSError:
             return 0
-        return 0 if own is None else own.rx_packets_count
+        return 0 if counters is None else counters.rx_packets_count
 
     async def close(self) -> None:
         """Delete the device and stop the guardian. If this fails, the guardian will delete it."""
-        word = None
+        farewell = None
         with contextlib.suppress(TunnelFailed):
             await asyncio.to_thread(_ip, ["link", "delete", self.name])
-            word = b"gone\n"
+            farewell = b"gone\n"
         # This also closes the pipe. The guardian itself might have been killed.
-        self._guard.communicate(word)
+        self._guard.communicate(farewell)
 
 
 def mark_of(agent_id: str, role: Role) -> str:
@@ -258,6 +258,8 @@ def _ip(arguments: list[str], commands: str | None = None) -> str:
     except (OSError, subprocess.SubprocessError) as error:
         raise TunnelFailed(f"ip does not run: {error}") from error
     if done.returncode:
-        said = done.stderr.strip().splitlines()
-        raise TunnelFailed(f"ip: {said[0] if said else f'exit code {done.returncode}'}")
+        error_lines = done.stderr.strip().splitlines()
+        raise TunnelFailed(
+            f"ip: {error_lines[0] if error_lines else f'exit code {done.returncode}'}"
+        )
     return done.stdout

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
-class Asked:
+class RequestedTunnel:
     """Request of a job and its state.
 
     Attributes:
@@ -88,7 +88,7 @@ class TunnelKeeper:
     tools: Tools
     bind: Bind
     # Requests by job.
-    _asked: dict[str, Asked] = field(default_factory=dict)
+    _requested: dict[str, RequestedTunnel] = field(default_factory=dict)
     # Jobs that have ended.
     _over: deque[str] = field(default_factory=lambda: deque(maxlen=OVER_COUNT))
     # True after the first check. Older requests might belong to a client that has died.
@@ -96,17 +96,17 @@ class TunnelKeeper:
     # Monotonic time of the last successful request to the table.
     _read_at_s: float = 0.0
 
-    async def keep_forever(self) -> None:
+    async def run_forever(self) -> None:
         """Check for requests until cancelled, and delete all devices after that."""
         try:
             while True:
-                await self.look()
+                await self.poll()
                 await asyncio.sleep(POLL_S)
         finally:
-            for asked in self._asked.values():
-                await self._close(asked)
+            for requested in self._requested.values():
+                await self._close(requested)
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Create tunnels for new requests, and delete tunnels that are no longer needed."""
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
@@ -119,39 +119,39 @@ class TunnelKeeper:
         self._read_at_s = now_s
         dropped = await self._forget(rows)
         for row in rows:
-            asked = self._asked.get(row.opened_by)
-            if asked is None:
+            requested = self._requested.get(row.opened_by)
+            if requested is None:
                 over = row.opened_by in self._over
-                asked = Asked(tunnel=row, alive=self._looked, over=over)
-                self._asked[row.opened_by] = asked
-            elif asked.hear(row, passed_s) >= SILENT_S:
+                requested = RequestedTunnel(tunnel=row, alive=self._looked, over=over)
+                self._requested[row.opened_by] = requested
+            elif requested.hear(row, passed_s) >= SILENT_S:
                 log.warning("tunnel %d: its client fell silent", row.vni)
-                asked.over, asked.silent_s = True, 0.0
-                await self._close(asked)
+                requested.over, requested.silent_s = True, 0.0
+                await self._close(requested)
                 dropped.append(row)
         self._looked = True
-        for asked in self._asked.values():
-            if asked.alive and not asked.over and asked.end is None:
-                await self._try(asked)
+        for requested in self._requested.values():
+            if requested.alive and not requested.over and requested.end is None:
+                await self._try(requested)
         await asyncio.gather(*map(self._drop, dropped))
 
     async def _forget(self, rows: Sequence[Tunnel]) -> list[Tunnel]:
         """Delete tunnels that are no longer requested, and return them."""
         jobs = {row.opened_by for row in rows}
-        gone = [asked for job, asked in self._asked.items() if job not in jobs]
-        for asked in gone:
-            del self._asked[asked.tunnel.opened_by]
-            self._over.append(asked.tunnel.opened_by)
-            await self._close(asked)
-        return [asked.tunnel for asked in gone]
+        gone = [requested for job, requested in self._requested.items() if job not in jobs]
+        for requested in gone:
+            del self._requested[requested.tunnel.opened_by]
+            self._over.append(requested.tunnel.opened_by)
+            await self._close(requested)
+        return [requested.tunnel for requested in gone]
 
-    async def _try(self, asked: Asked) -> None:
+    async def _try(self, requested: RequestedTunnel) -> None:
         """Open a tunnel, unless it conflicts with one that is open."""
-        standing = [other.tunnel for other in self._asked.values() if other.end is not None]
-        if any(clash(tunnel, asked.tunnel) for tunnel in standing):
+        standing = [other.tunnel for other in self._requested.values() if other.end is not None]
+        if any(clash(tunnel, requested.tunnel) for tunnel in standing):
             # The client will wait until its own deadline.
             return
-        tunnel, settings, host = asked.tunnel, self.tools.settings, self.tools.host
+        tunnel, settings, host = requested.tunnel, self.tools.settings, self.tools.host
         try:
             if len(standing) >= TUNNELS_MAX_COUNT:
                 raise TunnelFailed(f"{TUNNELS_MAX_COUNT} tunnels stand already")
@@ -159,7 +159,7 @@ class TunnelKeeper:
                 raise TunnelFailed(
                     f"{tunnel.client_address} lies outside this agent's allowed networks"
                 )
-            asked.end = await TunnelEnd.open(
+            requested.end = await TunnelEnd.open(
                 tunnel,
                 local=host.address,
                 remote=tunnel.client_address,
@@ -168,7 +168,7 @@ class TunnelKeeper:
                 mark=mark_of(settings.agent_id, settings.role),
             )
         except (TunnelFailed, ValueError) as error:
-            asked.over = True
+            requested.over = True
             log.warning("no tunnel %d: %s", tunnel.vni, error, extra={"action": "tunnel_failed"})
             await self._answer(tunnel, str(error)[:300])
             return
@@ -176,13 +176,13 @@ class TunnelKeeper:
         await self._answer(tunnel, "")
         log.info("tunnel %d to %s", tunnel.vni, tunnel.client_address, extra={"action": "tunnel"})
 
-    async def _close(self, asked: Asked) -> None:
-        end, asked.end = asked.end, None
+    async def _close(self, requested: RequestedTunnel) -> None:
+        end, requested.end = requested.end, None
         if end is None:
             return
-        self.bind(asked.tunnel.ports, None)
+        self.bind(requested.tunnel.ports, None)
         await end.close()
-        log.info("tunnel %d is gone", asked.tunnel.vni, extra={"action": "tunnel_gone"})
+        log.info("tunnel %d is gone", requested.tunnel.vni, extra={"action": "tunnel_gone"})
 
     async def _drop(self, tunnel: Tunnel) -> None:
         """Delete the rows that are left of a tunnel, such as the request of a dead client."""

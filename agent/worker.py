@@ -35,16 +35,16 @@ from typing import Final, assert_never
 
 from broadside.agent.agent_context import Tools
 from broadside.agent.claimed_job import TROUBLES_BEFORE, ClaimedJob
-from broadside.agent.decide import Ending, Poison, Unfamiliar, check, read_job
-from broadside.agent.presence import Condition
+from broadside.agent.decide import InvalidJob, JobOutcome, Unfamiliar, check, read_job
+from broadside.agent.presence import AgentHealth
 from broadside.agent.side_tasks import pause, safely
 from broadside.exchange.messages import (
     Claim,
     Job,
     JobReport,
+    OutageKind,
     Outcome,
     Phase,
-    TroubleKind,
     plain_text,
 )
 from broadside.exchange.ports import Delivery, ExchangeError, JobQueue
@@ -91,9 +91,9 @@ class PlannedJobReads:
 
     def __init__(self, runs: RunRecords) -> None:
         self._runs = runs
-        self._kept: OrderedDict[tuple[str, int, int], PlannedJobs] = OrderedDict()
+        self._cached: OrderedDict[tuple[str, int, int], PlannedJobs] = OrderedDict()
 
-    async def hold(self, job: Job, body: bytes) -> Planned | Superseded | NotPlanned | Unknown:
+    async def find(self, job: Job, body: bytes) -> Planned | Superseded | NotPlanned | Unknown:
         """Compare a message with the plan of the run.
 
         Args:
@@ -102,34 +102,34 @@ class PlannedJobReads:
         """
         digest = digest_of(body)
         place = (job.run_id, job.burst_index, job.pair_index // JOBS_PAIRS_COUNT)
-        kept = self._kept.get(place)
-        if kept is not None and kept.by_pair.get(job.pair_index) == digest:
+        cached = self._cached.get(place)
+        if cached is not None and cached.by_pair.get(job.pair_index) == digest:
             return Planned()
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
-                found = await self._runs.read_jobs(job.run_id, job.burst_index, job.pair_index)
+                planned = await self._runs.read_jobs(job.run_id, job.burst_index, job.pair_index)
         except (ExchangeError, TimeoutError) as error:
             return Unknown(why=str(error) or "no answer in time")
-        if found is None:
+        if planned is None:
             return NotPlanned(description=f"{job.job_id}: no plan on record has such a burst")
-        self._keep(place, found)
-        meant = found.by_pair.get(job.pair_index)
-        if meant == digest:
+        self._cache(place, planned)
+        planned_job = planned.by_pair.get(job.pair_index)
+        if planned_job == digest:
             return Planned()
-        if digest in found.superseded:
+        if digest in planned.superseded:
             return Superseded()
-        if meant is None:
+        if planned_job is None:
             return NotPlanned(description=f"{job.job_id}: the run's plan has no such pair")
         return NotPlanned(
             description=f"{job.job_id}: this is not the job that the run's plan has for the pair "
-            f"(SHA-256 {digest.hex()[:16]}..., planned {meant.hex()[:16]}...)"
+            f"(SHA-256 {digest.hex()[:16]}..., planned {planned_job.hex()[:16]}...)"
         )
 
-    def _keep(self, place: tuple[str, int, int], found: PlannedJobs) -> None:
-        self._kept[place] = found
-        self._kept.move_to_end(place)
-        while len(self._kept) > KEPT_COUNT:
-            self._kept.popitem(last=False)
+    def _cache(self, place: tuple[str, int, int], planned: PlannedJobs) -> None:
+        self._cached[place] = planned
+        self._cached.move_to_end(place)
+        while len(self._cached) > KEPT_COUNT:
+            self._cached.popitem(last=False)
 
 
 # Seconds to wait before trying again while the queue is not available.
@@ -158,9 +158,9 @@ class Worker:
     def __post_init__(self) -> None:
         self._planned_jobs = PlannedJobReads(self.tools.records.runs)
 
-    def condition(self) -> Condition:
+    def condition(self) -> AgentHealth:
         """Return the state of this agent for the heartbeat."""
-        return Condition(
+        return AgentHealth(
             busy=self._busy,
             engine=self.tools.engine,
             gate=self.tools.gate is not None,
@@ -211,23 +211,25 @@ class Worker:
             await self._take(delivery)
         except Exception as error:
             log.exception("message failed", extra={"action": "error"})
-            self.tools.troubles.happened(TroubleKind.UNREADABLE)
-            said = f"{type(error).__name__} while it was taken"
-            await self._settle(self.queue.dead_letter(delivery, "Unreadable", said))
+            self.tools.troubles.happened(OutageKind.UNREADABLE)
+            reason = f"{type(error).__name__} while it was taken"
+            await self._settle(self.queue.dead_letter(delivery, "Unreadable", reason))
 
     async def _take(self, delivery: Delivery) -> None:
-        found = read_job(delivery.body)
-        if isinstance(found, Poison):
+        planned = read_job(delivery.body)
+        if isinstance(planned, InvalidJob):
             log.error(
                 "poison message %s: %s",
                 plain_text(delivery.message_id, 200),
-                found.description,
+                planned.description,
                 extra={"action": "dead_letter"},
             )
-            self.tools.troubles.happened(TroubleKind.UNREADABLE)
-            await self._settle(self.queue.dead_letter(delivery, found.reason, found.description))
+            self.tools.troubles.happened(OutageKind.UNREADABLE)
+            await self._settle(
+                self.queue.dead_letter(delivery, planned.reason, planned.description)
+            )
             return
-        job = found.job if isinstance(found, Unfamiliar) else found
+        job = planned.job if isinstance(planned, Unfamiliar) else planned
         context = {"job_id": job.job_id}
         if not await self._believe(job, delivery):
             return
@@ -246,12 +248,12 @@ class Worker:
             await pause(self.tools.stopping, PAUSE_S)
             return
         if not won:
-            self.tools.troubles.happened(TroubleKind.DUPLICATE)
+            self.tools.troubles.happened(OutageKind.DUPLICATE)
             log.info("somebody has this job", extra={"action": "claim_lost", **context})
             await self._settle(self.queue.complete(delivery))
             return
-        if isinstance(found, Unfamiliar):
-            ending: Ending | None = Ending(outcome=Outcome.REFUSED, reason=found.reason)
+        if isinstance(planned, Unfamiliar):
+            ending: JobOutcome | None = JobOutcome(outcome=Outcome.REFUSED, reason=planned.reason)
         else:
             ending = check(job, self.tools.settings, now)
         if ending is not None and ending.outcome is Outcome.REFUSED:
@@ -280,8 +282,8 @@ class Worker:
         context = {"job_id": job.job_id}
         until_at = min(delivery.locked_until_at - LOCK_MARGIN, job.planned_start_at)
         while True:
-            held = await self._planned_jobs.hold(job, delivery.body)
-            match held:
+            lookup = await self._planned_jobs.find(job, delivery.body)
+            match lookup:
                 case Planned():
                     return True
                 case Superseded():
@@ -289,18 +291,18 @@ class Worker:
                     await self._settle(self.queue.complete(delivery))
                     return False
                 case NotPlanned():
-                    self.tools.troubles.happened(TroubleKind.FORGED)
-                    log.error("%s", held.description, extra={"action": "not_planned", **context})
+                    self.tools.troubles.happened(OutageKind.FORGED)
+                    log.error("%s", lookup.description, extra={"action": "not_planned", **context})
                     await self._settle(
-                        self.queue.dead_letter(delivery, "NotPlanned", held.description)
+                        self.queue.dead_letter(delivery, "NotPlanned", lookup.description)
                     )
                     return False
                 case Unknown():
                     log.warning(
-                        "not believed: %s", held.why, extra={"action": "plan_unread", **context}
+                        "not believed: %s", lookup.why, extra={"action": "plan_unread", **context}
                     )
                 case _:
-                    assert_never(held)
+                    assert_never(lookup)
             await pause(self.tools.stopping, PAUSE_S)
             if self.tools.stopping.is_set() or datetime.now(UTC) >= until_at:
                 await self._settle(self.queue.abandon(delivery))
@@ -347,7 +349,7 @@ class Worker:
             # The spool handles outages, so in this case the row was rejected.
             log.exception("no report", extra={"action": "report_failed", "job_id": job.job_id})
 
-    def _standing_report(self, job: Job, claim: Claim, ending: Ending) -> JobReport:
+    def _standing_report(self, job: Job, claim: Claim, ending: JobOutcome) -> JobReport:
         """Return the report of a job for which nothing was started."""
         return JobReport(
             job_id=job.job_id,
@@ -359,7 +361,7 @@ class Worker:
             reason=ending.reason,
             planned_start_at=job.planned_start_at,
             reported_at=datetime.now(UTC),
-            troubles=self.tools.troubles.tell(claim.claimed_at - TROUBLES_BEFORE),
+            troubles=self.tools.troubles.new_since(claim.claimed_at - TROUBLES_BEFORE),
         )
 
     async def _settle(self, verb: Awaitable[None]) -> None:

@@ -33,7 +33,7 @@ class Workspace:
     def give_to(self, identity: Identity | None) -> None:
         """Set the user to run the engine as, who will own the folder and all files in it."""
         self.identity = identity
-        self._own(self.path)
+        self._make_private(self.path)
 
     def fill(self, files: Iterable[File]) -> None:
         """Write files that only the engine can use.
@@ -46,14 +46,14 @@ class Workspace:
             folder = path.parent
             if not folder.exists():
                 folder.mkdir(mode=0o700)
-                self._own(folder)
+                self._make_private(folder)
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
             with os.fdopen(os.open(path, flags, 0o600), "wb") as opened:
                 if file.size_bytes is None:
                     opened.write(file.text.encode())
                 else:
                     opened.truncate(file.size_bytes)
-            self._own(path)
+            self._make_private(path)
 
     def close(self) -> None:
         """Delete the folder and release its lock."""
@@ -62,7 +62,7 @@ class Workspace:
             os.close(self._lock)
             self._lock = None
 
-    def _own(self, path: Path) -> None:
+    def _make_private(self, path: Path) -> None:
         if self.identity is not None:
             os.chown(path, self.identity.user_id, self.identity.group_id)
 

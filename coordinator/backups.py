@@ -16,8 +16,8 @@ from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.exchange.messages import Message, UtcDatetime, plain_text
 from broadside.exchange.ports import ExchangeError, Table
 from broadside.exchange.programs import module_command
+from broadside.exchange.records.collection import Collection
 from broadside.exchange.records.keys import BACKUPS
-from broadside.exchange.records.shelf import Shelf
 
 # Time to wait after a failed backup.
 RETRY: Final = timedelta(hours=1)
@@ -59,7 +59,7 @@ async def read_backup_records(table: Table) -> Mapping[BackupKind, BackupRecord]
     Raises:
         ExchangeError: The table cannot be read.
     """
-    shelf = Shelf(table, BACKUPS, BackupRecord)
+    shelf = Collection(table, BACKUPS, BackupRecord)
     found = {kind: await shelf.read(kind) for kind in BackupKind}
     return {kind: record for kind, record in found.items() if record is not None}
 
@@ -86,7 +86,7 @@ async def save_success(
         size_bytes=os.stat(file).st_size,  # noqa: PTH116 - once a backup, and no wait
         duration_s=max(0.0, (now - began_at).total_seconds()),
     )
-    await Shelf(table, BACKUPS, BackupRecord).put(kind, record)
+    await Collection(table, BACKUPS, BackupRecord).put(kind, record)
 
 
 async def save_failure(table: Table, kind: BackupKind, error: str, now: datetime) -> None:
@@ -101,7 +101,7 @@ async def save_failure(table: Table, kind: BackupKind, error: str, now: datetime
     Raises:
         ExchangeError: The record cannot be stored.
     """
-    shelf = Shelf(table, BACKUPS, BackupRecord)
+    shelf = Collection(table, BACKUPS, BackupRecord)
     before = await shelf.read(kind) or BackupRecord(ended_at=now)
     update = {"ended_at": now, "error": plain_text(error, _ERROR_MAX_CHARS)}
     await shelf.put(kind, before.model_copy(update=update))

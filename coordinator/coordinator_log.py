@@ -4,7 +4,7 @@ import logging
 from datetime import UTC, datetime
 from typing import Final
 
-from broadside.exchange.log_lines import log_text
+from broadside.exchange.log_sanitizer import log_text
 
 CONTEXT: Final = ("action", "run_id")
 

@@ -1,31 +1,10 @@
 """Coordinator settings, from environment variables ``BROADSIDE_...``."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
-
-from broadside.coordinator.device.ledgers import source_names
-
-LedgerLayer = Literal["payload", "ip", "wire", "unknown"]
-ByteMetric = Literal["Throughput", "DataProcessed"]
-PrometheusUnit = Literal["bits_per_second", "bytes_per_second", "bytes_total"]
-CsvUnit = Literal[
-    "bits_per_second",
-    "kilobits_per_second",
-    "megabits_per_second",
-    "gigabits_per_second",
-    "bytes_per_second",
-    "bytes",
-    "bits",
-]
-
-
-def _known_source(name: str) -> str:
-    if name not in ("none", *source_names()):
-        raise ValueError(f"set none, {', '.join(source_names())}")
-    return name
 
 
 class CoordinatorSettings(BaseSettings):
@@ -99,104 +78,25 @@ class CoordinatorSettings(BaseSettings):
         description="TOML file of the commands that put the device into a state; "
         "see docs/studies.md",
     )
-    ledger: Annotated[str, AfterValidator(_known_source)] = Field(
-        "none",
-        description="where the firewall's own byte counts come from: none or "
-        + ", ".join(source_names()),
-    )
-    ledger_path: Path | None = Field(
+    telemetry_file: Path | None = Field(
         None,
-        description="file of the `lab` ledger (cumulative IP-layer bytes, a reading a second), or "
-        "of the `csv` one",
-    )
-    ledger_layer: LedgerLayer = Field(
-        "unknown",
-        description="what the firewall's figures count: payload, IP packets or Ethernet frames; "
-        "the `lab` ledger knows",
-    )
-    ledger_aggregation: Literal["average", "maximum", "minimum"] = Field(
-        "average",
-        description="what a figure is of its bin: `average`, or the total where the unit is an "
-        "amount; from the largest or smallest sample no bytes follow (inconclusive)",
-    )
-    ledger_direction: Literal["in", "out", "both"] = Field(
-        "both",
-        description="which way they count: `in` from clients to servers, `out` from servers to "
-        "clients; the `lab` ledger knows",
-    )
-    ledger_mss_bytes: int | None = Field(
-        None,
-        ge=88,
-        le=65_535,
-        description="TCP payload of a full packet at the firewall, where the engines do not report "
-        "it; `ss -i` gives it",
-    )
-    ledger_counts_lost: bool | None = Field(
-        None,
-        description="whether the firewall counts packets before it drops any (`true`) or after "
-        "(`false`); decides whether bytes sent again or lost are in its figures; unset: not known",
-    )
-    ledger_lag_s: float | None = Field(
-        None,
-        ge=-900,
-        le=900,
-        description="seconds by which its labels run behind the traffic; default: fitted, near 75 "
-        "for `azure-monitor` of one-minute points",
-    )
-    ledger_settle_s: float | None = Field(
-        None,
-        gt=0,
-        le=3600,
-        description="seconds in which its newest figures may still change; default: 300 for "
-        "`azure-monitor`, two steps for `prometheus`, none for `csv`",
-    )
-    witnesses_file: Path | None = Field(
-        None,
-        description="TOML file of who else tells of the device: its CPU, sessions, drops, health; "
-        "see docs/witnesses.md",
+        description="TOML file of the sources of device telemetry: byte counter, CPU, sessions, "
+        "drops, health; see docs/telemetry.md. Replaces `BROADSIDE_LEDGER...` and "
+        "`BROADSIDE_WITNESSES_FILE`",
     )
     azure_monitor_resource_id: str | None = Field(
         None,
-        description="`/subscriptions/.../azureFirewalls/<name>`; needs Monitoring Reader on it",
+        description="`/subscriptions/.../azureFirewalls/<name>`: firewall of `broadside capacity`",
     )
-    azure_monitor_metric: ByteMetric = Field(
-        "Throughput", description="which of its metrics counts the bytes"
-    )
-    azure_monitor_grain: str = Field("PT1M", description="length of its points, ISO 8601")
     azure_monitor_endpoint: str = Field(
         "https://management.azure.com",
-        description="the Resource Manager of the cloud it is in: `https://management.usgovcloudapi"
-        ".net`, `https://management.chinacloudapi.cn`; tokens' scope and who signs in follow",
+        description="Resource Manager for `broadside capacity` and `policy-switch`: "
+        "`https://management.usgovcloudapi.net`, `https://management.chinacloudapi.cn`; tokens' "
+        "scope and who signs in follow",
     )
     azure_monitor_token: SecretStr | None = Field(
-        None, description="bearer token in place of an Azure identity; an hour's life, as a rule"
-    )
-    azure_monitor_ca_file: Path | None = Field(
-        None, description="PEM file of the authority behind that endpoint's certificate"
+        None, description="bearer token for them in place of an Azure identity"
     )
     managed_identity_client_id: str | None = Field(
-        None, description="the fabric's own identity, which also reads Azure Monitor"
-    )
-    prometheus_url: str | None = Field(None, description="Prometheus's base address")
-    prometheus_query: str | None = Field(
-        None, description="PromQL that gives one series, such as `sum(rate(...[15s])) * 8`"
-    )
-    prometheus_unit: PrometheusUnit = Field(
-        "bits_per_second", description="what the query gives; `bytes_total` is a counter"
-    )
-    prometheus_step_s: float = Field(
-        15.0, gt=0, le=3600, description="seconds between samples; not under the scrape interval"
-    )
-    prometheus_token: SecretStr | None = Field(None, description="bearer token for Prometheus")
-    prometheus_ca_file: Path | None = Field(
-        None, description="PEM file of the authority behind its certificate"
-    )
-    csv_time_column: str = Field("time", description="column of ISO 8601 times or epoch seconds")
-    csv_value_column: str = Field("bytes", description="column of figures")
-    csv_unit: CsvUnit = Field(
-        "bytes", description="what the figures are; `bytes` and `bits` are those of each row's bin"
-    )
-    csv_zone: str = Field("UTC", description="IANA time zone of times without an offset")
-    csv_label: Literal["start", "end"] = Field(
-        "start", description="which end of its bin a time names"
+        None, description="the fabric's own identity, also for the Resource Manager"
     )

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import ValidationError
 
 from broadside.coordinator import scenarios
-from broadside.coordinator.core.measure.second_table import TableTooLong
+from broadside.coordinator.core.measure.grid.second_table import TableTooLong
 from broadside.coordinator.core.plan.planner import Infeasible
 from broadside.coordinator.core.plan.schedule import BadSchedule
 from broadside.coordinator.imports import BadFile

@@ -46,8 +46,8 @@ def numbers() -> Mapping[str, str]:
     Computed ones count: what is in an expression was chosen, too.
     """
     found = {}
-    for folder in ("measure", "judge"):
-        for path in sorted((CORE / folder).rglob("*.py")):
+    for pattern in ("measure/**/*.py", "judge/**/*.py", "comparison/*.py", "run_trends.py"):
+        for path in sorted(CORE.glob(pattern)):
             parts = path.relative_to(CORE.parents[1]).with_suffix("").parts
             values = vars(import_module(".".join(("broadside", *parts))))
             for name, expression in _declared(path):
@@ -129,7 +129,7 @@ VALUE_MAX_LENGTH: Final = 40
 HEAD: Final = """\
 # Constants
 
-Every number in `coordinator/core/measure` and `coordinator/core/judge`, with its support. This
+Every number in `coordinator/core` that measures, judges or compares, with its support. This
 page is written by `python docs/tables.py` from `docs/constants.csv` (a line a constant: add one
 with each new constant) and `docs/constants_effect.csv`.
 

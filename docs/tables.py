@@ -1,5 +1,6 @@
 """Generator of the pages in docs/ from the code. Usage: ``python docs/tables.py``."""
 
+import re
 import runpy
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -134,6 +135,13 @@ def _constants_page() -> str:
     return str(runpy.run_path(str(DOCS / "constants.py"))["page"]())
 
 
+def statement(function: Any) -> list[str]:
+    """Return the first line of a check's docstring, then formula or evidence, sources, absence."""
+    function = getattr(function, "func", function)
+    parts = re.split(r"\n *(?:Formula|Evidence|Reads|If absent): ", function.__doc__)
+    return [" ".join(part.split("\n\n")[0].split()) for part in parts]
+
+
 def _verdict_page(name: str) -> str:
     """Return one of the pages of ``docs/verdict_page.py``."""
     return str(runpy.run_path(str(DOCS / "verdict_page.py"))[name]())
@@ -143,12 +151,13 @@ def bottleneck_page() -> str:
     """Return the causes of a bottleneck, and the next run where it is unknown, as Markdown."""
     parts = [BOTTLENECK]
     for number, cause in enumerate(CAUSES, 1):
+        question, evidence, reads, absent = statement(cause.evaluate)
         parts += [
-            f"### {number}. {cause.id}\n\n{cause.question}\n",
+            f"### {number}. {cause.id}\n\n{question}\n",
             f"- Named: `{cause.name}`.",
-            f"- Evidence: {cause.evidence}.",
-            f"- Reads: {cause.reads}.",
-            f"- Without that: {cause.when_absent}.",
+            f"- Evidence: {evidence}",
+            f"- Reads: {reads}",
+            f"- If absent: {absent}",
             f"- Ruled out by: {cause.refuted_by}.\n",
         ]
     parts.append(

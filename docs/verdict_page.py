@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from broadside.coordinator.core.goals import GOALS
 from broadside.coordinator.core.judge.checks import BURST_CHECKS, PRECEDENCE, RUN_CHECKS
+from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
 
 DOCS: Final = Path(__file__).parent
 CORE: Final = DOCS.parent / "coordinator" / "core"
@@ -26,10 +26,13 @@ COMPUTED_BY: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     "rate": (("measure.steady", "ramp_s"), ("measure.steady", "correlated_mean")),
     "shape": (("measure.steady", "slowest_stretch"),),
     "residual": (
-        ("judge.byte_comparison", "compare_bytes"),
-        ("judge.byte_comparison", "scatter_of_bursts"),
+        ("judge.reconciliation.reconcile", "compare_bytes"),
+        ("judge.reconciliation.reconcile", "scatter_of_bursts"),
     ),
-    "device-fit": (("judge.device_fit", "fit_burst"), ("judge.device_fit", "relative_noise")),
+    "device-fit": (
+        ("judge.reconciliation.device_fit", "fit_burst"),
+        ("judge.reconciliation.device_fit", "relative_noise"),
+    ),
     "consistency": (
         ("measure.cross_examination", "_of_pair"),
         ("measure.cross_examination", "_Fleet"),
@@ -73,7 +76,8 @@ def load_sources() -> dict[str, Source]:
     found = {}
     for folder in FOLDERS:
         for path in sorted((CORE / folder).rglob("*.py")):
-            name = ".".join(path.relative_to(CORE).with_suffix("").parts)
+            place = path.parent if path.name == "__init__.py" else path.with_suffix("")
+            name = ".".join(place.relative_to(CORE).parts)
             found[name] = _load(path)
     return found
 
@@ -95,7 +99,7 @@ def used_by(starts: Sequence[tuple[str, str]], sources: Mapping[str, Source]) ->
     """Return the names, as ``module.NAME``, that functions reach.
 
     Args:
-        starts: Module below the core, such as ``judge.checks.rate_check``, and function.
+        starts: Module below the core, such as ``judge.checks.rate_checks``, and function.
         sources: All modules.
     """
     reached: set[tuple[str, str]] = set()
@@ -111,6 +115,9 @@ def used_by(starts: Sequence[tuple[str, str]], sources: Mapping[str, Source]) ->
 def _references(module: str, name: str, sources: Mapping[str, Source]) -> Iterator[tuple[str, str]]:
     source = sources.get(module)
     definition = source.definitions.get(name) if source else None
+    if source is not None and definition is None and name in source.imports:
+        # A name that a package exports.
+        yield source.imports[name], name
     if source is None or definition is None:
         return
     for node in ast.walk(definition):
@@ -175,25 +182,30 @@ def _unit(supports: Mapping[str, Any], name: str) -> str:
 
 def _check(check: Any, shown: Mapping[str, str], sources: Mapping[str, Source]) -> Iterator[str]:
     module = check.evaluate.__module__.removeprefix(PREFIX)
-    names = used_by([(module, "_evaluate"), *COMPUTED_BY.get(check.id, ())], sources)
+    function = check.evaluate.__name__
+    names = used_by([(module, function), *COMPUTED_BY.get(check.id, ())], sources)
     used = [f"`{name}` {shown[name]}" for name in sorted(names & shown.keys())]
     method = METHODS.get(check.id)
     link = f"; method: [statistics](statistics.md#{method})" if method else ""
-    yield f"\n### {check.id}\n\n{check.question}\n"
-    yield f"- Formula: {check.formula}."
-    yield f"- Reads: {check.reads}."
-    yield f"- If absent: {check.when_absent}."
-    yield f"- Source: `core/{module.replace('.', '/')}.py`{link}."
+    question, formula, reads, absent = runpy.run_path(str(DOCS / "tables.py"))["statement"](
+        check.evaluate
+    )
+    yield f"\n### {check.id}\n\n{question}\n"
+    yield f"- Formula: {formula}"
+    yield f"- Reads: {reads}"
+    yield f"- If absent: {absent}"
+    yield f"- Source: `core/{module.replace('.', '/')}.py`, `{function}`{link}."
     if used:
         yield f"- [Constants](constants.md): {', '.join(used)}."
-    yield "- [Findings](findings.md): " + ", ".join(f"`{each}`" for each in check.findings) + "."
+    ids = ", ".join(f"`{id}`" for id in check.findings.split())
+    yield f"- [Findings](findings.md): {ids}."
 
 
 def findings_page() -> str:
     """Return the reference of all findings as Markdown."""
     by_check: dict[str, list[str]] = {}
     for check in (*BURST_CHECKS, *RUN_CHECKS):
-        for id in check.findings:
+        for id in check.findings.split():
             by_check.setdefault(id, []).append(check.id)
     return "\n".join(
         [
@@ -213,17 +225,17 @@ def _findings() -> Iterator[tuple[str, str, str, str]]:
     with (DOCS / "findings.csv").open(encoding="utf-8", newline="") as file:
         for line in csv.DictReader(file):
             yield line["id"], line["effect"], line["meaning"], line["next_step"]
-    for goal in GOALS:
-        limit = f"`objective.{goal.bound}`"
-        step = f"{goal.next_step[:1].upper()}{goal.next_step[1:]}."
-        way = "below" if goal.is_floor else "above"
-        yield f"{goal.id}-limit", "fail", f"The {goal.words} is {way} {limit}.", step
+    for threshold in ALL_THRESHOLDS:
+        limit = f"`objective.{threshold.bound}`"
+        step = f"{threshold.next_step[:1].upper()}{threshold.next_step[1:]}."
+        way = "below" if threshold.is_floor else "above"
+        yield f"{threshold.id}-limit", "fail", f"The {threshold.label} is {way} {limit}.", step
         yield (
-            f"{goal.id}-unproven",
+            f"{threshold.id}-unproven",
             "inconclusive",
             (
-                f"The {goal.words} has missing values, or the times of its values are unknown, so "
-                f"{limit} is undecided."
+                f"The {threshold.label} has missing values, or the times of its values are "
+                f"unknown, so {limit} is undecided."
             ),
             "Make the source of the metric complete, then run again.",
         )

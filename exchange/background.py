@@ -11,7 +11,7 @@ RESTART_PAUSE_S: Final = 5.0
 log = logging.getLogger(__name__)
 
 
-async def keep_going(work: Callable[[], Awaitable[None]]) -> None:
+async def restart_on_error(work: Callable[[], Awaitable[None]]) -> None:
     """Run a background task to its end and restart it after an unexpected error.
 
     A task group cancels all its tasks when one of them raises an exception. This function prevents
@@ -27,7 +27,7 @@ async def keep_going(work: Callable[[], Awaitable[None]]) -> None:
             return
 
 
-class Lanes:
+class KeyedTaskRunner:
     """Runs tasks by key, at most one per key, without blocking the other keys."""
 
     def __init__(self) -> None:

@@ -67,7 +67,7 @@ _HOST_COUNTS: Final = (
 )
 _HOST_RATIOS: Final = ("cpu_busy_ratio", "cpu_busiest_core_ratio")
 
-_WAYS: Final = ("rx", "tx")
+_DIRECTIONS: Final = ("rx", "tx")
 # Number of fraction bits in the fixed-point ratio of packets to bytes.
 _RATE_BITS: Final = 32
 
@@ -157,8 +157,8 @@ def sum_intervals(packed: bytes) -> tuple[int, float]:
     columns = unpack(packed, (*_INSTANTS, *_NEVER_UNKNOWN))
     counts, omitted = (_known(columns, name) for name in _NEVER_UNKNOWN)
     spans_s = (end_s - start_s for start_s, end_s in _bounds_s(columns))
-    kept = [flag != 1 for flag in omitted]
-    return sum(compress(counts, kept)), sum(compress(spans_s, kept))
+    counted = [flag != 1 for flag in omitted]
+    return sum(compress(counts, counted)), sum(compress(spans_s, counted))
 
 
 def _placed(bounds_s: Iterable[tuple[float, float]]) -> dict[str, Column]:
@@ -191,9 +191,9 @@ def pack_host(seconds: Sequence[HostSecond], level: int = SMALLEST) -> bytes:
     """
     columns = _placed((second.start_at_s, second.end_at_s) for second in seconds)
     columns |= {name: [getattr(second, name) for second in seconds] for name in _HOST_COUNTS}
-    for way in _WAYS:
-        packets = columns.pop(f"nic_{way}_packets_count")
-        columns |= _over_rate(way, columns[f"nic_{way}_bytes"], packets)
+    for direction in _DIRECTIONS:
+        packets = columns.pop(f"nic_{direction}_packets_count")
+        columns |= _over_rate(direction, columns[f"nic_{direction}_bytes"], packets)
     columns |= {
         name: [10 * round(getattr(second, name) * (CPU_RATIO_UNITS / 10)) for second in seconds]
         for name in _HOST_RATIOS
@@ -201,7 +201,7 @@ def pack_host(seconds: Sequence[HostSecond], level: int = SMALLEST) -> bytes:
     return pack(columns, level)
 
 
-def _over_rate(way: str, counted_bytes: Column, packets: Column) -> dict[str, Column]:
+def _over_rate(direction: str, counted_bytes: Column, packets: Column) -> dict[str, Column]:
     """Store each packet count as its difference from a constant ratio of the bytes.
 
     Noise changes packets and bytes together, so the difference needs half as many planes.
@@ -211,8 +211,8 @@ def _over_rate(way: str, counted_bytes: Column, packets: Column) -> dict[str, Co
     # A ratio above 1 is invalid, because a packet has at least one byte.
     rate = rate if rate <= 1 << _RATE_BITS else 0
     return {
-        f"nic_{way}_packets_rate": [rate] * len(packets),
-        f"nic_{way}_packets_over": [
+        f"nic_{direction}_packets_rate": [rate] * len(packets),
+        f"nic_{direction}_packets_over": [
             count - (cast(int, size) * rate >> _RATE_BITS)
             for size, count in zip(counted_bytes, cast(Sequence[int], packets), strict=True)
         ],
@@ -258,7 +258,7 @@ def pack(columns: Mapping[str, Column], level: int = SMALLEST) -> bytes:
 class PackedColumn:
     """Column after inflating and before decoding.
 
-    With ``order`` 0 the known values are ``low + step * word``. With ``order`` 1 the formula gives
+    With ``order`` 0 the known values are ``low + step * value``. With ``order`` 1 the formula gives
     the difference from the previous value. The first value is then ``first``.
 
     Attributes:
@@ -279,7 +279,7 @@ class PackedColumn:
     first: int = 0
     low: int = 0
     step: int = 1
-    words_count: int = 0
+    values_count: int = 0
     planes: tuple[bytes, ...] | None = None
 
 
@@ -356,14 +356,18 @@ def count_rows(packed: bytes) -> int:
 def _listed(column: PackedColumn) -> list[int | None]:
     if column.planes is None:
         return [None] * column.rows_count
-    raw = bytearray(8 * column.words_count)
+    raw = bytearray(8 * column.values_count)
     for k, plane in enumerate(column.planes):
         raw[k::8] = plane
-    words = array("Q", bytes(raw))
+    raw_values = array("Q", bytes(raw))
     if sys.byteorder == "big":
-        words.byteswap()
+        raw_values.byteswap()
     low, step = column.low, column.step
-    series = words.tolist() if (low, step) == (0, 1) else [low + step * word for word in words]
+    series = (
+        raw_values.tolist()
+        if (low, step) == (0, 1)
+        else [low + step * value for value in raw_values]
+    )
     values = list(accumulate(series, initial=column.first)) if column.order else series
     if column.mask:
         known = iter(values)
@@ -406,11 +410,11 @@ def _column_planes(
     low = min(series)
     offsets = [value - low for value in series]
     step = math.gcd(*offsets) or 1
-    words = array("Q", [offset // step for offset in offsets])
+    raw_values = array("Q", [offset // step for offset in offsets])
     if sys.byteorder == "big":
-        words.byteswap()
-    raw = words.tobytes()
-    width_bytes = (max(words).bit_length() + 7) // 8
+        raw_values.byteswap()
+    raw = raw_values.tobytes()
+    width_bytes = (max(raw_values).bit_length() + 7) // 8
     return order, first, low, step, [_deflated(raw[k::8], level) for k in range(width_bytes)]
 
 
@@ -458,20 +462,20 @@ def _columns(
             raise ValueError(f"column {name}: {first}, {low}, {step} do not fit 64 bits")
         if len(lengths) > 8:
             raise ValueError(f"column {name}: {len(lengths)} planes")
-        mask, words_count = b"", rows_count - order
+        mask, values_count = b"", rows_count - order
         if mask_bytes:
             mask = _inflated(packed[at : at + mask_bytes], rows_count)
-            words_count -= mask.count(0)
+            values_count -= mask.count(0)
             at += mask_bytes
-        if words_count < 0:
+        if values_count < 0:
             raise ValueError(f"column {name}: a first value, and no row for it")
         planes = []
         for length in lengths:
             plane = packed[at : at + length]
-            planes.append(plane if length == words_count else _inflated(plane, words_count))
+            planes.append(plane if length == values_count else _inflated(plane, values_count))
             at += length
         columns[name] = PackedColumn(
-            rows_count, mask, order, first, low, step, words_count, tuple(planes)
+            rows_count, mask, order, first, low, step, values_count, tuple(planes)
         )
     if at != len(packed):
         raise ValueError(f"{len(packed) - at} bytes too many")

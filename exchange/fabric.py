@@ -15,10 +15,10 @@ from pydantic import ValidationError
 from broadside.exchange.documents import TableRaw
 from broadside.exchange.fabric_settings import FabricSettings
 from broadside.exchange.installation import bring_extra
+from broadside.exchange.outage_log import OutageLog, WriteRefusals
 from broadside.exchange.pacing import BEAT_SPREAD_S
 from broadside.exchange.ports import ExchangeMisconfigured, JobQueue, RawStore, Table
 from broadside.exchange.records import AgentRecords, Records
-from broadside.exchange.troubles import TroubleLog, WriteRefusals
 
 __all__ = ["Fabric", "FabricSettings", "environment_settings", "open_fabric"]
 
@@ -52,7 +52,7 @@ class Fabric:
     results: Table
     private: Table
     raw: RawStore | None = None
-    troubles: TroubleLog = field(default_factory=TroubleLog)
+    troubles: OutageLog = field(default_factory=OutageLog)
     receive_wait_s: float = 2.0
     refusals: WriteRefusals = field(default_factory=WriteRefusals)
     in_files: bool = False
@@ -99,7 +99,7 @@ def open_fabric(settings: FabricSettings | None = None) -> Fabric:
     """
     if settings is None:
         settings = environment_settings()
-    troubles = TroubleLog()
+    troubles = OutageLog()
     raw: RawStore | None = None
     if settings.blobs_endpoint or settings.blobs_connection_string:
         raw = _azure("a blob account is set").open_raw(settings, troubles)
@@ -145,8 +145,8 @@ def open_fabric(settings: FabricSettings | None = None) -> Fabric:
             )
 
 
-def _http(settings: FabricSettings, troubles: TroubleLog) -> Fabric:
-    from broadside.exchange.http.coordinator_link import Link
+def _http(settings: FabricSettings, troubles: OutageLog) -> Fabric:
+    from broadside.exchange.http.coordinator_client import CoordinatorClient
     from broadside.exchange.http.credential import coordinator_addresses, load_credential
     from broadside.exchange.http.http_ports import HttpQueue, HttpRaw, HttpTable, WatchedTable
 
@@ -159,7 +159,7 @@ def _http(settings: FabricSettings, troubles: TroubleLog) -> Fabric:
         )
     if settings.coordinator is not None:
         credential = replace(credential, coordinators=coordinator_addresses(settings.coordinator))
-    link = Link(credential, troubles)
+    link = CoordinatorClient(credential, troubles)
     return Fabric(
         queue=HttpQueue(link),
         control=WatchedTable(link, "control"),
@@ -187,11 +187,11 @@ def environment_settings() -> FabricSettings:
         raise ExchangeMisconfigured(f"{name}={first['input']}: {first['msg']}") from error
 
 
-def _azure(asked_by: str) -> Any:
+def _azure(identity_name: str) -> Any:
     """Import the Azure adapters, which other fabrics do not need."""
     try:
         return importlib.import_module("broadside.exchange.azure.azure_fabric")
     except ModuleNotFoundError as error:
         raise ExchangeMisconfigured(
-            f"{asked_by}: {error.name} is missing; {bring_extra('azure')}"
+            f"{identity_name}: {error.name} is missing; {bring_extra('azure')}"
         ) from error

@@ -25,4 +25,4 @@ def set_heap(options: Mapping[int, int]) -> bool:
         option.
     """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
-    return set_option is not None and all(set_option(*each) for each in options.items())
+    return set_option is not None and all(set_option(*option) for option in options.items())

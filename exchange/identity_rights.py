@@ -99,8 +99,8 @@ async def try_table(table: Table) -> str:
 
 async def _read(table: Table, partition: str) -> str:
     """Test the right to read rows of a partition."""
-    found = [row.row_key async for row in table.scan(partition, limit=1)]
-    return f"{'a row' if found else 'no row'} of {partition} was there, and could be seen"
+    row_keys = [row.row_key async for row in table.scan(partition, limit=1)]
+    return f"{'a row' if row_keys else 'no row'} of {partition} was there, and could be seen"
 
 
 _Trial = Callable[[Fabric], Awaitable[str]]
@@ -122,7 +122,7 @@ async def _reach(fabric: Fabric) -> str:
     return "its coordinator answers"
 
 
-async def _look_at_dead(fabric: Fabric) -> str:
+async def _peek_dead_letters(fabric: Fabric) -> str:
     return f"{len(await fabric.queue.dead_letters(1))} of the dead letters could be seen"
 
 
@@ -138,7 +138,7 @@ _TRIALS_OVER_HTTPS: Final[Sequence[tuple[str, _Trial, frozenset[Identity]]]] = (
     ("read a token", lambda fabric: _read(fabric.private, TOKENS), _NOBODY),
     ("write a token", lambda fabric: try_table(fabric.private), _NOBODY),
     ("send a job", lambda fabric: try_send(fabric.queue), _NOBODY),
-    ("look at dead letters", _look_at_dead, _NOBODY),
+    ("look at dead letters", _peek_dead_letters, _NOBODY),
 )
 
 
@@ -170,7 +170,7 @@ async def rights_checks(identity: Identity, settings: FabricSettings) -> list[Ch
         if (problem := _another(identity, settings)) is not None:
             return [problem]
         trials = _TRIALS_OVER_HTTPS
-    return list(await asyncio.gather(*(_tried(identity, *each, settings) for each in trials)))
+    return list(await asyncio.gather(*(_tried(identity, *trial, settings) for trial in trials)))
 
 
 def _another(identity: Identity, settings: FabricSettings) -> Check | None:
@@ -203,8 +203,8 @@ async def _tried(
     try:
         done = await trial(fabric)
     except (ExchangeRefused, EntityRefused) as error:
-        said, _, fix = str(error).partition("; ")
-        return Check(name=name, ok=not may, detail=said, fix=fix if may else None)
+        detail, _, fix = str(error).partition("; ")
+        return Check(name=name, ok=not may, detail=detail, fix=fix if may else None)
     except ExchangeError as error:
         return Check(name=name, ok=False, detail=f"that cannot be told: {error}")
     finally:

@@ -86,23 +86,23 @@ def check_entity(entity: Entity) -> None:
     """
     check_key(entity.partition_key)
     check_key(entity.row_key)
-    where = f"row {entity.partition_key}|{entity.row_key}"
+    place = f"row {entity.partition_key}|{entity.row_key}"
     if len(entity.properties) > PROPERTY_MAX_COUNT:
-        raise EntityTooLarge(f"{where}: over {PROPERTY_MAX_COUNT} properties")
+        raise EntityTooLarge(f"{place}: over {PROPERTY_MAX_COUNT} properties")
     for name, value in entity.properties.items():
         if not _PROPERTY_NAME.fullmatch(name) or name in _PROPERTY_RESERVED:
-            raise ValueError(f"{where}: property name {name!r} is not a free identifier")
+            raise ValueError(f"{place}: property name {name!r} is not a free identifier")
         if isinstance(value, datetime) and value.tzinfo is None:
-            raise ValueError(f"{where}: property {name}: {value} has no zone; give UTC")
+            raise ValueError(f"{place}: property {name}: {value} has no zone; give UTC")
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise ValueError(f"{where}: property {name}: {value} does not fit 64 bits")
+            raise ValueError(f"{place}: property {name}: {value} does not fit 64 bits")
         if _value_bytes(value) > PROPERTY_MAX_BYTES:
             raise EntityTooLarge(
-                f"{where}: property {name} is {_value_bytes(value)} bytes, over the limit of "
+                f"{place}: property {name} is {_value_bytes(value)} bytes, over the limit of "
                 f"{PROPERTY_MAX_BYTES}; split it"
             )
     if (size := entity_bytes(entity)) > ENTITY_MAX_BYTES:
-        raise EntityTooLarge(f"{where}: {size} bytes, over the limit of {ENTITY_MAX_BYTES}")
+        raise EntityTooLarge(f"{place}: {size} bytes, over the limit of {ENTITY_MAX_BYTES}")
 
 
 def entity_bytes(entity: Entity) -> int:

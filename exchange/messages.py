@@ -12,8 +12,9 @@ exist in thousands, so they are frozen dataclasses. :mod:`broadside.exchange.chu
 """
 
 import json
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -176,7 +177,7 @@ Ports = Annotated[tuple[Port, ...], Field(max_length=4_096)]
 # Index of a burst or pair, with five digits in keys.
 Index = Annotated[int, Field(ge=0, le=99_999)]
 # Strict numbers, which do not accept text or booleans. An integer must fit a 64-bit column.
-Whole = Annotated[int, Strict(), Field(ge=-(2**63), lt=2**63)]
+Integer = Annotated[int, Strict(), Field(ge=-(2**63), lt=2**63)]
 Number = Annotated[float, Strict()]
 # At most one day.
 SpanS = Annotated[float, Field(ge=0, le=86_400)]
@@ -226,7 +227,7 @@ class AgentMessage(Message):
 @cache
 def _later_fields(kind: type[Message]) -> Mapping[str, object]:
     """Return the fields added after the model's first version, with defaults."""
-    names = [f"{each.__module__}.{each.__qualname__}" for each in kind.__mro__]
+    names = [f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__]
     first = " ".join(_FIRST_FIELDS.get(name.removeprefix("broadside."), "") for name in names)
     return {
         name: field.get_default(call_default_factory=True, validated_data={})
@@ -311,11 +312,11 @@ class ClockSource(StrEnum):
 
 
 class ClockReading(Message):
-    """What an agent knew of its own clock at one instant.
+    """Reading of an agent's clock.
 
-    ``bound_s`` is the largest error the source admits: ``|offset| + root dispersion +
-    root delay / 2`` for chrony (RFC 5905, section 11.2: root distance), the kernel's ``maxerror``
-    for adjtimex. ``None`` is an unknown bound, which the clock gate treats as too large.
+    ``bound_s`` is the largest possible error. For chrony it is ``|offset| + root dispersion + root
+    delay / 2`` (root distance, RFC 5905, section 11.2). For adjtimex it is the kernel's
+    ``maxerror``. If it is ``None``, the bound is unknown and the clock gate rejects the clock.
     """
 
     source: ClockSource
@@ -327,7 +328,7 @@ class ClockReading(Message):
     bound_s: float | None = None
     # The name or address of the time source.
     reference: Text | None = None
-    stratum: Whole | None = None
+    stratum: Integer | None = None
     # Boot id of the kernel that provides the clock. Agents with the same boot id read the same
     # clock. None if unknown, or if the operator configured a clock other than the kernel's.
     boot_id: Identifier | None = Field(None, exclude_if=is_none)
@@ -337,7 +338,7 @@ class ClockReading(Message):
 
 
 class Flow(StrEnum):
-    """Which way payload travels between the two ends of a pair."""
+    """Direction of the payload between the ends of a pair."""
 
     # Client to server
     UP = "up"
@@ -346,7 +347,7 @@ class Flow(StrEnum):
 
 
 class Direction(StrEnum):
-    """The flows that a job asks for."""
+    """Requested flows of a job."""
 
     # UP only
     FORWARD = "forward"
@@ -372,7 +373,7 @@ class Protocol(StrEnum):
 
 
 class Pacing(StrEnum):
-    """What holds a paced stream to its rate."""
+    """Component that enforces the rate of a stream."""
 
     # The engine paces between its writes (iperf3 --bitrate).
     ENGINE = "engine"
@@ -381,7 +382,10 @@ class Pacing(StrEnum):
 
 
 class Probe(Message):
-    """Small datagrams beside the traffic, of any engine: what the load does to the path."""
+    """Settings for probes, which are small datagrams sent during the traffic of any engine.
+
+    They measure the latency and the loss of the path under load.
+    """
 
     every_s: Annotated[float, Field(ge=0.02, le=1)] = 0.1
     # Time before the planned start, used as the baseline.
@@ -395,7 +399,7 @@ class Probe(Message):
 
 
 class Vxlan(Message):
-    """A tunnel a pair, from agent to agent (RFC 7348), for the time of a burst."""
+    """Settings for VXLAN tunnels (RFC 7348). Each pair uses a tunnel during a burst."""
 
     # VNI of the first pair.
     vni_from: Annotated[int, Field(ge=1, le=16_000_000)] = 4096
@@ -410,15 +414,15 @@ TRAFFIC_WORDS: Final[Mapping[str, Mapping[str, Message | None]]] = {
 }
 
 
-def _parse_word(value: object, info: ValidationInfo) -> object:
+def _parse_keyword(value: object, info: ValidationInfo) -> object:
     """Return the value of a keyword, or any other value unchanged."""
-    words = TRAFFIC_WORDS[info.field_name or ""]
+    keywords = TRAFFIC_WORDS[info.field_name or ""]
     if not isinstance(value, str):
         return value
-    if value not in words:
-        known = {"words": " or ".join(words)}
+    if value not in keywords:
+        known = {"words": " or ".join(keywords)}
         raise PydanticCustomError("word", "Input should be {words}", known)
-    return words[value]
+    return keywords[value]
 
 
 # Every agent needs this engine.
@@ -434,10 +438,10 @@ BLOCK_MIN_BYTES: Final = 16
 
 
 class Traffic(Message):
-    """What one pair sends during one burst. Rates and sizes are per stream where it says so.
+    """Traffic that a pair sends during a burst.
 
-    Not every engine takes every field, and some have other defaults (a download's direction is
-    reverse): :mod:`broadside.exchange.engines` knows.
+    An engine can reject a field or use another default. For example, the direction of downloads is
+    reverse. See docs/engines.md.
     """
 
     engine: EngineName = DEFAULT_ENGINE
@@ -467,17 +471,21 @@ class Traffic(Message):
     # Supported by every engine.
     probe: Annotated[
         Probe | None,
-        BeforeValidator(_parse_word, json_schema_input_type=Probe | Literal["udp", "off"] | None),
+        BeforeValidator(
+            _parse_keyword, json_schema_input_type=Probe | Literal["udp", "off"] | None
+        ),
     ] = None
     # Supported by every engine.
     encapsulation: Annotated[
         Vxlan | None,
         BeforeValidator(
-            _parse_word, json_schema_input_type=Vxlan | Literal["vxlan", "none"] | None
+            _parse_keyword, json_schema_input_type=Vxlan | Literal["vxlan", "none"] | None
         ),
     ] = None
     # Engine-specific options, validated by the engine's Options class, see docs/engines.md.
-    options: Annotated[Mapping[OptionName, bool | Whole | float | Text], Field(max_length=32)] = {}
+    options: Annotated[
+        Mapping[OptionName, bool | Integer | float | Text], Field(max_length=32)
+    ] = {}
 
 
 # Inner Ethernet 14, VXLAN 8, UDP 8, IPv4 20 (RFC 7348, section 5).
@@ -488,15 +496,18 @@ VXLAN_BYTES: Final = 50
 
 
 class FlowTotals(Message):
-    """The engine's own end-of-test sums for one flow. ``None``: that end never said."""
+    """Totals that the engine reported for a flow at the end of a test.
+
+    ``None`` means that this end did not report the value.
+    """
 
     flow: Flow
-    sent_bytes: Whole | None = None
+    sent_bytes: Integer | None = None
     # Time over which sent_bytes were counted.
     sent_s: Number | None = None
-    received_bytes: Whole | None = None
+    received_bytes: Integer | None = None
     received_s: Number | None = None
-    retransmits_count: Whole | None = None
+    retransmits_count: Integer | None = None
     # Smallest value of all streams.
     rtt_min_s: Number | None = None
     # Mean over streams.
@@ -504,46 +515,67 @@ class FlowTotals(Message):
     # Largest value of all streams.
     rtt_max_s: Number | None = None
     # UDP only.
-    packets_count: Whole | None = None
+    packets_count: Integer | None = None
     # UDP only.
-    lost_count: Whole | None = None
+    lost_count: Integer | None = None
     # UDP only, mean over streams.
     jitter_s: Number | None = None
 
 
-class Combine(StrEnum):
-    """How one measure of several processes, pairs or bursts becomes one."""
+class Aggregation(StrEnum):
+    """Rule that combines several known values of a metric into one."""
 
     SUM = "sum"
-    # Weighted mean.
     MEAN = "mean"
     MAX = "max"
+    MIN = "min"
+
+    def of(self, values: Sequence[float], weights: Sequence[float] | None = None) -> float:
+        """Combine values.
+
+        Args:
+            values: One or more known values.
+            weights: Weight of each value for the mean. By default, or if all are 0, they are equal.
+        """
+        match self:
+            case Aggregation.SUM if all(isinstance(value, int) for value in values):
+                return sum(values)
+            case Aggregation.SUM:
+                return math.fsum(values)
+            case Aggregation.MAX:
+                return max(values)
+            case Aggregation.MIN:
+                return min(values)
+            case Aggregation.MEAN:
+                if weights is None or not (total := math.fsum(weights)):
+                    return math.fsum(values) / len(values)
+                return math.fsum(v * w for v, w in zip(values, weights, strict=True)) / total
 
 
 class Measure(Message):
-    """One figure that an engine tells beside bytes and seconds."""
+    """Additional value that an engine reported, for example requests per second."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,47}$")]
     value: Annotated[Number, Field(allow_inf_nan=False)]
     # One of s, ratio, bytes, count.
     unit: Annotated[str, StringConstraints(pattern=r"^[a-z/]{1,16}$")]
-    combine: Combine = Combine.SUM
+    combine: Aggregation = Aggregation.SUM
     # Weight for the mean.
     weight: Annotated[Number, Field(ge=0, allow_inf_nan=False)] = 1.0
 
 
 class Distribution(Message):
-    """How one quantity spread, as counts in logarithmic buckets that add up over pairs.
+    """Histogram with logarithmic buckets. Histograms of several pairs can be added.
 
-    Bucket ``i`` holds values from ``BUCKET_RATIO ** i`` up to the next, in ``unit``: a quantile
-    read from it is within 2.2 % of the true one.
+    Bucket ``i`` counts values from ``BUCKET_RATIO ** i`` to ``BUCKET_RATIO ** (i + 1)``, in
+    ``unit``. A quantile from these counts has an error of at most 2.2 %.
     """
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
     unit: Annotated[str, StringConstraints(pattern=r"^[a-z/]{1,16}$")]
     # Counts by bucket.
     counts: Annotated[
-        Mapping[Annotated[int, Field(ge=-(2**63), lt=2**63)], Whole], Field(max_length=1024)
+        Mapping[Annotated[int, Field(ge=-(2**63), lt=2**63)], Integer], Field(max_length=1024)
     ]
     max: Number
 
@@ -552,11 +584,11 @@ BUCKET_RATIO: Final = 2 ** (1 / 16)
 
 
 class StreamSilence(Message):
-    """Seconds in which one of several streams carried nothing and others did."""
+    """Time in which a stream transferred no data and other streams of the pair did."""
 
     flow: Flow
     # Port at the client. It identifies the stream at both ends.
-    client_port: Whole | None = None
+    client_port: Integer | None = None
     # Seconds of engine time.
     from_s: Annotated[Number, Field(ge=-1e6, le=1e6)]
     to_s: Annotated[Number, Field(ge=-1e6, le=1e6)]
@@ -567,7 +599,7 @@ SILENT_STREAMS_MAX_COUNT: Final = 32
 
 
 class EngineReport(Message):
-    """What the engine was asked, what it says it did, and how it ended."""
+    """Report of an engine: its command line, the values that it used, totals and errors."""
 
     engine: EngineName
     version: Text | None = None
@@ -580,20 +612,20 @@ class EngineReport(Message):
     # This field and the following fields are values reported by the engine.
     protocol: Protocol | None = None
     direction: Direction | None = None
-    streams_count: Whole | None = None
-    duration_s: Whole | None = None
-    omit_s: Whole | None = None
-    block_bytes: Whole | None = None
+    streams_count: Integer | None = None
+    duration_s: Integer | None = None
+    omit_s: Integer | None = None
+    block_bytes: Integer | None = None
     # None also if the engine only repeats the requested value.
-    mss_bytes: Whole | None = None
+    mss_bytes: Integer | None = None
     # Socket buffer granted by the kernel, halved as on Linux.
-    window_bytes: Whole | None = None
+    window_bytes: Integer | None = None
     # Pacing in effect. None if there was no pacing or the engine does not report it.
-    stream_bits_per_second: Whole | None = None
+    stream_bits_per_second: Integer | None = None
     # Component that enforced the pacing.
     pacing: Pacing | None = None
     # IP type of service, dscp * 4.
-    tos: Whole | None = None
+    tos: Integer | None = None
     sender_congestion: Text | None = None
     receiver_congestion: Text | None = None
     totals: Annotated[tuple[FlowTotals, ...], Field(max_length=16)] = ()
@@ -603,7 +635,7 @@ class EngineReport(Message):
     # User and system time of the engine's processes at this end.
     cpu_s: Number | None = None
     # Payload that these processes transferred in cpu_s, including the warm-up.
-    cpu_payload_bytes: Whole | None = None
+    cpu_payload_bytes: Integer | None = None
     # CPU time of the whole host during the test, if the agent uses the host alone.
     host_cpu_s: Number | None = None
     # Share of all cores' time that the hypervisor took during the test.
@@ -616,7 +648,7 @@ class EngineReport(Message):
     # The output ended early.
     truncated: StrictBool = False
     # Negative if a signal stopped the process.
-    exit_code: Whole | None = None
+    exit_code: Integer | None = None
     # Reports of the single processes, if there are several.
     processes: Annotated[tuple["EngineReport", ...], Field(max_length=16)] = ()
     measures: Annotated[tuple[Measure, ...], Field(max_length=32)] = ()
@@ -628,15 +660,15 @@ class EngineReport(Message):
     @property
     def cookies(self) -> tuple[str, ...]:
         """Return the cookies of all processes."""
-        told = [part.cookie for part in self.processes] if self.processes else [self.cookie]
-        return tuple(cookie for cookie in told if cookie is not None)
+        cookies = [part.cookie for part in self.processes] if self.processes else [self.cookie]
+        return tuple(cookie for cookie in cookies if cookie is not None)
 
 
 # Measurements per second from an engine and a host
 
 
 class Side(StrEnum):
-    """Which end of a pair speaks."""
+    """End of a pair that recorded the data."""
 
     CLIENT = "client"
     SERVER = "server"
@@ -724,8 +756,8 @@ class Track:
 TROUBLES_MAX_COUNT: Final = 16
 
 
-class TroubleKind(StrEnum):
-    """What may go wrong with the services between coordinator and agents."""
+class OutageKind(StrEnum):
+    """Kind of an outage of the services between coordinator and agents."""
 
     # Requests to the queue failed.
     QUEUE_AWAY = "queue_away"
@@ -749,8 +781,8 @@ class TroubleKind(StrEnum):
     TICK_FAILED = "tick_failed"
 
 
-class Trouble(Message):
-    """One outage that a process detected, with times by its local clock.
+class ServiceOutage(Message):
+    """Outage that a process detected, with times by its local clock.
 
     Attributes:
         kind: The kind of the outage.
@@ -759,16 +791,16 @@ class Trouble(Message):
         count: The number of failed requests, delayed rows or duplicates.
     """
 
-    kind: TroubleKind
+    kind: OutageKind
     from_at: UtcDatetime
     to_at: UtcDatetime | None = None
     count: Annotated[int, Field(ge=1, lt=2**63)]
 
 
-Troubles = Annotated[tuple[Trouble, ...], Field(max_length=TROUBLES_MAX_COUNT)]
+ServiceOutages = Annotated[tuple[ServiceOutage, ...], Field(max_length=TROUBLES_MAX_COUNT)]
 
 
-def _over_by(at: datetime, troubles: tuple[Trouble, ...]) -> tuple[Trouble, ...]:
+def _over_by(at: datetime, troubles: tuple[ServiceOutage, ...]) -> tuple[ServiceOutage, ...]:
     return tuple(
         trouble.model_copy(update={"to_at": at}) if trouble.to_at is None else trouble
         for trouble in troubles
@@ -780,7 +812,7 @@ PROTOCOL_VERSION: Final = 2
 
 
 class Phase(StrEnum):
-    """How far the agent that claimed a job has come."""
+    """Progress of a claimed job."""
 
     CLAIMED = "claimed"
     ARMED = "armed"
@@ -789,7 +821,7 @@ class Phase(StrEnum):
 
 
 class Endpoint(Message):
-    """A server agent's address and one port of its own."""
+    """Address of a server agent, and the ports that it uses for a pair."""
 
     agent_id: Identifier
     address: Address
@@ -806,7 +838,7 @@ class Endpoint(Message):
 
 
 class RawPolicy(StrEnum):
-    """Of whom what the engine printed is kept."""
+    """Jobs whose raw engine output is stored."""
 
     ALL = "all"
     # Output of failed jobs, and of one sample pair's client.
@@ -842,7 +874,7 @@ class Job(Message):
             affect the traffic.
     """
 
-    version: Whole = PROTOCOL_VERSION
+    version: Integer = PROTOCOL_VERSION
     run_id: RunId
     burst_index: Index
     pair_index: Index
@@ -923,14 +955,14 @@ def tunnel_of(job: "Job", *, client_address: str) -> Tunnel:
     Raises:
         ValueError: The job does not request a tunnel.
     """
-    asked = job.traffic.encapsulation
-    if asked is None:
+    encapsulation = job.traffic.encapsulation
+    if encapsulation is None:
         raise ValueError("the job asks for no tunnel")
-    vni = asked.vni_from + job.pair_index
+    vni = encapsulation.vni_from + job.pair_index
     client, server = inner_addresses(vni)
     return Tunnel(
         vni=vni,
-        port=asked.port,
+        port=encapsulation.port,
         client_address=client_address,
         inner_client_address=client,
         inner_server_address=server,
@@ -1008,7 +1040,7 @@ class AgentState(StrEnum):
 
 
 class EngineState(Message):
-    """Whether an agent can play its part for one engine."""
+    """State of an engine on an agent."""
 
     name: EngineName
     # The version of the engine program.
@@ -1021,23 +1053,23 @@ class EngineState(Message):
     problem: Text | None = None
 
 
-class Passport(AgentMessage):
-    """What a host is made of, as far as it decides what its NIC can carry; None is unknown."""
+class HostInfo(AgentMessage):
+    """Properties of a host that affect its network throughput. None means unknown."""
 
     nic_driver: Short | None = None
     nic_driver_version: Short | None = None
     nic_firmware: Short | None = None
-    nic_megabits_per_second: Whole | None = None
+    nic_megabits_per_second: Integer | None = None
     # Configured number of descriptors.
-    rx_ring_count: Whole | None = None
-    tx_ring_count: Whole | None = None
+    rx_ring_count: Integer | None = None
+    tx_ring_count: Integer | None = None
     # Receive channels, including combined ones.
-    rx_queues_count: Whole | None = None
-    tx_queues_count: Whole | None = None
+    rx_queues_count: Integer | None = None
+    tx_queues_count: Integer | None = None
     # By the names of ethtool.
     offloads: Annotated[Mapping[Short, bool], Field(max_length=64)] = {}
     # NUMA node of the NIC.
-    numa_node: Whole | None = None
+    numa_node: Integer | None = None
     # Azure has a virtual function below the NIC.
     accelerated_networking: bool | None = None
     sysctls: Annotated[Mapping[Short, Short], Field(max_length=64)] = {}
@@ -1071,12 +1103,12 @@ class Presence(AgentMessage):
     # True if the start gate is built and usable.
     gate: bool = False
     kernel: Text | None = None
-    cpu_count: Whole | None = None
+    cpu_count: Integer | None = None
     # Interface that carries the traffic.
     nic: Text | None = None
     # The limit of the VM size, if the agent knows it.
-    nic_bits_per_second: Whole | None = None
-    nic_mtu_bytes: Whole | None = None
+    nic_bits_per_second: Integer | None = None
+    nic_mtu_bytes: Integer | None = None
     vm_size: Text | None = None
     clock: ClockReading | None = None
     # Reason on one line if the agent cannot work.
@@ -1089,7 +1121,7 @@ class Presence(AgentMessage):
     echo_port: Port | None = None
     # True if the agent may create VXLAN devices and a test succeeded.
     tunnels: bool = False
-    passport: Passport | None = None
+    passport: HostInfo | None = None
     # Networks to which the client may send. Empty if unknown.
     allowed_networks: Annotated[tuple[Network, ...], Field(max_length=256)] = ()
 
@@ -1104,7 +1136,7 @@ class Presence(AgentMessage):
 
 
 class Outcome(StrEnum):
-    """How a job ended, as the agent that held it saw it."""
+    """Result of a job, reported by the agent that claimed it."""
 
     # Started on time and ran to the end.
     MEASURED = "measured"
@@ -1141,7 +1173,7 @@ class IdleRtt(Message):
 
     least_s: Number
     median_s: Number
-    samples_count: Whole
+    samples_count: Integer
     how: Literal["connections", "handshakes"]
 
 
@@ -1183,7 +1215,7 @@ class JobReport(AgentMessage):
     planned_start_at: UtcDatetime
     start_method: StartMethod | None = None
     process_start_at: UtcDatetime | None = None
-    retries_count: Whole = 0
+    retries_count: Integer = 0
     first_data_at: UtcDatetime | None = None
     start_error_s: float | None = None
     server_lead_s: float | None = None
@@ -1194,7 +1226,7 @@ class JobReport(AgentMessage):
     idle_rtt: IdleRtt | None = None
     reported_at: UtcDatetime
     delivered_at: UtcDatetime | None = None
-    troubles: Troubles = ()
+    troubles: ServiceOutages = ()
 
     def delivered(self, at: datetime) -> "JobReport":
         """Return a copy with the delivery time. Open outages end at that time."""
@@ -1227,7 +1259,7 @@ class ServerTest(AgentMessage):
     engine: EngineReport
     clock_before: ClockReading | None = None
     clock_after: ClockReading | None = None
-    troubles: Troubles = ()
+    troubles: ServiceOutages = ()
 
     def delivered(self, at: datetime) -> "ServerTest":
         """Return a copy in which open outages end at the delivery time."""

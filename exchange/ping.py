@@ -23,7 +23,7 @@ _ECHO: Final = {socket.AF_INET: (8, 0), socket.AF_INET6: (128, 129)}
 _ICMP: Final = {socket.AF_INET: socket.IPPROTO_ICMP, socket.AF_INET6: socket.IPPROTO_ICMPV6}
 _HEADER: Final = struct.Struct("!BBHHH")
 _NUMBERS: Final = count(1)
-Way = Callable[[], Coroutine[object, object, object]]
+PingMethod = Callable[[], Coroutine[object, object, object]]
 
 
 def may_echo(address: str) -> bool:
@@ -34,7 +34,7 @@ def may_echo(address: str) -> bool:
     return opened is not None
 
 
-async def timed(way: Way) -> float | None:
+async def timed(method: PingMethod) -> float | None:
     """Measure the duration of one probe.
 
     On a busy host this process can read a reply late. Such a reply does not count as lost.
@@ -46,7 +46,7 @@ async def timed(way: Way) -> float | None:
         Duration in seconds, or None if the probe was lost.
     """
     began_s = time.monotonic()
-    asking = asyncio.create_task(way())
+    asking = asyncio.create_task(method())
     try:
         for wait_s in (WAIT_S, LOOK_S):
             if (await asyncio.wait({asking}, timeout=wait_s))[0]:

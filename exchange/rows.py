@@ -70,12 +70,12 @@ def lone_surrogate(value: object, place: str = "") -> str | None:
             for name, inner in value.items():
                 if not (name.isascii() or _is_encodable(name)):
                     return f"a name in {place or 'it'}"
-                if (found := lone_surrogate(inner, f"{place}.{name}".lstrip("."))) is not None:
-                    return found
+                if (match := lone_surrogate(inner, f"{place}.{name}".lstrip("."))) is not None:
+                    return match
         case list():
             for number, inner in enumerate(value):
-                if (found := lone_surrogate(inner, f"{place}[{number}]")) is not None:
-                    return found
+                if (match := lone_surrogate(inner, f"{place}[{number}]")) is not None:
+                    return match
     return None
 
 
@@ -92,8 +92,8 @@ def _depth(text: str) -> int:
         # The text has too few brackets to be nested deeper.
         return 0
     depth = deepest = 0
-    for found in _STRINGS_AND_BRACKETS.finditer(text):
-        first = text[found.start()]
+    for match in _STRINGS_AND_BRACKETS.finditer(text):
+        first = text[match.start()]
         if first != '"':
             depth += 1 if first in "[{" else -1
             deepest = max(deepest, depth)
@@ -145,7 +145,7 @@ _M = TypeVar("_M", bound=Message)
 _TOLD_MAX_COUNT: Final = 10_000
 
 log = logging.getLogger(__name__)
-_told: set[str] = set()
+_reported: set[str] = set()
 
 
 def make_row(partition: str, key: str, properties: Mapping[str, Value]) -> Entity:
@@ -171,11 +171,11 @@ def parse_row(model: type[_M], row: Entity) -> _M:
         return model.model_validate_json(text, extra=model.unknown_fields)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "json"
+        location = ".".join(map(str, first["loc"])) or "json"
         raise RecordUnreadable(
             plain_text(
                 f"row {row_name(row)}: not a {model.__name__} that this Broadside reads "
-                f"({where}: {first['msg']}); was it written by another version?"
+                f"({location}: {first['msg']}); was it written by another version?"
             )
         ) from error
     # An invalid row must not affect other rows, whatever the error is.
@@ -190,11 +190,11 @@ def leave_out(error: RecordUnreadable) -> None:
 
     An invalid row from an agent must not prevent the other rows from being read.
     """
-    said = str(error)
-    if said not in _told:
-        if len(_told) >= _TOLD_MAX_COUNT:
-            _told.clear()
-        _told.add(said)
+    text = str(error)
+    if text not in _reported:
+        if len(_reported) >= _TOLD_MAX_COUNT:
+            _reported.clear()
+        _reported.add(text)
         log.warning("left out: %s", error, extra={"action": "unreadable"})
 
 

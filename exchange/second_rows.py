@@ -207,8 +207,8 @@ def chunk_rows(
             and an empty tail.
     """
     known_s = min((t.intervals[-1].end_s for t in tracks if t.intervals), default=0.0)
-    is_whole = from_s <= 0
-    has_chunks = is_whole or known_s // TAIL_S > from_s // TAIL_S
+    is_complete = from_s <= 0
+    has_chunks = is_complete or known_s // TAIL_S > from_s // TAIL_S
     tail_from_s = from_s // TAIL_S * TAIL_S - TAIL_OVERLAP_S
     first_n = max(0, math.floor((from_s - _LATECOMERS_S) / CHUNK_S))
     chunks: defaultdict[str, dict[str, Value]] = defaultdict(dict)
@@ -223,7 +223,7 @@ def chunk_rows(
             n = max(0, math.floor(middle_s / CHUNK_S))
             if has_chunks and n >= first_n:
                 parts[f"{n:03d}"].append(reading)
-            if not is_whole and middle_s >= tail_from_s:
+            if not is_complete and middle_s >= tail_from_s:
                 parts[TAIL].append(reading)
         yield from parts.items()
 

@@ -55,7 +55,7 @@ def read_commit(root: Path, written: Path) -> str | None:
     # One command returns both id and state. A tag must not replace the id.
     describe = ("describe", "--always", "--dirty", "--abbrev=8", "--exclude=*")
     try:
-        asked = subprocess.run(
+        completed = subprocess.run(
             ["git", "--no-optional-locks", "-C", str(root), *describe],
             capture_output=True,
             text=True,
@@ -66,4 +66,4 @@ def read_commit(root: Path, written: Path) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     # git rejects a checkout that belongs to another user. Before the first commit there is no id.
-    return asked.stdout.strip() or None if asked.returncode == 0 else None
+    return completed.stdout.strip() or None if completed.returncode == 0 else None

@@ -19,10 +19,12 @@ from broadside.lab.monitor import MonitorServer, MonitorSpec
 from broadside.lab.relay import Relay
 from broadside.lab.servicebus.broker_process import BrokerProcess
 from broadside.lab.servicebus.queues import QueueSettings
+from broadside.lab.telemetry_file import source_entry, write_telemetry_file
 from broadside.lab.topology import Lab
 
 QUEUE: Final = "jobs"
 CONTAINER: Final = "broadside-raw"
+VARIABLE: Final = "BROADSIDE_LAB_MONITOR_TOKEN"
 RESOURCE_ID: Final = (
     "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/lab"
     "/providers/Microsoft.Network/azureFirewalls/lab"
@@ -107,12 +109,13 @@ def standing(
 
 
 @contextlib.contextmanager
-def monitored(lab: Lab, direction: Direction) -> Iterator[dict[str, str]]:
+def monitored(lab: Lab, direction: Direction, folder: Path) -> Iterator[dict[str, str]]:
     """Serve the lab's ledger on a metrics endpoint.
 
     Args:
         lab: The lab. Without a ledger, nothing is served.
         direction: Direction of the traffic to report.
+        folder: Folder for the telemetry file.
 
     Yields:
         The environment variables for the coordinator, empty without a ledger.
@@ -132,12 +135,18 @@ def monitored(lab: Lab, direction: Direction) -> Iterator[dict[str, str]]:
         plays_healthy=False,
     )
     with MonitorServer(spec) as monitor:
-        yield {
-            "BROADSIDE_LEDGER": "azure-monitor",
-            "BROADSIDE_LEDGER_LAYER": "ip",
-            "BROADSIDE_LEDGER_SETTLE_S": str(LAG_S + 2 * LATE_S),
-            "BROADSIDE_AZURE_MONITOR_RESOURCE_ID": RESOURCE_ID,
-            "BROADSIDE_AZURE_MONITOR_ENDPOINT": monitor.endpoint,
-            "BROADSIDE_AZURE_MONITOR_GRAIN": f"PT{GRAIN_S}S",
-            "BROADSIDE_AZURE_MONITOR_TOKEN": token,
-        }
+        entry = source_entry(
+            {
+                "device": "lab",
+                "type": "azure-monitor",
+                "resource_id": RESOURCE_ID,
+                "endpoint": monitor.endpoint,
+                "grain": f"PT{GRAIN_S}S",
+                "settle_s": LAG_S + 2 * LATE_S,
+                "token": {"env": VARIABLE},
+                "byte_counter": {"layer": "ip"},
+                # The lab has no other counters.
+                "read": [],
+            }
+        )
+        yield write_telemetry_file(folder / "telemetry.toml", entry) | {VARIABLE: token}

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from broadside.lab import profiles
 from broadside.lab.inspection import inspector_argv
-from broadside.lab.snmp_agent import Figures, SnmpAgent, witness_entry
+from broadside.lab.snmp_agent import Figures, SnmpAgent
+from broadside.lab.telemetry_file import source_entry
 from broadside.lab.topology import TWIN_LETTERS, Lab, firewall_namespace, management_address
 
 # netSnmpPlaypen
@@ -100,8 +101,10 @@ def figures_of(lab: Lab, profile: str) -> Figures:
     }
 
 
-def witnesses_of(agent: SnmpAgent, devices: Mapping[str, Sequence[str]], folder: Path) -> Path:
-    """Write a witnesses file that polls the agent, and return its path.
+def telemetry_entries(
+    agent: SnmpAgent, devices: Mapping[str, Sequence[str]], folder: Path
+) -> list[str]:
+    """Return the entries of a telemetry file that poll the agent.
 
     A single device reports all its values and is also pinged. Two devices that inspect traffic
     report their CPU.
@@ -119,11 +122,9 @@ def witnesses_of(agent: SnmpAgent, devices: Mapping[str, Sequence[str]], folder:
         named = ["lab"]
     entries = []
     for (device, interfaces), name in zip_longest(devices.items(), named):
-        more = {"profile": name, "profiles_file": profiles_file.name} if name else {}
+        more = {"profile": name, "profiles_file": str(profiles_file)} if name else {}
         entries.append(agent.entry(device, interfaces=list(interfaces), **more))
     if len(devices) == 1:
-        told = {"device": next(iter(devices)), "source": "ping", "address": agent.address}
-        entries.append(witness_entry(told))
-    path = folder / "witnesses.toml"
-    path.write_text("\n".join(entries))
-    return path
+        ping = {"device": next(iter(devices)), "type": "ping", "address": agent.address}
+        entries.append(source_entry(ping))
+    return entries

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from broadside.coordinator.core.figures import RECEIVED
 from broadside.coordinator.core.measure.completeness import combine
-from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.metrics import RECEIVED
+from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import BurstSummary, RunSummary, State
 from broadside.exchange.messages import Claim, JobReport
 from broadside.exchange.records import Records

@@ -37,19 +37,19 @@ def main(folder: Path, name: str) -> None:
     lab, profile = topology.build_lab(spec, folder), PROFILES[name]
     try:
         if profile.cliff_ratio is not None:
-            keep_cliff(lab, profile, profile.cliff_ratio)
+            apply_cliff(lab, profile, profile.cliff_ratio)
         elif profile.pause_s:
-            keep_pauses(lab, profile)
+            apply_pauses(lab, profile)
         elif profile.grow_after_s:
-            keep_growth(lab, profile)
+            apply_growth(lab, profile)
         elif profile.shrink_after_s:
-            keep_until_quiet(lab, profile)
+            apply_until_quiet(lab, profile)
     # The lab was removed while this process was running.
     except LabBroken as error:
         raise SystemExit(str(error)) from error
 
 
-def keep_cliff(lab: Lab, profile: Profile, cliff_ratio: float) -> None:
+def apply_cliff(lab: Lab, profile: Profile, cliff_ratio: float) -> None:
     """Reduce the firewall's rate after a high load, until the load is gone.
 
     Args:
@@ -76,7 +76,7 @@ def keep_cliff(lab: Lab, profile: Profile, cliff_ratio: float) -> None:
             collapsed = False
 
 
-def keep_growth(lab: Lab, profile: Profile) -> None:
+def apply_growth(lab: Lab, profile: Profile) -> None:
     """Raise the firewall's rate in steps under load, and reset it when idle.
 
     A step follows when the load was above :data:`GROW_LOAD_RATIO` of the current rate for the time
@@ -105,7 +105,7 @@ def keep_growth(lab: Lab, profile: Profile) -> None:
             note_fall(lab)
 
 
-def keep_until_quiet(lab: Lab, profile: Profile) -> None:
+def apply_until_quiet(lab: Lab, profile: Profile) -> None:
     """Remove the second of two units when the load was high and then stays low for a while.
 
     Args:
@@ -128,7 +128,7 @@ def keep_until_quiet(lab: Lab, profile: Profile) -> None:
             return
 
 
-def keep_pauses(lab: Lab, profile: Profile) -> None:
+def apply_pauses(lab: Lab, profile: Profile) -> None:
     """Reduce the firewall's rate to almost nothing at regular intervals.
 
     Args:

@@ -312,7 +312,7 @@ def _set_twins(lab: Lab, profile: Profile) -> None:
         run_batch(batch)
     # Use addresses and ports for the hash.
     write_sysctls(balancer, {"ipv4/fib_multipath_hash_policy": "1"})
-    run_ip(balancer, *topology.twin_ways(profile.twins), *(f"rule add {rule}" for rule in rules))
+    run_ip(balancer, *topology.twin_routes(profile.twins), *(f"rule add {rule}" for rule in rules))
 
 
 def spread(lab: Lab, twins: Mapping[str, int]) -> None:
@@ -322,7 +322,7 @@ def spread(lab: Lab, twins: Mapping[str, int]) -> None:
         lab: The lab.
         twins: Share of flows by the letter of the twin.
     """
-    run_ip(topology.firewall_namespace(lab.spec.prefix), *topology.twin_ways(twins))
+    run_ip(topology.firewall_namespace(lab.spec.prefix), *topology.twin_routes(twins))
 
 
 def _fail_over(lab: Lab, profile: Profile) -> None:

@@ -18,6 +18,7 @@ from typing import Final
 from broadside.lab import clocks, fleet, hosts, loopback, network, privileges
 from broadside.lab.errors import LabBroken
 from broadside.lab.serving import READY_S, Serving, wait_for_agents
+from broadside.lab.telemetry_file import lab_entry, write_telemetry_file
 from broadside.lab.topology import Lab, LabSpec
 
 # Prefix of the namespaces and interfaces from `lab up`.
@@ -158,7 +159,7 @@ def staged(
     if fabric is None:
         fabric = sqlite_fabric(folder / "data")
     if ledger is None:
-        ledger = ledger_of(lab)
+        ledger = counter_settings(lab, folder)
     spares = {host.name for host in lab.servers[len(lab.servers) - spares_count :]}
     plans = {
         plan.agent_id: plan
@@ -201,8 +202,8 @@ def sqlite_fabric(data_dir: Path) -> dict[str, str]:
     return {"BROADSIDE_FABRIC": "embedded", "BROADSIDE_DATA_DIR": str(data_dir.absolute())}
 
 
-def ledger_of(lab: Lab) -> dict[str, str]:
+def counter_settings(lab: Lab, folder: Path) -> dict[str, str]:
     """Return the settings to read the lab's firewall, empty when there is none."""
     if lab.ledger_path is None:
         return {}
-    return {"BROADSIDE_LEDGER": "lab", "BROADSIDE_LEDGER_PATH": str(lab.ledger_path)}
+    return write_telemetry_file(folder / "telemetry.toml", lab_entry(lab.ledger_path))

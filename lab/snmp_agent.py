@@ -18,6 +18,7 @@ from broadside.lab.errors import LabBroken
 from broadside.lab.lab_programs import find_tool
 from broadside.lab.namespaces import inside
 from broadside.lab.offspring import die_with_parent
+from broadside.lab.telemetry_file import source_entry
 
 FORTINET: Final = "1.3.6.1.4.1.12356.101"
 # OIDs in the profile `fortinet`.
@@ -59,12 +60,6 @@ def interface32(name: str, index: int, rate: float, *, from_s: float, start: flo
             "turn": 2**32,
         },
     }
-
-
-def witness_entry(told: Mapping[str, Any]) -> str:
-    """Return a table for the witnesses file."""
-    lines = [f"{name} = {json.dumps(value)}" for name, value in told.items()]
-    return "\n".join(["[[witness]]", *lines, ""])
 
 
 @dataclass(slots=True)
@@ -147,7 +142,7 @@ class SnmpAgent:
         self._process = None
 
     def entry(self, device: str, **fields: Any) -> str:
-        """Return a table for the witnesses file, and write the secrets to files beside it.
+        """Return a table for the telemetry file, and write the secrets to files beside it.
 
         Args:
             device: Name of the device.
@@ -161,22 +156,22 @@ class SnmpAgent:
             path = self.folder / name
             path.write_text(secret)
             path.chmod(0o600)
-        told: dict[str, Any] = {
+        found: dict[str, Any] = {
             "device": device,
-            "source": "snmp",
+            "type": "snmp",
             "address": f"{self.address}:{self.port}",
             "poll_s": 1.0,
             **fields,
         }
-        if told.get("version") == "3":
-            told |= {
+        if found.get("version") == "3":
+            found |= {
                 "user": USER,
-                "auth_key_file": str(self.folder / "auth"),
-                "privacy_key_file": str(self.folder / "privacy"),
+                "auth_key": {"file": str(self.folder / "auth")},
+                "privacy_key": {"file": str(self.folder / "privacy")},
             }
         else:
-            told["community_file"] = str(self.folder / "community")
-        return witness_entry(told)
+            found["community"] = {"file": str(self.folder / "community")}
+        return source_entry(found)
 
     def _directives(self) -> Sequence[str]:
         extension = (

@@ -375,7 +375,7 @@ def twin_addresses(letter: str, role: Role) -> tuple[IPv4Address, IPv4Address]:
     return at + 1, at + 2
 
 
-def twin_ways(weights: Mapping[str, int]) -> tuple[str, ...]:
+def twin_routes(weights: Mapping[str, int]) -> tuple[str, ...]:
     """Return ``ip`` lines to spread flows over the twins by weight."""
     lines = []
     for role, table in TWIN_TABLES.items():

@@ -23,7 +23,7 @@ from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.studies.study import Study
 from broadside.coordinator.views.requests import ScheduleRequest
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
-from broadside.exchange.records.shelf import Shelf
+from broadside.exchange.records.collection import Collection
 from broadside.exchange.version import UNKNOWN, commit
 from tests.synthetic_runs import store_run
 from tests.unit.coordinator.presences import fleet
@@ -97,8 +97,8 @@ async def _prepare(http: httpx.AsyncClient, fabric: Fabric, method: str, path: s
         await fabric.records.bursts.save_raw(RUN, 0, 0, raw.encode())
     if await fabric.records.read_run(OPEN) is None:
         await store_run(fabric, OPEN, bursts_over=1)
-    await Shelf(fabric.private, "studies", Study).put(SWEPT.study_id, SWEPT)
-    shelf = Shelf(fabric.private, "schedules", Schedule)
+    await Collection(fabric.private, "studies", Study).put(SWEPT.study_id, SWEPT)
+    shelf = Collection(fabric.private, "schedules", Schedule)
     nightly = ScheduleRequest.model_validate(REQUESTS["POST", "/v1/schedules"])
     if (method, path) == ("POST", "/v1/schedules"):
         await shelf.delete(nightly.name)

@@ -10,7 +10,7 @@ from broadside.coordinator.studies.study import Study, StudyRequest
 from broadside.coordinator.views.requests import ScheduleRequest
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.ports import Outgoing
-from broadside.exchange.records.shelf import Shelf
+from broadside.exchange.records.collection import Collection
 from tests.synthetic_runs import store_run
 
 # Run ids.
@@ -29,10 +29,10 @@ async def store(fabric: Fabric) -> None:
     now = datetime.now(UTC)
     asked = StudyRequest.model_validate(REQUESTS["POST", "/v1/studies"])
     study = Study(study_id=STUDY, spec=asked.study(), created_at=now, created_by="fuzz")
-    await Shelf(fabric.private, "studies", Study).put(STUDY, study)
+    await Collection(fabric.private, "studies", Study).put(STUDY, study)
     nightly = ScheduleRequest.model_validate(REQUESTS["POST", "/v1/schedules"])
     schedule = nightly.schedule(by="fuzz", now=now)
-    await Shelf(fabric.private, "schedules", Schedule).put(schedule.name, schedule)
+    await Collection(fabric.private, "schedules", Schedule).put(schedule.name, schedule)
     if not await fabric.queue.dead_letters(1):
         letter = Outgoing(body=b"{}", message_id=secrets.token_hex(4), expires_at=now + _HOUR)
         await fabric.queue.send([letter])

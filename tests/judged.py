@@ -3,9 +3,9 @@
 from datetime import datetime
 
 from broadside.coordinator.core.judge.summarise import summarise_run
-from broadside.coordinator.core.measure.evidence import BurstEvidence, FirewallLedger
-from broadside.coordinator.core.measure.measure_burst import measure_burst
-from broadside.coordinator.core.plan.spec import Pair, Plan, RunSpec
+from broadside.coordinator.core.measure.burst import measure_burst
+from broadside.coordinator.core.measure.records.evidence import BurstEvidence, FirewallLedger
+from broadside.coordinator.core.run_spec import Pair, Plan, RunSpec
 from broadside.coordinator.core.summary import BurstSummary
 from broadside.exchange.messages import Endpoint
 from tests.synthetic import Fleet

@@ -2,7 +2,7 @@
 
 Usage: `python -m tests.mutants --mutants 300 --seed 1`.
 
-It draws random mutants of all functions in coordinator/core/judge and coordinator/core/measure. It
+It draws random mutants of all functions in judge, measure and comparison of coordinator/core. It
 runs the unit tests and the stored verdicts on each one (tests/mutant_runner.py), and prints each
 survivor with its difference. It skips mutants of display text (a literal with a space, or a part of
 an f-string) and of the `strict` of a zip, which is an assertion.
@@ -33,7 +33,7 @@ CHECKOUT = Path(__file__).parents[1]
 TOOL = CHECKOUT / ".tools" / "mutmut"
 KEPT = CHECKOUT / "build" / "mutants"
 CORE = "coordinator/core"
-MUTATED = ("judge", "measure")
+MUTATED = ("judge", "measure", "comparison")
 # Long tests that simulate fleets end to end are left out, because no mutant reaches them within its
 # time limit.
 UNIT = "tests/unit/coordinator"

@@ -8,10 +8,10 @@ from typing import Any
 from broadside.exchange.chunks import CPU_RATIO_UNITS, MICROSECONDS, unpack
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.messages import HostSecond, ServerTest, Track
+from broadside.exchange.outage_log import OutageLog
 from broadside.exchange.ports import JobQueue, RawStore, Table
 from broadside.exchange.records import Records
 from broadside.exchange.second_rows import PackedEnd, joined, unpacked_tracks
-from broadside.exchange.troubles import TroubleLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +58,13 @@ def records_in(table: Table, raw: RawStore | None = None) -> Records:
     return Records(control=table, results=table, private=table, raw=raw)
 
 
-def fabric_in(queue: JobQueue, table: Table, troubles: TroubleLog | None = None) -> Fabric:
+def fabric_in(queue: JobQueue, table: Table, troubles: OutageLog | None = None) -> Fabric:
     return Fabric(
         queue=queue,
         control=table,
         results=table,
         private=table,
-        troubles=troubles or TroubleLog(),
+        troubles=troubles or OutageLog(),
     )
 
 

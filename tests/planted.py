@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 
 from broadside.coordinator.core.judge.summarise import summarise_run
-from broadside.coordinator.core.measure.measure_burst import measure_burst
-from broadside.coordinator.core.measure.series import MeasuredBurst
+from broadside.coordinator.core.measure.burst import measure_burst
+from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.summary import BurstSummary, RunSummary, Verdict
 from tests.synthetic import Fleet, Plant, fleet
 
@@ -122,7 +122,7 @@ class Score:
     summary: RunSummary = field(repr=False)
 
 
-def measure(made: Fleet) -> list[MeasuredBurst]:
+def measure(made: Fleet) -> list[BurstMeasurement]:
     return [measure_burst(made.plan.spec, evidence, made.now) for evidence in made.evidence]
 
 

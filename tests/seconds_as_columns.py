@@ -6,9 +6,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from broadside.coordinator.core.measure.columns import (
+from broadside.coordinator.core.measure.records.columns import (
     HostColumns,
-    TrackColumns,
+    IntervalColumns,
     disjoint_host,
     disjoint_track,
 )
@@ -32,13 +32,13 @@ def _column(rows: Iterable[object], name: str, kind: type) -> NDArray[Any]:
     return np.array([np.nan if value is None else value for value in values], kind)
 
 
-def track_columns(track: Track) -> TrackColumns:
+def track_columns(track: Track) -> IntervalColumns:
     """Return a track's rows as columns by :func:`disjoint_track`."""
     rows = track.intervals
     columns: dict[str, Any] = {name: _column(rows, name, np.float64) for name in _INSTANTS}
     columns |= {name: _column(rows, name, np.float32) for name in _KNOWN}
     return disjoint_track(
-        TrackColumns(
+        IntervalColumns(
             side=track.side,
             flow=track.flow,
             first_data_at_s=track.first_data_at_s,
@@ -55,13 +55,13 @@ def told_track(
     bounds_s: NDArray[np.float64],
     transferred_bytes: NDArray[np.float64],
     known: Mapping[str, NDArray[Any]],
-) -> TrackColumns:
+) -> IntervalColumns:
     """Return engine values between neighbouring bounds, with NaN for unknown ones."""
     unknown = np.full(len(transferred_bytes), np.nan, np.float32)
     columns: dict[str, Any] = {
         name: known[name].astype(np.float32) if name in known else unknown for name in _KNOWN
     }
-    return TrackColumns(
+    return IntervalColumns(
         side=side,
         flow=flow,
         first_data_at_s=first_data_at_s,
@@ -79,7 +79,7 @@ def host_columns(host: Sequence[HostSecond]) -> HostColumns:
     return disjoint_host(HostColumns(**columns))
 
 
-def track_rows(columns: TrackColumns) -> Track:
+def track_rows(columns: IntervalColumns) -> Track:
     """Return columns as rows for storage."""
     rows = []
     for row in range(len(columns)):

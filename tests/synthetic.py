@@ -12,9 +12,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from broadside.coordinator.core.measure.columns import NO_HOST, HostColumns
-from broadside.coordinator.core.measure.evidence import BurstEvidence, FirewallLedger, PairEvidence
-from broadside.coordinator.core.plan.spec import Burst, Objective, Pair, Plan, RunSpec
+from broadside.coordinator.core.measure.records.columns import NO_HOST, HostColumns
+from broadside.coordinator.core.measure.records.evidence import (
+    BurstEvidence,
+    FirewallLedger,
+    PairEvidence,
+)
+from broadside.coordinator.core.run_spec import Burst, Pair, Plan, RunSpec
+from broadside.coordinator.core.thresholds import Objective
 from broadside.exchange.messages import (
     Claim,
     ClockReading,

@@ -6,11 +6,11 @@ from functools import cache
 from typing import Any
 
 from broadside.coordinator.core.judge.summarise import summarise_run
-from broadside.coordinator.core.measure.measure_burst import measure_burst
-from broadside.coordinator.core.measure.series import MeasuredBurst
-from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.measure.burst import measure_burst
+from broadside.coordinator.core.measure.grid.series import BurstMeasurement
+from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import RunSummary, canonical
-from broadside.coordinator.device.ledgers.kept import dump_ledger
+from broadside.coordinator.device.telemetry.telemetry_storage import dump_ledger
 from broadside.coordinator.runs.listing import outcome_of
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.messages import Control
@@ -21,7 +21,7 @@ SMALL = Plant(pairs=4, bursts=2, burst_s=20, period_s=40, missing=1)
 
 
 @cache
-def measured(plant: Plant) -> tuple[Fleet, tuple[MeasuredBurst, ...], RunSummary]:
+def measured(plant: Plant) -> tuple[Fleet, tuple[BurstMeasurement, ...], RunSummary]:
     """Return a synthetic fleet, its measured bursts and its summary."""
     made = fleet(plant, target_bits_per_second=20e9)
     bursts = tuple(measure_burst(made.plan.spec, part, made.now) for part in made.evidence)
@@ -44,7 +44,7 @@ async def store_documents(
     fabric: Fabric,
     run_id: str,
     made: Fleet,
-    bursts: Sequence[MeasuredBurst],
+    bursts: Sequence[BurstMeasurement],
     summary: RunSummary | None,
 ) -> None:
     """Store the documents of ended bursts, and of the run if it is judged."""

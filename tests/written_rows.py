@@ -19,23 +19,23 @@ from broadside.exchange.messages import (
     EngineState,
     Flow,
     FlowTotals,
+    HostInfo,
     HostSecond,
     Interval,
     Job,
     JobReport,
     Message,
+    OutageKind,
     Outcome,
-    Passport,
     Phase,
     Presence,
     Role,
     ServerTest,
+    ServiceOutage,
     Side,
     StreamSilence,
     Track,
     Traffic,
-    Trouble,
-    TroubleKind,
     Tunnel,
     Vxlan,
     tunnel_of,
@@ -73,7 +73,7 @@ def job(index: int) -> Job:
 
 
 _CLOCK: Final = ClockReading(source=ClockSource.CHRONY, read_at=AT, synchronised=True, bound_s=0.0)
-_TROUBLE: Final = Trouble(kind=TroubleKind.SPOOLED, from_at=AT, to_at=AT, count=1)
+_TROUBLE: Final = ServiceOutage(kind=OutageKind.SPOOLED, from_at=AT, to_at=AT, count=1)
 
 
 def _engine(cookie: str | None) -> EngineReport:
@@ -226,7 +226,7 @@ def written(index: int = 0) -> Mapping[Kind, Written]:
         ),
         (Kind.TEST, server, partition, key, test, {}),
         (Kind.PRESENCE, server, "presence", f"server.{server}", presence(Role.SERVER, index), {}),
-        (Kind.PASSPORT, server, "passport", f"server.{server}", Passport(), {}),
+        (Kind.PASSPORT, server, "passport", f"server.{server}", HostInfo(), {}),
         (Kind.ASK, client, f"tunnel.{server}", f"ask.{suffix}", asked, {}),
         (Kind.ANSWER, server, f"tunnel.{server}", f"answer.{suffix}", None, {"problem": ""}),
     ]

@@ -42,7 +42,7 @@ from broadside.coordinator.schedules.firing import Schedules
 from broadside.coordinator.studies.runner import Studies
 from broadside.coordinator.studies.switch import Switch
 from broadside.coordinator.views.feeds import Feeds
-from broadside.coordinator.views.metrics import Figures
+from broadside.coordinator.views.prometheus_metrics import Figures
 
 # For a smaller body, compression saves less than its header adds.
 _COMPRESSED_FROM_BYTES: Final = 1024

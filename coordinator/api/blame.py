@@ -15,7 +15,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from broadside.coordinator import scenarios
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.run_spec import RunSpec
 
 NO_BODY: Final = object()
 # Headers that are rejected by Broadside itself and not by FastAPI.

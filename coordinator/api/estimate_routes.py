@@ -4,8 +4,8 @@ from typing import Annotated
 
 from broadside.coordinator.api.dependencies import Service, kept, routes
 from broadside.coordinator.api.row_answers import rows_in
+from broadside.coordinator.core.plan.budget import PriceMeter
 from broadside.coordinator.core.plan.cost_estimate import Appraisal
-from broadside.coordinator.core.plan.meter import PriceMeter
 from broadside.coordinator.runs.spending import Budgets
 from broadside.coordinator.views.requests import EstimateRequest
 

@@ -9,7 +9,7 @@ from broadside.coordinator import scenarios
 from broadside.coordinator.api.dependencies import Service, routes
 from broadside.coordinator.api.pages import PAGED, KeyCursor, name_next
 from broadside.coordinator.api.row_answers import rows_in
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.exchange.messages import Presence
 
 router = routes("fleet")

@@ -11,7 +11,7 @@ from broadside.coordinator.api.conditional import ConditionalRoute
 from broadside.coordinator.api.dependencies import Service
 from broadside.coordinator.api.problems import PROBLEMS
 from broadside.coordinator.expected_errors import NotReady
-from broadside.coordinator.views.metrics import Figures, take_snapshot
+from broadside.coordinator.views.prometheus_metrics import Figures, take_snapshot
 from broadside.exchange.messages import Message, UtcDatetime
 from broadside.exchange.ports import ExchangeError
 

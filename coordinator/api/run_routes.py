@@ -9,7 +9,7 @@ from pydantic import Field
 from broadside.coordinator.api.dependencies import Caller, OptionalCancel, Service, routes
 from broadside.coordinator.api.pages import PAGED, KeyCursor, name_next
 from broadside.coordinator.api.row_answers import FILE_CONTENT, rows_in
-from broadside.coordinator.core.judge.comparison import Comparison
+from broadside.coordinator.core.comparison import Comparison
 from broadside.coordinator.core.live.progress import Progress
 from broadside.coordinator.core.live.status import RunStatus
 from broadside.coordinator.core.summary import Course, RunSummary, Verdict

@@ -15,7 +15,7 @@ from broadside.coordinator.studies.study import Study, StudyRequest
 from broadside.coordinator.views.charts import Theme
 from broadside.coordinator.views.charts.study_charts import StudyChart, draw_study
 from broadside.coordinator.views.report.study_report import StudyReport, build_study, study_html
-from broadside.exchange.troubles import utc_now
+from broadside.exchange.outage_log import utc_now
 
 router = routes("studies", "/v1/studies")
 

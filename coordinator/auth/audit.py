@@ -7,8 +7,8 @@ from typing import Final
 
 from broadside.exchange.messages import Message, UtcDatetime
 from broadside.exchange.ports import Table
+from broadside.exchange.records.collection import Collection
 from broadside.exchange.records.keys import audit_shelf, newest_first
-from broadside.exchange.records.shelf import Shelf
 
 # Pattern of a cursor, which is the month and the row key.
 AUDIT_CURSOR: Final = r"^[0-9]{4}-(0[1-9]|1[0-2])~[A-Za-z0-9._-]{1,200}$"
@@ -85,8 +85,8 @@ class Audit:
             month, key_from = _before(month, 1), None
         return rows, None
 
-    def _shelf(self, month: str) -> Shelf[AuditRow]:
-        return Shelf(self._table, audit_shelf(month), AuditRow)
+    def _shelf(self, month: str) -> Collection[AuditRow]:
+        return Collection(self._table, audit_shelf(month), AuditRow)
 
 
 def _month(at: datetime) -> str:

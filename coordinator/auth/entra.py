@@ -209,7 +209,7 @@ async def _read_keys(url: str) -> dict[str | None, jwt.PyJWK]:
     """
     headers = {"Accept-Encoding": "identity"}
     async with httpx.AsyncClient(timeout=_FETCH_MAX_S, headers=headers) as client:
-        answer = await ask(client, "GET", url, _KEYS_MAX_BYTES, whole_s=_FETCH_MAX_S)
+        answer = await ask(client, "GET", url, _KEYS_MAX_BYTES, total_s=_FETCH_MAX_S)
     answer.raise_for_status()
     told = json.loads(answer.content)
     if not isinstance(told, dict):

@@ -4,8 +4,8 @@ from broadside.coordinator.auth.entra import Entra, entra_trust
 from broadside.coordinator.auth.principal import NotSignedIn, Principal
 from broadside.coordinator.auth.signin_settings import SignInSettings
 from broadside.coordinator.auth.static_tokens import PREFIX, Tokens
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import Table
-from broadside.exchange.troubles import utc_now
 
 
 class SignIn:

@@ -15,8 +15,8 @@ from typing import Final, Literal
 from broadside.coordinator.auth.principal import Access, NotSignedIn, Principal
 from broadside.exchange.messages import Identifier, Message, UtcDatetime
 from broadside.exchange.ports import EntityExists, EntityNotFound, Table
+from broadside.exchange.records.collection import Collection
 from broadside.exchange.records.keys import TOKENS
-from broadside.exchange.records.shelf import Shelf
 
 # Prefix by which people and secret scanners identify a token.
 PREFIX: Final = "broadside_"
@@ -73,7 +73,7 @@ class Tokens:
     """Tokens stored in the private table."""
 
     def __init__(self, table: Table) -> None:
-        self._shelf = Shelf(table, TOKENS, Token)
+        self._shelf = Collection(table, TOKENS, Token)
         self._cached: Sequence[Token] = ()
         # Monotonic time of the last read. None before the first one.
         self._read_s: float | None = None

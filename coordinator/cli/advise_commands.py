@@ -6,7 +6,7 @@ import typer
 
 from broadside.coordinator.cli.exits import Exit, stop
 from broadside.coordinator.cli.token_option import CommandGroup
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.quantities import parse_rate, parse_size, parse_time
 
 app = CommandGroup()
@@ -40,7 +40,7 @@ def window(
         typer.echo(advice.model_dump_json(indent=2))
         return
     typer.echo(
-        f"{words.rate(advice.bits_per_second)} of payload over {words.time(advice.rtt_s)}: "
-        f"{advice.bdp_bytes} bytes in flight (BDP)"
+        f"{formatting.rate(advice.bits_per_second)} of payload over "
+        f"{formatting.time(advice.rtt_s)}: {advice.bdp_bytes} bytes in flight (BDP)"
     )
     typer.echo(advice.sentence)

@@ -22,7 +22,7 @@ from broadside.coordinator.backups import (
 )
 from broadside.coordinator.cli.exits import Exit, stop
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.exchange.embedded.backup import BackupUnusable, back_up, unpacked_backup
 from broadside.exchange.embedded.backup import restore as lay_out
 from broadside.exchange.fabric import Fabric, open_fabric
@@ -66,7 +66,7 @@ def backup(
             table, BackupKind.BACKUP, file, began_at=began_at, now=datetime.now(UTC)
         )
     )
-    typer.echo(f"{file}: {words.size(file.stat().st_size)}, {', '.join(names)}", err=True)
+    typer.echo(f"{file}: {formatting.size(file.stat().st_size)}, {', '.join(names)}", err=True)
 
 
 def restore(

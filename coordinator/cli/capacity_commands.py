@@ -16,7 +16,7 @@ from broadside.coordinator.cli.exits import Exit, stop
 from broadside.coordinator.cli.options import Api, Json, print_json
 from broadside.coordinator.cli.token_option import CommandGroup
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.quantities import parse_rate
 from broadside.coordinator.device.capacity import (
     LEAST,
@@ -168,9 +168,9 @@ def units(
         print_json(told)
         return
     typer.echo(
-        f"{count} units for {words.rate(target)} of payload, by the lower end of "
-        f"{words.rate(found.unit_bits_per_second)} +- "
-        f"{words.rate(found.unit_half_width_bits_per_second)} a unit\n"
+        f"{count} units for {formatting.rate(target)} of payload, by the lower end of "
+        f"{formatting.rate(found.unit_bits_per_second)} +- "
+        f"{formatting.rate(found.unit_half_width_bits_per_second)} a unit\n"
         f"study {study.study_id}: {study.conclusion.sentence if study.conclusion else ''}"
     )
     if count > MOST:

@@ -161,7 +161,7 @@ class Client(Verbs):
                 method,
                 path,
                 ANSWER_MAX_BYTES,
-                whole_s=LONG_S,
+                total_s=LONG_S,
                 unpacks=True,
                 **arguments,
             )

@@ -20,10 +20,9 @@ from broadside.coordinator.cli.options import (
     zone_of,
 )
 from broadside.coordinator.cli.suggest import near
-from broadside.coordinator.core import words
-from broadside.coordinator.core.figures import figure_called
-from broadside.coordinator.core.judge.comparison import Comparison, Metric
-from broadside.coordinator.core.judge.regression_gate import hold, parse_gate
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.comparison import Comparison, Metric, hold, parse_gate
+from broadside.coordinator.core.metrics import metric_by_short_name
 from broadside.coordinator.core.summary import worse
 from broadside.coordinator.imports.time_text import parse_time, parse_zone, to_utc
 from broadside.coordinator.views.requests import CompareRequest, Selection
@@ -224,14 +223,17 @@ def _cells(metric: Metric) -> list[str]:
     def sure(value: float | None, half: float | None) -> str:
         if value is None:
             return "unknown"
-        said = figure_called(metric.name).say(value)
-        return said if half is None else f"{said} +- {figure_called(metric.name).say(half)}"
+        said = metric_by_short_name(metric.name).format(value)
+        return (
+            said if half is None else f"{said} +- {metric_by_short_name(metric.name).format(half)}"
+        )
 
     ratio = "unknown"
     if metric.ratio is not None:
-        ratio = words.number(metric.ratio)
+        ratio = formatting.number(metric.ratio)
         if metric.ratio_low is not None and metric.ratio_high is not None:
-            ratio += f" ({words.number(metric.ratio_low)} to {words.number(metric.ratio_high)})"
+            low, high = formatting.number(metric.ratio_low), formatting.number(metric.ratio_high)
+            ratio += f" ({low} to {high})"
     return [
         metric.name,
         f"{sure(metric.a_mean, metric.a_half_width)} (n {metric.a_count})",

@@ -3,9 +3,9 @@
 from rich.console import Console
 
 from broadside.coordinator.cli.display import open_console, print_table
-from broadside.coordinator.core import words
-from broadside.coordinator.core.judge.course import bursts_of
-from broadside.coordinator.core.summary import Course, Disruption, gravity
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.run_trends import bursts_of
+from broadside.coordinator.core.summary import Course, Disruption, severity_rank
 
 # Limit for the table, which shows the most severe disruptions. ``--json`` prints all.
 ROWS_MAX: int = 20
@@ -38,8 +38,8 @@ def _availability(course: Course) -> tuple[list[str], list[list[str]]]:
     assert said is not None  # noqa: S101 - checked by the caller
     return ["up", "of what is known", "planned", "down", "unknown"], [
         [
-            words.ratio(said.up_ratio),
-            words.ratio(said.known_ratio),
+            formatting.ratio(said.up_ratio),
+            formatting.ratio(said.known_ratio),
             f"{said.planned_s} pair-seconds",
             str(said.down_s),
             str(said.unknown_s),
@@ -51,9 +51,10 @@ def _trends(course: Course) -> tuple[list[str], list[list[str]]]:
     return ["", "% an hour", "95 % interval", "bursts"], [
         [
             trend.name,
-            words.signed(trend.percent_per_hour),
-            f"{words.signed(trend.low_percent_per_hour)} to "
-            f"{words.signed(trend.high_percent_per_hour)}" + ("" if trend.moved else " (steady)"),
+            formatting.signed(trend.percent_per_hour),
+            f"{formatting.signed(trend.low_percent_per_hour)} to "
+            f"{formatting.signed(trend.high_percent_per_hour)}"
+            + ("" if trend.moved else " (steady)"),
             str(trend.bursts_count),
         ]
         for trend in course.trends
@@ -64,15 +65,15 @@ def _disruptions(course: Course) -> tuple[list[str], list[list[str]]]:
     days_count = len({each.start_at.date() for each in course.disruptions})
     stamp = "%Y-%m-%d %H:%M:%S" if days_count > 1 else "%H:%M:%S"
     columns = ["at (UTC)", "burst", "what", "who", "lasted", "short of", "the records say"]
-    gravest = sorted(course.disruptions, key=gravity)[:ROWS_MAX]
+    gravest = sorted(course.disruptions, key=severity_rank)[:ROWS_MAX]
     return columns, [
         [
             f"{each.start_at:{stamp}}",
             bursts_of(each),
             each.kind.value,
             _who(each),
-            words.time(each.duration_s),
-            words.size(each.short_bytes),
+            formatting.time(each.duration_s),
+            formatting.size(each.short_bytes),
             "; ".join(each.causes),
         ]
         for each in sorted(gravest, key=lambda each: each.start_at)

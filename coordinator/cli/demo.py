@@ -31,7 +31,7 @@ from broadside.coordinator.cli.options import Json, print_json
 from broadside.coordinator.cli.refused import ApiError
 from broadside.coordinator.cli.verdict import exit_of, show_summary
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.views.requests import LaunchRequest
 from broadside.exchange.embedded.sqlite import is_open_elsewhere
@@ -164,7 +164,7 @@ def report(summary: RunSummary, lab: "Lab") -> Mapping[str, Any]:
         lab: The lab with its limits.
     """
     return {
-        "rates": f"as measured in a {words.lab(summary.scale)}; "
+        "rates": f"as measured in a {formatting.lab(summary.scale)}; "
         "real_* fields are the same times the scale",
         "lab_limits": list(lab.limits),
         **summary.model_dump(mode="json"),
@@ -240,7 +240,7 @@ def _standing_lab(options: DemoOptions, prefix: str, steps: display.Steps) -> It
     else:
         steps.say(
             f"building the lab: {options.pairs_count} clients, {options.pairs_count} servers, "
-            f"a firewall of {words.rate(spec.firewall_bits_per_second)} at 1:{options.scale}"
+            f"a firewall of {formatting.rate(spec.firewall_bits_per_second)} at 1:{options.scale}"
         )
     with built(spec, on_loopback=alone, keep=options.keep, say=steps.say) as lab:
         for limit in lab.limits:
@@ -278,7 +278,7 @@ def _fire(
             host = lab.management_address or "127.0.0.1"
             fabric = stack.enter_context(azure_services.standing(folder / "azure", host)).fabric()
             direction = scenarios.load(SCENARIO).traffic.direction
-            ledger = stack.enter_context(azure_services.monitored(lab, direction))
+            ledger = stack.enter_context(azure_services.monitored(lab, direction, folder))
         site = stack.enter_context(
             staged(
                 lab,

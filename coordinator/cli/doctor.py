@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
 from uuid import uuid4
 
-import numpy as np
 import typer
 from pydantic import TypeAdapter, ValidationError
 
@@ -27,12 +26,11 @@ from broadside.coordinator.cli.installed_services import (
 from broadside.coordinator.cli.lab_commands import lab_checks
 from broadside.coordinator.cli.options import Json
 from broadside.coordinator.cli.screen_text import printable
-from broadside.coordinator.cli.witness_checks import check_witnesses
+from broadside.coordinator.cli.telemetry_checks import check_telemetry_sources
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.plan.reserved import Reservation
 from broadside.coordinator.core.plan.schedule import Schedule
-from broadside.coordinator.device.ledgers.source import LedgerBusy, LedgerError, open_ledger
 from broadside.coordinator.notices.announcer import PlaceSet
 from broadside.coordinator.runs.launches import Launched
 from broadside.coordinator.studies.study import Study
@@ -46,10 +44,11 @@ from broadside.exchange.identity_rights import (
     try_send,
     try_table,
 )
-from broadside.exchange.messages import Direction, Message, Passport, Presence, Role, plain_text
+from broadside.exchange.messages import HostInfo, Message, Presence, Role, plain_text
 from broadside.exchange.ports import ExchangeError, ExchangeUnavailable, RawName, RawStore
 from broadside.exchange.programs import module_command
 from broadside.exchange.records import RunHeader
+from broadside.exchange.records.collection import Collection
 from broadside.exchange.records.keys import (
     BACKUPS,
     LAUNCHES,
@@ -65,15 +64,11 @@ from broadside.exchange.records.keys import (
     TOKENS,
     audit_shelf,
 )
-from broadside.exchange.records.shelf import Shelf
 
 ROWS_SHOWN_COUNT: Final = 10
 # Maximum age of the last restore drill. It should run weekly, so this is two intervals.
 DRILL_AGE_MAX: Final = timedelta(days=14)
 AGENT_CHECK_TIMEOUT_S: Final = 30.0
-# How much of the metric to read.
-LEDGER_LOOKBACK_S: Final = 900.0
-LEDGER_TIMEOUT_S: Final = 60.0
 
 
 def doctor(
@@ -114,14 +109,12 @@ async def _checks() -> list[Check]:
     found = [check_service(name) for name in services]
     if services == ["agent"]:
         return [*found, *agent_checks([], services), *await agent_fabric_checks()]
-    (on_fabric, servers), ledger, told = await asyncio.gather(
-        fabric_checks(), ledger_check(), witnesses_check()
-    )
+    (on_fabric, servers), on_telemetry = await asyncio.gather(fabric_checks(), telemetry_checks())
     if not services or "agent" in services:
         found += agent_checks(servers, services)
     if not services:
         found += lab_checks()
-    return [*found, *on_fabric, ledger, *told]
+    return [*found, *on_fabric, *on_telemetry]
 
 
 def agent_checks(servers: Sequence[str], services: Sequence[Service] = ()) -> list[Check]:
@@ -167,7 +160,7 @@ async def agent_fabric_checks() -> list[Check]:
 
 async def link_check(settings: FabricSettings) -> Check:
     """Check if the coordinator responds, and if it knows the agent on this host."""
-    from broadside.exchange.http.coordinator_link import Link
+    from broadside.exchange.http.coordinator_client import CoordinatorClient
     from broadside.exchange.http.credential import coordinator_addresses, load_credential
 
     name, path = "coordinator", settings.credential_file
@@ -185,7 +178,7 @@ async def link_check(settings: FabricSettings) -> Check:
         if settings.coordinator is not None:
             addresses = coordinator_addresses(settings.coordinator)
             credential = replace(credential, coordinators=addresses)
-        link = Link(credential)
+        link = CoordinatorClient(credential)
         try:
             await link.call("ping")
         finally:
@@ -256,12 +249,12 @@ async def rows_check(fabric: Fabric) -> Check:
         BACKUPS: BackupRecord,
         audit_shelf(month): AuditRow,
     }
-    shelves = [Shelf(fabric.private, name, model) for name, model in private.items()]
+    shelves = [Collection(fabric.private, name, model) for name, model in private.items()]
     try:
         wrong = [name for shelf in shelves for name in await shelf.unreadable()]
-        wrong += await Shelf(fabric.private, RUNS, RunHeader).unreadable(key_before=OPEN)
-        wrong += await Shelf(fabric.results, PRESENCE, Presence).unreadable()
-        wrong += await Shelf(fabric.results, PASSPORT, Passport).unreadable()
+        wrong += await Collection(fabric.private, RUNS, RunHeader).unreadable(key_before=OPEN)
+        wrong += await Collection(fabric.results, PRESENCE, Presence).unreadable()
+        wrong += await Collection(fabric.results, PASSPORT, HostInfo).unreadable()
     except ExchangeError as error:
         return failed("rows", error)
     if not wrong:
@@ -313,7 +306,7 @@ def _backup_check(
         detail = f"the last one failed: {record.error}; before that: {last}"
         return Check(name=name, ok=False, detail=detail, fix=fix, required=required)
     is_old = age is None or (age_max is not None and age > age_max)
-    size = "" if record.size_bytes is None else f", {words.size(record.size_bytes)}"
+    size = "" if record.size_bytes is None else f", {formatting.size(record.size_bytes)}"
     return Check(
         name=name,
         ok=not is_old,
@@ -357,49 +350,12 @@ async def _servers(fabric: Fabric) -> list[str]:
     return sorted({p.address for p in presences if p.role is Role.SERVER})
 
 
-# The firewall's metric -----------------------------------------------------------------------
+# Device telemetry ----------------------------------------------------------------------------
 
 
-async def ledger_check() -> Check:
-    """Check that the firewall counter can be read for the last minutes."""
-    now = datetime.now(UTC)
+async def telemetry_checks() -> list[Check]:
+    """Check that each telemetry source responds, and report its clock and units."""
     try:
-        source = open_ledger(CoordinatorSettings())
-        if source is None:
-            return Check(
-                name="ledger",
-                ok=False,
-                detail="none: nothing will be held against the fleet's bytes",
-                fix="set BROADSIDE_LEDGER",
-                required=False,
-            )
-        async with asyncio.timeout(LEDGER_TIMEOUT_S):
-            from_at = now - timedelta(seconds=LEDGER_LOOKBACK_S)
-            ledger = await source.read(from_at, now, Direction.FORWARD)
-    except LedgerBusy as error:
-        return failed("ledger", error, f"wait {words.time(error.retry_after_s)} and try again")
-    except (ValidationError, LedgerError) as error:
-        return failed("ledger", error)
-    except TimeoutError:
-        return Check(
-            name="ledger",
-            ok=False,
-            detail=f"no answer within {words.time(LEDGER_TIMEOUT_S)}",
-            fix="check the source's address and the firewall between",
-        )
-    known_s = ledger.end_s[~np.isnan(ledger.bytes)]
-    newest = f", newest {now.timestamp() - known_s.max():.0f} s old" if known_s.size else ""
-    return Check(
-        name="ledger",
-        ok=True,
-        detail=f"{ledger.source} answers: {known_s.size} figures of the last "
-        f"{LEDGER_LOOKBACK_S / 60:.0f} minutes{newest}",
-    )
-
-
-async def witnesses_check() -> list[Check]:
-    """Check that each configured telemetry source responds, and report its clock and units."""
-    try:
-        return await check_witnesses(CoordinatorSettings().witnesses_file)
+        return await check_telemetry_sources(CoordinatorSettings().telemetry_file)
     except ValidationError as error:
-        return [failed("witnesses", error)]
+        return [failed("telemetry", error)]

@@ -10,10 +10,10 @@ from broadside.coordinator.cli import display
 from broadside.coordinator.cli.connection import RunArgument, operator_name, run, run_of
 from broadside.coordinator.cli.exits import Exit, stop
 from broadside.coordinator.cli.options import Api, Assignments, Json, Scenario, print_json
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.formatting import dollars, dollars_each
 from broadside.coordinator.core.plan.cost_estimate import Appraisal, Estimate
 from broadside.coordinator.core.plan.price import Bill
-from broadside.coordinator.core.words import dollars, dollars_each
 from broadside.coordinator.views.requests import EstimateRequest
 
 
@@ -51,7 +51,7 @@ def price(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
         return
     if not meter.charged:
         typer.echo(f"{meter.not_charged_why}; the figures are what it would cost at real scale")
-    typer.echo(f"spent: {_total(meter.spent)}, of {words.size(meter.real_ip_bytes)} at IP")
+    typer.echo(f"spent: {_total(meter.spent)}, of {formatting.size(meter.real_ip_bytes)} at IP")
     typer.echo(f"at its end: {_total(meter.projected)}")
     _show_bill(meter.projected)
     if meter.budget_usd is not None:
@@ -66,8 +66,9 @@ def _show(said: Appraisal) -> None:
     typer.echo(_headline(price))
     _show_bill(price.bill)
     typer.echo(
-        f"{words.time(price.traffic_s)} of traffic at {words.rate(price.ip_bits_per_second)} IP "
-        f"({price.rate_how}), over {words.number(price.elapsed_s / 3600)} h"
+        f"{formatting.time(price.traffic_s)} of traffic at "
+        f"{formatting.rate(price.ip_bits_per_second)} IP ({price.rate_how}), over "
+        f"{formatting.number(price.elapsed_s / 3600)} h"
     )
     typer.echo(f"prices: {price.prices}, {price.prices_as_of}, {price.region}")
     for assumption in price.assumed:
@@ -99,7 +100,7 @@ def _show_bill(bill: Bill) -> None:
         [
             [
                 line.item,
-                words.quantity(line.quantity, line.unit),
+                formatting.quantity(line.quantity, line.unit),
                 dollars_each(line.usd_each),
                 dollars(line.usd),
                 dollars(line.low_usd),

@@ -64,7 +64,7 @@ TOLD_BY_NAME: Final[Mapping[str, Exit]] = {
     "ExchangeError": Exit.CANNOT_RUN,
     "HostsMisconfigured": Exit.CANNOT_RUN,
     "LabError": Exit.CANNOT_RUN,
-    "LedgerError": Exit.CANNOT_RUN,
+    "TelemetryError": Exit.CANNOT_RUN,
     "SignInError": Exit.CANNOT_RUN,
     "SwitchError": Exit.CANNOT_RUN,
 }
@@ -215,7 +215,7 @@ def _is_unread(output: int) -> bool:
 
 def _details(error: BaseException) -> str:
     """Print the traceback or write it to a new file, and return where it is."""
-    from broadside.exchange.log_lines import redact
+    from broadside.exchange.log_sanitizer import redact
 
     text = redact("".join(traceback.format_exception(error)))
     if os.environ.get(DEBUG):

@@ -1,7 +1,7 @@
 """Conversion of errors to failed checks for ``broadside doctor``."""
 
 from broadside.coordinator.cli.exits import wrong_setting
-from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.coordinator.device.telemetry.source import TelemetryError
 from broadside.exchange.checks import Check
 from broadside.exchange.ports import ExchangeMisconfigured
 
@@ -18,7 +18,7 @@ def failed(name: str, error: Exception, fix: str | None = None) -> Check:
         variable, what = wrong
         return Check(name=name, ok=False, detail=what, fix=f"mend or unset {variable}")
     said = " ".join(str(error).split())
-    if isinstance(error, (ExchangeMisconfigured, LedgerError)) and "; " in said:
+    if isinstance(error, (ExchangeMisconfigured, TelemetryError)) and "; " in said:
         detail, _, own = said.rpartition("; ")
         return Check(name=name, ok=False, detail=detail, fix=own)
     return Check(name=name, ok=False, detail=said, fix=fix)

@@ -14,8 +14,8 @@ from broadside.coordinator.cli.connection import operator_name, run
 from broadside.coordinator.cli.exits import Exit, stop
 from broadside.coordinator.cli.options import Api, Json, print_json, zone_of
 from broadside.coordinator.cli.token_option import CommandGroup
-from broadside.coordinator.core import words
-from broadside.coordinator.core.figures import RECEIVED
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.metrics import RECEIVED
 from broadside.coordinator.core.summary import Finding
 from broadside.coordinator.imports.import_answers import (
     FileResult,
@@ -232,9 +232,9 @@ def _burst_cells(burst: OriginalBurst) -> list[str]:
         str(len(burst.late_pairs)),
         str(len(burst.null_pairs)),
         str(burst.pairs_planned - burst.pairs_measured - len(burst.null_pairs)),
-        words.rate(RECEIVED.of_burst(burst)),
-        words.rate(held.firewall_bits_per_second if held else None),
-        words.ratio(held.residual_ratio if held else None),
+        formatting.rate(RECEIVED.of_burst(burst)),
+        formatting.rate(held.firewall_bits_per_second if held else None),
+        formatting.ratio(held.residual_ratio if held else None),
     ]
 
 
@@ -247,10 +247,10 @@ def _file_cells(result: FileResult) -> list[str]:
         result.state.value,
         result.version or "unknown",
         traffic,
-        words.rate(result.sent_bits_per_second),
-        words.rate(result.received_bits_per_second),
+        formatting.rate(result.sent_bits_per_second),
+        formatting.rate(result.received_bits_per_second),
         "unknown" if result.retransmits is None else str(result.retransmits),
-        words.time(result.rtt_mean_s),
+        formatting.time(result.rtt_mean_s),
     ]
 
 

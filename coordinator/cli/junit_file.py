@@ -7,8 +7,7 @@ from typing import Final
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
 from broadside.coordinator.cli.exits import Exit, stop
-from broadside.coordinator.core.judge.comparison import Comparison
-from broadside.coordinator.core.judge.regression_gate import Held
+from broadside.coordinator.core.comparison import Comparison, Held
 from broadside.coordinator.core.summary import Finding, RunSummary, Verdict
 
 _RESULTS: Final = {

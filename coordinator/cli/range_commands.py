@@ -43,7 +43,7 @@ from broadside.coordinator.cli.terraform import (
     terraform,
     variables_of,
 )
-from broadside.coordinator.core.words import dollars
+from broadside.coordinator.core.formatting import dollars
 
 DIRECTORY: Final = default_directory()
 FLEET_MAX: Final = 1000

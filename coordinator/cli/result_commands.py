@@ -13,7 +13,7 @@ from broadside.coordinator.cli.exits import Exit, stop
 from broadside.coordinator.cli.lists import RowsFormat, RowsOption, print_rows, show_list
 from broadside.coordinator.cli.options import Api, Json, print_json
 from broadside.coordinator.cli.screen_text import write_bytes
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.summary import Verdict
 from broadside.coordinator.runs.listing import GROUPINGS, ListedState, state_of
 
@@ -110,7 +110,7 @@ def list_runs(
             "verdict": _verdict,
             "received": _received,
             "complete": lambda header: (
-                words.ratio(header.outcome.completeness_ratio) if header.outcome else ""
+                formatting.ratio(header.outcome.completeness_ratio) if header.outcome else ""
             ),
         },
         of="broadside.exchange.records:RunHeader",
@@ -128,7 +128,7 @@ def baseline(
     scenario: Annotated[str, typer.Argument(help="scenario of the run")], api: Api = None
 ) -> None:
     """Print the newest accepted run of a scenario that has a rate and did not fail."""
-    from broadside.coordinator.core.figures import RECEIVED
+    from broadside.coordinator.core.metrics import RECEIVED
 
     asked = _asked(scenario, ["baseline=accepted"], None, None)
     asked["state"] = ListedState.FINISHED.value
@@ -147,9 +147,9 @@ def _verdict(header: "RunHeader") -> str:
 
 
 def _received(header: "RunHeader") -> str:
-    from broadside.coordinator.core.figures import RECEIVED
+    from broadside.coordinator.core.metrics import RECEIVED
 
-    return words.rate(RECEIVED.of_run(header.outcome)) if header.outcome else ""
+    return formatting.rate(RECEIVED.of_run(header.outcome)) if header.outcome else ""
 
 
 def aggregate(
@@ -179,7 +179,7 @@ def aggregate(
         {
             group_by: lambda group: group.group if group.group is not None else "(none)",
             "runs": lambda group: str(group.runs_count),
-            "bursts": lambda group: words.count(group.bursts_count),
+            "bursts": lambda group: formatting.count(group.bursts_count),
             "verdicts": lambda group: ", ".join(
                 f"{count} {verdict}" for verdict, count in group.verdicts.items()
             ),
@@ -188,10 +188,10 @@ def aggregate(
             "min": lambda group: _rate(group.received, "min"),
             "max": lambda group: _rate(group.received, "max"),
             "inconclusive ones": lambda group: _rate(group.received_inconclusive, "mean"),
-            "complete": lambda group: words.ratio(
+            "complete": lambda group: formatting.ratio(
                 None if group.completeness is None else group.completeness.mean_ratio
             ),
-            "worst residual": lambda group: words.signed_ratio(group.worst_residual_ratio),
+            "worst residual": lambda group: formatting.signed_ratio(group.worst_residual_ratio),
             "cost": lambda group: _cost(group.cost),
         },
         of="broadside.coordinator.runs.listing:RunGroup",
@@ -205,7 +205,7 @@ def aggregate(
 
 
 def _rate(received: "RateSpread | None", which: str) -> str:
-    return words.rate(getattr(received, f"{which}_bits_per_second", None))
+    return formatting.rate(getattr(received, f"{which}_bits_per_second", None))
 
 
 def _cost(cost: "CostSum | None") -> str:
@@ -213,8 +213,8 @@ def _cost(cost: "CostSum | None") -> str:
     if cost is None:
         return "unknown"
     if not cost.charged_usd:
-        return f"none ({words.dollars(cost.uncharged_usd)} at real scale)"
-    return words.dollars(cost.charged_usd)
+        return f"none ({formatting.dollars(cost.uncharged_usd)} at real scale)"
+    return formatting.dollars(cost.charged_usd)
 
 
 def bursts(
@@ -225,7 +225,7 @@ def bursts(
     as_json: Json = False,
 ) -> None:
     """List a run's bursts: where each stands, and what it showed."""
-    from broadside.coordinator.core.figures import RECEIVED
+    from broadside.coordinator.core.metrics import RECEIVED
 
     def shown(cell: Callable[["BurstSummary"], str]) -> Callable[["BurstEntry"], str]:
         return lambda entry: cell(entry.summary) if entry.summary else ""
@@ -238,8 +238,8 @@ def bursts(
             "start (UTC)": lambda entry: f"{entry.status.planned_start_at:%Y-%m-%d %H:%M:%S}",
             "phase": lambda entry: entry.status.phase.value,
             "measured": shown(lambda burst: f"{burst.pairs_measured}/{burst.pairs_planned}"),
-            "received": shown(lambda burst: words.rate(RECEIVED.of_burst(burst))),
-            "firewall": shown(lambda burst: words.rate(burst.firewall_bits_per_second)),
+            "received": shown(lambda burst: formatting.rate(RECEIVED.of_burst(burst))),
+            "firewall": shown(lambda burst: formatting.rate(burst.firewall_bits_per_second)),
             "limiter": shown(lambda burst: burst.limiter.value),
             "verdict": shown(lambda burst: burst.verdict.value),
         },
@@ -275,10 +275,10 @@ def pairs(
                 else (entry.outcome or entry.phase or "waiting")
             ),
             "received": lambda entry: (
-                words.rate(entry.summary.received_bits_per_second) if entry.summary else ""
+                formatting.rate(entry.summary.received_bits_per_second) if entry.summary else ""
             ),
             "complete": lambda entry: (
-                words.ratio(entry.summary.completeness_ratio) if entry.summary else ""
+                formatting.ratio(entry.summary.completeness_ratio) if entry.summary else ""
             ),
             "why": lambda entry: (entry.summary or entry).reason or "",
         },
@@ -346,10 +346,10 @@ def reconciliation(
         [
             [
                 name,
-                words.rate(part.firewall_bits_per_second),
-                words.ratio(part.residual_ratio),
-                words.ratio(part.residual_uncertainty_ratio),
-                words.time(part.lag_s),
+                formatting.rate(part.firewall_bits_per_second),
+                formatting.ratio(part.residual_ratio),
+                formatting.ratio(part.residual_uncertainty_ratio),
+                formatting.time(part.lag_s),
                 "; ".join(cause.sentence for cause in part.causes),
             ]
             for name, part in rows
@@ -370,7 +370,7 @@ def agents(form: RowsOption = None, api: Api = None, as_json: Json = False) -> N
             "address": lambda presence: presence.address,
             "engine": lambda presence: presence.engine_version or "none",
             "clock": lambda presence: _clock_source(presence.clock),
-            "bound": lambda presence: words.time(
+            "bound": lambda presence: formatting.time(
                 presence.clock.bound_s if presence.clock else None
             ),
             "problem": lambda presence: presence.problem or "; ".join(presence.warnings),

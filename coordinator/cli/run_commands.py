@@ -211,8 +211,8 @@ def list_scenarios(
     """List the scenarios, or show one with every field that a launch can override."""
     from broadside.coordinator import scenarios
     from broadside.coordinator.cli import display
-    from broadside.coordinator.core import words
-    from broadside.coordinator.core.plan.plain_fields import plain_fields
+    from broadside.coordinator.core import formatting
+    from broadside.coordinator.core.plain_fields import plain_fields
 
     specs = {n: scenarios.load(n) for n in ([name] if name else scenarios.names())}
     if as_json:
@@ -232,13 +232,13 @@ def list_scenarios(
                 f"{spec.bursts_count} x {spec.burst_s} s every {spec.period_s} s"
             ),
             "target": lambda spec: (
-                words.rate(spec.objective.target_bits_per_second)
+                formatting.rate(spec.objective.target_bits_per_second)
                 if spec.objective.target_bits_per_second
                 else "none"
             ),
             "what it asks": lambda spec: spec.description,
         },
-        of="broadside.coordinator.core.plan.spec:RunSpec",
+        of="broadside.coordinator.core.run_spec:RunSpec",
         none="no scenario",
         form=form,
         as_json=False,

@@ -8,7 +8,7 @@ import typer
 
 from broadside.coordinator.cli.exits import Exit, stop
 from broadside.coordinator.cli.screen_text import write_bytes
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 
 
 class ReportFormat(StrEnum):
@@ -83,7 +83,7 @@ def save(body: bytes, output: Path | None) -> None:
         output.write_bytes(body)
     except OSError as error:
         stop(f"--output {output}: {error.strerror}; name a file that can be written", Exit.USAGE)
-    typer.echo(f"wrote {output} ({words.size(len(body))})", err=True)
+    typer.echo(f"wrote {output} ({formatting.size(len(body))})", err=True)
 
 
 def save_report(name: str, body: bytes, format: ReportFormat, output: Path | None) -> None:

@@ -16,7 +16,7 @@ from broadside.coordinator.cli.token_option import CommandGroup
 from broadside.coordinator.core.plan.schedule import MissedPolicy, Overlap, check
 from broadside.coordinator.views.answers import ScheduleView
 from broadside.coordinator.views.requests import ScheduleRequest
-from broadside.exchange.troubles import utc_now
+from broadside.exchange.outage_log import utc_now
 
 app = CommandGroup()
 

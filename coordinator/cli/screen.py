@@ -9,9 +9,9 @@ import numpy as np
 from rich.text import Text
 
 from broadside.coordinator.cli.watched import Watched
-from broadside.coordinator.core.live.look import LiveStatus
+from broadside.coordinator.core.formatting import count, rate, ratio, time
+from broadside.coordinator.core.live.live_view import LiveStatus
 from broadside.coordinator.core.live.status import BurstPhase, RunState
-from broadside.coordinator.core.words import count, rate, ratio, time
 
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
 _STYLES: Final = {"problem": "bold red", "warning": "yellow", "note": "dim"}

@@ -8,7 +8,7 @@ import re
 import sys
 from typing import Any, Final
 
-from broadside.exchange.pipelines import uncommanded
+from broadside.exchange.ci_logs import escape_workflow_commands
 
 # C0 except tab and line feed, DEL, C1, and characters that change the text direction.
 _UNSAFE: Final = re.compile(
@@ -18,7 +18,7 @@ _UNSAFE: Final = re.compile(
 
 def printable(text: str) -> str:
     """Escape control characters, and text that a CI pipeline would use as a command."""
-    return uncommanded(_UNSAFE.sub(lambda found: f"\\x{ord(found[0]):02x}", text))
+    return escape_workflow_commands(_UNSAFE.sub(lambda found: f"\\x{ord(found[0]):02x}", text))
 
 
 def one_line(text: str) -> str:

@@ -51,8 +51,7 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
     from broadside.coordinator.auth.signin import open_sign_in
     from broadside.coordinator.backups import ScheduledBackups
     from broadside.coordinator.bounded_listener import BACKLOG_COUNT, Listener
-    from broadside.coordinator.device.ledgers.source import open_ledger
-    from broadside.coordinator.device.witnesses.witness_file import open_witnesses
+    from broadside.coordinator.device.telemetry.config import open_telemetry
     from broadside.coordinator.hosts.hosts_server import check_authority, open_hosts_server
     from broadside.coordinator.notices.places import open_places
     from broadside.coordinator.prices import load as load_prices
@@ -61,8 +60,8 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
     from broadside.coordinator.runs.storage_watch import storage_gone
     from broadside.coordinator.studies.switch import read_switches
     from broadside.exchange.fabric import FabricSettings, open_fabric
+    from broadside.exchange.outage_log import utc_now
     from broadside.exchange.ports import StorageGone
-    from broadside.exchange.troubles import utc_now
 
     host, port = settings.host, settings.port
     if door.sign_in == "off" and not is_loopback(host):
@@ -85,8 +84,7 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
         _remove_leftovers(FabricSettings().data_dir, settings.backup_dir)
         if settings.backup_dir is not None:
             backups = ScheduledBackups(fabric.private, settings, utc_now)
-    ledger = open_ledger(settings)
-    witnesses = open_witnesses(settings.witnesses_file)
+    sources = open_telemetry(settings.telemetry_file)
     prices = load_prices(settings.prices)
     switches = read_switches(settings.switches_file)
     sign_in = open_sign_in(door, fabric.private)
@@ -100,7 +98,7 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
         loopback_only=sign_in is None,
     )
     app = create_app(
-        Coordinator(fabric, ledger, witnesses=witnesses, prices=prices),
+        Coordinator(fabric, sources, prices=prices),
         tick_s=settings.tick_s,
         guard=guard,
         switches=switches,

@@ -26,7 +26,7 @@ from broadside.coordinator.cli.saved_files import (
     save_report,
 )
 from broadside.coordinator.cli.token_option import CommandGroup
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.quantities import parse_rate, parse_time
 from broadside.coordinator.studies.study import (
     AB,
@@ -384,7 +384,7 @@ def print_study(study: Study, *, as_json: bool) -> None:
         print_json(study)
         return
     scale = study.spec.spec.scale
-    where = "" if scale == 1 else f", at real scale ({words.lab(scale)})"
+    where = "" if scale == 1 else f", at real scale ({formatting.lab(scale)})"
     typer.echo(f"{study.study_id}: {study.spec.question.kind}{where}")
     for each in study_tables(study):
         display.print_table(each.title, each.columns, each.rows)
@@ -439,7 +439,7 @@ async def _follow_to_the_end(client: "Verbs", followed: list[Study], *, quiet: b
             if not quiet:
                 cut = result.reset_pairs_count
                 broke = f", {cut} pairs reset" if cut else ""
-                received = words.rate(result.received_bits_per_second)
+                received = formatting.rate(result.received_bits_per_second)
                 typer.echo(f"trial {result.index + 1}: {received}{broke}", err=True)
         said = len(study.results)
         if study.ended_at is not None:

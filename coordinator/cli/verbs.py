@@ -26,10 +26,10 @@ from broadside.exchange.messages import Message
 
 if TYPE_CHECKING:
     from broadside.coordinator.auth.audit import Audit, AuditRow
-    from broadside.coordinator.core.judge.comparison import Comparison
+    from broadside.coordinator.core.comparison import Comparison
     from broadside.coordinator.core.live.status import RunStatus
+    from broadside.coordinator.core.plan.budget import PriceMeter
     from broadside.coordinator.core.plan.cost_estimate import Appraisal
-    from broadside.coordinator.core.plan.meter import PriceMeter
     from broadside.coordinator.core.summary import Course, RunSummary
     from broadside.coordinator.imports.import_answers import ImportedRecordings, ImportedTable
     from broadside.coordinator.imports.import_requests import OriginalTable, Recordings
@@ -184,19 +184,13 @@ class Verbs:
     @cached_property
     def _coordinator(self) -> Coordinator:
         from broadside.coordinator.coordinator_settings import CoordinatorSettings
-        from broadside.coordinator.device.ledgers.source import open_ledger
-        from broadside.coordinator.device.witnesses.witness_file import open_witnesses
+        from broadside.coordinator.device.telemetry.config import open_telemetry
         from broadside.coordinator.prices import load as load_prices
         from broadside.coordinator.runs.coordinator import Coordinator
 
         settings = CoordinatorSettings()
         prices = load_prices(settings.prices)
-        return Coordinator(
-            self._fabric,
-            open_ledger(settings),
-            witnesses=open_witnesses(settings.witnesses_file),
-            prices=prices,
-        )
+        return Coordinator(self._fabric, open_telemetry(settings.telemetry_file), prices=prices)
 
     @cached_property
     def _studies(self) -> Studies:
@@ -509,7 +503,7 @@ class Verbs:
 
     @Route(
         "POST /v1/comparisons",
-        "broadside.coordinator.core.judge.comparison:Comparison",
+        "broadside.coordinator.core.comparison.group_comparison:Comparison",
         is_slow=True,
     )
     async def compare(self, request: CompareRequest) -> Comparison:
@@ -531,7 +525,7 @@ class Verbs:
         table = request.table(self._coordinator.prices)
         return await self._budgets.appraise(request.resolve(), table)
 
-    @Route("GET /v1/runs/{run_id}/price", "broadside.coordinator.core.plan.meter:PriceMeter")
+    @Route("GET /v1/runs/{run_id}/price", "broadside.coordinator.core.plan.budget:PriceMeter")
     async def price(self, run_id: str) -> PriceMeter:
         return await self._budgets.read(run_id)
 

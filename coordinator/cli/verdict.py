@@ -7,8 +7,8 @@ from broadside.coordinator.cli.course_tables import show_course
 from broadside.coordinator.cli.display import open_console, print_table
 from broadside.coordinator.cli.exits import Exit
 from broadside.coordinator.cli.screen_text import one_line
-from broadside.coordinator.core import words
-from broadside.coordinator.core.figures import RECEIVED
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.metrics import RECEIVED
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from broadside.coordinator.views.figure_rows import figure_rows
 
@@ -29,7 +29,7 @@ def exit_of(summary: RunSummary) -> Exit:
 def show_summary(summary: RunSummary) -> None:
     """Print metrics, verdict and findings on standard output."""
     console = open_console()
-    scaled = f", {words.lab(summary.scale)}" if summary.scale != 1 else ""
+    scaled = f", {formatting.lab(summary.scale)}" if summary.scale != 1 else ""
     console.print(f"\n[bold]{summary.run_id}[/bold] ({summary.scenario}{scaled})")
     print_table("", *_figures(summary), console=console)
     print_table("\nbursts", *_bursts(summary), spare=["spread", "up"], console=console)
@@ -57,14 +57,14 @@ def _figures(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
     ]
     held = summary.reconciliation
     if held is not None:
-        uncertainty = words.ratio(held.residual_uncertainty_ratio)
+        uncertainty = formatting.ratio(held.residual_uncertainty_ratio)
         rows += [
-            ["lag", "", words.time(held.lag_s)],
-            ["header overhead", "", words.number(held.overhead_ratio)],
+            ["lag", "", formatting.time(held.lag_s)],
+            ["header overhead", "", formatting.number(held.overhead_ratio)],
             [
                 "residual, bypassed" if held.bypassed else "residual",
                 held.layer,
-                f"{words.ratio(held.residual_ratio)} +- {uncertainty}",
+                f"{formatting.ratio(held.residual_ratio)} +- {uncertainty}",
             ],
         ]
     return columns, rows
@@ -79,11 +79,11 @@ def _bursts(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
             str(burst.index + 1),
             f"{burst.planned_start_at:{stamp}}",
             f"{burst.pairs_measured}/{burst.pairs_planned}",
-            words.ratio(burst.completeness_ratio, 1),
-            words.ratio(burst.availability.up_ratio if burst.availability else None, 1),
-            words.rate(RECEIVED.of_burst(burst)),
-            words.rate(burst.firewall_bits_per_second),
-            words.time(burst.start_spread_s),
+            formatting.ratio(burst.completeness_ratio, 1),
+            formatting.ratio(burst.availability.up_ratio if burst.availability else None, 1),
+            formatting.rate(RECEIVED.of_burst(burst)),
+            formatting.rate(burst.firewall_bits_per_second),
+            formatting.time(burst.start_spread_s),
             burst.verdict.value,
         ]
         for burst in summary.bursts
@@ -94,7 +94,7 @@ def _latency(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
     """Return the probe round-trip times by phase, one row per burst."""
 
     def told(values: Iterable[float | None], times: float) -> str:
-        return " / ".join(words.number(None if v is None else v * times) for v in values)
+        return " / ".join(formatting.number(None if v is None else v * times) for v in values)
 
     lines = []
     for burst in summary.bursts:
@@ -110,7 +110,7 @@ def _latency(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
                     for name in ("p50_s", "p90_s", "p99_s")
                 ),
                 told((phase.loss_ratio for phase in phases), 100),
-                words.ratio(fleet.buffer_delay_ratio, 0),
+                formatting.ratio(fleet.buffer_delay_ratio, 0),
                 str(burst.latency.spikes_count),
             ]
         )
@@ -124,6 +124,6 @@ def _measures(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
     lines = []
     for burst in summary.bursts:
         values = {measure.name: measure.value for measure in burst.measures}
-        said = [words.number(values.get(name)) for name in names]
+        said = [formatting.number(values.get(name)) for name in names]
         lines.append([str(burst.index + 1), *said])
     return ["", *(f"{name} ({told[name]})" for name in names)], lines

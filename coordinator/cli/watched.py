@@ -9,8 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from broadside.coordinator.core.figures import Layer
-from broadside.coordinator.core.live.look import (
+from broadside.coordinator.core.live.live_view import (
     CELL_BITS_PER_SECOND,
     UNKNOWN_CELL,
     LiveFigures,
@@ -19,6 +18,7 @@ from broadside.coordinator.core.live.look import (
     LiveSeconds,
     LiveStatus,
 )
+from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.summary import Finding
 
 # How many seconds the chart can show for a burst.

@@ -13,10 +13,10 @@ _NUMBER: Final = r"(\d+(?:\.\d*)?|\.\d+)"
 
 def _parsed(text: str, units: str, what: str, like: str) -> tuple[str, str]:
     """Return number and unit in lower case, or raise a ValueError that names ``what``."""
-    found = re.fullmatch(rf"{_NUMBER}\s*{units}", text.strip(), re.IGNORECASE)
-    if not found or float(found[1]) <= 0:
+    results = re.fullmatch(rf"{_NUMBER}\s*{units}", text.strip(), re.IGNORECASE)
+    if not results or float(results[1]) <= 0:
         raise ValueError(f"{text!r} is not a {what}; write it like {like}")
-    return found[1], found[2].lower()
+    return results[1], results[2].lower()
 
 
 def parse_rate(text: str) -> float:
@@ -57,7 +57,7 @@ def parse_ratio(text: str) -> float:
     Raises:
         ValueError: The text is not a percentage.
     """
-    found = re.fullmatch(rf"{_NUMBER}\s*%", text.strip())
-    if not found:
+    results = re.fullmatch(rf"{_NUMBER}\s*%", text.strip())
+    if not results:
         raise ValueError(f"{text!r} is not a share; write it like 0.03 or 3%")
-    return float(f"{found[1]}e-2")
+    return float(f"{results[1]}e-2")

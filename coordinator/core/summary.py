@@ -7,11 +7,10 @@ import math
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import partial
 from typing import Final, Literal
 
-from broadside.coordinator.core.figures import Layer
-from broadside.exchange.messages import Flow, Message, RunId, Side, TroubleKind, UtcDatetime
+from broadside.coordinator.core.metrics import Layer
+from broadside.exchange.messages import Flow, Message, OutageKind, RunId, Side, UtcDatetime
 
 
 class Verdict(StrEnum):
@@ -57,12 +56,27 @@ def problem(id: str, weight: float, sentence: str, next_step: str) -> Finding:
     )
 
 
-# Possible cause of the result.
-warning = partial(Finding, kind="cause", severity="warning")
-# Additional problem.
-caution = partial(Finding, kind="context", severity="warning")
-# Additional information.
-note = partial(Finding, kind="context", severity="note")
+def warning(id: str, weight: float, sentence: str, next_step: str | None = None) -> Finding:
+    """Create a finding for a possible cause of the result."""
+    return Finding(
+        id=id,
+        kind="cause",
+        severity="warning",
+        weight=weight,
+        sentence=sentence,
+        next_step=next_step,
+    )
+
+
+def caution(id: str, weight: float, sentence: str, next_step: str | None = None) -> Finding:
+    """Create a finding for a problem that is not related to the verdict."""
+    return warning(id, weight, sentence, next_step).model_copy(update={"kind": "context"})
+
+
+def note(id: str, weight: float, sentence: str, next_step: str | None = None) -> Finding:
+    """Create a finding with additional information."""
+    update = {"kind": "context", "severity": "note"}
+    return warning(id, weight, sentence, next_step).model_copy(update=update)
 
 
 def order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -75,12 +89,12 @@ def worse(verdicts: Iterable[Verdict]) -> Verdict:
 
     A ``measured`` verdict is not a pass. Together with passes, the result is ``measured``.
     """
-    said = set(verdicts)
-    if Verdict.FAIL in said:
+    reported = set(verdicts)
+    if Verdict.FAIL in reported:
         return Verdict.FAIL
-    if not said or Verdict.INCONCLUSIVE in said:
+    if not reported or Verdict.INCONCLUSIVE in reported:
         return Verdict.INCONCLUSIVE
-    return Verdict.MEASURED if Verdict.MEASURED in said else Verdict.PASS
+    return Verdict.MEASURED if Verdict.MEASURED in reported else Verdict.PASS
 
 
 class PhaseLatency(Message):
@@ -107,7 +121,7 @@ class PathLatency(Message):
     buffer_delay_ratio: float | None = None
 
 
-class Joined(StrEnum):
+class MatchMethod(StrEnum):
     """Method that was used to match a server-side test to a pair."""
 
     COOKIE = "cookie"
@@ -323,7 +337,7 @@ class PairSummary(Message):
     start_error_s: float | None = None
     clock_bound_s: float | None = None
     basis: Basis
-    joined_by: Joined | None = None
+    joined_by: MatchMethod | None = None
     # Only for imports: clock of the server minus clock of the client, computed from the test, and
     # half of its 95 % interval.
     ends_offset_s: float | None = None
@@ -460,7 +474,7 @@ class Availability(Message):
         )
 
 
-class Stray(Message):
+class ForeignTest(Message):
     """Test by another client on an endpoint of the run during a burst."""
 
     # Index of the pair with this endpoint.
@@ -533,7 +547,7 @@ class Difference(Message):
     def __str__(self) -> str:
         more = ", ..." if self.pairs_count > len(self.pairs) else ""
         return (
-            f"{self.field}: {self.asked} asked, {self.did} done by {self.pairs_count} pairs "
+            f"{self.field}: {self.asked} requested, {self.did} used by {self.pairs_count} pairs "
             f"({', '.join(self.pairs)}{more})"
         )
 
@@ -572,7 +586,7 @@ class UnsteadyClocks(Message):
 class Outage(Message):
     """Outage of one kind, for all agents that were affected by it."""
 
-    kind: TroubleKind
+    kind: OutageKind
     from_at: UtcDatetime
     # None if it had not ended.
     to_at: UtcDatetime | None = None
@@ -637,7 +651,7 @@ class DeviceSummary(Message):
     """One device in the window, or the sum, mean or worst value for all devices.
 
     The aggregation for each metric is in
-    :data:`broadside.coordinator.core.measure.testimony.KINDS`. None means that there is no
+    :data:`broadside.coordinator.core.measure.telemetry.KINDS`. None means that there is no
     telemetry.
     """
 
@@ -724,22 +738,26 @@ class Limiter(Message):
     def finding(self) -> Finding:
         """Return the bottleneck as a finding."""
         if self.name is LimiterName.UNKNOWN:
-            return note(
-                id="limiter-unknown",
-                weight=12,
-                sentence="what the limit was is unknown: "
-                + ("; ".join((*self.evidence, *self.not_known)) or "nothing was carried"),
-                next_step=self.advice,
-            )
-        refuted = f"; to rule this out, show {self.refuted_by}" if self.refuted_by else ""
+            return note("limiter-unknown", 12, " ".join(self._unknown_texts()), self.advice)
+        refuted = f" To rule this out: {self.refuted_by}." if self.refuted_by else ""
         return Finding(
             id=f"limiter-{self.name}",
             kind="cause",
             severity="note",
             weight=58,
-            sentence=f"the limit was the {self.name}: {'; '.join(self.evidence)}{refuted}",
+            sentence=f"Bottleneck: {self.name}. Evidence: {'; '.join(self.evidence)}.{refuted}",
             next_step=self.advice,
         )
+
+    def _unknown_texts(self) -> Iterable[str]:
+        """Yield the sentences of an unknown bottleneck."""
+        yield "The bottleneck is unknown."
+        if self.evidence:
+            yield f"Measured: {'; '.join(self.evidence)}."
+        if self.not_known:
+            yield f"Missing: {'; '.join(self.not_known)}."
+        if not self.evidence and not self.not_known:
+            yield "No traffic was received."
 
 
 UNKNOWN: Final = Limiter(name=LimiterName.UNKNOWN)
@@ -975,7 +993,7 @@ class BurstSummary(Message):
     # Results of the consistency checks between sources.
     contradictions: tuple[Contradiction, ...] = ()
     # Tests by other clients on the endpoints of the run.
-    strays: tuple[Stray, ...] = ()
+    strays: tuple[ForeignTest, ...] = ()
     # The first of the invalid rows, which are not used.
     foreign_rows: tuple[ForeignRow, ...] = ()
     # Total number of these rows.
@@ -995,7 +1013,7 @@ class BurstSummary(Message):
     pairs: tuple[PairSummary, ...] = ()
 
 
-class Spread(Message):
+class BurstDistribution(Message):
     """Distribution of one metric over all bursts in a run."""
 
     bursts_count: int
@@ -1043,7 +1061,7 @@ class RunSummary(Message):
     real_fleet_ip_bits_per_second: float | None = None
     real_firewall_bits_per_second: float | None = None
     # Distribution of fleet_received_bits_per_second.
-    received_over_bursts: Spread | None = None
+    received_over_bursts: BurstDistribution | None = None
     # Mean over bursts and flows.
     rtt_mean_s: float | None = None
     # In the windows of the bursts.
@@ -1106,7 +1124,7 @@ def combined(parts: Iterable[Availability]) -> Availability:
     )
 
 
-def gravity(disruption: Disruption) -> tuple[float, ...]:
+def severity_rank(disruption: Disruption) -> tuple[float, ...]:
     """Return a sort key with the most severe disruption first.
 
     The first key is the number of pair-seconds, which is known for all kinds, and the next is

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.device.http_answers import may_carry_secret, retry_after_s
+from broadside.coordinator.device.http_client import may_carry_secret, retry_after_s
 from broadside.exchange.http.bounded import ask
 from broadside.exchange.installation import bring_extra
 
@@ -271,7 +271,7 @@ class Resource:
                 method,
                 url,
                 ANSWER_MAX_BYTES,
-                whole_s=self._request_s,
+                total_s=self._request_s,
                 headers=sent,
                 json=body,
             )

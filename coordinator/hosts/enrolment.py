@@ -29,8 +29,8 @@ from broadside.exchange.ports import (
     ExchangeRefused,
     Table,
 )
+from broadside.exchange.records.collection import Collection
 from broadside.exchange.records.keys import ENROLLED, JOINS
-from broadside.exchange.records.shelf import Shelf
 
 # Minimum time between two reads of the table for unknown secrets.
 AGAIN_S: Final = 1.0
@@ -138,8 +138,8 @@ class Enrolments:
     """Join codes and agents in the private table."""
 
     def __init__(self, table: Table) -> None:
-        self._joins = Shelf(table, JOINS, Join)
-        self._agents = Shelf(table, ENROLLED, Enrolled)
+        self._joins = Collection(table, JOINS, Join)
+        self._agents = Collection(table, ENROLLED, Enrolled)
         self._turn = asyncio.Lock()
 
     async def add_code(

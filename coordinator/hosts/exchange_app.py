@@ -23,10 +23,10 @@ from broadside.coordinator.bounded_listener import BodyClock
 from broadside.coordinator.hosts.agent_rights import Rights
 from broadside.coordinator.hosts.exchange_service import ExchangeService
 from broadside.coordinator.requests_at_once import RETRY_AFTER_S, RequestsAtOnce, TooManyAtOnce
-from broadside.exchange.background import keep_going
+from broadside.exchange.background import restart_on_error
 from broadside.exchange.documents import inflate
 from broadside.exchange.fabric import Fabric
-from broadside.exchange.http.coordinator_link import OPERATIONS_MAX_COUNT
+from broadside.exchange.http.coordinator_client import OPERATIONS_MAX_COUNT
 from broadside.exchange.ports import (
     EntityRefused,
     ExchangeError,
@@ -147,7 +147,7 @@ class ExchangeApp:
         while True:
             if (await receive())["type"] == "lifespan.startup":
                 self._background = [
-                    asyncio.create_task(keep_going(work))
+                    asyncio.create_task(restart_on_error(work))
                     for work in (self._service.hand_out, self._service.watch_control)
                 ]
                 await send({"type": "lifespan.startup.complete"})

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from broadside.coordinator.core.measure.align import receiving_side
+from broadside.coordinator.core.measure.records.evidence import receiving_side
 from broadside.coordinator.core.summary import (
     BurstSummary,
     Completeness,

@@ -17,13 +17,13 @@ from broadside.exchange.engines.port import StartBasis
 from broadside.exchange.messages import (
     EngineReport,
     Flow,
+    Integer,
     Interval,
     Message,
     Number,
     Side,
     TrafficAt,
     UtcDatetime,
-    Whole,
 )
 from broadside.exchange.ports import RecordUnreadable
 
@@ -100,9 +100,9 @@ class OriginalTable(_Import):
     )
     # If None, the period is inferred from the rows.
     period_s: Number | None = Field(default=None, ge=1, le=604_800)
-    pairs_planned: Whole | None = Field(default=None, ge=1, le=2000)
+    pairs_planned: Integer | None = Field(default=None, ge=1, le=2000)
     # How many rows were skipped because they are not iperf3 results, by kind.
-    set_apart: Mapping[str, Whole] = {}
+    set_apart: Mapping[str, Integer] = {}
 
     @field_validator("rows")
     @classmethod
@@ -141,7 +141,7 @@ class Recording(Message):
 
     file: Annotated[str, Field(max_length=1000)]
     # Test index in the file.
-    test_index: Whole = Field(default=0, ge=0)
+    test_index: Integer = Field(default=0, ge=0)
     state: RecordingState
     # None if the state is measured.
     reason: _Text | None = None

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from broadside.coordinator import scenarios
 from broadside.coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
-from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.series import MeasuredBurst
-from broadside.coordinator.core.plan.spec import PERIOD_MAX_S, Burst, Plan, RunSpec
+from broadside.coordinator.core.measure.grid.series import BurstMeasurement
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.run_spec import PERIOD_MAX_S, Burst, Plan, RunSpec
 from broadside.coordinator.core.summary import Finding
 from broadside.coordinator.imports.import_requests import Note
 from broadside.exchange.messages import Endpoint, Outcome, peer_address
@@ -34,7 +34,7 @@ class Measured:
         open_reason: Reason why data may be missing, or None. With a reason, the run cannot pass.
     """
 
-    bursts: tuple[MeasuredBurst, ...]
+    bursts: tuple[BurstMeasurement, ...]
     ledger: FirewallLedger | None = None
     findings: tuple[Finding, ...] = ()
     open_reason: str | None = None

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from pydantic import ValidationError
 
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_requests import METRIC_POINTS_MAX_COUNT, MetricPoint
 from broadside.coordinator.imports.metric_declaration import (

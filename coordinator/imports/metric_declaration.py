@@ -5,13 +5,13 @@ from typing import Annotated, Final, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from broadside.coordinator.core.measure.columns import Floats
-from broadside.coordinator.core.measure.evidence import (
+from broadside.coordinator.core.arrays import Floats
+from broadside.coordinator.core.measure.records.evidence import (
     FLOWS_COUNTED,
     CounterDirection,
     LedgerLayer,
 )
-from broadside.exchange.messages import Flow, Message, Number, Whole
+from broadside.exchange.messages import Flow, Integer, Message, Number
 
 Aggregation = Literal["average", "total", "maximum", "minimum"]
 Prefix = Literal["", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti"]
@@ -51,10 +51,10 @@ class MetricDeclaration(Message):
         description="`payload`, `ip` (IP packets) or `wire` (Ethernet frames without preamble and "
         "check sequence)",
     )
-    mss_bytes: Annotated[Whole, Field(ge=88, le=65_535)] | None = Field(
+    mss_bytes: Annotated[Integer, Field(ge=88, le=65_535)] | None = Field(
         default=None, description="TCP payload of a full packet, as `ss -i` gives it"
     )
-    mtu_bytes: Annotated[Whole, Field(ge=576, le=65_535)] | None = Field(
+    mtu_bytes: Annotated[Integer, Field(ge=576, le=65_535)] | None = Field(
         default=None, description="of the path, where the segment size is not known"
     )
     counts_lost: bool | None = Field(

@@ -14,11 +14,10 @@ from typing import Final
 
 import numpy as np
 
-from broadside.coordinator.core.live.status import due_at
-from broadside.coordinator.core.measure.columns import TrackColumns
-from broadside.coordinator.core.measure.evidence import BurstEvidence, PairEvidence
-from broadside.coordinator.core.measure.measure_burst import measure_burst
-from broadside.coordinator.core.plan.spec import Burst, LedgerPromise, Pair, Plan
+from broadside.coordinator.core.measure.burst import measure_burst
+from broadside.coordinator.core.measure.records.columns import IntervalColumns
+from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
+from broadside.coordinator.core.run_spec import Burst, LedgerPromise, Pair, Plan, due_at
 from broadside.coordinator.core.summary import BurstSummary, RunSummary
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_answers import ImportedTable, LatePair, OriginalBurst
@@ -226,7 +225,9 @@ def _pair(
 ) -> PairEvidence:
     if row is None:
         # The pair sent in other bursts, so it may have sent in this one too.
-        return PairEvidence(pair_index=pair_index, name=client, unheard="no row in this burst")
+        return PairEvidence(
+            pair_index=pair_index, name=client, missing_reason="no row in this burst"
+        )
     length_s, held = row.duration_s or float(planned.duration_s), holds(row)
     received, sent = row.received_bits_per_second, row.sent_bits_per_second
     engine = EngineReport(
@@ -281,10 +282,10 @@ def _track(
     length_s: float,
     *,
     rtt_s: float | None = None,
-) -> TrackColumns:
+) -> IntervalColumns:
     """Return the mean rate of a row as one interval."""
     unknown = np.full(1, np.nan, np.float32)
-    return TrackColumns(
+    return IntervalColumns(
         side=side,
         flow=Flow.UP,
         first_data_at_s=row.started_at.timestamp(),

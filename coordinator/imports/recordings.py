@@ -13,14 +13,13 @@ from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Final
 
-from broadside.coordinator.core.live.status import due_at
-from broadside.coordinator.core.measure.columns import TrackColumns
-from broadside.coordinator.core.measure.evidence import BurstEvidence, PairEvidence
-from broadside.coordinator.core.measure.measure_burst import measure_burst
-from broadside.coordinator.core.measure.series import MeasuredBurst
-from broadside.coordinator.core.measure.two_ends import EndsOffset, place_ends
-from broadside.coordinator.core.plan.spec import Burst, Pair, Plan
-from broadside.coordinator.core.summary import Finding, Joined
+from broadside.coordinator.core.measure.burst import measure_burst
+from broadside.coordinator.core.measure.grid.series import BurstMeasurement
+from broadside.coordinator.core.measure.records.columns import IntervalColumns
+from broadside.coordinator.core.measure.records.ends_offset import EndsOffset, place_ends
+from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
+from broadside.coordinator.core.run_spec import Burst, Pair, Plan, due_at
+from broadside.coordinator.core.summary import Finding, MatchMethod
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_answers import bit_rate
 from broadside.coordinator.imports.import_requests import Recording, Recordings, RecordingState
@@ -364,7 +363,7 @@ def _outcome(test: _Test) -> Outcome:
 
 def _measure(
     plan: Plan, burst: Burst, group: _Group, ends: Sequence["_PlacedEnds"]
-) -> MeasuredBurst:
+) -> BurstMeasurement:
     spec = plan.spec.model_copy(update={"traffic": _traffic(group)})
     evidence = BurstEvidence(
         burst=burst,
@@ -413,7 +412,7 @@ def _evidence(
             engine=server.report,
         ),
         server_tracks=ends.server,
-        joined_by=Joined.COOKIE if client and server else None,
+        joined_by=MatchMethod.COOKIE if client and server else None,
         ends_offset=ends.offset,
     )
 
@@ -429,8 +428,8 @@ class _PlacedEnds:
         contradicts: True if the tracks of both ends do not match a common start.
     """
 
-    client: tuple[TrackColumns, ...]
-    server: tuple[TrackColumns, ...]
+    client: tuple[IntervalColumns, ...]
+    server: tuple[IntervalColumns, ...]
     offset: EndsOffset | None = None
     contradicts: bool = False
 
@@ -480,7 +479,9 @@ def _ends_notes(
         for test, placed in zip(group.tests, some, strict=True)
     ]
     apart = [
-        (name, placed.offset) for name, placed in each if placed.offset and placed.offset.is_apart
+        (name, placed.offset)
+        for name, placed in each
+        if placed.offset and placed.offset.is_significant
     ]
     if apart:
         name, offset = max(apart, key=lambda item: abs(item[1].offset_s))
@@ -507,7 +508,7 @@ def _ends_notes(
         )
 
 
-def _tracks(recording: Recording | None, zero_s: float | None) -> tuple[TrackColumns, ...]:
+def _tracks(recording: Recording | None, zero_s: float | None) -> tuple[IntervalColumns, ...]:
     """Return the tracks in a recording, using its own timestamp or else ``zero_s`` (epoch s)."""
     if recording is None or recording.side is None:
         return ()

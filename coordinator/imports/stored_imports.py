@@ -10,9 +10,9 @@ from pydantic import TypeAdapter
 
 from broadside.coordinator.core.judge.summarise import summarise_run
 from broadside.coordinator.core.live.status import RunStatus
-from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import Finding, RunSummary, Verdict, canonical, order
-from broadside.coordinator.device.ledgers.kept import dump_ledger
+from broadside.coordinator.device.telemetry.telemetry_storage import dump_ledger
 from broadside.coordinator.imports.import_answers import (
     ImportedBurst,
     ImportedRecordings,

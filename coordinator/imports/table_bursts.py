@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from broadside.exchange.messages import Number, TrafficAt, Whole
+from broadside.exchange.messages import Integer, Number, TrafficAt
 
 # A row is late if it starts more than this time after the planned time.
 LATE_AFTER_S: Final = 1.0
@@ -37,7 +37,7 @@ class OriginalRow:
     """One parsed row; ``None`` is the table's ``null``."""
 
     # Row in the file. The header is row 1.
-    row_number: Whole
+    row_number: Integer
     client: str
     # In UTC.
     started_at: TrafficAt

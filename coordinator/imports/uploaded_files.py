@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.coordinator.imports import BadFile
 
 # About 250 times the largest table of the original test.
@@ -36,9 +36,9 @@ def read_bytes(path: Path, max_bytes: int) -> bytes:
     except OSError as error:
         raise BadFile(f"{path}: {error.strerror}; name a readable file") from error
     if size > max_bytes or len(data) > max_bytes:
-        held = words.size(size) if size else "too large"
+        held = formatting.size(size) if size else "too large"
         raise BadFile(
-            f"{path}: {held}, and at most {words.size(max_bytes)} are read at once; "
+            f"{path}: {held}, and at most {formatting.size(max_bytes)} are read at once; "
             "split it and import the parts"
         )
     return data

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.runs.stored import read_run_summary
-from broadside.exchange.background import keep_going
+from broadside.exchange.background import restart_on_error
 from broadside.exchange.messages import Message, UtcDatetime
 from broadside.exchange.ports import EntityExists, ExchangeError
 from broadside.exchange.records import Document, Records, RunHeader
@@ -126,7 +126,7 @@ class Announcer:
         """
         async with asyncio.TaskGroup() as group:
             for each in self._served:
-                group.create_task(keep_going(partial(each.run_forever, tick_s)))
+                group.create_task(restart_on_error(partial(each.run_forever, tick_s)))
 
     async def look(self) -> None:
         """Send all notifications that are due for runs that ended within one day."""

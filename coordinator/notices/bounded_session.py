@@ -20,9 +20,9 @@ class BoundedSession(requests.Session):
     A response has only a status, and its body is empty.
     """
 
-    def __init__(self, whole_s: float) -> None:
+    def __init__(self, total_s: float) -> None:
         super().__init__()
-        self._whole_s = whole_s
+        self._whole_s = total_s
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
         """Send a prepared request, from a thread that has no event loop.
@@ -36,11 +36,11 @@ class BoundedSession(requests.Session):
                 redirect.
         """
         timeout = options.get("timeout")
-        whole_s = min(timeout, self._whole_s) if isinstance(timeout, int | float) else self._whole_s
+        total_s = min(timeout, self._whole_s) if isinstance(timeout, int | float) else self._whole_s
         try:
-            status = asyncio.run(_status(request, options, whole_s))
+            status = asyncio.run(_status(request, options, total_s))
         except httpx.TimeoutException as error:
-            raise requests.Timeout(f"no answer within {whole_s:g} s") from error
+            raise requests.Timeout(f"no answer within {total_s:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             raise requests.ConnectionError(f"no answer ({type(error).__name__})") from error
         answer = requests.Response()
@@ -54,15 +54,15 @@ class BoundedSession(requests.Session):
 
 
 async def _status(
-    request: requests.PreparedRequest, options: dict[str, Any], whole_s: float
+    request: requests.PreparedRequest, options: dict[str, Any], total_s: float
 ) -> int:
-    async with httpx.AsyncClient(timeout=whole_s, verify=_context(options)) as client:
+    async with httpx.AsyncClient(timeout=total_s, verify=_context(options)) as client:
         answer = await ask(
             client,
             str(request.method),
             str(request.url),
             None,
-            whole_s=whole_s,
+            total_s=total_s,
             # The exporter always uses bytes.
             content=cast(bytes, request.body),
             headers={name: str(value) for name, value in request.headers.items()},

@@ -12,8 +12,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricExportResult, MetricsData
 from opentelemetry.sdk.resources import Resource
 
-from broadside.coordinator.core.figures import FIGURES
-from broadside.coordinator.core.words import Unit
+from broadside.coordinator.core.formatting import Unit
+from broadside.coordinator.core.metrics import ALL_METRICS
 from broadside.coordinator.notices.announcer import Notice, NotTold
 from broadside.coordinator.notices.bounded_session import BoundedSession
 
@@ -34,7 +34,7 @@ class Otlp:
 
     name = "otlp"
 
-    def __init__(self, endpoint: str, whole_s: float = TIMEOUT_S) -> None:
+    def __init__(self, endpoint: str, total_s: float = TIMEOUT_S) -> None:
         """Create a receiver.
 
         Args:
@@ -43,8 +43,8 @@ class Otlp:
                 notification.
         """
         url = f"{endpoint.rstrip('/')}/v1/metrics"
-        session = BoundedSession(whole_s)
-        self._exporter = OTLPMetricExporter(endpoint=url, timeout=whole_s, session=session)
+        session = BoundedSession(total_s)
+        self._exporter = OTLPMetricExporter(endpoint=url, timeout=total_s, session=session)
 
     async def tell(self, notice: Notice) -> None:
         result = await asyncio.to_thread(self._exporter.export, metrics_of(notice))
@@ -66,11 +66,11 @@ def metrics_of(notice: Notice) -> MetricsData:
         "broadside.verdict": summary.verdict.value,
         **{f"broadside.label.{name}": value for name, value in header.labels.items()},
     }
-    for each in FIGURES:
+    for each in ALL_METRICS:
         value = each.of_run(summary)
         if value is not None:
             gauge = meter.create_gauge(
-                f"broadside.run.{each.name}", _UNITS[each.unit], description=each.words
+                f"broadside.run.{each.name}", _UNITS[each.unit], description=each.label
             )
             gauge.set(value, attributes)
     found = reader.get_metrics_data()

@@ -15,7 +15,7 @@ from typing import Final
 
 import httpx
 
-from broadside.coordinator.core.figures import FIGURES
+from broadside.coordinator.core.metrics import ALL_METRICS
 from broadside.coordinator.notices.announcer import Notice, NotTold
 from broadside.exchange.http.bounded import ask
 
@@ -50,7 +50,7 @@ class Webhook:
 
     name = "webhook"
 
-    def __init__(self, url: str, secret: str, whole_s: float = TIMEOUT_S) -> None:
+    def __init__(self, url: str, secret: str, total_s: float = TIMEOUT_S) -> None:
         """Create a receiver.
 
         Args:
@@ -60,7 +60,7 @@ class Webhook:
         """
         self._url = url
         self._key = parse_secret(secret)
-        self._whole_s = whole_s
+        self._whole_s = total_s
 
     async def tell(self, notice: Notice) -> None:
         body = body_of(notice)
@@ -73,7 +73,7 @@ class Webhook:
                     self._url,
                     # Only the status is needed, so the body is not read.
                     None,
-                    whole_s=self._whole_s,
+                    total_s=self._whole_s,
                     content=body,
                     headers=headers,
                 )
@@ -119,7 +119,7 @@ def body_of(notice: Notice) -> bytes:
             "verdict": summary.verdict.value,
             "cancelled": header.outcome is not None and header.outcome.cancelled,
             "scale": summary.scale,
-            "figures": {each.name: each.of_run(summary) for each in FIGURES if each.headline},
+            "figures": {each.name: each.of_run(summary) for each in ALL_METRICS if each.headline},
             "findings": [
                 finding.model_dump(include={"id", "severity", "sentence", "next_step"})
                 for finding in summary.findings[:_FINDINGS_MAX_COUNT]

@@ -16,16 +16,15 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from broadside.coordinator.core.measure.columns import (
+from broadside.coordinator.core.arrays import Floats, Singles
+from broadside.coordinator.core.measure.records.columns import (
     OVERLAP_S,
-    Floats,
     HostColumns,
-    Singles,
-    TrackColumns,
+    IntervalColumns,
     disjoint_host,
     disjoint_track,
 )
-from broadside.coordinator.core.plan.spec import Burst
+from broadside.coordinator.core.run_spec import Burst
 from broadside.exchange.chunks import (
     CPU_RATIO_UNITS,
     MICROSECONDS,
@@ -72,7 +71,7 @@ LIVE_COLUMNS: Final = frozenset(
     (*_INSTANTS, "bytes", "omitted", "retransmits", "rtt_us", "cpu_busy_ratio")
 )
 
-EndColumns = tuple[tuple[TrackColumns, ...], HostColumns]
+EndColumns = tuple[tuple[IntervalColumns, ...], HostColumns]
 _Key = TypeVar("_Key")
 
 
@@ -191,7 +190,7 @@ def end_columns(end: PackedEnd) -> EndColumns:
     return found
 
 
-def read_track(track: PackedTrack) -> TrackColumns:
+def read_track(track: PackedTrack) -> IntervalColumns:
     """Decode one flow of one end.
 
     Raises:
@@ -225,10 +224,10 @@ def _read_ends(
     return found
 
 
-def _track(track: PackedTrack, part: "_Part") -> TrackColumns:
+def _track(track: PackedTrack, part: "_Part") -> IntervalColumns:
     start_s, end_s = part.bounds_s()
     omitted = part.level("omitted")
-    columns = TrackColumns(
+    columns = IntervalColumns(
         side=track.side,
         flow=track.flow,
         first_data_at_s=track.first_data_at_s,
@@ -516,7 +515,7 @@ class _Flat:
 
 def _integers(columns: Sequence[PackedColumn]) -> NDArray[np.int64]:
     """Return the known values. Sums run modulo 2^64, because only the packed values fit 64 bits."""
-    counts = np.array([column.words_count + column.order for column in columns], np.intp)
+    counts = np.array([column.values_count + column.order for column in columns], np.intp)
     cells = np.zeros((int(counts.sum()), 8), np.uint8)
     for place in range(max((len(column.planes or ()) for column in columns), default=0)):
         planes = b"".join([_plane(column, place) for column in columns])
@@ -537,7 +536,7 @@ def _integers(columns: Sequence[PackedColumn]) -> NDArray[np.int64]:
 def _plane(column: PackedColumn, place: int) -> bytes:
     """Return one byte of each word, with 0 for the first value of a column of differences."""
     planes = column.planes or ()
-    plane = planes[place] if place < len(planes) else bytes(column.words_count)
+    plane = planes[place] if place < len(planes) else bytes(column.values_count)
     return b"\0" * column.order + plane if column.order else plane
 
 

@@ -14,34 +14,34 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from broadside.coordinator.core.judge.summarise import summarise_run
-from broadside.coordinator.core.live.status import (
-    COLLECT_S,
-    BurstPhase,
-    BurstRows,
-    RunStatus,
-    due_at,
+from broadside.coordinator.core.live.status import BurstPhase, BurstRows, RunStatus
+from broadside.coordinator.core.measure.burst import measure_burst
+from broadside.coordinator.core.measure.grid.series import BurstMeasurement
+from broadside.coordinator.core.measure.records.evidence import BurstEvidence, FirewallLedger
+from broadside.coordinator.core.measure.telemetry import (
+    DeviceTelemetry,
+    drop_invalid,
+    merge_readings,
 )
-from broadside.coordinator.core.measure.evidence import BurstEvidence, FirewallLedger
-from broadside.coordinator.core.measure.measure_burst import measure_burst
-from broadside.coordinator.core.measure.series import MeasuredBurst
-from broadside.coordinator.core.measure.testimony import Witnessed, believed, joined
-from broadside.coordinator.core.plan.meter import ran, with_budget
-from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.core.plan.budget import ran, with_budget
+from broadside.coordinator.core.run_spec import COLLECT_S, Burst, Plan, due_at
 from broadside.coordinator.core.summary import RunSummary, canonical
-from broadside.coordinator.device.ledgers.kept import dump_ledger
-from broadside.coordinator.device.ledgers.settle import Settling, Span
-from broadside.coordinator.device.ledgers.source import LiveSource
-from broadside.coordinator.device.witnesses.kept_testimony import dump_testimony, load_testimony
-from broadside.coordinator.device.witnesses.witnesses import Witnesses
+from broadside.coordinator.device.telemetry.collector import TelemetryCollector
+from broadside.coordinator.device.telemetry.stabilization import RunSpan, StableReader
+from broadside.coordinator.device.telemetry.telemetry_storage import (
+    dump_ledger,
+    dump_telemetry,
+    load_telemetry,
+)
 from broadside.coordinator.runs.evidence_rows import read_evidence
 from broadside.coordinator.runs.kept_readings import keep_told, with_earlier
 from broadside.coordinator.runs.neighbours import Neighbours, find_neighbours, read_neighbours
 from broadside.coordinator.runs.own_troubles import keep_troubles, read_troubles
 from broadside.coordinator.runs.run_states import RunStates
-from broadside.coordinator.runs.stored import read_fleet, read_ledger, read_measured, read_testimony
-from broadside.exchange.messages import Control, Outcome, Trouble
+from broadside.coordinator.runs.stored import read_fleet, read_ledger, read_measured, read_telemetry
+from broadside.exchange.messages import Control, Outcome, ServiceOutage
+from broadside.exchange.outage_log import OutageLog
 from broadside.exchange.records import Document, Judging, Records
-from broadside.exchange.troubles import TroubleLog
 
 _SENT: Final = (Outcome.MEASURED, Outcome.LATE, Outcome.ABANDONED)
 
@@ -60,19 +60,17 @@ class Closing:
         self,
         records: Records,
         states: RunStates,
-        settling: Settling | None,
-        troubles: TroubleLog,
+        counter_reader: StableReader | None,
+        troubles: OutageLog,
         read_plan: Callable[[str], Awaitable[Plan]],
         now: Callable[[], datetime],
         *,
-        witnesses: Witnesses | None = None,
+        collector: TelemetryCollector | None = None,
     ) -> None:
         self._records = records
-        self._witnesses = witnesses
+        self._collector = collector
         self._states = states
-        self._settling = settling
-        source = None if settling is None else settling.source
-        self._live = source if isinstance(source, LiveSource) else None
+        self._counter_reader = counter_reader
         self._troubles = troubles
         self._read_plan = read_plan
         self._now = now
@@ -122,7 +120,7 @@ class Closing:
             closed_count += 1
         return closed_count
 
-    async def _measure(self, plan: Plan, evidence: BurstEvidence) -> MeasuredBurst:
+    async def _measure(self, plan: Plan, evidence: BurstEvidence) -> BurstMeasurement:
         """Measure a burst and store the summary and series, even if it was closed before."""
         burst = evidence.burst
         measured = await _measured(plan, evidence)
@@ -144,7 +142,7 @@ class Closing:
         log.info("burst measured", extra={"action": "measure", "run_id": plan.run_id})
         return measured
 
-    async def _settled(self, plan: Plan, burst: Burst) -> MeasuredBurst:
+    async def _settled(self, plan: Plan, burst: Burst) -> BurstMeasurement:
         """Return the stored burst, or measure it again if rows were missing when it was closed."""
         closed = (await self._states.closed(plan.run_id)).get(burst.index)
         if closed is not None and closed.whole:
@@ -167,50 +165,50 @@ class Closing:
         """
         now = self._now()
         hold = Judging(by=self._me, until_at=now + timedelta(seconds=JUDGING_S))
-        if not await self._records.private.hold_judging(plan.run_id, hold, now):
+        if not await self._records.private.acquire_judging(plan.run_id, hold, now):
             return None
         ledger, beside = await read_ledger(self._records, plan.run_id), Neighbours()
         if ledger is not None:
             beside = await read_neighbours(self._records, plan.run_id)
-        elif self._settling is not None:
-            settled = await self._settle(plan, self._settling)
-            if settled is None:
+        elif self._counter_reader is not None:
+            stable = await self._read_counter(plan, self._counter_reader)
+            if stable is None:
                 return None
-            ledger, beside = settled
-        testimony = await read_testimony(self._records, plan.run_id)
-        if testimony is None and self._witnesses is not None:
-            testimony = await self._hear(plan, self._witnesses)
-            if testimony is None:
+            ledger, beside = stable
+        telemetry = await read_telemetry(self._records, plan.run_id)
+        if telemetry is None and self._collector is not None:
+            telemetry = await self._collect_telemetry(plan, self._collector)
+            if telemetry is None:
                 return None
         control = await self._records.runs.read_control(plan.run_id)
         part = ran(plan, control)
         bursts = [await self._settled(part, burst) for burst in part.bursts]
         troubles = await keep_troubles(self._records, plan, self._troubles, self._now())
         summary = await self._verdict(
-            plan, control, bursts, ledger, beside, testimony, troubles, self._now()
+            plan, control, bursts, ledger, beside, telemetry, troubles, self._now()
         )
         await self._records.private.save_document(plan.run_id, Document.RUN, canonical(summary))
         log.info("verdict %s", summary.verdict, extra={"action": "judge", "run_id": plan.run_id})
         return summary
 
-    async def _settle(
-        self, plan: Plan, settling: Settling
+    async def _read_counter(
+        self, plan: Plan, reader: StableReader
     ) -> tuple[FirewallLedger, Neighbours] | None:
         """Store and return the final ledger and overlapping runs, or None while it may change."""
         span = await self.ledger_span(plan)
         ledger = self._at_rest.get(plan.run_id)
         if ledger is None:
-            ledger = await settling.read(span)
+            ledger = await reader.read(span)
             if ledger is None:
                 return None
-            if self._live is not None:
+            if reader.counter.is_polled:
                 # Store them again, because a counter may report a while after the traffic.
                 await self._keep_told(plan, plan.bursts[-1])
                 ledger = await with_earlier(
-                    self._records, self._read_plan, span, ledger, self._live
+                    self._records, self._read_plan, span, ledger, reader.counter
                 )
             self._at_rest[plan.run_id] = ledger
-        lag = timedelta(seconds=settling.source.freshness.lag_s)
+        lag = timedelta(seconds=reader.counter.latency.lag_s)
         beside = await find_neighbours(
             self._records,
             self._read_plan,
@@ -233,24 +231,24 @@ class Closing:
         The coordinator may fail before the run is judged, and these readings cannot be queried
         later.
         """
-        if self._witnesses is not None:
-            await keep_told(self._records, plan.run_id, burst, self._witnesses.so_far)
-        if self._live is not None:
-            await keep_told(self._records, plan.run_id, burst, self._live.told, of=Document.LEDGER)
+        if self._collector is not None:
+            await keep_told(self._records, plan.run_id, burst, self._collector.polled_readings)
 
-    async def _hear(self, plan: Plan, witnesses: Witnesses) -> Witnessed | None:
-        """Store and return the telemetry of the witnesses, or None while more may arrive."""
-        told = await witnesses.hear(await self.ledger_span(plan))
-        if told is None:
+    async def _collect_telemetry(
+        self, plan: Plan, collector: TelemetryCollector
+    ) -> DeviceTelemetry | None:
+        """Store and return the telemetry of all sources, or None while more may arrive."""
+        telemetry = await collector.collect(await self.ledger_span(plan))
+        if telemetry is None:
             return None
         for burst in plan.bursts:
-            kept = await read_testimony(self._records, plan.run_id, burst.index)
-            if kept is not None:
-                told = joined(kept, told)
-        packed = await asyncio.to_thread(dump_testimony, believed(told))
+            stored = await read_telemetry(self._records, plan.run_id, burst.index)
+            if stored is not None:
+                telemetry = merge_readings(stored, telemetry)
+        packed = await asyncio.to_thread(dump_telemetry, drop_invalid(telemetry))
         await self._records.private.save_document(plan.run_id, Document.WITNESSES, packed)
         # Return the stored form, so that a recomputed verdict is equal byte for byte.
-        return load_testimony(packed)
+        return load_telemetry(packed)
 
     async def judge_again(self, plan: Plan, computed_at: datetime) -> RunSummary:
         """Compute the verdict from the stored rows. Nothing is written.
@@ -268,20 +266,20 @@ class Closing:
         ledger = await read_ledger(self._records, plan.run_id)
         beside = await read_neighbours(self._records, plan.run_id)
         troubles = await read_troubles(self._records, plan.run_id)
-        testimony = await read_testimony(self._records, plan.run_id)
+        telemetry = await read_telemetry(self._records, plan.run_id)
         return await self._verdict(
-            plan, control, bursts, ledger, beside, testimony, troubles, computed_at
+            plan, control, bursts, ledger, beside, telemetry, troubles, computed_at
         )
 
     async def _verdict(
         self,
         plan: Plan,
         control: Control | None,
-        bursts: Sequence[MeasuredBurst],
+        bursts: Sequence[BurstMeasurement],
         ledger: FirewallLedger | None,
         beside: Neighbours,
-        testimony: Witnessed | None,
-        troubles: Sequence[Trouble],
+        telemetry: DeviceTelemetry | None,
+        troubles: Sequence[ServiceOutage],
         at: datetime,
     ) -> RunSummary:
         """Return the summary of the bursts that ran."""
@@ -291,20 +289,20 @@ class Closing:
             bursts,
             ledger,
             at,
-            testimony=testimony,
+            telemetry=telemetry,
             fleet=await read_fleet(self._records, plan.run_id),
             troubles=troubles,
             neighbours=beside.bursts,
         )
         return with_budget(summary, plan, control)
 
-    async def ledger_span(self, plan: Plan) -> Span:
+    async def ledger_span(self, plan: Plan) -> RunSpan:
         """Return the time span of ledger data that a run needs."""
         control = await self._records.runs.read_control(plan.run_id)
         cancelled_at = control.cancelled_at if control else None
         begun_at, ends_at = plan.bursts[0].planned_start_at, plan.bursts[-1].planned_end_at
         margin = timedelta(seconds=LEDGER_MARGIN_S)
-        return Span(
+        return RunSpan(
             run_id=plan.run_id,
             from_at=begun_at - margin,
             before_at=ends_at + margin,
@@ -314,7 +312,7 @@ class Closing:
         )
 
 
-async def _measured(plan: Plan, evidence: BurstEvidence) -> MeasuredBurst:
+async def _measured(plan: Plan, evidence: BurstEvidence) -> BurstMeasurement:
     # Use a thread: a thousand pairs take seconds, and the event loop must renew leases.
     return await asyncio.to_thread(measure_burst, plan.spec, evidence, due_at(evidence.burst))
 

@@ -21,25 +21,19 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, Protocol
 
-from broadside.coordinator.core.live.status import (
-    COLLECT_S,
-    BurstPhase,
-    RunState,
-    RunStatus,
-    due_at,
-)
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.live.status import BurstPhase, RunState, RunStatus
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.plan.budget import basis
 from broadside.coordinator.core.plan.cost_estimate import OverBudget, estimate, not_charged_why
-from broadside.coordinator.core.plan.meter import basis
 from broadside.coordinator.core.plan.planner import Infeasible, Problem, live, without_ports
 from broadside.coordinator.core.plan.planner import plan as make_plan
 from broadside.coordinator.core.plan.price import Prices
-from broadside.coordinator.core.plan.spec import LedgerPromise, Plan, RunSpec
+from broadside.coordinator.core.run_spec import COLLECT_S, LedgerPromise, Plan, RunSpec, due_at
 from broadside.coordinator.core.summary import RunSummary
-from broadside.coordinator.device.ledgers.settle import Settling
-from broadside.coordinator.device.ledgers.source import LedgerSource, LiveSource
-from broadside.coordinator.device.witnesses.witness_file import WitnessSource
-from broadside.coordinator.device.witnesses.witnesses import Witnesses
+from broadside.coordinator.device.telemetry.collector import TelemetryCollector
+from broadside.coordinator.device.telemetry.device_counter import open_counter
+from broadside.coordinator.device.telemetry.source import TelemetrySource
+from broadside.coordinator.device.telemetry.stabilization import StableReader
 from broadside.coordinator.imports.stored_imports import recompute_import
 from broadside.coordinator.prices import load as load_prices
 from broadside.coordinator.refusals import RunIsOver, UnknownRun
@@ -55,13 +49,13 @@ from broadside.coordinator.runs.run_cost import cost_of
 from broadside.coordinator.runs.run_ids import new_run_id
 from broadside.coordinator.runs.stored import dump_fleet, read_ledger
 from broadside.coordinator.runs.stored_runs import StoredRuns, parse_plan
-from broadside.exchange.background import keep_going
+from broadside.exchange.background import restart_on_error
 from broadside.exchange.fabric import Fabric
-from broadside.exchange.messages import Control, Presence, TroubleKind
+from broadside.exchange.messages import Control, OutageKind, Presence
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.pacing import control_copies_count
 from broadside.exchange.ports import ExchangeError, ExchangeUnavailable
 from broadside.exchange.records import Document, RunHeader
-from broadside.exchange.troubles import utc_now
 
 log = logging.getLogger(__name__)
 
@@ -105,19 +99,18 @@ class Coordinator:
     def __init__(
         self,
         fabric: Fabric,
-        ledger: LedgerSource | None = None,
+        sources: Sequence[TelemetrySource] = (),
         *,
-        witnesses: Sequence[WitnessSource] = (),
         now: Callable[[], datetime] = utc_now,
         prices: Prices | None = None,
     ) -> None:
         self.fabric = fabric
         self._queue = fabric.queue
         self._records = fabric.records
-        self._settling = None if ledger is None else Settling(ledger, now)
-        self.ledger_promise = None if ledger is None else LedgerPromise(source=ledger.name)
-        self._live_ledger = ledger if isinstance(ledger, LiveSource) else None
-        self._witnesses = Witnesses(witnesses, now) if witnesses else None
+        counter = open_counter(sources)
+        self._counter_reader = None if counter is None else StableReader(counter, now)
+        self.ledger_promise = None if counter is None else LedgerPromise(source=counter.name)
+        self._collector = TelemetryCollector(sources, now)
         self._now = now
         self.prices = prices or load_prices()
         # Seconds until the last tick expects work.
@@ -134,11 +127,11 @@ class Coordinator:
         self._closing = Closing(
             self._records,
             self.stored.states,
-            self._settling,
+            self._counter_reader,
             fabric.troubles,
             self.stored.read_plan,
             now,
-            witnesses=self._witnesses,
+            collector=self._collector if self._collector.quantities else None,
         )
         self._leases = Leases(
             self._records,
@@ -278,7 +271,7 @@ class Coordinator:
             run_id,
             reserved=reserved,
             ledger=self.ledger_promise,
-            witnesses={} if self._witnesses is None else self._witnesses.quantities,
+            witnesses=self._collector.quantities,
         )
         return plan, live(presences, now)
 
@@ -358,7 +351,7 @@ class Coordinator:
     @property
     def has_ledger(self) -> bool:
         """True if a firewall counter is configured, so that runs are compared with it."""
-        return self._settling is not None
+        return self._counter_reader is not None
 
     # Data for viewers (broadside.coordinator.views.feeds) --------------------------------------
 
@@ -374,15 +367,15 @@ class Coordinator:
             the stored ledger and infinity. The ledger is None if no counter is configured.
 
         Raises:
-            LedgerError: The counter cannot be read.
+            TelemetryError: The counter cannot be read.
         """
         kept = await read_ledger(self._records, plan.run_id)
-        if kept is not None or self._settling is None:
+        if kept is not None or self._counter_reader is None:
             return kept, math.inf
-        source, span = self._settling.source, await self._closing.ledger_span(plan)
+        counter, span = self._counter_reader.counter, await self._closing.ledger_span(plan)
         before_at = min(span.before_at, self._now())
-        ledger = await source.read(span.from_at, before_at, span.direction)
-        return ledger, source.freshness.poll_s or 0.0
+        ledger = await counter.read(span.from_at, before_at, span.direction)
+        return ledger, counter.latency.poll_s or 0.0
 
     # Main loop ---------------------------------------------------------------------------------
 
@@ -393,19 +386,17 @@ class Coordinator:
             self._leases.renew_forever,
             self._queue_released,
             partial(watch_queue, self._queue, lambda: bool(self._under_way)),
-            *((self._live_ledger.watch,) if self._live_ledger is not None else ()),
-            *((self._witnesses.watch,) if self._witnesses is not None else ()),
+            self._collector.poll_forever,
             *(partial(companion.run_forever, tick_s) for companion in self.companions),
         ]
         try:
             async with asyncio.TaskGroup() as group:
                 for work in works:
-                    group.create_task(keep_going(work))
+                    group.create_task(restart_on_error(work))
         finally:
-            if self._settling is not None:
-                await self._settling.close()
-            if self._witnesses is not None:
-                await self._witnesses.close()
+            if self._counter_reader is not None:
+                await self._counter_reader.close()
+            await self._collector.close()
 
     async def _look_after_runs(self, tick_s: float) -> None:
         """Call :meth:`tick` forever, and record the time until which delayed rows may arrive."""
@@ -415,9 +406,9 @@ class Coordinator:
             try:
                 await self.tick()
                 self.ticked_at = self._now()
-                self.fabric.troubles.went_well(TroubleKind.TICK_FAILED)
+                self.fabric.troubles.record_success(OutageKind.TICK_FAILED)
             except ExchangeError as error:
-                self.fabric.troubles.failed(TroubleKind.TICK_FAILED)
+                self.fabric.troubles.failed(OutageKind.TICK_FAILED)
                 self._late_until_at = self._now() + timedelta(seconds=COLLECT_S)
                 log.warning("tick failed: %s", error, extra={"action": "tick"})
             took_s = time.monotonic() - began_s

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from broadside.coordinator.core.live.status import VISIBLE_S
-from broadside.coordinator.core.plan.moves import Move, in_force, pairs_in
-from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.core.plan.server_failover import Failover, active_failovers, pairs_in
+from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.exchange.messages import Job
 from broadside.exchange.pacing import turn_s
 from broadside.exchange.ports import JobQueue, Outgoing
@@ -63,14 +63,14 @@ class Dispatch:
             if plan.run_id in self._done:
                 return
             queued = await self._records.private.read_queued(plan.run_id)
-            moves = await self._records.runs.read_moves(plan.run_id, Move)
+            moves = await self._records.runs.read_moves(plan.run_id, Failover)
             for burst in plan.bursts:
                 now = self._now()
                 if burst.index in queued or burst.planned_start_at <= now:
                     continue
                 if await self._is_cancelled(plan.run_id):
                     break
-                meant = in_force(moves, burst.index)
+                meant = active_failovers(moves, burst.index)
                 await self._save_jobs(plan, burst)
                 numbers = await self._queue.send(
                     [
@@ -91,7 +91,7 @@ class Dispatch:
         control = await self._records.runs.read_control(run_id)
         return control is not None and control.cancelled_at is not None
 
-    async def move(self, plan: Plan, moves: Sequence[Move]) -> None:
+    async def move(self, plan: Plan, moves: Sequence[Failover]) -> None:
         """Replace the messages of later bursts that do not contain these moves.
 
         A burst is noted after its new messages are queued and the old ones are removed. The next
@@ -114,7 +114,7 @@ class Dispatch:
                 there = queued.get(burst.index)
                 if there is None:
                     continue
-                meant = in_force(moves, burst.index)
+                meant = active_failovers(moves, burst.index)
                 lacking = {
                     place: job
                     for place, job in enumerate(_jobs(plan, moves, burst))
@@ -147,7 +147,7 @@ class Dispatch:
 
         All recorded moves are applied, including those with messages that are not sent yet.
         """
-        moves = await self._records.runs.read_moves(plan.run_id, Move)
+        moves = await self._records.runs.read_moves(plan.run_id, Failover)
         jobs, old = _jobs(plan, moves, burst), list(_superseded(plan, moves, burst))
         await self._records.runs.save_jobs(plan.run_id, burst.index, jobs, old)
 
@@ -162,14 +162,14 @@ class Dispatch:
         return await self._queue.cancel(numbers) if numbers else 0
 
 
-def _jobs(plan: Plan, moves: Sequence[Move], burst: Burst) -> list[Job]:
+def _jobs(plan: Plan, moves: Sequence[Failover], burst: Burst) -> list[Job]:
     """Return the jobs for one burst in pair order, with the servers after all moves."""
     if moves:
         plan = plan.model_copy(update={"pairs": pairs_in(plan, moves, burst.index)})
     return list(plan.jobs(burst))
 
 
-def _superseded(plan: Plan, moves: Sequence[Move], burst: Burst) -> Iterator[Job]:
+def _superseded(plan: Plan, moves: Sequence[Failover], burst: Burst) -> Iterator[Job]:
     """Yield the jobs that pairs of one burst had before their moves, the oldest first."""
     planned = {pair.index: pair for pair in plan.pairs}
     in_order = sorted(moves, key=lambda move: move.from_burst_index)
@@ -181,16 +181,16 @@ def _superseded(plan: Plan, moves: Sequence[Move], burst: Burst) -> Iterator[Job
         planned[move.pair_index] = planned[move.pair_index].model_copy(update=update)
 
 
-def _since(move: Move | None) -> int | None:
+def _since(move: Failover | None) -> int | None:
     return None if move is None else move.from_burst_index
 
 
-def _is_older(since: int | None, move: Move | None) -> bool:
+def _is_older(since: int | None, move: Failover | None) -> bool:
     """Return True if a message with a server since this burst does not contain the move."""
     return move is not None and (since is None or since < move.from_burst_index)
 
 
-def _outgoing(job: Job, now: datetime, move: Move | None) -> Outgoing:
+def _outgoing(job: Job, now: datetime, move: Failover | None) -> Outgoing:
     visible_at = job.planned_start_at - timedelta(seconds=VISIBLE_S - turn_s(job.pair_index))
     # The queue drops duplicates by id, so the message of a moved pair needs a new id.
     suffix = "" if move is None else f".{move.from_burst_index}"

@@ -14,22 +14,24 @@ from typing import Final
 
 import numpy as np
 
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.live.status import BurstRows
-from broadside.coordinator.core.measure.align import receiving_side
-from broadside.coordinator.core.measure.columns import NO_HOST, HostColumns, TrackColumns
-from broadside.coordinator.core.measure.evidence import (
+from broadside.coordinator.core.measure.records.clock_readings import on_shared_clock
+from broadside.coordinator.core.measure.records.columns import NO_HOST, HostColumns, IntervalColumns
+from broadside.coordinator.core.measure.records.evidence import (
     HOLD_MAX_S,
     BurstEvidence,
     PairEvidence,
     ProbeColumn,
-    ServerRecord,
-    join_tests,
-    strays_during,
+    receiving_side,
 )
-from broadside.coordinator.core.measure.shared_clock import on_shared_clock
-from broadside.coordinator.core.plan.moves import Move, pairs_in
-from broadside.coordinator.core.plan.spec import Burst, Pair, Plan
+from broadside.coordinator.core.measure.records.server_tests import (
+    ServerRecord,
+    foreign_tests_during,
+    join_tests,
+)
+from broadside.coordinator.core.plan.server_failover import Failover, pairs_in
+from broadside.coordinator.core.run_spec import Burst, Pair, Plan
 from broadside.coordinator.core.summary import ForeignRow
 from broadside.coordinator.runs.chunk_columns import (
     ALL_COLUMNS,
@@ -96,7 +98,7 @@ class PackedTest:
     readings_max_count: int
 
     @property
-    def tracks(self) -> tuple[TrackColumns, ...]:
+    def tracks(self) -> tuple[IntervalColumns, ...]:
         return self._columns[0]
 
     @property
@@ -271,7 +273,9 @@ def _own_reports(
             field, said = "agent_id", f"{report.agent_id} reports a job of {claim.agent_id}"
         elif report.planned_start_at != burst.planned_start_at:
             field = "planned_start_at"
-            said = f"{report.agent_id} reports a job of {words.instant(report.planned_start_at)}"
+            said = (
+                f"{report.agent_id} reports a job of {formatting.instant(report.planned_start_at)}"
+            )
         if said is None:
             own[index] = report
         else:
@@ -297,7 +301,7 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
         read_rows(records, plan.run_id, burst.index, broken=broken),
         records.runs.read_control(plan.run_id),
         _read_caps(records, plan),
-        records.runs.read_moves(plan.run_id, Move),
+        records.runs.read_moves(plan.run_id, Failover),
     )
     planned = pairs_in(plan, moves, burst.index)
     # A later cancellation does not change a burst that was already over.
@@ -347,7 +351,7 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
             readings_max_count=most,
             receiving=frozenset(map(receiving_side, plan.spec.traffic.direction.flows)),
         ).unpack,
-        strays=strays_during(burst, planned, join.strays),
+        strays=foreign_tests_during(burst, planned, join.strays),
         foreign_rows=tuple(foreign),
         cancelled_at=cut.cancelled_at if cut else None,
         cancel_reason=cut.cancel_reason if cut else None,

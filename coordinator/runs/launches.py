@@ -14,15 +14,15 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from broadside.coordinator.core.plan.planner import Infeasible
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.refusals import KeyReused, LaunchUnderWay, UnknownRun
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.retention import Pruned, PruneRequest, prune
 from broadside.coordinator.runs.run_ids import new_run_id
 from broadside.exchange.messages import Message, RunId, UtcDatetime
 from broadside.exchange.ports import EntityExists, Table
+from broadside.exchange.records.collection import Collection
 from broadside.exchange.records.keys import LAUNCHES
-from broadside.exchange.records.shelf import Shelf
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,11 @@ async def launch_once(
 
 
 async def _appears(
-    coordinator: Coordinator, shelf: Shelf[Launched], row: str, decided: Launched, now: datetime
+    coordinator: Coordinator,
+    shelf: Collection[Launched],
+    row: str,
+    decided: Launched,
+    now: datetime,
 ) -> None:
     """Wait for the run that another request is storing under the same id.
 
@@ -156,5 +160,5 @@ async def _forget_launches(table: Table, before_at: datetime) -> None:
         await shelf.delete(row)
 
 
-def _shelf(table: Table) -> Shelf[Launched]:
-    return Shelf(table, LAUNCHES, Launched)
+def _shelf(table: Table) -> Collection[Launched]:
+    return Collection(table, LAUNCHES, Launched)

@@ -17,12 +17,12 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from broadside.coordinator.core.plan.spec import Plan
-from broadside.exchange.background import Lanes
-from broadside.exchange.messages import Control, TroubleKind
+from broadside.coordinator.core.run_spec import Plan
+from broadside.exchange.background import KeyedTaskRunner
+from broadside.exchange.messages import Control, OutageKind
+from broadside.exchange.outage_log import OutageLog
 from broadside.exchange.ports import EntityNotFound, ExchangeError
 from broadside.exchange.records import Records
-from broadside.exchange.troubles import TroubleLog
 
 # Renewals within one lease. Three may fail.
 RENEWALS_COUNT: Final = 4
@@ -76,18 +76,18 @@ class Leases:
         self,
         records: Records,
         now: Callable[[], datetime],
-        troubles: TroubleLog | None = None,
+        troubles: OutageLog | None = None,
         *,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._records = records
         self._now = now
         self._monotonic_s = monotonic_s
-        self._troubles = troubles or TroubleLog()
+        self._troubles = troubles or OutageLog()
         # Both clocks at the last look.
         self._looked: tuple[datetime, float] | None = None
         self._held: dict[str, _Held] = {}
-        self._lanes = Lanes()
+        self._lanes = KeyedTaskRunner()
 
     def hold(self, plan: Plan) -> None:
         """Renew the lease from now on. An unattended run has a hard end and no lease."""
@@ -126,7 +126,7 @@ class Leases:
         expected_at = before[0] + timedelta(seconds=now_s - before[1])
         step_s = (now - expected_at).total_seconds()
         if abs(step_s) >= STEP_S:
-            self._troubles.spanned(TroubleKind.CLOCK_STEPPED, *sorted((expected_at, now)))
+            self._troubles.record_interval(OutageKind.CLOCK_STEPPED, *sorted((expected_at, now)))
             log.warning(
                 "this host's clock was set by %+.1f s; leases go by the monotonic one, what is "
                 "due goes by the new time: check the time service",

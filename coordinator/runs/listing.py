@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from broadside.coordinator.core.figures import FIGURE, RECEIVED
+from broadside.coordinator.core.metrics import METRIC_BY_NAME, RECEIVED
 from broadside.coordinator.core.plan.schedule import BadSchedule, check_zone
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from broadside.exchange.messages import Message, UtcDatetime
@@ -134,7 +134,10 @@ def outcome_of(
         ended_at=summary.computed_at,
         scale=summary.scale,
         limiter=summary.limiter.value,
-        **{name: FIGURE[name].of_run(summary) for name in RunOutcome.model_fields.keys() & FIGURE},
+        **{
+            name: METRIC_BY_NAME[name].of_run(summary)
+            for name in RunOutcome.model_fields.keys() & METRIC_BY_NAME
+        },
     )
 
 
@@ -376,7 +379,7 @@ class _Sums:
 
 def _rates(known: Sequence[float]) -> RateSpread | None:
     """Return the distribution of a rate, with an interval of the mean if there are enough runs."""
-    from broadside.coordinator.core.measure.steady import mean_of_bursts
+    from broadside.coordinator.core.measure.formulas.steady import mean_of_bursts
 
     if not known:
         return None

@@ -12,22 +12,22 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
-from broadside.coordinator.core.live.look import (
-    Picture,
-    empty_picture,
+from broadside.coordinator.core.live.live_view import (
+    LiveSnapshot,
+    empty_snapshot,
+    full_snapshot,
+    incremental_snapshot,
     newest_of,
-    picture_onwards,
-    picture_so_far,
 )
-from broadside.coordinator.core.measure.align import Chosen
-from broadside.coordinator.core.measure.columns import HostColumns, TrackColumns
-from broadside.coordinator.core.measure.evidence import (
+from broadside.coordinator.core.measure.grid.align import Chosen
+from broadside.coordinator.core.measure.records.columns import HostColumns, IntervalColumns
+from broadside.coordinator.core.measure.records.evidence import (
     HOLD_MAX_S,
     BurstEvidence,
     FirewallLedger,
     PairEvidence,
 )
-from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.runs.chunk_columns import (
     LIVE_COLUMNS,
     EndColumns,
@@ -55,9 +55,9 @@ class LiveBurst:
         self._records = records
         self._plan = plan
         self._most = readings_max_count(burst, plan.spec.traffic.interval_s)
-        self._picture: Picture | None = None
+        self._snapshot: LiveSnapshot | None = None
         # Full read in progress.
-        self.measuring: asyncio.Task[Picture] | None = None
+        self.measuring: asyncio.Task[LiveSnapshot] | None = None
         # Monotonic time of the last full read, and its duration in seconds.
         self._whole_at_s = self._whole_cost_s = 0.0
         # Evidence of the last full read, without seconds.
@@ -73,7 +73,7 @@ class LiveBurst:
         self._etags: dict[str, str] = {}
         self._test_etags: dict[str, str] = {}
 
-    async def look(self, ledger: FirewallLedger | None, now: datetime) -> Picture:
+    async def look(self, ledger: FirewallLedger | None, now: datetime) -> LiveSnapshot:
         """Return the burst as it is known now.
 
         Args:
@@ -89,11 +89,11 @@ class LiveBurst:
         if self.measuring is None and (onwards is None or is_due):
             self.measuring = asyncio.create_task(self._read_whole(ledger, now))
         if onwards is not None:
-            self._picture = onwards
+            self._snapshot = onwards
         elif self.measuring is not None:
             await asyncio.wait({self.measuring})
             self._adopt()
-        return self._picture or empty_picture(self._plan, self.burst)
+        return self._snapshot or empty_snapshot(self._plan, self.burst)
 
     async def close(self) -> None:
         """Cancel a full read in progress."""
@@ -117,14 +117,14 @@ class LiveBurst:
             return
         done, self.measuring = self.measuring, None
         found = done.result()
-        self._picture = found if self._picture is None else newest_of(found, self._picture)
+        self._snapshot = found if self._snapshot is None else newest_of(found, self._snapshot)
 
-    async def _read_whole(self, ledger: FirewallLedger | None, now: datetime) -> Picture:
+    async def _read_whole(self, ledger: FirewallLedger | None, now: datetime) -> LiveSnapshot:
         began_s = time.monotonic()
         evidence = await read_evidence(self._records, self._plan, self.burst)
         tails: list[PairEvidence] = []
         shown = await asyncio.to_thread(
-            picture_so_far, self._plan, _keeping_tails(evidence, tails), ledger, now
+            full_snapshot, self._plan, _keeping_tails(evidence, tails), ledger, now
         )
         for pair in tails:
             _put_newer(self._clients, pair.pair_index, pair.client_tracks, pair.client_host)
@@ -138,8 +138,8 @@ class LiveBurst:
         self._whole_cost_s = self._whole_at_s - began_s
         return shown
 
-    async def _onwards(self, now: datetime) -> Picture | None:
-        if self._picture is None or self._evidence is None:
+    async def _onwards(self, now: datetime) -> LiveSnapshot | None:
+        if self._snapshot is None or self._evidence is None:
             return None
         plan, burst = self._plan, self.burst
         begin_at = burst.planned_start_at - timedelta(seconds=HOLD_MAX_S)
@@ -155,7 +155,7 @@ class LiveBurst:
         if self._evidence is evidence:
             self._followed = followed
         return await asyncio.to_thread(
-            picture_onwards, plan, self._picture, followed, now, self._chosen
+            incremental_snapshot, plan, self._snapshot, followed, now, self._chosen
         )
 
     def _follow(
@@ -195,7 +195,7 @@ class LiveBurst:
 def _put_newer(
     tails: dict[_Key, EndColumns],
     key: _Key,
-    tracks: Sequence[TrackColumns],
+    tracks: Sequence[IntervalColumns],
     host: HostColumns,
 ) -> None:
     """Store the tail of a fully read end, unless the stored tail reaches further."""
@@ -225,7 +225,7 @@ def _tail(pair: PairEvidence) -> PairEvidence:
     return with_ends(pair, client, _last_rows(pair.server_tracks, pair.server_host))
 
 
-def _last_rows(tracks: Sequence[TrackColumns], host: HostColumns) -> EndColumns:
+def _last_rows(tracks: Sequence[IntervalColumns], host: HostColumns) -> EndColumns:
     begin_s = _until_s(tracks) - TAIL_OVERLAP_S
     return (
         tuple(track.rows(track.first_data_at_s + track.end_s > begin_s) for track in tracks),
@@ -233,6 +233,6 @@ def _last_rows(tracks: Sequence[TrackColumns], host: HostColumns) -> EndColumns:
     )
 
 
-def _until_s(tracks: Sequence[TrackColumns]) -> float:
+def _until_s(tracks: Sequence[IntervalColumns]) -> float:
     """Return the latest end of the tracks as epoch seconds, or 0 without tracks."""
     return max((t.first_data_at_s + float(t.end_s[-1]) for t in tracks if len(t)), default=0.0)

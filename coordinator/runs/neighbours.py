@@ -17,10 +17,10 @@ from typing import Final
 
 import numpy as np
 
-from broadside.coordinator.core.judge.device_prediction import Neighbour
-from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.plan.spec import Burst, Plan
-from broadside.coordinator.device.ledgers.settle import Span
+from broadside.coordinator.core.judge.reconciliation.device_prediction import Neighbour
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.run_spec import Burst, Plan
+from broadside.coordinator.device.telemetry.stabilization import RunSpan
 from broadside.coordinator.runs.stored import read_series
 from broadside.exchange.messages import Flow
 from broadside.exchange.ports import ExchangeUnavailable
@@ -126,7 +126,7 @@ async def bursts_within(
 async def find_neighbours(
     records: Records,
     read_plan: Callable[[str], Awaitable[Plan]],
-    span: Span,
+    span: RunSpan,
     flows: Sequence[Flow],
     *,
     begun_before_at: datetime,
@@ -195,7 +195,7 @@ async def _read_one(
     records: Records,
     read_plan: Callable[[str], Awaitable[Plan]],
     run_id: str,
-    span: Span,
+    span: RunSpan,
     flows: Sequence[Flow],
 ) -> tuple[list[Neighbour], datetime | None]:
     """Return the bursts of one run in the span, and the start of the first unmeasured burst.

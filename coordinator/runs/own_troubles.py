@@ -13,16 +13,16 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from broadside.coordinator.core.plan.spec import Plan
-from broadside.exchange.messages import Trouble
+from broadside.coordinator.core.run_spec import Plan
+from broadside.exchange.messages import ServiceOutage
+from broadside.exchange.outage_log import OutageLog
 from broadside.exchange.ports import ExchangeError, JobQueue
 from broadside.exchange.records import Document, Records
-from broadside.exchange.troubles import TroubleLog
 
 # Time between two pings of the queue.
 LOOK_S: Final = 2.0
 
-_TROUBLES: Final = TypeAdapter(tuple[Trouble, ...])
+_TROUBLES: Final = TypeAdapter(tuple[ServiceOutage, ...])
 
 
 async def watch_queue(queue: JobQueue, is_needed: Callable[[], bool]) -> None:
@@ -41,8 +41,8 @@ async def watch_queue(queue: JobQueue, is_needed: Callable[[], bool]) -> None:
 
 
 async def keep_troubles(
-    records: Records, plan: Plan, log: TroubleLog, now: datetime
-) -> tuple[Trouble, ...]:
+    records: Records, plan: Plan, log: OutageLog, now: datetime
+) -> tuple[ServiceOutage, ...]:
     """Store the outages since a run's launch, only once, so that a recomputed verdict is equal.
 
     Args:
@@ -64,7 +64,7 @@ async def keep_troubles(
     return troubles
 
 
-async def read_troubles(records: Records, run_id: str) -> tuple[Trouble, ...]:
+async def read_troubles(records: Records, run_id: str) -> tuple[ServiceOutage, ...]:
     """Return the stored outages of a run."""
     kept = await records.private.read_document(run_id, Document.TROUBLES)
     return () if kept is None else _TROUBLES.validate_json(kept)

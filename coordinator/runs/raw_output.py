@@ -3,8 +3,8 @@
 import asyncio
 from typing import Final
 
-from broadside.coordinator.core.measure.evidence import join_tests
-from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.measure.records.server_tests import join_tests
+from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.refusals import NoRaw
 from broadside.coordinator.runs.evidence_rows import read_tests
 from broadside.coordinator.runs.stored import read_rows

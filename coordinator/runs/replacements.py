@@ -13,14 +13,14 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from broadside.coordinator.core.live.status import VISIBLE_S
-from broadside.coordinator.core.plan.moves import Move, choose_moves
 from broadside.coordinator.core.plan.planner import PRESENCE_STALE_S
-from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.core.plan.server_failover import Failover, choose_failovers
+from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.runs.dispatch import Dispatch
 from broadside.coordinator.runs.reservations import EndpointTaken, Reservations
-from broadside.exchange.messages import TroubleKind
+from broadside.exchange.messages import OutageKind
+from broadside.exchange.outage_log import OutageLog
 from broadside.exchange.records import Records
-from broadside.exchange.troubles import TroubleLog
 
 # Time before the jobs for a burst become visible in which the servers need to be checked.
 LOOK_BEFORE_S: Final = 30.0
@@ -43,7 +43,7 @@ class Replacements:
         records: Records,
         dispatch: Dispatch,
         reservations: Reservations,
-        troubles: TroubleLog,
+        troubles: OutageLog,
         now: Callable[[], datetime],
     ) -> None:
         self._records = records
@@ -53,7 +53,7 @@ class Replacements:
         self._now = now
         self._looked_at: dict[str, datetime] = {}
 
-    async def look(self, plan: Plan) -> Sequence[Move]:
+    async def look(self, plan: Plan) -> Sequence[Failover]:
         """Make the moves that are needed before the next burst becomes visible.
 
         Unfinished moves of earlier attempts, also of other coordinators, are sent too.
@@ -66,14 +66,14 @@ class Replacements:
         if looked_at is not None and now - looked_at < timedelta(seconds=LOOK_EVERY_S):
             return []
         self._looked_at[plan.run_id] = now
-        moves = await self._records.runs.read_moves(plan.run_id, Move)
+        moves = await self._records.runs.read_moves(plan.run_id, Failover)
         made = await self._choose(plan, moves)
         resumed = [move for move in moves if now - move.moved_at >= timedelta(seconds=RESUME_S)]
         if made or resumed:
             await self._dispatch.move(plan, [*resumed, *made])
         return made
 
-    async def _choose(self, plan: Plan, moves: Sequence[Move]) -> list[Move]:
+    async def _choose(self, plan: Plan, moves: Sequence[Failover]) -> list[Failover]:
         """Decide and store the moves that are needed now."""
         burst = self._next_hidden(plan)
         if burst is None or self._is_just_back():
@@ -81,7 +81,7 @@ class Replacements:
         made = []
         presences = await self._records.fleet.read_presences()
         reserved = await self._reservations.in_force(but_of=plan.run_id)
-        for move in choose_moves(
+        for move in choose_failovers(
             plan, moves, presences, burst.index, self._now(), reserved=reserved
         ):
             pair = plan.pairs[move.pair_index].model_copy(update={"endpoint": move.endpoint})
@@ -106,7 +106,7 @@ class Replacements:
         """Return True if a recent table outage may have made live agents look silent."""
         now = self._now()
         return any(
-            spell.kind is TroubleKind.TABLE_AWAY
+            spell.kind is OutageKind.TABLE_AWAY
             and (spell.to_at or now) - spell.from_at >= timedelta(seconds=AWAY_S)
             for spell in self._troubles.between(now - timedelta(seconds=PRESENCE_STALE_S), now)
         )

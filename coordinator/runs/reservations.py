@@ -8,12 +8,11 @@ will expire after the last burst, so that a failed coordinator cannot block a po
 from collections.abc import Callable, Iterable
 from datetime import datetime
 
-from broadside.coordinator.core.live.status import due_at
 from broadside.coordinator.core.plan.reserved import Reservation, Reserved
-from broadside.coordinator.core.plan.spec import Pair, Plan
+from broadside.coordinator.core.run_spec import Pair, Plan, due_at
 from broadside.exchange.ports import EntityExists, EntityNotFound, Table
+from broadside.exchange.records.collection import Collection
 from broadside.exchange.records.keys import RESERVATIONS
-from broadside.exchange.records.shelf import Shelf
 
 
 class EndpointTaken(Exception):
@@ -24,7 +23,7 @@ class Reservations:
     """Ports of open runs."""
 
     def __init__(self, table: Table, now: Callable[[], datetime]) -> None:
-        self._shelf = Shelf(table, RESERVATIONS, Reservation)
+        self._shelf = Collection(table, RESERVATIONS, Reservation)
         self._now = now
 
     async def in_force(self, *, but_of: str | None = None) -> Reserved:

@@ -5,9 +5,8 @@ from typing import Final
 
 from pydantic import Field, StrictBool
 
-from broadside.coordinator.core.live.status import due_at
-from broadside.coordinator.core.measure.evidence import HOLD_MAX_S
-from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.measure.records.evidence import HOLD_MAX_S
+from broadside.coordinator.core.run_spec import Plan, due_at
 from broadside.coordinator.runs.stored_runs import parse_plan
 from broadside.exchange.messages import Message, Number, RunId, UtcDatetime
 from broadside.exchange.ports import RecordUnreadable

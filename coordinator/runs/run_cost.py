@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 from pydantic import ValidationError
 
-from broadside.coordinator.core.live.status import due_at
-from broadside.coordinator.core.plan.meter import Basis, Spending, measure
+from broadside.coordinator.core.plan.budget import Basis, Spend, measure
 from broadside.coordinator.core.plan.price import Prices
-from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.run_spec import Plan, due_at
 from broadside.coordinator.runs.run_states import ClosedBurst
 from broadside.coordinator.runs.stored import read_series
 from broadside.exchange.messages import Control
@@ -34,7 +33,7 @@ async def cost_of(
     except ValidationError:
         return None
     told = await read_payloads(records, plan.run_id, [burst.index for burst in plan.bursts])
-    spending = Spending(plan=plan, basis=basis, payload_bytes=told, over=frozenset(told))
+    spending = Spend(plan=plan, basis=basis, payload_bytes=told, over=frozenset(told))
     return measure(spending, prices, due_at(plan.bursts[-1]), control).spent.total_usd
 
 

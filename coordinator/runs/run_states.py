@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from broadside.coordinator.core.judge.course import burst_course, course
 from broadside.coordinator.core.live.status import (
     VISIBLE_S,
     BurstPhase,
@@ -23,8 +22,9 @@ from broadside.coordinator.core.live.status import (
     RunStatus,
     derive,
 )
-from broadside.coordinator.core.plan.moves import Move
-from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.core.plan.server_failover import Failover
+from broadside.coordinator.core.run_spec import Burst, Plan
+from broadside.coordinator.core.run_trends import burst_course, course
 from broadside.coordinator.core.summary import BurstCourse, Course
 from broadside.exchange.messages import Claim, JobReport, Message
 from broadside.exchange.records import Document, Records
@@ -159,7 +159,7 @@ class RunStates:
         control, closed, moves = await asyncio.gather(
             self._records.runs.read_control(plan.run_id),
             self.closed(plan.run_id),
-            self._records.runs.read_moves(plan.run_id, Move),
+            self._records.runs.read_moves(plan.run_id, Failover),
         )
         now = self._now()
         visible_at = now + timedelta(seconds=VISIBLE_S)
@@ -232,7 +232,7 @@ class RunStates:
 
     async def _read_progress(self, plan: Plan, burst: Burst) -> "Progress":
         from broadside.coordinator.core.live.progress import progress, progress_of_series
-        from broadside.coordinator.core.measure.series import BurstSeries
+        from broadside.coordinator.core.measure.grid.series import BurstSeries
         from broadside.coordinator.runs.chunk_columns import readings_max_count, stream_columns
 
         began_s = time.monotonic()

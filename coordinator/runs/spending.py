@@ -17,24 +17,24 @@ from functools import partial
 from typing import Final
 
 from broadside.coordinator.core.live.progress import Progress, progress
-from broadside.coordinator.core.plan.cost_estimate import Appraisal, estimate
-from broadside.coordinator.core.plan.meter import (
+from broadside.coordinator.core.plan.budget import (
     STOPPED_BY,
     Basis,
     PriceMeter,
-    Spending,
+    Spend,
     basis,
-    crossing,
     measure,
+    over_budget_reason,
 )
+from broadside.coordinator.core.plan.cost_estimate import Appraisal, estimate
 from broadside.coordinator.core.plan.planner import Infeasible, live
 from broadside.coordinator.core.plan.price import Prices
-from broadside.coordinator.core.plan.spec import Burst, Plan, RunSpec
+from broadside.coordinator.core.run_spec import Burst, Plan, RunSpec
 from broadside.coordinator.refusals import RunIsOver, UnknownRun
 from broadside.coordinator.runs.chunk_columns import readings_max_count, stream_columns
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.run_cost import read_payloads
-from broadside.exchange.background import Lanes
+from broadside.exchange.background import KeyedTaskRunner
 from broadside.exchange.messages import Control
 from broadside.exchange.ports import ExchangeError
 from broadside.exchange.records import Document
@@ -56,7 +56,7 @@ class Budgets:
         self._now = coordinator.now
         # Payload bytes by run and burst, of bursts that were not measured in time.
         self._held: dict[str, dict[int, int]] = {}
-        self._lanes = Lanes()
+        self._lanes = KeyedTaskRunner()
         # Runs that have no budget, or that are over.
         self._done: set[str] = set()
 
@@ -158,7 +158,7 @@ class Budgets:
         if len(measured) < len(begun) and self._now() < decide_at:
             return
         spending = await self._spending(plan, begun, measured)
-        reason = crossing(spending, following, self._coordinator.prices)
+        reason = over_budget_reason(spending, following, self._coordinator.prices)
         if reason is None:
             return
         try:
@@ -175,7 +175,7 @@ class Budgets:
 
     async def _spending(
         self, plan: Plan, begun: Sequence[Burst], measured: Mapping[int, int]
-    ) -> Spending:
+    ) -> Spend:
         """Return the bytes of all bursts that began, including those that are not measured yet."""
         now = self._now()
         payload_bytes = dict(measured)
@@ -184,7 +184,7 @@ class Budgets:
                 sent_bytes = await self._sent_so_far(plan, burst)
                 if sent_bytes:
                     payload_bytes[burst.index] = sent_bytes
-        return Spending(
+        return Spend(
             plan=plan,
             basis=await self._basis(plan),
             payload_bytes=payload_bytes,

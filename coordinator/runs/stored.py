@@ -8,12 +8,11 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from broadside.coordinator.core.live.status import BurstRows
-from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.series import BurstSeries, MeasuredBurst
-from broadside.coordinator.core.measure.testimony import Witnessed
+from broadside.coordinator.core.measure.grid.series import BurstMeasurement, BurstSeries
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.telemetry import DeviceTelemetry
 from broadside.coordinator.core.summary import RunSummary, parse_burst, parse_run
-from broadside.coordinator.device.ledgers.kept import load_ledger
-from broadside.coordinator.device.witnesses.kept_testimony import load_testimony
+from broadside.coordinator.device.telemetry.telemetry_storage import load_ledger, load_telemetry
 from broadside.exchange.messages import Presence
 from broadside.exchange.records import ALL_PAIRS, Document, Records
 from broadside.exchange.records.row_rules import Violation
@@ -46,7 +45,7 @@ async def read_rows(
 
 async def read_measured(
     records: Records, run_id: str, burst_index: int, *, with_pairs: bool = True
-) -> MeasuredBurst | None:
+) -> BurstMeasurement | None:
     """Read a measured burst, as it was before it was compared to any ledger.
 
     Args:
@@ -64,7 +63,7 @@ async def read_measured(
     )
     if summary is None or series is None:
         return None
-    return MeasuredBurst(
+    return BurstMeasurement(
         summary=parse_burst(summary),
         series=await asyncio.to_thread(BurstSeries.unpack, series, with_pairs=with_pairs),
     )
@@ -102,28 +101,22 @@ async def read_ledger(records: Records, run_id: str) -> FirewallLedger | None:
     return None if document is None else load_ledger(document)
 
 
-async def read_testimony(
-    records: Records,
-    run_id: str,
-    burst_index: int | None = None,
-    *,
-    of: Document = Document.WITNESSES,
-) -> Witnessed | None:
+async def read_telemetry(
+    records: Records, run_id: str, burst_index: int | None = None
+) -> DeviceTelemetry | None:
     """Read stored telemetry.
 
     Args:
         records: Access to the tables.
         run_id: The id to look up.
-        burst_index: Burst index for the telemetry stored at its end. None reads the telemetry with
-            which the run was judged.
-        of: Kind of the document. Readings of a live ledger (``Document.LEDGER``) are stored for
-            bursts only.
+        burst_index: Burst index for the polled readings stored at its end. None reads the telemetry
+            with which the run was judged.
 
     Returns:
         The telemetry, or None if it is not stored.
     """
-    document = await records.private.read_document(run_id, of, burst_index)
-    return None if document is None else await asyncio.to_thread(load_testimony, document)
+    document = await records.private.read_document(run_id, Document.WITNESSES, burst_index)
+    return None if document is None else await asyncio.to_thread(load_telemetry, document)
 
 
 async def whole_summary(records: Records, run_id: str, summary: RunSummary) -> RunSummary:

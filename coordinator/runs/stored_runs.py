@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 from pydantic import ValidationError
 
 from broadside.coordinator.core.live.status import BurstStatus, RunStatus
-from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.refusals import UnknownRun
 from broadside.coordinator.runs.run_states import RunStates
 from broadside.exchange.messages import plain_text
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import RecordUnreadable
 from broadside.exchange.records import Document, Records
-from broadside.exchange.troubles import utc_now
 
 if TYPE_CHECKING:
     from broadside.coordinator.core.live.progress import Progress

@@ -1,6 +1,6 @@
 """Named run specifications in TOML files, with overrides for a launch.
 
-The keys in a file are the fields of :class:`~broadside.coordinator.core.plan.spec.RunSpec`.
+The keys in a file are the fields of :class:`~broadside.coordinator.core.run_spec.RunSpec`.
 Errors::
 
     ScenarioError
@@ -20,8 +20,8 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from broadside.coordinator.core.plan.spec import RunSpec
 from broadside.coordinator.core.quantities import parse_rate, parse_ratio, parse_size, parse_time
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.exchange.messages import TRAFFIC_WORDS
 
 _HERE = Path(__file__).parent

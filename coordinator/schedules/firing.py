@@ -48,12 +48,12 @@ from broadside.coordinator.core.plan.schedule import (
     settled,
     too_late,
 )
-from broadside.coordinator.core.plan.spec import Plan, RunSpec
+from broadside.coordinator.core.run_spec import Plan, RunSpec
 from broadside.coordinator.refusals import NameTaken, RunIsOver, UnknownRun, UnknownSchedule
 from broadside.coordinator.views.answers import ScheduleView
 from broadside.exchange.ports import EntityExists, EntityNotFound, ExchangeError, Table
+from broadside.exchange.records.collection import Collection
 from broadside.exchange.records.keys import SCHEDULES, fired_shelf
-from broadside.exchange.records.shelf import Shelf
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class Schedules:
 
     def __init__(self, table: Table, runs: Runs, *, now: Callable[[], datetime]) -> None:
         self._table = table
-        self._shelf = Shelf(table, SCHEDULES, Schedule)
+        self._shelf = Collection(table, SCHEDULES, Schedule)
         self._runs = runs
         self._now = now
         self._me = f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(2)}"
@@ -416,8 +416,8 @@ class Schedules:
         except EntityNotFound as error:
             raise UnknownSchedule(name) from error
 
-    def _fired(self, name: str) -> Shelf[Firing]:
-        return Shelf(self._table, fired_shelf(name), Firing)
+    def _fired(self, name: str) -> Collection[Firing]:
+        return Collection(self._table, fired_shelf(name), Firing)
 
     def _view(
         self, schedule: Schedule, rows: Mapping[datetime, Firing] = MappingProxyType({})
@@ -441,7 +441,7 @@ class Schedules:
         )  # fmt: skip
 
 
-async def _newest(fired: Shelf[Firing], since_at: datetime, now: datetime) -> list[Firing]:
+async def _newest(fired: Collection[Firing], since_at: datetime, now: datetime) -> list[Firing]:
     """Return the newest :data:`HISTORY_COUNT` rows since a time, oldest first.
 
     A scan can only go forward, and there can be rows for several years. The rows are therefore read

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from broadside.coordinator.core import words
-from broadside.coordinator.core.measure.drill import Drilled, EventRan
-from broadside.coordinator.core.measure.scale_out import CapacityStep, ScaleOut
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.measure.experiments.drill import DrillResult, ExecutedEvent
+from broadside.coordinator.core.measure.experiments.scale_out import CapacityStep, ScaleOut
 from broadside.coordinator.studies.study import Conclusion, Staircase
 
 # Longer times are given in minutes.
@@ -15,7 +15,7 @@ MINUTES_FROM_S = 120.0
 def long_time(seconds: float | None) -> str:
     """Format a long time, in minutes from two minutes on."""
     if seconds is None:
-        return words.UNKNOWN
+        return formatting.UNKNOWN
     return f"{seconds / 60:.0f} min" if seconds >= MINUTES_FROM_S else f"{seconds:.0f} s"
 
 
@@ -29,7 +29,7 @@ def scaled_out(question: Staircase, found: ScaleOut | None) -> Conclusion:
     if found is None:
         sentence = "the scale-out cannot answer: no hold has seconds; see the notes"
         return Conclusion(sentence=sentence)
-    last = words.rate(found.last_bits_per_second)
+    last = formatting.rate(found.last_bits_per_second)
     if found.overload_at is None:
         sentence = f"all that was offered was carried, {last} of payload at the end; offer more"
     elif not found.steps:
@@ -42,21 +42,22 @@ def scaled_out(question: Staircase, found: ScaleOut | None) -> Conclusion:
 
 def _grown(question: Staircase, found: ScaleOut) -> Iterator[str]:
     first, last = found.first_bits_per_second, found.last_bits_per_second
-    yield f"{long_time(found.took_s)} from {words.rate(first)} to {words.rate(last)} of payload"
+    rates = f"from {formatting.rate(first)} to {formatting.rate(last)} of payload"
+    yield f"{long_time(found.took_s)} {rates}"
     unit = found.unit_bits_per_second
     if unit is None:
         yield f"{len(found.steps)} steps, of which none shows a unit's size"
         return
     half = found.unit_half_width_bits_per_second
     count = max(1, round(((last or 0.0) - (first or 0.0)) / unit))
-    name, size = words.unit_of(unit, words.RATES)
-    width = "" if half is None else f" +- {words.number(half / size)}"
+    name, size = formatting.unit_of(unit, formatting.RATES)
+    width = "" if half is None else f" +- {formatting.number(half / size)}"
     plural = "s" if count > 1 else ""
-    yield f"about {count} step{plural} of {words.number(unit / size)}{width} {name}"
+    yield f"about {count} step{plural} of {formatting.number(unit / size)}{width} {name}"
     target = question.plan_bits_per_second
     units = None if target is None else found.units_for(target, question.units_count)
     if target is not None and units is not None:
-        yield f"pre-scale to {units} units for {words.rate(target)}"
+        yield f"pre-scale to {units} units for {formatting.rate(target)}"
 
 
 def _costs(found: ScaleOut) -> Iterator[str]:
@@ -70,17 +71,17 @@ def _costs(found: ScaleOut) -> Iterator[str]:
     broken = sum(step.broken_pairs_count for step in steps)
     short = [step.short_bytes for step in steps if step.short_bytes is not None]
     yield (
-        f"around the steps: {words.count(sum(lost)) if lost else words.UNKNOWN} retransmits more "
-        f"than usual, RTT up to {words.time(longest or None)}, "
-        f"{words.size(sum(short)) if short else words.UNKNOWN} under the lower level, "
+        f"around the steps: {formatting.count(sum(lost)) if lost else formatting.UNKNOWN} "
+        f"retransmits more than usual, RTT up to {formatting.time(longest or None)}, "
+        f"{formatting.size(sum(short)) if short else formatting.UNKNOWN} under the lower level, "
         f"{broken} pairs reset"
     )
     before, after = found.units_before_count, found.units_after_count
     if before is not None and after is not None:
-        yield f"a witness counted {words.number(before)} to {words.number(after)} units"
+        yield f"a witness counted {formatting.number(before)} to {formatting.number(after)} units"
     sizes = [step for step in steps if step.ledger_size_bits_per_second is not None]
     if sizes:
-        said = ", ".join(words.rate(step.ledger_size_bits_per_second) for step in sizes)
+        said = ", ".join(formatting.rate(step.ledger_size_bits_per_second) for step in sizes)
         yield f"by the firewall's own count (IP layer) the steps were {said}"
 
 
@@ -95,14 +96,14 @@ def _down(found: ScaleOut) -> Iterator[str]:
     if cut is not None:
         yield (
             f"on the way down, {cut.holds_count} holds: {cut.broken_pairs_count} pairs reset, "
-            f"{cut.stalled_pairs_count} stalled, {words.size(cut.short_bytes)} short"
+            f"{cut.stalled_pairs_count} stalled, {formatting.size(cut.short_bytes)} short"
         )
 
 
 # Drill --------------------------------------------------------------------------------------------
 
 
-def drilled(event: EventRan | None, found: Drilled | None) -> Conclusion:
+def drilled(event: ExecutedEvent | None, found: DrillResult | None) -> Conclusion:
     """Return the conclusion for a drill.
 
     Args:
@@ -120,11 +121,11 @@ def drilled(event: EventRan | None, found: Drilled | None) -> Conclusion:
     return Conclusion(sentence="; ".join(parts), drilled=found, notes=more)
 
 
-def _outage(found: Drilled) -> str:
+def _outage(found: DrillResult) -> str:
     if found.outage_s is None:
         return "the outage is unknown: nobody probed"
     if not found.outages or found.outage_from_at is None:
-        limit = words.time(None if found.resolution_s is None else 3 * found.resolution_s)
+        limit = formatting.time(None if found.resolution_s is None else 3 * found.resolution_s)
         return f"probes of {found.probed_count} pairs saw no outage of {limit} or more"
     worst, count = found.outages[0], found.outages_count
     usual = found.outages[len(found.outages) // 2]
@@ -140,7 +141,7 @@ def _outage(found: Drilled) -> str:
     )
 
 
-def _payload(found: Drilled) -> Iterator[str]:
+def _payload(found: DrillResult) -> Iterator[str]:
     for dip in found.flows:
         where = f" {dip.flow.value}" if len(found.flows) > 1 else ""
         if dip.back_after_s == 0.0:
@@ -152,17 +153,17 @@ def _payload(found: Drilled) -> Iterator[str]:
             else f"was back at 95 % after {dip.back_after_s:.1f} s"
         )
         yield (
-            f"payload{where} fell from {words.rate(dip.level_bits_per_second)} to "
-            f"{words.rate(dip.lowest_bits_per_second)} and {back}, {words.size(dip.short_bytes)} "
-            "short"
+            f"payload{where} fell from {formatting.rate(dip.level_bits_per_second)} to "
+            f"{formatting.rate(dip.lowest_bits_per_second)} and {back}, "
+            f"{formatting.size(dip.short_bytes)} short"
         )
     if found.tcp_s is not None and found.back_after_s:
         counts = [dip.retransmits_count for dip in found.flows if dip.retransmits_count is not None]
-        told = f", with {words.count(sum(counts))} retransmits in all" if counts else ""
+        told = f", with {formatting.count(sum(counts))} retransmits in all" if counts else ""
         yield f"{found.tcp_s:.1f} s of it were TCP's own recovery{told}"
 
 
-def _sessions(found: Drilled) -> Iterator[str]:
+def _sessions(found: DrillResult) -> Iterator[str]:
     again = (
         ""
         if found.opened_again_count is None or not found.cut_count
@@ -182,18 +183,18 @@ def _sessions(found: Drilled) -> Iterator[str]:
         # If all sessions were cut, there are no seconds to compute the ratio from, and it must be
         # 0.
         left = 0.0 if found.cut_count == found.sessions_count > 0 else dip.old_ratio
-        old, new = words.ratio(left, 0), words.ratio(dip.new_ratio, 0)
+        old, new = formatting.ratio(left, 0), formatting.ratio(dip.new_ratio, 0)
         yield f"of the level before, old sessions carry {old} and new ones {new}"
 
 
-def _event(event: EventRan) -> str:
+def _event(event: ExecutedEvent) -> str:
     ended = "had not ended with the run" if event.ended_at is None else ""
     if event.ended_at is not None and event.started_at is not None:
-        ended = f"took {words.time((event.ended_at - event.started_at).total_seconds())}"
+        ended = f"took {formatting.time((event.ended_at - event.started_at).total_seconds())}"
     ended += "" if event.exit_code is None else f", exit {event.exit_code}"
     said = f": {event.said}" if event.said else ""
     problem = f" ({event.problem})" if event.problem else ""
-    at = words.UNKNOWN if event.started_at is None else _clock(event.started_at)
+    at = formatting.UNKNOWN if event.started_at is None else _clock(event.started_at)
     return f"event at {at} UTC {ended}{said}{problem}"
 
 
@@ -201,12 +202,12 @@ def _clock(at: datetime) -> str:
     return f"{at:%H:%M:%S}.{at.microsecond // 1000:03d}"
 
 
-def _limits(found: Drilled) -> Iterator[str]:
+def _limits(found: DrillResult) -> Iterator[str]:
     if found.resolution_s is not None:
         yield (
-            f"an outage is known to {words.time(found.resolution_s)}, the spacing of the probes, "
-            "payload to the second; the event is dated by the coordinator's clock, the rest by "
-            "the fleet's"
+            f"an outage is known to {formatting.time(found.resolution_s)}, the spacing of the "
+            "probes, payload to the second; the event is dated by the coordinator's clock, the "
+            "rest by the fleet's"
         )
     if found.touched_count:
         names = ", ".join(found.touched_pairs[:10])

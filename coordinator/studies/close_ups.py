@@ -8,15 +8,19 @@ from typing import Final
 
 import numpy as np
 
-from broadside.coordinator.core.measure.drill import Drilled, DrilledBurst, find_drilled
-from broadside.coordinator.core.measure.scale_out import (
-    Hold,
+from broadside.coordinator.core.measure.experiments.drill import (
+    DrillRecords,
+    DrillResult,
+    analyze_drill,
+)
+from broadside.coordinator.core.measure.experiments.scale_out import (
+    LoadPhase,
     ScaleOut,
     Scaling,
     find_scale_out,
     scaling_of,
 )
-from broadside.coordinator.core.measure.series import BurstSeries
+from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.summary import DeviceFigure
 from broadside.coordinator.refusals import UnknownRun
 from broadside.coordinator.runs.coordinator import Coordinator
@@ -70,7 +74,7 @@ async def read_close_up(coordinator: Coordinator, study: Study) -> CloseUp | Non
 
 
 async def _read_scale_out(coordinator: Coordinator, study: Study) -> ScaleOut | None:
-    holds: list[Hold] = []
+    holds: list[LoadPhase] = []
     for result in study.results:
         if result.run_id is not None:
             hold = await _read_hold(
@@ -111,7 +115,7 @@ async def _units(coordinator: Coordinator, run_id: str) -> DeviceFigure | None:
 
 async def _read_hold(
     coordinator: Coordinator, study: Study, run_id: str, offered_bits_per_second: float | None
-) -> Hold | None:
+) -> LoadPhase | None:
     """Return the seconds of a hold at real scale, or None if nothing is stored."""
     records = coordinator.fabric.records
     measured = await read_measured(records, run_id, 0, with_pairs=False)
@@ -134,7 +138,7 @@ async def _read_hold(
         *summary.disruptions,
         *as_reset(cut_off, summary.disruptions, received_bytes, start_s, summary.planned_end_at),
     )
-    return Hold(
+    return LoadPhase(
         start_s=start_s,
         rates=8 * scale * received_bytes,
         retransmits=np.sum([flow.retransmits_count[cut] for flow in series.flows], axis=0),
@@ -150,7 +154,7 @@ async def _read_hold(
     )
 
 
-async def _read_drilled(coordinator: Coordinator, study: Study) -> Drilled | None:
+async def _read_drilled(coordinator: Coordinator, study: Study) -> DrillResult | None:
     run_id = next((result.run_id for result in study.results if result.run_id), None)
     if run_id is None or study.event is None:
         return None
@@ -165,7 +169,7 @@ async def _read_drilled(coordinator: Coordinator, study: Study) -> Drilled | Non
     probes = {
         index: probe_column(told) async for index, told in records.bursts.stream_probes(run_id, 0)
     }
-    burst = DrilledBurst(
+    burst = DrillRecords(
         series=measured.series,
         probes=probes,
         disruptions=measured.summary.disruptions,
@@ -174,7 +178,7 @@ async def _read_drilled(coordinator: Coordinator, study: Study) -> Drilled | Non
         scale=plan.spec.scale,
         following=await read_series(records, run_id, 1) if len(plan.bursts) > 1 else None,
     )
-    found = await asyncio.to_thread(find_drilled, study.event, burst)
+    found = await asyncio.to_thread(analyze_drill, study.event, burst)
     event_at = study.event.started_at or study.event.planned_at
     ended_s = measured.summary.planned_end_at.timestamp()
     cut = cut_streams(measured.summary.silent_streams, event_at.timestamp(), ended_s)

@@ -8,14 +8,14 @@ from typing import Any, Final, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from broadside.coordinator.core import words
-from broadside.coordinator.core.figures import FIGURES, RECEIVED, Figure
-from broadside.coordinator.core.judge.comparison import Comparison
-from broadside.coordinator.core.measure.drill import Drilled, EventRan
-from broadside.coordinator.core.measure.scale_out import ScaleOut
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.comparison import Comparison
+from broadside.coordinator.core.formatting import Unit
+from broadside.coordinator.core.measure.experiments.drill import DrillResult, ExecutedEvent
+from broadside.coordinator.core.measure.experiments.scale_out import ScaleOut
+from broadside.coordinator.core.metrics import ALL_METRICS, RECEIVED, MetricDefinition
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import DisruptionKind, RunSummary
-from broadside.coordinator.core.words import Unit
 from broadside.coordinator.studies.close_up_words import drilled, scaled_out
 from broadside.coordinator.studies.search import found
 from broadside.coordinator.studies.study import (
@@ -118,7 +118,9 @@ def result_of(index: int, summary: RunSummary) -> TrialResult:
         index: Index of the trial.
         summary: Run summary.
     """
-    told = {each.name: each for each in FIGURES} | {each.called: each for each in FIGURES}
+    told = {each.name: each for each in ALL_METRICS} | {
+        each.short_name: each for each in ALL_METRICS
+    }
     return TrialResult(
         index=index,
         run_id=summary.run_id,
@@ -165,7 +167,7 @@ def _loads(summary: RunSummary) -> Iterator[DeviceLoad]:
         )
 
 
-def _real(each: Figure, summary: RunSummary) -> float | None:
+def _real(each: MetricDefinition, summary: RunSummary) -> float | None:
     value = each.of_run(summary)
     return value * summary.scale if value is not None and each.unit is Unit.RATE else value
 
@@ -198,7 +200,7 @@ def conclude(
     results: Sequence[TrialResult],
     comparison: Comparison | None = None,
     close_up: CloseUp | None = None,
-    event: EventRan | None = None,
+    event: ExecutedEvent | None = None,
 ) -> Conclusion:
     """Return the conclusion of a study.
 
@@ -225,7 +227,7 @@ def conclude(
         case Staircase():
             said = scaled_out(question, close_up if isinstance(close_up, ScaleOut) else None)
         case Drill():
-            said = drilled(event, close_up if isinstance(close_up, Drilled) else None)
+            said = drilled(event, close_up if isinstance(close_up, DrillResult) else None)
         case _:
             assert_never(question)
     sentence = said.sentence
@@ -249,8 +251,8 @@ def _notes(results: Sequence[TrialResult], floor: float, question: Question) -> 
             elif isinstance(question, Staircase | Drill):
                 does = ""
             yield (
-                f"{trial}: {does}{words.ratio(covered, 1)} of it was measured, the floor is "
-                f"{words.ratio(floor, 0)}"
+                f"{trial}: {does}{formatting.ratio(covered, 1)} of it was measured, the floor is "
+                f"{formatting.ratio(floor, 0)}"
             )
         if isinstance(question, Staircase | Drill) and result.silences_capped:
             yield (
@@ -325,7 +327,7 @@ def _bent(field: str, points: Sequence[_Point]) -> tuple[Knee | None, str]:
     if index is None:
         most = max(points, key=lambda point: point.bits_per_second)
         said = "no knee" if is_enough(values) else f"a knee is unknown: {_TOO_FEW}"
-        rate = words.rate(most.bits_per_second)
+        rate = formatting.rate(most.bits_per_second)
         return None, f"{said}; most at {most.value:g}: {rate} of payload"
     knee = Knee(
         field=field,
@@ -334,15 +336,15 @@ def _bent(field: str, points: Sequence[_Point]) -> tuple[Knee | None, str]:
         share_ratio=rates[index] / max(rates),
     )
     return knee, (
-        f"the knee is at {knee.value:g}, with {words.rate(knee.received_bits_per_second)} of "
-        f"payload, {words.ratio(knee.share_ratio, 0)} of the most"
+        f"the knee is at {knee.value:g}, with {formatting.rate(knee.received_bits_per_second)} of "
+        f"payload, {formatting.ratio(knee.share_ratio, 0)} of the most"
     )
 
 
 def _ranked(axis: Axis, points: Sequence[_Point]) -> str:
     """Return a text for values that are not numbers, sorted by rate."""
     ranked = sorted(points, key=lambda point: point.bits_per_second, reverse=True)
-    parts = [f"{point.value} {words.rate(point.bits_per_second)}" for point in ranked]
+    parts = [f"{point.value} {formatting.rate(point.bits_per_second)}" for point in ranked]
     there = [point.value for point in points]
     parts += [f"{value} unknown" for value in axis.values if value not in there]
     return f"most with {parts[0]} of payload; then {', '.join(parts[1:]) or 'no other'}"
@@ -358,9 +360,9 @@ def _searched(
     answer = found(question, spec, results)
     goals = [_loss_goal(question, spec)]
     if question.rtt_mean_max_s is not None:
-        goals.append(f"a mean RTT of at most {words.time(question.rtt_mean_max_s)}")
+        goals.append(f"a mean RTT of at most {formatting.time(question.rtt_mean_max_s)}")
     if question.residual_max_ratio is not None:
-        goals.append(f"a residual of at most {words.ratio(question.residual_max_ratio)}")
+        goals.append(f"a residual of at most {formatting.ratio(question.residual_max_ratio)}")
     kept = " and ".join(goals)
     highest, failing = answer.highest_bits_per_second, answer.lowest_failing_bits_per_second
     if not whole_count:
@@ -368,32 +370,40 @@ def _searched(
     elif highest is None and answer.lowest_failing_why is not Why.BROKE:
         sentence = f"no rate is known to keep {kept}; {_failing(answer)}"
     elif highest is None:
-        sentence = f"no rate from {words.rate(question.min_bits_per_second)} of payload kept {kept}"
+        sentence = (
+            f"no rate from {formatting.rate(question.min_bits_per_second)} of payload kept {kept}"
+        )
     elif failing is None:
-        sentence = f"{words.rate(highest)} of payload, the most that was asked for, kept {kept}"
+        sentence = (
+            f"{formatting.rate(highest)} of payload, the most that was asked for, kept {kept}"
+        )
     else:
         sentence = (
-            f"{words.rate(highest)} of payload is the highest rate that kept {kept}; "
+            f"{formatting.rate(highest)} of payload is the highest rate that kept {kept}; "
             f"{_failing(answer)}"
         )
     sent = answer.highest_sent_bits_per_second
-    if highest is not None and sent is not None and words.rate(sent) != words.rate(highest):
-        sentence += f"; at the highest rate senders sent {words.rate(sent)}"
+    if (
+        highest is not None
+        and sent is not None
+        and formatting.rate(sent) != formatting.rate(highest)
+    ):
+        sentence += f"; at the highest rate senders sent {formatting.rate(sent)}"
     return Conclusion(sentence=sentence, found=answer)
 
 
 def _loss_goal(question: Search, spec: RunSpec) -> str:
     """Return a text for the loss goal, for datagrams or for TCP."""
     if spec.traffic.protocol is not Protocol.UDP:
-        return f"a shortfall of at most {words.ratio(question.shortfall_max_ratio)}"
+        return f"a shortfall of at most {formatting.ratio(question.shortfall_max_ratio)}"
     if question.shortfall_max_ratio == 0:
         return "zero loss of datagrams (RFC 2544)"
-    return f"a loss of at most {words.ratio(question.shortfall_max_ratio)} of the datagrams"
+    return f"a loss of at most {formatting.ratio(question.shortfall_max_ratio)} of the datagrams"
 
 
 def _failing(answer: Found) -> str:
     """Return a text for the lowest rate that does not meet the goals."""
-    rate = words.rate(answer.lowest_failing_bits_per_second or 0.0)
+    rate = formatting.rate(answer.lowest_failing_bits_per_second or 0.0)
     match answer.lowest_failing_why:
         case Why.UNMEASURED:
             return f"{rate} was not measured"
@@ -421,7 +431,7 @@ def _alternated(
         absent = " and of ".join(name for name in (a, b) if name not in seen)
         sentence = f"{a} and {b} cannot be compared: no trial of {absent} is whole"
         return Conclusion(sentence=sentence)
-    metric = next((m for m in comparison.metrics if m.name == RECEIVED.called), None)
+    metric = next((m for m in comparison.metrics if m.name == RECEIVED.short_name), None)
     if metric is None or metric.ratio is None:
         sentence = f"{a} and {b} cannot be compared: nothing was received in {a}"
         return Conclusion(sentence=sentence, comparison=comparison)
@@ -429,10 +439,12 @@ def _alternated(
     known = metric.ratio_low is not None and metric.ratio_high is not None
     half = (metric.ratio_high - metric.ratio_low) / 2 if known else None  # type: ignore[operator]
     verb = "costs" if cost >= 0 else "adds"
-    size = words.ratio(abs(cost), 1) + (f" +- {words.ratio(half, 1)}" if half is not None else "")
+    size = formatting.ratio(abs(cost), 1) + (
+        f" +- {formatting.ratio(half, 1)}" if half is not None else ""
+    )
     apart = "" if metric.apart else "; not told apart at 95 %, so this may be chance"
     if not metric.apart and metric.alike_within_ratio is not None:
-        apart += f": the two are equivalent within {words.ratio(metric.alike_within_ratio)}"
+        apart += f": the two are equivalent within {formatting.ratio(metric.alike_within_ratio)}"
     thin = (
         f"; the data is thin: {metric.a_count} and {metric.b_count} bursts, three of each are "
         "wanted"
@@ -440,8 +452,8 @@ def _alternated(
         else ""
     )
     sentence = (
-        f"{b} {verb} {size} of throughput against {a}: {words.rate(metric.b_mean * scale)} against "
-        f"{words.rate(metric.a_mean * scale)} of payload{apart}{thin}"
+        f"{b} {verb} {size} of throughput against {a}: {formatting.rate(metric.b_mean * scale)} "
+        f"against {formatting.rate(metric.a_mean * scale)} of payload{apart}{thin}"
     )
     return Conclusion(sentence=sentence, comparison=comparison)
 
@@ -459,6 +471,6 @@ def _in_modes(question: Matrix, results: Sequence[TrialResult]) -> Conclusion:
         only = f"only {', '.join(means)} has a whole trial" if means else _NONE_WHOLE
         return Conclusion(sentence=f"the modes cannot be compared: {only}")
     ranked = sorted(means.items(), key=lambda item: item[1], reverse=True)
-    parts = [f"{name} {words.rate(rate)}" for name, rate in ranked]
+    parts = [f"{name} {formatting.rate(rate)}" for name, rate in ranked]
     parts += [f"{name} unknown" for name in silent]
     return Conclusion(sentence="payload by mode: " + ", ".join(parts))

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from broadside.coordinator.core.measure.disruptions import HISTORY_LEAST_S
-from broadside.coordinator.core.measure.drill import Drilled
+from broadside.coordinator.core.measure.experiments.drill import DrillResult
 from broadside.coordinator.core.summary import Disruption, DisruptionKind, SilentStream
 
 # Seconds before the burst end until which a silence must last.
@@ -42,8 +42,8 @@ def cut_streams(
 
 
 def with_cut_streams(
-    found: Drilled, cut: Sequence[SilentStream], moved_again: Collection[str] | None
-) -> Drilled:
+    found: DrillResult, cut: Sequence[SilentStream], moved_again: Collection[str] | None
+) -> DrillResult:
     """Add cut streams to the sessions of a drill.
 
     Args:

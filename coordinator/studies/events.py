@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from broadside.coordinator.core.measure.drill import EventRan
-from broadside.coordinator.core.plan.spec import Plan, RunSpec
+from broadside.coordinator.core.measure.experiments.drill import ExecutedEvent
+from broadside.coordinator.core.run_spec import Plan, RunSpec
 from broadside.coordinator.refusals import BadStudy, UnknownRun
 from broadside.coordinator.studies.study import Drill, Study
 from broadside.coordinator.studies.switch import Switch, SwitchError, run_argv
-from broadside.exchange.log_lines import redact
-from broadside.exchange.records.shelf import Shelf
+from broadside.exchange.log_sanitizer import redact
+from broadside.exchange.records.collection import Collection
 
 # Minimum number of seconds from the event to the burst end.
 AFTER_S: Final = 10
@@ -64,7 +64,7 @@ class Events:
     def __init__(
         self,
         read_plan: Callable[[str], Awaitable[Plan]],
-        shelf: Shelf[Study],
+        shelf: Collection[Study],
         note_switch: Callable[[str, str | None], Awaitable[None]],
         switches: Mapping[str, Switch],
         now: Callable[[], datetime],
@@ -104,7 +104,7 @@ class Events:
 
     async def _at(self, study_id: str, question: Drill, at: datetime) -> None:
         wait_s = (at - self._now()).total_seconds()
-        planned = EventRan(planned_at=at)
+        planned = ExecutedEvent(planned_at=at)
         if wait_s < -LATE_S:
             late = f"nobody was there at its instant, {-wait_s:.0f} s ago"
             await self._note(study_id, planned.model_copy(update={"problem": late}))
@@ -114,7 +114,9 @@ class Events:
         log.info("event carried out", extra={"action": "event", "run_id": study_id})
         await self._note(study_id, ran)
 
-    async def _carry_out(self, study_id: str, question: Drill, planned: EventRan) -> EventRan:
+    async def _carry_out(
+        self, study_id: str, question: Drill, planned: ExecutedEvent
+    ) -> ExecutedEvent:
         switch = None if question.switch is None else self._switches.get(question.switch)
         argv = self.commands.get(study_id, ())
         timeout_s = TIMEOUT_S
@@ -141,5 +143,5 @@ class Events:
             work.cancel()
         return begun.model_copy(update={"ended_at": self._now(), "exit_code": code, "said": said})
 
-    async def _note(self, study_id: str, ran: EventRan) -> None:
+    async def _note(self, study_id: str, ran: ExecutedEvent) -> None:
         await self._shelf.change(study_id, lambda study: study.model_copy(update={"event": ran}))

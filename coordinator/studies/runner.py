@@ -21,7 +21,7 @@ from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from broadside.coordinator.core.plan.planner import Infeasible, first_start
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.refusals import BadStudy, NotHere, RunIsOver, UnknownRun, UnknownStudy
 from broadside.coordinator.runs.coordinator import Coordinator
@@ -45,10 +45,10 @@ from broadside.coordinator.studies.turns import Turns, other_runs
 from broadside.coordinator.views.groups import compare_stored
 from broadside.exchange.engines import engines, measures
 from broadside.exchange.messages import Traffic
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import EntityExists, EntityNotFound, ExchangeError, Table
+from broadside.exchange.records.collection import Collection
 from broadside.exchange.records.keys import STUDIES
-from broadside.exchange.records.shelf import Shelf
-from broadside.exchange.troubles import utc_now
 
 # Time after which a different coordinator can take over a study, in seconds.
 HOLD_S: Final = 30.0
@@ -86,7 +86,7 @@ class Studies:
     ) -> None:
         self._coordinator = coordinator
         self._feeds = feeds
-        self._shelf = Shelf(table, STUDIES, Study)
+        self._shelf = Collection(table, STUDIES, Study)
         self._switches = switches or {}
         self._now = now
         self._name = secrets.token_hex(6)
@@ -172,7 +172,7 @@ class Studies:
         if question.residual_max_ratio is not None and not self._coordinator.has_ledger:
             raise NotHere(
                 "question.residual_max_ratio: this coordinator has no firewall's figures to hold "
-                "the fleet's against; drop it, or set BROADSIDE_LEDGER"
+                "the fleet's against; drop it, or configure a byte_counter (docs/telemetry.md)"
             )
 
     def _check_switch(self, name: str | None, states: Sequence[str]) -> None:

@@ -26,8 +26,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from broadside.coordinator.core.measure.align import CELL_FULL_RATIO
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.measure.grid.align import CELL_FULL_RATIO
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import LimiterName
 from broadside.coordinator.studies.study import Found, Search, TrialResult, Why
 from broadside.exchange.messages import Protocol

@@ -7,16 +7,16 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, StrictBool, StringConstraints, model_validator
 
 from broadside.coordinator import scenarios
-from broadside.coordinator.core.goals import GOALS, PROBES
-from broadside.coordinator.core.judge.comparison import Comparison
-from broadside.coordinator.core.measure.drill import Drilled, EventRan
-from broadside.coordinator.core.measure.scale_out import ScaleOut, Scaling
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.comparison import Comparison
+from broadside.coordinator.core.measure.experiments.drill import DrillResult, ExecutedEvent
+from broadside.coordinator.core.measure.experiments.scale_out import ScaleOut, Scaling
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import LimiterName, Verdict
+from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, PROBES
 from broadside.coordinator.views.requests import LaunchRequest
 from broadside.exchange.engines import find, traffic_of
 from broadside.exchange.engines.port import EVERY_ENGINE
-from broadside.exchange.messages import Message, Number, RunId, UtcDatetime, Whole
+from broadside.exchange.messages import Integer, Message, Number, RunId, UtcDatetime
 
 
 def with_engine(spec: RunSpec, name: str) -> Mapping[str, Any]:
@@ -36,13 +36,15 @@ def with_engine(spec: RunSpec, name: str) -> Mapping[str, Any]:
         # An unknown engine will be rejected by name.
         return values
     usual = dict(traffic_of(engine=spec.traffic.engine))
-    takes = (engine.honours | EVERY_ENGINE) - {"engine", "options"}
+    takes = (engine.supported_fields | EVERY_ENGINE) - {"engine", "options"}
     wished = {field for field, value in spec.traffic if value != usual[field]}
     traffic = {"engine": name} | {
         field: value for field, value in values["traffic"].items() if field in wished & takes
     }
     measured = engine.measures(traffic_of(**traffic)) | {PROBES}
-    unanswered = [goal.bound for goal in GOALS if goal.needs not in measured]
+    unanswered = [
+        threshold.bound for threshold in ALL_THRESHOLDS if threshold.requires not in measured
+    ]
     objective = values["objective"] | dict.fromkeys(unanswered)
     return {**values, "traffic": traffic, "objective": objective}
 
@@ -127,7 +129,7 @@ class Search(Message):
     residual_max_ratio: Annotated[Number, Field(gt=0, le=1)] | None = None
     # Width of the last interval.
     precision_ratio: Annotated[Number, Field(ge=0.001, lt=1)] = 0.02
-    trials_max_count: Annotated[Whole, Field(ge=1, le=TRIALS_MAX_COUNT)] = 20
+    trials_max_count: Annotated[Integer, Field(ge=1, le=TRIALS_MAX_COUNT)] = 20
 
     @model_validator(mode="after")
     def _bounds_are_in_order(self) -> "Search":
@@ -155,7 +157,7 @@ class AB(Message):
     # Switch of the coordinator to set the device state.
     switch: Name | None = None
     # Number of rounds A B B A.
-    rounds_count: Annotated[Whole, Field(ge=1, le=TRIALS_MAX_COUNT // 4)] = 1
+    rounds_count: Annotated[Integer, Field(ge=1, le=TRIALS_MAX_COUNT // 4)] = 1
 
     @model_validator(mode="after")
     def _states_are_apart(self) -> "AB":
@@ -170,7 +172,7 @@ class Matrix(Message):
     kind: Literal["matrix"] = "matrix"
     modes: tuple[Mode, ...] = Field(min_length=2, max_length=50)
     switch: Name | None = None
-    rounds_count: Annotated[Whole, Field(ge=1, le=20)] = 1
+    rounds_count: Annotated[Integer, Field(ge=1, le=20)] = 1
 
     @model_validator(mode="after")
     def _modes_are_apart(self) -> "Matrix":
@@ -198,11 +200,11 @@ class Staircase(Message):
         # In order. If empty, there is one step with the highest rate of the fleet.
     ] = ()
     # Seconds of one hold.
-    hold_s: Annotated[Whole, Field(ge=20, le=3600)] = 300
+    hold_s: Annotated[Integer, Field(ge=20, le=3600)] = 300
     # Seconds without a step, after which the device is stable.
     settle_s: Annotated[Number, Field(ge=0, le=7200)] = 600.0
     # Maximum number of holds for all loads.
-    holds_max_count: Annotated[Whole, Field(ge=1, le=TRIALS_MAX_COUNT)] = 20
+    holds_max_count: Annotated[Integer, Field(ge=1, le=TRIALS_MAX_COUNT)] = 20
     # Number of units at the start, or None if unknown.
     units_count: Annotated[Number, Field(ge=1, le=1000)] | None = None
     # Rate to plan the number of units for.
@@ -391,11 +393,11 @@ class Knee(Message):
 class Why(StrEnum):
     """Reason why a rate is counted as failing."""
 
-    # It did not meet a goal.
+    # It did not meet a threshold.
     BROKE = "broke"
     # There is no complete trial for it.
     UNMEASURED = "unmeasured"
-    # A value that is needed for a goal is unknown.
+    # A value that is needed for a threshold is unknown.
     UNKNOWN = "unknown"
     # The senders did not offer the load.
     GENERATOR = "generator"
@@ -417,7 +419,7 @@ class Found(Message):
     highest_sent_bits_per_second: float | None = None
 
 
-CloseUp = ScaleOut | Drilled
+CloseUp = ScaleOut | DrillResult
 
 
 class Conclusion(Message):
@@ -428,7 +430,7 @@ class Conclusion(Message):
     found: Found | None = None
     comparison: Comparison | None = None
     scale_out: ScaleOut | None = None
-    drilled: Drilled | None = None
+    drilled: DrillResult | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -448,7 +450,7 @@ class Study(Message):
     # Reason why the next trial has to wait.
     waits_for: str | None = None
     # Drill: the event that was executed, or will be soon.
-    event: EventRan | None = None
+    event: ExecutedEvent | None = None
     cancelled_at: UtcDatetime | None = None
     cancelled_by: str | None = None
     cancel_reason: str | None = None

@@ -27,7 +27,7 @@ from typing import Annotated, Final
 
 from pydantic import Field, ValidationError, model_validator
 
-from broadside.exchange.log_lines import redact
+from broadside.exchange.log_sanitizer import redact
 from broadside.exchange.messages import Message
 
 _SAID_MAX_CHARS: Final = 300

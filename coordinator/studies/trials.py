@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, Final, assert_never
 
-from broadside.coordinator.core import words
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.studies.search import next_offer
 from broadside.coordinator.studies.study import (
     AB,
@@ -166,7 +166,7 @@ def says(study: StudySpec, result: TrialResult) -> Mapping[str, str]:
     offer = result.offered_bits_per_second
     if offer is None and isinstance(question, Staircase):
         return {"hold": "all there is"}
-    return {} if offer is None else {"offered": words.rate(offer)}
+    return {} if offer is None else {"offered": formatting.rate(offer)}
 
 
 def trials_count(study: StudySpec) -> int:

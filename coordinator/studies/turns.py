@@ -12,8 +12,8 @@ from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.neighbours import bursts_within
 from broadside.exchange.messages import Message, RunId, UtcDatetime
 from broadside.exchange.ports import EntityExists, Table
+from broadside.exchange.records.collection import Collection
 from broadside.exchange.records.keys import SWITCHES
-from broadside.exchange.records.shelf import Shelf
 
 Span = tuple[datetime, datetime]
 
@@ -38,7 +38,7 @@ class Turns:
     """Assignment of switches to studies. A row stays, but is free when the study has ended."""
 
     def __init__(self, table: Table, is_open: Callable[[str], Awaitable[bool]]) -> None:
-        self._shelf = Shelf(table, SWITCHES, Turn)
+        self._shelf = Collection(table, SWITCHES, Turn)
         self._is_open = is_open
 
     async def take(self, switch: str, study_id: str, now: datetime) -> str:

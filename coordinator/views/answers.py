@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
-from broadside.coordinator.core.figures import Layer
 from broadside.coordinator.core.live.status import BurstStatus
+from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.plan.schedule import Firing, Schedule
 from broadside.coordinator.core.summary import (
     BurstSummary,

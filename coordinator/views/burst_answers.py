@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import BurstSummary, RunSummary, Verdict, parse_burst
 from broadside.coordinator.refusals import NoLedger, RunNotOver, UnknownBurst
 from broadside.coordinator.runs.coordinator import Coordinator

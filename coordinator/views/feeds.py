@@ -19,25 +19,25 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from broadside.coordinator.core.live.look import (
+from broadside.coordinator.core.live.live_view import (
     LiveFinding,
     LiveLedger,
+    LiveSnapshot,
     LiveStatus,
-    Picture,
     changed_seconds,
-    empty_picture,
-    final_picture,
+    empty_snapshot,
+    final_snapshot,
     ledger_message,
     live_status,
-    picture,
+    make_snapshot,
     seconds_message,
     shown_burst,
 )
 from broadside.coordinator.core.live.status import BurstPhase, RunStatus
-from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.core.summary import Finding, RunSummary
-from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.coordinator.device.telemetry.source import TelemetryError
 from broadside.coordinator.refusals import TooManyViewers, UnknownRun
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.live_burst import LiveBurst
@@ -82,7 +82,7 @@ class _Shown:
     """Newest burst state. Each part has the number of the poll that changed it."""
 
     status: tuple[int, LiveStatus] | None = None
-    picture: Picture | None = None
+    picture: LiveSnapshot | None = None
     figures_at: int = 0
     seconds_at: dict[int, int] = field(default_factory=dict)
     findings: dict[str, tuple[int, Finding | None]] = field(default_factory=dict)
@@ -240,18 +240,18 @@ class Feed:
 
     async def _picture(
         self, status: RunStatus, summary: RunSummary | None, burst: Burst
-    ) -> Picture:
+    ) -> LiveSnapshot:
         plan, coordinator = self._plan, self._coordinator
         stands = status.bursts[burst.index]
         if stands.phase in (BurstPhase.PLANNED, BurstPhase.ARMING) and summary is None:
-            return empty_picture(plan, burst)
+            return empty_snapshot(plan, burst)
         stored = await read_measured(coordinator.fabric.records, plan.run_id, burst.index)
         if stored is not None:
             if summary is not None:
-                return await asyncio.to_thread(final_picture, summary, burst.index, stored.series)
+                return await asyncio.to_thread(final_snapshot, summary, burst.index, stored.series)
             planned_s = burst.duration_s + burst.omit_s
             return await asyncio.to_thread(
-                picture,
+                make_snapshot,
                 stored.summary,
                 stored.series,
                 pairs_count=len(plan.pairs),
@@ -260,7 +260,7 @@ class Feed:
                 final=True,
             )
         if stands.phase is BurstPhase.OVER and summary is not None:
-            return empty_picture(plan, burst)
+            return empty_snapshot(plan, burst)
         if self._live is None or self._live.burst.index != burst.index:
             await self._close_live()
             self._live = LiveBurst(coordinator.fabric.records, plan, burst)
@@ -278,11 +278,11 @@ class Feed:
         try:
             self._ledger, poll_s = await self._coordinator.ledger_so_far(self._plan)
             self._ledger_problem = None
-        except LedgerError as error:
+        except TelemetryError as error:
             self._ledger_problem, poll_s = str(error), 10.0
         self._ledger_due_s = time.monotonic() + max(LEDGER_POLL_S, poll_s)
 
-    def _put(self, status: RunStatus, now: Picture, summary: RunSummary | None) -> None:
+    def _put(self, status: RunStatus, now: LiveSnapshot, summary: RunSummary | None) -> None:
         """Store the changes under the number of this poll."""
         look, shown = self._look + 1, self._shown
         if shown.picture is None or shown.picture.burst_index != now.burst_index:

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from broadside.coordinator.core.figures import FIGURES, LEDGER
+from broadside.coordinator.core.formatting import UNKNOWN, Unit, rate
+from broadside.coordinator.core.metrics import ALL_METRICS, COUNTER_LAYER
 from broadside.coordinator.core.summary import RunSummary
-from broadside.coordinator.core.words import UNKNOWN, Unit, rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +48,11 @@ def figure_rows(summary: RunSummary) -> list[FigureRow]:
     target = summary.target_bits_per_second
     layer = summary.target_layer.value
     rows = [_row("target", layer, Unit.RATE, target, summary, rate(target), "none set")]
-    for each in FIGURES:
+    for each in ALL_METRICS:
         value = each.of_run(summary)
         if each.headline and not (each.optional and value is None):
             layer = layer_of(each.layer, summary)
-            row = _row(each.words, layer, each.unit, value, summary, each.say(value))
+            row = _row(each.label, layer, each.unit, value, summary, each.format(value))
             rows.append(replace(row, decimals=each.decimals))
     return rows
 
@@ -61,10 +61,10 @@ def layer_of(layer: str, summary: RunSummary) -> str:
     """Return a metric's layer as text.
 
     Args:
-        layer: Layer of the metric. ``LEDGER`` means the layer of the firewall counter.
+        layer: Layer of the metric. ``COUNTER_LAYER`` means the layer of the firewall counter.
         summary: The run's summary.
     """
-    if layer != LEDGER:
+    if layer != COUNTER_LAYER:
         return layer
     return "none read" if summary.reconciliation is None else summary.reconciliation.layer
 

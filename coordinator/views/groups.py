@@ -5,9 +5,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from broadside.coordinator.core.judge.comparison import Comparison, Group, compare, observe
-from broadside.coordinator.core.judge.conditions import conditions_of
-from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.comparison import (
+    Comparison,
+    Group,
+    compare,
+    conditions_of,
+    observe,
+)
+from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import BurstSummary, RunSummary
 from broadside.coordinator.imports.import_requests import TABLES_SCENARIO
 from broadside.coordinator.refusals import EmptyGroup, RunNotOver

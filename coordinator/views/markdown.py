@@ -4,10 +4,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from broadside.coordinator.core import words
-from broadside.coordinator.core.figures import RECEIVED, figure_called
-from broadside.coordinator.core.judge.comparison import Comparison, Metric
-from broadside.coordinator.core.judge.regression_gate import Held
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.comparison import Comparison, Held, Metric
+from broadside.coordinator.core.metrics import RECEIVED, metric_by_short_name
 from broadside.coordinator.core.summary import Finding, RunSummary, Verdict
 from broadside.coordinator.views.figure_rows import figure_rows
 
@@ -33,10 +32,10 @@ def verdict_markdown(summary: RunSummary) -> str:
     return _text(
         f"## {_SIGNS[summary.verdict]} {summary.verdict.value}: {plain(summary.scenario)}",
         f"{plain(summary.run_id)}, {summary.pairs_measured} of {summary.pairs_planned} pairs, "
-        f"fleet received {words.rate(RECEIVED.of_run(summary))} of payload"
-        + (f", in a {words.lab(summary.scale)}" if lab else ""),
+        f"fleet received {formatting.rate(RECEIVED.of_run(summary))} of payload"
+        + (f", in a {formatting.lab(summary.scale)}" if lab else ""),
         f"`{sparkline(rates)}` received, burst by burst, from 0 to "
-        f"{words.rate(max((rate for rate in rates if rate is not None), default=None))}",
+        f"{formatting.rate(max((rate for rate in rates if rate is not None), default=None))}",
         _table(titles, said),
         *_findings(summary.findings),
     )
@@ -91,13 +90,13 @@ def _findings(findings: Iterable[Finding]) -> Iterator[str]:
 
 
 def _row(metric: Metric) -> tuple[str, ...]:
-    item = figure_called(metric.name)
+    item = metric_by_short_name(metric.name)
     half = metric.difference_half_width
     return (
         metric.name,
-        item.say(metric.a_mean),
-        item.say(metric.b_mean),
-        item.say(metric.difference) + ("" if half is None else f" ± {item.say(half)}"),
+        item.format(metric.a_mean),
+        item.format(metric.b_mean),
+        item.format(metric.difference) + ("" if half is None else f" ± {item.format(half)}"),
         "apart" if metric.apart else "",
     )
 

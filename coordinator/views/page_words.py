@@ -2,9 +2,9 @@
 
 import json
 
-from broadside.coordinator.core.figures import FIGURES, RECEIVED
-from broadside.coordinator.core.goals import GOALS
-from broadside.coordinator.core.words import DIGITS, SCALES, UNKNOWN
+from broadside.coordinator.core.formatting import DIGITS, SCALES, UNKNOWN
+from broadside.coordinator.core.metrics import ALL_METRICS, RECEIVED
+from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
 
 
 def page_words() -> str:
@@ -17,21 +17,25 @@ def page_words() -> str:
         "FIGURES": [
             {
                 "name": each.name,
-                "called": each.called,
-                "words": each.words,
+                "called": each.short_name,
+                "words": each.label,
                 "layer": each.layer,
                 "unit": each.unit,
                 "decimals": each.decimals,
-                "read": each.read if isinstance(each.read, str) else None,
-                "fold": each.fold,
+                "read": each.path,
+                "fold": each.aggregation,
                 "stored": each.stored or each.name,
-                "shown": each.headline and isinstance(each.read, str),
+                "shown": each.headline and each.path is not None,
             }
-            for each in FIGURES
+            for each in ALL_METRICS
         ],
         "GOALS": {
-            goal.bound: {"words": goal.words, "unit": goal.unit, "isFloor": goal.is_floor}
-            for goal in GOALS
+            threshold.bound: {
+                "words": threshold.label,
+                "unit": threshold.unit,
+                "isFloor": threshold.is_floor,
+            }
+            for threshold in ALL_THRESHOLDS
         },
     }
     return "".join(

@@ -9,8 +9,8 @@ from pydantic import Field, StringConstraints
 from broadside.coordinator import prices, scenarios
 from broadside.coordinator.core.plan.price import Prices
 from broadside.coordinator.core.plan.schedule import MissedPolicy, Overlap, Schedule, localise
-from broadside.coordinator.core.plan.spec import RunSpec
-from broadside.exchange.messages import Message, RunId, UtcDatetime, WallClock, Whole
+from broadside.coordinator.core.run_spec import RunSpec
+from broadside.exchange.messages import Integer, Message, RunId, UtcDatetime, WallClock
 
 
 class LaunchRequest(Message):
@@ -77,10 +77,10 @@ class ScheduleRequest(LaunchRequest):
     at: WallClock | None = Field(default=None, description="one instant in place of cron")
     timezone: str = Field(default="UTC", max_length=100, examples=["Europe/Amsterdam"])
     until_at: WallClock | None = Field(default=None, description="no instant after it")
-    runs_max_count: Whole | None = Field(default=None, ge=1, le=1_000_000)
+    runs_max_count: Integer | None = Field(default=None, ge=1, le=1_000_000)
     overlap: Overlap = Overlap.SKIP
     missed: MissedPolicy = MissedPolicy.SKIP
-    missed_limit_s: Whole = Field(
+    missed_limit_s: Integer = Field(
         default=3600, ge=60, le=2_592_000, description="s after its instant to begin a run late"
     )
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import AwareDatetime, BaseModel
 from pydantic_core import to_json
 
-from broadside.coordinator.core.measure.second_table import Column
+from broadside.coordinator.core.measure.grid.second_table import Column
 
 # Unit by name suffix.
 _UNITS: Final = (

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from broadside.coordinator.core.measure.second_table import Column, fleet_table, pair_table
+from broadside.coordinator.core.measure.grid.second_table import Column, fleet_table, pair_table
 from broadside.coordinator.refusals import BurstNotOver, UnknownPair
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.stored import read_series

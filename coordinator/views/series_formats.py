@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from pydantic_core import to_json
 
-from broadside.coordinator.core.measure.second_table import Column
+from broadside.coordinator.core.measure.grid.second_table import Column
 from broadside.exchange.installation import bring_extra
 
 JSON: Final = "application/json"

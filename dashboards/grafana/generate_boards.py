@@ -1,8 +1,8 @@
 """Generator of the Grafana dashboards in this folder.
 
 Run it after a change of metrics or panels. The names of metrics come from
-``coordinator/views/metrics.py``. A test checks that the committed JSON is up to date, that every
-query parses, and that every metric exists.
+``coordinator/views/prometheus_metrics.py``. A test checks that the committed JSON is up to date,
+that every query parses, and that every metric exists.
 """
 
 from pathlib import Path

@@ -50,8 +50,9 @@ export function told(unit, value, places = 2) {
 
 const FOLDS = {
   mean: (values) => values.reduce((sum, value) => sum + value, 0) / values.length,
-  total: (values) => values.reduce((sum, value) => sum + value, 0),
-  largest: (values) => Math.max(...values),
+  sum: (values) => values.reduce((sum, value) => sum + value, 0),
+  max: (values) => Math.max(...values),
+  min: (values) => Math.min(...values),
 };
 
 // What a value has at a dotted name; of a list every member's, of null nothing.

@@ -22,7 +22,7 @@ variable "vm_size" {
 
 variable "vm_bits_per_second" {
   type = map(number)
-  default = { # expected outbound bandwidth in Microsoft's size tables, 2026-03-04; as in coordinator/core/judge/documented_limits.py
+  default = { # expected outbound bandwidth in Microsoft's size tables, 2026-03-04; as in coordinator/core/documented_limits.py
     Standard_D4_v4   = 10000000000
     Standard_D8_v4   = 12500000000
     Standard_D16_v4  = 12500000000

@@ -18,14 +18,14 @@ from broadside.exchange.azure.wire import (
     StorageAddress,
     StorageBounds,
     StorageService,
+    client_settings,
     code_of,
-    way_in,
 )
 from broadside.exchange.documents import DOCUMENT_MAX_BYTES, Packed, inflate, inflated_pieces
 from broadside.exchange.fabric_settings import FabricSettings
-from broadside.exchange.messages import TroubleKind
+from broadside.exchange.messages import OutageKind
+from broadside.exchange.outage_log import OutageLog
 from broadside.exchange.ports import ExchangeError, ExchangeMisconfigured, RawName, RecordUnreadable
-from broadside.exchange.troubles import TroubleLog
 
 if TYPE_CHECKING:
     from broadside.exchange.azure.blob_client import ContainerClient
@@ -53,7 +53,7 @@ class BlobAddress(StorageAddress):
         return self.container
 
 
-def open_raw(settings: FabricSettings, troubles: TroubleLog | None = None) -> "BlobRaw":
+def open_raw(settings: FabricSettings, troubles: OutageLog | None = None) -> "BlobRaw":
     """Return the raw store for these settings, without a connection.
 
     Args:
@@ -69,7 +69,7 @@ def open_raw(settings: FabricSettings, troubles: TroubleLog | None = None) -> "B
             f"BROADSIDE_BLOBS_CONTAINER={name}: a container's name is 3 to 63 small "
             "letters, digits and single hyphens"
         )
-    address = BlobAddress(container=name, **way_in("blobs", settings))
+    address = BlobAddress(container=name, **client_settings("blobs", settings))
     raw = BlobRaw(address, bounds=StorageBounds(call_s=CALL_S), troubles=troubles)
     if address.connection_string:
         # Detect an invalid connection string now.
@@ -86,7 +86,7 @@ class BlobRaw(StorageService["ContainerClient"]):
     _setting = "BROADSIDE_BLOBS"
     _named_by = "BROADSIDE_BLOBS_CONTAINER"
     _role = "Storage Blob Data Contributor"
-    _trouble = TroubleKind.RAW_AWAY
+    _trouble = OutageKind.RAW_AWAY
     _refusal = ExchangeError
 
     def _make_client(self) -> "ContainerClient":
@@ -111,13 +111,13 @@ class BlobRaw(StorageService["ContainerClient"]):
     async def read(self, name: RawName) -> bytes | None:
         async def download(client: "ContainerClient") -> bytes | None:
             try:
-                found = await client.download_blob(_path(name))
+                downloaded = await client.download_blob(_path(name))
                 # Compressed text is never larger than the text itself.
-                if found.size > DOCUMENT_MAX_BYTES:
+                if downloaded.size > DOCUMENT_MAX_BYTES:
                     raise RecordUnreadable(
-                        f"{self._address}: {_path(name)}: {found.size} bytes; none of ours"
+                        f"{self._address}: {_path(name)}: {downloaded.size} bytes; none of ours"
                     )
-                return bytes(await found.readall())
+                return bytes(await downloaded.readall())
             except ResourceNotFoundError as error:
                 if code_of(error) != "BlobNotFound":
                     raise
@@ -126,8 +126,8 @@ class BlobRaw(StorageService["ContainerClient"]):
         packed = await self._call(download)
         if packed is None:
             return None
-        where = f"{self._address}: {_path(name)}"
-        return await asyncio.to_thread(inflate, packed, where, form=_GZIP_FORM)
+        place = f"{self._address}: {_path(name)}"
+        return await asyncio.to_thread(inflate, packed, place, form=_GZIP_FORM)
 
     async def delete_folder(self, folder: str) -> int:
         async def delete(client: "ContainerClient") -> int:

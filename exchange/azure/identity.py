@@ -56,15 +56,15 @@ class NoToken(ClientAuthenticationError):
 
 
 @dataclass(slots=True, kw_only=True)
-class _Heard:
+class _LastAnswer:
     """Last response from the metadata service."""
 
-    asked: bool = False
+    requested: bool = False
     status: int | None = None
     text: str = ""
 
     def request(self, request: Any) -> None:
-        self.asked |= _METADATA in request.http_request.url
+        self.requested |= _METADATA in request.http_request.url
 
     def response(self, response: Any) -> None:
         if _METADATA not in response.http_request.url:
@@ -104,13 +104,13 @@ class Credential:
         from azure.identity.aio import DefaultAzureCredential
 
         self._client_id = client_id
-        self._heard = _Heard()
+        self._last_answer = _LastAnswer()
         self._asking = asyncio.Lock()
         self._scopes: dict[tuple[str, ...], _Scope] = {}
         self._default = DefaultAzureCredential(
             managed_identity_client_id=client_id,
-            raw_request_hook=self._heard.request,
-            raw_response_hook=self._heard.response,
+            raw_request_hook=self._last_answer.request,
+            raw_response_hook=self._last_answer.response,
             transport=BoundedTransport(ANSWER_MAX_BYTES),
             **options,
         )
@@ -122,22 +122,22 @@ class Credential:
             NoToken: No token is available.
         """
         async with self._asking:
-            held = self._scopes.setdefault(scopes, _Scope())
-            if held.failure and time.monotonic() - held.failed_at_s < REMEMBERED_S:
-                return self._stand_in(held)
-            held.failure = None
-            self._heard.asked, self._heard.status = False, None
+            scope = self._scopes.setdefault(scopes, _Scope())
+            if scope.failure and time.monotonic() - scope.failed_at_s < REMEMBERED_S:
+                return self._stand_in(scope)
+            scope.failure = None
+            self._last_answer.requested, self._last_answer.status = False, None
             try:
                 async with asyncio.timeout(TOKEN_S):
-                    held.token = await self._default.get_token(*scopes, **options)
+                    scope.token = await self._default.get_token(*scopes, **options)
             except (AzureError, OSError, TimeoutError) as error:
                 message, is_passing = self._why(error)
                 # A token was available before, so the configuration is correct.
-                is_passing |= held.token is not None
-                held.failure = NoToken(message, is_passing=is_passing)
-                held.failed_at_s = time.monotonic()
-                return self._stand_in(held)
-            return held.token
+                is_passing |= scope.token is not None
+                scope.failure = NoToken(message, is_passing=is_passing)
+                scope.failed_at_s = time.monotonic()
+                return self._stand_in(scope)
+            return scope.token
 
     async def close(self) -> None:
         await self._default.close()
@@ -148,29 +148,29 @@ class Credential:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _stand_in(self, held: _Scope) -> AccessToken:
-        if held.token is not None and held.token.expires_on > time.time():
-            return held.token
-        assert held.failure is not None  # noqa: S101 - its callers'
-        raise held.failure
+    def _stand_in(self, scope: _Scope) -> AccessToken:
+        if scope.token is not None and scope.token.expires_on > time.time():
+            return scope.token
+        assert scope.failure is not None  # noqa: S101 - its callers'
+        raise scope.failure
 
     def _why(self, error: Exception) -> tuple[str, bool]:
         """Return the cause of the error, and whether it is transient."""
-        status, said = self._heard.status, self._heard.text
-        who = "the metadata service (IMDS)"
-        if status == 400 and (not said or "identity not found" in said.lower()):
+        status, text = self._last_answer.status, self._last_answer.text
+        service = "the metadata service (IMDS)"
+        if status == 400 and (not text or "identity not found" in text.lower()):
             which = f"the identity {self._client_id}" if self._client_id else "no identity"
             verb = "is not assigned to this VM" if self._client_id else "is assigned to this VM"
-            return f"{which} {verb} (IMDS 400{f': {said}' * bool(said)})", False
+            return f"{which} {verb} (IMDS 400{f': {text}' * bool(text)})", False
         if status is not None and status >= 400:
-            told = f"{status}{f': {said}' * bool(said)}"
+            status_text = f"{status}{f': {text}' * bool(text)}"
             if status in _PASSING:
-                return f"{who} {_PASSING[status]} ({told})", True
+                return f"{service} {_PASSING[status]} ({status_text})", True
             if status >= 500:
-                return f"{who} fails ({told})", True
-            return f"{who} refuses the request ({told})", False
+                return f"{service} fails ({status_text})", True
+            return f"{service} refuses the request ({status_text})", False
         if isinstance(error, TimeoutError):
-            slow = who if self._heard.asked else "the identity's service"
+            slow = service if self._last_answer.requested else "the identity's service"
             return f"{slow} did not answer within {TOKEN_S:g} s", True
         tried = [line for line in str(error).splitlines() if "ManagedIdentityCredential:" in line]
         return " ".join((tried or [str(error)])[0].split()), False

@@ -51,11 +51,12 @@ from broadside.exchange.azure.wire import (
     explain_certificate,
     explain_token,
     malformed,
-    require_one_way,
+    require_single_endpoint,
 )
 from broadside.exchange.fabric_settings import FabricSettings
 from broadside.exchange.limits import check_message, message_bytes, split
-from broadside.exchange.messages import TroubleKind
+from broadside.exchange.messages import OutageKind
+from broadside.exchange.outage_log import OutageLog
 from broadside.exchange.ports import (
     MESSAGE_ID_MAX_CHARS,
     MESSAGE_MAX_BYTES,
@@ -70,7 +71,6 @@ from broadside.exchange.ports import (
     Outgoing,
     QueueCounts,
 )
-from broadside.exchange.troubles import TroubleLog
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
@@ -137,7 +137,7 @@ class ServiceBusAddress(Address):
         return f"Service Bus queue {self.queue!r}{of}"
 
 
-def open_queue(settings: FabricSettings, troubles: TroubleLog | None = None) -> "ServiceBusQueue":
+def open_queue(settings: FabricSettings, troubles: OutageLog | None = None) -> "ServiceBusQueue":
     """Return the queue for these settings, without a connection.
 
     Args:
@@ -158,7 +158,7 @@ def open_queue(settings: FabricSettings, troubles: TroubleLog | None = None) -> 
     )
     if not address.queue:
         raise ExchangeMisconfigured("BROADSIDE_SERVICEBUS_QUEUE is empty; name the queue")
-    require_one_way(_SETTING, "NAMESPACE", address.namespace, address.connection_string)
+    require_single_endpoint(_SETTING, "NAMESPACE", address.namespace, address.connection_string)
     for name in ("endpoint", "ca_file"):
         if address.connection_string and getattr(address, name):
             raise ExchangeMisconfigured(
@@ -191,12 +191,12 @@ class ServiceBusQueue:
         *,
         bounds: Bounds | None = None,
         credential: "AsyncTokenCredential | None" = None,
-        troubles: TroubleLog | None = None,
+        troubles: OutageLog | None = None,
     ) -> None:
         self._address = address
         self._bounds = bounds or Bounds()
         self._identity = Identity(credential)
-        self._troubles = troubles or TroubleLog()
+        self._troubles = troubles or OutageLog()
         self._giving_back: set[asyncio.Task[None]] = set()
         # Cached count, and the monotonic time of the peek.
         self._dead_count: tuple[int, float] | None = None
@@ -271,7 +271,7 @@ class ServiceBusQueue:
     async def _still_scheduled(self, numbers: Sequence[int]) -> list[int]:
         """Return the numbers that are still scheduled. ``numbers`` must be sorted."""
         wanted, left = set(numbers), []
-        async for message in self._look(self._receiver, from_number=numbers[0]):
+        async for message in self._receive_next(self._receiver, from_number=numbers[0]):
             number = message.sequence_number or 0
             if number in wanted and message.state is ServiceBusMessageState.SCHEDULED:
                 left.append(number)
@@ -418,22 +418,24 @@ class ServiceBusQueue:
         peeked = await self._dead.call(peek)
         if not peeked or peeked[0].sequence_number != sequence_number:
             return False
-        held: list[_Message] = []
+        messages: list[_Message] = []
         try:
-            while not held or held[-1].sequence_number != sequence_number:
+            while not messages or messages[-1].sequence_number != sequence_number:
                 some = await self._lock_dead(_DEAD_COUNT)
                 if not some:
                     raise ExchangeUnavailable(
                         f"{self._address}: dead letter {sequence_number} is locked by somebody "
                         "else; try again when that lock has run out"
                     )
-                held += sorted(some, key=lambda each: each.sequence_number == sequence_number)
+                messages += sorted(some, key=lambda each: each.sequence_number == sequence_number)
             if before is not None:
-                await before(held[-1])
-            await self._dead.call(partial(ServiceBusReceiver.complete_message, message=held[-1]))
-            held.pop()
+                await before(messages[-1])
+            await self._dead.call(
+                partial(ServiceBusReceiver.complete_message, message=messages[-1])
+            )
+            messages.pop()
         finally:
-            for message in held:
+            for message in messages:
                 # If this fails, the lock expires by itself.
                 with suppress(ExchangeError):
                     await self._dead.call(
@@ -460,25 +462,25 @@ class ServiceBusQueue:
         """
         now_s = asyncio.get_running_loop().time()
         if self._dead_count is None or now_s >= self._dead_count[1] + COUNTED_FOR_S:
-            found = len(await self._peek(self._dead, _PAGE_COUNT))
-            self._dead_count = found, now_s
-        found = self._dead_count[0]
+            count = len(await self._peek(self._dead, _PAGE_COUNT))
+            self._dead_count = count, now_s
+        count = self._dead_count[0]
         return QueueCounts(
             active_count=None,
             scheduled_count=None,
-            dead_count=found if found < _PAGE_COUNT else None,
+            dead_count=count if count < _PAGE_COUNT else None,
         )
 
     async def _peek(self, link: "_Link[ServiceBusReceiver]", limit: int) -> list[_Message]:
         """Return the first messages by sequence number, including locked and scheduled messages."""
         messages: list[_Message] = []
-        async for message in self._look(link, page_count=min(_PAGE_COUNT, limit)):
+        async for message in self._receive_next(link, page_count=min(_PAGE_COUNT, limit)):
             messages.append(message)
             if len(messages) == limit:
                 break
         return messages
 
-    async def _look(
+    async def _receive_next(
         self,
         link: "_Link[ServiceBusReceiver]",
         *,
@@ -549,7 +551,7 @@ class _Link(Generic[_Handler]):
         make: Callable[[], _Handler],
         explain: Callable[[Exception], ExchangeError],
         call_s: float,
-        troubles: TroubleLog,
+        troubles: OutageLog,
     ) -> None:
         self._make = make
         self._explain = explain
@@ -593,13 +595,13 @@ class _Link(Generic[_Handler]):
                 # This opens the handler if it is not open.
                 await self._handler.__aenter__()
                 done = await work(self._handler)
-                self._troubles.went_well(TroubleKind.QUEUE_AWAY)
+                self._troubles.record_success(OutageKind.QUEUE_AWAY)
                 return done
         except Exception as error:
             explained = self._explain(error)
             # The SDK was interrupted and did not report this failure.
             if isinstance(error, TimeoutError):
-                self._troubles.failed(TroubleKind.QUEUE_AWAY)
+                self._troubles.failed(OutageKind.QUEUE_AWAY)
             if not isinstance(explained, (LockLost, MessageTooLarge, _Gone)):
                 await self._drop()
             raise explained from error
@@ -618,11 +620,11 @@ class _Link(Generic[_Handler]):
             if isinstance(explained, ExchangeMisconfigured) or has_no_token:
                 raise error
             if isinstance(explained, ExchangeUnavailable) and not _was_idle(error):
-                self._troubles.failed(TroubleKind.QUEUE_AWAY)
+                self._troubles.failed(OutageKind.QUEUE_AWAY)
             if _is_broken_link(error):
                 error = ServiceBusConnectionError(message=str(error), error=error)
             handled: Exception = await handle(error)  # type: ignore[no-untyped-call]
-            await asyncio.sleep(_asked_pause_s(error))
+            await asyncio.sleep(_requested_pause_s(error))
             if _is_broken(handler):
                 await handler._close_handler()  # type: ignore[no-untyped-call]
             return handled
@@ -726,13 +728,13 @@ def _dead_letter(message: _Message) -> DeadLetter:
 def _was_idle(error: Exception) -> bool:
     """Return True if the service closed a link or connection because it was idle."""
     conditions = [getattr(cause, "condition", None) for cause in causes_of(error)]
-    return any(getattr(said, "value", said) in _IDLE_CONDITIONS for said in conditions)
+    return any(getattr(text, "value", text) in _IDLE_CONDITIONS for text in conditions)
 
 
-def _asked_pause_s(error: Exception) -> float:
+def _requested_pause_s(error: Exception) -> float:
     """Return the pause in seconds that a throttling service requests in the error text."""
-    asked = _PAUSE.search(str(error))
-    return min(float(asked[1]), _PAUSE_MAX_S) if asked else 0.0
+    match = _PAUSE.search(str(error))
+    return min(float(match[1]), _PAUSE_MAX_S) if match else 0.0
 
 
 def _is_broken(handler: ServiceBusSender | ServiceBusReceiver) -> bool:
@@ -764,7 +766,7 @@ def _explain(error: Exception, address: ServiceBusAddress, role: str) -> Exchang
     if isinstance(error, ExchangeError):
         return error
     causes = list(causes_of(error))
-    said = " ".join(str(causes[-1] if isinstance(causes[-1], Exception) else error).split())
+    text = " ".join(str(causes[-1] if isinstance(causes[-1], Exception) else error).split())
 
     def any_is(*kinds: type[BaseException]) -> bool:
         return any(isinstance(cause, kinds) for cause in causes)
@@ -772,9 +774,9 @@ def _explain(error: Exception, address: ServiceBusAddress, role: str) -> Exchang
     if any_is(MessageLockLostError, MessageAlreadySettled):
         return LockLost("its lock ran out, or it was settled before")
     if any_is(MessageNotFoundError):
-        return _Gone(f"{address}: {said}")
+        return _Gone(f"{address}: {text}")
     if any_is(MessageSizeExceededError):
-        return MessageTooLarge(f"{address}: {said}")
+        return MessageTooLarge(f"{address}: {text}")
     if any_is(MessagingEntityNotFoundError):
         return ExchangeMisconfigured(
             f"{address} does not exist; create it, or name another in BROADSIDE_SERVICEBUS_QUEUE"
@@ -783,7 +785,7 @@ def _explain(error: Exception, address: ServiceBusAddress, role: str) -> Exchang
         return refusal
     # Such an error comes from a credential of the caller.
     if any_is(ClientAuthenticationError):
-        return ExchangeMisconfigured(f"{address}: no token for {address.identity}: {said}")
+        return ExchangeMisconfigured(f"{address}: no token for {address.identity}: {text}")
     # With a custom endpoint the SDK reports a rejected token as a connection error.
     refused = any(getattr(cause, "status_code", None) in (401, 403) for cause in causes)
     if refused or any_is(ServiceBusAuthenticationError, ServiceBusAuthorizationError):
@@ -794,10 +796,10 @@ def _explain(error: Exception, address: ServiceBusAddress, role: str) -> Exchang
                 "copy BROADSIDE_SERVICEBUS_CONNECTION_STRING anew from the portal, of a policy "
                 f"with the right {right}, or use an identity with the role '{role}'"
             )
-        kind = _TokenOver if "ExpiredToken" in said else ExchangeRefused
-        return kind(f"{address} refuses {address.identity}: {said}; {fix}")
-    if (unproven := explain_certificate(causes, str(address), _SETTING, said)) is not None:
+        kind = _TokenOver if "ExpiredToken" in text else ExchangeRefused
+        return kind(f"{address} refuses {address.identity}: {text}; {fix}")
+    if (unproven := explain_certificate(causes, str(address), _SETTING, text)) is not None:
         return unproven
     if any_is(ServiceBusQuotaExceededError):
-        return ExchangeUnavailable(f"{address} is full, or its namespace is at a limit: {said}")
-    return ExchangeUnavailable(f"{address} is not available: {said or type(error).__name__}")
+        return ExchangeUnavailable(f"{address} is full, or its namespace is at a limit: {text}")
+    return ExchangeUnavailable(f"{address} is not available: {text or type(error).__name__}")

@@ -23,14 +23,15 @@ from azure.data.tables.aio import TableClient
 from broadside.exchange.azure.wire import (
     StorageAddress,
     StorageService,
+    client_settings,
     code_of,
+    error_text,
     is_final,
-    said_by,
-    way_in,
 )
 from broadside.exchange.fabric_settings import FabricSettings
 from broadside.exchange.limits import batches, check_entity, check_key
-from broadside.exchange.messages import TroubleKind
+from broadside.exchange.messages import OutageKind
+from broadside.exchange.outage_log import OutageLog
 from broadside.exchange.ports import (
     BATCH_MAX_COUNT,
     Entity,
@@ -43,7 +44,6 @@ from broadside.exchange.ports import (
     TableError,
     Value,
 )
-from broadside.exchange.troubles import TroubleLog
 
 # Maximum rows per response of the service.
 _PAGE_MAX_COUNT: Final = 1000
@@ -72,7 +72,7 @@ class TableAddress(StorageAddress):
 
 
 def open_table(
-    settings: FabricSettings, what: str, troubles: TroubleLog | None = None
+    settings: FabricSettings, what: str, troubles: OutageLog | None = None
 ) -> "AzureTable":
     """Return a table for these settings, without a connection.
 
@@ -90,7 +90,7 @@ def open_table(
             f"BROADSIDE_TABLES_{what.upper()}={name}: a table's name is "
             "3 to 63 letters and digits, a letter first"
         )
-    address = TableAddress(table=name, **way_in("tables", settings))
+    address = TableAddress(table=name, **client_settings("tables", settings))
     table = AzureTable(address, troubles=troubles)
     if address.connection_string:
         # Detect an invalid connection string now.
@@ -108,7 +108,7 @@ class AzureTable(StorageService[TableClient]):
     _setting = "BROADSIDE_TABLES"
     _named_by = "BROADSIDE_TABLES_CONTROL, _RESULTS or _PRIVATE"
     _role = "Storage Table Data Contributor"
-    _trouble = TroubleKind.TABLE_AWAY
+    _trouble = OutageKind.TABLE_AWAY
     _refusal = TableError
 
     def _make_client(self) -> TableClient:
@@ -120,7 +120,7 @@ class AzureTable(StorageService[TableClient]):
 
     def _rows(self, *rows: Entity) -> Callable[[Exception], ExchangeError | None]:
         """Return a function that maps an error of a call with these rows, in this order."""
-        return lambda error: _meant(error, str(self), rows)
+        return lambda error: _expected_error(error, str(self), rows)
 
     # Rows -----------------------------------------------------------------------------------
 
@@ -162,12 +162,12 @@ class AzureTable(StorageService[TableClient]):
         check_key(partition_key)
         check_key(row_key)
         try:
-            found = await self._call(
+            entity = await self._call(
                 lambda client: client.get_entity(partition_key, row_key), self._rows()
             )
         except EntityNotFound:
             return None
-        return _entity(found)
+        return _entity(entity)
 
     async def scan(
         self,
@@ -180,8 +180,8 @@ class AzureTable(StorageService[TableClient]):
         check_key(partition_key)
         yielded_count = 0
         async for page in self._pages(partition_key, row_from, row_before, limit):
-            for found in page:
-                yield _entity(found)
+            for entity in page:
+                yield _entity(entity)
                 yielded_count += 1
                 if yielded_count == limit:
                     return
@@ -198,15 +198,15 @@ class AzureTable(StorageService[TableClient]):
         """Yield the pages of the service, ordered by row key."""
         if limit is not None and limit <= 0:
             return
-        asked = {"PartitionKey eq": partition_key, "RowKey ge": row_from, "RowKey lt": row_before}
-        async for page in self._asked(asked, limit, select):
+        bounds = {"PartitionKey eq": partition_key, "RowKey ge": row_from, "RowKey lt": row_before}
+        async for page in self._query(bounds, limit, select):
             yield page
 
-    async def _asked(
-        self, asked: Mapping[str, str | None], limit: int | None, select: list[str] | None
+    async def _query(
+        self, bounds: Mapping[str, str | None], limit: int | None, select: list[str] | None
     ) -> AsyncIterator[Sequence[Mapping[str, Any]]]:
         query = " and ".join(
-            f"{what} {_quoted(key)}" for what, key in asked.items() if key is not None
+            f"{what} {_quoted(key)}" for what, key in bounds.items() if key is not None
         )
         pages = (
             self.open()
@@ -248,8 +248,8 @@ class AzureTable(StorageService[TableClient]):
     async def next_partition(self, key_from: str, key_before: str) -> str | None:
         check_key(key_from)
         check_key(key_before)
-        asked = {"PartitionKey ge": key_from, "PartitionKey lt": key_before}
-        async for page in self._asked(asked, 1, ["PartitionKey"]):
+        bounds = {"PartitionKey ge": key_from, "PartitionKey lt": key_before}
+        async for page in self._query(bounds, 1, ["PartitionKey"]):
             for row in page:
                 return str(row["PartitionKey"])
         return None
@@ -322,13 +322,13 @@ def _sent(entity: Entity) -> dict[str, Any]:
     return {"PartitionKey": entity.partition_key, "RowKey": entity.row_key, **properties}
 
 
-def _entity(found: Mapping[str, Any]) -> Entity:
-    properties = {name: _value(value) for name, value in found.items()}
+def _entity(entity: Mapping[str, Any]) -> Entity:
+    properties = {name: _value(value) for name, value in entity.items()}
     return Entity(
         partition_key=str(properties.pop("PartitionKey")),
         row_key=str(properties.pop("RowKey")),
         properties=properties,
-        etag=found.metadata["etag"],  # type: ignore[attr-defined]  # a TableEntity of the SDK's
+        etag=entity.metadata["etag"],  # type: ignore[attr-defined]  # a TableEntity of the SDK's
     )
 
 
@@ -341,8 +341,8 @@ def _value(value: Any) -> Value:
         case datetime():
             return datetime.combine(value.date(), value.timetz())
         case _:
-            kept: Value = value
-            return kept
+            stored: Value = value
+            return stored
 
 
 def _quoted(key: str) -> str:
@@ -353,7 +353,7 @@ def _quoted(key: str) -> str:
 # Errors -------------------------------------------------------------------------------------
 
 
-def _meant(error: Exception, table: str, rows: Sequence[Entity]) -> ExchangeError | None:
+def _expected_error(error: Exception, table: str, rows: Sequence[Entity]) -> ExchangeError | None:
     """Map an error to the affected row. In a batch the service reports the index of this row.
 
     The index can be missing: an outdated change set names no row.
@@ -370,9 +370,11 @@ def _meant(error: Exception, table: str, rows: Sequence[Entity]) -> ExchangeErro
         return EntityNotFound(f"{row}: there is none")
     # Not one row is too large, but the request with all rows.
     if status == _TOO_LARGE:
-        return EntityTooLarge(f"{table}: {said_by(error)}")
+        return EntityTooLarge(f"{table}: {error_text(error)}")
     if code in _SIZE_CODES:
-        return EntityTooLarge(f"{row}: {said_by(error)}")
+        return EntityTooLarge(f"{row}: {error_text(error)}")
     return (
-        TableError(f"{row}: the service refuses it: {said_by(error)}") if is_final(error) else None
+        TableError(f"{row}: the service refuses it: {error_text(error)}")
+        if is_final(error)
+        else None
     )

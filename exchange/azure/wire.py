@@ -22,14 +22,14 @@ from broadside.exchange.azure.bounded_transport import BoundedTransport
 from broadside.exchange.azure.identity import Identity, NoToken
 from broadside.exchange.documents import DOCUMENT_MAX_BYTES
 from broadside.exchange.fabric_settings import FabricSettings
-from broadside.exchange.messages import TroubleKind
+from broadside.exchange.messages import OutageKind
+from broadside.exchange.outage_log import OutageLog
 from broadside.exchange.ports import (
     ExchangeError,
     ExchangeMisconfigured,
     ExchangeRefused,
     ExchangeUnavailable,
 )
-from broadside.exchange.troubles import TroubleLog
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
@@ -140,7 +140,9 @@ class StorageBounds(Bounds):
         return dict.fromkeys(names, self.retries_max_count)
 
 
-def require_one_way(setting: str, way: str, place: object, connection_string: object) -> None:
+def require_single_endpoint(
+    setting: str, endpoint_setting: str, place: object, connection_string: object
+) -> None:
     """Raise :class:`ExchangeMisconfigured` unless exactly one of two settings is given.
 
     Args:
@@ -152,11 +154,12 @@ def require_one_way(setting: str, way: str, place: object, connection_string: ob
     if bool(place) == bool(connection_string):
         problem = "both set; drop one" if place else "both missing; set one"
         raise ExchangeMisconfigured(
-            f"{setting}_{way} (with an Azure identity) and {setting}_CONNECTION_STRING: {problem}"
+            f"{setting}_{endpoint_setting} (with an Azure identity) and "
+            f"{setting}_CONNECTION_STRING: {problem}"
         )
 
 
-def way_in(service: str, settings: FabricSettings) -> dict[str, Any]:
+def client_settings(service: str, settings: FabricSettings) -> dict[str, Any]:
     """Return the fields of a :class:`StorageAddress` from the settings.
 
     Args:
@@ -170,7 +173,7 @@ def way_in(service: str, settings: FabricSettings) -> dict[str, Any]:
     setting = f"BROADSIDE_{service.upper()}"
     endpoint = getattr(settings, f"{service}_endpoint") or None
     secret = getattr(settings, f"{service}_connection_string")
-    require_one_way(setting, "ENDPOINT", endpoint, secret)
+    require_single_endpoint(setting, "ENDPOINT", endpoint, secret)
     parts = urlsplit(endpoint or "")
     if endpoint and (parts.scheme != "https" or not parts.hostname):
         raise ExchangeMisconfigured(
@@ -190,7 +193,7 @@ class Transport(BoundedTransport):
 
     By default aiohttp repeats a PUT after a broken connection, and neither the SDK nor the caller
     can detect it. In addition, the kernel does not deliver a request after it was given up
-    (:func:`_mortal`).
+    (:func:`_with_timeout`).
 
     Args:
         address: The table or container to connect to.
@@ -200,11 +203,11 @@ class Transport(BoundedTransport):
     """
 
     def __init__(
-        self, address: StorageAddress, attempt_s: float, troubles: TroubleLog, kind: TroubleKind
+        self, address: StorageAddress, attempt_s: float, troubles: OutageLog, kind: OutageKind
     ) -> None:
         super().__init__(
             ANSWER_MAX_BYTES,
-            lambda: aiohttp.TCPConnector(socket_factory=_mortal(attempt_s)),
+            lambda: aiohttp.TCPConnector(socket_factory=_with_timeout(attempt_s)),
             middlewares=(_sent_once,),
             connection_timeout=attempt_s,
             read_timeout=attempt_s,
@@ -219,10 +222,10 @@ class Transport(BoundedTransport):
         except Exception:
             self._troubles.failed(self._kind)
             raise
-        if may_pass(response.status_code):
+        if is_transient(response.status_code):
             self._troubles.failed(self._kind)
         else:
-            self._troubles.went_well(self._kind)
+            self._troubles.record_success(self._kind)
         return response
 
 
@@ -243,7 +246,7 @@ async def _sent_once(
         raise aiohttp.ClientConnectionError(str(error)) from error
 
 
-def _mortal(attempt_s: float) -> Callable[[aiohttp.AddrInfoType], socket.socket]:
+def _with_timeout(attempt_s: float) -> Callable[[aiohttp.AddrInfoType], socket.socket]:
     """Return a socket factory that discards unsent data on close and after ``attempt_s``.
 
     Otherwise the kernel would continue to send the data of a closed socket. After a network outage
@@ -294,7 +297,7 @@ class StorageService(Generic[_Client]):
     _setting: ClassVar[str]
     _named_by: ClassVar[str]
     _role: ClassVar[str]
-    _trouble: ClassVar[TroubleKind]
+    _trouble: ClassVar[OutageKind]
     _refusal: ClassVar[type[ExchangeError]]
 
     def __init__(
@@ -303,12 +306,12 @@ class StorageService(Generic[_Client]):
         *,
         bounds: StorageBounds | None = None,
         credential: "AsyncTokenCredential | None" = None,
-        troubles: TroubleLog | None = None,
+        troubles: OutageLog | None = None,
     ) -> None:
         self._address = address
         self._bounds = bounds or StorageBounds()
         self._identity = Identity(credential)
-        self._troubles = troubles or TroubleLog()
+        self._troubles = troubles or OutageLog()
         self._client: _Client | None = None
         # Set after the first success.
         self._let_in = False
@@ -322,12 +325,12 @@ class StorageService(Generic[_Client]):
         options["transport"] = Transport(
             address, self._bounds.attempt_s, self._troubles, self._trouble
         )
-        way = address.connection_string or address.endpoint or ""
+        endpoint_setting = address.connection_string or address.endpoint or ""
         if address.connection_string:
             make = make.from_connection_string
         else:
             options["credential"] = self._identity.credential(address.client_id)
-        made: _Client = make(way, address.place, **options)
+        made: _Client = make(endpoint_setting, address.place, **options)
         return made
 
     def _make_client(self) -> _Client:
@@ -367,14 +370,14 @@ class StorageService(Generic[_Client]):
                 raise ExchangeUnavailable(str(entry)) from error
             explained = entry or mean(error)
             if explained is None and is_final(error):
-                explained = self._refusal(f"{self}: the service refuses it: {said_by(error)}")
+                explained = self._refusal(f"{self}: the service refuses it: {error_text(error)}")
             self._let_in |= isinstance(explained, self._refusal) and entry is None
             raise explained or ExchangeUnavailable(
-                f"{self} is not available: {said_by(error)}"
+                f"{self} is not available: {error_text(error)}"
             ) from error
         except _UNREADABLE as error:
             raise ExchangeUnavailable(
-                f"{self}: no answer that can be read: {type(error).__name__} {said_by(error)}"
+                f"{self}: no answer that can be read: {type(error).__name__} {error_text(error)}"
             ) from error
         self._let_in = True
         return done
@@ -383,7 +386,7 @@ class StorageService(Generic[_Client]):
 # Errors -------------------------------------------------------------------------------------
 
 
-def may_pass(status: int | None) -> bool:
+def is_transient(status: int | None) -> bool:
     """Return True if an HTTP status is transient."""
     return status is not None and (status >= 500 or status in _PASSING)
 
@@ -418,18 +421,18 @@ def _code_in_body(response: Any) -> str | None:
     except (ValueError, AzureError):
         # The body was not read, or is not text.
         return None
-    if found := _XML_CODE.search(body):
-        return found[1]
+    if match := _XML_CODE.search(body):
+        return match[1]
     try:
-        told = json.loads(body)
-        code = (told.get("odata.error") or told.get("error") or told)["code"]
+        document = json.loads(body)
+        code = (document.get("odata.error") or document.get("error") or document)["code"]
     except (ValueError, LookupError, TypeError, AttributeError):
         # The response came from a gateway.
         return None
     return code if isinstance(code, str) else None
 
 
-def said_by(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Return the error code of the service, or the innermost error message, on one line."""
     innermost = list(causes_of(error))[-1]
     return code_of(error) or " ".join(str(innermost).split()) or type(error).__name__
@@ -438,7 +441,7 @@ def said_by(error: Exception) -> str:
 def is_final(error: Exception) -> bool:
     """Return True if the service responded with an error that a retry cannot fix."""
     status = getattr(error, "status_code", None)
-    return isinstance(error, HttpResponseError) and bool(status) and not may_pass(status)
+    return isinstance(error, HttpResponseError) and bool(status) and not is_transient(status)
 
 
 def malformed(setting: str) -> ExchangeMisconfigured:
@@ -452,7 +455,7 @@ def malformed(setting: str) -> ExchangeMisconfigured:
 
 
 def explain_certificate(
-    causes: Sequence[BaseException], place: str, setting: str, said: str
+    causes: Sequence[BaseException], place: str, setting: str, text: str
 ) -> ExchangeMisconfigured | None:
     """Return an error if the service certificate is not trusted, otherwise None.
 
@@ -467,7 +470,7 @@ def explain_certificate(
     ):
         return None
     return ExchangeMisconfigured(
-        f"{place}: its certificate cannot be checked: {said}; "
+        f"{place}: its certificate cannot be checked: {text}; "
         f"set {setting}_CA_FILE to its authority's PEM file"
     )
 
@@ -483,11 +486,11 @@ def explain_token(error: Exception, place: str, identity: str) -> ExchangeError 
     for cause in causes_of(error):
         if not isinstance(cause, NoToken):
             continue
-        said = f"{place}: no token for {identity}: {cause.message}"
+        text = f"{place}: no token for {identity}: {cause.message}"
         if cause.is_passing:
-            return ExchangeUnavailable(said)
+            return ExchangeUnavailable(text)
         return ExchangeMisconfigured(
-            f"{said}; give this host a managed identity (BROADSIDE_MANAGED_IDENTITY_CLIENT_ID "
+            f"{text}; give this host a managed identity (BROADSIDE_MANAGED_IDENTITY_CLIENT_ID "
             "names a user-assigned one), or run az login"
         )
     return None
@@ -508,7 +511,7 @@ def explain_entry(
     if (refusal := explain_token(error, str(address), address.identity)) is not None:
         return refusal
     causes = list(causes_of(error))
-    said, code = said_by(error), code_of(error)
+    text, code = error_text(error), code_of(error)
     if code in _MISSING:
         what = "is being deleted" if code.endswith("BeingDeleted") else "does not exist"
         return ExchangeMisconfigured(f"{address} {what}; create it, or name another in {named_by}")
@@ -520,7 +523,7 @@ def explain_entry(
             if code != _NO_KEYS:
                 fix = f"copy the connection string anew from the portal, or {fix}"
         return (ExchangeRefused if code == _NO_RIGHT else ExchangeMisconfigured)(
-            f"{address} refuses {address.identity}: {said}; {fix}, and let this host through the "
+            f"{address} refuses {address.identity}: {text}; {fix}, and let this host through the "
             "account's firewall"
         )
-    return explain_certificate(causes, str(address), setting, said)
+    return explain_certificate(causes, str(address), setting, text)

@@ -82,8 +82,8 @@ def back_up(data_dir: Path, file: Path) -> list[str]:
         BackupUnusable: There is no database, or ``file`` exists.
         OSError: The file cannot be written.
     """
-    found = [name for name in DATABASES if (data_dir / f"{name}.sqlite3").exists()]
-    if not found:
+    unpacked = [name for name in DATABASES if (data_dir / f"{name}.sqlite3").exists()]
+    if not unpacked:
         raise BackupUnusable(f"{data_dir}: nothing is stored there; set BROADSIDE_DATA_DIR")
     with _private_folder(file.absolute().parent, _BACKUP_PREFIX) as folder:
         packed = folder / "packed"
@@ -96,7 +96,7 @@ def back_up(data_dir: Path, file: Path) -> list[str]:
             tarfile.open(fileobj=compressed, mode="w") as archive,
         ):
             _add_text(archive, _HEAD, _head())
-            for name in found:
+            for name in unpacked:
                 copy = folder / f"{name}.sqlite3"
                 copy.touch(0o600)
                 _copy(data_dir / copy.name, copy)
@@ -315,10 +315,10 @@ class _Unpacked:
 class _Member(tarfile.TarInfo):
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        found = super().frombuf(buf, encoding, errors)
-        if not found.isreg() and found.size > _HEADER_MAX_BYTES:
-            raise tarfile.ReadError(f"a header of {found.size} bytes")
-        return found
+        unpacked = super().frombuf(buf, encoding, errors)
+        if not unpacked.isreg() and unpacked.size > _HEADER_MAX_BYTES:
+            raise tarfile.ReadError(f"a header of {unpacked.size} bytes")
+        return unpacked
 
 
 def _unpack_verified(file: Path, folder: Path) -> list[str]:
@@ -326,48 +326,48 @@ def _unpack_verified(file: Path, folder: Path) -> list[str]:
     try:
         with gzip.open(file) as packed:
             with tarfile.open(fileobj=packed, mode="r:", tarinfo=_Member) as archive:
-                found = _unpack(archive, folder)
+                unpacked = _unpack(archive, folder)
             # gzip verifies its checksum at the end of the file.
             _read_to_the_end(packed)
     except BackupUnusable as error:
         raise BackupUnusable(f"{file}: {error}") from error
     except _READ_ERRORS as error:
         raise BackupUnusable(f"{file}: {_explain_unreadable(file, error)}") from error
-    if not any(name.endswith(".sqlite3") for name in found.sums):
+    if not any(name.endswith(".sqlite3") for name in unpacked.sums):
         raise BackupUnusable(f"{file}: no database in it: not a backup of Broadside")
-    if found.has_head and found.expected != found.sums:
-        raise BackupUnusable(f"{file}: {_explain_sums(found)}")
-    for name in found.sums:
+    if unpacked.has_head and unpacked.expected != unpacked.sums:
+        raise BackupUnusable(f"{file}: {_explain_sums(unpacked)}")
+    for name in unpacked.sums:
         if name.endswith(".sqlite3"):
             _check(folder / name)
-    return sorted(found.sums)
+    return sorted(unpacked.sums)
 
 
 def _unpack(archive: tarfile.TarFile, folder: Path) -> _Unpacked:
     """Write the members that :func:`back_up` creates, and reject all others."""
-    found = _Unpacked(sums={})
+    unpacked = _Unpacked(sums={})
     for position, member in enumerate(archive):
         name = member.name
-        if found.expected is not None:
+        if unpacked.expected is not None:
             raise BackupUnusable(f"{name[:100]!r} is behind its end: not a backup of Broadside")
         if position == 0 and name == _HEAD:
             _check_head(_read_text(archive, member))
-            found.has_head = True
+            unpacked.has_head = True
             continue
-        if found.has_head and name == _SUMS:
-            found.expected = _parse_sums(_read_text(archive, member))
+        if unpacked.has_head and name == _SUMS:
+            unpacked.expected = _parse_sums(_read_text(archive, member))
             continue
         if not member.isreg() or member.issparse() or _NAMES.fullmatch(name) is None:
             raise BackupUnusable(f"{name[:100]!r} is in it: not a backup of Broadside")
-        if name in found.sums or len(found.sums) == _NAMES_MAX_COUNT:
+        if name in unpacked.sums or len(unpacked.sums) == _NAMES_MAX_COUNT:
             raise BackupUnusable(f"{name!r}: twice in it, or one of too many; take a new backup")
         free_bytes = shutil.disk_usage(folder).free
         if member.size > free_bytes:
             raise BackupUnusable(
                 f"{name}: {member.size} bytes, and {free_bytes} are free; make room for it"
             )
-        found.sums[name] = _extract(archive, member, folder / name)
-    return found
+        unpacked.sums[name] = _extract(archive, member, folder / name)
+    return unpacked
 
 
 def _read_text(archive: tarfile.TarFile, member: tarfile.TarInfo) -> str:
@@ -404,13 +404,13 @@ def _parse_sums(text: str) -> Mapping[str, str]:
     return sums
 
 
-def _explain_sums(found: _Unpacked) -> str:
-    if found.expected is None:
+def _explain_sums(unpacked: _Unpacked) -> str:
+    if unpacked.expected is None:
         return f"its end is missing: there is no {_SUMS}; take it from another copy"
     names = sorted(
         name
-        for name in {*found.sums, *found.expected}
-        if found.sums.get(name) != found.expected.get(name)
+        for name in {*unpacked.sums, *unpacked.expected}
+        if unpacked.sums.get(name) != unpacked.expected.get(name)
     )
     return f"{', '.join(names)[:200]}: not what its checksum says; take it from another copy"
 
@@ -422,8 +422,10 @@ def _explain_unreadable(file: Path, error: Exception) -> str:
         return "a SQLite database, not a backup; give the file that `broadside backup` wrote"
     if not start.startswith(b"\x1f\x8b"):
         return "not a backup of Broadside: it is not compressed by gzip"
-    said = str(error) or type(error).__name__
-    return f"cut short or damaged, or not a backup of Broadside ({said}); take it from another copy"
+    problem = str(error) or type(error).__name__
+    return (
+        f"cut short or damaged, or not a backup of Broadside ({problem}); take it from another copy"
+    )
 
 
 def _read_to_the_end(packed: gzip.GzipFile) -> None:
@@ -513,9 +515,9 @@ def _check(path: Path) -> None:
             )
             if foreign is not None:
                 raise BackupUnusable(f"{path.name} in the backup: {foreign}")
-            (said,) = database.execute("PRAGMA quick_check(1)").fetchone()
+            (problem,) = database.execute("PRAGMA quick_check(1)").fetchone()
             database.execute("PRAGMA journal_mode=WAL")
         except sqlite3.Error as error:
-            said = str(error)
-    if said != "ok":
-        raise BackupUnusable(f"{path.name} in the backup is damaged: {said}")
+            problem = str(error)
+    if problem != "ok":
+        raise BackupUnusable(f"{path.name} in the backup is damaged: {problem}")

@@ -18,6 +18,7 @@ from uuid import uuid4
 
 from broadside.exchange.embedded.sqlite import Database, Mark, transaction
 from broadside.exchange.limits import check_message
+from broadside.exchange.outage_log import WriteRefusals
 from broadside.exchange.ports import (
     DeadLetter,
     Delivery,
@@ -27,7 +28,6 @@ from broadside.exchange.ports import (
     QueueCounts,
     Value,
 )
-from broadside.exchange.troubles import WriteRefusals
 
 # Minimum and maximum seconds between two polls of a waiting receiver.
 _POLL_S: Final = (0.05, 0.1)
@@ -92,7 +92,7 @@ class _Lock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Lull:
+class _IdleTracker:
     """Idle state of the queue. No message can be received unless a process writes.
 
     Attributes:
@@ -143,7 +143,7 @@ class EmbeddedQueue:
         self._deliveries_max_count = deliveries_max_count
         self._duplicates_us = round(duplicates_s * 1e6)
         self._clock = clock
-        self._lull: _Lull | None = None
+        self._lull: _IdleTracker | None = None
 
     async def send(self, messages: Sequence[Outgoing]) -> Sequence[int]:
         for message in messages:
@@ -159,11 +159,11 @@ class EmbeddedQueue:
 
     async def receive(self, wait_s: float) -> Delivery | None:
         deadline_s = time.monotonic() + wait_s
-        delivery = await self._look()
+        delivery = await self._claim_next()
         while delivery is None and (left_s := deadline_s - time.monotonic()) > 0:
             await asyncio.sleep(min(left_s, self._pause_s()))
             if self._lull_s() <= 0:
-                delivery = await self._look()
+                delivery = await self._claim_next()
         return delivery
 
     def _pause_s(self) -> float:
@@ -172,7 +172,7 @@ class EmbeddedQueue:
             return min(lull_s, random.uniform(*_LULL_POLL_S))  # noqa: S311 - jitter, no secret
         return random.uniform(*_POLL_S)  # noqa: S311 - jitter, no secret
 
-    async def _look(self) -> Delivery | None:
+    async def _claim_next(self) -> Delivery | None:
         locked = self._database.submit(self._lock_one)
         try:
             return await asyncio.shield(locked)
@@ -283,7 +283,7 @@ class EmbeddedQueue:
         ahead_s = _LULL_S if ready_us is None else (ready_us - self._now_us()) / 1e6
         if ahead_s > 0:
             until_s = looked_s + min(ahead_s, _LULL_S)
-            self._lull = None if mark is None else _Lull(mark=mark, until_s=until_s)
+            self._lull = None if mark is None else _IdleTracker(mark=mark, until_s=until_s)
             return None
         lock_key = uuid4().bytes
         with transaction(connection):

@@ -15,8 +15,8 @@ from pydantic_core import from_json
 
 from broadside.exchange.embedded.sqlite import Database, transaction
 from broadside.exchange.limits import batches, check_entity, check_key
+from broadside.exchange.outage_log import WriteRefusals
 from broadside.exchange.ports import Entity, EntityChanged, EntityExists, EntityNotFound, Value
-from broadside.exchange.troubles import WriteRefusals
 
 _SCAN_PAGE_COUNT: Final = 256
 _PAGE: Final = (
@@ -225,11 +225,11 @@ def _delete(connection: sqlite3.Connection, partition_key: str, row_key: str) ->
 
 
 def _next_partition(connection: sqlite3.Connection, key_from: str, key_before: str) -> str | None:
-    found = connection.execute(
+    row = connection.execute(
         "SELECT min(partition_key) FROM entity WHERE partition_key >= ? AND partition_key < ?",
         (key_from, key_before),
     ).fetchone()
-    return None if found[0] is None else str(found[0])
+    return None if row[0] is None else str(row[0])
 
 
 def _delete_partition(connection: sqlite3.Connection, partition_key: str) -> int:

@@ -30,6 +30,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any, Final, TypeVar, TypeVarTuple
 
+from broadside.exchange.outage_log import WriteRefusals
 from broadside.exchange.ports import (
     ExchangeError,
     ExchangeMisconfigured,
@@ -37,7 +38,6 @@ from broadside.exchange.ports import (
     RecordUnreadable,
     StorageGone,
 )
-from broadside.exchange.troubles import WriteRefusals
 
 _Args = TypeVarTuple("_Args")
 _T = TypeVar("_T")
@@ -70,8 +70,8 @@ def is_open_elsewhere(path: Path) -> bool:
     """
     try:
         with path.with_name(f"{path.name}-shm").open("rb+") as shared:
-            asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, _SHARED_BYTE, 1, 0)
-            answer = fcntl.fcntl(shared, fcntl.F_GETLK, asked)
+            lock_request = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, _SHARED_BYTE, 1, 0)
+            answer = fcntl.fcntl(shared, fcntl.F_GETLK, lock_request)
     except OSError:
         return False
     return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
@@ -230,11 +230,11 @@ class Database:
                     read.append(self._do(work))
                 else:
                     writes.append(work)
-            self._tell(read)
+            self._publish(read)
             grouped = len(writes) > 1
-            self._tell(self._do_group(writes) if grouped else list(map(self._do, writes)))
+            self._publish(self._do_group(writes) if grouped else list(map(self._do, writes)))
 
-    def _tell(self, done: Iterable[_Done]) -> None:
+    def _publish(self, done: Iterable[_Done]) -> None:
         """Deliver results to the event loops of the callers."""
         for loop, theirs in groupby(done, lambda one: one.work.future.get_loop()):
             # The event loop is closed, so no caller waits.
@@ -246,7 +246,7 @@ class Database:
         try:
             return _Done(work, result=self._patiently(lambda: work.call(self._ready())))
         except BaseException as error:
-            return _Done(work, error=self._told(error))
+            return _Done(work, error=self._translated(error))
 
     def _do_group(self, works: list[_Work]) -> list[_Done]:
         """Run many writes in one transaction. Each write is applied completely or not at all.
@@ -260,7 +260,7 @@ class Database:
             if not _is_busy(error):
                 return list(map(self._do, works))
             # Do not retry the writes one by one, because each would wait for the same lock again.
-            return [_Done(work, error=self._told(error)) for work in works]
+            return [_Done(work, error=self._translated(error)) for work in works]
         except BaseException as error:
             # Every caller must receive a result, whatever the error is.
             return [_Done(work, error=error) for work in works]
@@ -278,7 +278,7 @@ class Database:
                     # The error also rolled back the outer transaction.
                     if not connection.in_transaction:
                         raise
-                    done.append(_Done(work, error=self._told(error)))
+                    done.append(_Done(work, error=self._translated(error)))
                 else:
                     done.append(_Done(work, result=result))
         return done
@@ -302,37 +302,37 @@ class Database:
         if self._connection is None:
             self._connection = self._connect()
         # SQLite continues to use a deleted file.
-        if self._found_inode() != self._inode:
+        if self._current_inode() != self._inode:
             raise StorageGone(
                 f"{self._path}: removed or replaced while in use: what was written to it is "
                 "lost; stop every Broadside on this host, then start again"
             )
         return self._connection
 
-    def _told(self, error: BaseException) -> BaseException:
+    def _translated(self, error: BaseException) -> BaseException:
         """Map an SQLite error to an exchange error."""
         if not isinstance(error, sqlite3.Error):
             return error
         if hasattr(error, "sqlite_errorcode"):
-            told: ExchangeError = self._explain(error)
+            translated: ExchangeError = self._explain(error)
             if self._refusals is not None and error.sqlite_errorcode & 0xFF in _REFUSED:
-                self._refusals.note(self._path.stem, str(told))
+                self._refusals.note(self._path.stem, str(translated))
         elif isinstance(error, sqlite3.OperationalError):
             # Text that is not UTF-8.
-            told = RecordUnreadable(f"{self._path}: {error}")
+            translated = RecordUnreadable(f"{self._path}: {error}")
         else:
             # The Python module reports a programming error, which must not be hidden.
             return error
-        told.__cause__ = error
-        return told
+        translated.__cause__ = error
+        return translated
 
-    def _found_inode(self) -> tuple[int, int] | None:
+    def _current_inode(self) -> tuple[int, int] | None:
         """Return device and inode of the file at the path, or None if there is no file."""
         try:
-            found = self._path.stat()
+            identity = self._path.stat()
         except OSError:
             return None
-        return found.st_dev, found.st_ino
+        return identity.st_dev, identity.st_ino
 
     def _disconnect(self) -> None:
         if self._connection is not None:
@@ -348,9 +348,9 @@ class Database:
                 "that exists or whose parent does"
             ) from error
         self._refuse_links()
-        self._keep_private()
+        self._make_private()
         # Do this before the tables are created, because the file can be removed meanwhile.
-        self._inode = self._found_inode()
+        self._inode = self._current_inode()
         connection = sqlite3.connect(self._path, timeout=0, isolation_level=None)
         # An invalid byte in one row must not stop a scan.
         connection.text_factory = _REPLACING
@@ -378,7 +378,7 @@ class Database:
         """Return the paths of the database, the log and the index."""
         return [self._path.with_name(self._path.name + end) for end in ("", "-wal", "-shm")]
 
-    def _keep_private(self) -> None:
+    def _make_private(self) -> None:
         """Restrict the file permissions to the owner. SQLite uses the same mode for log and index.
 
         Do not open the file for this. To close it would release the locks of this process.
@@ -483,17 +483,17 @@ def explain_foreign(connection: sqlite3.Connection, application: int, layout: st
         application: Expected SQLite application id.
         layout: SQL statements that create the expected tables.
     """
-    found, objects_count = _identity(connection)
-    if (found, objects_count) == (0, 0):
+    identity, objects_count = _identity(connection)
+    if (identity, objects_count) == (0, 0):
         return None
-    if found != application:
+    if identity != application:
         return "a database, but not Broadside's"
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version != _LAYOUT_VERSION:
         return f"layout version {version}, this Broadside knows {_LAYOUT_VERSION}"
-    with closing(sqlite3.connect(":memory:")) as own:
-        own.executescript(layout)
-        if _columns(connection) != _columns(own):
+    with closing(sqlite3.connect(":memory:")) as memory:
+        memory.executescript(layout)
+        if _columns(connection) != _columns(memory):
             return "its tables are not those of Broadside"
     return None
 

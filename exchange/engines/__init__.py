@@ -17,12 +17,12 @@ from broadside.exchange.messages import Traffic
 @cache
 def engines() -> dict[str, Engine]:
     """Return all engines by name, in alphabetical order."""
-    found: dict[str, Engine] = {}
+    by_name: dict[str, Engine] = {}
     for module in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name):
         engine = getattr(importlib.import_module(f"{__name__}.{module.name}"), "ENGINE", None)
         if isinstance(engine, Engine):
-            found[engine.name] = engine
-    return found
+            by_name[engine.name] = engine
+    return by_name
 
 
 def find(name: str) -> Engine | None:
@@ -99,12 +99,12 @@ def _problems(traffic: Traffic) -> Iterator[str]:
     usual = {name: info.get_default() for name, info in Traffic.model_fields.items()}
     usual |= dict(traffic_of(engine=engine.name))
     for name, value in traffic:
-        if name not in engine.honours | EVERY_ENGINE and value != usual[name]:
-            wanted = f"leave it at {_said(usual[name])}" if usual[name] is not None else "drop it"
-            takers = [other.name for other in engines().values() if name in other.honours]
+        if name not in engine.supported_fields | EVERY_ENGINE and value != usual[name]:
+            wanted = f"leave it at {_shown(usual[name])}" if usual[name] is not None else "drop it"
+            takers = [other.name for other in engines().values() if name in other.supported_fields]
             others = f", or use engine {' or '.join(takers)}" if takers else ""
             yield (
-                f"traffic.{name}: engine {engine.name} does not support {name} {_said(value)}; "
+                f"traffic.{name}: engine {engine.name} does not support {name} {_shown(value)}; "
                 f"{wanted}{others}"
             )
     try:
@@ -113,7 +113,7 @@ def _problems(traffic: Traffic) -> Iterator[str]:
         yield str(wrong_option)
 
 
-def _said(value: object) -> str:
+def _shown(value: object) -> str:
     return str(getattr(value, "value", value))
 
 

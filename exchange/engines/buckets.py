@@ -44,11 +44,13 @@ def folded(distributions: Iterable[Distribution]) -> tuple[Distribution, ...]:
 
     The counts are added, and the largest maximum is used.
     """
-    found: dict[str, Distribution] = {}
-    for each in distributions:
-        was = found.get(each.name)
+    merged: dict[str, Distribution] = {}
+    for distribution in distributions:
+        was = merged.get(distribution.name)
         if was is not None:
-            counts = dict(sorted((Counter(was.counts) + Counter(each.counts)).items()))
-            each = each.model_copy(update={"counts": counts, "max": max(was.max, each.max)})
-        found[each.name] = each
-    return tuple(found.values())
+            counts = dict(sorted((Counter(was.counts) + Counter(distribution.counts)).items()))
+            distribution = distribution.model_copy(
+                update={"counts": counts, "max": max(was.max, distribution.max)}
+            )
+        merged[distribution.name] = distribution
+    return tuple(merged.values())

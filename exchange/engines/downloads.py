@@ -151,18 +151,18 @@ class Seconds:
         made.first_s, made.last_s = self.first_s, max(self.last_s, until_s)
         first = math.floor(self.first_s)
         last = min(math.floor(until_s), math.ceil(made.last_s) - 1)
-        cells = {cell: each for cell, each in counted._cells.items() if cell >= first}
-        total, whole = sum(self._cells.values()), sum(cells.values())
-        if whole <= 0:
+        cells = {cell: amount for cell, amount in counted._cells.items() if cell >= first}
+        total, cells_total = sum(self._cells.values()), sum(cells.values())
+        if cells_total <= 0:
             return self
-        if total < whole:
-            made._cells = {cell: each * total / whole for cell, each in cells.items()}
+        if total < cells_total:
+            made._cells = {cell: amount * total / cells_total for cell, amount in cells.items()}
             return made
-        late = {cell: each for cell, each in self._cells.items() if cell >= last} or {last: 1.0}
+        late = {cell: amount for cell, amount in self._cells.items() if cell >= last} or {last: 1.0}
         made._cells = cells
-        for cell, each in late.items():
-            share = each / (sum(late.values()) or 1.0)
-            cells[cell] = cells.get(cell, 0.0) + (total - whole) * share
+        for cell, amount in late.items():
+            share = amount / (sum(late.values()) or 1.0)
+            cells[cell] = cells.get(cell, 0.0) + (total - cells_total) * share
         return made
 
     def intervals(self, until_s: float | None = None) -> tuple[Interval, ...]:
@@ -181,7 +181,7 @@ class Seconds:
         zero_s, end_s = self.first_s, max(self.last_s, until_s or self.last_s)
         first, size = math.floor(zero_s), self.reading_s
         intervals: list[Interval] = []
-        begun_s, total, told = zero_s, 0.0, 0
+        begun_s, total, counted = zero_s, 0.0, 0
         for cell in range(first, math.ceil(end_s)):
             total += self._cells.get(cell, 0.0)
             after = cell + 1
@@ -194,10 +194,10 @@ class Seconds:
                 Interval(
                     start_s=begun_s - zero_s,
                     end_s=until - zero_s,
-                    transferred_bytes=reached - told,
+                    transferred_bytes=reached - counted,
                 )
             )
-            begun_s, told = until, reached
+            begun_s, counted = until, reached
         return tuple(intervals)
 
 
@@ -222,7 +222,7 @@ def _refuse_flag(value: object) -> object:
     return value
 
 
-Whole = Annotated[int, BeforeValidator(_refuse_flag)]
+Integer = Annotated[int, BeforeValidator(_refuse_flag)]
 Number = Annotated[float, BeforeValidator(_refuse_flag)]
 
 
@@ -313,7 +313,7 @@ class DownloadReader:
     """
 
     basis: ClassVar[StartBasis] = StartBasis.STAMPS
-    tells_to_the_end: ClassVar[bool] = False
+    complete_at_end: ClassVar[bool] = False
 
     def __init__(self, engine: str, job: Job | None, token: Token) -> None:
         self._engine = engine
@@ -341,7 +341,7 @@ class DownloadReader:
     ) -> Reading:
         job, zero_s = self._job, self._seconds.first_s
         until_s = None
-        if self.tells_to_the_end and job is not None and zero_s is not None and exit_code == 0:
+        if self.complete_at_end and job is not None and zero_s is not None and exit_code == 0:
             until_s = zero_s + job.duration_s
         intervals = self._seconds.shaped(self._arrivals).intervals(until_s)
         length_s = intervals[-1].end_s if intervals else None

@@ -28,31 +28,39 @@ from broadside.exchange.engines.downloads import (
     FOLDER,
     GONE_S,
     DownloadReader,
-    Whole,
+    Integer,
     files,
     parse_options,
     read_counters,
     size_problems,
 )
 from broadside.exchange.engines.port import (
-    ClientAsk,
+    ClientRequest,
     Engine,
     Event,
     File,
+    FileWatch,
     Launch,
     Process,
     Program,
-    ServerAsk,
+    ServerRequest,
     StartBasis,
     Started,
-    Watch,
-    host_word,
-    word,
+    validate_argument,
+    validate_host,
 )
 from broadside.exchange.engines.served_log import LogReader
 from broadside.exchange.engines.tokens import Token, parse_token, token_of
 from broadside.exchange.installation import bring
-from broadside.exchange.messages import Combine, EngineReport, Job, Measure, Message, Side, Traffic
+from broadside.exchange.messages import (
+    Aggregation,
+    EngineReport,
+    Job,
+    Measure,
+    Message,
+    Side,
+    Traffic,
+)
 
 LFTP: Final = Program(
     name="lftp",
@@ -84,7 +92,7 @@ FLOWS_BYTES: Final = 4096
 class Options(Message):
     """``traffic.options`` of ftp."""
 
-    file_bytes: Annotated[Whole, Field(gt=0)] = 1_000_000_000
+    file_bytes: Annotated[Integer, Field(gt=0)] = 1_000_000_000
 
 
 class Ftp(Engine):
@@ -93,7 +101,9 @@ class Ftp(Engine):
     name: ClassVar[str] = "ftp"
     title: ClassVar[str] = "FTP downloads, one flow or segments of one file"
     defaults: ClassVar[dict[str, object]] = {"direction": "reverse", "streams_count": 1}
-    honours: ClassVar[frozenset[str]] = frozenset({"streams_count", "stream_bits_per_second"})
+    supported_fields: ClassVar[frozenset[str]] = frozenset(
+        {"streams_count", "stream_bits_per_second"}
+    )
     client_programs: ClassVar[tuple[Program, ...]] = (LFTP,)
     server_programs: ClassVar[tuple[Program, ...]] = (VSFTPD,)
 
@@ -136,13 +146,13 @@ class Ftp(Engine):
 
     # Client -----------------------------------------------------------------------------------
 
-    def client(self, ask: ClientAsk) -> Launch:
+    def client(self, ask: ClientRequest) -> Launch:
         job, endpoint = ask.job, ask.job.endpoint
         options = parse_options(Options, job.traffic)
-        address = host_word(endpoint.address, "endpoint.address")
+        address = validate_host(endpoint.address, "endpoint.address")
         six = address.startswith("[")
         rate = job.traffic.stream_bits_per_second
-        token = word(token_of(job), "job_id")
+        token = validate_argument(token_of(job), "job_id")
         settings = {
             "net:max-retries": 2,
             "net:timeout": 8,
@@ -162,7 +172,7 @@ class Ftp(Engine):
             "cache:enable": "no",
         }
         script = [
-            f"set {name} {word(value, name)}"
+            f"set {name} {validate_argument(value, name)}"
             for name, value in settings.items()
             if value is not None
         ]
@@ -174,7 +184,7 @@ class Ftp(Engine):
                 Process(
                     argv=(*ask.tools["lftp"].argv, "--norc", "-f", f"{ask.folder}/script"),
                     env={"HOME": ask.folder, "LFTP_HOME": ask.folder},
-                    watches=(Watch(name="io", path="/proc/{pid}/io"),),
+                    watches=(FileWatch(name="io", path="/proc/{pid}/io"),),
                     stop_after_s=job.duration_s,
                     ends_at_alarm=True,
                 ),
@@ -188,7 +198,7 @@ class Ftp(Engine):
 
     # Server -----------------------------------------------------------------------------------
 
-    def server(self, ask: ServerAsk) -> Launch:
+    def server(self, ask: ServerRequest) -> Launch:
         six = ":" in (ask.address or "")
         settings = {
             "listen_ipv6" if six else "listen": "YES",
@@ -223,13 +233,15 @@ class Ftp(Engine):
             "vsftpd_log_file": f"{ask.folder}/log",
         }
         lines = [
-            f"{name}={word(value, name)}\n" for name, value in settings.items() if value is not None
+            f"{name}={validate_argument(value, name)}\n"
+            for name, value in settings.items()
+            if value is not None
         ]
         return Launch(
             processes=(
                 Process(
                     argv=(*ask.tools["vsftpd"].argv, f"{ask.folder}/vsftpd.conf"),
-                    watches=(Watch(name="log", path=f"{ask.folder}/log", tail=True),),
+                    watches=(FileWatch(name="log", path=f"{ask.folder}/log", tail=True),),
                 ),
             ),
             files=(File(name="vsftpd.conf", text="".join(lines)), File(name="log"), *files()),
@@ -289,9 +301,9 @@ class CounterReader(DownloadReader):
         """Return lftp's message if lftp ended by itself. The agent reports other failures."""
         if exit_code is None or exit_code < 0:
             return None
-        said = [*stderr.splitlines(), *self._words]
-        fatal = [words.strip() for words in said if "error" in words.casefold()]
-        other = [words.strip() for words in said if words.strip() and "allocation" not in words]
+        lines = [*stderr.splitlines(), *self._words]
+        fatal = [line.strip() for line in lines if "error" in line.casefold()]
+        other = [line.strip() for line in lines if line.strip() and "allocation" not in line]
         return (fatal or other or [f"lftp ended with exit code {exit_code}"])[-1][:300]
 
     def _measures(self) -> tuple[Measure, ...]:
@@ -302,7 +314,7 @@ class CounterReader(DownloadReader):
                 name="kept_ratio",
                 value=self._kept_bytes / self._moved_bytes,
                 unit="ratio",
-                combine=Combine.MEAN,
+                combine=Aggregation.MEAN,
                 weight=self._moved_bytes,
             ),
             Measure(
@@ -342,15 +354,15 @@ class TransferReader(LogReader):
 
     def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
         events = list(_EVENT.finditer(text))
-        for found in events:
-            if found["token"] is not None:
-                self._log_in(found["pid"], parse_token(found["token"]), at_s)
+        for event in events:
+            if event["token"] is not None:
+                self._log_in(event["pid"], parse_token(event["token"]), at_s)
                 continue
-            token = self._tokens.get(found["pid"])
+            token = self._tokens.get(event["pid"])
             if token is None:
                 continue
-            sent_bytes, rate = int(found["sent"]), float(found["rate"]) * 1024
-            stamp_s = _stamp_s(found["stamp"])
+            sent_bytes, rate = int(event["sent"]), float(event["rate"]) * 1024
+            stamp_s = _stamp_s(event["stamp"])
             # The last line of the log was written now. Other lines were written within the second
             # of their timestamp.
             end_s = max(stamp_s, min(at_s, stamp_s + 1))
@@ -358,9 +370,9 @@ class TransferReader(LogReader):
                 end_s - (sent_bytes / rate if rate else 0.0),
                 end_s,
                 sent_bytes,
-                client=found["client"].removeprefix("::ffff:"),
+                client=event["client"].removeprefix("::ffff:"),
                 at_s=at_s,
-                error_s=0.0 if found is events[-1] else STAMP_ERROR_S,
+                error_s=0.0 if event is events[-1] else STAMP_ERROR_S,
             )
         # The log exists, so reading it once a second is sufficient from now on.
         return (Started(side=Side.SERVER, started_at_s=at_s),)

@@ -27,33 +27,41 @@ from broadside.exchange.engines.downloads import (
     FOLDER,
     GONE_S,
     DownloadReader,
+    Integer,
     Number,
-    Whole,
     files,
     parse_options,
     read_counters,
     size_problems,
 )
 from broadside.exchange.engines.port import (
-    ClientAsk,
+    ClientRequest,
     EndBy,
     Engine,
     Event,
     File,
+    FileWatch,
     Launch,
     Process,
     Program,
-    ServerAsk,
+    ServerRequest,
     Started,
     Unsupported,
-    Watch,
-    host_word,
-    word,
+    validate_argument,
+    validate_host,
 )
 from broadside.exchange.engines.served_log import LogReader
 from broadside.exchange.engines.tokens import TOKEN_PATTERN, parse_token, token_of
 from broadside.exchange.installation import bring
-from broadside.exchange.messages import Combine, Distribution, Job, Measure, Message, Side, Traffic
+from broadside.exchange.messages import (
+    Aggregation,
+    Distribution,
+    Job,
+    Measure,
+    Message,
+    Side,
+    Traffic,
+)
 
 VEGETA: Final = Program(
     name="vegeta",
@@ -88,7 +96,7 @@ class Options(Message):
     # Request rate of a pair. None means as fast as the connections allow.
     requests_per_second: Annotated[Number, Field(gt=0, le=100_000)] | None = None
     # Size of each response body.
-    body_bytes: Whole = 1_000_000
+    body_bytes: Integer = 1_000_000
     # False opens a connection for each request.
     keepalive: StrictBool = True
     # Seconds until a request counts as failed.
@@ -103,7 +111,7 @@ class Http(Engine):
     name: ClassVar[str] = "http"
     title: ClassVar[str] = "HTTP/1.1 downloads at a rate of requests, or as fast as they go"
     defaults: ClassVar[dict[str, object]] = {"direction": "reverse", "streams_count": 10}
-    honours: ClassVar[frozenset[str]] = frozenset({"streams_count"})
+    supported_fields: ClassVar[frozenset[str]] = frozenset({"streams_count"})
     client_programs: ClassVar[tuple[Program, ...]] = (VEGETA,)
     server_programs: ClassVar[tuple[Program, ...]] = (NGINX,)
     tls: ClassVar[bool] = False
@@ -134,7 +142,7 @@ class Http(Engine):
             return None
         return round(options.requests_per_second * options.body_bytes * 8)
 
-    def tail_s(self, traffic: Traffic) -> float:
+    def shutdown_grace_s(self, traffic: Traffic) -> float:
         return _options(traffic).timeout_s
 
     def scaled(self, traffic: Traffic, scale: float) -> Traffic:
@@ -146,14 +154,14 @@ class Http(Engine):
 
     # Client -----------------------------------------------------------------------------------
 
-    def client(self, ask: ClientAsk) -> Launch:
+    def client(self, ask: ClientRequest) -> Launch:
         job, options = ask.job, _options(ask.job.traffic)
         binary, streams_count = ask.tools["vegeta"].argv, job.traffic.streams_count
-        address = host_word(job.endpoint.address, "endpoint.address")
+        address = validate_host(job.endpoint.address, "endpoint.address")
         scheme = "https" if self.tls else "http"
-        token = word(token_of(job, options.timeout_s), "job_id")
+        token = validate_argument(token_of(job, options.timeout_s), "job_id")
         url = f"{scheme}://{address}:{job.endpoint.port}/{options.body_bytes}?job={token}"
-        words = [
+        arguments = [
             f"-targets={ask.folder}/targets",
             f"-duration={job.duration_s}s",
             f"-timeout={options.timeout_s:g}s",
@@ -166,23 +174,23 @@ class Http(Engine):
             f"-keepalive={str(options.keepalive).lower()}",
         ]
         if options.requests_per_second is None:
-            words += ["-rate=0", f"-max-workers={streams_count}"]
+            arguments += ["-rate=0", f"-max-workers={streams_count}"]
         else:
             rate = round(options.requests_per_second * 1000)
-            words += [f"-rate={max(1, rate)}/1000s", f"-max-workers={WORKERS_MAX_COUNT}"]
+            arguments += [f"-rate={max(1, rate)}/1000s", f"-max-workers={WORKERS_MAX_COUNT}"]
         if ask.bind is not None:
-            words.append(f"-laddr={word(ask.bind, 'bind')}")
+            arguments.append(f"-laddr={validate_argument(ask.bind, 'bind')}")
         if self.tls and not options.verify:
-            words.append("-insecure")
+            arguments.append("-insecure")
         return Launch(
             processes=(
                 Process(
-                    argv=(*binary, "attack", *words),
+                    argv=(*binary, "attack", *arguments),
                     pipe_to=(*binary, "encode", "-to=json"),
                     env={"TZ": "UTC", "HOME": ask.folder},
                     raw_max_bytes=RAW_MAX_BYTES,
                     # The output shows when a request ended, but not when its bytes arrived.
-                    watches=(Watch(name="io", path="/proc/{pid}/io"),),
+                    watches=(FileWatch(name="io", path="/proc/{pid}/io"),),
                 ),
             ),
             files=(File(name="targets", text=f"GET {url}\n"),),
@@ -194,7 +202,7 @@ class Http(Engine):
 
     # Server -----------------------------------------------------------------------------------
 
-    def server(self, ask: ServerAsk) -> Launch:
+    def server(self, ask: ServerRequest) -> Launch:
         argv = (*ask.tools["nginx"].argv, "-p", ask.folder, "-e", "stderr")
         return Launch(
             processes=(
@@ -208,14 +216,14 @@ class Http(Engine):
             unprivileged=True,
         )
 
-    def _configuration(self, ask: ServerAsk) -> str:
-        listen = "*" if ask.address is None else host_word(ask.address, "address")
-        folder = word(ask.folder, "folder")
+    def _configuration(self, ask: ServerRequest) -> str:
+        listen = "*" if ask.address is None else validate_host(ask.address, "address")
+        folder = validate_argument(ask.folder, "folder")
         tls = ""
         if self.tls and ask.certificate is not None:
             tls = (
-                f"ssl_certificate {word(ask.certificate.certificate, 'certificate')}; "
-                f"ssl_certificate_key {word(ask.certificate.key, 'certificate_key')}; "
+                f"ssl_certificate {validate_argument(ask.certificate.certificate, 'certificate')}; "
+                f"ssl_certificate_key {validate_argument(ask.certificate.key, 'certificate_key')}; "
                 "ssl_protocols TLSv1.2 TLSv1.3;"
             )
         temporary = " ".join(
@@ -285,18 +293,18 @@ class Result:
 def read_result(line: bytes) -> Result | None:
     """Parse a line of ``vegeta encode -to=json``. Return None if it is not a result."""
     try:
-        said: Any = json.loads(line)
-        stamp = str(said["timestamp"])
-        whole = datetime.fromisoformat(stamp[:19] + "+00:00").timestamp()
+        record: Any = json.loads(line)
+        stamp = str(record["timestamp"])
+        second_s = datetime.fromisoformat(stamp[:19] + "+00:00").timestamp()
         fraction = re.match(r"\.(\d+)", stamp[19:])
-        code = int(said["code"])
-        lengths = (said.get("headers") or {}).get("Content-Length") or ["0"]
+        code = int(record["code"])
+        lengths = (record.get("headers") or {}).get("Content-Length") or ["0"]
         return Result(
-            start_s=whole + (float(f"0.{fraction[1]}") if fraction else 0.0),
-            latency_s=max(0.0, int(said["latency"]) / 1e9),
+            start_s=second_s + (float(f"0.{fraction[1]}") if fraction else 0.0),
+            latency_s=max(0.0, int(record["latency"]) / 1e9),
             code=code,
             body_bytes=max(0, int(lengths[0])) if code else 0,
-            error=str(said["error"]),
+            error=str(record["error"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -318,7 +326,7 @@ def error_kind(error: str) -> str:
 class ResultReader(DownloadReader):
     """Reader of the client, which writes a line for each request."""
 
-    tells_to_the_end: ClassVar[bool] = True
+    complete_at_end: ClassVar[bool] = True
 
     def __init__(self, engine: str, job: Job) -> None:
         super().__init__(engine, job, token_of(job, TIMEOUT_MAX_S))
@@ -375,8 +383,8 @@ class ResultReader(DownloadReader):
                 f"all {self._requests_count} requests failed, {count} of them: {self._words[kind]}"
             )
         if exit_code:
-            words = stderr.strip().splitlines()
-            return words[-1][:300] if words else f"vegeta ended with exit code {exit_code}"
+            arguments = stderr.strip().splitlines()
+            return arguments[-1][:300] if arguments else f"vegeta ended with exit code {exit_code}"
         if exit_code == 0 and not self._requests_count:
             return "vegeta made no request"
         return None
@@ -391,7 +399,7 @@ class ResultReader(DownloadReader):
                 name="success_ratio",
                 value=(count - failed_count) / count,
                 unit="ratio",
-                combine=Combine.MEAN,
+                combine=Aggregation.MEAN,
                 weight=count,
             ),
             Measure(name="requests_per_second", value=count / self._duration_s, unit="/s"),
@@ -414,13 +422,13 @@ class RequestReader(LogReader):
     """Parser for the nginx log, which has a line for each request with a token."""
 
     def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
-        found = _REQUEST.fullmatch(line.decode(errors="replace"))
-        token = None if found is None else parse_token(found["token"])
-        if found is None or token is None:
+        match = _REQUEST.fullmatch(line.decode(errors="replace"))
+        token = None if match is None else parse_token(match["token"])
+        if match is None or token is None:
             return ()
-        end_s, took_s = float(found["end"]), float(found["took"])
+        end_s, took_s = float(match["end"]), float(match["took"])
         self.test_of(token, at_s).add(
-            end_s - took_s, end_s, int(found["sent"]), client=found["client"], at_s=at_s
+            end_s - took_s, end_s, int(match["sent"]), client=match["client"], at_s=at_s
         )
         return ()
 

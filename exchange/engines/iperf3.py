@@ -11,15 +11,15 @@ from typing import ClassVar, Final
 from broadside.exchange.engines.iperf3_account import Version, parse_version
 from broadside.exchange.engines.iperf3_text import StreamReader
 from broadside.exchange.engines.port import (
-    ClientAsk,
+    ClientRequest,
     Engine,
     Launch,
     Process,
     Program,
-    ServerAsk,
+    ServerRequest,
     Serving,
     Unsupported,
-    word,
+    validate_argument,
 )
 from broadside.exchange.installation import bring
 from broadside.exchange.messages import BLOCK_MIN_BYTES, Direction, Job, Pacing, Protocol, Traffic
@@ -58,11 +58,11 @@ class Iperf3(Engine):
 
     name: ClassVar[str] = "iperf3"
     title: ClassVar[str] = "TCP or UDP streams, forward, reverse or both at once"
-    honours: ClassVar[frozenset[str]] = frozenset(Traffic.model_fields)
+    supported_fields: ClassVar[frozenset[str]] = frozenset(Traffic.model_fields)
     gated: ClassVar[bool] = True
     idle_control: ClassVar[bool] = True
     paces_exactly: ClassVar[bool] = True
-    counts_alike: ClassVar[bool] = True
+    both_ends_comparable: ClassVar[bool] = True
     serving: ClassVar[Serving] = Serving.ONE_TEST
     needs_folder: ClassVar[bool] = False
     client_programs: ClassVar[tuple[Program, ...]] = (PROGRAM,)
@@ -117,7 +117,7 @@ class Iperf3(Engine):
             return frozenset({"loss"})
         return frozenset({"rtt", "retransmits"})
 
-    def client(self, ask: ClientAsk) -> Launch:
+    def client(self, ask: ClientRequest) -> Launch:
         job, tool = ask.job, ask.tools["iperf3"]
         return Launch(
             processes=tuple(
@@ -133,7 +133,7 @@ class Iperf3(Engine):
     def client_reader(self, job: Job) -> StreamReader:
         return StreamReader()
 
-    def server(self, ask: ServerAsk) -> Launch:
+    def server(self, ask: ServerRequest) -> Launch:
         tool = ask.tools["iperf3"]
         argv = server_argv(
             ask.port,
@@ -242,9 +242,9 @@ def client_argv(
             f"{traffic.block_bytes} bytes; set at most {UDP_BLOCK_MAX_BYTES}"
         )
     options: list[tuple[str, object]] = [
-        ("--client", word(job.endpoint.address, "endpoint.address")),
+        ("--client", validate_argument(job.endpoint.address, "endpoint.address")),
         ("--port", job.endpoint.port),
-        ("--bind", None if bind is None else word(bind, "bind")),
+        ("--bind", None if bind is None else validate_argument(bind, "bind")),
         ("--time", job.duration_s),
         ("--interval", f"{traffic.interval_s:g}"),
         ("--parallel", traffic.streams_count),
@@ -256,7 +256,10 @@ def client_argv(
         ("--length", traffic.block_bytes),
         ("--window", traffic.window_bytes),
         ("--set-mss", traffic.mss_bytes),
-        ("--congestion", traffic.congestion and word(traffic.congestion, "traffic.congestion")),
+        (
+            "--congestion",
+            traffic.congestion and validate_argument(traffic.congestion, "traffic.congestion"),
+        ),
         ("--dscp", traffic.dscp),
         ("--omit", traffic.omit_s or None),
     ]
@@ -303,7 +306,7 @@ def server_argv(
         ("--server", True),
         ("--one-off", True),
         ("--port", port),
-        ("--bind", None if bind is None else word(bind, "bind")),
+        ("--bind", None if bind is None else validate_argument(bind, "bind")),
     ]
     if version >= _RECEIVE_TIMEOUT:
         options += [("--rcv-timeout", _milliseconds(silence_s)), ("--idle-timeout", idle_s)]

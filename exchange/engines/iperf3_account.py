@@ -86,7 +86,7 @@ class Account:
         self._silences = StreamSilences()
 
     @classmethod
-    def of_document(cls, document: dict[str, object], whole: bool) -> "Account":
+    def of_document(cls, document: dict[str, object], is_complete: bool) -> "Account":
         test = cls()
         test.take("start", document.get("start"), None)
         # This must precede any error that is detected here.
@@ -94,8 +94,8 @@ class Account:
         for interval in objects_of(document.get("intervals")):
             test.take("interval", interval, None)
         test.end = object_of(document.get("end"))
-        test.ended = whole
-        test.truncated |= not whole
+        test.ended = is_complete
+        test.truncated |= not is_complete
         return test
 
     @property
@@ -107,7 +107,7 @@ class Account:
         return _text(self.start.get("cookie"))
 
     @property
-    def _asked(self) -> dict[str, object]:
+    def _requested(self) -> dict[str, object]:
         return object_of(self.start.get("test_start"))
 
     @property
@@ -118,12 +118,12 @@ class Account:
 
     @property
     def direction(self) -> Direction | None:
-        if not self._asked:
+        if not self._requested:
             return None
         # Before 3.13 only the presence of a second flow indicates a bidirectional test.
-        if self._asked.get("bidir") or len(self.intervals) > 1:
+        if self._requested.get("bidir") or len(self.intervals) > 1:
             return Direction.BIDIRECTIONAL
-        return Direction.REVERSE if self._asked.get("reverse") else Direction.FORWARD
+        return Direction.REVERSE if self._requested.get("reverse") else Direction.FORWARD
 
     @property
     def started_at_s(self) -> float | None:
@@ -146,7 +146,7 @@ class Account:
         match event:
             case "start":
                 self.start = object_of(data)
-                expected_s = [_lenient(self._asked.get(key)) for key in ("omit", "duration")]
+                expected_s = [_lenient(self._requested.get(key)) for key in ("omit", "duration")]
                 return (
                     Started(
                         side=self.side,
@@ -180,42 +180,44 @@ class Account:
     # Intervals
 
     def _interval(self, data: dict[str, object], at_s: float | None) -> dict[Flow, Interval]:
-        if not self._asked:
+        if not self._requested:
             # iperf3 prints an empty interval if the test ends while the connections are opened.
             return {}
         streams = objects_of(data.get("streams"))
-        sums = {Flow.DOWN if self._asked.get("reverse") else Flow.UP: object_of(data.get("sum"))}
+        sums = {
+            Flow.DOWN if self._requested.get("reverse") else Flow.UP: object_of(data.get("sum"))
+        }
         if "sum_bidir_reverse" in data:
             sums[Flow.DOWN] = object_of(data["sum_bidir_reverse"])
         elif len({bool(stream.get("sender")) for stream in streams}) > 1:
             # Before 3.11 the sums of both flows have the same name.
             sums = {Flow.UP: {}, Flow.DOWN: {}}
-        found: dict[Flow, Interval] = {}
+        by_flow: dict[Flow, Interval] = {}
         for flow, total in sums.items():
-            own = self._streams_of(flow, streams) if len(sums) > 1 else streams
-            total = total or _fold(own)
+            own_side = self._streams_of(flow, streams) if len(sums) > 1 else streams
+            total = total or _fold(own_side)
             transferred_bytes = _strict(total, "bytes")
             if transferred_bytes is None:
                 raise _Implausible("an interval without bytes")
-            if not found and not self._advance(total, at_s):
+            if not by_flow and not self._advance(total, at_s):
                 return {}
-            found[flow] = Interval(
+            by_flow[flow] = Interval(
                 start_s=self._start_s,
                 end_s=self._shift_s + self._last_s,
                 transferred_bytes=transferred_bytes,
                 omitted=self._omitted,
                 retransmits_count=_lenient_count(total.get("retransmits")),
-                rtt_s=_mean_of(own, "rtt", 1e6),
-                cwnd_bytes=_sum_of(own, "snd_cwnd") or None,
+                rtt_s=_mean_of(own_side, "rtt", 1e6),
+                cwnd_bytes=_sum_of(own_side, "snd_cwnd") or None,
                 packets_count=_lenient_count(total.get("packets")),
                 lost_count=_lenient_count(total.get("lost_packets")),
                 jitter_s=_mean_of([total], "jitter_ms", 1e3),
             )
             if not self._omitted:
-                self._take_streams(flow, found[flow], own)
-        for flow, interval in found.items():
+                self._take_streams(flow, by_flow[flow], own_side)
+        for flow, interval in by_flow.items():
             self.intervals.setdefault(flow, []).append(interval)
-        return found
+        return by_flow
 
     def _take_streams(
         self, flow: Flow, interval: Interval, streams: list[dict[str, object]]
@@ -275,7 +277,7 @@ class Account:
         if not self.end or direction is None or side is None:
             return
         # Without an error the two ends have exchanged their results.
-        told = side is Side.CLIENT and self.error is None
+        silences_by_port = side is Side.CLIENT and self.error is None
         bidir = direction is Direction.BIDIRECTIONAL
         ends = objects_of(self.end.get("streams"))
         for flow in direction.flows:
@@ -292,28 +294,28 @@ class Account:
                 if bidir:
                     parts[part] = self._streams_of(flow, parts[part])
                 # Versions before 3.11 have no separate sum for the reverse flow.
-                told_apart = not bidir or name + "_bidir_reverse" in self.end
-                total = object_of(self.end.get(name + suffix)) if told_apart else {}
+                by_direction = not bidir or name + "_bidir_reverse" in self.end
+                total = object_of(self.end.get(name + suffix)) if by_direction else {}
                 sums[part] = total or _fold(parts[part])
             sent, received, both = sums["sender"], sums["receiver"], sums["udp"]
             # Before 3.11 UDP has one sum for both ends.
             if both and not sent and not received:
                 sent = _fold(parts["udp"]) or both
-                received = self._udp_received(flow, both) if told or not sends else {}
+                received = self._udp_received(flow, both) if silences_by_port or not sends else {}
             # Only the sender measures round trips.
             senders = parts["sender"] if sends else []
-            sent_bytes = _known(_strict(sent, "bytes"), sends or told)
-            received_bytes = _known(_strict(received, "bytes"), not sends or told)
+            sent_bytes = _known(_strict(sent, "bytes"), sends or silences_by_port)
+            received_bytes = _known(_strict(received, "bytes"), not sends or silences_by_port)
             sent_s, received_s = _lenient(sent.get("seconds")), _lenient(received.get("seconds"))
             if received_s is not None and flow is Flow.UP:
                 received_s = max(0.0, received_s - server_ahead_s)
-            receiver_told = received_bytes is not None
+            receiver_known = received_bytes is not None
             yield FlowTotals(
                 flow=flow,
                 sent_bytes=sent_bytes,
                 sent_s=None if sent_bytes is None else sent_s,
                 received_bytes=received_bytes,
-                received_s=received_s if receiver_told else None,
+                received_s=received_s if receiver_known else None,
                 retransmits_count=_lenient_count(sent.get("retransmits")),
                 rtt_min_s=min(_positive(senders, "min_rtt", 1e6), default=None),
                 rtt_mean_s=_mean_of(senders, "mean_rtt", 1e6),
@@ -323,8 +325,8 @@ class Account:
                     or _lenient_count(received.get("packets"))
                     or _lenient_count(both.get("packets"))
                 ),
-                lost_count=_lenient_count(received.get("lost_packets")) if receiver_told else None,
-                jitter_s=_mean_of([received], "jitter_ms", 1e3) if receiver_told else None,
+                lost_count=_lenient_count(received.get("lost_packets")) if receiver_known else None,
+                jitter_s=_mean_of([received], "jitter_ms", 1e3) if receiver_known else None,
             )
 
     def _udp_received(self, flow: Flow, both: dict[str, object]) -> dict[str, object]:
@@ -337,15 +339,17 @@ class Account:
             _lenient_count(both.get(key)) for key in ("bytes", "packets", "lost_packets")
         )
         if not sent or not packets or lost is None:
-            own = sum(i.transferred_bytes for i in self.intervals.get(flow, ()) if not i.omitted)
-            return {**both, "bytes": own}
+            own_side = sum(
+                i.transferred_bytes for i in self.intervals.get(flow, ()) if not i.omitted
+            )
+            return {**both, "bytes": own_side}
         return {**both, "bytes": sent * max(0, packets - lost) // packets}
 
     # Reading
     def reading(
         self,
         *,
-        words: str,
+        sentence: str,
         exit_code: int | None = None,
         ended_at_s: float | None = None,
         released_at_s: float | None = None,
@@ -367,11 +371,11 @@ class Account:
         except _Implausible as implausible:
             error = error or f"iperf3's figures make no sense: {implausible}"
         if error is None and not totals and (self.ended or not self.begun):
-            match = re.search(r"(?m)^\s*iperf3: (?:error - |parameter error - )?(.+)$", words)
+            match = re.search(r"(?m)^\s*iperf3: (?:error - |parameter error - )?(.+)$", sentence)
             error = match[1].strip() if match else "iperf3 gave no result"
-        asked, version = self._asked, _text(self.start.get("version")) or ""
+        requested, version = self._requested, _text(self.start.get("version")) or ""
         cpu = object_of(self.end.get("cpu_utilization_percent"))
-        protocol = (_text(asked.get("protocol")) or "").lower()
+        protocol = (_text(requested.get("protocol")) or "").lower()
         first_data_at_s, basis = self._first_data(ended_at_s, released_at_s)
         return Reading(
             report=EngineReport(
@@ -381,22 +385,22 @@ class Account:
                 protocol=Protocol(protocol) if protocol in set(Protocol) else None,
                 direction=self.direction,
                 streams_count=self._streams_count(),
-                duration_s=_lenient_count(asked.get("duration")),
-                omit_s=_lenient_count(asked.get("omit")),
-                block_bytes=_lenient_count(asked.get("blksize")),
+                duration_s=_lenient_count(requested.get("duration")),
+                omit_s=_lenient_count(requested.get("omit")),
+                block_bytes=_lenient_count(requested.get("blksize")),
                 # The client reports the MSS of its control connection. "tcp_mss" only repeats
                 # the value of --set-mss.
                 mss_bytes=_lenient_count(self.start.get("tcp_mss_default")) or None,
                 window_bytes=self._window_bytes(),
                 stream_bits_per_second=_lenient_count(
-                    asked.get("target_bitrate")
+                    requested.get("target_bitrate")
                     # Versions 3.10 to 3.12 write it into the start event.
                     or self.start.get("target_bitrate")
-                    or asked.get("fqrate")
+                    or requested.get("fqrate")
                 )
                 or None,
                 pacing=self._pacing(),
-                tos=_lenient_count(asked.get("tos")),
+                tos=_lenient_count(requested.get("tos")),
                 sender_congestion=_text(self.end.get("sender_tcp_congestion")),
                 receiver_congestion=_text(self.end.get("receiver_tcp_congestion")),
                 totals=totals,
@@ -406,8 +410,8 @@ class Account:
                 truncated=self.truncated or not self.ended,
                 exit_code=exit_code,
                 distributions=self._rtts.distribution(),
-                silent_streams=self._silences.told(
-                    self._client_ports(), _lenient_count(asked.get("blksize")) or BLOCK_BYTES
+                silent_streams=self._silences.silences_by_port(
+                    self._client_ports(), _lenient_count(requested.get("blksize")) or BLOCK_BYTES
                 ),
             ),
             side=self.side,
@@ -420,16 +424,16 @@ class Account:
 
     def _streams_count(self) -> int | None:
         """Return the open streams of each flow from the start event, or the requested number."""
-        count, direction = _lenient_count(self._asked.get("num_streams")), self.direction
+        count, direction = _lenient_count(self._requested.get("num_streams")), self.direction
         stand = len(objects_of(self.start.get("connected")))
         if not count or not stand or direction is None:
             return count
         return min(count, stand // len(direction.flows))
 
     def _pacing(self) -> Pacing | None:
-        if _lenient_count(self._asked.get("fqrate")):
+        if _lenient_count(self._requested.get("fqrate")):
             return Pacing.KERNEL
-        rate = self._asked.get("target_bitrate") or self.start.get("target_bitrate")
+        rate = self._requested.get("target_bitrate") or self.start.get("target_bitrate")
         return Pacing.ENGINE if _lenient_count(rate) else None
 
     def _window_bytes(self) -> int | None:
@@ -439,7 +443,7 @@ class Account:
         """
         if not _lenient_count(self.start.get("sock_bufsize")):
             return None
-        actual = [_lenient_count(self.start.get(f"{way}buf_actual")) for way in ("snd", "rcv")]
+        actual = [_lenient_count(self.start.get(f"{end}buf_actual")) for end in ("snd", "rcv")]
         known = [size for size in actual if size]
         return min(known) // 2 if known else None
 

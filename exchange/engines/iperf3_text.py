@@ -82,14 +82,14 @@ class StreamReader:
             test = tests[-1] if tests else test
         return test.reading(
             exit_code=exit_code,
-            words=other + "\n" + stderr,
+            sentence=other + "\n" + stderr,
             ended_at_s=self._other_at_s,
             released_at_s=released_at_s,
             server_ahead_s=server_ahead_s,
         )
 
 
-def read_whole(text: str, *, ended_at_s: float | None = None) -> Reading:
+def parse_complete(text: str, *, ended_at_s: float | None = None) -> Reading:
     """Parse a ``--json`` document.
 
     Args:
@@ -97,12 +97,12 @@ def read_whole(text: str, *, ended_at_s: float | None = None) -> Reading:
         ended_at_s: Time at which the text arrived, in epoch seconds. None if unknown.
     """
     tests = _read_tests(text)
-    return (tests[-1] if tests else Account()).reading(words=text, ended_at_s=ended_at_s)
+    return (tests[-1] if tests else Account()).reading(sentence=text, ended_at_s=ended_at_s)
 
 
 def read_any(text: bytes) -> Reading:
     """Parse a test in either format. If the text contains several tests, return the last one."""
-    return read_whole(text.decode(errors="replace"))
+    return parse_complete(text.decode(errors="replace"))
 
 
 def read_all(text: bytes, *, most_count: int | None = None) -> list[Reading]:
@@ -114,7 +114,7 @@ def read_all(text: bytes, *, most_count: int | None = None) -> list[Reading]:
             so that the caller can detect a file with too many tests.
     """
     decoded = text.decode(errors="replace")
-    return [test.reading(words="") for test in _read_tests(decoded, most_count)]
+    return [test.reading(sentence="") for test in _read_tests(decoded, most_count)]
 
 
 # Texts -----------------------------------------------------------------------------------------
@@ -126,19 +126,19 @@ def _read_tests(text: str, most_count: int | None = None) -> list[Account]:
     for piece in re.split(r"(?m)^(?=\{)", text):
         if most_count is not None and len(tests) > most_count:
             break
-        for value, whole in _values(piece):
+        for value, complete in _values(piece):
             event = value.get("event")
             last = tests[-1] if tests else None
-            if event in ("start", "interval", "error", "end") and whole:
+            if event in ("start", "interval", "error", "end") and complete:
                 if last is None or last.ended or (event == "start" and last.begun):
                     tests.append(last := Account())
                 last.take(event, value.get("data"), None)
             elif "start" in value:
-                test = Account.of_document(value, whole)
+                test = Account.of_document(value, complete)
                 if last is None or last.cookie is None or test.cookie != last.cookie:
                     # --json-stream-full-output repeats the last test as a document.
                     tests.append(test)
-            elif last is not None and not last.ended and not whole:
+            elif last is not None and not last.ended and not complete:
                 last.truncated = True
     return tests
 

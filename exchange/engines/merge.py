@@ -128,9 +128,9 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 def _total(values: Iterable[_N | None]) -> _N | None:
     """Return the sum, or None unless every value is known."""
-    held = list(values)
-    known = [value for value in held if value is not None]
-    return sum(known) if known and len(known) == len(held) else None
+    items = list(values)
+    known = [value for value in items if value is not None]
+    return sum(known) if known and len(known) == len(items) else None
 
 
 # Reports ---------------------------------------------------------------------------------------
@@ -160,24 +160,26 @@ def _report(reports: Sequence[EngineReport]) -> EngineReport:
 def _totals(reports: Sequence[EngineReport]) -> tuple[FlowTotals, ...]:
     totals = []
     for flow in Flow:
-        said = [total for report in reports for total in report.totals if total.flow is flow]
-        if len(said) < len(reports):
+        flow_totals = [total for report in reports for total in report.totals if total.flow is flow]
+        if len(flow_totals) < len(reports):
             # Without the values of a process the sum is unknown.
             continue
         totals.append(
             FlowTotals(
                 flow=flow,
-                sent_bytes=_total(total.sent_bytes for total in said),
-                sent_s=_largest(total.sent_s for total in said),
-                received_bytes=_total(total.received_bytes for total in said),
-                received_s=_largest(total.received_s for total in said),
-                retransmits_count=_total(total.retransmits_count for total in said),
-                rtt_min_s=min((t.rtt_min_s for t in said if t.rtt_min_s is not None), default=None),
-                rtt_mean_s=_mean(total.rtt_mean_s for total in said),
-                rtt_max_s=_largest(total.rtt_max_s for total in said),
-                packets_count=_total(total.packets_count for total in said),
-                lost_count=_total(total.lost_count for total in said),
-                jitter_s=_mean(total.jitter_s for total in said),
+                sent_bytes=_total(total.sent_bytes for total in flow_totals),
+                sent_s=_largest(total.sent_s for total in flow_totals),
+                received_bytes=_total(total.received_bytes for total in flow_totals),
+                received_s=_largest(total.received_s for total in flow_totals),
+                retransmits_count=_total(total.retransmits_count for total in flow_totals),
+                rtt_min_s=min(
+                    (t.rtt_min_s for t in flow_totals if t.rtt_min_s is not None), default=None
+                ),
+                rtt_mean_s=_mean(total.rtt_mean_s for total in flow_totals),
+                rtt_max_s=_largest(total.rtt_max_s for total in flow_totals),
+                packets_count=_total(total.packets_count for total in flow_totals),
+                lost_count=_total(total.lost_count for total in flow_totals),
+                jitter_s=_mean(total.jitter_s for total in flow_totals),
             )
         )
     return tuple(totals)

@@ -11,7 +11,8 @@ stops and cleans up the processes in the same way for every engine.
 An engine defines, for both ends of a pair:
 
 ======================== =========================================================================
-supported fields         ``honours``, ``defaults``, ``problems``. The launch and every agent reject
+supported fields         ``supported_fields``, ``defaults``, ``problems``. The launch and every
+agent reject
                          invalid combinations with an error ``field: problem; fix``.
 description              ``statement``: how the engine generates traffic, for reports
 metrics                  ``measures``: the thresholds of an objective that its results can check
@@ -23,7 +24,7 @@ server readiness         A server is ready when its port is in state LISTEN. The
 start                    ``gated``: the start gate delays the first data until the start time.
                          Without it the process starts at that time (``StartMethod.TIMED_EXEC``)
                          and the agent records the start error.
-shutdown                 ``tail_s``: extra time between two bursts
+shutdown                 ``shutdown_grace_s``: extra time between two bursts
 matching of both ends    A cookie: from the engine itself, or for a daemon the token in each request
                          (:mod:`broadside.exchange.engines.tokens`). Addresses are not used.
 ======================== =========================================================================
@@ -241,7 +242,7 @@ class Certificate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientAsk:
+class ClientRequest:
     """Information that an engine needs to start the client end of a job.
 
     Attributes:
@@ -259,7 +260,7 @@ class ClientAsk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerAsk:
+class ServerRequest:
     """Information that an engine needs to start the server end on a port.
 
     Attributes:
@@ -297,7 +298,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
+class FileWatch:
     """File that the agent reads for a reader, once a second and more often until data flows.
 
     Attributes:
@@ -348,7 +349,7 @@ class Process:
     argv: tuple[str, ...]
     pipe_to: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
-    watches: tuple[Watch, ...] = ()
+    watches: tuple[FileWatch, ...] = ()
     stop_after_s: float | None = None
     end_by: EndBy = EndBy.KILL
     ends_at_alarm: bool = False
@@ -401,7 +402,7 @@ class Reader(Protocol):
         """
 
     def sample(self, name: str, text: str, at_s: float) -> Sequence[Event]:
-        """Parse the content of a :class:`Watch`.
+        """Parse the content of a :class:`FileWatch`.
 
         Args:
             name: The watch name.
@@ -444,7 +445,7 @@ class DaemonTest(Protocol):
     """
 
     opened_s: float
-    heard_s: float
+    last_data_s: float
     until_s: float
 
     @property
@@ -452,7 +453,7 @@ class DaemonTest(Protocol):
         """Return after how many seconds without a log line the test counts as ended."""
 
     @property
-    def is_told(self) -> bool:
+    def is_reported(self) -> bool:
         """Return True if the log contains a transfer of the test, not only its start."""
 
     @property
@@ -493,11 +494,11 @@ class Engine(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     defaults: ClassVar[Mapping[str, object]] = {}
-    honours: ClassVar[frozenset[str]]
+    supported_fields: ClassVar[frozenset[str]]
     gated: ClassVar[bool] = False
     idle_control: ClassVar[bool] = False
     paces_exactly: ClassVar[bool] = False
-    counts_alike: ClassVar[bool] = False
+    both_ends_comparable: ClassVar[bool] = False
     serving: ClassVar[Serving] = Serving.DAEMON
     needs_certificate: ClassVar[bool] = False
     needs_folder: ClassVar[bool] = True
@@ -540,7 +541,7 @@ class Engine(ABC):
         flows_count = len(traffic.direction.flows)
         return traffic.stream_bits_per_second * traffic.streams_count * flows_count
 
-    def tail_s(self, traffic: Traffic) -> float:
+    def shutdown_grace_s(self, traffic: Traffic) -> float:
         """Return the seconds after the planned end in which the client can still wait for
         responses.
         """
@@ -563,7 +564,7 @@ class Engine(ABC):
         return 0
 
     @abstractmethod
-    def client(self, ask: ClientAsk) -> Launch:
+    def client(self, ask: ClientRequest) -> Launch:
         """Return the processes and files of the client end.
 
         Raises:
@@ -575,7 +576,7 @@ class Engine(ABC):
         """Return a parser for one of the client processes."""
 
     @abstractmethod
-    def server(self, ask: ServerAsk) -> Launch:
+    def server(self, ask: ServerRequest) -> Launch:
         """Return the processes and files that serve a port.
 
         Raises:
@@ -597,7 +598,7 @@ class Unwritable(Unsupported):
     """A value contains characters that a script or command line must not contain."""
 
 
-def word(value: object, field: str) -> str:
+def validate_argument(value: object, field: str) -> str:
     """Return the value as a single word that is safe in scripts and command lines.
 
     Args:
@@ -616,7 +617,7 @@ def word(value: object, field: str) -> str:
     return text
 
 
-def host_word(address: str, field: str) -> str:
+def validate_host(address: str, field: str) -> str:
     """Return an address in the form of a URL, with brackets around an IPv6 address.
 
     Args:
@@ -626,5 +627,5 @@ def host_word(address: str, field: str) -> str:
     Raises:
         Unwritable: The address is not a safe word.
     """
-    plain = word(address, field)
+    plain = validate_argument(address, field)
     return f"[{plain}]" if ":" in plain else plain

@@ -43,7 +43,7 @@ class LoggedTest(DownloadReader):
         self._from_s = at_s - token.lasts_s - GONE_S
         self._longest_s = 0.0
         self._quiet_max_s = quiet_max_s
-        self.opened_s = self.heard_s = at_s
+        self.opened_s = self.last_data_s = at_s
         self.until_s = at_s + token.lasts_s
 
     @property
@@ -66,13 +66,13 @@ class LoggedTest(DownloadReader):
         return min(self._quiet_max_s, max(QUIET_S, self._longest_s))
 
     @property
-    def is_told(self) -> bool:
+    def is_reported(self) -> bool:
         """Return True if the log contains a transfer of the test, not only its start."""
         return self._transfers_count + self._unplaced_count > 0
 
     def hear(self, at_s: float) -> None:
         """Record the time of a log line of the test, in epoch seconds."""
-        self.heard_s = max(self.heard_s, at_s)
+        self.last_data_s = max(self.last_data_s, at_s)
 
     def add(
         self,
@@ -145,7 +145,7 @@ class LogReader:
         test = self._tests.get(token.job_id)
         if test is None:
             if len(self._tests) >= TESTS_MAX_COUNT:
-                oldest = min(self._tests.values(), key=lambda test: test.heard_s)
+                oldest = min(self._tests.values(), key=lambda test: test.last_data_s)
                 del self._tests[oldest.cookie]
             test = LoggedTest(self._engine, self._counted, token, at_s, self._quiet_max_s)
             self._tests[token.job_id] = test

@@ -71,7 +71,9 @@ class StreamSilences:
             self._over.sort(key=lambda each: -each[2].length_s)
             del self._over[_KEPT_MAX_COUNT // 2 :]
 
-    def told(self, ports: Mapping[int, int], block_bytes: int) -> tuple[StreamSilence, ...]:
+    def silences_by_port(
+        self, ports: Mapping[int, int], block_bytes: int
+    ) -> tuple[StreamSilence, ...]:
         """Return the longest silences so far, in time order.
 
         Args:
@@ -79,7 +81,7 @@ class StreamSilences:
             block_bytes: Block size of the test.
         """
         going_on = [(*stream, silence) for stream, silence in self._now.items()]
-        found = [
+        silences = [
             (flow, socket, silence)
             for flow, socket, silence in (*self._over, *going_on)
             if silence.length_s >= SILENT_LEAST_S
@@ -89,11 +91,11 @@ class StreamSilences:
             StreamSilence(
                 flow=flow, client_port=ports.get(socket), from_s=silence.from_s, to_s=silence.to_s
             )
-            for flow, socket, silence in found
+            for flow, socket, silence in silences
         )
 
 
 def longest_silences(silences: Iterable[StreamSilence]) -> tuple[StreamSilence, ...]:
     """Return the longest silences in time order, at most as many as a report can contain."""
-    kept = sorted(silences, key=lambda each: each.from_s - each.to_s)[:SILENT_STREAMS_MAX_COUNT]
-    return tuple(sorted(kept, key=lambda each: (each.from_s, each.client_port or 0)))
+    longest = sorted(silences, key=lambda each: each.from_s - each.to_s)[:SILENT_STREAMS_MAX_COUNT]
+    return tuple(sorted(longest, key=lambda each: (each.from_s, each.client_port or 0)))

@@ -36,20 +36,20 @@ class Token:
         return f"{self.job_id}.{math.ceil(self.lasts_s)}"
 
 
-def token_of(job: Job, tail_s: float = 0.0) -> Token:
+def token_of(job: Job, shutdown_grace_s: float = 0.0) -> Token:
     """Return the token of a job.
 
     Args:
         job: The job to run.
         tail_s: How long the client will wait for the last responses after the test, in seconds.
     """
-    return Token(job_id=job.job_id, lasts_s=job.duration_s + job.traffic.omit_s + tail_s)
+    return Token(job_id=job.job_id, lasts_s=job.duration_s + job.traffic.omit_s + shutdown_grace_s)
 
 
 def parse_token(text: str) -> Token | None:
     """Return the parsed token, or None if the text is not a token."""
-    found = _TOKEN.fullmatch(text)
-    return None if found is None else Token(job_id=found[1], lasts_s=float(found[2]))
+    match = _TOKEN.fullmatch(text)
+    return None if match is None else Token(job_id=match[1], lasts_s=float(match[2]))
 
 
 def is_job_cookie(cookie: str | None) -> bool:

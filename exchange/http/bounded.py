@@ -15,7 +15,7 @@ from typing import Any, Final
 import httpx
 
 # Time limit for a whole request in seconds, including connection, headers and body.
-WHOLE_S: Final = 30.0
+TOTAL_S: Final = 30.0
 # A request body extends the time limit. A slower upload than this is not accepted.
 SENT_BYTES_PER_S: Final = 16_384
 # Value of ``wbits`` that selects the gzip format in zlib.
@@ -29,7 +29,7 @@ async def ask(
     url: str | httpx.URL,
     max_bytes: int | None,
     *,
-    whole_s: float = WHOLE_S,
+    total_s: float = TOTAL_S,
     unpacks: bool = False,
     **options: Any,
 ) -> httpx.Response:
@@ -51,17 +51,17 @@ async def ask(
         httpx.HTTPError: There is no response, or the response is too large, too slow, incomplete,
             or compressed although ``unpacks`` is False.
     """
-    whole_s += len(options.get("content") or b"") / SENT_BYTES_PER_S
+    total_s += len(options.get("content") or b"") / SENT_BYTES_PER_S
     try:
-        async with asyncio.timeout(whole_s):
+        async with asyncio.timeout(total_s):
             async with client.stream(method, url, **options) as response:
                 body = b"" if max_bytes is None else await _body(response, max_bytes, unpacks)
     except TimeoutError as error:
-        raise httpx.ReadTimeout(f"no whole answer within {whole_s:g} s") from error
+        raise httpx.ReadTimeout(f"no whole answer within {total_s:g} s") from error
     except httpx.ConnectError as error:
         raise httpx.ConnectError(_reason(error)) from error
     # Headers are copied as bytes because a header can contain any byte.
-    headers = [each for each in response.headers.raw if each[0].lower() not in _OF_WIRE]
+    headers = [header for header in response.headers.raw if header[0].lower() not in _OF_WIRE]
     return httpx.Response(
         response.status_code, headers=headers, content=body, request=response.request
     )
@@ -83,7 +83,7 @@ def _reason(error: BaseException) -> str:
     return str(error)
 
 
-def ask_now(url: str, max_bytes: int | None, whole_s: float, method: str = "GET") -> httpx.Response:
+def ask_now(url: str, max_bytes: int | None, total_s: float, method: str = "GET") -> httpx.Response:
     """Send a request from a command that does not have an event loop.
 
     Args:
@@ -97,12 +97,12 @@ def ask_now(url: str, max_bytes: int | None, whole_s: float, method: str = "GET"
         httpx.HTTPError: As :func:`ask`.
     """
 
-    async def asked() -> httpx.Response:
+    async def respond() -> httpx.Response:
         headers = {"Accept-Encoding": "identity"}
-        async with httpx.AsyncClient(timeout=whole_s, headers=headers) as client:
-            return await ask(client, method, url, max_bytes, whole_s=whole_s)
+        async with httpx.AsyncClient(timeout=total_s, headers=headers) as client:
+            return await ask(client, method, url, max_bytes, total_s=total_s)
 
-    return asyncio.run(asked())
+    return asyncio.run(respond())
 
 
 async def _body(response: httpx.Response, max_bytes: int, unpacks: bool) -> bytes:

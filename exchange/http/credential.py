@@ -90,10 +90,10 @@ def load_credential(path: Path) -> Credential | None:
     """
     try:
         fields = json.loads(path.read_text())
-        found = TypeAdapter(Credential).validate_python({**fields, "path": path})
-        coordinator_addresses(",".join(found.coordinators))
-        if found.authority is not None:
-            ssl.PEM_cert_to_DER_cert(found.authority)
+        credential = TypeAdapter(Credential).validate_python({**fields, "path": path})
+        coordinator_addresses(",".join(credential.coordinators))
+        if credential.authority is not None:
+            ssl.PEM_cert_to_DER_cert(credential.authority)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -102,7 +102,7 @@ def load_credential(path: Path) -> Credential | None:
         raise ExchangeMisconfigured(
             f"credential {path}: not one ({type(error).__name__}); remove it and join anew"
         ) from error
-    return found
+    return credential
 
 
 def coordinator_addresses(text: str) -> tuple[str, ...]:
@@ -114,16 +114,16 @@ def coordinator_addresses(text: str) -> tuple[str, ...]:
     Raises:
         ExchangeMisconfigured: The list is empty or a URL is not ``https://host:port``.
     """
-    found = tuple(part.strip().rstrip("/") for part in text.split(",") if part.strip())
-    for address in found:
+    credential = tuple(part.strip().rstrip("/") for part in text.split(",") if part.strip())
+    for address in credential:
         if not _is_https(address):
             raise ExchangeMisconfigured(
                 f"BROADSIDE_COORDINATOR={address}: not https://host:port; credentials never "
                 "travel in clear text"
             )
-    if not found:
+    if not credential:
         raise ExchangeMisconfigured("BROADSIDE_COORDINATOR: empty; write https://host:8443")
-    return found
+    return credential
 
 
 def _is_https(address: str) -> bool:

@@ -1,6 +1,6 @@
 """Queue, table and raw store that use a coordinator over HTTPS.
 
-All requests go through a :class:`~broadside.exchange.http.coordinator_link.Link`.
+All requests go through a :class:`~broadside.exchange.http.coordinator_client.CoordinatorClient`.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from broadside.exchange.documents import inflate, packed
-from broadside.exchange.http.coordinator_link import Link
+from broadside.exchange.http.coordinator_client import CoordinatorClient
 from broadside.exchange.limits import (
     batches,
     check_entity,
@@ -21,7 +21,7 @@ from broadside.exchange.limits import (
     message_bytes,
     split,
 )
-from broadside.exchange.messages import TroubleKind
+from broadside.exchange.messages import OutageKind
 from broadside.exchange.ports import DeadLetter, Delivery, Entity, Outgoing, QueueCounts, RawName
 from broadside.exchange.records.keys import CONTROL
 from broadside.exchange.row_text import entity_fields, entity_of
@@ -33,18 +33,18 @@ _SEND_BYTES: Final = 2 * 2**20
 class HttpQueue:
     """:class:`~broadside.exchange.ports.JobQueue` at the coordinator. Jobs arrive on the stream."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: CoordinatorClient) -> None:
         self._link = link
 
     async def _call(self, do: str, **said: Any) -> Any:
-        return await self._link.call(do, kind=TroubleKind.QUEUE_AWAY, **said)
+        return await self._link.call(do, kind=OutageKind.QUEUE_AWAY, **said)
 
     async def send(self, messages: Sequence[Outgoing]) -> Sequence[int]:
         for message in messages:
             check_message(message)
         numbers: list[int] = []
         for part in split(messages, message_bytes, _SEND_BYTES):
-            numbers += await self._call("send", messages=[_outgoing_fields(each) for each in part])
+            numbers += await self._call("send", messages=[_outgoing_fields(item) for item in part])
         return numbers
 
     async def cancel(self, sequence_numbers: Sequence[int]) -> int:
@@ -130,7 +130,7 @@ def _dead_letter(fields: Mapping[str, Any]) -> DeadLetter:
 class HttpTable:
     """:class:`~broadside.exchange.ports.Table` at the coordinator."""
 
-    def __init__(self, link: Link, name: str) -> None:
+    def __init__(self, link: CoordinatorClient, name: str) -> None:
         self._link = link
         self._name = name
 
@@ -152,8 +152,8 @@ class HttpTable:
     async def get(self, partition_key: str, row_key: str) -> Entity | None:
         check_key(partition_key)
         check_key(row_key)
-        told = await self._call("get", partition=partition_key, key=row_key)
-        return None if told is None else entity_of(told["row"], told["etag"])
+        answer = await self._call("get", partition=partition_key, key=row_key)
+        return None if answer is None else entity_of(answer["row"], answer["etag"])
 
     async def scan(
         self,
@@ -173,8 +173,8 @@ class HttpTable:
                 row_before=row_before,
                 limit=left_count,
             )
-            for told in page["rows"]:
-                yield entity_of(told["row"], told["etag"])
+            for answer in page["rows"]:
+                yield entity_of(answer["row"], answer["etag"])
             if (row_from := page["next"]) is None:
                 return
             left_count = None if left_count is None else left_count - len(page["rows"])
@@ -191,8 +191,8 @@ class HttpTable:
     async def next_partition(self, key_from: str, key_before: str) -> str | None:
         check_key(key_from)
         check_key(key_before)
-        found = await self._call("next_partition", key_from=key_from, key_before=key_before)
-        return None if found is None else str(found)
+        key = await self._call("next_partition", key_from=key_from, key_before=key_before)
+        return None if key is None else str(key)
 
     async def delete_partition(self, partition_key: str) -> int:
         check_key(partition_key)
@@ -218,7 +218,7 @@ class WatchedTable(HttpTable):
 class HttpRaw:
     """:class:`~broadside.exchange.ports.RawStore` at the coordinator. Texts are sent compressed."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: CoordinatorClient) -> None:
         self._link = link
 
     async def save(self, name: RawName, text: bytes) -> None:
@@ -233,8 +233,8 @@ class HttpRaw:
 
     async def delete_folder(self, folder: str) -> int:
         check_key(folder)
-        told = await self._link.call("delete_folder", kind=TroubleKind.RAW_AWAY, folder=folder)
-        return int(told)
+        answer = await self._link.call("delete_folder", kind=OutageKind.RAW_AWAY, folder=folder)
+        return int(answer)
 
     async def close(self) -> None:
         await self._link.close()

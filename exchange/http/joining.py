@@ -24,7 +24,12 @@ from typing import Final
 import httpx
 
 from broadside.exchange.http.bounded import ask
-from broadside.exchange.http.coordinator_link import Link, failure, open_client, refusal
+from broadside.exchange.http.coordinator_client import (
+    CoordinatorClient,
+    failure,
+    open_client,
+    refusal,
+)
 from broadside.exchange.http.credential import Credential, load_credential, new_secret
 from broadside.exchange.ports import (
     ExchangeError,
@@ -78,18 +83,18 @@ async def join(
         ExchangeMisconfigured: The code is invalid.
         ExchangeUnavailable: No coordinator responds.
     """
-    kept = load_credential(path)
-    if kept is not None and not await is_refused(replace(kept, coordinators=coordinators)):
-        return kept
+    stored = load_credential(path)
+    if stored is not None and not await is_refused(replace(stored, coordinators=coordinators)):
+        return stored
     try:
         mark, named, secret = code.strip().split(".")
     except ValueError:
         mark = named = secret = ""
     if mark != "bsj":
         raise ExchangeMisconfigured("the join code is not one; see `broadside enroll new`")
-    asked_for = path.with_suffix(".joining")
-    earlier = load_credential(asked_for)
-    own_secret = new_secret() if earlier is None else earlier.secret
+    pending_path = path.with_suffix(".joining")
+    earlier = load_credential(pending_path)
+    new_secret_text = new_secret() if earlier is None else earlier.secret
     failures: list[str] = []
     for coordinator in coordinators:
         try:
@@ -99,10 +104,10 @@ async def join(
                 authority=authority,
                 agent_id=agent_id,
                 role=role,
-                secret=own_secret,
+                secret=new_secret_text,
                 issued_s=time.time(),
-            ).save(asked_for)
-            asked = {
+            ).save(pending_path)
+            body = {
                 "code": secret,
                 "agent_id": agent_id,
                 "role": role,
@@ -114,14 +119,14 @@ async def join(
                     "POST",
                     f"{coordinator}/v1/exchange/join",
                     ANSWER_MAX_BYTES,
-                    content=json.dumps(asked),
+                    content=json.dumps(body),
                 )
         except httpx.HTTPError as error:
             failures.append(f"{coordinator}: {failure(error)}")
             continue
         if response.status_code == httpx.codes.OK:
             log.info("joined %s", coordinator, extra={"action": "join"})
-            asked_for.replace(path)
+            pending_path.replace(path)
             return replace(credential, path=path)
         if (refused := refusal(response)) is not None:
             raise ExchangeMisconfigured(f"not enrolled: {response.text[:300]}") from refused
@@ -134,7 +139,7 @@ async def is_refused(credential: Credential) -> bool:
 
     If no coordinator responds, the result is False, so that the credential is not discarded.
     """
-    link = Link(replace(credential, path=None))
+    link = CoordinatorClient(replace(credential, path=None))
     try:
         await link.call("ping")
     except ExchangeRefused:
@@ -162,10 +167,10 @@ async def _authority(coordinator: str, named: str) -> str:
         )
     text = response.text
     try:
-        found = fingerprint(text)
+        digest = fingerprint(text)
     except ValueError:
-        found = ""
-    if not secrets.compare_digest(found, named):
+        digest = ""
+    if not secrets.compare_digest(digest, named):
         raise ExchangeMisconfigured(
             f"{coordinator}: its authority is not the one that the join code names: another "
             "coordinator, or somebody in between"

@@ -40,7 +40,7 @@ A process can end between two writes. The tables then contain the following:
 
 from broadside.exchange.messages import Control
 from broadside.exchange.ports import RawStore, Table
-from broadside.exchange.records.burst_records import ALL_PAIRS, BurstRecords, told_late
+from broadside.exchange.records.burst_records import ALL_PAIRS, BurstRecords, with_delivery_time
 from broadside.exchange.records.keys import Document
 from broadside.exchange.records.private_records import (
     Judging,
@@ -64,7 +64,7 @@ __all__ = [
     "RunHeader",
     "RunOutcome",
     "RunRecords",
-    "told_late",
+    "with_delivery_time",
 ]
 
 

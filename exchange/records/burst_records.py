@@ -211,7 +211,7 @@ class BurstRecords:
     ) -> AsyncIterator[tuple[int, list[Entity]]]:
         """Yield rows ``<prefix><pair>.<n>`` of a burst, grouped by pair."""
         rows: list[Entity] = []
-        pair_index, held_bytes = -1, 0
+        pair_index, size_bytes = -1, 0
         async for row in self._table.scan(
             burst_partition(run_id, burst_index), row_from=prefix, row_before=f"{prefix}:"
         ):
@@ -221,10 +221,10 @@ class BurstRecords:
             if index != pair_index:
                 if rows:
                     yield pair_index, rows
-                rows, held_bytes = [], 0
+                rows, size_bytes = [], 0
             pair_index = index
-            held_bytes += _bytes_of(row)
-            if held_bytes > _END_MAX_BYTES:
+            size_bytes += _bytes_of(row)
+            if size_bytes > _END_MAX_BYTES:
                 leave_out(RecordUnreadable(f"row {row_name(row)}: {_TOO_MANY}"))
                 rows = []
             else:
@@ -381,8 +381,8 @@ class BurstRecords:
 
     async def _find_raw(self, name: RawName) -> bytes | None:
         for store in self._raw_stores:
-            if (found := await store.read(name)) is not None:
-                return found
+            if (text := await store.read(name)) is not None:
+                return text
         return None
 
     async def _delete_raw(self, folder: str) -> None:
@@ -443,8 +443,8 @@ class BurstRecords:
             from_at: Earliest start of a test.
             before_at: Tests that started at this time or later are not included.
         """
-        ends = [found async for found in self.stream_tests(from_at, before_at)]
-        ends.sort(key=lambda found: server_test_key(found[0]))
+        ends = [text async for text in self.stream_tests(from_at, before_at)]
+        ends.sort(key=lambda text: server_test_key(text[0]))
 
         def unpacked() -> list[TestSeconds]:
             return [TestSeconds(test=test, tracks=unpacked_tracks(end)) for test, end in ends]
@@ -475,8 +475,8 @@ class BurstRecords:
                 row_before=f"{epoch_ms(before_at) + 1:013d}",
             ):
                 if (begun := row.row_key.partition(".")[0]) != instant:
-                    for found in _started(tests, from_at, before_at):
-                        yield found
+                    for text in _started(tests, from_at, before_at):
+                        yield text
                     instant, tests = begun, {}
                 if not _is_chunk(row):
                     test = try_row(ServerTest, row)
@@ -492,8 +492,8 @@ class BurstRecords:
                     leave_out(RecordUnreadable(f"row {row_name(row)}: {_TOO_MANY}"))
                 else:
                     chunks.append(row)
-            for found in _started(tests, from_at, before_at):
-                yield found
+            for text in _started(tests, from_at, before_at):
+                yield text
 
     async def save_server_raw(self, test: ServerTest, text: bytes) -> None:
         """Store the output of the server end's engine under the key of the test."""
@@ -526,7 +526,7 @@ class BurstRecords:
         return sum(await asyncio.gather(*map(self._table.delete_partition, partitions)))
 
 
-def told_late(row: Entity, at: datetime) -> Entity:
+def with_delivery_time(row: Entity, at: datetime) -> Entity:
     """Add the delivery time to a report or test that leaves the spool.
 
     Args:
@@ -585,13 +585,13 @@ def _by_index(
     kind: type[_M], name: str, rows: Sequence[Entity], broken: list[Violation] | None = None
 ) -> Mapping[int, _M]:
     """Return claims or reports by pair index. Unreadable rows and violations are skipped."""
-    found = {}
+    text = {}
     for row in rows:
         if (index := _index(row, name, _PAIR)) is None or (value := try_row(kind, row)) is None:
             continue
         if keeps_rules(row, value, broken):
-            found[index] = value
-    return found
+            text[index] = value
+    return text
 
 
 def _is_chunk(row: Entity) -> bool:
@@ -608,8 +608,8 @@ def _bytes_of(row: Entity) -> int:
 
 def _index(row: Entity, prefix: str, form: re.Pattern[str]) -> int | None:
     """Return the pair index in a row key. For an invalid key, log it once and return None."""
-    found = form.fullmatch(row.row_key.removeprefix(prefix))
-    if found is None:
+    text = form.fullmatch(row.row_key.removeprefix(prefix))
+    if text is None:
         leave_out(RecordUnreadable(f"row {row_name(row)}: its key names no pair"))
         return None
-    return int(found[0][:5])
+    return int(text[0][:5])

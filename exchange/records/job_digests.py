@@ -86,7 +86,7 @@ def _part(job: Job) -> int:
 
 
 def _cut(row: Entity, name: str) -> list[bytes]:
-    whole = joined_properties(row, name)
-    if len(whole) % DIGEST_BYTES:
+    text = joined_properties(row, name)
+    if len(text) % DIGEST_BYTES:
         raise RecordUnreadable(f"row {row_name(row)}: {name} is cut short; plan the run anew")
-    return [whole[at : at + DIGEST_BYTES] for at in range(0, len(whole), DIGEST_BYTES)]
+    return [text[at : at + DIGEST_BYTES] for at in range(0, len(text), DIGEST_BYTES)]

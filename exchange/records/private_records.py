@@ -21,6 +21,7 @@ from broadside.exchange.ports import (
     Table,
     Value,
 )
+from broadside.exchange.records.collection import Collection, change_row
 from broadside.exchange.records.keys import (
     AFTER_OPEN,
     CLOSED,
@@ -36,7 +37,6 @@ from broadside.exchange.records.keys import (
     run_key,
     run_partition,
 )
-from broadside.exchange.records.shelf import Shelf, change_row
 from broadside.exchange.rows import (
     cut_properties,
     joined_properties,
@@ -122,14 +122,14 @@ class PrivateRecords:
     def __init__(self, table: Table) -> None:
         self._table = table
 
-    def shelf(self, name: str, model: type[_M]) -> Shelf[_M]:
+    def shelf(self, name: str, model: type[_M]) -> Collection[_M]:
         """Return a collection of values by key.
 
         Args:
             name: Name from :mod:`broadside.exchange.records.keys`.
             model: Class of the values.
         """
-        return Shelf(self._table, name, model)
+        return Collection(self._table, name, model)
 
     # The list of runs -------------------------------------------------------------------------
 
@@ -219,7 +219,7 @@ class PrivateRecords:
 
     # Jobs delivered to agents ------------------------------------------------------------------
 
-    async def save_given(self, job: Job, who: str) -> None:
+    async def save_given(self, job: Job, user: str) -> None:
         """Record that an agent will receive a job, before the job is delivered.
 
         Args:
@@ -227,17 +227,17 @@ class PrivateRecords:
             who: The agent id.
         """
         tunnel = job.traffic.encapsulation
-        said: dict[str, Value] = {
+        properties: dict[str, Value] = {
             "server": job.endpoint.agent_id,
             "ports": " ".join(map(str, job.endpoint.ports)),
             "planned_start_at": job.planned_start_at,
             **({} if tunnel is None else {"tunnel_port": tunnel.port, "vni_from": tunnel.vni_from}),
         }
-        key = f"{GIVEN}{job.burst_index:05d}.{job.pair_index:05d}.{who}"
-        await self._table.upsert(make_row(run_partition(job.run_id), key, said))
+        key = f"{GIVEN}{job.burst_index:05d}.{job.pair_index:05d}.{user}"
+        await self._table.upsert(make_row(run_partition(job.run_id), key, properties))
 
     async def read_job_facts(
-        self, run_id: str, burst_index: int, pair_index: int, who: str
+        self, run_id: str, burst_index: int, pair_index: int, user: str
     ) -> Mapping[str, Any]:
         """Return the values of a delivered job, by the names that the row rules use.
 
@@ -251,29 +251,29 @@ class PrivateRecords:
             ``planned_start_at``, ``server``, ``ports``, ``tunnel_port`` and ``vni``. Empty if the
             job was not delivered to the agent, or an earlier version delivered it.
         """
-        key = f"{GIVEN}{burst_index:05d}.{pair_index:05d}.{who}"
+        key = f"{GIVEN}{burst_index:05d}.{pair_index:05d}.{user}"
         row = await self._table.get(run_partition(run_id), key)
         if row is None or "server" not in row.properties:
             return {}
-        said = row.properties
-        vni_from = said.get("vni_from")
+        properties = row.properties
+        vni_from = properties.get("vni_from")
         return {
-            "server": said["server"],
-            "ports": tuple(int(port) for port in str(said["ports"]).split()),
-            "planned_start_at": said["planned_start_at"],
-            "tunnel_port": said.get("tunnel_port"),
+            "server": properties["server"],
+            "ports": tuple(int(port) for port in str(properties["ports"]).split()),
+            "planned_start_at": properties["planned_start_at"],
+            "tunnel_port": properties.get("tunnel_port"),
             "vni": vni_from + pair_index if isinstance(vni_from, int) else None,
         }
 
     async def read_given(self, run_id: str) -> set[tuple[int, int, str]]:
         """Return burst, pair and agent of every job recorded by :meth:`save_given`."""
-        found = set()
+        bursts = set()
         async for row in self._table.scan(
             run_partition(run_id), row_from=GIVEN, row_before=f"{GIVEN}:"
         ):
-            burst, pair, who = row.row_key.removeprefix(GIVEN).split(".", 2)
-            found.add((int(burst), int(pair), who))
-        return found
+            burst, pair, user = row.row_key.removeprefix(GIVEN).split(".", 2)
+            bursts.add((int(burst), int(pair), user))
+        return bursts
 
     # The life of a run ------------------------------------------------------------------------
 
@@ -360,7 +360,7 @@ class PrivateRecords:
         ):
             yield int(row.row_key.removeprefix(prefix)), row
 
-    async def hold_judging(self, run_id: str, hold: Judging, now: datetime) -> bool:
+    async def acquire_judging(self, run_id: str, judging: Judging, now: datetime) -> bool:
         """Acquire or renew the lease for computing a run's verdict.
 
         Args:
@@ -371,16 +371,16 @@ class PrivateRecords:
         Returns:
             False if another coordinator has the lease.
         """
-        row = message_row(run_partition(run_id), JUDGING, hold)
-        held = await self._table.get(row.partition_key, row.row_key)
+        row = message_row(run_partition(run_id), JUDGING, judging)
+        stored = await self._table.get(row.partition_key, row.row_key)
         try:
-            if held is None:
+            if stored is None:
                 await self._table.insert(row)
                 return True
-            other = parse_row(Judging, held)
-            if other.by != hold.by and other.until_at > now:
+            other = parse_row(Judging, stored)
+            if other.by != judging.by and other.until_at > now:
                 return False
-            await self._table.replace(row, held.etag or "")
+            await self._table.replace(row, stored.etag or "")
         # Another coordinator wrote the row first.
         except (EntityExists, EntityChanged, EntityNotFound):
             return False

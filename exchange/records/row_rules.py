@@ -21,9 +21,9 @@ from typing import Any, Final
 
 from broadside.exchange.messages import (
     Claim,
+    HostInfo,
     JobReport,
     Message,
-    Passport,
     Presence,
     Role,
     ServerTest,
@@ -267,7 +267,7 @@ ROW_RULES: Final[Mapping[Kind, RowRule]] = {
     Kind.PASSPORT: RowRule(
         place=f"{PASSPORT} / <role>.<agent>",
         role=None,
-        model=Passport,
+        model=HostInfo,
         foreign=_COLUMNS,
         fields={},
     ),
@@ -385,8 +385,8 @@ def place_of(partition: str, key: str) -> Place | None:
         return _of_tunnel(tunnel[1], key)
     test = _test_place(key)
     # Earlier versions stored all tests of an hour in one partition.
-    stands = test and partition in (test.facts["partition"], test.facts["hour"])
-    return test if stands else None
+    matches = test and partition in (test.facts["partition"], test.facts["hour"])
+    return test if matches else None
 
 
 def _test_place(key: str) -> Place | None:
@@ -427,9 +427,9 @@ def _of_tunnel(server: str, key: str) -> Place | None:
     vni = int(named[2])
     inner_client, inner_server = inner_addresses(vni)
     place = _of_pair(kind, named[4], named[5], named[6])
-    own = {"server": server, "vni": vni}
+    expected = {"server": server, "vni": vni}
     inner = {"inner_client": inner_client, "inner_server": inner_server}
-    return Place(kind=kind, facts={**place.facts, **own, **inner})
+    return Place(kind=kind, facts={**place.facts, **expected, **inner})
 
 
 def _of_test(kind: Kind, key: str) -> Place | None:
@@ -489,8 +489,8 @@ def _values(value: Any, path: list[str]) -> Iterator[Any]:
 def _equals(values: list[Any], field: FieldRule, facts: Mapping[str, Any]) -> bool:
     if field.rule is Rule.UNSET:
         return not any(values)
-    said = [epoch_ms(value) if field.fact == "started_ms" else value for value in values]
-    return said == [facts[field.fact]]
+    values_in_key = [epoch_ms(value) if field.fact == "started_ms" else value for value in values]
+    return values_in_key == [facts[field.fact]]
 
 
 def check_row(row: Entity, message: Message | None) -> Violation | None:

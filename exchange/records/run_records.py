@@ -15,9 +15,9 @@ from typing import Final, TypeVar
 from broadside.exchange.documents import document_rows, read_document
 from broadside.exchange.messages import (
     Control,
+    HostInfo,
     Job,
     Message,
-    Passport,
     Presence,
     Role,
     Tunnel,
@@ -25,6 +25,7 @@ from broadside.exchange.messages import (
 )
 from broadside.exchange.pacing import control_copy
 from broadside.exchange.ports import Entity, EntityExists, EntityNotFound, Table
+from broadside.exchange.records.collection import change_row
 from broadside.exchange.records.job_digests import PlannedJobs, jobs_rows, parse_jobs
 from broadside.exchange.records.keys import (
     ANSWER,
@@ -42,7 +43,6 @@ from broadside.exchange.records.keys import (
     tunnels_partition,
 )
 from broadside.exchange.records.row_rules import keeps_rules
-from broadside.exchange.records.shelf import change_row
 from broadside.exchange.rows import make_row, message_row, parse_row, try_row
 
 _M = TypeVar("_M", bound=Message)
@@ -150,11 +150,11 @@ class RunRecords:
         control = await self._change_copy(run_id, 0, change)
         if control is None:
             raise EntityNotFound(f"run {run_id}: there is none")
-        told = {name: getattr(control, name) for name in _CANCEL}
+        written = {name: getattr(control, name) for name in _CANCEL}
 
         def followed(copy: Control) -> Mapping[str, object]:
             until_at = max(copy.lease_until_at, control.lease_until_at)
-            return {"lease_until_at": until_at} | (told if copy.cancelled_at is None else {})
+            return {"lease_until_at": until_at} | (written if copy.cancelled_at is None else {})
 
         copies = range(1, control.copies_count)
         await asyncio.gather(*(self._change_copy(run_id, copy, followed) for copy in copies))
@@ -238,9 +238,9 @@ class FleetRecords:
     def __init__(self, table: Table) -> None:
         self._table = table
         # Digest of the last written passport and the time of writing, by key.
-        self._told: dict[str, tuple[str, float]] = {}
+        self._written: dict[str, tuple[str, float]] = {}
         # Digest and passport from the last read, by key.
-        self._passports: dict[str, tuple[str, Passport]] = {}
+        self._passports: dict[str, tuple[str, HostInfo]] = {}
 
     async def beat(self, presence: Presence) -> None:
         """Create or replace the presence row of an agent.
@@ -252,17 +252,17 @@ class FleetRecords:
         """
         key = f"{presence.role}.{presence.agent_id}"
         row = message_row(PRESENCE, key, presence.model_copy(update={"passport": None}))
-        told = self._told.pop(key, None)
+        written = self._written.pop(key, None)
         if presence.passport is not None:
-            own = message_row(PASSPORT, key, presence.passport)
-            digest, now_s = _digest(own), time.monotonic()
-            if told is None or told[0] != digest or now_s - told[1] > PASSPORT_AGAIN_S:
-                await self._table.upsert(own)
-                told = (digest, now_s)
+            passport_row = message_row(PASSPORT, key, presence.passport)
+            digest, now_s = _digest(passport_row), time.monotonic()
+            if written is None or written[0] != digest or now_s - written[1] > PASSPORT_AGAIN_S:
+                await self._table.upsert(passport_row)
+                written = (digest, now_s)
             row = replace(row, properties={**row.properties, PASSPORT: digest})
         await self._table.upsert(row)
-        if told is not None:
-            self._told[key] = told
+        if written is not None:
+            self._written[key] = written
 
     async def leave(self, role: Role, agent_id: str) -> None:
         """Delete the rows of an agent that stops.
@@ -282,23 +282,25 @@ class FleetRecords:
         not affect the rest of the fleet.
         """
         rows = [row async for row in self._table.scan(PRESENCE)]
-        told = {row.row_key: row.properties[PASSPORT] for row in rows if PASSPORT in row.properties}
-        if any(self._passports.get(key, ("",))[0] != digest for key, digest in told.items()):
+        written = {
+            row.row_key: row.properties[PASSPORT] for row in rows if PASSPORT in row.properties
+        }
+        if any(self._passports.get(key, ("",))[0] != digest for key, digest in written.items()):
             self._passports = {
                 row.row_key: (_digest(row), passport)
                 async for row in self._table.scan(PASSPORT)
-                if (passport := try_row(Passport, row)) is not None
+                if (passport := try_row(HostInfo, row)) is not None
             }
-        found = []
+        results = []
         for row in rows:
             presence = try_row(Presence, row)
             if presence is None or not keeps_rules(row, presence):
                 continue
-            if row.row_key in told and row.row_key in self._passports:
+            if row.row_key in written and row.row_key in self._passports:
                 _, passport = self._passports[row.row_key]
                 presence = presence.model_copy(update={PASSPORT: passport})
-            found.append(presence)
-        return found
+            results.append(presence)
+        return results
 
     async def save_tunnel(self, server_id: str, tunnel: Tunnel) -> None:
         """Request the other end of a tunnel from a server's agent, or renew the request.
@@ -316,8 +318,10 @@ class FleetRecords:
         rows = self._table.scan(
             tunnels_partition(server_id), row_from=f"{ASK}.", row_before=f"{ASK}.:"
         )
-        found = [(row, try_row(Tunnel, row)) async for row in rows]
-        return [tunnel for row, tunnel in found if tunnel is not None and keeps_rules(row, tunnel)]
+        results = [(row, try_row(Tunnel, row)) async for row in rows]
+        return [
+            tunnel for row, tunnel in results if tunnel is not None and keeps_rules(row, tunnel)
+        ]
 
     async def answer_tunnel(self, server_id: str, tunnel: Tunnel, problem: str) -> None:
         """Report to the client whether the other end of the tunnel is ready.

@@ -167,7 +167,7 @@ async def _drips(name: str) -> str:
         began_s = time.monotonic()
         async with httpx.AsyncClient(timeout=30) as client:
             try:
-                await ask(client, "GET", url, 1 << 20, whole_s=WHOLE_S)
+                await ask(client, "GET", url, 1 << 20, total_s=WHOLE_S)
             except httpx.ReadTimeout as error:
                 assert time.monotonic() - began_s < 20
                 return str(error)

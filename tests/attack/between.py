@@ -16,7 +16,7 @@ from typing import Final
 from broadside.coordinator.hosts.authority import own_authority
 from broadside.coordinator.hosts.enrolment import Enrolments
 from broadside.exchange.fabric import FabricSettings, open_fabric
-from broadside.exchange.http.coordinator_link import Link
+from broadside.exchange.http.coordinator_client import CoordinatorClient
 from broadside.exchange.http.credential import Credential
 from broadside.exchange.http.joining import join, new_code
 from broadside.exchange.messages import Role
@@ -98,7 +98,7 @@ def unproven_wire(timeout_s: float) -> Iterator[ssl.SSLSocket]:
 
 
 async def _ping(credential: Credential) -> None:
-    link = Link(credential)
+    link = CoordinatorClient(credential)
     try:
         await link.call("ping")
     finally:

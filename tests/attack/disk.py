@@ -19,7 +19,7 @@ from broadside.agent.workspace import Workspace
 from broadside.exchange.documents import TableRaw
 from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
 from broadside.exchange.embedded.embedded_table import EmbeddedTable
-from broadside.exchange.engines.port import File, Process, Watch
+from broadside.exchange.engines.port import File, FileWatch, Process
 from broadside.exchange.http.credential import Credential
 from broadside.exchange.ports import Entity, ExchangeError, ExchangeMisconfigured, RawName
 from tests.attack import Attack, each, refusal
@@ -165,13 +165,13 @@ def _watched_log(folder: Path, theirs: Path) -> str:
     reader = mock.Mock()
     reader.sample.return_value = ()
 
-    async def look() -> None:
-        watch = Watch(name="log", path=str(folder / "log"), tail=True)
+    async def poll() -> None:
+        watch = FileWatch(name="log", path=str(folder / "log"), tail=True)
         attempt = await Attempt.spawn(Process(argv=("true",)), reader, raw_max_bytes=1000)
-        attempt.look((watch,))
+        attempt.poll((watch,))
         await attempt.exit
 
-    asyncio.run(look())
+    asyncio.run(poll())
     reader.sample.assert_not_called()
     return "it is not read"
 

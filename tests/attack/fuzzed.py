@@ -188,7 +188,7 @@ async def fuzz_rows(count: int, seed: int) -> Counter[str]:
                 assert tunnel in rows, "another's row took this one away"
                 told["tunnel: " + ("set aside" if len(rows) == 1 else "still one")] += 1
                 await table.delete(good.partition_key, good.row_key)
-                await keeper.look()
+                await keeper.poll()
             case 2:
                 bad_digests = draw.randbytes(draw.randrange(10_000))
                 changed = {**digests.properties, "digests_0": bad_digests}

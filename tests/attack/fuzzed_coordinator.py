@@ -20,7 +20,7 @@ from typing import Final
 from broadside.coordinator.auth.static_tokens import Token
 from broadside.coordinator.core.plan.reserved import Reservation
 from broadside.coordinator.core.plan.schedule import Schedule
-from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.runs.chunk_columns import try_columns
 from broadside.coordinator.runs.dead_letters import explain, read_dead_job
 from broadside.coordinator.runs.evidence_rows import read_evidence
@@ -30,17 +30,17 @@ from broadside.exchange.chunks import pack
 from broadside.exchange.embedded.embedded_table import EmbeddedTable
 from broadside.exchange.messages import (
     Claim,
+    HostInfo,
     JobReport,
     Message,
-    Passport,
     Presence,
     Role,
     ServerTest,
 )
 from broadside.exchange.ports import DeadLetter, Entity, RecordUnreadable, Value
 from broadside.exchange.records import Records
+from broadside.exchange.records.collection import Collection
 from broadside.exchange.records.keys import PRESENCE, burst_partition, server_tests_partition
-from broadside.exchange.records.shelf import Shelf
 from broadside.exchange.rows import make_row, parse_row, row_name
 from tests.attack.fuzzed import mangled, planned_job
 from tests.attack.on_door import RUN, site
@@ -54,7 +54,7 @@ _SHELVES: Final[dict[str, type[Message]]] = {
     "schedules": Schedule,
     "studies": Study,
     "reservations": Reservation,
-    "passport": Passport,
+    "passport": HostInfo,
 }
 _MODELS: Final[dict[str, type[Message]]] = {"claim.": Claim, "report.": JobReport}
 
@@ -146,7 +146,7 @@ async def _read_all(records: Records, table: EmbeddedTable, plan: Plan, burst: B
     async for _ in records.bursts.stream_probes(RUN, 0):
         pass
     for name, model in _SHELVES.items():
-        async for _ in Shelf(table, name, model).scan():
+        async for _ in Collection(table, name, model).scan():
             pass
 
 
@@ -197,7 +197,7 @@ async def _feed(count: int, seed: int) -> Counter[str]:
             letters = some // 8
             rows = _rows(draw, some - letters, burst, goods)
             named.why.clear()
-            row_log._told.clear()
+            row_log._reported.clear()
             for row in rows:
                 await table.upsert(row)
             await _read_all(records, table, plan, burst)

@@ -18,7 +18,7 @@ from typing import Any, Final
 import httpx
 
 from broadside.coordinator.loop_lag import KEPT_S
-from broadside.exchange.http.coordinator_link import open_client
+from broadside.exchange.http.coordinator_client import open_client
 from broadside.exchange.messages import Role
 from broadside.exchange.row_text import entity_fields
 from tests.attack import Attack

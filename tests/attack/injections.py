@@ -20,9 +20,9 @@ from broadside.agent.tunnel import TunnelFailed, device_commands
 from broadside.exchange.engines import engines, traffic_of
 from broadside.exchange.engines.port import (
     Certificate,
-    ClientAsk,
+    ClientRequest,
     Launch,
-    ServerAsk,
+    ServerRequest,
     Tool,
     Unsupported,
 )
@@ -94,10 +94,10 @@ KINDS: Final[Mapping[str, Kind]] = {
             Claim.cookie ClockReading.reference Control.cancel_reason Control.cancelled_by
             EngineReport.argv EngineReport.cookie EngineReport.error
             EngineReport.receiver_congestion EngineReport.sender_congestion EngineReport.version
-            EngineState.problem EngineState.version JobReport.reason Passport.cpu_flags
-            Passport.cpu_model Passport.engine_build Passport.hypervisor Passport.kernel_build
-            Passport.nic_driver Passport.nic_driver_version Passport.nic_firmware Passport.offloads
-            Passport.sysctls Presence.broadside_version
+            EngineState.problem EngineState.version JobReport.reason HostInfo.cpu_flags
+            HostInfo.cpu_model HostInfo.engine_build HostInfo.hypervisor HostInfo.kernel_build
+            HostInfo.nic_driver HostInfo.nic_driver_version HostInfo.nic_firmware HostInfo.offloads
+            HostInfo.sysctls Presence.broadside_version
             Presence.engine_version Presence.kernel Presence.nic Presence.problem Presence.vm_size
             Presence.warnings
             Traffic.options
@@ -248,9 +248,9 @@ def written(engine: str, place: str, text: str) -> str:
         options = {"options.key": {text: 1}, "options.value": {"file_bytes": text}}
         change = {"options": options[field]} if field in options else {field: text}
         job = job.model_copy(update={head: getattr(job, head).model_copy(update=change)})
-    client = ClientAsk(job=job, tools=_tools(engine), folder=_FOLDER, bind=bind)
+    client = ClientRequest(job=job, tools=_tools(engine), folder=_FOLDER, bind=bind)
     file = own["certificate"]
-    server = ServerAsk(
+    server = ServerRequest(
         port=5201,
         address=own["address"],
         tools=_tools(engine),

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from broadside.agent.decide import Poison, read_job
+from broadside.agent.decide import InvalidJob, read_job
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_requests import RecordingState
 from broadside.coordinator.imports.iperf3_files import read_recordings
@@ -95,7 +95,7 @@ def _in_place(good: str) -> Iterator[bytes]:
 def _jobs() -> str:
     told = [read_job(body) for body in _in_place(planned_job().to_json())]
     taken = [each for each in told if isinstance(each, Job)]
-    assert all(each.reason for each in told if isinstance(each, Poison))
+    assert all(each.reason for each in told if isinstance(each, InvalidJob))
     return f"{len(told) - len(taken)} set aside with a reason, {len(taken)} jobs"
 
 

@@ -78,7 +78,7 @@ async def _forge(changes: dict[str, Any]) -> str:
     assert (verb, reason) == ("dead_letter", "NotPlanned"), queue.settled[0]
     assert queue.settled[1] == ("complete", "true"), "the true job was not taken"
     assert "report.00002" in table.written, "the true job was not carried out"
-    told = worker.tools.troubles.tell(datetime.min.replace(tzinfo=UTC))
+    told = worker.tools.troubles.new_since(datetime.min.replace(tzinfo=UTC))
     reported = (await records.bursts.read_reports(true.run_id, 0))[2].troubles
     assert "forged" in {trouble.kind for trouble in (*told, *reported)}, "no finding"
     return f"NotPlanned: {said}"

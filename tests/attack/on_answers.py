@@ -3,19 +3,21 @@
 import asyncio
 import gzip
 import json
+import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
+from unittest import mock
 
-from broadside.coordinator.device.ledgers.azure_monitor_source import AzureMonitorLedger
-from broadside.coordinator.device.ledgers.prometheus_source import PrometheusLedger
-from broadside.coordinator.device.ledgers.source import (
+from broadside.coordinator.device.telemetry.azure_monitor import AzureEntry, AzureMonitorSource
+from broadside.coordinator.device.telemetry.prometheus import PrometheusEntry, PrometheusSource
+from broadside.coordinator.device.telemetry.source import (
     BUSY_MAX_S,
-    LedgerBusy,
-    LedgerError,
-    LedgerSource,
+    ArchiveSource,
+    TelemetryBusy,
+    TelemetryError,
 )
 from broadside.exchange.messages import Direction
 from tests.attack import Attack, each, memory_within
@@ -27,31 +29,35 @@ _RESOURCE: Final = "/subscriptions/0/resourceGroups/g/providers/Microsoft.Networ
 _MEMORY_MAX_BYTES: Final = 150 * 1_048_576
 
 
-def _monitor(url: str) -> LedgerSource:
-    return AzureMonitorLedger(_RESOURCE, endpoint=url, token="t")  # noqa: S106 - nobody's
+def _monitor(url: str) -> ArchiveSource:
+    fields = {"type": "azure-monitor", "device": "fw", "resource_id": _RESOURCE, "endpoint": url}
+    entry = AzureEntry.model_validate({**fields, "token": {"env": "BROADSIDE_TEST_TOKEN"}})
+    with mock.patch.dict(os.environ, {"BROADSIDE_TEST_TOKEN": "t"}):
+        return AzureMonitorSource(entry)
 
 
-def _prometheus(url: str) -> LedgerSource:
-    return PrometheusLedger(url, "q", "bytes_per_second")
+def _prometheus(url: str) -> ArchiveSource:
+    fields = {"type": "prometheus", "device": "fw", "url": url, "byte_counter": {"query": "q"}}
+    return PrometheusSource(PrometheusEntry.model_validate(fields))
 
 
 def _hostile(
-    opened: Callable[[str], LedgerSource],
+    opened: Callable[[str], ArchiveSource],
     made: Callable[[], bytes],
     status: int = 200,
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Check that the answer raises ``LedgerError`` with bounded memory and time."""
+    """Check that the answer raises ``TelemetryError`` with bounded memory and time."""
     body, now = made(), datetime.now(UTC)
     told = {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}
     with answering(lambda: [body], told, status=status) as url, memory_within(_MEMORY_MAX_BYTES):
         try:
             source = opened(url)
-            asyncio.run(source.read(now - timedelta(minutes=5), now, Direction.FORWARD))
-        except LedgerBusy as error:
+            asyncio.run(source.query_bytes(now - timedelta(minutes=5), now, Direction.FORWARD))
+        except TelemetryBusy as error:
             assert 0 <= error.retry_after_s <= BUSY_MAX_S, error.retry_after_s
             return f"come back in {error.retry_after_s:g} s at most"
-        except LedgerError as error:
+        except TelemetryError as error:
             return str(error)
     raise AssertionError("it was taken for figures")
 

@@ -27,15 +27,15 @@ from broadside.coordinator.cli.exits import code_of, say
 from broadside.coordinator.cli.screen_text import cleaned, printable
 from broadside.coordinator.cli.verdict import show_summary
 from broadside.coordinator.coordinator_log import Lines
-from broadside.coordinator.core.measure.second_table import Column
+from broadside.coordinator.core.measure.grid.second_table import Column
 from broadside.coordinator.core.summary import problem
-from broadside.coordinator.device.ledgers.csv_source import CsvForm, CsvLedger
-from broadside.coordinator.device.ledgers.prometheus_source import PrometheusLedger
-from broadside.coordinator.device.ledgers.source import LedgerError, LedgerSource
+from broadside.coordinator.device.telemetry.csv_export import CsvEntry, CsvSource
+from broadside.coordinator.device.telemetry.prometheus import PrometheusEntry, PrometheusSource
+from broadside.coordinator.device.telemetry.source import ArchiveSource, TelemetryError
 from broadside.coordinator.views.series_formats import as_csv
 from broadside.exchange.documents import read_document
 from broadside.exchange.embedded.embedded_table import EmbeddedTable
-from broadside.exchange.log_lines import redact
+from broadside.exchange.log_sanitizer import redact
 from broadside.exchange.messages import Direction
 from broadside.exchange.ports import EntityExists, RecordUnreadable
 from broadside.exchange.records.keys import burst_partition
@@ -162,22 +162,29 @@ def _same_run() -> str:
 # The metric source -------------------------------------------------------------------------------
 
 
-def _figures(source: LedgerSource) -> str:
+def _figures(source: ArchiveSource) -> str:
     now = datetime.now(UTC)
-    asked = source.read(now - timedelta(minutes=5), now, Direction.FORWARD)
-    return refusal(LedgerError, lambda: asyncio.run(asked), "it was taken for figures")
+    asked = source.query_bytes(now - timedelta(minutes=5), now, Direction.FORWARD)
+    return refusal(TelemetryError, lambda: asyncio.run(asked), "it was taken for figures")
 
 
 def _answers(body: bytes) -> str:
     transport = httpx.MockTransport(lambda _: httpx.Response(200, content=body))
-    return _figures(PrometheusLedger("http://p", "q", "bytes_per_second", transport=transport))
+    entry = {
+        "type": "prometheus",
+        "device": "fw",
+        "url": "http://p",
+        "byte_counter": {"query": "q"},
+    }
+    return _figures(PrometheusSource(PrometheusEntry.model_validate(entry), transport=transport))
 
 
 def _file(text: bytes) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ledger.csv"
         path.write_bytes(text)
-        return _figures(CsvLedger(path, CsvForm()))
+        entry = {"type": "csv", "device": "fw", "file": path, "byte_counter": {}}
+        return _figures(CsvSource(CsvEntry.model_validate(entry)))
 
 
 _SERIES: Final = b'{"status":"success","data":{"result":[%s]}}'

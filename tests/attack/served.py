@@ -16,7 +16,7 @@ from typing import Final, cast
 
 from broadside.agent.workspace import Workspace
 from broadside.exchange.engines import engines
-from broadside.exchange.engines.port import DaemonReader, ServerAsk, Tool
+from broadside.exchange.engines.port import DaemonReader, ServerRequest, Tool
 from broadside.exchange.programs import program_environment, program_path
 from tests.attack import Attack, each, refusal
 
@@ -55,7 +55,7 @@ def served() -> Served | None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     launch = engines()["ftp"].server(
-        ServerAsk(
+        ServerRequest(
             port=port,
             address="127.0.0.1",
             tools={"vsftpd": Tool(argv=(program,), version="3.0.3")},

@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.runs.chunk_columns import readings_max_count, try_columns
 from broadside.coordinator.runs.evidence_rows import TESTS_MAX_COUNT, read_evidence
 from broadside.exchange.chunks import pack, unpack_columns

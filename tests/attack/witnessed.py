@@ -16,9 +16,9 @@ from pydantic import ValidationError
 
 from broadside.coordinator.cli.assistant import make_server
 from broadside.coordinator.cli.refused import ApiError
-from broadside.coordinator.device.ledgers.source import LedgerError
-from broadside.coordinator.device.witnesses.snmp import SnmpDevice, SnmpEntry
-from broadside.coordinator.device.witnesses.snmp_witness import SnmpWitness
+from broadside.coordinator.device.telemetry.snmp import SnmpPoller
+from broadside.coordinator.device.telemetry.snmp_client import SnmpClient, SnmpEntry
+from broadside.coordinator.device.telemetry.source import Secret, TelemetryError
 from tests.attack import Attack, each, lasting
 from tests.attack.injections import INJECTIONS
 
@@ -166,38 +166,38 @@ def _answering(make: _Made) -> Iterator[int]:
 
 
 async def _asked(port: int, folder: Path) -> str:
-    """Read the device once and return its figures or its ``LedgerError``."""
+    """Read the device once and return its figures or its ``TelemetryError``."""
     (folder / "community").write_bytes(_COMMUNITY)
     (folder / "community").chmod(0o600)
     entry = SnmpEntry(
-        source="snmp",
+        type="snmp",
         device="fw",
         address=f"127.0.0.1:{port}",
-        community_file=folder / "community",
+        community=Secret(file=folder / "community"),
         interfaces=("eth0",),
     )
     failed: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, told: failed.append(told))
-    device = SnmpDevice(entry)
+    device = SnmpClient(entry)
     try:
-        answer = await SnmpWitness(device, None, entry).ask()
-    except LedgerError as error:
-        said = str(error)
-        assert _COMMUNITY.decode() not in said
+        answer = await SnmpPoller(device, None, entry).poll()
+    except TelemetryError as error:
+        text = str(error)
+        assert _COMMUNITY.decode() not in text
     else:
-        said = f"up {answer.up_s}, {len(answer.readings)} readings"
+        text = f"up {answer.up_s}, {len(answer.readings)} readings"
     finally:
         device.close()
-    return f"{said}{', and a line in the log' * bool(failed)}"
+    return f"{text}{', and a line in the log' * bool(failed)}"
 
 
 async def _witness(make: _Made) -> str:
     with (
         tempfile.TemporaryDirectory() as base,
         _answering(make) as port,
-        mock.patch("broadside.coordinator.device.witnesses.snmp.ATTEMPT_S", 0.2),
-        mock.patch("broadside.coordinator.device.witnesses.snmp.RETRIES_COUNT", 0),
-        mock.patch("broadside.coordinator.device.witnesses.snmp.ROWS_MAX_COUNT", 20),
+        mock.patch("broadside.coordinator.device.telemetry.snmp_client.ATTEMPT_S", 0.2),
+        mock.patch("broadside.coordinator.device.telemetry.snmp_client.RETRIES_COUNT", 0),
+        mock.patch("broadside.coordinator.device.telemetry.snmp_client.ROWS_MAX_COUNT", 20),
     ):
         return await _asked(port, Path(base))
 

@@ -124,8 +124,10 @@ def main() -> int:
         signal.signal(number, _end)
     with ThreadPoolExecutor(arguments.jobs) as pool:
         try:
-            went_well = pool.map(lambda each: play(each[0], each[1], tools, arguments.keep), chosen)
-            failed = sum(not each for each in went_well)
+            record_success = pool.map(
+                lambda each: play(each[0], each[1], tools, arguments.keep), chosen
+            )
+            failed = sum(not each for each in record_success)
         except Stopped as stopped:
             pool.shutdown(wait=False, cancel_futures=True)
             COMMANDS.stop()

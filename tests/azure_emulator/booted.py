@@ -20,7 +20,7 @@ CONSOLES: Final = "rehearsal.blob.storage.azure.net"
 
 
 @dataclass(kw_only=True)
-class Troubles:
+class ServiceOutages:
     """VMs with planted faults, by host name.
 
     Attributes:
@@ -62,7 +62,9 @@ def diagnostics(machine_id: str) -> dict[str, str]:
     }
 
 
-def rows(store: Store, blobs: Mapping[str, bytes], troubles: Troubles) -> list[dict[str, Any]]:
+def rows(
+    store: Store, blobs: Mapping[str, bytes], troubles: ServiceOutages
+) -> list[dict[str, Any]]:
     """Return the rows of boot statuses and heartbeats."""
     found = []
     for _, host, status in _statuses(store, blobs, troubles):
@@ -76,7 +78,7 @@ def rows(store: Store, blobs: Mapping[str, bytes], troubles: Troubles) -> list[d
     return found
 
 
-def console(store: Store, blobs: Mapping[str, bytes], troubles: Troubles, path: str) -> bytes:
+def console(store: Store, blobs: Mapping[str, bytes], troubles: ServiceOutages, path: str) -> bytes:
     """Return the output of a VM's serial console."""
     for machine_id, host, status in _statuses(store, blobs, troubles):
         if path.removesuffix(".log").lower() == machine_id.lower():
@@ -86,7 +88,7 @@ def console(store: Store, blobs: Mapping[str, bytes], troubles: Troubles, path: 
 
 
 def _statuses(
-    store: Store, blobs: Mapping[str, bytes], troubles: Troubles
+    store: Store, blobs: Mapping[str, bytes], troubles: ServiceOutages
 ) -> Iterator[tuple[str, str, dict[str, str]]]:
     """Yield the resource id, host name and boot status of each VM."""
     for each in store.values():
@@ -101,7 +103,7 @@ def _statuses(
 
 
 def _status(
-    host: str, profile: Resource, blobs: Mapping[str, bytes], troubles: Troubles
+    host: str, profile: Resource, blobs: Mapping[str, bytes], troubles: ServiceOutages
 ) -> dict[str, str]:
     config = yaml.safe_load(base64.b64decode(profile["osProfile"]["customData"]))
     files = {each["path"]: each["content"] for each in config["write_files"]}

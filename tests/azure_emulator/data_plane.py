@@ -13,7 +13,7 @@ from typing import Final
 
 from tests.azure_emulator.azure_catalogue import DEPLOYER
 from tests.azure_emulator.azure_refusals import Refused, Resource
-from tests.azure_emulator.booted import CONSOLES, Troubles, console, rows
+from tests.azure_emulator.booted import CONSOLES, ServiceOutages, console, rows
 from tests.azure_emulator.subscription import Answer, Subscription
 
 # Source address of the emulator's clients.
@@ -36,7 +36,7 @@ class DataPlane:
     subscription: Subscription
     blobs: dict[str, bytes] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
-    troubles: Troubles = field(default_factory=Troubles)
+    troubles: ServiceOutages = field(default_factory=ServiceOutages)
     uploads_refused: bool = False
 
     def answer(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from broadside.coordinator.cli.client import connect
-from broadside.coordinator.core.live.look import LiveFigures
+from broadside.coordinator.core.live.live_view import LiveFigures
 
 DEMOS_COUNT: Final = 20
 PAIRS: Final = (2, 4, 8, 12)

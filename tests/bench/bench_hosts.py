@@ -33,14 +33,14 @@ from broadside.coordinator.auth.static_tokens import digest
 from broadside.coordinator.hosts.enrolment import Enrolled
 from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
 from broadside.exchange.fabric import FabricSettings, open_fabric
-from broadside.exchange.http.coordinator_link import Link
+from broadside.exchange.http.coordinator_client import CoordinatorClient
 from broadside.exchange.http.credential import Credential, new_secret
 from broadside.exchange.http.http_ports import HttpTable
 from broadside.exchange.messages import Claim, Control, Phase, Role
 from broadside.exchange.ports import Entity, ExchangeError, Outgoing
+from broadside.exchange.records.collection import Collection
 from broadside.exchange.records.keys import CHUNK as CLIENT_CHUNK
 from broadside.exchange.records.keys import CLAIM, ENROLLED, burst_partition
-from broadside.exchange.records.shelf import Shelf
 from broadside.exchange.row_text import entity_fields
 from broadside.exchange.rows import make_row, message_row
 from broadside.lab.serving import Serving
@@ -80,7 +80,7 @@ class Agent:
     lines_count: int = 0
     failures_count: int = 0
     pair: int | None = None
-    link: Link | None = None
+    link: CoordinatorClient | None = None
     _session: str = field(default_factory=lambda: uuid4().hex)
     _delivery: "asyncio.Future[Any] | None" = None
     _reader: asyncio.StreamReader | None = None
@@ -192,7 +192,7 @@ async def prepare(data_dir: Path, agents_count: int, at: datetime) -> list[str]:
     """Enroll agents and store the control row of their run, and return the agents' secrets."""
     secrets = [new_secret() for _ in range(agents_count)]
     fabric = open_fabric(FabricSettings(data_dir=data_dir))
-    shelf = Shelf(fabric.private, ENROLLED, Enrolled)
+    shelf = Collection(fabric.private, ENROLLED, Enrolled)
     for number, secret in enumerate(secrets):
         enrolled = Enrolled(
             agent_id=f"c{number:04d}",
@@ -276,7 +276,7 @@ async def measure(folder: Path, agents_count: int, seconds: float) -> list[Row]:
                 secret=agent.secret,
                 issued_s=time.time(),
             )
-            agent.link = Link(proof)
+            agent.link = CoordinatorClient(proof)
         for agent in agents:
             tasks += [
                 asyncio.create_task(agent.beat_forever()),

@@ -14,13 +14,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from broadside.coordinator.core.figures import RECEIVED
-from broadside.coordinator.core.judge.comparison import Group, compare
-from broadside.coordinator.core.judge.reconcile import reconcile
-from broadside.coordinator.core.judge.residual_cause import Missing
-from broadside.coordinator.core.measure.headers import headers
-from broadside.coordinator.core.measure.measure_burst import measure_burst
-from broadside.coordinator.core.measure.steady import Mean, correlated_mean, mean_of_bursts
+from broadside.coordinator.core.comparison.group_comparison import Group, compare
+from broadside.coordinator.core.judge.reconciliation.reconcile import reconcile
+from broadside.coordinator.core.judge.reconciliation.residual_causes import Missing
+from broadside.coordinator.core.measure.burst import measure_burst
+from broadside.coordinator.core.measure.formulas.headers import headers
+from broadside.coordinator.core.measure.formulas.steady import Mean, correlated_mean, mean_of_bursts
+from broadside.coordinator.core.metrics import RECEIVED
 from broadside.exchange.messages import Protocol
 from tests.synthetic import IP_RATIO, Plant, fleet
 

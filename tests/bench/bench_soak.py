@@ -21,9 +21,9 @@ import numpy as np
 
 from broadside.coordinator.api.app import create_app
 from broadside.coordinator.core.judge.summarise import summarise_run
-from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.plan.planner import plan as make_plan
-from broadside.coordinator.core.plan.spec import Burst, Plan, RunSpec
+from broadside.coordinator.core.run_spec import Burst, Plan, RunSpec
 from broadside.coordinator.core.summary import canonical
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.stored import read_rows

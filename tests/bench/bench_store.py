@@ -17,8 +17,8 @@ from typing import Any, Final
 import numpy as np
 
 from broadside.coordinator.core.judge.summarise import summarise_run
-from broadside.coordinator.core.live.status import due_at
-from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.measure.burst import measure_burst
+from broadside.coordinator.core.run_spec import due_at
 from broadside.coordinator.core.summary import canonical
 from broadside.coordinator.process_memory import collect_rarely, keep_one_heap
 from broadside.coordinator.runs.evidence_rows import read_evidence

@@ -17,7 +17,7 @@ from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.listing import RunFilter, aggregate_runs, list_runs
 from broadside.coordinator.runs.reservations import Reservations
 from broadside.coordinator.runs.spending import Budgets
-from broadside.coordinator.views.metrics import take_snapshot
+from broadside.coordinator.views.prometheus_metrics import take_snapshot
 from broadside.exchange.records.keys import RUNS, run_key
 from broadside.exchange.rows import message_row
 from tests.bench.limit_rows import Row, show

@@ -18,8 +18,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from broadside.coordinator.core.live.status import due_at
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.run_spec import RunSpec, due_at
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from tests.synthetic import Plant
@@ -33,7 +32,7 @@ ROOT: Final = Path(__file__).parents[2]
 ROOMS: Final = ("exchange", "agent", "coordinator/core", "coordinator/device", "coordinator/runs")
 
 
-class Way:
+class PingMethod:
     """Record of the files entered during one path."""
 
     def __init__(self, title: str, far_end: str) -> None:
@@ -112,7 +111,9 @@ async def main() -> None:
             await fabric.records.fleet.beat(agent)
         spec = RunSpec(scenario="smoke", pairs_count=2, burst_s=10, lead_s=30)
         coordinator = Coordinator(fabric, now=lambda: NOW)
-        await Way("launch to the queue", "send").walk(lambda: coordinator.launch(spec, by="bench"))
+        await PingMethod("launch to the queue", "send").walk(
+            lambda: coordinator.launch(spec, by="bench")
+        )
 
         made = planted(Plant(pairs=2, bursts=1, burst_s=10, ledger=False))
         plan, (evidence,) = made.plan, made.evidence
@@ -122,13 +123,13 @@ async def main() -> None:
             await store_server(fabric, pair)
         over_at = due_at(plan.bursts[0]) + timedelta(seconds=1)
         coordinator = Coordinator(fabric, now=lambda: over_at)
-        await Way("a burst's end to its verdict", "save_outcome").walk(
+        await PingMethod("a burst's end to its verdict", "save_outcome").walk(
             lambda: coordinator.advance(plan.run_id)
         )
         await fabric.close()
     bench = Bench()
     body = due_in(-2).model_dump_json().encode()
-    await Way("a delivery to the table (of a job that came late)", "save_report").walk(
+    await PingMethod("a delivery to the table (of a job that came late)", "save_report").walk(
         lambda: bench.take(body)
     )
 

@@ -16,20 +16,20 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from broadside.coordinator.api import page_files as web
 from broadside.coordinator.core.judge.summarise import summarise_run
-from broadside.coordinator.core.live.look import (
+from broadside.coordinator.core.live.live_view import (
     LiveFinding,
+    LiveSnapshot,
     LiveStatus,
-    Picture,
     changed_seconds,
     ledger_message,
     live_status,
-    picture,
+    make_snapshot,
     seconds_message,
 )
 from broadside.coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
-from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.measure_burst import measure_burst
-from broadside.coordinator.core.measure.series import MeasuredBurst
+from broadside.coordinator.core.measure.burst import measure_burst
+from broadside.coordinator.core.measure.grid.series import BurstMeasurement
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.summary import RunSummary
 from tests.synthetic import Fleet, Plant, fleet
 
@@ -48,7 +48,7 @@ class Simulation:
     """
 
     made: Fleet
-    measured: MeasuredBurst
+    measured: BurstMeasurement
     judged: RunSummary
     look_s: float
     begin_s: int = 0
@@ -67,7 +67,7 @@ def simulate(plant: Plant, *, look_s: float, **span: Any) -> Simulation:
     return Simulation(made=made, measured=measured, judged=judged, look_s=look_s, **span)
 
 
-def _shown(simulation: Simulation, second: int) -> Picture:
+def _shown(simulation: Simulation, second: int) -> LiveSnapshot:
     """Return the snapshot at a second, in which some pairs are one or two seconds late."""
     series, summary = simulation.measured.series, simulation.judged.bursts[0]
     known_s = max(0, second - UPLOAD_LAG_S)
@@ -79,7 +79,7 @@ def _shown(simulation: Simulation, second: int) -> Picture:
     coverage = np.where(columns[0] >= offset + second, 0.0, series.coverage_ratio)
     flow = replace(series.flows[0], pairs_bits_per_second=rates)
     cut = replace(series, flows=(flow,), coverage_ratio=coverage)
-    return picture(
+    return make_snapshot(
         summary,
         cut,
         pairs_count=len(rates),

@@ -17,11 +17,11 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from broadside.coordinator.core.judge.summarise import summarise_run
-from broadside.coordinator.core.live.status import due_at
-from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.plan.planner import plan as make_plan
-from broadside.coordinator.core.plan.spec import Objective, Plan, RunSpec
+from broadside.coordinator.core.run_spec import Plan, RunSpec, due_at
 from broadside.coordinator.core.summary import RunSummary
+from broadside.coordinator.core.thresholds import Objective
 from broadside.coordinator.runs.evidence_rows import read_evidence
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.messages import (

@@ -111,7 +111,7 @@ class Agents:
         while delivery is None:
             delivery = await self.fabric.queue.receive(self.fabric.receive_wait_s)
         job, records = Job.model_validate_json(delivery.body), self.fabric.agent_records
-        held = await PlannedJobReads(records.runs).hold(job, delivery.body)
+        held = await PlannedJobReads(records.runs).find(job, delivery.body)
         claim = Claim(
             job_id=job.job_id,
             agent_id=f"client-{job.pair_index + 1:03d}",

@@ -5,19 +5,22 @@ an empty text, or the reason why it cannot be read.
 """
 
 import importlib
+import importlib.util
 import json
 import sys
 
+# Names of messages in the earlier version.
+FORMER = {"HostInfo": "Passport"}
+
 
 def main() -> None:
-    try:
-        prefix = "broadside."
-        decide = importlib.import_module("broadside.agent.decide")
-    except ModuleNotFoundError:
-        prefix = ""
-        decide = importlib.import_module("agent.decide")
+    # The packages of the oldest version have no prefix. Today's version is installed beside it.
+    prefix = "" if importlib.util.find_spec("agent") else "broadside."
+    decide = importlib.import_module(f"{prefix}agent.decide")
     messages = importlib.import_module(f"{prefix}exchange.messages")
-    plans = importlib.import_module(f"{prefix}coordinator.core.plan.spec")
+    core = f"{prefix}coordinator.core"
+    is_new = importlib.util.find_spec(f"{core}.run_spec") is not None
+    plans = importlib.import_module(f"{core}.run_spec" if is_new else f"{core}.plan.spec")
     said = []
     for name, text in json.load(sys.stdin):
         try:
@@ -28,7 +31,7 @@ def main() -> None:
                 plan = plans.Plan.model_validate_json(text)
                 said.append("" if plan.is_intact else "its seal is not what it hashes to")
             else:
-                getattr(messages, name).model_validate_json(text)
+                getattr(messages, FORMER.get(name, name)).model_validate_json(text)
                 said.append("")
         except Exception as error:
             said.append(repr(error))

@@ -20,9 +20,9 @@ from typing import Any, Final
 from broadside.agent.decide import read_job
 from broadside.coordinator.auth.audit import AuditRow
 from broadside.coordinator.auth.static_tokens import Token
-from broadside.coordinator.core.plan.moves import Move
 from broadside.coordinator.core.plan.reserved import Reservation
 from broadside.coordinator.core.plan.schedule import Firing, Schedule
+from broadside.coordinator.core.plan.server_failover import Failover
 from broadside.coordinator.hosts.enrolment import Enrolled, Join
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.launches import Launched
@@ -34,10 +34,10 @@ from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.messages import (
     Claim,
     Control,
+    HostInfo,
     Job,
     JobReport,
     Message,
-    Passport,
     Presence,
     ServerTest,
     Tunnel,
@@ -67,12 +67,12 @@ PREVIOUS: Final = max(
 # Table, partition, key and model. See broadside.exchange.records.keys.
 MODELS: Final[tuple[tuple[str, str, str, type[Message]], ...]] = (
     ("control", r"run\..*", "control", Control),
-    ("control", r"run\..*", r"moved\..*", Move),
+    ("control", r"run\..*", r"moved\..*", Failover),
     ("results", r"burst\..*", r"claim\..*", Claim),
     ("results", r"burst\..*", r"report\..*", JobReport),
     ("results", r"tests\..*", r"[^.]*\.[^.]*\.[^.]*", ServerTest),
     ("results", "presence", ".*", Presence),
-    ("results", "passport", ".*", Passport),
+    ("results", "passport", ".*", HostInfo),
     ("results", r"tunnel\..*", r"ask\..*", Tunnel),
     ("private", "runs", r"[0-9].*", RunHeader),
     ("private", r"run\..*", "header", RunHeader),

@@ -247,8 +247,8 @@ def files(folder: Path) -> Path:
         for s in range(-60, 1800)
     ]
     (at / "cpu.csv").write_text("\n".join(["time,cpu,sessions", *rows]))
-    (at / "witnesses.toml").write_text(
-        '[[witness]]\ndevice = "fw-a"\nsource = "csv"\ncsv_file = "cpu.csv"\n'
+    (at / "telemetry.toml").write_text(
+        '[[source]]\ndevice = "fw-a"\ntype = "csv"\nfile = "cpu.csv"\n'
         'time_column = "time"\nread = [\n  { quantity = "cpu_ratio", column = "cpu" },\n'
         '  { quantity = "sessions_count", column = "sessions" },\n]\n'
     )
@@ -266,7 +266,7 @@ def on_loopback(writer: Writer, clock: Path, at: Path) -> None:
     """Run everything that needs no lab, and leave one run with queued bursts."""
     listen = f"127.0.0.1:{free_port()}"
     coordinator: dict[str, object] = {
-        "BROADSIDE_WITNESSES_FILE": at / "witnesses.toml",
+        "BROADSIDE_TELEMETRY_FILE": at / "telemetry.toml",
         "BROADSIDE_SWITCHES_FILE": at / "switches.toml",
         "BROADSIDE_HOSTS_LISTEN": listen,
     }

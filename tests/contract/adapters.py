@@ -23,7 +23,7 @@ from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
 from broadside.exchange.embedded.embedded_table import EmbeddedTable
 from broadside.exchange.fabric import TABLES as TABLE_NAMES
 from broadside.exchange.fabric import Fabric
-from broadside.exchange.http.coordinator_link import Link
+from broadside.exchange.http.coordinator_client import CoordinatorClient
 from broadside.exchange.http.credential import Credential
 from broadside.exchange.http.http_ports import HttpQueue, HttpRaw, HttpTable
 from broadside.exchange.ports import JobQueue, RawStore, Table
@@ -147,11 +147,11 @@ def _http_place(request: pytest.FixtureRequest) -> Place:
     return replace(place, address=f"{secret} {served.url}")
 
 
-def _link(place: Place) -> Link:
+def _link(place: Place) -> CoordinatorClient:
     return http_link(*place.address.split(" ", 1))
 
 
-def http_link(secret: str, url: str) -> Link:
+def http_link(secret: str, url: str) -> CoordinatorClient:
     """Return a link to a coordinator without TLS.
 
     It trusts only one authority, because each client would read the hundreds of system authorities
@@ -165,7 +165,7 @@ def http_link(secret: str, url: str) -> Link:
         secret=secret,
         issued_s=0.0,
     )
-    return Link(credential)
+    return CoordinatorClient(credential)
 
 
 class _OwnTableRaw(TableRaw):

@@ -11,7 +11,8 @@ from typing import Any, Final
 import pytest
 from azure.core.exceptions import HttpResponseError
 
-from broadside.coordinator.device.ledgers import azure_monitor_source, source
+from broadside.coordinator.device.telemetry import source
+from broadside.coordinator.device.telemetry.azure_monitor import AzureEntry, AzureMonitorSource
 from broadside.exchange import ports
 from broadside.exchange.azure.blob_storage import BlobAddress, BlobRaw
 from broadside.exchange.azure.table_storage import AzureTable, TableAddress
@@ -49,13 +50,17 @@ VERBS: Final[dict[str, Callable[[Any], Awaitable[Any]]]] = {
     "save": lambda raw: raw.save(NAME, b"text"),
     "read": lambda raw: raw.read(NAME),
     "delete_folder": lambda raw: raw.delete_folder("run-1"),
-    "ledger": lambda ledger: ledger.read(BEGUN, BEGUN + timedelta(minutes=5), Direction.FORWARD),
+    "ledger": lambda ledger: ledger.query_bytes(
+        BEGUN, BEGUN + timedelta(minutes=5), Direction.FORWARD
+    ),
 }
 MET: Final = [(name, verb) for name, told in ANSWERS.rows.items() for verb in told["on"].split()]
 
 
 @pytest.fixture
-async def clients(recorded: RecordedAzure) -> AsyncIterator[Callable[[str], Any]]:
+async def clients(
+    recorded: RecordedAzure, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Callable[[str], Any]]:
     """Yield a function that returns the client for a verb, with an empty table and container."""
     recorded.create("answers")
     keyed = recorded.connection_string
@@ -64,12 +69,15 @@ async def clients(recorded: RecordedAzure) -> AsyncIterator[Callable[[str], Any]
     blobs = BlobAddress(container="answers", connection_string=keyed)
     raw = BlobRaw(blobs, bounds=StorageBounds(backoff_s=0.001))
     management = f"{recorded.url}/management"
-    ledger = azure_monitor_source.AzureMonitorLedger(
-        RESOURCE_ID,
-        endpoint=management,
-        token="given",  # noqa: S106 - nobody looks at it
-        now=lambda: BEGUN,
-    )
+    monkeypatch.setenv("BROADSIDE_TEST_TOKEN", "given")
+    entry = {
+        "type": "azure-monitor",
+        "device": "fw",
+        "resource_id": RESOURCE_ID,
+        "endpoint": management,
+        "token": {"env": "BROADSIDE_TEST_TOKEN"},
+    }
+    ledger = AzureMonitorSource(AzureEntry.model_validate(entry), now=lambda: BEGUN)
     of_raw = {"save": raw, "read": raw, "delete_folder": raw, "ledger": ledger}
     yield lambda verb: of_raw.get(verb, table)
     recorded.answer_with(None)

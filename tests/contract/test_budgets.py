@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from broadside.coordinator.core.plan.budget import STOPPED_BY
 from broadside.coordinator.core.plan.cost_estimate import OverBudget
-from broadside.coordinator.core.plan.meter import STOPPED_BY
-from broadside.coordinator.core.plan.spec import Plan, RunSpec
+from broadside.coordinator.core.run_spec import Plan, RunSpec
 from broadside.coordinator.runs import spending
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.run_states import ClosedBurst
@@ -112,7 +112,7 @@ async def test_a_soak_stops_before_the_burst_that_would_cross_its_budget(
     status = await coordinator.stored.status(run_id)
     assert status.cancelled_by == STOPPED_BY
     assert "burst 3 of 4" in (status.cancel_reason or "")
-    assert "over the budget of $5.00" in (status.cancel_reason or "")
+    assert "above the budget of $5.00" in (status.cancel_reason or "")
     counts = await coordinator.fabric.queue.counts()
     assert counts.scheduled_count == 0
     meter = await budgets.read(run_id)
@@ -127,7 +127,7 @@ async def test_a_soak_stops_before_the_burst_that_would_cross_its_budget(
     assert (summary.bursts_planned, [burst.index for burst in summary.bursts]) == (2, [0, 1])
     (finding,) = [found for found in summary.findings if found.id == "budget"]
     assert "2 of 4 bursts ran" in finding.sentence
-    assert "over the budget of $5.00" in finding.sentence
+    assert "above the budget of $5.00" in finding.sentence
     assert (await recomputed(coordinator, run_id)).summary.findings == summary.findings
 
 

@@ -8,14 +8,16 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from broadside.coordinator.core.judge.observations import foreign_row_findings
-from broadside.coordinator.core.measure.evidence import BurstEvidence
-from broadside.coordinator.core.measure.measure_burst import measure_burst
-from broadside.coordinator.core.plan.spec import Burst, Pair, Plan, RunSpec
+from broadside.coordinator.core.judge.observations import _foreign_findings
+from broadside.coordinator.core.measure.burst import measure_burst
+from broadside.coordinator.core.measure.records.evidence import BurstEvidence
+from broadside.coordinator.core.run_spec import Burst, Pair, Plan, RunSpec
+from broadside.coordinator.core.summary import BurstSummary
 from broadside.coordinator.runs.evidence_rows import read_evidence
 from broadside.exchange.messages import Control
 from broadside.exchange.ports import Entity, Table
@@ -121,7 +123,10 @@ async def test_a_hostile_row_takes_nothing_of_an_honest_pair(
     evidence = await read(records)
     assert told(evidence, 0) == before
     assert [each.row for each in evidence.foreign_rows] == [f"{row.partition_key}|{row.row_key}"]
-    [finding] = foreign_row_findings(evidence.foreign_rows, len(evidence.foreign_rows))
+    burst = SimpleNamespace(
+        strays=(), foreign_rows=evidence.foreign_rows, foreign_rows_count=1, measures=()
+    )
+    [finding] = _foreign_findings(cast(BurstSummary, burst))
     assert (finding.id, row.row_key in finding.sentence) == ("foreign-rows", True)
 
 

@@ -23,12 +23,12 @@ from broadside.exchange.messages import (
     Endpoint,
     EngineReport,
     Flow,
+    HostInfo,
     HostSecond,
     Interval,
     Job,
     JobReport,
     Outcome,
-    Passport,
     Phase,
     Presence,
     Role,
@@ -399,15 +399,17 @@ async def test_one_coordinator_judges_until_it_falls_silent(records: Records) ->
     until_at = AT + timedelta(seconds=30)
     holds = [Judging(by=f"c{index}", until_at=until_at) for index in range(4)]
     taken = await asyncio.gather(
-        *(records.private.hold_judging("run-1", hold, AT) for hold in holds)
+        *(records.private.acquire_judging("run-1", hold, AT) for hold in holds)
     )
     assert sum(taken) == 1
     first = holds[taken.index(True)]
     other = Judging(by="other", until_at=until_at + timedelta(seconds=30))
-    assert not await records.private.hold_judging("run-1", other, until_at - timedelta(seconds=1))
-    assert await records.private.hold_judging("run-1", first, until_at - timedelta(seconds=1))
-    assert await records.private.hold_judging("run-1", other, until_at)
-    assert not await records.private.hold_judging("run-1", first, until_at)
+    assert not await records.private.acquire_judging(
+        "run-1", other, until_at - timedelta(seconds=1)
+    )
+    assert await records.private.acquire_judging("run-1", first, until_at - timedelta(seconds=1))
+    assert await records.private.acquire_judging("run-1", other, until_at)
+    assert not await records.private.acquire_judging("run-1", first, until_at)
 
 
 @of_coordinators
@@ -774,13 +776,13 @@ async def test_a_passport_is_in_no_heartbeat_and_in_every_presence(
         return str(row.properties["json"])
 
     gro = {"generic-receive-offload": True}
-    told = presence("a").model_copy(update={"passport": Passport(offloads=gro)})
+    told = presence("a").model_copy(update={"passport": HostInfo(offloads=gro)})
     bare = [presence("b"), presence("a", Role.SERVER)]
     for each in (told, *bare, told):
         await records.fleet.beat(each)
     assert await records.fleet.read_presences() == [told, *bare]
     assert "generic-receive-offload" not in await kept()
-    other = Passport(offloads={"generic-receive-offload": False})
+    other = HostInfo(offloads={"generic-receive-offload": False})
     changed = told.model_copy(update={"passport": other})
     await records.fleet.beat(changed)
     for reader in (records.fleet, FleetRecords(table)):

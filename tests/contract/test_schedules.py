@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from broadside.coordinator.core.plan.schedule import Firing, FiringState, Schedule
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.refusals import NameTaken, UnknownSchedule
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.schedules.firing import (
@@ -389,7 +389,7 @@ async def test_what_is_over_its_budget_is_refused_at_once(site: Site) -> None:
     await site.race(seconds=600)
     (row,) = await site.history()
     assert row.state is FiringState.REFUSED
-    assert "over its budget of $1.00" in (row.reason or "")
+    assert "above its budget of $1.00" in (row.reason or "")
     assert await site.run_ids() == []
 
 
@@ -403,7 +403,7 @@ async def test_instants_without_a_coordinator_are_on_record_and_the_newest_may_r
     assert await site.states() == ["missed"] * 3
     late = await site.history("late")
     assert [row.state.value for row in late] == ["missed", "missed", "launched"]
-    assert "runs in its place" in (late[0].reason or "")
+    assert "is used instead" in (late[0].reason or "")
 
 
 @one_table

@@ -9,8 +9,8 @@ from azure.core.rest import HttpRequest
 
 from broadside.exchange.azure.table_storage import TableAddress
 from broadside.exchange.azure.wire import Transport
-from broadside.exchange.messages import TroubleKind
-from broadside.exchange.troubles import TroubleLog
+from broadside.exchange.messages import OutageKind
+from broadside.exchange.outage_log import OutageLog
 
 
 class Hangup:
@@ -43,9 +43,9 @@ async def test_a_broken_connection_ends_the_attempt(
     method: str, hangup: tuple[Hangup, str]
 ) -> None:
     server, url = hangup
-    troubles = TroubleLog()
+    troubles = OutageLog()
     address = TableAddress(endpoint=url, table="t")
-    async with Transport(address, 5.0, troubles, TroubleKind.TABLE_AWAY) as transport:
+    async with Transport(address, 5.0, troubles, OutageKind.TABLE_AWAY) as transport:
         first = await transport.send(HttpRequest("GET", f"{url}/first"))
         assert first.status_code == 200
         with pytest.raises(ServiceRequestError):

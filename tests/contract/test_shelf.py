@@ -1,4 +1,4 @@
-"""Test ``Shelf`` over every adapter's table: single creation, no lost update, key order."""
+"""Test ``Collection`` over every adapter's table: single creation, no lost update, key order."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ import pytest
 
 from broadside.exchange.messages import Message
 from broadside.exchange.ports import EntityExists, EntityNotFound, RecordUnreadable, Table
-from broadside.exchange.records.shelf import Shelf
+from broadside.exchange.records.collection import Collection
 
 
 class Score(Message):
@@ -18,7 +18,7 @@ class Named(Message):
 
 
 async def test_one_of_many_creators_wins(table: Table) -> None:
-    shelf = Shelf(table, "scores", Score)
+    shelf = Collection(table, "scores", Score)
     outcomes = await asyncio.gather(
         *(shelf.create("one", Score(points=n)) for n in range(8)), return_exceptions=True
     )
@@ -30,7 +30,7 @@ async def test_one_of_many_creators_wins(table: Table) -> None:
 
 
 async def test_concurrent_changes_all_count(table: Table) -> None:
-    shelf = Shelf(table, "scores", Score)
+    shelf = Collection(table, "scores", Score)
     await shelf.put("one", Score())
 
     async def add() -> None:
@@ -42,14 +42,14 @@ async def test_concurrent_changes_all_count(table: Table) -> None:
 
 
 async def test_changing_what_is_not_there_is_an_error_and_writes_nothing(table: Table) -> None:
-    shelf = Shelf(table, "scores", Score)
+    shelf = Collection(table, "scores", Score)
     with pytest.raises(EntityNotFound, match="scores one"):
         await shelf.change("one", lambda old: old)
     assert await shelf.read("one") is None
 
 
 async def test_scan_gives_keys_in_order_within_bounds(table: Table) -> None:
-    shelf = Shelf(table, "scores", Score)
+    shelf = Collection(table, "scores", Score)
     for key in ("c", "a", "d", "b"):
         await shelf.put(key, Score(points=ord(key)))
     found = [key async for key, _ in shelf.scan(key_from="b", key_before="d")]
@@ -58,14 +58,14 @@ async def test_scan_gives_keys_in_order_within_bounds(table: Table) -> None:
 
 
 async def test_delete_says_whether_there_was_one(table: Table) -> None:
-    shelf = Shelf(table, "scores", Score)
+    shelf = Collection(table, "scores", Score)
     await shelf.put("one", Score())
     assert await shelf.delete("one")
     assert not await shelf.delete("one")
 
 
 async def test_clearing_takes_one_shelf_only(table: Table) -> None:
-    shelf, other = Shelf(table, "scores", Score), Shelf(table, "scores.more", Score)
+    shelf, other = Collection(table, "scores", Score), Collection(table, "scores.more", Score)
     for key in ("a", "b"):
         await shelf.put(key, Score())
         await other.put(key, Score())
@@ -75,13 +75,13 @@ async def test_clearing_takes_one_shelf_only(table: Table) -> None:
 
 
 async def test_another_kind_of_row_is_named(table: Table) -> None:
-    await Shelf(table, "scores", Score).put("one", Score())
+    await Collection(table, "scores", Score).put("one", Score())
     with pytest.raises(RecordUnreadable, match=r"scores\|one: not a Named"):
-        await Shelf(table, "scores", Named).read("one")
+        await Collection(table, "scores", Named).read("one")
 
 
 async def test_what_cannot_be_read_is_left_out_where_all_are_looked_after(table: Table) -> None:
-    named, shelf = Shelf(table, "scores", Named), Shelf(table, "scores", Score)
+    named, shelf = Collection(table, "scores", Named), Collection(table, "scores", Score)
     await shelf.put("a", Score(points=1))
     await named.put("b", Named(name="of another version"))
     await shelf.put("c", Score(points=3))

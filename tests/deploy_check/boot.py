@@ -35,6 +35,7 @@ class Boot:
     environment: Mapping[str, str]
     capabilities: Sequence[str] = ()
     switches: str = ""
+    telemetry: str = ""
     bundle_url: str = "https://example.blob.core.windows.net/agent/broadside-bundle-0.tar.gz"
     bundle_sha256: str = field(default="0" * 64)
     identity_client_id: str = "00000000-0000-0000-0000-000000000000"
@@ -67,6 +68,7 @@ def render(folder: Path, boot: Boot) -> str:
             "install_unit": (files / "broadside-install.service").read_text("utf-8").strip(),
             "service": boot.service,
             "switches": boot.switches.strip(),
+            "telemetry": boot.telemetry.strip(),
             "sysctl": (files / "sysctl.conf").read_text("utf-8").strip(),
             "unit": render_unit(folder, boot).strip(),
         },

@@ -14,8 +14,7 @@ from typing import Final
 
 import httpx
 
-from broadside.coordinator.core.live.status import COLLECT_S
-from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.run_spec import COLLECT_S, Plan
 from broadside.coordinator.core.summary import BurstSummary, State
 from broadside.exchange.messages import Claim
 from broadside.exchange.messages import Phase as Told

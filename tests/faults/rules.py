@@ -17,9 +17,9 @@ from itertools import pairwise
 from typing import Any, Final
 
 from broadside.agent.claimed_job import ENGINE_GRACE_S
-from broadside.coordinator.core import words
-from broadside.coordinator.core.figures import RECEIVED, SENT
-from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.metrics import RECEIVED, SENT
+from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import BurstSummary, RunSummary, Verdict
 from broadside.exchange.engines import offered_bits_per_second
 from broadside.exchange.messages import EngineReport
@@ -281,10 +281,10 @@ def _floor(stored: Stored) -> Iterator[str]:
     summary, floor = stored.summary, stored.plan.spec.objective.coverage_floor_ratio
     for burst in summary.bursts:
         if burst.verdict in _SOUND and burst.completeness_ratio < floor:
-            share = words.ratio(burst.completeness_ratio, 1)
+            share = formatting.ratio(burst.completeness_ratio, 1)
             yield f"burst {burst.index + 1} passes at {share} coverage"
     if summary.verdict in _SOUND and summary.completeness_ratio < floor:
-        yield f"the run passes at {words.ratio(summary.completeness_ratio, 1)} coverage"
+        yield f"the run passes at {formatting.ratio(summary.completeness_ratio, 1)} coverage"
 
 
 def _rows_first(evidence: Evidence, fault: Fault) -> Iterator[str]:

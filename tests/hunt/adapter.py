@@ -13,37 +13,30 @@ from typing import Final
 
 import numpy as np
 
-from broadside.coordinator.core.figures import Layer
+from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.judge.summarise import summarise_run
-from broadside.coordinator.core.measure.columns import (
+from broadside.coordinator.core.measure.burst import measure_burst
+from broadside.coordinator.core.measure.records.columns import (
     NO_HOST,
-    Floats,
     HostColumns,
-    TrackColumns,
+    IntervalColumns,
     disjoint_host,
     disjoint_track,
 )
-from broadside.coordinator.core.measure.evidence import (
+from broadside.coordinator.core.measure.records.evidence import (
     BurstEvidence,
     CounterDirection,
     FirewallLedger,
     LedgerLayer,
     PairEvidence,
     ProbeColumn,
-    join_tests,
-    strays_during,
 )
-from broadside.coordinator.core.measure.measure_burst import measure_burst
-from broadside.coordinator.core.measure.testimony import Quantity, Witnessed, WitnessSeries
-from broadside.coordinator.core.plan.spec import (
-    Burst,
-    LedgerPromise,
-    Objective,
-    Pair,
-    Plan,
-    RunSpec,
-)
+from broadside.coordinator.core.measure.records.server_tests import foreign_tests_during, join_tests
+from broadside.coordinator.core.measure.telemetry import DeviceTelemetry, Quantity, TelemetrySeries
+from broadside.coordinator.core.metrics import Layer
+from broadside.coordinator.core.run_spec import Burst, LedgerPromise, Pair, Plan, RunSpec
 from broadside.coordinator.core.summary import LimiterName, RunSummary
+from broadside.coordinator.core.thresholds import Objective
 from broadside.coordinator.imports.import_requests import (
     MetricPoint,
     OriginalTable,
@@ -124,7 +117,7 @@ class ServerRecord:
     """One test as a server recorded it."""
 
     test: ServerTest
-    tracks: tuple[TrackColumns, ...]
+    tracks: tuple[IntervalColumns, ...]
     host: HostColumns
 
 
@@ -135,7 +128,7 @@ class Evidence:
     plan: Plan
     bursts: tuple[BurstEvidence, ...]
     ledger: FirewallLedger | None
-    testimony: Witnessed | None
+    telemetry: DeviceTelemetry | None
     now: datetime
 
 
@@ -162,7 +155,7 @@ def conclude(recording: neutral.Recording) -> RunSummary:
         [measure_burst(spec, burst, evidence.now) for burst in evidence.bursts],
         evidence.ledger,
         evidence.now,
-        testimony=evidence.testimony,
+        telemetry=evidence.telemetry,
     )
 
 
@@ -174,7 +167,7 @@ def evidence_of(recording: neutral.Recording) -> Evidence:
         plan=plan,
         bursts=tuple(_Burst(recording, plan, burst).evidence() for burst in plan.bursts),
         ledger=ledger_of(recording, now),
-        testimony=testimony_of(recording, now),
+        telemetry=testimony_of(recording, now),
         now=now,
     )
 
@@ -270,7 +263,7 @@ def plan_of(recording: neutral.Recording) -> Plan:
 # What agents record ------------------------------------------------------------------------------
 
 
-def track_of(plan: neutral.Plan, end: neutral.EndRecord) -> TrackColumns | None:
+def track_of(plan: neutral.Plan, end: neutral.EndRecord) -> IntervalColumns | None:
     """Return the rows of an end; `None` where nobody stamped them."""
     if end.began_at_s is None:
         return None
@@ -281,7 +274,7 @@ def track_of(plan: neutral.Plan, end: neutral.EndRecord) -> TrackColumns | None:
         return unknown if values is None else values.astype(np.float32)
 
     return disjoint_track(
-        TrackColumns(
+        IntervalColumns(
             side=_side(end.host),
             flow=Flow.UP if end.direction == "forward" else Flow.DOWN,
             first_data_at_s=plan.epoch_unix_s + end.began_at_s,
@@ -458,7 +451,7 @@ class _Burst:
         return BurstEvidence(
             burst=self._burst,
             pairs=tuple(pairs),
-            strays=strays_during(self._burst, self._plan.pairs, join.strays),
+            strays=foreign_tests_during(self._burst, self._plan.pairs, join.strays),
         )
 
     def _job_id(self, pair: int) -> str:
@@ -467,7 +460,7 @@ class _Burst:
     def _ends(self, record: neutral.PairRecord, side: Side) -> list[neutral.EndRecord]:
         return [end for end in record.ends if _side(end.host) is side]
 
-    def _tracks(self, record: neutral.PairRecord | None, side: Side) -> tuple[TrackColumns, ...]:
+    def _tracks(self, record: neutral.PairRecord | None, side: Side) -> tuple[IntervalColumns, ...]:
         if record is None:
             return ()
         tracks = (track_of(self._neutral, end) for end in self._ends(record, side))
@@ -541,7 +534,7 @@ class _Burst:
         owner = next(p for p in self._plan.pairs if p.endpoint.agent_id == foreign.server_host)
         length_s = foreign.ended_at_s - foreign.began_at_s
         unknown = np.full(1, np.nan, np.float32)
-        track = TrackColumns(
+        track = IntervalColumns(
             side=Side.SERVER,
             flow=Flow.UP,
             first_data_at_s=self._neutral.epoch_unix_s + foreign.began_at_s,
@@ -646,19 +639,19 @@ def ledger_of(recording: neutral.Recording, now: datetime) -> FirewallLedger | N
     )
 
 
-def testimony_of(recording: neutral.Recording, now: datetime) -> Witnessed | None:
+def testimony_of(recording: neutral.Recording, now: datetime) -> DeviceTelemetry | None:
     """Return telemetry and pings of the devices; `None` where nothing was read."""
     series = [*_telemetry(recording), *_pings(recording)]
     if not series:
         return None
-    return Witnessed(
+    return DeviceTelemetry(
         devices=tuple(dict.fromkeys(each.device for each in series)),
         series=tuple(series),
         read_at=now,
     )
 
 
-def _telemetry(recording: neutral.Recording) -> Iterator[WitnessSeries]:
+def _telemetry(recording: neutral.Recording) -> Iterator[TelemetrySeries]:
     for record in recording.telemetry:
         # Stamps that nobody asked for are of a clock that is not known.
         at_s, bound_s = record.own_stamp_s, np.full(record.value.size, np.nan)
@@ -667,7 +660,7 @@ def _telemetry(recording: neutral.Recording) -> Iterator[WitnessSeries]:
             bound_s = (record.answered_at_s - record.asked_at_s) / 2
         if at_s is None:
             continue
-        yield WitnessSeries(
+        yield TelemetrySeries(
             device=record.device,
             source="world",
             quantity=Quantity(record.quantity),
@@ -678,7 +671,7 @@ def _telemetry(recording: neutral.Recording) -> Iterator[WitnessSeries]:
         )
 
 
-def _pings(recording: neutral.Recording) -> Iterator[WitnessSeries]:
+def _pings(recording: neutral.Recording) -> Iterator[TelemetrySeries]:
     """Return pings to the device itself: one a second before and in each burst."""
     if not recording.plan.counters:
         return
@@ -698,7 +691,7 @@ def _pings(recording: neutral.Recording) -> Iterator[WitnessSeries]:
             np.full(during.size, float(np.median(loaded))),
         ]
     stamps = recording.plan.epoch_unix_s + np.concatenate(at_s)
-    yield WitnessSeries(
+    yield TelemetrySeries(
         device=recording.plan.counters[0].device,
         source="world ping",
         quantity=Quantity.PING_ICMP,

@@ -30,8 +30,8 @@ class Taken:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        whole_s = (time.monotonic() - self._began_s) * (os.cpu_count() or 1)
-        self.ratio = (_taken_s() - self._before_s) / whole_s
+        total_s = (time.monotonic() - self._began_s) * (os.cpu_count() or 1)
+        self.ratio = (_taken_s() - self._before_s) / total_s
 
     @property
     def much(self) -> bool:

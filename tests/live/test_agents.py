@@ -431,7 +431,7 @@ async def test_a_server_that_is_to_listen_elsewhere_is_not_free_until_it_does(
     serving = asyncio.create_task(served.serve())
 
     def is_free() -> bool:
-        served.look(read_ports([port])[port], time.time())
+        served.update(read_ports([port])[port], time.time())
         return served.free
 
     try:

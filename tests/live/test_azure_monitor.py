@@ -1,22 +1,29 @@
 """Test the Azure Monitor adapter with the real SDK client and the lab's endpoint."""
 
 import copy
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import httpx
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.testimony import Quantity
-from broadside.coordinator.device.ledgers.azure_monitor_source import AzureMonitorLedger
-from broadside.coordinator.device.ledgers.settle import Settling, Span
-from broadside.coordinator.device.ledgers.source import LedgerBusy, LedgerError
-from broadside.coordinator.device.witnesses.witness_file import WitnessSource, open_witnesses
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.telemetry import Quantity
+from broadside.coordinator.device.telemetry.azure_monitor import AzureEntry, AzureMonitorSource
+from broadside.coordinator.device.telemetry.config import open_telemetry
+from broadside.coordinator.device.telemetry.device_counter import DeviceCounter
+from broadside.coordinator.device.telemetry.source import (
+    TelemetryBusy,
+    TelemetryError,
+    TelemetrySource,
+)
+from broadside.coordinator.device.telemetry.stabilization import RunSpan, StableReader
 from broadside.exchange.messages import Direction, Flow
 from broadside.lab.ledger import COLUMNS
 from broadside.lab.monitor import MonitorServer, MonitorSpec
@@ -65,6 +72,16 @@ def ledger_csv(tmp_path: Path) -> Path:
     return path
 
 
+def monitor_source(
+    *, token: str = TOKEN, now: Callable[[], datetime] = lambda: datetime.now(UTC), **fields: Any
+) -> AzureMonitorSource:
+    """Return a source of the firewall's bytes, with the token in a variable."""
+    fixed = {"type": "azure-monitor", "device": "fw", "resource_id": FIREWALL, "byte_counter": {}}
+    entry = {**fixed, "token": {"env": "BROADSIDE_TEST_TOKEN"}, **fields}
+    with mock.patch.dict(os.environ, {"BROADSIDE_TEST_TOKEN": token}):
+        return AzureMonitorSource(AzureEntry.model_validate(entry), now)
+
+
 class Place:
     """Monitor and client on the test's clock."""
 
@@ -73,18 +90,13 @@ class Place:
         self.spec = MonitorSpec(csv_path=ledger_csv, token=TOKEN, **spec)
         self.server = MonitorServer(self.spec, now=clock.seconds)
 
-    def source(self, **options: Any) -> AzureMonitorLedger:
-        chosen: dict[str, Any] = {
-            "endpoint": self.server.endpoint,
-            "token": TOKEN,
-            "now": self.clock,
-        } | options
-        return AzureMonitorLedger(FIREWALL, **chosen)
+    def source(self, **fields: Any) -> AzureMonitorSource:
+        return monitor_source(**{"endpoint": self.server.endpoint, **fields}, now=self.clock)
 
     async def read(
         self, from_at: datetime = BEGUN, before_at: datetime = ENDED, **options: Any
     ) -> FirewallLedger:
-        return await self.source(**options).read(from_at, before_at, Direction.FORWARD)
+        return await self.source(**options).query_bytes(from_at, before_at, Direction.FORWARD)
 
 
 @pytest.fixture
@@ -97,15 +109,12 @@ def place(ledger_csv: Path, clock: Clock) -> Iterator[Place]:
 async def test_unit_and_aggregation_are_read_from_the_answer(place: Place) -> None:
     """Test that bit/s averages and byte totals give the same bytes, counted once per direction."""
     for metric in ("Throughput", "DataProcessed"):
-        ledger = await place.read(metric=metric)
+        ledger = await place.read(byte_counter={"metric": metric})
         assert ledger.source == f"azure-monitor {metric}"
         assert (ledger.grain_s, ledger.lag_hint_s) == (60, 75)
         assert ledger.start_s.tolist() == [BEGUN.timestamp() + 60 * n for n in range(5)]
         np.testing.assert_allclose(ledger.bytes, 60 * RATE_BYTES * 1.01)
     assert ledger.snat_utilization_ratio == pytest.approx(0.015)
-    assert any("FirewallHealth was 100 %" in note for note in ledger.notes)
-    assert any("ObservedCapacity was 2 to 2 instances" in note for note in ledger.notes)
-    assert any("not the latency that the firewall adds" in note for note in ledger.notes)
 
 
 @pytest.mark.parametrize(("grain_s", "grain"), [(5, "PT5S"), (60, "PT1M"), (300, "PT5M")])
@@ -122,7 +131,7 @@ async def test_any_grain_adds_up_to_the_same_bytes(
 
 
 async def test_a_grain_that_the_service_refuses_is_said_in_its_own_words(place: Place) -> None:
-    with pytest.raises(LedgerError, match=r"Azure Monitor \(fw\) .*supported ones are: PT1M"):
+    with pytest.raises(TelemetryError, match=r"Azure Monitor \(fw\) .*supported ones are: PT1M"):
         await place.read(grain="PT5S")
 
 
@@ -171,9 +180,9 @@ async def test_points_that_stay_away_are_waited_for_in_vain_and_it_is_said(
     assert np.nansum(settled.bytes) == 0
 
 
-def span_of_run(margin_s: float) -> Span:
+def span_of_run(margin_s: float) -> RunSpan:
     """Return the requested time range of the ledger, with ``margin_s`` before and after the run."""
-    return Span(
+    return RunSpan(
         run_id="run-1",
         from_at=BEGUN - timedelta(seconds=margin_s),
         before_at=ENDED + timedelta(seconds=margin_s),
@@ -186,7 +195,7 @@ def span_of_run(margin_s: float) -> Span:
 async def settle(place: Place, clock: Clock) -> tuple[FirewallLedger, int]:
     """Poll every 10 s until the ledger is stable. Return it and the seconds since the run's end."""
     span = span_of_run(360)
-    settling = Settling(place.source(), clock, GLANCE_S)
+    settling = StableReader(DeviceCounter([place.source()]), clock, GLANCE_S)
     for after_s in range(0, 2000, 10):
         clock.now = ENDED + timedelta(seconds=after_s)
         if (settled := await settling.read(span)) is not None:
@@ -196,16 +205,16 @@ async def settle(place: Place, clock: Clock) -> tuple[FirewallLedger, int]:
 
 async def test_throttling_is_respected(place: Place, clock: Clock) -> None:
     """Test that no request is sent during the 90 s that a 429 response requires."""
-    place.server.throttle(6, retry_after_s=90)
-    with pytest.raises(LedgerBusy, match="throttles us: come back in 90 s") as caught:
+    place.server.throttle(2, retry_after_s=90)
+    with pytest.raises(TelemetryBusy, match="throttles us: come back in 90 s") as caught:
         await place.read()
     assert caught.value.retry_after_s == 90
-    assert len(place.server.asked) == 6, "one request a metric, none of them repeated"
+    assert len(place.server.asked) == 2, "one request a metric, none of them repeated"
 
-    place.server.throttle(6, retry_after_s=90)
+    place.server.throttle(2, retry_after_s=90)
     place.server.asked.clear()
     clock.now = ENDED + timedelta(minutes=5)
-    settling = Settling(place.source(), clock, GLANCE_S)
+    settling = StableReader(DeviceCounter([place.source()]), clock, GLANCE_S)
     span = span_of_run(0)
     assert await settling.read(span) is None
     asked_at: list[int] = []
@@ -218,25 +227,25 @@ async def test_throttling_is_respected(place: Place, clock: Clock) -> None:
     assert asked_at[:1] == [90]
 
 
-def witness_of(place: Place, folder: Path) -> WitnessSource:
+def witness_of(place: Place, folder: Path) -> TelemetrySource:
     return witness_at(place.server.endpoint, FIREWALL, folder)
 
 
-def witness_at(endpoint: str, resource_id: str, folder: Path) -> WitnessSource:
+def witness_at(endpoint: str, resource_id: str, folder: Path) -> TelemetrySource:
     (folder / "token").write_text(TOKEN)
-    path = folder / "witnesses.toml"
+    path = folder / "telemetry.toml"
     path.write_text(
-        f'[[witness]]\ndevice = "fw"\nsource = "azure-monitor"\nresource_id = "{resource_id}"\n'
-        f'endpoint = "{endpoint}"\ntoken_file = "token"\n'
+        f'[[source]]\ndevice = "fw"\ntype = "azure-monitor"\nresource_id = "{resource_id}"\n'
+        f'endpoint = "{endpoint}"\ntoken = {{ file = "token" }}\n'
     )
-    [witness] = open_witnesses(path)
-    return witness
+    [source] = open_telemetry(path)
+    return source
 
 
 async def test_the_witness_tells_health_ports_units_and_throughput(
     place: Place, tmp_path: Path
 ) -> None:
-    told = await witness_of(place, tmp_path).read(BEGUN, ENDED)
+    told = await witness_of(place, tmp_path).query(BEGUN, ENDED)
     means = {each.quantity: float(np.nanmean(each.values)) for each in told.series}
     assert means == {
         Quantity.RECEIVED: pytest.approx(8 * RATE_BYTES * 1.01),
@@ -275,7 +284,7 @@ async def test_a_balancers_health_is_told_by_backend_and_all_are_asked_for(tmp_p
         return Answer(body={**PUBLISHED, "value": [metric]})
 
     with serving(answer) as endpoint:
-        told = await witness_at(endpoint, BALANCER, tmp_path).read(BEGUN, ENDED)
+        told = await witness_at(endpoint, BALANCER, tmp_path).query(BEGUN, ENDED)
     assert asked[0]["$filter"] == ["BackendIPAddress eq '*'"]
     found = {each.instance: float(each.values[0]) for each in told.of(Quantity.HEALTH)}
     assert found == {backend: health / 100 for backend, health in healths.items()}
@@ -337,14 +346,16 @@ def test_the_stand_in_answers_in_the_form_that_microsoft_publishes(place: Place)
 
 
 async def test_a_refused_token_names_the_role(place: Place) -> None:
-    with pytest.raises(LedgerError, match=r"refuses the given token.*'Monitoring Reader' on the"):
+    with pytest.raises(
+        TelemetryError, match=r"refuses the given token.*'Monitoring Reader' on the"
+    ):
         await place.read(token="another")  # noqa: S106 - a test's
 
 
 async def test_an_absent_service_is_one_line() -> None:
-    source = AzureMonitorLedger(FIREWALL, endpoint="http://127.0.0.1:1", token=TOKEN)
-    with pytest.raises(LedgerError, match=r"Azure Monitor \(fw\) cannot be read: ") as caught:
-        await source.read(BEGUN, ENDED, Direction.FORWARD)
+    source = monitor_source(endpoint="http://127.0.0.1:1")
+    with pytest.raises(TelemetryError, match=r"Azure Monitor \(fw\) cannot be read: ") as caught:
+        await source.query_bytes(BEGUN, ENDED, Direction.FORWARD)
     assert "\n" not in str(caught.value)
 
 
@@ -358,5 +369,5 @@ async def test_tls_is_checked_against_the_authority_that_is_set(
     with secured:
         ledger = await place.read(endpoint=secured.endpoint, ca_file=certificates.authority)
         assert len(ledger) == 5
-        with pytest.raises(LedgerError, match="certificate"):
+        with pytest.raises(TelemetryError, match="certificate"):
             await place.read(endpoint=secured.endpoint)

@@ -51,13 +51,13 @@ def test_a_matrix_over_two_devices_finds_what_was_planted(tmp_path: Path) -> Non
     ]
     switches = tmp_path / "switches.toml"
     switches.write_text("\n".join(['[services]\nrest = "rest"\n[services.states]', *lines]))
-    witnesses = tmp_path / "witnesses.toml"
+    telemetry = tmp_path / "telemetry.toml"
     with answering(*boxes), Site(tmp_path) as site:
         told = {"profile": "fortinet", "interfaces": ["eth0"], "cores_count": 2}
         entries = [box.entry(box.folder.name, **told) for box in boxes]
-        witnesses.write_text("\n".join(entries))
+        telemetry.write_text("\n".join(entries))
         _, url = site.start_coordinator(
-            BROADSIDE_SWITCHES_FILE=str(switches), BROADSIDE_WITNESSES_FILE=str(witnesses)
+            BROADSIDE_SWITCHES_FILE=str(switches), BROADSIDE_TELEMETRY_FILE=str(telemetry)
         )
         site.start_fleet(1)
         wait_for_fleet(url, 2)

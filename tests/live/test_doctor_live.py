@@ -12,6 +12,7 @@ import pytest
 from broadside.exchange.fabric import open_fabric
 from broadside.exchange.ports import QueueCounts
 from broadside.lab import azure_services
+from broadside.lab.telemetry_file import lab_entry, write_telemetry_file
 from tests.live.live_site import Site, wait_for_fleet
 
 pytestmark = pytest.mark.live
@@ -78,8 +79,7 @@ def test_each_fault_has_its_fix(fleet: Site, monkeypatch: pytest.MonkeyPatch) ->
     wrong = {
         "BROADSIDE_AGENT_ALLOWED_NETWORKS": "10.9.0.0/16",
         "BROADSIDE_AGENT_IPERF3": "/nowhere/iperf3",
-        "BROADSIDE_LEDGER": "lab",
-        "BROADSIDE_LEDGER_PATH": str(readings),
+        **write_telemetry_file(fleet.folder / "telemetry.toml", lab_entry(readings)),
     }
     for name, value in wrong.items():
         monkeypatch.setitem(fleet.environment, name, value)
@@ -88,29 +88,29 @@ def test_each_fault_has_its_fix(fleet: Site, monkeypatch: pytest.MonkeyPatch) ->
     assert "would refuse 127.0.0.1" in found["allowed networks"]["detail"]
     assert "BROADSIDE_AGENT_ALLOWED_NETWORKS" in found["allowed networks"]["fix"]
     assert "/nowhere/iperf3" in found["iperf3"]["detail"]
-    assert str(readings) in found["ledger"]["detail"]
-    assert found["ledger"]["fix"] == "is the lab up?"
+    assert str(readings) in found["telemetry lab (lab)"]["detail"]
+    assert found["telemetry lab (lab)"]["fix"] == "is the lab up?"
 
     now_s = datetime.now(UTC).timestamp()
     rows = [f"{now_s - back_s},{1000 - back_s},0" for back_s in (30, 20, 10)]
     readings.write_text("\n".join(["at_s,up_bytes,down_bytes", *rows, ""]))
     _, found = checks(fleet)
-    assert found["ledger"]["ok"], found["ledger"]
-    assert "2 figures of the last 15 minutes" in found["ledger"]["detail"]
+    assert found["telemetry lab (lab)"]["ok"], found["telemetry lab (lab)"]
+    assert "2 byte counts of the last 15 minutes" in found["telemetry lab (lab)"]["detail"]
 
 
 def test_a_setting_that_is_none_is_named(site: Site) -> None:
     site.environment |= {
         "BROADSIDE_AGENT_ALLOWED_NETWORKS": "everywhere",
         "BROADSIDE_QUEUE_LOCK_S": "0",
-        "BROADSIDE_LEDGER": "tarot",
+        "BROADSIDE_LEDGER": "csv",
     }
     code, found = checks(site)
     assert code == 4
     for name, variable in (
         ("agent settings", "BROADSIDE_AGENT_ALLOWED_NETWORKS='everywhere'"),
         ("fabric", "BROADSIDE_QUEUE_LOCK_S='0'"),
-        ("ledger", "BROADSIDE_LEDGER='tarot'"),
+        ("telemetry", "BROADSIDE_LEDGER: replaced by BROADSIDE_TELEMETRY_FILE"),
     ):
         assert not found[name]["ok"]
         assert variable in found[name]["detail"]

@@ -92,7 +92,7 @@ async def test_every_kind_of_test_between_releases_starts_at_the_instant(
             assert (report.streams_count, report.omit_s) == (3, traffic.omit_s)
         assert one.reading.report.cookie == other.reading.report.cookie
         assert one.release is not None
-        assert one.release.held_at_s < at_s <= one.release.released_at_s
+        assert one.release.gate_reached_at_s < at_s <= one.release.released_at_s
         assert one.reading.first_data_at_s is not None
         # The tolerance is the estimator's own error.
         assert one.reading.first_data_at_s > at_s - 0.01
@@ -150,7 +150,7 @@ async def _turns(
     assert release is not None
     # Until the servers are ready a client has normal priority.
     ahead_s = release.server_ahead_s
-    urgent_at_s = release.released_at_s - ahead_s if ahead_s else release.held_at_s
+    urgent_at_s = release.released_at_s - ahead_s if ahead_s else release.gate_reached_at_s
     looks_count = sum(urgent_at_s < look_at_s for look_at_s in looked_at_s)
     seen = os.SCHED_FIFO in held or looks_count >= LOOKS_MIN_COUNT
     return (held, later) if seen and urgent_at_s < at_s and later else None

@@ -29,7 +29,7 @@ from broadside.exchange.messages import (
     Side,
     Track,
 )
-from broadside.exchange.troubles import utc_now
+from broadside.exchange.outage_log import utc_now
 from tests.unit.coordinator.imports.small_tables import fleet, parse
 
 pytestmark = pytest.mark.live

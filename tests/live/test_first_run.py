@@ -80,7 +80,7 @@ def test_the_first_hour_goes_as_the_page_says(tmp_path: Path) -> None:
     windows = "".join(log.read_text() for log in sorted(tmp_path.glob("window-*.log")))
     assert done.returncode == 0, done.stdout + done.stderr + windows
     assert done.stdout.count("verdict: pass") == 2
-    assert "the gate between them is met by definition" in done.stderr
+    assert "so their seconds agree by definition" in done.stderr
     assert "received_bits_per_second" in done.stdout
     assert "gate: 1" in done.stdout
     assert (tmp_path / "report.html").stat().st_size > 10_000

@@ -21,7 +21,7 @@ from broadside.coordinator.hosts.agent_rights import OPERATIONS
 from broadside.coordinator.hosts.enrolment import Enrolments
 from broadside.coordinator.hosts.hosts_server import open_hosts_server, shown_certificate
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
-from broadside.exchange.http.coordinator_link import Link, open_client
+from broadside.exchange.http.coordinator_client import CoordinatorClient, open_client
 from broadside.exchange.http.credential import Credential
 from broadside.exchange.http.http_ports import HttpQueue, HttpTable
 from broadside.exchange.http.joining import join, new_code
@@ -56,7 +56,7 @@ class Port:
     """Listener of the coordinator and the connections of the four agents."""
 
     fabric: Fabric
-    links: Mapping[str, Link]
+    links: Mapping[str, CoordinatorClient]
     credentials: Mapping[str, Credential]
 
     def table(self, agent: str) -> HttpTable:
@@ -97,7 +97,9 @@ async def port(tmp_path: Path) -> AsyncIterator[Port]:
         for name in names:
             path = tmp_path / f"{name}.json"
             credentials[name] = await join(code, (server.url,), name, role, path)
-    links = {name: Link(replace(each, path=None)) for name, each in credentials.items()}
+    links = {
+        name: CoordinatorClient(replace(each, path=None)) for name, each in credentials.items()
+    }
     port = Port(fabric=fabric, links=links, credentials=credentials)
     await _prepare(port)
     yield port

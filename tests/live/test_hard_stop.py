@@ -29,7 +29,7 @@ from broadside.agent.installed_engines import find_installed_engine
 from broadside.agent.engine_process import find_iperf3
 from broadside.agent.workspace import Workspace
 from broadside.exchange.engines import find
-from broadside.exchange.engines.port import ClientAsk, Tool
+from broadside.exchange.engines.port import ClientRequest, Tool
 from broadside.exchange.messages import Endpoint, Job, Role, Traffic
 
 process.HARD_STOP_AFTER_S = 1.0
@@ -48,7 +48,7 @@ async def main(name, port):
     workspace = Workspace(sys.argv[4])
     try:
         launch = engine.client(
-            ClientAsk(job=job, tools=tools, folder=str(workspace.path), bind=None))
+            ClientRequest(job=job, tools=tools, folder=str(workspace.path), bind=None))
         workspace.fill(launch.files)
         attempt = await Attempt.spawn(
             launch.processes[0], engine.client_reader(job),

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from broadside.exchange.http.coordinator_link import Link
+from broadside.exchange.http.coordinator_client import CoordinatorClient
 from broadside.exchange.http.credential import Credential, load_credential
 from broadside.exchange.http.http_ports import HttpTable
 from broadside.exchange.http.joining import join
@@ -203,7 +203,7 @@ def test_another_agents_rows_are_refused_on_record(site: Site) -> None:
     )
 
     async def forge() -> None:
-        link = Link(credential(site, "c001"))
+        link = CoordinatorClient(credential(site, "c001"))
         try:
             with pytest.raises(EntityRefused):
                 await HttpTable(link, "results").upsert(forged)
@@ -250,7 +250,7 @@ def test_a_code_trusts_one_coordinator_and_a_revoked_agent_stays_out(
     assert joined is not None
 
     async def ping() -> None:
-        link = Link(joined)
+        link = CoordinatorClient(joined)
         try:
             await link.call("ping")
         finally:

@@ -29,7 +29,7 @@ from broadside.coordinator.hosts.hosts_server import shown_certificate
 from broadside.exchange.embedded.backup import back_up, restore
 from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
 from broadside.exchange.fabric import FabricSettings, open_fabric
-from broadside.exchange.http.coordinator_link import RENEW_S, Link, open_client
+from broadside.exchange.http.coordinator_client import RENEW_S, CoordinatorClient, open_client
 from broadside.exchange.http.credential import Credential, load_credential
 from broadside.exchange.http.joining import join, new_code
 from broadside.exchange.messages import ClockReading, Role
@@ -302,7 +302,7 @@ def serving(folder: Path, **settings: str) -> Iterator[tuple[Serving, str]]:
 
 
 async def ping(credential: Credential) -> None:
-    link = Link(credential)
+    link = CoordinatorClient(credential)
     try:
         await link.call("ping")
     finally:
@@ -334,7 +334,7 @@ async def renewed(path: Path) -> Credential:
     """Simulate a credential of yesterday and return the renewed one after its first use."""
     old = load_credential(path)
     assert old is not None
-    link = Link(replace(old, issued_s=time.time() - RENEW_S - 60).save(path))
+    link = CoordinatorClient(replace(old, issued_s=time.time() - RENEW_S - 60).save(path))
     try:
         async with asyncio.timeout(60):
             while (now := load_credential(path)) is None or now.secret == old.secret:
@@ -455,7 +455,7 @@ def test_agents_are_let_in_by_a_coordinator_of_an_old_backup(tmp_path: Path) -> 
         credential = replace(newest, coordinators=(at,))
 
         async def let_in(credential: Credential) -> None:
-            link = Link(credential)
+            link = CoordinatorClient(credential)
             try:
                 async with asyncio.timeout(60):
                     while True:

@@ -24,20 +24,20 @@ from typing import Any
 import pytest
 
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.device.ledgers.azure_monitor_source import AzureMonitorLedger
-from broadside.coordinator.device.ledgers.source import LedgerError
 from broadside.coordinator.device.resource_manager import (
     ResourceRefused,
     ResourceUnavailable,
     token_source,
 )
+from broadside.coordinator.device.telemetry.azure_monitor import AzureEntry, AzureMonitorSource
+from broadside.coordinator.device.telemetry.source import TelemetryError
 from broadside.exchange.azure import identity
 from broadside.exchange.azure.service_bus import ServiceBusAddress, ServiceBusQueue
 from broadside.exchange.azure.table_storage import AzureTable, TableAddress
 from broadside.exchange.azure.wire import Bounds
 from broadside.exchange.messages import Direction
+from broadside.exchange.outage_log import OutageLog
 from broadside.exchange.ports import ExchangeError, ExchangeMisconfigured, ExchangeUnavailable
-from broadside.exchange.troubles import TroubleLog
 from broadside.lab.servicebus.access_tokens import issue_jwt
 from tests.live.http_service import Answer, Asked, serving
 from tests.live.tls_queue import JWT_KEY, TlsQueue, outgoing, tls_queue
@@ -123,7 +123,7 @@ def address(bed: TlsQueue) -> ServiceBusAddress:
 
 @asynccontextmanager
 async def opened(
-    address: ServiceBusAddress, troubles: TroubleLog | None = None
+    address: ServiceBusAddress, troubles: OutageLog | None = None
 ) -> AsyncIterator[ServiceBusQueue]:
     queue = ServiceBusQueue(address, bounds=Bounds(backoff_s=0.1), troubles=troubles)
     try:
@@ -199,9 +199,10 @@ def test_the_device_is_not_waited_for_either(
     with pytest.raises(refused, match=words):
         token_source(settings)()
     now = datetime.now(UTC)
-    ledger = AzureMonitorLedger(FIREWALL, client_id=CLIENT)
-    with pytest.raises(LedgerError, match=f"no token for identity {CLIENT}: .*{words}"):
-        asyncio.run(ledger.read(now - timedelta(minutes=5), now, Direction.FORWARD))
+    fields = {"type": "azure-monitor", "device": "fw", "resource_id": FIREWALL}
+    source = AzureMonitorSource(AzureEntry.model_validate({**fields, "client_id": CLIENT}))
+    with pytest.raises(TelemetryError, match=f"no token for identity {CLIENT}: .*{words}"):
+        asyncio.run(source.query_bytes(now - timedelta(minutes=5), now, Direction.FORWARD))
     assert metadata.calls_count <= 12
 
 
@@ -222,7 +223,7 @@ async def test_tokens_are_renewed_while_it_receives(
     requests one more token.
     """
     metadata.ttl_s = 20.0
-    troubles = TroubleLog()
+    troubles = OutageLog()
     async with opened(address, troubles) as queue, opened(address) as sender:
         before = bed.broker.ask("asked").get("token", 0)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broadside.coordinator.core.plan.moves import Move
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.plan.server_failover import Failover
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.dispatch import Dispatch
 from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
@@ -50,7 +50,7 @@ async def test_a_dead_servers_jobs_go_to_a_spare_once(tmp_path: Path) -> None:
         await seen(fabric, 1, 2, 3, silent=2)
         await one.advance(plan.run_id)
         await twin.advance(plan.run_id)
-        [move] = await fabric.records.runs.read_moves(plan.run_id, Move)
+        [move] = await fabric.records.runs.read_moves(plan.run_id, Failover)
         assert (move.left_agent_id, move.endpoint.agent_id) == ("server-002", "server-003")
         assert move.from_burst_index == 1, "the first burst's jobs may be an agent's already"
         assert await fabric.queue.counts() == before, "each new message took an old one's place"

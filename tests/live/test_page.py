@@ -16,7 +16,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 
 from broadside.coordinator.studies.study import Study, StudySpec
 from broadside.exchange.fabric import FabricSettings, open_fabric
-from broadside.exchange.records.shelf import Shelf
+from broadside.exchange.records.collection import Collection
 from broadside.lab.site import built, staged
 from broadside.lab.topology import LabSpec
 from tests.live.browser_pages import Watched, quiet_chromium
@@ -109,7 +109,7 @@ async def keep_studies(data: Path) -> None:
     going = Study(study_id=GOING, spec=waiting, created_at=now, created_by="me", results=first)
     fabric = open_fabric(FabricSettings(data_dir=data))
     try:
-        shelf = Shelf(fabric.private, "studies", Study)
+        shelf = Collection(fabric.private, "studies", Study)
         for each in (over, going):
             await shelf.put(each.study_id, each)
     finally:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from broadside.agent.passport import read_passport
-from broadside.coordinator.core.judge.drift import drift_findings
+from broadside.agent.host_info import read_passport
+from broadside.coordinator.core.judge.observations import host_difference_findings
 from broadside.exchange.messages import AgentState, Presence, Role
 from broadside.lab.namespaces import inside
 from broadside.lab.serving import Serving
@@ -72,7 +72,7 @@ def test_an_ioctl_says_what_ethtool_says_and_gro_off_is_named(lab: Lab) -> None:
         for name, on in told.passport.offloads.items():
             if name in shown:
                 assert shown[name]["active"] is on, name
-    [finding] = drift_findings(hosts, [host.agent_id for host in hosts])
+    [finding] = host_difference_findings(hosts, [host.agent_id for host in hosts])
     assert f"generic-receive-offload: {odd.name} has off, 2 have on" in finding.sentence
 
 

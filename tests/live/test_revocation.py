@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from broadside.agent.run import EXIT_CANNOT_RUN, EXIT_USAGE
-from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.run_spec import Plan
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.messages import Claim, Phase
 from broadside.lab.namespaces import list_namespaces, list_processes

@@ -144,4 +144,4 @@ def test_an_estimate_launches_nothing_and_a_budget_refuses(site: Site) -> None:
     target = ["--set", "objective.target_bits_per_second=180e9", "--set", "pairs_count=1"]
     refused = site.run("launch", "smoke", *target, "--budget", "1")
     assert refused.returncode == 4
-    assert "over its budget of $1.00; raise the budget" in refused.stderr
+    assert "above its budget of $1.00; raise the budget" in refused.stderr

@@ -18,10 +18,16 @@ from broadside.agent.client_processes import ClientProcesses
 from broadside.agent.engine_process import Iperf3
 from broadside.agent.installed_engines import find_installed_engine
 from broadside.agent.workspace import Workspace
-from broadside.coordinator.core.measure.align import receiving_side
-from broadside.coordinator.core.measure.spread import Spread
+from broadside.coordinator.core.measure.grid.resample import OverlapResampler
+from broadside.coordinator.core.measure.records.evidence import receiving_side
 from broadside.exchange.engines import engines as all_engines
-from broadside.exchange.engines.port import Certificate, ClientAsk, Launch, Reading, ServerAsk
+from broadside.exchange.engines.port import (
+    Certificate,
+    ClientRequest,
+    Launch,
+    Reading,
+    ServerRequest,
+)
 from broadside.exchange.messages import (
     Direction,
     Endpoint,
@@ -137,7 +143,7 @@ def _off(
     own = meters[side].payload(np.append(track.start_s, track.end_s[-1]))
     worst = (np.abs(track.told - own) / allowed).max()
     # ... and each second since the start. A late interval contains parts of two seconds.
-    told = Spread(track.start_s, track.end_s, seconds).over(track.told)
+    told = OverlapResampler(track.start_s, track.end_s, seconds).over(track.told)
     late_s = abs(track.start_s - at_s - np.round(track.start_s - at_s)).max()
     if late_s > LATE_MAX_S:
         return math.inf
@@ -208,7 +214,7 @@ async def _download(name: str, path: Wire, folder: Path) -> float:
             stack.enter_context(closing(Workspace(f"wire-{end}"))) for end in ("client", "server")
         )
         serving = engine.server(
-            ServerAsk(
+            ServerRequest(
                 port=PORT,
                 address=path.address,
                 tools=find_installed_engine(engine, Role.SERVER).tools,
@@ -240,7 +246,7 @@ async def _download(name: str, path: Wire, folder: Path) -> float:
             duration_s=LENGTH_S,
         )
         launch = engine.client(
-            ClientAsk(
+            ClientRequest(
                 job=job,
                 tools=find_installed_engine(engine, Role.CLIENT).tools,
                 folder=str(client_place.path),
@@ -270,7 +276,7 @@ async def _download(name: str, path: Wire, folder: Path) -> float:
     seconds = at_s + np.arange(LENGTH_S + 1.0)
     crossed = down.payload(seconds)
     track = _Track.of(reading, Flow.DOWN)
-    told = Spread(track.start_s, track.end_s, seconds).over(track.told)
+    told = OverlapResampler(track.start_s, track.end_s, seconds).over(track.told)
     return float((np.abs(told - crossed) / crossed.max()).max())
 
 

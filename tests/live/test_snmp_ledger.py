@@ -10,6 +10,7 @@ from broadside.lab.device_agent import firewall_agent
 from broadside.lab.serving import Serving
 from broadside.lab.site import built, staged
 from broadside.lab.snmp_agent import answering
+from broadside.lab.telemetry_file import write_telemetry_file
 from broadside.lab.topology import LabSpec
 from tests.live.labs import needs_snmpd, new_prefix
 from tests.live.waiting import wait_for
@@ -60,13 +61,8 @@ def test_a_run_beside_an_alike_one_of_before_the_restart_is_told_from_it(tmp_pat
     with built(spec) as lab:
         agent = firewall_agent(lab, tmp_path / "snmpd")
         with answering(agent):
-            witnesses = tmp_path / "witnesses.toml"
-            witnesses.write_text(agent.entry("fw", interfaces=["c0"]))
-            ledger = {
-                "BROADSIDE_LEDGER": "snmp",
-                "BROADSIDE_LEDGER_LAYER": "unknown",
-                "BROADSIDE_WITNESSES_FILE": str(witnesses),
-            }
+            entry = agent.entry("fw", interfaces=["c0"], byte_counter={})
+            ledger = write_telemetry_file(tmp_path / "devices.toml", entry)
             with staged(lab, tmp_path, ledger=ledger) as site:
                 first = judged(site.coordinator)
                 site.coordinator.kill()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broadside.coordinator.core.figures import FIGURE
+from broadside.coordinator.core.metrics import METRIC_BY_NAME
 from broadside.coordinator.core.summary import RunSummary
 from broadside.exchange.messages import Role
 from tests.live.free_ports import free_port
@@ -154,11 +154,11 @@ def test_the_device_is_pinged_idle_and_loaded_and_each_streams_round_trip_is_tol
         *("client_ping_tcp_idle_p50_s", "client_ping_tcp_loaded_p99_s"),
         *("stream_rtt_p50_s", "stream_rtt_p95_s", "stream_rtt_max_s"),
     ):
-        value = FIGURE[name].of_run(summary)
+        value = METRIC_BY_NAME[name].of_run(summary)
         assert value is not None, name
         assert 0 < value < 1, name
     for name in ("client_ping_icmp_loss_ratio", "client_ping_tcp_loss_ratio"):
-        assert FIGURE[name].of_run(summary) == 0.0, name
+        assert METRIC_BY_NAME[name].of_run(summary) == 0.0, name
 
 
 def test_a_sweep_over_engines_ranks_them(url: str) -> None:

@@ -43,7 +43,7 @@ def test_a_reboot_a_wrap_and_a_dead_agent_are_found_and_nothing_else(tmp_path: P
     boxes = {name: SnmpAgent(tmp_path / name, figures=dict(planted)) for name in names}
     still = {"start": 2**32 - RATE, "from_s": time.time()}
     boxes["wrapped"].figures = planted | dict(interface32("eth0", 1, 0.0, **still))
-    witnesses = tmp_path / "witnesses.toml"
+    telemetry = tmp_path / "telemetry.toml"
     with answering(*boxes.values()), Site(tmp_path) as site:
         more: dict[str, dict[str, Any]] = {
             "rebooted": {"version": "3", "interfaces": ["lo"]},
@@ -53,9 +53,9 @@ def test_a_reboot_a_wrap_and_a_dead_agent_are_found_and_nothing_else(tmp_path: P
             box.entry(name, profile="fortinet", **more.get(name, {"interfaces": ["lo"]}))
             for name, box in boxes.items()
         ]
-        witnesses.write_text("\n".join(entries))
+        telemetry.write_text("\n".join(entries))
         _, url = site.start_coordinator(
-            BROADSIDE_WITNESSES_FILE=str(witnesses), BROADSIDE_LOG_LEVEL="DEBUG"
+            BROADSIDE_TELEMETRY_FILE=str(telemetry), BROADSIDE_LOG_LEVEL="DEBUG"
         )
         site.start_fleet(1)
         wait_for_fleet(url, 2)
@@ -70,16 +70,16 @@ def test_a_reboot_a_wrap_and_a_dead_agent_are_found_and_nothing_else(tmp_path: P
         boxes["rebooted"].stop()
         boxes["rebooted"].start()
         summary = wait_for_summary(url, run_id, 120)
-    said = {
+    text = {
         finding["id"]: finding["sentence"]
         for finding in summary["findings"]
         if finding["id"].startswith("witness-")
     }
-    assert said.keys() == {"witness-restarted", "witness-wrapped", "witness-silent"}, said
-    assert said["witness-restarted"].startswith("rebooted restarted")
-    assert said["witness-wrapped"].startswith("wrapped has a counter that came round")
-    assert "dead" in said["witness-silent"]
-    assert not any("steady" in sentence for sentence in said.values())
+    assert text.keys() == {"witness-restarted", "witness-wrapped", "witness-silent"}, text
+    assert text["witness-restarted"].startswith("rebooted restarted")
+    assert text["witness-wrapped"].startswith("wrapped has a counter that came round")
+    assert "dead" in text["witness-silent"]
+    assert not any("steady" in sentence for sentence in text.values())
     [burst] = summary["bursts"]
     known = {each["device"]: each["cpu_ratio"] for each in burst["devices"]}
     assert known["steady"]["covered_ratio"] == 1.0

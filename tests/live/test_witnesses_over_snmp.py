@@ -11,14 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from broadside.coordinator.cli.witness_checks import check_witnesses
-from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.testimony import Quantity, RemarkKind, Witnessed
-from broadside.coordinator.device.ledgers.snmp_source import SnmpLedger
-from broadside.coordinator.device.ledgers.source import LedgerError, open_ledger
-from broadside.coordinator.device.witnesses.polled import PolledWitness
-from broadside.coordinator.device.witnesses.witness_file import open_witnesses
+from broadside.coordinator.cli.telemetry_checks import check_telemetry_sources
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.telemetry import DeviceTelemetry, IssueKind, Quantity
+from broadside.coordinator.device.telemetry.config import open_telemetry
+from broadside.coordinator.device.telemetry.device_counter import DeviceCounter
+from broadside.coordinator.device.telemetry.polling import PolledSource
+from broadside.coordinator.device.telemetry.source import TelemetryError
 from broadside.exchange.messages import Direction
 from broadside.lab.snmp_agent import (
     CPU,
@@ -42,35 +41,37 @@ V3 = {"version": "3"}
 
 
 @contextlib.contextmanager
-def opened(folder: Path, entry: str) -> Iterator[PolledWitness]:
-    path = folder / "witnesses.toml"
+def opened(folder: Path, entry: str) -> Iterator[PolledSource]:
+    path = folder / "telemetry.toml"
     path.write_text(entry)
-    [source] = open_witnesses(path)
-    assert isinstance(source, PolledWitness)
+    [source] = open_telemetry(path)
+    assert isinstance(source, PolledSource)
     try:
         yield source
     finally:
         source.close()
 
 
-async def heard(witness: PolledWitness) -> Witnessed:
+async def heard(source: PolledSource) -> DeviceTelemetry:
     now = datetime.now(UTC)
-    return await witness.read(now - timedelta(minutes=5), now + timedelta(seconds=1))
+    return await source.query(now - timedelta(minutes=5), now + timedelta(seconds=1))
 
 
-async def asked_until(witness: PolledWitness, done: Callable[[Witnessed], bool]) -> Witnessed:
+async def asked_until(
+    source: PolledSource, done: Callable[[DeviceTelemetry], bool]
+) -> DeviceTelemetry:
     """Poll until the telemetry satisfies ``done``, for at most 60 s."""
     end_s = time.monotonic() + 60
     while True:
-        await witness.poll()
-        told = await heard(witness)
+        await source.poll()
+        told = await heard(source)
         if done(told) or time.monotonic() > end_s:
             return told
         await asyncio.sleep(0.2)
 
 
-def kinds(told: Witnessed) -> list[RemarkKind]:
-    return [remark.kind for remark in told.remarks]
+def kinds(told: DeviceTelemetry) -> list[IssueKind]:
+    return [issue.kind for issue in told.issues]
 
 
 @pytest.mark.parametrize("version", [{}, V3], ids=["v2c", "v3"])
@@ -81,10 +82,10 @@ async def test_both_versions_tell_the_planted_figures(
         answering(SnmpAgent(tmp_path / "fw", figures=PLANTED)) as (agent,),
         opened(
             tmp_path, agent.entry("fw", profile="fortinet", interfaces=["lo"], **version)
-        ) as witness,
+        ) as source,
     ):
-        await witness.poll()
-        told = await asked_until(witness, lambda told: bool(told.of(Quantity.RECEIVED)))
+        await source.poll()
+        told = await asked_until(source, lambda told: bool(told.of(Quantity.RECEIVED)))
     figures = {each.quantity: each.values[-1] for each in told.series}
     assert figures[Quantity.CPU] == pytest.approx(0.37)
     assert figures[Quantity.MEMORY] == pytest.approx(0.12)
@@ -92,7 +93,7 @@ async def test_both_versions_tell_the_planted_figures(
     assert np.isfinite(figures[Quantity.RECEIVED])
     [cpu] = told.of(Quantity.CPU)
     assert 0 < cpu.bound_s[-1] < 1
-    assert not told.remarks
+    assert not told.issues
 
 
 @pytest.mark.parametrize(
@@ -111,17 +112,17 @@ async def test_longer_keys_of_version_3_are_as_the_device_makes_them(
 ) -> None:
     agent = SnmpAgent(tmp_path / "fw", figures=PLANTED, ways=ways)
     asked = {**V3, "auth": ways[0].lower().replace("-", ""), "profile": "fortinet"}
-    with answering(agent), opened(tmp_path, agent.entry("fw", privacy=privacy, **asked)) as witness:
-        assert await witness.poll()
+    with answering(agent), opened(tmp_path, agent.entry("fw", privacy=privacy, **asked)) as source:
+        assert await source.poll()
 
 
 async def test_the_other_way_to_a_longer_key_is_not_answered_and_named(tmp_path: Path) -> None:
     agent = SnmpAgent(tmp_path / "fw", figures=PLANTED, ways=("SHA", "AES-256"))
     asked = {**V3, "auth": "sha", "privacy": "aes256", "profile": "fortinet"}
-    with answering(agent), opened(tmp_path, agent.entry("fw", **asked)) as witness:
-        assert not await witness.poll()
-        [remark] = (await heard(witness)).remarks
-    assert "another privacy than aes256, such as aes256-blumenthal, is not answered" in remark.said
+    with answering(agent), opened(tmp_path, agent.entry("fw", **asked)) as source:
+        assert not await source.poll()
+        [issue] = (await heard(source)).issues
+    assert "another privacy than aes256, such as aes256-blumenthal, is not answered" in issue.text
 
 
 CISCO = "1.3.6.1.4.1.9.9"
@@ -161,9 +162,9 @@ async def test_a_makers_figures_are_read_where_its_published_mib_has_them(
 ) -> None:
     figures, planted = MAKERS[maker]
     agent = SnmpAgent(tmp_path / "fw", figures={oid: gauge((0, v)) for oid, v in figures.items()})
-    with answering(agent), opened(tmp_path, agent.entry("fw", profile=maker)) as witness:
-        await witness.poll()
-        told = await heard(witness)
+    with answering(agent), opened(tmp_path, agent.entry("fw", profile=maker)) as source:
+        await source.poll()
+        told = await heard(source)
     found = {(each.quantity.value, each.instance): each.values[-1] for each in told.series}
     assert found == pytest.approx(planted)
 
@@ -185,13 +186,13 @@ async def test_a_profile_of_ones_own_has_counters_with_a_scale(tmp_path: Path) -
     )
     with (
         answering(agent),
-        opened(tmp_path, agent.entry("fw", profile="mine", profiles_file="own.toml")) as witness,
+        opened(tmp_path, agent.entry("fw", profile="mine", profiles_file="own.toml")) as source,
     ):
         told = await asked_until(
-            witness, lambda told: bool(told.series) and told.series[0].over_s.sum() > 5
+            source, lambda told: bool(told.series) and told.series[0].over_s.sum() > 5
         )
     # The wrap is not seen if the first poll was late.
-    assert set(kinds(told)) <= {RemarkKind.WRAPPED}
+    assert set(kinds(told)) <= {IssueKind.WRAPPED}
     for quantity, rate in ((Quantity.RECEIVED, 8e6), (Quantity.CPU, 0.4)):
         [series] = told.of(quantity)
         counted = np.sum(series.values * series.over_s)
@@ -209,20 +210,20 @@ async def test_a_wrong_secret_is_a_silence_that_tells_no_secret(
         entry = agent.entry("fw", profile="fortinet", **version)
         for name in ("community", "auth", "privacy"):
             (tmp_path / "fw" / name).write_text("not-the-secret-of-it")
-        with opened(tmp_path, entry) as witness:
-            await witness.poll()
-            told = await heard(witness)
-    assert kinds(told) == [RemarkKind.SILENT]
+        with opened(tmp_path, entry) as source:
+            await source.poll()
+            told = await heard(source)
+    assert kinds(told) == [IssueKind.SILENT]
     assert not told.series
-    said = f"{told.remarks} {caplog.text}"
+    text = f"{told.issues} {caplog.text}"
     for secret in ("not-the-secret-of-it", agent.community, agent.auth_key, agent.privacy_key):
-        assert secret not in said
+        assert secret not in text
 
 
 async def test_the_doctor_says_who_answers_and_what_is_wrong_with_who_does_not(
     tmp_path: Path,
 ) -> None:
-    path = tmp_path / "witnesses.toml"
+    path = tmp_path / "telemetry.toml"
     agents = [SnmpAgent(tmp_path / name, figures=PLANTED) for name in ("a", "b", "c")]
     told = {"profile": "fortinet"}
     with answering(*agents):
@@ -233,7 +234,7 @@ async def test_the_doctor_says_who_answers_and_what_is_wrong_with_who_does_not(
             agents[2].entry("fw-c", profile="pan"),
         ]
         path.write_text("\n".join(entries))
-        good, dead, lacking = await check_witnesses(path)
+        good, dead, lacking, _ = await check_telemetry_sources(path)
     assert good.ok, good.detail
     assert "CPU 37.00 %; memory 12.00 %; sessions 4\u202f321; " in good.detail
     assert (dead.ok, dead.required) == (False, True)
@@ -246,17 +247,15 @@ async def test_a_dead_agent_and_its_restart_are_two_findings_and_no_figure(tmp_p
     """Test v3, which detects restarts by protocol. The test after the next one uses v2c."""
     agent = SnmpAgent(tmp_path / "fw", figures=PLANTED)
     asked = {**V3, "profile": "fortinet", "interfaces": ["lo"]}
-    with answering(agent), opened(tmp_path, agent.entry("fw", **asked)) as witness:
+    with answering(agent), opened(tmp_path, agent.entry("fw", **asked)) as source:
         # The uptime is now large enough that its decrease is visible.
-        await asked_until(
-            witness, lambda told: told.series[0].at_s[-1] - told.series[0].at_s[0] > 4
-        )
+        await asked_until(source, lambda told: told.series[0].at_s[-1] - told.series[0].at_s[0] > 4)
         agent.stop()
-        dead = await asked_until(witness, lambda told: bool(told.remarks))
-        assert kinds(dead) == [RemarkKind.SILENT]
+        dead = await asked_until(source, lambda told: bool(told.issues))
+        assert kinds(dead) == [IssueKind.SILENT]
         agent.start()
-        back = await asked_until(witness, lambda told: RemarkKind.RESTARTED in kinds(told))
-    assert sorted(kinds(back)) == [RemarkKind.RESTARTED, RemarkKind.SILENT]
+        back = await asked_until(source, lambda told: IssueKind.RESTARTED in kinds(told))
+    assert sorted(kinds(back)) == [IssueKind.RESTARTED, IssueKind.SILENT]
     [received] = back.of(Quantity.RECEIVED)
     # This is the interval across the restart.
     assert np.isnan(received.values).sum() == 1
@@ -264,11 +263,11 @@ async def test_a_dead_agent_and_its_restart_are_two_findings_and_no_figure(tmp_p
     assert cpu.values.tolist() == pytest.approx([0.37] * len(cpu.values))
 
 
-async def ledger_until(ledger: SnmpLedger, from_at: datetime, to_s: float) -> FirewallLedger:
+async def ledger_until(ledger: DeviceCounter, from_at: datetime, to_s: float) -> FirewallLedger:
     """Return the bins since ``from_at`` when they reach beyond ``to_s``, within 60 s."""
     end_s = time.monotonic() + 60
     while time.monotonic() < end_s:
-        with contextlib.suppress(LedgerError):
+        with contextlib.suppress(TelemetryError):
             counts = await ledger.read(from_at, datetime.now(UTC), Direction.FORWARD)
             if counts.end_s[-1] > to_s:
                 return counts
@@ -286,34 +285,32 @@ async def test_a_wrapped_32_bit_counter_is_read_through_its_wrap(tmp_path: Path)
     )
     with (
         answering(agent),
-        opened(tmp_path, agent.entry("fw", interfaces=["eth0"])) as witness,
+        opened(tmp_path, agent.entry("fw", interfaces=["eth0"], byte_counter={})) as source,
     ):
-        settings = CoordinatorSettings(ledger="snmp", witnesses_file=tmp_path / "witnesses.toml")
-        ledger = open_ledger(settings)
-        assert isinstance(ledger, SnmpLedger)
-        with pytest.raises(LedgerError, match="snmp IF-MIB: no reading yet"):
+        ledger = DeviceCounter([source])
+        with pytest.raises(TelemetryError, match="snmp IF-MIB: no reading yet"):
             await ledger.read(begun_at, datetime.now(UTC), Direction.FORWARD)
-        watching = asyncio.create_task(ledger.watch())
+        watching = asyncio.create_task(source.poll_forever())
         try:
-            await witness.poll()
+            await source.poll()
             await ledger_until(ledger, begun_at, begun_s)
-            # The counter becomes fast when both readers have its first value. It wraps after 3 s,
+            # The counter becomes fast when its first value was read. It wraps after 3 s,
             # and the next wrap would be 2,000 s later.
             from_s = time.time()
             start += slow * (from_s - begun_s)
             agent.plant(interface32("eth0", 1, rate, from_s=from_s, start=start))
             told = await asked_until(
-                witness,
+                source,
                 lambda told: (
-                    RemarkKind.WRAPPED in kinds(told)
-                    and told.of(Quantity.RECEIVED)[0].at_s[-1] > told.remarks[0].to_s
+                    IssueKind.WRAPPED in kinds(told)
+                    and told.of(Quantity.RECEIVED)[0].at_s[-1] > told.issues[0].to_s
                 ),
             )
-            counts = await ledger_until(ledger, begun_at, told.remarks[0].to_s)
+            counts = await ledger_until(ledger, begun_at, told.issues[0].to_s)
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
-    assert kinds(told) == [RemarkKind.WRAPPED]
+    assert kinds(told) == [IssueKind.WRAPPED]
     [received] = told.of(Quantity.RECEIVED)
     # A poll and one retry take at most one second, so the uncertainty is half of it on each side.
     unsure_bytes = rate * 1.0
@@ -332,18 +329,18 @@ async def test_an_interface_is_found_by_its_name_where_a_restart_gave_its_index_
         return {**fast, **interface32("eth1", other, 1e3, from_s=begun_s, start=0)}
 
     agent = SnmpAgent(tmp_path / "fw", figures=planted(1, 2))
-    with answering(agent), opened(tmp_path, agent.entry("fw", interfaces=["eth0"])) as witness:
-        await asked_until(witness, lambda told: bool(told.series) and len(told.series[0].at_s) > 10)
+    with answering(agent), opened(tmp_path, agent.entry("fw", interfaces=["eth0"])) as source:
+        await asked_until(source, lambda told: bool(told.series) and len(told.series[0].at_s) > 10)
         agent.stop()
         agent.figures = planted(2, 1)
         agent.start()
         told = await asked_until(
-            witness,
+            source,
             lambda told: (
-                bool(told.remarks)
+                bool(told.issues)
                 and np.isfinite(told.of(Quantity.RECEIVED)[0].values[-1])
-                and told.of(Quantity.RECEIVED)[0].at_s[-1] > told.remarks[-1].to_s
+                and told.of(Quantity.RECEIVED)[0].at_s[-1] > told.issues[-1].to_s
             ),
         )
-    assert RemarkKind.RESTARTED in kinds(told)
+    assert IssueKind.RESTARTED in kinds(told)
     assert told.of(Quantity.RECEIVED)[0].values[-1] > 4e6

@@ -22,11 +22,17 @@ import numpy as np
 # The packages stood by themselves before they moved below one.
 PREFIX: Final = "" if importlib.util.find_spec("coordinator") else "broadside."
 
+IS_REVIEWED: Final = importlib.util.find_spec(f"{PREFIX}coordinator.device.telemetry") is None
+
 Fields = Mapping[str, Any]
 
 
+# Modules that were moved since the reviewed version.
+MOVED: Final = {"coordinator.core.plan.spec": "coordinator.core.run_spec"}
+
+
 def module(name: str) -> Any:
-    return importlib.import_module(PREFIX + name)
+    return importlib.import_module(PREFIX + (MOVED.get(name, name) if PREFIX else name))
 
 
 def at(epoch_s: float) -> datetime:
@@ -74,7 +80,13 @@ def judge(run: Fields) -> Fields:
     told = run.get("ledger")
     ledger = asyncio.run(_prometheus(told)) if told and "url" in told else _ledger(told)
     summary = module("coordinator.core.judge.summarise").summarise_run(
-        plan, measured, ledger, now, testimony=asyncio.run(_testimony(run.get("witness")))
+        plan,
+        measured,
+        ledger,
+        now,
+        **{
+            "testimony" if IS_REVIEWED else "telemetry": asyncio.run(_telemetry(run.get("witness")))
+        },
     )
     return _json(summary)
 
@@ -121,7 +133,7 @@ def _track(side: str, track: Fields) -> Any:
     count = len(edges) - 1
     names = ("retransmits_count", "rtt_s", "cwnd_bytes", "packets_count", "lost_count")
     return columns.disjoint_track(
-        columns.TrackColumns(
+        columns.IntervalColumns(
             side=messages.Side(side),
             flow=messages.Flow(track["flow"]),
             first_data_at_s=track["first_data_at_s"],
@@ -170,32 +182,45 @@ def _ledger(ledger: Fields | None) -> Any:
 
 async def _prometheus(source: Fields) -> Any:
     """Read a counter from a Prometheus server."""
-    ledger = module("coordinator.device.ledgers.prometheus_source").PrometheusLedger(
-        source["url"], "bytes", "bytes_total", layer="ip"
-    )
-    return await ledger.read(
-        at(source["from_s"]), at(source["before_s"]), module("exchange.messages").Direction.FORWARD
+    span = (at(source["from_s"]), at(source["before_s"]))
+    direction = module("exchange.messages").Direction.FORWARD
+    if IS_REVIEWED:
+        ledger = module("coordinator.device.ledgers.prometheus_source").PrometheusLedger(
+            source["url"], "bytes", "bytes_total", layer="ip"
+        )
+        return await ledger.read(*span, direction)
+    telemetry = "coordinator.device.telemetry"
+    counter = {"query": "bytes", "unit": "bytes_total", "layer": "ip"}
+    fields = {"type": "prometheus", "device": "fw", "url": source["url"], "byte_counter": counter}
+    opened = module(f"{telemetry}.prometheus").open_source(fields)
+    return (
+        await module(f"{telemetry}.device_counter").DeviceCounter([opened]).read(*span, direction)
     )
 
 
-async def _testimony(witness: Fields | None) -> Any:
+async def _telemetry(witness: Fields | None) -> Any:
     """Poll a device whose answers have its own time stamps, by a clock that is played."""
     if witness is None:
         return None
-    polled, files = (
-        module(f"coordinator.device.witnesses.{name}") for name in ("polled", "witness_file")
-    )
-    quantity = module("coordinator.core.measure.testimony").Quantity(witness["quantity"])
+    if IS_REVIEWED:
+        polled, files = (
+            module(f"coordinator.device.witnesses.{name}") for name in ("polled", "witness_file")
+        )
+        quantity = module("coordinator.core.measure.testimony").Quantity(witness["quantity"])
+    else:
+        polled = files = module("coordinator.device.telemetry.polling")
+        quantity = module("coordinator.core.measure.telemetry").Quantity(witness["quantity"])
     now_s = 0.0
 
     async def ask() -> Any:
         reading = polled.Reading(quantity=quantity, value=value)
         return polled.Answer(readings=[reading], at_s=now_s + witness["off_s"])
 
-    device = polled.PolledWitness(
+    kind = {"source" if IS_REVIEWED else "type": "rest"}
+    device = (polled.PolledWitness if IS_REVIEWED else polled.PolledSource)(
         ask,
         name="rest",
-        entry=files.PolledEntry(source="rest", device="device", poll_s=witness["every_s"]),
+        entry=files.PolledEntry(**kind, device="device", poll_s=witness["every_s"]),
         wall_s=lambda: now_s,
         steady_s=lambda: now_s,
     )
@@ -203,7 +228,8 @@ async def _testimony(witness: Fields | None) -> Any:
     for value in witness["values"]:  # noqa: B007 - `ask` answers it
         await device.poll()
         now_s += witness["every_s"]
-    return await device.read(at(witness["from_s"] - 600), at(now_s + 600))
+    query = device.read if IS_REVIEWED else device.query
+    return await query(at(witness["from_s"] - 600), at(now_s + 600))
 
 
 # Parts --------------------------------------------------------------------------------------------
@@ -327,7 +353,7 @@ def requests(engine: str, job: Fields) -> str:
     ports, engines = module("exchange.engines.port"), module("exchange.engines").engines()
     names = [program.name for program in engines[engine].client_programs]
     launch = engines[engine].client(
-        ports.ClientAsk(
+        ports.ClientRequest(
             job=module("exchange.messages").Job.model_validate(job),
             tools={name: ports.Tool(argv=(name,), version="1") for name in names},
             folder="/nowhere",
@@ -413,7 +439,8 @@ async def _end(end: str, argv: Sequence[str], test: Fields, **options: Any) -> F
 
 def grain(text: str) -> Fields:
     """Parse a grain of Azure Monitor; return its seconds, or the error's name and text."""
-    source = module("coordinator.device.ledgers.azure_monitor_source")
+    folder = "ledgers.azure_monitor_source" if IS_REVIEWED else "telemetry.azure_monitor"
+    source = module(f"coordinator.device.{folder}")
     try:
         return {"seconds": source.parse_grain(text)}
     except Exception as error:

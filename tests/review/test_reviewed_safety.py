@@ -372,5 +372,5 @@ def test_s9_a_grain_without_end_is_refused_in_one_line(versions: Versions) -> No
     """
     reviewed, today = versions.ask("grain", f"PT{'9' * 400}M")
     assert reviewed["error"] == "OverflowError"
-    assert today["error"] == "LedgerError"
-    assert "azure_monitor_grain" in today["said"]
+    assert today["error"] == "TelemetryError"
+    assert "grain" in today["said"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from broadside.coordinator.core.figures import RECEIVED
+from broadside.coordinator.core.metrics import RECEIVED
 from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.studies.study import Study
 from tests.scenarios.cases import BEDS, Case, Expected
@@ -138,7 +138,7 @@ def faults(case: Case, row: Row, facts: Facts, earlier: Mapping[str, Row]) -> It
         if not any(low <= knee <= high for knee in facts.knees):
             yield f"knees at {facts.knees or 'none'}, planted {low:g} to {high:g}"
     if expected.product_megabytes is not None:
-        said = re.search(r"bandwidth-delay product .* is ([\d.]+) ([kMG])B a pair", facts.words)
+        said = re.search(r"bandwidth-delay product .* is ([\d.]+) ([kMG])B per pair", facts.words)
         megabytes = None if said is None else float(said[1]) * MEGA[said[2]]
         if megabytes is None or abs(megabytes / expected.product_megabytes - 1) > 0.15:
             yield f"BDP {megabytes} MB, planted {expected.product_megabytes:g} MB"

@@ -20,12 +20,13 @@ from broadside.coordinator.studies.study import Search, Study
 from broadside.coordinator.studies.trials import next_trial
 from broadside.exchange.engines import find
 from broadside.lab import profiles, topology
-from broadside.lab.device_agent import firewall_agent, follow, witnesses_of
+from broadside.lab.device_agent import firewall_agent, follow, telemetry_entries
 from broadside.lab.inspection import inspector_argv
 from broadside.lab.namespaces import inside, list_processes
 from broadside.lab.serving import Serving
 from broadside.lab.site import built, free_prefix, staged
 from broadside.lab.snmp_agent import SnmpAgent, answering
+from broadside.lab.telemetry_file import lab_entry, write_telemetry_file
 from broadside.lab.topology import Lab, LabSpec
 from tests.scenarios.cases import BEDS, CASES, Bed, Case
 from tests.scenarios.facts import Facts, faults
@@ -164,7 +165,7 @@ class Range:
             **case.overrides,
         }
         engine = find(traffic.engine)
-        if engine is None or "block_bytes" not in engine.honours:
+        if engine is None or "block_bytes" not in engine.supported_fields:
             del overrides["traffic.block_bytes"]
         body = {"scenario": case.scenario, "overrides": overrides, "by": "lab"}
         with Watch(self._carried, self._worked) as watch:
@@ -282,8 +283,10 @@ def standing(bed: Bed, prefix: str) -> Iterator[Range]:
         if bed.devices:
             agent = firewall_agent(lab, folder / "snmpd", bed.profile)
             stack.enter_context(answering(agent))
-            witnesses = witnesses_of(agent, bed.devices, folder)
-            told["BROADSIDE_WITNESSES_FILE"] = str(witnesses)
+            entries = telemetry_entries(agent, bed.devices, folder)
+            if lab.ledger_path is not None:
+                entries.append(lab_entry(lab.ledger_path))
+            told |= write_telemetry_file(folder / "devices.toml", *entries)
         site = stack.enter_context(staged(lab, folder, agents=allowed, coordinator=told))
         yield Range(bed, lab, site.coordinator, agent)
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from broadside.coordinator.core.figures import FIGURES, RECEIVED
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.metrics import ALL_METRICS, RECEIVED
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import RunSummary, State
 from broadside.coordinator.studies.study import Study
 
@@ -86,7 +86,7 @@ def run_row(name: str, summary: RunSummary, spec: RunSpec, says: str | None = No
         limiter=summary.limiter.value,
         device={
             each.name: value
-            for each in FIGURES
+            for each in ALL_METRICS
             if each.name.startswith("device_") and (value := each.of_run(summary)) is not None
         },
         cpu={

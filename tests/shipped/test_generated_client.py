@@ -26,7 +26,7 @@ from broadside.coordinator.core.plan.schedule import Schedule
 from broadside.coordinator.studies.study import Study
 from broadside.coordinator.views.requests import ScheduleRequest
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
-from broadside.exchange.records.shelf import Shelf
+from broadside.exchange.records.collection import Collection
 from tests.live.live_site import Site, wait_for_fleet
 from tests.live.waiting import wait_for
 from tests.shipped.conftest import AddRow
@@ -202,10 +202,10 @@ def launched(bed: Bed) -> dict[str, Any]:
 
 async def planted(fabric: Fabric) -> None:
     """Store a finished study, a schedule, and a run of an iperf3 without JSON streaming."""
-    await Shelf(fabric.private, "studies", Study).put(SWEPT.study_id, SWEPT)
+    await Collection(fabric.private, "studies", Study).put(SWEPT.study_id, SWEPT)
     nightly = ScheduleRequest.model_validate(REQUESTS["POST", "/v1/schedules"])
     schedule = nightly.schedule(by="tests", now=datetime.now(UTC))
-    await Shelf(fabric.private, "schedules", Schedule).put(schedule.name, schedule)
+    await Collection(fabric.private, "schedules", Schedule).put(schedule.name, schedule)
     await store_run(fabric, STORED)
     document = b'{"start": {"version": "iperf 3.9"}, "intervals": [], "end": {}}'
     await fabric.records.bursts.save_raw(STORED, 0, 0, document)

@@ -13,8 +13,8 @@ import pytest
 
 from broadside.coordinator import prices, scenarios
 from broadside.coordinator.core.judge.checks import BURST_CHECKS, RUN_CHECKS
-from broadside.coordinator.core.measure.outages import _WORDS as OUTAGE_WORDS
-from broadside.coordinator.core.measure.testimony import RemarkKind
+from broadside.coordinator.core.measure.outages import _TEMPLATES as OUTAGE_TEMPLATES
+from broadside.coordinator.core.measure.telemetry import IssueKind
 from broadside.coordinator.core.plan.cost_estimate import estimate
 from broadside.coordinator.core.summary import CauseId, State
 from tests.unit.coordinator.presences import fleet
@@ -30,7 +30,8 @@ BUDGETED = [
 ]
 ROOMS = (  # in which a page names files by their place there
     *("", "coordinator", "coordinator/core", "coordinator/core/judge", "coordinator/core/measure"),
-    *("exchange", "exchange/engines", "coordinator/device/ledgers"),
+    *("coordinator/core/judge/reconciliation", "coordinator/core/judge/checks"),
+    *("exchange", "exchange/engines", "coordinator/device/telemetry"),
 )
 FINDING_MAKERS = {"Finding", "Note", "caution", "inconclusive", "note", "problem", "warning"}
 DOCS = runpy.run_path(str(ROOT / "docs" / "tables.py"))
@@ -68,8 +69,8 @@ def effects_documented() -> dict[str, str]:
 
 
 def test_every_finding_of_a_check_is_documented() -> None:
-    listed = {id for check in BURST_CHECKS for id in check.findings}
-    listed |= {id for check in RUN_CHECKS for id in check.findings}
+    listed = {id for check in BURST_CHECKS for id in check.findings.split()}
+    listed |= {id for check in RUN_CHECKS for id in check.findings.split()}
     assert listed
     assert listed - effects_documented().keys() == set()
 
@@ -83,10 +84,10 @@ def test_every_finding_that_the_sources_make_is_documented(folder: str) -> None:
 
 def test_findings_that_are_named_by_a_kind_are_documented() -> None:
     stopped = (State.MISSED, State.LOST, State.NULL, State.ABANDONED, State.REFUSED, State.LATE)
-    named = {f"witness-{kind}" for kind in RemarkKind}
+    named = {f"witness-{kind}" for kind in IssueKind}
     named |= {f"{state}-pairs" for state in stopped}
     named |= set(get_args(CauseId))
-    named |= {words.id for words in OUTAGE_WORDS.values()}
+    named |= {words.id for words in OUTAGE_TEMPLATES.values()}
     assert named - effects_documented().keys() == set()
 
 

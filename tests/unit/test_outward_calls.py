@@ -16,12 +16,18 @@ PACKAGES: Final = ("agent", "coordinator", "exchange")  # the lab talks to itsel
 
 OTHERS: Final[Mapping[tuple[str, str], str]] = {  # file and function: what bounds it
     ("exchange/http/bounded.py", "ask"): "it is the one",
-    ("exchange/http/coordinator_link.py", "_read_stream"): "a stream without end, dead by silence",
+    (
+        "exchange/http/coordinator_client.py",
+        "_read_stream",
+    ): "a stream without end, dead by silence",
     ("coordinator/cli/client.py", "events"): "a stream without end, of a run that is watched",
     ("exchange/azure/bounded_transport.py", "open"): "wire.py: a timeout round each call",
     ("agent/idle_rtt.py", "handshake_rtts"): "a timeout round each connection, nothing is read",
     ("exchange/ping.py", "handshake"): "device_pings.py: a timeout round each, nothing is read",
-    ("coordinator/device/witnesses/snmp.py", "_ask"): "a datagram; polled.py bounds a round",
+    (
+        "coordinator/device/telemetry/snmp_client.py",
+        "_request",
+    ): "a datagram; polling.py bounds a round",
     ("coordinator/cli/capacity_commands.py", "set_capacity"): "the user's own command",
     ("coordinator/cli/installed_services.py", "run_in_sandbox"): "systemctl, of this host",
 }
@@ -97,7 +103,7 @@ def _outward(call: ast.Call, clients: set[str]) -> str | None:
     name = _dotted(call.func)
     if name in _CALLS or name.rpartition(".")[2] in _OPENERS:
         return name
-    if name == "getattr" and [ast.unparse(each) for each in call.args] == ["snmp", "verb"]:
+    if name == "getattr" and [ast.unparse(each) for each in call.args] == ["snmp", "command"]:
         return "snmp"
     holder = _holder(call.func.value) if isinstance(call.func, ast.Attribute) else ""
     if holder in clients and name.rpartition(".")[2] in ("", *_VERBS):

@@ -1,13 +1,15 @@
 """The import directions of DESIGN.md hold, and agents stay small."""
 
+import ast
 import asyncio
 import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from graphlib import CycleError
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
 
@@ -48,7 +50,8 @@ RULES: Final = (  # the first that matches a module's path counts
     Rule(where="exchange/*", only=("broadside.exchange", *PYDANTIC)),
     Rule(where="agent/*", only=("broadside.agent", "broadside.exchange", *PYDANTIC)),
     # A run's specification is a door as well: scenario files and the API are parsed into it.
-    Rule(where="coordinator/core/plan/spec.py", only=(*CORE, "pydantic")),
+    Rule(where="coordinator/core/run_spec.py", only=(*CORE, "pydantic")),
+    Rule(where="coordinator/core/thresholds.py", only=(*CORE, "pydantic")),
     # So is a table of prices, which is a user's own file.
     Rule(where="coordinator/core/plan/price.py", only=(*CORE, "pydantic")),
     Rule(where="coordinator/core/plan/schedule.py", only=(*CORE, "cronsim")),
@@ -207,6 +210,49 @@ def test_agents_only_read_control_and_touch_nothing_private() -> None:
     assert all(verb.startswith("read_") for verb in used), used
     for path, text in texts.items():
         assert not re.search(r"\.private\b|fabric\.(records|control)\b", text), path
+
+
+CORE_FOLDERS: Final = sorted(
+    path.parent for path in (ROOT / "coordinator/core").rglob("__init__.py")
+)
+
+
+def core_imports() -> Iterator[tuple[Path, Path, str]]:
+    """Yield (importing file, folder, module) for imports from another folder of the core."""
+    known = modules(ROOT)
+    for name, path in known.items():
+        for target in sorted(imports(name, path, known, deferred=True)):
+            folder = known[target].parent
+            if folder in CORE_FOLDERS and folder != path.parent:
+                yield path, folder, target.rpartition(".")[2]
+
+
+def public_modules(folder: Path) -> list[str] | None:
+    """Return the names in ``__all__`` of a folder, or None if it has none."""
+    for node in ast.parse((folder / "__init__.py").read_text("utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return list(ast.literal_eval(node.value))
+    return None
+
+
+def test_folders_of_measure_are_small_and_export_what_others_import() -> None:
+    used: dict[Path, set[str]] = {}
+    for _, folder, module in core_imports():
+        used.setdefault(folder, set()).add(module)
+    for folder in CORE_FOLDERS:
+        public = public_modules(folder)
+        if folder.is_relative_to(ROOT / "coordinator/core/measure"):
+            assert len([*folder.glob("*.py")]) <= 16, folder
+            assert public == sorted(used[folder]), folder
+
+
+def test_no_folders_of_the_core_import_each_other() -> None:
+    graph: dict[str, set[str]] = {}
+    for path, folder, _ in core_imports():
+        pair = (path.parent, folder)
+        if path.parent in CORE_FOLDERS and not any("judge" in part.name for part in pair):
+            graph.setdefault(str(path.parent), set()).add(str(folder))
+    TopologicalSorter(graph).prepare()  # raises CycleError
 
 
 def test_no_two_files_have_one_name() -> None:

@@ -1,6 +1,6 @@
 """Ground truth of a world, and which verdicts the documented rules permit.
 
-`docs/verdict.md`, `docs/evidence.md` and `docs/witnesses.md` state the rules. Nothing here was
+`docs/verdict.md`, `docs/evidence.md` and `docs/telemetry.md` state the rules. Nothing here was
 taken from the engine. Where the documents leave a reading open (which seconds belong to the
 ramp), a rate has a high and a low reading, and a verdict is wrong only if both say so.
 """

@@ -6,10 +6,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from broadside.coordinator.core.measure.columns import Floats, HostColumns, TrackColumns
-from broadside.coordinator.core.measure.series import BurstSeries
-from broadside.coordinator.core.measure.spread import Spread
-from broadside.coordinator.core.plan.spec import Burst
+from broadside.coordinator.core.arrays import Floats
+from broadside.coordinator.core.measure.grid.resample import OverlapResampler
+from broadside.coordinator.core.measure.grid.series import BurstSeries
+from broadside.coordinator.core.measure.records.columns import HostColumns, IntervalColumns
+from broadside.coordinator.core.run_spec import Burst
 from broadside.exchange.messages import Message, RunId, UtcDatetime
 
 
@@ -51,9 +52,7 @@ class Progress(Message):
 
 
 def progress(
-    run_id: str,
-    burst: Burst,
-    pairs: Iterable[tuple[Sequence[TrackColumns], HostColumns]],
+    run_id: str, burst: Burst, pairs: Iterable[tuple[Sequence[IntervalColumns], HostColumns]]
 ) -> Progress:
     """Sum the uploads from the client ends into whole seconds from the planned start.
 
@@ -76,17 +75,17 @@ def progress(
         covered_s = np.zeros(count)
         for flow in flows:
             zero_s = flow.first_data_at_s
-            cells = Spread(zero_s + flow.start_s, zero_s + flow.end_s, edges)
+            cells = OverlapResampler(zero_s + flow.start_s, zero_s + flow.end_s, edges)
             total_bytes += cells.over(flow.transferred_bytes)
             covered_s += cells.coverage
         if not flows and len(host):
-            cells = Spread(host.start_at_s, host.end_at_s, edges)
+            cells = OverlapResampler(host.start_at_s, host.end_at_s, edges)
             total_bytes += cells.over(host.nic_tx_bytes)
             covered_s += cells.coverage
-        whole = covered_s >= COVERED_RATIO * max(1, len(flows))
+        complete = covered_s >= COVERED_RATIO * max(1, len(flows))
         touched |= covered_s > 0
-        pairs_count += whole
-        host_count += whole & (not flows)
+        pairs_count += complete
+        host_count += complete & (not flows)
     return _progress(run_id, burst, touched, total_bytes, pairs_count, host_count)
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, Literal
 
-from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.core.run_spec import Burst, Plan, due_at
 from broadside.exchange.messages import (
     Claim,
     Control,
@@ -19,8 +19,6 @@ from broadside.exchange.messages import (
     UtcDatetime,
 )
 
-# An agent stops an engine that hangs 12 s after the planned end, and then needs to report.
-COLLECT_S: Final = 25.0
 # Seconds before the start time when the jobs for a burst can be received.
 VISIBLE_S: Final = 20.0
 
@@ -87,11 +85,6 @@ class BurstRows:
 
     claims: Mapping[int, Claim] = field(default_factory=dict)
     reports: Mapping[int, JobReport] = field(default_factory=dict)
-
-
-def due_at(burst: Burst) -> datetime:
-    """Return the time when a burst is over even if some reports are missing."""
-    return burst.planned_end_at + timedelta(seconds=COLLECT_S)
 
 
 def burst_phase(

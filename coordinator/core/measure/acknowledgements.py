@@ -5,15 +5,14 @@ from typing import Final
 
 import numpy as np
 
-from broadside.coordinator.core.measure.align import receiving_side
-from broadside.coordinator.core.measure.columns import HostColumns, TrackColumns
-from broadside.coordinator.core.measure.evidence import PairEvidence
-from broadside.coordinator.core.measure.headers import (
+from broadside.coordinator.core.measure.formulas.headers import (
     ACKNOWLEDGED_LEAST_RATIO,
     Headers,
     acknowledged_max_ratio,
 )
-from broadside.coordinator.core.plan.spec import Burst
+from broadside.coordinator.core.measure.records.columns import HostColumns, IntervalColumns
+from broadside.coordinator.core.measure.records.evidence import PairEvidence, receiving_side
+from broadside.coordinator.core.run_spec import Burst
 from broadside.exchange.messages import Direction, Flow, Protocol, Side
 
 # Share of the pairs' payload. An interface that carried this payload must have counted this much or
@@ -51,7 +50,7 @@ class Acknowledgements:
             tracks = pair.server_tracks if server else pair.client_tracks
             self._add(host, [track for track in tracks if track.flow is self._flow])
 
-    def _add(self, host: HostColumns, tracks: Sequence[TrackColumns]) -> None:
+    def _add(self, host: HostColumns, tracks: Sequence[IntervalColumns]) -> None:
         payload = float(sum(np.nansum(track.transferred_bytes) for track in tracks))
         self._payload += payload
         if not len(host) or payload <= 0:

@@ -3,33 +3,28 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from broadside.coordinator.core.measure.align import CELL_FULL_RATIO, Aligned, receiving_side
-from broadside.coordinator.core.measure.columns import Floats, Singles
+from broadside.coordinator.core.arrays import Floats, Singles
 from broadside.coordinator.core.measure.completeness import PAIR_FLOOR_RATIO, PairGrade
-from broadside.coordinator.core.measure.evidence import PairEvidence
-from broadside.coordinator.core.measure.grid_rows import FlowSeconds, HostSeconds
-from broadside.coordinator.core.measure.headers import Headers
+from broadside.coordinator.core.measure.formulas.headers import Headers
+from broadside.coordinator.core.measure.formulas.quantiles import column_quantiles, quantiles
+from broadside.coordinator.core.measure.formulas.steady import cliff, ramp_s, slowest_stretch
+from broadside.coordinator.core.measure.grid.align import CELL_FULL_RATIO, Aligned
+from broadside.coordinator.core.measure.grid.grid_rows import FlowSeconds, HostSeconds
+from broadside.coordinator.core.measure.grid.series import BurstSeries, FlowSeries
 from broadside.coordinator.core.measure.latency import buffer_delay
-from broadside.coordinator.core.measure.quantiles import column_quantiles, quantiles
+from broadside.coordinator.core.measure.records.evidence import PairEvidence, receiving_side
 from broadside.coordinator.core.measure.resolution import (
     TimeScale,
     half_width,
     slowest_part,
     time_scale,
 )
-from broadside.coordinator.core.measure.series import BurstSeries, FlowSeries
-from broadside.coordinator.core.measure.steady import (
-    cliff,
-    ramp_s,
-    slowest_stretch,
-)
-from broadside.coordinator.core.measure.window_share import most_outside, outside_ratio
-from broadside.coordinator.core.plan.spec import Burst
+from broadside.coordinator.core.run_spec import Burst
 from broadside.coordinator.core.summary import (
     Basis,
     CliffSummary,
@@ -156,7 +151,7 @@ def aggregate(
             common_s=common[1] - common[0],
             ramp_s=cut,
             covered_ratio=figure(_covered(aligned, measured or seen, span)) or 0.0,
-            **most_outside(aligned, measured or seen, common),
+            **_most_outside(aligned, measured or seen, common),
             short=span.stop - span.start < SUSTAIN_S,
             ramp_bits_per_second=(
                 figure(float(fleet[common[0] : span.start].mean()) * 8) if cut else None
@@ -238,12 +233,12 @@ def _sent(flow: FlowSeconds, span: slice, ran: NDArray[np.bool_]) -> float | Non
     if not known.any():
         return None
     # Seconds next to a gap are only partly known.
-    whole = known.copy()
-    whole[:, 1:] &= known[:, :-1]
-    whole[:, :-1] &= known[:, 1:]
-    counts = whole.sum(axis=1)
+    complete = known.copy()
+    complete[:, 1:] &= known[:, :-1]
+    complete[:, :-1] &= known[:, 1:]
+    counts = complete.sum(axis=1)
     filled = ran & (counts > 0)
-    sums = np.where(np.where(filled[:, None], whole, known), cells, 0.0).sum(axis=1, dtype=float)
+    sums = np.where(np.where(filled[:, None], complete, known), cells, 0.0).sum(axis=1, dtype=float)
     return float((sums * np.where(filled, cells.shape[1] / np.maximum(counts, 1), 1.0)).sum())
 
 
@@ -272,8 +267,8 @@ def _flow(
     rates = pair_bits[on_time if on_time.any() else flow.coverage[:, span].any(axis=1)]
     late = np.array([grade.state is State.LATE for grade in grades])
     sent_bytes = _known_sum(flow.sent_bytes[:, span])
-    sent_whole = _sent(flow, span, np.array([grade.ran for grade in grades]))
-    sent = None if sent_whole is None else sent_whole * 8 / length_s
+    sent_total = _sent(flow, span, np.array([grade.ran for grade in grades]))
+    sent = None if sent_total is None else sent_total * 8 / length_s
     segments = None if sent_bytes is None else sent_bytes / headers.mss_bytes
     retransmits = _known_sum(flow.retransmits_count[:, span])
     rtt = flow.rtt_s[:, span]
@@ -369,8 +364,8 @@ def _known_rows(cells: NDArray[np.floating]) -> int:
     return int((~np.isnan(cells)).any(axis=1).sum())
 
 
-def _over(part: float | None, whole: float | None) -> float | None:
-    return None if part is None or not whole else figure(part / whole)
+def _over(part: float | None, complete: float | None) -> float | None:
+    return None if part is None or not complete else figure(part / complete)
 
 
 def _cov(values: Floats) -> float:
@@ -454,10 +449,10 @@ def _idle_rtt(pairs: Sequence[PairEvidence]) -> float | None:
 
 def _least_rtt(pairs: Sequence[PairEvidence], flow: Flow, rtt_s: Floats) -> float | None:
     """Return the smallest RTT in the engine's totals or seconds, in seconds."""
-    said = [totals.rtt_min_s for totals in _totals(pairs, flow) if totals.rtt_min_s]
+    reported = [totals.rtt_min_s for totals in _totals(pairs, flow) if totals.rtt_min_s]
     if len(rtt_s):
-        said.append(float(rtt_s.min()))
-    return min(said, default=None)
+        reported.append(float(rtt_s.min()))
+    return min(reported, default=None)
 
 
 def _most_rtt(pairs: Sequence[PairEvidence], flow: Flow) -> float | None:
@@ -505,7 +500,7 @@ def _pairs(
     figures = {}
     if span is not None and common is not None:
         figures = _pair_figures(aligned, filled, headers, span, has_seconds=has_seconds)
-        figures |= outside_ratio(aligned, common)
+        figures |= _outside_ratio(aligned, common)
     summaries = []
     for row, (pair, grade) in enumerate(zip(aligned.pairs, grades, strict=True)):
         test, claim, report = pair.server_test, pair.claim, pair.report
@@ -541,12 +536,7 @@ def _egress_queued(end: JobReport | ServerTest | None) -> float | None:
 
 
 def _pair_figures(
-    aligned: Aligned,
-    filled: Sequence[Floats],
-    headers: Headers,
-    span: slice,
-    *,
-    has_seconds: bool,
+    aligned: Aligned, filled: Sequence[Floats], headers: Headers, span: slice, *, has_seconds: bool
 ) -> dict[str, Floats]:
     """Return all pair values in the window by field name, see ``PairSummary``.
 
@@ -567,8 +557,8 @@ def _pair_figures(
     lowest = np.where(np.isnan(lead.rtt_s[:, span]), np.inf, lead.rtt_s[:, span]).min(axis=1)
     if lead.means_only:
         none = unknown[:0]
-        said = [_least_rtt([pair], lead.flow, none) for pair in aligned.pairs]
-        lowest = np.array(said, dtype=np.float64)
+        reported = [_least_rtt([pair], lead.flow, none) for pair in aligned.pairs]
+        lowest = np.array(reported, dtype=np.float64)
     sent = _row_sums([flow.sent_bytes for flow in aligned.flows], span)
     retransmits = _row_sums([flow.retransmits_count for flow in aligned.flows], span)
     figures = {
@@ -582,7 +572,7 @@ def _pair_figures(
         "rtt_min_s": lowest,
         "cwnd_bytes": _row_means(lead.cwnd_bytes, span),
     }
-    for side, host, caps, own in (
+    for side, host, caps, current in (
         ("client", aligned.client, [p.client_nic_bits_per_second for p in aligned.pairs], Flow.UP),
         (
             "server",
@@ -596,7 +586,7 @@ def _pair_figures(
         figures[f"{side}_core_ratio"] = _row_means(host.cpu_busiest_core_ratio, span)
         framed = unknown.copy()
         for flow in aligned.flows:
-            if flow.flow is own:
+            if flow.flow is current:
                 payload = flow.received_bytes[:, span].sum(axis=1, dtype=np.float64) / length_s
                 framed = np.where(flow.coverage[:, span].any(axis=1), payload, np.nan)
         egress = np.fmax(_row_means(host.nic_tx_bytes, span), framed * headers.wire_ratio)
@@ -637,13 +627,13 @@ def _cliff(
     A pair that stopped should not be reported as a fall.
     """
     rows = list(measured)
-    found = cliff(np.sum([cells[rows, span].sum(axis=0) for cells in filled], axis=0))
-    if found is None:
+    results = cliff(np.sum([cells[rows, span].sum(axis=0) for cells in filled], axis=0))
+    if results is None:
         return None
     return CliffSummary(
-        at=instant(aligned.grid.start_s + span.start + found.at),
-        before_bits_per_second=figure(found.before * 8) or 0.0,
-        after_bits_per_second=figure(found.after * 8) or 0.0,
+        at=instant(aligned.grid.start_s + span.start + results.at),
+        before_bits_per_second=figure(results.before * 8) or 0.0,
+        after_bits_per_second=figure(results.after * 8) or 0.0,
     )
 
 
@@ -733,3 +723,54 @@ def _flow_series(flow: FlowSeconds) -> FlowSeries:
         rtt_mean_s=_means(flow.rtt_s[: 0 if flow.means_only else None], 0),
         pairs_bits_per_second=rates,
     )
+
+
+def _outside_s(aligned: Aligned, common: tuple[int, int]) -> Floats:
+    """Return how many recorded seconds are outside the window, per pair.
+
+    Args:
+        aligned: The aligned burst.
+        common: The window's cells, [from, before).
+    """
+    span = slice(*common)
+    recorded = [flow.engine_coverage.sum(axis=1, dtype=np.float64) for flow in aligned.flows]
+    inside = [flow.coverage[:, span].sum(axis=1, dtype=np.float64) for flow in aligned.flows]
+    return np.asarray(np.maximum(0.0, np.max(np.subtract(recorded, inside), axis=0)))
+
+
+def _outside_ratio(aligned: Aligned, common: tuple[int, int]) -> dict[str, Floats]:
+    """Return the share of recorded seconds outside the window, by field name.
+
+    Args:
+        aligned: The aligned burst.
+        common: The window's cells, [from, before).
+
+    Returns:
+        An array with a value per pair. It is NaN if the pair has no seconds.
+    """
+    recorded = np.max([flow.engine_coverage.sum(axis=1) for flow in aligned.flows], axis=0)
+    share = np.full(len(recorded), np.nan)
+    if not all(flow.means_only for flow in aligned.flows):
+        np.divide(_outside_s(aligned, common), recorded, out=share, where=recorded > 0)
+    return {"outside_ratio": share}
+
+
+def _most_outside(aligned: Aligned, rows: Sequence[int], common: tuple[int, int]) -> dict[str, Any]:
+    """Return summary fields for the pair that has the most seconds outside the window.
+
+    If there are only means, the result is empty. Such a mean is for the whole test and does not
+    depend on the window.
+
+    Args:
+        aligned: The aligned burst.
+        rows: Rows for the pairs to compare.
+        common: The window's cells, [from, before).
+    """
+    if not rows or all(flow.means_only for flow in aligned.flows):
+        return {}
+    lost = _outside_s(aligned, common)
+    worst = max(rows, key=lambda row: lost[row])
+    pair = aligned.pairs[worst]
+    if (most_s := round(float(lost[worst]))) == 0:
+        return {}
+    return {"outside_s": most_s, "outside_pair": pair.name or pair_name(pair.pair_index)}

@@ -9,15 +9,15 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from broadside.coordinator.core.live.status import due_at
-from broadside.coordinator.core.measure.align import Aligned
-from broadside.coordinator.core.measure.evidence import BurstEvidence, PairEvidence
-from broadside.coordinator.core.measure.unsteady_clocks import clock_troubles
-from broadside.coordinator.core.summary import Completeness, State, UnsteadyClocks
+from broadside.coordinator.core.measure.grid.align import Aligned
+from broadside.coordinator.core.measure.records.clock_readings import clock_troubles
+from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
+from broadside.coordinator.core.run_spec import due_at
+from broadside.coordinator.core.summary import Completeness, State, UnsteadyClocks, figure
 from broadside.exchange.messages import JobReport, Outcome, pair_name
 
 NAMED_COUNT: Final = 3
@@ -84,7 +84,7 @@ def grade(
     over = now >= due_at(burst)
     grades = []
     for row, pair in enumerate(aligned.pairs):
-        seen = int(np.all([flow.own_seen[row] for flow in aligned.flows], axis=0).sum())
+        seen = int(np.all([flow.engine_seen[row] for flow in aligned.flows], axis=0).sum())
         proven = float(min(flow.proven_s[row] for flow in aligned.flows) / max(1, burst.duration_s))
         start = float(aligned.first_data_at_s[row])
         error = None if math.isnan(start) else start - planned_s
@@ -129,90 +129,63 @@ def _rest(
         return State.PENDING, "not reported yet"
     if seen:
         return State.ABANDONED, "the agent fell silent"
-    if pair.unheard is not None:
-        return State.LOST, pair.unheard
+    if pair.missing_reason is not None:
+        return State.LOST, pair.missing_reason
     if pair.claim is None:
         return State.MISSED, "no agent took the job"
     return State.LOST, f"{pair.claim.agent_id} took the job and never reported"
 
 
 def _rest_reported(report: JobReport, *, seen: bool) -> tuple[State, str]:
-    said = report.reason or (report.engine.error if report.engine else None)
+    reported = report.reason or (report.engine.error if report.engine else None)
     match report.outcome:
         case Outcome.MISSED:
-            return State.MISSED, said or "never started"
+            return State.MISSED, reported or "never started"
         case Outcome.REFUSED:
-            return State.REFUSED, said or "stood down"
+            return State.REFUSED, reported or "stood down"
         case Outcome.ABANDONED:
-            return State.ABANDONED, said or "cut short"
+            return State.ABANDONED, reported or "cut short"
         case Outcome.FAILED if not seen:
-            return State.NULL, said or "the engine failed"
+            return State.NULL, reported or "the engine failed"
         case Outcome.FAILED:
-            return State.ABANDONED, said or "the engine failed"
+            return State.ABANDONED, reported or "the engine failed"
         case Outcome.MEASURED | Outcome.LATE:
             if seen:
-                return State.LOST, said or "seconds are missing from the record"
-            return State.NULL, said or "the engine reported no bytes"
+                return State.LOST, reported or "seconds are missing from the record"
+            return State.NULL, reported or "the engine reported no bytes"
 
 
-def find_unsteady(
+def clock_fields(
     aligned: Aligned, grades: Sequence[PairGrade], bound_max_s: float
-) -> UnsteadyClocks | None:
-    """Return pairs with a clock that was not steady, or ``None`` if there are none.
+) -> dict[str, Any]:
+    """Return summary fields about the clocks of all pairs during a burst.
 
     Args:
         aligned: The aligned burst.
         grades: Grades in the same order as ``aligned.pairs``.
         bound_max_s: Limit for a clock's error bound, in seconds.
     """
-    said, measured_s = [], 0
+    unsteady, unsteady_s, measured_s, read_s, unread_s = [], 0, 0, 0, 0
     for pair, grade in zip(aligned.pairs, grades, strict=True):
-        if not any(grade.completeness.seconds(state) for state in (State.MEASURED, State.LATE)):
-            continue
-        if troubles := list(clock_troubles(pair, bound_max_s)):
-            said.append(f"{pair_name(pair.pair_index)} ({'; '.join(troubles)})")
-            measured_s += grade.completeness.measured_s
-    if not said:
-        return None
-    return UnsteadyClocks(
-        pairs_count=len(said), measured_s=measured_s, said=tuple(said[:NAMED_COUNT])
-    )
-
-
-def read_ratio(aligned: Aligned, grades: Sequence[PairGrade]) -> float | None:
-    """Return the share of measured pair-seconds for which clock readings are complete.
-
-    Both ends need to have a reading before and after the burst.
-
-    Args:
-        aligned: The aligned burst.
-        grades: Grades in the same order as ``aligned.pairs``.
-
-    Returns:
-        The share, or ``None`` if no second was measured.
-    """
-    measured_s = sum(grade.completeness.measured_s for grade in grades)
-    read_s = sum(
-        grade.completeness.measured_s
-        for pair, grade in zip(aligned.pairs, grades, strict=True)
-        if _is_read(pair)
-    )
-    return read_s / measured_s if measured_s else None
-
-
-def unread_s(aligned: Aligned, grades: Sequence[PairGrade], bound_max_s: float) -> int:
-    """Count measured pair-seconds that have no clock readings and no known clock error.
-
-    Args:
-        aligned: The aligned burst.
-        grades: Grades in the same order as ``aligned.pairs``.
-        bound_max_s: Limit for a clock's error bound, in seconds.
-    """
-    return sum(
-        grade.completeness.measured_s
-        for pair, grade in zip(aligned.pairs, grades, strict=True)
-        if not _is_read(pair) and not any(clock_troubles(pair, bound_max_s))
-    )
+        pair_s = grade.completeness.measured_s
+        measured_s += pair_s
+        read = _is_read(pair)
+        read_s += pair_s if read else 0
+        troubles = list(clock_troubles(pair, bound_max_s))
+        if not troubles:
+            unread_s += 0 if read else pair_s
+        elif pair_s or grade.completeness.late_s:
+            unsteady.append(f"{pair_name(pair.pair_index)} ({'; '.join(troubles)})")
+            unsteady_s += pair_s
+    return {
+        "unsteady_clocks": UnsteadyClocks(
+            pairs_count=len(unsteady), measured_s=unsteady_s, said=tuple(unsteady[:NAMED_COUNT])
+        )
+        if unsteady
+        else None,
+        "clocks_read_ratio": figure(read_s / measured_s) if measured_s else None,
+        "clocks_unread_s": unread_s,
+    }
 
 
 def _is_read(pair: PairEvidence) -> bool:

@@ -20,26 +20,26 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from broadside.coordinator.core.measure.align import Aligned
-from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.arrays import Bools, Floats
 from broadside.coordinator.core.measure.completeness import PairGrade
-from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.coordinator.core.measure.grid.align import Aligned
+from broadside.coordinator.core.measure.records.clock_readings import clock_troubles
+from broadside.coordinator.core.measure.records.evidence import PairEvidence
 from broadside.coordinator.core.measure.resolution import SECOND_MAX_S
-from broadside.coordinator.core.measure.unsteady_clocks import clock_troubles
-from broadside.coordinator.core.plan.spec import Burst, RunSpec
+from broadside.coordinator.core.run_spec import Burst, RunSpec
 from broadside.coordinator.core.summary import (
     Availability,
     Disruption,
     DisruptionKind,
     State,
-    gravity,
     instant,
+    severity_rank,
 )
 from broadside.exchange.messages import Outcome, pair_name
 
@@ -63,23 +63,6 @@ KEPT_COUNT: Final = 100
 NAMES_COUNT: Final = 10
 # How many causes to name in a disruption.
 CAUSES_COUNT: Final = 3
-
-Bools = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Disrupted:
-    """Result of ``find_disruptions`` for a burst.
-
-    Attributes:
-        availability: How much of the time the load was carried.
-        disruptions: The most severe disruptions, in time order.
-        disruptions_count: Number of disruptions in total.
-    """
-
-    availability: Availability
-    disruptions: tuple[Disruption, ...]
-    disruptions_count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +107,7 @@ class Levels:
 
 def find_disruptions(
     spec: RunSpec, burst: Burst, aligned: Aligned, grades: Sequence[PairGrade], *, over: bool
-) -> Disrupted:
+) -> dict[str, Any]:
     """Find the disruptions in a burst, and compute its availability.
 
     Args:
@@ -134,13 +117,18 @@ def find_disruptions(
         grades: Grades in the same order as ``aligned.pairs``.
         over: Set to true when the burst is over. Until then, seconds still to come will not be
             reported as gaps.
+
+    Returns:
+        Summary fields. They are empty if there are no seconds.
     """
-    judged = [
-        judge_levels(flow.own_bytes, flow.own_coverage, spec.disruption_drop_ratio)
+    if all(flow.means_only for flow in aligned.flows):
+        return {}
+    measured = [
+        judge_levels(flow.engine_bytes, flow.engine_coverage, spec.disruption_drop_ratio)
         for flow in aligned.flows
     ]
-    known = np.all([~np.isnan(levels.rates) for levels in judged], axis=0)
-    low = np.any([levels.low for levels in judged], axis=0)
+    known = np.all([~np.isnan(levels.rates) for levels in measured], axis=0)
+    low = np.any([levels.low for levels in measured], axis=0)
     down_s = int((known & low).sum())
     events: list[_Event] = []
     reading_s = _coarse_readings(aligned)
@@ -154,7 +142,7 @@ def find_disruptions(
             continue
         last = int(np.flatnonzero(known[row])[-1]) + 1
         down_s += burst.duration_s - last if ending.broken else 0
-        for levels in judged:
+        for levels in measured:
             events += _of_pair(
                 row,
                 pair,
@@ -169,25 +157,25 @@ def find_disruptions(
             )
     events += _reconnects(aligned)
     names = [pair_name(pair.pair_index) for pair in aligned.pairs]
-    found = [_cluster(burst, names, group) for group in _groups(events)]
-    gravest = sorted(found, key=gravity)[:KEPT_COUNT]
-    return Disrupted(
-        availability=Availability.of(
-            known.size,
-            int((known & ~low).sum()),
-            down_s,
-            max((each for each in reading_s if each is not None), default=None),
+    results = [_cluster(burst, names, group) for group in _groups(events)]
+    gravest = sorted(results, key=severity_rank)[:KEPT_COUNT]
+    readings = [length for length in reading_s if length is not None]
+    return {
+        "availability": Availability.of(
+            known.size, int((known & ~low).sum()), down_s, max(readings, default=None)
         ),
-        disruptions=tuple(sorted(gravest, key=lambda each: (each.start_at, each.kind, each.pairs))),
-        disruptions_count=len(found),
-    )
+        "disruptions": tuple(
+            sorted(gravest, key=lambda item: (item.start_at, item.kind, item.pairs))
+        ),
+        "disruptions_count": len(results),
+    }
 
 
 def _coarse_readings(aligned: Aligned) -> list[float | None]:
     """Return the longest reading per pair in seconds, or ``None`` for single seconds."""
     lengths = np.array([flow.received_reading_s for flow in aligned.flows])
     longest = np.nanmax(np.where(np.isnan(lengths), 0.0, lengths), axis=0)
-    return [round(float(each), 3) if each > SECOND_MAX_S else None for each in longest]
+    return [round(float(item), 3) if item > SECOND_MAX_S else None for item in longest]
 
 
 def judge_levels(
@@ -209,7 +197,9 @@ def judge_levels(
         usual = _moving_median(rates)
         # We do this for each pair separately, because memory use is highest here. A matrix with all
         # limits would add to it.
-        if not any((own <= floor_ratio * its).any() for own, its in zip(rates, usual, strict=True)):
+        if not any(
+            (current <= floor_ratio * its).any() for current, its in zip(rates, usual, strict=True)
+        ):
             return Levels(rates=rates, median=usual, low=rates <= 0, empty=rates <= 0)
     median: Floats = np.full(seen.shape, np.nan)
     low = np.zeros(seen.shape, np.bool_)
@@ -319,10 +309,10 @@ def _ending(pair: PairEvidence, grade: PairGrade) -> _Ending:
         missed = grade.state is State.MISSED
         kind = DisruptionKind.ABSENT if missed else DisruptionKind.GAP
         return _Ending(kind=kind, cause=reason, broken=False)
-    said = report.reason or (report.engine.error if report.engine else None)
-    words = f"{report.agent_id}: {said or report.outcome}"
+    reported = report.reason or (report.engine.error if report.engine else None)
+    template = f"{report.agent_id}: {reported or report.outcome}"
     kind = _ENDINGS[report.outcome]
-    cause = reason if kind is DisruptionKind.GAP else words
+    cause = reason if kind is DisruptionKind.GAP else template
     return _Ending(kind=kind, cause=cause, broken=report.outcome is Outcome.FAILED)
 
 
@@ -362,7 +352,7 @@ def _of_pair(
     def event(
         kind: DisruptionKind, begin: int, stop: int, short_bytes: float | None, cause: str | None
     ) -> _Event:
-        from_s, to_s = _whole_readings(begin, stop, reading_s, count)
+        from_s, to_s = _reading_bounds(begin, stop, reading_s, count)
         return _Event(
             kind=kind,
             row=row,
@@ -394,7 +384,7 @@ def _of_pair(
         yield event(ending.kind, tail, count, total, cause)
 
 
-def _whole_readings(
+def _reading_bounds(
     begin: int, stop: int, reading_s: float | None, count: int
 ) -> tuple[float, float]:
     """Extend a span of seconds to the bounds of its readings.
@@ -450,7 +440,7 @@ def _reconnects(aligned: Aligned) -> Iterator[_Event]:
 def _groups(events: Iterable[_Event]) -> Iterator[list[_Event]]:
     """Group events by kind and by start."""
     group: list[_Event] = []
-    for event in sorted(events, key=lambda each: (each.kind, each.start_s, each.row)):
+    for event in sorted(events, key=lambda item: (item.kind, item.start_s, item.row)):
         first = group[0] if group else None
         if first and (event.kind, event.start_s > first.start_s + CLUSTER_S) != (first.kind, False):
             yield group

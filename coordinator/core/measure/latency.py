@@ -12,10 +12,10 @@ from typing import Final
 
 import numpy as np
 
-from broadside.coordinator.core.measure.columns import Floats
-from broadside.coordinator.core.measure.evidence import ProbeColumn
-from broadside.coordinator.core.measure.quantiles import quantiles
-from broadside.coordinator.core.plan.spec import Burst
+from broadside.coordinator.core.arrays import Floats
+from broadside.coordinator.core.measure.formulas.quantiles import quantiles
+from broadside.coordinator.core.measure.records.evidence import ProbeColumn
+from broadside.coordinator.core.run_spec import Burst
 from broadside.coordinator.core.summary import (
     Latency,
     PathLatency,
@@ -79,7 +79,7 @@ def find_latency(
         key=lambda index: (by_pair[index].during.p99_s, -index),
         default=None,
     )
-    kept = sorted(spikes, key=lambda spike: (spike.from_at - spike.to_at, spike.from_at))
+    selected = sorted(spikes, key=lambda spike: (spike.from_at - spike.to_at, spike.from_at))
     latency = Latency(
         fleet=fleet,
         pairs_count=len(by_pair),
@@ -90,7 +90,7 @@ def find_latency(
         ),
         worst_pair=None if slowest is None else pair_name(slowest),
         worst_p99_s=None if slowest is None else by_pair[slowest].during.p99_s,
-        spikes=tuple(sorted(kept[:SPIKES_MAX_COUNT], key=lambda spike: spike.from_at)),
+        spikes=tuple(sorted(selected[:SPIKES_MAX_COUNT], key=lambda spike: spike.from_at)),
         spikes_count=len(spikes),
     )
     return latency, by_pair
@@ -164,11 +164,9 @@ class _Bad:
 
 
 def _spikes(
-    probes: Mapping[int, ProbeColumn],
-    by_pair: Mapping[int, PathLatency],
-    fleet_p99_s: float | None,
+    probes: Mapping[int, ProbeColumn], by_pair: Mapping[int, PathLatency], fleet_p99_s: float | None
 ) -> list[Spike]:
-    found: list[_Bad] = []
+    results: list[_Bad] = []
     for index, column in sorted(probes.items()):
         baseline_s = by_pair[index].before.p99_s or fleet_p99_s
         if baseline_s is not None:
@@ -176,8 +174,8 @@ def _spikes(
             limit_s = max(
                 SPIKE_RATIO * baseline_s, baseline_s + SPIKE_OVER_S, LOADED_RATIO * loaded_s
             )
-            found += _bad(index, column, limit_s)
-    return _clusters(found)
+            results += _bad(index, column, limit_s)
+    return _clusters(results)
 
 
 def _bad(index: int, column: ProbeColumn, limit_s: float) -> Iterable[_Bad]:
@@ -189,8 +187,8 @@ def _bad(index: int, column: ProbeColumn, limit_s: float) -> Iterable[_Bad]:
     (sent,) = np.nonzero(~(column.rtt_s < 0))
     rtt_s, at_s = column.rtt_s[sent], _times(column)[sent]
     (bad,) = np.nonzero(np.isnan(rtt_s) | (rtt_s > limit_s))
-    apart = (np.diff(bad) > 1) | (np.diff(sent[bad]) > 2)
-    for stretch in np.split(bad, np.flatnonzero(apart) + 1):
+    distances = (np.diff(bad) > 1) | (np.diff(sent[bad]) > 2)
+    for stretch in np.split(bad, np.flatnonzero(distances) + 1):
         if len(stretch) * column.every_s < SPIKE_S - column.every_s / 1000:
             continue
         seen_s = rtt_s[stretch]
@@ -204,11 +202,11 @@ def _bad(index: int, column: ProbeColumn, limit_s: float) -> Iterable[_Bad]:
         )
 
 
-def _clusters(found: Sequence[_Bad]) -> list[Spike]:
+def _clusters(results: Sequence[_Bad]) -> list[Spike]:
     """Merge overlapping parts from all pairs into fleet spikes."""
     spikes: list[list[_Bad]] = []
     reach_s = -np.inf
-    for bad in sorted(found, key=lambda bad: (bad.from_s, bad.pair_index)):
+    for bad in sorted(results, key=lambda bad: (bad.from_s, bad.pair_index)):
         if bad.from_s > reach_s:
             spikes.append([])
         spikes[-1].append(bad)

@@ -1,28 +1,28 @@
 """Findings about problems that agents or the coordinator had apart from the traffic.
 
-Agents send their problems (:class:`~broadside.exchange.messages.Trouble`) with a time in their
-records. This module is used to merge them for a burst. They will not change a verdict, because you
-can see lost data in the completeness.
+Agents send their problems (:class:`~broadside.exchange.messages.ServiceOutage`) with a time in
+their records. This module is used to merge them for a burst. They will not change a verdict,
+because you can see lost data in the completeness.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from broadside.coordinator.core.measure.evidence import BurstEvidence
+from broadside.coordinator.core.measure.records.evidence import BurstEvidence
 from broadside.coordinator.core.summary import Finding, Outage, caution, note
-from broadside.exchange.messages import Trouble, TroubleKind
+from broadside.exchange.messages import OutageKind, ServiceOutage
 
 # If several agents have problems within this time, they will be reported as the same outage.
 _SAME: Final = timedelta(seconds=5)
 # How many outages with the same kind to list in a sentence.
 _TOLD_MAX_COUNT: Final = 3
-_NOTHING_WAITED: Final = (TroubleKind.LOST, TroubleKind.FORGED, TroubleKind.UNREADABLE)
+_NOTHING_WAITED: Final = (OutageKind.LOST, OutageKind.FORGED, OutageKind.UNREADABLE)
 # How many outages to store in a burst's summary.
 KEPT_MAX_COUNT: Final = 16
 
 
-class _Words(NamedTuple):
+class _Template(NamedTuple):
     """Text to report a problem of some kind.
 
     Attributes:
@@ -38,36 +38,36 @@ class _Words(NamedTuple):
     next_step: str | None = None
 
 
-_WORDS: Final[Mapping[TroubleKind, _Words]] = {
-    TroubleKind.LOST: _Words(
+_TEMPLATES: Final[Mapping[OutageKind, _Template]] = {
+    OutageKind.LOST: _Template(
         "writes-lost",
         60,
         "{count} writes of {who} found no room on disk",
         "raise BROADSIDE_AGENT_SPOOL_MAX_BYTES, or give the spool a disk that can be written",
     ),
-    TroubleKind.QUEUE_AWAY: _Words("queue-away", 15, "the queue did not answer {who}"),
-    TroubleKind.TABLE_AWAY: _Words("table-away", 15, "the table did not answer {who}"),
-    TroubleKind.RAW_AWAY: _Words("raw-away", 12, "the store of raw output did not answer {who}"),
-    TroubleKind.SPOOLED: _Words("writes-spooled", 14, "{count} writes of {who} waited on disk"),
-    TroubleKind.DUPLICATE: _Words(
+    OutageKind.QUEUE_AWAY: _Template("queue-away", 15, "the queue did not answer {who}"),
+    OutageKind.TABLE_AWAY: _Template("table-away", 15, "the table did not answer {who}"),
+    OutageKind.RAW_AWAY: _Template("raw-away", 12, "the store of raw output did not answer {who}"),
+    OutageKind.SPOOLED: _Template("writes-spooled", 14, "{count} writes of {who} waited on disk"),
+    OutageKind.DUPLICATE: _Template(
         "duplicates-dropped", 13, "{who} dropped {count} messages whose job somebody had already"
     ),
-    TroubleKind.FORGED: _Words(
+    OutageKind.FORGED: _Template(
         "jobs-forged",
         70,
         "{who} refused {count} messages that are no jobs of their run's plan",
         "look at the dead letters with reason NotPlanned, and at who may send to the queue",
     ),
-    TroubleKind.UNREADABLE: _Words(
+    OutageKind.UNREADABLE: _Template(
         "unreadable-set-aside", 16, "{who} set {count} messages or rows aside that cannot be read"
     ),
-    TroubleKind.CLOCK_STEPPED: _Words(
+    OutageKind.CLOCK_STEPPED: _Template(
         "clock-stepped",
         40,
         "the clock of {who} was set",
         "find out who set it: instants of this run that it told may be off by the step",
     ),
-    TroubleKind.TICK_FAILED: _Words("ticks-failed", 15, "{who} could not look after its runs"),
+    OutageKind.TICK_FAILED: _Template("ticks-failed", 15, "{who} could not look after its runs"),
 }
 
 
@@ -77,30 +77,30 @@ def outages(evidence: BurstEvidence) -> tuple[Outage, ...]:
     Pairs can be in any order. The result has no more than :data:`KEPT_MAX_COUNT` outages, starting
     with the earliest.
     """
-    told: dict[str, set[Trouble]] = {}
+    reported: dict[str, set[ServiceOutage]] = {}
     for pair in evidence.pairs:
         for record in (pair.report, pair.server_test):
             if record is not None:
-                told.setdefault(record.agent_id, set()).update(record.troubles)
-    found = []
-    for kind in TroubleKind:
+                reported.setdefault(record.agent_id, set()).update(record.troubles)
+    results = []
+    for kind in OutageKind:
         spells = sorted(
             (
                 (spell, agent_id)
-                for agent_id, troubles in told.items()
+                for agent_id, troubles in reported.items()
                 for spell in troubles
                 if spell.kind is kind
             ),
             key=lambda item: (item[0].from_at, item[1], item[0].count),
         )
-        found += [_outage(kind, group, len(told)) for group in _touching(spells)]
-    found.sort(key=lambda outage: outage.from_at)
-    return tuple(found[:KEPT_MAX_COUNT])
+        results += [_outage(kind, group, len(reported)) for group in _touching(spells)]
+    results.sort(key=lambda outage: outage.from_at)
+    return tuple(results[:KEPT_MAX_COUNT])
 
 
-def _touching(spells: Iterable[tuple[Trouble, str]]) -> list[list[tuple[Trouble, str]]]:
+def _touching(spells: Iterable[tuple[ServiceOutage, str]]) -> list[list[tuple[ServiceOutage, str]]]:
     """Group problems so that there is a pause between groups. They must be sorted by start."""
-    groups: list[list[tuple[Trouble, str]]] = []
+    groups: list[list[tuple[ServiceOutage, str]]] = []
     reach_at: datetime | None = None
     for spell, agent_id in spells:
         end_at = spell.to_at or spell.from_at
@@ -112,7 +112,9 @@ def _touching(spells: Iterable[tuple[Trouble, str]]) -> list[list[tuple[Trouble,
     return groups
 
 
-def _outage(kind: TroubleKind, group: Sequence[tuple[Trouble, str]], asked_count: int) -> Outage:
+def _outage(
+    kind: OutageKind, group: Sequence[tuple[ServiceOutage, str]], asked_count: int
+) -> Outage:
     ends_at = [spell.to_at for spell, _ in group if spell.to_at is not None]
     return Outage(
         kind=kind,
@@ -133,47 +135,49 @@ def outage_findings(found: Sequence[Outage], *, late_count: int, whole: bool) ->
         late_count: Number of reports that had to wait on disk.
         whole: Set to true if there is no missing data.
     """
-    for kind, words in _WORDS.items():
+    for kind, template in _TEMPLATES.items():
         of_kind = [outage for outage in found if outage.kind is kind]
         if not of_kind:
             continue
-        sentence = _sentence(words, of_kind)
-        if kind is TroubleKind.DUPLICATE:
+        sentence = _sentence(template, of_kind)
+        if kind is OutageKind.DUPLICATE:
             sentence += "; no job was carried out twice"
         elif kind not in _NOTHING_WAITED:
             late = f"{late_count} reports arrived late" if late_count else "no report was late"
             sentence += f"; {late}" + ", nothing is missing" * whole
-        yield _finding(words, sentence)
+        yield _finding(template, sentence)
 
 
-def _sentence(words: _Words, found: Sequence[Outage]) -> str:
+def _sentence(template: _Template, results: Sequence[Outage]) -> str:
     spans = [
-        words.what.format(
+        template.what.format(
             who=f"{outage.agents_count} of {outage.asked_count} agents", count=outage.count
         )
         + f" {_when(outage.from_at, outage.to_at)}"
-        for outage in found[:_TOLD_MAX_COUNT]
+        for outage in results[:_TOLD_MAX_COUNT]
     ]
-    more = len(found) - len(spans)
+    more = len(results) - len(spans)
     return "; ".join(spans) + (f"; and {more} times more" if more else "")
 
 
-def coordinator_findings(troubles: Sequence[Trouble]) -> Iterator[Finding]:
+def coordinator_findings(troubles: Sequence[ServiceOutage]) -> Iterator[Finding]:
     """Yield findings about problems that the coordinator had during a run."""
-    for kind, words in _WORDS.items():
+    for kind, template in _TEMPLATES.items():
         spells = [trouble for trouble in troubles if trouble.kind is kind]
         if not spells:
             continue
-        what = words.what.format(who="the coordinator", count=sum(s.count for s in spells))
+        what = template.what.format(who="the coordinator", count=sum(s.count for s in spells))
         spans = [_when(spell.from_at, spell.to_at) for spell in spells[:_TOLD_MAX_COUNT]]
         more = len(spells) - len(spans)
         sentence = f"{what} {', '.join(spans)}" + (f" and {more} times more" if more else "")
-        yield _finding(words._replace(id=f"coordinator-{words.id}"), sentence)
+        yield _finding(template._replace(id=f"coordinator-{template.id}"), sentence)
 
 
-def _finding(words: _Words, sentence: str) -> Finding:
-    said = note if words.next_step is None else caution
-    return said(id=words.id, weight=words.weight, sentence=sentence, next_step=words.next_step)
+def _finding(template: _Template, sentence: str) -> Finding:
+    reported = note if template.next_step is None else caution
+    return reported(
+        id=template.id, weight=template.weight, sentence=sentence, next_step=template.next_step
+    )
 
 
 def _when(from_at: datetime, to_at: datetime | None) -> str:

@@ -14,14 +14,14 @@ from typing import Final
 
 import numpy as np
 
-from broadside.coordinator.core.measure.columns import Floats
-from broadside.coordinator.core.measure.grid_rows import FlowSeconds, HostSeconds
-from broadside.coordinator.core.measure.steady import (
+from broadside.coordinator.core.arrays import Floats
+from broadside.coordinator.core.measure.formulas.steady import (
     Stretch,
     correlated_mean,
     slowest_stretch,
     stretch_s,
 )
+from broadside.coordinator.core.measure.grid.grid_rows import FlowSeconds, HostSeconds
 
 # An engine's second is not exact. But if a reading takes 2 seconds, it is not a second.
 SECOND_MAX_S: Final = 1.5
@@ -99,8 +99,8 @@ def time_scale(flows: Sequence[FlowSeconds], span: slice, offset: int) -> TimeSc
         carried = flow.received_bytes[:, span].sum(axis=1)
         receivers = max(receivers, fleet_reading_s(flow.received_reading_s, carried))
         if np.isnan(flow.packets_count).all():
-            whole = ~np.isnan(flow.sent_bytes[:, span]).any(axis=1)
-            sent_s = np.where(whole, flow.sent_reading_s, np.nan)
+            complete = ~np.isnan(flow.sent_bytes[:, span]).any(axis=1)
+            sent_s = np.where(complete, flow.sent_reading_s, np.nan)
             senders = max(senders, fleet_reading_s(sent_s, carried))
         else:
             senders = math.inf

@@ -13,14 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime
 from typing import Final
 
-from broadside.coordinator.core.figures import Layer
-from broadside.coordinator.core.judge.documented_limits import DOCUMENTED
-from broadside.coordinator.core.live.status import COLLECT_S
-from broadside.coordinator.core.measure.headers import headers
+from broadside.coordinator.core.documented_limits import DOCUMENTED
+from broadside.coordinator.core.formatting import dollars
+from broadside.coordinator.core.measure.formulas.headers import headers
+from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.plan.planner import Infeasible, Problem, first_start
-from broadside.coordinator.core.plan.price import Bill, Prices, Span, Usage, charge, exactly
-from broadside.coordinator.core.plan.spec import RunSpec
-from broadside.coordinator.core.words import dollars
+from broadside.coordinator.core.plan.price import Bill, Prices, Span, Usage, compute_bill, exactly
+from broadside.coordinator.core.run_spec import COLLECT_S, RunSpec
 from broadside.exchange.engines import offered_bits_per_second
 from broadside.exchange.messages import Message, Presence, Role
 
@@ -30,7 +29,7 @@ UNITS_MAX_COUNT: Final = 50
 
 
 class OverBudget(Infeasible):
-    """The run would cost more than its budget, or nobody can say."""
+    """The estimated cost is above the budget or unknown."""
 
 
 class Estimate(Message):
@@ -74,7 +73,7 @@ def estimate(
     elapsed_s = _elapsed_s(spec, now)
     machines = machines_of(spec, fleet)
     sent = rate.times(traffic_s / 8)
-    bill = charge(usage_of(spec, machines, sent, rate.value, elapsed_s, prices), prices)
+    bill = compute_bill(usage_of(spec, machines, sent, rate.value, elapsed_s, prices), prices)
     return Estimate(
         charged=not_charged_why(spec) is None,
         not_charged_why=not_charged_why(spec),
@@ -168,11 +167,11 @@ def rate_of(spec: RunSpec, fleet: Sequence[Presence]) -> tuple[Span, str]:
     ip_ratio = _ip_ratio(spec)
     caps = _caps(spec, fleet)
     reach = None if caps is None else caps * flows
-    each = offered_bits_per_second(spec.traffic)
-    if each is not None:
-        offered = spec.pairs_count * each * ip_ratio
+    item = offered_bits_per_second(spec.traffic)
+    if item is not None:
+        offered = spec.pairs_count * item * ip_ratio
         rate = offered if reach is None else min(offered, reach)
-        how = f"{spec.pairs_count} pairs x {spec.traffic.streams_count} streams at their pace"
+        how = f"{spec.pairs_count} pairs x {spec.traffic.streams_count} streams at the set pace"
         return exactly(rate), how if rate == offered else f"{how}, capped by the NICs"
     documented = DOCUMENTED.firewall.get(spec.sku or "")
     device = None if documented is None else documented.bits_per_second
@@ -182,13 +181,13 @@ def rate_of(spec: RunSpec, fleet: Sequence[Presence]) -> tuple[Span, str]:
     if target is not None:
         rate = target if reach is None else min(target, reach)
         bounds = [most for most in (reach, device) if most is not None and most >= rate]
-        how = "the target" if rate == target else "the NICs' sum, which is under the target"
+        how = "the target" if rate == target else "the total of the NICs, which is below the target"
         return Span(value=rate, low=rate, high=min(bounds, default=None)), how
     bounds = [most for most in (reach, device) if most is not None]
     rate_or_none = min(bounds, default=None)
     if rate_or_none is None:
-        return Span(), "unknown: no target, no pacing, and no NIC cap or device told"
-    how = "no target and no pacing: the most that NICs and device are known to carry"
+        return Span(), "unknown: no target, no pacing, and no known NIC or device limit"
+    how = "no target and no pacing: the known limit of NICs and device"
     return Span(value=rate_or_none, low=None, high=rate_or_none), how
 
 
@@ -197,8 +196,12 @@ def _caps(spec: RunSpec, fleet: Sequence[Presence]) -> float | None:
     caps: list[float | None] = []
     for agent in fleet:
         if agent.role is Role.CLIENT:
-            told = agent.nic_bits_per_second
-            caps.append(DOCUMENTED.of_vm(agent.vm_size) if told is None else told * spec.scale)
+            nic_bits_per_second = agent.nic_bits_per_second
+            caps.append(
+                DOCUMENTED.of_vm(agent.vm_size)
+                if nic_bits_per_second is None
+                else nic_bits_per_second * spec.scale
+            )
     known_caps = [cap for cap in caps if cap is not None]
     if not caps or len(known_caps) < len(caps):
         return None
@@ -207,9 +210,9 @@ def _caps(spec: RunSpec, fleet: Sequence[Presence]) -> float | None:
 
 def _units(spec: RunSpec, ip_bits_per_second: float | None, prices: Prices) -> Span:
     """Return the capacity units, from ``device.capacity_units`` or from the rate."""
-    told = spec.device.get("capacity_units", "")
-    if told.isdigit():
-        return exactly(float(told))
+    answer = spec.device.get("capacity_units", "")
+    if answer.isdigit():
+        return exactly(float(answer))
     table = prices.firewall.get(spec.sku or "premium")
     if ip_bits_per_second is None or table is None or table.unit_bits_per_second is None:
         return Span()
@@ -224,8 +227,8 @@ def _over_budget(spec: RunSpec, bill: Bill, rate: Span) -> Problem | None:
     if rate.value is None or bill.total_usd is None:
         return Problem(
             field="budget_usd",
-            message=f"{dollars(budget)} cannot be held: how fast the run sends is not told, so its "
-            "price is unknown",
+            message=f"the budget is {dollars(budget)}, but the rate of the run is unknown, so its "
+            "cost is unknown",
             fix="set objective.target_bits_per_second or traffic.stream_bits_per_second",
         )
     if bill.total_usd <= budget:
@@ -237,27 +240,27 @@ def _over_budget(spec: RunSpec, bill: Bill, rate: Span) -> Problem | None:
     return Problem(
         field="budget_usd",
         message=f"the run is estimated at {least}{dollars(bill.total_usd)}{scaled} ({parts}, ...), "
-        f"over its budget of {dollars(budget)}",
-        fix="raise the budget, or ask for fewer or shorter bursts or a lower rate",
+        f"above its budget of {dollars(budget)}",
+        fix="raise the budget, or request fewer or shorter bursts or a lower rate",
     )
 
 
 def _assumed(spec: RunSpec, machines: Mapping[str | None, int], prices: Prices) -> Iterator[str]:
     """Yield the assumptions for the estimate, in addition to the price table."""
-    yield "hours are those of the run alone, from launch to the last report"
+    yield "hours include only the run, from launch to the last report"
     if offered_bits_per_second(spec.traffic) is None:
-        yield "unpaced traffic meets the target; it may send more, up to the high figure"
+        yield "unpaced traffic reaches the target; it may send more, up to the upper bound"
     if spec.sku is None:
-        yield "device.sku is not told: prices lie between standard and premium"
+        yield "device.sku is not set: prices are between standard and premium"
     if not spec.device.get("capacity_units", "").isdigit():
         yield (
-            "the firewall runs the capacity units that the rate asks for, two at least; "
-            "device.capacity_units tells another number"
+            "the firewall uses as many capacity units as the rate needs, at least two; "
+            "device.capacity_units sets another number"
         )
     if None in machines:
-        yield ("agents did not tell their VM size (BROADSIDE_AGENT_VM_SIZE): its price is unknown")
+        yield "agents did not report their VM size (BROADSIDE_AGENT_VM_SIZE): its price is unknown"
     if prices.peering is not None:
-        yield "client and server are in networks peered with the firewall's, one region"
+        yield "client and server networks are peered with the firewall's network, in one region"
 
 
 def _elapsed_s(spec: RunSpec, now: datetime | None) -> float:
@@ -272,7 +275,7 @@ def _ip_ratio(spec: RunSpec) -> float:
     return headers(
         traffic.protocol,
         [],
-        asked_mss_bytes=traffic.mss_bytes,
+        requested_mss_bytes=traffic.mss_bytes,
         block_bytes=traffic.block_bytes,
         vxlan=traffic.encapsulation is not None,
     ).ip_ratio

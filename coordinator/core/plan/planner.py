@@ -8,14 +8,16 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address, ip_network
 from types import MappingProxyType
 
-from broadside.coordinator.core import words
-from broadside.coordinator.core.goals import GOALS, WITNESSES
-from broadside.coordinator.core.judge.documented_limits import DOCUMENTED
-from broadside.coordinator.core.measure.headers import OVERHEAD_MORE_RATIO, segment_max_bytes
-from broadside.coordinator.core.plan.announced_twice import held_once
-from broadside.coordinator.core.plan.endurance import control_warning, hard_end_problem
-from broadside.coordinator.core.plan.reserved import NOTHING, Reserved
-from broadside.coordinator.core.plan.spec import Burst, LedgerPromise, Pair, Plan, RunSpec
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.documented_limits import DOCUMENTED
+from broadside.coordinator.core.long_run_checks import control_warning, hard_end_problem
+from broadside.coordinator.core.measure.formulas.headers import (
+    OVERHEAD_MORE_RATIO,
+    segment_max_bytes,
+)
+from broadside.coordinator.core.plan.reserved import NOTHING, Reserved, first_announcements
+from broadside.coordinator.core.run_spec import Burst, LedgerPromise, Pair, Plan, RunSpec
+from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, WITNESSES
 from broadside.exchange.engines import find
 from broadside.exchange.messages import DEFAULT_ENGINE, Endpoint, Presence, Role, Traffic
 
@@ -42,7 +44,7 @@ class Problem:
 
 
 class Infeasible(Exception):
-    """The fleet that is there cannot carry the run."""
+    """The live fleet cannot execute the run."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__(" | ".join(str(problem) for problem in problems))
@@ -107,7 +109,7 @@ def plan(
         Infeasible: The run cannot be planned. The error contains all problems.
     """
     fleet = live(presences, now)
-    holders, twice = held_once([agent for agent in fleet if agent.role is Role.SERVER])
+    holders, twice = first_announcements([agent for agent in fleet if agent.role is Role.SERVER])
     servers = reserved.without(holders)
     clients = [agent for agent in fleet if agent.role is Role.CLIENT]
     pairs = _pairs(servers, clients, spec)
@@ -129,7 +131,7 @@ def plan(
     ]
     bursts = _bursts(spec, now)
     if (unfit := hard_end_problem(spec, bursts, now)) is not None:
-        fix = "end after the last burst and within 7 days of the launch, or ask for fewer bursts"
+        fix = "set an end after the last burst and within 7 days of launch, or request fewer bursts"
         field = "unattended_s" if spec.unattended_until_at is None else "unattended_until_at"
         problems.append(Problem(field=field, message=unfit, fix=fix))
     if problems:
@@ -162,19 +164,24 @@ def plan(
 
 def _witness_problems(spec: RunSpec, witnesses: Mapping[str, Collection[str]]) -> Iterator[Problem]:
     """Yield a problem for each device threshold when telemetry is missing for any device."""
-    for goal in GOALS:
-        bound = getattr(spec.objective, goal.bound)
-        if goal.needs != WITNESSES or bound is None:
+    for threshold in ALL_THRESHOLDS:
+        bound = getattr(spec.objective, threshold.bound)
+        if threshold.requires != WITNESSES or bound is None:
             continue
-        quantity = goal.figure.partition(".")[0]
-        untold = [device for device, asked in witnesses.items() if quantity not in asked]
-        if untold or not witnesses:
-            of_whom = f"{', '.join(untold)}, whose {quantity} no witness is asked for"
+        quantity = threshold.metric.partition(".")[0]
+        unreported = [
+            device for device, requested in witnesses.items() if quantity not in requested
+        ]
+        if unreported or not witnesses:
+            missing = (
+                f"{', '.join(unreported)} has no {quantity}"
+                if unreported
+                else "no device has telemetry"
+            )
             yield Problem(
-                field=f"objective.{goal.bound}",
-                message=f"{goal.say(bound)} of "
-                + (of_whom if untold else "a device that nobody tells of"),
-                fix="name a witness (BROADSIDE_WITNESSES_FILE, docs/witnesses.md), or drop it",
+                field=f"objective.{threshold.bound}",
+                message=f"the limit is {threshold.format(bound)}, but {missing}",
+                fix="configure device telemetry (BROADSIDE_TELEMETRY_FILE), or remove it",
             )
 
 
@@ -206,9 +213,9 @@ def _bursts(spec: RunSpec, now: datetime) -> list[Burst]:
 
 def _pairs(servers: Sequence[Presence], clients: Sequence[Presence], spec: RunSpec) -> list[Pair]:
     """Return up to ``pairs_count`` pairs, with one port for each process."""
-    each = spec.traffic.processes_count
+    processes_count = spec.traffic.processes_count
     clients_mtu_bytes = _smallest([client.nic_mtu_bytes for client in clients])
-    groups = [port_groups(server, spec.traffic.engine, each) for server in servers]
+    groups = [port_groups(server, spec.traffic.engine, processes_count) for server in servers]
     turns = max(map(len, groups), default=0)
     offers = (
         (server, ports[turn])
@@ -254,7 +261,7 @@ def _network_problems(
     )
     probe = spec.traffic.probe
     if probe is not None and probe.device is not None:
-        yield from _outside([probe.device], clients, "traffic.probe.device", "drop it")
+        yield from _outside([probe.device], clients, "traffic.probe.device", "remove it")
 
 
 def _outside(
@@ -264,14 +271,19 @@ def _outside(
         (client, refused)
         for client in clients
         if client.allowed_networks
-        and (refused := [each for each in targets if not _lies_in(each, client.allowed_networks)])
+        and (
+            refused := [
+                target for target in targets if not _lies_in(target, client.allowed_networks)
+            ]
+        )
     ]
     if strict:
         client, refused = strict[0]
         yield Problem(
             field=field,
             message=f"{len(strict)} of {len(clients)} client agents would refuse "
-            f"{_first(refused)}: outside {client.agent_id}'s allowed networks "
+            f"{_first(refused)}, "
+            f"which is outside the allowed networks of {client.agent_id} "
             f"({', '.join(client.allowed_networks)})",
             fix="add their network to BROADSIDE_AGENT_ALLOWED_NETWORKS on the client agents, or "
             f"{otherwise}",
@@ -312,14 +324,14 @@ def _engine_problems(
     yield from _lacking(
         "traffic.engine",
         [_without(client, name) for client in clients if _without(client, name)],
-        f"of {len(clients)} client agents cannot run {name}, and any client may take a job",
-        "install what broadside doctor names there, or stop them",
+        f"of {len(clients)} client agents cannot run {name}, and any client can take a job",
+        "install what `broadside doctor` lists on them, or stop them",
     )
     absent = [_without(server, name) for server in servers if _without(server, name)]
     if absent and len(absent) == len(servers):
         yield Problem(
             field="traffic.engine",
-            message=f"no server agent serves {name} ({_first(absent)})",
+            message=f"no server agent offers {name} ({_first(absent)})",
             fix=f"set BROADSIDE_AGENT_SERVICES={name}=PORT on server agents",
         )
     signed = [
@@ -331,9 +343,9 @@ def _engine_problems(
         yield from _lacking(
             "traffic.options.verify",
             signed,
-            "server agents have no certificate but one of their own making",
-            "set BROADSIDE_AGENT_CERTIFICATE and BROADSIDE_AGENT_CERTIFICATE_KEY on them, or drop "
-            "it",
+            "server agents have only a self-signed certificate",
+            "set BROADSIDE_AGENT_CERTIFICATE and BROADSIDE_AGENT_CERTIFICATE_KEY on them, or "
+            "remove it",
         )
 
 
@@ -349,8 +361,8 @@ def _probe_problems(spec: RunSpec, servers: Sequence[Presence]) -> Iterator[Prob
         yield from _lacking(
             "traffic.probe",
             [server.agent_id for server in servers if server.echo_port is None],
-            f"of {len(servers)} server agents answer no probes",
-            "set BROADSIDE_AGENT_ECHO_PORT on them to a free UDP port, or drop it",
+            f"of {len(servers)} server agents do not answer probes",
+            "set BROADSIDE_AGENT_ECHO_PORT on them to a free UDP port, or remove it",
         )
 
 
@@ -361,20 +373,21 @@ def _tunnel_problems(spec: RunSpec, agents: Sequence[Presence]) -> Iterator[Prob
     yield from _lacking(
         "traffic.encapsulation",
         [agent.agent_id for agent in agents if not agent.tunnels],
-        f"of {len(agents)} agents make no VXLAN devices",
-        "set BROADSIDE_AGENT_ALLOW_TUNNELS=true on them and give them CAP_NET_ADMIN, or drop it",
+        f"of {len(agents)} agents cannot create VXLAN devices",
+        "set BROADSIDE_AGENT_ALLOW_TUNNELS=true on them and give them CAP_NET_ADMIN, or remove it",
     )
     if spec.traffic.options.get("verify") is True:
         yield Problem(
             field="traffic.options.verify",
-            message="certificates name the agents' own addresses, and a tunnel has inner ones",
-            fix="drop it, or go without traffic.encapsulation",
+            message="certificates contain the agents' outer addresses, but a tunnel uses inner "
+            "ones",
+            fix="remove it, or remove traffic.encapsulation",
         )
     if any(":" in agent.address for agent in agents):
         yield Problem(
             field="traffic.encapsulation",
-            message="an agent's address is IPv6, and VXLAN goes over IPv4 here",
-            fix="set BROADSIDE_AGENT_ADDRESS to IPv4 addresses, or drop it",
+            message="an agent has an IPv6 address, but VXLAN is supported only over IPv4",
+            fix="set BROADSIDE_AGENT_ADDRESS to IPv4 addresses, or remove it",
         )
 
 
@@ -382,7 +395,7 @@ def _without(agent: Presence, engine: str) -> str | None:
     """Return the reason why an agent cannot use an engine, or None if it can."""
     state = agent.engine(engine)
     if state is None:
-        return f"{agent.agent_id}: it does not say that it has {engine}"
+        return f"{agent.agent_id}: it does not report {engine}"
     return None if state.problem is None else f"{agent.agent_id}: {state.problem}"
 
 
@@ -404,17 +417,17 @@ def _shortages(
     if pairs < spec.pairs_count:
         yield Problem(
             field="pairs_count",
-            message=f"{spec.pairs_count} pairs asked, but {len(servers)} live server agents "
-            f"offer {pairs} free ports{_each(spec)}{_without_ports(spec, servers)}{unwell}",
-            fix="wait for runs and tests under way to end, start more server agents, "
-            "give them more ports, or ask for fewer pairs",
+            message=f"{spec.pairs_count} pairs requested, but {len(servers)} live server agents "
+            f"have {pairs} free ports{_each(spec)}{_without_ports(spec, servers)}{unwell}",
+            fix="wait until other runs and tests end, start more server agents, give them more "
+            "ports, or request fewer pairs",
         )
     if len(clients) - reserved.clients_count < spec.pairs_count:
         yield Problem(
             field="pairs_count",
-            message=f"{spec.pairs_count} pairs asked, but {len(clients)} client agents are "
+            message=f"{spec.pairs_count} pairs requested, but {len(clients)} client agents are "
             f"live{unwell}",
-            fix="wait for runs under way to end, start more client agents, or ask for fewer pairs",
+            fix="wait until other runs end, start more client agents, or request fewer pairs",
         )
 
 
@@ -435,9 +448,9 @@ def without_ports(spec: RunSpec, fleet: Sequence[Presence]) -> list[str]:
         spec: The specification.
         fleet: Live agents.
     """
-    name, each = spec.traffic.engine, spec.traffic.processes_count
+    name, item = spec.traffic.engine, spec.traffic.processes_count
     servers = [agent for agent in fleet if agent.role is Role.SERVER]
-    return [server.agent_id for server in servers if not port_groups(server, name, each)]
+    return [server.agent_id for server in servers if not port_groups(server, name, item)]
 
 
 def _without_ports(spec: RunSpec, servers: Sequence[Presence]) -> str:
@@ -445,23 +458,25 @@ def _without_ports(spec: RunSpec, servers: Sequence[Presence]) -> str:
     none = without_ports(spec, servers)
     if not none:
         return ""
-    return f" (none just now at {', '.join(none[:3])}{', ...' if len(none) > 3 else ''})"
+    return f" (none at {', '.join(none[:3])}{', ...' if len(none) > 3 else ''})"
 
 
 def _each(spec: RunSpec) -> str:
     """Return a text on special port requirements, or an empty string."""
     count, engine = spec.traffic.processes_count, spec.traffic.engine
-    said = f" for {engine}" if engine != DEFAULT_ENGINE else ""
-    return said + (f", {count} a pair (traffic.processes_count)" if count > 1 else "")
+    text = f" for {engine}" if engine != DEFAULT_ENGINE else ""
+    return text + (f", {count} per pair (traffic.processes_count)" if count > 1 else "")
 
 
 def _unwell(presences: Sequence[Presence], now: datetime) -> str:
     """Return a text on agents that are not used because of a problem or an old heartbeat."""
-    said = [f"{p.agent_id}: {p.problem}" for p in presences if p.problem is not None]
+    lines = [f"{p.agent_id}: {p.problem}" for p in presences if p.problem is not None]
     silent = [p.agent_id for p in presences if p.problem is None and not is_heard(p, now)]
-    parts = said[:3]
+    parts = lines[:3]
     if silent:
-        parts.append(f"{len(silent)} silent for over {PRESENCE_STALE_S:g} s, or with a clock ahead")
+        parts.append(
+            f"{len(silent)} without heartbeat for {PRESENCE_STALE_S:g} s, or with a wrong clock"
+        )
     return f" ({'; '.join(parts)})" if parts else ""
 
 
@@ -497,13 +512,13 @@ def _crowded(spec: RunSpec, ends: Sequence[Presence]) -> Iterator[str]:
             cores[host] = end.cpu_count
             streams[host] += spec.traffic.streams_count
     crowd = {host: count / cores[host] for host, count in streams.items()}
-    host = max(crowd, key=lambda each: crowd[each], default="")
+    host = max(crowd, key=lambda item: crowd[item], default="")
     if crowd.get(host, 0.0) > CROWDED_STREAMS_COUNT:
         yield (
-            f"traffic.streams_count: one host is to start {streams[host]} streams on {cores[host]} "
-            f"cores, and starts will lie hundreds of milliseconds apart: the host, not Broadside, "
-            f"is the limit; ask for fewer streams or pairs a host, or set "
-            f"objective.start_spread_max_s (now {spec.objective.start_spread_max_s:g} s)"
+            f"traffic.streams_count: one host would start {streams[host]} streams on {cores[host]} "
+            "cores, so their starts would differ by hundreds of milliseconds; request fewer "
+            "streams or pairs per host, or raise objective.start_spread_max_s (now "
+            f"{spec.objective.start_spread_max_s:g} s)"
         )
 
 
@@ -521,68 +536,68 @@ def _warnings(
         yield silent
     if spec.budget_usd is not None and spec.is_unattended:
         yield (
-            "budget_usd: nobody stops an unattended run at its budget while no coordinator runs; "
-            "keep a `broadside serve` up, or ask for what the budget surely carries"
+            "budget_usd: an unattended run is not stopped at its budget while no coordinator runs; "
+            "keep `broadside serve` running, or request a run that is within the budget"
         )
     loose = [client.agent_id for client in clients if not _keeps_time(client, spec)]
     if shared:
         yield (
-            "clocks: every agent reads the clock of one host, so the gate between them is met by "
-            "definition; nothing says how far that clock is off UTC, so start chronyd before its "
-            "times are held against another host's"
+            "clocks: all agents use the clock of one host, so their seconds agree by definition; "
+            "the difference of this clock to UTC is unknown, so start chronyd before its times "
+            "are compared with another host"
         )
     elif loose:
         yield (
-            f"clock_bound_max_s: {len(loose)} client agents are not within "
-            f"{spec.clock_bound_max_s:g} s now "
-            f"({', '.join(loose[:3])}{', ...' if len(loose) > 3 else ''}) and would stand down"
+            f"clock_bound_max_s: {len(loose)} client agents have a clock error above "
+            f"{spec.clock_bound_max_s:g} s "
+            f"({', '.join(loose[:3])}{', ...' if len(loose) > 3 else ''}) and would refuse jobs"
         )
     ungated = sum(not client.gate for client in clients)
     engine = find(spec.traffic.engine)
     if ungated and engine is not None and engine.gated:
         yield (
-            f"start gate: {ungated} client agents lack it and start by timed exec, "
-            "which spreads first data over tens of milliseconds or more"
+            f"start gate: {ungated} client agents have none and start by timed exec, so the "
+            "starts differ by tens of milliseconds or more"
         )
 
 
 def _proof_warnings(spec: RunSpec, ledger: LedgerPromise | None) -> Iterator[str]:
     """Yield warnings on results that no burst can prove."""
     # This import loads NumPy.
-    from broadside.coordinator.core.measure.steady import RAMP_MAX_RATIO, VALUES_MIN
+    from broadside.coordinator.core.measure.formulas.steady import RAMP_MAX_RATIO, VALUES_MIN
 
     # Starts can be spread over one additional second.
     least_s = math.ceil(VALUES_MIN / (1 - RAMP_MAX_RATIO)) + 1
     if spec.scaled_target_bits_per_second is not None and spec.burst_s < least_s:
         yield (
-            f"burst_s: a verdict on a target needs {VALUES_MIN} s that all pairs share behind a "
-            f"ramp of up to {RAMP_MAX_RATIO:.0%}, and bursts of {spec.burst_s} s may not leave "
-            f"them; ask for {least_s} s at least, better for 30"
+            f"burst_s: a verdict on a target needs {VALUES_MIN} s that are common to all pairs, "
+            f"after a ramp of up to {RAMP_MAX_RATIO:.0%}; bursts of {spec.burst_s} s may be too "
+            f"short; request at least {least_s} s, better 30 s"
         )
     engine, allowed = find(spec.traffic.engine), spec.objective.residual_max_ratio
-    silent = engine is not None and "mss_bytes" not in engine.honours
+    silent = engine is not None and "mss_bytes" not in engine.supported_fields
     if silent and ledger is not None and allowed <= OVERHEAD_MORE_RATIO:
         yield (
-            f"objective.residual_max_ratio: {spec.traffic.engine} does not tell its segments' "
-            f"size, so their headers may be {words.ratio(OVERHEAD_MORE_RATIO)} more than those of "
-            f"1500-byte packets and no ledger agrees within {words.ratio(allowed)}; allow 0.08, or "
-            "measure with iperf3"
+            f"objective.residual_max_ratio: {spec.traffic.engine} does not report its segment "
+            f"size, so headers may be {formatting.ratio(OVERHEAD_MORE_RATIO)} larger than those of "
+            "1500-byte packets and no device counter can agree within "
+            f"{formatting.ratio(allowed)}; allow 0.08, or use iperf3"
         )
 
 
 def _segment_warnings(spec: RunSpec, agents: Sequence[Presence]) -> Iterator[str]:
     """Yield a warning if a TCP segment is too large for the interfaces of the agents."""
-    asked, vxlan = spec.traffic.mss_bytes, spec.traffic.encapsulation is not None
+    requested, vxlan = spec.traffic.mss_bytes, spec.traffic.encapsulation is not None
     known = [(agent.nic_mtu_bytes, agent) for agent in agents if agent.nic_mtu_bytes is not None]
-    if asked is None or not known:
+    if requested is None or not known:
         return
     mtu, agent = min(known, key=lambda one: one[0])
     most = segment_max_bytes(mtu, ipv6=":" in agent.address, vxlan=vxlan)
-    if asked > most:
+    if requested > most:
         yield (
-            f"traffic.mss_bytes: {asked} is over the {most} that an MTU of {mtu}"
-            f"{' leaves in VXLAN' if vxlan else ' leaves'} ({agent.agent_id}), so segments will be "
-            f"smaller; ask for at most {most}"
+            f"traffic.mss_bytes: {requested} is above {most}, the largest segment for an MTU of "
+            f"{mtu}{' in VXLAN' if vxlan else ''} ({agent.agent_id}), so segments will be smaller; "
+            f"request at most {most}"
         )
 
 
@@ -593,10 +608,10 @@ def _host_warnings(agents: Sequence[Presence]) -> Iterator[str]:
     """
     partly = [agent for agent in agents if agent.warnings]
     if partly:
-        said = [f"{agent.agent_id}: {agent.warnings[0]}" for agent in partly]
+        lines = [f"{agent.agent_id}: {agent.warnings[0]}" for agent in partly]
         yield (
-            f"agents: {len(partly)} of {len(agents)} cannot read all of their host, so a limit of "
-            f"theirs may stay unknown; {_first(said)}"
+            f"agents: {len(partly)} of {len(agents)} cannot read all metrics of their host, so a "
+            f"bottleneck there may stay unknown; {_first(lines)}"
         )
 
 
@@ -614,8 +629,8 @@ def _reach_warnings(spec: RunSpec, clients: Sequence[Presence]) -> Iterator[str]
         reach = sum(sorted(caps, reverse=True)[: spec.pairs_count])
         if reach < target:
             yield (
-                f"pairs_count: {spec.pairs_count} clients can send at most {words.rate(reach)}, "
-                f"the target is {words.rate(target)}"
+                f"pairs_count: {spec.pairs_count} clients can send at most "
+                f"{formatting.rate(reach)}, which is below the target {formatting.rate(target)}"
             )
     sku = spec.sku or ""
     flow = DOCUMENTED.flow.get(sku)
@@ -623,13 +638,13 @@ def _reach_warnings(spec: RunSpec, clients: Sequence[Presence]) -> Iterator[str]
     if flow is not None and flows_count * flow.bits_per_second / spec.scale < target:
         yield (
             f"traffic.streams_count: {flows_count} flows of at most "
-            f"{words.rate(flow.bits_per_second)} each ({sku}, {flow.source}, {flow.as_of}) "
-            f"cannot reach {words.rate(target * spec.scale)}; use more streams or pairs"
+            f"{formatting.rate(flow.bits_per_second)} each ({sku}, {flow.source}, {flow.as_of}) "
+            f"cannot reach {formatting.rate(target * spec.scale)}; use more streams or pairs"
         )
     device = DOCUMENTED.firewall.get(sku)
     if device is not None and device.bits_per_second / spec.scale < target:
         yield (
-            f"objective.target_bits_per_second: {words.rate(target * spec.scale)} is over "
-            f"what is documented of {sku}: {words.rate(device.bits_per_second)} "
+            f"objective.target_bits_per_second: {formatting.rate(target * spec.scale)} is above "
+            f"the documented rate of {sku}, {formatting.rate(device.bits_per_second)} "
             f"({device.source}, {device.as_of})"
         )

@@ -84,9 +84,9 @@ class Prices(Message):
                 return price
         for template, price in self.vcpu_hour.items():
             pattern = re.escape(template).replace(r"\{\}", r"(\d+)")
-            found = re.fullmatch(pattern, size, re.IGNORECASE)
-            if found:
-                return _times(price, int(found[1]))
+            match = re.fullmatch(pattern, size, re.IGNORECASE)
+            if match:
+                return _times(price, int(match[1]))
         return None
 
 
@@ -180,7 +180,7 @@ class Usage:
     sku: str | None
 
 
-def charge(usage: Usage, prices: Prices) -> Bill:
+def compute_bill(usage: Usage, prices: Prices) -> Bill:
     """Return the bill for some usage.
 
     Args:
@@ -194,19 +194,19 @@ def charge(usage: Usage, prices: Prices) -> Bill:
     else:
         candidates = [prices.firewall.get(usage.sku, FirewallPrices())]
     gigabytes = usage.ip_bytes.times(1 / GB_BYTES)
-    included_count = min((each.included_units_count for each in candidates), default=0.0)
+    included_count = min((candidate.included_units_count for candidate in candidates), default=0.0)
     hours = exactly(usage.hours)
     lines = [
-        _line("firewall data", "GB", gigabytes, _either(each.gb for each in candidates)),
+        _line("firewall data", "GB", gigabytes, _either(candidate.gb for candidate in candidates)),
         _line("peering data", "GB", gigabytes, prices.peering),
         _line(
             "firewall deployment", "hours", hours,
-            _either(each.deployment_hour for each in candidates),
+            _either(candidate.deployment_hour for candidate in candidates),
         ),
         _line(
             "firewall capacity units", "unit-hours",
             usage.units_count.beyond(included_count).times(usage.hours),
-            _either(each.unit_hour for each in candidates),
+            _either(candidate.unit_hour for candidate in candidates),
         ),
     ]  # fmt: skip
     for size, count in sorted(usage.machines.items(), key=lambda item: str(item[0])):
@@ -228,22 +228,22 @@ def _times(price: Price, factor: float) -> Price:
 def _either(prices: Iterable[Price | None]) -> Price | None:
     """Return the highest price, with the lowest as lower bound, or None if one is unknown."""
     known = list(prices)
-    whole = [price for price in known if price is not None]
-    if not whole or len(whole) < len(known):
+    complete = [price for price in known if price is not None]
+    if not complete or len(complete) < len(known):
         return None
-    dearest = max(whole, key=lambda price: price.usd)
-    low, high = min(price.low for price in whole), max(price.high for price in whole)
+    dearest = max(complete, key=lambda price: price.usd)
+    low, high = min(price.low for price in complete), max(price.high for price in complete)
     return dearest.model_copy(update={"low_usd": low, "high_usd": high})
 
 
 def _line(item: str, unit: str, quantity: Span, price: Price | None) -> Line:
-    each = Span() if price is None else Span(value=price.usd, low=price.low, high=price.high)
-    paid = quantity.times(each)
+    entry = Span() if price is None else Span(value=price.usd, low=price.low, high=price.high)
+    paid = quantity.times(entry)
     return Line(
         item=item,
         quantity=quantity.value,
         unit=unit,
-        usd_each=each.value,
+        usd_each=entry.value,
         usd=paid.value,
         low_usd=paid.low,
         high_usd=paid.high,

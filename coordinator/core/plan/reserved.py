@@ -1,6 +1,6 @@
-"""Reservations in the fleet, and the fleet that is left for other runs. Pure."""
+"""Free server ports of the fleet, without reservations and double announcements. Pure."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -61,10 +61,10 @@ class Reserved:
 
         The caller should first remove the reservations for the run that is planned.
         """
-        held = list(reservations)
+        stored = list(reservations)
         return cls(
-            ports={(each.agent_id, each.port): each.run_id for each in held},
-            clients_count=len({(each.run_id, each.pair_index) for each in held}),
+            ports={(item.agent_id, item.port): item.run_id for item in stored},
+            clients_count=len({(item.run_id, item.pair_index) for item in stored}),
         )
 
     @property
@@ -80,3 +80,43 @@ class Reserved:
 
 
 NOTHING: Final = Reserved()
+
+
+def first_announcements(servers: Sequence[Presence]) -> tuple[list[Presence], list[str]]:
+    """Assign each endpoint to the agent that was started first.
+
+    Only one process can listen on an address and port. A second announcement comes from a copied
+    setting or is false. Its records would replace the records of the first agent.
+
+    Args:
+        servers: Live server agents to check.
+
+    Returns:
+        The servers in the same order, except for ports that are already used by an earlier agent.
+        The second value is a list with a warning for each agent that lost ports.
+    """
+    holders: dict[tuple[str, int], str] = {}
+    stored: dict[str, Presence] = {}
+    warnings = []
+    for server in sorted(servers, key=lambda item: (item.started_at, item.agent_id)):
+        local = {*server.ports, *server.busy_ports}.union(*(item.ports for item in server.engines))
+        lost = {
+            port: holder
+            for port in local
+            if (holder := holders.setdefault((server.address, port), server.agent_id))
+            != server.agent_id
+        }
+        stored[server.agent_id] = _without(server, lost)
+        if lost:
+            port = min(lost)
+            warnings.append(
+                f"endpoint.port: {server.agent_id} announces {server.address}:{port}"
+                f"{f' and {len(lost) - 1} more' if len(lost) > 1 else ''}, but {lost[port]} "
+                "announced it before, so this port is not used for it; give each agent its own "
+                "address or ports (BROADSIDE_AGENT_ADDRESS, --ports)"
+            )
+    return [stored[server.agent_id] for server in servers], warnings
+
+
+def _without(server: Presence, lost: Container[int]) -> Presence:
+    return keep_ports(server, lambda port: port not in lost)

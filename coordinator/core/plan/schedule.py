@@ -25,7 +25,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
 
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.exchange.messages import Message, RunId, UtcDatetime
 
 # Seconds after the start time in which a launch still counts as on time.
@@ -50,7 +50,7 @@ _FIELDS: Final[Mapping[str, str]] = {
 
 
 class BadSchedule(Exception):
-    """A schedule cannot be what was asked; one line that names field, value and fix."""
+    """The schedule is invalid. The text has field, value and fix."""
 
 
 class Overlap(StrEnum):
@@ -160,21 +160,21 @@ def check(schedule: Schedule, now: datetime) -> None:
         BadSchedule: The schedule is invalid or will never start a run.
     """
     if (schedule.cron is None) == (schedule.at is None):
-        raise BadSchedule("cron, at: give one of the two")
+        raise BadSchedule("cron, at: set exactly one of them")
     check_zone(schedule.timezone)
     if schedule.at is not None and schedule.at <= now:
         raise BadSchedule(
-            f"at: {_stamp(schedule.at)} is in the past, it is {_stamp(now)}; give a later time"
+            f"at: {_stamp(schedule.at)} is in the past (now {_stamp(now)}); set a later time"
         )
     if schedule.cron is not None:
         _check_cron(schedule.cron)
     if not next_instants(schedule, now, 1):
         if schedule.until_at is not None:
             raise BadSchedule(
-                f"until: no instant from now ({_stamp(now)}) to {_stamp(schedule.until_at)}; "
-                "give a later end"
+                f"until: no start time between now ({_stamp(now)}) and "
+                f"{_stamp(schedule.until_at)}; set a later end"
             )
-        raise BadSchedule(f"cron: {schedule.cron!r} names no date of the next 50 years; mend it")
+        raise BadSchedule(f"cron: {schedule.cron!r} has no date in the next 50 years; correct it")
 
 
 def check_zone(name: str) -> None:
@@ -189,11 +189,11 @@ def check_zone(name: str) -> None:
     folded = {zone.lower(): zone for zone in sorted(known)}
     # Match the city too: "Amsterdam" should find Europe/Amsterdam, a name twice as long.
     cities = {zone.rpartition("/")[2].lower(): zone for zone in sorted(known)}
-    asked = name.strip().lower().replace(" ", "_")
-    near = difflib.get_close_matches(asked, folded, n=1, cutoff=0.75)
-    city = difflib.get_close_matches(asked.rpartition("/")[2], cities, n=1, cutoff=0.75)
-    found = [folded[hit] for hit in near] + [cities[hit] for hit in city]
-    hint = f"did you mean {found[0]}?" if found else "give one such as Europe/Amsterdam or UTC"
+    requested = name.strip().lower().replace(" ", "_")
+    near = difflib.get_close_matches(requested, folded, n=1, cutoff=0.75)
+    city = difflib.get_close_matches(requested.rpartition("/")[2], cities, n=1, cutoff=0.75)
+    result = [folded[hit] for hit in near] + [cities[hit] for hit in city]
+    hint = f"did you mean {result[0]}?" if result else "use a name such as Europe/Amsterdam or UTC"
     raise BadSchedule(f"timezone: {name!r} is unknown; {hint}")
 
 
@@ -217,8 +217,8 @@ def localise(wall: datetime, timezone: str, field: str) -> datetime:
     if first_at > second_at:
         after = _after_gap(second_at, first_at, zone).astimezone(zone)
         raise BadSchedule(
-            f"{field}: {wall:%Y-%m-%d %H:%M} does not exist in {timezone}, where the clock is put "
-            f"forward; the next time is {after:%H:%M}"
+            f"{field}: {wall:%Y-%m-%d %H:%M} does not exist in {timezone}, because the clock is "
+            f"set forward; the next time is {after:%H:%M}"
         )
     return first_at
 
@@ -247,8 +247,8 @@ def due(schedule: Schedule, fired: Mapping[datetime, Firing], now: datetime) -> 
     """
     before_at = now if schedule.paused_at is None else min(now, schedule.paused_at)
     after_at = max([schedule.settled_at, *(row.until_at for row in fired.values() if row.until_at)])
-    found = islice(_to_come(schedule, after_at), DUE_MAX_COUNT)
-    begun = takewhile(lambda instant: instant <= before_at, found)
+    result = islice(_to_come(schedule, after_at), DUE_MAX_COUNT)
+    begun = takewhile(lambda instant: instant <= before_at, result)
     return [instant for instant in begun if instant not in fired]
 
 
@@ -351,10 +351,10 @@ def too_late(schedule: Schedule, ready_at: datetime, now: datetime) -> str | Non
         if late <= timedelta(seconds=schedule.missed_limit_s):
             return None
         return (
-            f"no coordinator finished firing it for {late_s} s, over the limit of "
+            f"no coordinator launched it for {late_s} s, above the limit of "
             f"{schedule.missed_limit_s} s"
         )
-    return f"no coordinator finished firing it for {late_s} s"
+    return f"no coordinator launched it for {late_s} s"
 
 
 def settled(schedule: Schedule, fired: Mapping[datetime, Firing]) -> Schedule:
@@ -388,12 +388,12 @@ def _on_time(instant: datetime, now: datetime) -> bool:
 
 def _why_missed(schedule: Schedule, chosen: Sequence[datetime]) -> str:
     if schedule.paused_at is not None:
-        return "no coordinator was there before the schedule was paused"
+        return "no coordinator was running before the schedule was paused"
     if schedule.missed is MissedPolicy.SKIP:
-        return f"no coordinator was there within {ON_TIME_S:g} s"
+        return f"no coordinator was running within {ON_TIME_S:g} s"
     if chosen:
-        return f"no coordinator was there; the instant {_stamp(chosen[0])} runs in its place"
-    return f"no coordinator was there within {schedule.missed_limit_s} s"
+        return f"no coordinator was running; the start time {_stamp(chosen[0])} is used instead"
+    return f"no coordinator was running within {schedule.missed_limit_s} s"
 
 
 def _check_cron(cron: str) -> None:
@@ -401,8 +401,8 @@ def _check_cron(cron: str) -> None:
     names = list(_FIELDS)[-len(parts) :]
     if len(parts) not in (5, 6):
         raise BadSchedule(
-            f"cron: {cron!r} has {len(parts)} fields; give five, minute hour day month weekday, "
-            "such as '0 2 * * 6'"
+            f"cron: {cron!r} has {len(parts)} fields; use five (minute hour day month weekday), "
+            "for example '0 2 * * 6'"
         )
     try:
         CronSim(cron, datetime(2000, 1, 1))  # noqa: DTZ001 - a wall clock's time
@@ -412,7 +412,7 @@ def _check_cron(cron: str) -> None:
             raise BadSchedule(f"cron: {cron!r}: {error}; see cron(5)") from error
         value = parts[names.index(name)]
         raise BadSchedule(
-            f"cron: {name} {value!r} in {cron!r} is wrong; give {_FIELDS[name]}, or * , - / of them"
+            f"cron: {name} {value!r} in {cron!r} is invalid; use {_FIELDS[name]}, with * , - /"
         ) from error
 
 
@@ -445,8 +445,8 @@ def _cron_instants(cron: str, zone: ZoneInfo, after: datetime) -> Iterator[datet
     pending: list[datetime] = []
     with suppress(OverflowError):
         for wall in CronSim(cron, begin):
-            found, earliest_at = _of_wall(wall, zone, repeating=repeating)
-            for instant in found:
+            result, earliest_at = _of_wall(wall, zone, repeating=repeating)
+            for instant in result:
                 heapq.heappush(pending, instant)
             # No later local time can give an earlier start time.
             while pending and pending[0] <= earliest_at:

@@ -3,7 +3,7 @@
 import math
 from fractions import Fraction
 
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.exchange.messages import Message
 
 
@@ -64,7 +64,7 @@ def advise_window(
             "session_bits_per_second": session,
             "sessions_count": count,
             "sentence": f"{needs}; with {_bytes(window_bytes)} it reaches at most "
-            f"{words.rate(session)} of payload, so the rate needs {count} "
+            f"{formatting.rate(session)} of payload, so the rate needs {count} "
             f"session{'s' if count > 1 else ''}",
         }
     )

@@ -4,7 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from broadside.coordinator.core.figures import RECEIVED, RECEIVED_HALF_WIDTH, RECEIVED_IP, Layer
+from broadside.coordinator.core.metrics import RECEIVED, RECEIVED_HALF_WIDTH, RECEIVED_IP, Layer
 from broadside.coordinator.core.summary import BurstSummary, State
 from broadside.coordinator.views.charts.chart_inputs import RunView, scaled
 from broadside.coordinator.views.charts.figure import (

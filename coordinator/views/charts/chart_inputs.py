@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from broadside.coordinator.core import words
-from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.series import BurstSeries
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.measure.grid.series import BurstSeries
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import BurstSummary, RunSummary
 
 
@@ -29,4 +29,4 @@ class RunView:
 
 def scaled(scale: float) -> str:
     """Return the note about the lab's scale for a title. Empty at real scale."""
-    return "" if scale == 1 else f" ({words.lab(scale)}, as measured)"
+    return "" if scale == 1 else f" ({formatting.lab(scale)}, as measured)"

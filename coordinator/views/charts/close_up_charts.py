@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from broadside.coordinator.core.measure.scale_out import RateCourse
+from broadside.coordinator.core.measure.experiments.scale_out import RateCurve
 from broadside.coordinator.refusals import NoChart
 from broadside.coordinator.studies.study import Study
 from broadside.coordinator.views.charts.figure import (
@@ -68,7 +68,7 @@ def drilled(study: Study) -> Figure:
     return _framed("Payload around the event", title, unit.name, traces, shapes)
 
 
-def _course(course: RateCourse, zero_at: datetime) -> tuple[Unit, list[Trace], float]:
+def _course(course: RateCurve, zero_at: datetime) -> tuple[Unit, list[Trace], float]:
     """Return the unit and the line of a rate over time, and its duration in s."""
     rates = list(course.bits_per_second)
     unit = rate_unit(rates)

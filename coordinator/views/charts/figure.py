@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from broadside.coordinator.core.words import RATES, unit_of
+from broadside.coordinator.core.formatting import RATES, unit_of
 from broadside.coordinator.views.charts.theme import PALETTES, Colour, Theme
 
 # Plotly's dialect is open-ended JSON, so its parts are plain dictionaries.

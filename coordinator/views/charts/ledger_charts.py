@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from broadside.coordinator.core import words
-from broadside.coordinator.core.judge.counter_bins import fleet_curve
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.judge.reconciliation.counter_bins import fleet_curve
 from broadside.coordinator.refusals import NoChart
 from broadside.coordinator.views.charts.chart_inputs import BurstView, RunView, scaled
 from broadside.coordinator.views.charts.figure import (
@@ -47,7 +47,7 @@ def bins(view: BurstView) -> Figure:
     unit = rate_unit([*fleet.tolist(), *firewall.tolist()])
     time = time_unit(ended_s - begun_s)
     layer = {"ip": "IP layer", "wire": "Ethernet frames", "unknown": "layer not stated"}[held.layer]
-    lag = f"lag {words.time(held.lag_s)}, " + (
+    lag = f"lag {formatting.time(held.lag_s)}, " + (
         "none taken off" if held.lag_s is None else "taken off"
     )
     x = np.column_stack((start, end)).ravel() - begun_s

@@ -6,9 +6,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from broadside.coordinator.core import words
-from broadside.coordinator.core.figures import Layer
-from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.arrays import Floats
+from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.summary import Reconciliation
 from broadside.coordinator.views.charts.chart_inputs import BurstView, scaled
 from broadside.coordinator.views.charts.figure import (
@@ -236,8 +236,8 @@ def _over_seconds(
     **layout: Any,
 ) -> Figure:
     time = time_unit(view.series.duration_s)
-    spanned = {"range": _range(view, time)}
-    return frame(title, _x_title(time, note), y_title, traces, x_axis=spanned, **layout)
+    record_interval = {"range": _range(view, time)}
+    return frame(title, _x_title(time, note), y_title, traces, x_axis=record_interval, **layout)
 
 
 def _layer_name(layer: Layer) -> str:
@@ -313,7 +313,7 @@ def _ledger_steps(
     # Each sample is a separate step, so gaps between samples remain visible.
     x = np.column_stack((start[near].clip(first), end[near].clip(None, last))).ravel()
     y = np.column_stack((rate, rate)).ravel()
-    shift = "lag unknown" if held.lag_s is None else f"{words.time(lag_s)} lag taken off"
+    shift = "lag unknown" if held.lag_s is None else f"{formatting.time(lag_s)} lag taken off"
     return x, y, f"firewall ledger ({held.source}, {shift})"
 
 

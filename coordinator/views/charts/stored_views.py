@@ -2,7 +2,7 @@
 
 import asyncio
 
-from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.refusals import BurstNotOver, RunNotOver, UnknownBurst
 from broadside.coordinator.runs.stored import read_ledger, read_measured, read_run_summary
 from broadside.coordinator.views.charts.catalogue import Chart, draw_burst, draw_run, kind_of

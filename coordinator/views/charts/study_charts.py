@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.coordinator.refusals import NoChart
 from broadside.coordinator.studies.search import loss_ratio
 from broadside.coordinator.studies.study import AB, Matrix, Search, Study, Sweep, TrialResult
@@ -145,9 +145,9 @@ def modes(study: Study) -> Figure:
         ("servers' CPU", servers, Colour.OTHER),
     )
     return _by_name(
-        f"Payload and CPU by mode (100 %: {words.rate(best)} of payload)",
+        f"Payload and CPU by mode (100 %: {formatting.rate(best)} of payload)",
         "mode",
-        [(name, words.rate(mean)) for name, mean in zip(names, means, strict=True)],
+        [(name, formatting.rate(mean)) for name, mean in zip(names, means, strict=True)],
         "% of the best payload; % of cores busy",
         [
             bars(name, _places(names), values, colour, PERCENT)
@@ -182,9 +182,9 @@ def _by_device(grouped: Mapping[str, Sequence[TrialResult]]) -> Figure:
                 name, places = f"{device}, {what}", _places(grouped)
                 traces.append(bars(name, places, values, colour, PERCENT, hatch=hatch))
     return _by_name(
-        f"Payload and CPU of each device by mode (100 %: {words.rate(best)} of payload)",
+        f"Payload and CPU of each device by mode (100 %: {formatting.rate(best)} of payload)",
         "mode, and the payload of all devices in it",
-        [(name, words.rate(rate)) for name, rate in zip(grouped, sums, strict=True)],
+        [(name, formatting.rate(rate)) for name, rate in zip(grouped, sums, strict=True)],
         "% of the most payload; % of CPU",
         traces,
     )

@@ -11,9 +11,13 @@ from typing import Any, Final
 import numpy as np
 from pydantic import BaseModel
 
-from broadside.coordinator.core.figures import FIGURE, FIGURES, Layer
-from broadside.coordinator.core.measure.second_table import CELLS_MAX_COUNT, Column, fleet_table
-from broadside.coordinator.core.measure.series import BurstSeries, FlowSeries
+from broadside.coordinator.core.measure.grid.second_table import (
+    CELLS_MAX_COUNT,
+    Column,
+    fleet_table,
+)
+from broadside.coordinator.core.measure.grid.series import BurstSeries, FlowSeries
+from broadside.coordinator.core.metrics import ALL_METRICS, METRIC_BY_NAME, Layer
 from broadside.coordinator.core.summary import (
     BurstSummary,
     Completeness,
@@ -75,8 +79,8 @@ def _parts(model: type[BaseModel]) -> Sequence[Cell]:
 
 def _unstored(summary: RunSummary) -> dict[str, Any]:
     """Return metrics that are computed and not stored in the summary."""
-    names = [each.name for each in FIGURES if not each.stored]
-    return {name: FIGURE[name].of_run(summary) for name in names if name not in _FIELDS}
+    names = [each.name for each in ALL_METRICS if not each.stored]
+    return {name: METRIC_BY_NAME[name].of_run(summary) for name in names if name not in _FIELDS}
 
 
 def _seconds(series: Sequence[BurstSeries]) -> Sequence[Column]:
@@ -192,5 +196,5 @@ def _layer(name: str) -> str | None:
         return None
     if "target" in name:
         return "the target's"
-    known = FIGURE.get(name.removeprefix("real_"))
+    known = METRIC_BY_NAME.get(name.removeprefix("real_"))
     return Layer.PAYLOAD if known is None else known.layer

@@ -12,10 +12,10 @@ from typing import Any, Final, assert_never
 import numpy as np
 import xlsxwriter
 
-from broadside.coordinator.core.figures import RECEIVED
-from broadside.coordinator.core.measure.second_table import Column
+from broadside.coordinator.core.formatting import DIGITS, RATES, Unit, unit_of
+from broadside.coordinator.core.measure.grid.second_table import Column
+from broadside.coordinator.core.metrics import RECEIVED
 from broadside.coordinator.core.summary import RunSummary
-from broadside.coordinator.core.words import DIGITS, RATES, Unit, unit_of
 from broadside.coordinator.views.exports.run_tables import Tables
 from broadside.coordinator.views.figure_rows import FigureRow, figure_rows
 

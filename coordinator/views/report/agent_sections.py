@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from broadside.coordinator.core.measure.asked import Setting, settings
-from broadside.coordinator.core.plan.plain_fields import plain_fields
-from broadside.coordinator.core.words import rate, time
+from broadside.coordinator.core.formatting import rate, time
+from broadside.coordinator.core.measure.requested_vs_effective import Setting, settings
+from broadside.coordinator.core.plain_fields import plain_fields
 from broadside.coordinator.views.report.document import Section, Table, tabled
 from broadside.coordinator.views.report.stored_source import READ_MAX, Source
 from broadside.exchange.messages import ClockReading, JobReport, Role, ServerTest
@@ -39,11 +39,11 @@ _FREE: Final = {"stream_bits_per_second": "not paced", "pacing": "not paced"}
 
 def _setting_row(field: str, told: Sequence[Setting]) -> tuple[str, ...]:
     """Return a row that compares the requested value of a setting with the values of all pairs."""
-    asked = told[0].asked
+    asked = told[0].requested
     show = rate if field == "stream_bits_per_second" else str
-    of_pairs = [", ".join(dict.fromkeys(map(show, one.did))) for one in told if one.did]
+    of_pairs = [", ".join(dict.fromkeys(map(show, one.effective))) for one in told if one.effective]
     said = Counter(of_pairs)
-    right = sum(not one.otherwise for one in told if one.did)
+    right = sum(not one.differing for one in told if one.effective)
     if not said:
         agrees = "not said"
     elif asked is None:

@@ -1,8 +1,8 @@
 """Build a report from the stored data of a run. Pure."""
 
-from broadside.coordinator.core.figures import RECEIVED, RECEIVED_IP, Layer
+from broadside.coordinator.core.formatting import lab, rate, ratio
+from broadside.coordinator.core.metrics import RECEIVED, RECEIVED_IP, Layer
 from broadside.coordinator.core.summary import RunSummary, Verdict
-from broadside.coordinator.core.words import lab, rate, ratio
 from broadside.coordinator.views.charts import catalogue
 from broadside.coordinator.views.report import agent_sections as agents
 from broadside.coordinator.views.report import course_sections as course

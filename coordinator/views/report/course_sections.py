@@ -1,9 +1,6 @@
 """Report sections about availability, drift, disruptions and cost of a run. Pure."""
 
-from broadside.coordinator.core.judge.course import bursts_of
-from broadside.coordinator.core.plan.price import Bill
-from broadside.coordinator.core.summary import Trend
-from broadside.coordinator.core.words import (
+from broadside.coordinator.core.formatting import (
     count,
     dollars,
     dollars_each,
@@ -16,6 +13,9 @@ from broadside.coordinator.core.words import (
     size,
     time,
 )
+from broadside.coordinator.core.plan.price import Bill
+from broadside.coordinator.core.run_trends import bursts_of
+from broadside.coordinator.core.summary import Trend
 from broadside.coordinator.views.report.document import Section, tabled
 from broadside.coordinator.views.report.stored_source import Source
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
-from broadside.coordinator.core.plan.meter import PriceMeter
-from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.plan.budget import PriceMeter
+from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import Finding, RunSummary, Verdict
 from broadside.exchange.messages import Message, RunId, UtcDatetime
 

@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from broadside.coordinator.core.figures import RECEIVED
+from broadside.coordinator.core.formatting import count, instant, number, rate, ratio, time
 from broadside.coordinator.core.measure.completeness import PAIR_FLOOR_RATIO
+from broadside.coordinator.core.metrics import RECEIVED
 from broadside.coordinator.core.summary import BurstSummary, PairSummary, State
-from broadside.coordinator.core.words import count, instant, number, rate, ratio, time
 from broadside.coordinator.views.figure_rows import figure_rows
 from broadside.coordinator.views.report.document import Section, Table, tabled
 from broadside.coordinator.views.report.stored_source import Source

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
+from broadside.coordinator.core.formatting import count, instant, ratio, time
 from broadside.coordinator.core.summary import BurstSummary, Latency, PhaseLatency
-from broadside.coordinator.core.words import count, instant, ratio, time
 from broadside.coordinator.views.report.document import Section, Table
 from broadside.coordinator.views.report.stored_source import Source
 

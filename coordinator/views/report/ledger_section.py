@@ -1,8 +1,16 @@
 """Report section that compares the firewall counter with the fleet's bytes. Pure."""
 
-from broadside.coordinator.core.judge.residual_cause import UNSEEN_BY_BYTES
+from broadside.coordinator.core.formatting import (
+    instant,
+    number,
+    rate,
+    ratio,
+    signed_ratio,
+    size,
+    time,
+)
+from broadside.coordinator.core.judge.reconciliation.residual_causes import UNSEEN_BY_BYTES
 from broadside.coordinator.core.summary import Reconciliation
-from broadside.coordinator.core.words import instant, number, rate, ratio, signed_ratio, size, time
 from broadside.coordinator.views.report.document import Section, Table
 from broadside.coordinator.views.report.stored_source import Source
 

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Final
 
-from broadside.coordinator.core.figures import Layer
-from broadside.coordinator.core.goals import goals_set
-from broadside.coordinator.core.judge.bottleneck.device_causes import FLAT_COV_RATIO
-from broadside.coordinator.core.judge.documented_limits import DOCUMENTED
+from broadside.coordinator.core.documented_limits import DOCUMENTED
+from broadside.coordinator.core.formatting import rate, ratio, time
+from broadside.coordinator.core.judge.bottleneck import FLAT_COV_RATIO
 from broadside.coordinator.core.measure.aggregate import SUSTAIN_S
 from broadside.coordinator.core.measure.completeness import PAIR_FLOOR_RATIO
-from broadside.coordinator.core.measure.steady import RAMP_MAX_RATIO, RAMP_MAX_S
-from broadside.coordinator.core.words import rate, ratio, time
+from broadside.coordinator.core.measure.formulas.steady import RAMP_MAX_RATIO, RAMP_MAX_S
+from broadside.coordinator.core.metrics import Layer
+from broadside.coordinator.core.thresholds import describe_thresholds
 from broadside.coordinator.views.report.document import Section, Table
 from broadside.coordinator.views.report.stored_source import Source
 from broadside.exchange.engines import find, measures
@@ -96,7 +96,7 @@ def _of_means() -> tuple[str, str]:
 def _rule(source: Source) -> str:
     """Return the conditions for a pass, or for `measured` if no target was set."""
     spec = source.plan.spec
-    objective, goals = spec.objective, list(goals_set(spec.objective))
+    objective, goals = spec.objective, list(describe_thresholds(spec.objective))
     if objective.target_bits_per_second:
         goals.insert(
             0,

@@ -7,7 +7,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from broadside.coordinator.core.words import instant
+from broadside.coordinator.core.formatting import instant
 from broadside.coordinator.views.charts import NoChart, RunView, Theme, draw_burst, draw_run
 from broadside.coordinator.views.charts.svg import draw, hatches, styles
 from broadside.coordinator.views.report.document import ChartPlace, Report

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from broadside.coordinator.core.figures import RECEIVED
-from broadside.coordinator.core.measure.columns import NO_HOST, HostColumns
-from broadside.coordinator.core.measure.evidence import HOLD_MAX_S, FirewallLedger, join_tests
-from broadside.coordinator.core.plan.meter import PriceMeter
-from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.core.measure.records.columns import NO_HOST, HostColumns
+from broadside.coordinator.core.measure.records.evidence import HOLD_MAX_S, FirewallLedger
+from broadside.coordinator.core.measure.records.server_tests import join_tests
+from broadside.coordinator.core.metrics import RECEIVED
+from broadside.coordinator.core.plan.budget import PriceMeter
+from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.core.summary import BurstSummary, RunSummary, Verdict, parse_run
 from broadside.coordinator.imports.import_requests import TABLES_SCENARIO
 from broadside.coordinator.refusals import BurstNotOver, RunNotOver, UnknownRun

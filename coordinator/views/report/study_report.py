@@ -5,7 +5,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from broadside.coordinator.core import words
+from broadside.coordinator.core import formatting
 from broadside.coordinator.refusals import NoChart
 from broadside.coordinator.studies.study import Study
 from broadside.coordinator.views.charts import Theme
@@ -61,7 +61,7 @@ def build_study(study: Study, now: datetime) -> StudyReport:
                 id="runs",
                 title="Runs",
                 facts={
-                    f"trial {result.index + 1}": result.run_id or words.UNKNOWN
+                    f"trial {result.index + 1}": result.run_id or formatting.UNKNOWN
                     for result in study.results
                 },
             ),

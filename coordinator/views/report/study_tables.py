@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
-from broadside.coordinator.core import words
-from broadside.coordinator.core.measure.drill import Drilled
-from broadside.coordinator.core.measure.scale_out import ScaleOut
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.measure.experiments.drill import DrillResult
+from broadside.coordinator.core.measure.experiments.scale_out import ScaleOut
 from broadside.coordinator.studies.study import Study, TrialResult
 from broadside.coordinator.studies.trials import says
 from broadside.coordinator.views.report.document import Table, tabled
@@ -23,19 +23,19 @@ def study_tables(study: Study) -> Iterator[Table]:
             "what": lambda trial: (
                 _what(study, trial) + ("  <- knee" if _is_knee(study, trial) else "")
             ),
-            "payload received": lambda trial: words.rate(trial.received_bits_per_second),
-            "firewall (IP)": lambda trial: words.rate(trial.firewall_bits_per_second),
-            "RTT": lambda trial: words.time(trial.rtt_mean_s),
+            "payload received": lambda trial: formatting.rate(trial.received_bits_per_second),
+            "firewall (IP)": lambda trial: formatting.rate(trial.firewall_bits_per_second),
+            "RTT": lambda trial: formatting.time(trial.rtt_mean_s),
             "CPU-s/GB, client / server": lambda trial: (
-                f"{words.number(trial.client_cpu_s_per_gigabyte)} / "
-                f"{words.number(trial.server_cpu_s_per_gigabyte)}"
+                f"{formatting.number(trial.client_cpu_s_per_gigabyte)} / "
+                f"{formatting.number(trial.server_cpu_s_per_gigabyte)}"
             ),
             "pairs reset / stalled": lambda trial: (
                 f"{trial.reset_pairs_count} / {trial.stalled_pairs_count}"
             ),
             "limiter": lambda trial: trial.limiter.value,
             "verdict": lambda trial: (
-                trial.problem or (trial.verdict.value if trial.verdict else words.UNKNOWN)
+                trial.problem or (trial.verdict.value if trial.verdict else formatting.UNKNOWN)
             ),
         },
         numeric_from=2,
@@ -86,9 +86,9 @@ def _devices(study: Study, result: TrialResult) -> Iterator[tuple[str, ...]]:
             str(result.index + 1),
             _what(study, result),
             load.device,
-            words.rate(rate),
-            words.ratio(rate / total if rate is not None and total else None, 1),
-            words.ratio(load.cpu_ratio, 1),
+            formatting.rate(rate),
+            formatting.ratio(rate / total if rate is not None and total else None, 1),
+            formatting.ratio(load.cpu_ratio, 1),
         )
 
 
@@ -97,15 +97,15 @@ def _steps(found: ScaleOut) -> Table:
         found.steps,
         {
             "after overload": lambda step: f"{step.after_overload_s:.1f} s",
-            "from": lambda step: words.rate(step.before_bits_per_second),
-            "to": lambda step: words.rate(step.after_bits_per_second),
+            "from": lambda step: formatting.rate(step.before_bits_per_second),
+            "to": lambda step: formatting.rate(step.after_bits_per_second),
             "step": lambda step: (
-                f"{words.rate(step.size_bits_per_second)} +- "
-                f"{words.rate(step.half_width_bits_per_second)}"
+                f"{formatting.rate(step.size_bits_per_second)} +- "
+                f"{formatting.rate(step.half_width_bits_per_second)}"
             ),
-            "firewall (IP)": lambda step: words.rate(step.ledger_size_bits_per_second),
-            "retransmits": lambda step: words.count(step.retransmits_count),
-            "RTT": lambda step: words.time(step.rtt_max_s),
+            "firewall (IP)": lambda step: formatting.rate(step.ledger_size_bits_per_second),
+            "retransmits": lambda step: formatting.count(step.retransmits_count),
+            "RTT": lambda step: formatting.time(step.rtt_max_s),
             "pairs reset": lambda step: str(step.broken_pairs_count),
         },
         title="Steps",
@@ -113,7 +113,7 @@ def _steps(found: ScaleOut) -> Table:
     )
 
 
-def _outages(found: Drilled) -> Table:
+def _outages(found: DrillResult) -> Table:
     shown = found.outages[:OUTAGES_MAX_COUNT]
     missed = found.outages_count - len(shown)
     return tabled(

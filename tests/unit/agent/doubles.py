@@ -12,7 +12,8 @@ from broadside.agent.engine_process import Iperf3
 from broadside.agent.host import Host
 from broadside.agent.worker import Worker
 from broadside.exchange.engines.iperf3_account import Version
-from broadside.exchange.messages import Passport
+from broadside.exchange.messages import HostInfo
+from broadside.exchange.outage_log import OutageLog
 from broadside.exchange.ports import (
     DeadLetter,
     Delivery,
@@ -26,7 +27,6 @@ from broadside.exchange.ports import (
     QueueCounts,
 )
 from broadside.exchange.records import Records
-from broadside.exchange.troubles import TroubleLog
 from tests.unit.agent.jobs import make_settings
 
 HOST: Final = Host(
@@ -35,7 +35,7 @@ HOST: Final = Host(
     nic_mtu_bytes=1500,
     kernel="6.1",
     cpu_count=4,
-    passport=Passport(),
+    passport=HostInfo(),
 )
 
 
@@ -48,8 +48,8 @@ def make_tools(records: Records, **settings: Any) -> Tools:
         gate=None,
         records=records,
         results=records.bursts,
-        troubles=TroubleLog(),
-        host_log=HostLog(keep_s=10),
+        troubles=OutageLog(),
+        host_log=HostLog(retention_s=10),
         stopping=asyncio.Event(),
         changed=asyncio.Event(),
     )

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from broadside.agent.attempt import Attempt, Transcript
 from broadside.agent.engine_process import EngineProcess
-from broadside.exchange.engines.port import Process, Reading, Watch
+from broadside.exchange.engines.port import FileWatch, Process, Reading
 from tests.unit.agent.jobs import make_reading
 
 LOOP = "import time\nwhile True: time.sleep(0.05)"
@@ -96,7 +96,7 @@ async def test_counters_are_read_before_a_second_process_is_started(
         Process(
             argv=(sys.executable, "-c", "1"),
             pipe_to=(sys.executable, "-c", "2"),
-            watches=(Watch(name="io", path="/proc/{pid}/io"),),
+            watches=(FileWatch(name="io", path="/proc/{pid}/io"),),
         ),
         Noting(),
         raw_max_bytes=1000,

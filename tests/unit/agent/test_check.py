@@ -18,7 +18,7 @@ DOES_NOT_STREAM: Final = "iperf 3.16 (cJSON 1.7.15)"
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A client's settings, an iperf3 that streams, and a start gate that takes hold in it."""
     monkeypatch.setenv("BROADSIDE_AGENT_ROLE", "client")
-    monkeypatch.setattr(engine_process, "takes_hold", lambda gate, binary: True)
+    monkeypatch.setattr(engine_process, "preload_works", lambda gate, binary: True)
     monkeypatch.setattr(engine_process, "find_gate", lambda: tmp_path / "libgate.so")
     set_iperf3(tmp_path, STREAMS, monkeypatch)
     return tmp_path
@@ -59,7 +59,7 @@ def test_each_missing_thing_is_a_line_with_its_fix(
     host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     set_iperf3(host, DOES_NOT_STREAM, monkeypatch)
-    monkeypatch.setattr(engine_process, "takes_hold", lambda gate, binary: False)
+    monkeypatch.setattr(engine_process, "preload_works", lambda gate, binary: False)
     set_engines(monkeypatch, {"vegeta": "vegeta: none here; install it"})
     code, said = lines(capsys)
     assert code == 4

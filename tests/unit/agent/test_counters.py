@@ -137,21 +137,21 @@ def test_ratios_stay_ratios(steps: list[tuple[int, int]]) -> None:
 
 
 def test_the_log_keeps_the_latest_and_finds_by_time() -> None:
-    host_log = HostLog(keep_s=3)
+    host_log = HostLog(retention_s=3)
     cores = (CoreTicks(busy=100, total=1100),)
     for at_s in range(5):
-        host_log.keep(difference(totals(at_s), replace(totals(at_s + 1.0), cores=cores)))
+        host_log.add(difference(totals(at_s), replace(totals(at_s + 1.0), cores=cores)))
     assert [second.start_at_s for second in host_log.between(0, 10)] == [2, 3, 4]
     assert [second.start_at_s for second in host_log.between(3.0, 3.5)] == [3]
 
 
 def test_the_log_returns_the_counters_of_the_interface_that_is_asked_for() -> None:
-    host_log = HostLog(keep_s=3, nic="eth0")
+    host_log = HostLog(retention_s=3, nic="eth0")
     later = totals(101.0, rx_bytes=1_500)
     cores = (CoreTicks(busy=100, total=1100),)
     new = replace(later.nics["lo"], rx_bytes=77)
     later = replace(later, cores=cores, nics={**later.nics, "bond0": new})
-    host_log.keep(difference(totals(100.0), later))
+    host_log.add(difference(totals(100.0), later))
     received = {
         nic: [second.nic_rx_bytes for second in host_log.between(0, 200, nic)]
         for nic in (None, "eth0", "lo", "bond0", "gone0")

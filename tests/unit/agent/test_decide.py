@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broadside.agent.decide import (
-    Poison,
+    InvalidJob,
     Unfamiliar,
     check,
     control_problem,
@@ -53,7 +53,7 @@ def test_a_job_reads_back() -> None:
 )
 def test_poison_says_what_is_wrong(body: bytes, reason: str, words: str) -> None:
     poison = read_job(body)
-    assert isinstance(poison, Poison)
+    assert isinstance(poison, InvalidJob)
     assert poison.reason == reason
     assert words in poison.description
 
@@ -96,13 +96,13 @@ def test_what_a_job_itself_calls_ignorable_is_ignored() -> None:
     both = body_with("traffic.shade", 1, may_ignore=["traffic.colour"])
     assert isinstance(read_job(both), Unfamiliar)
     # A word is not ignorable: without it the agent would send other traffic.
-    word = body_with("traffic.protocol", "sctp", may_ignore=["traffic.protocol"])
-    assert isinstance(read_job(word), Unfamiliar)
+    validate_argument = body_with("traffic.protocol", "sctp", may_ignore=["traffic.protocol"])
+    assert isinstance(read_job(validate_argument), Unfamiliar)
 
 
 def test_a_wrong_value_and_an_absent_field_stay_poison() -> None:
-    assert isinstance(read_job(body_with("duration_s", 0)), Poison)
-    assert isinstance(read_job(body_with("endpoint", {"colour": 1})), Poison)
+    assert isinstance(read_job(body_with("duration_s", 0)), InvalidJob)
+    assert isinstance(read_job(body_with("endpoint", {"colour": 1})), InvalidJob)
 
 
 def test_a_job_of_another_protocol_version_is_refused_by_its_version() -> None:
@@ -117,7 +117,7 @@ def test_a_job_of_another_protocol_version_is_refused_by_its_version() -> None:
 
 @given(st.binary(max_size=60))
 def test_no_body_makes_the_reader_raise(body: bytes) -> None:
-    assert isinstance(read_job(body), Poison)
+    assert isinstance(read_job(body), InvalidJob)
 
 
 # Check
@@ -197,7 +197,7 @@ def judge(
     report: Mapping[str, Any] = MappingProxyType({}),
     exit_: Mapping[str, Any] = MappingProxyType({}),
     release: Release | None = None,
-    stood_down: str | None = None,
+    gate_refusal: str | None = None,
 ) -> tuple[Outcome, str | None]:
     """What becomes of a good test with such changes."""
     read = make_reading(**reading)
@@ -206,7 +206,7 @@ def judge(
         replace(read, report=read.report.model_copy(update=report)),
         make_exit(**exit_),
         release=release,
-        stood_down=stood_down,
+        gate_refusal=gate_refusal,
         late_after_s=1.0,
     )
     return ending.outcome, ending.reason
@@ -219,7 +219,9 @@ def test_a_good_test_is_measured_without_a_reason_whatever_its_exit_code(exit_co
 
 def test_late_data_is_late_and_says_why() -> None:
     late = {"first_data_at_s": INSTANT_S + 1.5}
-    release = Release(held_at_s=INSTANT_S + 1.2, released_at_s=INSTANT_S + 1.2, server_ahead_s=0.0)
+    release = Release(
+        gate_reached_at_s=INSTANT_S + 1.2, released_at_s=INSTANT_S + 1.2, server_ahead_s=0.0
+    )
     assert judge(reading=late)[0] is Outcome.LATE
     outcome, reason = judge(reading=late, release=release)
     assert outcome is Outcome.LATE
@@ -284,7 +286,7 @@ def test_a_udp_test_that_ran_and_hung_did_open() -> None:
 
 
 def test_our_own_reason_comes_first() -> None:
-    assert judge(stood_down="cancelled by ann", exit_={"stopped": "cancelled by ann"}) == (
+    assert judge(gate_refusal="cancelled by ann", exit_={"stopped": "cancelled by ann"}) == (
         Outcome.ABANDONED,
         "cancelled by ann",
     )

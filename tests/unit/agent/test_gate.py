@@ -67,7 +67,10 @@ def test_a_release_says_by_how_much_a_server_was_ahead(released: str, ahead_s: f
     said = f"warning: something\nbroadside-gate: armed 1000.1\nbroadside-gate: {released}\n"
     release = read_release(said)
     assert release is not None
-    assert (release.held_at_s, release.released_at_s) == (1000.1, float(released.split()[1]))
+    assert (release.gate_reached_at_s, release.released_at_s) == (
+        1000.1,
+        float(released.split()[1]),
+    )
     assert release.server_ahead_s == pytest.approx(ahead_s)
 
 

@@ -9,17 +9,17 @@ from broadside.agent.agent_settings import AgentSettings
 from broadside.agent.check import checks
 from broadside.agent.host import Host, find_host
 from broadside.agent.netlink import _messages
-from broadside.agent.presence import Condition, describe
+from broadside.agent.presence import AgentHealth, describe
 from broadside.coordinator.core.plan.planner import _host_warnings
-from broadside.exchange.messages import Passport, Presence, Role
+from broadside.exchange.messages import HostInfo, Presence, Role
 
 AT = datetime(2026, 11, 26, tzinfo=UTC)
-KNOWN = Passport(nic_driver="virtio_net", sysctls={"net.core.rmem_max": "1"}, cpu_model="a CPU")
+KNOWN = HostInfo(nic_driver="virtio_net", sysctls={"net.core.rmem_max": "1"}, cpu_model="a CPU")
 SETTINGS = AgentSettings(role=Role.CLIENT, address="192.0.2.7", agent_id="c1")
 
 
 def found(
-    monkeypatch: pytest.MonkeyPatch, nic: object, mtu: object, passport: Passport = KNOWN
+    monkeypatch: pytest.MonkeyPatch, nic: object, mtu: object, passport: HostInfo = KNOWN
 ) -> Host:
     def answer(value: object) -> object:
         if isinstance(value, OSError):
@@ -33,7 +33,7 @@ def found(
 
 
 def presence_of(host: Host) -> Presence:
-    return describe(SETTINGS, host, Condition(), None, stopping=False, started_at=AT, now=AT)
+    return describe(SETTINGS, host, AgentHealth(), None, stopping=False, started_at=AT, now=AT)
 
 
 def test_a_host_that_was_read_whole_has_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,11 +49,11 @@ def test_a_host_that_was_read_whole_has_no_warning(monkeypatch: pytest.MonkeyPat
         (PermissionError(1, "not permitted"), 1500, KNOWN, "interface of 192.0.2.7: not permitted"),
         (None, 1500, KNOWN, "none of this host has the address 192.0.2.7; set BROADSIDE_AGENT_NIC"),
         ("eth0", OSError(19, "No such device"), KNOWN, "MTU of eth0: No such device"),
-        ("eth0", 1500, Passport(), "driver of eth0, /proc/sys/net, /proc/cpuinfo: cannot be read"),
+        ("eth0", 1500, HostInfo(), "driver of eth0, /proc/sys/net, /proc/cpuinfo: cannot be read"),
     ],
 )
 def test_what_could_not_be_read_is_told_everywhere(
-    monkeypatch: pytest.MonkeyPatch, nic: object, mtu: object, passport: Passport, said: str
+    monkeypatch: pytest.MonkeyPatch, nic: object, mtu: object, passport: HostInfo, said: str
 ) -> None:
     host = found(monkeypatch, nic, mtu, passport)
     assert any(said in warning for warning in host.warnings), host.warnings
@@ -61,7 +61,7 @@ def test_what_could_not_be_read_is_told_everywhere(
     assert presence.warnings == host.warnings
     assert Presence.model_validate_json(presence.model_dump_json()) == presence
     (warned,) = _host_warnings([presence])
-    assert "1 of 1 cannot read all of their host" in warned
+    assert "1 of 1 cannot read all metrics of their host" in warned
     assert said.split(";")[0][:20] in warned
 
     address = next(check for check in checks(SETTINGS) if check.name == "address")

@@ -8,10 +8,10 @@ import pytest
 from broadside.agent import presence as presence_module
 from broadside.agent.engine_process import Iperf3
 from broadside.agent.host import HostUnknown
-from broadside.agent.presence import Condition, Heart, describe
+from broadside.agent.presence import AgentHealth, HeartbeatPublisher, describe
 from broadside.agent.run import JsonLines, TextLines
 from broadside.exchange.engines.iperf3_account import Version
-from broadside.exchange.messages import AgentState, ClockReading, ClockSource, Passport, Role
+from broadside.exchange.messages import AgentState, ClockReading, ClockSource, HostInfo, Role
 from broadside.exchange.records import FleetRecords, run_records
 from tests.one_table import records_in
 from tests.unit.agent.doubles import HOST, MemoryTable
@@ -22,7 +22,7 @@ def test_a_presence_says_what_the_agent_is_and_can() -> None:
     presence = describe(
         make_settings(role=Role.SERVER, vm_size="D4", nic_bits_per_second=10**10),
         HOST,
-        Condition(
+        AgentHealth(
             busy=True,
             engine=Iperf3(
                 binary=("iperf3",), version=Version(3, 18), preloadable=True, build="iperf 3.18"
@@ -39,22 +39,22 @@ def test_a_presence_says_what_the_agent_is_and_can() -> None:
     assert (presence.ports, presence.busy_ports) == ((5201,), (5202,))
     assert presence.state is AgentState.BUSY
     assert presence.engine_version == "3.18"
-    assert presence.passport == Passport(engine_build="iperf 3.18")
+    assert presence.passport == HostInfo(engine_build="iperf 3.18")
     assert (presence.vm_size, presence.nic_bits_per_second) == ("D4", 10**10)
     assert presence.problem is None
 
 
-def make_heart(fleet: FleetRecords, monkeypatch: pytest.MonkeyPatch) -> Heart:
+def make_heart(fleet: FleetRecords, monkeypatch: pytest.MonkeyPatch) -> HeartbeatPublisher:
     async def read_clock(socket: str | None) -> ClockReading:
         return ClockReading(source=ClockSource.UNKNOWN, read_at=INSTANT_AT, synchronised=False)
 
     monkeypatch.setattr(presence_module, "read_clock", read_clock)
     monkeypatch.setattr(presence_module, "find_address", lambda: HOST.address)
-    return Heart(
+    return HeartbeatPublisher(
         fleet=fleet,
         settings=make_settings(),
         host=HOST,
-        condition=lambda: Condition(problem="no engine"),
+        condition=lambda: AgentHealth(problem="no engine"),
         stopping=asyncio.Event(),
         changed=asyncio.Event(),
     )
@@ -81,13 +81,13 @@ async def test_a_passport_is_told_again_where_it_may_be_unknown(
         monkeypatch.setattr(run_records, "PASSPORT_AGAIN_S", -1.0)
     elif meanwhile == "another offload":
         monkeypatch.setattr(presence_module, "PASSPORT_AGE_MAX_S", -1.0)
-        monkeypatch.setattr(presence_module, "read_passport", lambda _: Passport(numa_node=1))
+        monkeypatch.setattr(presence_module, "read_passport", lambda _: HostInfo(numa_node=1))
     await heart.beat()
     (row,) = await FleetRecords(table).read_presences()
     assert row.passport == {
         "nothing": None,
-        "another offload": Passport(numa_node=1),
-    }.get(meanwhile, Passport())
+        "another offload": HostInfo(numa_node=1),
+    }.get(meanwhile, HostInfo())
 
 
 async def test_the_heart_survives_a_table_that_is_away_and_spools_nothing(
@@ -97,14 +97,14 @@ async def test_the_heart_survives_a_table_that_is_away_and_spools_nothing(
     heart = make_heart(FleetRecords(table), monkeypatch)
     table.away = True
     await heart.beat()
-    await heart.say_goodbye()
+    await heart.announce_shutdown()
     table.away = False
     await heart.beat()
     (row,) = await records_in(table).fleet.read_presences()
     assert (row.agent_id, row.problem) == ("client-1", "no engine")
     assert row.clock is not None
     assert row.clock.source is ClockSource.UNKNOWN
-    await heart.say_goodbye()
+    await heart.announce_shutdown()
     assert await records_in(table).fleet.read_presences() == []
 
 
@@ -156,7 +156,7 @@ async def test_an_idle_agent_starts_again_where_its_address_changed(
         return found
 
     monkeypatch.setattr(presence_module, "find_address", find_address)
-    heart.condition = lambda: Condition(busy=beats < busy_until)
+    heart.condition = lambda: AgentHealth(busy=beats < busy_until)
     for _ in looks:
         beats += 1
         await heart.beat()

@@ -10,7 +10,8 @@ import pytest
 from broadside.agent.raw_spool import SpooledRaw
 from broadside.agent.spool import Spool, SpooledTable
 from broadside.exchange.documents import Packed
-from broadside.exchange.messages import TroubleKind
+from broadside.exchange.messages import OutageKind
+from broadside.exchange.outage_log import OutageLog, utc_now
 from broadside.exchange.ports import (
     Entity,
     ExchangeError,
@@ -18,7 +19,6 @@ from broadside.exchange.ports import (
     ExchangeUnavailable,
     RawName,
 )
-from broadside.exchange.troubles import TroubleLog, utc_now
 from tests.unit.agent.doubles import MemoryTable
 
 
@@ -98,14 +98,14 @@ async def test_it_is_sent_in_the_background_and_after_a_restart(tmp_path: Path) 
 
 
 async def test_one_that_is_refused_does_not_block_the_others(tmp_path: Path) -> None:
-    store, troubles, before_at = MemoryRaw(), TroubleLog(), utc_now()
+    store, troubles, before_at = MemoryRaw(), OutageLog(), utc_now()
     store.refused = named(0)
     raw = SpooledRaw(store, Spool(tmp_path, 10**6), troubles)
     for pair_index in range(2):
         await raw.save(named(pair_index), b"text")
     await raw.drain()
     [lost] = troubles.between(before_at, utc_now())
-    assert (lost.kind, lost.count) == (TroubleKind.LOST, 1)
+    assert (lost.kind, lost.count) == (OutageKind.LOST, 1)
     assert store.texts == {named(1): b"text"}
     assert [name.partition(".")[2] for name in files(tmp_path)] == ["refused"]
 
@@ -141,7 +141,7 @@ async def test_one_that_gave_way_to_a_row_while_it_was_refused_blocks_nothing(
 async def test_rows_take_the_room_of_raw_output_the_oldest_of_which_goes_last(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store, table, troubles = MemoryRaw(), MemoryTable(), TroubleLog()
+    store, table, troubles = MemoryRaw(), MemoryTable(), OutageLog()
     before_at = utc_now()
     spool = Spool(tmp_path, 10_000)
     raw, rows = SpooledRaw(store, spool, troubles), SpooledTable(table, spool, troubles)
@@ -166,17 +166,17 @@ async def test_rows_take_the_room_of_raw_output_the_oldest_of_which_goes_last(
     assert store.texts[named(0)] == texts[0]
     assert f"LOST {named(2)}: to make room for rows" in caplog.text
     kinds = [trouble.kind for trouble in troubles.between(utc_now(), utc_now())]
-    assert TroubleKind.SPOOLED not in kinds, "it is over"
-    [lost] = [t for t in troubles.between(before_at, utc_now()) if t.kind is TroubleKind.LOST]
+    assert OutageKind.SPOOLED not in kinds, "it is over"
+    [lost] = [t for t in troubles.between(before_at, utc_now()) if t.kind is OutageKind.LOST]
     assert lost.count == caplog.text.count("LOST ") == 3
 
 
 async def test_what_finds_no_room_is_said_to_be_lost(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    troubles, before_at = TroubleLog(), utc_now()
+    troubles, before_at = OutageLog(), utc_now()
     raw = SpooledRaw(MemoryRaw(), Spool(tmp_path, 40), troubles)
     await raw.save(named(0), b"text")
     assert f"LOST {named(0)}: the spool is full" in caplog.text
     [trouble] = troubles.between(before_at, utc_now())
-    assert (trouble.kind, trouble.count) == (TroubleKind.LOST, 1)
+    assert (trouble.kind, trouble.count) == (OutageKind.LOST, 1)

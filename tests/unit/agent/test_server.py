@@ -29,16 +29,21 @@ HOUR_S = 3600.0
         ({"connected_at_s": 0}, STREAMS, HOUR_S, None),
         ({"connected_at_s": 0}, UDP, HOUR_S, None),
         ({"connected_at_s": 0}, STREAMS, HOUR_S + OVERDUE_S + 1, "is not over"),
-        ({"connected_at_s": 0, "started_at_s": 2, "asked_s": 10}, STREAMS, 10 + OVERDUE_S, None),
         (
-            {"connected_at_s": 0, "started_at_s": 2, "asked_s": 10},
+            {"connected_at_s": 0, "started_at_s": 2, "requested_s": 10},
+            STREAMS,
+            10 + OVERDUE_S,
+            None,
+        ),
+        (
+            {"connected_at_s": 0, "started_at_s": 2, "requested_s": 10},
             STREAMS,
             13 + OVERDUE_S,
             "a test of 10 s is not over",
         ),
         ({"connected_at_s": 0, "left_at_s": 5}, LEFT, 5 + SILENT_S, None),
         ({"connected_at_s": 0, "left_at_s": 5}, LEFT, 6 + SILENT_S, "its client left"),
-        ({"started_at_s": 2, "asked_s": 10}, DEAF, 13 + OVERDUE_S, "is not over"),
+        ({"started_at_s": 2, "requested_s": 10}, DEAF, 13 + OVERDUE_S, "is not over"),
     ],
 )
 def test_a_stuck_server_is_told_from_a_patient_one(

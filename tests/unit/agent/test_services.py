@@ -55,7 +55,7 @@ def test_a_presence_tells_free_ports_problems_and_whose_certificate() -> None:
         tools=tools,
         problem="vsftpd: none here; run make tools",
     )
-    https, ftp = service_states([*ports, broken], own_certificate=False)
+    https, ftp = service_states([*ports, broken], certificate_is_generated=False)
     assert (https.name, https.version, https.ports) == ("https", "nginx 1.22.1", ())
     assert https.self_signed is True
     assert (ftp.problem, ftp.self_signed) == ("vsftpd: none here; run make tools", None)
@@ -97,9 +97,9 @@ class Served:
         self.reader = cast(DaemonReader, engines()["http"].server_reader())
         self.port._attempt, self.port._reader = self.daemon, self.reader
 
-    def look(self, *, connected: bool, after_s: float = 0.5) -> None:
+    def update(self, *, connected: bool, after_s: float = 0.5) -> None:
         self.now_s += after_s
-        self.port.look(view(connected=connected), self.now_s)
+        self.port.update(view(connected=connected), self.now_s)
 
     def request(self, job: str, sent: int = 1000, took_s: float = 0.1) -> None:
         line = f"{self.now_s:.3f} {took_s:.3f} 200 {sent} 10.9.0.1 {job}.10"
@@ -128,14 +128,14 @@ def test_connections_without_a_daemon_of_ours_leave_the_port_neither_free_nor_bu
         installed=InstalledEngine(engine=engines()["http"], tools=NGINX),
         tools=make_tools(records_in(MemoryTable())),
     )
-    port.look(view(connected=True), 100.0)
+    port.update(view(connected=True), 100.0)
     assert (port.free, port.busy) == (False, False)
 
 
 async def test_who_is_connected_makes_no_test_and_takes_no_port(served: Served) -> None:
     """Health checks, a stranger's download, a connection that is held for a day."""
     for _ in range(20):
-        served.look(connected=True)
+        served.update(connected=True)
         await served.save()
         assert served.port.free and not served.port.busy
     assert await served.told() == []
@@ -144,9 +144,9 @@ async def test_who_is_connected_makes_no_test_and_takes_no_port(served: Served) 
 async def test_a_test_is_what_its_requests_name_however_its_connections_come_and_go(
     served: Served,
 ) -> None:
-    served.look(connected=True)  # a stranger's, before the burst
+    served.update(connected=True)  # a stranger's, before the burst
     for number in range(30):
-        served.look(connected=number % 2 == 0)  # no keep-alive
+        served.update(connected=number % 2 == 0)  # no keep-alive
         served.request(JOB)
         served.reader.feed(b"1000000.000 1.000 200 9999 10.1.0.9 -", served.now_s)
         await served.save()
@@ -180,15 +180,15 @@ async def test_a_test_is_not_over_while_a_transfer_may_be_under_way(served: Serv
     """Of a long one nothing is logged before it ends."""
     served.request(JOB)
     for _ in range(16):
-        served.look(connected=True)
+        served.update(connected=True)
         await served.save()
     (so_far,) = await served.told()
     assert so_far.ended_at is None
-    served.look(connected=False)  # it has just ended: its line is on its way
+    served.update(connected=False)  # it has just ended: its line is on its way
     await served.save()
     served.request(JOB, sent=9000, took_s=8)
     await served.save()
-    served.look(connected=False, after_s=8)
+    served.update(connected=False, after_s=8)
     await served.save()
     (test,) = await served.told()
     assert (test.ended_at is not None, test.engine.totals[0].sent_bytes) == (True, 10_000)
@@ -199,7 +199,7 @@ async def test_a_connection_that_is_held_for_ever_ends_no_later_than_the_test(
 ) -> None:
     served.request(JOB)
     for _ in range(60):
-        served.look(connected=True)
+        served.update(connected=True)
         await served.save()
     (test,) = await served.told()
     assert test.ended_at is not None
@@ -233,11 +233,11 @@ async def test_a_test_costs_from_the_last_look_before_it_to_the_last_before_the_
 ) -> None:
     async def serve(job: str, before_s: float, at_end_s: float, *, stopped: bool) -> None:
         served.used_s = before_s
-        served.look(connected=False)
+        served.update(connected=False)
         served.now_s += 1
         served.used_s = before_s + 1.0  # half a second of it has passed by the next look
         served.request(job)
-        served.look(connected=True)
+        served.update(connected=True)
         served.used_s = at_end_s
         if stopped:
             served.port.bind("10.1.1.2")
@@ -245,19 +245,19 @@ async def test_a_test_costs_from_the_last_look_before_it_to_the_last_before_the_
         await served.save(after_s=5, ended=stopped)
 
     await serve("r1.00000.00000", 0.25, 3.25, stopped=False)
-    served.look(connected=False)
+    served.update(connected=False)
     await serve("r2.00000.00000", 3.25, 7.75, stopped=True)
     assert [test.engine.cpu_s for test in await served.told()] == [3.0, 4.5]
 
 
 async def test_a_strangers_download_before_a_test_costs_it_nothing(served: Served) -> None:
-    served.look(connected=False)
-    served.look(connected=True)
+    served.update(connected=False)
+    served.update(connected=True)
     served.used_s = 60.25  # the stranger's
-    served.look(connected=False, after_s=30)
+    served.update(connected=False, after_s=30)
     served.now_s += 1
     served.request(JOB)
-    served.look(connected=True)
+    served.update(connected=True)
     served.used_s = 63.25
     await served.save(after_s=5)
     (test,) = await served.told()

@@ -14,13 +14,14 @@ from broadside.exchange.messages import (
     Flow,
     Interval,
     JobReport,
+    OutageKind,
     Outcome,
     ServerTest,
+    ServiceOutage,
     Side,
     Track,
-    Trouble,
-    TroubleKind,
 )
+from broadside.exchange.outage_log import OutageLog
 from broadside.exchange.ports import (
     Entity,
     EntityTooLarge,
@@ -30,7 +31,6 @@ from broadside.exchange.ports import (
 )
 from broadside.exchange.row_text import format_entity, parse_entity
 from broadside.exchange.second_rows import CHUNK_S
-from broadside.exchange.troubles import TroubleLog
 from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable
 from tests.unit.exchange.embedded.test_embedded_fabric import in_own_mounts
@@ -107,7 +107,7 @@ async def test_a_report_that_waited_says_so_when_it_leaves(tmp_path: Path) -> No
     table, _, results = spooled(tmp_path)
     table.away = True
     at = datetime(2026, 11, 20, 3, 12, tzinfo=UTC)
-    open_ = Trouble(kind=TroubleKind.TABLE_AWAY, from_at=at, count=2)
+    open_ = ServiceOutage(kind=OutageKind.TABLE_AWAY, from_at=at, count=2)
     report = JobReport(
         job_id="run-1.00000.00000",
         run_id="run-1",
@@ -294,7 +294,7 @@ async def test_a_row_that_the_table_refuses_does_not_block_the_others(tmp_path: 
 
 
 async def test_what_was_refused_counts_and_its_oldest_goes_first(tmp_path: Path) -> None:
-    troubles, max_bytes = TroubleLog(), 1000
+    troubles, max_bytes = OutageLog(), 1000
     table, spool = MemoryTable(), Spool(tmp_path, max_bytes)
     results = SpooledTable(table, spool, troubles)
     table.refusing = lambda _: EntityTooLarge("too large")
@@ -306,8 +306,8 @@ async def test_what_was_refused_counts_and_its_oldest_goes_first(tmp_path: Path)
         assert 0 < spool.size_bytes == sum(map(len, contents(tmp_path))) <= max_bytes
     kept = [parse_entity(text).row_key for text in contents(tmp_path)]
     assert kept == [f"chunk.{index}" for index in range(10 - len(kept), 10)]
-    counts = {t.kind: t.count for t in troubles.tell(datetime.min.replace(tzinfo=UTC))}
-    assert counts[TroubleKind.LOST] == 10
+    counts = {t.kind: t.count for t in troubles.new_since(datetime.min.replace(tzinfo=UTC))}
+    assert counts[OutageKind.LOST] == 10
     again = Spool(tmp_path, max_bytes // 2)
     assert 0 < again.size_bytes <= max_bytes // 2
     assert again.put(row("next", n=1))
@@ -341,13 +341,13 @@ from pathlib import Path
 sys.path.insert(0, {root!r})
 from broadside.agent.raw_spool import SpooledRaw
 from broadside.agent.spool import Spool, SpooledTable
-from broadside.exchange.messages import TroubleKind
-from broadside.exchange.troubles import TroubleLog
+from broadside.exchange.messages import OutageKind
+from broadside.exchange.outage_log import OutageLog
 from tests.unit.agent.doubles import MemoryTable
 from tests.unit.agent.test_raw_spool import MemoryRaw, named, noise, row
 
 async def main():
-    troubles, folder = TroubleLog(), Path({folder!r})
+    troubles, folder = OutageLog(), Path({folder!r})
     spool, table, store = Spool(folder, 10**9), MemoryTable(), MemoryRaw()
     rows, raw = SpooledTable(table, spool, troubles), SpooledRaw(store, spool, troubles)
     table.away = store.away = True
@@ -368,7 +368,7 @@ async def main():
     await raw.drain()
     counts = {{t.kind: t.count for t in troubles._spells}}
     sent = sorted(name.file[-1] for name in store.texts)
-    print(table.written, given_up, sent, counts[TroubleKind.LOST])
+    print(table.written, given_up, sent, counts[OutageKind.LOST])
 
 logging.disable()
 asyncio.run(main())
@@ -385,7 +385,7 @@ def test_on_a_full_disk_raw_output_gives_way_to_rows(tmp_path: Path) -> None:
 async def test_a_row_that_cannot_be_read_is_lost_and_blocks_no_other(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    table, spool, troubles = MemoryTable(), Spool(tmp_path, 10**6), TroubleLog()
+    table, spool, troubles = MemoryTable(), Spool(tmp_path, 10**6), OutageLog()
     results = SpooledTable(table, spool, troubles)
     table.away = True
     await results.batch([row("gone"), row("torn"), row("report")])
@@ -398,6 +398,7 @@ async def test_a_row_that_cannot_be_read_is_lost_and_blocks_no_other(
     assert suffixes(tmp_path) == [".refused"]
     assert "LOST burst.run-1.00000 gone: the spool cannot be read" in caplog.text
     counts = {
-        trouble.kind: trouble.count for trouble in troubles.tell(datetime.min.replace(tzinfo=UTC))
+        trouble.kind: trouble.count
+        for trouble in troubles.new_since(datetime.min.replace(tzinfo=UTC))
     }
-    assert counts[TroubleKind.LOST] == 2
+    assert counts[OutageKind.LOST] == 2

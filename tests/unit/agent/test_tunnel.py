@@ -159,7 +159,7 @@ class Server:
     def standing(self) -> list[bool]:
         return [not end.closed for end in self.ends]
 
-    async def look(self, seconds: float = 1, *, beating: Sequence[Tunnel] = ()) -> None:
+    async def poll(self, seconds: float = 1, *, beating: Sequence[Tunnel] = ()) -> None:
         """Look every second, while some clients say that they want their tunnels."""
         for _ in range(int(seconds)):
             self.now_s += 1.0
@@ -167,7 +167,7 @@ class Server:
                 await self.records.fleet.save_tunnel(
                     "server-1", row.model_copy(update={"beat": int(self.now_s)})
                 )
-            await self.keeper.look()
+            await self.keeper.poll()
 
     async def answer(self, row: Tunnel) -> str | None:
         return await self.records.fleet.read_tunnel_answer("server-1", row)
@@ -179,7 +179,7 @@ class Server:
 @pytest.fixture
 async def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     server = Server(monkeypatch)
-    await server.look()
+    await server.poll()
     return server
 
 
@@ -187,15 +187,15 @@ async def test_a_tunnel_stands_while_its_client_speaks_and_while_the_table_is_aw
     server: Server,
 ) -> None:
     row = tunnel()
-    await server.look(3 * SILENT_S, beating=[row])
+    await server.poll(3 * SILENT_S, beating=[row])
     assert server.bound == [row.inner_server_address]
     assert await server.answer(row) == ""
     server.table.away = True
-    await server.look(3 * SILENT_S)
+    await server.poll(3 * SILENT_S)
     server.table.away = False
-    await server.look(SILENT_S - 1)
+    await server.poll(SILENT_S - 1)
     assert server.standing == [True]
-    await server.look(3)
+    await server.poll(3)
     assert server.standing == [False]  # and what its client left is not opened again
     assert server.bound[-1] is None
     assert await server.records.fleet.read_tunnels("server-1") == []
@@ -204,36 +204,36 @@ async def test_a_tunnel_stands_while_its_client_speaks_and_while_the_table_is_aw
 async def test_a_tunnel_stands_while_packets_come_out_of_it(server: Server) -> None:
     """Its client's own way to the table may be cut, or slow, in the middle of a burst."""
     row = tunnel()
-    await server.look(2, beating=[row])
+    await server.poll(2, beating=[row])
     for _ in range(int(3 * SILENT_S)):
         server.ends[0].received_count += 1
-        await server.look()
+        await server.poll()
     assert server.standing == [True]
-    await server.look(SILENT_S)
+    await server.poll(SILENT_S)
     assert server.standing == [False]
 
 
 async def test_the_next_bursts_tunnel_waits_for_the_end_of_this_ones(server: Server) -> None:
     old, new = tunnel(), tunnel(burst_index=1)
     assert old.vni == new.vni
-    await server.look(2, beating=[old])
-    await server.look(20, beating=[old, new])
+    await server.poll(2, beating=[old])
+    await server.poll(20, beating=[old, new])
     assert server.standing == [True]
     assert await server.answer(new) is None
     await server.drop(old)
-    await server.look(1, beating=[new])
+    await server.poll(1, beating=[new])
     assert server.standing == [False, True]
     assert server.bound == [old.inner_server_address, None, new.inner_server_address]
     assert await server.answer(new) == ""
     await server.drop(old)  # once more, as its client and the keeper both do
-    await server.look(1, beating=[new])
+    await server.poll(1, beating=[new])
     assert server.standing == [False, True]
 
 
 async def test_the_next_bursts_tunnel_takes_the_place_of_a_dead_clients(server: Server) -> None:
     old, new = tunnel(), tunnel(burst_index=1)
-    await server.look(2, beating=[old])
-    await server.look(SILENT_S + 1, beating=[new])
+    await server.poll(2, beating=[old])
+    await server.poll(SILENT_S + 1, beating=[new])
     assert server.standing == [False, True]
     assert await server.records.fleet.read_tunnels("server-1") == [
         new.model_copy(update={"beat": int(server.now_s)})
@@ -247,9 +247,9 @@ async def test_what_an_earlier_servers_agent_was_asked_is_believed_when_it_is_as
     await server.records.fleet.save_tunnel("server-1", left)
     await server.records.fleet.save_tunnel("server-1", alive)
     server.restart()
-    await server.look()
+    await server.poll()
     assert server.standing == []
-    await server.look(SILENT_S + 1, beating=[alive])
+    await server.poll(SILENT_S + 1, beating=[alive])
     assert server.standing == [True]
     assert await server.answer(alive) == ""
     assert await server.answer(left) is None
@@ -260,11 +260,11 @@ async def test_what_an_earlier_servers_agent_was_asked_is_believed_when_it_is_as
 
 async def test_a_write_that_lands_after_the_end_opens_nothing(server: Server) -> None:
     row = tunnel()
-    await server.look(2, beating=[row])
+    await server.poll(2, beating=[row])
     await server.drop(row)
-    await server.look()
+    await server.poll()
     await server.records.fleet.save_tunnel("server-1", row)
-    await server.look(SILENT_S + 2)
+    await server.poll(SILENT_S + 2)
     assert server.standing == [False]
     assert await server.records.fleet.read_tunnels("server-1") == []
 
@@ -285,7 +285,7 @@ def test_tunnels_clash_by_id_by_port_and_by_inner_address(other: Tunnel, met: bo
 
 async def test_a_client_outside_the_allowed_networks_is_told_so(server: Server) -> None:
     foreign = tunnel().model_copy(update={"client_address": "8.8.8.8"})
-    await server.look(1, beating=[foreign])
+    await server.poll(1, beating=[foreign])
     assert await server.answer(foreign) == "8.8.8.8 lies outside this agent's allowed networks"
 
 

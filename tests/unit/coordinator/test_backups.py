@@ -28,7 +28,7 @@ from broadside.coordinator.cli import app, doctor
 from broadside.coordinator.cli.doctor import backup_checks
 from broadside.coordinator.cli.serve import _remove_leftovers
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.views.metrics import Snapshot, _backups
+from broadside.coordinator.views.prometheus_metrics import Snapshot, _backups
 from broadside.exchange.checks import Check
 from broadside.exchange.embedded.backup import back_up, restore
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from broadside.coordinator.coordinator_log import Lines, start_log
-from broadside.exchange.log_lines import redact
+from broadside.exchange.log_sanitizer import redact
 
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJhdWQiOiJicm9hZHNpZGUifQ.c2lnbmF0dXJl"
 

@@ -13,9 +13,8 @@ from typer.testing import CliRunner
 from broadside.coordinator import scenarios
 from broadside.coordinator.api.app import create_app
 from broadside.coordinator.cli import app
-from broadside.coordinator.core.live.status import due_at
 from broadside.coordinator.core.plan.planner import plan as make_plan
-from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.run_spec import Plan, due_at
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.retention import PruneRequest, prune
 from broadside.exchange.embedded.embedded_table import EmbeddedTable

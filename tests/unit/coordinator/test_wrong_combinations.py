@@ -67,13 +67,13 @@ WRONG: list[tuple[dict[str, Any], EngineState, str, str]] = [
         {"traffic.encapsulation": "vxlan"},
         SELF_SIGNED,
         "traffic.encapsulation",
-        "4 of 4 agents make no VXLAN devices",
+        "4 of 4 agents cannot create VXLAN devices",
     ),
     (
         {"traffic.engine": "https", "traffic.options.verify": True},
         SELF_SIGNED,
         "traffic.options.verify",
-        "2 server agents have no certificate but one of their own making",
+        "2 server agents have only a self-signed certificate",
     ),
     (
         {"traffic.engine": "https"},

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from broadside.coordinator.views.metrics import METRICS
+from broadside.coordinator.views.prometheus_metrics import METRICS
 
 ROOT = Path(__file__).parents[3]
 GRAFANA, PROMETHEUS, WORKBOOK = (

@@ -17,9 +17,11 @@ from broadside.agent.agent_settings import AgentSettings
 from broadside.coordinator.cli import load
 from broadside.coordinator.cli.range_commands import RangeOutputs
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.core.judge.documented_limits import DOCUMENTED
+from broadside.coordinator.core.documented_limits import DOCUMENTED
 from broadside.coordinator.device import policy_switch as firewall_policy
 from broadside.coordinator.device.resource_manager import Resource
+from broadside.coordinator.device.telemetry.config import open_telemetry
+from broadside.coordinator.device.telemetry.device_counter import open_counter
 from broadside.coordinator.studies.switch import read_switches
 from broadside.exchange.engines import engines
 from broadside.exchange.fabric import FabricSettings
@@ -180,7 +182,7 @@ def test_vm_sizes_have_the_bandwidth_that_the_limiter_knows() -> None:
     assert "Standard_D4_v4" in sizes
     for size, bits_per_second in sizes.items():
         assert DOCUMENTED.of_vm(size) == bits_per_second, (
-            f"{size} is otherwise, or not, in coordinator/core/judge/documented_limits.py"
+            f"{size} is otherwise, or not, in coordinator/core.documented_limits.py"
         )
 
 
@@ -324,9 +326,26 @@ def test_the_coordinators_switches_are_read_and_their_commands_understood(tmp_pa
             assert [one for one in given.values() if one] == [policy, mode]
 
 
+def test_the_coordinators_telemetry_file_is_read(tmp_path: Path) -> None:
+    text = (AZURE / "modules" / "coordinator" / "telemetry.toml").read_text()
+    values = {
+        "firewall_id": "/subscriptions/0/resourceGroups/x/providers/Microsoft.Network/"
+        "azureFirewalls/f",
+        "endpoint": "https://management.usgovcloudapi.net",
+        "client_id": "id",
+    }
+    config = boot.Boot(service="coordinator", environment={}, telemetry=boot.fill(text, values))
+    written = files_of(boot.render(FOLDER, config))["/etc/broadside/telemetry.toml"]
+    (tmp_path / "telemetry.toml").write_text(written)
+    sources = open_telemetry(tmp_path / "telemetry.toml")
+    assert [source.counter_name for source in sources] == ["azure-monitor Throughput"]
+    assert open_counter(sources) is not None
+
+
 def test_without_switches_there_is_no_file_of_them() -> None:
     config = boot.Boot(service="coordinator", environment={})
-    assert "/etc/broadside/switches.toml" not in files_of(boot.render(FOLDER, config))
+    files = files_of(boot.render(FOLDER, config))
+    assert not {"/etc/broadside/switches.toml", "/etc/broadside/telemetry.toml"} & files.keys()
 
 
 # First boot ---------------------------------------------------------------------------------------

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from broadside.exchange.background import Lanes
+from broadside.exchange.background import KeyedTaskRunner
 
 
 async def test_a_work_that_goes_on_is_not_begun_again_and_holds_up_no_other() -> None:
-    lanes, begun, answered = Lanes(), [], asyncio.Event()
+    lanes, begun, answered = KeyedTaskRunner(), [], asyncio.Event()
 
     async def slow() -> None:
         begun.append("slow")
@@ -28,7 +28,7 @@ async def test_a_work_that_goes_on_is_not_begun_again_and_holds_up_no_other() ->
 
 
 async def test_what_goes_on_is_ended() -> None:
-    lanes, ended = Lanes(), asyncio.Event()
+    lanes, ended = KeyedTaskRunner(), asyncio.Event()
 
     async def endless() -> None:
         try:
@@ -46,4 +46,4 @@ async def test_what_a_work_raises_is_raised() -> None:
         raise ValueError("a fault of ours")
 
     with pytest.raises(ValueError, match="a fault of ours"):
-        await Lanes().go({"a": faulty}, 60)
+        await KeyedTaskRunner().go({"a": faulty}, 60)

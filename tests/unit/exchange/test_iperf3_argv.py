@@ -30,12 +30,12 @@ def job(traffic: Traffic, *, address: str = "10.0.0.2") -> Job:
 def options(argv: tuple[str, ...]) -> dict[str, str | bool]:
     """Options by name; True for a flag."""
     named: dict[str, str | bool] = {}
-    for word in argv[1:]:
-        if word.startswith("--"):
-            name, equals, value = word.partition("=")
+    for validate_argument in argv[1:]:
+        if validate_argument.startswith("--"):
+            name, equals, value = validate_argument.partition("=")
             named[name] = value if equals else True
         else:
-            named[next(reversed(named))] = word
+            named[next(reversed(named))] = validate_argument
     return named
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broadside.exchange.engines.iperf3_text import StreamReader, read_all, read_any, read_whole
+from broadside.exchange.engines.iperf3_text import StreamReader, parse_complete, read_all, read_any
 from broadside.exchange.engines.port import Ended, Failed, Intervals, Reading, StartBasis, Started
 from broadside.exchange.messages import Direction, Flow, Interval, Protocol, Side
 
@@ -339,7 +339,7 @@ def test_first_data_of_a_whole_document() -> None:
     text = recorded("3.12/tcp-P2.json")
     alone = read_any(text)
     assert (alone.first_data_at_s, alone.start_basis) == (1795167227.0, StartBasis.TIMESTAMP)
-    timed = read_whole(text.decode(), ended_at_s=1000.0)
+    timed = parse_complete(text.decode(), ended_at_s=1000.0)
     assert timed.first_data_at_s == pytest.approx(1000.0 - 3.000501)
     assert timed.start_basis is StartBasis.EXIT
     reader = StreamReader()
@@ -575,7 +575,7 @@ json_values = st.recursive(
 @given(start=json_values, interval=json_values, end=json_values, error=json_values)
 def test_any_json_is_read(start: object, interval: object, end: object, error: object) -> None:
     document = {"start": start, "intervals": [interval], "end": end, "error": error}
-    read_whole(json.dumps(document)).tracks()
+    parse_complete(json.dumps(document)).tracks()
     reader = StreamReader()
     for event, data in zip(("start", "interval", "error", "end"), document.values(), strict=True):
         reader.feed(f'{{"event":"{event}","data":{json.dumps(data)}}}'.encode(), 0.0)

@@ -5,7 +5,8 @@ from collections import Counter
 
 import pytest
 
-from broadside.coordinator.core.live.status import COLLECT_S, VISIBLE_S
+from broadside.coordinator.core.live.status import VISIBLE_S
+from broadside.coordinator.core.run_spec import COLLECT_S
 from broadside.exchange.pacing import (
     CONTROL_PAIRS_COUNT,
     PAIRS_PER_S,

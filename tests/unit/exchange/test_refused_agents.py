@@ -5,16 +5,16 @@ from typing import Any
 import httpx
 import pytest
 
-from broadside.exchange.http import coordinator_link
-from broadside.exchange.http.coordinator_link import Link
+from broadside.exchange.http import coordinator_client
+from broadside.exchange.http.coordinator_client import CoordinatorClient
 from broadside.exchange.http.credential import Credential
 
 FIRST, SECOND = "https://first:8443", "https://second:8443"
 
 
-def link(**fields: Any) -> Link:
+def link(**fields: Any) -> CoordinatorClient:
     made = {"coordinators": (FIRST, SECOND), "authority": None, "agent_id": "c1"}
-    return Link(
+    return CoordinatorClient(
         Credential(**{**made, "role": "client", "secret": "new", "issued_s": 0.0, **fields})
     )
 
@@ -39,7 +39,7 @@ async def test_an_agent_is_revoked_once_nobody_accepts_a_secret_of_its_own(
         status = 200 if (base, secret) in accepted else 401
         return httpx.Response(status, text="[]", request=httpx.Request(method, url))
 
-    monkeypatch.setattr(coordinator_link, "ask", ask)
+    monkeypatch.setattr(coordinator_client, "ask", ask)
     asking = link(earlier=("old",))
     assert await asking.let_in_again() is still_in
     await asking.close()

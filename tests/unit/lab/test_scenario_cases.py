@@ -80,7 +80,7 @@ def test_every_case_has_its_scenario_bed_and_profile_and_compares_with_one_run_b
         (Expected(fall_within_s=2), Facts(found_at_s=101.0, fell_at_s=(100.0,)), None),
         (
             Expected(product_megabytes=1.25),
-            Facts(words="the bandwidth-delay product at 1 Gbit/s and 21 ms is 2.6 MB a pair"),
+            Facts(words="the bandwidth-delay product at 1 Gbit/s and 21 ms is 2.6 MB per pair"),
             "BDP 2.6 MB, planted 1.25 MB",
         ),
         (Expected(rate_ratio_of=("base", 0.6, 0.9)), Facts(), "0.50 of 'base'"),

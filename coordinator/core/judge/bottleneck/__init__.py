@@ -6,23 +6,33 @@ missing sources and proposes the next run.
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
-from broadside.coordinator.core.judge.bottleneck.cause_types import (
+from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import (
+    CANCEL_MAX_RATIO,
+    NO_BASELINE,
+    TOGETHER_RATIO,
     BottleneckInput,
     Cause,
     Evidence,
+    has_drops,
+    is_queued,
+    movement_facts,
+    path_facts,
+    traded,
 )
 from broadside.coordinator.core.judge.bottleneck.device_causes import (
     DEVICE_CPU,
+    FLAT_COV_RATIO,
     KNOWN_RATE,
     OWN_QUEUE,
     SINGLE_FLOW,
     SNAT_PORTS,
+    drops_per_second,
 )
-from broadside.coordinator.core.judge.bottleneck.sender_causes import (
+from broadside.coordinator.core.judge.bottleneck.host_causes import (
     CLIENT_CPU,
     CLIENT_NIC,
     OFFERED_LOAD,
@@ -30,8 +40,17 @@ from broadside.coordinator.core.judge.bottleneck.sender_causes import (
     SERVER_NIC,
     WINDOW,
 )
-from broadside.coordinator.core.judge.bottleneck.undecided import NEXT_RUNS, NextRun, undecided
-from broadside.coordinator.core.summary import UNKNOWN, Limiter, LimiterName
+from broadside.coordinator.core.measure.device.device_metrics import certain
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.run_spec import Plan
+from broadside.coordinator.core.summary import (
+    UNKNOWN,
+    BurstSummary,
+    Limiter,
+    LimiterName,
+    Reconciliation,
+)
+from broadside.exchange.messages import Protocol
 
 # Resources that were measured as full come before conclusions from the movement of pairs.
 CAUSES: Final[tuple[Cause, ...]] = (
@@ -47,6 +66,39 @@ CAUSES: Final[tuple[Cause, ...]] = (
     CLIENT_CPU,
     SERVER_CPU,
 )
+
+
+def bottleneck_input(
+    plan: Plan, burst: BurstSummary, counter: Reconciliation | None, ledger: FirewallLedger | None
+) -> BottleneckInput:
+    """Return the input to find the bottleneck of a burst.
+
+    Args:
+        plan: Plan for the run.
+        burst: Measured burst.
+        counter: Comparison of the burst with the device counter.
+        ledger: Device counter.
+    """
+    spec = plan.spec
+    denies = spec.device.get("idps", "").lower() in ("deny", "alert-and-deny")
+    return BottleneckInput(
+        traffic=spec.traffic,
+        flows=burst.flows,
+        pairs=burst.pairs,
+        reconciliation=counter,
+        devices=tuple(map(certain, burst.devices)),
+        drops_per_second=drops_per_second(
+            ledger,
+            burst.window,
+            None if counter is None else counter.lag_s,
+            [(planned.planned_start_at, planned.planned_end_at) for planned in plan.bursts],
+        ),
+        window_s=None if burst.window is None else burst.window.window_s,
+        crosses=not spec.bypasses_device,
+        sku=f"{spec.sku}-idps-deny" if spec.sku and denies else spec.sku,
+        snat_utilization_ratio=None if ledger is None else ledger.snat_utilization_ratio,
+        scale=spec.scale,
+    )
 
 
 def find_bottleneck(given: BottleneckInput) -> Limiter:
@@ -95,28 +147,108 @@ def common_bottleneck(limiters: Sequence[Limiter]) -> Limiter:
     known = {name: count for name, count in named.items() if name is not LimiterName.UNKNOWN}
     most = [name for name, count in known.items() if count == max(named.values())]
     if len(most) > 1:
-        bursts = ", ".join(f"{known[name]} name {name}" for name in sorted(most))
+        bursts = ", ".join(f"{known[name]} with {name}" for name in sorted(most))
         return UNKNOWN.model_copy(
-            update={"evidence": (f"of {len(limiters)} bursts {bursts}: no one limit is shown",)}
+            update={
+                "evidence": (f"the {len(limiters)} bursts have different bottlenecks: {bursts}",)
+            }
         )
     best = most[0] if most else LimiterName.UNKNOWN
     fullest = max(
-        (each for each in limiters if each.name is best), key=lambda each: len(each.evidence)
+        (item for item in limiters if item.name is best), key=lambda item: len(item.evidence)
     )
     if named[best] == len(limiters):
         return fullest
     others = ", ".join(f"{n} {name}" for name, n in sorted(named.items()) if name is not best)
-    bursts = f"{named[best]} of {len(limiters)} bursts show this (the others: {others})"
+    bursts = f"{named[best]} of {len(limiters)} bursts have this bottleneck (others: {others})"
     return fullest.model_copy(update={"evidence": (*fullest.evidence, bursts)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextRun:
+    """Proposal for a run to find the bottleneck.
+
+    Attributes:
+        situation: Description of the situation, for the reader.
+        advice: The run to make, and how to interpret its results.
+        applies: Function that returns True in this situation.
+    """
+
+    situation: str
+    advice: str
+    applies: Callable[[BottleneckInput], bool]
+
+
+def _udp_lost(given: BottleneckInput) -> bool:
+    return given.traffic.protocol is Protocol.UDP and bool(has_drops(given))
+
+
+def _each_alone(given: BottleneckInput) -> bool:
+    moves = given.lead.share_movement_ratio
+    alone = moves is not None and CANCEL_MAX_RATIO <= moves <= TOGETHER_RATIO
+    return len(given.pairs) > 1 and (given.each_stream is not None or alone)
+
+
+# The first row that applies is used.
+NEXT_RUNS: Final = (
+    NextRun(
+        situation="UDP datagrams were lost, and no source shows where.",
+        advice="Read the drop counter of the device, and run the same pairs without the firewall "
+        "(device.path=bypass). Loss that remains is not caused by the firewall",
+        applies=_udp_lost,
+    ),
+    NextRun(
+        situation="Pairs share one limit, and no source shows where it is.",
+        advice="Run the same pairs without the firewall (device.path=bypass). If the sum is "
+        "higher, the firewall is the limit; if it is the same, a shared link or host is",
+        applies=lambda given: given.crosses and traded(given) is not None,
+    ),
+    NextRun(
+        situation="Each pair is limited by itself.",
+        advice="Run the same pairs with another VM size. If the rate changes, the hosts are the "
+        "limit; if it is the same, the path limits each pair",
+        applies=_each_alone,
+    ),
+    NextRun(
+        situation="Anything else.",
+        advice="Run half of the pairs. If each pair has the same rate as before, each has its own "
+        "limit; if the sum is the same as before, the pairs share one limit",
+        applies=lambda given: True,
+    ),
+)
+
+
+def undecided(given: BottleneckInput, results: Sequence[Evidence]) -> Limiter:
+    """Return an unknown bottleneck.
+
+    Args:
+        given: Input for the causes.
+        results: Evidence for all causes, none of it complete.
+    """
+    missing = [item for result in results for item in result.missing]
+    if is_queued(given) is None:
+        missing.append(NO_BASELINE)
+    if has_drops(given) is None:
+        missing.append("the packet loss on the path (use an engine that reports it: iperf3)")
+    if _udp_lost(given):
+        missing.append(
+            "the place of the datagram loss (read the drop counter of the device, or run without "
+            "it)"
+        )
+    return Limiter(
+        name=LimiterName.UNKNOWN,
+        evidence=(*path_facts(given), *movement_facts(given)),
+        not_known=tuple(dict.fromkeys(missing)),
+        advice=next(row.advice for row in NEXT_RUNS if row.applies(given)),
+    )
 
 
 __all__ = [
     "CAUSES",
+    "FLAT_COV_RATIO",
     "NEXT_RUNS",
     "BottleneckInput",
-    "Cause",
-    "Evidence",
-    "NextRun",
+    "bottleneck_input",
     "common_bottleneck",
     "find_bottleneck",
 ]

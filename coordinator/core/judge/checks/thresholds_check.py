@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, assert_never
 
-from broadside.coordinator.core import words
-from broadside.coordinator.core.goals import GOALS, Goal, Teller
-from broadside.coordinator.core.judge.checks.check_types import BurstInput, Check, Result, Stage
-from broadside.coordinator.core.judge.rates import WHOLE_RATIO
-from broadside.coordinator.core.measure.measures import find
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.judge.checks.check_types import BurstInput, Result
+from broadside.coordinator.core.judge.checks.rate_checks import COMPLETE_RATIO
+from broadside.coordinator.core.measure.engine_metrics import find
 from broadside.coordinator.core.summary import (
     BurstSummary,
     DeviceFigure,
@@ -17,6 +16,7 @@ from broadside.coordinator.core.summary import (
     problem,
     worse,
 )
+from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, MetricSource, Threshold
 
 # A device metric must be known for this share of the window. It is below 1, because the first and
 # the last reading can extend beyond the window.
@@ -24,150 +24,147 @@ DEVICE_KNOWN_RATIO: Final = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """A metric with its measured value.
+class _Value:
+    """Measured value of a metric.
 
     Attributes:
-        where: Device or flow, as a prefix for the finding.
+        prefix: Device or flow, as a prefix for the finding.
         low: Lowest possible value. None if it was not measured.
         high: Highest possible value. None if it was not measured.
-        told_count: Number of pairs that have a value.
-        said: Text that describes how much was measured.
+        is_complete: True if every pair, or enough of the window, has a value.
+        coverage: Text that describes how much was measured.
         bound_s: Largest time error of the readings.
     """
 
-    where: str
+    prefix: str
     low: float | None
     high: float | None
-    told_count: int
-    said: str
+    is_complete: bool
+    coverage: str
     bound_s: float = 0.0
 
 
-def _evaluate(given: BurstInput) -> Result:
-    """Compare all metrics with their thresholds.
+def check_thresholds(inputs: BurstInput) -> Result:
+    """Check that the thresholds of the objective are met.
 
-    If a metric is not known for every pair, it cannot pass.
+    Formula: value <= threshold (or >= threshold for a minimum). The value must be known for every
+        pair (engine, probes) or for 80 % of the window (telemetry). The threshold must be met for
+        every time offset within the clock error of the source.
+    Reads: the metric of each threshold: engine, probes or telemetry.
+    If absent: inconclusive.
     """
-    verdicts, findings = [Verdict.PASS], []
-    for goal in GOALS:
-        bound = getattr(given.spec.objective, goal.bound)
-        for told in () if bound is None else _told(goal, given.burst):
-            verdict, finding = _held(goal, bound, told, given.burst)
-            verdicts.append(verdict)
-            findings += [] if finding is None else [finding]
-    return Result(worse(verdicts), tuple(findings))
+    results = [
+        _compare(threshold, limit, value, inputs.burst)
+        for threshold in ALL_THRESHOLDS
+        if (limit := getattr(inputs.spec.objective, threshold.bound)) is not None
+        for value in _values(threshold, inputs.burst)
+    ]
+    verdicts = [verdict for verdict, _ in results]
+    findings = tuple(finding for _, finding in results if finding is not None)
+    return Result(worse([Verdict.PASS, *verdicts]), findings)
 
 
-def _held(
-    goal: Goal, bound: float, told: _Told, burst: BurstSummary
+def _compare(
+    threshold: Threshold, limit: float, value: _Value, burst: BurstSummary
 ) -> tuple[Verdict, Finding | None]:
     """Return the result for one metric with one threshold.
 
     It fails if all possible values are beyond the threshold. It passes if no possible value is
     beyond the threshold.
     """
-    count = len(burst.pairs)
-    whole = burst.completeness.completeness_ratio >= WHOLE_RATIO
-    values = [value for value in (told.low, told.high) if value is not None]
-    beyond = [goal.broken_by(value, bound) for value in values]
+    values = [end for end in (value.low, value.high) if end is not None]
+    beyond = [threshold.broken_by(end, limit) for end in values]
+    label = (
+        value.prefix + threshold.label
+        if value.prefix
+        else threshold.label[:1].upper() + threshold.label[1:]
+    )
     if beyond and all(beyond):
-        value = values[-1] if goal.is_floor else values[0]
+        worst = values[-1] if threshold.is_floor else values[0]
         return Verdict.FAIL, problem(
-            id=f"{goal.id}-limit",
-            weight=90,
-            sentence=f"{told.where}the {goal.words} is {goal.say(value)}, "
-            f"the limit {goal.say(bound)}",
-            next_step=goal.next_step,
+            f"{threshold.id}-limit",
+            90,
+            f"{label} is {threshold.format(worst)}, {'below' if threshold.is_floor else 'above'} "
+            f"the limit {threshold.format(limit)}.",
+            threshold.next_step,
         )
     if any(beyond):
         return Verdict.INCONCLUSIVE, problem(
-            id=f"{goal.id}-unproven",
-            weight=70,
-            sentence=f"{told.where}the {goal.words} is between {goal.say(values[0])} and "
-            f"{goal.say(values[-1])}: its readings are placed within {words.time(told.bound_s)}; "
-            f"the limit is {goal.say(bound)}",
-            next_step="use a source whose clock can be checked, or a burst longer than the bound",
+            f"{threshold.id}-unproven",
+            70,
+            f"{label} is between {threshold.format(values[0])} and "
+            f"{threshold.format(values[-1])}, because the time of its readings is uncertain by "
+            f"{formatting.time(value.bound_s)}. The limit is {threshold.format(limit)}.",
+            "Use a source with a clock that can be checked, or a burst longer than this error",
         )
-    if not values or told.told_count < count or not whole:
-        return Verdict.INCONCLUSIVE, problem(
-            id=f"{goal.id}-unproven",
-            weight=70,
-            sentence=f"{told.where}the {goal.words} {goal.teller} {told.said}; its limit of "
-            f"{goal.say(bound)} needs all of them",
-            next_step="make the witness answer, then run again"
-            if goal.teller is Teller.DEVICE
-            else "run again with every pair",
-        )
-    return Verdict.PASS, None
+    measured = burst.completeness.completeness_ratio >= COMPLETE_RATIO
+    if values and value.is_complete and measured:
+        return Verdict.PASS, None
+    return Verdict.INCONCLUSIVE, problem(
+        f"{threshold.id}-unproven",
+        70,
+        f"{label} is known for {value.coverage}, which is not enough for the limit "
+        f"{threshold.format(limit)}.",
+        "Make the telemetry of the device available, then run again"
+        if threshold.source is MetricSource.DEVICE
+        else "Run again with all pairs",
+    )
 
 
-def _told(goal: Goal, burst: BurstSummary) -> Iterator[_Told]:
+def _values(threshold: Threshold, burst: BurstSummary) -> Iterator[_Value]:
     """Yield a threshold's metric for each of its sources."""
-    if goal.teller is Teller.DEVICE:
-        yield from _told_of_devices(goal, burst)
+    if threshold.source is MetricSource.DEVICE:
+        yield from _device_values(threshold, burst)
         return
-    for where, value, told_count in _told_by_pairs(goal, burst):
-        yield _Told(where, value, value, told_count, f"{told_count} of {len(burst.pairs)} pairs")
+    count = len(burst.pairs)
+    for prefix, value, known in _pair_values(threshold, burst):
+        yield _Value(prefix, value, value, known >= count, f"{known} of {count} pairs")
 
 
-def _told_of_devices(goal: Goal, burst: BurstSummary) -> Iterator[_Told]:
-    """Yield a threshold's metric for each device.
-
-    ``told_count`` is 0 if too little of the window is known.
-    """
-    quantity, _, statistic = goal.figure.partition(".")
+def _device_values(threshold: Threshold, burst: BurstSummary) -> Iterator[_Value]:
+    """Yield a threshold's metric for each device, with the range that time errors allow."""
+    quantity, _, statistic = threshold.metric.partition(".")
     if not burst.devices:
-        yield _Told("", None, None, 0, "no device")
+        yield _Value("", None, None, is_complete=False, coverage="no device")
     for device in burst.devices:
-        seen: DeviceFigure | None = getattr(device, quantity)
-        where = f"{device.device}: "
-        if seen is None:
-            yield _Told(where, None, None, 0, f"{words.ratio(0.0, 0)} of the window's seconds")
-        else:
-            yield _placed(where, seen, statistic, len(burst.pairs))
+        metric: DeviceFigure | None = getattr(device, quantity)
+        known = 0.0 if metric is None else metric.covered_ratio
+        low = high = None if metric is None else getattr(metric, statistic)
+        if metric is not None and metric.at_least is not None and metric.at_most is not None:
+            low, high = getattr(metric.at_least, statistic), getattr(metric.at_most, statistic)
+        yield _Value(
+            f"{device.device}: ",
+            low,
+            high,
+            known >= DEVICE_KNOWN_RATIO,
+            f"{formatting.ratio(known, 0)} of the window "
+            f"({formatting.ratio(DEVICE_KNOWN_RATIO, 0)} are required)",
+            0.0 if metric is None else metric.bound_s,
+        )
 
 
-def _placed(where: str, seen: DeviceFigure, statistic: str, count: int) -> _Told:
-    """Return a device metric with the range that time errors of its readings allow."""
-    known = seen.covered_ratio
-    low = high = getattr(seen, statistic)
-    if seen.at_least is not None and seen.at_most is not None:
-        low, high = getattr(seen.at_least, statistic), getattr(seen.at_most, statistic)
-    said = f"{words.ratio(known, 0)} of the window's seconds"
-    told_count = count if known >= DEVICE_KNOWN_RATIO else 0
-    return _Told(where, low, high, told_count, said, seen.bound_s)
-
-
-def _told_by_pairs(goal: Goal, burst: BurstSummary) -> Iterator[tuple[str, float | None, int]]:
-    match goal.teller:
-        case Teller.FLOW:
+def _pair_values(
+    threshold: Threshold, burst: BurstSummary
+) -> Iterator[tuple[str, float | None, int]]:
+    match threshold.source:
+        case MetricSource.FLOW:
             for flow in burst.flows:
-                yield f"{flow.flow}: ", getattr(flow, goal.figure), getattr(flow, goal.pairs_count)
-        case Teller.MEASURE:
-            found = find(burst.measures, goal.figure)
-            yield ("", None, 0) if found is None else ("", found.value, found.pairs_count)
-        case Teller.PROBE:
-            seen = burst.latency
-            if seen is None:
+                yield (
+                    f"{flow.flow}: ",
+                    getattr(flow, threshold.metric),
+                    getattr(flow, threshold.pairs_count),
+                )
+        case MetricSource.ENGINE:
+            metric = find(burst.measures, threshold.metric)
+            yield ("", None, 0) if metric is None else ("", metric.value, metric.pairs_count)
+        case MetricSource.PROBE:
+            latency = burst.latency
+            if latency is None:
                 yield "", None, 0
             else:
-                yield "", getattr(seen.fleet.during, goal.figure), seen.whole_pairs_count
-        case Teller.DEVICE:
+                value = getattr(latency.fleet.during, threshold.metric)
+                yield "", value, latency.whole_pairs_count
+        case MetricSource.DEVICE:
             return
         case _:
-            assert_never(goal.teller)
-
-
-THRESHOLDS: Final = Check(
-    id="thresholds",
-    stage=Stage.THRESHOLD,
-    question="Are the thresholds of the objective met?",
-    formula="value <= threshold (or >= threshold for a minimum). The value must be known for every "
-    "pair (engine, probes) or for 80 % of the window (telemetry). The threshold must be met for "
-    "every time offset within the clock error of the source",
-    reads="the metric that each threshold names: engine, probes or telemetry",
-    when_absent="inconclusive",
-    findings=tuple(f"{goal.id}-{outcome}" for goal in GOALS for outcome in ("limit", "unproven")),
-    evaluate=_evaluate,
-)
+            assert_never(threshold.source)

@@ -29,6 +29,7 @@ locals {
     install_unit  = trimspace(file("${local.files}/broadside-install.service"))
     service       = var.service
     switches      = trimspace(var.switches)
+    telemetry     = trimspace(var.telemetry)
     sysctl        = trimspace(file("${local.files}/sysctl.conf"))
     unit          = trimspace(local.unit)
   })

@@ -24,6 +24,12 @@ variable "switches" {
   description = "The coordinator's file of switches; empty: none."
 }
 
+variable "telemetry" {
+  type        = string
+  default     = ""
+  description = "The coordinator's telemetry file; empty: none."
+}
+
 variable "capabilities" {
   type        = list(string)
   description = "Linux capabilities that the agent keeps."

@@ -14,10 +14,16 @@ module "boot" {
   environment = merge(var.exchange_environment, {
     BROADSIDE_MANAGED_IDENTITY_CLIENT_ID = var.identity.client_id
     }, var.firewall_id == null ? {} : {
-    BROADSIDE_LEDGER                    = "azure-monitor"
+    BROADSIDE_TELEMETRY_FILE            = "/etc/broadside/telemetry.toml"
     BROADSIDE_AZURE_MONITOR_RESOURCE_ID = var.firewall_id
     }, var.policy_id == null ? {} : {
     BROADSIDE_SWITCHES_FILE = "/etc/broadside/switches.toml"
+  })
+
+  telemetry = var.firewall_id == null ? "" : templatefile("${path.module}/telemetry.toml", {
+    client_id   = var.identity.client_id
+    endpoint    = var.exchange_environment.BROADSIDE_AZURE_MONITOR_ENDPOINT
+    firewall_id = var.firewall_id
   })
 
   switches = var.policy_id == null ? "" : templatefile("${path.module}/switches.toml", {

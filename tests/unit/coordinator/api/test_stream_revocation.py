@@ -17,7 +17,7 @@ from broadside.coordinator.auth.static_tokens import Tokens
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.views.feeds import Feed
 from broadside.exchange.fabric import Fabric
-from broadside.exchange.troubles import utc_now
+from broadside.exchange.outage_log import utc_now
 from tests.unit.coordinator.stored_run import store_run
 
 

@@ -94,12 +94,12 @@ def test_a_service_that_is_not_at_work_fails(
 @pytest.mark.parametrize(
     ("services", "asked"),
     [
-        ([], {"agent", "lab", "fabric", "ledger"}),
+        ([], {"agent", "lab", "fabric", "telemetry"}),
         (["agent"], {"service agent", "agent", "agent fabric"}),
-        (["coordinator"], {"service coordinator", "fabric", "ledger"}),
+        (["coordinator"], {"service coordinator", "fabric", "telemetry"}),
         (
             ["agent", "coordinator"],
-            {"service agent", "service coordinator", "agent", "fabric", "ledger"},
+            {"service agent", "service coordinator", "agent", "fabric", "telemetry"},
         ),
     ],
 )
@@ -115,11 +115,8 @@ async def test_a_host_is_asked_for_what_its_services_need(
     async def of_agent() -> list[Check]:
         return [check("agent fabric")]
 
-    async def ledger() -> Check:
-        return check("ledger")
-
-    async def none() -> list[Check]:
-        return []
+    async def on_telemetry() -> list[Check]:
+        return [check("telemetry")]
 
     monkeypatch.setattr(doctor, "installed_services", lambda: services)
     monkeypatch.setattr(doctor, "check_service", lambda name: check(f"service {name}"))
@@ -127,6 +124,5 @@ async def test_a_host_is_asked_for_what_its_services_need(
     monkeypatch.setattr(doctor, "lab_checks", lambda: [check("lab")])
     monkeypatch.setattr(doctor, "fabric_checks", on_fabric)
     monkeypatch.setattr(doctor, "agent_fabric_checks", of_agent)
-    monkeypatch.setattr(doctor, "ledger_check", ledger)
-    monkeypatch.setattr(doctor, "witnesses_check", none)
+    monkeypatch.setattr(doctor, "telemetry_checks", on_telemetry)
     assert {found.name for found in await doctor._checks()} == asked

@@ -6,11 +6,11 @@ import pytest
 from junitparser import Error, Failure, JUnitXml, Skipped
 
 from broadside.coordinator.cli.junit_file import of_gates, of_run, save_junit
-from broadside.coordinator.core.judge.comparison import compare
-from broadside.coordinator.core.judge.regression_gate import hold, parse_gate
+from broadside.coordinator.core.comparison.group_comparison import compare
+from broadside.coordinator.core.comparison.regression_gate import hold, parse_gate
 from broadside.coordinator.core.summary import Verdict
 from tests.synthetic_runs import SMALL, measured
-from tests.unit.coordinator.core.judge.test_comparison import group
+from tests.unit.coordinator.core.comparison.test_group_comparison import group
 
 KINDS = {
     Verdict.FAIL: [Failure],

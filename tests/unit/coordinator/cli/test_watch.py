@@ -14,9 +14,9 @@ from broadside.coordinator.cli.refused import ApiError
 from broadside.coordinator.cli.screen import FOOTER, draw, line, stands
 from broadside.coordinator.cli.verbs import Verbs
 from broadside.coordinator.cli.watched import Watched
-from broadside.coordinator.core.figures import Layer
-from broadside.coordinator.core.live.look import UNKNOWN_CELL, LiveSeconds, LiveStatus
+from broadside.coordinator.core.live.live_view import UNKNOWN_CELL, LiveSeconds, LiveStatus
 from broadside.coordinator.core.live.status import BurstPhase, BurstStatus, RunState
+from broadside.coordinator.core.metrics import Layer
 from broadside.exchange.fabric import Fabric
 from tests.unit.coordinator.presences import NOW
 from tests.unit.coordinator.stored_run import store_run

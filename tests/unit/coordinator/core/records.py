@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from broadside.coordinator.core.measure.columns import TrackColumns
-from broadside.coordinator.core.measure.series import BurstSeries, FlowSeries
+from broadside.coordinator.core.measure.grid.series import BurstSeries, FlowSeries
+from broadside.coordinator.core.measure.records.columns import IntervalColumns
 from broadside.coordinator.core.summary import Disruption, DisruptionKind
 from broadside.exchange.messages import Flow, HostSecond, Interval, JobReport, Outcome, Side, Track
 from tests.seconds_as_columns import track_columns
@@ -31,7 +31,7 @@ def job_report(pair_index: int, planned_start_at: datetime, **told: Any) -> JobR
 
 def seconds(
     side: Side, first_data_at_s: float, amounts: Sequence[int], *, flow: Flow = Flow.UP
-) -> TrackColumns:
+) -> IntervalColumns:
     """What one end recorded of one flow, a second after the other."""
     return track_columns(
         Track(

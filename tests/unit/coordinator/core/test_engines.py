@@ -10,23 +10,19 @@ import numpy as np
 import pytest
 
 from broadside.coordinator import scenarios
-from broadside.coordinator.core.measure.align import align
-from broadside.coordinator.core.measure.asked import find_differences
-from broadside.coordinator.core.measure.columns import NO_HOST
-from broadside.coordinator.core.measure.evidence import (
-    BurstEvidence,
-    PairEvidence,
-    Summed,
-    join_tests,
-)
-from broadside.coordinator.core.measure.measures import find, measure_pairs
+from broadside.coordinator.core.measure.engine_metrics import find, measure_pairs
+from broadside.coordinator.core.measure.grid.align import align
+from broadside.coordinator.core.measure.records.columns import NO_HOST
+from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
+from broadside.coordinator.core.measure.records.server_tests import Summed, join_tests
+from broadside.coordinator.core.measure.requested_vs_effective import find_setting_differences
 from broadside.coordinator.core.plan.planner import Infeasible, plan
-from broadside.coordinator.core.plan.spec import Burst, Pair, Plan, RunSpec
-from broadside.coordinator.core.summary import Joined, Verdict
+from broadside.coordinator.core.run_spec import Burst, Pair, Plan, RunSpec
+from broadside.coordinator.core.summary import MatchMethod, Verdict
 from broadside.exchange.engines.iperf3_text import read_any
 from broadside.exchange.messages import (
     BUCKET_RATIO,
-    Combine,
+    Aggregation,
     Direction,
     Distribution,
     Endpoint,
@@ -144,14 +140,14 @@ def test_pairs_take_the_ports_of_the_engine_that_is_asked() -> None:
             EngineState(name="https", problem="vegeta: none here; run make tools"),
             EngineState(name="https", ports=(8443,)),
             (
-                "2 of 2 client agents cannot run https, and any client may take a job "
+                "2 of 2 client agents cannot run https, and any client can take a job "
                 "(client-001: vegeta: none here; run make tools"
             ),
         ),
         (
             EngineState(name="https"),
             None,
-            "no server agent serves https (server-001: it does not say that it has https",
+            "no server agent offers https (server-001: it does not report https",
         ),
     ],
 )
@@ -171,7 +167,7 @@ def test_a_pair_of_several_processes_has_a_port_for_each() -> None:
     made = plan(spec(traffic={"processes_count": 2}), [*servers, *clients], NOW, "r1")
     ports = {(pair.endpoint.agent_id, pair.endpoint.ports) for pair in made.pairs}
     assert ports == {("server-001", (1, 2)), ("server-002", (1, 2))}
-    with pytest.raises(Infeasible, match=r"0 free ports, 6 a pair \(traffic.processes_count\)"):
+    with pytest.raises(Infeasible, match=r"0 free ports, 6 per pair \(traffic.processes_count\)"):
         plan(spec(traffic={"processes_count": 6}), [*servers, *clients], NOW, "r1")
 
 
@@ -222,7 +218,7 @@ def test_the_tests_of_several_processes_are_summed(cookies: tuple[str | None, ..
     join = join_tests(BURST, [PAIR], {}, {0: report(0, engine)}, tests)
     record = join.records[0]
     assert join.strays == ()
-    assert join.joined_by[0] in (Joined.COOKIE, Joined.ENDPOINT)
+    assert join.joined_by[0] in (MatchMethod.COOKIE, MatchMethod.ENDPOINT)
     (track,) = record.tracks
     assert isinstance(track.transferred_bytes, np.ndarray)
     assert track.transferred_bytes.sum() == pytest.approx(30_000)
@@ -267,7 +263,7 @@ def http_report(good_count: int, latency_s: float) -> EngineReport:
                 name="success_ratio",
                 value=good_count / 100,
                 unit="ratio",
-                combine=Combine.MEAN,
+                combine=Aggregation.MEAN,
                 weight=100,
             ),
         ),
@@ -341,13 +337,13 @@ def test_what_an_engine_did_otherwise_is_found_and_said() -> None:
     )
     clamped = as_asked.model_copy(update={"window_bytes": 212_992, "sender_congestion": "cubic"})
     aligned = align(burst_of(as_asked, clamped, clamped, flow=Flow.UP), Direction.FORWARD)
-    found = {one.field: one for one in find_differences(traffic, 10, aligned)}
+    found = {one.field: one for one in find_setting_differences(traffic, 10, aligned)}
     assert set(found) == {"window_bytes", "congestion"}
     assert str(found["window_bytes"]) == (
-        "window_bytes: 400000 asked, 212992 done by 2 pairs (pair-002, pair-003)"
+        "window_bytes: 400000 requested, 212992 used by 2 pairs (pair-002, pair-003)"
     )
     silent = align(burst_of(EngineReport(engine="iperf3"), flow=Flow.UP), Direction.FORWARD)
-    assert find_differences(traffic, 10, silent) == ()
+    assert find_setting_differences(traffic, 10, silent) == ()
 
 
 def test_a_segment_size_that_was_asked_is_told_by_iperf3_only_where_it_dropped_it() -> None:
@@ -358,7 +354,7 @@ def test_a_segment_size_that_was_asked_is_told_by_iperf3_only_where_it_dropped_i
         engine = read_any(text).report
         told = EngineReport(engine="iperf3", mss_bytes=engine.mss_bytes)
         aligned = align(burst_of(told, flow=Flow.UP), Direction.FORWARD)
-        said = find_differences(asked, 10, aligned)
+        said = find_setting_differences(asked, 10, aligned)
         assert tuple((one.asked, one.did) for one in said if one.field == "mss_bytes") == found
 
 
@@ -396,9 +392,9 @@ def test_a_segment_size_over_what_the_nics_carry_is_said_before_the_launch(
         assert said == []
     else:
         (words,) = said
-        assert words.startswith(f"traffic.mss_bytes: {mss_bytes} is over the {most} that an MTU of")
+        assert words.startswith(f"traffic.mss_bytes: {mss_bytes} is above {most}, the largest")
         assert "client-002" in words
-        assert words.endswith(f"ask for at most {most}")
+        assert words.endswith(f"request at most {most}")
     assert {pair.nic_mtu_bytes for pair in made(nic_mtu_bytes=1500).pairs} == {1500}
     unknown = made(nic_mtu_bytes=None)
     assert not any("mss_bytes" in each for each in unknown.warnings)
@@ -424,11 +420,13 @@ def test_every_process_of_a_pair_is_held_against_what_was_asked() -> None:
     bad = good.model_copy(update=changes)
     whole = good.model_copy(update={"streams_count": 8, "processes": (good, bad)})
     aligned = align(burst_of(whole, flow=Flow.UP), Direction.FORWARD)
-    found = {one.field: (one.asked, one.did) for one in find_differences(traffic, 10, aligned)}
+    found = {
+        one.field: (one.asked, one.did) for one in find_setting_differences(traffic, 10, aligned)
+    }
     assert found == {"congestion": ("bbr", "cubic"), "pacing": ("kernel", "engine")}
     alone = align(burst_of(good.model_copy(update={"streams_count": 8})), Direction.REVERSE)
-    (one,) = find_differences(traffic, 10, alone)
-    assert str(one) == "processes_count: 2 asked, 1 done by 1 pairs (pair-001)"
+    (one,) = find_setting_differences(traffic, 10, alone)
+    assert str(one) == "processes_count: 2 requested, 1 used by 1 pairs (pair-001)"
 
 
 def test_a_difference_is_a_finding() -> None:
@@ -436,7 +434,7 @@ def test_a_difference_is_a_finding() -> None:
     asked = spec(traffic={"streams_count": 8, "direction": "reverse"}, burst_s=10)
     summary = judged_burst(asked, burst_of(engine), None, NOW + timedelta(minutes=5))
     (finding,) = [found for found in summary.findings if found.id == "engine-differs"]
-    assert "streams_count: 8 asked, 4 done by 1 pairs (pair-001)" in finding.sentence
+    assert "streams_count: 8 requested, 4 used by 1 pairs (pair-001)" in finding.sentence
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 import pytest
 
-from broadside.coordinator.core.measure.headers import headers
+from broadside.coordinator.core.measure.formulas.headers import headers
 from broadside.coordinator.core.plan.planner import Infeasible, plan
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.exchange.messages import Protocol, Role, Vxlan
 from tests.unit.coordinator.presences import NOW, presence
 
@@ -42,14 +42,14 @@ def test_agents_without_the_right_are_refused_at_launch_with_the_field() -> None
             able[place].model_copy(update={"tunnels": False}),
             *able[place + 1 :],
         ]
-        with pytest.raises(Infeasible, match=r"traffic.encapsulation: 1 of 2 agents make no VXLAN"):
+        with pytest.raises(Infeasible, match=r"traffic.encapsulation: 1 of 2 agents cannot create"):
             plan(spec(), fleet, NOW, "run-1")
 
 
 def test_a_certificate_cannot_be_held_against_an_inner_address() -> None:
     able = [presence(Role.CLIENT, 1, tunnels=True), presence(Role.SERVER, 1, tunnels=True)]
     traffic = {"engine": "https", "encapsulation": "vxlan", "options": {"verify": True}}
-    with pytest.raises(Infeasible, match=r"traffic.options.verify: certificates name"):
+    with pytest.raises(Infeasible, match=r"traffic.options.verify: certificates contain"):
         plan(spec(traffic=traffic), able, NOW, "run-1")
 
 

@@ -7,14 +7,13 @@ import httpx
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.testimony import RemarkKind, Witnessed
-from broadside.coordinator.device.http_answers import bounded_client, partial_answer
-from broadside.coordinator.device.ledgers.azure_monitor_source import AzureMonitorLedger
-from broadside.coordinator.device.ledgers.kept import dump_ledger, load_ledger
-from broadside.coordinator.device.ledgers.prometheus_source import PrometheusLedger
-from broadside.coordinator.device.ledgers.settle import at_rest
-from broadside.coordinator.device.witnesses.prometheus_witness import open_source
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.telemetry import DeviceTelemetry, IssueKind
+from broadside.coordinator.device.http_client import bounded_client, partial_answer
+from broadside.coordinator.device.telemetry.azure_monitor import AzureEntry, AzureMonitorSource
+from broadside.coordinator.device.telemetry.prometheus import PrometheusEntry, PrometheusSource
+from broadside.coordinator.device.telemetry.stabilization import is_stable
+from broadside.coordinator.device.telemetry.telemetry_storage import dump_ledger, load_ledger
 from broadside.exchange.messages import Direction
 
 BEGUN = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -58,21 +57,19 @@ def prometheus(more: dict[str, Any], off_s: float | None = 0.0, status: int = 20
     return httpx.MockTransport(answer)
 
 
+def opened(transport: httpx.MockTransport, **fields: Any) -> PrometheusSource:
+    entry = {"type": "prometheus", "device": "fw", "url": "http://p", **fields}
+    return PrometheusSource(PrometheusEntry.model_validate(entry), transport=transport)
+
+
 async def bins(transport: httpx.MockTransport) -> FirewallLedger:
-    source = PrometheusLedger("http://p", "x", "bytes_total", transport=transport)
-    return await source.read(BEGUN, BEGUN + timedelta(minutes=2), Direction.FORWARD)
+    source = opened(transport, byte_counter={"query": "x", "unit": "bytes_total"})
+    return await source.query_bytes(BEGUN, BEGUN + timedelta(minutes=2), Direction.FORWARD)
 
 
-async def figures(transport: httpx.MockTransport, **more: Any) -> Witnessed:
-    entry = {
-        "source": "prometheus",
-        "device": "fw",
-        "url": "http://p",
-        "read": [{"quantity": "sessions_count", "query": "x"}],
-        **more,
-    }
-    witness = open_source(entry, transport=transport)
-    return await witness.read(BEGUN, BEGUN + timedelta(minutes=2))
+async def figures(transport: httpx.MockTransport, **more: Any) -> DeviceTelemetry:
+    read = {"read": [{"quantity": "sessions_count", "query": "x"}], **more}
+    return await opened(transport, **read).query(BEGUN, BEGUN + timedelta(minutes=2))
 
 
 @pytest.mark.parametrize(
@@ -83,10 +80,10 @@ async def test_an_incomplete_answer_is_marked(more: dict[str, Any], status: int)
     assert ledger.partial
     assert np.isnan(ledger.proving().bytes).all()
     assert load_ledger(dump_ledger(ledger)).partial == ledger.partial
-    assert not at_rest(ledger, ledger, BEGUN_S, BEGUN_S + 60, 0.0)
+    assert not is_stable(ledger, ledger, BEGUN_S, BEGUN_S + 60, 0.0)
     told = await figures(prometheus(more, status=status))
     assert np.isnan(told.series[0].values).all()
-    assert [remark.kind for remark in told.remarks] == [RemarkKind.PARTIAL]
+    assert [issue.kind for issue in told.issues] == [IssueKind.PARTIAL]
 
 
 @pytest.mark.parametrize("more", COMPLETE, ids=str)
@@ -97,7 +94,7 @@ async def test_a_complete_answer_is_not(more: dict[str, Any]) -> None:
     assert "partial" not in dump_ledger(ledger).decode()
     told = await figures(prometheus(more))
     assert told.series[0].values.tolist() == list(range(9))
-    assert not told.remarks
+    assert not told.issues
 
 
 @pytest.mark.parametrize("off_s", [0.0, 45.0, -45.0, -3600.0])
@@ -106,7 +103,7 @@ async def test_the_servers_clock_is_read_and_taken_off(off_s: float) -> None:
     [series] = told.series
     np.testing.assert_allclose(series.at_s, BEGUN_S + 15 * np.arange(9) - off_s, atol=0.5)
     assert series.bound_s.max() < 0.5
-    assert [remark.kind for remark in told.remarks] == ([RemarkKind.CLOCK] if off_s else [])
+    assert [issue.kind for issue in told.issues] == ([IssueKind.CLOCK] if off_s else [])
 
 
 @pytest.mark.parametrize(("stated", "bound_s"), [({}, np.nan), ({"clock_bound_s": 3}, 3.0)])
@@ -157,12 +154,20 @@ async def test_azure_monitor_marks_it_too(
     answer = {"interval": "PT1M", "value": [metric], **more}
     transport = httpx.MockTransport(lambda _: httpx.Response(status, json=answer))
     monkeypatch.setattr(
-        "broadside.coordinator.device.ledgers.azure_monitor_source.bounded_client",
+        "broadside.coordinator.device.telemetry.azure_monitor.bounded_client",
         lambda headers, ca_file, attempt_s: bounded_client(headers, ca_file, attempt_s, transport),
     )
+    monkeypatch.setenv("BROADSIDE_TEST_TOKEN", "t")
     path = "providers/Microsoft.Network/azureFirewalls/fw"
-    source = AzureMonitorLedger(f"/subscriptions/s/resourceGroups/g/{path}", token="t")  # noqa: S106
-    ledger = await source.read(BEGUN, BEGUN + timedelta(minutes=3), Direction.FORWARD)
+    entry = {
+        "type": "azure-monitor",
+        "device": "fw",
+        "resource_id": f"/subscriptions/s/resourceGroups/g/{path}",
+        "token": {"env": "BROADSIDE_TEST_TOKEN"},
+        "byte_counter": {},
+    }
+    source = AzureMonitorSource(AzureEntry.model_validate(entry))
+    ledger = await source.query_bytes(BEGUN, BEGUN + timedelta(minutes=3), Direction.FORWARD)
     assert (ledger.partial is not None) is expected
 
 

@@ -14,7 +14,7 @@ from broadside.coordinator.hosts.authority import own_authority
 from broadside.coordinator.hosts.enrolment import Enrolments
 from broadside.coordinator.hosts.hosts_server import HostsMisconfigured, check_authority
 from broadside.exchange.fabric import Fabric
-from broadside.exchange.http.coordinator_link import trust_authority
+from broadside.exchange.http.coordinator_client import trust_authority
 from broadside.exchange.messages import Role
 
 NOW = datetime(2026, 11, 26, tzinfo=UTC)

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
-from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.imports.import_requests import Imported, OriginalTable
 from broadside.coordinator.imports.original_tables import Reading, parse_original

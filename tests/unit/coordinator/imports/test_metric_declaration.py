@@ -118,7 +118,7 @@ ERRORS = [
     ({}, {"unit": "bytes"}, "bits are read as bytes", "unit=bits"),
     ({"unit": "bytes"}, {}, "bytes are read as bits", "unit=bytes"),
     ({"aggregation": "total"}, {}, "read as a rate", "aggregation=total"),
-    ({}, {"aggregation": "total"}, "read as the total", "aggregation=average"),
+    ({}, {"aggregation": "total"}, "a rate is read as the total", "aggregation=average"),
     ({"unit": "bytes", "aggregation": "total"}, {}, "bytes are read as bits, and", "unit=bytes"),
     ({}, {"unit": "bytes", "aggregation": "total"}, "bits are read as bytes, and", "unit=bits"),
     ({"prefix": "k"}, {}, "a thousand times too small", "prefix"),

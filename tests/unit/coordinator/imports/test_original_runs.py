@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import Verdict, canonical
 from broadside.coordinator.imports.import_requests import MetricPoint, OriginalTable
 from broadside.coordinator.imports.import_runs import stand

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import Verdict, canonical
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_answers import FileResult, describe

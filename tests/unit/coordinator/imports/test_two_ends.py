@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.measure.columns import TrackColumns
-from broadside.coordinator.core.measure.two_ends import SHIFTS_COUNT, place_ends
+from broadside.coordinator.core.measure.records.columns import IntervalColumns
+from broadside.coordinator.core.measure.records.ends_offset import SHIFTS_COUNT, place_ends
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from broadside.coordinator.imports.import_requests import Recording, Recordings, RecordingState
 from broadside.coordinator.imports.stored_imports import measure_import, plan_import, summarise
@@ -280,7 +280,7 @@ def test_a_long_test_is_placed_in_memory_of_a_few_of_its_columns() -> None:
     count = 100_000
     unknown = np.full(count, np.nan, np.float32)
     tracks = [
-        TrackColumns(
+        IntervalColumns(
             side=side,
             flow=Flow.UP,
             first_data_at_s=BEGAN_S,

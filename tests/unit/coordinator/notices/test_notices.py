@@ -16,7 +16,7 @@ from standardwebhooks import Webhook as Verifier
 from standardwebhooks.webhooks import WebhookVerificationError
 
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.core.figures import FIGURES
+from broadside.coordinator.core.metrics import ALL_METRICS
 from broadside.coordinator.notices.announcer import Announcer
 from broadside.coordinator.notices.otlp import Otlp
 from broadside.coordinator.notices.places import NoticesMisconfigured, open_places
@@ -146,7 +146,7 @@ async def test_a_collector_is_sent_every_known_figure_with_its_unit(fabric: Fabr
     [resource] = request.resource_metrics
     [scope] = resource.scope_metrics
     sent = {metric.name: metric for metric in scope.metrics}
-    known = {each.name: each.of_run(summary) for each in FIGURES}
+    known = {each.name: each.of_run(summary) for each in ALL_METRICS}
     assert {name.removeprefix("broadside.run.") for name in sent} == {
         name for name, value in known.items() if value is not None
     }

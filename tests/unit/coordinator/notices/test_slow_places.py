@@ -13,16 +13,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from broadside.coordinator.device.http_answers import bounded_client, get_bounded
-from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.coordinator.device.http_client import bounded_client, get_bounded
 from broadside.coordinator.device.resource_manager import (
     Kind,
     Resource,
     ResourceUnavailable,
 )
-from broadside.coordinator.device.witnesses.polled import Answer, PolledWitness
-from broadside.coordinator.device.witnesses.rest_witness import RestEntry, RestWitness
-from broadside.coordinator.device.witnesses.witness_file import PolledEntry
+from broadside.coordinator.device.telemetry.polling import Answer, PolledEntry, PolledSource
+from broadside.coordinator.device.telemetry.rest import RestClient, RestEntry
+from broadside.coordinator.device.telemetry.source import TelemetryError
 from broadside.coordinator.hosts.authority import own_authority
 from broadside.coordinator.notices.announcer import Announcer, Notice, NotTold, Place
 from broadside.coordinator.notices.otlp import Otlp
@@ -161,7 +160,10 @@ async def test_a_place_is_told_while_another_one_is_stuck_for_as_long_as_it_like
 async def test_a_device_that_drips_is_no_answer_in_time(name: str) -> None:
     with dripping(name) as url:
         async with bounded_client({}, None, 15) as client:
-            with soon(), pytest.raises(LedgerError, match=r"here: no whole answer within 0\.6 s"):
+            with (
+                soon(),
+                pytest.raises(TelemetryError, match=r"here: no whole answer within 0\.6 s"),
+            ):
                 await get_bounded(client, url, 1 << 20, "here", answer_s=WHOLE_S)
 
 
@@ -172,7 +174,7 @@ async def test_a_device_that_drips_over_tls_is_no_answer_in_time(tmp_path: Path)
     for name in ("headers", "chunks"):
         with dripping(name, context) as url:
             async with httpx.AsyncClient(verify=False, timeout=15) as client:  # noqa: S501 # drip
-                with soon(), pytest.raises(LedgerError, match="no whole answer"):
+                with soon(), pytest.raises(TelemetryError, match="no whole answer"):
                     await get_bounded(client, url, 1 << 20, "here", answer_s=WHOLE_S)
 
 
@@ -180,19 +182,19 @@ async def test_a_device_that_drips_over_tls_is_no_answer_in_time(tmp_path: Path)
 async def test_a_rest_device_that_drips_is_asked_again_as_soon_as_one_that_is_off(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broadside.coordinator.device.witnesses.rest_witness.ANSWER_S", WHOLE_S)
+    monkeypatch.setattr("broadside.coordinator.device.telemetry.rest.ANSWER_S", WHOLE_S)
     with dripping(name) as url:
         entry = RestEntry.model_validate(
             {
                 "device": "fw",
-                "source": "rest",
+                "type": "rest",
                 "url": url,
                 "poll_s": 1,
                 "read": [{"quantity": "cpu_ratio", "path": "cpu"}],
             }
         )
-        with soon(), pytest.raises(LedgerError, match="no whole answer"):
-            await RestWitness(entry).ask()
+        with soon(), pytest.raises(TelemetryError, match="no whole answer"):
+            await RestClient(entry).poll()
 
 
 async def test_a_round_of_questions_without_end_is_silence() -> None:
@@ -204,17 +206,17 @@ async def test_a_round_of_questions_without_end_is_silence() -> None:
             await asyncio.sleep(0.01)
         raise AssertionError("it was asked to the end")
 
-    entry = PolledEntry.model_validate({"device": "fw", "source": "snmp"})
-    witness = PolledWitness(
+    entry = PolledEntry.model_validate({"device": "fw", "type": "snmp"})
+    source = PolledSource(
         ask, name="fw", entry=entry, close=lambda: closed.append(True), round_max_s=0.1
     )
     with soon():
-        assert not await witness.poll()
+        assert not await source.poll()
     assert closed == [True]
-    told = await witness.read(
+    told = await source.query(
         dt.datetime.fromtimestamp(0, dt.UTC), dt.datetime.fromtimestamp(2**33, dt.UTC)
     )
-    assert [remark.said for remark in told.remarks] == ["no whole answer within 0.1 s"]
+    assert [issue.text for issue in told.issues] == ["no whole answer within 0.1 s"]
 
 
 @pytest.mark.parametrize("name", DRIPS)
@@ -242,17 +244,17 @@ async def test_an_answer_that_drips_ends_in_time_from_its_first_header_on(
     with dripping(name) as url:
         async with httpx.AsyncClient(timeout=15) as client:
             with soon(), pytest.raises(httpx.ReadTimeout, match="no whole answer within"):
-                await ask(client, "GET", url, max_bytes, whole_s=WHOLE_S)
+                await ask(client, "GET", url, max_bytes, total_s=WHOLE_S)
 
 
 async def test_a_body_that_is_sent_has_its_own_time() -> None:
     """A slow line carries an output: what it takes to send is none of the answer's time."""
-    whole_s, content = 0.2, bytes(SENT_BYTES_PER_S)
+    total_s, content = 0.2, bytes(SENT_BYTES_PER_S)
     with dripping("status") as url:
         async with httpx.AsyncClient(timeout=15) as client:
             began_s = time.monotonic()
             with soon(), pytest.raises(httpx.ReadTimeout):
-                await ask(client, "PUT", url, None, whole_s=whole_s, content=content)
+                await ask(client, "PUT", url, None, total_s=total_s, content=content)
     assert time.monotonic() - began_s >= 1.0
 
 

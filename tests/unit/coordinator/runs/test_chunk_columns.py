@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broadside.coordinator.core.measure.columns import HostColumns, TrackColumns
+from broadside.coordinator.core.measure.records.columns import HostColumns, IntervalColumns
 from broadside.coordinator.runs.chunk_columns import end_columns
 from broadside.exchange.chunks import pack, pack_host, pack_intervals, unpack_intervals
 from broadside.exchange.messages import Flow, HostSecond, Interval, Side, Track
@@ -78,7 +78,7 @@ def test_both_ways_give_the_same(parts: list[list[Interval]], host: list[HostSec
     assert same(seconds, host_columns(unpack_host(packed_host) if packed_host else ()))
 
 
-def same(one: TrackColumns | HostColumns, other: TrackColumns | HostColumns) -> bool:
+def same(one: IntervalColumns | HostColumns, other: IntervalColumns | HostColumns) -> bool:
     return all(
         np.array_equal(a, b, equal_nan=a.dtype.kind == "f") and a.dtype == b.dtype
         if isinstance(a, np.ndarray)

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from broadside.coordinator.core.live.status import due_at
-from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.core.run_spec import Burst, Plan, due_at
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.views.burst_answers import recomputed
 from broadside.exchange.fabric import Fabric

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from broadside.coordinator.core.live.status import BurstPhase, BurstRows, due_at
-from broadside.coordinator.core.plan.spec import Plan, RunSpec
+from broadside.coordinator.core.live.status import BurstPhase, BurstRows
+from broadside.coordinator.core.run_spec import Plan, RunSpec, due_at
 from broadside.coordinator.runs import leases
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.dispatch import Dispatch

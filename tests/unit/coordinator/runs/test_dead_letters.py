@@ -6,7 +6,7 @@ from ipaddress import ip_network
 import pytest
 
 from broadside.agent.agent_settings import AgentSettings
-from broadside.agent.decide import Ending, Poison, check, read_job
+from broadside.agent.decide import InvalidJob, JobOutcome, check, read_job
 from broadside.coordinator.runs.dead_letters import DeadJob, explain, read_dead_job
 from broadside.exchange.messages import Claim, Endpoint, Job, Outcome, Phase, Role, Traffic
 from broadside.exchange.ports import DeadLetter
@@ -37,7 +37,7 @@ def refusal(job: Job, **settings: object) -> str:
     """The description that an agent with these settings would give."""
     values = {"role": Role.CLIENT, "agent_id": "client-001"} | settings
     ending = check(job, AgentSettings.model_validate(values), NOW)
-    assert isinstance(ending, Ending)
+    assert isinstance(ending, JobOutcome)
     assert ending.outcome is Outcome.REFUSED
     return f"client-001: {ending.reason}"
 
@@ -67,7 +67,7 @@ def test_advice_on_a_refusal_names_the_setting_that_the_agent_meant(
 @pytest.mark.parametrize("body", [b"not json \xff", b"[]", b'{"version": 1}', b'{"version": 2}'])
 def test_advice_on_poison_follows_the_reason_that_an_agent_gives(body: bytes) -> None:
     poison = read_job(body)
-    assert isinstance(poison, Poison)
+    assert isinstance(poison, InvalidJob)
     dead = explained(body, poison.reason, poison.description)
     assert ("one version" if poison.reason == "UnsupportedVersion" else "sender") in dead.advice
     assert dead.run_id is None

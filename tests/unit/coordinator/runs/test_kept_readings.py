@@ -5,38 +5,42 @@ from datetime import datetime, timedelta
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.testimony import Witnessed
-from broadside.coordinator.core.plan.spec import Plan
-from broadside.coordinator.device.ledgers.settle import Span
-from broadside.coordinator.device.ledgers.snmp_source import SnmpLedger
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.telemetry import DeviceTelemetry
+from broadside.coordinator.core.run_spec import Plan
+from broadside.coordinator.device.telemetry.device_counter import DeviceCounter
+from broadside.coordinator.device.telemetry.stabilization import RunSpan
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.kept_readings import keep_told, with_earlier
 from broadside.exchange.messages import Direction
-from broadside.exchange.records import Document
-from tests.unit.coordinator.device.ledgers.test_snmp_source import START_S, series, told
+from tests.unit.coordinator.device.telemetry.test_device_counter import (
+    START_S,
+    series,
+    source,
+    told,
+)
 from tests.unit.coordinator.presences import NOW
 from tests.unit.coordinator.runs.test_neighbours import coordinator, launch
 
 __all__ = ["coordinator"]  # the fixture
 
 
-class Asked(SnmpLedger):
+class Asked(DeviceCounter):
     """What a process read between two instants, s from the first planned burst."""
 
     def __init__(self, plan: Plan, from_s: float, to_s: float) -> None:
-        super().__init__((), 1.0, "wire")
+        super().__init__([source()])
         begun_s = plan.bursts[0].planned_start_at.timestamp()
         self._told = told(series((begun_s - START_S + np.arange(from_s, to_s + 1)).tolist()))
 
-    async def told(self, from_at: datetime, before_at: datetime) -> Witnessed:
+    async def readings(self, from_at: datetime, before_at: datetime) -> DeviceTelemetry:
         return self._told
 
 
-def span_of(plan: Plan) -> Span:
+def span_of(plan: Plan) -> RunSpan:
     """Of the second burst of a plan, as if it were a run."""
     burst = plan.bursts[1]
-    return Span(
+    return RunSpan(
         run_id="mine",
         from_at=plan.bursts[0].planned_start_at - timedelta(seconds=60),
         before_at=burst.planned_end_at + timedelta(seconds=60),
@@ -69,7 +73,7 @@ async def test_what_was_read_before_a_restart_is_read_again(
     records = coordinator.fabric.records
     before = Asked(plan, -20, 12)
     for _ in range(2):  # each reading once
-        await keep_told(records, plan.run_id, plan.bursts[0], before.told, of=Document.LEDGER)
+        await keep_told(records, plan.run_id, plan.bursts[0], before.readings)
     ledger = await read(coordinator, plan, Asked(plan, began_s, 75))
     begun_s = plan.bursts[0].planned_start_at.timestamp()
     first_s = -20 if known else began_s
@@ -82,7 +86,7 @@ async def test_who_read_it_all_needs_nobody_else(coordinator: Coordinator) -> No
     plan = await launch(coordinator)
     before = Asked(plan, -90, 12)
     records = coordinator.fabric.records
-    await keep_told(records, plan.run_id, plan.bursts[0], before.told, of=Document.LEDGER)
+    await keep_told(records, plan.run_id, plan.bursts[0], before.readings)
     live = Asked(plan, -80, 75)
     ledger = await read(coordinator, plan, live)
     assert len(ledger) == 155

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from broadside.coordinator.core.plan.planner import plan
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.runs.leases import Leases
 from broadside.exchange.embedded.embedded_table import EmbeddedTable
-from broadside.exchange.messages import Control, Role, TroubleKind
+from broadside.exchange.messages import Control, OutageKind, Role
+from broadside.exchange.outage_log import OutageLog
 from broadside.exchange.records import RunHeader
-from broadside.exchange.troubles import TroubleLog
 from tests.one_table import records_in
 from tests.unit.coordinator.presences import NOW, presence
 
@@ -37,7 +37,7 @@ async def test_a_step_neither_starves_the_agents_nor_takes_their_dead_man(
     await records.create_run(
         header, run.model_dump_json().encode(), Control(run_id="run-1", lease_until_at=NOW + lease)
     )
-    troubles = TroubleLog(now)
+    troubles = OutageLog(now)
     leases = Leases(records, now, troubles, monotonic_s=lambda: elapsed_s)
     leases.hold(run)
     await leases.renew()
@@ -51,7 +51,7 @@ async def test_a_step_neither_starves_the_agents_nor_takes_their_dead_man(
         assert control is not None
         assert true_at < control.lease_until_at <= true_at + lease
     everything = troubles.between(NOW - 2 * DAY, NOW + 2 * DAY)
-    assert [spell.kind for spell in everything] == [TroubleKind.CLOCK_STEPPED]
+    assert [spell.kind for spell in everything] == [OutageKind.CLOCK_STEPPED]
     steps = [
         r for r in caplog.records if r.levelno == logging.WARNING and "was set by" in r.message
     ]

@@ -6,7 +6,7 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.live.look import COLUMNS, Picture, picture_so_far
+from broadside.coordinator.core.live.live_view import COLUMNS, LiveSnapshot, full_snapshot
 from broadside.coordinator.runs import live_burst
 from broadside.coordinator.runs.evidence_rows import read_evidence
 from broadside.coordinator.runs.live_burst import LiveBurst
@@ -17,7 +17,7 @@ from tests.bench.stored_fleet import START, plan_of, store, upload
 PAIRS, BURST_S, BEGIN_S = 9, 180, 40
 
 
-def same_seconds(shown: Picture, whole: Picture) -> None:
+def same_seconds(shown: LiveSnapshot, whole: LiveSnapshot) -> None:
     assert shown.known_s == whole.known_s
     known = slice(0, whole.known_s)
     np.testing.assert_array_equal(shown.cells[known], whole.cells[known])
@@ -59,7 +59,7 @@ async def test_the_newest_rows_show_what_all_of_them_would(
             now = START + timedelta(seconds=at_s + 1)
             shown = await live.look(None, now)
             evidence = await read_evidence(fabric.records, plan, plan.bursts[0])
-            whole = picture_so_far(plan, evidence, None, now)
+            whole = full_snapshot(plan, evidence, None, now)
             followed_count += shown.figures != whole.figures
             if not silent_s and not any(pair.report for pair in evidence.pairs):
                 part = slice(max(0, whole.known_s - 6), whole.known_s)

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.measure_burst import measure_burst
-from broadside.coordinator.core.measure.series import BurstSeries
-from broadside.coordinator.core.plan.spec import Plan, RunSpec
-from broadside.coordinator.device.ledgers.kept import dump_ledger, load_ledger
-from broadside.coordinator.device.ledgers.settle import Span
+from broadside.coordinator.core.measure.burst import measure_burst
+from broadside.coordinator.core.measure.grid.series import BurstSeries
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.run_spec import Plan, RunSpec
+from broadside.coordinator.device.telemetry.stabilization import RunSpan
+from broadside.coordinator.device.telemetry.telemetry_storage import dump_ledger, load_ledger
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.neighbours import OLDER_LOOKED_AT, Neighbours, find_neighbours
 from broadside.exchange.fabric import Fabric
@@ -64,7 +64,7 @@ async def find(
     from_at: datetime = NOW - timedelta(seconds=360),
     counts_from_s: float | None = None,
 ) -> Neighbours | None:
-    span = Span(
+    span = RunSpan(
         run_id="mine",
         from_at=from_at,
         before_at=NOW + timedelta(seconds=360),

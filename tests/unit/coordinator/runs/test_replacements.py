@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from broadside.coordinator.core.plan.moves import Move
 from broadside.coordinator.core.plan.planner import PRESENCE_STALE_S
-from broadside.coordinator.core.plan.spec import Plan, RunSpec
+from broadside.coordinator.core.plan.server_failover import Failover
+from broadside.coordinator.core.run_spec import Plan, RunSpec
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.dispatch import Dispatch
 from broadside.coordinator.runs.replacements import LOOK_EVERY_S, RESUME_S
 from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
 from broadside.exchange.embedded.embedded_table import EmbeddedTable
-from broadside.exchange.messages import Job, Role, TroubleKind
+from broadside.exchange.messages import Job, OutageKind, Role
+from broadside.exchange.outage_log import OutageLog
 from broadside.exchange.ports import QueueError
 from broadside.exchange.records import RunRecords
-from broadside.exchange.troubles import TroubleLog
 from tests.one_table import fabric_in
 from tests.unit.coordinator.presences import NOW, presence
 
@@ -37,7 +37,7 @@ class Site:
         self.at = NOW
         self.folder = folder
         self.fabric = fabric_in(
-            self.queue(), EmbeddedTable(folder, "results"), TroubleLog(lambda: self.at)
+            self.queue(), EmbeddedTable(folder, "results"), OutageLog(lambda: self.at)
         )
 
     def queue(self, in_s: float = 0) -> EmbeddedQueue:
@@ -81,16 +81,16 @@ async def test_nobody_moves_before_agents_could_speak_again(site: Site) -> None:
     coordinator = site.coordinator()
     plan = await coordinator.launch(spec, by="tests")
     await site.pass_time(15)
-    site.fabric.troubles.failed(TroubleKind.TABLE_AWAY)
+    site.fabric.troubles.failed(OutageKind.TABLE_AWAY)
     await site.pass_time(20)
-    site.fabric.troubles.went_well(TroubleKind.TABLE_AWAY)
+    site.fabric.troubles.record_success(OutageKind.TABLE_AWAY)
     records = site.fabric.records
     await site.pass_time(LOOK_EVERY_S, 3)  # the spare is the first to say that it is there
     await coordinator.advance(plan.run_id)
-    assert await records.runs.read_moves(plan.run_id, Move) == []
+    assert await records.runs.read_moves(plan.run_id, Failover) == []
     await site.pass_time(PRESENCE_STALE_S, 1, 3)  # and the second server is really gone
     await coordinator.advance(plan.run_id)
-    [move] = await records.runs.read_moves(plan.run_id, Move)
+    [move] = await records.runs.read_moves(plan.run_id, Failover)
     assert move.left_agent_id == "server-002"
 
 
@@ -106,7 +106,7 @@ async def test_a_move_that_was_only_decided_is_carried_out_by_the_next(
     with monkeypatch.context() as patch, pytest.raises(Died):
         patch.setattr(Dispatch, "move", die)
         await site.coordinator().advance(plan.run_id)
-    assert len(await site.fabric.records.runs.read_moves(plan.run_id, Move)) == 1
+    assert len(await site.fabric.records.runs.read_moves(plan.run_id, Failover)) == 1
     await site.pass_time(RESUME_S, 1, 3)
     await site.coordinator().advance(plan.run_id)
     for burst in plan.bursts:
@@ -158,12 +158,12 @@ async def test_messages_of_a_burst_that_was_queued_without_a_move_get_it(
         await site.coordinator().advance(plan.run_id)
     with monkeypatch.context() as patch:
 
-        async def none(*_: object) -> list[Move]:
+        async def none(*_: object) -> list[Failover]:
             return []
 
         patch.setattr(RunRecords, "read_moves", none)
         await Dispatch(site.fabric.queue, site.fabric.records, lambda: site.at).queue_bursts(plan)
-    assert len(await site.fabric.records.runs.read_moves(plan.run_id, Move)) == 1
+    assert len(await site.fabric.records.runs.read_moves(plan.run_id, Failover)) == 1
     await site.pass_time(RESUME_S, 1, 3)
     await site.coordinator().advance(plan.run_id)
     assert await site.servers_of(plan, 1) == MOVED

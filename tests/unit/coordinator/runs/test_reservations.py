@@ -5,9 +5,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from broadside.coordinator.core.live.status import due_at
 from broadside.coordinator.core.plan.planner import Infeasible
-from broadside.coordinator.core.plan.spec import Plan, RunSpec
+from broadside.coordinator.core.run_spec import Plan, RunSpec, due_at
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.exchange.fabric import Fabric
 from tests.unit.coordinator.presences import NOW, Clock, fleet
@@ -53,7 +52,7 @@ async def test_what_is_left_is_refused_with_who_has_the_rest(fabric: Fabric) -> 
     with pytest.raises(Infeasible) as refused:
         await coordinator.launch(TWO, by="test")
     said = str(refused.value)
-    assert "offer 1 free ports" in said
+    assert "have 1 free ports" in said
     assert "but 3 client agents are live; 2 ports and 2 clients are reserved" in said
     assert first.run_id in said
     assert [header.run_id async for header in fabric.records.private.list_runs()] == [first.run_id]

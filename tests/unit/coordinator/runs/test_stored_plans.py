@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from broadside.coordinator.core.plan.spec import Plan, RunSpec
+from broadside.coordinator.core.run_spec import Plan, RunSpec
 from broadside.coordinator.runs.stored_runs import parse_plan
 from broadside.exchange.ports import RecordUnreadable
 

@@ -25,7 +25,10 @@ from broadside.exchange.ports import Entity, Value
 from broadside.exchange.records import Document
 
 STORED = sorted((Path(__file__).parents[3] / "data" / "stored").glob("*.jsonl.gz"))
-WORDS = ("sentence", "next_step", "advice", "evidence", "how", "header_how")
+WORDS = (
+    *("sentence", "next_step", "advice", "evidence", "refuted_by", "not_known"),
+    *("how", "header_how"),
+)
 
 
 def value(told: Any) -> Value:

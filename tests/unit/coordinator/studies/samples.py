@@ -5,9 +5,18 @@ from typing import Any
 
 import numpy as np
 
-from broadside.coordinator.core.measure.drill import Drilled, EventRan, FlowDip, PairOutage
-from broadside.coordinator.core.measure.scale_out import Hold, find_scale_out, rate_course
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.measure.experiments.drill import (
+    DrillResult,
+    ExecutedEvent,
+    FlowDip,
+    PairOutage,
+)
+from broadside.coordinator.core.measure.experiments.scale_out import (
+    LoadPhase,
+    find_scale_out,
+    rate_curve,
+)
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.studies.conclude import conclude
 from broadside.coordinator.studies.search import next_offer
 from broadside.coordinator.studies.study import (
@@ -86,7 +95,7 @@ def _over_two_devices() -> Study:
 OVER_TWO_DEVICES = _over_two_devices()
 
 
-def closed_up(question: Question, found: CloseUp, event: EventRan | None = None) -> Study:
+def closed_up(question: Question, found: CloseUp, event: ExecutedEvent | None = None) -> Study:
     """A study that is over, with what was found within its bursts."""
     told = study(question, results(9e9))
     said = conclude(told.spec, told.results, close_up=found, event=event)
@@ -97,7 +106,7 @@ def grown() -> Study:
     """Five steps of 11.4 Gbit/s from 20, 20 s apart."""
     rates = np.repeat(20e9 + 11.4e9 * np.arange(6), 20)
     blank = np.full(len(rates), np.nan)
-    hold = Hold(start_s=1_795_000_000.0, rates=rates, retransmits=blank, rtt_s=blank)
+    hold = LoadPhase(start_s=1_795_000_000.0, rates=rates, retransmits=blank, rtt_s=blank)
     found = find_scale_out([hold]).model_copy(update={"units_before_count": 2.0})
     found = found.model_copy(update={"units_after_count": 7.0})
     return closed_up(Staircase(plan_bits_per_second=150e9), found)
@@ -117,8 +126,8 @@ def drilled() -> Study:
         new_ratio=0.98,
     )
     rates = np.repeat([10e9, 0.0, 10e9], [30, 2, 30])
-    found = Drilled(
-        event=EventRan(planned_at=at, started_at=at, ended_at=at, exit_code=0),
+    found = DrillResult(
+        event=ExecutedEvent(planned_at=at, started_at=at, ended_at=at, exit_code=0),
         resolution_s=0.02,
         probed_count=2,
         outages=(outage,),
@@ -128,12 +137,12 @@ def drilled() -> Study:
         flows=(dip,),
         sessions_count=8,
         tcp_s=3.5,
-        course=rate_course(at.timestamp() - 30, rates),
+        course=rate_curve(at.timestamp() - 30, rates),
     )
     return closed_up(Drill(), found, found.event)
 
 
-def drill(**known: object) -> Drilled:
+def drill(**known: object) -> DrillResult:
     """What that failover's study found, over two pairs of four streams each."""
     study = drilled()
     assert study.conclusion is not None and study.conclusion.drilled is not None

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from broadside.coordinator.core.measure.drill import EventRan
-from broadside.coordinator.core.measure.scale_out import Scaling
+from broadside.coordinator.core.measure.experiments.drill import ExecutedEvent
+from broadside.coordinator.core.measure.experiments.scale_out import Scaling
 from broadside.coordinator.core.summary import DeviceFigure
 from broadside.coordinator.refusals import BadStudy
 from broadside.coordinator.studies.close_up_words import drilled as words_of_drill
@@ -161,7 +161,9 @@ async def test_who_has_not_the_command_does_not_invent_one(place: Place) -> None
 def test_an_event_that_never_came_is_no_drill() -> None:
     spec = StudySpec(name="s", question=Drill(at_s=5), spec=LONG)
     assert "its instant never came" in conclude(spec, []).sentence
-    at = EventRan.model_validate({"planned_at": "2026-11-23T12:00:00Z", "problem": "no such file"})
+    at = ExecutedEvent.model_validate(
+        {"planned_at": "2026-11-23T12:00:00Z", "problem": "no such file"}
+    )
     assert "no such file" in conclude(spec, [], event=at).sentence
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broadside.coordinator.core.figures import RECEIVED, Layer
-from broadside.coordinator.core.judge.comparison import Comparison, Group, compare
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.comparison.group_comparison import Comparison, Group, compare
+from broadside.coordinator.core.metrics import RECEIVED, Layer
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import Completeness, RunSummary, State, Verdict
 from broadside.coordinator.studies.conclude import comparison_wanted, conclude, result_of
 from broadside.coordinator.studies.study import (

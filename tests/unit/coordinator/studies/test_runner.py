@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pydantic import PrivateAttr
 
-from broadside.coordinator.core.plan.spec import RunSpec
-from broadside.coordinator.device.ledgers.lab_source import LabLedger
+from broadside.coordinator.core.run_spec import RunSpec
+from broadside.coordinator.device.telemetry.lab import LabEntry, LabSource
 from broadside.coordinator.refusals import BadStudy, UnknownRun
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.studies import runner
@@ -403,7 +403,7 @@ async def test_a_trial_that_the_fleet_cannot_run_is_waited_for_then_on_record(
     await studies.tick()
     waits = await studies.read(study_id)
     assert waits.results == ()
-    assert "pairs_count: 50 pairs asked" in (waits.waits_for or "")
+    assert "pairs_count: 50 pairs requested" in (waits.waits_for or "")
     study = await place.until_ended(study_id, studies)
     problems = [result.problem for result in study.results]
     assert problems[0] is not None
@@ -468,6 +468,7 @@ async def test_a_search_for_what_nobody_measures_or_offers_exactly_is_refused(
 async def test_a_search_for_goals_that_are_measured_is_taken(place: Place) -> None:
     goals = {"rtt_mean_max_s": 0.01, "residual_max_ratio": 0.01}
     question = Search(min_bits_per_second=1e9, max_bits_per_second=2e9).model_copy(update=goals)
-    coordinator = Coordinator(place.fabric, LabLedger(Path("none")), now=place.clock)
+    source = LabSource(LabEntry(type="lab", device="lab", file=Path("none")))
+    coordinator = Coordinator(place.fabric, [source], now=place.clock)
     studies = Studies(coordinator, Feeds(coordinator), place.fabric.private, now=place.clock)
     assert (await studies.create(spec(question), by="me")).ended_at is None

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import LimiterName
 from broadside.coordinator.studies.conclude import conclude
 from broadside.coordinator.studies.search import found, loss_ratio

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from broadside.coordinator import scenarios
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.scenarios import BadScenario
 from broadside.coordinator.studies.conclude import conclude
 from broadside.coordinator.studies.study import (

@@ -87,14 +87,14 @@ def test_what_differs_besides_the_label_is_said() -> None:
     other = [run(fleet(2, 4), "b", idps="deny", mtu="9000")]
     found = compare_runs(request, off, other)
     assert found.conditions_differ == (
-        "label idps: off against deny",
-        "label mtu: unknown against 9000",
-        "pairs_count: 3 against 2",
+        "label idps: off and deny",
+        "label mtu: unknown and 9000",
+        "pairs_count: 3 and 2",
     )
     named = request.model_copy(update={"label": "idps"})
     assert compare_runs(named, off, other).conditions_differ == (
-        "label mtu: unknown against 9000",
-        "pairs_count: 3 against 2",
+        "label mtu: unknown and 9000",
+        "pairs_count: 3 and 2",
     )
     assert "conditions differ" in found.sentence
 
@@ -103,7 +103,7 @@ def test_thin_data_is_said() -> None:
     request = CompareRequest(a=Selection(run_ids=("a",)), b=Selection(run_ids=("b",)))
     found = compare_runs(request, [run(fleet(3, 2))], [run(fleet(3, 4), "b")])
     assert found.thin
-    assert "thin" in found.sentence
+    assert "too few bursts" in found.sentence
 
 
 def test_an_empty_group_is_refused_with_the_span() -> None:

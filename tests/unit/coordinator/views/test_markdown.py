@@ -3,11 +3,11 @@
 import pytest
 from markdown_it import MarkdownIt
 
-from broadside.coordinator.core.judge.comparison import compare
-from broadside.coordinator.core.judge.regression_gate import hold, parse_gate
+from broadside.coordinator.core.comparison.group_comparison import compare
+from broadside.coordinator.core.comparison.regression_gate import hold, parse_gate
 from broadside.coordinator.views.markdown import comparison_markdown, sparkline, verdict_markdown
 from tests.synthetic_runs import SMALL, measured
-from tests.unit.coordinator.core.judge.test_comparison import group
+from tests.unit.coordinator.core.comparison.test_group_comparison import group
 
 READER = MarkdownIt("commonmark", {"html": True}).enable("table")
 
@@ -26,7 +26,7 @@ def test_a_comparison_has_its_gates_and_a_row_a_figure() -> None:
     found = compare(group("a", [1e9, 1.001e9, 1.002e9]), group("b", [9e8, 9.01e8, 9.02e8]))
     held = [hold(parse_gate("received < -3%"), found)]
     shown = READER.render(comparison_markdown(found, held))
-    assert "<strong>fail</strong> received &lt; -3%: surely so" in shown
+    assert "<strong>fail</strong> received &lt; -3%: the change is beyond the limit" in shown
     assert shown.count("<tr>") == 1 + len(found.metrics)
 
 

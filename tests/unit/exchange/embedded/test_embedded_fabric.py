@@ -252,13 +252,13 @@ def settle(data_dir: Path) -> None:
 def looks_of(queue: EmbeddedQueue, monkeypatch: pytest.MonkeyPatch) -> list[None]:
     """Grows by one with every look into the file."""
     looks: list[None] = []
-    look = queue._look
+    look = queue._claim_next
 
     async def counted() -> Delivery | None:
         looks.append(None)
         return await look()
 
-    monkeypatch.setattr(queue, "_look", counted)
+    monkeypatch.setattr(queue, "_claim_next", counted)
     return looks
 
 

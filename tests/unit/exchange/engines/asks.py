@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from broadside.exchange.engines.port import ClientAsk, ServerAsk, Tool
+from broadside.exchange.engines.port import ClientRequest, ServerRequest, Tool
 from broadside.exchange.messages import Endpoint, Job, Traffic
 
 NAMES = ("iperf3", "vegeta", "nginx", "lftp", "vsftpd")
@@ -24,10 +24,10 @@ def job(traffic: Traffic, *, duration_s: int = 10, **endpoint: Any) -> Job:
     )
 
 
-def client_ask(asked: Job, bind: str | None = "10.1.0.4") -> ClientAsk:
-    return ClientAsk(job=asked, tools=TOOLS, folder="/work/x", bind=bind)
+def client_ask(asked: Job, bind: str | None = "10.1.0.4") -> ClientRequest:
+    return ClientRequest(job=asked, tools=TOOLS, folder="/work/x", bind=bind)
 
 
-def server_ask(**changes: Any) -> ServerAsk:
+def server_ask(**changes: Any) -> ServerRequest:
     asked: dict[str, Any] = {"port": 8080, "address": "10.2.0.4", "tools": TOOLS}
-    return ServerAsk(**(asked | {"folder": "/work/x", "duration_max_s": 60.5} | changes))
+    return ServerRequest(**(asked | {"folder": "/work/x", "duration_max_s": 60.5} | changes))

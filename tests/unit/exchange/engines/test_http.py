@@ -267,4 +267,4 @@ def test_a_test_is_over_when_nothing_came_for_as_long_as_its_longest_request() -
     assert test.quiet_s == 2
     reader.feed(logged(6.5, 5.0), AT_S + 7)
     assert test.quiet_s == 5
-    assert (test.heard_s, test.last_at_s) == (AT_S + 7, AT_S + 6.5)
+    assert (test.last_data_s, test.last_at_s) == (AT_S + 7, AT_S + 6.5)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broadside.coordinator.core.goals import GOALS
+from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
 from broadside.exchange import engines as engines_package
 from broadside.exchange.engines import engines, problems, traffic_of
 from broadside.exchange.engines.port import (
@@ -45,16 +45,18 @@ def test_an_engine_is_a_file_a_test_and_a_line_in_the_docs(engine: Engine) -> No
 def test_its_own_defaults_are_fit_to_launch(engine: Engine) -> None:
     traffic = traffic_of(engine=engine.name)
     assert problems(traffic) == ()
-    assert engine.honours | EVERY_ENGINE <= set(Traffic.model_fields)
+    assert engine.supported_fields | EVERY_ENGINE <= set(Traffic.model_fields)
     assert set(engine.defaults) <= set(Traffic.model_fields)
-    assert engine.measures(traffic) <= {goal.needs for goal in GOALS}
+    assert engine.measures(traffic) <= {threshold.requires for threshold in ALL_THRESHOLDS}
     assert engine.title
     assert len(engine.title) < 90
 
 
 def test_a_client_binds_and_asks_the_endpoint_alone(engine: Engine) -> None:
     launch = engine.client(client_ask(job(traffic_of(engine=engine.name))))
-    said = " ".join(word for process in launch.processes for word in process.argv)
+    said = " ".join(
+        validate_argument for process in launch.processes for validate_argument in process.argv
+    )
     said += "".join(file.text for file in launch.files)
     assert "10.2.0.4" in said
     assert "8080" in said
@@ -67,7 +69,9 @@ def test_a_client_binds_and_asks_the_endpoint_alone(engine: Engine) -> None:
 def test_the_files_that_a_client_reads_can_be_kept(engine: Engine) -> None:
     """A command line that names a file says little once the file is gone."""
     launch = engine.client(client_ask(job(traffic_of(engine=engine.name))))
-    said = " ".join(word for process in launch.processes for word in process.argv)
+    said = " ".join(
+        validate_argument for process in launch.processes for validate_argument in process.argv
+    )
     assert launch.texts == {file.name: file.text for file in launch.files}
     assert set(launch.texts) == {name for name in ("script", "targets") if f"/x/{name}" in said}
 

@@ -47,9 +47,9 @@ def silent(*streams: int, begin: int, end: int) -> Callable[[int, int], float]:
 
 @pytest.mark.parametrize("version", ["3.12", "3.22"])
 def test_one_silent_stream_of_two_is_told_from_when_to_when(version: str) -> None:
-    [told] = recorded(version, silent(1, begin=3, end=9)).report.silent_streams
-    assert (told.flow, told.client_port) == (Flow.UP, SECOND[version])
-    assert (told.from_s, told.to_s) == (3, 9)
+    [silences_by_port] = recorded(version, silent(1, begin=3, end=9)).report.silent_streams
+    assert (silences_by_port.flow, silences_by_port.client_port) == (Flow.UP, SECOND[version])
+    assert (silences_by_port.from_s, silences_by_port.to_s) == (3, 9)
     [dead] = recorded(version, silent(1, begin=5, end=99)).report.silent_streams
     assert (dead.from_s, dead.to_s) == (5, LENGTH_S)
     [never] = recorded(version, silent(1, begin=0, end=99)).report.silent_streams
@@ -75,8 +75,8 @@ def test_a_stream_that_ceases_before_the_whole_test_does_is_silent_all_along() -
     def carries(place: int, second: int) -> float:
         return float(second < 3 or (place == 0 and second < 7))
 
-    [told] = recorded("3.22", carries).report.silent_streams
-    assert (told.from_s, told.to_s) == (3, LENGTH_S)
+    [silences_by_port] = recorded("3.22", carries).report.silent_streams
+    assert (silences_by_port.from_s, silences_by_port.to_s) == (3, LENGTH_S)
 
 
 def test_a_servers_record_names_the_clients_port_too() -> None:
@@ -89,8 +89,8 @@ def test_a_servers_record_names_the_clients_port_too() -> None:
             for stream in interval["streams"]:
                 stream["sender"] = False
 
-    [told] = recorded("3.22", silent(1, begin=3, end=9), served).report.silent_streams
-    assert told.client_port == SECOND["3.22"]
+    [silences_by_port] = recorded("3.22", silent(1, begin=3, end=9), served).report.silent_streams
+    assert silences_by_port.client_port == SECOND["3.22"]
 
 
 def test_several_processes_tell_of_all_their_streams() -> None:
@@ -113,5 +113,5 @@ def test_a_slow_pace_costs_no_memory_and_hides_no_silence() -> None:
         }
         silences.take(Flow.UP, second, second + 1.0, moved)
     assert len(silences._over) <= 2_000
-    told = silences.told({}, block_bytes=1)
-    assert max(each.to_s - each.from_s for each in told) >= long_s[1] - long_s[0]
+    silences_by_port = silences.silences_by_port({}, block_bytes=1)
+    assert max(each.to_s - each.from_s for each in silences_by_port) >= long_s[1] - long_s[0]

@@ -12,8 +12,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from broadside.coordinator.core.judge.counter_bins import Bins, Curve, fleet_curve, seconds_curve
-from broadside.coordinator.core.judge.lag import Known, Lag, estimate_lag
+from broadside.coordinator.core.judge.reconciliation.counter_bins import (
+    Bins,
+    Curve,
+    fleet_curve,
+    seconds_curve,
+)
+from broadside.coordinator.core.judge.reconciliation.lag import Known, Lag, estimate_lag
 
 Floats = NDArray[np.float64]
 STEP_S: Final = 0.1
@@ -124,20 +129,20 @@ def simulate(setup: Setup) -> Simulated:
     starts = LEAD_S + setup.period_s * np.arange(setup.bursts)
     end_s = LEAD_S * 2 + setup.period_s * (setup.bursts + 1)
     steps = round(end_s / STEP_S)
-    carried = np.zeros(steps)
+    device_rate = np.zeros(steps)
     recorded: list[_Traffic] = []
     for number, at_s in enumerate(starts):
         burst = _burst(rng, setup, float(at_s), steps)
-        carried += setup.crossing_ratio * burst
+        device_rate += setup.crossing_ratio * burst
         if number not in setup.unrecorded:
             seconds = burst.reshape(-1, round(1 / STEP_S)).sum(axis=1)
             mine = slice(int(at_s), int(at_s) + setup.burst_s + 1)
             recorded.append(_Traffic(start_s=int(at_s), received_bytes=seconds[mine]))
     for periods, rate in setup.unplanned:
-        carried += rate * _burst(rng, setup, LEAD_S + setup.period_s * periods, steps)
+        device_rate += rate * _burst(rng, setup, LEAD_S + setup.period_s * periods, steps)
     full = float(np.median(recorded[0].received_bytes))
-    carried = carried * PAYLOAD_RATIO + _background(rng, setup, full * STEP_S, steps)
-    bins, middles_s = _counted(rng, setup, carried, starts)
+    device_rate = device_rate * PAYLOAD_RATIO + _background(rng, setup, full * STEP_S, steps)
+    bins, middles_s = _counted(rng, setup, device_rate, starts)
     return Simulated(
         setup=setup, bins=bins, known=_known(setup, recorded, starts, full), middles_s=middles_s
     )
@@ -149,11 +154,11 @@ def _background(rng: np.random.Generator, setup: Setup, full: float, steps: int)
 
 
 def _counted(
-    rng: np.random.Generator, setup: Setup, carried: Floats, starts: NDArray[np.int_]
+    rng: np.random.Generator, setup: Setup, device_rate: Floats, starts: NDArray[np.int_]
 ) -> tuple[Bins, Floats]:
     """The counter's bins, and the labels in the middle of each recorded burst."""
-    at_s = STEP_S * np.arange(len(carried) + 1)
-    total = np.concatenate(([0.0], np.cumsum(carried)))
+    at_s = STEP_S * np.arange(len(device_rate) + 1)
+    total = np.concatenate(([0.0], np.cumsum(device_rate)))
     labels = rng.uniform(0, setup.bin_s) + setup.bin_s * np.arange(int(at_s[-1] / setup.bin_s) - 1)
     length_s = setup.period_s * (setup.bursts - 1) + setup.burst_s
     true_s = labels - setup.lag_s - setup.drift_s * ((labels - LEAD_S) / length_s - 0.5)

@@ -98,11 +98,11 @@ def device(name: str, cpu: float, busiest: float | None = None) -> DeviceSummary
 @pytest.mark.parametrize(
     ("devices", "evidence"),
     [
-        ([device("fw-a", 0.99)], ["fw-a's CPU is 99 % busy"]),
-        ([device("fw-a", 0.4, 0.97)], ["fw-a's CPU is 40 % busy, its busiest core 97 %"]),
+        ([device("fw-a", 0.99)], ["the CPU of fw-a is 99 % busy"]),
+        ([device("fw-a", 0.4, 0.97)], ["the CPU of fw-a is 40 % busy, its busiest core 97 %"]),
         (
             [device("fw-a", 0.96), device("fw-b", 0.3)],
-            ["fw-a's CPU is 96 % busy", "1 of 2 devices"],
+            ["the CPU of fw-a is 96 % busy", "1 of 2 devices"],
         ),
     ],
 )
@@ -223,7 +223,7 @@ def test_a_few_drops_that_could_not_hold_full_windows_leave_the_window_as_the_li
 ) -> None:
     limiter = sessions(retransmits, pairs=pairs)
     assert limiter.name is LimiterName.WINDOW
-    assert ("nothing is dropped" in limiter.evidence[0]) == (retransmits == 0)
+    assert ("and no drops" in limiter.evidence[0]) == (retransmits == 0)
     assert ("too few" in limiter.evidence[0]) == (retransmits > 0)
 
 
@@ -237,7 +237,7 @@ def test_drops_that_could_hold_full_windows_name_neither_them_nor_the_firewall()
 def test_whether_anything_was_dropped_is_said_to_be_unknown_where_it_is() -> None:
     limiter = sessions(None)
     assert limiter.name is LimiterName.WINDOW
-    assert "whether anything is dropped is unknown" in limiter.evidence[0]
+    assert "its packet loss is unknown" in limiter.evidence[0]
 
 
 @pytest.mark.parametrize(
@@ -265,13 +265,13 @@ def test_one_pair_shows_no_device_that_pairs_share(
 def test_a_queue_in_front_of_full_windows_names_nobody_by_itself() -> None:
     limiter = sessions(60, pairs=4, rtt_s=0.05)
     assert limiter.name is LimiterName.UNKNOWN
-    assert any("trade shares" in said for said in limiter.not_known)
+    assert any("share one limit" in said for said in limiter.not_known)
     traded = sessions(60, pairs=4, rtt_s=0.05, share_movement=0.05)
     assert traded.name is LimiterName.UNKNOWN  # a limit that pairs share may be any link
     assert "device.path=bypass" in (traded.advice or "")
     located = sessions(60, pairs=4, rtt_s=0.05, share_movement=0.05, devices=[pinged(0.03)])
     assert located.name is LimiterName.FIREWALL
-    assert any("a queue stands in the path" in said for said in located.evidence)
+    assert any("the path has a queue" in said for said in located.evidence)
     assert any("pings to fw take" in said for said in located.evidence)
 
 
@@ -338,7 +338,7 @@ def test_the_firewall_needs_pairs_that_trade_shares_or_its_documented_rate() -> 
         assert burst(movement=movement, cov=cov).name is LimiterName.UNKNOWN
         told = burst(movement=movement, cov=cov, sku="standard")
         assert told.name is LimiterName.FIREWALL
-        assert any("documented for 30 Gbit/s" in said for said in told.evidence)
+        assert any("standard is 30 Gbit/s" in said for said in told.evidence)
     assert burst(movement=1.0, sku="standard", ledger_cov=0.08).name is LimiterName.UNKNOWN
     assert burst(movement=1.0, sku="premium").name is LimiterName.UNKNOWN
 
@@ -352,23 +352,23 @@ def test_pairs_of_one_host_trade_shares_of_that_host() -> None:
     assert burst(servers=1).name is LimiterName.FIREWALL
     blind = burst(servers=1, rooms=False)
     assert blind.name is LimiterName.UNKNOWN
-    assert any("server-0, which serves several pairs" in said for said in blind.not_known)
+    assert any("server-0, which has several pairs" in said for said in blind.not_known)
     assert burst(servers=4, rooms=False).name is LimiterName.FIREWALL
 
 
 def test_pairs_that_carry_the_same_each_are_no_sign_of_the_firewall() -> None:
     """A policer a client: what pairs carry is flat, and the caps are not told."""
     limiter = burst(movement=7.0, cov=0.01)
-    assert any("as a limit on each pair makes it" in fact for fact in limiter.evidence)
+    assert any("as if each pair has its own limit" in fact for fact in limiter.evidence)
     said = limiter.finding()
-    assert "NIC caps of 4 of 4 pairs" in said.sentence
+    assert "NIC rate of the clients of 4 of 4 pairs" in said.sentence
     assert "another VM size" in (said.next_step or "")
 
 
 def test_a_finding_states_evidence_and_how_to_rule_it_out_and_no_confidence() -> None:
     said = burst().finding()
-    assert said.sentence.startswith("the limit was the firewall: 4 pairs trade shares of one limit")
-    assert "to rule this out, show the same sum with the pairs past the firewall" in said.sentence
+    assert said.sentence.startswith("Bottleneck: firewall. Evidence: 4 pairs share one limit")
+    assert "To rule this out: the same total rate without the firewall" in said.sentence
     assert "confidence" not in said.model_dump_json()
 
 
@@ -383,7 +383,7 @@ def test_a_run_is_limited_by_what_most_bursts_show() -> None:
     torn = common_bottleneck([named, other])
     assert torn.name is LimiterName.UNKNOWN
     assert torn.evidence == (
-        "of 2 bursts 1 name client-nic, 1 name firewall: no one limit is shown",
+        "the 2 bursts have different bottlenecks: 1 with client-nic, 1 with firewall",
     )
 
 
@@ -433,7 +433,7 @@ def test_a_senders_filled_egress_queue_names_its_nic(down: bool, name: LimiterNa
 def test_how_pairs_move_names_no_nic(movement: float | None, queued: float | None) -> None:
     limiter = slow_nics(movement=movement, queued=queued)
     assert limiter.name is LimiterName.UNKNOWN
-    assert any("a queue stands in the path" in fact for fact in limiter.evidence)
+    assert any("the path has a queue" in fact for fact in limiter.evidence)
 
 
 def test_an_egress_queue_of_an_end_that_only_acknowledges_names_nothing() -> None:
@@ -447,7 +447,7 @@ def test_an_egress_queue_of_an_end_that_only_acknowledges_names_nothing() -> Non
 def test_a_nic_above_its_declared_cap_disproves_the_cap() -> None:
     limiter = found(Traffic(), client_nic=5.0, server_nic=0.1)
     assert limiter.name is not LimiterName.CLIENT_NIC
-    assert any("more than the cap that is declared" in said for said in limiter.not_known)
+    assert any("more than the declared rate" in said for said in limiter.not_known)
 
 
 def test_a_nic_is_full_of_headers_that_its_counter_does_not_see() -> None:

@@ -5,8 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.judge.burst_share import BinSums, BurstShare, MovedShare
-from broadside.coordinator.core.judge.device_prediction import sum_shares
+from broadside.coordinator.core.judge.reconciliation.counter_bins import BinSums
+from broadside.coordinator.core.judge.reconciliation.device_prediction import (
+    BurstShare,
+    MovedShare,
+    sum_shares,
+)
 
 
 def _sums(*fleet: float) -> BinSums:

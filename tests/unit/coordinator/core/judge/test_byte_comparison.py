@@ -8,20 +8,30 @@ from typing import Any
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.judge.burst_share import BinSums, BurstShare, MovedShare
-from broadside.coordinator.core.judge.byte_comparison import (
+from broadside.coordinator.core.judge.reconciliation.counter_bins import (
+    BinSums,
+    CounterFactor,
+    ExtraBytes,
+)
+from broadside.coordinator.core.judge.reconciliation.device_prediction import (
+    BurstShare,
+    MovedShare,
+)
+from broadside.coordinator.core.judge.reconciliation.idle_level import IdleLevel
+from broadside.coordinator.core.judge.reconciliation.lag import Lag
+from broadside.coordinator.core.judge.reconciliation.reconcile import (
     NOISE_ASSUMED_RATIO,
     Comparison,
     RunComparison,
     compare_bytes,
     scatter_of_bursts,
 )
-from broadside.coordinator.core.judge.counter_factor import CounterFactor, ExtraBytes
-from broadside.coordinator.core.judge.idle_level import IdleLevel
-from broadside.coordinator.core.judge.lag import Lag
-from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.headers import OVERHEAD_LESS_RATIO, OVERHEAD_MORE_RATIO
-from broadside.coordinator.core.measure.steady import t95
+from broadside.coordinator.core.measure.formulas.headers import (
+    OVERHEAD_LESS_RATIO,
+    OVERHEAD_MORE_RATIO,
+)
+from broadside.coordinator.core.measure.formulas.steady import t95
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 
 NONE = np.empty(0)
 LEDGER = FirewallLedger(

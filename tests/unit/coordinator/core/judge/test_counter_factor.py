@@ -6,13 +6,12 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.judge.counter_factor import (
+from broadside.coordinator.core.judge.reconciliation.counter_bins import (
     counter_factor,
     extra_bytes,
     resent_ratio,
 )
-from broadside.coordinator.core.measure.evidence import FirewallLedger, LedgerLayer
-from broadside.coordinator.core.measure.headers import (
+from broadside.coordinator.core.measure.formulas.headers import (
     OVERHEAD_KNOWN_RATIO,
     OVERHEAD_LESS_RATIO,
     OVERHEAD_LESS_WIRE_RATIO,
@@ -20,7 +19,8 @@ from broadside.coordinator.core.measure.headers import (
     OVERHEAD_MORE_WIRE_RATIO,
     Headers,
 )
-from broadside.coordinator.core.measure.series import BurstSeries
+from broadside.coordinator.core.measure.grid.series import BurstSeries
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger, LedgerLayer
 from broadside.exchange.messages import Protocol
 from tests.unit.coordinator.core.records import burst_series
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from broadside.coordinator.core.judge.bottleneck import BottleneckInput, find_bottleneck
-from broadside.coordinator.core.judge.bottleneck.device_drops import drops_per_second
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.judge.bottleneck.device_causes import drops_per_second
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.summary import (
     Basis,
     FlowSummary,

@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 
-from broadside.coordinator.core.judge.comparison import Group, compare
-from broadside.coordinator.core.judge.conditions import conditions_of
-from broadside.coordinator.core.judge.drift import described, drift_findings
-from broadside.exchange.messages import Passport, Presence, Role
+from broadside.coordinator.core.comparison.conditions import conditions_of
+from broadside.coordinator.core.comparison.group_comparison import Group, compare
+from broadside.coordinator.core.judge.observations import host_difference_findings, host_properties
+from broadside.exchange.messages import HostInfo, Presence, Role
 from tests.planted import summarise
 from tests.synthetic import Plant
 from tests.synthetic import fleet as made_fleet
 from tests.unit.coordinator.presences import presence
 
-ALIKE = Passport(
+ALIKE = HostInfo(
     nic_driver="hv_netvsc",
     offloads={"generic-receive-offload": True, "large-receive-offload": False},
     sysctls={"net.ipv4.tcp_rmem": "4096 131072 6291456"},
@@ -22,29 +22,29 @@ GRO_OFF = ALIKE.model_copy(
 )
 
 
-def hosts(*passports: Passport | None, role: Role = Role.CLIENT) -> list[Presence]:
+def hosts(*passports: HostInfo | None, role: Role = Role.CLIENT) -> list[Presence]:
     return [presence(role, n, passport=each) for n, each in enumerate(passports, 1)]
 
 
 def said(fleet: Sequence[Presence]) -> str:
-    found = drift_findings(fleet, [host.agent_id for host in fleet])
+    found = host_difference_findings(fleet, [host.agent_id for host in fleet])
     return " ".join(each.sentence for each in found)
 
 
 def test_the_one_host_without_gro_is_named() -> None:
     assert said(hosts(ALIKE, GRO_OFF, ALIKE)) == (
-        "hosts of one role are not alike: generic-receive-offload: client-002 has off, 2 have on"
+        "Hosts in the same role differ: generic-receive-offload: client-002 has off, 2 have on."
     )
 
 
 def test_hosts_that_are_alike_or_unknown_or_of_another_role_are_no_finding() -> None:
-    assert not said(hosts(ALIKE, ALIKE, None, Passport()))
+    assert not said(hosts(ALIKE, ALIKE, None, HostInfo()))
     assert not said([*hosts(ALIKE, ALIKE), *hosts(GRO_OFF, role=Role.SERVER)])
 
 
 def test_a_host_that_took_no_part_is_no_finding() -> None:
     fleet = hosts(ALIKE, ALIKE, GRO_OFF)
-    assert not list(drift_findings(fleet, [host.agent_id for host in fleet[:2]]))
+    assert not list(host_difference_findings(fleet, [host.agent_id for host in fleet[:2]]))
 
 
 def test_a_verdict_says_it_and_rests_on_the_fleet_at_its_launch() -> None:
@@ -62,23 +62,23 @@ def test_a_verdict_says_it_and_rests_on_the_fleet_at_its_launch() -> None:
 def test_runs_on_other_hosts_are_told_apart_where_both_say_what_theirs_are() -> None:
     plan = made_fleet(Plant(pairs=1)).plan
 
-    def group(name: str, passport: Passport | None) -> Group:
+    def group(name: str, passport: HostInfo | None) -> Group:
         return Group(name=name, observations=(), conditions=conditions_of(plan, hosts(passport)))
 
     differ = compare(group("a", ALIKE), group("b", GRO_OFF)).conditions_differ
-    assert differ == ("client.passport.offloads.generic-receive-offload: True against False",)
+    assert differ == ("client.passport.offloads.generic-receive-offload: True and False",)
     assert not compare(group("a", ALIKE), group("b", None)).conditions_differ
-    assert not compare(group("a", ALIKE), group("b", Passport())).conditions_differ
+    assert not compare(group("a", ALIKE), group("b", HostInfo())).conditions_differ
 
 
-def test_a_host_is_described_by_the_short_names_of_what_is_known() -> None:
+def test_a_host_is_host_properties_by_the_short_names_of_what_is_known() -> None:
     """Offloads read as on and off; what is unknown is left out, with its name."""
     (host,) = hosts(ALIKE)
-    found = described(host)
+    found = host_properties(host)
     assert found["generic-receive-offload"] == "on"
     assert found["large-receive-offload"] == "off"
     assert found["net.ipv4.tcp_rmem"] == "4096 131072 6291456"
     assert found["nic_driver"] == "hv_netvsc"
     assert not any(name.startswith(("passport.", "offloads.", "sysctls.")) for name in found)
-    (bare,) = hosts(Passport())
-    assert not {"nic_driver", "generic-receive-offload"} & described(bare).keys()
+    (bare,) = hosts(HostInfo())
+    assert not {"nic_driver", "generic-receive-offload"} & host_properties(bare).keys()

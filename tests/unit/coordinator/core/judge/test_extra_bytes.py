@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.judge.reconcile import reconcile
-from broadside.coordinator.core.judge.residual_cause import Missing
+from broadside.coordinator.core.judge.reconciliation.reconcile import reconcile
+from broadside.coordinator.core.judge.reconciliation.residual_causes import Missing
 from broadside.coordinator.core.measure.acknowledgements import Acknowledgements
-from broadside.coordinator.core.measure.columns import HostColumns
-from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.headers import acknowledged_max_ratio, headers
-from broadside.coordinator.core.measure.measure_burst import measure_burst
-from broadside.coordinator.core.measure.series import BurstSeries
+from broadside.coordinator.core.measure.burst import measure_burst
+from broadside.coordinator.core.measure.formulas.headers import acknowledged_max_ratio, headers
+from broadside.coordinator.core.measure.grid.series import BurstSeries
+from broadside.coordinator.core.measure.records.columns import HostColumns
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.summary import Reconciliation, Verdict
 from broadside.exchange.messages import Direction, Flow, Protocol
 from tests.hunt.adapter import conclude

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.judge.counter_bins import Bins, Curve, seconds_curve
-from broadside.coordinator.core.judge.lag import (
+from broadside.coordinator.core.arrays import Floats
+from broadside.coordinator.core.judge.reconciliation.counter_bins import Bins, Curve, seconds_curve
+from broadside.coordinator.core.judge.reconciliation.lag import (
     BIN_COST_MAX,
     BIWEIGHT_SIGMAS,
     FEW_BINS_RATIO,
@@ -29,8 +30,7 @@ from broadside.coordinator.core.judge.lag import (
     estimate_lag,
     is_clock,
 )
-from broadside.coordinator.core.measure.columns import Floats
-from broadside.coordinator.core.measure.steady import t95
+from broadside.coordinator.core.measure.formulas.steady import t95
 
 
 def _curve(*amounts: float, at_s: float = 0.0) -> Curve:

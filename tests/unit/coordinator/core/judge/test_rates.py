@@ -6,24 +6,24 @@ from typing import Any, cast
 
 import pytest
 
-from broadside.coordinator.core.figures import Layer
-from broadside.coordinator.core.judge.rates import (
+from broadside.coordinator.core.judge.checks.rate_checks import (
     Interval,
-    between_bursts,
-    carried,
-    compared,
-    factor_of,
+    _compare,
+    device_rate,
+    half_width_of_bursts,
+    half_width_of_device,
     header_bounds,
+    layer_factor,
     limit_of,
-    received,
-    scatter_of_device,
+    received_rate,
 )
-from broadside.coordinator.core.measure.headers import (
+from broadside.coordinator.core.measure.formulas.headers import (
     OVERHEAD_KNOWN_RATIO,
     OVERHEAD_LESS_RATIO,
     OVERHEAD_MORE_RATIO,
 )
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.metrics import Layer
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import BurstSummary, Completeness
 from broadside.exchange.messages import Flow
 from tests.unit.coordinator.core.judge.checks.check_input import burst, held, spec, window
@@ -51,7 +51,7 @@ def test_the_limit_is_the_target_less_its_tolerance() -> None:
 
 
 def test_headers_count_at_the_ip_layer_and_are_as_unsure_as_they_were_recorded() -> None:
-    assert (factor_of(PAYLOAD, _burst()), factor_of(IP, _burst())) == (1.0, 1.04)
+    assert (layer_factor(PAYLOAD, _burst()), layer_factor(IP, _burst())) == (1.0, 1.04)
     assert header_bounds(PAYLOAD, _burst(headers_assumed=True)) == (0.0, 0.0)
     assert header_bounds(IP, _burst()) == (OVERHEAD_KNOWN_RATIO, OVERHEAD_KNOWN_RATIO)
     assumed = header_bounds(IP, _burst(headers_assumed=True))
@@ -60,7 +60,7 @@ def test_headers_count_at_the_ip_layer_and_are_as_unsure_as_they_were_recorded()
 
 def test_what_was_received_at_the_ip_layer() -> None:
     """1.2 x 1.04 = 1.248 Gbit/s, known to hypot(10.4, 1248 x doubt) Mbit/s."""
-    found = received(IP, _burst(headers_assumed=True))
+    found = received_rate(IP, _burst(headers_assumed=True))
     assert found is not None
     assert found.value == pytest.approx(1.248e9)
     assert found.below == pytest.approx(math.hypot(10.4e6, 1.248e9 * OVERHEAD_LESS_RATIO))
@@ -72,14 +72,14 @@ def test_the_scatter_between_bursts_stands_for_that_of_one_that_is_long_enough(
     window_s: int, known: bool
 ) -> None:
     means = _burst(half=None, window=window(window_s=window_s))
-    found = received(PAYLOAD, means, 5e6)
+    found = received_rate(PAYLOAD, means, 5e6)
     assert (None if found is None else found.below) == (5e6 if known else None)
-    own = received(PAYLOAD, _burst(), 5e6)
+    own = received_rate(PAYLOAD, _burst(), 5e6)
     assert own is not None
     assert own.below == 1e7
-    assert received(PAYLOAD, _burst(half=None, window=None), 5e6) is None
-    assert received(PAYLOAD, _burst(half=None)) is None
-    assert received(PAYLOAD, _burst(None)) is None
+    assert received_rate(PAYLOAD, _burst(half=None, window=None), 5e6) is None
+    assert received_rate(PAYLOAD, _burst(half=None)) is None
+    assert received_rate(PAYLOAD, _burst(None)) is None
 
 
 def _flow(sent: float | None, arrived: float | None) -> SimpleNamespace:
@@ -91,11 +91,11 @@ def _flow(sent: float | None, arrived: float | None) -> SimpleNamespace:
 def test_what_senders_tell_and_no_receiver_widens_the_upper_end() -> None:
     """A quarter is not proven: a quarter of (100 + 0) Mbit/s more, at the IP layer x 1.04."""
     flows = (_flow(0.7e9, 0.6e9), _flow(0.5e9, 0.6e9), _flow(None, 1.0), _flow(9e9, None))
-    found = received(PAYLOAD, _burst(flows=flows, proven_ratio=0.75))
+    found = received_rate(PAYLOAD, _burst(flows=flows, proven_ratio=0.75))
     assert found is not None
     assert (found.below, found.above) == pytest.approx((1e7, 3.5e7))
-    more = received(IP, _burst(flows=flows, proven_ratio=0.75))
-    same = received(IP, _burst(flows=flows, proven_ratio=1.1))
+    more = received_rate(IP, _burst(flows=flows, proven_ratio=0.75))
+    same = received_rate(IP, _burst(flows=flows, proven_ratio=1.1))
     assert more is not None
     assert same is not None
     assert more.above - same.above == pytest.approx(2.6e7)
@@ -116,18 +116,18 @@ def test_the_devices_bins_scatter_for_a_table_of_means(
     told: dict[str, Any], scatter: float | None
 ) -> None:
     device = held(**({"ledger_cov_ratio": 0.01, "full_bins_count": 3} | told))
-    found = scatter_of_device(_burst(reconciliation=device))
+    found = half_width_of_device(_burst(reconciliation=device))
     assert found == (None if scatter is None else pytest.approx(scatter))
-    assert scatter_of_device(_burst(None, reconciliation=device)) is None
-    assert scatter_of_device(_burst()) is None
+    assert half_width_of_device(_burst(None, reconciliation=device)) is None
+    assert half_width_of_device(_burst()) is None
 
 
 def test_bursts_scatter_by_students_t() -> None:
     """1.0, 1.1, 1.2: standard deviation 0.1, t of 2 degrees 4.303."""
     bursts = [_burst(rate) for rate in (1.0e9, 1.1e9, 1.2e9)]
-    assert between_bursts(bursts) == pytest.approx(0.4303e9)
-    assert between_bursts(bursts[:2]) is None
-    assert between_bursts([*bursts[:2], _burst(None)]) is None
+    assert half_width_of_bursts(bursts) == pytest.approx(0.4303e9)
+    assert half_width_of_bursts(bursts[:2]) is None
+    assert half_width_of_bursts([*bursts[:2], _burst(None)]) is None
 
 
 FLEET = Interval(value=1e9, below=3e6, above=4e6)
@@ -135,7 +135,7 @@ FLEET = Interval(value=1e9, below=3e6, above=4e6)
 
 def test_what_the_device_carried_is_the_fleets_rate_with_the_residual() -> None:
     """10 % more, known to 0.5 % of the fleet's rate: hypot(3, 5), hypot(4, 5) Mbit/s."""
-    found = carried(PAYLOAD, _burst(reconciliation=held(0.1)), FLEET)
+    found = device_rate(PAYLOAD, _burst(reconciliation=held(0.1)), FLEET)
     assert found is not None
     assert found.value == pytest.approx(1.1e9)
     assert found.below == pytest.approx(math.hypot(3e6, 5e6))
@@ -152,12 +152,12 @@ def test_an_unknown_layer_is_no_random_error_and_is_added() -> None:
         "layer_low_ratio": 0.02,
         "extra_ratio": 0.006,
     }
-    found = carried(PAYLOAD, _burst(reconciliation=held(0.1, **told)), FLEET)
+    found = device_rate(PAYLOAD, _burst(reconciliation=held(0.1, **told)), FLEET)
     assert found is not None
     assert found.below == pytest.approx(math.hypot(3e6, 4e6) + 26e6)
     assert found.above == pytest.approx(math.hypot(4e6, 5e6) + 10e6)
     same = held(0.1, **(told | {"layer_low_ratio": None}))
-    found = carried(PAYLOAD, _burst(reconciliation=same), FLEET)
+    found = device_rate(PAYLOAD, _burst(reconciliation=same), FLEET)
     assert found is not None
     assert found.below == pytest.approx(math.hypot(3e6, 14e6) + 16e6)
 
@@ -168,31 +168,32 @@ def test_an_unknown_layer_is_no_random_error_and_is_added() -> None:
     ids=["none", "reference", "no residual", "bits read as bytes"],
 )
 def test_a_counter_that_does_not_tell_carries_nothing(device: Any) -> None:
-    assert carried(PAYLOAD, _burst(reconciliation=device), FLEET) is None
+    assert device_rate(PAYLOAD, _burst(reconciliation=device), FLEET) is None
 
 
 def test_no_factor_shows_a_wrong_declaration_where_pairs_are_unseen() -> None:
     """What the counter holds more may be theirs: 10/8 is no bin length of 10 in place of 8 s."""
     told = held(7.0, crossed_bits_per_second=8e9)
     part = Completeness(planned_s=100, measured_s=80, lost_s=20, completeness_ratio=0.8)
-    found = carried(PAYLOAD, _burst(reconciliation=told, completeness=part), FLEET)
+    found = device_rate(PAYLOAD, _burst(reconciliation=told, completeness=part), FLEET)
     assert found is not None
     assert found.value == 8e9
 
 
 def test_a_factor_that_traffic_may_make_still_tells() -> None:
     doubled = held(1.0, crossed_bits_per_second=2e9)
-    found = carried(PAYLOAD, _burst(reconciliation=doubled), FLEET)
+    found = device_rate(PAYLOAD, _burst(reconciliation=doubled), FLEET)
     assert found is not None
     assert found.value == 2e9
 
 
 def test_a_comparison_names_layer_window_limit_and_tolerance() -> None:
     under = cast(RunSpec, spec(tolerance_ratio=0.1, layer=Layer.IP))
-    assert compared(under, _burst(), FLEET, 0.9e9) == (
-        "the fleet received 1 Gbit/s (-3 Mbit/s, +4 Mbit/s) at the ip layer over 30 s; the limit "
-        "is 900 Mbit/s, the target of 1 Gbit/s less 10 %"
+    assert _compare(under, _burst(), FLEET, 0.9e9) == (
+        "Received rate 1 Gbit/s (-3 Mbit/s, +4 Mbit/s) is above the limit 900 Mbit/s (target "
+        "1 Gbit/s minus 10 %), ip layer, over 30 s"
     )
-    assert compared(PAYLOAD, _burst(window=None), FLEET, 1e9).endswith(
-        "at the payload layer over 0 s; the limit is 1 Gbit/s"
+    assert _compare(PAYLOAD, _burst(window=None), FLEET, 1e9).endswith(
+        "is not clearly above the limit 1 Gbit/s, payload layer, over 0 s"
     )
+    assert "is below the limit 1.1 Gbit/s" in _compare(PAYLOAD, _burst(), FLEET, 1.1e9)

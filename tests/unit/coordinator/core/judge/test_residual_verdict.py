@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from broadside.coordinator.core.judge.residual_cause import UNSEEN_BY_BYTES
-from broadside.coordinator.core.measure.evidence import FirewallLedger, PairEvidence
+from broadside.coordinator.core.judge.reconciliation.residual_causes import UNSEEN_BY_BYTES
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger, PairEvidence
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from tests.planted import ids, summarise
 from tests.synthetic import Fleet, Plant, fleet

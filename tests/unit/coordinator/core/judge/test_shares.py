@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.judge.bottleneck.share_evidence import cancel_ratio
+from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import cancel_ratio
 
 
 @pytest.mark.parametrize("seconds", [5, 12, 30, 60, 600])

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broadside.coordinator.core.figures import Layer
-from broadside.coordinator.core.judge.documented_limits import DOCUMENTED
+from broadside.coordinator.core.documented_limits import DOCUMENTED
 from broadside.coordinator.core.judge.summarise import summarise_run
-from broadside.coordinator.core.measure.columns import NO_HOST, TrackColumns
-from broadside.coordinator.core.measure.evidence import PairEvidence
-from broadside.coordinator.core.measure.measure_burst import measure_burst
-from broadside.coordinator.core.measure.series import BurstSeries, MeasuredBurst
+from broadside.coordinator.core.measure.burst import measure_burst
+from broadside.coordinator.core.measure.grid.series import BurstMeasurement, BurstSeries
+from broadside.coordinator.core.measure.records.columns import NO_HOST, IntervalColumns
+from broadside.coordinator.core.measure.records.evidence import PairEvidence
+from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.summary import (
     BurstSummary,
     LimiterName,
@@ -198,7 +198,7 @@ def _thinned(pair: PairEvidence, rng: random.Random) -> PairEvidence:
     return pair
 
 
-def _by_track(change: Callable[[TrackColumns], TrackColumns]) -> Change:
+def _by_track(change: Callable[[IntervalColumns], IntervalColumns]) -> Change:
     """Rewrites the seconds of both ends."""
     return lambda pair: replace(
         pair,
@@ -207,7 +207,7 @@ def _by_track(change: Callable[[TrackColumns], TrackColumns]) -> Change:
     )
 
 
-def _rows_left(track: TrackColumns, rng: random.Random) -> TrackColumns:
+def _rows_left(track: IntervalColumns, rng: random.Random) -> IntervalColumns:
     keep = np.array([rng.random() > rng.choice([0.0, 0.1, 0.5]) for _ in range(len(track))])
     return track.rows(keep)
 
@@ -263,7 +263,7 @@ def test_a_row_that_would_move_the_window_does_not_help() -> None:
         ledger=False,
     )
 
-    def low_first(track: TrackColumns) -> TrackColumns:
+    def low_first(track: IntervalColumns) -> IntervalColumns:
         amounts = track.transferred_bytes.copy()
         amounts[0] *= 0.992
         return replace(track, transferred_bytes=amounts)
@@ -301,7 +301,7 @@ def test_a_summary_recomputes_to_the_byte_from_what_is_stored() -> None:
     made = fleet(replace(SMALL, late=1, lost=1), target_bits_per_second=48e9)
     fresh = measure(made)
     stored = [
-        MeasuredBurst(
+        BurstMeasurement(
             summary=BurstSummary.model_validate_json(canonical(burst.summary)),
             series=BurstSeries.unpack(burst.series.pack()),
         )
@@ -422,7 +422,7 @@ def test_the_engines_warm_up_is_traffic_but_not_window() -> None:
     made = fleet(replace(SMALL, bursts=1, burst_s=12), target_bits_per_second=48e9)
     burst = made.evidence[0].burst.model_copy(update={"duration_s": 10, "omit_s": 2})
 
-    def with_warm_up(track: TrackColumns) -> TrackColumns:
+    def with_warm_up(track: IntervalColumns) -> IntervalColumns:
         return track_columns(
             Track(
                 side=track.side,
@@ -471,7 +471,7 @@ def test_datagrams_lost_on_the_way_are_counted() -> None:
     assert found.limiter is LimiterName.UNKNOWN
     said = found.limiter_details.finding().sentence
     assert "1.00 % of datagrams were lost" in said
-    assert "where datagrams were lost" in said
+    assert "the place of the datagram loss" in said
 
 
 def test_a_vm_size_gives_the_cap_that_nobody_named() -> None:
@@ -504,7 +504,7 @@ def test_the_devices_sku_brings_its_documented_flow_cap_to_the_limiter() -> None
     found = summarise(made.asked(device={"sku": "Premium", "idps": "Deny"}))
     assert found.limiter is LimiterName.SINGLE_FLOW
     assert any(
-        "premium-idps-deny carries 600 Mbit/s" in line for line in found.limiter_details.evidence
+        "through premium-idps-deny is 600 Mbit/s" in line for line in found.limiter_details.evidence
     )
     unnamed = summarise(made).limiter_details
     assert not any("premium" in line for line in unnamed.evidence)
@@ -518,7 +518,7 @@ def test_a_collapse_is_dated() -> None:
     fell_s = (cliff.at - made.evidence[0].burst.planned_start_at).total_seconds()
     assert fell_s == pytest.approx(30, abs=1)
     (said,) = [finding.sentence for finding in found.findings if finding.id == "collapse"]
-    assert "the fleet fell by 49 %, from 47.48 Gbit/s to 24.02 Gbit/s" in said
+    assert "the received rate fell by 49 %, from 47.48 Gbit/s to 24.02 Gbit/s" in said
 
 
 def test_nothing_at_all_is_inconclusive() -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.coordinator.core.measure.records.evidence import PairEvidence
 from broadside.coordinator.core.summary import BurstSummary
 from tests.judged import judged_first
 from tests.synthetic import Plant, fleet
@@ -37,7 +37,8 @@ def test_the_worst_host_is_named_and_the_verdict_stays() -> None:
     assert (noisy.taken_cpu.hosts_count, noisy.taken_cpu.worst_ratio) == (5, 0.27)
     assert noisy.taken_cpu.mean_ratio == 0.06
     [sentence] = sentences(noisy)
-    assert f"6.0 % of 5 hosts' CPU time, of {noisy.taken_cpu.worst_host} 27.0 %" in sentence
+    assert "6.0 % of the CPU time of 5 hosts" in sentence
+    assert f"({noisy.taken_cpu.worst_host}: 27.0 %" in sentence
     assert sentences(quiet) == []
     assert noisy.verdict is quiet.verdict
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.figures import Layer
-from broadside.coordinator.core.measure.columns import TrackColumns
-from broadside.coordinator.core.measure.evidence import PairEvidence
-from broadside.coordinator.core.plan.spec import LedgerPromise
+from broadside.coordinator.core.measure.records.columns import IntervalColumns
+from broadside.coordinator.core.measure.records.evidence import PairEvidence
+from broadside.coordinator.core.metrics import Layer
+from broadside.coordinator.core.run_spec import LedgerPromise
 from broadside.coordinator.core.summary import RunSummary, Verdict, worse
 from tests.planted import ids, summarise
 from tests.synthetic import Break, Fleet, Plant, fleet
@@ -70,7 +70,7 @@ def test_rows_that_are_missing_from_a_slow_part_make_it_no_faster() -> None:
     plant = replace(MINUTE, pairs=20, bursts=1, burst_s=120, ledger=False, breaks=(slow,))
     made = fleet(replace(plant, firewall_bits_per_second=None))
 
-    def without(tracks: Sequence[TrackColumns]) -> tuple[TrackColumns, ...]:
+    def without(tracks: Sequence[IntervalColumns]) -> tuple[IntervalColumns, ...]:
         kept = (track.rows((track.start_s < 50) | (track.start_s >= 80)) for track in tracks)
         return tuple(kept)
 

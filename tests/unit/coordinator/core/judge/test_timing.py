@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.coordinator.core.measure.records.evidence import PairEvidence
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from broadside.exchange.messages import JobReport, ServerTest
 from tests.planted import ids, summarise

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from broadside.coordinator.core.judge.unseen import unseen_bits_per_second
-from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.arrays import Floats
+from broadside.coordinator.core.judge.checks.rate_checks import unseen_bits_per_second
 from broadside.coordinator.core.summary import BurstSummary, PairSummary, State, Verdict
 from tests.hunt.adapter import conclude
 from tests.planted import ids, summarise

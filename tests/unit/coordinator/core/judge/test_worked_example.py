@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from broadside.coordinator.core.judge.rates import carried, received
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.judge.checks.rate_checks import device_rate, received_rate
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.summary import Reconciliation, RunSummary
 from tests.planted import summarise
 from tests.synthetic import Fleet, Plant, fleet
@@ -212,9 +212,9 @@ def test_the_page_of_the_verdict_goes_on_by_hand_as_the_engine_does() -> None:
     spec = made.aiming(target_bits_per_second=30e9, tolerance_ratio=0.05).plan.spec
     said = judged(made, made.ledger)
     burst = said.bursts[0]
-    rate = received(spec, burst)
+    rate = received_rate(spec, burst)
     assert rate is not None
-    device = carried(spec, burst, rate)
+    device = device_rate(spec, burst, rate)
     told = burst.reconciliation
     assert device is not None
     assert told is not None

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broadside.coordinator.core.live.progress import progress
-from broadside.coordinator.core.measure.columns import NO_HOST, TrackColumns
-from broadside.coordinator.core.plan.spec import Burst
+from broadside.coordinator.core.measure.records.columns import NO_HOST, IntervalColumns
+from broadside.coordinator.core.run_spec import Burst
 from broadside.exchange.messages import Flow, Interval, Side, Track
 from tests.seconds_as_columns import host_columns, track_columns
 from tests.unit.coordinator.core.records import host_second
@@ -15,7 +15,7 @@ from tests.unit.coordinator.presences import NOW
 BURST = Burst(index=0, planned_start_at=NOW, duration_s=10)
 
 
-def track(first_data_s: float, intervals: list[tuple[float, float, int]]) -> TrackColumns:
+def track(first_data_s: float, intervals: list[tuple[float, float, int]]) -> IntervalColumns:
     return track_columns(
         Track(
             side=Side.CLIENT,

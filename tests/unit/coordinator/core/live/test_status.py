@@ -4,15 +4,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from broadside.coordinator.core.live.status import (
-    COLLECT_S,
-    BurstPhase,
-    BurstRows,
-    RunState,
-    derive,
-)
+from broadside.coordinator.core.live.status import BurstPhase, BurstRows, RunState, derive
 from broadside.coordinator.core.plan.planner import plan
-from broadside.coordinator.core.plan.spec import Plan, RunSpec
+from broadside.coordinator.core.run_spec import COLLECT_S, Plan, RunSpec
 from broadside.exchange.messages import Claim, Control, JobReport, Outcome, Phase
 from tests.unit.coordinator.core.records import job_report
 from tests.unit.coordinator.presences import NOW, fleet

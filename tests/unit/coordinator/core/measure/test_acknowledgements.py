@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from broadside.coordinator.core.measure.acknowledgements import Acknowledgements
-from broadside.coordinator.core.measure.columns import NO_HOST, HostColumns
-from broadside.coordinator.core.measure.evidence import PairEvidence
-from broadside.coordinator.core.measure.headers import Headers, acknowledged_max_ratio
-from broadside.coordinator.core.plan.spec import Burst
+from broadside.coordinator.core.measure.formulas.headers import Headers, acknowledged_max_ratio
+from broadside.coordinator.core.measure.records.columns import NO_HOST, HostColumns
+from broadside.coordinator.core.measure.records.evidence import PairEvidence
+from broadside.coordinator.core.run_spec import Burst
 from broadside.exchange.messages import Direction, Flow, Protocol, Side
 from tests.unit.coordinator.core.records import seconds
 

@@ -20,9 +20,9 @@ from broadside.coordinator.core.measure.aggregate import (
     tcp_efficiency,
     transfer_time_ratio,
 )
-from broadside.coordinator.core.measure.quantiles import column_quantiles, quantiles
-from broadside.coordinator.core.measure.two_ends import EndsOffset
-from broadside.coordinator.core.plan.spec import Burst
+from broadside.coordinator.core.measure.formulas.quantiles import column_quantiles, quantiles
+from broadside.coordinator.core.measure.records.ends_offset import EndsOffset
+from broadside.coordinator.core.run_spec import Burst
 from broadside.exchange.messages import Flow
 from tests.planted import measure
 from tests.synthetic import Plant, fleet

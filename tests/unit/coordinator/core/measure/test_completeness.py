@@ -7,17 +7,15 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.measure.align import Aligned
 from broadside.coordinator.core.measure.completeness import (
     PairGrade,
+    clock_fields,
     combine,
-    find_unsteady,
     grade,
-    read_ratio,
-    unread_s,
 )
-from broadside.coordinator.core.measure.evidence import BurstEvidence, PairEvidence
-from broadside.coordinator.core.plan.spec import Burst
+from broadside.coordinator.core.measure.grid.align import Aligned
+from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
+from broadside.coordinator.core.run_spec import Burst
 from broadside.coordinator.core.summary import Completeness, State
 from broadside.exchange.messages import (
     Claim,
@@ -42,7 +40,7 @@ def _aligned(
 ) -> Aligned:
     """One pair, of whose ten seconds the first ones were seen."""
     flow = SimpleNamespace(
-        own_seen=(np.arange(10) < seen)[None, :],
+        engine_seen=(np.arange(10) < seen)[None, :],
         proven_s=np.array([float(seen) if proven_s is None else proven_s]),
     )
     first = np.nan if start_s is None else AT.timestamp() + start_s
@@ -126,7 +124,7 @@ def test_a_report_says_what_became_of_the_rest(
         ({"cancelled_at": AT, "cancel_reason": "budget"}, 0, State.ABANDONED, "budget"),
         ({"now": AT}, 0, State.PENDING, "not reported yet"),
         ({}, 4, State.ABANDONED, "the agent fell silent after 4 of 10 s"),
-        ({"unheard": "its file is cut"}, 0, State.LOST, "its file is cut"),
+        ({"missing_reason": "its file is cut"}, 0, State.LOST, "its file is cut"),
         ({}, 0, State.MISSED, "no agent took the job"),
         ({"claim": CLAIM}, 0, State.LOST, "c-1 took the job and never reported"),
     ],
@@ -134,7 +132,7 @@ def test_a_report_says_what_became_of_the_rest(
 def test_without_a_report_the_reason_is_what_is_known(
     told: dict[str, Any], seen: int, state: State, reason: str
 ) -> None:
-    of_pair = {name: told.pop(name) for name in ("unheard", "claim") if name in dict(told)}
+    of_pair = {name: told.pop(name) for name in ("missing_reason", "claim") if name in dict(told)}
     found = _graded(_pair(**of_pair), seen, start_s=None, **told)
     assert (found.state, found.reason, found.start_error_s) == (state, reason, None)
 
@@ -214,20 +212,21 @@ def test_a_clock_is_read_before_and_after_at_both_ends(
     bad = [*GOOD[:end], reading, *GOOD[end + 1 :]]
     pairs = SimpleNamespace(pairs=[_clocked(*GOOD), _clocked(*bad)])
     aligned = cast(Aligned, pairs)
-    assert read_ratio(aligned, [MEASURED] * 2) == 0.5
+    assert clock_fields(aligned, [MEASURED] * 2, 0.05)["clocks_read_ratio"] == 0.5
     # A reading after the burst that says that the clock is off is a known trouble, no absent one.
     off = end in {1, 3} and reading is not None
     off = off and reading in (_reading(synchronised=False), _reading(bound_s=None))
-    assert unread_s(aligned, [MEASURED] * 2, 0.05) == (0 if off else 6)
+    assert clock_fields(aligned, [MEASURED] * 2, 0.05)["clocks_unread_s"] == (0 if off else 6)
 
 
 def test_a_claims_clock_is_the_first_reading() -> None:
     aligned = cast(Aligned, SimpleNamespace(pairs=[_clocked(*GOOD, claimed=True)]))
-    assert read_ratio(aligned, [MEASURED]) == 1.0
-    assert unread_s(aligned, [MEASURED], 0.05) == 0
+    assert clock_fields(aligned, [MEASURED], 0.05)["clocks_read_ratio"] == 1.0
+    assert clock_fields(aligned, [MEASURED], 0.05)["clocks_unread_s"] == 0
     silent = cast(Aligned, SimpleNamespace(pairs=[PairEvidence(pair_index=0)]))
-    assert read_ratio(silent, [MEASURED]) == 0.0
-    assert read_ratio(cast(Aligned, SimpleNamespace(pairs=[])), []) is None
+    assert clock_fields(silent, [MEASURED], 0.05)["clocks_read_ratio"] == 0.0
+    nobody = cast(Aligned, SimpleNamespace(pairs=[]))
+    assert clock_fields(nobody, [], 0.05)["clocks_read_ratio"] is None
 
 
 def test_clocks_that_moved_are_counted_and_three_are_named() -> None:
@@ -243,10 +242,11 @@ def test_clocks_that_moved_are_counted_and_three_are_named() -> None:
     )  # fmt: skip
     pairs = [bad, held, bad, bad, bad, bad]
     aligned = cast(Aligned, SimpleNamespace(pairs=pairs))
-    found = find_unsteady(aligned, [MEASURED, MEASURED, nothing, late, MEASURED, MEASURED], 0.05)
+    grades = [MEASURED, MEASURED, nothing, late, MEASURED, MEASURED]
+    found = clock_fields(aligned, grades, 0.05)["unsteady_clocks"]
     assert found is not None
     assert (found.pairs_count, found.measured_s) == (4, 18)
     assert len(found.said) == 3
     assert all(each.startswith("pair-001 (") for each in found.said)
     steady = cast(Aligned, SimpleNamespace(pairs=[held, bad]))
-    assert find_unsteady(steady, [MEASURED, nothing], 0.05) is None
+    assert clock_fields(steady, [MEASURED, nothing], 0.05)["unsteady_clocks"] is None

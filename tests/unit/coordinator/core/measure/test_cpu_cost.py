@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broadside.coordinator.core.measure.measures import cost_of
+from broadside.coordinator.core.measure.engine_metrics import cost_of
 from broadside.coordinator.core.summary import CpuCost
 from broadside.exchange.messages import EngineReport
 

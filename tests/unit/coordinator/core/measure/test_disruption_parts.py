@@ -19,12 +19,12 @@ from broadside.coordinator.core.measure.disruptions import (
     _median,
     _moving_median,
     _of_pair,
+    _reading_bounds,
     _spans,
-    _whole_readings,
     judge_levels,
 )
-from broadside.coordinator.core.measure.evidence import PairEvidence
-from broadside.coordinator.core.plan.spec import Burst, RunSpec
+from broadside.coordinator.core.measure.records.evidence import PairEvidence
+from broadside.coordinator.core.run_spec import Burst, RunSpec
 from broadside.coordinator.core.summary import Completeness, DisruptionKind, State
 from broadside.exchange.messages import Claim, EngineReport, Outcome, Phase
 from tests.unit.coordinator.core.records import job_report
@@ -54,7 +54,7 @@ def test_runs_of_true_cells() -> None:
 def test_a_span_is_widened_to_the_readings_that_it_lies_in(
     begin: int, stop: int, reading_s: float | None, span: tuple[float, float]
 ) -> None:
-    assert _whole_readings(begin, stop, reading_s, 9) == span
+    assert _reading_bounds(begin, stop, reading_s, 9) == span
 
 
 def test_medians_are_of_finite_values_by_the_lower_middle() -> None:

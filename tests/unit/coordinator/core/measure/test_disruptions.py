@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from broadside.agent.decide import control_problem
 from broadside.coordinator.core.judge import summarise as summarise_module
-from broadside.coordinator.core.judge.course import burst_course, course, course_findings
 from broadside.coordinator.core.judge.summarise import PAIR_SUMMARIES_MAX, summarise_run
 from broadside.coordinator.core.measure.disruptions import judge_levels
-from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.coordinator.core.measure.records.evidence import PairEvidence
+from broadside.coordinator.core.run_trends import burst_course, course, course_findings
 from broadside.coordinator.core.summary import (
     Availability,
     BurstSummary,
@@ -219,7 +219,7 @@ def test_a_run_says_what_broke_and_its_text_is_the_same_again() -> None:
     assert summary.course is not None
     assert [each.burst_index for each in summary.course.disruptions] == [1, 2]
     [said] = [finding for finding in summary.findings if finding.id == "disruptions"]
-    assert "12:02:01 UTC all 12 pairs stalled for 4" in said.sentence
+    assert "12:02:01 UTC, all 12 pairs: no traffic for 4" in said.sentence
 
 
 def test_a_summary_of_an_older_broadside_is_still_read() -> None:
@@ -286,7 +286,7 @@ def test_no_outage_is_dated_finer_than_its_readings(reading_s: int, from_s: int)
         assert from_s - reading_s <= begin_s + 1
     notes = [f for f in course_findings(said) if f.id == "disruptions-resolution"]
     assert len(notes) == 1
-    assert f"readings of up to {said.availability.resolution_s:g} s" in notes[0].sentence
+    assert f"Readings cover up to {said.availability.resolution_s:g} s" in notes[0].sentence
 
 
 def test_an_outage_shorter_than_a_reading_is_not_denied() -> None:

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.measure.columns import TrackColumns
-from broadside.coordinator.core.measure.evidence import PairEvidence
-from broadside.coordinator.core.measure.series import MeasuredBurst
+from broadside.coordinator.core.measure.grid.series import BurstMeasurement
+from broadside.coordinator.core.measure.records.columns import IntervalColumns
+from broadside.coordinator.core.measure.records.evidence import PairEvidence
 from tests.planted import measure
 from tests.synthetic import Plant, fleet
 
@@ -18,10 +18,10 @@ MADE = fleet(
 )
 
 
-def _measured(gap: slice, count: int) -> MeasuredBurst:
+def _measured(gap: slice, count: int) -> BurstMeasurement:
     """The burst without some seconds of the first pairs."""
 
-    def kept(tracks: Sequence[TrackColumns]) -> tuple[TrackColumns, ...]:
+    def kept(tracks: Sequence[IntervalColumns]) -> tuple[IntervalColumns, ...]:
         return tuple(track.rows(np.delete(np.arange(len(track)), gap)) for track in tracks)
 
     def without(pair: PairEvidence) -> PairEvidence:

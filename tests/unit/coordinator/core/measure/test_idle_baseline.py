@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from broadside.coordinator.core.measure.evidence import PairEvidence
-from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.measure.burst import measure_burst
+from broadside.coordinator.core.measure.records.evidence import PairEvidence
 from broadside.coordinator.core.summary import BurstSummary
 from broadside.exchange.messages import IdleRtt
 from tests.synthetic import Fleet, Plant, fleet

@@ -6,10 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broadside.coordinator.core.measure.evidence import BurstEvidence, PairEvidence, ProbeColumn
 from broadside.coordinator.core.measure.latency import find_latency
+from broadside.coordinator.core.measure.records.evidence import (
+    BurstEvidence,
+    PairEvidence,
+    ProbeColumn,
+)
 from broadside.coordinator.core.plan.planner import Infeasible, plan
-from broadside.coordinator.core.plan.spec import Burst, RunSpec
+from broadside.coordinator.core.run_spec import Burst, RunSpec
 from broadside.coordinator.core.summary import BurstSummary, Latency, canonical
 from broadside.exchange.messages import Role
 from tests.judged import judged_burst
@@ -131,7 +135,7 @@ def judged(objective: dict[str, float], probes: ProbeColumn | None) -> BurstSumm
 def test_goals_of_probes_fail_or_stay_unproven_and_the_worst_is_named() -> None:
     slow = judged({"probe_p99_max_s": 0.01}, column(s50_70=0.5))
     ids = {finding.id: finding.sentence for finding in slow.findings}
-    assert ids["probe-p99-limit"].endswith("is 500 ms, the limit 10 ms")
+    assert ids["probe-p99-limit"].endswith("is 500 ms, above the limit 10 ms.")
     assert "worst pair-001" in ids["latency-under-load"]
     assert "12:00:03 UTC for 2.0 s on 1 pairs (pair-001)" in ids["latency-spikes"]
     lossy = judged({"probe_loss_max_ratio": 0.1}, column(s50_70=np.nan))
@@ -155,11 +159,11 @@ def test_probes_that_nobody_answers_are_said_without_a_goal() -> None:
 
 def test_goals_without_probes_and_servers_without_an_echo_are_refused_with_the_field() -> None:
     (unmeasured,) = spec(traffic={}, objective={"probe_p99_max_s": 0.01}).problems()
-    assert unmeasured.startswith("objective.probe_p99_max_s: nothing measures it")
+    assert unmeasured.startswith("objective.probe_p99_max_s: it is not measured")
     (short,) = spec(bursts_count=2, burst_s=30, period_s=36).problems()
     assert "set at least 38 s" in short
     fleet = [presence(Role.CLIENT, 1), presence(Role.SERVER, 1)]
-    with pytest.raises(Infeasible, match=r"traffic.probe: 1 of 1 server agents answer no probes"):
+    with pytest.raises(Infeasible, match=r"traffic.probe: 1 of 1 server agents do not answer"):
         plan(spec(), fleet, NOW, "run-1")
     able = [fleet[0], fleet[1].model_copy(update={"echo_port": 5200})]
     (pair,) = plan(spec(), able, NOW, "run-1").pairs

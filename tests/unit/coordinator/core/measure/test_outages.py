@@ -6,27 +6,37 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broadside.coordinator.core.measure.evidence import BurstEvidence, PairEvidence
 from broadside.coordinator.core.measure.outages import (
     KEPT_MAX_COUNT,
     coordinator_findings,
     outage_findings,
     outages,
 )
-from broadside.coordinator.core.plan.spec import Burst
-from broadside.exchange.messages import Endpoint, EngineReport, ServerTest, Trouble, TroubleKind
+from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
+from broadside.coordinator.core.run_spec import Burst
+from broadside.exchange.messages import (
+    Endpoint,
+    EngineReport,
+    OutageKind,
+    ServerTest,
+    ServiceOutage,
+)
 from tests.unit.coordinator.core.records import job_report
 
 AT = datetime(2026, 11, 20, 3, 12, tzinfo=UTC)
-TABLE, QUEUE, TWICE = TroubleKind.TABLE_AWAY, TroubleKind.QUEUE_AWAY, TroubleKind.DUPLICATE
+TABLE, QUEUE, TWICE = OutageKind.TABLE_AWAY, OutageKind.QUEUE_AWAY, OutageKind.DUPLICATE
 
 
-def spell(kind: TroubleKind, from_s: float, to_s: float | None, count: int = 1) -> Trouble:
+def spell(kind: OutageKind, from_s: float, to_s: float | None, count: int = 1) -> ServiceOutage:
     to_at = None if to_s is None else AT + timedelta(seconds=to_s)
-    return Trouble(kind=kind, from_at=AT + timedelta(seconds=from_s), to_at=to_at, count=count)
+    return ServiceOutage(
+        kind=kind, from_at=AT + timedelta(seconds=from_s), to_at=to_at, count=count
+    )
 
 
-def pair(index: int, *troubles: Trouble, server: tuple[Trouble, ...] | None = None) -> PairEvidence:
+def pair(
+    index: int, *troubles: ServiceOutage, server: tuple[ServiceOutage, ...] | None = None
+) -> PairEvidence:
     report = job_report(index, AT, agent_id=f"c{index}", troubles=troubles)
     endpoint = Endpoint(agent_id=f"s{index}", address="10.2.1.1", port=5201)
     test = ServerTest(
@@ -95,7 +105,7 @@ def test_duplicates_are_counted_and_said_to_be_harmless() -> None:
 
 def test_what_was_lost_is_a_warning_with_its_fix() -> None:
     [lost] = outage_findings(
-        outages(burst(pair(0, spell(TroubleKind.LOST, 0, 0, 7)))), late_count=0, whole=False
+        outages(burst(pair(0, spell(OutageKind.LOST, 0, 0, 7)))), late_count=0, whole=False
     )
     assert lost.severity == "warning"
     assert "7 writes of 1 of 1 agents found no room on disk at 03:12:00 UTC" in lost.sentence
@@ -117,7 +127,7 @@ def test_the_coordinators_own_troubles_are_its_own_findings() -> None:
     found = coordinator_findings(
         [
             spell(QUEUE, 3, 6, 2),
-            spell(TroubleKind.TICK_FAILED, 0, None),
+            spell(OutageKind.TICK_FAILED, 0, None),
             *(spell(QUEUE, 60 * n, 60 * n) for n in range(1, 5)),
         ]
     )
@@ -132,7 +142,7 @@ def test_the_coordinators_own_troubles_are_its_own_findings() -> None:
 spells = st.lists(
     st.builds(
         spell,
-        st.sampled_from(list(TroubleKind)),
+        st.sampled_from(list(OutageKind)),
         st.integers(0, 100),
         st.none(),
         st.integers(1, 9),
@@ -143,7 +153,7 @@ spells = st.lists(
 
 @given(st.lists(spells, min_size=1, max_size=6), st.randoms())
 def test_the_order_of_the_pairs_is_irrelevant_and_the_summary_bounded(
-    told: list[list[Trouble]], chance: object
+    told: list[list[ServiceOutage]], chance: object
 ) -> None:
     pairs = [pair(index, *troubles) for index, troubles in enumerate(told)]
     expected = outages(burst(*pairs))

@@ -7,21 +7,17 @@ from functools import partial
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.figures import Layer
-from broadside.coordinator.core.measure.columns import (
-    NO_HOST,
-    Floats,
-    HostColumns,
-    TrackColumns,
-)
-from broadside.coordinator.core.measure.evidence import PairEvidence
-from broadside.coordinator.core.measure.readings import reading_of
+from broadside.coordinator.core.arrays import Floats
+from broadside.coordinator.core.measure.formulas.steady import slowest_stretch
+from broadside.coordinator.core.measure.grid.grid_rows import reading_of
+from broadside.coordinator.core.measure.records.columns import NO_HOST, HostColumns, IntervalColumns
+from broadside.coordinator.core.measure.records.evidence import PairEvidence
 from broadside.coordinator.core.measure.resolution import (
     TimeScale,
     fleet_reading_s,
     means_of_readings,
 )
-from broadside.coordinator.core.measure.steady import slowest_stretch
+from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from tests.planted import ids, summarise
 from tests.synthetic import Break, Fleet, Plant, fleet
@@ -32,7 +28,7 @@ PLANT = Plant(
 )
 
 
-def coarse(track: TrackColumns, reading_s: int) -> TrackColumns:
+def coarse(track: IntervalColumns, reading_s: int) -> IntervalColumns:
     """The same track in readings of several seconds."""
     firsts = np.arange(0, len(track), reading_s)
     lasts = np.minimum(firsts + reading_s, len(track)) - 1
@@ -119,7 +115,7 @@ def test_what_no_source_shows_is_not_assessed(reading_s: int) -> None:
     assert judged(made).verdict is Verdict.PASS
     found = judged(read_every(made, reading_s, reading_s))
     assert "shape-not-assessed" in ids(found)
-    assert f"below {reading_s} s" in next(
+    assert f"within {reading_s} s" in next(
         finding.sentence for finding in found.findings if finding.id == "shape-not-assessed"
     )
     assert found.verdict is Verdict.INCONCLUSIVE

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.coordinator.core.measure.records.evidence import PairEvidence
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from broadside.exchange.messages import ClockReading, EngineReport, Flow, StreamSilence
 from tests.planted import summarise
@@ -68,7 +68,7 @@ def test_a_dead_stream_is_named_and_dated_by_what_arrived() -> None:
     assert (one.from_at - begun_at).total_seconds() == pytest.approx(10, abs=0.2)
     text = sentence(said)
     assert text is not None
-    assert "pair-002 the stream of port 40001, one of 64, from " in text
+    assert "pair-002, stream with client port 40001 (one of 64) from " in text
     assert "UTC for 20 s" in text
     assert said.verdict is judged().verdict is Verdict.PASS
 
@@ -83,7 +83,7 @@ def test_of_many_the_longest_are_named() -> None:
     many = tuple(silence(40000 + n, 5, 10 + n / 10) for n in range(32))
     text = sentence(judged(server=many))
     assert text is not None
-    assert text.count("the stream of port") == 3
+    assert text.count("stream with client port") == 3
     assert "port 40031" in text
-    assert text.endswith("and at least 29 more")
+    assert text.endswith("and at least 29 more.")
     assert sentence(judged()) is None

@@ -9,19 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broadside.coordinator import prices, scenarios
-from broadside.coordinator.core.live.status import due_at
-from broadside.coordinator.core.plan.cost_estimate import Estimate, estimate
-from broadside.coordinator.core.plan.meter import (
+from broadside.coordinator.core.plan.budget import (
     STOPPED_BY,
-    Spending,
+    Spend,
     basis,
-    crossing,
     measure,
+    over_budget_reason,
     ran,
 )
+from broadside.coordinator.core.plan.cost_estimate import Estimate, estimate
 from broadside.coordinator.core.plan.planner import plan
 from broadside.coordinator.core.plan.price import Line
-from broadside.coordinator.core.plan.spec import Plan, RunSpec
+from broadside.coordinator.core.run_spec import Plan, RunSpec, due_at
 from broadside.exchange.messages import Control, Presence, Role
 from tests.unit.coordinator.presences import NOW, fleet, presence
 
@@ -96,7 +95,7 @@ def test_paced_traffic_is_priced_as_offered_and_unpaced_up_to_the_nics() -> None
     assert high == pytest.approx(0.016 * 300 / 8 * 3480)  # 30 NICs of 10 Gbit/s, 2 x 1740 s
     few = estimate(spec(), capped[:10], TABLE)
     assert few.ip_bits_per_second == pytest.approx(100e9)
-    assert "under the target" in few.rate_how
+    assert "below the target" in few.rate_how
 
 
 def test_without_target_pacing_or_caps_the_price_is_unknown() -> None:
@@ -110,11 +109,11 @@ def test_without_target_pacing_or_caps_the_price_is_unknown() -> None:
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        ({"budget_usd": 1000}, "estimated at \\$4,.* over its budget of \\$1,000; raise"),
+        ({"budget_usd": 1000}, "estimated at \\$4,.* above its budget of \\$1,000; raise"),
         ({"budget_usd": 1000, "scale": 100}, "at real scale"),
         (
             {"budget_usd": 1000, "device": {}, "objective": {}},
-            "price is unknown; set objective.target_bits_per_second",
+            "cost is unknown; set objective.target_bits_per_second",
         ),
     ],
 )
@@ -141,11 +140,11 @@ def soak(agents: list[Presence] = D4_FLEET, **overrides: object) -> Plan:
     return plan(asked, agents, NOW, "run-1")
 
 
-def spending(run: Plan, *payload_bytes: int, running: int | None = None) -> Spending:
+def spending(run: Plan, *payload_bytes: int, running: int | None = None) -> Spend:
     measured = dict(enumerate(payload_bytes))
     if running is not None:
         measured[len(payload_bytes)] = running
-    return Spending(
+    return Spend(
         plan=run,
         basis=basis(run.spec, D4_FLEET),
         payload_bytes=measured,
@@ -184,7 +183,7 @@ def test_the_wait_for_an_aligned_start_is_in_the_estimate(after_s: int) -> None:
     assert estimated.elapsed_s == (ends_at - now).total_seconds()
     end = measure(spending(run, *[BURST_BYTES] * 3), TABLE, ends_at, None)
     assert end.spent.total_usd == pytest.approx(estimated.bill.total_usd, rel=1e-6)
-    assert crossing(spending(run, *[BURST_BYTES] * 2), run.bursts[2], TABLE) is None
+    assert over_budget_reason(spending(run, *[BURST_BYTES] * 2), run.bursts[2], TABLE) is None
 
 
 def test_a_running_burst_counts_what_it_has_sent_and_projects_a_whole_one() -> None:
@@ -220,7 +219,7 @@ def test_a_run_that_stops_when_told_never_crosses_its_budget_by_more_than_a_burs
     steady = [bursts[0]] * 10 if bursts and bursts[0] else [BURST_BYTES] * 10
     ran_count = 1  # the first was within the budget at its launch, or refused
     for burst in run.bursts[1:]:
-        if crossing(spending(run, *steady[: burst.index]), burst, TABLE) is not None:
+        if over_budget_reason(spending(run, *steady[: burst.index]), burst, TABLE) is not None:
             break
         ran_count += 1
     if ran_count > 1:
@@ -231,12 +230,12 @@ def test_a_run_that_stops_when_told_never_crosses_its_budget_by_more_than_a_burs
 
 def test_a_burst_that_would_cross_the_budget_is_named_with_the_numbers() -> None:
     run = soak(budget_usd=3000)  # a burst is about $1,100
-    assert crossing(spending(run, BURST_BYTES), run.bursts[1], TABLE) is None
-    reason = crossing(spending(run, BURST_BYTES, BURST_BYTES), run.bursts[2], TABLE)
+    assert over_budget_reason(spending(run, BURST_BYTES), run.bursts[1], TABLE) is None
+    reason = over_budget_reason(spending(run, BURST_BYTES, BURST_BYTES), run.bursts[2], TABLE)
     assert reason is not None
     assert reason.startswith("budget: $2,2")
     assert "burst 3 of 10" in reason
-    assert "over the budget of $3,000" in reason
+    assert "above the budget of $3,000" in reason
 
 
 def test_a_burst_that_is_over_and_that_nobody_has_told_of_counts_as_expected() -> None:
@@ -246,7 +245,7 @@ def test_a_burst_that_is_over_and_that_nobody_has_told_of_counts_as_expected() -
         kept = {index: sent for index, sent in told.payload_bytes.items() if index not in silent}
         untold = replace(told, payload_bytes=kept)
         assert untold.over_ip_bytes.value == pytest.approx(told.over_ip_bytes.value, rel=1e-3)
-        assert crossing(untold, run.bursts[4], TABLE) is not None
+        assert over_budget_reason(untold, run.bursts[4], TABLE) is not None
         meter = measure(untold, TABLE, run.bursts[4].planned_start_at, None)
         assert meter.measured_bytes == (4 - len(silent)) * BURST_BYTES
     nothing = replace(told, payload_bytes=dict.fromkeys(range(4), 0))

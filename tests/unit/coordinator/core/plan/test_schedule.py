@@ -27,7 +27,7 @@ from broadside.coordinator.core.plan.schedule import (
     settled,
     too_late,
 )
-from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.run_spec import RunSpec
 
 NOW = datetime(2026, 11, 20, 12, 0, 30, tzinfo=UTC)
 SPEC = RunSpec(scenario="smoke")
@@ -185,19 +185,19 @@ def test_a_wall_time_without_an_offset_is_of_the_zone_and_one_in_the_gap_is_refu
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"cron": "0 25 * * *"}, r"cron: hour '25' in '0 25 \* \* \*' is wrong; give 0-23"),
+        ({"cron": "0 25 * * *"}, r"cron: hour '25' in '0 25 \* \* \*' is invalid; use 0-23"),
         ({"cron": "0 2 * * 9"}, "cron: day-of-week '9'"),
         ({"cron": "0 2 31 feb *"}, "cron: day-of-month '31'"),
         ({"cron": "x 2 * * *"}, "cron: minute 'x'"),
-        ({"cron": "0 2 * *"}, "has 4 fields; give five"),
+        ({"cron": "0 2 * *"}, "has 4 fields; use five"),
         ({"cron": "99 0 2 * * *"}, "cron: second '99'"),
         ({"timezone": "Europe/Amsterdm"}, "did you mean Europe/Amsterdam?"),
         ({"timezone": "amsterdam"}, "did you mean Europe/Amsterdam?"),
         ({"timezone": "../etc/passwd"}, "is unknown"),
         ({"cron": None, "at": NOW - timedelta(seconds=1)}, "at: .* is in the past"),
-        ({"cron": None}, "give one of the two"),
-        ({"at": NOW + timedelta(hours=1)}, "give one of the two"),
-        ({"until_at": NOW + timedelta(minutes=1)}, "until: no instant from now"),
+        ({"cron": None}, "set exactly one of them"),
+        ({"at": NOW + timedelta(hours=1)}, "set exactly one of them"),
+        ({"until_at": NOW + timedelta(minutes=1)}, "until: no start time between now"),
     ],
 )
 def test_a_mistake_is_one_line_with_field_value_and_fix(
@@ -232,7 +232,7 @@ def test_running_late_takes_the_newest_within_the_limit_only() -> None:
     now = NOW + timedelta(minutes=35)
     rows = first_rows(plan, due(plan, {}, now), now)
     assert [made.state.value for made in rows] == ["missed", "missed", "waiting"]
-    assert "runs in its place" in (rows[0].reason or "")
+    assert "is used instead" in (rows[0].reason or "")
     strict = plan.model_copy(update={"missed_limit_s": 60})
     assert {made.state for made in first_rows(strict, minutes(10, 20, 30), now)} == {
         FiringState.MISSED
@@ -342,4 +342,4 @@ def test_a_turn_that_nobody_took_in_time_follows_the_policy() -> None:
     assert "90 s" in (too_late(schedule(), NOW, late) or "")
     lenient = schedule(missed=MissedPolicy.RUN_LATE)
     assert too_late(lenient, NOW, late) is None
-    assert "over the limit" in (too_late(lenient, NOW, NOW + timedelta(hours=2)) or "")
+    assert "above the limit" in (too_late(lenient, NOW, NOW + timedelta(hours=2)) or "")

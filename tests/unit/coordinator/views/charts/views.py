@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from broadside.coordinator.core.judge.summarise import summarise_run
-from broadside.coordinator.core.measure.evidence import BurstEvidence, ProbeColumn
-from broadside.coordinator.core.measure.series import MeasuredBurst
+from broadside.coordinator.core.measure.grid.series import BurstMeasurement
+from broadside.coordinator.core.measure.records.evidence import BurstEvidence, ProbeColumn
 from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.views.charts import (
     BurstView,
@@ -26,7 +26,7 @@ FAULTY = Plant(bursts=4, late=1, null=1, killed=1, missing=1)
 
 
 @functools.cache
-def ended(plant: Plant = FAULTY) -> tuple[Fleet, Sequence[MeasuredBurst], RunSummary]:
+def ended(plant: Plant = FAULTY) -> tuple[Fleet, Sequence[BurstMeasurement], RunSummary]:
     """A run that is over, with its target at the firewall's cap."""
     made = fleet(plant, target_bits_per_second=180e9)
     made = replace(made, evidence=tuple(map(_probed, made.evidence)))

@@ -10,7 +10,7 @@ import openpyxl
 import pyarrow.parquet
 import pytest
 
-from broadside.coordinator.core.words import Unit
+from broadside.coordinator.core.formatting import Unit
 from broadside.coordinator.views.exports import (
     TABLES,
     CannotWrite,

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from broadside.coordinator import scenarios
-from broadside.coordinator.core.plan.spec import LedgerPromise
+from broadside.coordinator.core.run_spec import LedgerPromise
 from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.imports.stored_imports import keep_table
 from broadside.coordinator.refusals import RunNotOver, UnknownRun

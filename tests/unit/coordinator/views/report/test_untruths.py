@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from broadside.coordinator.core.figures import RECEIVED
+from broadside.coordinator.core.formatting import instant, rate, time
+from broadside.coordinator.core.metrics import RECEIVED
 from broadside.coordinator.core.summary import Verdict
-from broadside.coordinator.core.words import instant, rate, time
 from broadside.coordinator.imports.stored_imports import keep_table
 from broadside.coordinator.views.report.build import build
 from broadside.coordinator.views.report.document import Report

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from broadside.coordinator.core.judge.bottleneck.cause_types import BottleneckInput
+from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import BottleneckInput
 from broadside.coordinator.core.summary import (
     Basis,
     DeviceFigure,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from broadside.coordinator.core.judge.bottleneck.cause_types import ABSENT, BottleneckInput
+from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import ABSENT, BottleneckInput
 from broadside.coordinator.core.judge.bottleneck.device_causes import (
     DEVICE_CPU,
     KNOWN_RATE,
@@ -28,7 +28,9 @@ BESIDE: dict[str, Any] = {"crosses": False}
 def test_snat_ports_that_are_used_up(used: float | None, holds: bool) -> None:
     found = SNAT_PORTS.evaluate(given(pairs({}), snat_utilization_ratio=used))
     assert found.holds is holds
-    assert not holds or found.facts == ("the firewall's SNAT ports are 95 % used",)
+    assert not holds or found.facts == (
+        "95 % of the firewall's SNAT ports are in use (limit 95 %)",
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,9 +47,9 @@ def test_a_devices_cpu_is_full_by_all_cores_or_one(
 def test_of_several_devices_the_full_ones_are_named_and_counted() -> None:
     devices = [device("a", cpu_ratio=figure(0.96)), device("b", cpu_ratio=figure(0.1))]
     of = given(pairs({}), devices=[*devices, device("c")])
-    assert DEVICE_CPU.evaluate(of).facts == ("a's CPU is 96 % busy", "1 of 3 devices")
+    assert DEVICE_CPU.evaluate(of).facts == ("the CPU of a is 96 % busy", "1 of 3 devices")
     assert DEVICE_CPU.evaluate(given(pairs({}), devices=devices[:1])).facts == (
-        "a's CPU is 96 % busy",
+        "the CPU of a is 96 % busy",
     )
     assert DEVICE_CPU.evaluate(given(pairs({}), devices=devices, **BESIDE)) == ABSENT
 
@@ -59,7 +61,7 @@ def test_of_several_devices_the_full_ones_are_named_and_counted() -> None:
 def test_a_counter_is_flat_under_five_per_cent(
     rate: float | None, cov: float | None, flat: bool
 ) -> None:
-    said = "the device counter is flat at 1 Gbit/s (CoV 4.9 %)"
+    said = "the rate in the device counter is constant at 1 Gbit/s (CoV 4.9 %)"
     assert flat_counter(counted(rate, cov)) == (said if flat else None)
     assert flat_counter(None) is None
 
@@ -93,21 +95,22 @@ def test_a_flat_counter_at_the_documented_rate_names_the_device(
 def test_the_documented_rate_is_told_with_its_source_and_what_the_path_shows() -> None:
     flat, drops, room = KNOWN_RATE.evaluate(_at_documented()).facts
     assert flat == (
-        "the device counter is flat at 30 Gbit/s (CoV 1.0 %), and standard is documented for "
-        "30 Gbit/s (learn.microsoft.com/azure/firewall/firewall-performance, 2026-03-01)"
+        "the rate in the device counter is constant at 30 Gbit/s (CoV 1.0 %); the "
+        "documented rate of standard is 30 Gbit/s "
+        "(learn.microsoft.com/azure/firewall/firewall-performance, 2026-03-01)"
     )
-    assert drops.startswith("the path drops: 1.000 %")
-    assert room == "the fullest sender's NIC is at 50 % of its cap"
+    assert drops.startswith("the path drops packets: 1.000 %")
+    assert room == "the highest utilization of a sender's NIC is 50 %"
 
 
 def test_a_documented_rate_needs_a_counter_a_sku_and_senders_with_room() -> None:
     assert KNOWN_RATE.evaluate(_at_documented(None)).missing == (
-        "what the firewall counted (configure its counter)",
+        "the device counter (configure its source)",
     )
     no_rate = _at_documented(reconciliation=counted(None))
-    assert KNOWN_RATE.evaluate(no_rate).missing[0].startswith("what the firewall counted")
+    assert KNOWN_RATE.evaluate(no_rate).missing[0].startswith("the device counter")
     assert KNOWN_RATE.evaluate(_at_documented(sku="other")).missing == (
-        "the rate that the firewall is documented for (set device.sku)",
+        "the documented rate of the firewall (set device.sku)",
     )
     assert KNOWN_RATE.evaluate(_at_documented(sku=None)).holds is None
     assert KNOWN_RATE.evaluate(_at_documented(nic=0.9)) == ABSENT
@@ -149,20 +152,20 @@ def test_pings_that_wait_in_the_streams_queue_place_it(
     assert found.holds is holds
     if holds:
         shared, pinged, queue, drops, room = found.facts
-        assert shared.startswith("4 pairs trade shares of one limit")
+        assert shared.startswith("4 pairs share one limit")
         assert pinged.startswith("pings to fw take ")
-        assert pinged.endswith("idle: the queue is at or before it")
-        assert queue.startswith("a queue stands in the path")
+        assert pinged.endswith("without load, so the queue is in or before it")
+        assert queue.startswith("the path has a queue")
         assert drops.startswith("the path drops")
-        assert room == "the fullest sender's NIC is at 50 % of its cap"
+        assert room == "the highest utilization of a sender's NIC is 50 %"
     else:
-        assert found.missing[0].startswith("where the shared limit is")
+        assert found.missing[0].startswith("the place of the shared limit")
 
 
 def test_a_second_device_may_be_the_one_that_queues() -> None:
     pinged = figure(0.03, idle=0.01)
     found = OWN_QUEUE.evaluate(_queue(device("a"), device("b", ping_tcp_s=pinged)))
-    assert found.facts[1].startswith("pings to b take 30 ms under load, 10 ms idle")
+    assert found.facts[1].startswith("pings to b take 30 ms under load and 10 ms without load")
     streams_do_not_wait = _queue(device(ping_icmp_s=pinged), row={"rtt_mean_s": 0.01})
     assert OWN_QUEUE.evaluate(streams_do_not_wait).holds is None
 
@@ -187,8 +190,8 @@ def test_drops_that_cover_half_of_the_fleets_loss_place_it(
     assert OWN_QUEUE.evaluate(by_witness).holds is holds
     if holds:
         assert by_counter.facts[1] == (
-            f"the device drops {drops[0]:.3g} packets/s ({drops[1] or 0:.3g} idle), the fleet "
-            "lost 89.7"
+            f"the device drops {drops[0]:.3g} packets/s ({drops[1] or 0:.3g} without load); "
+            "the fleet lost 89.7 segments/s"
         )
         assert OWN_QUEUE.evaluate(by_witness).facts[1].startswith(f"fw drops {drops[0]:.3g}")
 
@@ -219,7 +222,7 @@ def test_a_flat_counter_is_told_beside_the_queue() -> None:
     found = OWN_QUEUE.evaluate(
         _queue(device(ping_icmp_s=figure(0.03, idle=0.01)), reconciliation=counted(1e9))
     )
-    assert found.facts[-2].startswith("the device counter is flat at 1 Gbit/s")
+    assert found.facts[-2].startswith("the rate in the device counter is constant at 1 Gbit/s")
 
 
 def test_pairs_that_do_not_trade_show_no_device() -> None:
@@ -228,13 +231,13 @@ def test_pairs_that_do_not_trade_show_no_device() -> None:
     assert OWN_QUEUE.evaluate(_queue(pinged, crosses=False)) == ABSENT
     assert OWN_QUEUE.evaluate(_queue(pinged, row={"client_nic_ratio": 0.9})) == ABSENT
     unread = OWN_QUEUE.evaluate(_queue(pinged, share_movement_ratio=None))
-    assert unread.missing[0].startswith("whether pairs trade shares of one limit")
+    assert unread.missing[0].startswith("if the pairs share one limit")
     no_seconds = OWN_QUEUE.evaluate(_queue(pinged, row={"cov_ratio": None}))
     assert no_seconds.missing == unread.missing
     idle = _queue(pinged, row={"rtt_mean_s": 0.01}, retransmit_ratio=0.0)
     assert OWN_QUEUE.evaluate(idle) == ABSENT
     crowded = OWN_QUEUE.evaluate(_queue(pinged, row={"client_agent_id": "c"}))
-    assert crowded.missing[0].startswith("whether c, which serves several pairs, has room")
+    assert crowded.missing[0].startswith("the free capacity of c, which has several pairs")
     no_cap = OWN_QUEUE.evaluate(_queue(pinged, row={"client_nic_ratio": None}))
     assert not any("NIC" in fact for fact in no_cap.facts)
 
@@ -265,9 +268,9 @@ def test_each_stream_carries_what_one_connection_is_documented_for(
     assert found.holds is holds
     if rate == 1.5e9 and holds:
         same, documented = found.facts
-        assert same == "2 pairs carry the same 1.5 Gbit/s a stream"
+        assert same == "all 2 pairs have the same rate per stream, 1.5 Gbit/s"
         assert documented == (
-            "standard carries 1.5 Gbit/s in one TCP connection "
+            "the documented rate of one TCP connection through standard is 1.5 Gbit/s "
             "(learn.microsoft.com/azure/firewall/firewall-performance, 2026-03-01)"
         )
 

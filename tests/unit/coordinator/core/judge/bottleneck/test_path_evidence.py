@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from broadside.coordinator.core.judge.bottleneck.path_evidence import (
+from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import (
     drops_could_hold,
     has_drops,
     idle_rtt_s,
@@ -143,8 +143,8 @@ def test_a_path_is_idle_without_queue_and_drops(
 def test_facts_say_queue_and_loss_with_their_figures() -> None:
     rows = [_rtt(0.010, 0.030), _rtt(0.011, 0.031), _rtt(0.012, 0.032)]
     assert path_facts(given(pairs(*rows), retransmit_ratio=0.02)) == [
-        "a queue stands in the path: RTT 31 ms under load, 11 ms on the idle path",
-        "the path drops: 2.000 % of segments were sent again",
+        "the path has a queue: RTT 31 ms under load, 11 ms without load",
+        "the path drops packets: 2.000 % of segments were retransmitted",
     ]
     assert path_facts(given(pairs({}), UDP, loss_ratio=0.03)) == ["3.00 % of datagrams were lost"]
     assert path_facts(given(pairs(_rtt(0.01, 0.01)), retransmit_ratio=0.0)) == []

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from broadside.coordinator.core.judge.bottleneck.share_evidence import (
+from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import (
     cancel_ratio,
     crowded_hosts,
     movement_facts,
@@ -50,8 +50,8 @@ def _moving(ratio: float | None, cov: float = 0.1, **told: Any) -> Any:
 def test_pairs_trade_shares_below_the_quantile() -> None:
     limit = cancel_ratio(30)
     assert traded(_moving(limit - 0.001)) == (
-        "4 pairs trade shares of one limit: the sum's variance is 45 % of the pairs' own, summed, "
-        "while a pair's CoV is 10.0 %"
+        "4 pairs share one limit, one gains what another loses: the variance of the total rate is "
+        "45 % of the summed variances of the pairs; the CoV of a pair is 10.0 %"
     )
     assert traded(_moving(limit)) is None
     assert traded(_moving(None)) is None
@@ -62,11 +62,14 @@ def test_pairs_trade_shares_below_the_quantile() -> None:
 @pytest.mark.parametrize(
     ("ratio", "said"),
     [
-        (0.1, "4 pairs trade shares of one limit"),
+        (0.1, "4 pairs share one limit"),
         (0.49, None),
-        (0.5, "4 pairs rise and fall each by itself: the sum's variance is 50 %"),
-        (2.5, "4 pairs rise and fall each by itself: the sum's variance is 250 %"),
-        (2.6, "all pairs rise and fall together: the sum's variance is 260 %"),
+        (0.5, "the rates of the 4 pairs are independent: the variance of the total rate is 50 %"),
+        (2.5, "the rates of the 4 pairs are independent: the variance of the total rate is 250 %"),
+        (
+            2.6,
+            "the rates of all pairs rise and fall together: the variance of the total rate is 26",
+        ),
         (None, None),
     ],
 )
@@ -79,7 +82,10 @@ def test_how_pairs_move_is_a_fact(ratio: float | None, said: str | None) -> None
 @pytest.mark.parametrize(("cov", "equal"), [(0.03, True), (0.031, False)])
 def test_equal_pairs_are_a_fact_but_not_one_alone(cov: float, equal: bool) -> None:
     told: dict[str, Any] = {"pair_median_bits_per_second": 1e9, "pair_cov_ratio": cov}
-    said = "2 pairs carry the same 1 Gbit/s a stream (within 3 %), as a limit on each pair makes it"
+    said = (
+        "all 2 pairs have the same rate per stream, 1 Gbit/s (within 3 %), as if each pair has its "
+        "own limit"
+    )
     assert movement_facts(given(pairs({}, {}), **told)) == [said] * equal
     assert movement_facts(given(pairs({}), **told)) == []
 

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from broadside.coordinator.core.figures import Layer
 from broadside.coordinator.core.judge.checks.check_types import BurstInput, Result, RunInput
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.summary import Reconciliation
 from broadside.exchange.messages import Flow
 

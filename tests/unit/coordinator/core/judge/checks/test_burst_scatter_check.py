@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from broadside.coordinator.core.figures import Layer
-from broadside.coordinator.core.judge.checks.burst_scatter_check import BURST_SCATTER
 from broadside.coordinator.core.judge.checks.check_types import NOTHING, Result
-from broadside.coordinator.core.measure.headers import OVERHEAD_KNOWN_RATIO
-from broadside.coordinator.core.measure.steady import mean_of_bursts
+from broadside.coordinator.core.judge.checks.rate_checks import check_burst_scatter
+from broadside.coordinator.core.measure.formulas.headers import OVERHEAD_KNOWN_RATIO
+from broadside.coordinator.core.measure.formulas.steady import mean_of_bursts
+from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.summary import Verdict
 from tests.unit.coordinator.core.judge.checks.check_input import burst, of_run, plan, spec, weights
 
@@ -17,14 +17,14 @@ def _judged(
     *rates: float | None, limit: float | None = 1e9, layer: Layer = Layer.PAYLOAD
 ) -> Result:
     of = plan(spec=spec(scaled_target_bits_per_second=limit, layer=layer))
-    return BURST_SCATTER.evaluate(of_run(of, *(burst(rate, 1e6) for rate in rates)))
+    return check_burst_scatter(of_run(of, *(burst(rate, 1e6) for rate in rates)))
 
 
 def test_a_scatter_that_reaches_the_limit_is_undecided() -> None:
     found = _judged(1.0e9, 1.1e9, 1.2e9)
     assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("target-undecided", 86)])
-    assert "over 3 bursts the fleet received 1.1 Gbit/s +- " in found.findings[0].sentence
-    assert "reaches the limit of 1 Gbit/s" in found.findings[0].sentence
+    assert "Mean received rate of 3 bursts is 1.1 Gbit/s +- " in found.findings[0].sentence
+    assert "The limit 1 Gbit/s is inside" in found.findings[0].sentence
 
 
 @pytest.mark.parametrize(

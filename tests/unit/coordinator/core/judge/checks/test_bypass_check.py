@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from broadside.coordinator.core.judge.checks.bypass_check import BYPASS
 from broadside.coordinator.core.judge.checks.check_types import NOTHING, Result
+from broadside.coordinator.core.judge.checks.counter_checks import check_bypass
 from broadside.coordinator.core.summary import Verdict
 from tests.unit.coordinator.core.judge.checks.check_input import burst, held, of_burst, weights
 
@@ -13,7 +13,7 @@ from tests.unit.coordinator.core.judge.checks.check_input import burst, held, of
 def _judged(crossed: float | None, **told: Any) -> Result:
     """At most 2 % may have crossed; the counter is sure to 0.5 %."""
     of_counter = held(crossed, **({"bypassed": True} | told))
-    return BYPASS.evaluate(of_burst(burst(reconciliation=of_counter)))
+    return check_bypass(of_burst(burst(reconciliation=of_counter)))
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_what_may_have_crossed_is_held_against_the_limit(
 
 
 def test_unknown_bins_are_told_where_they_alone_exceed_the_limit() -> None:
-    unknown = "3.0 % of the fleet's bytes are in bins that it does not know"
+    unknown = "3.0 % of the bytes are in unknown bins"
     assert unknown in _judged(0.0, unknown_ratio=0.03).findings[0].sentence
     assert "does not know" not in _judged(0.1, unknown_ratio=0.02).findings[0].sentence
     assert "+10.00 %" in _judged(0.1).findings[0].sentence
@@ -56,4 +56,4 @@ def test_without_quiet_bins_the_idle_level_is_unknown() -> None:
 )
 def test_what_other_checks_say_is_not_said_again(told: dict[str, Any]) -> None:
     assert _judged(0.5, **told) == NOTHING
-    assert BYPASS.evaluate(of_burst(burst())) == NOTHING
+    assert check_bypass(of_burst(burst())) == NOTHING

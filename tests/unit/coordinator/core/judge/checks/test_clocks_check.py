@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from broadside.coordinator.core.judge.checks.check_types import NOTHING, Result
-from broadside.coordinator.core.judge.checks.clocks_check import CLOCKS
+from broadside.coordinator.core.judge.checks.coverage_checks import check_clocks
 from broadside.coordinator.core.summary import Verdict
 from tests.unit.coordinator.core.judge.checks.check_input import burst, of_burst, seen, weights
 
@@ -15,7 +15,7 @@ def _judged(unsteady_s: int | None, unread_s: int, measured_s: int = 1000, **tol
     """Of 1000 planned pair-seconds 950 are needed."""
     unsteady = None if unsteady_s is None else SimpleNamespace(measured_s=unsteady_s)
     of = burst(unsteady_clocks=unsteady, clocks_unread_s=unread_s, completeness=seen(measured_s))
-    return CLOCKS.evaluate(of_burst(of, **told))
+    return check_clocks(of_burst(of, **told))
 
 
 @pytest.mark.parametrize(
@@ -38,11 +38,11 @@ def test_the_floor_holds_for_seconds_whose_clocks_held(
 def test_a_sentence_says_how_many_seconds_lack_a_reading_or_a_steady_clock() -> None:
     unread, unsteady = _judged(20, 100), _judged(100, 10)
     assert unread.findings[0].sentence.startswith("88.0 % of the planned pair-seconds")
-    assert "100 pair-seconds lack a reading" in unread.findings[0].sentence
+    assert "100 pair-seconds have no reading" in unread.findings[0].sentence
     assert "chronyd" in (unread.findings[0].next_step or "")
     assert unsteady.findings[0].sentence.startswith("90.0 % of the planned pair-seconds")
-    assert "within the gate of 50 ms" in unsteady.findings[0].sentence
-    assert "mend the clocks" in (unsteady.findings[0].next_step or "")
+    assert "within 50 ms" in unsteady.findings[0].sentence
+    assert "Repair the time synchronisation" in (unsteady.findings[0].next_step or "")
 
 
 def test_clocks_of_one_kernel_are_noted_as_shared() -> None:
@@ -56,4 +56,4 @@ def test_an_import_promises_no_readings_and_no_note() -> None:
 
 @pytest.mark.parametrize("told", [{"completeness": seen(949)}, {"proven_ratio": 0.949}])
 def test_what_was_not_measured_is_said_by_the_check_of_coverage(told: dict[str, Any]) -> None:
-    assert CLOCKS.evaluate(of_burst(burst(clocks_unread_s=900, **told))) == NOTHING
+    assert check_clocks(of_burst(burst(clocks_unread_s=900, **told))) == NOTHING

@@ -1,14 +1,14 @@
 """One finding for each rule that records break, with the worst case."""
 
 from broadside.coordinator.core.judge.checks.check_types import NOTHING
-from broadside.coordinator.core.judge.checks.consistency_check import CONSISTENCY
+from broadside.coordinator.core.judge.checks.record_checks import check_consistency
 from broadside.coordinator.core.summary import Contradiction, Rule, Verdict
 from broadside.exchange.messages import Side
 from tests.unit.coordinator.core.judge.checks.check_input import burst, of_burst, weights
 
 
 def _found(*contradictions: Contradiction) -> list[str]:
-    result = CONSISTENCY.evaluate(of_burst(burst(contradictions=contradictions)))
+    result = check_consistency(of_burst(burst(contradictions=contradictions)))
     assert result.verdict is Verdict.INCONCLUSIVE
     assert all(weight == 94 for _, weight in weights(result))
     return [finding.sentence for finding in result.findings]
@@ -19,7 +19,7 @@ def _broken(rule: Rule, said: float, bound: float, pair: str | None = "a") -> Co
 
 
 def test_records_that_can_be_true_have_no_finding() -> None:
-    assert CONSISTENCY.evaluate(of_burst(burst())) == NOTHING
+    assert check_consistency(of_burst(burst())) == NOTHING
 
 
 def test_the_worst_pair_stands_for_all_that_break_a_rule() -> None:
@@ -27,7 +27,8 @@ def test_the_worst_pair_stands_for_all_that_break_a_rule() -> None:
     rule = Rule.RECEIVED_OVER_SENT
     (said,) = _found(_broken(rule, 8, 4, "a"), _broken(rule, 3, 1, "b"), _broken(rule, 3, 3, "b"))
     assert said == (
-        "b (and 1 pairs more) received 3 B when 1 B were sent: the records cannot all be true"
+        "b (and 1 more pairs): 3 B were received, but only 1 B were sent. These records cannot all "
+        "be true."
     )
 
 
@@ -35,7 +36,7 @@ def test_nothing_allowed_is_the_least_of_all_bounds() -> None:
     (said,) = _found(
         _broken(Rule.OVER_NIC, 5, 0, "zero"), _broken(Rule.OVER_NIC, 100, 1, "a hundredfold")
     )
-    assert said.startswith("zero (and 1 pairs more) had 5 B cross the server's NIC")
+    assert said.startswith("zero (and 1 more pairs): 5 B crossed the NIC of the server")
 
 
 def test_each_rule_has_its_sentence_and_unit() -> None:
@@ -45,12 +46,15 @@ def test_each_rule_has_its_sentence_and_unit() -> None:
         _broken(Rule.SENT_OVER_OFFERED, 3e9, 2e9, None),
     )
     sentences = sorted((rows, stamps, fleet))
-    assert sentences[0].startswith("a began 2.5 s apart by its two ends' clocks")
-    assert "which are within 500 ms" in sentences[0]
-    assert sentences[1].startswith("a has 7 rows of the server that are negative")
-    assert sentences[2].startswith("the fleet counts 3 GB at the server when its pace offers 2 GB")
+    assert sentences[0].startswith("Fleet: 3 GB were sent by the server, but the configured pace")
+    assert "allows 2 GB" in sentences[0]
+    assert sentences[1].startswith("a: 7 rows of the server are negative")
+    assert sentences[2].startswith("a: the two ends started 2.5 s apart, but their clock errors")
+    assert "allow 500 ms" in sentences[2]
 
 
 def test_an_unnamed_side_is_an_end() -> None:
     (said,) = _found(Contradiction(rule=Rule.TOTALS, pair="a", side=None, said=2, bound=1))
-    assert said.startswith("a tells 2 B where the total that an end's engine gave is 1 B")
+    assert said.startswith(
+        "a: the rows add up to 2 B, but the total of the engine on one end is 1 B"
+    )

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from broadside.coordinator.core.judge.checks.check_types import Result
-from broadside.coordinator.core.judge.checks.counter_record_check import COUNTER_RECORD
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.judge.checks.counter_checks import check_counter_record
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.summary import Verdict
 from tests.unit.coordinator.core.judge.checks.check_input import (
     burst,
@@ -27,13 +27,13 @@ def _judged(ledger: FirewallLedger | None, *unknown_ratios: float) -> Result:
         burst(index=index, reconciliation=held(unknown_ratio=ratio))
         for index, ratio in enumerate(unknown_ratios)
     ]
-    return COUNTER_RECORD.evaluate(of_run(PROMISED, *bursts, ledger=ledger))
+    return check_counter_record(of_run(PROMISED, *bursts, ledger=ledger))
 
 
 def test_a_promised_counter_that_is_absent_makes_the_run_inconclusive() -> None:
     found = _judged(None)
     assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("ledger-absent", 105)])
-    assert COUNTER_RECORD.evaluate(of_run(plan())) == Result()
+    assert check_counter_record(of_run(plan())) == Result()
 
 
 def test_an_incomplete_answer_is_named() -> None:
@@ -46,7 +46,9 @@ def test_the_burst_of_which_least_is_known_is_named() -> None:
     """95 % of each was promised: of two of three less is known."""
     found = _judged(counter(-10, 40), 0.05, 0.4, 0.06)
     assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("ledger-thin", 93)])
-    assert "of 2 of 3 bursts it knows less, of burst 2 60.0 %" in found.findings[0].sentence
+    sentence = found.findings[0].sentence
+    assert sentence.startswith("Burst 2: the device counter counter covers 60.0 % of")
+    assert "2 of 3 bursts are below this limit" in sentence
     assert _judged(counter(-10, 40), 0.05) == Result()
 
 
@@ -66,7 +68,8 @@ def test_bins_from_before_the_first_burst_come_to_five_seconds_or_a_bin(
     found = _judged(counter(from_s, 60, grain_s))
     assert weights(found) == ([("ledger-late", 91)] if late else [])
     if late:
-        assert f"come to {-from_s:g} s and must come to 5 s" in found.findings[0].sentence
+        sentence = found.findings[0].sentence
+        assert f"covers {-from_s:g} s before the first burst; 5 s are required" in sentence
 
 
 def test_unknown_bins_from_before_the_first_burst_do_not_count() -> None:

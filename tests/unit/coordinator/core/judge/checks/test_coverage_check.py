@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from broadside.coordinator.core.judge.checks.check_types import BurstInput
-from broadside.coordinator.core.judge.checks.coverage_check import COVERAGE
+from broadside.coordinator.core.judge.checks.coverage_checks import check_coverage
 from broadside.coordinator.core.summary import Verdict
 
 
@@ -28,6 +28,6 @@ def test_coverage_is_held_against_its_floor(
         spec=SimpleNamespace(objective=objective),
         burst=SimpleNamespace(completeness=seen, proven_ratio=proven),
     )
-    found = COVERAGE.evaluate(cast(BurstInput, given))
+    found = check_coverage(cast(BurstInput, given))
     assert [each.id for each in found.findings] == findings
     assert found.verdict is (Verdict.INCONCLUSIVE if findings else Verdict.PASS)

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,10 +11,8 @@ from broadside.coordinator.core.judge.checks import (
     BURST_CHECKS,
     PRECEDENCE,
     RUN_CHECKS,
-    Result,
-    Stage,
-    decide,
 )
+from broadside.coordinator.core.judge.checks.decision import Check, Stage, decide
 from broadside.coordinator.core.summary import Verdict
 
 PASS, FAIL, OPEN, MEASURED = (
@@ -22,7 +21,8 @@ PASS, FAIL, OPEN, MEASURED = (
     Verdict.INCONCLUSIVE,
     Verdict.MEASURED,
 )
-FILES = sorted(Path(package.__file__).parent.glob("*_check.py"))
+CHECKS: list[Check[Any]] = [*BURST_CHECKS, *RUN_CHECKS]
+FILES = sorted(Path(package.__file__).parent.glob("*_check*.py"))
 
 
 @pytest.mark.parametrize(
@@ -43,28 +43,40 @@ FILES = sorted(Path(package.__file__).parent.glob("*_check.py"))
 def test_the_first_row_that_applies_decides(
     results: list[tuple[Stage, Verdict]], verdict: Verdict
 ) -> None:
-    staged = [(stage, Result(of)) for stage, of in results]
-    assert decide(staged) is verdict
-    assert decide(staged[::-1]) is verdict
+    assert decide(results) is verdict
+    assert decide(results[::-1]) is verdict
 
 
 def test_the_last_row_always_applies() -> None:
     assert PRECEDENCE[-1].applies([])
 
 
-def test_every_file_is_a_check_and_registered_once() -> None:
-    ids = [check.id for check in BURST_CHECKS] + [check.id for check in RUN_CHECKS]
-    assert len(set(ids)) == len(ids) == len(FILES)
+def test_every_check_is_registered_once() -> None:
+    functions = [
+        name
+        for path in FILES
+        for name in re.findall(r"(?m)^def (check_\w+)", path.read_text("utf-8"))
+    ]
+    assert len({check.id for check in CHECKS}) == len(CHECKS)
+    assert sorted(check.evaluate.__name__ for check in CHECKS) == sorted(functions)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_check_declares_every_finding_that_it_returns(path: Path) -> None:
-    source = path.read_text("utf-8")
-    evaluated, declared = source.split(": Final = Check(")
-    named = re.findall(r"(?:id=|(?:problem|inconclusive)\(\s*)\"([a-z-]+)\"", evaluated)
-    named += re.findall(r"if \S+ < floor else \"([a-z-]+)\"", evaluated)
-    assert named or "id=f" in evaluated
-    assert all(f'"{name}"' in declared for name in named)
-    listed = re.findall(r"findings=\(([^)]*)\)", declared)
-    if listed:
-        assert set(re.findall(r"\"([a-z-]+)\"", listed[0])) == set(named)
+    names = re.findall(
+        r"(?:problem|inconclusive|note|caution|_rate_finding)\(\s*\"([a-z-]+)\"",
+        path.read_text("utf-8"),
+    )
+    declared = {
+        id
+        for check in CHECKS
+        if check.evaluate.__module__.endswith(path.stem)
+        for id in check.findings.split()
+    }
+    assert set(names) <= declared
+
+
+def test_every_check_documents_its_formula_and_sources() -> None:
+    for check in CHECKS:
+        text = check.evaluate.__doc__ or ""
+        assert all(f"\n    {part}: " in text for part in ("Formula", "Reads", "If absent"))

@@ -5,11 +5,11 @@ from typing import Any, cast
 
 import pytest
 
-from broadside.coordinator.core.figures import Layer
-from broadside.coordinator.core.goals import GOALS
 from broadside.coordinator.core.judge.checks.check_types import Result
-from broadside.coordinator.core.judge.checks.rate_check import RATE
+from broadside.coordinator.core.judge.checks.rate_checks import check_rate
+from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.summary import State, Verdict
+from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
 from broadside.exchange.messages import Flow, Traffic
 from tests.unit.coordinator.core.judge.checks.check_input import (
     burst,
@@ -23,7 +23,7 @@ from tests.unit.coordinator.core.judge.checks.check_input import (
 
 def _judged(rate: float, half: float = 0.01e9, **told: Any) -> Result:
     """Against a limit of 1 Gbit/s."""
-    return RATE.evaluate(of_burst(burst(rate, half, **told)))
+    return check_rate(of_burst(burst(rate, half, **told)))
 
 
 @pytest.mark.parametrize(
@@ -40,29 +40,29 @@ def test_the_whole_interval_decides(
 ) -> None:
     result = _judged(rate)
     assert (result.verdict, weights(result)) == (verdict, [found])
-    assert "the limit is 1 Gbit/s" in result.findings[0].sentence
+    assert "the limit 1 Gbit/s" in result.findings[0].sentence
 
 
 def test_findings_of_a_rate_are_of_the_verdict() -> None:
     for rate, severity in ((1.2e9, "note"), (0.5e9, "problem")):
         (finding,) = _judged(rate).findings
         assert (finding.kind, finding.severity) == ("verdict", severity)
-    assert (_judged(0.5e9).findings[0].next_step or "").startswith("find the limit")
+    assert (_judged(0.5e9).findings[0].next_step or "").startswith("Find the bottleneck")
     advice = SimpleNamespace(advice="add cores")
     assert _judged(0.5e9, limiter_details=advice).findings[0].next_step == "add cores"
 
 
 @pytest.mark.parametrize("told", [{"rate": None}, {"window": None}])
 def test_without_a_window_there_is_no_rate(told: dict[str, Any]) -> None:
-    found = RATE.evaluate(of_burst(burst(**told)))
+    found = check_rate(of_burst(burst(**told)))
     assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("no-window", 92)])
 
 
 def test_a_rate_without_an_interval_decides_nothing() -> None:
-    found = RATE.evaluate(of_burst(burst(half=None)))
+    found = check_rate(of_burst(burst(half=None)))
     assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("interval-unknown", 91)])
     assert "window of 30 s" in found.findings[0].sentence
-    between = RATE.evaluate(of_burst(burst(half=None), between_bits_per_second=1e6))
+    between = check_rate(of_burst(burst(half=None), between_bits_per_second=1e6))
     assert between.verdict is Verdict.PASS
 
 
@@ -76,19 +76,19 @@ def test_a_rate_without_an_interval_decides_nothing() -> None:
 )
 def test_without_a_target_a_run_is_measured(told: dict[str, Any], verdict: Verdict) -> None:
     under = spec(scaled_target_bits_per_second=None, layer=Layer.IP)
-    bounds = {goal.bound: told.pop(goal.bound, None) for goal in GOALS}
+    bounds = {goal.bound: told.pop(goal.bound, None) for goal in ALL_THRESHOLDS}
     vars(under.objective).update(bounds)
     vars(under).update(told)
-    found = RATE.evaluate(of_burst(burst(1e9), under))
+    found = check_rate(of_burst(burst(1e9), under))
     assert (found.verdict, weights(found)) == (verdict, [("no-target", 20)])
-    assert found.findings[0].sentence.startswith("the fleet received 1.04 Gbit/s at the ip layer")
+    assert found.findings[0].sentence.startswith("Received rate 1.04 Gbit/s (ip layer)")
     assert (found.findings[0].kind, found.findings[0].severity) == ("verdict", "note")
 
 
 def test_headers_count_at_the_ip_layer() -> None:
     """0.97 Gbit/s of payload are 1.0088 at the IP layer, known to hypot(1, 2.02) Mbit/s."""
     assert _judged(0.97e9, 1e6).verdict is Verdict.FAIL
-    ip = RATE.evaluate(of_burst(burst(0.97e9, 1e6), spec(layer=Layer.IP)))
+    ip = check_rate(of_burst(burst(0.97e9, 1e6), spec(layer=Layer.IP)))
     assert ip.verdict is Verdict.PASS
 
 
@@ -129,15 +129,16 @@ def test_a_fail_needs_that_unseen_pairs_cannot_make_it_up(
         pairs=pairs,
         reconciliation=None if device is None else held(device),
     )
-    found = RATE.evaluate(of_burst(of, under, others=cast(Any, others)))
+    found = check_rate(of_burst(of, under, others=cast(Any, others)))
     assert found.verdict is verdict
     if verdict is Verdict.INCONCLUSIVE:
         assert weights(found) == [("target-open", 85)]
         said = found.findings[0].sentence
         assert (
-            "the 100 unseen pair-seconds could make up the 100 Mbit/s that it falls short" in said
+            "100 pair-seconds were not measured; they may have carried the missing 100 Mbit/s"
+            in said
             if device is None
-            else "100 pair-seconds are unseen, and the device counted 1.008 Gbit/s" in said
+            else "100 pair-seconds were not measured, and the device counted 1.008 Gbit/s" in said
         )
 
 
@@ -150,7 +151,7 @@ def test_what_was_not_sent_is_no_evidence(sent: float, verdict: Verdict | None) 
     assert found.verdict is (verdict or Verdict.INCONCLUSIVE)
     if verdict is None:
         assert weights(found) == [("target-above-sent", 82)]
-        assert "senders recorded 1 Gbit/s" in found.findings[0].sentence
+        assert "the senders recorded only 1 Gbit/s" in found.findings[0].sentence
 
 
 def test_senders_that_were_not_all_heard_bound_nothing() -> None:

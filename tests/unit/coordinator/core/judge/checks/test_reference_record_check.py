@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from broadside.coordinator.core.judge.checks.check_types import Result
-from broadside.coordinator.core.judge.checks.reference_record_check import REFERENCE_RECORD
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.judge.checks.counter_checks import check_reference_record
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.summary import Verdict
 from tests.unit.coordinator.core.judge.checks.check_input import (
     counter,
@@ -19,7 +19,7 @@ REFERENCE = spec(bypasses_device=True)
 
 
 def _judged(ledger: FirewallLedger | None, promised: object = None) -> Result:
-    return REFERENCE_RECORD.evaluate(of_run(plan(spec=REFERENCE, ledger=promised), ledger=ledger))
+    return check_reference_record(of_run(plan(spec=REFERENCE, ledger=promised), ledger=ledger))
 
 
 @pytest.mark.parametrize(
@@ -53,5 +53,5 @@ def test_a_reference_that_nothing_watched_is_none() -> None:
 
 
 def test_other_runs_need_neither() -> None:
-    assert REFERENCE_RECORD.evaluate(of_run(plan(), ledger=counter(0, 5))) == Result()
-    assert REFERENCE_RECORD.evaluate(of_run(plan())) == Result()
+    assert check_reference_record(of_run(plan(), ledger=counter(0, 5))) == Result()
+    assert check_reference_record(of_run(plan())) == Result()

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from broadside.coordinator.core.judge.checks.check_types import NOTHING, Result
-from broadside.coordinator.core.judge.checks.residual_check import RESIDUAL
+from broadside.coordinator.core.judge.checks.counter_checks import check_residual
 from broadside.coordinator.core.summary import Verdict
 from tests.unit.coordinator.core.judge.checks.check_input import (
     burst,
@@ -21,7 +21,7 @@ AGREES = [("reconciled", 40), ("unseen-by-bytes", 11)]
 def _judged(residual: float | None, of_burst_: dict[str, Any] | None = None, **told: Any) -> Result:
     """The limit is 2 %, the residual is known to 0.5 %."""
     of = burst(reconciliation=held(residual, **told), **(of_burst_ or {}))
-    return RESIDUAL.evaluate(of_burst(of))
+    return check_residual(of_burst(of))
 
 
 @pytest.mark.parametrize(
@@ -64,22 +64,20 @@ def test_what_missing_pairs_may_have_sent_is_a_residual_below(
 def test_a_residual_is_told_with_its_interval_and_what_would_narrow_it() -> None:
     larger, unsure = _judged(0.03).findings[0], _judged(0.018).findings[0]
     assert larger.sentence == (
-        "the firewall's ledger and the fleet's differ by +3.00 % (+2.50 % to +3.50 % at 95 %) of "
-        "1 GB at its layer, more than the 2.0 % allowed"
+        "Residual +3.00 % (95 % interval +2.50 % to +3.50 %): device counter against fleet, 1 GB "
+        "expected (ip layer). 2.0 % are allowed."
     )
-    assert (
-        larger.next_step == "find out what the firewall saw and the fleet did not, or the reverse"
-    )
-    assert unsure.sentence.endswith("(up to 2.3 % with what is unsure, missing or not known yet)")
-    assert (unsure.next_step or "").startswith("make the ledger tell more")
+    assert larger.next_step == "Find traffic that only the firewall or only the fleet counted"
+    assert unsure.sentence.endswith("missing pairs and unknown bins it may be 2.3 %.")
+    assert (unsure.next_step or "").startswith("Reduce the uncertainty")
     for told in ({"layer_ratio": 0.01}, {"overhead_how": "assumed"}):
         layer = _judged(0.018, **told).findings[0]
-        assert (layer.next_step or "").startswith("declare the metric's layer")
-    assert _judged(0.02).findings[0].sentence.endswith("not known yet)")
+        assert (layer.next_step or "").startswith("Declare the layer")
+    assert _judged(0.02).findings[0].sentence.endswith("it may be 2.5 %.")
 
 
 def test_without_a_counter_or_for_a_reference_run_other_checks_conclude() -> None:
-    assert RESIDUAL.evaluate(of_burst(burst())) == NOTHING
+    assert check_residual(of_burst(burst())) == NOTHING
     assert _judged(0.5, bypassed=True) == NOTHING
 
 
@@ -104,7 +102,9 @@ def test_without_a_residual_the_reason_is_named(
 def test_bins_that_cannot_be_true_are_counted() -> None:
     found = _judged(0.0, rejected_bins_count=3)
     assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("ledger-untrue", 89)])
-    assert found.findings[0].sentence.startswith("3 bins of the ledger counter hold what no device")
+    assert found.findings[0].sentence.startswith(
+        "3 bins of the device counter counter have impossible"
+    )
     assert weights(_judged(0.0, rejected_bins_count=3, bypassed=True)) == [("ledger-untrue", 89)]
 
 
@@ -112,15 +112,15 @@ def test_a_wrong_declaration_is_named_by_its_factor() -> None:
     found = _judged(7.0, crossed_bits_per_second=8e9)
     assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("metric-declaration", 88)])
     assert found.findings[0].sentence.startswith(
-        "the device counter counter shows 8 times the fleet's bytes: 8 times the bytes is what"
+        "The device counter counter has 8 times the bytes of the fleet. A factor of 8 times"
     )
     assert "declare unit=bits" in (found.findings[0].next_step or "")
     at_lags = _judged(None, lag_s=None, lags_scale_ratio=60.0, grain_s=60.0)
-    assert "shows 60 times the fleet's bytes" in at_lags.findings[0].sentence
+    assert "has 60 times the bytes of the fleet" in at_lags.findings[0].sentence
     doubled = _judged(1.0, crossed_bits_per_second=2e9)  # traffic may do so too
     assert weights(doubled) == [("residual", 88)]
 
 
 def test_nothing_received_leaves_nothing_to_fill() -> None:
     nothing = burst(None, reconciliation=held(0.0), completeness=seen(297, 300))
-    assert RESIDUAL.evaluate(of_burst(nothing)).verdict is Verdict.PASS
+    assert check_residual(of_burst(nothing)).verdict is Verdict.PASS

@@ -5,9 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from broadside.coordinator.core.judge.checks.check_types import NOTHING, Result
-from broadside.coordinator.core.judge.checks.metric_aggregation_check import METRIC_AGGREGATION
-from broadside.coordinator.core.judge.checks.run_coverage_check import RUN_COVERAGE
-from broadside.coordinator.core.judge.checks.seal_check import SEAL
+from broadside.coordinator.core.judge.checks.counter_checks import check_metric_aggregation
+from broadside.coordinator.core.judge.checks.coverage_checks import check_run_coverage, check_seal
 from broadside.coordinator.core.summary import Verdict
 from tests.unit.coordinator.core.judge.checks.check_input import (
     burst,
@@ -22,28 +21,28 @@ from tests.unit.coordinator.core.judge.checks.check_input import (
     ("ratio", "result"), [(0.95, NOTHING), (0.949, Result(Verdict.INCONCLUSIVE))]
 )
 def test_all_planned_seconds_are_held_against_the_floor(ratio: float, result: Result) -> None:
-    assert RUN_COVERAGE.evaluate(of_run(plan(), burst(), completeness_ratio=ratio)) == result
+    assert check_run_coverage(of_run(plan(), burst(), completeness_ratio=ratio)) == result
 
 
 def test_bursts_that_are_not_over_are_pending() -> None:
     three = plan(bursts=plan().bursts * 3)
-    found = RUN_COVERAGE.evaluate(of_run(three, burst()))
+    found = check_run_coverage(of_run(three, burst()))
     assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("bursts-pending", 99)])
-    assert found.findings[0].sentence.startswith("2 of 3 bursts are not over")
+    assert found.findings[0].sentence.startswith("2 of 3 bursts have not ended")
 
 
 def test_the_largest_of_samples_is_no_sum_of_bytes() -> None:
-    found = METRIC_AGGREGATION.evaluate(of_run(plan(), ledger=counter(0, 9, extreme="maximum")))
+    found = check_metric_aggregation(of_run(plan(), ledger=counter(0, 9, extreme="maximum")))
     assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("metric-aggregation", 88)])
-    assert METRIC_AGGREGATION.evaluate(of_run(plan(), ledger=counter(0, 9))) == NOTHING
-    assert METRIC_AGGREGATION.evaluate(of_run(plan())) == NOTHING
+    assert check_metric_aggregation(of_run(plan(), ledger=counter(0, 9))) == NOTHING
+    assert check_metric_aggregation(of_run(plan())) == NOTHING
 
 
 @pytest.mark.parametrize("seal", ["0123456789abcdefXYZ", None])
 def test_an_altered_plan_shows_both_digests(seal: str | None) -> None:
     altered = plan(is_intact=False, seal_sha256=seal, digest=lambda: "fedcba9876543210XYZ")
-    found = SEAL.evaluate(of_run(SimpleNamespace(**vars(altered))))
+    found = check_seal(of_run(SimpleNamespace(**vars(altered))))
     assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("plan-altered", 106)])
-    assert "fedcba9876543210..., the seal says " in found.findings[0].sentence
-    assert found.findings[0].sentence.endswith(f"{(seal or '')[:16]}...")
-    assert SEAL.evaluate(of_run(plan())) == NOTHING
+    assert "fedcba9876543210..., the seal is " in found.findings[0].sentence
+    assert found.findings[0].sentence.endswith(f"{(seal or '')[:16]}....")
+    assert check_seal(of_run(plan())) == NOTHING

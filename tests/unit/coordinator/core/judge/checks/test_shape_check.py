@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from broadside.coordinator.core.figures import Layer
 from broadside.coordinator.core.judge.checks.check_types import NOTHING, Result
-from broadside.coordinator.core.judge.checks.shape_check import SHAPE
-from broadside.coordinator.core.measure.steady import Stretch
+from broadside.coordinator.core.judge.checks.shape_check import check_shape
+from broadside.coordinator.core.measure.formulas.steady import Stretch
+from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.summary import Verdict
 from tests.unit.coordinator.core.judge.checks.check_input import (
     at,
@@ -27,7 +27,7 @@ PART = {"slowest_from_s": 7, "slowest_s": 6}
 def _judged(of_window: dict[str, Any] | None = None, **told: Any) -> Result:
     given = {name: told.pop(name) for name in ("clocks_promised", "slowest_sent") if name in told}
     of = burst(window=window(**(of_window or {})), **told)
-    return SHAPE.evaluate(of_burst(of, **given))
+    return check_shape(of_burst(of, **given))
 
 
 @pytest.mark.parametrize(("rate", "slow"), [(LEAST, False), (LEAST - 1, True)])
@@ -37,8 +37,8 @@ def test_the_slowest_fifth_reaches_the_limit_but_for_noise(rate: float, slow: bo
     assert weights(found) == [("slow-stretch", 84)] * slow
     if slow:
         assert found.findings[0].sentence.startswith(
-            "for 6 s, from 7 s into the window, the fleet received 985 Mbit/s at the payload layer,"
-            " less than the 1 Gbit/s that is needed"
+            "For 6 s, starting 7 s into the window, the fleet received 985 Mbit/s (payload layer), "
+            "below the limit 1 Gbit/s"
         )
 
 
@@ -50,8 +50,8 @@ def test_a_part_that_is_not_placed_is_none(name: str) -> None:
 def test_headers_count_at_the_ip_layer() -> None:
     """0.95 Gbit/s of payload are 0.988 at the IP layer."""
     of = burst(window=window(slowest_bits_per_second=0.95e9, **PART))
-    assert SHAPE.evaluate(of_burst(of)).verdict is Verdict.INCONCLUSIVE
-    assert SHAPE.evaluate(of_burst(of, spec(layer=Layer.IP))) == NOTHING
+    assert check_shape(of_burst(of)).verdict is Verdict.INCONCLUSIVE
+    assert check_shape(of_burst(of, spec(layer=Layer.IP))) == NOTHING
 
 
 @pytest.mark.parametrize(("after", "slow"), [(LEAST, False), (LEAST - 1, True)])
@@ -60,7 +60,7 @@ def test_what_is_left_after_a_cliff_reaches_the_limit(after: float, slow: bool) 
     found = _judged({"slowest_bits_per_second": 1e9, **PART}, cliff=cliff)
     assert weights(found) == [("slow-stretch", 84)] * slow
     if slow:
-        assert found.findings[0].sentence.startswith("for 8 s, from 22 s into the window")
+        assert found.findings[0].sentence.startswith("For 8 s, starting 22 s into the window")
 
 
 @pytest.mark.parametrize(
@@ -80,18 +80,20 @@ def test_the_devices_bins_may_fall_short_by_three_standard_errors(
     assert found.verdict is (Verdict.INCONCLUSIVE if slow else Verdict.PASS)
     assert weights(found) == [("slow-stretch-device", 84)] * slow
     if slow:
-        assert found.findings[0].sentence.startswith("for 6 s the device counter counted at most ")
+        assert found.findings[0].sentence.startswith(
+            "For 6 s the device counter counter shows at most "
+        )
 
 
 def test_the_devices_bins_count_with_headers_too() -> None:
     device = held(slowest_bits_per_second=0.94e9, slowest_noise_bits_per_second=3e6, slowest_s=6)
     of = burst(reconciliation=device)  # 1.04 x (0.94 + 0.009) = 0.98696
-    assert SHAPE.evaluate(of_burst(of, spec(layer=Layer.IP))) == NOTHING
+    assert check_shape(of_burst(of, spec(layer=Layer.IP))) == NOTHING
     device = held(slowest_bits_per_second=0.94e9, slowest_noise_bits_per_second=2e6, slowest_s=6)
     of = burst(reconciliation=device)  # 1.04 x (0.94 + 0.006) = 0.98384
-    found = SHAPE.evaluate(of_burst(of, spec(layer=Layer.IP)))
+    found = check_shape(of_burst(of, spec(layer=Layer.IP)))
     assert weights(found) == [("slow-stretch-device", 84)]
-    assert "at most 977.6 Mbit/s at the ip layer" in found.findings[0].sentence
+    assert "at most 977.6 Mbit/s (ip layer)" in found.findings[0].sentence
 
 
 @pytest.mark.parametrize(("rate", "slow"), [(LEAST, False), (LEAST - 1, True)])
@@ -101,16 +103,16 @@ def test_senders_show_a_slow_part_too(rate: float, slow: bool) -> None:
     assert weights(found) == [("slow-stretch-senders", 84)] * slow
     if slow:
         assert found.findings[0].sentence.startswith(
-            "for 6 s, from 3 s into the window, the fleet sent 985 Mbit/s at the payload layer"
+            "For 6 s, starting 3 s into the window, the fleet sent 985 Mbit/s (payload layer)"
         )
         of = of_burst(burst(), spec(layer=Layer.IP), slowest_sent=sent)
-        assert SHAPE.evaluate(of) == NOTHING
+        assert check_shape(of) == NOTHING
 
 
 def test_readings_longer_than_a_part_show_no_shape() -> None:
     found = _judged({"reading_s": 10.0, "window_s": 100})
     assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("shape-not-assessed", 83)])
-    assert found.findings[0].sentence.startswith("the rate was not assessed below 10 s")
+    assert found.findings[0].sentence.startswith("Changes of the rate within 10 s are not visible")
     assert "in bins of 10 s or less" in (found.findings[0].next_step or "")  # half of a fifth
     imported = _judged({"reading_s": 10.0}, clocks_promised=False)
     assert (imported.verdict, weights(imported)) == (Verdict.PASS, [("shape-not-assessed", 30)])
@@ -133,9 +135,9 @@ def test_a_part_with_missing_rows_is_proven_by_those_that_are_there(
     assert found.verdict is (Verdict.INCONCLUSIVE if unproven else Verdict.PASS)
     assert weights(found) == [("stretch-unproven", 79)] * unproven
     if unproven:
-        assert "over 6 s those of receivers come to 985 Mbit/s" in found.findings[0].sentence
+        assert "Over 6 s the receivers recorded 985 Mbit/s" in found.findings[0].sentence
         of = burst(window=window(slowest_proven_bits_per_second=rate))
-        assert SHAPE.evaluate(of_burst(of, spec(layer=Layer.IP))) == NOTHING
+        assert check_shape(of_burst(of, spec(layer=Layer.IP))) == NOTHING
 
 
 def test_a_ramp_that_was_cut_is_stated_beside_any_result() -> None:
@@ -144,7 +146,8 @@ def test_a_ramp_that_was_cut_is_stated_beside_any_result() -> None:
     found = _judged(cut)
     assert (found.verdict, weights(found)) == (Verdict.PASS, [note])
     assert found.findings[0].sentence.startswith(
-        "the first 4 of 30 s that all pairs share were cut as ramp: 500 Mbit/s of payload"
+        "The first 4 of 30 common seconds are not used, because the rate still increased: 500 "
+        "Mbit/s of payload"
     )
     for told, id_ in (
         ({"slowest_bits_per_second": 1.0, **PART}, "slow-stretch"),
@@ -158,5 +161,5 @@ def test_a_ramp_that_was_cut_is_stated_beside_any_result() -> None:
     assert _judged({"ramp_s": 4}) == NOTHING
     unlimited = spec(scaled_target_bits_per_second=None)
     slow = burst(window=window(slowest_bits_per_second=1.0, **PART, **cut))
-    assert weights(SHAPE.evaluate(of_burst(slow, unlimited))) == [note]
-    assert SHAPE.evaluate(of_burst(burst(window=None))) == NOTHING
+    assert weights(check_shape(of_burst(slow, unlimited))) == [note]
+    assert check_shape(of_burst(burst(window=None))) == NOTHING

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from broadside.coordinator.core.judge.checks.check_types import NOTHING
-from broadside.coordinator.core.judge.checks.starts_check import STARTS
+from broadside.coordinator.core.judge.checks.record_checks import check_starts
 from broadside.coordinator.core.summary import Verdict
 from tests.unit.coordinator.core.judge.checks.check_input import (
     burst,
@@ -39,23 +39,21 @@ def test_a_spread_that_is_not_allowed_names_the_three_latest(
     of = burst(
         start_spread_s=spread_s, pairs=PAIRS, late_pairs=("late",), window=window(common_s=28)
     )
-    found = STARTS.evaluate(of_burst(of, spec(clock_bound_max_s=bound_s)))
+    found = check_starts(of_burst(of, spec(clock_bound_max_s=bound_s)))
     assert (found.verdict, weights(found)) == (verdict, [("start-spread", weight)])
     (finding,) = found.findings
     apart = verdict is Verdict.INCONCLUSIVE
     assert finding.kind == ("verdict" if apart else "context")
     assert finding.severity == ("problem" if apart else "warning")
-    assert "more than the 1 s that is allowed, and share 28 of 30 s" in finding.sentence
-    assert finding.sentence.endswith(
-        "b (1.5 s after the instant), c (700 ms after the instant), a (200 ms after the instant)"
-    )
+    assert "(limit 1 s). 28 of 30 s are common" in finding.sentence
+    assert finding.sentence.endswith("b (+1.5 s), c (+700 ms), a (+200 ms).")
 
 
 @pytest.mark.parametrize("spread_s", [None, 0.0, 1.0])
 def test_a_spread_that_is_allowed_or_unknown_is_no_finding(spread_s: float | None) -> None:
-    assert STARTS.evaluate(of_burst(burst(start_spread_s=spread_s))) == NOTHING
+    assert check_starts(of_burst(burst(start_spread_s=spread_s))) == NOTHING
 
 
 def test_without_a_window_no_second_is_shared() -> None:
-    found = STARTS.evaluate(of_burst(burst(start_spread_s=2.0, window=None, pairs=PAIRS)))
-    assert "share 0 of 30 s" in found.findings[0].sentence
+    found = check_starts(of_burst(burst(start_spread_s=2.0, window=None, pairs=PAIRS)))
+    assert "0 of 30 s are common" in found.findings[0].sentence

@@ -5,15 +5,15 @@ from typing import Any, cast
 
 import pytest
 
-from broadside.coordinator.core.goals import GOALS
 from broadside.coordinator.core.judge.checks.check_types import BurstInput, Result
-from broadside.coordinator.core.judge.checks.thresholds_check import THRESHOLDS
+from broadside.coordinator.core.judge.checks.thresholds_check import check_thresholds
 from broadside.coordinator.core.summary import DeviceFigure, DevicePlacement, Verdict
+from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
 
 
 def _judged(limits: dict[str, float], *, completeness: float = 1.0, **burst: Any) -> Result:
     """The result of these limits on a burst of two pairs."""
-    unset: dict[str, float | None] = {goal.bound: None for goal in GOALS}
+    unset: dict[str, float | None] = {threshold.bound: None for threshold in ALL_THRESHOLDS}
     told = {"devices": (), "flows": (), "measures": (), "latency": None} | burst
     given = SimpleNamespace(
         spec=SimpleNamespace(objective=SimpleNamespace(**(unset | limits))),
@@ -23,7 +23,7 @@ def _judged(limits: dict[str, float], *, completeness: float = 1.0, **burst: Any
             **told,
         ),
     )
-    return THRESHOLDS.evaluate(cast(BurstInput, given))
+    return check_thresholds(cast(BurstInput, given))
 
 
 def _ids(result: Result) -> list[str]:
@@ -77,12 +77,12 @@ def test_every_flow_is_named_with_its_own_figure() -> None:
     assert found.verdict is Verdict.FAIL
     assert _ids(found) == ["rtt-limit", "rtt-unproven"]
     assert [finding.weight for finding in found.findings] == [90, 70]
-    assert found.findings[0].sentence == "down: the mean RTT is 40 ms, the limit 30 ms"
-    assert found.findings[0].next_step == GOALS[0].next_step
+    assert found.findings[0].sentence == "down: mean RTT is 40 ms, above the limit 30 ms."
+    assert found.findings[0].next_step == ALL_THRESHOLDS[0].next_step
     assert found.findings[1].sentence == (
-        "x: the mean RTT was seen for 2 of 2 pairs; its limit of 30 ms needs all of them"
+        "x: mean RTT is known for 2 of 2 pairs, which is not enough for the limit 30 ms."
     )
-    assert found.findings[1].next_step == "run again with every pair"
+    assert found.findings[1].next_step == "Run again with all pairs"
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,10 @@ def test_a_device_must_be_known_for_four_fifths_of_the_window(
     assert found.verdict is verdict
     if verdict is not Verdict.PASS:
         assert "fw: " in found.findings[0].sentence
-        assert "79 % of the window's seconds" in found.findings[0].sentence
-        assert (found.findings[0].next_step or "").startswith("make the witness answer")
+        assert "79 % of the window" in found.findings[0].sentence
+        assert (found.findings[0].next_step or "").startswith(
+            "Make the telemetry of the device available"
+        )
 
 
 def test_a_device_that_tells_nothing_proves_nothing() -> None:
@@ -140,7 +142,7 @@ def test_a_device_that_tells_nothing_proves_nothing() -> None:
     assert nobody.verdict is silent.verdict is Verdict.INCONCLUSIVE
     assert "no device" in nobody.findings[0].sentence
     assert "fw: " in silent.findings[0].sentence
-    assert "0 % of the window's seconds" in silent.findings[0].sentence
+    assert "0 % of the window" in silent.findings[0].sentence
 
 
 @pytest.mark.parametrize(
@@ -160,7 +162,7 @@ def test_a_limit_holds_for_every_placement_of_the_readings(
     if verdict is Verdict.INCONCLUSIVE:
         assert _ids(found) == ["device-cpu-unproven"]
         assert "between 50.000 % and 95.000 %" in found.findings[0].sentence
-        assert "placed within 30 s" in found.findings[0].sentence
+        assert "uncertain by 30 s" in found.findings[0].sentence
     if verdict is Verdict.FAIL:  # by the least that it can be
         assert "92.000 %" in found.findings[0].sentence
 

@@ -3,7 +3,7 @@
 import pytest
 
 from broadside.coordinator.core.judge.checks.check_types import NOTHING
-from broadside.coordinator.core.judge.checks.window_check import WINDOW
+from broadside.coordinator.core.judge.checks.record_checks import check_window
 from broadside.coordinator.core.summary import Verdict
 from tests.unit.coordinator.core.judge.checks.check_input import burst, of_burst, weights, window
 
@@ -22,18 +22,18 @@ def test_seconds_outside_are_allowed_noted_or_too_many(
     outside_s: int, verdict: Verdict, found: list[tuple[str, float]]
 ) -> None:
     of = burst(duration_s=100, window=window(outside_s=outside_s, common_s=90))
-    result = WINDOW.evaluate(of_burst(of))
+    result = check_window(of_burst(of))
     assert (result.verdict, weights(result)) == (verdict, found)
     if found:
-        said = f"{outside_s} of 100 s of pair-001 lie outside the 90 s that all measured pairs"
+        said = f"{outside_s} of 100 s of pair-001 are outside the 90 s that are common to all"
         assert result.findings[0].sentence.startswith(said)
 
 
 def test_without_a_window_nothing_is_concluded() -> None:
-    assert WINDOW.evaluate(of_burst(burst(window=None))) == NOTHING
+    assert check_window(of_burst(burst(window=None))) == NOTHING
 
 
 def test_a_burst_without_a_length_is_all_outside() -> None:
     """3 - 2 of at least one second."""
-    found = WINDOW.evaluate(of_burst(burst(duration_s=0, window=window(outside_s=3))))
+    found = check_window(of_burst(burst(duration_s=0, window=window(outside_s=3))))
     assert found.verdict is Verdict.INCONCLUSIVE

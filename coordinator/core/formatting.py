@@ -1,0 +1,191 @@
+"""Formatting of quantities for people, used in sentences, tables, reports and the web page.
+
+Rates, sizes and times have four significant digits and a decimal unit. An unknown value is shown as
+``unknown`` and never as zero. The web page uses :data:`SCALES` with the same rules (``format.js``).
+A test checks that both give the same text.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Final, assert_never
+
+# Units with their size, the largest first.
+Scale = Sequence[tuple[str, float]]
+
+# Number of significant digits.
+DIGITS: Final = 4
+UNKNOWN: Final = "unknown"
+RATES: Final = (("Tbit/s", 1e12), ("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3), ("bit/s", 1.0))
+SIZES: Final = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
+TIMES: Final = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
+SCALES: Final[Mapping[str, Scale]] = {"rate": RATES, "size": SIZES, "time": TIMES}
+
+
+class Unit(StrEnum):
+    """Unit of a metric."""
+
+    RATE = "bit/s"
+    TIME = "s"
+    RATIO = "ratio"
+    COUNT = "count"
+    CPU = "CPU-s/GB"
+    NUMBER = "1"
+
+    @classmethod
+    def of(cls, name: str) -> "Unit":
+        """Return the unit for the name of a metric, which ends with its unit."""
+        return next((unit for end, unit in _ENDINGS.items() if name.endswith(end)), cls.NUMBER)
+
+
+_ENDINGS: Final = {
+    "_bits_per_second": Unit.RATE,
+    "_s_per_gigabyte": Unit.CPU,
+    "_s": Unit.TIME,
+    "_ratio": Unit.RATIO,
+    "_count": Unit.COUNT,
+}
+
+
+def say(unit: Unit, value: float | None, digits: int = 2) -> str:
+    """Format a value with its unit.
+
+    Args:
+        unit: The unit.
+        value: The value, or None if unknown.
+        digits: Decimals of a percentage.
+    """
+    match unit:
+        case Unit.RATE:
+            return rate(value)
+        case Unit.TIME:
+            return time(value)
+        case Unit.RATIO:
+            return ratio(value, digits)
+        case Unit.COUNT:
+            return count(value)
+        case Unit.CPU:
+            return quantity(value, unit)
+        case Unit.NUMBER:
+            return number(value)
+        case _:
+            assert_never(unit)
+
+
+def unit_of(value: float, scale: Scale) -> tuple[str, float]:
+    """Select the unit for a value. Zero has the base unit.
+
+    Args:
+        value: The value.
+        scale: Units to select from.
+
+    Returns:
+        Name and size of the unit.
+    """
+    size = abs(float(f"{value:.{DIGITS}g}"))
+    if not size:
+        return next(unit for unit in scale if unit[1] == 1)
+    return next((unit for unit in scale if size >= unit[1]), scale[-1])
+
+
+def number(value: float | None, digits: int = DIGITS) -> str:
+    """Format a number with four significant digits, or ``digits``.
+
+    Args:
+        value: The number, or None if unknown.
+        digits: Number of significant digits.
+    """
+    return UNKNOWN if value is None else f"{float(f'{value:.{digits}g}'):.15g}"
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """Format a number with a unit.
+
+    Args:
+        value: The number, or None if unknown.
+        unit: Name of the unit.
+    """
+    return UNKNOWN if value is None else f"{number(value)} {unit}"
+
+
+def signed(value: float | None, digits: int = DIGITS) -> str:
+    """Format a number with a sign.
+
+    Args:
+        value: The number, or None if unknown.
+        digits: Number of significant digits.
+    """
+    reported = number(value, digits)
+    return reported if value is None or value <= 0 else f"+{reported}"
+
+
+def lab(scale: float) -> str:
+    """Format the scale of a lab, as in ``lab at 1:1000``."""
+    return f"lab at 1:{scale:g}"
+
+
+def rate(bits_per_second: float | None) -> str:
+    """Format a rate with a decimal unit, or return `unknown`."""
+    return _scaled(bits_per_second, RATES)
+
+
+def size(count_bytes: float | None) -> str:
+    """Format a number of bytes with a decimal unit, or return `unknown`."""
+    return _scaled(count_bytes, SIZES)
+
+
+def time(seconds: float | None) -> str:
+    """Format a time in s, ms or µs, or return `unknown`."""
+    return _scaled(seconds, TIMES)
+
+
+def _scaled(value: float | None, scale: Scale) -> str:
+    if value is None:
+        return UNKNOWN
+    name, item = unit_of(value, scale)
+    return f"{number(value / item)} {name}"
+
+
+def ratio(value: float | None, digits: int = 2) -> str:
+    """Format a ratio as a percentage.
+
+    Args:
+        value: The ratio, or None if unknown.
+        digits: Decimals of the percentage.
+    """
+    return UNKNOWN if value is None else f"{value * 100:.{digits}f} %"
+
+
+def signed_ratio(value: float | None, digits: int = 2) -> str:
+    """Format a ratio as a percentage with a sign.
+
+    Args:
+        value: The ratio, or None if unknown.
+        digits: Decimals of the percentage.
+    """
+    return UNKNOWN if value is None else f"{value * 100:+.{digits}f} %"
+
+
+def instant(at: datetime | None) -> str:
+    """Format a time in UTC with a resolution of one second, or return `unknown`."""
+    return UNKNOWN if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def count(value: float | None) -> str:
+    """Format a number with grouped thousands. A mean below ten has two significant digits."""
+    if value is None:
+        return UNKNOWN
+    is_whole = abs(value) >= 10 or value == round(value)
+    return f"{value:,.0f}".replace(",", "\u202f") if is_whole else f"{value:.2g}"
+
+
+def dollars(usd: float | None) -> str:
+    """Format an amount in US dollars, with cents below 100, or return `unknown`."""
+    if usd is None:
+        return UNKNOWN
+    return f"${usd:,.0f}" if usd >= 100 else f"${usd:.2f}"
+
+
+def dollars_each(usd: float | None) -> str:
+    """Format a price in US dollars with all digits of the price list, or return `unknown`."""
+    return UNKNOWN if usd is None else f"${usd:g}"

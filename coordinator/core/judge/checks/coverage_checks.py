@@ -1,0 +1,148 @@
+"""Checks that enough of the plan was measured, with clocks that are accurate enough."""
+
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.judge.checks.check_types import (
+    NOTHING,
+    BurstInput,
+    Result,
+    RunInput,
+    inconclusive,
+)
+from broadside.coordinator.core.measure.consistency_checks import LOGIN_APART_S, STAMPS_APART_S
+from broadside.coordinator.core.summary import Finding, Verdict, note
+
+
+def check_seal(inputs: RunInput) -> Result:
+    """Check that the stored plan is the plan that was sealed at launch.
+
+    Formula: SHA-256 of the stored plan = the seal.
+    Reads: the stored plan and its seal.
+    If absent: a plan without a seal is accepted.
+    """
+    plan = inputs.plan
+    if plan.is_intact:
+        return NOTHING
+    return inconclusive(
+        "plan-altered",
+        106,
+        "The stored plan is not the plan that was sealed at launch. Its SHA-256 is "
+        f"{plan.digest()[:16]}..., the seal is {(plan.seal_sha256 or '')[:16]}....",
+        "Find out who changed the stored plan, then launch the run again",
+    )
+
+
+def check_run_coverage(inputs: RunInput) -> Result:
+    """Check that the run has ended and that enough of all its bursts was measured.
+
+    Formula: measured / planned pair-seconds of all planned bursts >=
+        objective.coverage_floor_ratio.
+    Reads: the completeness of the bursts.
+    If absent: inconclusive.
+    """
+    planned = len(inputs.plan.bursts)
+    pending = planned - len(inputs.bursts)
+    if pending:
+        return inconclusive(
+            "bursts-pending",
+            99,
+            f"{pending} of {planned} bursts have not ended or have no result.",
+            "Wait until the run ends. If it was ended early, launch it again",
+        )
+    if inputs.completeness_ratio < inputs.plan.spec.objective.coverage_floor_ratio:
+        # The checks of the bursts already return findings for this case.
+        return Result(Verdict.INCONCLUSIVE)
+    return NOTHING
+
+
+def check_coverage(inputs: BurstInput) -> Result:
+    """Check that enough planned pair-seconds were measured, and recorded by the receivers.
+
+    Formula: measured / planned pair-seconds >= objective.coverage_floor_ratio, and the same for the
+        seconds that receivers recorded.
+    Reads: claims, reports and seconds of both ends.
+    If absent: inconclusive.
+    """
+    floor, burst = inputs.spec.objective.coverage_floor_ratio, inputs.burst
+    seconds = burst.completeness
+    if seconds.completeness_ratio < floor:
+        return inconclusive(
+            "below-floor",
+            95,
+            f"{seconds.measured_s} of {seconds.planned_s} planned pair-seconds were measured "
+            f"({formatting.ratio(seconds.completeness_ratio, 1)}). A verdict needs "
+            f"{formatting.ratio(floor, 1)}.",
+            "Fix the causes in the findings below (missed, lost or refused pairs), then run again",
+        )
+    if burst.proven_ratio < floor:
+        return inconclusive(
+            "receiver-unseen",
+            90,
+            f"Records of the receivers cover {formatting.ratio(burst.proven_ratio, 1)} of the "
+            f"planned pair-seconds. A verdict needs {formatting.ratio(floor, 1)}. The other "
+            "seconds are known only from the senders.",
+            "Check that the server agents run and can write their records",
+        )
+    return NOTHING
+
+
+def check_clocks(inputs: BurstInput) -> Result:
+    """Check that enough pair-seconds were measured while the clock errors were within the limit.
+
+    A second without a clock reading counts as not confirmed. If somebody removes a reading, this
+    can therefore never turn the result into a pass.
+
+    Formula: pair-seconds with both clocks within clock_bound_max_s before and after the burst /
+        planned pair-seconds >= objective.coverage_floor_ratio.
+    Reads: clock readings of both ends, before and after the burst.
+    If absent: inconclusive if readings were promised at launch.
+    """
+    floor, burst = inputs.spec.objective.coverage_floor_ratio, inputs.burst
+    seconds = burst.completeness
+    if seconds.completeness_ratio < floor or burst.proven_ratio < floor:
+        return NOTHING
+    unsteady_s = 0 if burst.unsteady_clocks is None else burst.unsteady_clocks.measured_s
+    unread_s = burst.clocks_unread_s if inputs.clocks_promised else 0
+    planned_s = max(1, seconds.planned_s)
+    steady_ratio = (seconds.measured_s - unsteady_s) / planned_s
+    confirmed_ratio = (seconds.measured_s - unsteady_s - unread_s) / planned_s
+    if confirmed_ratio >= floor:
+        if not inputs.clocks_promised:
+            return NOTHING
+        return Result(Verdict.PASS, (_clock_note(shared=inputs.clocks_shared),))
+    if steady_ratio < floor:
+        return inconclusive(
+            "clocks-unproven",
+            89,
+            f"{formatting.ratio(steady_ratio, 1)} of the planned pair-seconds were measured while "
+            f"both clock errors were within {formatting.time(inputs.spec.clock_bound_max_s)}. A "
+            f"verdict needs {formatting.ratio(floor, 1)}. The time of the other seconds is "
+            "uncertain.",
+            "Repair the time synchronisation of the hosts in the findings below, then run again",
+        )
+    return inconclusive(
+        "clocks-unread",
+        89,
+        f"{formatting.ratio(confirmed_ratio, 1)} of the planned pair-seconds have clock readings "
+        f"before and after the burst. A verdict needs {formatting.ratio(floor, 1)}. {unread_s} "
+        "pair-seconds have no reading, so their time is uncertain.",
+        "Check that every agent can read chronyd or the kernel clock state and can write its "
+        "records, then run again",
+    )
+
+
+def _clock_note(*, shared: bool) -> Finding:
+    if shared:
+        return note(
+            "clocks-shared",
+            10,
+            "All agents use the clock of one host, so their seconds agree by definition. The "
+            "difference of this clock to UTC is unknown.",
+        )
+    return note(
+        "clocks-own-word",
+        10,
+        "Each clock error is known only from the host's own readings before and after the burst. "
+        "The two ends of a pair confirm each other only to their clock errors plus "
+        f"{formatting.time(STAMPS_APART_S)} ({formatting.time(LOGIN_APART_S)} for engines without "
+        "a start gate).",
+    )

@@ -1,0 +1,751 @@
+"""Messages for the live page, with the burst so far and the changes to it. Pure.
+
+The metrics are computed using the same code as for the verdict, on the data that has been reported
+so far. A burst of 300 s that is at second 40 is measured as if it had been planned for 40 s. The
+values will therefore not jump when the burst ends. Completeness so far should only include seconds
+that could have been reported.
+"""
+
+import base64
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import chain
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from broadside.coordinator.core.arrays import Floats
+from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.live.progress import progress
+from broadside.coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
+from broadside.coordinator.core.measure.aggregate import series_of
+from broadside.coordinator.core.measure.burst import measure_burst
+from broadside.coordinator.core.measure.formulas.quantiles import column_quantiles
+from broadside.coordinator.core.measure.grid.align import Chosen, align
+from broadside.coordinator.core.measure.grid.grid_rows import Grid
+from broadside.coordinator.core.measure.grid.series import BurstSeries
+from broadside.coordinator.core.measure.records.evidence import BurstEvidence, FirewallLedger
+from broadside.coordinator.core.metrics import Layer
+from broadside.coordinator.core.run_spec import Burst, Plan
+from broadside.coordinator.core.summary import BurstSummary, Finding, RunSummary, State, instant
+from broadside.exchange.messages import Message, RunId, UtcDatetime
+
+# Time to wait for a second to be reported before it is counted as missing.
+REPORT_LAG_S: Final = 8.0
+# Seconds by which an interval can be shorter than a whole second.
+EDGE_S: Final = 0.1
+# Maximum number of pair-seconds to store for viewers. For longer bursts, only the newest are
+# stored.
+CELLS_MAX_COUNT: Final = 1_000_000
+# Findings that are based on the residual.
+_OF_THE_RESIDUAL: Final = ("reconciled", "bypassed", "idle-unknown", "unseen-by-bytes")
+# Value in `pairs` for a second that has no data.
+UNKNOWN_CELL: Final = 0xFFFF_FFFF
+# Rate of one step in a cell.
+CELL_BITS_PER_SECOND: Final = 1_000.0
+
+Cells = NDArray[np.uint32]
+
+
+class LiveStatus(Message):
+    """Event ``status`` with the state of the run and of the burst that is shown."""
+
+    # Time on the coordinator's clock. A page should use it for the countdown.
+    now: UtcDatetime
+    run_id: RunId
+    scenario: str
+    state: RunState
+    created_at: UtcDatetime
+    ends_at: UtcDatetime
+    bursts_count: int
+    bursts_over_count: int
+    # Start of the next burst, or None if all have begun.
+    next_start_at: UtcDatetime | None = None
+    # Status of the burst that is shown.
+    burst: BurstStatus
+    # Seconds of traffic in this burst.
+    duration_s: int
+    omit_s: int = 0
+    pairs_count: int
+    # Real rate divided by the measured rate.
+    scale: float
+    # Target as measured (divided by the scale), at target_layer.
+    target_bits_per_second: float | None
+    target_layer: Layer
+    tolerance_ratio: float
+    coverage_floor_ratio: float
+    clock_bound_max_s: float
+    late_after_s: float
+    labels: Mapping[str, str] = {}
+    cancelled_by: str | None = None
+    cancel_reason: str | None = None
+    warnings: tuple[str, ...] = ()
+    # Format that the data was imported from, or None.
+    imported: Literal["original", "iperf3"] | None = None
+    # Reason why no new data can be read now, or None.
+    problem: str | None = None
+
+
+class Trouble(Message):
+    """A pair that is not measured, or not yet."""
+
+    pair_index: int
+    pair: str
+    state: State
+    reason: str | None = None
+
+
+class LiveFigures(Message):
+    """Event ``figures`` with the main metrics of the burst so far. Rates are as measured."""
+
+    burst_index: int
+    # True if the burst is over and measured.
+    final: bool
+    # Summary without pairs and findings.
+    summary: BurstSummary
+    # Number of seconds that were used for the metrics.
+    known_s: int
+    trouble: tuple[Trouble, ...] = ()
+
+
+class LedgerBin(Message):
+    """Rate in one bin of the firewall counter, without a correction for lag."""
+
+    # Seconds from the planned burst start.
+    from_s: float
+    before_s: float
+    # Rate at the layer of the ledger.
+    bits_per_second: float | None
+
+
+class LiveSeconds(Message):
+    """Event ``seconds`` with seconds that are new or have changed, as parallel lists.
+
+    ``pairs`` contains ``len(second) * pairs_count`` cells, base64 of little-endian unsigned 32-bit
+    kbit/s, second by second, pair 0 first. The value 4294967295 is unknown.
+    """
+
+    burst_index: int
+    # Time of second 0.
+    start_at: UtcDatetime
+    pairs_count: int
+    # Seconds below this number are final. Later ones can still change.
+    known_s: int
+    # ``link`` is used for engines without interval reports. Rates are then from the senders' NICs.
+    layer: Literal["payload", "link"] = "payload"
+    second: tuple[int, ...]
+    coverage_ratio: tuple[float | None, ...]
+    # Received payload.
+    fleet_bits_per_second: tuple[float | None, ...]
+    pair_p5_bits_per_second: tuple[float | None, ...]
+    pair_p50_bits_per_second: tuple[float | None, ...]
+    pair_p95_bits_per_second: tuple[float | None, ...]
+    retransmits_count: tuple[float | None, ...]
+    rtt_mean_s: tuple[float | None, ...]
+    client_cpu_ratio: tuple[float | None, ...]
+    server_cpu_ratio: tuple[float | None, ...]
+    pairs: str
+
+
+class LiveLedger(Message):
+    """Event ``ledger`` with the bins of the firewall counter that overlap the burst."""
+
+    burst_index: int
+    source: str
+    layer: str
+    grain_s: float
+    problem: str | None = None
+    bins: tuple[LedgerBin, ...] = ()
+
+
+class LiveFinding(Message):
+    """Event ``finding`` for a finding that is new, has changed or was withdrawn."""
+
+    burst_index: int
+    id: str
+    # None if the finding was withdrawn.
+    finding: Finding | None = None
+
+
+COLUMNS: Final = tuple(
+    name
+    for name, field in LiveSeconds.model_fields.items()
+    if field.annotation == tuple[float | None, ...]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveSnapshot:
+    """Snapshot of one burst.
+
+    Attributes:
+        burst_index: Burst index.
+        start_at: Time of second 0.
+        first_second: Number of the first stored second.
+        known_s: Number of seconds that are final.
+        layer: Layer of the rates.
+        columns: Array (COLUMNS, seconds) with NaN for unknown values.
+        cells: Array (seconds, pairs) in kbit/s.
+        figures: Main metrics, or None if there are no measured data yet.
+        findings: Findings for the burst so far.
+    """
+
+    burst_index: int
+    start_at: datetime
+    first_second: int
+    known_s: int
+    layer: Literal["payload", "link"]
+    columns: Floats
+    cells: Cells
+    figures: LiveFigures | None
+    findings: tuple[Finding, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+
+def live_status(
+    plan: Plan, status: RunStatus, burst_index: int, now: datetime, problem: str | None = None
+) -> LiveStatus:
+    """Return the status of a run for a viewer of one burst.
+
+    Args:
+        plan: The plan.
+        status: The current status.
+        burst_index: Index of the burst that is shown.
+        now: The current time.
+        problem: Reason why no new data can be read, or None.
+    """
+    burst = plan.bursts[burst_index]
+    to_come = [b.planned_start_at for b in plan.bursts if b.planned_start_at > now]
+    return LiveStatus(
+        now=now,
+        run_id=plan.run_id,
+        scenario=plan.spec.scenario,
+        state=status.state,
+        created_at=plan.created_at,
+        ends_at=status.ends_at,
+        bursts_count=len(plan.bursts),
+        bursts_over_count=sum(b.phase is BurstPhase.OVER for b in status.bursts),
+        next_start_at=to_come[0] if to_come and status.state is not RunState.CANCELLED else None,
+        burst=status.bursts[burst_index],
+        duration_s=burst.duration_s,
+        omit_s=burst.omit_s,
+        pairs_count=len(plan.pairs),
+        scale=plan.spec.scale,
+        target_bits_per_second=plan.spec.scaled_target_bits_per_second,
+        target_layer=plan.spec.objective.layer,
+        tolerance_ratio=plan.spec.objective.tolerance_ratio,
+        coverage_floor_ratio=plan.spec.objective.coverage_floor_ratio,
+        clock_bound_max_s=plan.spec.clock_bound_max_s,
+        late_after_s=plan.spec.late_after_s,
+        labels=plan.spec.labels,
+        cancelled_by=status.cancelled_by,
+        cancel_reason=status.cancel_reason,
+        warnings=status.warnings,
+        imported=status.imported,
+        problem=problem,
+    )
+
+
+def shown_burst(plan: Plan, status: RunStatus) -> int:
+    """Select the burst to show, which is the current one or the last one that has begun.
+
+    A burst is shown until the next one is armed. If no burst has begun, the first one is used.
+
+    Args:
+        plan: The plan.
+        status: The current status.
+    """
+    phases = [burst.phase for burst in status.bursts]
+    for wanted in (BurstPhase.RUNNING, BurstPhase.ARMING, BurstPhase.COLLECTING):
+        if wanted in phases:
+            return phases.index(wanted)
+    over = [index for index, phase in enumerate(phases) if phase is BurstPhase.OVER]
+    return over[-1] if over else 0
+
+
+def full_snapshot(
+    plan: Plan, evidence: BurstEvidence, ledger: FirewallLedger | None, now: datetime
+) -> LiveSnapshot:
+    """Measure a running burst from all data that has been reported.
+
+    Args:
+        plan: The plan.
+        evidence: Evidence for the burst.
+        ledger: Data from the firewall counter, or None.
+        now: The current time.
+    """
+    burst = evidence.burst
+    spans = _spans(evidence)
+    reach = _reach(spans)
+    if not len(reach):
+        return _from_hosts(plan, evidence)
+    elapsed_s = (now - burst.planned_start_at).total_seconds()
+    known_s = _known(burst, reach, elapsed_s)
+    shorter = burst.model_copy(update={"duration_s": max(1, known_s - burst.omit_s)})
+    measured = measure_burst(plan.spec, replace(evidence, burst=shorter), now)
+    one = plan.model_copy(update={"bursts": (burst,), "clocks_promised": False})
+    levels_of_flows = (
+        summarise_run(one, [measured], ledger, now).bursts[0] if known_s else measured.summary
+    )
+    planned_s = burst.duration_s + burst.omit_s
+    reported = known_s == planned_s and _have_reported(burst, spans, elapsed_s)
+    if not reported or not _reaches_past(ledger, burst, levels_of_flows):
+        levels_of_flows = _without_residual(levels_of_flows)
+    return make_snapshot(
+        levels_of_flows,
+        measured.series,
+        pairs_count=len(plan.pairs),
+        planned_s=planned_s,
+        known_s=known_s,
+        final=False,
+    )
+
+
+def incremental_snapshot(
+    plan: Plan,
+    before: LiveSnapshot,
+    evidence: BurstEvidence,
+    now: datetime,
+    known: dict[int, Chosen] | None = None,
+) -> LiveSnapshot | None:
+    """Add new seconds from the newest rows to a snapshot. The metrics stay the same.
+
+    Args:
+        plan: The plan.
+        before: The last snapshot.
+        evidence: Evidence with only the tails of the tracks.
+        now: The current time.
+        known: Selected tracks from earlier calls, updated by :func:`align`.
+
+    Returns:
+        The new snapshot. None if there is a gap between the snapshot and the tails, so that the
+        whole burst needs to be read.
+    """
+    burst, reach = evidence.burst, _reach(_spans(evidence))
+    if before.figures is None or not len(reach):
+        return None
+    zero_s = burst.planned_start_at.timestamp()
+    known_s = _known(burst, reach, (now - burst.planned_start_at).total_seconds())
+    first = math.ceil(_tails_begin_s(evidence, reach[-1] + zero_s) - zero_s)
+    if first > before.known_s or first < before.first_second:
+        return None
+    count = max(1, math.ceil(reach[-1]) + 1 - first)
+    part = burst.model_copy(update={"omit_s": first, "duration_s": count})
+    grid = Grid(start_s=math.floor(zero_s) + first, count=count)
+    aligned = align(replace(evidence, burst=part), plan.spec.traffic.direction, grid, known)
+    new = make_snapshot(
+        before.figures.summary,
+        series_of(part, aligned),
+        pairs_count=len(plan.pairs),
+        planned_s=burst.duration_s + burst.omit_s,
+        known_s=known_s,
+        final=False,
+    )
+    return _followed(before, new, known_s)
+
+
+def newest_of(whole: LiveSnapshot, shown: LiveSnapshot) -> LiveSnapshot:
+    """Combine a full measurement with the seconds that have been shown since.
+
+    Args:
+        whole: Snapshot from the full measurement.
+        shown: The last snapshot that was shown.
+    """
+    if shown.known_s <= whole.known_s or shown.cells.shape[1] != whole.cells.shape[1]:
+        return whole
+    after = slice(max(0, whole.known_s - shown.first_second), None)
+    later = replace(
+        shown,
+        first_second=shown.first_second + after.start,
+        columns=shown.columns[:, after],
+        cells=shown.cells[after],
+    )
+    return _followed(whole, later, shown.known_s) if len(later) else whole
+
+
+def _followed(before: LiveSnapshot, later: LiveSnapshot, known_s: int) -> LiveSnapshot:
+    """Append a snapshot to another one. Metrics and findings are from the first one."""
+    selected = slice(0, max(0, later.first_second - before.first_second))
+    cells = np.concatenate((before.cells[selected], later.cells))
+    cut = max(0, len(cells) - CELLS_MAX_COUNT // max(1, cells.shape[1]))
+    columns = np.concatenate((before.columns[:, selected], later.columns), axis=1)
+    return replace(
+        before,
+        first_second=before.first_second + cut,
+        known_s=known_s,
+        columns=columns[:, cut:],
+        cells=cells[cut:],
+    )
+
+
+def _tails_begin_s(evidence: BurstEvidence, newest_s: float) -> float:
+    """Return the epoch seconds from which the tails of all active ends have data."""
+    begins = [
+        track.first_data_at_s + float(track.start_s[0])
+        for pair in evidence.pairs
+        for track in (*pair.client_tracks, *pair.server_tracks)
+        if len(track)
+        if track.first_data_at_s + track.end_s[-1] > newest_s - REPORT_LAG_S
+    ]
+    return max(begins, default=newest_s)
+
+
+def _reaches_past(ledger: FirewallLedger | None, burst: Burst, measured: BurstSummary) -> bool:
+    """Return True if the ledger covers the whole burst and the lag."""
+    previous = measured.reconciliation
+    if ledger is None or previous is None or previous.lag_s is None or not len(ledger):
+        return False
+    known = ledger.end_s[np.isfinite(ledger.bytes)]
+    needed_s = burst.planned_end_at.timestamp() + previous.lag_s + ledger.grain_s
+    return bool(len(known) and known[-1] >= needed_s)
+
+
+def _without_residual(summary: BurstSummary) -> BurstSummary:
+    """Return the summary, but remove the residual.
+
+    Until both the fleet and the counter have all data for the burst, a difference between them
+    would look like foreign or missing traffic.
+    """
+    previous = summary.reconciliation
+    if previous is None:
+        return summary
+    unknown = dict.fromkeys(("residual_ratio", "residual_uncertainty_ratio"))
+    unknown |= dict.fromkeys(("residual_low_ratio", "residual_high_ratio"))
+    dropped = {*_OF_THE_RESIDUAL, *(cause.id for cause in previous.causes)}
+    return summary.model_copy(
+        update={
+            "reconciliation": previous.model_copy(update={**unknown, "causes": ()}),
+            "findings": tuple(f for f in summary.findings if f.id not in dropped),
+        }
+    )
+
+
+def make_snapshot(
+    summary: BurstSummary,
+    series: BurstSeries,
+    *,
+    pairs_count: int,
+    planned_s: int,
+    known_s: int,
+    final: bool,
+) -> LiveSnapshot:
+    """Create a snapshot from a summary and series.
+
+    If no pair was late, seconds after ``planned_s`` are not shown. They contain only parts of a
+    second, and would look like a sudden fall.
+
+    Args:
+        summary: Burst summary.
+        series: Data for each second in the burst.
+        pairs_count: Number of planned pairs.
+        planned_s: Planned seconds.
+        known_s: Number of seconds that are final.
+        final: True if the burst is over and measured.
+    """
+    # Number of the first column.
+    offset = series.start_s - math.floor(series.planned_start_s)
+    recorded = np.flatnonzero(_recorded(series))
+    stop = (int(recorded[-1]) + 1 if len(recorded) else 0) + offset
+    if not summary.late_pairs:
+        stop = min(stop, planned_s)
+    rates = _pair_rates(series, pairs_count)
+    first = max(0, offset, stop - CELLS_MAX_COUNT // max(1, len(rates)))
+    span = slice(first - offset, max(first, stop) - offset)
+    fleet = series.received_bytes[span] * 8.0
+    coverage = series.coverage_ratio[span]
+    # Index of the first second that can still change.
+    late_s = max(0, known_s - first)
+    fleet = np.where(coverage > 0, fleet, np.nan)
+    fleet[late_s:] = np.nan
+    p5, p50, p95 = _quantiles(series, rates, span)
+    for values in (p5, p50, p95):
+        values[late_s:] = np.nan
+    columns = {
+        "fleet_bits_per_second": fleet,
+        "coverage_ratio": coverage,
+        "pair_p5_bits_per_second": p5,
+        "pair_p50_bits_per_second": p50,
+        "pair_p95_bits_per_second": p95,
+        "retransmits_count": _known_sum([flow.retransmits_count[span] for flow in series.flows]),
+        "rtt_mean_s": _known_mean([flow.rtt_mean_s[span] for flow in series.flows]),
+        "client_cpu_ratio": series.client_cpu_ratio[span],
+        "server_cpu_ratio": series.server_cpu_ratio[span],
+    }
+    trouble = tuple(
+        Trouble(pair_index=p.pair_index, pair=p.pair, state=p.state, reason=p.reason)
+        for p in summary.pairs
+        if p.state is not State.MEASURED
+    )
+    return LiveSnapshot(
+        burst_index=summary.index,
+        start_at=instant(math.floor(series.planned_start_s)),
+        first_second=first,
+        known_s=known_s,
+        layer="payload",
+        columns=np.array([columns[name] for name in COLUMNS], np.float64),
+        cells=_cells(rates[:, span]),
+        figures=LiveFigures(
+            burst_index=summary.index,
+            final=final,
+            summary=summary.model_copy(update={"pairs": (), "findings": ()}),
+            known_s=known_s,
+            trouble=trouble,
+        ),
+        # Findings for a verdict cannot be based on partial data. The page shows the metrics.
+        findings=tuple(f for f in summary.findings if final or f.kind != "verdict"),
+    )
+
+
+def empty_snapshot(plan: Plan, burst: Burst) -> LiveSnapshot:
+    """Return a snapshot for a burst that has no data yet.
+
+    Args:
+        plan: The plan.
+        burst: The burst.
+    """
+    return LiveSnapshot(
+        burst_index=burst.index,
+        start_at=instant(math.floor(burst.planned_start_at.timestamp())),
+        first_second=0,
+        known_s=0,
+        layer="payload",
+        columns=np.empty((len(COLUMNS), 0)),
+        cells=np.empty((0, len(plan.pairs)), np.uint32),
+        figures=None,
+    )
+
+
+def final_snapshot(summary: RunSummary, burst_index: int, series: BurstSeries) -> LiveSnapshot:
+    """Return a snapshot for a burst with a verdict.
+
+    There are no cells if the series has no data by pair, for example for an import of mean values.
+
+    Args:
+        summary: Run summary.
+        burst_index: Burst index.
+        series: Data for each second in the burst.
+    """
+    burst = summary.bursts[burst_index]
+    planned_s = series.duration_s + series.omit_s
+    has_pairs = any(len(flow.pairs_bits_per_second) for flow in series.flows)
+    return make_snapshot(
+        burst,
+        series,
+        pairs_count=len(burst.pairs) if has_pairs else 0,
+        planned_s=planned_s,
+        known_s=planned_s,
+        final=True,
+    )
+
+
+def changed_seconds(before: LiveSnapshot | None, now: LiveSnapshot) -> tuple[int, ...]:
+    """Return the numbers of the seconds that are new or have changed.
+
+    Args:
+        before: The last snapshot, or None for the first call.
+        now: The new snapshot.
+    """
+    numbers = np.arange(now.first_second, now.first_second + len(now))
+    if before is None or (before.burst_index, before.layer) != (now.burst_index, now.layer):
+        return tuple(numbers.tolist())
+    first = max(now.first_second, before.first_second)
+    stop = min(now.first_second + len(now), before.first_second + len(before))
+    if stop <= first or before.cells.shape[1] != now.cells.shape[1]:
+        return tuple(numbers.tolist())
+    new, old = (slice(first - p.first_second, stop - p.first_second) for p in (now, before))
+    same = (now.cells[new] == before.cells[old]).all(axis=1)
+    one, other = now.columns[:, new], before.columns[:, old]
+    same &= np.isclose(one, other, rtol=1e-6, atol=0.0, equal_nan=True).all(axis=0)
+    selection = np.ones(len(now), np.bool_)
+    selection[new] = ~same
+    return tuple(numbers[selection].tolist())
+
+
+def seconds_message(shown: LiveSnapshot, seconds: Sequence[int]) -> LiveSeconds:
+    """Create the event for some seconds of a snapshot.
+
+    Args:
+        shown: The snapshot.
+        seconds: Numbers of the seconds to send.
+    """
+    rows = np.asarray(seconds, np.intp) - shown.first_second
+    return LiveSeconds(
+        burst_index=shown.burst_index,
+        start_at=shown.start_at,
+        pairs_count=shown.cells.shape[1],
+        known_s=shown.known_s,
+        layer=shown.layer,
+        second=tuple(seconds),
+        pairs=base64.b64encode(shown.cells[rows].astype("<u4").tobytes()).decode(),
+        **dict(zip(COLUMNS, map(_plain, shown.columns[:, rows]), strict=True)),
+    )
+
+
+def ledger_message(
+    ledger: FirewallLedger | None, burst: Burst, problem: str | None = None
+) -> LiveLedger:
+    """Create the event with the ledger bins from shortly before to shortly after a burst.
+
+    Args:
+        ledger: Data from the firewall counter, or None.
+        burst: The burst.
+        problem: Reason why the counter cannot be read, or None.
+    """
+    if ledger is None:
+        return LiveLedger(
+            burst_index=burst.index, source="none", layer="unknown", grain_s=0.0, problem=problem
+        )
+    zero_s = math.floor(burst.planned_start_at.timestamp())
+    margin_s = max(5.0, 2 * ledger.grain_s)
+    end_s = burst.planned_end_at.timestamp() + margin_s
+    near = (ledger.end_s > zero_s - margin_s) & (ledger.start_s < end_s)
+    spans = zip(ledger.start_s[near], ledger.end_s[near], ledger.bytes[near], strict=True)
+    return LiveLedger(
+        burst_index=burst.index,
+        source=ledger.source,
+        layer=ledger.layer,
+        grain_s=ledger.grain_s,
+        problem=problem,
+        bins=tuple(
+            LedgerBin(
+                from_s=round(float(start_s) - zero_s, 3),
+                before_s=round(float(end_s) - zero_s, 3),
+                bits_per_second=None
+                if math.isnan(counted_bytes)
+                else float(counted_bytes) * 8 / max(1e-9, float(end_s - start_s)),
+            )
+            for start_s, end_s, counted_bytes in spans
+        ),
+    )
+
+
+def _reach(spans: Sequence[tuple[float, float]]) -> Floats:
+    """Return the end of the reported time by pair, in seconds from the planned start, sorted."""
+    return np.sort(np.asarray([end_s for _, end_s in spans], np.float64))
+
+
+def _spans(evidence: BurstEvidence) -> list[tuple[float, float]]:
+    """Return start and end of the reported time by pair, in seconds from the planned start."""
+    zero_s = evidence.burst.planned_start_at.timestamp()
+    spans = []
+    for pair in chain.from_iterable(evidence.blocks(instants_only=True)):
+        sides = [
+            [(track.first_data_at_s, float(track.end_s[-1])) for track in tracks if len(track)]
+            for tracks in (pair.client_tracks, pair.server_tracks)
+        ]
+        reached = [max(begin_s + end_s for begin_s, end_s in side) for side in sides if side]
+        # If both ends have reported, use the time that is covered by both.
+        if reached:
+            begin_s = min(begin_s for side in sides for begin_s, _ in side)
+            spans.append((begin_s - zero_s, min(reached) - zero_s))
+    return spans
+
+
+def _have_reported(burst: Burst, spans: Sequence[tuple[float, float]], elapsed_s: float) -> bool:
+    """Return True if every pair is complete, or has been silent for too long."""
+    complete_s = burst.duration_s + burst.omit_s - EDGE_S
+    silent_s = elapsed_s - 2 * REPORT_LAG_S
+    return all(end_s - begin_s >= complete_s or end_s < silent_s for begin_s, end_s in spans)
+
+
+def _known(burst: Burst, reach: Floats, elapsed_s: float) -> int:
+    """Return the number of seconds that are final.
+
+    A second is final if all active pairs have reported it, or if it is overdue. A pair that has
+    been silent for too long is no longer waited for, and is counted as missing.
+    """
+    slowest_s = float(reach[reach >= reach[-1] - REPORT_LAG_S][0])
+    reported_s = math.floor(slowest_s + EDGE_S)
+    overdue_s = math.floor(elapsed_s - REPORT_LAG_S)
+    return max(0, min(burst.duration_s + burst.omit_s, max(reported_s, overdue_s)))
+
+
+def _from_hosts(plan: Plan, evidence: BurstEvidence) -> LiveSnapshot:
+    """Return a snapshot from the NIC counters of the senders.
+
+    It is used for iperf3 before 3.17, which does not report until the end of a test.
+    """
+    burst = evidence.burst
+    nothing = empty_snapshot(plan, burst)
+    hosts = {
+        pair.pair_index: pair.client_host
+        for pair in chain.from_iterable(evidence.blocks())
+        if len(pair.client_host)
+    }
+    reported = progress(plan.run_id, burst, (((), host) for host in hosts.values())).whole
+    if not reported:
+        return nothing
+    count = reported[-1].second + 1
+    columns = np.full((len(COLUMNS), count), np.nan)
+    fleet, coverage = (
+        columns[COLUMNS.index(name)] for name in ("fleet_bits_per_second", "coverage_ratio")
+    )
+    cells = np.full((count, len(plan.pairs)), UNKNOWN_CELL, np.uint32)
+    for second in reported:
+        fleet[second.second] = second.fleet_bits_per_second
+        coverage[second.second] = second.pairs_count / len(plan.pairs)
+    for pair_index, host in hosts.items():
+        for second in progress(plan.run_id, burst, [((), host)]).seconds:
+            if second.second < count and second.pairs_count:
+                rate = second.fleet_bits_per_second / CELL_BITS_PER_SECOND
+                cells[second.second, pair_index] = round(rate)
+    return replace(nothing, layer="link", known_s=count, columns=columns, cells=cells)
+
+
+def _recorded(series: BurstSeries) -> NDArray[np.bool_]:
+    """Return a mask of the seconds with data from any pair."""
+    return np.asarray(series.coverage_ratio > 0)
+
+
+def _pair_rates(series: BurstSeries, pairs_count: int) -> NDArray[np.float32]:
+    """Return bit/s by pair for all flows together, with NaN if no flow is known."""
+    return np.asarray(_known_sum(series.pair_rates(pairs_count)), np.float32)
+
+
+def _quantiles(
+    series: BurstSeries, rates: NDArray[np.float32], span: slice
+) -> tuple[Floats, Floats, Floats]:
+    """Return the 5th, 50th and 95th percentile over pairs for each second, by nearest rank."""
+    if len(series.flows) == 1:
+        flow = series.flows[0]
+        return (
+            flow.pair_p5_bits_per_second[span].astype(np.float64),
+            flow.pair_p50_bits_per_second[span].astype(np.float64),
+            flow.pair_p95_bits_per_second[span].astype(np.float64),
+        )
+    low, middle, high = column_quantiles(rates[:, span], (0.05, 0.5, 0.95))
+    return low, middle, high
+
+
+def _cells(rates: NDArray[np.float32]) -> Cells:
+    """Convert rates (pairs, seconds) to cells (seconds, pairs)."""
+    known = ~np.isnan(rates)
+    steps = np.rint(np.where(known, rates, 0.0) / CELL_BITS_PER_SECOND)
+    cells = np.clip(steps, 0, UNKNOWN_CELL - 1).astype(np.uint32)
+    cells[~known] = UNKNOWN_CELL
+    return np.ascontiguousarray(cells.T)
+
+
+def _known_sum(parts: Sequence[NDArray[np.floating]]) -> Floats:
+    """Return the elementwise sum of the known values, or NaN if none is known."""
+    stacked = np.stack([np.asarray(part, np.float64) for part in parts])
+    unknown = np.isnan(stacked)
+    total = np.where(unknown, 0.0, stacked).sum(axis=0)
+    total[unknown.all(axis=0)] = np.nan
+    return np.asarray(total)
+
+
+def _known_mean(parts: Sequence[Floats]) -> Floats:
+    stacked = np.stack(parts)
+    counts = (~np.isnan(stacked)).sum(axis=0)
+    return np.where(counts > 0, _known_sum(parts) / np.maximum(counts, 1), np.nan)
+
+
+def _plain(values: Floats) -> tuple[float | None, ...]:
+    """Convert NaN to None for JSON, and round to six digits, more than any reading has."""
+    return tuple(None if math.isnan(value) else float(f"{value:.6g}") for value in values.tolist())

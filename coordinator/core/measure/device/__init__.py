@@ -1,0 +1,9 @@
+"""Device values of a burst, from telemetry.
+
+``__all__`` lists the modules that other folders can import.
+"""
+
+__all__ = [
+    "device_metrics",
+    "placement",
+]

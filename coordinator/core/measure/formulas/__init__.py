@@ -1,0 +1,11 @@
+"""Statistics and packet sizes, which depend on no record.
+
+``__all__`` lists the modules that other folders can import.
+"""
+
+__all__ = [
+    "change_points",
+    "headers",
+    "quantiles",
+    "steady",
+]

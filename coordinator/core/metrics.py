@@ -1,0 +1,370 @@
+"""Registry of all run metrics, with unit, layer, source, aggregation and label.
+
+Summaries, reports, tables, the web page, the Prometheus metrics, exports, comparisons, studies and
+lists all use this registry. If a run summary has no field for a metric, it is computed from the
+bursts. To add a metric for values that bursts already have, it is therefore enough to add one
+entry.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
+from enum import StrEnum
+from typing import Final
+
+from broadside.coordinator.core.formatting import Unit, say
+from broadside.exchange.messages import Aggregation
+
+
+class Layer(StrEnum):
+    """Layer at which a rate is counted."""
+
+    # Data from the application.
+    PAYLOAD = "payload"
+    # Payload with TCP/UDP and IP headers. The limits of Azure Firewall are given at this layer.
+    IP = "ip"
+
+
+# The layer of the device counter, as given in the reconciliation.
+COUNTER_LAYER: Final = "the ledger's"
+MEAN, SUM, MAX, MIN = Aggregation.MEAN, Aggregation.SUM, Aggregation.MAX, Aggregation.MIN
+
+
+@dataclass(frozen=True, slots=True)
+class MetricDefinition:
+    """One metric.
+
+    Attributes:
+        name: Name in a run summary, which ends with the unit.
+        label: Label for people.
+        read: Dotted name in a burst summary, if it is different from ``name``, or a function. In a
+            list, the values of all items are used.
+        aggregation: Aggregation over bursts, in which unknown values are left out. For flows, each
+            flow of each burst has the same weight. If it is None, the run has its own value.
+        layer: Layer of a rate.
+        stored: Dotted name in a run summary, if it is different from ``name``.
+        short: Name in comparisons and trials, if it is different from ``name``.
+        metric: Name in Prometheus, if it is different from ``name``.
+        decimals: Decimals of a percentage.
+        optional: True if most runs cannot have it. It is then shown only if it is known.
+        headline: True if it is one of the main metrics of a run.
+    """
+
+    name: str
+    label: str
+    read: str | Callable[[object], Iterable[float]] = ""
+    aggregation: Aggregation | None = MEAN
+    _: KW_ONLY
+    layer: str = ""
+    stored: str = ""
+    short: str = ""
+    metric: str = ""
+    decimals: int = 2
+    optional: bool = False
+    headline: bool = True
+
+    @property
+    def unit(self) -> Unit:
+        return Unit.of(self.name)
+
+    @property
+    def short_name(self) -> str:
+        return self.short or self.name
+
+    @property
+    def path(self) -> str | None:
+        """Dotted name in a burst summary, or None if the value is computed."""
+        return None if callable(self.read) else self.read or self.name
+
+    def values(self, burst: object) -> Iterator[float]:
+        """Yield all values from a burst summary."""
+        return iter(self.read(burst) if callable(self.read) else values_at(burst, self.path or ""))
+
+    def of_bursts(self, bursts: Sequence[object]) -> float | None:
+        """Return the run value, aggregated from all bursts, or None if it is not known."""
+        known = [value for burst in bursts for value in self.values(burst)]
+        if not known:
+            return None
+        if self.aggregation is None:
+            return known[0] if len(bursts) == 1 else None
+        return self.aggregation.of(known)
+
+    def of_burst(self, burst: object) -> float | None:
+        return self.of_bursts([burst])
+
+    def of_run(self, summary: object) -> float | None:
+        """Return the value that is stored for a run, or else aggregate it from the bursts."""
+        path = self.stored or self.name
+        if hasattr(summary, path.partition(".")[0]):
+            return next(values_at(summary, path), None)
+        return self.of_bursts(getattr(summary, "bursts", ()))
+
+    def format(self, value: float | None) -> str:
+        return say(self.unit, value, self.decimals)
+
+
+def values_at(value: object, path: str) -> Iterator[float]:
+    """Yield the values at a dotted name.
+
+    Args:
+        value: The object to read. None has no values.
+        path: Dotted name. For a list, the values of all items are used.
+    """
+    name, _, rest = path.partition(".")
+    inner = getattr(value, name)
+    for item in inner if isinstance(inner, tuple) else (inner,):
+        if item is not None:
+            yield from values_at(item, rest) if rest else (item,)
+
+
+def _measured(name: str) -> Callable[[object], Iterable[float]]:
+    """Return a function that reads an additional engine metric by its name."""
+
+    def read(burst: object) -> Iterable[float]:
+        return (item.value for item in getattr(burst, "measures", ()) if item.name == name)
+
+    return read
+
+
+def _busy_per_gigabit(burst: object) -> Iterator[float]:
+    names = ("client.cpu_mean_ratio", RECEIVED.name, "pairs_measured")
+    for busy, received, pairs_count in zip(
+        *(values_at(burst, name) for name in names), strict=False
+    ):
+        if received and pairs_count:
+            yield busy / (received / pairs_count / 1e9)
+
+
+RECEIVED: Final = MetricDefinition(
+    "fleet_received_bits_per_second",
+    "fleet received",
+    layer=Layer.PAYLOAD,
+    short="received_bits_per_second",
+    metric="received_bits_per_second",
+)
+RECEIVED_HALF_WIDTH: Final = MetricDefinition(
+    "fleet_received_half_width_bits_per_second",
+    "fleet received, half of its 95 % interval",
+    aggregation=None,
+    layer=Layer.PAYLOAD,
+    short="received_half_width_bits_per_second",
+    metric="received_half_width_bits_per_second",
+)
+RECEIVED_IP: Final = MetricDefinition(
+    "fleet_ip_bits_per_second", "fleet received", layer=Layer.IP, metric="received_bits_per_second"
+)
+SENT: Final = MetricDefinition(
+    "fleet_sent_bits_per_second",
+    "fleet sent",
+    layer=Layer.PAYLOAD,
+    short="sent_bits_per_second",
+    metric="sent_bits_per_second",
+)
+FIREWALL: Final = MetricDefinition(
+    "firewall_bits_per_second", "firewall's ledger", layer=COUNTER_LAYER
+)
+COMPLETENESS: Final = MetricDefinition("completeness_ratio", "completeness", aggregation=None)
+RESIDUAL: Final = MetricDefinition(
+    "residual_ratio",
+    "residual, firewall over expected, less one",
+    "reconciliation.residual_ratio",
+    aggregation=None,
+    stored="reconciliation.residual_ratio",
+    headline=False,
+)
+START_SPREAD: Final = MetricDefinition(
+    "start_spread_s", "start spread, worst burst", aggregation=MAX
+)
+RTT: Final = MetricDefinition(
+    "rtt_mean_s", "round-trip time, mean", "flows.rtt_mean_s", short="rtt_s"
+)
+RETRANSMITS: Final = MetricDefinition(
+    "retransmit_ratio", "segments sent again, of those sent", "flows.retransmit_ratio", decimals=4
+)
+
+
+def _engine_metric(
+    name: str, label: str, measure: str, aggregation: Aggregation = MAX
+) -> MetricDefinition:
+    """Return the entry for an additional engine metric."""
+    return MetricDefinition(name, label, _measured(measure), aggregation, optional=True)
+
+
+_OF_STATISTIC: Final = {"mean": MEAN, "p95": MAX, "max": MAX, "min": MIN}
+
+
+def _of_device(
+    name: str, label: str, read: str, *, short: str = "", decimals: int = 2
+) -> MetricDefinition:
+    """Return the entry for device telemetry, with the aggregation for its statistic."""
+    how = _OF_STATISTIC[read.rpartition(".")[2]]
+    return MetricDefinition(name, label, read, how, short=short, decimals=decimals, optional=True)
+
+
+ALL_METRICS: Final = (
+    RECEIVED,
+    RECEIVED_HALF_WIDTH,
+    RECEIVED_IP,
+    SENT,
+    FIREWALL,
+    COMPLETENESS,
+    RESIDUAL,
+    START_SPREAD,
+    MetricDefinition("start_error_p99_s", "start error, p99, worst burst", aggregation=MAX),
+    MetricDefinition("start_error_max_s", "start error, largest", aggregation=MAX),
+    RTT,
+    _engine_metric(
+        "stream_rtt_p50_s",
+        "round-trip time of single streams, second by second: p50",
+        "stream_rtt_p50",
+        MEAN,
+    ),
+    _engine_metric("stream_rtt_p95_s", "the same, p95, worst burst", "stream_rtt_p95"),
+    _engine_metric("stream_rtt_max_s", "the same, slowest", "stream_rtt_max"),
+    *(
+        _engine_metric(
+            f"client_ping_{way}_{phase}_{quantile}_s",
+            f"ping from clients to the device by {way.upper()}, {phase}, {quantile}",
+            f"device_ping_{way}_{phase}_{quantile}",
+        )
+        for way in ("icmp", "tcp")
+        for phase, quantile in (("idle", "p50"), ("loaded", "p50"), ("loaded", "p99"))
+    ),
+    *(
+        _engine_metric(
+            f"client_ping_{way}_loss_ratio",
+            f"pings from clients to the device by {way.upper()}, lost under load",
+            f"device_ping_{way}_loss",
+        )
+        for way in ("icmp", "tcp")
+    ),
+    RETRANSMITS,
+    MetricDefinition("retransmits_count", "segments sent again", "flows.retransmits_count", SUM),
+    MetricDefinition("loss_ratio", "datagrams lost", "flows.loss_ratio", decimals=4, optional=True),
+    MetricDefinition(
+        "client_cpu_mean_ratio",
+        "CPU of clients, mean",
+        "client.cpu_mean_ratio",
+        short="client_cpu_ratio",
+        decimals=0,
+    ),
+    MetricDefinition(
+        "server_cpu_mean_ratio",
+        "CPU of servers, mean",
+        "server.cpu_mean_ratio",
+        short="server_cpu_ratio",
+        decimals=0,
+    ),
+    MetricDefinition(
+        "cpu_per_gigabit",
+        "busy share of a client's cores for each Gbit/s",
+        _busy_per_gigabit,
+        headline=False,
+    ),
+    MetricDefinition(
+        "client_cpu_s_per_gigabyte",
+        "CPU of client engines",
+        "client_cpu.cpu_s_per_gigabyte",
+        layer=Layer.PAYLOAD,
+        optional=True,
+    ),
+    MetricDefinition(
+        "server_cpu_s_per_gigabyte",
+        "CPU of server engines",
+        "server_cpu.cpu_s_per_gigabyte",
+        layer=Layer.PAYLOAD,
+        optional=True,
+    ),
+    MetricDefinition(
+        "host_taken_max_ratio",
+        "CPU taken by hypervisors, worst host",
+        "taken_cpu.worst_ratio",
+        MAX,
+        optional=True,
+    ),
+    MetricDefinition(
+        "probe_p50_s", "probes under load, p50", "latency.fleet.during.p50_s", optional=True
+    ),
+    MetricDefinition(
+        "probe_p99_s",
+        "probes under load, p99, worst burst",
+        "latency.fleet.during.p99_s",
+        MAX,
+        optional=True,
+    ),
+    MetricDefinition(
+        "probe_loss_ratio",
+        "probes under load, lost, worst burst",
+        "latency.fleet.during.loss_ratio",
+        MAX,
+        optional=True,
+    ),
+    _of_device(
+        "device_cpu_mean_ratio",
+        "CPU of the device, mean",
+        "device.cpu_ratio.mean",
+        short="device_cpu_ratio",
+        decimals=1,
+    ),
+    _of_device(
+        "device_cpu_p95_ratio",
+        "CPU of the device, p95, busiest device, worst burst",
+        "devices.cpu_ratio.p95",
+        decimals=1,
+    ),
+    MetricDefinition(
+        "device_cpu_s_per_gigabyte",
+        "CPU of the device",
+        "device.cpu_s_per_gigabyte",
+        layer=Layer.PAYLOAD,
+        optional=True,
+    ),
+    _of_device(
+        "device_memory_max_ratio",
+        "memory of the device, at most",
+        "device.memory_ratio.max",
+        decimals=1,
+    ),
+    _of_device(
+        "device_sessions_max_count", "sessions of the device, at most", "device.sessions_count.max"
+    ),
+    _of_device(
+        "device_packets_per_second",
+        "packets a second at the device",
+        "device.packets_per_second.mean",
+    ),
+    _of_device(
+        "device_drops_per_second", "drops a second at the device", "device.drops_per_second.mean"
+    ),
+    _of_device(
+        "device_health_min_ratio", "health of the device, at least", "device.health_ratio.min"
+    ),
+    _of_device(
+        "device_snat_ports_max_ratio",
+        "SNAT ports of the device in use, at most",
+        "device.snat_ports_ratio.max",
+    ),
+    _of_device("device_units_count", "units of the device, at most", "device.units_count.max"),
+    _of_device(
+        "device_ping_icmp_p95_s",
+        "ping to the device by ICMP, p95, worst burst",
+        "device.ping_icmp_s.p95",
+    ),
+    _of_device(
+        "device_ping_tcp_p95_s",
+        "ping to the device by TCP, p95, worst burst",
+        "device.ping_tcp_s.p95",
+    ),
+    MetricDefinition(
+        "device_ping_loss_ratio",
+        "pings to the device, lost, worst burst",
+        "device.ping_loss_ratio.mean",
+        MAX,
+        optional=True,
+    ),
+)
+METRIC_BY_NAME: Final = {metric.name: metric for metric in ALL_METRICS}
+
+
+def metric_by_short_name(name: str) -> MetricDefinition:
+    """Return the metric with this name in comparisons and trials."""
+    return next(metric for metric in ALL_METRICS if metric.short_name == name)

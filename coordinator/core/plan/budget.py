@@ -1,0 +1,246 @@
+"""Run cost so far, and the budget check before each burst. Pure.
+
+All prices are at real scale, as in :mod:`broadside.coordinator.core.plan.cost_estimate`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Final
+
+from broadside.coordinator.core.formatting import dollars
+from broadside.coordinator.core.plan.cost_estimate import (
+    ip_bytes_of,
+    machines_of,
+    not_charged_why,
+    rate_of,
+    usage_of,
+)
+from broadside.coordinator.core.plan.price import Bill, Prices, Span, compute_bill, exactly
+from broadside.coordinator.core.run_spec import Burst, Plan, RunSpec, due_at
+from broadside.coordinator.core.summary import RunSummary, caution, order
+from broadside.exchange.messages import Control, Message, Presence, RunId
+
+# Value of ``cancelled_by`` when a run is stopped by its budget.
+STOPPED_BY: Final = "broadside's budget"
+
+
+class PriceMeter(Message):
+    """Run cost so far, and the projected cost when it ends."""
+
+    run_id: RunId
+    # True if Azure bills this run. The amounts are at real scale in both cases.
+    charged: bool
+    not_charged_why: str | None = None
+    # Price table name.
+    prices: str
+    prices_as_of: date
+    region: str
+    # Measured payload of all bursts so far.
+    measured_bytes: int
+    # The same as IP bytes at real scale, which is the billed quantity.
+    real_ip_bytes: float
+    # Seconds since the launch, up to the end of the run.
+    elapsed_s: float
+    spent: Bill
+    # Projected cost when the run ends.
+    projected: Bill
+    budget_usd: float | None = None
+    budget_left_usd: float | None = None
+    # Reason why the remaining bursts were cancelled, or None.
+    stopped: str | None = None
+
+
+class Basis(Message):
+    """Inputs for the price other than the bytes, to be stored at launch.
+
+    Attributes:
+        machines: Number of machines to bill by VM size. The empty string is an unknown size.
+        burst_ip_bytes: Estimated IP bytes for one burst at real scale, or None if unknown.
+        burst_ip_bytes_low: Lower bound.
+        burst_ip_bytes_high: Upper bound.
+    """
+
+    machines: Mapping[str, int]
+    burst_ip_bytes: float | None
+    burst_ip_bytes_low: float | None
+    burst_ip_bytes_high: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spend:
+    """Traffic of a run as far as it is known.
+
+    Attributes:
+        plan: The plan.
+        basis: Price basis from the launch.
+        payload_bytes: Payload by burst index, as measured or as uploaded so far. There is no entry
+            for a burst that has no data.
+        over: Indices of the bursts that will not send any more, measured or not.
+    """
+
+    plan: Plan
+    basis: Basis
+    payload_bytes: Mapping[int, int]
+    over: frozenset[int]
+
+    @property
+    def over_ip_bytes(self) -> Span:
+        """IP bytes for all finished bursts at real scale.
+
+        For a burst that has no data, the expected bytes are used.
+        """
+        reported = [self.payload_bytes[i] for i in self.over if i in self.payload_bytes]
+        unreported = self.next_ip_bytes.times(len(self.over) - len(reported))
+        known = exactly(ip_bytes_of(self.plan.spec, sum(reported)))
+        return known.add(unreported) if len(reported) < len(self.over) else known
+
+    @property
+    def next_ip_bytes(self) -> Span:
+        """Expected IP bytes of a later burst, from finished bursts or from the estimate."""
+        measured = [self.payload_bytes[i] for i in self.over if self.payload_bytes.get(i)]
+        if measured:
+            return exactly(ip_bytes_of(self.plan.spec, sum(measured) / len(measured)))
+        return Span(
+            value=self.basis.burst_ip_bytes,
+            low=self.basis.burst_ip_bytes_low,
+            high=self.basis.burst_ip_bytes_high,
+        )
+
+    def compute_bill(self, ip_bytes: Span, until_at: datetime, prices: Prices) -> Bill:
+        """Return the bill for some bytes and the time since launch.
+
+        Args:
+            ip_bytes: IP bytes at real scale.
+            until_at: End of the time to bill.
+            prices: The price table to use.
+        """
+        elapsed_s = max(0.0, (until_at - self.plan.created_at).total_seconds())
+        machines = {size or None: count for size, count in self.basis.machines.items()}
+        spec, burst_bytes = self.plan.spec, self.basis.burst_ip_bytes
+        burst_s = spec.burst_s + spec.traffic.omit_s
+        rate = None if burst_bytes is None else burst_bytes * 8 / burst_s
+        return compute_bill(usage_of(spec, machines, ip_bytes, rate, elapsed_s, prices), prices)
+
+
+def basis(spec: RunSpec, fleet: Sequence[Presence]) -> Basis:
+    """Return the price basis for the live agents.
+
+    Args:
+        spec: The specification.
+        fleet: Live agents.
+    """
+    rate, _ = rate_of(spec, fleet)
+    sent = rate.times((spec.burst_s + spec.traffic.omit_s) / 8)
+    return Basis(
+        machines={size or "": count for size, count in machines_of(spec, fleet).items()},
+        burst_ip_bytes=sent.value,
+        burst_ip_bytes_low=sent.low,
+        burst_ip_bytes_high=sent.high,
+    )
+
+
+def measure(spending: Spend, prices: Prices, now: datetime, control: Control | None) -> PriceMeter:
+    """Return the run cost so far and the projected cost.
+
+    Args:
+        spending: Known traffic of the run.
+        prices: The price table to use.
+        now: The current time.
+        control: Control row for the run, or None.
+    """
+    plan, spec = spending.plan, spending.plan.spec
+    cancelled_at = None if control is None else control.cancelled_at
+    ends_at = due_at(plan.bursts[-1])
+    until_at = min(now, ends_at, cancelled_at or now)
+    measured_bytes = sum(spending.payload_bytes.values())
+    spent_bytes = ip_bytes_of(spec, measured_bytes)
+    spent = projected = spending.compute_bill(exactly(spent_bytes), until_at, prices)
+    if cancelled_at is None:
+        to_come = spending.over_ip_bytes
+        for burst in plan.bursts:
+            if burst.index not in spending.over:
+                seen = ip_bytes_of(spec, spending.payload_bytes.get(burst.index, 0))
+                to_come = to_come.add(spending.next_ip_bytes.at_least(seen))
+        projected = spending.compute_bill(to_come, ends_at, prices)
+    known = spec.budget_usd is not None and spent.total_usd is not None
+    return PriceMeter(
+        run_id=plan.run_id,
+        charged=not_charged_why(spec) is None,
+        not_charged_why=not_charged_why(spec),
+        prices=prices.name,
+        prices_as_of=prices.as_of,
+        region=prices.region,
+        measured_bytes=measured_bytes,
+        real_ip_bytes=spent_bytes,
+        elapsed_s=max(0.0, (until_at - plan.created_at).total_seconds()),
+        spent=spent,
+        projected=projected,
+        budget_usd=spec.budget_usd,
+        budget_left_usd=(spec.budget_usd or 0.0) - (spent.total_usd or 0.0) if known else None,
+        stopped=control.cancel_reason if control and stopped_by_budget(control) else None,
+    )
+
+
+def over_budget_reason(spending: Spend, burst: Burst, prices: Prices) -> str | None:
+    """Return the reason why a burst must not start because of the budget, or None.
+
+    Args:
+        spending: Known traffic. All earlier bursts must be finished.
+        burst: The next burst.
+        prices: The price table to use.
+    """
+    plan, budget = spending.plan, spending.plan.spec.budget_usd
+    if budget is None or spending.next_ip_bytes.value is None:
+        return None
+    spent = spending.over_ip_bytes
+    then = spending.compute_bill(spent.add(spending.next_ip_bytes), burst.planned_end_at, prices)
+    if then.total_usd is None or then.total_usd <= budget:
+        return None
+    before = spending.compute_bill(spent, burst.planned_start_at, prices)
+    return (
+        f"budget: {dollars(before.total_usd)} are spent before burst {burst.index + 1} of "
+        f"{len(plan.bursts)}; with this burst {dollars(then.total_usd)} would be above the budget "
+        f"of {dollars(budget)}"
+    )
+
+
+def stopped_by_budget(control: Control | None) -> bool:
+    return control is not None and control.cancelled_by == STOPPED_BY
+
+
+def ran(plan: Plan, control: Control | None) -> Plan:
+    """Return the plan with only the bursts that ran before the budget stopped the run.
+
+    If the budget did not stop the run, the plan is returned unchanged. The budget can only stop a
+    run between two bursts, so each burst is either complete or did not start.
+
+    Args:
+        plan: The whole plan.
+        control: Control row for the run, or None.
+    """
+    if control is None or control.cancelled_at is None or not stopped_by_budget(control):
+        return plan
+    begun = tuple(b for b in plan.bursts if b.planned_start_at <= control.cancelled_at)
+    return plan.model_copy(update={"bursts": begun or plan.bursts})
+
+
+def with_budget(summary: RunSummary, plan: Plan, control: Control | None) -> RunSummary:
+    """Add a finding to the summary if the budget stopped the run.
+
+    Args:
+        summary: The summary of the run.
+        plan: The whole plan.
+        control: Control row for the run, or None.
+    """
+    if control is None or not stopped_by_budget(control):
+        return summary
+    count = len(ran(plan, control).bursts)
+    finding = caution(
+        "budget",
+        60,
+        f"The budget ended the run: {count} of {len(plan.bursts)} bursts ran, and the verdict is "
+        f"for these bursts ({control.cancel_reason}).",
+        "Raise budget_usd to measure the other bursts",
+    )
+    return summary.model_copy(update={"findings": order([*summary.findings, finding])})

@@ -1,0 +1,122 @@
+"""Failover to spare servers for pairs with a server that is no longer live. Pure."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from broadside.coordinator.core.plan.planner import endpoint_of, live, port_groups
+from broadside.coordinator.core.plan.reserved import NOTHING, Reserved, first_announcements
+from broadside.coordinator.core.run_spec import Pair, Plan
+from broadside.exchange.messages import Endpoint, Message, Presence, Role, UtcDatetime
+
+
+class Failover(Message):
+    """Change of a pair to another server endpoint, from one burst on.
+
+    Attributes:
+        pair_index: Pair index.
+        from_burst_index: First burst with the new endpoint.
+        endpoint: The new endpoint.
+        server_nic_bits_per_second: NIC limit of the new server, or None if unknown.
+        left_agent_id: The server that is no longer live.
+        moved_at: Time of the decision.
+    """
+
+    pair_index: int
+    from_burst_index: int
+    endpoint: Endpoint
+    server_nic_bits_per_second: int | None = None
+    left_agent_id: str
+    moved_at: UtcDatetime
+
+    def __str__(self) -> str:
+        return (
+            f"pair-{self.pair_index + 1:03d}: server {self.left_agent_id} is not live; from burst "
+            f"{self.from_burst_index + 1} on it is replaced by {self.endpoint.agent_id}"
+        )
+
+
+def active_failovers(moves: Iterable[Failover], burst_index: int) -> dict[int, Failover]:
+    """Return the latest move of each pair up to a burst, by pair index.
+
+    Args:
+        moves: All moves of the run.
+        burst_index: The last burst to include.
+    """
+    newest: dict[int, Failover] = {}
+    for move in sorted(moves, key=lambda item: item.from_burst_index):
+        if move.from_burst_index <= burst_index:
+            newest[move.pair_index] = move
+    return newest
+
+
+def pairs_in(plan: Plan, moves: Iterable[Failover], burst_index: int) -> tuple[Pair, ...]:
+    """Return the pairs in one burst, with all moves up to this burst applied.
+
+    Args:
+        plan: The plan.
+        moves: All moves of the run.
+        burst_index: Burst index.
+    """
+    newest = active_failovers(moves, burst_index)
+    return tuple(
+        pair
+        if pair.index not in newest
+        else pair.model_copy(
+            update={
+                "endpoint": newest[pair.index].endpoint,
+                "server_nic_bits_per_second": newest[pair.index].server_nic_bits_per_second,
+            }
+        )
+        for pair in plan.pairs
+    )
+
+
+def choose_failovers(
+    plan: Plan,
+    moves: Sequence[Failover],
+    presences: Sequence[Presence],
+    burst_index: int,
+    now: datetime,
+    *,
+    reserved: Reserved = NOTHING,
+) -> list[Failover]:
+    """Select spare endpoints for pairs with a server that is no longer live.
+
+    If there are not enough spares, the other pairs keep their endpoint and will be missing.
+
+    Args:
+        plan: The plan.
+        moves: Moves that were made before.
+        presences: Heartbeats of all agents.
+        burst_index: The next burst.
+        now: The current time.
+        reserved: Ports that are used by other runs.
+    """
+    pairs = pairs_in(plan, moves, burst_index)
+    traffic = plan.spec.traffic
+    holders, _ = first_announcements(
+        [item for item in live(presences, now) if item.role is Role.SERVER]
+    )
+    servers = reserved.without(holders)
+    there = {server.agent_id for server in servers}
+    lost = [pair for pair in pairs if pair.endpoint.agent_id not in there]
+    taken = {(pair.endpoint.agent_id, port) for pair in pairs for port in pair.endpoint.ports}
+    spares = [
+        (server, ports)
+        for server in servers
+        if traffic.probe is None or server.echo_port is not None
+        if traffic.encapsulation is None or server.tunnels
+        for ports in port_groups(server, traffic.engine, len(pairs[0].endpoint.ports))
+        if not any((server.agent_id, port) in taken for port in ports)
+    ]
+    return [
+        Failover(
+            pair_index=pair.index,
+            from_burst_index=burst_index,
+            endpoint=endpoint_of(server, ports, traffic),
+            server_nic_bits_per_second=server.nic_bits_per_second,
+            left_agent_id=pair.endpoint.agent_id,
+            moved_at=now,
+        )
+        for pair, (server, ports) in zip(lost, spares, strict=False)
+    ]

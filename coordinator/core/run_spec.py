@@ -1,0 +1,318 @@
+"""Run specification, and the plan that is made from it."""
+
+import math
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, Field, PrivateAttr, StrictBool, StringConstraints
+
+from broadside.coordinator.core.plan_seal import document_digest, with_seal
+from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, PROBES, WITNESSES, Objective
+from broadside.exchange.engines import filled_in, find, measures, scaled
+from broadside.exchange.engines import problems as engine_problems
+from broadside.exchange.messages import (
+    Endpoint,
+    Identifier,
+    Job,
+    Message,
+    RawPolicy,
+    RunId,
+    Traffic,
+    UtcDatetime,
+    is_none,
+    pair_name,
+)
+
+# Longest unattended time from launch in seconds, a week.
+UNATTENDED_MAX_S = 604_800
+PERIOD_MAX_S = 604_800
+# Time between two bursts that the fleet needs to report and to prepare again.
+ARM_GAP_MIN_S = 5.0
+
+# Time for reports after a burst. An agent stops an engine that hangs 12 s after the planned end.
+COLLECT_S: Final = 25.0
+# Additional seconds to create and remove the tunnels at both ends.
+TUNNEL_GAP_S = 4.0
+# Value of ``device.path`` for a run that should not cross the firewall.
+BYPASS: Final = "bypass"
+
+
+class RunSpec(Message):
+    """Run specification. A scenario is a named specification with some fields set.
+
+    Launch rules in addition to the bounds of the fields are in :meth:`problems`. New versions can
+    add such rules, but must still be able to read every stored run.
+    """
+
+    scenario: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,40}$")]
+    description: str = ""
+    pairs_count: Annotated[int, Field(ge=1, le=2000)] = 30
+    bursts_count: Annotated[int, Field(ge=1, le=10_000)] = 1
+    # Seconds of measured traffic in a burst.
+    burst_s: Annotated[int, Field(ge=1, le=86_400)] = 30
+    # Seconds from one start to the next.
+    period_s: Annotated[int, Field(ge=1, le=PERIOD_MAX_S)] = 60
+    # True sets starts to multiples of the period since the UTC epoch.
+    align_to_period: StrictBool = False
+    # Minimum number of seconds from launch to the first start.
+    lead_s: Annotated[int, Field(ge=1, le=3600)] = 15
+    traffic: Annotated[Traffic, BeforeValidator(filled_in)] = Traffic()
+    objective: Objective = Objective()
+    # Lab: real rate divided by the measured rate.
+    scale: Annotated[float, Field(gt=0)] = 1.0
+    # Seconds after the start time when the first data counts as late.
+    late_after_s: Annotated[float, Field(gt=0, le=60)] = 1.0
+    # Largest clock error for the clock gate, in seconds.
+    clock_bound_max_s: Annotated[float, Field(gt=0, le=10)] = 0.05
+    # Time for agents to continue if there is no coordinator, in seconds.
+    lease_s: Annotated[int, Field(ge=5, le=3600)] = 60
+    # Hard end for agents that should work with no coordinator, in seconds from launch or as a time.
+    # It can be at most a week from launch. If both are None, the lease is used.
+    unattended_s: Annotated[int, Field(ge=60, le=UNATTENDED_MAX_S)] | None = None
+    unattended_until_at: UtcDatetime | None = None
+    # If the rate of a pair falls below the running median by this ratio, it is a disruption.
+    disruption_drop_ratio: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    # Client ends with stored engine output. ``failed`` stores it for failed clients and for one
+    # sample pair.
+    raw: RawPolicy = RawPolicy.FAILED
+    # In US dollars at real scale. None means no limit.
+    budget_usd: Annotated[float, Field(ge=0)] | None = None
+    labels: Mapping[str, str] = {}
+    # Description of the device for the report, such as SKU, region or IDPS mode.
+    device: Mapping[str, str] = {}
+
+    def problems(self) -> tuple[str, ...]:
+        """Return the reasons why this cannot be launched, each as ``field: problem; fix``."""
+        return (
+            *engine_problems(scaled(self.traffic, self.scale)),
+            *self._unmeasured_goals(),
+            *self._short_period(),
+            *self._two_ends(),
+        )
+
+    def _unmeasured_goals(self) -> Iterator[str]:
+        measured = measures(self.traffic) | ({PROBES} if self.traffic.probe is not None else set())
+        there = (
+            ", ".join(
+                threshold.bound for threshold in ALL_THRESHOLDS if threshold.requires in measured
+            )
+            or "none"
+        )
+        for threshold in ALL_THRESHOLDS:
+            if getattr(self.objective, threshold.bound) is None or threshold.requires in measured:
+                continue
+            # The planner checks whether such telemetry is available.
+            if threshold.requires == WITNESSES:
+                continue
+            if threshold.requires == PROBES:
+                yield (
+                    f"objective.{threshold.bound}: it is not measured without probes; "
+                    "set traffic.probe=udp"
+                )
+            else:
+                yield (
+                    f"objective.{threshold.bound}: {self.traffic.engine} over "
+                    f"{self.traffic.protocol.value} does not measure it; remove it, or use an "
+                    f"engine that does (docs/engines.md); available thresholds: {there}"
+                )
+
+    @property
+    def least_period_s(self) -> int:
+        """Shortest period in seconds, to fit everything between two starts."""
+        needed_s = self.burst_s + self.traffic.omit_s + ARM_GAP_MIN_S
+        probe = self.traffic.probe
+        # Wait for the last answer.
+        probe_s = 0.0 if probe is None else probe.after_s + 1
+        needed_s += max(self._tail_s, probe_s)
+        if self.traffic.encapsulation is not None:
+            needed_s += TUNNEL_GAP_S
+        return math.ceil(needed_s)
+
+    @property
+    def _tail_s(self) -> float:
+        """Seconds after the burst end until the engine stops connections that hang."""
+        engine = find(self.traffic.engine)
+        return 0.0 if engine is None else engine.shutdown_grace_s(self.traffic)
+
+    def _short_period(self) -> Iterator[str]:
+        if self.bursts_count > 1 and self.period_s < self.least_period_s:
+            tail_s, engine = self._tail_s, self.traffic.engine
+            tail = f"up to {tail_s:g} s until {engine} stops, " if tail_s else ""
+            yield (
+                f"period_s: {self.period_s} s is too short for bursts of {self.burst_s} s "
+                f"(omit_s {self.traffic.omit_s} s, {tail}and {ARM_GAP_MIN_S:g} s to prepare "
+                f"again); set at least {self.least_period_s} s"
+            )
+
+    def _two_ends(self) -> Iterator[str]:
+        if self.unattended_s is not None and self.unattended_until_at is not None:
+            yield (
+                f"unattended_s, unattended_until_at: {self.unattended_s} s and "
+                f"{self.unattended_until_at:%Y-%m-%d %H:%M:%S} UTC; set only one of them"
+            )
+
+    @property
+    def is_unattended(self) -> bool:
+        """True if agents should work with no coordinator until a hard end."""
+        return self.unattended_s is not None or self.unattended_until_at is not None
+
+    def hard_end_at(self, launched_at: datetime) -> datetime | None:
+        """Return the hard end for a launch at this time, or None if a lease is used."""
+        if self.unattended_s is not None:
+            return launched_at + timedelta(seconds=self.unattended_s)
+        return self.unattended_until_at
+
+    @property
+    def bypasses_device(self) -> bool:
+        """True if the traffic should not cross the firewall. Such a run is a reference."""
+        return self.device.get("path") == BYPASS
+
+    @property
+    def sku(self) -> str | None:
+        """SKU of the firewall in lower case, or None if it is not set."""
+        return self.device.get("sku", "").lower() or None
+
+    @property
+    def scaled_target_bits_per_second(self) -> float | None:
+        """Target in bit/s as measured (divided by ``scale``), at the layer of the objective."""
+        target = self.objective.target_bits_per_second
+        return None if target is None else target / self.scale
+
+
+class Pair(Message):
+    """A server endpoint in every burst. In each burst, the client is the one that takes the job."""
+
+    index: int
+    endpoint: Endpoint
+    server_nic_bits_per_second: int | None = None
+    # Smallest MTU of the server and all clients, or None if one is unknown.
+    nic_mtu_bytes: int | None = None
+
+    @property
+    def name(self) -> str:
+        return pair_name(self.index)
+
+
+class Burst(Message):
+    """A planned time at which all pairs start."""
+
+    index: int
+    planned_start_at: UtcDatetime
+    # Seconds of measured traffic.
+    duration_s: int
+    # Seconds of engine warm-up before it.
+    omit_s: int = 0
+
+    @property
+    def planned_end_at(self) -> UtcDatetime:
+        return self.planned_start_at + timedelta(seconds=self.duration_s + self.omit_s)
+
+
+def due_at(burst: Burst) -> datetime:
+    """Return the time when a burst is over even if some reports are missing."""
+    return burst.planned_end_at + timedelta(seconds=COLLECT_S)
+
+
+class LedgerPromise(Message):
+    """Device counter that the verdict will use in addition to the fleet."""
+
+    # Name in the settings: lab, csv, prometheus or azure-monitor.
+    source: str
+    # Part of the bytes of all bursts that must be in known bins of the counter.
+    coverage_min_ratio: Annotated[float, Field(gt=0, le=1)] = 0.95
+
+
+class Plan(Message):
+    """Run plan with endpoints, start times, traffic and the evidence that is required.
+
+    The plan also sets what the run must prove: the objective with its layer, the clock gate, the
+    counter and the decision rule. The verdict contains the seal of the plan.
+    """
+
+    run_id: RunId
+    created_at: UtcDatetime
+    spec: RunSpec
+    pairs: tuple[Pair, ...]
+    bursts: tuple[Burst, ...]
+    # The run can be launched, but an operator should know these.
+    warnings: tuple[str, ...] = ()
+    # None means that there is only the evidence of the fleet.
+    ledger: LedgerPromise | None = None
+    # Boot id of the kernel with the clock that all agents use.
+    shared_boot_id: Identifier | None = Field(None, exclude_if=is_none)
+    # True if clock readings from every agent are required. Imports have none.
+    clocks_promised: bool = True
+    # Devices that must have telemetry.
+    witnesses: tuple[str, ...] = ()
+    # Newest date in the table of documented limits.
+    limits_as_of: str | None = None
+    # See docs/verdict.md.
+    decision_rule: Literal["guarded-acceptance"] = "guarded-acceptance"
+    # Confidence level of the interval for the decision.
+    confidence_ratio: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    # Digest of the stored document without this member, which is the last one.
+    seal_sha256: str | None = None
+
+    # SHA-256 of the stored document that was read, or None if the plan was not read.
+    _stored_sha256: str | None = PrivateAttr(None)
+
+    @classmethod
+    def read(cls, document: bytes) -> "Plan":
+        """Return a stored plan, with a digest of the stored bytes to compare with its seal.
+
+        Raises:
+            ValidationError: The document is not a plan of this version.
+        """
+        plan = cls.model_validate_json(document)
+        plan._stored_sha256 = document_digest(document, plan.seal_sha256)
+        return plan
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "Plan":
+        """Return a copy. A changed copy does not use the digest of the stored document."""
+        copy = super().model_copy(update=update, deep=deep)
+        if update:
+            copy._stored_sha256 = None
+        return copy
+
+    @property
+    def document(self) -> bytes:
+        """The plan as it is stored, with the seal as its last member."""
+        return with_seal(self.to_json(without=("seal_sha256",)).encode(), self.seal_sha256)
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the document without its seal, in hexadecimal."""
+        return self._stored_sha256 or document_digest(self.document, self.seal_sha256)
+
+    def sealed(self) -> "Plan":
+        """Return the plan with its seal."""
+        return self.model_copy(update={"seal_sha256": document_digest(self.document, None)})
+
+    @property
+    def is_intact(self) -> bool:
+        """True if the plan was not changed after it was sealed."""
+        return self.seal_sha256 is None or self.seal_sha256 == self.digest()
+
+    @property
+    def traffic(self) -> Traffic:
+        """Traffic to send, with paced rates divided by the scale of the run."""
+        return scaled(self.spec.traffic, self.spec.scale)
+
+    def jobs(self, burst: Burst) -> Iterator[Job]:
+        """Yield the jobs for one burst, in pair order."""
+        traffic = self.traffic
+        for pair in self.pairs:
+            is_sample = pair.index == 0 and self.spec.raw is not RawPolicy.NONE
+            yield Job(
+                run_id=self.run_id,
+                burst_index=burst.index,
+                pair_index=pair.index,
+                endpoint=pair.endpoint,
+                traffic=traffic,
+                planned_start_at=burst.planned_start_at,
+                duration_s=burst.duration_s,
+                late_after_s=self.spec.late_after_s,
+                clock_bound_max_s=self.spec.clock_bound_max_s,
+                shared_boot_id=self.shared_boot_id,
+                raw=RawPolicy.ALL if is_sample else self.spec.raw,
+            )

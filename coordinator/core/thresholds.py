@@ -1,0 +1,235 @@
+"""Objective of a run, and registry of all thresholds that it can set.
+
+There is one rule for all thresholds
+(:mod:`broadside.coordinator.core.judge.checks.thresholds_check`). A value above the limit fails. If
+the value is not known for every pair, the result is inconclusive. A launch is rejected if nothing
+in the run can measure the value. To add a threshold for a metric that bursts already have, add a
+field to :class:`Objective` and an entry to :data:`ALL_THRESHOLDS`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from broadside.coordinator.core.formatting import Unit, say
+from broadside.coordinator.core.metrics import Layer
+from broadside.exchange.messages import Message
+
+
+class Objective(Message):
+    """Target and thresholds of a run, and the coverage that a verdict needs."""
+
+    # Bit/s at real scale, at the layer in `layer`.
+    target_bits_per_second: Annotated[float, Field(gt=0)] | None = None
+    layer: Layer = Layer.IP
+    # Part of the target by which the rate can be lower and still pass.
+    tolerance_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    # Required part of the planned pair-seconds.
+    coverage_floor_ratio: Annotated[float, Field(gt=0, le=1)] = 0.95
+    rtt_mean_max_s: Annotated[float, Field(gt=0)] | None = None
+    # Ratio to all segments that were sent.
+    retransmit_max_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
+    # Ratio to all UDP datagrams.
+    loss_max_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
+    # Ratio to all requests.
+    success_min_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
+    # For the requests of all pairs.
+    latency_p99_max_s: Annotated[float, Field(gt=0)] | None = None
+    # For the probes of all pairs.
+    probe_p99_max_s: Annotated[float, Field(gt=0)] | None = None
+    probe_loss_max_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
+    # For each device.
+    device_cpu_p95_max_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
+    device_memory_max_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
+    # Mean over the window.
+    device_drops_max_per_second: Annotated[float, Field(ge=0)] | None = None
+    device_health_min_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
+    device_snat_ports_max_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
+    # Largest difference between the fleet and the firewall counter.
+    residual_max_ratio: Annotated[float, Field(gt=0, le=1)] = 0.05
+    # Largest time between the first bytes of the pairs.
+    start_spread_max_s: Annotated[float, Field(gt=0, le=60)] = 0.1
+
+
+class MetricSource(StrEnum):
+    """Source of the value for a threshold. The text is used in findings."""
+
+    # Value of each flow over the window.
+    FLOW = "was seen for"
+    # Additional metric from the engine.
+    ENGINE = "was told by"
+    # Probes of all pairs under load.
+    PROBE = "was probed whole for"
+    # Telemetry of each device.
+    DEVICE = "was told of"
+
+
+PROBES: Final = "probes"
+WITNESSES: Final = "witnesses"
+_QUEUE: Final = (
+    "reduce the load, or find the queue: compare the RTT under load with `rtt_idle_s`, and read "
+    "the device's drop counters"
+)
+_ERRORS: Final = "reduce the load, or read the errors by kind"
+_DEVICE: Final = "reduce the load, or use a larger device (cores, units, size)"
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """Threshold for one metric of every burst.
+
+    Attributes:
+        bound: Field name in an Objective, which ends with the unit.
+        id: First part of the finding ids, as in ``rtt-limit`` and ``rtt-unproven``.
+        label: Label for people.
+        source: Source of the value.
+        metric: Metric name at the source.
+        requires: Metric that the engine needs to support, or probes or telemetry.
+        pairs_count: Name of the field for the number of pairs that have a value.
+        next_step: Advice for the finding.
+        is_floor: True if the limit is a minimum.
+    """
+
+    bound: str
+    id: str
+    label: str
+    source: MetricSource
+    metric: str
+    requires: str
+    pairs_count: str = "pairs_count"
+    next_step: str = _QUEUE
+    is_floor: bool = False
+
+    @property
+    def unit(self) -> Unit:
+        return Unit.of(self.bound)
+
+    def broken_by(self, value: float, bound: float) -> bool:
+        return value < bound if self.is_floor else value > bound
+
+    def format(self, value: float) -> str:
+        return say(self.unit, value, 3)
+
+
+ALL_THRESHOLDS: Final = (
+    Threshold(
+        "rtt_mean_max_s",
+        "rtt",
+        "mean RTT",
+        MetricSource.FLOW,
+        "rtt_mean_s",
+        "rtt",
+        pairs_count="rtt_pairs_count",
+    ),
+    Threshold(
+        "retransmit_max_ratio",
+        "retransmits",
+        "share of retransmitted segments",
+        MetricSource.FLOW,
+        "retransmit_ratio",
+        "retransmits",
+        pairs_count="sent_pairs_count",
+    ),
+    Threshold(
+        "loss_max_ratio",
+        "loss",
+        "share of datagrams lost",
+        MetricSource.FLOW,
+        "loss_ratio",
+        "loss",
+        pairs_count="loss_pairs_count",
+    ),
+    Threshold(
+        "success_min_ratio",
+        "success-ratio",
+        "share of requests that succeeded",
+        MetricSource.ENGINE,
+        "success_ratio",
+        "success",
+        next_step=_ERRORS,
+        is_floor=True,
+    ),
+    Threshold(
+        "latency_p99_max_s",
+        "latency-p99",
+        "99th percentile of latency",
+        MetricSource.ENGINE,
+        "latency_p99",
+        "latency",
+        next_step=_ERRORS,
+    ),
+    Threshold(
+        "probe_p99_max_s",
+        "probe-p99",
+        "99th percentile of probes' round trips under load",
+        MetricSource.PROBE,
+        "p99_s",
+        PROBES,
+    ),
+    Threshold(
+        "probe_loss_max_ratio",
+        "probe-loss",
+        "share of probes lost under load",
+        MetricSource.PROBE,
+        "loss_ratio",
+        PROBES,
+    ),
+    Threshold(
+        "device_cpu_p95_max_ratio",
+        "device-cpu",
+        "95th percentile of the device's CPU",
+        MetricSource.DEVICE,
+        "cpu_ratio.p95",
+        WITNESSES,
+        next_step=_DEVICE,
+    ),
+    Threshold(
+        "device_memory_max_ratio",
+        "device-memory",
+        "device's maximum memory use",
+        MetricSource.DEVICE,
+        "memory_ratio.max",
+        WITNESSES,
+        next_step=_DEVICE,
+    ),
+    Threshold(
+        "device_drops_max_per_second",
+        "device-drops",
+        "device's drops per second",
+        MetricSource.DEVICE,
+        "drops_per_second.mean",
+        WITNESSES,
+        next_step=_DEVICE,
+    ),
+    Threshold(
+        "device_health_min_ratio",
+        "device-health",
+        "device's lowest health value",
+        MetricSource.DEVICE,
+        "health_ratio.min",
+        WITNESSES,
+        next_step="read the device's health status and logs",
+        is_floor=True,
+    ),
+    Threshold(
+        "device_snat_ports_max_ratio",
+        "device-snat",
+        "device's maximum use of SNAT ports",
+        MetricSource.DEVICE,
+        "snat_ports_ratio.max",
+        WITNESSES,
+        next_step="give it more public addresses, or keep the traffic private",
+    ),
+)
+
+
+def describe_thresholds(objective: Objective) -> Iterator[str]:
+    """Yield a text for each threshold that is set in an Objective."""
+    for threshold in ALL_THRESHOLDS:
+        limit = getattr(objective, threshold.bound)
+        if limit is not None:
+            least = "least" if threshold.is_floor else "most"
+            yield f"{threshold.label} at {least} {threshold.format(limit)}"

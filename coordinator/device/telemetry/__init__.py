@@ -1,0 +1,19 @@
+"""Telemetry of the devices under test, one module per system (see ``docs/telemetry.md``).
+
+A source has a module with ``open_source`` and one line in :data:`SOURCES`.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+# Module of each source by the ``type`` of its entry. Modules are imported when they are used,
+# because some need an optional package.
+SOURCES: Final[Mapping[str, str]] = {
+    "azure-monitor": "azure_monitor",
+    "csv": "csv_export",
+    "lab": "lab",
+    "ping": "device_ping",
+    "prometheus": "prometheus",
+    "rest": "rest",
+    "snmp": "snmp",
+}

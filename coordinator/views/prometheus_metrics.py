@@ -1,0 +1,385 @@
+"""Prometheus metrics about the current state and the newest run.
+
+Dashboards and alerts depend on the names, which docs/metrics.md lists. Units are the base units of
+Prometheus, which are seconds, bytes, and ratios from 0 to 1. An unknown value has no sample, so it
+never appears as zero. Label values are limited to states, roles, layers, and one run at a time.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from broadside.coordinator.backups import BackupKind, BackupRecord, read_backup_records
+from broadside.coordinator.core.formatting import Unit
+from broadside.coordinator.core.live.progress import Progress
+from broadside.coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
+from broadside.coordinator.core.metrics import ALL_METRICS, MetricDefinition
+from broadside.coordinator.core.plan.budget import PriceMeter
+from broadside.coordinator.core.summary import RunSummary, Verdict
+from broadside.coordinator.device.telemetry.source import TelemetryError
+from broadside.coordinator.loop_lag import LoopLag
+from broadside.coordinator.notices.announcer import Announcer, PlaceState
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.spending import Budgets
+from broadside.coordinator.views.figure_rows import layer_of
+from broadside.exchange.messages import AgentState, Outcome, Presence, Role, plain_text
+from broadside.exchange.ports import QueueCounts
+from broadside.exchange.records import RunHeader
+from broadside.exchange.version import UNKNOWN, commit, version_number
+
+# An agent is stale after this time without a heartbeat.
+STALE_AFTER: Final = timedelta(seconds=30)
+_RUNS_LOOKED_AT: Final = 50
+_OPEN_LOOKED_AT: Final = 5
+_PHASES: Final = ("unclaimed", "claimed", "armed", "reported")
+_GONE: Final = "stale"
+# Maximum label length.
+_ERROR_MAX_CHARS: Final = 100
+
+
+def name_of(each: MetricDefinition) -> str:
+    """Return the Prometheus name for a run metric, in base units."""
+    stem = re.sub(r"_s(?=$|_per_)", "_seconds", each.metric or each.name)
+    stem = stem.replace("_bits_per_second", "_bytes_per_second").removesuffix("_count")
+    return f"broadside_run_{stem}"
+
+
+METRICS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "broadside_build_info": ("This coordinator's version and commit.", ("version", "revision")),
+    "broadside_tick_age_seconds": ("Time since it last looked after all runs.", ()),
+    "broadside_loop_lag_seconds": (
+        "Longest lag of the coordinator's event loop in the last minute.",
+        (),
+    ),
+    "broadside_notices_waiting": (
+        "Ended runs that a place (webhook, otlp) was not told of yet.",
+        ("place",),
+    ),
+    "broadside_notices_failures": (
+        "Vain tries of a place since the last notice that it took.",
+        ("place",),
+    ),
+    "broadside_notices_error": (
+        "1 while a place's last try failed, with its error.",
+        ("place", "error"),
+    ),
+    "broadside_backup_age_seconds": (
+        "Since the last backup of the embedded store that succeeded.",
+        (),
+    ),
+    "broadside_backup_failed": ("1 while the last backup failed, else 0.", ()),
+    "broadside_backup_interval_seconds": ("Between two scheduled backups.", ()),
+    "broadside_restore_drill_age_seconds": ("Since the last restore drill that succeeded.", ()),
+    "broadside_restore_drill_failed": ("1 while the last restore drill failed, else 0.", ()),
+    "broadside_notices_error_timestamp_seconds": (
+        "When a place's last try failed, epoch time.",
+        ("place",),
+    ),
+    "broadside_agents": (
+        "Agents by role and state; stale: not heard of for 30 s.",
+        ("role", "state"),
+    ),
+    "broadside_clock_bound_max_seconds": ("Largest clock error that a live agent admits.", ()),
+    "broadside_queue_messages": (
+        "Messages on the job queue: active, scheduled or dead.",
+        ("state",),
+    ),
+    "broadside_runs_open": ("Runs without a verdict, of the newest 50.", ()),
+    "broadside_run_info": (
+        "The run that the figures below are of: the one under way, else the newest.",
+        ("run_id", "scenario", "state"),
+    ),
+    "broadside_run_target_bytes_per_second": (
+        "Its target divided by scale, at the layer named.",
+        ("layer",),
+    ),
+    "broadside_run_scale": ("Real rates are this many times the measured ones.", ()),
+    "broadside_run_bursts": ("Its bursts by phase.", ("phase",)),
+    "broadside_burst_pairs": (
+        "Pairs of the burst under way, by how far they have come.",
+        ("phase",),
+    ),
+    "broadside_burst_outcomes": (
+        "Pairs of that burst that have reported, by outcome.",
+        ("outcome",),
+    ),
+    "broadside_burst_seconds_to_start": ("Until that burst's instant; negative once begun.", ()),
+    "broadside_fleet_bytes_per_second": (
+        "Sent by the fleet in the newest whole second of that burst.",
+        ("layer",),
+    ),
+    "broadside_fleet_coverage_ratio": ("Share of its pairs that are in that figure.", ()),
+    "broadside_firewall_bytes_per_second": (
+        "The firewall's own newest figure, at the layer it counts.",
+        ("layer",),
+    ),
+    "broadside_run_verdict": (
+        "1 for the verdict of a run that is over, 0 for others.",
+        ("verdict",),
+    ),
+    "broadside_run_spent_usd": ("What the run has cost so far, at real scale.", ()),
+    "broadside_run_projected_usd": ("What it will have cost at its end.", ()),
+    **{
+        name_of(each): (f"Of a run that is over: {each.label}.", ("layer",) if each.layer else ())
+        for each in ALL_METRICS
+    },
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Values of one scrape.
+
+    Attributes:
+        now: Scrape time.
+        ticked_at: End of the last pass over all runs. None if there was none.
+        presences: All known agents.
+        counts: Messages on the queue.
+        open_count: How many of the newest 50 runs have no verdict yet.
+        header: Run that the metrics show. None if there is no run.
+        status: This run's status.
+        progress: This run's progress. None if it is not running.
+        summary: This run's summary. None if it has no verdict.
+        scale: This run's scale.
+        target: Target in bit/s at this scale, and its layer.
+        firewall: Newest rate of the firewall counter in bit/s, and its layer.
+        meter: This run's cost.
+        backups: Backup records. Empty if the store is not embedded.
+    """
+
+    now: datetime
+    ticked_at: datetime | None
+    presences: Sequence[Presence] = ()
+    counts: QueueCounts | None = None
+    open_count: int = 0
+    header: RunHeader | None = None
+    status: RunStatus | None = None
+    progress: Progress | None = None
+    summary: RunSummary | None = None
+    scale: float | None = None
+    target: tuple[float, str] | None = None
+    firewall: tuple[float, str] | None = None
+    meter: PriceMeter | None = None
+    backups: Mapping[BackupKind, BackupRecord] = field(default_factory=dict)
+
+
+async def take_snapshot(coordinator: Coordinator, budgets: Budgets) -> Snapshot:
+    """Read the values of one scrape.
+
+    Args:
+        coordinator: The coordinator to use.
+        budgets: Source for the run cost.
+
+    Raises:
+        ExchangeError: The queue or a table cannot be read.
+    """
+    records = coordinator.fabric.records
+    headers = [header async for header in records.private.list_runs(limit=_RUNS_LOOKED_AT)]
+    unfinished = [header for header in headers if header.outcome is None]
+    header, status = await _shown(coordinator, unfinished, headers)
+    progress = summary = scale = target = firewall = meter = None
+    if header is not None and status is not None:
+        plan = await coordinator.stored.read_plan(header.run_id)
+        scale = plan.spec.scale
+        aim = plan.spec.scaled_target_bits_per_second
+        target = None if aim is None else (aim, plan.spec.objective.layer.value)
+        summary = await coordinator.stored.summary(header.run_id)
+        meter = await budgets.read(header.run_id)
+        if status.state is RunState.RUNNING:
+            progress = await coordinator.stored.progress(header.run_id)
+            try:
+                ledger, _ = await coordinator.ledger_so_far(plan)
+            except TelemetryError:
+                ledger = None
+            if ledger is not None and len(ledger) and ledger.bytes[-1] == ledger.bytes[-1]:
+                span_s = float(ledger.end_s[-1] - ledger.start_s[-1])
+                firewall = (float(ledger.bytes[-1]) * 8 / span_s, str(ledger.layer))
+    return Snapshot(
+        now=coordinator.now(),
+        ticked_at=coordinator.ticked_at,
+        presences=await coordinator.fabric.records.fleet.read_presences(),
+        counts=await coordinator.fabric.queue.counts(),
+        open_count=len(unfinished),
+        header=header,
+        status=status,
+        progress=progress,
+        summary=summary,
+        scale=scale,
+        target=target,
+        firewall=firewall,
+        meter=meter,
+        backups=await read_backup_records(coordinator.fabric.private)
+        if coordinator.fabric.in_files
+        else {},
+    )
+
+
+async def _shown(
+    coordinator: Coordinator, unfinished: Sequence[RunHeader], headers: Sequence[RunHeader]
+) -> tuple[RunHeader | None, RunStatus | None]:
+    """Return the running run, else the newest open run, else the newest run."""
+    looked = [
+        (header, await coordinator.stored.status(header.run_id))
+        for header in (list(unfinished[:_OPEN_LOOKED_AT]) or list(headers[:1]))
+    ]
+    running = [pair for pair in looked if pair[1].state is RunState.RUNNING]
+    chosen = running or looked
+    return chosen[0] if chosen else (None, None)
+
+
+class Figures(Collector):
+    """Prometheus collector for the newest snapshot, with its own registry."""
+
+    def __init__(
+        self, loop_lag: LoopLag, announcer: Announcer, backup_interval: timedelta | None = None
+    ) -> None:
+        self._loop_lag = loop_lag
+        self._announcer = announcer
+        # None if no backups are scheduled.
+        self._backup_interval = backup_interval
+        self._snapshot: Snapshot | None = None
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
+
+    def show(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def describe(self) -> Iterator[Metric]:
+        return iter([_family(name) for name in METRICS])
+
+    def collect(self) -> Iterator[Metric]:
+        if self._snapshot is None:
+            return
+        families: dict[str, GaugeMetricFamily] = {}
+        own = _own(self._loop_lag.longest_s, self._announcer.states)
+        backups = _backups(self._snapshot, self._backup_interval)
+        for name, labels, value in (*_samples(self._snapshot), *own, *backups):
+            if value is not None:
+                families.setdefault(name, _family(name)).add_metric(labels, value)
+        yield from families.values()
+
+
+def _family(name: str) -> GaugeMetricFamily:
+    text, labels = METRICS[name]
+    return GaugeMetricFamily(name, text, labels=labels)
+
+
+Sample = tuple[str, tuple[str, ...], float | None]
+
+
+def _samples(shown: Snapshot) -> Iterator[Sample]:
+    yield "broadside_build_info", (version_number(), commit() or UNKNOWN), 1.0
+    if shown.ticked_at is not None:
+        age_s = (shown.now - shown.ticked_at).total_seconds()
+        yield "broadside_tick_age_seconds", (), max(0.0, age_s)
+    yield from _agents(shown)
+    if shown.counts is not None:
+        for state in ("active", "scheduled", "dead"):
+            count = getattr(shown.counts, f"{state}_count")
+            yield "broadside_queue_messages", (state,), count
+    yield "broadside_runs_open", (), float(shown.open_count)
+    if shown.header is None or shown.status is None:
+        return
+    header, status = shown.header, shown.status
+    yield (
+        "broadside_run_info",
+        (header.run_id, header.scenario, status.state.value),
+        1.0,
+    )
+    if shown.target is not None:
+        yield "broadside_run_target_bytes_per_second", (shown.target[1],), shown.target[0] / 8
+    yield "broadside_run_scale", (), shown.scale
+    phases = Counter(burst.phase for burst in status.bursts)
+    for phase in BurstPhase:
+        yield "broadside_run_bursts", (phase.value,), float(phases[phase])
+    yield from _burst(shown, status)
+    if shown.meter is not None:
+        yield "broadside_run_spent_usd", (), shown.meter.spent.total_usd
+        yield "broadside_run_projected_usd", (), shown.meter.projected.total_usd
+    if shown.summary is not None:
+        yield from _ended(shown.summary)
+
+
+def _own(lag_s: float | None, places: Sequence[PlaceState]) -> Iterator[Sample]:
+    """Yield the metrics of this process."""
+    yield "broadside_loop_lag_seconds", (), lag_s
+    for place in places:
+        yield "broadside_notices_waiting", (place.name,), float(place.waiting_count)
+        yield "broadside_notices_failures", (place.name,), float(place.failures_count)
+        if place.last_error is not None:
+            error = plain_text(place.last_error)[:_ERROR_MAX_CHARS]
+            yield "broadside_notices_error", (place.name, error), 1.0
+        if place.last_error_at is not None:
+            failed_s = place.last_error_at.timestamp()
+            yield "broadside_notices_error_timestamp_seconds", (place.name,), failed_s
+
+
+def _backups(shown: Snapshot, interval: timedelta | None) -> Iterator[Sample]:
+    """Yield the metrics of backups and restore drills. Without any attempt there is no sample."""
+    if interval is not None:
+        yield "broadside_backup_interval_seconds", (), interval.total_seconds()
+    names = {BackupKind.BACKUP: "broadside_backup", BackupKind.DRILL: "broadside_restore_drill"}
+    for kind, record in shown.backups.items():
+        if record.succeeded_at is not None:
+            age_s = (shown.now - record.succeeded_at).total_seconds()
+            yield f"{names[kind]}_age_seconds", (), max(0.0, age_s)
+        yield f"{names[kind]}_failed", (), float(record.error is not None)
+
+
+def _agents(shown: Snapshot) -> Iterator[Sample]:
+    live = [p for p in shown.presences if shown.now - p.beat_at <= STALE_AFTER]
+    counts = Counter((p.role.value, p.state.value) for p in live)
+    counts |= Counter(
+        (p.role.value, _GONE) for p in shown.presences if shown.now - p.beat_at > STALE_AFTER
+    )
+    for role in Role:
+        for state in (*(state.value for state in AgentState), _GONE):
+            yield "broadside_agents", (role.value, state), float(counts[role.value, state])
+    bounds = [p.clock.bound_s for p in live if p.clock is not None and p.clock.bound_s is not None]
+    yield "broadside_clock_bound_max_seconds", (), max(bounds, default=None)
+
+
+def _burst(shown: Snapshot, status: RunStatus) -> Iterator[Sample]:
+    burst = _under_way(status)
+    steps = (
+        burst.pairs_planned,
+        burst.claimed_count,
+        max(burst.armed_count, burst.reported_count),
+        burst.reported_count,
+        0,
+    )
+    for place, phase in enumerate(_PHASES):
+        yield "broadside_burst_pairs", (phase,), float(max(0, steps[place] - steps[place + 1]))
+    for outcome in Outcome:
+        yield "broadside_burst_outcomes", (outcome.value,), float(burst.outcomes.get(outcome, 0))
+    left_s = (burst.planned_start_at - shown.now).total_seconds()
+    yield "broadside_burst_seconds_to_start", (), left_s
+    if shown.progress is not None and shown.progress.whole:
+        newest = shown.progress.whole[-1]
+        layer = "link" if newest.from_host_count else "payload"
+        yield "broadside_fleet_bytes_per_second", (layer,), newest.fleet_bits_per_second / 8
+        yield "broadside_fleet_coverage_ratio", (), newest.pairs_count / burst.pairs_planned
+    if shown.firewall is not None:
+        yield "broadside_firewall_bytes_per_second", (shown.firewall[1],), shown.firewall[0] / 8
+
+
+def _under_way(status: RunStatus) -> BurstStatus:
+    """Return the first burst that is not over, else the last."""
+    return next((b for b in status.bursts if b.phase is not BurstPhase.OVER), status.bursts[-1])
+
+
+def _ended(summary: RunSummary) -> Iterator[Sample]:
+    for verdict in Verdict:
+        yield "broadside_run_verdict", (verdict.value,), float(summary.verdict is verdict)
+    for each in ALL_METRICS:
+        labels = (layer_of(each.layer, summary),) if each.layer else ()
+        value = each.of_run(summary)
+        if value is not None:
+            yield name_of(each), labels, value / 8 if each.unit is Unit.RATE else value

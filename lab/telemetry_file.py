@@ -1,0 +1,28 @@
+"""Entries of the coordinator's telemetry file for devices in the lab."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def source_entry(fields: Mapping[str, Any]) -> str:
+    """Return a ``[[source]]`` table. A value that is a table becomes an inline one."""
+    return "\n".join(["[[source]]", *(f"{n} = {_toml(v)}" for n, v in fields.items()), ""])
+
+
+def lab_entry(ledger_path: Path) -> str:
+    """Return the table of the lab firewall's byte counter."""
+    return source_entry({"device": "lab", "type": "lab", "file": str(ledger_path.absolute())})
+
+
+def write_telemetry_file(path: Path, *entries: str) -> dict[str, str]:
+    """Write a telemetry file, and return the coordinator's setting for it."""
+    path.write_text("\n".join(entries))
+    return {"BROADSIDE_TELEMETRY_FILE": str(path.absolute())}
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{name} = {_toml(v)}" for name, v in value.items()) + " }"
+    return json.dumps(value)

@@ -1,0 +1,100 @@
+"""The doctor asks each source, and names what is wrong with its answer, clock or units."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from broadside.coordinator.cli import telemetry_checks
+from broadside.coordinator.cli.telemetry_checks import check_telemetry_sources
+from broadside.coordinator.core.measure.telemetry import Quantity
+from broadside.coordinator.device.telemetry.polling import (
+    Answer,
+    PolledEntry,
+    PolledSource,
+    Reading,
+)
+from broadside.coordinator.device.telemetry.source import TelemetryError
+
+
+def entry(folder: Path, values: str, *, at_s: float = 0.0, more: str = "", scale: float = 1) -> str:
+    """A CSV source whose newest row is so many seconds from now."""
+    now_s = time.time()
+    rows = [f"{now_s + at_s + n - 3:.3f},{value}" for n, value in enumerate(values.split(), 1)]
+    name = f"{len(list(folder.glob('*.csv')))}.csv"
+    (folder / name).write_text("\n".join(["time,value", *rows, ""]))
+    quantity = "latency_s" if "ms" in more else "cpu_ratio"
+    return (
+        f'[[source]]\ndevice = "fw"\ntype = "csv"\nfile = "{name}"\n'
+        f'read = [{{quantity = "{quantity}", column = "value", scale = {scale}}}]\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "words", "ok"),
+    [
+        ({"values": "0.3 0.4 0.5"}, "CPU 50.00 %; newest ", True),
+        ({"values": "30 40 50", "scale": 0.01}, "CPU 50.00 %; newest ", True),
+        ({"values": "30 40 50"}, "cpu_ratio is 50, over 1: a percentage needs scale = 0.01", False),
+        ({"values": "900", "more": "ms"}, "latency_s is 900 s: milliseconds need scale", False),
+        ({"values": "0.3", "at_s": -7200.0}, "tells nothing of the last 15 minutes", False),
+    ],
+)
+async def test_what_is_wrong_is_named(
+    given: dict[str, str], words: str, ok: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "telemetry.toml"
+    path.write_text(entry(tmp_path, **given))  # type: ignore[arg-type]
+    check, _ = await check_telemetry_sources(path)
+    assert words in check.detail
+    assert (check.ok, check.fix is None) == (ok, ok)
+
+
+async def test_a_wrong_entry_does_not_hide_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "telemetry.toml"
+    wrong = '[[source]]\ndevice = "fw-b"\ntype = "snmp"\naddress = "fw"\nprofile = "pan"\n'
+    path.write_text(wrong + entry(tmp_path, "0.3"))
+    bad, good, _ = await check_telemetry_sources(path)
+    assert (bad.name, bad.ok, good.ok) == ("telemetry fw-b (snmp)", False, True)
+    assert "community: not set" in bad.detail
+    assert "write community" in (bad.fix or "")
+
+
+async def test_without_a_file_nothing_is_checked_and_a_wrong_file_is_named(tmp_path: Path) -> None:
+    [counter] = await check_telemetry_sources(None)
+    assert (counter.name, counter.ok, counter.required) == ("device counter", False, False)
+    [check] = await check_telemetry_sources(tmp_path / "none.toml")
+    assert "No such file" in check.detail
+
+
+@pytest.mark.parametrize(
+    ("answers", "ok", "words"),
+    [
+        ("++", True, "CPU 37.00 %; newest "),
+        ("-+-+", True, "2 of its first questions had no answer"),
+        ("--+-", False, "no answer of the device"),
+        ("----", False, "no answer of the device"),
+    ],
+)
+async def test_a_device_that_misses_a_question_is_asked_again(
+    answers: str, ok: bool, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = iter(answers)
+
+    async def ask() -> Answer:
+        if next(asked) == "-":
+            raise TelemetryError("no answer of the device")
+        return Answer(readings=[Reading(quantity=Quantity.CPU, value=0.37)])
+
+    told = {"device": "fw", "type": "snmp", "poll_s": 1.0}
+    source = PolledSource(
+        ask, quantities=[Quantity.CPU], name="snmp", entry=PolledEntry.model_validate(told)
+    )
+    monkeypatch.setattr(telemetry_checks, "open_entry", lambda entry: source)
+    monkeypatch.setattr(telemetry_checks, "AGAIN_S", 0.0)
+    path = tmp_path / "telemetry.toml"
+    path.write_text('[[source]]\ndevice = "fw"\ntype = "snmp"\n')
+    check, _ = await check_telemetry_sources(path)
+    assert check.ok is ok, check.detail
+    assert words in check.detail
+    assert next(asked, None) is None

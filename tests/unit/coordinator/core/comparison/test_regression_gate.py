@@ -1,0 +1,130 @@
+"""A pipeline's gate: a planted regression is caught, and nothing is not."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+
+from broadside.coordinator.core.comparison.group_comparison import STARTED, Group, compare, observe
+from broadside.coordinator.core.comparison.regression_gate import hold, parse_gate
+from broadside.coordinator.core.metrics import RTT
+from broadside.coordinator.core.summary import Verdict
+from tests.planted import summarise
+from tests.synthetic import Plant, fleet
+from tests.unit.coordinator.core.comparison.test_group_comparison import group
+
+GATE = parse_gate("received < -3%")
+SEEDS = range(20)
+
+
+def run(name: str, seed: int, firewall_ratio: float = 1.0) -> Group:
+    """A run of five bursts as users get it, through a firewall of that share of the usual rate."""
+    made = fleet(
+        Plant(
+            seed=seed,
+            pairs=4,
+            bursts=5,
+            burst_s=12,
+            period_s=30,
+            firewall_bits_per_second=20e9 * firewall_ratio,
+            ledger=False,
+        )
+    )
+    return Group(name=name, observations=tuple(map(observe, summarise(made).bursts)))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_planted_five_per_cent_is_caught_and_the_same_again_is_not(seed: int) -> None:
+    before = run("before", seed)
+    again, slower = run("again", 1000 + seed), run("slower", 2000 + seed, 0.95)
+    assert hold(GATE, compare(before, again)).verdict is Verdict.PASS
+    caught = hold(GATE, compare(before, slower))
+    assert caught.verdict is Verdict.FAIL
+    assert "received_bits_per_second" in caught.sentence
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ([1e9, 1.2e9, 0.8e9], [0.95e9, 1.15e9, 0.75e9]),  # wider than what is asked
+        ([1e9, 1e9], [0.5e9, 0.5e9]),  # two bursts
+    ],
+)
+def test_what_cannot_be_told_is_inconclusive(a: list[float], b: list[float]) -> None:
+    found = hold(GATE, compare(group("a", a), group("b", b)))
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert "inconclusive" in found.sentence or "inside the interval" in found.sentence
+
+
+@pytest.mark.parametrize("text", ["received", "received < 3", "< -3%", "received <= -3%", ""])
+def test_a_gate_that_cannot_be_read_shows_one_that_can(text: str) -> None:
+    with pytest.raises(ValueError, match="received < -3%"):
+        parse_gate(text)
+
+
+def test_an_unknown_figure_is_answered_with_those_that_there_are() -> None:
+    same = group("a", [1e9, 1e9, 1e9])
+    with pytest.raises(ValueError, match="received_bits_per_second"):
+        hold(parse_gate("jitter > 3%"), compare(same, same))
+
+
+@pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize(("times", "gate"), [(1.0, "> 0%"), (2.0, "> 100%"), (0.5, "< -50%")])
+def test_a_gate_at_the_true_change_decides_as_seldom_as_is_said(
+    times: float, gate: str, turns: bool
+) -> None:
+    """Of either side 2.5 %: the first mean is unsure too, by as much more as the change is large.
+    Where bursts take turns they share a level that wanders by far more than they differ. Where they
+    do not, they may correlate, so that it decides less often."""
+    rng = np.random.default_rng(7)
+    decided = held = 0
+    draws, count = 600, 5
+    for _ in range(draws):
+        level = 100 + (10 * rng.standard_normal(count) if turns else np.zeros(count))
+        one, two = (
+            level * factor * (1 + 0.02 * rng.standard_normal(count)) for factor in (1.0, times)
+        )
+        found = compare(_at("a", one, 0 if turns else None), _at("b", two, 1 if turns else None))
+        (metric,) = found.metrics
+        assert metric.paired == turns
+        assert metric.ratio_low is not None
+        assert metric.ratio_high is not None
+        held += metric.ratio_low <= times <= metric.ratio_high
+        decided += hold(parse_gate(f"rtt {gate}"), found).verdict is not Verdict.INCONCLUSIVE
+    assert decided <= 0.08 * draws
+    assert 0.92 * draws <= held
+    assert held <= 0.98 * draws or not turns
+
+
+def _at(name: str, values: Iterable[float], place: int | None) -> Group:
+    return Group(
+        name=name,
+        observations=tuple(
+            {RTT.name: value} | ({} if place is None else {STARTED: 2.0 * turn + place})
+            for turn, value in enumerate(values)
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ([0.01, -0.01, 1e-6], [0.01, -0.01, 1e-6]),  # a residual: around zero
+        ([1.0, 1.05, 0.95], [0.0, 1e-9, 2e-9]),
+    ],
+)
+def test_a_mean_that_is_not_told_from_zero_has_no_ratio(a: list[float], b: list[float]) -> None:
+    (metric,) = compare(_at("a", a, None), _at("b", b, None)).metrics
+    assert metric.ratio_low is None
+    held = hold(parse_gate("rtt < -50%"), compare(_at("a", a, None), _at("b", b, None)))
+    assert held.verdict is (Verdict.INCONCLUSIVE if a[1] < 0 else Verdict.FAIL)
+
+
+@pytest.mark.parametrize("field", ["difference_half_width", "a_half_width"])
+def test_a_change_without_an_interval_is_inconclusive(field: str) -> None:
+    compared = compare(group("a", [1e9, 1e9, 1.1e9]), group("b", [0.5e9, 0.5e9, 0.51e9]))
+    assert hold(GATE, compared).verdict is Verdict.FAIL
+    bare = tuple(metric.model_copy(update={field: None}) for metric in compared.metrics)
+    found = hold(GATE, compared.model_copy(update={"metrics": bare}))
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert "inconclusive" in found.sentence

@@ -1,0 +1,270 @@
+"""Causes at the hosts: what was asked for, NICs, CPUs and windows."""
+
+from typing import Any
+
+import pytest
+
+from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import ABSENT, Cause
+from broadside.coordinator.core.judge.bottleneck.host_causes import (
+    CLIENT_CPU,
+    CLIENT_NIC,
+    OFFERED_LOAD,
+    SERVER_CPU,
+    SERVER_NIC,
+    WINDOW,
+    _cpu_cause,
+    _nic_cause,
+    cpu_use,
+)
+from broadside.coordinator.core.summary import LimiterName
+from broadside.exchange.messages import Direction, Protocol, Side, Traffic
+from tests.unit.coordinator.core.judge.bottleneck.bottleneck_input import given, pair, pairs
+
+ONE = {"streams_count": 1}
+PACED = Traffic(streams_count=4, stream_bits_per_second=1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("rates", "holds"),
+    [
+        ((3.88e6, 1e6), True),  # 97 % of 4 Mbit/s, at one of two
+        ((3.87e6, 1e6), False),
+        ((4e6, 1e6, 1e6), False),
+        ((4e6, 4e6, None), True),
+    ],
+)
+def test_pairs_that_carry_what_was_asked(rates: tuple[float | None, ...], holds: bool) -> None:
+    of = given([pair(index, rate) for index, rate in enumerate(rates)], PACED)
+    found = OFFERED_LOAD.evaluate(of)
+    assert found.holds is holds
+    if holds:
+        full = sum((rate or 0) > 3.8e6 for rate in rates)
+        assert found.facts == (
+            f"{full} of {len(rates)} pairs carry the requested rate of 4 Mbit/s",
+        )
+
+
+def test_what_was_asked_is_scaled_and_datagrams_that_were_lost_were_not_carried() -> None:
+    assert OFFERED_LOAD.evaluate(given([pair(0, 0.4e6)], PACED, scale=10.0)).holds is True
+    assert OFFERED_LOAD.evaluate(given([pair(0, 0.4e6)], PACED)).holds is False
+    assert OFFERED_LOAD.evaluate(given([pair(0, 1e9)])) == ABSENT  # nothing was asked
+    udp = PACED.model_copy(update={"protocol": Protocol.UDP})
+    assert OFFERED_LOAD.evaluate(given([pair(0, 4e6)], udp, loss_ratio=0.01)) == ABSENT
+    assert OFFERED_LOAD.evaluate(given([pair(0, 4e6)], udp, loss_ratio=0.0)).holds is True
+    dropping = given([pair(0, 4e6)], PACED, retransmit_ratio=0.5)
+    assert OFFERED_LOAD.evaluate(dropping).holds is True
+
+
+def _nics(*ratios: float | None, queued: tuple[float | None, ...] = (), **told: Any) -> Any:
+    rows = [
+        {"client_nic_ratio": ratio, "client_egress_queued_ratio": wait}
+        for ratio, wait in zip(ratios, queued or (None,) * len(ratios), strict=True)
+    ]
+    return given(pairs(*rows), **told)
+
+
+def test_senders_of_half_of_the_traffic_fill_their_nics() -> None:
+    found = CLIENT_NIC.evaluate(_nics(0.97, 0.95, 0.94, 0.5))
+    assert found.holds is True
+    said = "2 of 4 pairs have a client that sends at 95 % of its NIC's rate or more"
+    assert found.facts == (said,)
+    assert CLIENT_NIC.evaluate(_nics(0.97, 0.94, 0.94)) == ABSENT
+    over = CLIENT_NIC.evaluate(_nics(1.02, 1.03))
+    assert over.facts[0].endswith("at 100 % of its NIC's rate or more")
+
+
+@pytest.mark.parametrize(("window_s", "most"), [(None, 2.05), (10, 1.1), (1, 1.55)])
+def test_more_than_a_cap_and_its_credit_disproves_the_cap(
+    window_s: int | None, most: float
+) -> None:
+    """5 % over a round number, and half a second of a token bucket's credit in the window."""
+    assert CLIENT_NIC.evaluate(_nics(most - 0.01, 0.1, window_s=window_s)).holds is True
+    found = CLIENT_NIC.evaluate(_nics(most + 0.01, 0.1, window_s=window_s))
+    assert found.holds is None
+    said = "the true NIC rate of the clients: 1 of 2 pairs send more than the declared rate"
+    assert found.missing == (said,)
+    few = CLIENT_NIC.evaluate(_nics(most + 0.01, 0.1, 0.1, window_s=window_s))
+    assert few == ABSENT
+
+
+def test_an_egress_queue_that_is_filled_is_a_full_nic_without_a_cap() -> None:
+    found = CLIENT_NIC.evaluate(_nics(None, None, queued=(0.95, 0.94)))
+    assert found.holds is True
+    assert found.facts[0].startswith(
+        "1 of 2 pairs have a client with packets in its egress queue (qdisc) in 95 % of all samples"
+    )
+    lower = CLIENT_NIC.evaluate(_nics(None, None, queued=(0.99, 0.96)))
+    assert "in 96 % of all samples" in lower.facts[0]
+    few = CLIENT_NIC.evaluate(_nics(None, None, None, queued=(0.95, 0.94, None)))
+    assert few.holds is None
+    said = "the NIC rate of the clients of 3 of 3 pairs (set the agents' VM size or NIC rate)"
+    assert few.missing == (said,)
+    part = CLIENT_NIC.evaluate(_nics(0.5, None))
+    assert part.missing == (said.replace("3 of 3", "1 of 2"),)
+    assert CLIENT_NIC.evaluate(_nics(0.5, 0.4)) == ABSENT
+
+
+@pytest.mark.parametrize(
+    ("direction", "client", "server"),
+    [
+        (Direction.FORWARD, True, False),
+        (Direction.REVERSE, False, True),
+        (Direction.BIDIRECTIONAL, True, True),
+    ],
+)
+def test_only_an_end_that_sends_payload_fills_its_nic(
+    direction: Direction, client: bool, server: bool
+) -> None:
+    full = pairs({"client_nic_ratio": 0.99, "server_nic_ratio": 0.99})
+    of = given(full, Traffic(direction=direction))
+    assert CLIENT_NIC.evaluate(of).holds is client
+    assert SERVER_NIC.evaluate(of).holds is server
+
+
+@pytest.mark.parametrize(
+    ("id", "name"),
+    [
+        ("client-nic", LimiterName.CLIENT_NIC),
+        ("server-nic", LimiterName.SERVER_NIC),
+        ("client-cpu", LimiterName.CLIENT_CPU),
+        ("server-cpu", LimiterName.SERVER_CPU),
+    ],
+)
+def test_causes_of_either_side_read_that_side(id: str, name: LimiterName) -> None:
+    side, what = id.split("-")
+    cause: Cause = _nic_cause(Side(side)) if what == "nic" else _cpu_cause(Side(side), "advice")
+    assert (cause.id, cause.name) == (id, name)
+    assert cause.refuted_by
+    assert cause.advice == (
+        "advice" if what == "cpu" else f"Use larger {side} VMs, or more of them"
+    )
+    traffic = Traffic(direction=Direction.BIDIRECTIONAL)
+    for other in Side:
+        of = given(pairs({f"{other}_{what}_ratio": 0.99}), traffic)
+        assert (cause.evaluate(of).holds is True) == (other == side)
+
+
+def test_cpus_are_as_full_as_all_cores_or_the_busiest() -> None:
+    one = pair(client_cpu_ratio=0.3, client_core_ratio=0.9, server_cpu_ratio=0.4)
+    assert cpu_use(one, Side.CLIENT) == 0.9
+    assert cpu_use(one, Side.SERVER) == 0.4
+    assert cpu_use(pair(), Side.CLIENT) is None
+
+
+def test_hosts_of_half_of_the_traffic_fill_their_cpus() -> None:
+    rows = [{"client_core_ratio": 0.95}, {"client_core_ratio": 0.94}]
+    found = CLIENT_CPU.evaluate(given(pairs(*rows)))
+    assert found.holds is True
+    said = "1 of 2 pairs have a client with all cores, or its busiest core, 95 % busy"
+    assert found.facts == (said,)
+    assert CLIENT_CPU.evaluate(given(pairs(*rows, rows[1]))) == ABSENT
+    over = CLIENT_CPU.evaluate(given(pairs({"client_core_ratio": 1.004})))
+    assert "100 % busy" in over.facts[0]
+    blind = SERVER_CPU.evaluate(given(pairs({"server_cpu_ratio": 0.1}, {})))
+    assert blind.holds is None
+    assert blind.missing == (
+        "the CPU load of the servers of 1 of 2 pairs (let the agents read it)",
+    )
+
+
+CALM: dict[str, Any] = {"retransmit_ratio": 0.0, "rtt_mean_s": 0.01}
+
+
+def _windows(share: float, asked: int | None = None, streams: int = 1, **told: Any) -> Any:
+    """Two pairs of which one keeps this share of a window of 1 MB in flight over 10 ms."""
+    rate = share * 1e6 * 8 / 0.01
+    row: dict[str, Any] = {
+        "rtt_mean_s": 0.01,
+        "rtt_idle_s": 0.01,
+        "cwnd_bytes": None if asked else 1e6,
+    }
+    of = [pair(0, rate, **row), pair(1, rate * 0.99, **(row | {"cwnd_bytes": 1e9}))]
+    traffic = Traffic(window_bytes=asked, streams_count=streams)
+    return given(of[: 1 if asked else 2], traffic, **(CALM | told))
+
+
+@pytest.mark.parametrize(
+    ("share", "asked", "streams", "holds"),
+    [
+        (0.901, None, 1, True),
+        (0.899, None, 1, False),
+        (0.701, 1_000_000, 1, True),
+        (0.699, 1_000_000, 1, False),
+        (0.701, 250_000, 4, True),
+        (0.699, 250_000, 4, False),
+    ],
+)
+def test_a_window_is_full_by_littles_law(
+    share: float, asked: int | None, streams: int, holds: bool
+) -> None:
+    assert WINDOW.evaluate(_windows(share, asked, streams)).holds is holds
+
+
+def test_a_full_window_names_itself_on_an_idle_path_only() -> None:
+    found = WINDOW.evaluate(_windows(0.95))
+    [fact] = found.facts
+    assert fact.startswith("1 of 2 pairs always have a full window in flight (RTT 10 ms); ")
+    assert fact.endswith("the path has no queue and no drops")
+    assert WINDOW.evaluate(_windows(0.95, retransmit_ratio=0.01)) == ABSENT
+    unknown = WINDOW.evaluate(_windows(0.95, retransmit_ratio=None))
+    assert unknown.holds is None
+    assert unknown.missing == (
+        "the packet loss on the path (use an engine that reports it: iperf3)",
+    )
+    row: dict[str, Any] = {"rtt_mean_s": 0.01, "cwnd_bytes": 1e6}
+    blind = WINDOW.evaluate(given([pair(0, 0.95 * 8e8, **row)], **CALM))
+    assert blind.missing[0].startswith("the RTT without load")
+    queued = given([pair(0, 0.95 * 8e8, **row, rtt_idle_s=0.001)], **CALM)
+    assert WINDOW.evaluate(queued) == ABSENT
+    no_rtt = given([pair(0, 1e12, cwnd_bytes=1e6, rtt_idle_s=0.01)], **CALM)
+    assert WINDOW.evaluate(no_rtt) == ABSENT
+
+
+def test_a_window_that_was_asked_for_may_be_full_beside_a_few_drops() -> None:
+    """0.001 % dropped allow more than it carries; 1 % do not."""
+    few = WINDOW.evaluate(_windows(0.8, 1_000_000, retransmit_ratio=2e-5, retransmits_count=9))
+    assert few.holds is False  # 640 Mbit/s: as much as Mathis allows of so few
+    fewer = _windows(0.8, 1_000_000, 64, retransmit_ratio=2e-5, retransmits_count=9)
+    assert WINDOW.evaluate(fewer).holds is False  # 64 windows are not full
+    traffic = Traffic(window_bytes=15_625, streams_count=64)
+    row: dict[str, Any] = {"rtt_mean_s": 0.01, "rtt_idle_s": 0.01}
+    told: dict[str, Any] = {"retransmit_ratio": 2e-5, "retransmits_count": 9, "rtt_mean_s": 0.01}
+    found = WINDOW.evaluate(given([pair(0, 6.4e8, **row)], traffic, **told))
+    assert found.holds is True
+    assert found.facts[0].endswith(
+        "the path has no queue; 0.002 % of segments were dropped, which is too few to limit the "
+        "rate"
+    )
+    told = {"retransmit_ratio": None, "rtt_mean_s": 0.01}
+    found = WINDOW.evaluate(given([pair(0, 6.4e8, **row)], traffic, **told))
+    assert found.facts[0].endswith("the path has no queue; its packet loss is unknown")
+    told = {"retransmit_ratio": 1e-7, "retransmits_count": 0, "rtt_mean_s": 0.01}
+    found = WINDOW.evaluate(given([pair(0, 6.4e8, **row)], traffic, **told))
+    assert found.facts[0].endswith("the path has no queue and no drops")
+    udp = traffic.model_copy(update={"protocol": Protocol.UDP})
+    assert WINDOW.evaluate(given([pair(0, 6.4e8, **row)], udp, **told)) == ABSENT
+
+
+@pytest.mark.parametrize(
+    ("nic", "direction", "wanted", "product", "each"),
+    [
+        pytest.param(0.4, Direction.FORWARD, "2 Gbit/s", "1 MB", "500 kB", id="the NIC's cap"),
+        pytest.param(None, Direction.FORWARD, "1.6 Gbit/s", "800 kB", "400 kB", id="twice as much"),
+        pytest.param(0.2, Direction.REVERSE, "4 Gbit/s", "2 MB", "1 MB", id="the server's NIC"),
+    ],
+)
+def test_the_advice_is_the_bandwidth_delay_product_over_the_idle_path(
+    nic: float | None, direction: Direction, wanted: str, product: str, each: str
+) -> None:
+    """800 Mbit/s at this use of a NIC's cap, over 4 ms, by two streams."""
+    side = "server" if direction is Direction.REVERSE else "client"
+    row: dict[str, Any] = {
+        "rtt_mean_s": 0.01,
+        "rtt_idle_s": 0.004,
+        "cwnd_bytes": 1e6,
+        f"{side}_nic_ratio": nic,
+    }
+    of = given([pair(0, 8e8, **row)], Traffic(streams_count=2, direction=direction))
+    assert WINDOW.advise is not None
+    assert WINDOW.advise(of).startswith(f"Set window_bytes to at least {each} per stream")
+    assert f"at {wanted} and 4 ms is {product} per pair" in WINDOW.advise(of)

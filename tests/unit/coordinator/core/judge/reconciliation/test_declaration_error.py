@@ -1,0 +1,332 @@
+"""Wrong declarations of a device counter are recognised by their factor."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
+import pytest
+
+from broadside.coordinator.core.judge.reconciliation.residual_causes import (
+    DeclarationError,
+    _flow_rates,
+    counted_flows_only,
+    declaration_error,
+    has_unit_error,
+    rescaled,
+    scale_of,
+    with_declaration,
+)
+from broadside.coordinator.core.measure.grid.series import BurstSeries
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.summary import (
+    BurstSummary,
+    Cause,
+    Reconciliation,
+    RunSummary,
+    Verdict,
+)
+from broadside.exchange.messages import Flow
+from tests.hunt.adapter import conclude
+from tests.unit.coordinator.core.records import burst_series
+from tests.worlds import generate
+
+FORWARD = {Flow.UP: 1e9}
+BOTH = {Flow.UP: 7e8, Flow.DOWN: 3e8}
+
+
+def held(ratio: float, **fields: object) -> Reconciliation:
+    """A reconciliation of a counter that shows ``ratio`` of the fleet's bytes."""
+    return Reconciliation.model_validate(
+        {
+            "source": "counter",
+            "layer": "ip",
+            "grain_s": 60.0,
+            "basis": "bytes",
+            "lag_s": 0.0,
+            "overhead_ratio": 1.036,
+            "overhead_how": "recorded",
+            "residual_ratio": ratio - 1,
+            "residual_uncertainty_ratio": 0.01 * max(1.0, ratio),
+            "crossed_bits_per_second": 1e9 * ratio,
+            "baseline_uncertainty_bits_per_second": 0.0,
+            **fields,
+        }
+    )
+
+
+def explain(counter: Reconciliation | None, rates: Mapping[Flow, float]) -> DeclarationError | None:
+    burst = _burst(**{flow.value: rate for flow, rate in rates.items()})
+    return declaration_error(counter, [burst])
+
+
+@pytest.mark.parametrize(
+    ("ratio", "fix"),
+    [
+        (8, "unit=bits"),
+        (1 / 8, "unit=bytes"),
+        (8.1, "unit=bits"),
+        (60, "aggregation=total"),
+        (1 / 60, "aggregation=average"),
+        (7.5, "unit=bytes and aggregation=total"),
+        (480, "unit=bits and aggregation=total"),
+        (8 / 60, "unit=bits and aggregation=average"),
+        (1000, "the prefix"),
+        (1e-6, "the prefix"),
+        (8000, "unit=bits and the prefix"),
+        (2, "one of the two"),
+        (0.5, "adds them"),
+        (1.024**2, "the prefix"),
+        (1 / 1.024**3, "the prefix"),
+    ],
+)
+def test_a_factor_names_what_to_declare(ratio: float, fix: str) -> None:
+    found = explain(held(ratio), FORWARD)
+    assert found is not None
+    assert fix in found.fix
+
+
+@pytest.mark.parametrize("ratio", [1.0, 0.995, 1.009, 0.9, 0.8, 0.3, 1.3, 3.0, 20.0, 0.02])
+def test_other_factors_are_no_declaration(ratio: float) -> None:
+    assert explain(held(ratio), FORWARD) is None
+
+
+@pytest.mark.parametrize(
+    ("ratio", "counted", "fix"),
+    [
+        (0.7, (), "direction=in"),
+        (0.3, (), "direction=out"),
+        (1 / 0.7, (Flow.UP,), "direction=both"),
+        (1 / 0.3, (Flow.DOWN,), "direction=both"),
+    ],
+)
+def test_one_direction_of_two_is_told_by_its_share(
+    ratio: float, counted: tuple[Flow, ...], fix: str
+) -> None:
+    found = explain(held(ratio, counted_flows=counted), BOTH)
+    assert found is not None
+    assert found.is_sure
+    assert found.fix == fix
+
+
+def test_a_direction_without_traffic_cannot_be_compared() -> None:
+    found = explain(held(0.02, counted_flows=(Flow.DOWN,)), FORWARD)
+    assert found is not None
+    assert found.fix == "direction=both"
+
+
+def test_a_counter_that_shows_nothing_above_its_idle_level_has_no_factor() -> None:
+    assert explain(held(1 / 60, baseline_uncertainty_bits_per_second=1e7), FORWARD) is None
+    assert explain(held(1 / 8, crossed_bits_per_second=0.0), FORWARD) is None
+    assert explain(held(1 / 8, lag_s=None), FORWARD) is None
+    assert explain(held(8, bypassed=True), FORWARD) is None
+    assert explain(None, FORWARD) is None
+
+
+@pytest.mark.parametrize(
+    ("ratio", "fix"),
+    [(8.0, "unit=bits"), (7.9, "unit=bits"), (60.0, "aggregation=total"), (1e6, "the prefix"),
+     (9.0, None), (2.0, None), (1.024**3, None)],
+)  # fmt: skip
+def test_a_scale_that_fits_at_any_lag_is_a_unit_a_sum_or_a_prefix(
+    ratio: float, fix: str | None
+) -> None:
+    """What traffic may make too (a half, 1024) is not told without a lag."""
+    found = explain(held(1.0, residual_ratio=None, lags_scale_ratio=ratio), FORWARD)
+    assert (None if found is None else found.fix) == fix
+
+
+def test_a_factor_within_the_uncertainty_of_the_residual_is_told() -> None:
+    """8.4 is 4.9 % above 8; the residual is known to 5 % of itself, then to 1 %."""
+    near = held(8.4, residual_uncertainty_ratio=0.05 * 8.4)
+    found = explain(near, FORWARD)
+    assert found is not None
+    assert found.fix == "unit=bits"
+    assert explain(held(8.4, residual_uncertainty_ratio=0.01 * 8.4), FORWARD) is None
+    # However uncertain, headers alone excuse 12 %.
+    assert explain(held(9.2, residual_uncertainty_ratio=5.0), FORWARD) is None
+
+
+def test_a_residual_within_its_uncertainty_is_no_factor() -> None:
+    agrees = held(2.0, residual_uncertainty_ratio=1.0)
+    assert explain(agrees, FORWARD) is None
+    assert explain(held(0.0, crossed_bits_per_second=5.0), FORWARD) is None
+
+
+def test_a_sentence_says_the_factor_and_what_makes_it() -> None:
+    def text(factor: float) -> str:
+        return DeclarationError(factor, "bits are read as bytes", "unit=bits").describe()
+
+    tail = "the true bytes results if bits are read as bytes"
+    assert text(8.0) == f"A factor of 8 times {tail}"
+    assert text(1.0) == f"A factor of 1 times {tail}"
+    assert text(0.125) == f"A factor of 1/8 of {tail}"
+    assert text(1 / 7.4567) == f"A factor of 1/7.46 of {tail}"
+    assert text(0.0) == "Bits are read as bytes"
+
+
+def test_two_wrong_declarations_multiply() -> None:
+    one = DeclarationError(factor=8.0, sentence="a", fix="x")
+    other = DeclarationError(factor=60.0, sentence="b", fix="y")
+    both = one.combine(other)
+    assert (both.factor, both.sentence, both.fix) == (480.0, "a, and b", "x and y")
+
+
+def _burst(**rates: float | None) -> BurstSummary:
+    flows = [
+        SimpleNamespace(flow=Flow(flow), received_bits_per_second=rate)
+        for flow, rate in rates.items()
+    ]
+    return cast(BurstSummary, SimpleNamespace(flows=flows))
+
+
+def test_rates_of_bursts_add_up_by_flow_and_none_is_unknown() -> None:
+    bursts = [_burst(up=3e8, down=None), _burst(up=4e8, down=0.0), _burst(up=None)]
+    assert _flow_rates(bursts) == {Flow.UP: 7e8}
+
+
+def _ledger(*bytes_: float, flows: tuple[Flow, ...] = tuple(Flow)) -> FirewallLedger:
+    at = np.arange(len(bytes_), dtype=np.float64)
+    return FirewallLedger(
+        source="counter",
+        start_s=at,
+        end_s=at + 1,
+        bytes=np.array(bytes_),
+        grain_s=1.0,
+        read_at=datetime(2026, 3, 1, tzinfo=UTC),
+        flows=flows,
+    )
+
+
+def _series(*flows: Flow) -> BurstSeries:
+    return burst_series(0, 0.0, np.ones(3), np.ones((1, 3)), flows=flows)
+
+
+@pytest.mark.parametrize(
+    ("of_ledger", "kept"),
+    [
+        ((Flow.UP,), [Flow.UP]),
+        ((Flow.DOWN,), [Flow.DOWN]),
+        (tuple(Flow), [Flow.UP, Flow.DOWN]),
+        ((), [Flow.UP, Flow.DOWN]),
+    ],
+)
+def test_the_flows_that_a_counter_counts_are_compared(
+    of_ledger: tuple[Flow, ...], kept: list[Flow]
+) -> None:
+    both = _series(Flow.UP, Flow.DOWN)
+    assert [
+        each.flow for each in counted_flows_only(both, _ledger(1, flows=of_ledger)).flows
+    ] == kept
+
+
+def test_the_scale_is_held_over_expected_bytes() -> None:
+    """Unknown bins and those below zero hold nothing: 100 + 300 of 200."""
+    of_fleet = held(1.0, expected_bytes=200.0)
+    assert scale_of(_ledger(100, np.nan, -50, 300), of_fleet) == 2.0
+    assert scale_of(_ledger(np.nan, 0.0), of_fleet) is None
+    assert scale_of(_ledger(0.5), of_fleet) == 0.0025
+    assert scale_of(_ledger(100), held(1.0, expected_bytes=None)) is None
+    assert scale_of(_ledger(100), held(1.0, expected_bytes=0.0)) is None
+
+
+def test_a_counter_that_was_divided_is_told_in_its_own_unit() -> None:
+    """By 4: 1 + 0.1 becomes 4.4; interval and rates are as many times as large."""
+    divided = held(
+        1.1,
+        residual_low_ratio=-0.1,
+        residual_high_ratio=None,
+        residual_uncertainty_ratio=0.02,
+        firewall_bits_per_second=1e9,
+        crossed_bits_per_second=2e9,
+        firewall_bytes=500,
+        baseline_bits_per_second=3e6,
+        baseline_uncertainty_bits_per_second=None,
+    )
+    found = rescaled(divided, 4.0)
+    assert found.residual_ratio == pytest.approx(3.4)
+    assert found.residual_low_ratio == pytest.approx(2.6)
+    assert found.residual_high_ratio is None
+    assert found.residual_uncertainty_ratio == pytest.approx(0.08)
+    assert (found.firewall_bits_per_second, found.crossed_bits_per_second) == (4e9, 8e9)
+    assert (found.firewall_bytes, found.baseline_bits_per_second) == (2000, 12e6)
+    assert found.baseline_uncertainty_bits_per_second is None
+    assert (found.lag_s, found.overhead_ratio) == (divided.lag_s, divided.overhead_ratio)
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_far"),
+    [({"lag_s": None}, True), ({}, False), ({"lag_s": None, "bypassed": True}, False),
+     ({"lag_s": None, "residual_ratio": None}, False)],
+)  # fmt: skip
+def test_a_counter_without_a_lag_is_far_below(fields: dict[str, object], is_far: bool) -> None:
+    assert has_unit_error(held(0.01, **fields)) is is_far
+
+
+CAUSES = (Cause(id="duplicate-counting", share_ratio=1.0, sentence="counted twice"),)
+OF_BYTES = {
+    "causes": CAUSES,
+    "firewall_bits_per_second": 8e9,
+    "slowest_bits_per_second": 7e9,
+    "slowest_noise_bits_per_second": 1e8,
+    "slowest_s": 5.0,
+}
+
+
+def test_a_wrong_unit_leaves_no_finding_on_the_device() -> None:
+    found = with_declaration(held(8.0, **OF_BYTES), _ledger(1.0), [_burst(up=1e9)])
+    assert found.causes == ()
+    assert found.firewall_bits_per_second is None
+    assert found.slowest_bits_per_second is None
+    assert found.slowest_noise_bits_per_second is None
+    assert found.slowest_s is None
+    assert found.counted_flows == ()
+    assert found.residual_ratio == 7.0
+
+
+def test_a_factor_that_traffic_may_make_too_is_one_more_cause() -> None:
+    found = with_declaration(held(2.0, **OF_BYTES), _ledger(1.0), [_burst(up=1e9)])
+    assert [cause.id for cause in found.causes] == ["duplicate-counting", "metric-declaration"]
+    assert found.causes[1].share_ratio == 1.0
+    assert found.causes[1].sentence.startswith("A factor of 2 times the true bytes results if")
+    assert found.firewall_bits_per_second == 8e9
+    without = held(2.0, **(OF_BYTES | {"causes": ()}))
+    assert with_declaration(without, _ledger(1.0), [_burst(up=1e9)]).causes == ()
+
+
+def test_the_flows_that_a_ledger_declares_are_kept() -> None:
+    one_way = _ledger(1.0, flows=(Flow.UP,))
+    found = with_declaration(held(1 / 0.7, causes=CAUSES), one_way, [_burst(up=7e8, down=3e8)])
+    assert found.counted_flows == (Flow.UP,)
+    assert found.causes == ()  # both directions are counted, and one is declared
+    agrees = with_declaration(held(1.0, causes=CAUSES), one_way, [_burst(up=7e8, down=3e8)])
+    assert (agrees.counted_flows, agrees.causes) == ((Flow.UP,), CAUSES)
+
+
+def ids(summary: RunSummary) -> set[str]:
+    return {finding.id for finding in summary.findings}
+
+
+ACCUSATIONS = {"bypass", "duplicate-counting", "device-unproven", "slow-stretch-device"}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_bits_read_as_bytes_are_a_factor_of_8(seed: int) -> None:
+    summary = conclude(generate("wrong-units", seed).recording)
+    assert summary.verdict is not Verdict.PASS
+    assert not ids(summary) & ACCUSATIONS
+    (finding,) = [f for f in summary.findings if f.id == "metric-declaration"]
+    assert "bits are read as bytes" in finding.sentence
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_one_way_counter_of_a_run_of_two_is_no_bypass(seed: int) -> None:
+    """Where its direction is declared, the counter is compared with that direction alone."""
+    world = generate("one-way", seed)
+    summary = conclude(world.recording)
+    assert not ids(summary) & ACCUSATIONS
+    declared = world.recording.devices[0].directions is not None
+    assert ("metric-declaration" in ids(summary)) != declared
+    if not declared:
+        assert summary.verdict is not Verdict.PASS

@@ -1,0 +1,220 @@
+"""Goodness of fit of the device counter: its error rate, and what it finds."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from broadside.coordinator.core.judge.reconciliation.counter_bins import BinSums
+from broadside.coordinator.core.judge.reconciliation.device_fit import (
+    ERROR_RATIO,
+    FitBounds,
+    counters_noise,
+    fit_burst,
+    relative_noise,
+)
+from broadside.coordinator.core.measure.records.evidence import PairEvidence
+from broadside.coordinator.core.summary import RunSummary, Verdict
+from tests.planted import summarise
+from tests.synthetic import Break, Fleet, Plant, fleet
+
+PLANT = Plant(
+    pairs=6,
+    bursts=3,
+    burst_s=60,
+    period_s=150,
+    noise=0.01,
+    ledger_noise=0.001,
+    firewall_bits_per_second=None,
+)
+
+
+def bins_of(counts: NDArray[np.float64], predicted: NDArray[np.float64]) -> BinSums:
+    return BinSums(
+        ledger=counts,
+        fleet=predicted,
+        width=np.ones(len(counts)),
+        earlier=predicted,
+        later=predicted,
+        placed=predicted[:, None],
+    )
+
+
+@pytest.mark.parametrize("trades", [0.0, 0.02])
+@pytest.mark.parametrize("count", [8, 20, 60, 300])
+def test_bursts_that_fit_are_reported_at_the_stated_rate(count: int, trades: float) -> None:
+    """Noise of bins, and bytes that neighbours trade, in 2,000 bursts of runs of three."""
+    rng = np.random.default_rng(31)
+    draws, rejected = 2000, 0
+    for _ in range(draws):
+        bursts = []
+        for _ in range(3):
+            moved = trades * rng.standard_normal(count + 1)
+            noisy = 1 + 0.01 * rng.standard_normal(count) + np.diff(moved)
+            bursts.append(bins_of(noisy, np.ones(count)))
+        found = fit_burst(bursts[0], 0.0, relative_noise(bursts, 0.0), FitBounds())
+        assert found is not None
+        rejected += found.distance_ratio > found.limit_ratio
+    # One in 1,000 is 2 of these; 8 or more have a probability of 0.1 %.
+    assert rejected < 8, f"{rejected} of {draws}, stated {ERROR_RATIO:.1%}"
+
+
+def test_a_step_is_found_whatever_its_mean() -> None:
+    rng = np.random.default_rng(7)
+    shape = np.repeat([0.6, 1.0, 0.36], 20)
+    bins = bins_of(shape * (1 + 0.01 * rng.standard_normal(60)), np.ones(60))
+    found = fit_burst(bins, 0.0, relative_noise([bins], 0.0), FitBounds())
+    assert found is not None
+    assert found.distance_ratio > 3 * found.limit_ratio
+
+
+def test_one_late_reading_is_no_misfit() -> None:
+    """What one bin lacks the next one has."""
+    rng = np.random.default_rng(8)
+    counts = 1 + 0.005 * rng.standard_normal(60)
+    counts[30] -= 0.4
+    counts[31] += 0.4
+    bins = bins_of(counts, np.ones(60))
+    found = fit_burst(bins, 0.0, relative_noise([bins], 0.0), FitBounds(flat_ratio=0.006))
+    assert found is not None
+    assert found.distance_ratio <= found.limit_ratio
+
+
+def test_a_group_that_is_early_shows_at_the_ends_of_a_few_bins() -> None:
+    """An eighth of a bin at either end, which would be noise in the middle of the burst."""
+    rng = np.random.default_rng(31)
+    draws, seen = 100, 0
+    for _ in range(draws):
+        bursts = []
+        for _ in range(3):
+            counts = 1 + 0.01 * rng.standard_normal(14)
+            counts[[0, 1, -2, -1]] += [0.13, -0.13, -0.13, 0.13]
+            bursts.append(bins_of(counts, np.ones(14)))
+        found = fit_burst(bursts[0], 0.0, relative_noise(bursts, 0.0), FitBounds())
+        assert found is not None
+        seen += found.distance_ratio > found.limit_ratio
+    assert seen > 0.6 * draws  # one limit for all ends of bins finds 20 %
+
+
+def test_the_rate_of_a_fleet_is_no_noise_of_its_counter() -> None:
+    rng = np.random.default_rng(9)
+    fleets = [np.exp(0.3 * rng.standard_normal(12)) for _ in range(4)]
+    noise = counters_noise(
+        [(1.04 * each * (1 + 0.01 * rng.standard_normal(12)), each) for each in fleets]
+    )
+    assert 0.007 < noise < 0.014
+    assert math.isnan(counters_noise([(fleets[0][:4], fleets[0][:4])]))
+    assert math.isnan(counters_noise([]))
+
+
+def judged(made: Fleet, counted: NDArray[np.float64]) -> RunSummary:
+    assert made.ledger is not None
+    ledger = replace(made.ledger, bytes=counted)
+    made = made.aiming(target_bits_per_second=0.9 * made.truth.rates[0], tolerance_ratio=0.0)
+    return summarise(replace(made, plan=made.plan.sealed(), ledger=ledger))
+
+
+def shifted(made: Fleet, by_s: float) -> NDArray[np.float64]:
+    """The counter's bins, had everything been later."""
+    assert made.ledger is not None
+    edges = np.append(made.ledger.start_s, made.ledger.end_s[-1])
+    curve = np.append(0.0, np.cumsum(made.ledger.bytes))
+    return np.diff(np.interp(edges - by_s, edges, curve))
+
+
+def findings(said: RunSummary) -> set[str]:
+    return {finding.id for finding in said.findings}
+
+
+@pytest.mark.parametrize("by_s", [-20.0, -5.0, 0.0, 0.4, 5.0, 40.0])
+def test_a_common_shift_is_only_a_lag(by_s: float) -> None:
+    made = fleet(PLANT)
+    said = judged(made, shifted(made, by_s))
+    assert "device-shape" not in findings(said)
+    assert said.verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("grain_s", [1.0, 5.0])
+@pytest.mark.parametrize(("share", "by_s"), [(0.4, 10.0), (0.5, 9.0), (0.3, -12.0), (0.1, 25.0)])
+def test_a_shift_of_a_group_of_hosts_is_seen(share: float, by_s: float, grain_s: float) -> None:
+    """All records claim one instant; the device counts a group's traffic earlier or later."""
+    made = fleet(replace(PLANT, grain_s=grain_s))
+    counted = (1 - share) * shifted(made, 0.0) + share * shifted(made, by_s)
+    said = judged(made, counted)
+    assert said.verdict is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("parts", "named"),
+    [
+        ((0.6, 1.0, 0.36), {"device-shape", "slow-stretch-device"}),
+        ((1.0, 0.7, 1.3, 1.0), {"device-shape", "slow-stretch-device"}),
+        ((1.4, 0.6), {"lag-unknown"}),  # a burst half as long fits at either half
+    ],
+)
+def test_a_counter_of_another_shape_is_no_pass(parts: tuple[float, ...], named: set[str]) -> None:
+    """The fleet claims one rate throughout; the counter's mean agrees with it."""
+    made = fleet(PLANT)
+    assert made.ledger is not None
+    counted = made.ledger.bytes.copy()
+    for burst in made.plan.bursts:
+        at = (made.ledger.start_s - burst.planned_start_at.timestamp()) / burst.duration_s
+        inside = (at >= 0) & (at < 1)
+        place = np.minimum((at[inside] * len(parts)).astype(int), len(parts) - 1)
+        counted[inside] *= np.array(parts)[place] / np.mean(parts)
+    said = judged(made, counted)
+    assert said.verdict is Verdict.INCONCLUSIVE
+    assert named & findings(said)
+
+
+@pytest.mark.parametrize("grain_s", [1.0, 5.0])
+@pytest.mark.parametrize(("before_s", "after_s"), [(20.0, 0.0), (0.0, 20.0), (8.0, 0.0)])
+def test_other_traffic_that_reaches_beyond_a_burst_hides_no_bypass(
+    before_s: float, after_s: float, grain_s: float
+) -> None:
+    """A fifth of the fleet passes the device by, and others send as much while the burst runs."""
+    made = fleet(replace(PLANT, grain_s=grain_s))
+    assert made.ledger is not None
+    counted = 0.8 * made.ledger.bytes
+    plateau = 0.2 * float(np.quantile(made.ledger.bytes / grain_s, 0.99))
+    for burst in made.plan.bursts:
+        first = burst.planned_start_at.timestamp() - before_s
+        last = burst.planned_end_at.timestamp() + after_s
+        counted += plateau * np.clip(
+            np.minimum(made.ledger.end_s, last) - np.maximum(made.ledger.start_s, first), 0, None
+        )
+    assert judged(made, counted).verdict is Verdict.INCONCLUSIVE
+
+
+def flat(pair: PairEvidence) -> PairEvidence:
+    """The receiver's seconds, all alike."""
+    tracks = []
+    for track in pair.server_tracks:
+        amounts = track.transferred_bytes
+        even = np.full(len(amounts), amounts.sum() / track.end_s[-1]) * (
+            track.end_s - track.start_s
+        )
+        tracks.append(replace(track, transferred_bytes=even))
+    return replace(pair, server_tracks=tuple(tracks))
+
+
+def cut(pair: PairEvidence) -> PairEvidence:
+    """The same, and the sender's rows end where the slow part begins."""
+    tracks = [track.rows(track.end_s < 40.5) for track in pair.client_tracks]
+    return replace(flat(pair), client_tracks=tuple(tracks))
+
+
+@pytest.mark.parametrize("forged", [flat, cut])
+def test_senders_show_a_part_that_receivers_do_not(
+    forged: Callable[[PairEvidence], PairEvidence],
+) -> None:
+    """Receivers' seconds are all alike; those of the senders reach the target for 40 of 60 s."""
+    slow = Break(burst=0, from_s=40, length_s=20, factor=0.7)
+    made = fleet(replace(PLANT, bursts=1, ledger=False, breaks=(slow,))).told(forged)
+    made = made.aiming(target_bits_per_second=0.97 * made.truth.rates[0], tolerance_ratio=0.0)
+    said = summarise(replace(made, plan=made.plan.sealed()))
+    assert said.verdict is Verdict.INCONCLUSIVE
+    assert "slow-stretch-senders" in findings(said)

@@ -1,0 +1,326 @@
+"""A device counter predicted bin by bin: payload, other runs, unseen pairs and a burst's share."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+
+from broadside.coordinator.core.judge.reconciliation.counter_bins import readable
+from broadside.coordinator.core.judge.reconciliation.device_prediction import (
+    BurstCurve,
+    DevicePrediction,
+    Neighbour,
+    _beside_curve,
+    _span,
+    _unrecorded,
+    _unrecorded_curve,
+    _usual_rate,
+)
+from broadside.coordinator.core.judge.reconciliation.idle_level import IdleLevel
+from broadside.coordinator.core.judge.reconciliation.lag import Lag
+from broadside.coordinator.core.measure.formulas.headers import Headers
+from broadside.coordinator.core.measure.grid.series import BurstSeries
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from tests.unit.coordinator.core.records import burst_series
+
+HEADERS = Headers(ip_ratio=1.0, wire_ratio=1.0, assumed=False, how="")
+NO_LAG = Lag(lag_s=0.0, uncertainty_s=0.0, known=True)
+
+
+def _burst(
+    start_s: int, amounts: list[float], *, seen: float = 1.0, sent: list[float] | None = None
+) -> BurstSeries:
+    received = np.array(amounts, dtype=np.float64)
+    count = len(amounts)
+    made = burst_series(
+        start_s,
+        float(start_s),
+        received,
+        np.ones((1, count)),
+        coverage_ratio=np.full(count, seen),
+    )
+    flow = replace(made.flows[0], sent_bytes=received if sent is None else np.array(sent))
+    return replace(made, flows=(flow,), window=(1, count))
+
+
+def _predicted(
+    counted: list[float],
+    *bursts: BurstSeries,
+    at_s: float = 0.0,
+    neighbours: tuple[Neighbour, ...] = (),
+    absent: tuple[tuple[float, float], ...] = (),
+    hint_s: float | None = None,
+    clock_bound_s: float = 0.0,
+    largest_ratio: float = 1.0,
+) -> DevicePrediction:
+    """Against bins of a second."""
+    start = at_s + np.arange(len(counted), dtype=np.float64)
+    ledger = FirewallLedger(
+        source="counter",
+        layer="ip",
+        start_s=start,
+        end_s=start + 1,
+        bytes=np.array(counted, dtype=np.float64),
+        grain_s=1.0,
+        read_at=datetime(2026, 3, 1, tzinfo=UTC),
+        lag_hint_s=hint_s,
+    )
+    bins = readable(ledger)
+    return DevicePrediction(
+        bursts, ledger, HEADERS, bins, neighbours, absent, clock_bound_s, largest_ratio
+    )
+
+
+def _neighbour(start_s: int, *amounts: float) -> Neighbour:
+    return Neighbour(
+        run_id="other", burst_index=0, start_s=start_s, received_bytes=np.array(amounts)
+    )
+
+
+def test_a_burst_lasts_from_its_first_to_its_last_byte() -> None:
+    curve = BurstCurve.of(_burst(100, [0.0, 5.0, 0.0, 7.0, 0.0]))
+    assert (curve.first_s, curve.last_s, curve.sent_bytes) == (101.0, 104.0, 12.0)
+    assert list(curve.curve.at_s) == [100, 101, 102, 103, 104, 105]
+    assert list(curve.curve.total_bytes) == [0, 0, 5, 5, 12, 12]
+    silent = BurstCurve.of(_burst(100, [0.0, 0.0]))
+    assert (silent.first_s, silent.last_s, silent.sent_bytes) == (100.0, 102.0, 0.0)
+
+
+def test_other_runs_bytes_are_at_the_counters_layer() -> None:
+    assert _beside_curve((), 1.5) is None
+    curve = _beside_curve((_neighbour(10, 4.0, 6.0),), 1.5)
+    assert curve is not None
+    assert float(curve.total_bytes[-1]) == 15.0
+
+
+def test_a_usual_rate_is_of_bursts_as_if_all_of_their_pairs_were_seen() -> None:
+    """Medians: 20 / 0.5 of the first, 30 of the second, 60 of the third."""
+    bursts = [
+        _burst(0, [0.0, 20.0, 20.0], seen=0.5),
+        _burst(10, [30.0, 30.0, 99.0]),
+        _burst(20, [60.0], seen=1.2),
+    ]
+    assert _usual_rate(bursts) == 40.0
+    assert _usual_rate([_burst(0, [0.0]), _burst(5, [9.0], seen=0.0)]) == 0.0
+
+
+def test_unseen_pairs_may_have_sent_what_is_missing() -> None:
+    """Of 100 bytes a second a quarter; of seconds that were not recorded at all."""
+    found = _unrecorded(_burst(100, [1.0, 1.0], seen=0.75), 100.0)
+    assert found is not None
+    assert (list(found[0]), list(found[1])) == ([100, 101], [25, 25])
+    assert _unrecorded(_burst(100, [1.0, 1.0], seen=0.995), 100.0) is None
+    part = replace(_burst(100, [1.0, 1.0]), start_s=101, duration_s=3)
+    found = _unrecorded(part, 100.0)
+    assert found is not None
+    assert (list(found[0]), list(found[1])) == ([100, 101, 102], [100, 0, 0])
+    unknown = replace(_burst(100, [1.0, 1.0]), coverage_ratio=np.array([np.nan, 1.2]))
+    found = _unrecorded(unknown, 100.0)
+    assert found is not None
+    assert list(found[1]) == [100, 0]
+
+
+def test_absent_bursts_may_have_sent_in_each_of_their_seconds() -> None:
+    seconds = np.array([10.0, 11.0])
+    curve = _unrecorded_curve([None, (seconds, np.array([3.0, 4.0]))], [(20.5, 22.5)], 50.0)
+    assert curve is not None
+    starts = np.array([10.0, 11.0, 15.0, 20.0, 21.0, 22.0])
+    assert list(curve.between(starts, starts + 1)) == [3, 4, 0, 50, 50, 50]
+    assert _unrecorded_curve([None], [], 50.0) is None
+    assert _unrecorded_curve([None], [(20.0, 22.0)], 0.0) is None
+
+
+def test_a_burst_may_have_sent_as_planned_as_seen_and_a_little_round_it() -> None:
+    burst = _burst(100, [0.0, 5.0, 0.0])
+    curve = BurstCurve.of(burst)
+    assert _span(burst, curve, None) == (100.0, 103.0)
+    some = np.zeros(1), np.zeros(1)
+    assert _span(burst, curve, some) == (95.0, 108.0)
+    longer = replace(curve, first_s=98.0, last_s=110.0)
+    assert _span(burst, longer, None) == (98.0, 110.0)
+
+
+EVEN = [100.0] * 10
+
+
+def test_a_burst_alone_in_its_bins_has_all_of_their_bytes() -> None:
+    """110 counted of 100 a second, and 5 beside them; the counter begins 10 s before."""
+    counted = [5.0] * 10 + [115.0] * 10 + [5.0] * 10
+    made = _predicted(counted, _burst(10, EVEN, sent=[103.0] * 10))
+    share = made.share(0, NO_LAG)
+    assert (share.total_bytes, share.fleet_bytes) == (1000.0, 1000.0)
+    assert (share.bins_count, share.beside_bytes, share.unseen_bytes) == (10, 0.0, 0.0)
+    # Two bins of margin to each side belong to nobody else.
+    assert (share.ledger_bytes, share.width_s) == (1150 + 4 * 5, 14.0)
+    assert share.tail_bytes == 30.0
+    assert share.fleet_bytes_per_s == 100.0
+    assert list(share.parts.fleet) == [0, 0, *EVEN, 0, 0]
+    assert list(share.parts.width) == [1.0] * 14
+    assert share.parts.placed.shape == (14, 33)
+    assert list(share.parts.earlier) == list(share.parts.fleet) == list(share.parts.later)
+    assert list(share.full.fleet) == [100.0] * 9  # of the window, whose first second is cut
+    assert list(share.full.ledger) == [115.0] * 9
+    for moved in share.moved:
+        assert (moved.ledger_bytes, moved.fleet_bytes, moved.width_s) == (1170.0, 1000.0, 14.0)
+
+
+def test_a_lag_shifts_bins_and_its_interval_widens_the_margin() -> None:
+    counted = [0.0] * 13 + [100.0] * 10 + [0.0] * 20
+    made = _predicted(counted, _burst(10, EVEN), clock_bound_s=0.5)
+    share = made.share(0, Lag(lag_s=3.0, uncertainty_s=1.0, known=True))
+    assert (share.ledger_bytes, share.fleet_bytes, share.bins_count) == (1000.0, 1000.0, 10)
+    assert len(share.parts.fleet) == 16  # 2 s and 1 s of margin to each side
+    assert len(share.full.fleet) == 7  # nor within a second of the window's ends
+    by_s = 0.5 + 1 / 32
+    first = np.flatnonzero(share.parts.fleet)[0]
+    # Had the fleet been earlier, each bin would hold what comes later.
+    assert share.parts.earlier[first - 1] == pytest.approx(100 * by_s)
+    assert share.parts.earlier[first + 9] == pytest.approx(100 * (1 - by_s))
+    assert share.parts.later[first] == pytest.approx(100 * (1 - by_s))
+    assert share.parts.later[first + 10] == pytest.approx(100 * by_s)
+    assert share.parts.placed[first - 1, -1] == pytest.approx(100.0)  # a second's lag
+    assert share.parts.placed[first - 1, 0] == 0.0
+
+
+def test_two_bursts_that_share_bins_have_their_parts() -> None:
+    """A third and two thirds of what is counted."""
+    counted = [0.0] * 10 + [360.0] * 10 + [0.0] * 10
+    made = _predicted(counted, _burst(10, EVEN), _burst(10, [200.0] * 10))
+    one, two = made.share(0, NO_LAG), made.share(1, NO_LAG)
+    assert (one.fleet_bytes, two.fleet_bytes) == (1000.0, 2000.0)
+    assert one.ledger_bytes == pytest.approx(1200.0)
+    assert two.ledger_bytes == pytest.approx(2400.0)
+    assert one.width_s == pytest.approx(10 / 3 + 4)
+
+
+def test_other_runs_bytes_are_taken_off_first() -> None:
+    counted = [0.0] * 10 + [130.0] * 10 + [0.0] * 10
+    made = _predicted(counted, _burst(10, EVEN), neighbours=(_neighbour(10, *[30.0] * 10),))
+    share = made.share(0, NO_LAG)
+    assert share.beside_bytes == 300.0
+    assert share.ledger_bytes == 1000.0
+    assert made.busy_bytes(NO_LAG) == 1000.0
+
+
+def test_bins_that_unseen_pairs_of_another_burst_may_fill_are_left_out() -> None:
+    """Of the second burst half is unseen: as much as is seen may be beside the first one's bytes,
+    where they overlap."""
+    counted = [0.0] * 10 + [200.0] * 15 + [0.0] * 10
+    other = _burst(15, [50.0] * 10, seen=0.5)
+    share = _predicted(counted, _burst(10, EVEN), other).share(0, NO_LAG)
+    assert (share.fleet_bytes, share.bins_count) == (500.0, 5)
+    # Its own unseen pairs are no reason: they are a part of what is compared.
+    own = _predicted(counted, other).share(0, NO_LAG)
+    assert own.fleet_bytes == 500.0
+
+
+IDLE = IdleLevel(
+    bytes_per_s=5.0,
+    below=0.0,
+    above=0.0,
+    mean_below=0.0,
+    mean_above=0.0,
+    bin_sigma=1.0,
+    how="quiet",
+)
+
+
+def _beside(counted: list[float]) -> float:
+    made = _predicted(counted, _burst(10, EVEN))
+    return made.beside_burst(0, made.share(0, NO_LAG), NO_LAG, IDLE, 0.0)
+
+
+def test_what_runs_right_beside_a_burst_is_shown_by_the_higher_side() -> None:
+    """Quiet from 2 s behind the burst on: 40 and 20 a second over a level of 5; before it 9."""
+    before, behind = [5.0] * 6 + [9.0] * 4, [5.0] * 10
+    assert _beside([*before, *EVEN, 5.0, 5.0, 40.0, 20.0, *behind]) == 35.0
+    assert _beside([*before, *EVEN, 5.0, 5.0, 5.0, 5.0, *behind]) == 4.0
+    # 3 over the level are within its deviation of 1 (3.09 of it: one bin in 1,000).
+    assert _beside([5.0] * 6 + [8.0] * 4 + [*EVEN, 5.0, 5.0, 8.0, 8.0, *behind]) == 0.0
+
+
+def test_what_ended_inside_the_first_quiet_bin_ran_faster_before() -> None:
+    """A first bin of 10 over the level: the burst's edge had room for as much as it counted."""
+    counted = [5.0] * 10 + [each + 25.0 for each in EVEN] + [25.0, 25.0, 15.0, 5.0] + [5.0] * 10
+    assert _beside(counted) == pytest.approx(20.0)
+    counted[20:22] = [5.0, 5.0]
+    assert _beside(counted) == pytest.approx(10.0)
+
+
+def test_quiet_bins_tell_the_idle_level() -> None:
+    counted = [5.0] * 20 + [105.0] * 10 + [5.0] * 20
+    made = _predicted(counted, _burst(20, EVEN))
+    idle = made.idle(NO_LAG, 10)
+    assert idle is not None
+    assert (idle.bytes_per_s, idle.how) == (5.0, "quiet")
+    beside = _predicted(
+        [each + 3 for each in counted], _burst(20, EVEN), neighbours=(_neighbour(0, *[3.0] * 50),)
+    )
+    assert beside.idle(NO_LAG, 10) is not None
+
+
+def test_without_quiet_bins_a_level_is_fitted_from_bins_without_unseen_pairs() -> None:
+    """The second burst's bins may hold unseen pairs' bytes: they are no part of the fit."""
+    rates = [100.0, 60.0, 140.0, 80.0, 120.0] * 4
+    one, other = _burst(0, rates), _burst(20, rates, seen=0.5)
+    counted = [each + 30 for each in rates] + [2 * each + 30 for each in rates]
+    made = _predicted(counted, one, other)
+    idle = made.idle(NO_LAG, 20)
+    assert idle is not None
+    assert idle.how == "fitted"
+    assert idle.bytes_per_s == pytest.approx(30.0, rel=0.02)
+
+
+def test_of_a_run_that_was_not_to_cross_the_lag_is_where_it_would_show_most() -> None:
+    """Bins of a second, lags a second apart: 40 bytes more than others' 10 at a lag of 7."""
+    counted = [10.0] * 100
+    for at in range(10):
+        counted[27 + at] += 40
+    made = _predicted(counted, _burst(20, EVEN))
+    found = made.crossing_lag()
+    assert (found.lag_s, found.uncertainty_s, found.known) == (7.0, 1.0, False)
+    hinted = _predicted(counted, _burst(20, EVEN), hint_s=6.5).crossing_lag()
+    assert hinted.lag_s == 6.5
+    near = _predicted(counted, _burst(20, EVEN), hint_s=5.0).crossing_lag()
+    assert near.lag_s == 6.0  # a bin to either side of what was stated
+    later = _predicted(counted, _burst(20, EVEN), hint_s=9.0).crossing_lag()
+    assert later.lag_s == 8.0
+
+
+def test_other_runs_place_a_run_that_does_not_show() -> None:
+    """Their burst of 1000 a second is counted 5 s late; at other lags it would be misfit."""
+    counted = [0.0] * 100
+    for at in range(10):
+        counted[55 + at] = 1000.0
+    neighbours = (_neighbour(50, *[1000.0] * 10),)
+    found = _predicted(counted, _burst(20, EVEN), neighbours=neighbours).crossing_lag()
+    assert found.lag_s == 5.0
+
+
+def test_a_counter_without_bins_has_no_level() -> None:
+    made: Any = _predicted([np.nan, np.nan], _burst(20, EVEN))
+    unknown = Lag(lag_s=0.0, uncertainty_s=360.0, known=False)
+    assert made.idle(unknown, 10) is None
+    assert made.busy_bytes(unknown) == 0.0
+
+
+def _with_block(rate: float, *, fleet: list[float]) -> float:
+    """Bytes of an unplanned burst of 5 s in a counter with an idle level of 5 bytes/s."""
+    idle = 5.0 if any(fleet) else 0.0
+    counted = np.full(60, idle)
+    counted[10:20] += fleet
+    counted[35:40] = rate
+    level = _predicted(list(counted), _burst(10, fleet)).idle(NO_LAG, 10)
+    assert level is not None
+    return level.unplanned_bytes
+
+
+def test_traffic_half_as_high_as_a_burst_is_an_unplanned_burst() -> None:
+    assert _with_block(80.0, fleet=EVEN) == pytest.approx(5 * (80 - 5))
+    assert _with_block(40.0, fleet=EVEN) == 0.0
+
+
+def test_nothing_is_an_unplanned_burst_beside_a_fleet_that_sent_nothing() -> None:
+    assert _with_block(80.0, fleet=[0.0] * 10) == 0.0

@@ -1,0 +1,128 @@
+"""The level of others' traffic: from quiet bins, fitted beside the fleet, or bounded."""
+
+import math
+
+import numpy as np
+import pytest
+
+from broadside.coordinator.core.arrays import Floats
+from broadside.coordinator.core.judge.reconciliation.counter_bins import Bins
+from broadside.coordinator.core.judge.reconciliation.idle_level import (
+    HOLDS_RATIO,
+    from_fit,
+    from_quiet,
+    quiet_bins,
+    unread_bins,
+)
+from broadside.coordinator.core.measure.formulas.steady import t95
+
+
+def _bins(*counted: float, width: float = 1.0) -> Bins:
+    at = np.asarray(width * np.arange(len(counted)), dtype=np.float64)
+    return Bins(start_s=at, end_s=at + width, bytes=np.array(counted, dtype=np.float64))
+
+
+def _is(*places: bool | int) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    return np.array(places, dtype=bool)
+
+
+def test_bins_are_quiet_that_lie_clear_of_every_span() -> None:
+    """Spans 2 .. 5 (two that touch, given out of order) and 7 .. 8; bins of a second."""
+    start = np.arange(10.0)
+    quiet = quiet_bins(start, start + 1, [(7, 8), (3, 5), (2, 3), (2.5, 2.7)])
+    assert list(np.flatnonzero(quiet)) == [0, 1, 5, 6, 8, 9]
+    later = quiet_bins(start + 0.5, start + 1.5, [(2, 5)])
+    assert list(np.flatnonzero(later)) == [0, 5, 6, 7, 8, 9]
+    assert quiet_bins(start, start + 1, []).all()
+
+
+def test_zeros_at_the_end_are_unread_where_quiet_never_was_zero() -> None:
+    quiet = _is(1, 1, 0, 0, 1, 1)
+    assert list(unread_bins(np.array([5.0, 6, 90, 80, 0, 0]), quiet)) == [0, 0, 0, 0, 1, 1]
+    assert not unread_bins(np.array([5.0, 0, 90, 80, 0, 0]), quiet).any()
+    assert not unread_bins(np.array([5.0, 6, 90, 80, 0, 7]), quiet).any()
+    assert not unread_bins(np.zeros(6), quiet).any()  # nothing before them
+    only_busy = unread_bins(np.array([5.0, 6, 90, 80, 0, 0]), _is(0, 0, 0, 0, 1, 1))
+    assert not only_busy.any()
+
+
+def test_quiet_bins_have_a_mean_and_a_prediction_interval() -> None:
+    """Rates 1, 3, 5, 7 one by one: mean 4, deviation 2.582, t of 3 degrees 3.182."""
+    bins = _bins(2, 6, 99, 10, 14, width=2.0)
+    found = from_quiet(bins, _is(1, 1, 0, 1, 1), bins_a_burst=1, bursts_count=2)
+    spread = math.sqrt(20 / 3) * t95(3)
+    assert found.bytes_per_s == 4.0
+    assert found.below == found.above == pytest.approx(spread * math.sqrt(1 + 1 / 4))
+    assert found.mean_below == found.mean_above == pytest.approx(spread * math.sqrt(1 / 2 + 1 / 4))
+    assert found.bin_sigma == pytest.approx(1.4826 * 2)
+    assert found.how == "quiet"
+
+
+def test_stretches_as_long_as_a_burst_tell_the_scatter() -> None:
+    """Nine bins in four stretches of two, the last left over: means 1.5, 3.5, 5.5, 7.5."""
+    bins = _bins(*range(1, 10))
+    quiet = np.ones(9, bool)
+    found = from_quiet(bins, quiet, bins_a_burst=2, bursts_count=9)
+    spread = math.sqrt(20 / 3) * t95(3)
+    assert found.bytes_per_s == 5.0
+    assert found.below == pytest.approx(spread * math.sqrt(1 + 1 / 4))
+    assert found.mean_below == pytest.approx(spread * math.sqrt(1 / 4 + 1 / 4))  # four at most
+    longer = from_quiet(bins, quiet, bins_a_burst=100, bursts_count=9)
+    assert longer.below == found.below  # four stretches at least
+
+
+def test_three_quiet_bins_are_a_stretch_each() -> None:
+    found = from_quiet(_bins(1, 2, 3), _is(1, 1, 1), bins_a_burst=30, bursts_count=1)
+    assert found.below == pytest.approx(t95(2) * math.sqrt(4 / 3))
+
+
+FLEET = np.array([0.0, 50, 100, 100, 100, 100, 100, 80, 20, 0.0])
+
+
+def _fit(idle: float, fleet: Floats = FLEET, *, seen: tuple[float, ...] = ()):  # type: ignore[no-untyped-def]
+    """Fit a counter that holds 1.1 of the fleet and an idle level."""
+    counted = 1.1 * fleet + idle
+    quiet = fleet <= 0
+    counted[quiet] = [*seen, *counted[quiet][len(seen) :]]
+    moved = np.gradient(fleet)
+    return from_fit(_bins(*counted), quiet, fleet, moved, 0.5)
+
+
+def test_a_level_beside_the_fleets_bytes_is_fitted() -> None:
+    found = _fit(30.0)
+    assert found is not None
+    assert found.how == "fitted"
+    assert found.bytes_per_s == pytest.approx(30.0, rel=1e-4)
+    assert 0 <= found.below < 0.1
+    assert 0 <= found.above <= 30 * HOLDS_RATIO - found.bytes_per_s + 1e-9
+    assert (found.mean_below, found.mean_above) == (found.below, found.above)
+
+
+def test_no_level_is_above_the_emptiest_bin() -> None:
+    """Without a quiet bin the lowest holds 30 + 22: 2 % of noise more bounds the level."""
+    fleet = np.full(10, 100.0)
+    found = from_fit(_bins(*np.full(10, 140.0)), _is(*[0] * 10), fleet, np.zeros(10), 0.5)
+    assert found is not None
+    assert found.how == "bounded"
+    assert (found.bytes_per_s, found.below) == (0.0, 0.0)
+    assert found.above == pytest.approx(140 * HOLDS_RATIO)
+
+
+def test_what_quiet_bins_hold_lies_in_the_interval() -> None:
+    higher = _fit(30.0, seen=(45.0,))
+    assert higher is not None
+    assert higher.bytes_per_s + higher.above == pytest.approx(45.0)
+    lower = _fit(30.0, seen=(12.0,))
+    assert lower is not None
+    assert lower.bytes_per_s - lower.below <= 12.0
+
+
+def test_too_few_bins_bound_a_level_and_none_knows_none() -> None:
+    few = from_fit(_bins(60, 40, 70), _is(0, 0, 0), np.array([50.0, 20, 60]), np.zeros(3), 0.5)
+    assert few is not None
+    assert (few.how, few.bytes_per_s, few.above) == ("bounded", 0.0, 40 * HOLDS_RATIO)
+    nothing = from_fit(_bins(*[0] * 6), _is(*[0] * 6), np.full(6, 10.0), np.zeros(6), 0.5)
+    assert nothing is not None
+    assert (nothing.how, nothing.above) == ("bounded", 0.0)
+    empty = np.empty(0)
+    assert from_fit(_bins(), _is(), empty, empty, 0.5) is None

@@ -1,0 +1,271 @@
+"""What a viewer is told of a burst under way is what the verdict's code says of its seconds."""
+
+import base64
+from dataclasses import replace
+from datetime import timedelta
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broadside.coordinator.core.live.live_view import (
+    COLUMNS,
+    REPORT_LAG_S,
+    UNKNOWN_CELL,
+    LiveSnapshot,
+    changed_seconds,
+    empty_snapshot,
+    final_snapshot,
+    full_snapshot,
+    ledger_message,
+    make_snapshot,
+    seconds_message,
+)
+from broadside.coordinator.core.measure.records.columns import NO_HOST, IntervalColumns
+from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
+from broadside.exchange.messages import Flow
+from tests.planted import measure, summarise
+from tests.seconds_as_columns import host_columns
+from tests.synthetic import Fleet, Plant, fleet
+from tests.unit.coordinator.core.records import host_second
+
+BURST_S = 30
+FLEET = COLUMNS.index("fleet_bits_per_second")
+CLEAN = fleet(Plant(pairs=6, bursts=1, burst_s=BURST_S))
+HURT = fleet(Plant(pairs=8, bursts=1, burst_s=BURST_S, killed=1, late=1, null=1, missing=1))
+
+
+def until(made: Fleet, second: float, *, silent: frozenset[int] = frozenset()) -> BurstEvidence:
+    """What had been reported at a second of the burst; silent pairs said nothing since second 5."""
+    evidence = made.evidence[0]
+    planned_s = evidence.burst.planned_start_at.timestamp()
+
+    def cut(pair: PairEvidence) -> PairEvidence:
+        last_s = planned_s + (5 if pair.pair_index in silent else second)
+
+        def short(track: IntervalColumns) -> IntervalColumns:
+            return track.rows(track.first_data_at_s + track.end_s <= last_s)
+
+        return replace(
+            pair,
+            report=None,
+            client_tracks=tuple(map(short, pair.client_tracks)),
+            server_tracks=tuple(map(short, pair.server_tracks)),
+            client_host=NO_HOST,
+            server_host=NO_HOST,
+        )
+
+    return replace(evidence, pairs=tuple(map(cut, evidence.pairs)))
+
+
+def so_far(made: Fleet, second: float, **how: frozenset[int]) -> LiveSnapshot:
+    now = made.plan.bursts[0].planned_start_at + timedelta(seconds=second + 3)
+    return full_snapshot(made.plan, until(made, second, **how), made.ledger, now)
+
+
+def final(made: Fleet) -> LiveSnapshot:
+    return final_snapshot(summarise(made), 0, measure(made)[0].series)
+
+
+def test_a_burst_under_way_is_measured_as_if_it_had_been_planned_so_long() -> None:
+    shown = so_far(CLEAN, 20)
+    assert shown.figures is not None
+    assert not shown.figures.final
+    assert 19 <= shown.known_s <= 20
+    of = shown.figures.summary
+    assert of.completeness_ratio == pytest.approx(1, abs=0.06)
+    assert of.completeness.planned_s == shown.known_s * 6
+    rate = CLEAN.truth.rates[0]
+    assert of.fleet_received_bits_per_second == pytest.approx(rate, rel=0.05)
+    assert of.reconciliation is not None
+    assert shown.figures.trouble == ()
+
+
+def test_a_residual_is_held_back_until_both_ledgers_hold_the_whole_burst() -> None:
+    told = final(CLEAN).figures
+    assert told is not None and told.summary.reconciliation is not None
+    assert told.summary.reconciliation.residual_ratio is not None
+    for second in range(2, BURST_S):
+        shown = so_far(CLEAN, second)
+        figures = shown.figures
+        held = figures.summary.reconciliation if figures else None
+        assert held is None or (held.residual_ratio, held.causes) == (None, ())
+        assert not {f.id for f in shown.findings} & {"reconciled", "bypass"}
+
+
+VARIED = [
+    Plant(
+        seed=seed,
+        pairs=2 + 5 * (seed % 4),
+        bursts=1,
+        burst_s=BURST_S,
+        grain_s=(1.0, 2.0, 5.0)[seed % 3],
+        lag_s=0.7 * (seed % 5),
+        ledger_jitter_s=0.1 * (seed % 2),
+        foreign_ratio=0.04 * (seed % 2),
+        killed=int(seed % 7 == 3),
+        late=int(seed % 7 == 5),
+        bypass=int(seed % 10 == 8),
+    )
+    for seed in range(20)
+]
+
+
+@pytest.mark.parametrize("plant", VARIED, ids=lambda plant: f"feed-{plant.seed}")
+def test_no_residual_shown_live_is_off_by_more_than_its_own_interval(plant: Plant) -> None:
+    """A recorded feed, second by second until its verdict: rows and bins come as they came."""
+    made = fleet(plant)
+    told = final(made).figures
+    assert told is not None and told.summary.reconciliation is not None
+    last = told.summary.reconciliation.residual_ratio
+    assert last is not None and made.ledger is not None
+    shown = 0
+    for second in (5, 14, 20, 26, *range(28, BURST_S + 16)):
+        now = made.plan.bursts[0].planned_start_at + timedelta(seconds=second + REPORT_LAG_S)
+        there = made.ledger.end_s <= now.timestamp()
+        bins = {name: getattr(made.ledger, name)[there] for name in ("start_s", "end_s", "bytes")}
+        ledger = replace(made.ledger, **bins)
+        figures = full_snapshot(made.plan, until(made, second), ledger, now).figures
+        held = figures.summary.reconciliation if figures else None
+        if held is None or held.residual_ratio is None:
+            continue
+        low, high = held.residual_ends
+        assert low is not None and high is not None
+        assert low <= last <= high, f"second {second}: {held.residual_ratio:.4f}, then {last:.4f}"
+        shown += 1
+    assert shown
+
+
+def test_seconds_that_are_still_coming_in_are_cells_but_no_sum() -> None:
+    shown = so_far(CLEAN, 20, silent=frozenset({1}))
+    assert shown.known_s >= 19  # one silent pair of six does not hold the others up
+    late = shown.columns[FLEET, shown.known_s :]
+    assert np.isnan(late).all()
+    assert (shown.cells[10:19, 1] == UNKNOWN_CELL).all()
+    assert (shown.cells[10:19, 0] != UNKNOWN_CELL).all()
+
+
+def test_a_fleet_that_falls_silent_goes_missing_and_not_on_for_ever() -> None:
+    everybody = frozenset(range(6))
+    now = CLEAN.plan.bursts[0].planned_start_at + timedelta(seconds=25)
+    shown = full_snapshot(CLEAN.plan, until(CLEAN, 25, silent=everybody), None, now)
+    assert shown.known_s == 25 - REPORT_LAG_S
+    assert shown.figures is not None
+    assert shown.figures.summary.completeness_ratio < 0.4
+
+
+def test_pairs_in_trouble_are_named_with_their_reason() -> None:
+    shown = final(HURT)
+    assert shown.figures is not None
+    said = {each.state.value: each.reason for each in shown.figures.trouble}
+    assert {"late", "null", "missed"} <= said.keys()
+    assert all(said.values())
+    assert shown.figures.summary.pairs == ()  # told by name, not all of them
+
+
+def test_nothing_reported_is_unknown_and_not_zero() -> None:
+    plan = CLEAN.plan
+    shown = full_snapshot(plan, until(CLEAN, -10), None, plan.bursts[0].planned_start_at)
+    assert len(shown) == 0
+    assert shown.figures is None
+    assert changed_seconds(None, empty_snapshot(plan, plan.bursts[0])) == ()
+
+
+def test_engines_that_say_nothing_are_shown_by_their_hosts_counters() -> None:
+    burst = CLEAN.plan.bursts[0]
+    start_s = burst.planned_start_at.timestamp()
+    host = [host_second(start_s + second, 1_000_000) for second in range(10)]
+    pairs = tuple(
+        PairEvidence(pair_index=index, client_host=host_columns(host)) for index in range(6)
+    )
+    evidence = BurstEvidence(burst=burst, pairs=pairs)
+    shown = full_snapshot(CLEAN.plan, evidence, None, burst.planned_start_at)
+    assert shown.layer == "link"
+    assert shown.columns[FLEET].tolist() == [48e6] * 10
+    assert (shown.cells == 8000).all()
+
+
+def test_only_what_changed_is_told_again() -> None:
+    before, now = so_far(CLEAN, 12), so_far(CLEAN, 15)
+    changed = changed_seconds(before, now)
+    assert changed_seconds(now, now) == ()
+    assert set(changed) >= set(range(before.known_s, now.known_s))
+    assert len(changed) < now.known_s
+
+
+@settings(max_examples=25, deadline=None)
+@given(looks=st.lists(st.floats(1, BURST_S), min_size=1, max_size=4).map(sorted))
+def test_changes_add_up_to_the_whole_picture(looks: list[float]) -> None:
+    """Whoever applies every update holds what a newcomer is told at once."""
+    held: dict[int, bytes] = {}
+    sums: dict[int, float | None] = {}
+    before = None
+    for look in looks:
+        now = so_far(CLEAN, look)
+        message = seconds_message(now, changed_seconds(before, now))
+        cells = base64.b64decode(message.pairs)
+        width = 4 * message.pairs_count
+        for place, second in enumerate(message.second):
+            held[second] = cells[place * width : (place + 1) * width]
+            sums[second] = message.fleet_bits_per_second[place]
+        before = now
+    assert before is not None
+    whole = seconds_message(before, changed_seconds(None, before))
+    assert b"".join(held[second] for second in whole.second) == base64.b64decode(whole.pairs)
+    for second, rate in zip(whole.second, whole.fleet_bits_per_second, strict=True):
+        assert (sums[second] is None) == (rate is None)
+        assert (sums[second] or 0) == pytest.approx(rate or 0, rel=1e-5)
+
+
+def test_the_ledger_comes_in_seconds_of_the_burst_and_unknown_stays_unknown() -> None:
+    assert CLEAN.ledger is not None
+    counted = CLEAN.ledger.bytes.copy()
+    counted[:] = np.nan
+    burst = CLEAN.plan.bursts[0]
+    said = ledger_message(replace(CLEAN.ledger, bytes=counted), burst)
+    assert said.bins
+    assert all(each.bits_per_second is None for each in said.bins)
+    told = ledger_message(CLEAN.ledger, burst).bins
+    inside = [each for each in told if each.from_s >= 5 and each.before_s <= BURST_S - 1]
+    mean = sum(each.bits_per_second or 0 for each in inside) / len(inside)
+    assert mean == pytest.approx(CLEAN.truth.rates[0] * 1500 / 1448, rel=0.05)
+
+
+@pytest.mark.parametrize("lacking", [{Flow.DOWN}, {Flow.UP}, {Flow.UP, Flow.DOWN}, set()])
+def test_a_picture_has_a_cell_of_each_pair_whatever_flows_have_seconds(lacking: set[Flow]) -> None:
+    """A flow of which only means are known has no pairs' seconds, and another may."""
+    (burst,) = measure(CLEAN)
+    (one,) = burst.series.flows
+    flows = tuple(
+        replace(
+            one,
+            flow=flow,
+            pairs_bits_per_second=one.pairs_bits_per_second[: 0 if flow in lacking else None],
+        )
+        for flow in (Flow.UP, Flow.DOWN)
+    )
+    series = replace(burst.series, flows=flows)
+    shown = final_snapshot(summarise(CLEAN), 0, series)
+    whole = final(CLEAN)
+    rates = series.pair_rates(6)
+    assert [np.isnan(each).all() for each in rates] == [flow.flow in lacking for flow in flows]
+    if len(lacking) == len(flows):
+        assert shown.cells.shape == (len(whole.cells), 0)  # and a page draws no heat map
+        burst_s = series.duration_s + series.omit_s
+        goes_on = make_snapshot(
+            summarise(CLEAN).bursts[0],
+            series,
+            pairs_count=6,
+            planned_s=burst_s,
+            known_s=burst_s,
+            final=False,
+        )
+        assert goes_on.cells.shape == whole.cells.shape  # others may still tell theirs
+        assert (goes_on.cells == UNKNOWN_CELL).all()
+        return
+    assert shown.cells.shape == whole.cells.shape
+    if lacking:
+        assert (shown.cells == whole.cells).all()
+    else:
+        assert (shown.cells != UNKNOWN_CELL).all()

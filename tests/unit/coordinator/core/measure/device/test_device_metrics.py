@@ -1,0 +1,195 @@
+"""What witnesses said becomes figures of the window, and nothing that they did not say."""
+
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+from broadside.coordinator.core.arrays import Floats
+from broadside.coordinator.core.measure.device.device_metrics import (
+    IDLE_S,
+    device_figures,
+    witness_findings,
+)
+from broadside.coordinator.core.measure.telemetry import (
+    DeviceTelemetry,
+    IssueKind,
+    Quantity,
+    TelemetryIssue,
+    TelemetrySeries,
+)
+from broadside.coordinator.core.summary import BurstSummary, Verdict
+from tests.planted import ids, measure, summarise
+from tests.synthetic import Plant, fleet
+
+BURST: BurstSummary = measure(fleet(Plant(pairs=2, burst_s=60)))[0].summary
+assert BURST.window is not None
+START_S = BURST.window.start_at.timestamp()
+LONG_S = BURST.window.window_s
+PAYLOAD_BYTES = (BURST.fleet_received_bits_per_second or 0) / 8 * LONG_S
+
+
+def series(
+    device: str,
+    values: object,
+    *,
+    quantity: Quantity = Quantity.CPU,
+    every_s: float = 5.0,
+    over_s: float = 0.0,
+    instance: str = "",
+    from_s: float = -IDLE_S - 10,
+) -> TelemetrySeries:
+    """Readings every ``every_s`` from before the burst to after it."""
+    count = int((LONG_S - from_s + 20) / every_s)
+    at_s: Floats = START_S + from_s + every_s * np.arange(count, dtype=float)
+    return TelemetrySeries(
+        device=device,
+        source="planted",
+        quantity=quantity,
+        instance=instance,
+        at_s=at_s,
+        over_s=np.full(count, over_s),
+        bound_s=np.full(count, 0.01),
+        values=np.broadcast_to(np.asarray(values, dtype=float), (count,)).copy(),
+    )
+
+
+def heard(*told: TelemetrySeries, cores: dict[str, int] | None = None) -> DeviceTelemetry:
+    devices = tuple(dict.fromkeys(each.device for each in told))
+    return DeviceTelemetry(
+        devices=devices, series=told, read_at=datetime.now(UTC), cores_count=cores
+    )
+
+
+def test_two_devices_make_all_of_them_each_quantity_by_its_rule() -> None:
+    whole, (first, second) = device_figures(
+        heard(
+            series("a", 0.6),
+            series("b", 0.2),
+            series("a", 7e6, quantity=Quantity.RECEIVED, every_s=1, over_s=1),
+            series("b", 3e6, quantity=Quantity.RECEIVED, every_s=1, over_s=1),
+            series("a", 0.9, quantity=Quantity.HEALTH),
+            series("b", 1.0, quantity=Quantity.HEALTH),
+            cores={"a": 4, "b": 8},
+        ),
+        BURST,
+    )
+    assert whole.cpu_ratio is not None
+    assert whole.in_bits_per_second is not None
+    assert whole.health_ratio is not None
+    assert whole.cpu_ratio.mean == pytest.approx(0.4)
+    assert whole.in_bits_per_second.mean == pytest.approx(10e6)
+    assert whole.health_ratio.min == pytest.approx(0.9)
+    assert [first.share_ratio, second.share_ratio] == pytest.approx([0.7, 0.3])
+    assert first.cpu_s_per_gigabyte == pytest.approx(
+        0.6 * 4 * LONG_S / (0.7 * PAYLOAD_BYTES / 1e9), rel=1e-6
+    )
+    assert whole.cpu_s_per_gigabyte == pytest.approx(
+        (0.6 * 4 + 0.2 * 8) * LONG_S / (PAYLOAD_BYTES / 1e9), rel=1e-6
+    )
+
+
+def test_cores_make_a_device_and_the_busiest_is_named() -> None:
+    _, (device,) = device_figures(
+        heard(series("a", 1.0, instance="1"), series("a", 0.2, instance="2")), BURST
+    )
+    assert device.cpu_ratio is not None
+    assert device.cpu_ratio.mean == pytest.approx(0.6)
+    assert (device.cpu_ratio.busiest, device.cores_count) == (1.0, 2)
+
+
+def test_a_mean_that_began_before_the_window_is_no_figure_of_it() -> None:
+    _, (device,) = device_figures(
+        heard(series("a", 0.5, every_s=5, over_s=LONG_S + 30, from_s=-LONG_S)), BURST
+    )
+    assert device.cpu_ratio is None
+
+
+def test_what_a_device_was_before_and_after_a_burst_is_no_figure_of_it() -> None:
+    """Asked more rarely than the burst lasts, and never within it."""
+    rare = series("a", 0.05, every_s=LONG_S + 20, from_s=-10)
+    whole, (device,) = device_figures(heard(rare), BURST)
+    assert whole.cpu_ratio is None
+    assert device.cpu_ratio is None
+    once = series("a", [0.05, 0.8], every_s=LONG_S - 5, from_s=-LONG_S / 2)
+    _, (device,) = device_figures(heard(once), BURST)
+    assert device.cpu_ratio is not None
+    assert (device.cpu_ratio.mean, device.cpu_ratio.idle) == (0.8, 0.05)
+
+
+def test_a_silence_is_unknown_and_never_zero() -> None:
+    told = series("a", 0.8)
+    inside = (told.at_s > START_S + 5) & (told.at_s < START_S + LONG_S - 5)
+    told.values[inside] = np.nan
+    _, (device,) = device_figures(heard(told), BURST)
+    assert device.cpu_ratio is not None
+    assert device.cpu_ratio.min == device.cpu_ratio.mean == 0.8
+    assert device.cpu_ratio.covered_ratio < 0.5
+
+
+def test_what_befell_a_witness_is_a_finding_while_bursts_go_on_only() -> None:
+    def at(second: float, kind: IssueKind) -> TelemetryIssue:
+        return TelemetryIssue(
+            kind=kind,
+            device="a",
+            source="planted",
+            from_s=START_S + second,
+            to_s=START_S + second + 2,
+            text="why",
+        )
+
+    told = DeviceTelemetry(
+        devices=("a",),
+        issues=(
+            at(5, IssueKind.RESTARTED),
+            at(7, IssueKind.WRAPPED),
+            at(900, IssueKind.SILENT),
+        ),
+        read_at=datetime.now(UTC),
+    )
+    begun_at = datetime.fromtimestamp(START_S, UTC)
+    found = witness_findings(told, begun_at, begun_at + timedelta(seconds=LONG_S))
+    assert {(each.id, each.severity) for each in found} == {
+        ("witness-restarted", "warning"),
+        ("witness-wrapped", "note"),
+    }
+
+
+def test_every_quantity_has_its_field() -> None:
+    _, (device,) = device_figures(
+        heard(*(series("a", 0.5, quantity=each) for each in Quantity)), BURST
+    )
+    for quantity in Quantity:
+        assert getattr(device, quantity).mean == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict", "finding"),
+    [
+        (0.7, Verdict.PASS, None),
+        (0.9, Verdict.FAIL, "device-cpu-limit"),
+        (np.nan, Verdict.INCONCLUSIVE, "device-cpu-unproven"),
+        (None, Verdict.INCONCLUSIVE, "device-cpu-unproven"),
+    ],
+)
+def test_a_goal_is_held_against_each_device_and_absence_is_inconclusive(
+    values: float | None, verdict: Verdict, finding: str | None
+) -> None:
+    made = fleet(Plant(pairs=2, bursts=1, burst_s=60)).aiming(device_cpu_p95_max_ratio=0.8)
+    told = None if values is None else heard(series("a", 0.5), series("b", values))
+    found = summarise(made, telemetry=told)
+    assert found.verdict is verdict
+    assert finding is None or finding in ids(found)
+
+
+def test_without_a_window_a_device_has_the_figures_of_the_planned_burst() -> None:
+    """No second is common to all pairs, and the device was busy in the planned time."""
+    bare = BURST.model_copy(update={"window": None})
+    told = series("a", 0.1)
+    planned_s = BURST.planned_start_at.timestamp()
+    told.values[(told.at_s >= planned_s) & (told.at_s <= planned_s + BURST.duration_s)] = 0.7
+    _, (device,) = device_figures(heard(told), bare)
+    assert device.cpu_ratio is not None
+    assert device.cpu_ratio.max == 0.7
+    assert device.cpu_ratio.mean == pytest.approx(0.7, abs=0.05)
+    assert device.cpu_ratio.idle == pytest.approx(0.1)

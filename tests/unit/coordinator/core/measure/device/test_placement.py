@@ -1,0 +1,225 @@
+"""Telemetry whose clock nobody could check is placed by the bursts, or proves nothing."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from broadside.coordinator.core.measure.device.device_metrics import certain
+from broadside.coordinator.core.measure.device.placement import estimate_offset, place
+from broadside.coordinator.core.measure.telemetry import (
+    DeviceTelemetry,
+    IssueKind,
+    Quantity,
+    TelemetrySeries,
+)
+from broadside.coordinator.core.summary import RunSummary, Verdict
+from tests.planted import ids, summarise
+from tests.synthetic import Fleet, Plant, fleet
+
+BURSTS = [(1000.0, 1060.0), (1120.0, 1180.0)]
+NOW_AT = datetime.now(UTC)
+
+
+def told(
+    off_s: float,
+    *,
+    busy: float = 0.97,
+    idle: float = 0.04,
+    noise: float = 0.0,
+    every_s: float = 5.0,
+    over_s: float = 0.0,
+    bound_s: float = np.nan,
+    bursts: list[tuple[float, float]] = BURSTS,
+    quantity: Quantity = Quantity.CPU,
+    archive: bool = True,
+) -> TelemetrySeries:
+    """An export whose stamps are ``off_s`` off: busy during the bursts, idle beside them."""
+    at_s = np.arange(bursts[0][0] - 300, bursts[-1][1] + 300, every_s)
+    fine_s = np.arange(bursts[0][0] - 400, bursts[-1][1] + 400, 0.25)
+    ran = np.zeros(len(fine_s))
+    for begin_s, end_s in bursts:
+        ran[(fine_s >= begin_s) & (fine_s < end_s)] = 1
+    total = np.concatenate([[0], np.cumsum(ran) * 0.25])[:-1]
+    span_s = max(over_s, 0.5)
+    share = (np.interp(at_s, fine_s, total) - np.interp(at_s - span_s, fine_s, total)) / span_s
+    values = idle + (busy - idle) * share
+    values = values + noise * np.random.default_rng(7).standard_normal(len(values))
+    return TelemetrySeries(
+        device="fw",
+        source="csv cpu.csv",
+        quantity=quantity,
+        at_s=at_s + off_s,
+        over_s=np.full(len(at_s), over_s),
+        bound_s=np.full(len(at_s), bound_s),
+        values=np.clip(values, 0, 1),
+        is_archive=archive,
+    )
+
+
+@pytest.mark.parametrize("off_s", [-200.0, -45.0, 0.0, 7.0, 45.0])
+@pytest.mark.parametrize(("every_s", "over_s"), [(1.0, 0.0), (5.0, 0.0), (15.0, 15.0), (5.0, 60.0)])
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_the_offset_is_where_the_figures_rise_and_fall(
+    off_s: float, every_s: float, over_s: float, noise: float
+) -> None:
+    series = told(off_s, every_s=every_s, over_s=over_s, noise=noise)
+    found = estimate_offset([series], BURSTS)
+    assert found is not None
+    assert abs(found[0] - off_s) <= found[1] <= 0.7 * max(every_s, 5.0)
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        told(45.0, busy=0.5, idle=0.5),
+        told(45.0, busy=0.5, idle=0.5, noise=0.2),
+        told(0.0, busy=0.04, idle=0.97),  # busy while nothing runs: another's load
+        replace(told(0.0), values=np.full(len(told(0.0).at_s), np.nan)),
+        told(0.0, quantity=Quantity.HEALTH),
+        told(0.0, every_s=200.0),
+    ],
+)
+def test_what_shows_no_burst_is_not_placed(series: TelemetrySeries) -> None:
+    assert estimate_offset([series], BURSTS[:1]) is None
+    placed = place(DeviceTelemetry(devices=("fw",), series=(series,), read_at=NOW_AT), BURSTS[:1])
+    assert np.isnan(placed.series[0].bound_s).all()
+    assert [issue.kind for issue in placed.issues] == [IssueKind.UNPLACED]
+
+
+def test_bursts_that_repeat_without_end_are_not_told_from_each_other() -> None:
+    """The export shows 20 bursts, of which one is the run's: any of them may be it."""
+    many = [(1000.0 + 120 * n, 1060.0 + 120 * n) for n in range(-5, 6)]
+    series = told(0.0, bursts=many)
+    assert estimate_offset([series], [many[5]]) is None
+
+
+def test_a_stated_clock_is_believed_unless_the_figures_contradict_it() -> None:
+    read = DeviceTelemetry(devices=("fw",), series=(told(0.0, bound_s=1.0),), read_at=NOW_AT)
+    assert place(read, BURSTS) is read
+    off = replace(read, series=(told(45.0, bound_s=1.0),))
+    placed = place(off, BURSTS)
+    assert abs(placed.series[0].at_s[0] - told(0.0).at_s[0]) < 3
+    [issue] = placed.issues
+    assert (issue.kind, " s late by its own figures" in issue.text) == (IssueKind.CLOCK, True)
+    stored = replace(read, series=(told(45.0, bound_s=0.0, archive=False),))  # before version 0.10
+    assert [issue.kind for issue in place(stored, BURSTS).issues] == [IssueKind.CLOCK]
+    live = replace(read, series=(told(45.0, bound_s=0.1, archive=False),))
+    assert place(live, BURSTS) is live
+
+
+def run(series: TelemetrySeries | None, made: Fleet) -> RunSummary:
+    read = None
+    if series is not None:
+        read = DeviceTelemetry(devices=("fw",), series=(series,), read_at=NOW_AT)
+    return summarise(made.aiming(device_cpu_p95_max_ratio=0.8), telemetry=read)
+
+
+def spans(made: Fleet) -> list[tuple[float, float]]:
+    return [
+        (burst.planned_start_at.timestamp(), burst.planned_end_at.timestamp())
+        for burst in made.plan.bursts
+    ]
+
+
+@pytest.mark.parametrize("bound_s", [np.nan, 0.1])
+@pytest.mark.parametrize("off_s", [-45.0, 45.0, -246.0, 0.0])
+def test_a_busy_device_fails_its_threshold_whatever_its_clock_says(
+    off_s: float, bound_s: float
+) -> None:
+    """M13: CPU 97 % against 80 %, by stamps that are 45 s off."""
+    made = fleet(Plant(pairs=2, bursts=1, burst_s=60))
+    found = run(told(off_s, bursts=spans(made), bound_s=bound_s), made)
+    assert found.verdict is Verdict.FAIL
+    assert "device-cpu-limit" in ids(found)
+    assert ("witness-clock" in ids(found)) is bool(off_s)
+    calm = run(told(off_s, bursts=spans(made), busy=0.6, bound_s=bound_s), made)
+    assert calm.verdict is Verdict.PASS
+
+
+def test_a_flat_export_without_a_stated_clock_proves_nothing() -> None:
+    """An hour off: the export shows the idle hour only."""
+    made = fleet(Plant(pairs=2, bursts=1, burst_s=60))
+    flat = told(0.0, bursts=spans(made), busy=0.04)
+    found = run(flat, made)
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert {"device-cpu-unproven", "witness-unplaced"} <= set(ids(found))
+    stated = replace(flat, bound_s=np.full(len(flat.at_s), 1.0))
+    assert run(stated, made).verdict is Verdict.PASS
+
+
+def test_a_source_with_a_clock_counts_beside_one_without() -> None:
+    made = fleet(Plant(pairs=2, bursts=1, burst_s=60))
+    flat = told(0.0, bursts=spans(made), busy=0.04)
+    polled = replace(told(0.0, bursts=spans(made), bound_s=0.1), source="snmp", is_archive=False)
+    read = DeviceTelemetry(devices=("fw",), series=(flat, polled), read_at=NOW_AT)
+    found = summarise(made.aiming(device_cpu_p95_max_ratio=0.8), telemetry=read)
+    assert found.verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize(
+    ("bound_s", "busy", "verdict"),
+    [
+        (0.2, 0.97, Verdict.FAIL),
+        (10.0, 0.6, Verdict.PASS),  # idle or busy, it is under the limit
+        (40.0, 0.97, Verdict.FAIL),  # a third of the window was busy, whichever it was
+        (70.0, 0.97, Verdict.INCONCLUSIVE),  # all of the window may have been idle
+        (400.0, 0.6, Verdict.INCONCLUSIVE),  # the window may lie beside all that was read
+    ],
+)
+def test_a_threshold_holds_for_every_placement_within_the_bound(
+    bound_s: float, busy: float, verdict: Verdict
+) -> None:
+    made = fleet(Plant(pairs=2, bursts=1, burst_s=60))
+    series = told(0.0, bursts=spans(made), busy=busy, bound_s=bound_s, archive=False)
+    assert run(series, made).verdict is verdict
+
+
+def test_the_bottleneck_is_not_a_device_that_may_have_been_busy_at_another_time() -> None:
+    made = fleet(Plant(pairs=2, bursts=1, burst_s=60))
+    for bound_s, busy in ((0.2, 0.97), (40.0, None), (np.nan, None)):
+        series = told(0.0, bursts=spans(made), idle=0.1, bound_s=bound_s, archive=False)
+        series = replace(series, quantity=Quantity.CPU)
+        if np.isnan(bound_s):
+            series = replace(series, values=np.full(len(series.at_s), 0.97))
+        [burst] = run(series, made).bursts
+        seen = certain(burst.devices[0]).cpu_ratio
+        if busy is None:
+            assert seen is None or seen.mean < 0.95
+        else:
+            assert seen is not None
+            assert seen.mean > 0.95
+
+
+def test_an_incomplete_counter_neither_passes_nor_accuses() -> None:
+    """M15: one store of two did not answer, so half of the bytes are missing."""
+    made = fleet(Plant(pairs=4, bursts=1, burst_s=60, firewall_bits_per_second=None))
+    made = made.aiming(target_bits_per_second=1e8)
+    assert made.ledger is not None
+    half = replace(made.ledger, bytes=made.ledger.bytes / 2)
+    accused = summarise(replace(made, ledger=half))
+    partial = replace(half, partial="warning '1 store of 2 did not answer'")
+    found = summarise(replace(made, ledger=partial))
+    assert accused.verdict is not Verdict.PASS
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert "ledger-partial" in ids(found)
+    assert not {"bypass", "residual"} & {each.partition("-")[0] for each in ids(found)}
+
+
+def test_a_correction_is_told_with_its_size_and_side() -> None:
+    for off_s, side in ((45.0, "late"), (-45.0, "early")):
+        run = DeviceTelemetry(devices=("fw",), series=(told(off_s),), read_at=NOW_AT)
+        (issue,) = place(run, BURSTS).issues
+        assert (issue.kind, issue.device, issue.source) == (
+            IssueKind.CLOCK, "fw", "csv cpu.csv",
+        )  # fmt: skip
+        assert (issue.from_s, issue.to_s) == (1000.0, 1180.0)
+        assert f" s {side} by its own figures' rise and fall" in issue.text
+
+
+def test_stamps_that_nothing_places_are_told() -> None:
+    run = DeviceTelemetry(devices=("fw",), series=(told(0.0, busy=0.5, idle=0.5),), read_at=NOW_AT)
+    (issue,) = place(run, BURSTS).issues
+    assert issue.kind is IssueKind.UNPLACED
+    assert issue.text.startswith("no figure shows where the bursts begin and end")

@@ -1,0 +1,100 @@
+"""A clock that did not hold through a burst is told, and a fleet of them gets no verdict."""
+
+from dataclasses import replace
+
+import pytest
+
+from broadside.coordinator.core.measure.records.evidence import PairEvidence
+from broadside.coordinator.core.summary import BurstSummary, Finding, Verdict
+from broadside.exchange.messages import ClockReading, ClockSource, Outcome, Side
+from tests.judged import judged_first
+from tests.synthetic import START, Plant, clock, fleet
+
+GATE_S = 0.05
+
+
+def after(pairs_count: int, changed: int, reading: ClockReading | None, side: Side) -> BurstSummary:
+    """A burst in which some pairs' clocks of one side read so afterwards."""
+    made = fleet(Plant(pairs=pairs_count, bursts=1, burst_s=10, period_s=25))
+    update = {"clock_after": reading}
+
+    def change(pair: PairEvidence) -> PairEvidence:
+        assert pair.report is not None
+        assert pair.server_test is not None
+        if side is Side.CLIENT:
+            return replace(pair, report=pair.report.model_copy(update=update))
+        return replace(pair, server_test=pair.server_test.model_copy(update=update))
+
+    return judged_first(made.told(change, range(changed)))
+
+
+def named(summary: BurstSummary) -> dict[str, Finding]:
+    return {f.id: f for f in summary.findings if f.id in ("clock-moved", "clocks-unproven")}
+
+
+UNSYNCHRONISED = ClockReading(source=ClockSource.CHRONY, read_at=START, synchronised=False)
+
+
+@pytest.mark.parametrize("side", Side)
+@pytest.mark.parametrize(
+    ("reading", "words"),
+    [
+        (clock(0.4, 0.401, START), "clock moved by +400 ms"),
+        (clock(-0.4, 0.401, START), "clock moved by -400 ms"),
+        (clock(0.001, 0.3, START), "clock was up to 300 ms off after the burst"),
+        (UNSYNCHRONISED, "clock was not synchronised after the burst"),
+    ],
+)
+def test_a_clock_that_did_not_hold_is_no_pass_where_it_costs_the_floor(
+    reading: ClockReading, words: str, side: Side
+) -> None:
+    found = after(4, 1, reading, side)
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert f"pair-001 (the {side}'s {words})" in named(found)["clock-moved"].sentence
+    assert "75.0 % of the planned" in named(found)["clocks-unproven"].sentence
+    assert found.completeness_ratio == 1.0
+
+
+def test_one_clock_of_many_is_named_and_costs_no_verdict() -> None:
+    found = after(30, 1, clock(0.4, 0.401, START), Side.CLIENT)
+    assert found.verdict is Verdict.MEASURED
+    assert list(named(found)) == ["clock-moved"]
+    assert "1 of 30 pairs" in named(found)["clock-moved"].sentence
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [
+        None,
+        ClockReading(source=ClockSource.UNKNOWN, read_at=START, synchronised=False),
+        clock(0.9 * GATE_S, 0.95 * GATE_S, START),
+    ],
+    ids=["dead agent", "no answer", "slew"],
+)
+@pytest.mark.parametrize("side", Side)
+def test_a_slewed_clock_or_a_missing_reading_is_no_moved_one(
+    reading: ClockReading | None, side: Side
+) -> None:
+    found = after(4, 4, reading, side)
+    # Nobody's clock moved; a clock that nobody read is no proof that it held, though.
+    is_read = reading is not None and reading.synchronised
+    assert found.verdict is (Verdict.MEASURED if is_read else Verdict.INCONCLUSIVE)
+    assert {f.id for f in found.findings} & {"clocks-unread"} == (
+        set() if is_read else {"clocks-unread"}
+    )
+    assert not named(found)
+    assert found.unsteady_clocks is None
+
+
+def test_a_pair_that_stood_down_for_its_clock_is_refused_and_not_named_twice() -> None:
+    made = fleet(Plant(pairs=4, bursts=1, burst_s=10, period_s=25))
+    said = {"outcome": Outcome.REFUSED, "engine": None, "first_data_at": None}
+
+    def refuse(pair: PairEvidence) -> PairEvidence:
+        assert pair.report is not None
+        report = pair.report.model_copy(update=said | {"clock_after": clock(0.4, 0.401, START)})
+        return PairEvidence(pair_index=0, claim=pair.claim, report=report)
+
+    found = judged_first(made.told(refuse, [0]))
+    assert found.completeness.refused_s == 10
+    assert not named(found)

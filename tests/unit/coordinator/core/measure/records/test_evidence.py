@@ -1,0 +1,443 @@
+"""Server-side tests find their pairs: by cookie, else by endpoint and time, each once."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+from broadside.coordinator.core.measure.records.columns import NO_HOST, IntervalColumns
+from broadside.coordinator.core.measure.records.evidence import clock_correction
+from broadside.coordinator.core.measure.records.server_tests import (
+    Summed,
+    foreign_tests_during,
+    is_unsent,
+    join_tests,
+    summed,
+)
+from broadside.coordinator.core.run_spec import Burst, Pair
+from broadside.coordinator.core.summary import MatchMethod
+from broadside.exchange.messages import (
+    Claim,
+    ClockReading,
+    ClockSource,
+    Distribution,
+    Endpoint,
+    EngineReport,
+    Flow,
+    FlowTotals,
+    JobReport,
+    Outcome,
+    Phase,
+    ServerTest,
+    Side,
+    StreamSilence,
+)
+from tests.unit.coordinator.core.records import job_report, seconds
+
+AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+BURST = Burst(index=0, planned_start_at=AT, duration_s=10)
+
+
+def pair(index: int) -> Pair:
+    return Pair(index=index, endpoint=Endpoint(agent_id="s", address="10.2.0.4", port=5201 + index))
+
+
+def record(
+    port: int,
+    cookie: str | None,
+    *,
+    started_s: float = -3.0,
+    rows: int = 10,
+    ended: bool = True,
+    client: str | None = None,
+) -> Summed:
+    started_at = AT + timedelta(seconds=started_s)
+    return Summed(
+        test=ServerTest(
+            agent_id="s",
+            endpoint=Endpoint(agent_id="s", address="10.2.0.4", port=port),
+            client_address=client,
+            started_at=started_at,
+            first_data_at=max(AT, started_at) if started_s > -20 else started_at,
+            ended_at=started_at + timedelta(seconds=14) if ended else None,
+            engine=EngineReport(engine="iperf3", cookie=cookie),
+        ),
+        tracks=(seconds(Side.SERVER, AT.timestamp(), [100] * rows),),
+        host=NO_HOST,
+    )
+
+
+def claim(cookie: str | None, *, address: str | None = None) -> Claim:
+    return Claim(
+        job_id="r.00000.00000",
+        agent_id="c",
+        phase=Phase.RUNNING,
+        claimed_at=AT,
+        cookie=cookie,
+        address=address,
+    )
+
+
+def report(outcome: Outcome, cookie: str | None = None) -> JobReport:
+    engine = EngineReport(engine="iperf3", cookie=cookie) if cookie else None
+    return job_report(0, AT, outcome=outcome, engine=engine)
+
+
+def test_the_cookie_joins_at_an_endpoint_that_is_no_other_pairs() -> None:
+    moved = record(5299, "a")
+    joined = join_tests(BURST, [pair(0)], {}, {0: report(Outcome.MEASURED, "a")}, [moved])
+    assert joined.records == {0: moved}
+    assert joined.joined_by == {0: MatchMethod.COOKIE}
+    assert joined.strays == ()
+
+
+def test_a_cookie_on_another_pairs_endpoint_is_a_stray() -> None:
+    reports = {0: report(Outcome.MEASURED, "a")}
+    swapped = [record(5202, "a"), record(5201, "b")]
+    joined = join_tests(BURST, [pair(0), pair(1)], {1: claim("b")}, reports, swapped)
+    assert joined.records == {}
+    assert {
+        found.pair_index for found in foreign_tests_during(BURST, [pair(0), pair(1)], swapped)
+    } == {
+        0,
+        1,
+    }
+
+
+def test_only_the_planned_agent_records_a_pairs_test() -> None:
+    """S2 of November 2026: a pair that was lost became *measured* by another server's record."""
+    for own, claims, reports in (
+        (record(5201, "a"), {}, {0: report(Outcome.MEASURED, "a")}),  # by cookie
+        (record(5201, None), {0: claim(None)}, {}),  # by endpoint
+    ):
+        rogue = replace(own, test=own.test.model_copy(update={"agent_id": "rogue"}))
+        assert join_tests(BURST, [pair(0)], claims, reports, [rogue]).records == {}
+        assert join_tests(BURST, [pair(0)], claims, reports, [rogue, own]).records == {0: own}
+
+
+def test_two_pairs_with_one_endpoint_keep_their_own_servers_records() -> None:
+    """S3 of November 2026: of two servers that announced one endpoint, the last took all."""
+    twin = Pair(index=1, endpoint=pair(0).endpoint.model_copy(update={"agent_id": "twin"}))
+    own = record(5201, "a")
+    theirs = replace(own, test=own.test.model_copy(update={"agent_id": "twin"}))
+    reports = {0: report(Outcome.MEASURED, "a"), 1: report(Outcome.MEASURED, "a")}
+    for pairs in ([pair(0), twin], [twin, pair(0)]):
+        joined = join_tests(BURST, pairs, {}, reports, [own])
+        assert joined.records == {0: own}
+        joined = join_tests(BURST, pairs, {}, reports, [theirs, own])
+        assert joined.records == {0: own, 1: theirs}
+
+
+def test_a_client_that_died_nameless_is_joined_by_endpoint_and_address() -> None:
+    test = record(5201, "x", client="10.1.0.4")
+    for address, joins in (("10.1.0.4", True), ("10.1.0.5", False), (None, False)):
+        claims = {0: claim(None, address=address)}
+        joined = join_tests(BURST, [pair(0)], claims, {}, [test])
+        assert (joined.joined_by == {0: MatchMethod.ENDPOINT}) is joins
+        assert len(joined.strays) == (not joins)
+
+
+def test_an_engine_without_cookies_is_joined_by_endpoint() -> None:
+    joined = join_tests(BURST, [pair(0)], {0: claim(None)}, {}, [record(5201, None)])
+    assert joined.joined_by == {0: MatchMethod.ENDPOINT}
+
+
+def test_a_client_that_named_its_test_takes_no_other() -> None:
+    reports = {0: report(Outcome.MEASURED, "mine")}
+    joined = join_tests(BURST, [pair(0)], {}, reports, [record(5201, "strange")])
+    assert joined.records == {}
+    assert len(joined.strays) == 1
+
+
+def test_a_client_that_failed_without_a_byte_takes_nothing() -> None:
+    """As of two runs on one server: one is told that it is busy, the other's test is there."""
+    failed = report(Outcome.FAILED).model_copy(update={"reason": "the server is busy"})
+    theirs = record(5201, "theirs", client="10.9.0.4")
+    joined = join_tests(BURST, [pair(0)], {0: claim(None)}, {0: failed}, [theirs])
+    assert joined.records == {}
+    (found,) = foreign_tests_during(BURST, [pair(0)], joined.strays)
+    assert (found.pair_index, found.client_address, found.received_bytes) == (0, "10.9.0.4", 1000)
+    halfway = failed.model_copy(update={"first_data_at": AT})
+    assert not is_unsent(halfway)
+
+
+@pytest.mark.parametrize("seen", ["10.99.0.1", "10.1.0.5", "::ffff:10.1.0.5", None])
+def test_a_cookie_joins_whatever_address_the_path_has_made_of_the_client(seen: str | None) -> None:
+    """Another client's too: that one may be the device that translates."""
+    claims = {0: claim("a", address="10.1.0.4"), 1: claim(None, address="10.1.0.5")}
+    translated = record(5201, "a", client=seen)
+    joined = join_tests(BURST, [pair(0), pair(1)], claims, {}, [translated])
+    assert joined.joined_by == {0: MatchMethod.COOKIE}
+
+
+def job_claim(index: int, *, address: str | None = None) -> Claim:
+    return claim(None, address=address).model_copy(update={"job_id": job_id(index)})
+
+
+def job_id(index: int) -> str:
+    return f"r.00000.{index:05d}"
+
+
+@pytest.mark.parametrize("seen", ["10.1.0.4", "10.99.0.1", "10.1.0.5", None])
+def test_a_daemons_test_is_joined_by_the_job_that_its_requests_name(seen: str | None) -> None:
+    """Also of a client that died before it said anything but its claim."""
+    claims = {index: job_claim(index, address=f"10.1.0.{4 + index}") for index in (0, 1)}
+    tests = [record(5201, job_id(0), client=seen), record(5202, job_id(1), client=seen)]
+    joined = join_tests(BURST, [pair(0), pair(1)], claims, {}, tests)
+    assert joined.joined_by == {0: MatchMethod.COOKIE, 1: MatchMethod.COOKIE}
+    assert [joined.records[index].test.cookie for index in (0, 1)] == [job_id(0), job_id(1)]
+    assert joined.strays == ()
+
+
+def test_a_test_that_names_another_job_is_taken_by_no_pair() -> None:
+    """From the pair's own client, on its own endpoint, at its own time."""
+    theirs = record(5201, "other-run.00000.00000", client="10.1.0.4")
+    claims = {0: job_claim(0, address="10.1.0.4")}
+    joined = join_tests(BURST, [pair(0)], claims, {}, [theirs])
+    assert joined.records == {}
+    assert joined.strays == (theirs,)
+
+
+def test_a_daemon_that_was_started_again_leaves_no_test_of_strangers() -> None:
+    part, rest = record(5201, job_id(0), rows=4), record(5201, job_id(0), started_s=4, rows=6)
+    joined = join_tests(BURST, [pair(0)], {0: job_claim(0)}, {}, [part, rest])
+    assert joined.records == {0: rest}
+    assert joined.strays == ()
+
+
+def test_a_server_of_the_version_before_is_joined_by_endpoint() -> None:
+    """Its daemon's records have no cookie; a client of this version names the job."""
+    reports = {0: report(Outcome.MEASURED, job_id(0))}
+    joined = join_tests(BURST, [pair(0)], {0: job_claim(0)}, reports, [record(5201, None)])
+    assert joined.joined_by == {0: MatchMethod.ENDPOINT}
+
+
+def test_tests_that_were_over_or_not_begun_are_no_strays_of_the_burst() -> None:
+    before, after = record(5201, "old", started_s=-25.0), record(5201, "new", started_s=12.0)
+    assert foreign_tests_during(BURST, [pair(0)], [before, after, record(5999, "elsewhere")]) == ()
+
+
+def test_tests_of_other_bursts_stay_strays() -> None:
+    before = record(5201, "old", started_s=-25.0)
+    after = record(5201, "new", started_s=12.0)
+    joined = join_tests(BURST, [pair(0)], {0: claim(None)}, {}, [before, after])
+    assert joined.records == {}
+    assert len(joined.strays) == 2
+
+
+def test_a_test_that_another_pair_named_is_not_taken_by_endpoint() -> None:
+    joined = join_tests(BURST, [pair(0), pair(1)], {1: claim("x")}, {}, [record(5202, "x")])
+    assert set(joined.records) == {1}
+
+
+def test_a_pair_that_never_started_takes_nothing() -> None:
+    joined = join_tests(
+        BURST, [pair(0)], {}, {0: report(Outcome.REFUSED)}, [record(5201, "foreign")]
+    )
+    assert joined.records == {}
+
+
+def test_the_fullest_record_of_a_test_stands_in_any_order() -> None:
+    part, whole = record(5201, "a", rows=4, ended=False), record(5201, "a", rows=10)
+    reports = {0: report(Outcome.MEASURED, "a")}
+    for tests in ([part, whole], [whole, part]):
+        joined = join_tests(BURST, [pair(0)], {}, reports, tests)
+        assert joined.records[0] is whole
+        assert joined.strays == ()
+
+
+def test_unsynchronised_clocks_correct_nothing_and_bound_nothing() -> None:
+    good = ClockReading(
+        source=ClockSource.CHRONY, read_at=AT, synchronised=True, offset_s=0.01, bound_s=0.02
+    )
+    wild = good.model_copy(update={"synchronised": False, "offset_s": 9.0})
+    assert clock_correction(good, wild, None) == (0.01, 0.02)
+    assert clock_correction(wild) == (0.0, None)
+
+
+def _process(port: int, **told: Any) -> Summed:
+    """The record of one of a pair's processes."""
+    whole = record(port, None)
+    fields = {"first_data_at", "ended_at"} & told.keys()
+    engine = {name: value for name, value in told.items() if name not in {*fields, "tracks"}}
+    test = whole.test.model_copy(
+        update={name: told[name] for name in fields}
+        | {"engine": whole.test.engine.model_copy(update=engine)}
+    )
+    return replace(whole, test=test, tracks=told.get("tracks", whole.tracks))
+
+
+def _distribution(counts: dict[int, int], largest: float) -> Distribution:
+    return Distribution(name="rtt", unit="s", counts=counts, max=largest)
+
+
+def _silent(from_s: float, to_s: float) -> StreamSilence:
+    return StreamSilence(flow=Flow.UP, client_port=1, from_s=from_s, to_s=to_s)
+
+
+def test_processes_add_up_over_the_span_of_all() -> None:
+    one = _process(
+        5201,
+        first_data_at=AT + timedelta(seconds=2),
+        ended_at=AT + timedelta(seconds=12),
+        cpu_s=1.5,
+        cpu_payload_bytes=100,
+        host_cpu_s=4.0,
+        distributions=(_distribution({1: 2, 3: 1}, 0.5),),
+        silent_streams=(_silent(1, 5),),
+    )
+    other = _process(
+        5202,
+        first_data_at=AT + timedelta(seconds=1),
+        ended_at=AT + timedelta(seconds=11),
+        cpu_s=2.0,
+        cpu_payload_bytes=300,
+        host_cpu_s=5.0,
+        distributions=(_distribution({3: 4}, 0.7),),
+        silent_streams=(_silent(2, 9),),
+    )
+    both = summed([one, other]).test
+    assert both.endpoint == one.test.endpoint
+    assert both.first_data_at == AT + timedelta(seconds=1)
+    assert both.ended_at == AT + timedelta(seconds=12)
+    assert (both.engine.cpu_s, both.engine.cpu_payload_bytes) == (3.5, 400)
+    assert both.engine.host_cpu_s == 5.0  # of one host, over the same time
+    assert both.engine.distributions == (_distribution({1: 2, 3: 5}, 0.7),)
+    assert set(both.engine.silent_streams) == {_silent(1, 5), _silent(2, 9)}
+
+
+def test_what_one_process_does_not_tell_is_unknown_of_all() -> None:
+    one = _process(5201, cpu_s=1.5, cpu_payload_bytes=100, host_cpu_s=4.0)
+    silent = _process(5202, first_data_at=None, ended_at=None, tracks=())
+    both = summed([one, silent])
+    assert both.test.first_data_at == one.test.first_data_at  # it did begin then
+    assert both.test.ended_at is None
+    engine = both.test.engine
+    assert (engine.cpu_s, engine.cpu_payload_bytes, engine.host_cpu_s) == (None, None, None)
+    assert list(both.tracks) == []
+    assert summed([silent, silent]).test.first_data_at is None
+
+
+def test_totals_of_processes_are_summed_where_each_tells_them() -> None:
+    one = FlowTotals(
+        flow=Flow.UP, sent_bytes=100, sent_s=10.0, received_bytes=90, received_s=9.5,
+        retransmits_count=3, rtt_max_s=0.2, packets_count=7, lost_count=2,
+    )  # fmt: skip
+    other = FlowTotals(
+        flow=Flow.UP, sent_bytes=200, sent_s=11.0, received_bytes=None, received_s=None,
+        retransmits_count=4, rtt_max_s=0.1, packets_count=8, lost_count=1,
+    )  # fmt: skip
+    down = FlowTotals(flow=Flow.DOWN, sent_bytes=5)
+    engine = summed([_process(5201, totals=(one, down)), _process(5202, totals=(other,))])
+    (total,) = engine.test.engine.totals  # of the other flow one alone tells
+    assert (total.flow, total.sent_bytes, total.received_bytes) == (Flow.UP, 300, None)
+    assert (total.retransmits_count, total.packets_count, total.lost_count) == (7, 15, 3)
+    assert (total.sent_s, total.received_s, total.rtt_max_s) == (11.0, 9.5, 0.2)
+
+
+def _rows(first_data_s: float, amounts: list[float], **columns: float) -> IntervalColumns:
+    """A server's seconds, with one level of the other columns."""
+    track = seconds(Side.SERVER, AT.timestamp() + first_data_s, amounts)  # type: ignore[arg-type]
+    levels = {name: np.full(len(amounts), level, np.float32) for name, level in columns.items()}
+    return replace(track, **levels)  # type: ignore[arg-type]
+
+
+def test_seconds_of_processes_are_summed_on_the_bounds_of_the_longest() -> None:
+    """The second begins half a second later: its first second lies half in each of two of the
+    first's: 0 + 100, 20 + 100, 20 + 20 + 100."""
+    columns = {"rtt_s": 0.01, "cwnd_bytes": 1000.0, "retransmits_count": 2.0}
+    longer = _rows(0.0, [100, 100, 100], **columns, packets_count=4.0, lost_count=1.0)
+    shorter = _rows(
+        0.5, [40, 40], rtt_s=0.03, cwnd_bytes=500.0, retransmits_count=4.0, packets_count=8.0,
+        lost_count=2.0,
+    )  # fmt: skip
+    (track,) = summed([_process(5201, tracks=(longer,)), _process(5202, tracks=(shorter,))]).tracks
+    assert track.first_data_at_s == AT.timestamp()
+    assert list(track.start_s) == [0, 1, 2]
+    assert list(track.end_s) == [1, 2, 3]
+    assert list(track.transferred_bytes) == pytest.approx([120, 140, 120])
+    assert list(track.retransmits_count) == pytest.approx([4, 6, 4])
+    assert list(track.packets_count) == pytest.approx([8, 12, 8])
+    assert list(track.lost_count) == pytest.approx([2, 3, 2])
+    assert list(track.rtt_s) == pytest.approx([0.02] * 3)
+    assert list(track.cwnd_bytes) == pytest.approx([1500] * 3)
+
+
+def test_a_process_that_begins_first_or_ends_last_widens_the_span_and_loses_no_byte() -> None:
+    longest = _rows(1.0, [100, 100, 100])
+    early = _rows(0.0, [50, 50])
+    late = _rows(3.0, [30, 30])
+    (track,) = summed(
+        [_process(5201 + at, tracks=(part,)) for at, part in enumerate((longest, early, late))]
+    ).tracks
+    assert track.first_data_at_s == AT.timestamp()
+    assert (track.start_s[0], track.end_s[-1]) == (0, 5)
+    assert track.transferred_bytes.sum() == pytest.approx(460)
+
+
+def test_a_flow_that_no_process_recorded_a_second_of_has_none() -> None:
+    nothing = _rows(2.0, [])
+    (track,) = summed([_process(5201 + at, tracks=(nothing,)) for at in (0, 1)]).tracks
+    assert len(track) == 0
+
+
+def test_a_pair_of_processes_needs_a_test_on_each_of_its_ports() -> None:
+    endpoint = Endpoint(agent_id="s", address="10.2.0.4", port=5201, more_ports=(5202,))
+    two = [Pair(index=0, endpoint=endpoint)]
+    engine = EngineReport(
+        engine="iperf3",
+        processes=tuple(EngineReport(engine="iperf3", cookie=name) for name in ("a", "b")),
+    )
+    reports = {0: job_report(0, AT, engine=engine)}
+    tests = [record(5201, "a"), record(5202, "b")]
+    whole = join_tests(BURST, two, {}, reports, tests)
+    assert whole.records[0].tracks[0].transferred_bytes.sum() == pytest.approx(2000)
+    assert whole.joined_by == {0: MatchMethod.COOKIE}
+    part = join_tests(BURST, two, {}, reports, tests[:1])
+    assert (part.records, part.joined_by, part.strays) == ({}, {}, ())
+
+
+@pytest.mark.parametrize("outcome", [Outcome.MISSED, Outcome.REFUSED])
+def test_a_pair_that_sent_nothing_leaves_a_named_test_to_nobody(outcome: Outcome) -> None:
+    tests = [record(5201, "cookie")]
+    joined = join_tests(BURST, [pair(0)], {}, {0: report(outcome, "cookie")}, tests)
+    assert joined.records == {}
+    assert list(joined.strays) == tests
+
+
+def test_of_two_tests_near_the_instant_the_nearer_one_is_the_pairs() -> None:
+    far, near = record(5201, None, started_s=4.0), record(5201, None, started_s=1.0)
+    joined = join_tests(BURST, [pair(0)], {0: claim(None)}, {}, [far, near])
+    assert joined.records == {0: near}
+    assert joined.joined_by == {0: MatchMethod.ENDPOINT}
+
+
+def test_a_stray_is_told_with_what_it_carried() -> None:
+    stray = record(5201, "other", client="10.1.0.9")
+    (found,) = foreign_tests_during(BURST, [pair(0)], [stray])
+    assert (found.pair_index, found.address, found.port) == (0, "10.2.0.4", 5201)
+    assert (found.client_address, found.cookie, found.received_bytes) == (
+        "10.1.0.9",
+        "other",
+        1000,
+    )
+    (untold,) = foreign_tests_during(BURST, [pair(0)], [replace(stray, tracks=())])
+    assert untold.received_bytes is None
+
+
+def test_synchronised_readings_correct_by_their_mean_and_bound_by_the_worst() -> None:
+    def reading(offset_s: float | None, bound_s: float | None) -> ClockReading:
+        return ClockReading(
+            source=ClockSource.CHRONY,
+            synchronised=True,
+            offset_s=offset_s,
+            bound_s=bound_s,
+            read_at=AT,
+        )
+
+    fix_s, bound_s = clock_correction(reading(0.1, 0.02), None, reading(0.3, 0.01))
+    assert fix_s == pytest.approx(0.2)
+    assert bound_s == 0.02
+    assert clock_correction(reading(None, None)) == (0.0, None)

@@ -1,0 +1,129 @@
+"""What a burst's summary sums, names and fills in, by worked examples."""
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from broadside.coordinator.core.measure.burst import (
+    _headers,
+    _names,
+    _proven,
+    _start_errors,
+    _sum,
+    _with_nic_limits,
+    measure_burst,
+)
+from broadside.coordinator.core.measure.completeness import PairGrade
+from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
+from broadside.coordinator.core.run_spec import Burst, RunSpec
+from broadside.coordinator.core.summary import Completeness, State
+from broadside.exchange.messages import EngineReport, Outcome, Traffic
+from tests.synthetic import Plant, fleet
+from tests.unit.coordinator.core.records import job_report
+
+AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("values", "total"),
+    [
+        ([1.0, 2.0], 3.0),
+        ([1.0, None], None),  # a part would pass for the whole
+        ([None], None),
+        ([], None),
+        ([0.0], 0.0),
+    ],
+)
+def test_a_sum_is_of_all_flows_or_unknown(values: list[float | None], total: float | None) -> None:
+    assert _sum(values) == total
+
+
+def _grade(error_s: float | None, *, late: bool = False, proven: float = 1.0) -> PairGrade:
+    state = State.LATE if late else State.MEASURED
+    return PairGrade(
+        completeness=Completeness.of({state: 10}),
+        state=state,
+        reason=None,
+        start_error_s=error_s,
+        proven_ratio=proven,
+    )
+
+
+def test_start_errors_are_those_of_pairs_on_time() -> None:
+    grades = [_grade(0.3), _grade(-0.1), _grade(9.0, late=True), _grade(None), _grade(0.2)]
+    spread, largest, p99 = _start_errors(grades).values()
+    assert spread == pytest.approx(0.4)
+    assert (largest, p99) == (0.3, 0.3)
+    assert _start_errors([_grade(9.0, late=True)]) == {}
+    hundred = [_grade(number / 1000) for number in range(100)]
+    assert tuple(_start_errors(hundred).values()) == (0.099, 0.099, 0.098)
+
+
+def test_what_receivers_recorded_is_proven_but_not_of_late_pairs() -> None:
+    assert _proven([_grade(0.0, proven=0.5), _grade(0.0), _grade(0.0, late=True)]) == 0.5
+    assert _proven([]) == 0.0
+
+
+def test_pairs_are_named_by_their_states() -> None:
+    pairs = [SimpleNamespace(pair=state.value, state=state) for state in State]
+    figures = cast(Any, SimpleNamespace(pairs=pairs))
+    assert _names(figures, State.LATE, State.MISSED) == ("late", "missed")
+
+
+def test_missing_pairs_are_those_missed_refused_abandoned_or_lost() -> None:
+    made = fleet(Plant(pairs=6, bursts=1, burst_s=10, ledger=False))
+    outcomes = [Outcome.MISSED, Outcome.REFUSED, Outcome.ABANDONED, Outcome.MEASURED]
+    pairs = [
+        PairEvidence(pair_index=row, report=job_report(row, AT, outcome=outcome))
+        for row, outcome in enumerate(outcomes)
+    ]
+    (evidence,) = made.evidence
+    heard = tuple(pair for pair in evidence.pairs if pair.pair_index >= len(pairs))
+    changed = BurstEvidence(burst=evidence.burst, pairs=(*pairs, *heard))
+    summary = measure_burst(made.plan.spec, changed, made.now).summary
+    assert summary.missing_pairs == ("pair-001", "pair-002", "pair-003")
+    assert summary.null_pairs == ("pair-004",)
+    assert summary.late_pairs == ()
+    assert (summary.pairs_planned, summary.pairs_measured) == (6, 2)
+
+
+def test_a_pair_that_started_late_is_named_as_late_only() -> None:
+    made = fleet(Plant(pairs=3, bursts=1, burst_s=10, late=1, ledger=False))
+    (evidence,) = made.evidence
+    summary = measure_burst(made.plan.spec, evidence, made.now).summary
+    (late,) = [pair.pair for pair in summary.pairs if pair.state is State.LATE]
+    assert summary.late_pairs == (late,)
+    assert (summary.null_pairs, summary.missing_pairs) == ((), ())
+
+
+def test_a_vm_size_caps_hosts_that_name_none() -> None:
+    """Standard_D4s_v5 has 12.5 Gbit/s, a tenth of it in a lab at 1:10."""
+    burst = Burst(index=0, planned_start_at=AT, duration_s=10)
+    pair = PairEvidence(
+        pair_index=0,
+        client_vm_size="Standard_D4s_v5",
+        server_vm_size="Standard_D4s_v5",
+        server_nic_bits_per_second=5e9,
+    )
+    bare = PairEvidence(pair_index=1, client_vm_size="unheard of")
+    capped, unknown = _with_nic_limits(BurstEvidence(burst=burst, pairs=(pair, bare)), 10.0).pairs
+    assert capped.client_nic_bits_per_second == 1.25e9
+    assert capped.server_nic_bits_per_second == 5e9
+    assert (unknown.client_nic_bits_per_second, unknown.server_nic_bits_per_second) == (None, None)
+
+
+def test_headers_are_of_the_segments_that_clients_tell() -> None:
+    spec = cast(RunSpec, SimpleNamespace(traffic=Traffic()))
+
+    def pair(index: int, mss_bytes: int | None, mtu_bytes: int | None = None) -> PairEvidence:
+        engine = EngineReport(engine="iperf3", mss_bytes=mss_bytes)
+        report = job_report(index, AT, engine=engine)
+        return PairEvidence(pair_index=index, report=report, nic_mtu_bytes=mtu_bytes)
+
+    assert _headers(spec, [pair(0, 8948), pair(1, 8948)]).mss_bytes == 8948
+    assert _headers(spec, [pair(0, None)]).assumed
+    asked = cast(RunSpec, SimpleNamespace(traffic=Traffic(mss_bytes=8000)))
+    assert _headers(asked, [pair(0, None, 9000), pair(1, None, 1500)]).mss_bytes == 1448
+    assert _headers(asked, [pair(0, None, 9000), pair(1, None)]).mss_bytes == 7988

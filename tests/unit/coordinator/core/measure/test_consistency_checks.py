@@ -1,0 +1,360 @@
+"""Sources that cannot all be true are found, whoever said it; sources that can are left alone."""
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+from broadside.coordinator.core.measure.consistency_checks import ConsistencyChecker
+from broadside.coordinator.core.measure.formulas.headers import headers
+from broadside.coordinator.core.measure.records.columns import (
+    HostColumns,
+    IntervalColumns,
+    disjoint_track,
+)
+from broadside.coordinator.core.measure.records.evidence import PairEvidence
+from broadside.coordinator.core.summary import Contradiction, Rule, RunSummary, Verdict
+from broadside.exchange.engines import traffic_of
+from broadside.exchange.messages import (
+    Endpoint,
+    EngineReport,
+    Flow,
+    FlowTotals,
+    Measure,
+    Protocol,
+    ServerTest,
+    Side,
+    Traffic,
+)
+from tests.planted import summarise
+from tests.synthetic import Fleet, Plant, fleet
+from tests.unit.coordinator.core.records import seconds
+
+PLANT = Plant(pairs=6, bursts=1, burst_s=30, firewall_bits_per_second=None, ledger=False)
+MADE = fleet(PLANT, target_bits_per_second=20e9)
+
+Change = Callable[[PairEvidence], PairEvidence]
+
+
+def _judged(
+    change: Change, *, pairs: tuple[int, ...] = (2,), made: Fleet = MADE, **traffic: object
+) -> RunSummary:
+    """The verdict where some pairs' evidence was changed, of a fleet that passes by far."""
+    asked = Traffic.model_validate(made.plan.spec.traffic.model_dump() | traffic)
+    return summarise(made.asked(traffic=asked).told(change, pairs))
+
+
+def _rules(said: RunSummary) -> set[Rule]:
+    return {each.rule for burst in said.bursts for each in burst.contradictions}
+
+
+def _at(side: Side, change: Callable[[IntervalColumns], IntervalColumns]) -> Change:
+    """Rewrites one end's seconds, as they come from the table."""
+
+    def rewrite(pair: PairEvidence) -> PairEvidence:
+        name = "server_tracks" if side is Side.SERVER else "client_tracks"
+        tracks = tuple(disjoint_track(change(track)) for track in getattr(pair, name))
+        return replace(pair, **{name: tracks})  # type: ignore[arg-type]
+
+    return rewrite
+
+
+def _times(factor: float) -> Callable[[IntervalColumns], IntervalColumns]:
+    return lambda track: replace(track, transferred_bytes=track.transferred_bytes * factor)
+
+
+def _row(index: int, value: float) -> Callable[[IntervalColumns], IntervalColumns]:
+    def change(track: IntervalColumns) -> IntervalColumns:
+        amounts = track.transferred_bytes.copy()
+        amounts[index] = value
+        return replace(track, transferred_bytes=amounts)
+
+    return change
+
+
+def test_a_true_fleet_contradicts_nothing() -> None:
+    said = _judged(lambda pair: pair)
+    assert said.verdict is Verdict.PASS
+    assert _rules(said) == set()
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        pytest.param(_at(Side.SERVER, _times(1.05)), Rule.RECEIVED_OVER_SENT, id="5 % more"),
+        pytest.param(_at(Side.SERVER, _row(9, 1e15)), Rule.RECEIVED_OVER_SENT, id="huge"),
+        pytest.param(_at(Side.SERVER, _row(9, -5.0)), Rule.ROWS, id="negative"),
+        pytest.param(_at(Side.CLIENT, _row(9, np.nan)), Rule.ROWS, id="no number"),
+        pytest.param(_at(Side.SERVER, _row(9, np.inf)), Rule.ROWS, id="infinite"),
+        pytest.param(
+            _at(Side.SERVER, lambda t: replace(t, start_s=t.end_s.copy(), end_s=t.start_s.copy())),
+            Rule.ROWS,
+            id="reversed",
+        ),
+        pytest.param(
+            _at(Side.SERVER, lambda t: replace(t, end_s=t.end_s + 0.5)), Rule.ROWS, id="over"
+        ),
+        pytest.param(
+            _at(Side.CLIENT, lambda t: replace(t, first_data_at_s=t.first_data_at_s - 3)),
+            Rule.STAMPS,
+            id="moved",
+        ),
+        pytest.param(
+            lambda pair: replace(pair, client_nic_bits_per_second=3e9), Rule.OVER_NIC, id="cap"
+        ),
+        pytest.param(
+            _at(Side.CLIENT, lambda t: replace(t, cwnd_bytes=t.cwnd_bytes / np.float32(100))),
+            Rule.OVER_WINDOW,
+            id="window",
+        ),
+    ],
+)
+def test_what_cannot_be_true_is_named_and_no_pass(change: Change, rule: Rule) -> None:
+    said = _judged(change)
+    assert rule in _rules(said)
+    assert said.verdict is Verdict.INCONCLUSIVE
+    found = next(f for f in said.findings if f.id == f"contradiction-{rule}")
+    assert "pair-003" in found.sentence
+
+
+def test_a_moved_end_is_found_without_its_seconds_too() -> None:
+    def moved(pair: PairEvidence) -> PairEvidence:
+        assert pair.report is not None
+        assert pair.report.first_data_at is not None
+        first = pair.report.first_data_at - timedelta(seconds=2)
+        report = pair.report.model_copy(update={"first_data_at": first})
+        return replace(pair, report=report, client_tracks=())
+
+    assert Rule.STAMPS in _rules(_judged(moved))
+
+
+@pytest.mark.parametrize(
+    ("engine", "apart_s", "untrue"),
+    [("iperf3", 0.3, False), ("iperf3", 0.7, True), ("ftp", 6.5, False), ("ftp", 8.0, True)],
+)
+def test_ends_that_log_in_first_may_begin_further_apart(
+    engine: str, apart_s: float, untrue: bool
+) -> None:
+    earlier = _at(Side.CLIENT, lambda t: replace(t, first_data_at_s=t.first_data_at_s - apart_s))
+    said = _judged(earlier, engine=engine, streams_count=1)
+    assert (Rule.STAMPS in _rules(said)) is untrue
+
+
+@pytest.mark.parametrize(("silent_s", "untrue"), [(1.75, False), (1.4, False), (0.0, True)])
+def test_a_server_counts_from_when_a_late_clients_connections_stood(
+    silent_s: float, untrue: bool
+) -> None:
+    """A quarter of a second before the instant, as the gate has it; the client is let go 1.5 s
+    after it, and what the server received begins then, or not."""
+
+    def served(track: IntervalColumns) -> IntervalColumns:
+        share = 1 - np.clip(silent_s - track.start_s, 0, 1)
+        bytes_then = track.transferred_bytes * share
+        zero_s = track.first_data_at_s - 0.25
+        return replace(track, first_data_at_s=zero_s, transferred_bytes=bytes_then)
+
+    late = _at(Side.CLIENT, lambda t: replace(t, first_data_at_s=t.first_data_at_s + 1.5))
+    said = _judged(lambda pair: _at(Side.SERVER, served)(late(pair)))
+    assert (Rule.STAMPS in _rules(said)) is untrue
+
+
+@pytest.mark.parametrize(
+    ("times", "rules"),
+    [(0.5, {Rule.HOST_COUNTERS}), (1e-4, set())],
+    ids=["half", "another interface's"],
+)
+def test_a_nic_that_counted_less_than_arrived_contradicts(times: float, rules: set[Rule]) -> None:
+    def counted(pair: PairEvidence) -> PairEvidence:
+        host = pair.server_host
+        return replace(pair, server_host=replace(host, nic_rx_bytes=host.nic_rx_bytes * times))
+
+    assert _rules(_judged(counted)) == rules
+
+
+def test_seconds_that_a_nic_does_not_know_are_no_zeros() -> None:
+    def unknown(pair: PairEvidence) -> PairEvidence:
+        host = pair.server_host
+        known = np.arange(len(host)) % 2 == 0
+        half = np.where(known, host.nic_rx_bytes, np.nan)
+        return replace(pair, server_host=replace(host, nic_rx_bytes=half))
+
+    assert _rules(_judged(unknown)) == set()
+
+
+def test_counters_that_end_before_the_test_does_say_nothing() -> None:
+    """Seconds before the first byte do not stand for those that are lost at the end."""
+
+    def cut(pair: PairEvidence) -> PairEvidence:
+        host = pair.server_host
+        before_s = host.start_at_s[0] - np.arange(2, 0, -1.0)
+        rows = {
+            item.name: np.concatenate((np.zeros(2), getattr(host, item.name)[:-2]))
+            for item in fields(host)
+        }
+        rows["start_at_s"][:2], rows["end_at_s"][:2] = before_s, before_s + 1
+        return replace(pair, server_host=HostColumns(**rows))
+
+    short = fleet(replace(PLANT, burst_s=10), target_bits_per_second=20e9)
+    assert _rules(_judged(cut, made=short)) == set()
+
+
+def test_more_than_the_pace_offers_contradicts() -> None:
+    """6 Gbit/s a pair on 8 streams of 0.5 Gbit/s each."""
+    said = _judged(lambda pair: pair, streams_count=8, stream_bits_per_second=500_000_000)
+    assert Rule.SENT_OVER_OFFERED in _rules(said)
+
+
+def test_an_end_total_that_its_seconds_exceed_contradicts() -> None:
+    def fewer(pair: PairEvidence) -> PairEvidence:
+        report = pair.report
+        assert report is not None
+        assert report.engine is not None
+        totals = tuple(
+            total.model_copy(update={"received_bytes": (total.received_bytes or 0) // 2})
+            for total in report.engine.totals
+        )
+        engine = report.engine.model_copy(update={"totals": totals})
+        return replace(pair, report=report.model_copy(update={"engine": engine}))
+
+    assert _rules(_judged(fewer)) == {Rule.TOTALS}
+
+
+RECEIVED = 100_000_000  # bytes, of each of the downloads below
+
+
+def _downloaded(
+    sent_ratio: float, engine: str, transfers_count: int = 1, *, over: bool = True
+) -> list[Contradiction]:
+    """What is broken where a daemon says that it sent so much of what its client received."""
+    at = datetime(2026, 11, 20, 12, tzinfo=UTC)
+    sent = FlowTotals(flow=Flow.DOWN, sent_bytes=round(RECEIVED * sent_ratio))
+    count = Measure(name="server_transfers_count", value=transfers_count, unit="count")
+    test = ServerTest(
+        agent_id="s",
+        endpoint=Endpoint(agent_id="s", address="10.2.0.4", port=8080),
+        started_at=at,
+        first_data_at=at,
+        ended_at=at + timedelta(seconds=10) if over else None,
+        engine=EngineReport(engine=engine, totals=(sent,), measures=(count,)),
+    )
+    track = seconds(Side.CLIENT, at.timestamp(), [RECEIVED // 10] * 10, flow=Flow.DOWN)
+    pair = PairEvidence(pair_index=0, server_test=test, client_tracks=(track,))
+    asked = traffic_of(engine=engine, streams_count=1)
+    examination = ConsistencyChecker(asked, headers(Protocol.TCP, ()), 0.05)
+    examination.add([pair])
+    return list(examination.done())
+
+
+@pytest.mark.parametrize("engine", ["http", "https", "ftp"])
+def test_more_received_than_a_daemon_sent_contradicts(engine: str) -> None:
+    """40 Mbit/s where the server's log has 8; and a log that lost one of 30 seconds."""
+    for sent_ratio in (0.2, 29 / 30):
+        (found,) = _downloaded(sent_ratio, engine)
+        assert (found.rule, found.said) == (Rule.RECEIVED_OVER_SENT, RECEIVED)
+        assert found.bound == pytest.approx(RECEIVED * sent_ratio)
+    for sent_ratio in (1.0, 1.3):  # what a client broke off was sent as well
+        assert _downloaded(sent_ratio, engine) == []
+
+
+def test_replies_beside_small_files_are_no_payload() -> None:
+    """Each transfer of 1,000 bytes comes with some 350 bytes of replies."""
+    count = RECEIVED // 1350
+    assert _downloaded(1000 * count / RECEIVED, "ftp", count) == []
+    (found,) = _downloaded(0.3, "ftp", 100)
+    assert found.rule is Rule.RECEIVED_OVER_SENT
+
+
+def test_a_daemons_test_that_goes_on_bounds_nothing() -> None:
+    assert _downloaded(0.2, "http", over=False) == []
+
+
+def test_little_of_every_pair_is_much_of_the_fleet() -> None:
+    """Each pair is within its own tolerance; their sum is not."""
+    said = _judged(_at(Side.SERVER, _times(1.008)), pairs=tuple(range(6)))
+    assert _rules(said) == {Rule.RECEIVED_OVER_SENT}
+    assert {each.pair for burst in said.bursts for each in burst.contradictions} == {None}
+    assert said.verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_sender_that_lost_its_last_seconds_bounds_nothing() -> None:
+    def cut(pair: PairEvidence) -> PairEvidence:
+        short = _at(Side.CLIENT, lambda track: track.rows(slice(20)))(pair)
+        return replace(short, report=None)
+
+    short = fleet(replace(PLANT, burst_s=10), target_bits_per_second=20e9)
+    assert _rules(_judged(cut, made=short)) == set()
+
+
+def test_rows_that_were_stored_twice_are_no_contradiction() -> None:
+    twice = _at(Side.SERVER, lambda track: track.rows(np.repeat(np.arange(len(track)), 2)))
+    said = _judged(twice)
+    assert _rules(said) == set()
+    assert said.verdict is Verdict.PASS
+
+
+def test_a_block_a_stream_more_at_the_end_is_how_iperf3_counts() -> None:
+    blocks = 131_072 * PLANT.streams
+    one_more = _at(
+        Side.SERVER,
+        lambda track: _row(-1, float(track.transferred_bytes[-1]) + blocks - 1)(track),
+    )
+    assert _rules(_judged(one_more)) == set()
+
+
+def test_a_pair_that_tells_another_s_account_is_a_copy() -> None:
+    """A missing pair whose rows were written anew from those of one that ran: T12's kin."""
+    model = MADE.evidence[0].pairs[4]
+
+    def copied(pair: PairEvidence) -> PairEvidence:
+        return replace(pair, client_tracks=model.client_tracks, server_tracks=model.server_tracks)
+
+    said = _judged(copied)
+    assert Rule.COPIED in _rules(said)
+    assert said.verdict is not Verdict.PASS
+    assert Rule.COPIED not in _rules(_judged(lambda pair: pair))
+
+
+def test_senders_rows_that_are_another_pair_s_are_a_copy() -> None:
+    model = MADE.evidence[0].pairs[4]
+
+    def copied(pair: PairEvidence) -> PairEvidence:
+        return replace(pair, client_tracks=model.client_tracks)
+
+    said = _judged(copied)
+    assert Rule.COPIED in _rules(said)
+    assert said.verdict is not Verdict.PASS
+
+
+def test_senders_of_few_whole_blocks_may_write_the_same() -> None:
+    """As unpaced pairs of a slow path do: two to ten blocks a second."""
+
+    def in_blocks(track: IntervalColumns) -> IntervalColumns:
+        blocks = np.resize([4.0, 2, 6, 8, 3, 10, 7], len(track))
+        return replace(track, transferred_bytes=blocks * 131_072 * 1000)
+
+    assert Rule.COPIED not in _rules(_judged(_at(Side.CLIENT, in_blocks), pairs=(2, 4)))
+
+
+@pytest.mark.parametrize(
+    ("stream_bits_per_second", "surplus_bytes", "is_copy"),
+    [(10_000_000, 0, False), (10_000_000, 1, True), (None, 0, True)],
+    ids=["paced", "paced, but no whole blocks", "unpaced"],
+)
+def test_paced_pairs_may_read_the_same_blocks_in_turn(
+    stream_bits_per_second: int | None, surplus_bytes: int, is_copy: bool
+) -> None:
+    """As two pairs of four streams of 10 Mbit/s told it in one lab, beside a busy host's work."""
+
+    def in_blocks(track: IntervalColumns) -> IntervalColumns:
+        blocks = np.resize([36.0, 38, 39, 38, 40, 38, 37], len(track))
+        return replace(track, transferred_bytes=blocks * 131_072 + surplus_bytes)
+
+    said = _judged(
+        _at(Side.SERVER, in_blocks),
+        pairs=(2, 4),
+        streams_count=4,
+        stream_bits_per_second=stream_bits_per_second,
+    )
+    assert (Rule.COPIED in _rules(said)) is is_copy

@@ -1,0 +1,77 @@
+"""A pair whose server has gone gets a spare; nobody else is touched."""
+
+from datetime import timedelta
+
+from broadside.coordinator.core.plan.planner import PRESENCE_STALE_S, plan
+from broadside.coordinator.core.plan.server_failover import choose_failovers, pairs_in
+from broadside.coordinator.core.run_spec import RunSpec
+from broadside.exchange.messages import Presence, Role, Traffic
+from tests.unit.coordinator.presences import NOW, fleet, presence
+
+PLAN = plan(
+    RunSpec(scenario="soak", pairs_count=3, bursts_count=5, burst_s=10, period_s=60),
+    fleet(3),
+    NOW,
+    "run-1",
+)
+LATER = NOW + timedelta(seconds=PRESENCE_STALE_S + 5)
+
+
+def servers(*beating: int) -> list[Presence]:
+    """Servers of which only some are still heard of."""
+    return [
+        presence(Role.SERVER, index, beat_at=LATER if index in beating else NOW)
+        for index in range(1, 6)
+    ]
+
+
+def test_a_silent_servers_pair_moves_to_a_spare() -> None:
+    [move] = choose_failovers(PLAN, [], servers(1, 3, 5), 2, LATER)
+    assert (move.pair_index, move.left_agent_id) == (1, "server-002")
+    assert move.endpoint.agent_id == "server-005"
+    before, after = (pairs_in(PLAN, [move], burst) for burst in (1, 2))
+    assert before == PLAN.pairs
+    assert [pair.endpoint.agent_id for pair in after] == ["server-001", "server-005", "server-003"]
+    assert "server-002 is not live; from burst 3 on it is replaced by server-005" in str(move)
+
+
+def test_a_moved_pair_stays_until_its_new_server_falls_silent_too() -> None:
+    first = choose_failovers(PLAN, [], servers(1, 3, 5), 1, LATER)
+    assert choose_failovers(PLAN, first, servers(1, 2, 3, 5), 2, LATER) == []
+    [second] = choose_failovers(PLAN, first, servers(1, 3, 4), 3, LATER)
+    assert second.left_agent_id == "server-005"
+    assert [p.endpoint.agent_id for p in pairs_in(PLAN, [second, *first], 3)][1] == "server-004"
+
+
+def test_without_a_spare_nothing_moves() -> None:
+    assert choose_failovers(PLAN, [], servers(1, 3), 2, LATER) == []
+    assert choose_failovers(PLAN, [], servers(), 2, LATER) == []
+
+
+def test_two_pairs_never_share_a_spare() -> None:
+    moves = choose_failovers(PLAN, [], servers(3, 4, 5), 2, LATER)
+    assert {move.endpoint.agent_id for move in moves} == {"server-004", "server-005"}
+    endpoints = [pair.endpoint for pair in pairs_in(PLAN, moves, 2)]
+    assert len({(each.agent_id, each.port) for each in endpoints}) == 3
+
+
+def test_a_spare_must_answer_probes_and_make_tunnels_where_the_run_asks_for_them() -> None:
+    able = {"echo_port": 5200, "tunnels": True}
+    traffic = {"probe": "udp", "encapsulation": "vxlan"}
+    made = plan(
+        PLAN.spec.model_copy(update={"traffic": Traffic.model_validate(traffic)}),
+        [agent.model_copy(update=able) for agent in fleet(3)],
+        NOW,
+        "run-1",
+    )
+    here = [server.model_copy(update=able) for server in servers(1, 3)]
+
+    def spare(**changes: object) -> Presence:
+        return presence(Role.SERVER, 5, beat_at=LATER, **able | changes)
+
+    assert choose_failovers(made, [], [*here, spare(echo_port=None)], 2, LATER) == []
+    assert choose_failovers(made, [], [*here, spare(tunnels=False)], 2, LATER) == []
+    [move] = choose_failovers(made, [], [*here, spare()], 2, LATER)
+    assert move.endpoint.echo_port == 5200
+    [plain] = choose_failovers(PLAN, [], [*servers(1, 3), spare()], 2, LATER)
+    assert plain.endpoint.echo_port is None

@@ -1,0 +1,33 @@
+"""Documented limits in bit/s, with date and page; names of sizes are not case-sensitive."""
+
+from datetime import date
+
+import pytest
+
+from broadside.coordinator.core.documented_limits import (
+    DOCUMENTED,
+    _firewalls,  # the tables are made at import
+    _sizes,
+)
+
+
+def test_figures_in_gbit_and_mbit_are_stored_in_bits() -> None:
+    (basic,) = _firewalls({"basic": 0.25}).values()
+    assert (basic.bits_per_second, basic.as_of) == (0.25e9, date(2026, 3, 1))
+    assert basic.source == "learn.microsoft.com/azure/firewall/firewall-performance"
+    ((name, size),) = _sizes("Standard_D{}s_v5", {2: 12500}).items()
+    assert (name, size.bits_per_second) == ("standard_d2s_v5", 12.5e9)
+    assert size.as_of == date(2026, 3, 4)
+    assert size.source == "learn.microsoft.com/azure/virtual-machines/sizes"
+
+
+@pytest.mark.parametrize(
+    ("size", "cap"),
+    [("Standard_D4s_v5", 12.5e9), ("STANDARD_F48S_V2", 21e9), ("Standard_X1", None), (None, None)],
+)
+def test_a_vm_size_has_its_cap(size: str | None, cap: float | None) -> None:
+    assert DOCUMENTED.of_vm(size) == cap
+
+
+def test_the_newest_date_of_the_tables_is_told() -> None:
+    assert DOCUMENTED.as_of == date(2026, 3, 4)

@@ -1,0 +1,72 @@
+"""One formatter: the same quantity reads the same in a sentence, in a table and on the page."""
+
+import json
+import math
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from broadside.coordinator.core import formatting
+from broadside.coordinator.views.page_words import page_words
+
+WEB = Path(__file__).parents[4] / "dashboards" / "web"
+RATES = {
+    0.0: "0 bit/s",
+    12.5: "12.5 bit/s",
+    -3e3: "-3 kbit/s",
+    5e8: "500 Mbit/s",
+    999_960_000.0: "1 Gbit/s",
+    1.7399e9: "1.74 Gbit/s",
+    180e9: "180 Gbit/s",
+    1.8e12: "1.8 Tbit/s",
+    12_345.6e12: "12350 Tbit/s",
+}
+TIMES = {0.0: "0 s", 2.5e-7: "0.25 µs", 0.000999: "999 µs", 0.0123456: "12.35 ms", 1740.0: "1740 s"}
+
+
+def test_four_digits_in_the_decimal_unit_that_fits_and_unknown_is_said() -> None:
+    assert {value: formatting.rate(value) for value in RATES} == RATES
+    assert {value: formatting.time(value) for value in TIMES} == TIMES
+    assert [formatting.size(1.5e12), formatting.size(999.0)] == ["1.5 TB", "999 B"]
+    assert [formatting.count(value) for value in (0, 1 / 3, 7.0, 681.5)] == [
+        "0",
+        "0.33",
+        "7",
+        "682",
+    ]
+    assert {formatting.rate(None), formatting.time(None), formatting.number(None)} == {"unknown"}
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+def test_the_page_says_every_quantity_as_the_coordinator_does(tmp_path: Path) -> None:
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    (tmp_path / "words.js").write_text(page_words())
+    (tmp_path / "format.js").write_text((WEB / "format.js").read_text())
+    values = [*RATES, *(math.pi * 10.0**power for power in range(-3, 15))]
+    times = [*TIMES, *(math.pi * 10.0**power for power in range(-8, 5))]
+    ratios = [-0.0523, 0.0, 0.04996, 1.0]
+    counts = [0, 1 / 3, 1.5, 7, 9.99, 10.4, 1234567]
+    sums = [0, 0.126, 12, 99.99, 100, 1234.4, 5678901.6]
+    sent = json.dumps([values, times, ratios, counts, sums])
+    asked = f"const [values, times, ratios, counts, sums] = {sent};"
+    (tmp_path / "ask.js").write_text(
+        'import { count, dollars, percent, rate, seconds } from "./format.js";'
+        + asked
+        + "console.log("
+        "JSON.stringify([[...values, null].map(rate), [...times, null].map(seconds), "
+        "ratios.map((r) => percent(r)), ratios.map((r) => percent(r, 1, true)), "
+        "counts.map(count), [...sums, null].map(dollars)]))"
+    )
+    told = subprocess.run(
+        ["node", tmp_path / "ask.js"], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert json.loads(told.stdout) == [
+        [formatting.rate(value) for value in [*values, None]],
+        [formatting.time(value) for value in [*times, None]],
+        [formatting.ratio(value) for value in ratios],
+        [formatting.signed_ratio(value, 1) for value in ratios],
+        [formatting.count(value) for value in counts],
+        [formatting.dollars(value) for value in [*sums, None]],
+    ]

@@ -1,0 +1,164 @@
+"""A figure is one entry: it is there in the types it names, and every face shows it."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+from rich.console import Console
+
+from broadside.coordinator.cli.verdict import show_summary
+from broadside.coordinator.core.comparison.group_comparison import Group, compare, observe
+from broadside.coordinator.core.formatting import Unit
+from broadside.coordinator.core.metrics import (
+    ALL_METRICS,
+    METRIC_BY_NAME,
+    RECEIVED_HALF_WIDTH,
+    MetricDefinition,
+)
+from broadside.coordinator.core.summary import BurstSummary, RunSummary
+from broadside.coordinator.studies.conclude import result_of
+from broadside.coordinator.studies.study import TrialResult
+from broadside.coordinator.views.exports.run_tables import make_tables
+from broadside.coordinator.views.figure_rows import figure_rows
+from broadside.coordinator.views.page_words import page_words
+from broadside.coordinator.views.prometheus_metrics import METRICS, name_of
+from tests.planted import summarise
+from tests.synthetic import Plant, fleet
+
+ROOT = Path(__file__).parents[4]
+WEB = ROOT / "dashboards" / "web"
+NO_FIGURES = {
+    "scale",
+    "limit_bits_per_second",
+    "target_bits_per_second",
+    "real_target_bits_per_second",
+}  # given, not found
+
+
+@pytest.fixture(scope="module")
+def summary() -> RunSummary:
+    return summarise(fleet(Plant(pairs=3, bursts=3, seed=7)))
+
+
+def leads_to_a_number(model: type[BaseModel], path: str) -> bool:
+    """Whether the models have a number at the dotted name."""
+    name, _, rest = path.partition(".")
+    kinds = [model.model_fields[name].annotation]
+    while any(get_args(kind) for kind in kinds):
+        kinds = [part for kind in kinds for part in get_args(kind) or (kind,)]
+    if not rest:
+        return bool({int, float} & set(kinds))
+    return any(
+        leads_to_a_number(kind, rest)
+        for kind in kinds
+        if isinstance(kind, type) and issubclass(kind, BaseModel)
+    )
+
+
+@pytest.mark.parametrize("figure", ALL_METRICS, ids=lambda figure: figure.name)
+def test_a_figure_is_where_it_says(figure: MetricDefinition) -> None:
+    if figure.path is not None:
+        assert leads_to_a_number(BurstSummary, figure.path)
+    stored = figure.stored or figure.name
+    if stored.partition(".")[0] in RunSummary.model_fields:
+        assert leads_to_a_number(RunSummary, stored)
+    else:
+        assert figure.aggregation is not None  # it is folded when it is asked for
+    if figure.unit is Unit.RATE:
+        assert f"real_{figure.name}" in RunSummary.model_fields or "half_width" in figure.name
+
+
+def test_every_number_of_a_runs_summary_is_a_figure() -> None:
+    numbers = {
+        name
+        for name, field in RunSummary.model_fields.items()
+        if float in (get_args(field.annotation) or (field.annotation,))
+    }
+    assert {name.removeprefix("real_") for name in numbers - NO_FIGURES} <= METRIC_BY_NAME.keys()
+    assert len({figure.short_name for figure in ALL_METRICS}) == len(ALL_METRICS)
+
+
+@pytest.mark.parametrize("figure", ALL_METRICS, ids=lambda figure: figure.name)
+def test_every_face_shows_a_known_figure(
+    figure: MetricDefinition, summary: RunSummary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = figure.of_run(summary)
+    if value is None:
+        assert figure.optional
+        return
+    monkeypatch.setenv("COLUMNS", "200")
+    rows = {(row.words, row.measured) for row in figure_rows(summary)}
+    console = Console(width=200)
+    with console.capture() as captured:
+        monkeypatch.setattr("broadside.coordinator.cli.verdict.open_console", lambda: console)
+        show_summary(summary)
+    if figure.headline:
+        assert (figure.label, figure.format(value)) in rows
+        assert figure.label in captured.get()
+    assert name_of(figure) in METRICS
+    columns = {column.name: column.values for column in make_tables(summary, ())["summary"]}
+    assert figure.stored or columns[figure.name][0] == pytest.approx(value)
+    group = Group(name="a", observations=tuple(map(observe, summary.bursts)))
+    compared = {metric.name for metric in compare(group, group).metrics}
+    assert figure.short_name in compared or figure is RECEIVED_HALF_WIDTH
+
+
+def test_a_trial_has_the_runs_figures_at_real_scale(summary: RunSummary) -> None:
+    lab = summary.model_copy(update={"scale": 100.0})
+    result = result_of(0, lab)
+    for figure in ALL_METRICS:
+        name = next(
+            (n for n in (figure.name, figure.short_name) if n in TrialResult.model_fields), ""
+        )
+        if name:
+            times = 100.0 if figure.unit is Unit.RATE else 1.0
+            value = figure.of_run(lab)
+            assert getattr(result, name) == (None if value is None else value * times)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+def test_the_page_reads_and_folds_every_figure_alike(summary: RunSummary, tmp_path: Path) -> None:
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    (tmp_path / "words.js").write_text(page_words())
+    (tmp_path / "format.js").write_text((WEB / "format.js").read_text())
+    (tmp_path / "run.json").write_text(summary.model_dump_json())
+    (tmp_path / "ask.js").write_text(
+        'import { readFileSync } from "node:fs"; import { FIGURES } from "./words.js";'
+        'import { figureOf, told } from "./format.js";'
+        'const run = JSON.parse(readFileSync("run.json"));'
+        "const say = (f, of) => told(f.unit, figureOf(f, of), f.decimals);"
+        "console.log(JSON.stringify(FIGURES.filter((f) => f.read).map((f) => "
+        "[f.name, say(f, run), say(f, run.bursts[0])])));"
+    )
+    done = subprocess.run(
+        ["node", "ask.js"], cwd=tmp_path, check=True, capture_output=True, text=True, timeout=60
+    )
+    told: list[list[Any]] = json.loads(done.stdout)
+    assert told == [
+        [
+            each.name,
+            each.format(each.of_run(summary)),
+            each.format(each.of_burst(summary.bursts[0])),
+        ]
+        for each in ALL_METRICS
+        if each.path is not None
+    ]
+
+
+def test_the_metrics_are_documented() -> None:
+    listed = (ROOT / "docs" / "metrics.md").read_text()
+    assert {name_of(figure) for figure in ALL_METRICS} <= set(listed.split("`"))
+
+
+def test_few_files_spell_the_headline_figure() -> None:
+    files = [
+        path
+        for folder in ("agent", "coordinator", "dashboards", "exchange", "lab")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".py", ".js") and "fleet_received_bits_per_second" in path.read_text()
+    ]
+    assert len(files) <= 8, files

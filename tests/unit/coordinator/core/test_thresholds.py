@@ -1,0 +1,71 @@
+"""A threshold that nothing judges cannot exist, and one that nothing measured is never met."""
+
+import pytest
+
+from broadside.coordinator.core.run_spec import RunSpec
+from broadside.coordinator.core.summary import Verdict
+from broadside.coordinator.core.thresholds import (
+    ALL_THRESHOLDS,
+    PROBES,
+    WITNESSES,
+    Objective,
+    Threshold,
+)
+from broadside.exchange.engines import engines, measures, traffic_of
+from broadside.exchange.messages import Traffic
+from tests.planted import ids, summarise
+from tests.synthetic import Plant, fleet
+
+STRICT = {True: 2.0, False: -1.0}  # by is_floor: nothing keeps these
+
+
+# Fields of an objective that other checks use.
+OTHER_CHECKS = {
+    "target_bits_per_second",
+    "layer",
+    "tolerance_ratio",
+    "residual_max_ratio",
+    "start_spread_max_s",
+    "coverage_floor_ratio",
+}
+
+
+def test_every_field_of_an_objective_is_a_threshold_or_has_a_check_of_its_own() -> None:
+    bounds = [threshold.bound for threshold in ALL_THRESHOLDS]
+    assert sorted([*bounds, *OTHER_CHECKS]) == sorted(Objective.model_fields)
+    assert len({threshold.id for threshold in ALL_THRESHOLDS}) == len(ALL_THRESHOLDS)
+
+
+def test_every_goal_can_be_measured_by_some_engine_or_by_probes() -> None:
+    told = {PROBES, WITNESSES}
+    for name in engines():
+        for protocol in ("tcp", "udp"):
+            told |= measures(traffic_of(engine=name, protocol=protocol))
+    assert {threshold.requires for threshold in ALL_THRESHOLDS} == told
+
+
+@pytest.mark.parametrize("threshold", ALL_THRESHOLDS, ids=lambda threshold: threshold.bound)
+def test_a_goal_is_judged_and_without_its_figure_is_inconclusive(threshold: Threshold) -> None:
+    made = fleet(Plant(pairs=2))
+    assert summarise(made).verdict is Verdict.MEASURED
+    found = summarise(made.aiming(**{threshold.bound: STRICT[threshold.is_floor]}))
+    told = threshold.requires in measures(made.plan.spec.traffic)
+    ending, verdict = ("limit", Verdict.FAIL) if told else ("unproven", Verdict.INCONCLUSIVE)
+    assert found.verdict is verdict
+    assert f"{threshold.id}-{ending}" in ids(found)
+
+
+@pytest.mark.parametrize(
+    "threshold",
+    [threshold for threshold in ALL_THRESHOLDS if threshold.requires != WITNESSES],
+    ids=lambda threshold: threshold.bound,
+)
+def test_a_launch_is_refused_where_nothing_measures_the_goal(threshold: Threshold) -> None:
+    def said(traffic: Traffic) -> list[str]:
+        objective = Objective.model_validate({threshold.bound: 0.5})
+        spec = RunSpec(scenario="x", traffic=traffic, objective=objective)
+        return [line for line in spec.problems() if line.startswith("objective.")]
+
+    [problem] = said(traffic_of(engine="ftp"))
+    assert problem.startswith(f"objective.{threshold.bound}: ")
+    assert ("traffic.probe=udp" if threshold.requires == PROBES else "thresholds: none") in problem

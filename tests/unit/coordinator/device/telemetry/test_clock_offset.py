@@ -1,0 +1,211 @@
+"""A device's own stamps are used after their offset was estimated from its answers, or refused."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from broadside.coordinator.core.measure.telemetry import (
+    DeviceTelemetry,
+    IssueKind,
+    Quantity,
+    merge_readings,
+)
+from broadside.coordinator.core.summary import Verdict
+from broadside.coordinator.device.telemetry.clock_offset import Response, estimate_offset
+from broadside.coordinator.device.telemetry.polling import (
+    Answer,
+    PolledEntry,
+    PolledSource,
+    Reading,
+)
+from broadside.coordinator.device.telemetry.telemetry_storage import dump_telemetry, load_telemetry
+from tests.planted import ids, summarise
+from tests.synthetic import Plant, fleet
+
+BEGAN_S = 1_795_000_000.0
+FROM, BEFORE = (datetime.fromtimestamp(BEGAN_S + s, UTC) for s in (-60, 3600))
+
+
+async def polled(
+    stamp_of: Callable[[float], float],
+    *,
+    count: int = 30,
+    poll_s: float = 2.0,
+    took_s: float = 0.1,
+    readings_of: Callable[[float], Sequence[Reading]] | None = None,
+    before: datetime = BEFORE,
+) -> DeviceTelemetry:
+    """A device that is asked ``count`` times; ``stamp_of`` gives its stamp at a true instant."""
+    now_s = BEGAN_S
+
+    async def ask() -> Answer:
+        nonlocal now_s
+        now_s += took_s / 2
+        made_s = now_s
+        now_s += took_s / 2
+        readings = [Reading(quantity=Quantity.CPU, value=(made_s - BEGAN_S) / 1000)]
+        if readings_of is not None:
+            readings = list(readings_of(made_s))
+        return Answer(readings=readings, at_s=stamp_of(made_s))
+
+    source = PolledSource(
+        ask,
+        name="rest fw",
+        entry=PolledEntry(type="rest", device="fw", poll_s=poll_s),
+        wall_s=lambda: now_s,
+        steady_s=lambda: now_s,
+    )
+    for number in range(count):
+        now_s = BEGAN_S + number * poll_s
+        await source.poll()
+    return await source.query(FROM, before)
+
+
+def true_s(told: DeviceTelemetry) -> np.ndarray:
+    """When each value was made."""
+    [series] = told.of(Quantity.CPU)
+    made: np.ndarray = BEGAN_S + series.values * 1000
+    return made
+
+
+@pytest.mark.parametrize("off_s", [-45.0, 45.0, -3600.0, 0.3, 0.0, 86_400.0])
+async def test_a_constant_offset_is_estimated_and_taken_off(off_s: float) -> None:
+    told = await polled(lambda at_s: at_s + off_s)
+    [series] = told.of(Quantity.CPU)
+    assert np.abs(series.at_s - true_s(told)).max() <= series.bound_s.max() <= 0.051
+    kinds = [issue.kind for issue in told.issues]
+    assert kinds == ([IssueKind.CLOCK] if abs(off_s) > 2 else [])
+    if kinds:
+        assert f"{abs(off_s):.1f} s" in told.issues[0].text
+
+
+async def test_stamps_of_whole_seconds_are_no_contradiction() -> None:
+    told = await polled(lambda at_s: float(int(at_s - 45.0)), poll_s=2.3)
+    [series] = told.of(Quantity.CPU)
+    assert (np.abs(series.at_s - true_s(told)) <= series.bound_s + 0.5).all()
+    assert [issue.kind for issue in told.issues] == [IssueKind.CLOCK]
+
+
+async def test_figures_that_are_refreshed_rarely_are_placed_when_they_were_made() -> None:
+    """Refreshed every 10 s and asked every 2 s, by a clock that is 45 s slow."""
+
+    def made_s(at_s: float) -> float:
+        return BEGAN_S + 1 + (at_s - BEGAN_S - 1) // 10 * 10
+
+    told = await polled(
+        lambda at_s: made_s(at_s) - 45,
+        readings_of=lambda at_s: [
+            Reading(quantity=Quantity.CPU, value=(made_s(at_s) - BEGAN_S) / 1000)
+        ],
+    )
+    [series] = told.of(Quantity.CPU)
+    assert len(series.values) == len(set(series.values.tolist()))
+    assert (np.abs(series.at_s - true_s(told)) <= series.bound_s + 1e-6).all()
+    assert series.bound_s.max() < 2
+
+
+@pytest.mark.parametrize(
+    "stamp_of",
+    [
+        lambda at_s: at_s - 45 * (at_s > BEGAN_S + 30),  # set within the run
+        lambda at_s: at_s + 45 * (at_s > BEGAN_S + 30),
+        lambda at_s: at_s * 2 - BEGAN_S,  # runs at double speed
+        lambda at_s: BEGAN_S - 1000,  # of its last start
+        lambda at_s: at_s + 20 * ((at_s * 7) % 3),
+    ],
+)
+async def test_stamps_that_contradict_each_other_are_not_used(
+    stamp_of: Callable[[float], float],
+) -> None:
+    told = await polled(stamp_of)
+    [series] = told.of(Quantity.CPU)
+    np.testing.assert_allclose(series.at_s, true_s(told), atol=0.051)
+    assert series.bound_s.min() > 10
+    [issue] = told.issues
+    assert issue.kind is IssueKind.STAMPS
+    assert "not used" in issue.text
+
+
+async def test_a_counters_rate_is_by_its_own_stamps() -> None:
+    """Told 0 to 0.6 s late, and stamped right but for 45 s: 100 packets a second."""
+
+    def counted(at_s: float) -> list[Reading]:
+        made_s = at_s - (at_s * 3) % 0.6
+        total = (made_s - BEGAN_S + 10) * 100
+        return [Reading(quantity=Quantity.PACKETS, value=total, counts_to=2.0**64)]
+
+    told = await polled(lambda at_s: at_s - (at_s * 3) % 0.6 - 45, readings_of=counted)
+    [series] = told.of(Quantity.PACKETS)
+    np.testing.assert_allclose(series.values, 100, rtol=1e-6)
+
+
+async def test_a_better_estimate_does_not_double_what_was_kept() -> None:
+    early = datetime.fromtimestamp(BEGAN_S + 9, UTC)
+    jitter = iter([0.09, 0.01, 0.05, 0.08, 0.02] * 20)
+    stamps: dict[float, float] = {}
+
+    def stamp(at_s: float) -> float:
+        return stamps.setdefault(at_s, at_s - 45 + 0.4 * next(jitter))
+
+    kept = load_telemetry(dump_telemetry(await polled(stamp, count=5, before=early)))
+    whole = await polled(stamp)
+    both = merge_readings(kept, whole)
+    assert len(both.series[0].values) == 30
+    assert [issue.kind for issue in both.issues] == [IssueKind.CLOCK]
+
+
+@pytest.mark.parametrize("off_s", [-45.0, 45.0, 0.0])
+async def test_a_busy_device_with_a_wrong_clock_fails_its_threshold(off_s: float) -> None:
+    """M13: CPU 97 % during the burst, 4 % beside it, the limit 80 %, and stamps 45 s off."""
+    made = fleet(Plant(pairs=2, bursts=1, burst_s=60)).aiming(device_cpu_p95_max_ratio=0.8)
+    [burst] = made.plan.bursts
+    from_s, to_s = burst.planned_start_at.timestamp(), burst.planned_end_at.timestamp()
+    now_s = from_s - 60
+
+    async def ask() -> Answer:
+        cpu = 0.97 if from_s <= now_s < to_s else 0.04
+        return Answer(readings=[Reading(quantity=Quantity.CPU, value=cpu)], at_s=now_s + off_s)
+
+    source = PolledSource(
+        ask,
+        name="rest fw",
+        entry=PolledEntry(type="rest", device="fw", poll_s=2),
+        wall_s=lambda: now_s,
+        steady_s=lambda: now_s,
+    )
+    while now_s < to_s + 60:
+        await source.poll()
+        now_s += 2
+    told = await source.query(
+        datetime.fromtimestamp(from_s - 60, UTC), datetime.fromtimestamp(to_s + 60, UTC)
+    )
+    found = summarise(made, telemetry=load_telemetry(dump_telemetry(told)))
+    assert found.verdict is Verdict.FAIL
+    assert "device-cpu-limit" in ids(found)
+    assert ("witness-clock" in ids(found)) is bool(off_s)
+
+
+def test_the_interval_of_every_answer_counts() -> None:
+    responses = [Response(100.0, 54.0, 56.0), Response(110.0, 64.9, 67.0, 54.0)]
+    offset = estimate_offset(responses)
+    assert offset is not None
+    # [44, 46] and [43, 45.1]
+    assert (offset.offset_s, offset.bound_s) == pytest.approx((44.55, 0.55))
+    assert estimate_offset([]) is None
+
+
+async def test_an_answer_that_is_incomplete_tells_no_figure() -> None:
+    async def ask() -> Answer:
+        return Answer(
+            readings=[Reading(quantity=Quantity.CPU, value=0.04)], partial="'nextLink' is set"
+        )
+
+    source = PolledSource(ask, name="rest", entry=PolledEntry(type="rest", device="fw"))
+    await source.poll()
+    told = await source.query(
+        datetime.fromtimestamp(0, UTC), datetime.fromtimestamp(4_000_000_000, UTC)
+    )
+    assert np.isnan(told.series[0].values).all()
+    assert [issue.kind for issue in told.issues] == [IssueKind.PARTIAL]

@@ -1,0 +1,331 @@
+"""A file names the witnesses; a wrong one is one line, and no secret is ever in it."""
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from broadside.coordinator.cli.telemetry_checks import check_telemetry_sources
+from broadside.coordinator.core.measure.telemetry import (
+    DeviceTelemetry,
+    IssueKind,
+    Quantity,
+    drop_invalid,
+)
+from broadside.coordinator.device.telemetry import SOURCES, device_ping
+from broadside.coordinator.device.telemetry.config import open_telemetry
+from broadside.coordinator.device.telemetry.polling import PolledSource
+from broadside.coordinator.device.telemetry.prometheus import PrometheusEntry, PrometheusSource
+from broadside.coordinator.device.telemetry.snmp_profiles import BUILT_IN, read_profiles
+from broadside.coordinator.device.telemetry.source import TelemetryError, TelemetrySource
+from tests.unit.coordinator.device.telemetry.test_prometheus import Server
+
+BEGUN = datetime(2026, 11, 20, 12, tzinfo=UTC)
+FIREWALL = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/azureFirewalls/fw"
+LINES: dict[str, str] = {
+    "lab": 'file = "ledger.csv"',
+    "ping": 'address = "127.0.0.1"\nicmp = false\ntcp_port = 1',
+    "azure-monitor": f'resource_id = "{FIREWALL}"',
+    "csv": 'file = "x.csv"\nread = [{quantity = "cpu_ratio", column = "cpu", scale = 0.01}]',
+    "prometheus": 'url = "http://p"\nread = [{quantity = "cpu_ratio", query = "up"}]',
+    "rest": 'url = "http://127.0.0.1:1/x"\nread = [{quantity = "cpu_ratio", path = "cpu"}]',
+    "snmp": 'address = "[2001:db8::1]:161"\ncommunity = { file = "secret" }\nprofile = "fortinet"',
+}
+POLLED = {"ping", "rest", "snmp"}  # the others keep their own history
+
+
+def opened(folder: Path, source: str, lines: str) -> TelemetrySource:
+    (folder / "secret").write_text("s3cret")
+    path = folder / "telemetry.toml"
+    path.write_text(f'[[source]]\ndevice = "fw"\ntype = "{source}"\n{lines}\n')
+    [telemetry] = open_telemetry(path)
+    return telemetry
+
+
+async def read(telemetry: TelemetrySource, minutes: int = 5) -> DeviceTelemetry:
+    return await telemetry.query(BEGUN, BEGUN + timedelta(minutes=minutes))
+
+
+def test_every_source_has_its_case_here() -> None:
+    assert sorted(LINES) == sorted(SOURCES)
+    assert open_telemetry(None) == ()
+
+
+def test_every_type_is_documented() -> None:
+    page = (Path(__file__).parents[5] / "docs" / "telemetry.md").read_text("utf-8")
+    assert [name for name in SOURCES if f"| `{name}` |" not in page] == []
+
+
+def test_the_examples_of_the_page_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[5] / "docs" / "telemetry.md").read_text("utf-8")
+    text = "\n".join(re.findall(r"```toml\n(.*?)```", page, re.DOTALL))
+    text = text.replace("...", "s/resourceGroups/g/providers/Microsoft.Network")
+    for variable in re.findall(r'env = "(\w+)"', text):
+        monkeypatch.setenv(variable, "s3cret")
+    for name in re.findall(r'\{ file = "([\w-]+)"', text):
+        (tmp_path / name).write_text("s3cret")
+    monkeypatch.setattr(device_ping, "may_echo", lambda address: True)
+    path = tmp_path / "telemetry.toml"
+    path.write_text(text)
+    counting = [each.entry.type for each in open_telemetry(path) if each.entry.byte_counter]
+    assert counting == ["snmp", "azure-monitor", "prometheus", "rest"]
+
+
+@pytest.mark.parametrize("source", LINES)
+def test_each_opens_and_tells_of_its_device(source: str, tmp_path: Path) -> None:
+    telemetry = opened(tmp_path, source, LINES[source])
+    assert isinstance(telemetry, PolledSource) is (source in POLLED)
+    assert telemetry.entry.device == "fw"
+    told_by_all = Quantity.PING_TCP if source == "ping" else Quantity.CPU
+    assert (told_by_all in telemetry.quantities) is (source not in ("azure-monitor", "lab"))
+
+
+@pytest.mark.parametrize(
+    ("source", "lines", "words"),
+    [
+        ("snmmp", "", "type 'snmmp': none of azure-monitor, csv"),
+        ("snmp", "", "fw: address: Field required; fields of snmp: type, device"),
+        (
+            "snmp",
+            'address = "fw"\ncommunity = "s3cret"',
+            "fw: community: Value error, write { env =",
+        ),
+        ("snmp", 'address = "fw"\nprofile = "pan"', "fw: community: not set; write community"),
+        ("snmp", 'address = "fw:x"\ncommunity = { file = "secret" }', "address 'fw:x': write host"),
+        (
+            "snmp",
+            'address = "fw"\ncommunity = { file = "secret" }\nprofile = "panos"',
+            "profile 'panos': none of cisco, cisco-asa, fortinet",
+        ),
+        (
+            "snmp",
+            'address = "fw"\ncommunity = { file = "no" }\nprofile = "pan"',
+            "no: No such file",
+        ),
+        ("snmp", 'address = "fw"\ncommunity = { file = "secret" }', "profile, interfaces: neither"),
+        ("snmp", 'address = "fw"\nversion = "3"', "user: not set; version 3 needs one"),
+        (
+            "rest",
+            'url = "https://x"\nread = [{quantity = "cpu_ratio", path = "a[*"}]',
+            "fw: path: ",
+        ),
+        (
+            "rest",
+            (
+                'url = "http://x"\nheader_value = { file = "secret" }\n'
+                'read = [{quantity = "cpu_ratio", path = "a"}]'
+            ),
+            "a secret travels over https only",
+        ),
+        ("azure-monitor", 'resource_id = "fw"', "'fw': not a resource id"),
+    ],
+)
+def test_a_wrong_entry_is_one_line_without_its_secret(
+    source: str, lines: str, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(TelemetryError) as caught:
+        opened(tmp_path, source, lines)
+    assert words in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_makers_profiles_can_all_be_read() -> None:
+    profiles = read_profiles(BUILT_IN)
+    assert {"cisco", "fortinet", "host-resources", "pan"} <= profiles.keys()
+    assert all(profile.mib for profile in profiles.values())
+    # As Fortinet's and Cisco's own pages name them.
+    fortinet = {each.quantity: each.oid for each in profiles["fortinet"].read}
+    assert fortinet[Quantity.CPU] == "1.3.6.1.4.1.12356.101.4.1.3.0"
+    assert fortinet[Quantity.SESSIONS] == "1.3.6.1.4.1.12356.101.4.1.8.0"
+    assert profiles["cisco"].read[0].oid == "1.3.6.1.4.1.9.9.109.1.1.1.1.6"
+
+
+async def test_csv_is_told_by_column_and_an_empty_cell_is_unknown(tmp_path: Path) -> None:
+    rows = ["time,cpu", *(f"{BEGUN.timestamp() + 7 * n},{30 + n}" for n in range(3))]
+    (tmp_path / "x.csv").write_text("\n".join([*rows, f"{BEGUN.timestamp() + 30},", ""]))
+    [series] = (await read(opened(tmp_path, "csv", LINES["csv"]))).series
+    np.testing.assert_allclose(series.values, [0.3, 0.31, 0.32, np.nan])
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (
+            "time,load\n1,2\n",
+            "fw: file .*x.csv: no column 'cpu'; it has time, load; set c",
+        ),
+        ("at,cpu\n1,2\n", "fw: file .*x.csv: no column 'time'; .*; set time_column"),
+        ("time,cpu\n1,37 %\n", "fw: file .*x.csv, line 2: '37 %' is no figure"),
+        (None, "fw: file .*x.csv: No such file"),
+    ],
+)
+async def test_a_wrong_csv_is_told_by_the_witnesss_own_fields(
+    lines: str | None, words: str, tmp_path: Path
+) -> None:
+    if lines is not None:
+        (tmp_path / "x.csv").write_text(lines)
+    with pytest.raises(TelemetryError, match=words):
+        await read(opened(tmp_path, "csv", LINES["csv"]))
+
+
+async def test_prometheus_is_told_by_query_and_label() -> None:
+    points = [[BEGUN.timestamp() + 15 * n, str(20 + n)] for n in range(3)]
+    result = [{"metric": {"core": name}, "values": points} for name in ("0", "1")]
+    answer = {"status": "success", "data": {"resultType": "matrix", "result": result}}
+    query = {"quantity": "cpu_ratio", "query": "q", "instance_label": "core", "scale": 0.01}
+    fields = {"type": "prometheus", "device": "fw", "url": "http://p", "read": [query]}
+    entry = PrometheusEntry.model_validate(fields)
+    telemetry = PrometheusSource(entry, transport=httpx.MockTransport(Server(answer)))
+    told = await read(telemetry)
+    assert [each.instance for each in told.series] == ["0", "1"]
+    np.testing.assert_allclose(told.series[0].values, [0.2, 0.21, 0.22])
+
+
+async def test_the_password_in_a_prometheus_address_is_in_no_name_and_no_word(
+    tmp_path: Path,
+) -> None:
+    lines = LINES["prometheus"].replace("http://p", "http://bob:s3cret@127.0.0.1:1")
+    telemetry = opened(tmp_path, "prometheus", lines)
+    assert telemetry.name == "prometheus http://bob:***@127.0.0.1:1"
+    with pytest.raises(TelemetryError) as caught:
+        await read(telemetry)
+    assert "s3cret" not in str(caught.value)
+
+
+class Device(BaseHTTPRequestHandler):
+    """Answers every GET with what it was told last."""
+
+    answer = b""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.headers.get("X-Key") == "s3cret" else 401)
+        self.send_header("Content-Length", str(len(self.answer)))
+        self.end_headers()
+        self.wfile.write(self.answer)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing on standard error."""
+
+
+@pytest.fixture
+def device() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), Device)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+async def rest(device: str, folder: Path, answer: Any, key: str = "s3cret") -> DeviceTelemetry:
+    """All that is told of a device that was asked once."""
+    Device.answer = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+    (folder / "key").write_text(key)
+    lines = (
+        f'url = "{device}/status"\nheader = "X-Key"\n'
+        'header_value = { file = "key" }\nat_path = "at"\n[[source.read]]\nquantity = "cpu_ratio"\n'
+        'path = "cpu.all"\nscale = 0.01\n[[source.read]]\nquantity = "sessions_count"\n'
+        'path = "units"'
+    )
+    telemetry = opened(folder, "rest", lines)
+    assert isinstance(telemetry, PolledSource)
+    await telemetry.poll()
+    now, day = datetime.now(UTC), timedelta(days=1)
+    return await telemetry.query(min(BEGUN, now) - day, max(BEGUN, now) + day)
+
+
+async def test_rest_tells_numbers_and_numbers_by_name(device: str, tmp_path: Path) -> None:
+    at_s = BEGUN.timestamp() + 3
+    told = await rest(
+        device, tmp_path, {"at": at_s, "cpu": {"all": 55}, "units": {"u1": 7, "u2": "9"}}
+    )
+    assert by_name(told) == {
+        (Quantity.CPU, ""): pytest.approx(0.55),
+        (Quantity.SESSIONS, "u1"): 7,
+        (Quantity.SESSIONS, "u2"): 9,
+    }
+    # The device's clock is off by days: the reading is placed by question and answer.
+    assert told.series[0].at_s[0] == pytest.approx(told.read_at.timestamp(), abs=5)
+    [issue] = told.issues
+    assert issue.kind is IssueKind.CLOCK
+
+
+def by_name(told: DeviceTelemetry) -> dict[tuple[Quantity, str], float]:
+    return {(each.quantity, each.instance): float(each.values[0]) for each in told.series}
+
+
+async def test_rest_tells_a_list_by_place_and_leaves_out_what_is_no_number(
+    device: str, tmp_path: Path
+) -> None:
+    """As a projection (``cores[*].usage``) has it; an instant without an offset is UTC."""
+    odd = [55, None, "n/a", True, "7e1", [3], {"x": 1}, -1, 1e999]
+    at = f"{BEGUN:%Y-%m-%dT%H:%M:%S}"
+    told = await rest(device, tmp_path, {"at": at, "cpu": {"all": odd}, "units": {}})
+    assert by_name(told) == {
+        (Quantity.CPU, "0"): pytest.approx(0.55),
+        (Quantity.CPU, "4"): pytest.approx(0.7),
+    }
+    off_s = BEGUN.timestamp() - told.read_at.timestamp()
+    untold, clock = told.issues
+    assert untold.text == "sessions_count: nothing at units"
+    [said_s] = re.findall(r"stamps are ([0-9.]+) s", clock.text)
+    assert float(said_s) == pytest.approx(abs(off_s), abs=5)
+
+
+async def test_a_percentage_that_is_taken_for_a_ratio_is_unknown_and_said(tmp_path: Path) -> None:
+    """Of any source: 37 would be a CPU of 3,700 %, and a limit that nobody saw."""
+    rows = [f"{BEGUN.timestamp() + n},{cpu}" for n, cpu in enumerate((0.4, 37, 0.5, 41))]
+    (tmp_path / "x.csv").write_text("\n".join(["time,cpu", *rows, ""]))
+    source = opened(tmp_path, "csv", LINES["csv"].replace(", scale = 0.01", ""))
+    told = drop_invalid(await read(source))
+    np.testing.assert_allclose(told.series[0].values, [0.4, np.nan, 0.5, np.nan])
+    [issue] = told.issues
+    assert (issue.kind, issue.count) == (IssueKind.MISSING, 2)
+    assert issue.text == "cpu_ratio: 41, which none can be: a percentage needs scale = 0.01"
+
+
+@pytest.mark.parametrize(
+    ("answer", "key", "words"),
+    [
+        (b"<html>", "s3cret", "not JSON that can be read"),
+        ({"at": 1}, "wrong", "HTTP 401"),
+        (b"[" * 5000, "s3cret", "not JSON that can be read"),
+        ({"at": "noon", "cpu": {"all": 1}}, "s3cret", "at_path: no instant there"),
+    ],
+)
+async def test_what_rest_cannot_be_told_is_a_silence(
+    answer: Any, key: str, words: str, device: str, tmp_path: Path
+) -> None:
+    told = await rest(device, tmp_path, answer, key)
+    assert words in told.issues[0].text
+    assert not told.series
+    assert "s3cret" not in str(told.issues)
+
+
+@pytest.mark.parametrize(
+    ("off_s", "words"),
+    [
+        (0.0, "newest [0-9.]+ m?s old"),
+        (3600.0, "3[56][0-9]{2}.[0-9] s ahead of the coordinator's clock .*: set its clock"),
+        (-7200.0, "7[12][0-9]{2}.[0-9] s behind .*: set its clock, or look at at_path"),
+    ],
+)
+async def test_the_doctor_says_how_far_an_answers_own_clock_is_off(
+    off_s: float, words: str, device: str, tmp_path: Path
+) -> None:
+    at_s = round(datetime.now(UTC).timestamp() + off_s)
+    await rest(device, tmp_path, {"at": at_s, "cpu": {"all": 55}, "units": 3})
+    check, _ = await check_telemetry_sources(tmp_path / "telemetry.toml")
+    assert check.ok is (off_s == 0)
+    assert re.search(words, check.detail), check.detail
+    assert "s3cret" not in check.detail

@@ -1,0 +1,122 @@
+"""A CSV export becomes bins of bytes, or one line says what is wrong with it."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.device.telemetry.csv_export import CsvEntry, CsvSource
+from broadside.coordinator.device.telemetry.device_counter import DeviceCounter
+from broadside.coordinator.device.telemetry.source import TelemetryError
+from broadside.exchange.messages import Direction
+
+ORIGINAL = Path(__file__).parents[4] / "data/original/seed-280s-firewall-throughput.csv"
+LONG_AGO, FAR_AWAY = datetime(1969, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
+
+
+def opened(path: Path, zone: str = "UTC", time_column: str = "time", **counter: str) -> CsvSource:
+    fields = {"file": path, "zone": zone, "time_column": time_column, "byte_counter": counter}
+    return CsvSource(CsvEntry.model_validate({"type": "csv", "device": "fw", **fields}))
+
+
+async def read(tmp_path: Path, text: str, **fields: str) -> FirewallLedger:
+    path = tmp_path / "export.csv"
+    path.write_text(text, encoding="utf-8")
+    source = opened(path, **fields)
+    return await DeviceCounter([source]).read(LONG_AGO, FAR_AWAY, Direction.FORWARD)
+
+
+async def test_rows_become_bins_in_time_order_and_an_empty_cell_is_unknown(tmp_path: Path) -> None:
+    text = "time,bytes\n2026-11-20T12:01:00Z,\n2026-11-20T12:00:00Z,600\n1795176120,3\n"
+    ledger = await read(tmp_path, text)
+    start = datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()
+    assert ledger.start_s.tolist() == [start, start + 60, start + 120]
+    assert ledger.end_s.tolist() == [start + 60, start + 120, start + 180]
+    np.testing.assert_array_equal(ledger.bytes, [600, np.nan, 3])
+    assert (ledger.grain_s, ledger.layer, ledger.source) == (60, "unknown", "csv export.csv")
+
+
+@pytest.mark.parametrize(
+    ("unit", "figure"),
+    [
+        ("bits_per_second", "8e9"),
+        ("megabits_per_second", "8000"),
+        ("gigabits_per_second", "8"),
+        ("bytes_per_second", "1e9"),
+        ("bytes", "6e10"),
+    ],
+)
+async def test_every_unit_means_the_same_bytes(tmp_path: Path, unit: str, figure: str) -> None:
+    ledger = await read(tmp_path, f"time,bytes\n0,{figure}\n60,{figure}\n", unit=unit)
+    assert ledger.bytes.tolist() == [6e10, 6e10]
+
+
+@pytest.mark.parametrize("finer", [1, 10**3, 10**6, 10**9])
+async def test_epoch_times_are_read_in_whichever_unit_they_are(tmp_path: Path, finer: int) -> None:
+    """Grafana exports milliseconds, InfluxDB nanoseconds."""
+    rows = [f"{(1764072000 + 60 * n) * finer},{n}" for n in range(3)]
+    ledger = await read(tmp_path, "\n".join(["time,bytes", *rows, ""]))
+    assert (ledger.grain_s, ledger.start_s.tolist()[0]) == (60, 1764072000)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "1e300", "-1"])
+async def test_a_number_that_is_no_time_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(TelemetryError, match=r"line 2: .* is no time"):
+        await read(tmp_path, f"time,bytes\n{text},1\n60,1\n")
+
+
+async def test_times_may_name_the_end_of_a_bin_and_be_of_a_zone(tmp_path: Path) -> None:
+    text = "time,bytes\n2022-01-04 11:25,1\n2022-01-04 11:26,2\n"
+    ledger = await read(tmp_path, text, zone="America/New_York", label="end")
+    assert ledger.end_s[0] == datetime(2022, 1, 4, 16, 25, tzinfo=UTC).timestamp()
+
+
+async def test_the_original_tests_metric_is_read() -> None:
+    source = opened(
+        ORIGINAL,
+        time_column="timestamp",
+        column="throughput_bits_per_second",
+        unit="bits_per_second",
+    )
+    ledger = await source.query_bytes(LONG_AGO, FAR_AWAY, Direction.FORWARD)
+    assert ledger.grain_s == 60
+    assert 170e9 < np.nanmax(ledger.bytes) * 8 / 60 < 200e9
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "words"),
+    [
+        ("at,bytes\n0,1\n", {}, r"no column 'time'; it has at, bytes; set time_column"),
+        ("", {}, r"no column 'time'; it has none"),
+        ("time,rate\n0,1\n", {}, r"no column 'bytes'.*set column"),
+        ('time,bytes\n0,1\n60,"1,234"\n', {}, r"line 3: '1,234' is no figure"),
+        ("time,bytes\n0,-5\n60,1\n", {}, r"line 2: '-5' is no figure"),
+        ("time,bytes\n0,inf\n60,1\n", {}, r"line 2: 'inf' is no figure"),
+        ("time,bytes\nnoon,1\n", {}, r"line 2: 'noon' is no time; write ISO 8601"),
+        ("time,bytes\n0,1\n0,2\n", {}, r"line 3: '0' comes twice"),
+        ("time,bytes\n0,1\n", {}, r"1 rows; give two or more"),
+        ("time,bytes\n0,1\n60,1\n61,1\n121,2\n", {}, r"not a regular interval apart"),
+        (
+            "time,bytes\n2026-11-01 01:30,1\n",
+            {"zone": "America/New_York"},
+            r"line 2: '2026-11-01 01:30' comes twice or never in America/New_York",
+        ),
+    ],
+)
+async def test_what_cannot_be_read_is_one_line(
+    tmp_path: Path, text: str, form: dict[str, str], words: str
+) -> None:
+    with pytest.raises(TelemetryError, match=words) as caught:
+        await read(tmp_path, text, **form)
+    assert "\n" not in str(caught.value)
+    assert str(tmp_path / "export.csv") in str(caught.value)
+
+
+async def test_a_missing_file_and_a_wrong_zone_are_one_line(tmp_path: Path) -> None:
+    source = opened(tmp_path / "none.csv")
+    with pytest.raises(TelemetryError, match=r"none\.csv: No such file"):
+        await source.query_bytes(LONG_AGO, FAR_AWAY, Direction.FORWARD)
+    with pytest.raises(TelemetryError, match="zone 'Berlin': no such time zone"):
+        opened(tmp_path, zone="Berlin")

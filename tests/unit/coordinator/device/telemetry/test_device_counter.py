@@ -1,0 +1,135 @@
+"""Readings of several processes, or of several devices, become bins one after the other."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+from broadside.coordinator.core.judge.reconciliation.counter_bins import readable
+from broadside.coordinator.core.measure.telemetry import (
+    DeviceTelemetry,
+    Quantity,
+    TelemetrySeries,
+    merge_readings,
+)
+from broadside.coordinator.device.telemetry.device_counter import DeviceCounter, open_counter
+from broadside.coordinator.device.telemetry.polling import Answer, PolledEntry, PolledSource
+from broadside.coordinator.device.telemetry.source import ByteCounter, TelemetryError
+from broadside.coordinator.device.telemetry.telemetry_storage import dump_telemetry, load_telemetry
+from broadside.exchange.messages import Direction
+
+RATE: Final = 8.0  # bit/s: a byte a second
+START_S: Final = 1_795_000_000.0
+DAY: Final = timedelta(days=1)
+
+
+def series(times_s: Sequence[float], *, device: str = "fw", rate: float = RATE) -> TelemetrySeries:
+    """Readings at these seconds, of which the first only begins the count."""
+    at_s = START_S + np.array(times_s, dtype=float)
+    return TelemetrySeries(
+        device=device,
+        source="snmp IF-MIB 10.0.0.4",
+        quantity=Quantity.RECEIVED,
+        instance="port1",
+        at_s=at_s[1:],
+        over_s=np.diff(at_s),
+        bound_s=np.full(len(at_s) - 1, 0.01),
+        values=np.full(len(at_s) - 1, rate),
+    )
+
+
+def source(device: str = "fw", **fields: Any) -> PolledSource:
+    async def request() -> Answer:
+        raise TelemetryError("down")
+
+    fields = {"byte_counter": ByteCounter(layer="wire"), **fields}
+    entry = PolledEntry(type="snmp", device=device, poll_s=1.0, **fields)
+    name = "snmp IF-MIB 10.0.0.4"
+    return PolledSource(request, name=name, entry=entry, counter_instances=frozenset({"port1"}))
+
+
+def counter(*devices: str) -> DeviceCounter:
+    return DeviceCounter([source(device) for device in devices])
+
+
+def told(*parts: TelemetrySeries) -> DeviceTelemetry:
+    return DeviceTelemetry(
+        devices=("fw",), series=parts, read_at=datetime.fromtimestamp(START_S + 100, UTC)
+    )
+
+
+def bins(telemetry: DeviceTelemetry) -> list[tuple[float, float, float | None]]:
+    ledger = counter("fw", "b").bins_of(telemetry)
+    columns = (ledger.start_s - START_S, ledger.end_s - START_S, ledger.bytes)
+    assert readable(ledger).rejected_count == 0  # no bin over another, by however little
+    return [
+        (round(start, 2), round(end, 2), None if np.isnan(count) else round(count, 2))
+        for start, end, count in zip(*(each.tolist() for each in columns), strict=True)
+    ]
+
+
+def kept(telemetry: DeviceTelemetry) -> DeviceTelemetry:
+    """As it comes back: to the millisecond."""
+    return load_telemetry(dump_telemetry(telemetry))
+
+
+def test_what_a_restart_did_not_ask_is_an_unknown_bin() -> None:
+    before, after = told(series([0, 1.0004, 2.0011])), told(series([7.3, 8.3]))
+    assert bins(merge_readings(kept(before), after)) == [
+        (0, 1, 1),
+        (1, 2, 1),
+        (2, 7.3, None),
+        (7.3, 8.3, 1),
+    ]
+
+
+def test_two_coordinators_that_ask_one_device_count_nothing_twice() -> None:
+    one, other = told(series(range(6))), told(series([2.5, 3.5, 4.5, 5.5, 6.5, 7.5]))
+    found = bins(merge_readings(kept(one), other))
+    assert [(start, end) for start, end, count in found if count is not None] == [
+        *((second, second + 1) for second in range(5)),
+        (5.5, 6.5),
+        (6.5, 7.5),
+    ]
+    assert [count for *_, count in found] == [1, 1, 1, 1, 1, None, 1, 1]
+
+
+def test_what_one_device_was_not_asked_is_unknown_of_all() -> None:
+    first = series(range(9))
+    second = merge_readings(
+        told(series(range(4), device="b")), told(series(range(6, 9), device="b"))
+    )
+    assert [count for *_, count in bins(told(first, *second.series))] == [
+        *(2, 2, 2),
+        *(None, None, None),
+        *(2, 2),
+    ]
+
+
+async def test_without_a_reading_there_is_no_counter() -> None:
+    polled = source()
+    assert DeviceCounter([polled]).is_polled
+    await polled.poll()
+    now = datetime.now(UTC)
+    with pytest.raises(TelemetryError, match="no reading yet; fw: down"):
+        await DeviceCounter([polled]).read(now - DAY, now + DAY, Direction.FORWARD)
+
+
+def test_only_the_named_interfaces_of_the_counting_devices_are_added() -> None:
+    other = replace(series(range(3)), instance="port2")
+    ledger = counter("fw").bins_of(told(series(range(3)), other, series(range(3), device="b")))
+    assert ledger.bytes.tolist() == [1, 1]
+    assert (ledger.layer, ledger.source, ledger.grain_s) == ("wire", "snmp IF-MIB 10.0.0.4", 1.0)
+
+
+def test_a_source_without_a_byte_counter_counts_nothing() -> None:
+    assert open_counter([source(byte_counter=None)]) is None
+    assert open_counter([source(byte_counter=None), source("b")]) is not None
+
+
+def test_counters_that_differ_are_not_added() -> None:
+    with pytest.raises(TelemetryError, match="must be equal"):
+        open_counter([source(), source("b", byte_counter=ByteCounter(layer="ip"))])

@@ -1,0 +1,95 @@
+"""The lab's ledger: cumulative counters become bins; what is damaged is left out."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from broadside.coordinator.device.telemetry.lab import LabEntry, LabSource
+from broadside.coordinator.device.telemetry.source import TelemetryError
+from broadside.exchange.messages import Direction
+
+START, END = datetime.fromtimestamp(1000, UTC), datetime.fromtimestamp(1004, UTC)
+
+
+def opened(path: Path) -> LabSource:
+    return LabSource(LabEntry(type="lab", device="lab", file=path))
+
+
+TEXT = """at_s,up_bytes,down_bytes
+990,1,1
+999,100,10
+1000,200,20
+damaged
+1001,50,30
+1002,150,40
+1003,250"""  # the last line is being written
+
+
+@pytest.mark.parametrize(
+    ("direction", "counts"),
+    [
+        (Direction.FORWARD, [100, np.nan, 100]),
+        (Direction.REVERSE, [10, 10, 10]),
+        (Direction.BIDIRECTIONAL, [110, np.nan, 110]),
+    ],
+)
+async def test_the_ways_that_carry_payload_are_read_and_a_reset_is_unknown(
+    tmp_path: Path, direction: Direction, counts: list[float]
+) -> None:
+    path = tmp_path / "ledger.csv"
+    path.write_text(TEXT)
+    ledger = await opened(path).query_bytes(START, END, direction)
+    np.testing.assert_array_equal(ledger.bytes, counts)
+    assert ledger.start_s.tolist() == [999, 1000, 1001]
+    assert ledger.layer == "ip"
+
+
+DROPS = """at_s,up_bytes,down_bytes,up_drops_count,down_drops_count
+999,100,10,5,0
+1000,200,20,9,1
+1001,300,30,2,1
+1002,400,40,4,3
+"""
+
+
+@pytest.mark.parametrize(
+    ("direction", "drops"),
+    [
+        (Direction.FORWARD, [4, np.nan, 2]),
+        (Direction.REVERSE, [1, 0, 2]),
+        (Direction.BIDIRECTIONAL, [5, np.nan, 4]),
+    ],
+)
+async def test_drops_of_its_shaper_are_read_beside_the_bytes(
+    tmp_path: Path, direction: Direction, drops: list[float]
+) -> None:
+    path = tmp_path / "ledger.csv"
+    path.write_text(DROPS)
+    ledger = await opened(path).query_bytes(START, END, direction)
+    assert ledger.drops_count is not None
+    np.testing.assert_array_equal(ledger.drops_count, drops)
+
+
+async def test_a_file_without_drops_knows_none(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.csv"
+    path.write_text(TEXT)
+    ledger = await opened(path).query_bytes(START, END, Direction.FORWARD)
+    assert ledger.drops_count is not None
+    assert np.isnan(ledger.drops_count).all()
+
+
+@pytest.mark.parametrize(("first", "counts_from_s"), [("0,0", 990.0), ("1,1", None)])
+async def test_a_firewall_that_begins_at_nothing_is_new(
+    tmp_path: Path, first: str, counts_from_s: float | None
+) -> None:
+    path = tmp_path / "ledger.csv"
+    path.write_text(TEXT.replace("990,1,1", f"990,{first}"))
+    ledger = await opened(path).query_bytes(START, END, Direction.BIDIRECTIONAL)
+    assert ledger.counts_from_s == counts_from_s
+
+
+async def test_no_lab_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(TelemetryError, match="No such file or directory; is the lab up"):
+        await opened(tmp_path / "none").query_bytes(START, END, Direction.FORWARD)

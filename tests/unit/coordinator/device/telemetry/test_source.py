@@ -1,0 +1,168 @@
+"""Secrets, declared properties of a byte counter, and entries of Azure Monitor."""
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.device.telemetry.azure_monitor import parse_grain
+from broadside.coordinator.device.telemetry.config import open_entry, open_telemetry, read_entries
+from broadside.coordinator.device.telemetry.device_counter import DeviceCounter, open_counter
+from broadside.coordinator.device.telemetry.source import Secret, TelemetryError
+from broadside.coordinator.device.telemetry.telemetry_storage import dump_ledger, load_ledger
+from broadside.exchange.messages import Direction, Flow
+from tests.unit.coordinator.device.telemetry.test_stabilization import NAN, ledger
+
+FIREWALL = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/azureFirewalls/fw"
+
+
+def test_a_secret_is_read_from_a_file_or_a_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").write_text("s3cret\n")
+    monkeypatch.setenv("BROADSIDE_TEST_TOKEN", "s3cret")
+    assert Secret(file=tmp_path / "token").read("fw") == "s3cret"
+    assert Secret(env="BROADSIDE_TEST_TOKEN").read("fw") == "s3cret"
+
+
+@pytest.mark.parametrize("fields", [{}, {"env": "A", "file": "b"}, {"env": "PATH"}, "s3cret"])
+def test_a_secret_needs_one_place_and_is_not_quoted(fields: Any) -> None:
+    with pytest.raises(ValueError, match=r"write \{ env|BROADSIDE_"):
+        Secret.model_validate(fields)
+
+
+def test_a_variable_that_is_not_set_is_named() -> None:
+    with pytest.raises(TelemetryError, match="fw: secret BROADSIDE_NOWHERE: empty"):
+        Secret(env="BROADSIDE_NOWHERE").read("fw")
+
+
+@pytest.mark.parametrize("name", ["BROADSIDE_LEDGER", "BROADSIDE_WITNESSES_FILE"])
+def test_a_setting_of_before_is_refused_with_the_new_form(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "csv")
+    with pytest.raises(TelemetryError, match=rf"{name}: replaced by .*\[\[source\]\] table"):
+        open_telemetry(None)
+
+
+def test_a_file_of_before_is_refused_with_the_new_form(tmp_path: Path) -> None:
+    path = tmp_path / "witnesses.toml"
+    path.write_text('[[witness]]\ndevice = "fw"\nsource = "ping"\n')
+    with pytest.raises(TelemetryError, match=r"witness: not valid; write a \[\[source\]\] table"):
+        open_telemetry(path)
+
+
+def test_paths_are_beside_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "telemetry.toml"
+    path.write_text(
+        '[[source]]\nprofiles_file = "p.toml"\nfile = "/x"\ncommunity = { file = "secret" }\n'
+    )
+    [entry] = read_entries(path)
+    assert entry["profiles_file"] == str(tmp_path / "p.toml")
+    assert entry["community"]["file"] == str(tmp_path / "secret")
+    assert entry["file"] == "/x"
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"resource_id": "fw"}, "resource_id 'fw': not a resource id"),
+        ({"endpoint": "http://x.azure.com"}, "endpoint .*https only"),
+        ({"grain": "1m"}, "grain '1m': not a duration"),
+        ({"grain": "PT0S"}, "grain 'PT0S': not a duration"),
+        ({"grain": "P2D"}, "grain 'P2D': not a duration"),
+        ({"grain": "PT99999S"}, "grain 'PT99999S': not a duration"),
+        ({"grain": f"P{'9' * 400}D"}, "grain 'P9{39}': not a dur"),
+        ({"grain": f"P{'9' * 5000}D"}, "grain 'P9{39}': not a dur"),
+    ],
+)
+def test_a_wrong_setting_of_azure_monitor_is_one_line(values: dict[str, Any], words: str) -> None:
+    entry = {"type": "azure-monitor", "device": "fw", "resource_id": FIREWALL, **values}
+    with pytest.raises(TelemetryError, match=words):
+        open_entry(entry)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("PT1M", 60), ("PT5S", 5), ("PT1H", 3600), ("P1D", 86_400)]
+)
+def test_grains_are_durations(text: str, seconds: float) -> None:
+    assert parse_grain(text) == seconds
+
+
+def test_what_is_kept_comes_back_unknown_bins_and_notes_too() -> None:
+    kept: FirewallLedger = ledger(1, NAN, 3)
+    back = load_ledger(dump_ledger(kept))
+    np.testing.assert_array_equal(back.bytes, kept.bytes)
+    np.testing.assert_array_equal(back.start_s, kept.start_s)
+    assert (back.source, back.read_at, back.notes) == (kept.source, kept.read_at, kept.notes)
+    assert back.drops_count is None
+
+
+def test_drops_that_are_kept_come_back() -> None:
+    kept = replace(ledger(1, 2, 3), drops_count=np.array([7, NAN, 0.0]))
+    back = load_ledger(dump_ledger(kept))
+    assert back.drops_count is not None
+    np.testing.assert_array_equal(back.drops_count, [7, NAN, 0.0])
+
+
+CSV = """time,bytes
+2026-11-20T12:00:00Z,8
+2026-11-20T12:01:00Z,16
+"""
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected"),
+    [
+        ({}, {"flows": tuple(Flow), "mss_bytes": None, "lag_hint_s": None, "extreme": None}),
+        ({"direction": "in"}, {"flows": (Flow.UP,)}),
+        ({"direction": "out"}, {"flows": (Flow.DOWN,)}),
+        ({"mss_bytes": 1448, "layer": "payload"}, {"mss_bytes": 1448}),
+        ({"lag_s": 75.0}, {"lag_hint_s": 75.0}),
+        ({"counts_lost": False}, {"counts_lost": False}),
+        ({"counts_lost": True}, {"counts_lost": True}),
+        ({}, {"counts_lost": None}),
+        ({"aggregation": "maximum"}, {"extreme": "maximum"}),
+    ],
+)
+def test_a_ledger_carries_what_is_declared_of_its_counter(
+    tmp_path: Path, declared: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    path = tmp_path / "counter.csv"
+    path.write_text(CSV)
+    counter = {"unit": "bits", **declared}
+    entry = {"type": "csv", "device": "fw", "file": path, "byte_counter": counter}
+    source = DeviceCounter([open_entry(entry)])
+    assert source.name == "csv counter.csv"
+    assert not source.is_polled
+    span = (datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=UTC))
+    read = asyncio.run(source.read(*span, Direction.FORWARD))
+    assert read.bytes.tolist() == [1, 2]
+    assert {name: getattr(read, name) for name in expected} == expected
+    kept = load_ledger(dump_ledger(read))
+    for name in ("extreme", "mss_bytes", "counts_lost"):
+        assert getattr(kept, name) == getattr(read, name)
+
+
+REST: dict[str, Any] = {"type": "rest", "device": "fw", "url": "https://x", "byte_counter": {}}
+
+
+def test_rest_counts_bytes_with_a_counter_of_bits() -> None:
+    read = {"quantity": "in_bits_per_second", "path": "bytes", "counter": 64, "scale": 8}
+    counter = open_counter([open_entry({**REST, "read": [read]})])
+    assert counter is not None
+    assert counter.is_polled
+    del read["counter"]
+    with pytest.raises(TelemetryError, match="read in_bits_per_second with counter = 64"):
+        open_entry({**REST, "read": [read]})
+
+
+def test_only_polled_counters_are_added(tmp_path: Path) -> None:
+    entry = {"type": "csv", "device": "fw", "file": tmp_path / "x", "byte_counter": {}}
+    with pytest.raises(TelemetryError, match="added for snmp and rest only"):
+        open_counter([open_entry(entry), open_entry({**entry, "device": "b"})])
