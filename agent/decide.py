@@ -26,7 +26,7 @@ from broadside.exchange.messages import (
     Protocol,
     plain_text,
 )
-from broadside.exchange.rows import TooMuch, bounded_json
+from broadside.exchange.strict_json import TooMuch, parse_strict_json
 
 # Maximum size of a message. A normal job has about 700 bytes.
 JOB_MAX_BYTES: Final = 65_536
@@ -104,7 +104,7 @@ def read_job(body: bytes) -> Job | Unfamiliar | InvalidJob:
 
 
 def _read_job(body: bytes) -> Job | Unfamiliar | InvalidJob:
-    fields: Any = json.loads(bounded_json(body, JOB_MAX_BYTES))
+    fields: Any = parse_strict_json(body, JOB_MAX_BYTES)
     if not isinstance(fields, dict):
         return InvalidJob(reason="NotAJob", description="the message body is not a JSON object")
     version = fields.get("version", PROTOCOL_VERSION)

@@ -36,7 +36,7 @@ from broadside.exchange.ports import (
 )
 from broadside.exchange.records import with_delivery_time
 from broadside.exchange.row_text import format_entity, parse_entity
-from broadside.exchange.rows import bounded_json
+from broadside.exchange.strict_json import parse_strict_json
 
 RETRY_FIRST_S: Final = 0.5
 RETRY_MAX_S: Final = 10.0
@@ -450,7 +450,7 @@ def _write_private(path: Path, text: bytes) -> None:
 def _parse_raw(text: bytes) -> tuple[RawName, bytes]:
     """Return the name and the compressed text in a file of raw output, or raise ``ValueError``."""
     header, _, packed = text.partition(b"\n")
-    folder, file = map(str, json.loads(bounded_json(header, _HEADER_MAX_BYTES)))
+    folder, file = map(str, parse_strict_json(header, _HEADER_MAX_BYTES))
     return RawName(folder=folder, file=file), packed
 
 

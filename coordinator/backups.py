@@ -60,8 +60,8 @@ async def read_backup_records(table: Table) -> Mapping[BackupKind, BackupRecord]
         ExchangeError: The table cannot be read.
     """
     shelf = Collection(table, BACKUPS, BackupRecord)
-    found = {kind: await shelf.read(kind) for kind in BackupKind}
-    return {kind: record for kind, record in found.items() if record is not None}
+    records = {kind: await shelf.read(kind) for kind in BackupKind}
+    return {kind: record for kind, record in records.items() if record is not None}
 
 
 async def save_success(
@@ -165,14 +165,14 @@ class ScheduledBackups:
             stderr=asyncio.subprocess.PIPE,
         )
         try:
-            _, told = await process.communicate()
+            _, errors = await process.communicate()
         except asyncio.CancelledError:
             # On SIGTERM the process removes its temporary copies, which contain keys.
             process.terminate()
             await process.wait()
             raise
         if process.returncode:
-            lines = told.decode(errors="replace").strip().splitlines()
+            lines = errors.decode(errors="replace").strip().splitlines()
             error = lines[-1] if lines else f"it ended with {process.returncode}"
             log.error("backup: %s", error, extra={"action": "backup_failed"})
             # The process records its own failure too, except when it was killed.

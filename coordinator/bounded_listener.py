@@ -46,7 +46,11 @@ class Waiting:
         self._sockets.pop(number, None)
         self._sockets[number] = taken
         if len(self._sockets) > self._max_count:
-            self._sockets = {n: each for n, each in self._sockets.items() if each.fileno() == n}
+            self._sockets = {
+                n: taken_socket
+                for n, taken_socket in self._sockets.items()
+                if taken_socket.fileno() == n
+            }
         while len(self._sockets) > self._max_count:
             longest = self._sockets.pop(next(iter(self._sockets)))
             with contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
 """Generator of docs/agent-records.md from the rules for rows and operations. See docs/tables.py."""
 
-from broadside.coordinator.hosts.agent_rights import OPERATIONS
+from broadside.coordinator.agent_gateway.agent_permissions import OPERATIONS
 from broadside.exchange.records.row_rules import ROW_RULES, Kind, RowRule, Rule
 
 HEAD = """\
@@ -8,10 +8,10 @@ HEAD = """\
 
 Every record, output and operation that an agent can send, every field that names an agent,
 endpoint, run, pair, burst, test or time, and the rule for each. This page is written by `python
-docs/tables.py` from `exchange/records/row_rules.py` and `coordinator/hosts/agent_rights.py`. A
-test fails where a field or a kind of record has no rule
-(`tests/unit/exchange/test_row_rules.py`). Another test sends a foreign value for each field
-through the coordinator's TLS port, with a real token (`tests/live/test_foreign_values.py`).
+docs/tables.py` from `exchange/records/row_rules.py` and
+`coordinator/agent_gateway/agent_permissions.py`. A test fails where a field or a kind of record
+has no rule (`tests/unit/exchange/test_row_rules.py`). Another test sends a foreign value for each
+field through the coordinator's TLS port, with a real token (`tests/live/test_foreign_values.py`).
 
 The rules apply in two places:
 
@@ -77,13 +77,10 @@ def page() -> str:
     parts.append(
         "\n## Operations over HTTPS\n\nAn operation that is not in this table is refused: it is "
         "the coordinator's alone. Each has an `id`, which counts for its own agent: another's "
-        "operation with the same id is another operation.\n\n| operation | role | argument | rule |"
-        "\n| --- | --- | --- | --- |"
+        "operation with the same id is another operation.\n\n| operation | role |\n| --- | --- |"
     )
-    for name, operation in OPERATIONS.items():
-        role = "both" if operation.role is None else operation.role
-        fields = operation.fields or {"": "no argument"}
-        parts += [f"| `{name}` | {role} | {field} | {how} |" for field, how in fields.items()]
+    for name, role in OPERATIONS.items():
+        parts.append(f"| `{name}` | {'both' if role is None else role} |")
     parts.append(
         "\nBeside these: `POST join` trades a join code for a credential of the agent id and role "
         "that it names, once; `POST renew` changes the secret of the own credential; `GET stream` "

@@ -36,7 +36,7 @@ from pydantic_core import from_json, to_json
 
 from broadside.exchange.messages import HostSecond, Interval
 from broadside.exchange.ports import RecordUnreadable
-from broadside.exchange.rows import bounded_json
+from broadside.exchange.strict_json import bounded_json
 
 _MAGIC: Final = b"BSC"
 _VERSION: Final = 1

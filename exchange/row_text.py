@@ -2,11 +2,12 @@
 
 import base64
 import json
+import math
 from datetime import datetime
 from typing import Any, Final
 
 from broadside.exchange.ports import ENTITY_MAX_BYTES, Entity, Value
-from broadside.exchange.rows import bounded_json
+from broadside.exchange.strict_json import parse_strict_json
 
 # JSON escapes make a row longer than its size in the table.
 TEXT_MAX_BYTES: Final = 8 * ENTITY_MAX_BYTES
@@ -23,6 +24,8 @@ def entity_fields(entity: Entity) -> list[Any]:
             return {"bytes": base64.b64encode(value).decode()}
         if isinstance(value, datetime):
             return {"at": value.isoformat()}
+        if isinstance(value, float) and not math.isfinite(value):
+            return {"number": str(value)}
         return value
 
     properties = {name: tag(value) for name, value in entity.properties.items()}
@@ -46,6 +49,8 @@ def entity_of(fields: object, etag: str | None = None) -> Entity:
                 return base64.b64decode(encoded, validate=True)
             case {"at": str(at)}:
                 return datetime.fromisoformat(at)
+            case {"number": "inf" | "-inf" | "nan" as number}:
+                return float(number)
             case bool() | int() | float() | str():
                 return value
         raise ValueError(f"no property value: {value!r}")
@@ -72,4 +77,4 @@ def parse_entity(text: bytes) -> Entity:
     Raises:
         ValueError: The text is not a row.
     """
-    return entity_of(json.loads(bounded_json(text, TEXT_MAX_BYTES)))
+    return entity_of(parse_strict_json(text, TEXT_MAX_BYTES))

@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from broadside.coordinator.hosts.authority import own_authority
-from broadside.coordinator.hosts.enrolment import Enrolments
+from broadside.coordinator.agent_gateway.certificate_authority import load_authority
+from broadside.coordinator.agent_gateway.enrolment import Enrolments
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.http.joining import new_code
 from broadside.exchange.messages import Role
@@ -56,7 +56,7 @@ def enrolled(plans: Mapping[str, AgentPlan], data_dir: Path, at: str) -> dict[st
 
 async def _codes(data_dir: Path, names: Set[str]) -> dict[str, str]:
     now = datetime.now(UTC)
-    authority = own_authority(data_dir, now).authority
+    authority = load_authority(data_dir, now).authority
     fabric = open_fabric(FabricSettings(data_dir=data_dir))
     try:
         known = Enrolments(fabric.private)

@@ -39,9 +39,9 @@ from broadside.coordinator.imports.import_requests import Imported, OriginalTabl
 from broadside.coordinator.imports.metric_csv import read_declared_metric
 from broadside.coordinator.imports.stored_imports import measure_import, summarise
 from broadside.coordinator.runs.coordinator import Coordinator
-from broadside.coordinator.runs.evidence_rows import read_evidence
-from broadside.coordinator.runs.own_troubles import read_troubles
-from broadside.coordinator.runs.stored import read_fleet, read_ledger, read_telemetry
+from broadside.coordinator.runs.evidence_loader import read_evidence
+from broadside.coordinator.runs.outage_store import read_outages
+from broadside.coordinator.runs.run_documents import read_fleet, read_ledger, read_telemetry
 from broadside.exchange.embedded.backup import restore
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.messages import Presence, ServiceOutage
@@ -235,7 +235,7 @@ async def _read_run(folder: Path, run_id: str) -> Stored | None:
             await read_ledger(records, run_id),
             await read_telemetry(records, run_id),
             await read_fleet(records, run_id),
-            await read_troubles(records, run_id),
+            await read_outages(records, run_id),
         )
     finally:
         await fabric.close()

@@ -45,7 +45,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from broadside.coordinator.api.app import create_app
-from broadside.coordinator.api.door import Guard
+from broadside.coordinator.api.auth_middleware import AuthConfig
 from broadside.coordinator.api.examples import REQUESTS
 from broadside.coordinator.auth.principal import Access
 from broadside.coordinator.auth.signin import SignIn
@@ -154,7 +154,9 @@ def application(folder: Path) -> Iterator[tuple[FastAPI, Fabric, dict[str, str]]
         }
 
     made = asyncio.run(prepare())
-    guard = Guard(sign_in=SignIn(tokens, None), writes_per_minute=10**9, request_max_bytes=10**6)
+    guard = AuthConfig(
+        sign_in=SignIn(tokens, None), writes_per_minute=10**9, request_max_bytes=10**6
+    )
     yield create_app(Coordinator(fabric), tick_s=None, guard=guard), fabric, made
     asyncio.run(fabric.close())
 

@@ -8,35 +8,34 @@ from typing import Final
 from fastapi import Depends, FastAPI
 from starlette_compress import CompressMiddleware, add_compress_type, remove_compress_type
 
-from broadside.coordinator.api import audit_routes as audit
-from broadside.coordinator.api import chart_routes as charts
-from broadside.coordinator.api import dead_letter_routes as deadletters
-from broadside.coordinator.api import estimate_routes as estimate
-from broadside.coordinator.api import event_routes as events
-from broadside.coordinator.api import fleet_routes as fleet
-from broadside.coordinator.api import health_routes as health
-from broadside.coordinator.api import import_routes as imports
-from broadside.coordinator.api import me_routes as me
-from broadside.coordinator.api import notice_routes as notices
-from broadside.coordinator.api import page_files as web
-from broadside.coordinator.api import report_routes as reports
-from broadside.coordinator.api import result_routes as results
-from broadside.coordinator.api import run_routes as runs
-from broadside.coordinator.api import schedule_routes as schedules
-from broadside.coordinator.api import study_routes as studies
-from broadside.coordinator.api.asked_parameters import known_parameters_only
-from broadside.coordinator.api.door import Door, Guard
-from broadside.coordinator.api.heads import Heads
+from broadside.coordinator.api import (
+    chart_routes,
+    dead_letter_routes,
+    estimate_routes,
+    event_routes,
+    fleet_routes,
+    import_routes,
+    page_files,
+    report_routes,
+    result_routes,
+    run_routes,
+    schedule_routes,
+    service_routes,
+    study_routes,
+)
+from broadside.coordinator.api.auth_middleware import AuthConfig, AuthMiddleware
+from broadside.coordinator.api.head_middleware import HeadMethodMiddleware
 from broadside.coordinator.api.openapi import describe
-from broadside.coordinator.api.openapi import router as document
+from broadside.coordinator.api.openapi import router as document_router
 from broadside.coordinator.api.problems import handle_errors
-from broadside.coordinator.api.problems import router as problem_kinds
+from broadside.coordinator.api.problems import router as problems_router
+from broadside.coordinator.api.query_validation import reject_unknown_parameters
 from broadside.coordinator.auth.audit import Audit
 from broadside.coordinator.backups import ScheduledBackups
 from broadside.coordinator.loop_lag import LoopLag
 from broadside.coordinator.notices.announcer import Announcer, Place
+from broadside.coordinator.runs.budgets import Budgets
 from broadside.coordinator.runs.coordinator import Coordinator
-from broadside.coordinator.runs.spending import Budgets
 from broadside.coordinator.runs.storage_watch import WriteProbe
 from broadside.coordinator.schedules.firing import Schedules
 from broadside.coordinator.studies.runner import Studies
@@ -59,7 +58,7 @@ def create_app(
     coordinator: Coordinator,
     *,
     tick_s: float | None = 1.0,
-    guard: Guard | None = None,
+    guard: AuthConfig | None = None,
     switches: Mapping[str, Switch] | None = None,
     places: Sequence[Place] = (),
     backups: ScheduledBackups | None = None,
@@ -79,22 +78,21 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        tasks = [asyncio.create_task(loop_lag.watch())]
+        works = [loop_lag.watch()]
         if tick_s is not None:
-            tasks.append(asyncio.create_task(coordinator.run_forever(tick_s)))
+            works.append(coordinator.run_forever(tick_s))
+        tasks = [asyncio.create_task(work) for work in works]
         try:
             yield
         finally:
             for task in tasks:
                 task.cancel()
-            for task in tasks:
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+            await asyncio.wait(tasks)
 
     loop_lag = LoopLag()
     app = FastAPI(
         title="Broadside",
-        summary="Distributed load generation with a verdict",
+        summary="Distributed load test of firewalls with a verdict",
         version="1",
         lifespan=lifespan,
         # FastAPI's own pages load scripts from other sites and send no token.
@@ -102,7 +100,7 @@ def create_app(
         redoc_url=None,
         # A separate route serves the document, so that it can have an ETag.
         openapi_url=None,
-        dependencies=[Depends(known_parameters_only)],
+        dependencies=[Depends(reject_unknown_parameters)],
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.coordinator = coordinator
@@ -126,40 +124,38 @@ def create_app(
     app.state.ticks = tick_s is not None
     app.state.figures = Figures(loop_lag, announcer, None if backups is None else backups.interval)
     app.state.write_probe = WriteProbe(coordinator.fabric)
-    app.state.import_turns = imports.ImportTurns()
+    app.state.import_limiter = import_routes.ImportLimiter()
     app.state.audit = Audit(coordinator.fabric.private)
-    guard = guard or Guard()
-    app.state.sign_in = guard.sign_in
-    app.state.needs_token = guard.sign_in is not None
-    app.add_middleware(Door, guard=guard, audit=app.state.audit)
+    app.state.sign_in = None if guard is None else guard.sign_in
+    app.state.needs_token = app.state.sign_in is not None
+    app.add_middleware(AuthMiddleware, config=guard or AuthConfig(), audit=app.state.audit)
     for media_type in _COMPRESSED_TYPES:
         add_compress_type(media_type)
     # Events are sent immediately and without compression.
     remove_compress_type("text/event-stream")
     app.add_middleware(CompressMiddleware, minimum_size=_COMPRESSED_FROM_BYTES)
-    app.add_middleware(Heads)
+    app.add_middleware(HeadMethodMiddleware)
     handle_errors(app)
     describe(app)
 
     for router in (
-        health.router,
-        runs.router,
-        results.router,
-        events.router,
-        me.router,
-        notices.router,
-        charts.router,
-        reports.router,
-        imports.router,
-        deadletters.router,
-        fleet.router,
-        audit.router,
-        studies.router,
-        schedules.router,
-        estimate.router,
-        web.router,
-        problem_kinds,
-        document,
+        service_routes.router,
+        run_routes.router,
+        result_routes.router,
+        event_routes.router,
+        service_routes.account_router,
+        chart_routes.router,
+        report_routes.router,
+        import_routes.router,
+        dead_letter_routes.router,
+        fleet_routes.router,
+        service_routes.audit_router,
+        study_routes.router,
+        schedule_routes.router,
+        estimate_routes.router,
+        page_files.router,
+        problems_router,
+        document_router,
     ):
         app.include_router(router)
     return app

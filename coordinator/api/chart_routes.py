@@ -4,17 +4,17 @@ from typing import Annotated
 
 from fastapi import Query
 
-from broadside.coordinator.api.dependencies import Service, routes
-from broadside.coordinator.api.row_answers import rows_in
+from broadside.coordinator.api.dependencies import Service, make_router
+from broadside.coordinator.api.tabular_responses import rows_at
 from broadside.coordinator.views.charts import Chart, ChartEntry, Theme, catalogue
 from broadside.coordinator.views.charts.stored_views import draw_stored
 from broadside.exchange.messages import Message, RunId
 
-router = routes("charts")
+router = make_router("charts")
 
 
 class ChartList(Message):
-    """The charts of one run."""
+    """List of charts that are available for a run."""
 
     run_id: RunId
     # For `burst` charts, the parameter `burst` is from 0 to `bursts_count` - 1.
@@ -22,9 +22,9 @@ class ChartList(Message):
     charts: tuple[ChartEntry, ...]
 
 
-@router.get("/runs/{run_id}/charts", openapi_extra=rows_in("charts"))
+@router.get("/runs/{run_id}/charts", openapi_extra=rows_at("charts"))
 async def list_charts(run_id: str, coordinator: Service) -> ChartList:
-    """The charts there are, of one burst or of the whole run."""
+    """List the charts of a run. Each shows one burst or the complete run."""
     plan = await coordinator.stored.read_plan(run_id)
     return ChartList(run_id=run_id, bursts_count=len(plan.bursts), charts=catalogue())
 
@@ -40,9 +40,10 @@ async def read_chart(
     ] = None,
     theme: Theme = Theme.LIGHT,
 ) -> Chart:
-    """One chart as a plotly figure: `Plotly.newPlot(element, figure.data, figure.layout)`.
+    """Return one chart as a plotly figure.
 
-    Charts of one burst are there as soon as it is over, those of the run with its verdict.
+    Draw it with `Plotly.newPlot(element, figure.data, figure.layout)`. Charts of a burst are
+    available when the burst is finished, charts of the run when it has a verdict.
     """
     plan = await coordinator.stored.read_plan(run_id)
     return await draw_stored(coordinator.fabric.records, plan, name, burst, theme)

@@ -6,14 +6,14 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from broadside.coordinator.api.json_once import read_once
-from broadside.coordinator.api.row_answers import RowsRoute
+from broadside.coordinator.api.request_body import use_strict_json
+from broadside.coordinator.api.tabular_responses import TabularRoute
 
 # Headers of a 304 response (RFC 9110, section 15.4.5).
-_KEPT = ("Cache-Control", "ETag", "Link", "Next-Cursor", "Vary")
+_NOT_MODIFIED_HEADERS = ("Cache-Control", "ETag", "Link", "Next-Cursor", "Vary")
 
 
-class ConditionalRoute(RowsRoute):
+class ConditionalRoute(TabularRoute):
     """Route whose GET responses have an ETag, and that evaluates ``If-None-Match``.
 
     The results of a finished run never change, so a client with a cache receives them only once.
@@ -25,7 +25,7 @@ class ConditionalRoute(RowsRoute):
         handle = super().get_route_handler()
 
         async def conditional(request: Request) -> Response:
-            read_once(request)
+            use_strict_json(request)
             response = await handle(request)
             body = getattr(response, "body", None)
             if request.method != "GET" or response.status_code != 200 or body is None:
@@ -34,8 +34,8 @@ class ConditionalRoute(RowsRoute):
             response.headers["ETag"] = etag
             response.headers.setdefault("Cache-Control", "private, no-cache")
             if matches(request.headers.get("if-none-match", ""), etag):
-                kept = {name: value for name in _KEPT if (value := response.headers.get(name))}
-                return Response(status_code=304, headers=kept)
+                headers = {n: v for n in _NOT_MODIFIED_HEADERS if (v := response.headers.get(n))}
+                return Response(status_code=304, headers=headers)
             return response
 
         return conditional

@@ -11,7 +11,7 @@ from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.views.requests import CancelRequest
 
 
-def routes(tag: str, prefix: str = "/v1") -> APIRouter:
+def make_router(tag: str, prefix: str = "/v1") -> APIRouter:
     """Create a router with the response formats, tags and problem documents that all routes share.
 
     Args:
@@ -21,13 +21,13 @@ def routes(tag: str, prefix: str = "/v1") -> APIRouter:
     return APIRouter(prefix=prefix, responses=PROBLEMS, tags=[tag], route_class=ConditionalRoute)
 
 
-def kept(name: str) -> Any:
+def app_state(name: str) -> Any:
     """Return a dependency that reads an attribute of the application state."""
 
-    def found(request: Request) -> Any:
+    def read(request: Request) -> Any:
         return getattr(request.app.state, name)
 
-    return Depends(found)
+    return Depends(read)
 
 
 def _principal(request: Request) -> Principal:
@@ -35,9 +35,9 @@ def _principal(request: Request) -> Principal:
     return principal
 
 
-Service = Annotated[Coordinator, kept("coordinator")]
+Service = Annotated[Coordinator, app_state("coordinator")]
 Caller = Annotated[Principal, Depends(_principal)]
-"""Authenticated client. ``caller.named(said)`` is the name to store."""
+"""Authenticated client. ``caller.named(name)`` is the name to store."""
 
 OptionalCancel = Annotated[CancelRequest, Body(default_factory=CancelRequest)]
 """Optional body.

@@ -2,26 +2,23 @@
 
 from typing import Annotated
 
-from broadside.coordinator.api.dependencies import Service, kept, routes
-from broadside.coordinator.api.row_answers import rows_in
+from broadside.coordinator.api.dependencies import Service, app_state, make_router
+from broadside.coordinator.api.tabular_responses import rows_at
 from broadside.coordinator.core.plan.budget import PriceMeter
 from broadside.coordinator.core.plan.cost_estimate import Appraisal
-from broadside.coordinator.runs.spending import Budgets
+from broadside.coordinator.runs.budgets import Budgets
 from broadside.coordinator.views.requests import EstimateRequest
 
-router = routes("prices")
+router = make_router("prices")
 
 
-There = Annotated[Budgets, kept("budgets")]
+@router.post("/estimate", openapi_extra=rows_at("price.bill.lines"))
+async def estimate_run(request: EstimateRequest, coordinator: Service) -> Appraisal:
+    """Check if a run could be launched now, and estimate its cost. Nothing is stored."""
+    return await coordinator.launcher.appraise(request.resolve(), request.table(coordinator.prices))
 
 
-@router.post("/estimate", openapi_extra=rows_in("price.bill.lines"))
-async def estimate_run(request: EstimateRequest, coordinator: Service, budgets: There) -> Appraisal:
-    """Whether a run could be launched now, and what it would cost; nothing is stored."""
-    return await budgets.appraise(request.resolve(), request.table(coordinator.prices))
-
-
-@router.get("/runs/{run_id}/price", openapi_extra=rows_in("spent.lines"))
-async def read_price(run_id: str, budgets: There) -> PriceMeter:
-    """What a run has cost so far by the bytes it measured, and will have cost at its end."""
+@router.get("/runs/{run_id}/price", openapi_extra=rows_at("spent.lines"))
+async def read_price(run_id: str, budgets: Annotated[Budgets, app_state("budgets")]) -> PriceMeter:
+    """Return the cost of a run so far, from its measured bytes, and the expected total."""
     return await budgets.read(run_id)

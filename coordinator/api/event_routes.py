@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from broadside.coordinator.api.dependencies import kept
+from broadside.coordinator.api.dependencies import app_state
 from broadside.coordinator.api.problems import PROBLEMS
 from broadside.coordinator.auth.principal import Access, KeysUnavailable, NoRole, NotSignedIn
 from broadside.coordinator.auth.signin import SignIn
@@ -23,9 +23,10 @@ router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["runs"])
 
 async def _feed(
     run_id: str,
-    feeds: Annotated[Feeds, kept("feeds")],
+    feeds: Annotated[Feeds, app_state("feeds")],
     burst_index: Annotated[
-        int | None, Query(ge=0, le=9999, description="one burst; left out: the one under way")
+        int | None,
+        Query(ge=0, le=9999, description="index from 0; default: the current burst"),
     ] = None,
 ) -> Feed:
     """Open the feed before the stream begins, so that an unknown run is a problem document."""
@@ -55,12 +56,12 @@ async def read_events(
     feed: Annotated[Feed, Depends(_feed)],
     last_event_id: Annotated[str | None, Header(max_length=64)] = None,
 ) -> AsyncIterator[ServerSentEvent]:
-    """Server-sent events until the run has its verdict.
+    """Stream server-sent events until the run has a verdict.
 
-    `begin` (whoever had something forgets it), `status`, `seconds` (those that are new or have
-    changed), `figures` (the headline so far), `ledger`, `finding`, `summary`; a comment every five
-    seconds of silence. With `Last-Event-ID` only what has changed since. The stream ends within
-    15 seconds of its token's end or revocation.
+    Events: `begin` (drop all earlier data), `status`, `seconds` (new or changed ones), `figures`
+    (headline so far), `ledger`, `finding` and `summary`. A comment is sent after five seconds
+    without an event. With `Last-Event-ID`, only later changes are sent. The stream ends within 15
+    seconds after its token expires or is revoked.
     """
     checked_s = time.monotonic()
     async with contextlib.aclosing(feed.follow(last_event_id)) as events:

@@ -15,7 +15,6 @@ REQUESTS: Final[Mapping[tuple[str, str], Any]] = {
         "overrides": {"pairs_count": 2, "labels": {"idps": "on"}},
     },
     ("POST", "/v1/runs/{run_id}/abort"): {"reason": "seen enough"},
-    ("DELETE", "/v1/runs/{run_id}"): {"reason": "seen enough"},
     ("POST", "/v1/estimate"): {"scenario": "burst-30s"},
     ("POST", "/v1/schedules"): {
         "name": "nightly",
@@ -37,7 +36,6 @@ REQUESTS: Final[Mapping[tuple[str, str], Any]] = {
         },
     },
     ("POST", "/v1/studies/{study_id}/abort"): {"reason": "seen enough"},
-    ("DELETE", "/v1/studies/{study_id}"): {"reason": "seen enough"},
     ("POST", "/v1/comparisons"): {"a": {"run_ids": [_RUN]}, "b": {"run_ids": [_RUN]}},
     ("POST", "/v1/prune"): {"older_than_days": 90},
     ("POST", "/v1/imports/original"): {
@@ -67,33 +65,33 @@ REQUESTS: Final[Mapping[tuple[str, str], Any]] = {
 """Request bodies by method and path."""
 
 PARAMETERS: Final[Mapping[str, tuple[str, Any]]] = {
-    "run_id": ("a run, as /v1/runs lists it", _RUN),
-    "study_id": ("a study, as /v1/studies lists it", "20261120-120000-s-00aa"),
-    "charts.name": ("a chart, as the run's /charts lists it", "throughput"),
-    "studies.name": ("a chart of the study", "sweep"),
-    "schedules.name": ("a schedule, as /v1/schedules lists it", "nightly"),
-    "sequence_number": ("a dead letter, as /v1/deadletters lists it", 1),
-    "burst_index": ("index from 0", 0),
-    "burst": ("index from 0", 0),
-    "pair": ("one pair, such as pair-003 or 3", "1"),
-    "side": ("whose output", "client"),
-    "scenario": ("a scenario's name", "smoke"),
+    "run_id": ("id of a run, from /v1/runs", _RUN),
+    "study_id": ("id of a study, from /v1/studies", "20261120-120000-s-00aa"),
+    "charts.name": ("name of a chart, from /charts of the run", "throughput"),
+    "studies.name": ("name of a chart of the study", "sweep"),
+    "schedules.name": ("name of a schedule, from /v1/schedules", "nightly"),
+    "sequence_number": ("number of a dead letter, from /v1/deadletters", 1),
+    "burst_index": ("index of a burst, from 0", 0),
+    "burst": ("index of a burst, from 0", 0),
+    "pair": ("name or number of a pair, such as pair-003 or 3", "1"),
+    "side": ("end of the pair", "client"),
+    "scenario": ("name of a scenario", "smoke"),
     "label": ("`name:value`", ["idps:on"]),
-    "state": ("where a run stands", "finished"),
-    "verdict": ("how a run ended", "inconclusive"),
-    "by": ("who launched it", "gunner"),
-    "from_at": ("an instant", "2026-11-01T00:00:00Z"),
-    "before_at": ("an instant", "2026-12-01T00:00:00Z"),
-    "group_by": ("what to sum by", "week"),
-    "timezone": ("an IANA name", "Europe/Amsterdam"),
-    "resolution_s": ("seconds a row", 10),
-    "of": ("whose seconds", "fleet"),
-    "format": ("the file's form", "json"),
-    "table": ("which rows", "bursts"),
-    "theme": ("its colours", "dark"),
-    "limit": ("at most so many", 100),
-    "last-event-id": ("go on after this event", "1"),
-    "idempotency-key": ("a name of this launch", "nightly-2026-11-20"),
+    "state": ("state of a run", "finished"),
+    "verdict": ("verdict of a run", "inconclusive"),
+    "by": ("name of the person who launched the run", "gunner"),
+    "from_at": ("start of the time range", "2026-11-01T00:00:00Z"),
+    "before_at": ("end of the time range, exclusive", "2026-12-01T00:00:00Z"),
+    "group_by": ("name of the grouping", "week"),
+    "timezone": ("IANA time zone", "Europe/Amsterdam"),
+    "resolution_s": ("seconds per row", 10),
+    "of": ("source of the seconds", "fleet"),
+    "format": ("file format", "json"),
+    "table": ("name of the table", "bursts"),
+    "theme": ("colour theme", "dark"),
+    "limit": ("maximum number of items", 100),
+    "last-event-id": ("id of the last event that was received", "1"),
+    "idempotency-key": ("unique name of this launch", "nightly-2026-11-20"),
 }
 """Description and example of parameters that their routes do not describe.
 
@@ -105,22 +103,22 @@ FILE: Final = Path(__file__).with_name("answers.json")
 
 def answers() -> Mapping[str, Mapping[str, Any]]:
     """Return the recorded response of every operation by media type."""
-    found: Mapping[str, Mapping[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))
-    return found
+    recorded: Mapping[str, Mapping[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))
+    return recorded
 
 
 # Title, detail and parameter name by status.
 _PROBLEMS: Final[Mapping[int, tuple[str, str, str | None]]] = {
-    400: ("Refused", "There was an error parsing the body", None),
-    401: ("Not signed in", "Authorization: a bearer token is wanted", "Authorization"),
-    403: ("Not allowed", "POST /v1/runs needs the role operator; you have viewer", None),
+    400: ("Request rejected", "There was an error parsing the body", None),
+    401: ("Not signed in", "Authorization: no token; send `Bearer <token>`", "Authorization"),
+    403: ("Not allowed", "POST /v1/runs requires the role operator; you have viewer", None),
     404: ("Unknown run", f"run {_RUN}: no such run; list them at /v1/runs", "run_id"),
     406: ("Not acceptable", "Accept: 'image/png'; there is application/json, text/csv", "Accept"),
-    409: ("Not over", f"run {_RUN} is not over yet; read /v1/runs/{_RUN}", None),
-    413: ("Too large", "the body is over 1000000 bytes", None),
-    422: ("Bad request", "query.limt: no such parameter; did you mean limit?", "limt"),
-    429: ("Too many writes", "60 writes a minute are allowed; ask again in 12 s", None),
-    503: ("Exchange unavailable", "the table does not answer", None),
+    409: ("Run not finished", f"run {_RUN} is not finished yet; read /v1/runs/{_RUN}", None),
+    413: ("Too large", "the body is larger than 1000000 bytes", None),
+    422: ("Invalid request", "query.limt: no such parameter; did you mean limit?", "limt"),
+    429: ("Too many writes", "the limit is 60 writes a minute; retry in 12 s", None),
+    503: ("Exchange unavailable", "the table does not respond", None),
 }
 
 
@@ -128,7 +126,7 @@ def problem_of(status: int) -> Mapping[str, Any]:
     """Return an example of a problem document for a status."""
     title, detail, parameter = _PROBLEMS[status]
     kind = "/problems/" + title.lower().replace(" ", "-")
-    told = {"type": kind, "title": title, "status": status, "detail": detail}
+    document = {"type": kind, "title": title, "status": status, "detail": detail}
     field, _, message = detail.partition(": ")
     fault = {"field": field, "message": message, "parameter": parameter}
-    return told if parameter is None else {**told, "errors": [fault]}
+    return document if parameter is None else {**document, "errors": [fault]}

@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any, Final
 from weakref import WeakValueDictionary
 
-from fastapi import Depends, Request, Response
+from fastapi import Response
 from pydantic import TypeAdapter
 from starlette.exceptions import HTTPException
 
-from broadside.coordinator.api.deferred import Deferred, validated
-from broadside.coordinator.api.dependencies import Caller, Service, routes
+from broadside.coordinator.api.dependencies import Caller, Service, app_state, make_router
+from broadside.coordinator.api.request_body import Deferred, validated
 from broadside.coordinator.auth.principal import Principal
 from broadside.coordinator.imports.import_answers import ImportedRecordings, ImportedTable
 from broadside.coordinator.imports.import_requests import OriginalTable, Recordings
@@ -26,33 +26,28 @@ INTERVALS_MAX_COUNT: Final = 4_000_000
 # Each import needs memory, and a worker thread for up to some minutes.
 IMPORTS_AT_ONCE: Final = 2
 
-router = routes("imports", "/v1/imports")
+router = make_router("imports", "/v1/imports")
 
 _TABLE: Final = TypeAdapter(OriginalTable)
 _RECORDINGS: Final = TypeAdapter(Recordings)
 
 
-class ImportTurns:
+class ImportLimiter:
     """Limit for concurrent imports, in total and one per caller."""
 
     def __init__(self) -> None:
         self._all = asyncio.Semaphore(IMPORTS_AT_ONCE)
-        self._own: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._by_caller: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @asynccontextmanager
     async def take(self, caller: Principal) -> AsyncIterator[None]:
         """Wait until an import of this caller can start."""
-        own = self._own.setdefault(caller.key, asyncio.Lock())
-        async with own, self._all:
+        lock = self._by_caller.setdefault(caller.key, asyncio.Lock())
+        async with lock, self._all:
             yield
 
 
-def _turns(request: Request) -> ImportTurns:
-    turns: ImportTurns = request.app.state.import_turns
-    return turns
-
-
-Turns = Annotated[ImportTurns, Depends(_turns)]
+Limiter = Annotated[ImportLimiter, app_state("import_limiter")]
 
 
 @router.post("/original", status_code=201)
@@ -61,10 +56,10 @@ async def import_table(
     response: Response,
     coordinator: Service,
     caller: Caller,
-    turns: Turns,
+    limiter: Limiter,
 ) -> ImportedTable:
-    """Make a run of one of the original test's tables."""
-    async with turns.take(caller):
+    """Create a run from a result table of the original test."""
+    async with limiter.take(caller):
         table = await validated(_TABLE, table)
         named = table.model_copy(update={"by": caller.named(table.by)})
         imported = await keep_table(coordinator.fabric.records, named, coordinator.now())
@@ -78,10 +73,10 @@ async def import_recordings(
     response: Response,
     coordinator: Service,
     caller: Caller,
-    turns: Turns,
+    limiter: Limiter,
 ) -> ImportedRecordings:
-    """Make one run of files that iperf3 wrote."""
-    async with turns.take(caller):
+    """Create a run from iperf3 result files."""
+    async with limiter.take(caller):
         recordings = await validated(_RECORDINGS, recordings, _bound_intervals)
         named = recordings.model_copy(update={"by": caller.named(recordings.by)})
         imported = await keep_recordings(coordinator.fabric.records, named, coordinator.now())
@@ -108,6 +103,6 @@ def _bound_intervals(body: Any) -> None:
     if count > INTERVALS_MAX_COUNT:
         raise HTTPException(
             413,
-            f"the recordings hold {count} intervals; at most {INTERVALS_MAX_COUNT} are read in one "
-            "import: import fewer files at once, or tests of a longer interval (iperf3 -i)",
+            f"the recordings have {count} intervals; the limit of one import is "
+            f"{INTERVALS_MAX_COUNT}: import fewer files, or use a longer interval (iperf3 -i)",
         )

@@ -1,7 +1,7 @@
 """OpenAPI document from FastAPI, with sign-in and all errors added.
 
 Properties that all routes share are added here: the security scheme, the role that a route requires
-(:mod:`broadside.coordinator.auth.rights`), and the status codes that the middleware and the
+(:mod:`broadside.coordinator.auth.permissions`), and the status codes that the middleware and the
 expected errors return.
 """
 
@@ -15,46 +15,47 @@ from fastapi.responses import JSONResponse
 
 from broadside.coordinator.api.conditional import ConditionalRoute
 from broadside.coordinator.api.examples import PARAMETERS, REQUESTS, answers, problem_of
-from broadside.coordinator.api.row_answers import FILE_CONTENT, ROWS
+from broadside.coordinator.api.tabular_responses import FILE_CONTENT, ROWS
+from broadside.coordinator.auth.permissions import required_permission
 from broadside.coordinator.auth.principal import Access
-from broadside.coordinator.auth.rights import right_of
 from broadside.coordinator.views.series_formats import FILE, FORMATS, JSON
 
-_REFUSALS: Final[Mapping[int, str]] = {
-    400: "The body is not what its Content-Type says",
-    401: "No token, or one that is not accepted",
-    403: "Signed in, but not allowed",
-    404: "There is none",
-    406: "Nothing that `Accept` names can be made",
-    409: "Not in this state",
+_ERRORS: Final[Mapping[int, str]] = {
+    400: "The body does not match its Content-Type",
+    401: "The token is missing or not valid",
+    403: "The role of the token does not allow this",
+    404: "The resource does not exist",
+    406: "None of the types in `Accept` is available",
+    409: "Not possible in the current state",
     413: "The body is too large",
-    422: "A field is wrong; `errors` names each",
-    429: "Too many writes, or requests at once; `Retry-After` says how long to wait",
-    503: "Queue, table or sign-in do not answer just now",
+    422: "A field is invalid; `errors` names each one",
+    429: "Too many writes or concurrent requests; retry after `Retry-After` seconds",
+    503: "Queue, table or sign-in do not respond at the moment",
 }
 _TAGS: Final = {
-    "service": "Whether the coordinator is well, and its figures for Prometheus",
-    "runs": "Launch, list, follow, stop, sum and compare runs",
-    "results": "What a run showed: bursts, pairs, seconds, verdict, the two ledgers",
-    "reports": "A run as a document, a table or a chart",
+    "service": "Health, metrics and caller",
+    "runs": "Launch, list, follow, stop, aggregate and compare runs",
+    "results": "Results of a run: bursts, pairs, seconds, verdict and reconciliation",
+    "reports": "A run as a report or as tables",
     "fleet": "Agents and scenarios",
-    "schedules": "Launches at instants to come",
+    "schedules": "Launches at future times",
     "studies": "Series of runs that answer one question",
-    "imports": "Runs of what other tools measured",
-    "dead letters": "Messages that agents set aside",
-    "audit": "What was changed: who, from where, how it ended",
-    "charts": "Charts as figures that plotly draws",
-    "prices": "What runs cost",
+    "imports": "Runs from measurements of other tools",
+    "dead letters": "Messages that agents rejected",
+    "audit": "Log of changes: user, address and result",
+    "charts": "Charts as plotly figures",
+    "prices": "Cost of runs",
 }
 _DESCRIPTION: Final = """\
-Every route but `/healthz` and `/readyz` needs `Authorization: Bearer <token>`, unless sign-in is
-off and the API listens on loopback. Viewers read; operators also launch, abort and change.
-Errors are RFC 9457 problem documents whose `type` is an address that explains them. Instants are
-UTC, rates are decimal bits a second, and every figure's name carries its unit; null is unknown,
-never zero. Long lists are paged: give the `Next-Cursor` of one page as `cursor` of the next.
-What has rows (`x-rows` says where, `.` is one row) also comes as `text/csv`,
-`application/vnd.apache.arrow.stream` or `application/vnd.apache.parquet`, whichever `Accept` asks
-for: the same columns of the same types whatever there is, also nothing.
+All routes except `/healthz` and `/readyz` require `Authorization: Bearer <token>`, unless sign-in
+is off and the API listens on loopback. Viewers can read. Operators can also launch, abort and
+change. Errors are RFC 9457 problem documents. The address in `type` explains the error. Times are
+UTC, and rates are in bit/s (decimal). The name of each metric contains its unit. null means
+unknown, never zero. Long lists have pages: pass the `Next-Cursor` of a page as `cursor` to get the
+next page. Responses with rows are also available as `text/csv`,
+`application/vnd.apache.arrow.stream` or `application/vnd.apache.parquet`, selected by `Accept`.
+`x-rows` is the location of the rows, and `.` means that the response is one row. The columns and
+types are the same for every response, also without rows.
 """
 
 
@@ -92,23 +93,23 @@ def _document(app: FastAPI) -> dict[str, Any]:
         "bearer": {
             "type": "http",
             "scheme": "bearer",
-            "description": "a token of `broadside token add`, or an Entra ID access token",
+            "description": "token from `broadside token add`, or an Entra ID access token",
         }
     }
     needs_token = getattr(app.state, "needs_token", True)
     # An empty list if sign-in is off, because tokens are not read then.
     document["security"] = [{"bearer": []}] if needs_token else []
-    document["tags"] = [{"name": name, "description": what} for name, what in _TAGS.items()]
-    shown = answers()
+    document["tags"] = [{"name": name, "description": text} for name, text in _TAGS.items()]
+    recorded = answers()
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             _complete(method.upper(), path, operation)
-            _show_examples(method.upper(), path, operation, shown)
+            _show_examples(method.upper(), path, operation, recorded)
     return document
 
 
 def _show_examples(
-    method: str, path: str, operation: dict[str, Any], shown: Mapping[str, Any]
+    method: str, path: str, operation: dict[str, Any], recorded: Mapping[str, Any]
 ) -> None:
     """Add the request, parameter and response examples to an operation."""
     if (request := REQUESTS.get((method, path))) is not None:
@@ -122,7 +123,7 @@ def _show_examples(
             parameter["example"] = known[1]
     for status, described in operation["responses"].items():
         if status.startswith("2"):
-            for media_type, example in shown.get(f"{method} {path}", {}).items():
+            for media_type, example in recorded.get(f"{method} {path}", {}).items():
                 described["content"][media_type]["example"] = example
 
 
@@ -148,31 +149,31 @@ def _default_first(answer: dict[str, Any]) -> None:
             answer["content"] = content = {media_type: content[media_type], **content}
 
 
-def _refusal(status: int) -> dict[str, Any]:
+def _error_response(status: int) -> dict[str, Any]:
     content = {
         "schema": {"$ref": "#/components/schemas/ProblemDocument"},
         "example": problem_of(status),
     }
     return {
-        "description": _REFUSALS[status],
+        "description": _ERRORS[status],
         "content": {"application/problem+json": content},
     }
 
 
 def _complete(method: str, path: str, operation: dict[str, Any]) -> None:
     """Add the required role and all possible responses to an operation."""
-    right = right_of(method, path)
+    permission = required_permission(method, path)
     answers = operation.setdefault("responses", {})
     for answer in answers.values():
         for content in answer.get("content", {}).values():
             # ``itemSchema`` is defined in OpenAPI 3.2 only.
             if content.pop("itemSchema", None) is not None:
                 content["schema"] = {"description": "server-sent events"}
-    if right.access is Access.OPEN:
+    if permission.access is Access.OPEN:
         operation["security"] = []
-        answers |= {status: _refusal(int(status)) for status in answers if status >= "4"}
+        answers |= {status: _error_response(int(status)) for status in answers if status >= "4"}
         return
-    operation["x-access"] = right.access.value
+    operation["x-access"] = permission.access.value
     body = "requestBody" in operation
     expected = {401, 403, 404, 409, 422, 429, 503}
     expected |= {400, 413} if body else set()
@@ -181,7 +182,7 @@ def _complete(method: str, path: str, operation: dict[str, Any]) -> None:
         _default_first(answer)
     expected |= {406} if "content" in next(iter(answers.values())) else set()
     for status in sorted(expected):
-        answers[str(status)] = _refusal(status)
+        answers[str(status)] = _error_response(status)
     answers["401"]["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}}}
     answers["429"]["headers"] = {"Retry-After": {"schema": {"type": "integer"}}}
     operation["responses"] = dict(sorted(answers.items()))

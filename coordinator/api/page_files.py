@@ -97,10 +97,10 @@ def site() -> Site:
 
 def find_plotly() -> Path | None:
     """Return the path of plotly.js in the plotly package, or None without the extra `reports`."""
-    found = importlib.util.find_spec("plotly")
-    if found is None or found.origin is None:
+    match = importlib.util.find_spec("plotly")
+    if match is None or match.origin is None:
         return None
-    path = Path(found.origin).parent / "package_data" / PLOTLY
+    path = Path(match.origin).parent / "package_data" / PLOTLY
     return path if path.is_file() else None
 
 
@@ -112,8 +112,8 @@ def _plotly_mark(path: Path | None) -> bytes:
     """
     if path is None:
         return b"no"
-    found = re.search(rb'getElementById\("([0-9a-f]{64})"\)', path.read_bytes())
-    return found[1] if found else b"yes"
+    match = re.search(rb'getElementById\("([0-9a-f]{64})"\)', path.read_bytes())
+    return match[1] if match else b"yes"
 
 
 def palette() -> str:
@@ -163,18 +163,18 @@ def read_asset(version: str, name: str, request: Request) -> Response:
 
     The function runs in a worker thread, because plotly's 5 MB are read once.
     """
-    there = site()
-    if name == PLOTLY and there.plotly_path is not None:
-        file: File | None = _plotly(there.plotly_path)
+    current_site = site()
+    if name == PLOTLY and current_site.plotly_path is not None:
+        file: File | None = _plotly(current_site.plotly_path)
     else:
-        file = there.assets.get(name)
+        file = current_site.assets.get(name)
     if file is None:
         return Response(f"{name}: no such file of the page\n", 404, _HEADERS, "text/plain")
-    current = version == there.version
+    current = version == current_site.version
     headers = {
         **_HEADERS,
         "Cache-Control": "public, max-age=31536000, immutable" if current else "no-store",
-        "ETag": f'"{there.version}"',
+        "ETag": f'"{current_site.version}"',
     }
     if matches(request.headers.get("if-none-match", ""), headers["ETag"]):
         return Response(status_code=304, headers=headers)

@@ -1,8 +1,7 @@
 """Error handlers that convert every expected error to an RFC 9457 problem document."""
 
-import json
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI, Request
@@ -10,35 +9,55 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
 
-from broadside.coordinator.api.blame import NO_BODY, place_of, pointer_of
 from broadside.coordinator.api.conditional import ConditionalRoute
-from broadside.coordinator.auth.rights import methods_of
+from broadside.coordinator.api.error_locations import NO_BODY, error_location, json_pointer
+from broadside.coordinator.api.request_body import PARSED_BODY, InvalidBody
+from broadside.coordinator.auth.permissions import allowed_methods
 from broadside.coordinator.core.plan.planner import Infeasible
-from broadside.coordinator.expected_errors import EXPECTED, told
+from broadside.coordinator.expected_errors import EXPECTED, describe_error
+from broadside.coordinator.request_errors import RequestError
 from broadside.exchange.messages import Message
 
 # Prefix for the `type` in a problem document. The address explains the problem.
 TYPES: Final = "/problems/"
-# Problems that are not in the expected-error table, by title.
-_NOT_SENT: Final[Mapping[str, tuple[int, str]]] = {
-    "Bad request": (422, "A field or parameter is wrong; `errors` names each, with what would do."),
+# Problems without an exception class, and those whose class describes more than this problem.
+_OTHER: Final[Mapping[str, tuple[int, str]]] = {
+    "Invalid request": (
+        422,
+        "A field or parameter is invalid. `errors` names each one, with the allowed values.",
+    ),
     "Not feasible": (
         409,
-        "The fleet that is there cannot carry the run; `errors` has each reason.",
+        "The agents that are available cannot execute the run. `errors` has each reason and a fix.",
     ),
-    "Not signed in": (401, "There is no token, or it is unknown, revoked or over."),
-    "Not allowed": (403, "Who asks is known and has no role for it."),
-    "Sign-in unavailable": (503, "Keys or tokens cannot be read just now; ask again."),
-    "Too many writes": (429, "`Retry-After` says how many seconds to wait."),
+    "Not signed in": (401, "The token is missing, unknown, expired or revoked. Send a valid one."),
+    "Not allowed": (403, "The role of the token does not allow this request."),
+    "Sign-in unavailable": (503, "Keys or tokens cannot be read at the moment. Retry later."),
+    "Too many writes": (429, "The limit of writes is reached. Retry after `Retry-After` seconds."),
     "Too many requests at once": (
         429,
-        "This credential has as many in progress as it may; `Retry-After` says how long to wait.",
+        "The limit of concurrent requests is reached. Retry after `Retry-After` seconds.",
     ),
-    "Too large": (413, "The body is over the limit of its route."),
+    "Too large": (413, "The body is larger than the limit. Send less."),
     "Not found": (404, "There is no such address."),
-    "Method not allowed": (405, "`Allow` says what may be asked of this address."),
-    "Refused": (400, "What was sent is not what its headers say, or another site's page sent it."),
-    "Unexpected": (500, "A mistake of the coordinator's; its log has the details."),
+    "Method not allowed": (405, "The address does not support this method. `Allow` lists others."),
+    "Request rejected": (
+        400,
+        "The body does not match its headers, or a page of another site sent the request.",
+    ),
+    "Internal error": (500, "The coordinator has a fault. Its log has the details."),
+    "Exchange unavailable": (503, "The queue or a table does not respond. Retry later."),
+    "Record unreadable": (
+        503,
+        "A stored record cannot be read. It is damaged, or another version wrote it.",
+    ),
+    "Bad schedule": (422, "The schedule is invalid. The detail has the reason."),
+    "Bad scenario": (422, "The scenario is invalid. The detail names the field and the fix."),
+    "Bad prices": (422, "The price list is invalid. The detail names the price."),
+    "Bad import": (422, "The measurements cannot be imported. The detail names the file or row."),
+    "Cannot write": (422, "The file format cannot contain this table. Choose another format."),
+    "Too long": (422, "The table has too many rows for this format. Choose another format."),
+    "Not acceptable": (406, "None of the media types in `Accept` is available."),
 }
 # Maximum number of errors in one response, because a body can have thousands.
 _FAULTS_MAX_COUNT: Final = 100
@@ -50,15 +69,20 @@ vars(_SHORT).update(maxdict=20, maxlist=20, maxtuple=20)
 _BY_STATUS: Final = {404: "Not found", 405: "Method not allowed", 413: "Too large"}
 
 
+def _request_errors(base: type[RequestError] = RequestError) -> Iterator[type[RequestError]]:
+    for error in base.__subclasses__():
+        yield error
+        yield from _request_errors(error)
+
+
 def _kinds() -> Mapping[str, tuple[int, str]]:
     """Return every title with its status code and its meaning in one sentence."""
-    expected = {
-        title: (status, " ".join((error.__doc__ or "").split("\n\n")[0].split()))
-        for error, (status, title, _) in EXPECTED.items()
-        if not title.startswith("Record unreadable")
+    kinds = {
+        error.title: (error.status, " ".join((error.__doc__ or "").split()))
+        for error in _request_errors()
+        if "title" in vars(error)
     }
-    unreadable = (503, "What is stored cannot be read: another version's row, or a broken one.")
-    return {**expected, "Record unreadable": unreadable, **_NOT_SENT}
+    return {**kinds, **_OTHER}
 
 
 KINDS: Final = _kinds()
@@ -117,7 +141,7 @@ async def explain_problem(name: str) -> PlainTextResponse:
     for title, (status, meaning) in KINDS.items():
         if type_of(title) == TYPES + name:
             return PlainTextResponse(f"{title} ({status})\n\n{meaning}\n")
-    raise HTTPException(404, f"{TYPES}{name}: no such problem; docs/problems.md lists them")
+    raise HTTPException(404, f"{TYPES}{name}: no such problem; {TYPES[:-1]} lists all")
 
 
 def problem(
@@ -151,27 +175,27 @@ def problem(
     )
 
 
-def _fault(found: Mapping[str, Any], body: object) -> Mapping[str, Any]:
+def _fault(error: Mapping[str, Any], body: object) -> Mapping[str, Any]:
     """Convert a pydantic error to a field error with its location."""
-    if found["type"] == "json_invalid":
-        why = f"no JSON: {found['ctx']['error']} at character {found['loc'][-1]}"
-        return {"field": "body", "message": why, "pointer": ""}
-    place, *path = found["loc"]
-    where = (
-        {"pointer": pointer_of(found, body)}
+    if error["type"] == "json_invalid":
+        message = f"not JSON: {error['ctx']['error']} at character {error['loc'][-1]}"
+        return {"field": "body", "message": message, "pointer": ""}
+    place, *path = error["loc"]
+    location = (
+        {"pointer": json_pointer(error, body)}
         if place == "body"
         else {"parameter": "-".join(map(str.capitalize, path[0].split("-")))}
         if place == "header"
         else {"parameter": str(path[0])}
     )
     if place == "body" and not path and isinstance(body, bytes):
-        why = "it does not say application/json; send the body as that"
-        return {"field": "Content-Type", "message": why, "parameter": "Content-Type"}
+        message = "the body must be application/json; set the header to that"
+        return {"field": "Content-Type", "message": message, "parameter": "Content-Type"}
     return {
-        "field": ".".join(str(part) for part in found["loc"]),
-        "message": found["msg"].removeprefix("Value error, "),
-        "value": _quoted(found.get("input")),
-        **where,
+        "field": ".".join(str(part) for part in error["loc"]),
+        "message": error["msg"].removeprefix("Value error, "),
+        "value": _quoted(error.get("input")),
+        **location,
     }
 
 
@@ -184,55 +208,49 @@ def _quoted(value: object) -> str:
     return repr(value)[:_VALUE_MAX_CHARS]
 
 
-async def _sent(request: Request) -> object:
-    """Return the parsed request body, or ``NO_BODY`` if its route reads no body."""
-    reads = getattr(request.scope.get("route"), "body_field", None) is not None
-    text = await request.body() if reads else b""
-    return json.loads(text) if text else NO_BODY
-
-
 def handle_errors(app: FastAPI) -> None:
     """Add error handlers to the application."""
 
     async def expected(request: Request, error: Exception) -> JSONResponse:
-        said = told(error)
-        assert said is not None  # noqa: S101 - the handler is registered for errors in the table only
+        described = describe_error(error)
+        assert described is not None  # noqa: S101 - the handler is registered for expected errors
         faults: list[Mapping[str, Any]] = []
-        if said.status < 500 and said.faults:
-            body = await _sent(request)
-            places = ((fault, place_of(fault, request, body)) for fault in said.faults)
-            faults = [{**fault, **place} for fault, place in places if place is not None]
-        return problem(said.status, said.title, said.detail, faults)
+        if described.status < 500:
+            body = request.scope.get(PARSED_BODY, NO_BODY)
+            places = ((field, error_location(field, request, body)) for field in described.fields)
+            faults = [{**field, **place} for field, place in places if place is not None]
+        return problem(described.status, described.title, described.detail, faults)
 
-    for error in (*EXPECTED, Infeasible):
-        app.add_exception_handler(error, expected)
+    for kind in (*EXPECTED, RequestError, Infeasible):
+        app.add_exception_handler(kind, expected)
 
+    @app.exception_handler(InvalidBody)
     @app.exception_handler(RequestValidationError)
-    async def bad_request(_: Request, error: RequestValidationError) -> JSONResponse:
+    async def bad_request(_: Request, error: RequestValidationError | InvalidBody) -> JSONResponse:
         errors = error.errors()
-        faults = [_fault(found, error.body) for found in errors[:_FAULTS_MAX_COUNT]]
+        faults = [_fault(part, error.body) for part in errors[:_FAULTS_MAX_COUNT]]
         detail = " | ".join(
             f"{f['field']}: {f['message']}" + (f" (got {f['value']})" if "value" in f else "")
             for f in faults
         )
         if len(errors) > len(faults):
             detail += f" | and {len(errors) - len(faults)} more"
-        return problem(422, "Bad request", detail, faults)
+        return problem(422, "Invalid request", detail, faults)
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> JSONResponse:
-        title = _BY_STATUS.get(error.status_code, "Refused")
+        title = _BY_STATUS.get(error.status_code, "Request rejected")
         headers = dict(error.headers or {})
         if error.status_code == 405:
-            headers["Allow"] = ", ".join(methods_of(request.url.path))
+            headers["Allow"] = ", ".join(allowed_methods(request.url.path))
         why = str(error.detail)
         # The server could not process the body.
-        read = [{"field": "body", "message": why, "pointer": ""}]
-        faults = read if error.status_code in (400, 413) else []
+        in_body = [{"field": "body", "message": why, "pointer": ""}]
+        faults = in_body if error.status_code in (400, 413) else []
         return problem(error.status_code, title, why, faults, headers)
 
     @app.exception_handler(Exception)
     async def unexpected(_: Request, error: Exception) -> JSONResponse:
         """Return a 500 response without details. The server logs the traceback."""
-        why = f"{type(error).__name__} in the coordinator; its log has the details"
-        return problem(500, "Unexpected", why)
+        why = f"{type(error).__name__} in the coordinator. Its log has the details."
+        return problem(500, "Internal error", why)

@@ -5,10 +5,10 @@ from typing import Annotated, Final
 
 from fastapi import Header, Path, Query, Request, Response
 
-from broadside.coordinator.api.dependencies import Service, routes
-from broadside.coordinator.api.pages import PAGED, CountCursor, name_next
+from broadside.coordinator.api.dependencies import Service, make_router
+from broadside.coordinator.api.pagination import PAGED, CountCursor, name_next
 from broadside.coordinator.api.problems import PROBLEMS
-from broadside.coordinator.api.row_answers import FILE_CONTENT, rows_in
+from broadside.coordinator.api.tabular_responses import FILE_CONTENT, rows_at
 from broadside.coordinator.views.answers import BurstEntry, PairEntry, RunReconciliation, RunVerdict
 from broadside.coordinator.views.burst_answers import (
     list_bursts,
@@ -21,15 +21,15 @@ from broadside.coordinator.views.series_answers import Whose, series_body
 from broadside.coordinator.views.series_formats import FORMATS, JSON, chosen_format
 from broadside.exchange.messages import Message, RunId, UtcDatetime
 
-router = routes("results", "/v1/runs/{run_id}")
+router = make_router("results", "/v1/runs/{run_id}")
 
-Limit = Annotated[int, Query(ge=1, le=500, description="at most so many")]
+Limit = Annotated[int, Query(ge=1, le=500, description="maximum number of items")]
 BurstIndex = Annotated[int, Query(ge=0, le=9999, description="index from 0")]
 _SECOND_S: Final = 1
 
 
 class SeriesColumn(Message):
-    """One column of a series; its values run in parallel with every other column's."""
+    """One column of a series. All columns have the same number of values."""
 
     name: str
     # bit/s, s, ratio, segments, UTC or name
@@ -41,7 +41,7 @@ class SeriesColumn(Message):
 
 
 class Series(Message):
-    """A burst's seconds, column by column: one row a bin and flow (and pair)."""
+    """Seconds of a burst by column, with one row per bin, flow and (optionally) pair."""
 
     run_id: RunId
     burst_index: int
@@ -63,17 +63,17 @@ async def list_run_bursts(
     limit: Limit = 100,
     cursor: CountCursor = 0,
 ) -> Sequence[BurstEntry]:
-    """Bursts in time order: where each stands and, once over, what it showed."""
+    """List the bursts in time order, each with its state and, when finished, its results."""
     entries, following = await list_bursts(coordinator, run_id, limit=limit, cursor=cursor)
     name_next(request, response, following)
     return entries
 
 
-@router.get("/bursts/{burst_index}", openapi_extra=rows_in("."))
+@router.get("/bursts/{burst_index}", openapi_extra=rows_at("."))
 async def read_run_burst(
     run_id: str, burst_index: Annotated[int, Path(ge=0, le=9999)], coordinator: Service
 ) -> BurstEntry:
-    """One burst, by its index from 0."""
+    """Return one burst by its index from 0."""
     return await read_burst(coordinator, run_id, burst_index)
 
 
@@ -87,7 +87,7 @@ async def list_run_pairs(
     limit: Limit = 100,
     cursor: CountCursor = 0,
 ) -> Sequence[PairEntry]:
-    """The pairs of one burst: who took each, how it ended, what it showed."""
+    """List the pairs of one burst, each with its agent, outcome and results."""
     entries, following = await list_pairs(coordinator, run_id, burst, limit=limit, cursor=cursor)
     name_next(request, response, following)
     return entries
@@ -99,7 +99,7 @@ async def list_run_pairs(
     responses={
         200: {
             "model": Series,
-            "description": "Column by column as JSON; row by row as CSV, Arrow or Parquet",
+            "description": "By column as JSON, or by row as CSV, Arrow or Parquet",
             "content": {media_type: FILE_CONTENT for media_type in FORMATS if media_type != JSON},
         },
         406: PROBLEMS[404],
@@ -109,20 +109,21 @@ async def read_run_series(
     run_id: str,
     coordinator: Service,
     burst: BurstIndex = 0,
-    resolution_s: Annotated[int, Query(ge=1, le=3600, description="seconds a row")] = _SECOND_S,
+    resolution_s: Annotated[int, Query(ge=1, le=3600, description="seconds per row")] = _SECOND_S,
     of: Annotated[
-        Whose | None, Query(description="whose seconds; default: the fleet's, or those of `pair`")
+        Whose | None,
+        Query(description="default: the fleet, or `pair` if it is set"),
     ] = None,
     pair: Annotated[
         str | None,
-        Query(max_length=20, description="one pair, such as pair-003 or 3"),
+        Query(max_length=20, description="name or number of a pair, such as pair-003 or 3"),
     ] = None,
     accept: Annotated[str | None, Header(include_in_schema=False)] = None,
 ) -> Response:
-    """A burst's seconds, once it is over.
+    """Return the seconds of a finished burst.
 
-    The fleet's figures, or each pair's received rate. Gaps are null, and never zero. `Accept`
-    chooses `application/json`, `text/csv`, `application/vnd.apache.arrow.stream` or
+    They are the rates of the fleet, or the received rate of each pair. Gaps are null, never zero.
+    `Accept` selects `application/json`, `text/csv`, `application/vnd.apache.arrow.stream` or
     `application/vnd.apache.parquet`.
     """
     media_type = chosen_format(accept)
@@ -132,13 +133,13 @@ async def read_run_series(
     return Response(body, media_type=media_type, headers={"Vary": "Accept"})
 
 
-@router.get("/verdict", openapi_extra=rows_in("findings"))
+@router.get("/verdict", openapi_extra=rows_at("findings"))
 async def read_run_verdict(run_id: str, coordinator: Service) -> RunVerdict:
-    """The verdict with its findings and headline, once the run is over."""
+    """Return the verdict of a finished run with its findings and headline."""
     return await read_verdict(coordinator, run_id)
 
 
-@router.get("/reconciliation", responses=PAGED, openapi_extra=rows_in("bursts"))
+@router.get("/reconciliation", responses=PAGED, openapi_extra=rows_at("bursts"))
 async def read_run_reconciliation(
     run_id: str,
     request: Request,
@@ -147,7 +148,7 @@ async def read_run_reconciliation(
     limit: Limit = 100,
     cursor: CountCursor = 0,
 ) -> RunReconciliation:
-    """The fleet's ledger held against the firewall's: the whole run, and burst by burst."""
-    held, following = await read_reconciliation(coordinator, run_id, limit=limit, cursor=cursor)
+    """Compare the bytes of the fleet with the device counter, for the run and for each burst."""
+    entries, following = await read_reconciliation(coordinator, run_id, limit=limit, cursor=cursor)
     name_next(request, response, following)
-    return held
+    return entries

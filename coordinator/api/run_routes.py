@@ -6,16 +6,15 @@ from typing import Annotated
 from fastapi import Depends, Header, Query, Request, Response
 from pydantic import Field
 
-from broadside.coordinator.api.dependencies import Caller, OptionalCancel, Service, routes
-from broadside.coordinator.api.pages import PAGED, KeyCursor, name_next
-from broadside.coordinator.api.row_answers import FILE_CONTENT, rows_in
+from broadside.coordinator.api.dependencies import Caller, OptionalCancel, Service, make_router
+from broadside.coordinator.api.pagination import PAGED, KeyCursor, name_next
+from broadside.coordinator.api.tabular_responses import FILE_CONTENT, rows_at
 from broadside.coordinator.core.comparison import Comparison
 from broadside.coordinator.core.live.progress import Progress
 from broadside.coordinator.core.live.status import RunStatus
 from broadside.coordinator.core.summary import Course, RunSummary, Verdict
-from broadside.coordinator.refusals import RunNotOver
-from broadside.coordinator.runs.launches import KEY_MAX_CHARS, launch_once
-from broadside.coordinator.runs.launches import prune_runs as prune_all
+from broadside.coordinator.request_errors import RunNotOver
+from broadside.coordinator.runs.launch import KEY_MAX_CHARS, LaunchKey
 from broadside.coordinator.runs.listing import (
     GROUPINGS,
     ListedState,
@@ -25,8 +24,9 @@ from broadside.coordinator.runs.listing import (
     labels_of,
 )
 from broadside.coordinator.runs.listing import list_runs as list_page
-from broadside.coordinator.runs.raw_output import find_raw
+from broadside.coordinator.runs.raw_output import find_raw_output
 from broadside.coordinator.runs.retention import Pruned, PruneRequest
+from broadside.coordinator.runs.retention import prune_runs as prune_all
 from broadside.coordinator.views.answers import Recomputed
 from broadside.coordinator.views.burst_answers import recomputed
 from broadside.coordinator.views.groups import compare_stored
@@ -35,7 +35,7 @@ from broadside.coordinator.views.series_formats import FILE, chosen_format
 from broadside.exchange.messages import Side, UtcDatetime
 from broadside.exchange.records import RunHeader
 
-router = routes("runs")
+router = make_router("runs")
 
 _TEXT_MAX_CHARS = 200
 
@@ -44,17 +44,18 @@ def _filter(
     scenario: Annotated[str | None, Query(max_length=_TEXT_MAX_CHARS)] = None,
     label: Annotated[
         list[Annotated[str, Field(pattern=":")]] | None,
-        Query(max_length=20, description="`name:value`; repeated: all of them"),
+        Query(max_length=20, description="`name:value`; if repeated, runs need all labels"),
     ] = None,
     state: ListedState | None = None,
     verdict: Verdict | None = None,
     by: Annotated[
-        str | None, Query(max_length=_TEXT_MAX_CHARS, description="who launched it")
+        str | None,
+        Query(max_length=_TEXT_MAX_CHARS, description="name of who launched the run"),
     ] = None,
     from_at: Annotated[
-        UtcDatetime | None, Query(description="traffic begins at or after this instant")
+        UtcDatetime | None, Query(description="first traffic at or after this time")
     ] = None,
-    before_at: Annotated[UtcDatetime | None, Query(description="traffic begins before it")] = None,
+    before_at: Annotated[UtcDatetime | None, Query(description="first traffic before it")] = None,
 ) -> RunFilter:
     return RunFilter(
         scenario=scenario,
@@ -67,7 +68,7 @@ def _filter(
     )
 
 
-Wanted = Annotated[RunFilter, Depends(_filter)]
+Filter = Annotated[RunFilter, Depends(_filter)]
 
 
 @router.post("/runs", status_code=202)
@@ -81,25 +82,20 @@ async def create_run(
         Header(
             min_length=1,
             max_length=KEY_MAX_CHARS,
-            description="the same key with the same body launches once, whatever happens between; "
-            "with another body it is refused",
+            description="requests with the same key and body launch one run only; "
+            "the same key with another body is rejected",
         ),
     ] = None,
 ) -> RunStatus:
-    """Plan a run on the fleet that is there and queue its jobs."""
+    """Plan a run on the available agents and queue its jobs."""
     spec, by = request.resolve(), caller.named(request.by)
+    launcher = coordinator.launcher
     if idempotency_key is None:
-        run_id = (await coordinator.launch(spec, by=by)).run_id
+        run_id = (await launcher.launch(spec, by=by)).run_id
     else:
-        run_id = await launch_once(
-            coordinator,
-            spec,
-            by=by,
-            key=idempotency_key,
-            caller=caller.key,
-            request=request.model_dump_json().encode(),
-            now=coordinator.now(),
-        )
+        body = request.model_dump_json().encode()
+        key = LaunchKey(key=idempotency_key, caller=caller.key, request=body)
+        run_id = await launcher.launch_once(spec, by=by, key=key)
     response.headers["Location"] = f"/v1/runs/{run_id}"
     return await coordinator.stored.status(run_id)
 
@@ -109,71 +105,70 @@ async def list_runs(
     request: Request,
     response: Response,
     coordinator: Service,
-    wanted: Wanted,
+    run_filter: Filter,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
     cursor: KeyCursor = None,
 ) -> Sequence[RunHeader]:
-    """Runs, newest first, with how each ended.
+    """List runs with their outcomes, newest first.
 
-    A page can be short and have a successor: follow `Next-Cursor` until there is none.
+    A page can be short although more pages follow. Follow `Next-Cursor` until it is absent.
     """
     records = coordinator.fabric.records
-    headers, following = await list_page(records, wanted, limit=limit, cursor=cursor)
+    headers, following = await list_page(records, run_filter, limit=limit, cursor=cursor)
     name_next(request, response, following)
     return headers
 
 
-@router.get("/aggregate", openapi_extra=rows_in("groups"))
+@router.get("/aggregate", openapi_extra=rows_at("groups"))
 async def aggregate(
     coordinator: Service,
-    wanted: Wanted,
+    run_filter: Filter,
     group_by: Annotated[
         str,
         Query(max_length=60, description=GROUPINGS),
     ] = "scenario",
     timezone: Annotated[
-        str, Query(max_length=60, description="of hours, days, weeks and months: an IANA name")
+        str, Query(max_length=60, description="IANA time zone of hours, days, weeks and months")
     ] = "UTC",
 ) -> RunGroups:
-    """Many runs by what they share: bursts, verdicts, rates, completeness, worst residual, cost.
+    """Aggregate runs by group: bursts, verdicts, rates, completeness, worst residual and cost.
 
-    Rates are received payload at real scale, over runs that are over; those of inconclusive runs
-    stand apart. Times are the traffic's.
+    Rates are received payload at real scale, from finished runs. Inconclusive runs have a separate
+    rate. Times are those of the traffic.
     """
-    return await aggregate_runs(coordinator.fabric.records, wanted, group_by, timezone)
+    return await aggregate_runs(coordinator.fabric.records, run_filter, group_by, timezone)
 
 
-@router.get("/runs/{run_id}", openapi_extra=rows_in("bursts"))
+@router.get("/runs/{run_id}", openapi_extra=rows_at("bursts"))
 async def read_run(run_id: str, coordinator: Service) -> RunStatus:
-    """Where a run stands."""
+    """Return the status of a run."""
     return await coordinator.stored.status(run_id)
 
 
 @router.post("/runs/{run_id}/abort", status_code=202)
-@router.delete("/runs/{run_id}", status_code=202, deprecated=True, name="cancel_run")
 async def abort_run(
     run_id: str, coordinator: Service, caller: Caller, request: OptionalCancel
 ) -> RunStatus:
-    """Stop a run; agents stop traffic within seconds, what was measured is kept."""
+    """Stop a run. Agents stop within seconds. Data that was measured is not deleted."""
     await coordinator.cancel(run_id, by=caller.named(request.by), reason=request.reason)
     return await coordinator.stored.status(run_id)
 
 
-@router.get("/runs/{run_id}/course", openapi_extra=rows_in("disruptions"))
+@router.get("/runs/{run_id}/course", openapi_extra=rows_at("disruptions"))
 async def read_course(run_id: str, coordinator: Service) -> Course:
-    """What broke, how much of the load was carried and what drifted, over the bursts so far."""
+    """Return disruptions, carried load and drift over the finished bursts."""
     return await coordinator.stored.course(run_id)
 
 
-@router.get("/runs/{run_id}/progress", openapi_extra=rows_in("seconds"))
+@router.get("/runs/{run_id}/progress", openapi_extra=rows_at("seconds"))
 async def read_progress(run_id: str, coordinator: Service) -> Progress:
-    """What the newest begun burst has sent so far, second by second."""
+    """Return the seconds of the newest burst that has begun."""
     return await coordinator.stored.progress(run_id)
 
 
-@router.get("/runs/{run_id}/summary", openapi_extra=rows_in("bursts"))
+@router.get("/runs/{run_id}/summary", openapi_extra=rows_at("bursts"))
 async def read_summary(run_id: str, coordinator: Service) -> RunSummary:
-    """The verdict with its figures, once the run is over."""
+    """Return the summary of a finished run with its verdict and metrics."""
     summary = await coordinator.stored.summary(run_id)
     if summary is None:
         raise RunNotOver(run_id)
@@ -204,9 +199,9 @@ async def read_raw(
     side: Side = Side.CLIENT,
     accept: Annotated[str | None, Header(include_in_schema=False)] = None,
 ) -> Response:
-    """An engine's own output, to the byte: one JSON document, or one a line."""
+    """Return the unchanged output of a traffic engine, as one JSON document or JSON lines."""
     plan, records = await coordinator.stored.read_plan(run_id), coordinator.fabric.records
-    text = await find_raw(records, plan, pair, burst_index, side)
+    text = await find_raw_output(records, plan, pair, burst_index, side)
     lines = text.startswith(b'{"event"')
     media_type = f"application/{'x-ndjson' if lines else 'json'}"
     return Response(text, media_type=chosen_format(accept, (media_type, FILE)))
@@ -214,17 +209,17 @@ async def read_raw(
 
 @router.post("/prune")
 async def prune_runs(request: PruneRequest, coordinator: Service) -> Pruned:
-    """Forget old runs; by default only say which would go."""
+    """Delete old runs. By default, only list the runs that would be deleted."""
     return await prune_all(coordinator, request)
 
 
 @router.get("/runs/{run_id}/recomputed")
 async def recompute_summary(run_id: str, coordinator: Service) -> Recomputed:
-    """The verdict from the stored rows alone, and whether it is the stored one to the byte."""
+    """Compute the verdict again from the stored rows, and compare it with the stored one."""
     return await recomputed(coordinator, run_id)
 
 
-@router.post("/comparisons", openapi_extra=rows_in("metrics"))
+@router.post("/comparisons", openapi_extra=rows_at("metrics"))
 async def compare_groups(request: CompareRequest, coordinator: Service) -> Comparison:
-    """Two runs, or two groups of bursts, side by side. Nothing is stored."""
+    """Compare two runs, or two groups of bursts. Nothing is stored."""
     return await compare_stored(coordinator, request)

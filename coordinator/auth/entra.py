@@ -142,8 +142,8 @@ class Entra:
 
     async def _key(self, key_id: str) -> jwt.PyJWK:
         async with self._one_fetch:
-            kept_s = _KEYS_S if key_id in self._keys else _KEYS_AGAIN_S
-            if time.monotonic() - self._fetched_s >= kept_s:
+            max_age_s = _KEYS_S if key_id in self._keys else _KEYS_AGAIN_S
+            if time.monotonic() - self._fetched_s >= max_age_s:
                 await self._fetch()
             key = self._keys.get(key_id)
         if key is None:
@@ -183,19 +183,19 @@ class Entra:
 
     def _principal(self, claims: dict[str, Any]) -> Principal:
         roles = claims.get("roles")
-        held = set(roles) & {"viewer", "operator"} if isinstance(roles, list) else set()
-        if not held:
+        granted = set(roles) & {"viewer", "operator"} if isinstance(roles, list) else set()
+        if not granted:
             raise NoRole(
                 "the token carries neither the app role viewer nor operator; assign one in Entra ID"
             )
-        who = claims.get("oid") or claims.get("sub") or claims.get("azp") or claims.get("appid")
-        if not isinstance(who, str):
+        subject = claims.get("oid") or claims.get("sub") or claims.get("azp") or claims.get("appid")
+        if not isinstance(subject, str):
             raise NotSignedIn("the token does not say whose it is (oid, sub)")
-        shown = claims.get("preferred_username") or claims.get("upn") or claims.get("azp") or who
+        names = (claims.get(key) for key in ("preferred_username", "upn", "azp"))
         return Principal(
-            name=str(shown)[:_NAME_MAX_CHARS],
-            access=Access.OPERATOR if "operator" in held else Access.VIEWER,
-            key=f"entra:{who}",
+            name=str(next(filter(None, names), subject))[:_NAME_MAX_CHARS],
+            access=Access.OPERATOR if "operator" in granted else Access.VIEWER,
+            key=f"entra:{subject}",
         )
 
 
@@ -211,11 +211,11 @@ async def _read_keys(url: str) -> dict[str | None, jwt.PyJWK]:
     async with httpx.AsyncClient(timeout=_FETCH_MAX_S, headers=headers) as client:
         answer = await ask(client, "GET", url, _KEYS_MAX_BYTES, total_s=_FETCH_MAX_S)
     answer.raise_for_status()
-    told = json.loads(answer.content)
-    if not isinstance(told, dict):
+    key_set = json.loads(answer.content)
+    if not isinstance(key_set, dict):
         raise ValueError("not a JSON object")
-    found = jwt.PyJWKSet.from_dict(told).keys
-    return {key.key_id: key for key in found if key.public_key_use in ("sig", None)}
+    keys = jwt.PyJWKSet.from_dict(key_set).keys
+    return {key.key_id: key for key in keys if key.public_key_use in ("sig", None)}
 
 
 def _reason(error: jwt.InvalidTokenError) -> str:

@@ -70,9 +70,9 @@ class Principal:
     def may(self, needed: Access) -> bool:
         return _HEIGHT[self.access] >= _HEIGHT[needed]
 
-    def named(self, said: str) -> str:
+    def named(self, requested: str) -> str:
         """Return the authenticated name. Without sign-in, return the name in the request."""
-        return self.name if self.signed_in else said
+        return self.name if self.signed_in else requested
 
 
 ANYBODY: Final = Principal(name="anybody", access=Access.OPERATOR, key="", signed_in=False)

@@ -160,10 +160,10 @@ class Tokens:
             NotSignedIn: The token is unknown, expired or revoked.
         """
         hashed = digest(secret)
-        found = await self._matching(hashed, CACHE_S) or await self._matching(hashed, _AGAIN_S)
-        if not found:
+        matches = await self._matching(hashed, CACHE_S) or await self._matching(hashed, _AGAIN_S)
+        if not matches:
             raise NotSignedIn("the token is not known; make one with `broadside token add`")
-        token = found[0]
+        token = matches[0]
         state = token.state(now)
         if state != "valid":
             raise NotSignedIn(f"token {token.name} is {state}; make another")

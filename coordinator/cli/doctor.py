@@ -32,7 +32,7 @@ from broadside.coordinator.core import formatting
 from broadside.coordinator.core.plan.reserved import Reservation
 from broadside.coordinator.core.plan.schedule import Schedule
 from broadside.coordinator.notices.announcer import PlaceSet
-from broadside.coordinator.runs.launches import Launched
+from broadside.coordinator.runs.launch import LaunchRecord
 from broadside.coordinator.studies.study import Study
 from broadside.coordinator.studies.turns import Turn
 from broadside.exchange.checks import Check
@@ -244,7 +244,7 @@ async def rows_check(fabric: Fabric) -> Check:
         STUDIES: Study,
         SWITCHES: Turn,
         PLACES: PlaceSet,
-        LAUNCHES: Launched,
+        LAUNCHES: LaunchRecord,
         RESERVATIONS: Reservation,
         BACKUPS: BackupRecord,
         audit_shelf(month): AuditRow,

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from broadside.coordinator.agent_gateway.enrolment import Enrolled, Enrolments
 from broadside.coordinator.cli import display
 from broadside.coordinator.cli.connection import operator_name, run_on_private
 from broadside.coordinator.cli.exits import Exit, stop
@@ -17,7 +18,6 @@ from broadside.coordinator.cli.lists import RowsOption, show_list
 from broadside.coordinator.cli.options import Json, print_json
 from broadside.coordinator.cli.token_option import CommandGroup
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.hosts.enrolment import Enrolled, Enrolments
 from broadside.exchange.fabric import FabricSettings
 from broadside.exchange.messages import Role
 from broadside.exchange.ports import Table
@@ -35,7 +35,10 @@ def new(
     as_json: Json = False,
 ) -> None:
     """Make a join code and print it, this once: `broadside agent --join-file FILE` trades it."""
-    from broadside.coordinator.hosts.hosts_server import check_authority, shown_certificate
+    from broadside.coordinator.agent_gateway.gateway_server import (
+        check_authority,
+        server_certificate,
+    )
     from broadside.exchange.http.joining import new_code
 
     now = datetime.now(UTC)
@@ -45,7 +48,7 @@ def new(
         stop(f"--expires {expires}: not 1h, 7d, or a UTC date to come ({error})", Exit.USAGE)
     settings, data_dir = CoordinatorSettings(), FabricSettings().data_dir
     run_on_private(lambda table: check_authority(settings, table, data_dir, now))
-    shown = shown_certificate(settings, data_dir)
+    shown = server_certificate(settings, data_dir)
     code, secret = new_code(shown.authority)
     join = run_on_private(
         lambda table: Enrolments(table).add_code(
@@ -75,7 +78,10 @@ def new(
 @app.command()
 def new_authority() -> None:
     """Make a certificate authority in place of one that was lost; every agent must join again."""
-    from broadside.coordinator.hosts.authority import has_authority, own_authority
+    from broadside.coordinator.agent_gateway.certificate_authority import (
+        has_authority,
+        load_authority,
+    )
 
     data_dir = FabricSettings().data_dir
     if has_authority(data_dir):
@@ -84,7 +90,7 @@ def new_authority() -> None:
             Exit.USAGE,
         )
     try:
-        own_authority(data_dir, datetime.now(UTC))
+        load_authority(data_dir, datetime.now(UTC))
     except (OSError, ValueError) as error:
         stop(f"{data_dir}: {error}", Exit.CANNOT_RUN)
     typer.echo(
@@ -125,7 +131,7 @@ def list_agents(form: RowsOption = None, as_json: Json = False) -> None:
             "enrolled": lambda agent: f"{agent.enrolled_at:%Y-%m-%d %H:%MZ}",
             "by code": lambda agent: agent.join,
         },
-        of="broadside.coordinator.hosts.enrolment:Enrolled",
+        of="broadside.coordinator.agent_gateway.enrolment:Enrolled",
         hidden=("sha256", "next_sha256"),
         none="no agent is enrolled; let some in with `broadside enroll new`",
         form=form,

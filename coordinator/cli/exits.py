@@ -62,7 +62,7 @@ TOLD_BY_NAME: Final[Mapping[str, Exit]] = {
     "BadPrices": Exit.CANNOT_RUN,
     "BrowserError": Exit.CANNOT_RUN,
     "ExchangeError": Exit.CANNOT_RUN,
-    "HostsMisconfigured": Exit.CANNOT_RUN,
+    "GatewayMisconfigured": Exit.CANNOT_RUN,
     "LabError": Exit.CANNOT_RUN,
     "TelemetryError": Exit.CANNOT_RUN,
     "SignInError": Exit.CANNOT_RUN,

@@ -46,13 +46,16 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
 
     import uvicorn
 
+    from broadside.coordinator.agent_gateway.gateway_server import (
+        check_authority,
+        open_gateway_server,
+    )
     from broadside.coordinator.api.app import create_app
-    from broadside.coordinator.api.door import Guard, is_loopback
+    from broadside.coordinator.api.auth_middleware import AuthConfig, is_loopback
     from broadside.coordinator.auth.signin import open_sign_in
     from broadside.coordinator.backups import ScheduledBackups
     from broadside.coordinator.bounded_listener import BACKLOG_COUNT, Listener
     from broadside.coordinator.device.telemetry.config import open_telemetry
-    from broadside.coordinator.hosts.hosts_server import check_authority, open_hosts_server
     from broadside.coordinator.notices.places import open_places
     from broadside.coordinator.prices import load as load_prices
     from broadside.coordinator.process_memory import collect_rarely, keep_one_heap
@@ -89,7 +92,7 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
     switches = read_switches(settings.switches_file)
     sign_in = open_sign_in(door, fabric.private)
     places = list(open_places(settings))
-    guard = Guard(
+    guard = AuthConfig(
         sign_in=sign_in,
         writes_per_minute=door.writes_per_minute,
         request_max_bytes=door.request_max_bytes,
@@ -107,7 +110,7 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
     )
     if settings.hosts_listen is not None:
         await check_authority(settings, fabric.private, FabricSettings().data_dir, utc_now())
-    hosts = open_hosts_server(settings, fabric, FabricSettings().data_dir, app.state.audit)
+    hosts = open_gateway_server(settings, fabric, FabricSettings().data_dir, app.state.audit)
     scheme = "http" if door.tls_certificate_file is None else "https"
     if scheme == "http" and not is_loopback(host):
         typer.echo(

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from broadside.coordinator.core.summary import Course, RunSummary
     from broadside.coordinator.imports.import_answers import ImportedRecordings, ImportedTable
     from broadside.coordinator.imports.import_requests import OriginalTable, Recordings
+    from broadside.coordinator.runs.budgets import Budgets
     from broadside.coordinator.runs.coordinator import Coordinator
     from broadside.coordinator.runs.dead_letters import DeadJob
     from broadside.coordinator.runs.listing import RunFilter, RunGroups
     from broadside.coordinator.runs.retention import Pruned, PruneRequest
-    from broadside.coordinator.runs.spending import Budgets
     from broadside.coordinator.runs.stored_runs import StoredRuns
     from broadside.coordinator.schedules.firing import Schedules
     from broadside.coordinator.studies.runner import Studies
@@ -134,10 +134,10 @@ async def local_verbs(name: str, *, drive: bool) -> AsyncIterator[Verbs]:
 
 def _refusal(error: Exception) -> Exception:
     """Convert an expected error to ``ApiError``. Other errors are returned unchanged."""
-    from broadside.coordinator.expected_errors import told
+    from broadside.coordinator.expected_errors import describe_error
     from broadside.exchange.ports import ExchangeError
 
-    said = None if isinstance(error, ApiError | ExchangeError) else told(error)
+    said = None if isinstance(error, ApiError | ExchangeError) else describe_error(error)
     return error if said is None else ApiError(cleaned(said.detail), said.status)
 
 
@@ -203,7 +203,7 @@ class Verbs:
 
     @cached_property
     def _budgets(self) -> Budgets:
-        from broadside.coordinator.runs.spending import Budgets
+        from broadside.coordinator.runs.budgets import Budgets
 
         return Budgets(self._coordinator)
 
@@ -277,9 +277,9 @@ class Verbs:
         If the start entry cannot be stored, the write is not done.
         """
         from broadside.coordinator.auth.audit import AuditRow
-        from broadside.coordinator.auth.rights import right_of
+        from broadside.coordinator.auth.permissions import required_permission
 
-        right = right_of(method, path)
+        right = required_permission(method, path)
         if not right.writes:
             return await work()
         row = AuditRow(
@@ -297,9 +297,9 @@ class Verbs:
         try:
             done = await work()
         except Exception as error:
-            from broadside.coordinator.expected_errors import told
+            from broadside.coordinator.expected_errors import describe_error
 
-            said = error if isinstance(error, ApiError) else told(error)
+            said = error if isinstance(error, ApiError) else describe_error(error)
             ended = {"status": 500 if said is None else said.status}
             await self._audit.end(key, row.model_copy(update=ended))
             raise
@@ -355,14 +355,14 @@ class Verbs:
     @Route("GET /v1/runs/{run_id}/raw/{pair}", bytes, is_slow=True)
     async def raw(self, run_id: str, pair: str, burst_index: int, side: Side) -> bytes:
         """Return raw engine output."""
-        from broadside.coordinator.runs.raw_output import find_raw
+        from broadside.coordinator.runs.raw_output import find_raw_output
 
         plan = await self._stored.read_plan(run_id)
-        return await find_raw(self._fabric.records, plan, pair, burst_index, side)
+        return await find_raw_output(self._fabric.records, plan, pair, burst_index, side)
 
     @Route("POST /v1/prune", "broadside.coordinator.runs.retention:Pruned", is_slow=True)
     async def prune(self, request: PruneRequest) -> Pruned:
-        from broadside.coordinator.runs.launches import prune_runs
+        from broadside.coordinator.runs.retention import prune_runs
 
         return await prune_runs(self._coordinator, request)
 
@@ -523,7 +523,7 @@ class Verbs:
     )
     async def estimate(self, request: EstimateRequest) -> Appraisal:
         table = request.table(self._coordinator.prices)
-        return await self._budgets.appraise(request.resolve(), table)
+        return await self._coordinator.launcher.appraise(request.resolve(), table)
 
     @Route("GET /v1/runs/{run_id}/price", "broadside.coordinator.core.plan.budget:PriceMeter")
     async def price(self, run_id: str) -> PriceMeter:

@@ -31,7 +31,7 @@ from broadside.coordinator.imports.import_runs import (
     identifier,
     note_findings,
 )
-from broadside.coordinator.runs.chunk_columns import read_track
+from broadside.coordinator.runs.chunk_decoder import read_track
 from broadside.exchange.chunks import last_end_s
 from broadside.exchange.messages import (
     Direction,

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from broadside.coordinator.core.summary import RunSummary
-from broadside.coordinator.runs.stored import read_run_summary
+from broadside.coordinator.runs.run_documents import read_run_summary
 from broadside.exchange.background import restart_on_error
 from broadside.exchange.messages import Message, UtcDatetime
 from broadside.exchange.ports import EntityExists, ExchangeError

@@ -10,6 +10,7 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -33,12 +34,21 @@ from broadside.coordinator.device.telemetry.telemetry_storage import (
     dump_telemetry,
     load_telemetry,
 )
-from broadside.coordinator.runs.evidence_rows import read_evidence
-from broadside.coordinator.runs.kept_readings import keep_told, with_earlier
-from broadside.coordinator.runs.neighbours import Neighbours, find_neighbours, read_neighbours
-from broadside.coordinator.runs.own_troubles import keep_troubles, read_troubles
+from broadside.coordinator.runs.evidence_loader import read_evidence
+from broadside.coordinator.runs.outage_store import read_outages, save_outages
+from broadside.coordinator.runs.overlapping_runs import (
+    OverlappingRuns,
+    find_overlapping_runs,
+    read_overlapping_runs,
+)
+from broadside.coordinator.runs.reading_store import extend_with_stored, save_readings
+from broadside.coordinator.runs.run_documents import (
+    read_fleet,
+    read_ledger,
+    read_measured,
+    read_telemetry,
+)
 from broadside.coordinator.runs.run_states import RunStates
-from broadside.coordinator.runs.stored import read_fleet, read_ledger, read_measured, read_telemetry
 from broadside.exchange.messages import Control, Outcome, ServiceOutage
 from broadside.exchange.outage_log import OutageLog
 from broadside.exchange.records import Document, Judging, Records
@@ -61,7 +71,7 @@ class Closing:
         records: Records,
         states: RunStates,
         counter_reader: StableReader | None,
-        troubles: OutageLog,
+        outages: OutageLog,
         read_plan: Callable[[str], Awaitable[Plan]],
         now: Callable[[], datetime],
         *,
@@ -71,14 +81,14 @@ class Closing:
         self._collector = collector
         self._states = states
         self._counter_reader = counter_reader
-        self._troubles = troubles
+        self._outages = outages
         self._read_plan = read_plan
         self._now = now
-        self._me = secrets.token_hex(4)
+        self._owner = secrets.token_hex(4)
         # Monotonic time of the next look at a burst with open ends.
         self._again_s: dict[tuple[str, int], float] = {}
         # Ledgers that no longer change, for runs that wait until overlapping runs are measured.
-        self._at_rest: dict[str, FirewallLedger] = {}
+        self._final_ledgers: dict[str, FirewallLedger] = {}
 
     # Bursts ------------------------------------------------------------------------------------
 
@@ -99,26 +109,31 @@ class Closing:
         """
         closed = await self._states.closed(plan.run_id)
         closed_count = 0
-        for burst, stands in zip(plan.bursts, status.bursts, strict=True):
-            if stands.phase is not BurstPhase.OVER:
+        for burst, burst_status in zip(plan.bursts, status.bursts, strict=True):
+            if burst_status.phase is not BurstPhase.OVER:
                 continue
-            if burst.index not in closed:
-                if waits and stands.reported_count < stands.claimed_count:
-                    continue
-                key = (plan.run_id, burst.index)
-                if time.monotonic() < self._again_s.get(key, 0.0):
-                    continue
-                began_s = time.monotonic()
-                evidence = await read_evidence(self._records, plan, burst)
-                if _open_ends(evidence) and self._now() < _told_at(evidence):
-                    # A thousand pairs take seconds to read. Wait at least as long before the next
-                    # read.
-                    self._again_s[key] = 2 * time.monotonic() - began_s
-                    continue
-                self._again_s.pop(key, None)
-                await self._measure(plan, evidence)
+            missing = burst_status.reported_count < burst_status.claimed_count
+            if burst.index not in closed and (
+                (waits and missing) or not await self._close(plan, burst)
+            ):
+                continue
             closed_count += 1
         return closed_count
+
+    async def _close(self, plan: Plan, burst: Burst) -> bool:
+        """Measure a burst and return True, or return False while a record of an end is open."""
+        key = (plan.run_id, burst.index)
+        if time.monotonic() < self._again_s.get(key, 0.0):
+            return False
+        began_s = time.monotonic()
+        evidence = await read_evidence(self._records, plan, burst)
+        if _open_ends(evidence) and self._now() < _reports_due_at(evidence):
+            # A thousand pairs take seconds to read. Wait at least as long before the next read.
+            self._again_s[key] = 2 * time.monotonic() - began_s
+            return False
+        self._again_s.pop(key, None)
+        await self._measure(plan, evidence)
+        return True
 
     async def _measure(self, plan: Plan, evidence: BurstEvidence) -> BurstMeasurement:
         """Measure a burst and store the summary and series, even if it was closed before."""
@@ -130,7 +145,7 @@ class Closing:
         await self._records.private.save_document(
             plan.run_id, Document.BURST, canonical(measured.summary), burst.index
         )
-        await self._keep_told(plan, burst)
+        await self._save_readings(plan, burst)
         await self._states.close(
             plan,
             burst,
@@ -142,7 +157,7 @@ class Closing:
         log.info("burst measured", extra={"action": "measure", "run_id": plan.run_id})
         return measured
 
-    async def _settled(self, plan: Plan, burst: Burst) -> BurstMeasurement:
+    async def _load_or_measure(self, plan: Plan, burst: Burst) -> BurstMeasurement:
         """Return the stored burst, or measure it again if rows were missing when it was closed."""
         closed = (await self._states.closed(plan.run_id)).get(burst.index)
         if closed is not None and closed.whole:
@@ -164,75 +179,82 @@ class Closing:
             The stored summary, or None if the caller must try again later.
         """
         now = self._now()
-        hold = Judging(by=self._me, until_at=now + timedelta(seconds=JUDGING_S))
-        if not await self._records.private.acquire_judging(plan.run_id, hold, now):
+        reservation = Judging(by=self._owner, until_at=now + timedelta(seconds=JUDGING_S))
+        if not await self._records.private.acquire_judging(plan.run_id, reservation, now):
             return None
-        ledger, beside = await read_ledger(self._records, plan.run_id), Neighbours()
-        if ledger is not None:
-            beside = await read_neighbours(self._records, plan.run_id)
-        elif self._counter_reader is not None:
-            stable = await self._read_counter(plan, self._counter_reader)
-            if stable is None:
-                return None
-            ledger, beside = stable
-        telemetry = await read_telemetry(self._records, plan.run_id)
-        if telemetry is None and self._collector is not None:
-            telemetry = await self._collect_telemetry(plan, self._collector)
-            if telemetry is None:
-                return None
+        inputs = await self._collect(plan)
+        if inputs is None:
+            return None
         control = await self._records.runs.read_control(plan.run_id)
         part = ran(plan, control)
-        bursts = [await self._settled(part, burst) for burst in part.bursts]
-        troubles = await keep_troubles(self._records, plan, self._troubles, self._now())
-        summary = await self._verdict(
-            plan, control, bursts, ledger, beside, telemetry, troubles, self._now()
-        )
+        bursts = [await self._load_or_measure(part, burst) for burst in part.bursts]
+        outages = await save_outages(self._records, plan, self._outages, self._now())
+        inputs = replace(inputs, outages=outages)
+        summary = await self._verdict(plan, control, bursts, inputs, self._now())
         await self._records.private.save_document(plan.run_id, Document.RUN, canonical(summary))
         log.info("verdict %s", summary.verdict, extra={"action": "judge", "run_id": plan.run_id})
         return summary
 
+    async def _collect(self, plan: Plan) -> "_Inputs | None":
+        """Store and return the inputs of a verdict, or None while one of them may change."""
+        inputs = await _read_inputs(self._records, plan.run_id)
+        if inputs.ledger is None and self._counter_reader is not None:
+            stable = await self._read_counter(plan, self._counter_reader)
+            if stable is None:
+                return None
+            ledger, overlapping = stable
+            inputs = replace(inputs, ledger=ledger, overlapping=overlapping)
+        if inputs.telemetry is None and self._collector is not None:
+            telemetry = await self._collect_telemetry(plan, self._collector)
+            if telemetry is None:
+                return None
+            inputs = replace(inputs, telemetry=telemetry)
+        return inputs
+
     async def _read_counter(
         self, plan: Plan, reader: StableReader
-    ) -> tuple[FirewallLedger, Neighbours] | None:
+    ) -> tuple[FirewallLedger, OverlappingRuns] | None:
         """Store and return the final ledger and overlapping runs, or None while it may change."""
         span = await self.ledger_span(plan)
-        ledger = self._at_rest.get(plan.run_id)
+        ledger = self._final_ledgers.get(plan.run_id)
         if ledger is None:
             ledger = await reader.read(span)
             if ledger is None:
                 return None
             if reader.counter.is_polled:
                 # Store them again, because a counter may report a while after the traffic.
-                await self._keep_told(plan, plan.bursts[-1])
-                ledger = await with_earlier(
+                await self._save_readings(plan, plan.bursts[-1])
+                ledger = await extend_with_stored(
                     self._records, self._read_plan, span, ledger, reader.counter
                 )
-            self._at_rest[plan.run_id] = ledger
+            self._final_ledgers[plan.run_id] = ledger
         lag = timedelta(seconds=reader.counter.latency.lag_s)
-        beside = await find_neighbours(
+        overlapping = await find_overlapping_runs(
             self._records,
             self._read_plan,
             span.since(ledger.counts_from_s),
             ledger.flows,
             begun_before_at=span.ended_at + lag,
         )
-        if beside is None:
+        if overlapping is None:
             return None
-        ledger = beside.cut(ledger)
+        ledger = overlapping.trim(ledger)
         # Write the ledger last, to show that the overlapping runs have been stored too.
-        await self._records.private.save_document(plan.run_id, Document.NEIGHBOURS, beside.dump())
+        await self._records.private.save_document(
+            plan.run_id, Document.NEIGHBOURS, overlapping.dump()
+        )
         await self._records.private.save_document(plan.run_id, Document.LEDGER, dump_ledger(ledger))
-        del self._at_rest[plan.run_id]
-        return ledger, beside
+        del self._final_ledgers[plan.run_id]
+        return ledger, overlapping
 
-    async def _keep_told(self, plan: Plan, burst: Burst) -> None:
+    async def _save_readings(self, plan: Plan, burst: Burst) -> None:
         """Store the readings for a burst from devices that have no history.
 
         The coordinator may fail before the run is judged, and these readings cannot be queried
         later.
         """
         if self._collector is not None:
-            await keep_told(self._records, plan.run_id, burst, self._collector.polled_readings)
+            await save_readings(self._records, plan.run_id, burst, self._collector.polled_readings)
 
     async def _collect_telemetry(
         self, plan: Plan, collector: TelemetryCollector
@@ -263,23 +285,16 @@ class Closing:
             await _measured(plan, await read_evidence(self._records, plan, burst))
             for burst in part.bursts
         ]
-        ledger = await read_ledger(self._records, plan.run_id)
-        beside = await read_neighbours(self._records, plan.run_id)
-        troubles = await read_troubles(self._records, plan.run_id)
-        telemetry = await read_telemetry(self._records, plan.run_id)
-        return await self._verdict(
-            plan, control, bursts, ledger, beside, telemetry, troubles, computed_at
-        )
+        inputs = await _read_inputs(self._records, plan.run_id)
+        inputs = replace(inputs, outages=await read_outages(self._records, plan.run_id))
+        return await self._verdict(plan, control, bursts, inputs, computed_at)
 
     async def _verdict(
         self,
         plan: Plan,
         control: Control | None,
         bursts: Sequence[BurstMeasurement],
-        ledger: FirewallLedger | None,
-        beside: Neighbours,
-        telemetry: DeviceTelemetry | None,
-        troubles: Sequence[ServiceOutage],
+        inputs: "_Inputs",
         at: datetime,
     ) -> RunSummary:
         """Return the summary of the bursts that ran."""
@@ -287,12 +302,12 @@ class Closing:
             summarise_run,
             ran(plan, control),
             bursts,
-            ledger,
+            inputs.ledger,
             at,
-            telemetry=telemetry,
+            telemetry=inputs.telemetry,
             fleet=await read_fleet(self._records, plan.run_id),
-            troubles=troubles,
-            neighbours=beside.bursts,
+            troubles=inputs.outages,
+            neighbours=inputs.overlapping.bursts,
         )
         return with_budget(summary, plan, control)
 
@@ -312,6 +327,25 @@ class Closing:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Inputs:
+    """Inputs of a verdict overlappings the bursts, which are stored before the verdict."""
+
+    ledger: FirewallLedger | None
+    overlapping: OverlappingRuns
+    telemetry: DeviceTelemetry | None
+    outages: Sequence[ServiceOutage] = ()
+
+
+async def _read_inputs(records: Records, run_id: str) -> _Inputs:
+    """Return the stored inputs of a verdict."""
+    return _Inputs(
+        ledger=await read_ledger(records, run_id),
+        overlapping=await read_overlapping_runs(records, run_id),
+        telemetry=await read_telemetry(records, run_id),
+    )
+
+
 async def _measured(plan: Plan, evidence: BurstEvidence) -> BurstMeasurement:
     # Use a thread: a thousand pairs take seconds, and the event loop must renew leases.
     return await asyncio.to_thread(measure_burst, plan.spec, evidence, due_at(evidence.burst))
@@ -324,7 +358,7 @@ def _rows(evidence: BurstEvidence) -> BurstRows:
     )
 
 
-def _told_at(evidence: BurstEvidence) -> datetime:
+def _reports_due_at(evidence: BurstEvidence) -> datetime:
     """Return the time by which both ends should have sent all their records."""
     due = due_at(evidence.burst)
     if evidence.cancelled_at is None:

@@ -11,10 +11,8 @@ conflicting work.
 """
 
 import asyncio
-import contextlib
 import logging
 import math
-import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -23,12 +21,9 @@ from typing import Final, Protocol
 
 from broadside.coordinator.core.live.status import BurstPhase, RunState, RunStatus
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
-from broadside.coordinator.core.plan.budget import basis
-from broadside.coordinator.core.plan.cost_estimate import OverBudget, estimate, not_charged_why
-from broadside.coordinator.core.plan.planner import Infeasible, Problem, live, without_ports
-from broadside.coordinator.core.plan.planner import plan as make_plan
+from broadside.coordinator.core.plan.cost_estimate import not_charged_why
 from broadside.coordinator.core.plan.price import Prices
-from broadside.coordinator.core.run_spec import COLLECT_S, LedgerPromise, Plan, RunSpec, due_at
+from broadside.coordinator.core.run_spec import COLLECT_S, LedgerPromise, Plan, due_at
 from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.device.telemetry.collector import TelemetryCollector
 from broadside.coordinator.device.telemetry.device_counter import open_counter
@@ -36,43 +31,35 @@ from broadside.coordinator.device.telemetry.source import TelemetrySource
 from broadside.coordinator.device.telemetry.stabilization import StableReader
 from broadside.coordinator.imports.stored_imports import recompute_import
 from broadside.coordinator.prices import load as load_prices
-from broadside.coordinator.refusals import RunIsOver, UnknownRun
+from broadside.coordinator.request_errors import RunIsOver, UnknownRun
 from broadside.coordinator.runs.closing import Closing
 from broadside.coordinator.runs.dead_letters import DeadLetters
 from broadside.coordinator.runs.dispatch import Dispatch
-from broadside.coordinator.runs.leases import Leases, first_lease_until
+from broadside.coordinator.runs.failover import FailoverController
+from broadside.coordinator.runs.launch import Launcher
+from broadside.coordinator.runs.leases import Leases
 from broadside.coordinator.runs.listing import outcome_of
-from broadside.coordinator.runs.own_troubles import watch_queue
-from broadside.coordinator.runs.replacements import Replacements
-from broadside.coordinator.runs.reservations import EndpointTaken, Reservations
+from broadside.coordinator.runs.outage_store import watch_queue
+from broadside.coordinator.runs.reservations import Reservations
 from broadside.coordinator.runs.run_cost import cost_of
-from broadside.coordinator.runs.run_ids import new_run_id
-from broadside.coordinator.runs.stored import dump_fleet, read_ledger
-from broadside.coordinator.runs.stored_runs import StoredRuns, parse_plan
+from broadside.coordinator.runs.run_documents import read_ledger
+from broadside.coordinator.runs.stored_runs import StoredRuns
 from broadside.exchange.background import restart_on_error
 from broadside.exchange.fabric import Fabric
-from broadside.exchange.messages import Control, OutageKind, Presence
+from broadside.exchange.messages import OutageKind
 from broadside.exchange.outage_log import utc_now
-from broadside.exchange.pacing import control_copies_count
 from broadside.exchange.ports import ExchangeError, ExchangeUnavailable
-from broadside.exchange.records import Document, RunHeader
+from broadside.exchange.records import Document
 
 log = logging.getLogger(__name__)
 
-# Time to wait for a server to report that the last test is over.
-_SETTLED_MAX_S: Final = 4.0
-_SETTLING_LOOK_S: Final = 0.3
-# Number of planning attempts when concurrent launches take the same ports.
-_PLANNED_AGAIN_COUNT: Final = 12
-# Factor of the random delay before each further attempt, so that launches do not collide again.
-_PLANNED_AGAIN_S: Final = 0.05
 # Time between two looks at a run when agents need to send reports.
 _SOON_S: Final = 0.1
 # Time that one look may spend on queuing jobs for one run. Other runs have to wait.
 _QUEUE_WITHIN_S: Final = 2.0
 
 
-class Companion(Protocol):
+class BackgroundService(Protocol):
     """Background service of the coordinator, such as studies or schedules."""
 
     async def run_forever(self, tick_s: float) -> None:
@@ -88,7 +75,7 @@ class Coordinator:
 
     Attributes:
         fabric: Queue and tables.
-        ledger_promise: Name of the configured ledger source, or None if there is no ledger.
+        launcher: Launches runs. Its public methods are also methods of the coordinator.
         prices: Price list for estimates and costs.
         stored: Read access to stored runs.
         dead_letters: Dead letters of the queue.
@@ -109,7 +96,6 @@ class Coordinator:
         self._records = fabric.records
         counter = open_counter(sources)
         self._counter_reader = None if counter is None else StableReader(counter, now)
-        self.ledger_promise = None if counter is None else LedgerPromise(source=counter.name)
         self._collector = TelemetryCollector(sources, now)
         self._now = now
         self.prices = prices or load_prices()
@@ -143,162 +129,33 @@ class Coordinator:
         )
         self._dispatch = Dispatch(self._queue, self._records, now)
         self._reservations = Reservations(fabric.private, now)
-        self._replacements = Replacements(
+        self._replacements = FailoverController(
             self._records, self._dispatch, self._reservations, fabric.troubles, now
         )
         self.dead_letters = DeadLetters(self._queue, self._records, now)
-        # Released runs with jobs that are not queued yet.
-        self._released: asyncio.Queue[Plan] = asyncio.Queue()
+        self.launcher = launcher = Launcher(
+            private=fabric.private,
+            records=self._records,
+            read_plan=self.stored.read_plan,
+            cache_plan=self.stored.keep,
+            reservations=self._reservations,
+            dispatch=self._dispatch,
+            leases=self._leases,
+            now=now,
+            prices=self.prices,
+            ledger=None if counter is None else LedgerPromise(source=counter.name),
+            quantities=self._collector.quantities,
+        )
+        self.launch, self.prepare, self.release = (
+            launcher.launch,
+            launcher.prepare,
+            launcher.release,
+        )
+        self.drop, self.check, self.draft = launcher.drop, launcher.check, launcher.draft
         self.ticked_at: datetime | None = None
-        self.companions: list[Companion] = []
+        self.companions: list[BackgroundService] = []
 
     # Operator actions --------------------------------------------------------------------------
-
-    async def launch(self, spec: RunSpec, *, by: str, run_id: str | None = None) -> Plan:
-        """Plan a run on the live fleet, store it and queue the jobs.
-
-        Args:
-            spec: The run to launch.
-            by: User who launches it.
-            run_id: Run id. A caller that retries passes its own id, so that a retry cannot launch
-                twice. None creates a new id.
-
-        Returns:
-            The stored plan.
-
-        Raises:
-            Infeasible: The fleet cannot run it. Nothing is stored.
-            OverBudget: The estimated cost is above the budget. Nothing is stored.
-            EntityExists: A run with this id exists. Nothing is stored.
-        """
-        run_id = run_id or new_run_id(spec.scenario, self._now())
-        plan = await self.prepare(spec, by=by, run_id=run_id, listed=True)
-        await self._show(run_id)
-        await self._dispatch.queue_bursts(plan)
-        return plan
-
-    async def prepare(self, spec: RunSpec, *, by: str, run_id: str, listed: bool = False) -> Plan:
-        """Plan and store a run, but do not queue the jobs.
-
-        Args:
-            spec: The run to prepare.
-            by: User who launches it.
-            run_id: Run id.
-            listed: True lists the run, so that ticks process it. False hides it until
-                :meth:`release`.
-
-        Raises:
-            Infeasible, OverBudget, EntityExists: As in :meth:`launch`.
-        """
-        plan, fleet = await self._reserve(spec, run_id)
-        header = RunHeader(
-            run_id=plan.run_id,
-            scenario=spec.scenario,
-            created_at=plan.created_at,
-            created_by=by,
-            labels=spec.labels,
-            device=spec.device,
-            traffic_from_at=plan.bursts[0].planned_start_at,
-            bursts_count=len(plan.bursts),
-        )
-        control = Control(
-            run_id=plan.run_id,
-            lease_until_at=first_lease_until(plan),
-            copies_count=control_copies_count(len(plan.pairs)),
-        )
-        rests_on = basis(spec, fleet).to_json().encode()
-        await self._records.private.save_document(run_id, Document.PRICE, rests_on)
-        await self._records.private.save_document(run_id, Document.FLEET, dump_fleet(fleet))
-        await self._records.create_run(header, plan.document, control, listed=listed)
-        return plan
-
-    async def _reserve(self, spec: RunSpec, run_id: str) -> tuple[Plan, Sequence[Presence]]:
-        """Plan a run and reserve the endpoints, so that no other open run will use them."""
-        for again_count in range(_PLANNED_AGAIN_COUNT):
-            apart_s = again_count * _PLANNED_AGAIN_S * random.random()  # noqa: S311  # no secret
-            await asyncio.sleep(apart_s)
-            plan, fleet = await self._plan_settled(spec, run_id)
-            with contextlib.suppress(EndpointTaken):
-                await self._reservations.take(plan)
-                return plan, fleet
-        raise Infeasible(
-            [
-                Problem(
-                    field="pairs_count",
-                    message="other launches of this moment took the same ports, "
-                    f"{_PLANNED_AGAIN_COUNT} times in a row",
-                    fix="launch again in a few seconds",
-                )
-            ]
-        )
-
-    async def _plan_settled(self, spec: RunSpec, run_id: str) -> tuple[Plan, Sequence[Presence]]:
-        """Plan a run, and wait a few seconds for servers that still report their last test."""
-        give_up_s = time.monotonic() + _SETTLED_MAX_S
-        while True:
-            try:
-                return await self._plan(spec, run_id)
-            except Infeasible:
-                fleet = live(await self._records.fleet.read_presences(), self._now())
-                if time.monotonic() > give_up_s or not without_ports(spec, fleet):
-                    raise
-            await asyncio.sleep(_SETTLING_LOOK_S)
-
-    async def check(self, spec: RunSpec) -> None:
-        """Raise the error that a launch of this run would raise now. Nothing is stored."""
-        await self._plan(spec, "check")
-
-    async def _plan(self, spec: RunSpec, run_id: str) -> tuple[Plan, Sequence[Presence]]:
-        """Return the plan and the live fleet. Raises Infeasible or OverBudget."""
-        plan, fleet = await self._draft(spec, run_id)
-        over_budget = estimate(spec, fleet, self.prices, plan.created_at).over_budget
-        if over_budget is not None:
-            raise OverBudget([over_budget])
-        return plan, fleet
-
-    async def draft(self, spec: RunSpec) -> Plan:
-        """Return the plan for the live fleet, with no check of the budget. Raises Infeasible."""
-        return (await self._draft(spec, "estimate"))[0]
-
-    async def _draft(self, spec: RunSpec, run_id: str) -> tuple[Plan, Sequence[Presence]]:
-        now = self._now()
-        presences = await self._records.fleet.read_presences()
-        reserved = await self._reservations.in_force(but_of=run_id)
-        plan = make_plan(
-            spec,
-            presences,
-            now,
-            run_id,
-            reserved=reserved,
-            ledger=self.ledger_promise,
-            witnesses=self._collector.quantities,
-        )
-        return plan, live(presences, now)
-
-    async def release(self, run_id: str) -> None:
-        """List a prepared run, so that the jobs will be queued soon. A second call has no effect.
-
-        Raises:
-            UnknownRun: If the id is unknown.
-        """
-        self._released.put_nowait(await self._show(run_id))
-
-    async def _show(self, run_id: str) -> Plan:
-        """List a prepared run and start to renew the lease."""
-        stored = await self._records.read_run(run_id)
-        if stored is None:
-            raise UnknownRun(run_id)
-        header, plan = stored[0], parse_plan(run_id, stored[1])
-        await self._records.private.show_run(header)
-        self.stored.keep(plan)
-        log.info("run launched", extra={"action": "launch", "run_id": run_id})
-        self._leases.hold(plan)
-        return plan
-
-    async def drop(self, run_id: str) -> None:
-        """Delete a prepared run that was never released."""
-        await self._records.drop_run(run_id)
-        await self._reservations.release(run_id)
 
     async def ended_at(self, run_id: str) -> datetime | None:
         """Return the time at which a run ended, or None while it goes on.
@@ -344,7 +201,7 @@ class Coordinator:
             raise RunIsOver(run_id)
         await self._records.runs.cancel_run(run_id, at=self._now(), by=by, reason=reason)
         self._leases.release(run_id)
-        await self._dispatch.take_off(plan)
+        await self._dispatch.remove_jobs(plan)
         await self._reservations.release(run_id)
         log.info("run cancelled", extra={"action": "cancel", "run_id": run_id})
 
@@ -369,9 +226,9 @@ class Coordinator:
         Raises:
             TelemetryError: The counter cannot be read.
         """
-        kept = await read_ledger(self._records, plan.run_id)
-        if kept is not None or self._counter_reader is None:
-            return kept, math.inf
+        stored = await read_ledger(self._records, plan.run_id)
+        if stored is not None or self._counter_reader is None:
+            return stored, math.inf
         counter, span = self._counter_reader.counter, await self._closing.ledger_span(plan)
         before_at = min(span.before_at, self._now())
         ledger = await counter.read(span.from_at, before_at, span.direction)
@@ -382,9 +239,9 @@ class Coordinator:
     async def run_forever(self, tick_s: float) -> None:
         """Process unfinished runs and run the companions until cancelled."""
         works: list[Callable[[], Awaitable[None]]] = [
-            partial(self._look_after_runs, tick_s),
+            partial(self._process_runs, tick_s),
             self._leases.renew_forever,
-            self._queue_released,
+            self.launcher.queue_released,
             partial(watch_queue, self._queue, lambda: bool(self._under_way)),
             self._collector.poll_forever,
             *(partial(companion.run_forever, tick_s) for companion in self.companions),
@@ -398,7 +255,7 @@ class Coordinator:
                 await self._counter_reader.close()
             await self._collector.close()
 
-    async def _look_after_runs(self, tick_s: float) -> None:
+    async def _process_runs(self, tick_s: float) -> None:
         """Call :meth:`tick` forever, and record the time until which delayed rows may arrive."""
         self._late_until_at = self._now() + timedelta(seconds=COLLECT_S)
         while True:
@@ -413,19 +270,6 @@ class Coordinator:
                 log.warning("tick failed: %s", error, extra={"action": "tick"})
             took_s = time.monotonic() - began_s
             await asyncio.sleep(min(tick_s, max(self._expects_s, took_s)))
-
-    async def _queue_released(self) -> None:
-        """Queue jobs for released runs at once, independent of the ticks.
-
-        If this fails, a later tick will queue them.
-        """
-        while True:
-            plan = await self._released.get()
-            try:
-                await self._dispatch.queue_bursts(plan)
-            except ExchangeError as error:
-                say = {"action": "queue", "run_id": plan.run_id}
-                log.warning("run %s is not queued yet: %s", plan.run_id, error, extra=say)
 
     async def tick(self) -> None:
         """Process every unfinished run once, to queue jobs, renew leases and close finished bursts.
@@ -449,7 +293,7 @@ class Coordinator:
                 await self._records.private.drop_open(run_id)
             # An error of one run must not stop the other runs.
             except Exception as error:
-                self._say(run_id, error)
+                self._log_error(run_id, error)
                 if isinstance(error, ExchangeUnavailable):
                     outage = error
             else:
@@ -457,13 +301,13 @@ class Coordinator:
         if outage is not None:
             raise outage
 
-    def _say(self, run_id: str, error: Exception) -> None:
+    def _log_error(self, run_id: str, error: Exception) -> None:
         """Log an error of a run once, because each tick repeats the attempt."""
         if self._failing.get(run_id) != repr(error):
             self._failing[run_id] = repr(error)
             unexpected = not isinstance(error, ExchangeError)
-            say = {"action": "tick", "run_id": run_id}
-            log.warning("run %s: %s", run_id, error, exc_info=unexpected, extra=say)
+            extra = {"action": "tick", "run_id": run_id}
+            log.warning("run %s: %s", run_id, error, exc_info=unexpected, extra=extra)
 
     async def advance(self, run_id: str) -> RunStatus:
         """Do everything that is due for one run now.
@@ -489,7 +333,7 @@ class Coordinator:
         if failed is not None:
             raise failed
         if summary is not None:
-            await self._tell_outcome(summary)
+            await self._save_outcome(summary)
             self._dispatch.forget(run_id)
             self._replacements.forget(run_id)
             self._taken_off.discard(run_id)
@@ -501,7 +345,7 @@ class Coordinator:
             self._leases.release(plan.run_id)
             # The coordinator that cancelled the run may have failed before this step.
             if plan.run_id not in self._taken_off:
-                await self._dispatch.take_off(plan)
+                await self._dispatch.remove_jobs(plan)
                 self._taken_off.add(plan.run_id)
         elif status.state is not RunState.FINISHED:
             self._leases.hold(plan)
@@ -529,7 +373,7 @@ class Coordinator:
             return await recompute_import(plan, imported, stored.computed_at)
         return await self._closing.judge_again(plan, stored.computed_at)
 
-    async def _tell_outcome(self, summary: RunSummary) -> None:
+    async def _save_outcome(self, summary: RunSummary) -> None:
         """Write the outcome into the run list. This is the last step of a run."""
         control = await self._records.runs.read_control(summary.run_id)
         cancelled = control is not None and control.cancelled_at is not None

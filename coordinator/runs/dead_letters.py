@@ -1,12 +1,6 @@
 """Dead letters, which are messages that agents have rejected.
 
 They can be read, explained, sent again and removed.
-
-Errors::
-
-    DeadLetterError
-    ├── UnknownDeadLetter   no dead letter has that number
-    └── CannotResend        a second delivery would not produce a measurement
 """
 
 import logging
@@ -16,6 +10,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from broadside.coordinator.request_errors import CannotResend, UnknownDeadLetter
 from broadside.exchange.messages import Claim, Job, Message, UtcDatetime, pair_name
 from broadside.exchange.ports import DeadLetter, JobQueue
 from broadside.exchange.records import Records
@@ -52,18 +47,6 @@ _REASONS: Final[Mapping[str, str]] = {
     "pairs; and turn off dead-lettering on expiration, the coordinator sees missed jobs by itself",
 }
 _FOREIGN: Final = "Broadside does not set messages aside for this reason: ask who reads the queue"
-
-
-class DeadLetterError(Exception):
-    """A dead letter is not what the caller took it for."""
-
-
-class UnknownDeadLetter(DeadLetterError):
-    """No dead letter has that number."""
-
-
-class CannotResend(DeadLetterError):
-    """Sending it again would not measure anything."""
 
 
 class DeadJob(Message):
@@ -192,10 +175,10 @@ class DeadLetters:
             UnknownDeadLetter: No dead letter has this number.
         """
         letters = await self._queue.dead_letters(_LOOKED_AT)
-        found = [each for each in letters if each.sequence_number == sequence_number]
-        if not found:
+        matches = [letter for letter in letters if letter.sequence_number == sequence_number]
+        if not matches:
             raise UnknownDeadLetter(sequence_number)
-        return (await self._explain(found))[0]
+        return (await self._explain(matches))[0]
 
     async def resend(self, sequence_number: int) -> DeadJob:
         """Put the job from a dead letter back on the queue until it is due to start.

@@ -70,15 +70,15 @@ class Dispatch:
                     continue
                 if await self._is_cancelled(plan.run_id):
                     break
-                meant = active_failovers(moves, burst.index)
+                active = active_failovers(moves, burst.index)
                 await self._save_jobs(plan, burst)
                 numbers = await self._queue.send(
                     [
-                        _outgoing(job, now, meant.get(job.pair_index))
+                        _outgoing(job, now, active.get(job.pair_index))
                         for job in _jobs(plan, moves, burst)
                     ]
                 )
-                moved = [_since(meant.get(pair.index)) for pair in plan.pairs]
+                moved = [_since(active.get(pair.index)) for pair in plan.pairs]
                 await self._records.private.save_queued(plan.run_id, burst.index, numbers, moved)
                 if await self._is_cancelled(plan.run_id):
                     await self._queue.cancel(numbers)
@@ -102,9 +102,9 @@ class Dispatch:
             plan: The plan to use.
             moves: Moves that the messages must contain.
         """
-        asked = frozenset((move.pair_index, move.from_burst_index) for move in moves)
+        wanted = frozenset((move.pair_index, move.from_burst_index) for move in moves)
         turn = self._turns[plan.run_id]
-        if turn.locked() or asked <= self._carried.get(plan.run_id, frozenset()):
+        if turn.locked() or wanted <= self._carried.get(plan.run_id, frozenset()):
             # A burst that is being queued at this time will get these moves at the next look.
             return
         async with turn:
@@ -114,25 +114,25 @@ class Dispatch:
                 there = queued.get(burst.index)
                 if there is None:
                     continue
-                meant = active_failovers(moves, burst.index)
+                active = active_failovers(moves, burst.index)
                 lacking = {
                     place: job
                     for place, job in enumerate(_jobs(plan, moves, burst))
-                    if _is_older(there.moved[place], meant.get(job.pair_index))
+                    if _is_older(there.moved[place], active.get(job.pair_index))
                 }
                 if not lacking:
                     continue
                 await self._save_jobs(plan, burst)
                 now = self._now()
                 sent = await self._queue.send(
-                    [_outgoing(job, now, meant[job.pair_index]) for job in lacking.values()]
+                    [_outgoing(job, now, active[job.pair_index]) for job in lacking.values()]
                 )
                 await self._queue.cancel([there.numbers[place] for place in lacking])
                 await self._records.private.save_moved(
                     plan.run_id,
                     burst.index,
                     {
-                        place: (number, meant[job.pair_index].from_burst_index)
+                        place: (number, active[job.pair_index].from_burst_index)
                         for (place, job), number in zip(lacking.items(), sent, strict=True)
                     },
                 )
@@ -140,7 +140,7 @@ class Dispatch:
                     await self._queue.cancel(sent)
                     return
             if all(burst.index in queued for burst in to_come):
-                self._carried[plan.run_id] = asked
+                self._carried[plan.run_id] = wanted
 
     async def _save_jobs(self, plan: Plan, burst: Burst) -> None:
         """Store the jobs for a burst in the table that agents compare with each message.
@@ -151,7 +151,7 @@ class Dispatch:
         jobs, old = _jobs(plan, moves, burst), list(_superseded(plan, moves, burst))
         await self._records.runs.save_jobs(plan.run_id, burst.index, jobs, old)
 
-    async def take_off(self, plan: Plan) -> int:
+    async def remove_jobs(self, plan: Plan) -> int:
         """Remove the messages of a cancelled run's later bursts, and return the number removed."""
         queued = await self._records.private.read_queued(plan.run_id)
         now = self._now()

@@ -44,19 +44,19 @@ def first_lease_until(plan: Plan) -> datetime:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Held:
+class _Lease:
     """A run with a lease.
 
     Attributes:
         plan: The plan to use.
-        held_at: Wall-clock time at which the lease was first held.
-        held_s: Monotonic time of the same instant.
+        began_at: Wall-clock time at which the lease was first held.
+        began_s: Monotonic time of the same instant.
         renewed_s: Monotonic time of the last renewal, or None before the first.
     """
 
     plan: Plan
-    held_at: datetime
-    held_s: float
+    began_at: datetime
+    began_s: float
     renewed_s: float | None = None
 
     @property
@@ -86,14 +86,14 @@ class Leases:
         self._troubles = troubles or OutageLog()
         # Both clocks at the last look.
         self._looked: tuple[datetime, float] | None = None
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, _Lease] = {}
         self._lanes = KeyedTaskRunner()
 
     def hold(self, plan: Plan) -> None:
         """Renew the lease from now on. An unattended run has a hard end and no lease."""
         if not plan.spec.is_unattended:
-            held = _Held(plan=plan, held_at=self._now(), held_s=self._monotonic_s())
-            self._held.setdefault(plan.run_id, held)
+            lease = _Lease(plan=plan, began_at=self._now(), began_s=self._monotonic_s())
+            self._held.setdefault(plan.run_id, lease)
 
     def release(self, run_id: str) -> None:
         """Stop the renewal for a run."""
@@ -107,15 +107,15 @@ class Leases:
         """
         self._watch_clock()
         due = {
-            run_id: partial(self._try, run_id, held)
-            for run_id, held in self._held.items()
-            if self._due(held)
+            run_id: partial(self._try, run_id, lease)
+            for run_id, lease in self._held.items()
+            if self._due(lease)
         }
         await self._lanes.go(due, LOOK_S)
 
-    def _due(self, held: _Held) -> bool:
-        pause_s = held.pause.total_seconds()
-        return held.renewed_s is None or self._monotonic_s() - held.renewed_s >= pause_s
+    def _due(self, lease: _Lease) -> bool:
+        pause_s = lease.pause.total_seconds()
+        return lease.renewed_s is None or self._monotonic_s() - lease.renewed_s >= pause_s
 
     def _watch_clock(self) -> None:
         """Log and record a step of the wall clock since the last look."""
@@ -134,29 +134,29 @@ class Leases:
                 extra={"action": "clock"},
             )
 
-    async def _try(self, run_id: str, held: _Held) -> None:
-        say = {"action": "lease", "run_id": run_id}
+    async def _try(self, run_id: str, lease: _Lease) -> None:
+        extra = {"action": "lease", "run_id": run_id}
         try:
-            async with asyncio.timeout(held.pause.total_seconds()):
-                await self._renew(run_id, held)
+            async with asyncio.timeout(lease.pause.total_seconds()):
+                await self._renew(run_id, lease)
         except TimeoutError:
-            log.warning("lease of %s not renewed: its row does not answer", run_id, extra=say)
+            log.warning("lease of %s not renewed: its row does not answer", run_id, extra=extra)
         except ExchangeError as error:
-            log.warning("lease of %s not renewed: %s", run_id, error, extra=say)
+            log.warning("lease of %s not renewed: %s", run_id, error, extra=extra)
         # A row that cannot be read must not stop the renewal of the other leases.
         except Exception:
-            log.exception("lease of %s not renewed", run_id, extra=say)
+            log.exception("lease of %s not renewed", run_id, extra=extra)
 
-    async def _renew(self, run_id: str, held: _Held) -> None:
+    async def _renew(self, run_id: str, lease: _Lease) -> None:
         now_s = self._monotonic_s()
-        until_at = held.held_at + timedelta(seconds=now_s - held.held_s) + held.lease
+        until_at = lease.began_at + timedelta(seconds=now_s - lease.began_s) + lease.lease
         try:
             control: Control = await self._records.runs.renew_lease(run_id, until_at)
         # The run has been removed in the meantime.
         except EntityNotFound:
             self.release(run_id)
             return
-        held.renewed_s = now_s
+        lease.renewed_s = now_s
         if control.cancelled_at is not None:
             self.release(run_id)
 

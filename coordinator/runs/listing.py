@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 from broadside.coordinator.core.metrics import METRIC_BY_NAME, RECEIVED
 from broadside.coordinator.core.plan.schedule import BadSchedule, check_zone
 from broadside.coordinator.core.summary import RunSummary, Verdict
+from broadside.coordinator.request_errors import BadGrouping
 from broadside.exchange.messages import Message, UtcDatetime
 from broadside.exchange.records import Records, RunHeader, RunOutcome
 
@@ -35,10 +36,6 @@ _TIMES: Final[Mapping[str, Callable[[datetime], str]]] = {
     "month": lambda at: at.date().isoformat()[:7],
 }
 GROUPINGS: Final = "scenario, verdict, hour, day, week, month, label:NAME or device:FIELD"
-
-
-class BadGrouping(Exception):
-    """What runs are to be grouped by is nothing that they have."""
 
 
 class ListedState(StrEnum):
@@ -97,15 +94,15 @@ def traffic_at(header: RunHeader) -> datetime:
     return header.traffic_from_at or header.created_at
 
 
-def labels_of(said: Iterable[str]) -> Mapping[str, str]:
+def labels_of(texts: Iterable[str]) -> Mapping[str, str]:
     """Parse labels of the form ``name:value``.
 
     Raises:
         BadGrouping: A label has no colon.
     """
-    if not all(":" in part for part in said):
+    if not all(":" in part for part in texts):
         raise BadGrouping("label: give name:value")
-    return dict(part.partition(":")[::2] for part in said)
+    return dict(part.partition(":")[::2] for part in texts)
 
 
 def state_of(header: RunHeader) -> ListedState:
@@ -158,17 +155,17 @@ async def list_runs(
     Returns:
         The runs, and the cursor of the next page or None at the end.
     """
-    found: list[RunHeader] = []
+    matches: list[RunHeader] = []
     looked_at = 0
     async for key, header in records.private.scan_runs(key_from=cursor):
         if wanted.is_past(header):
-            return found, None
-        if len(found) == limit or looked_at == _ROWS_LOOKED_AT:
-            return found, key
+            return matches, None
+        if len(matches) == limit or looked_at == _ROWS_LOOKED_AT:
+            return matches, key
         looked_at += 1
         if wanted.fits(header):
-            found.append(header)
-    return found, None
+            matches.append(header)
+    return matches, None
 
 
 class RateSpread(Message):
@@ -283,15 +280,15 @@ async def aggregate_runs(
         runs_count=count,
         truncated=truncated,
         groups=tuple(
-            groups[name].told(name)
+            groups[name].to_group(name)
             for name in sorted(groups, key=lambda name: (name is None, name or ""))
         ),
     )
 
 
 def _grouping(group_by: str, zone: tzinfo) -> Callable[[RunHeader], str | None]:
-    if told := _TIMES.get(group_by):
-        return lambda header: told(traffic_at(header).astimezone(zone))
+    if format_time := _TIMES.get(group_by):
+        return lambda header: format_time(traffic_at(header).astimezone(zone))
     if group_by == "scenario":
         return lambda header: header.scenario
     if group_by == "verdict":
@@ -347,7 +344,7 @@ class _Sums:
         if residual is not None and abs(residual) >= abs(self.worst_residual_ratio or 0):
             self.worst_residual_ratio = residual
 
-    def told(self, name: str | None) -> RunGroup:
+    def to_group(self, name: str | None) -> RunGroup:
         assert self.first_at is not None  # noqa: S101 - a group begins with a run
         assert self.last_at is not None  # noqa: S101
         ratios = self.completeness

@@ -28,13 +28,13 @@ from broadside.coordinator.core.measure.records.evidence import (
     PairEvidence,
 )
 from broadside.coordinator.core.run_spec import Burst, Plan
-from broadside.coordinator.runs.chunk_columns import (
+from broadside.coordinator.runs.chunk_decoder import (
     LIVE_COLUMNS,
     EndColumns,
+    decode_ends,
     readings_max_count,
-    try_all_columns,
 )
-from broadside.coordinator.runs.evidence_rows import NOTHING, read_evidence, with_ends
+from broadside.coordinator.runs.evidence_loader import NOTHING, read_evidence, with_ends
 from broadside.exchange.records import Records
 from broadside.exchange.records.keys import server_test_key
 from broadside.exchange.second_rows import TAIL_OVERLAP_S, PackedEnd
@@ -59,7 +59,7 @@ class LiveBurst:
         # Full read in progress.
         self.measuring: asyncio.Task[LiveSnapshot] | None = None
         # Monotonic time of the last full read, and its duration in seconds.
-        self._whole_at_s = self._whole_cost_s = 0.0
+        self._full_read_at_s = self._full_read_cost_s = 0.0
         # Evidence of the last full read, without seconds.
         self._evidence: BurstEvidence | None = None
         # The same evidence with the tails of the last look.
@@ -84,10 +84,10 @@ class LiveBurst:
         onwards = None
         if self._is_dear:
             onwards = await self._onwards(now)
-        rested_s = time.monotonic() - self._whole_at_s
-        is_due = rested_s >= self._whole_cost_s * (1 - SHARE_RATIO) / SHARE_RATIO
+        rested_s = time.monotonic() - self._full_read_at_s
+        is_due = rested_s >= self._full_read_cost_s * (1 - SHARE_RATIO) / SHARE_RATIO
         if self.measuring is None and (onwards is None or is_due):
-            self.measuring = asyncio.create_task(self._read_whole(ledger, now))
+            self.measuring = asyncio.create_task(self._read_fully(ledger, now))
         if onwards is not None:
             self._snapshot = onwards
         elif self.measuring is not None:
@@ -109,17 +109,17 @@ class LiveBurst:
         followed.
         """
         ports = self._plan.pairs[0].endpoint.ports
-        return self._whole_cost_s > CHEAP_S and len(ports) == 1
+        return self._full_read_cost_s > CHEAP_S and len(ports) == 1
 
     def _adopt(self) -> None:
         """Use the result of a finished full read, and add data that is newer."""
         if self.measuring is None or not self.measuring.done():
             return
         done, self.measuring = self.measuring, None
-        found = done.result()
-        self._snapshot = found if self._snapshot is None else newest_of(found, self._snapshot)
+        unpacked = done.result()
+        self._snapshot = unpacked if self._snapshot is None else newest_of(unpacked, self._snapshot)
 
-    async def _read_whole(self, ledger: FirewallLedger | None, now: datetime) -> LiveSnapshot:
+    async def _read_fully(self, ledger: FirewallLedger | None, now: datetime) -> LiveSnapshot:
         began_s = time.monotonic()
         evidence = await read_evidence(self._records, self._plan, self.burst)
         tails: list[PairEvidence] = []
@@ -134,8 +134,8 @@ class LiveBurst:
         # Drop the seconds to release their memory.
         self._evidence = replace(evidence, unpack=None)
         self._followed = None
-        self._whole_at_s = time.monotonic()
-        self._whole_cost_s = self._whole_at_s - began_s
+        self._full_read_at_s = time.monotonic()
+        self._full_read_cost_s = self._full_read_at_s - began_s
         return shown
 
     async def _onwards(self, now: datetime) -> LiveSnapshot | None:
@@ -180,7 +180,7 @@ class LiveBurst:
 
     def _decoded(self, packed: Mapping[_Key, PackedEnd]) -> dict[_Key, EndColumns]:
         """Decode tails. An end that is complete has no tail, so its last tail stays valid."""
-        ends = try_all_columns(list(packed.values()), self._most, LIVE_COLUMNS)
+        ends = decode_ends(list(packed.values()), self._most, LIVE_COLUMNS)
         return {
             key: end for key, end in zip(packed, ends, strict=True) if end is not None and end[0]
         }
@@ -211,13 +211,15 @@ def _keeping_tails(evidence: BurstEvidence, tails: list[PairEvidence]) -> BurstE
     if (unpack := evidence.unpack) is None:
         return evidence
 
-    def kept(pairs: Sequence[PairEvidence], instants_only: bool) -> Sequence[PairEvidence]:
-        found = unpack(pairs, instants_only)
+    def unpack_with_tails(
+        pairs: Sequence[PairEvidence], instants_only: bool
+    ) -> Sequence[PairEvidence]:
+        unpacked = unpack(pairs, instants_only)
         if not instants_only:
-            tails.extend(map(_tail, found))
-        return found
+            tails.extend(map(_tail, unpacked))
+        return unpacked
 
-    return replace(evidence, unpack=kept)
+    return replace(evidence, unpack=unpack_with_tails)
 
 
 def _tail(pair: PairEvidence) -> PairEvidence:

@@ -5,9 +5,9 @@ from typing import Final
 
 from broadside.coordinator.core.measure.records.server_tests import join_tests
 from broadside.coordinator.core.run_spec import Plan
-from broadside.coordinator.refusals import NoRaw
-from broadside.coordinator.runs.evidence_rows import read_tests
-from broadside.coordinator.runs.stored import read_rows
+from broadside.coordinator.request_errors import NoRaw
+from broadside.coordinator.runs.evidence_loader import read_tests
+from broadside.coordinator.runs.run_documents import read_rows
 from broadside.exchange.messages import RawPolicy, Side
 from broadside.exchange.records import Records
 
@@ -19,7 +19,9 @@ _NOT_KEPT: Final = {
 _NOT_KEPT_OF_SERVERS: Final = "kept of failed tests only, unless BROADSIDE_AGENT_RAW is all; "
 
 
-async def find_raw(records: Records, plan: Plan, pair: str, burst_index: int, side: Side) -> bytes:
+async def find_raw_output(
+    records: Records, plan: Plan, pair: str, burst_index: int, side: Side
+) -> bytes:
     """Return the raw engine output of one end of a pair in one burst.
 
     Args:
@@ -41,10 +43,10 @@ async def find_raw(records: Records, plan: Plan, pair: str, burst_index: int, si
         )
     text = await read_raw(records, plan, burst_index, called[pair].index, side)
     if text is None:
-        kept = _NOT_KEPT[plan.spec.raw] if side is Side.CLIENT else _NOT_KEPT_OF_SERVERS
-        why = f"{kept}else its agent never ran, died, or has not delivered it yet"
-        where = f"run {plan.run_id}, burst {burst_index + 1}, {called[pair].name}"
-        raise NoRaw(f"{where}: no {side} output: {why}")
+        policy = _NOT_KEPT[plan.spec.raw] if side is Side.CLIENT else _NOT_KEPT_OF_SERVERS
+        why = f"{policy}else its agent never ran, died, or has not delivered it yet"
+        place = f"run {plan.run_id}, burst {burst_index + 1}, {called[pair].name}"
+        raise NoRaw(f"{place}: no {side} output: {why}")
     return text
 
 
@@ -70,5 +72,5 @@ async def read_raw(
         read_rows(records, plan.run_id, burst_index), read_tests(records, plan, burst, plan.pairs)
     )
     join = join_tests(burst, plan.pairs, rows.claims, rows.reports, tests)
-    found = join.records.get(pair_index)
-    return None if found is None else await records.bursts.read_server_raw(found.test)
+    record = join.records.get(pair_index)
+    return None if record is None else await records.bursts.read_server_raw(record.test)

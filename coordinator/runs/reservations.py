@@ -31,9 +31,9 @@ class Reservations:
         now = self._now()
         return Reserved.of(
             [
-                each
-                async for _, each in self._shelf.scan()
-                if each.until_at > now and each.run_id != but_of
+                reservation
+                async for _, reservation in self._shelf.scan()
+                if reservation.until_at > now and reservation.run_id != but_of
             ]
         )
 
@@ -60,16 +60,16 @@ class Reservations:
             for port in pair.endpoint.ports
         ]
         taken: list[Reservation] = []
-        for each in wanted:
-            if not await self._take(each):
+        for reservation in wanted:
+            if not await self._take(reservation):
                 await self._give_back(taken)
-                raise EndpointTaken(f"{each.agent_id}:{each.port}")
-            taken.append(each)
+                raise EndpointTaken(f"{reservation.agent_id}:{reservation.port}")
+            taken.append(reservation)
 
     async def release(self, run_id: str) -> None:
         """Release all endpoints of a run. A second call has no effect."""
         await self._give_back(
-            [each async for _, each in self._shelf.scan() if each.run_id == run_id]
+            [taken async for _, taken in self._shelf.scan() if taken.run_id == run_id]
         )
 
     async def _take(self, wanted: Reservation) -> bool:
@@ -80,9 +80,9 @@ class Reservations:
         except EntityExists:
             now = self._now()
 
-            def over(found: Reservation) -> Reservation:
-                mine = found.run_id == wanted.run_id or found.until_at <= now
-                return wanted if mine else found
+            def over(stored: Reservation) -> Reservation:
+                mine = stored.run_id == wanted.run_id or stored.until_at <= now
+                return wanted if mine else stored
 
             try:
                 return await self._shelf.change(key, over) == wanted
@@ -92,10 +92,10 @@ class Reservations:
         return True
 
     async def _give_back(self, taken: Iterable[Reservation]) -> None:
-        for each in taken:
-            found = await self._shelf.read(_key(each))
-            if found is not None and found.run_id == each.run_id:
-                await self._shelf.delete(_key(each))
+        for reservation in taken:
+            stored = await self._shelf.read(_key(reservation))
+            if stored is not None and stored.run_id == reservation.run_id:
+                await self._shelf.delete(_key(reservation))
 
 
 def _key(reservation: Reservation) -> str:

@@ -1,5 +1,6 @@
 """Removal of runs that are older than a given age, with a dry run."""
 
+import logging
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -7,25 +8,29 @@ from pydantic import Field, StrictBool
 
 from broadside.coordinator.core.measure.records.evidence import HOLD_MAX_S
 from broadside.coordinator.core.run_spec import Plan, due_at
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.launch import delete_old_keys
 from broadside.coordinator.runs.stored_runs import parse_plan
 from broadside.exchange.messages import Message, Number, RunId, UtcDatetime
 from broadside.exchange.ports import RecordUnreadable
 from broadside.exchange.records import Records, RunHeader
 
+log = logging.getLogger(__name__)
+
 _RUNS_MAX_COUNT: Final = 1_000_000
 
 
 class PruneRequest(Message):
-    """Age of the runs to remove."""
+    """Age of the runs to delete."""
 
     older_than_days: Number = Field(
-        ge=0, le=18_250, description="runs are forgotten whose last report was due so long ago"
+        ge=0, le=18_250, description="age of the last report of the runs to delete"
     )
-    dry_run: StrictBool = Field(default=True, description="only say what would go")
+    dry_run: StrictBool = Field(default=True, description="only list what would be deleted")
 
 
 class OldRun(Message):
-    """A run that is removed."""
+    """A run that is deleted."""
 
     run_id: RunId
     scenario: str
@@ -45,6 +50,22 @@ class Pruned(Message):
     unreadable: tuple[RunId, ...]
     # Number of removed rows.
     rows_count: int
+
+
+async def prune_runs(coordinator: Coordinator, request: PruneRequest) -> Pruned:
+    """Remove old runs and their idempotency keys, or only list the runs in a dry run.
+
+    Args:
+        coordinator: The coordinator to use.
+        request: Age of the runs, and whether it is a dry run.
+    """
+    pruned = await prune(coordinator.fabric.records, request, coordinator.now())
+    if not pruned.dry_run:
+        for run in pruned.runs:
+            coordinator.stored.forget(run.run_id)
+        log.info("%d runs pruned", len(pruned.runs), extra={"action": "prune"})
+        await delete_old_keys(coordinator.fabric.private, pruned.before_at)
+    return pruned
 
 
 async def prune(records: Records, request: PruneRequest, now: datetime) -> Pruned:

@@ -7,8 +7,8 @@ from pydantic import ValidationError
 from broadside.coordinator.core.plan.budget import Basis, Spend, measure
 from broadside.coordinator.core.plan.price import Prices
 from broadside.coordinator.core.run_spec import Plan, due_at
+from broadside.coordinator.runs.run_documents import read_series
 from broadside.coordinator.runs.run_states import ClosedBurst
-from broadside.coordinator.runs.stored import read_series
 from broadside.exchange.messages import Control
 from broadside.exchange.records import Document, Records
 
@@ -32,8 +32,8 @@ async def cost_of(
         basis = Basis.model_validate_json(document or b"")
     except ValidationError:
         return None
-    told = await read_payloads(records, plan.run_id, [burst.index for burst in plan.bursts])
-    spending = Spend(plan=plan, basis=basis, payload_bytes=told, over=frozenset(told))
+    payloads = await read_payloads(records, plan.run_id, [burst.index for burst in plan.bursts])
+    spending = Spend(plan=plan, basis=basis, payload_bytes=payloads, over=frozenset(payloads))
     return measure(spending, prices, due_at(plan.bursts[-1]), control).spent.total_usd
 
 
@@ -50,12 +50,12 @@ async def read_payloads(records: Records, run_id: str, indexes: Sequence[int]) -
     if not indexes:
         return {}
     closed = await records.private.read_closed(run_id, ClosedBurst, from_index=indexes[0])
-    told: dict[int, int] = {}
+    payloads: dict[int, int] = {}
     for index in indexes:
         payload_bytes = closed[index].payload_bytes if index in closed else None
         if payload_bytes is None:
             series = await read_series(records, run_id, index, with_pairs=False)
             payload_bytes = None if series is None else series.payload_bytes
         if payload_bytes is not None:
-            told[index] = payload_bytes
-    return told
+            payloads[index] = payload_bytes
+    return payloads

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from broadside.coordinator.core.summary import BurstSummary
 
 # Number of runs with closed bursts in memory, by last use.
-RUNS_KEPT: Final = 64
+RUNS_CACHED: Final = 64
 # Number of bursts with rows in memory.
-ROWS_KEPT: Final = 4
+ROWS_CACHED: Final = 4
 # Seconds for which the progress of a burst is not read again.
 FRESH_S: Final = 1.0
 # The progress is also not read again for this multiple of the time that reading it took.
@@ -66,7 +66,7 @@ class ClosedBurst(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class _Seen:
+class _CachedProgress:
     """Progress of a burst as last read.
 
     Attributes:
@@ -102,13 +102,13 @@ class RunStates:
         self._now = now
         self._closed: OrderedDict[str, dict[int, ClosedBurst]] = OrderedDict()
         self._rows: dict[tuple[str, int], _Rows] = {}
-        self._seen: OrderedDict[str, _Seen] = OrderedDict()
+        self._progress: OrderedDict[str, _CachedProgress] = OrderedDict()
 
     async def closed(self, run_id: str) -> Mapping[int, ClosedBurst]:
         """Return the run's closed bursts by index."""
         known = self._closed.setdefault(run_id, {})
         self._closed.move_to_end(run_id)
-        while len(self._closed) > RUNS_KEPT:
+        while len(self._closed) > RUNS_CACHED:
             self._closed.popitem(last=False)
         first = 0
         while first in known:
@@ -138,9 +138,9 @@ class RunStates:
             payload_bytes: Payload that the burst sent, or None if unknown.
         """
         control = await self._records.runs.read_control(plan.run_id)
-        stands = derive(plan, control, {burst.index: rows}, self._now()).bursts[burst.index]
+        burst_status = derive(plan, control, {burst.index: rows}, self._now()).bursts[burst.index]
         closed = ClosedBurst(
-            status=stands.model_copy(update={"phase": BurstPhase.OVER}),
+            status=burst_status.model_copy(update={"phase": BurstPhase.OVER}),
             course=burst_course(summary),
             open_ends_count=open_ends_count,
             payload_bytes=payload_bytes,
@@ -152,7 +152,7 @@ class RunStates:
     def forget(self, run_id: str) -> None:
         """Drop the state of a run that was removed."""
         self._closed.pop(run_id, None)
-        self._seen.pop(run_id, None)
+        self._progress.pop(run_id, None)
 
     async def status(self, plan: Plan) -> RunStatus:
         """Return the current status of a run."""
@@ -178,8 +178,8 @@ class RunStates:
         )
         if not moves:
             return status
-        said = tuple(str(move) for move in moves)
-        return status.model_copy(update={"warnings": (*status.warnings, *said)})
+        texts = tuple(str(move) for move in moves)
+        return status.model_copy(update={"warnings": (*status.warnings, *texts)})
 
     async def bursts(self, plan: Plan, indices: range) -> Sequence[BurstStatus]:
         """Return the status for some bursts. Rows for other bursts are not read."""
@@ -190,7 +190,7 @@ class RunStates:
         """Return a burst's rows, and read only changed rows until all pairs have reported."""
         key = (plan.run_id, burst_index)
         known = self._rows.setdefault(key, _Rows())
-        while len(self._rows) > ROWS_KEPT:
+        while len(self._rows) > ROWS_CACHED:
             self._rows.pop(next(iter(self._rows)))
         if len(known.rows.reports) < len(plan.pairs):
             of = (plan.run_id, burst_index, known.etags)
@@ -217,23 +217,22 @@ class RunStates:
         """
         begun = [burst for burst in plan.bursts if burst.planned_start_at <= self._now()]
         burst = begun[-1] if begun else plan.bursts[0]
-        seen = self._seen.get(plan.run_id)
+        seen = self._progress.get(plan.run_id)
         if seen is None or seen.burst_index != burst.index:
             return await self._read_progress(plan, burst)
         age_s = time.monotonic() - seen.read_at_s
         stale = age_s > max(FRESH_S, COST_FACTOR * seen.cost_s)
         if stale and not seen.final and (seen.again is None or seen.again.done()):
             seen.again = asyncio.create_task(self._read_progress(plan, burst))
-            seen.again.add_done_callback(_look)
+            seen.again.add_done_callback(_retrieve_error)
             # The read is cheap, so wait for the newest data.
             if seen.cost_s < FRESH_S / 4:
                 return await asyncio.shield(seen.again)
         return seen.progress
 
     async def _read_progress(self, plan: Plan, burst: Burst) -> "Progress":
-        from broadside.coordinator.core.live.progress import progress, progress_of_series
+        from broadside.coordinator.core.live.progress import progress_of_series
         from broadside.coordinator.core.measure.grid.series import BurstSeries
-        from broadside.coordinator.runs.chunk_columns import readings_max_count, stream_columns
 
         began_s = time.monotonic()
         packed = await self._records.private.read_document(
@@ -241,26 +240,34 @@ class RunStates:
         )
         if packed is not None:
             series = await asyncio.to_thread(BurstSeries.unpack, packed)
-            said = progress_of_series(plan.run_id, burst, series)
+            current = progress_of_series(plan.run_id, burst, series)
         else:
-            most = readings_max_count(burst, plan.spec.traffic.interval_s)
-            packed_ends = self._records.bursts.stream_seconds(plan.run_id, burst.index)
-            ends = [c async for _, c in stream_columns(packed_ends, most) if c is not None]
-            said = await asyncio.to_thread(progress, plan.run_id, burst, ends)
+            current = await read_uploaded(self._records, plan, burst)
         now_s = time.monotonic()
-        self._seen[plan.run_id] = _Seen(
+        self._progress[plan.run_id] = _CachedProgress(
             burst_index=burst.index,
             final=packed is not None,
-            progress=said,
+            progress=current,
             read_at_s=now_s,
             cost_s=now_s - began_s,
         )
-        while len(self._seen) > RUNS_KEPT:
-            self._seen.popitem(last=False)
-        return said
+        while len(self._progress) > RUNS_CACHED:
+            self._progress.popitem(last=False)
+        return current
 
 
-def _look(task: "asyncio.Task[Progress]") -> None:
+async def read_uploaded(records: Records, plan: Plan, burst: Burst) -> "Progress":
+    """Return the seconds of a burst that have been uploaded so far."""
+    from broadside.coordinator.core.live.progress import progress
+    from broadside.coordinator.runs.chunk_decoder import readings_max_count, stream_columns
+
+    limit = readings_max_count(burst, plan.spec.traffic.interval_s)
+    packed_ends = records.bursts.stream_seconds(plan.run_id, burst.index)
+    ends = [end async for _, end in stream_columns(packed_ends, limit) if end is not None]
+    return await asyncio.to_thread(progress, plan.run_id, burst, ends)
+
+
+def _retrieve_error(task: "asyncio.Task[Progress]") -> None:
     """Retrieve the exception of a read that no caller awaited. The next read will report it."""
     if not task.cancelled():
         task.exception()

@@ -70,8 +70,8 @@ class WriteProbe:
         for name, why in self._fabric.refusals.within(REFUSED_S).items():
             return _problem(_PLACES.get(name, name), why)
         async with self._turn:
-            keep_s = PROBE_S if self._fabric.in_files else PROBE_ELSEWHERE_S
-            if self._tried_s is None or self._clock_s() - self._tried_s > keep_s:
+            max_age_s = PROBE_S if self._fabric.in_files else PROBE_ELSEWHERE_S
+            if self._tried_s is None or self._clock_s() - self._tried_s > max_age_s:
                 self._problem = await self._try()
                 self._tried_s = self._clock_s()
             return self._problem

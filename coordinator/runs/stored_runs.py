@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from broadside.coordinator.core.live.status import BurstStatus, RunStatus
 from broadside.coordinator.core.run_spec import Plan
-from broadside.coordinator.refusals import UnknownRun
+from broadside.coordinator.request_errors import UnknownRun
 from broadside.coordinator.runs.run_states import RunStates
 from broadside.exchange.messages import plain_text
 from broadside.exchange.outage_log import utc_now
@@ -40,10 +40,10 @@ def parse_plan(run_id: str, document: bytes) -> Plan:
         return Plan.read(document)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"])) or "plan"
+        place = ".".join(map(str, first["loc"])) or "plan"
         raise RecordUnreadable(
             plain_text(
-                f"run {run_id}: its plan cannot be read ({where}: {first['msg']}); where a later "
+                f"run {run_id}: its plan cannot be read ({place}: {first['msg']}); where a later "
                 "version of Broadside wrote it, read it with that version"
             )
         ) from error
@@ -136,7 +136,7 @@ class StoredRuns:
         document = await self._records.private.read_document(run_id, Document.RUN)
         if document is not None:
             # Parse only this part, because a whole summary takes far longer.
-            kept = json.loads(document).get("course")
-            if kept is not None:
-                return Course.model_validate(kept)
+            stored_course = json.loads(document).get("course")
+            if stored_course is not None:
+                return Course.model_validate(stored_course)
         return await self.states.course(plan)

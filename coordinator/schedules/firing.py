@@ -49,7 +49,7 @@ from broadside.coordinator.core.plan.schedule import (
     too_late,
 )
 from broadside.coordinator.core.run_spec import Plan, RunSpec
-from broadside.coordinator.refusals import NameTaken, RunIsOver, UnknownRun, UnknownSchedule
+from broadside.coordinator.request_errors import NameTaken, RunIsOver, UnknownRun, UnknownSchedule
 from broadside.coordinator.views.answers import ScheduleView
 from broadside.exchange.ports import EntityExists, EntityNotFound, ExchangeError, Table
 from broadside.exchange.records.collection import Collection

@@ -22,10 +22,10 @@ from broadside.coordinator.core.measure.experiments.scale_out import (
 )
 from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.summary import DeviceFigure
-from broadside.coordinator.refusals import UnknownRun
+from broadside.coordinator.request_errors import UnknownRun
 from broadside.coordinator.runs.coordinator import Coordinator
-from broadside.coordinator.runs.evidence_rows import probe_column
-from broadside.coordinator.runs.stored import read_ledger, read_measured, read_series
+from broadside.coordinator.runs.evidence_loader import probe_column
+from broadside.coordinator.runs.run_documents import read_ledger, read_measured, read_series
 from broadside.coordinator.studies.cut_streams import as_reset, cut_streams, with_cut_streams
 from broadside.coordinator.studies.study import CloseUp, Drill, Staircase, Study, Trial
 from broadside.exchange.messages import pair_name

@@ -14,7 +14,7 @@ from typing import Final
 
 from broadside.coordinator.core.measure.experiments.drill import ExecutedEvent
 from broadside.coordinator.core.run_spec import Plan, RunSpec
-from broadside.coordinator.refusals import BadStudy, UnknownRun
+from broadside.coordinator.request_errors import BadStudy, UnknownRun
 from broadside.coordinator.studies.study import Drill, Study
 from broadside.coordinator.studies.switch import Switch, SwitchError, run_argv
 from broadside.exchange.log_sanitizer import redact

@@ -23,7 +23,13 @@ from typing import Final, Protocol
 from broadside.coordinator.core.plan.planner import Infeasible, first_start
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import RunSummary
-from broadside.coordinator.refusals import BadStudy, NotHere, RunIsOver, UnknownRun, UnknownStudy
+from broadside.coordinator.request_errors import (
+    BadStudy,
+    NotHere,
+    RunIsOver,
+    UnknownRun,
+    UnknownStudy,
+)
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.scenarios import ScenarioError
 from broadside.coordinator.studies.close_ups import read_close_up, read_scaling

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 
 from broadside.coordinator.runs.coordinator import Coordinator
-from broadside.coordinator.runs.neighbours import bursts_within
+from broadside.coordinator.runs.overlapping_runs import planned_bursts
 from broadside.exchange.messages import Message, RunId, UtcDatetime
 from broadside.exchange.ports import EntityExists, Table
 from broadside.exchange.records.collection import Collection
@@ -100,7 +100,7 @@ async def other_runs(
     found: dict[str, datetime] = {}
     records, read_plan = coordinator.fabric.records, coordinator.stored.read_plan
     first_at, last_at = min(start for start, _ in spans), max(end for _, end in spans)
-    for plan, burst in await bursts_within(records, read_plan, first_at, last_at):
+    for plan, burst in await planned_bursts(records, read_plan, first_at, last_at):
         run_id, start_at, end_at = plan.run_id, burst.planned_start_at, burst.planned_end_at
         is_imported = start_at < plan.created_at
         if is_imported or plan.spec.bypasses_device or run_id.startswith(f"{study_id}-"):

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import BurstSummary, RunSummary, Verdict, parse_burst
-from broadside.coordinator.refusals import NoLedger, RunNotOver, UnknownBurst
+from broadside.coordinator.request_errors import NoLedger, RunNotOver, UnknownBurst
 from broadside.coordinator.runs.coordinator import Coordinator
-from broadside.coordinator.runs.stored import read_rows
+from broadside.coordinator.runs.run_documents import read_rows
 from broadside.coordinator.views.answers import (
     BurstEntry,
     BurstReconciliation,

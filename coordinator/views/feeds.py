@@ -38,10 +38,10 @@ from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.core.summary import Finding, RunSummary
 from broadside.coordinator.device.telemetry.source import TelemetryError
-from broadside.coordinator.refusals import TooManyViewers, UnknownRun
+from broadside.coordinator.request_errors import TooManyViewers, UnknownRun
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.live_burst import LiveBurst
-from broadside.coordinator.runs.stored import read_measured
+from broadside.coordinator.runs.run_documents import read_measured
 from broadside.coordinator.views.burst_answers import plan_with_burst
 from broadside.exchange.ports import ExchangeError
 

@@ -26,8 +26,8 @@ from broadside.coordinator.core.summary import RunSummary, Verdict
 from broadside.coordinator.device.telemetry.source import TelemetryError
 from broadside.coordinator.loop_lag import LoopLag
 from broadside.coordinator.notices.announcer import Announcer, PlaceState
+from broadside.coordinator.runs.budgets import Budgets
 from broadside.coordinator.runs.coordinator import Coordinator
-from broadside.coordinator.runs.spending import Budgets
 from broadside.coordinator.views.figure_rows import layer_of
 from broadside.exchange.messages import AgentState, Outcome, Presence, Role, plain_text
 from broadside.exchange.ports import QueueCounts

@@ -7,9 +7,9 @@ from enum import StrEnum
 from typing import Any
 
 from broadside.coordinator.core.measure.grid.second_table import Column, fleet_table, pair_table
-from broadside.coordinator.refusals import BurstNotOver, UnknownPair
+from broadside.coordinator.request_errors import BurstNotOver, UnknownPair
 from broadside.coordinator.runs.coordinator import Coordinator
-from broadside.coordinator.runs.stored import read_series
+from broadside.coordinator.runs.run_documents import read_series
 from broadside.coordinator.views.burst_answers import plan_with_burst
 from broadside.coordinator.views.series_formats import render
 

@@ -1,4 +1,6 @@
-"""Queue, table and raw store that use a coordinator over HTTPS.
+"""Queue, table and raw store of an agent, which uses a coordinator over HTTPS.
+
+Methods that only coordinators need raise ``ExchangeRefused``.
 
 All requests go through a :class:`~broadside.exchange.http.coordinator_client.CoordinatorClient`.
 """
@@ -8,26 +10,24 @@ import base64
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote
 
-from broadside.exchange.documents import inflate, packed
+from broadside.exchange.documents import packed
 from broadside.exchange.http.coordinator_client import CoordinatorClient
-from broadside.exchange.limits import (
-    batches,
-    check_entity,
-    check_key,
-    check_message,
-    message_bytes,
-    split,
-)
+from broadside.exchange.limits import batches, check_entity, check_key
 from broadside.exchange.messages import OutageKind
-from broadside.exchange.ports import DeadLetter, Delivery, Entity, Outgoing, QueueCounts, RawName
+from broadside.exchange.ports import (
+    DeadLetter,
+    Delivery,
+    Entity,
+    ExchangeRefused,
+    Outgoing,
+    QueueCounts,
+    RawName,
+)
 from broadside.exchange.records.keys import CONTROL
 from broadside.exchange.row_text import entity_fields, entity_of
-
-# Maximum bytes of messages in one operation.
-_SEND_BYTES: Final = 2 * 2**20
 
 
 class HttpQueue:
@@ -40,15 +40,10 @@ class HttpQueue:
         return await self._link.call(do, kind=OutageKind.QUEUE_AWAY, **said)
 
     async def send(self, messages: Sequence[Outgoing]) -> Sequence[int]:
-        for message in messages:
-            check_message(message)
-        numbers: list[int] = []
-        for part in split(messages, message_bytes, _SEND_BYTES):
-            numbers += await self._call("send", messages=[_outgoing_fields(item) for item in part])
-        return numbers
+        raise _coordinator_only("send")
 
     async def cancel(self, sequence_numbers: Sequence[int]) -> int:
-        return int(await self._call("cancel", numbers=list(sequence_numbers)))
+        raise _coordinator_only("cancel")
 
     async def receive(self, wait_s: float) -> Delivery | None:
         fields = await self._link.receive(wait_s)
@@ -70,21 +65,19 @@ class HttpQueue:
         )
 
     async def dead_letters(self, limit: int = 100) -> Sequence[DeadLetter]:
-        return [_dead_letter(fields) for fields in await self._call("dead_letters", limit=limit)]
+        raise _coordinator_only("dead_letters")
 
     async def resend(self, sequence_number: int, expires_at: datetime) -> bool:
-        return bool(
-            await self._call("resend", number=sequence_number, expires_at=expires_at.isoformat())
-        )
+        raise _coordinator_only("resend")
 
     async def purge(self, sequence_number: int | None = None, *, limit: int = 1000) -> int:
-        return int(await self._call("purge", number=sequence_number, limit=limit))
+        raise _coordinator_only("purge")
 
     async def ping(self) -> None:
         await self._call("ping")
 
     async def counts(self) -> QueueCounts:
-        return QueueCounts(**await self._call("counts"))
+        raise _coordinator_only("counts")
 
     async def close(self) -> None:
         await self._link.close()
@@ -94,15 +87,6 @@ def _token(delivery: Delivery) -> str:
     if not isinstance(delivery.token, str):
         raise TypeError(f"message {delivery.message_id}: not a delivery of this queue")
     return delivery.token
-
-
-def _outgoing_fields(message: Outgoing) -> dict[str, Any]:
-    return {
-        "body": base64.b64encode(message.body).decode(),
-        "message_id": message.message_id,
-        "expires_at": message.expires_at.isoformat(),
-        "enqueue_at": message.enqueue_at and message.enqueue_at.isoformat(),
-    }
 
 
 def _delivery(fields: Mapping[str, Any]) -> Delivery:
@@ -115,16 +99,8 @@ def _delivery(fields: Mapping[str, Any]) -> Delivery:
     )
 
 
-def _dead_letter(fields: Mapping[str, Any]) -> DeadLetter:
-    dead_at = fields["dead_at"]
-    return DeadLetter(
-        sequence_number=fields["sequence_number"],
-        body=base64.b64decode(fields["body"]),
-        message_id=fields["message_id"],
-        reason=fields["reason"],
-        description=fields["description"],
-        dead_at=None if dead_at is None else datetime.fromisoformat(dead_at),
-    )
+def _coordinator_only(operation: str) -> ExchangeRefused:
+    return ExchangeRefused(f"{operation}: only a coordinator may do this; agents may not")
 
 
 class HttpTable:
@@ -146,8 +122,7 @@ class HttpTable:
         return str(await self._call("upsert", row=entity_fields(entity)))
 
     async def replace(self, entity: Entity, etag: str) -> str:
-        check_entity(entity)
-        return str(await self._call("replace", row=entity_fields(entity), etag=etag))
+        raise _coordinator_only("replace")
 
     async def get(self, partition_key: str, row_key: str) -> Entity | None:
         check_key(partition_key)
@@ -189,14 +164,10 @@ class HttpTable:
             await self._call("batch", rows=[entity_fields(entity) for entity in part])
 
     async def next_partition(self, key_from: str, key_before: str) -> str | None:
-        check_key(key_from)
-        check_key(key_before)
-        key = await self._call("next_partition", key_from=key_from, key_before=key_before)
-        return None if key is None else str(key)
+        raise _coordinator_only("next_partition")
 
     async def delete_partition(self, partition_key: str) -> int:
-        check_key(partition_key)
-        return int(await self._call("delete_partition", partition=partition_key))
+        raise _coordinator_only("delete_partition")
 
     async def close(self) -> None:
         await self._link.close()
@@ -226,15 +197,10 @@ class HttpRaw:
         await self._link.request("PUT", _path(name), deflated)
 
     async def read(self, name: RawName) -> bytes | None:
-        response = await self._link.request("GET", _path(name))
-        if response.status_code == 404:
-            return None
-        return await asyncio.to_thread(inflate, response.content, f"output {name}")
+        raise _coordinator_only("read of raw output")
 
     async def delete_folder(self, folder: str) -> int:
-        check_key(folder)
-        answer = await self._link.call("delete_folder", kind=OutageKind.RAW_AWAY, folder=folder)
-        return int(answer)
+        raise _coordinator_only("delete_folder")
 
     async def close(self) -> None:
         await self._link.close()

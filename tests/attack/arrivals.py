@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import httpx
 
+from broadside.coordinator.agent_gateway import exchange_service
 from broadside.coordinator.api.app import create_app
-from broadside.coordinator.hosts import exchange_service
-from broadside.coordinator.requests_at_once import RequestsAtOnce
+from broadside.coordinator.concurrency_limit import ConcurrencyLimit
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.exchange.http.bounded import ask
 from broadside.exchange.row_text import entity_fields
@@ -128,7 +128,7 @@ async def _many_answers(made: Port) -> str:
 async def _at_once(made: Port) -> str:
     """Send endless requests by one agent. Another agent is still served."""
     app, most = made.app, 8
-    limited = RequestsAtOnce(most)
+    limited = ConcurrencyLimit(most)
     begun, go = asyncio.Semaphore(0), asyncio.Event()
 
     async def endless() -> AsyncIterator[bytes]:
@@ -137,7 +137,7 @@ async def _at_once(made: Port) -> str:
         await go.wait()
         yield b"]"
 
-    before, app._at_once = app._at_once, limited
+    before, app._limit = app._limit, limited
     try:
         transport = httpx.ASGITransport(app, client=("192.0.2.9", 4711))
         async with httpx.AsyncClient(transport=transport, base_url="http://c") as http:
@@ -155,7 +155,7 @@ async def _at_once(made: Port) -> str:
             go.set()
             await asyncio.gather(*asked)
     finally:
-        app._at_once = before
+        app._limit = before
     assert {answer.status_code for answer in refused} == {429}
     assert others.status_code == 200
     return f"429: {refused[0].text}; others at the same address are served"

@@ -13,8 +13,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
-from broadside.coordinator.hosts.authority import own_authority
-from broadside.coordinator.hosts.enrolment import Enrolments
+from broadside.coordinator.agent_gateway.certificate_authority import load_authority
+from broadside.coordinator.agent_gateway.enrolment import Enrolments
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.http.coordinator_client import CoordinatorClient
 from broadside.exchange.http.credential import Credential
@@ -48,7 +48,7 @@ class Listening:
 
         async def made() -> str:
             now = datetime.now(UTC)
-            code, secret = new_code(own_authority(self.data, now).authority)
+            code, secret = new_code(load_authority(self.data, now).authority)
             fabric = open_fabric(FabricSettings(data_dir=self.data))
             until = now + timedelta(hours=1)
             try:
@@ -137,7 +137,7 @@ def _flooding(packed: bool) -> str:
             sent_bytes += len(part)
 
     with tempfile.TemporaryDirectory() as folder:
-        shown = own_authority(Path(folder), datetime.now(UTC))
+        shown = load_authority(Path(folder), datetime.now(UTC))
         code, _ = new_code(shown.authority)
         own = (shown.certificate_file, shown.key_file)
         headers = {"Content-Encoding": "gzip"} if packed else {}

@@ -6,9 +6,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
-from broadside.coordinator.hosts.agent_rights import AgentRights, Handed
-from broadside.coordinator.hosts.exchange_service import ExchangeService
-from broadside.coordinator.runs.evidence_rows import read_evidence
+from broadside.coordinator.agent_gateway.agent_permissions import AgentPermissions, DeliveredJobs
+from broadside.coordinator.agent_gateway.exchange_service import ExchangeService
+from broadside.coordinator.runs.evidence_loader import read_evidence
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.messages import Presence, Role
 from broadside.exchange.ports import Entity
@@ -38,20 +38,20 @@ class World:
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
         self._service = ExchangeService(fabric)
-        self._handed = Handed(fabric.records)
+        self._handed = DeliveredJobs(fabric.records)
         self._count = 0
 
     async def do(self, agent: str, do: str, row: Entity) -> dict[str, Any]:
         self._count += 1
         role = Role.CLIENT if agent in CLIENTS else Role.SERVER
-        rights = AgentRights(agent_id=agent, role=role, address="", handed=self._handed)
+        rights = AgentPermissions(agent_id=agent, role=role, address="", delivered=self._handed)
         said = {"table": "results", "row": entity_fields(row)}
         [answer] = await self._service.do(rights, [{"id": f"a.{self._count}", "do": do, **said}])
         return answer
 
     async def prepare(self) -> None:
         for index, name in enumerate(CLIENTS):
-            await self._handed.hand(job(index), name)
+            await self._handed.record_delivery(job(index), name)
             await self.do(name, "insert", written(index)[Kind.CLAIM].row)
         for role in Role:
             for index in (0, 1):

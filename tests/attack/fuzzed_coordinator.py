@@ -21,9 +21,9 @@ from broadside.coordinator.auth.static_tokens import Token
 from broadside.coordinator.core.plan.reserved import Reservation
 from broadside.coordinator.core.plan.schedule import Schedule
 from broadside.coordinator.core.run_spec import Burst, Plan
-from broadside.coordinator.runs.chunk_columns import try_columns
+from broadside.coordinator.runs.chunk_decoder import decode_end
 from broadside.coordinator.runs.dead_letters import explain, read_dead_job
-from broadside.coordinator.runs.evidence_rows import read_evidence
+from broadside.coordinator.runs.evidence_loader import read_evidence
 from broadside.coordinator.studies.study import Study
 from broadside.exchange import rows as row_log
 from broadside.exchange.chunks import pack
@@ -142,7 +142,7 @@ async def _read_all(records: Records, table: EmbeddedTable, plan: Plan, burst: B
     await read_evidence(records, plan, burst)
     await records.fleet.read_presences()
     async for _, end in records.bursts.stream_seconds(RUN, 0):
-        try_columns(end, 1_000)
+        decode_end(end, 1_000)
     async for _ in records.bursts.stream_probes(RUN, 0):
         pass
     for name, model in _SHELVES.items():

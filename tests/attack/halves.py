@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
+from broadside.coordinator.agent_gateway.enrolment import REPEAT_S
 from broadside.coordinator.auth.audit import Audit
-from broadside.coordinator.hosts.enrolment import TOLD_S
 from broadside.exchange.messages import Role
 from broadside.exchange.ports import Entity
 from tests.attack import Attack, each
@@ -46,7 +46,7 @@ def _in_a_batch(field: str, operation: dict[str, Any]) -> Coroutine[Any, Any, st
 async def _batched(own: Port, field: str, operation: dict[str, Any]) -> str:
     """Check that the operation is refused by field name, others succeed, and the audit has it."""
     # Each refusal is recorded once in this time.
-    since = datetime.now(UTC) - timedelta(seconds=TOLD_S)
+    since = datetime.now(UTC) - timedelta(seconds=REPEAT_S)
     before, answer, after = await own.do("c1", [{"do": "ping"}, operation, {"do": "ping"}])
     assert before == after == {"ok": None}, "its neighbours are done"
     assert answer["said"].startswith(f"{field}: half a character"), answer

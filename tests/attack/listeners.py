@@ -22,9 +22,9 @@ import httpx
 import uvicorn
 
 from broadside.coordinator import bounded_listener
+from broadside.coordinator.agent_gateway.certificate_authority import load_authority
 from broadside.coordinator.api.app import create_app
-from broadside.coordinator.api.door import Guard
-from broadside.coordinator.hosts.authority import own_authority
+from broadside.coordinator.api.auth_middleware import AuthConfig
 from broadside.coordinator.runs.coordinator import Coordinator
 from tests.attack import Attack, each
 from tests.attack.between import unproven_wire
@@ -44,7 +44,7 @@ TAKEN_MAX_BYTES: Final = 12_000_000
 @contextlib.contextmanager
 def _standing(*, tls: bool = False, **bounds: float) -> Iterator[tuple[str, int]]:
     """Serve the API behind its listener with the given limits."""
-    api = create_app(Coordinator(site().fabric), tick_s=None, guard=Guard(loopback_only=True))
+    api = create_app(Coordinator(site().fabric), tick_s=None, guard=AuthConfig(loopback_only=True))
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["path"] == "/large":
@@ -57,7 +57,7 @@ def _standing(*, tls: bool = False, **bounds: float) -> Iterator[tuple[str, int]
         for name, bound in bounds.items():
             stack.enter_context(mock.patch.object(bounded_listener, name, bound))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        shown = own_authority(folder, datetime.now(UTC)) if tls else None
+        shown = load_authority(folder, datetime.now(UTC)) if tls else None
         taking = stack.enter_context(bounded_listener.Listener("127.0.0.1", 0))
         config = uvicorn.Config(
             app,

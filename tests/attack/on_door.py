@@ -13,10 +13,10 @@ import httpx
 from fastapi import FastAPI
 
 from broadside.coordinator.api.app import create_app
-from broadside.coordinator.api.door import Guard
+from broadside.coordinator.api.auth_middleware import AuthConfig
 from broadside.coordinator.auth.entra import Entra, entra_trust
+from broadside.coordinator.auth.permissions import PERMISSIONS
 from broadside.coordinator.auth.principal import Access
-from broadside.coordinator.auth.rights import RIGHTS
 from broadside.coordinator.auth.signin import SignIn
 from broadside.coordinator.auth.static_tokens import Tokens
 from broadside.coordinator.runs.coordinator import Coordinator
@@ -109,15 +109,15 @@ def site() -> Site:
     assert trust is not None
     sign_in = SignIn(tokens, Entra(trust))
 
-    def client(guard: Guard, base_url: str) -> Caller:
+    def client(guard: AuthConfig, base_url: str) -> Caller:
         app = create_app(Coordinator(fabric), tick_s=None, guard=guard)
         return Caller(app=app, base_url=base_url)
 
-    signed = Guard(sign_in=sign_in, request_max_bytes=_BODY_MAX_BYTES, import_max_bytes=10**6)
+    signed = AuthConfig(sign_in=sign_in, request_max_bytes=_BODY_MAX_BYTES, import_max_bytes=10**6)
     return Site(
         fabric=fabric,
         signed=client(signed, "https://broadside.example"),
-        local=client(Guard(loopback_only=True), "http://127.0.0.1:8000"),
+        local=client(AuthConfig(loopback_only=True), "http://127.0.0.1:8000"),
         keys=keys,
         tokens=made,
     )
@@ -334,7 +334,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
         partial(_route, dict, 401),
         {
             f"{method} {path}": (method, path)
-            for method, path, access in RIGHTS
+            for method, path, access in PERMISSIONS
             if access is not Access.OPEN
         },
     ),
@@ -345,7 +345,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
         partial(_route, partial(bearer, "viewer"), 403),
         {
             f"{method} {path}": (method, path)
-            for method, path, access in RIGHTS
+            for method, path, access in PERMISSIONS
             if access is Access.OPERATOR
         },
     ),

@@ -16,12 +16,12 @@ from unittest import mock
 import httpx
 
 from broadside.coordinator import bounded_listener
+from broadside.coordinator.agent_gateway.agent_permissions import AgentPermissions, DeliveredJobs
+from broadside.coordinator.agent_gateway.enrolment import Enrolment, Enrolments
+from broadside.coordinator.agent_gateway.exchange_app import ExchangeApp
+from broadside.coordinator.agent_gateway.exchange_service import ExchangeService
 from broadside.coordinator.auth.audit import Audit
 from broadside.coordinator.auth.static_tokens import digest
-from broadside.coordinator.hosts.agent_rights import AgentRights, Handed
-from broadside.coordinator.hosts.enrolment import Enrolment, Enrolments
-from broadside.coordinator.hosts.exchange_app import ExchangeApp
-from broadside.coordinator.hosts.exchange_service import ExchangeService
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.messages import Claim, Job, Phase, Role
 from broadside.exchange.ports import Entity, Value
@@ -48,7 +48,7 @@ class Port:
 
     fabric: Fabric
     app: ExchangeApp
-    handed: Handed
+    delivered: DeliveredJobs
     secrets: Mapping[str, str] = field(repr=False)
 
     async def ask(
@@ -77,8 +77,10 @@ class Port:
         ):
             return await http.request(method, path, content=parts(), headers=headers)
 
-    def rights(self, name: str) -> AgentRights:
-        return AgentRights(agent_id=name, role=AGENTS[name], address="", handed=self.handed)
+    def rights(self, name: str) -> AgentPermissions:
+        return AgentPermissions(
+            agent_id=name, role=AGENTS[name], address="", delivered=self.delivered
+        )
 
     def bearer(self, name: str) -> str:
         return f"Bearer {self.secrets[name]}"
@@ -114,11 +116,11 @@ def port() -> Port:
     """Create the port once, because it must survive every attack."""
     folder = Path(lasting(tempfile.TemporaryDirectory()))
     fabric = open_fabric(FabricSettings(data_dir=folder / "data"))
-    handed = Handed(fabric.records)
-    entry = Enrolment(fabric.private, handed, Audit(fabric.private), "PEM")
+    delivered = DeliveredJobs(fabric.records)
+    entry = Enrolment(fabric.private, delivered, Audit(fabric.private), "PEM")
     app = ExchangeApp(fabric, entry, ExchangeService(fabric, entry.refused))
     given = {name: secrets.token_urlsafe(32) for name in (*AGENTS, *CODES, *Role)}
-    made = Port(fabric=fabric, app=app, handed=handed, secrets=given)
+    made = Port(fabric=fabric, app=app, delivered=delivered, secrets=given)
 
     async def prepare() -> None:
         now, known = datetime.now(UTC), Enrolments(fabric.private)
@@ -135,7 +137,7 @@ def port() -> Port:
         assert (await joined(made, given["used"], "only", Role.CLIENT, "0" * 64)).status_code == 200
         await known.revoke("gone", now)
         for pair_index, name in enumerate(("c1", "c2")):
-            await handed.hand(job(pair_index), name)
+            await delivered.record_delivery(job(pair_index), name)
             [answer] = await made.do(name, [write("insert", claim(pair_index, name))])
             assert "ok" in answer, answer
 

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any, Final
 from unittest import mock
 
+from broadside.coordinator.agent_gateway import exchange_service
+from broadside.coordinator.agent_gateway.agent_permissions import AgentPermissions
 from broadside.coordinator.auth.static_tokens import digest
-from broadside.coordinator.hosts import exchange_service
-from broadside.coordinator.hosts.agent_rights import AgentRights
 from broadside.exchange.ports import Delivery, EntityExists, EntityRefused, Outgoing
 from broadside.exchange.row_text import entity_fields
 from tests.attack import Attack, each
@@ -127,7 +127,7 @@ async def _replayed_answer(made: Port) -> str:
 async def _waits_of_no_end(made: Port) -> str:
     """Send thousands of requests for a job with an endless wait."""
     service = made.app._service
-    with mock.patch.object(service, "_wants", exchange_service.Newest(50)):
+    with mock.patch.object(service, "_wants", exchange_service.FairCache(50)):
         stream = service.stream(made.rights("c1"), "s")
         await anext(stream)
         wants = [
@@ -154,7 +154,7 @@ async def _hoards(made: Port) -> str:
     for stream in streams:
         await anext(stream)
 
-    async def wish(rights: AgentRights, *names: str) -> None:
+    async def wish(rights: AgentPermissions, *names: str) -> None:
         asked = {"do": "want", "session": "s", "wait_s": 60}
         told = await service.do(rights, [{**asked, "want": name} for name in names])
         assert all(answer == {"ok": None} for answer in told), told[0]
@@ -171,7 +171,7 @@ async def _hoards(made: Port) -> str:
             expires_at=now + timedelta(minutes=1), enqueue_at=None,
         )  # fmt: skip
         await made.fabric.queue.send([message])
-    assert await service._hand_some() == 2
+    assert await service._deliver_some() == 2
     mine = service._wants.get(honest.name, "mine")
     assert mine is not None and mine.delivery is not None, "all went to one"
     for owner, delivery in service._locks.values():
@@ -218,7 +218,7 @@ async def _two_claims(made: Port) -> str:
     """Let two agents with the same job claim it at the same time, fifty times."""
     for pair_index in range(100, 150):
         for name in ("c1", "c2"):
-            await made.handed.hand(job(pair_index), name)
+            await made.delivered.record_delivery(job(pair_index), name)
         told = await asyncio.gather(
             *(made.do(name, [write("insert", claim(pair_index, name))])
               for name in ("c1", "c2"))

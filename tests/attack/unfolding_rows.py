@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from broadside.coordinator.core.run_spec import Plan
-from broadside.coordinator.runs.chunk_columns import readings_max_count, try_columns
-from broadside.coordinator.runs.evidence_rows import TESTS_MAX_COUNT, read_evidence
+from broadside.coordinator.runs.chunk_decoder import decode_end, readings_max_count
+from broadside.coordinator.runs.evidence_loader import TESTS_MAX_COUNT, read_evidence
 from broadside.exchange.chunks import pack, unpack_columns
 from broadside.exchange.embedded.embedded_table import EmbeddedTable
 from broadside.exchange.messages import EngineReport, Presence, ServerTest
@@ -63,7 +63,7 @@ def _header(header: Any) -> str:
     except RecordUnreadable as error:
         return str(error)
     end = packed_end([make_row("p", "k.000", {"host_0": forged(header)})])
-    assert try_columns(end, 1_000) is None, "it was read"
+    assert decode_end(end, 1_000) is None, "it was read"
     return "left out with its row's name"
 
 
@@ -75,7 +75,7 @@ def _endless_pair() -> str:
     ]
     burst = _plan().bursts[0]
     most = readings_max_count(burst, 1.0)
-    assert try_columns(packed_end(rows), most) is None
+    assert decode_end(packed_end(rows), most) is None
     return f"{len(million)} bytes a row; over {most} readings an end is left out"
 
 

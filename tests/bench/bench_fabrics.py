@@ -28,8 +28,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from broadside.coordinator.hosts.authority import own_authority
-from broadside.coordinator.hosts.enrolment import Enrolments
+from broadside.coordinator.agent_gateway.certificate_authority import load_authority
+from broadside.coordinator.agent_gateway.enrolment import Enrolments
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.http.joining import join, new_code
 from broadside.exchange.messages import Role
@@ -125,7 +125,7 @@ async def open_agents(environment: Mapping[str, str], own: Fabric, folder: Path)
     if (at := environment.get("at")) is None:
         return [Agent(name=name, fabric=open_fabric(settings_of(environment))) for name in names]
     now = datetime.now(UTC)
-    code, secret = new_code(own_authority(folder / "data", now).authority)
+    code, secret = new_code(load_authority(folder / "data", now).authority)
     until = now + timedelta(hours=1)
     await Enrolments(own.private).add_code(
         secret, Role.CLIENT, AGENTS_COUNT, by="bench", now=now, expires_at=until

@@ -29,8 +29,8 @@ from uuid import uuid4
 import numpy as np
 
 from broadside.agent.cpu import parse_process_time
+from broadside.coordinator.agent_gateway.enrolment import Enrolled
 from broadside.coordinator.auth.static_tokens import digest
-from broadside.coordinator.hosts.enrolment import Enrolled
 from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.http.coordinator_client import CoordinatorClient

@@ -21,7 +21,7 @@ from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.run_spec import due_at
 from broadside.coordinator.core.summary import canonical
 from broadside.coordinator.process_memory import collect_rarely, keep_one_heap
-from broadside.coordinator.runs.evidence_rows import read_evidence
+from broadside.coordinator.runs.evidence_loader import read_evidence
 from tests.bench.limit_rows import Row, show
 from tests.bench.stored_fleet import embedded, in_own_process, plan_of, rows_of, store
 

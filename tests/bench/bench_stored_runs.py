@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from broadside.coordinator.runs.budgets import Budgets
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.listing import RunFilter, aggregate_runs, list_runs
 from broadside.coordinator.runs.reservations import Reservations
-from broadside.coordinator.runs.spending import Budgets
 from broadside.coordinator.views.prometheus_metrics import take_snapshot
 from broadside.exchange.records.keys import RUNS, run_key
 from broadside.exchange.rows import message_row

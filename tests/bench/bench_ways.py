@@ -49,7 +49,7 @@ class PingMethod:
 
     def _file(self, code: CodeType) -> str | None:
         if code not in self._of:
-            path = Path(code.co_filename)
+            path = Path(code.co_filename).resolve()
             inside = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else ""
             ours = inside.startswith(("agent/", "coordinator/", "exchange/"))
             self._of[code] = inside if ours and code.co_name != "<module>" else None

@@ -22,7 +22,7 @@ from broadside.coordinator.core.plan.planner import plan as make_plan
 from broadside.coordinator.core.run_spec import Plan, RunSpec, due_at
 from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.core.thresholds import Objective
-from broadside.coordinator.runs.evidence_rows import read_evidence
+from broadside.coordinator.runs.evidence_loader import read_evidence
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.messages import (
     Claim,

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from broadside.agent.decide import read_job
+from broadside.coordinator.agent_gateway.enrolment import Enrolled, Join
 from broadside.coordinator.auth.audit import AuditRow
 from broadside.coordinator.auth.static_tokens import Token
 from broadside.coordinator.core.plan.reserved import Reservation
 from broadside.coordinator.core.plan.schedule import Firing, Schedule
 from broadside.coordinator.core.plan.server_failover import Failover
-from broadside.coordinator.hosts.enrolment import Enrolled, Join
 from broadside.coordinator.runs.coordinator import Coordinator
-from broadside.coordinator.runs.launches import Launched
+from broadside.coordinator.runs.launch import LaunchRecord
 from broadside.coordinator.runs.run_states import ClosedBurst
 from broadside.coordinator.studies.study import Study
 from broadside.coordinator.studies.turns import Turn
@@ -82,7 +82,7 @@ MODELS: Final[tuple[tuple[str, str, str, type[Message]], ...]] = (
     ("private", r"fired\..*", ".*", Firing),
     ("private", "studies", ".*", Study),
     ("private", "switches", ".*", Turn),
-    ("private", "launches", ".*", Launched),
+    ("private", "launches", ".*", LaunchRecord),
     ("private", "reservations", ".*", Reservation),
     ("private", "tokens", ".*", Token),
     ("private", "joins", ".*", Join),

@@ -144,11 +144,11 @@ def _http_place(request: pytest.FixtureRequest) -> Place:
     fabric = Fabric(queue=_embedded_queue(place), control=control, results=results, private=private)
     secret = served.add(fabric)
     request.addfinalizer(lambda: served.remove(secret))
-    return replace(place, address=f"{secret} {served.url}")
+    return replace(place, address=f"{secret} {served.url} {folder}")
 
 
 def _link(place: Place) -> CoordinatorClient:
-    return http_link(*place.address.split(" ", 1))
+    return http_link(*place.address.split(" ")[:2])
 
 
 def http_link(secret: str, url: str) -> CoordinatorClient:
@@ -179,24 +179,72 @@ class _OwnTableRaw(TableRaw):
         await self._own.close()
 
 
+def _own_place(place: Place) -> Place:
+    """Return the embedded fabric of the coordinator behind an ``http`` place."""
+    return replace(place, adapter="embedded", address=place.address.split(" ")[2])
+
+
+class _HttpQueue(HttpQueue):
+    """Queue of an agent, with the methods that only a coordinator has on its own fabric."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(_link(place))
+        self._own = _embedded_queue(_own_place(place))
+        for name in ("send", "cancel", "dead_letters", "resend", "purge", "counts"):
+            setattr(self, name, getattr(self._own, name))
+
+    async def close(self) -> None:
+        await super().close()
+        await self._own.close()
+
+
+class _HttpTable(HttpTable):
+    """Table of an agent, with the methods that only a coordinator has on its own fabric."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(_link(place), "results")
+        self._own = _embedded_table(_own_place(place))
+        for name in ("replace", "next_partition", "delete_partition"):
+            setattr(self, name, getattr(self._own, name))
+
+    async def close(self) -> None:
+        await super().close()
+        await self._own.close()
+
+
+class _HttpRaw(HttpRaw):
+    """Raw store of an agent, with the methods that only a coordinator has on its own fabric."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(_link(place))
+        self._own = _OwnTableRaw(_embedded_table(_own_place(place)))
+        for name in ("read", "delete_folder"):
+            setattr(self, name, getattr(self._own, name))
+
+    async def close(self) -> None:
+        await super().close()
+        await self._own.close()
+
+
 QUEUES: dict[str, Adapter[JobQueue]] = {
     "embedded": Adapter(make=_embedded_place, open=_embedded_queue),
-    "http": Adapter(make=_http_place, open=lambda place: HttpQueue(_link(place))),
+    "http": Adapter(make=_http_place, open=_HttpQueue),
     "servicebus": Adapter(make=_servicebus_place, open=_servicebus_queue),
 }
 TABLES: dict[str, Adapter[Table]] = {
     "azurite": Adapter(make=_azurite_place, open=_azure_table),
     "embedded": Adapter(make=_embedded_place, open=_embedded_table),
-    "http": Adapter(make=_http_place, open=lambda place: HttpTable(_link(place), "results")),
+    "http": Adapter(make=_http_place, open=_HttpTable),
     "recorded": Adapter(make=_recorded_place, open=_azure_table),
 }
-# Tables that only coordinators use. Agents connect over HTTP, and ``AgentRights`` permits no access
+# Tables that only coordinators use. Agents connect over HTTP, and ``AgentPermissions`` permits no
+# access
 # to these tables.
 OWN_TABLES: Final = sorted(TABLES.keys() - {"http"})
 RAWS: dict[str, Adapter[RawStore]] = {
     "azurite": Adapter(make=_azurite_place, open=lambda at: _OwnTableRaw(_azure_table(at))),
     "blob": Adapter(make=_container_place, open=_blob_raw),
     "embedded": Adapter(make=_embedded_place, open=lambda at: _OwnTableRaw(_embedded_table(at))),
-    "http": Adapter(make=_http_place, open=lambda place: HttpRaw(_link(place))),
+    "http": Adapter(make=_http_place, open=_HttpRaw),
     "recorded": Adapter(make=_recorded_place, open=_blob_raw),
 }

@@ -7,12 +7,13 @@ from typing import Any, Final
 from uuid import uuid4
 
 import uvicorn
+from starlette.types import Receive, Scope, Send
 
+from broadside.coordinator.agent_gateway.agent_permissions import ClientPermissions
+from broadside.coordinator.agent_gateway.exchange_app import ExchangeApp
+from broadside.coordinator.agent_gateway.exchange_service import ExchangeService
+from broadside.coordinator.agent_gateway.gateway_server import END_S, IDLE_S
 from broadside.coordinator.bounded_listener import Listener
-from broadside.coordinator.hosts.agent_rights import Rights
-from broadside.coordinator.hosts.exchange_app import ExchangeApp, Receive, Scope, Send
-from broadside.coordinator.hosts.exchange_service import ExchangeService
-from broadside.coordinator.hosts.hosts_server import END_S, IDLE_S
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.ports import Delivery
 
@@ -29,7 +30,7 @@ class Everything:
         """Allow every operation unchanged."""
         return operation
 
-    async def hand(self, delivery: Delivery) -> None:
+    async def record_delivery(self, delivery: Delivery) -> None:
         """Do nothing."""
 
 
@@ -42,7 +43,7 @@ class _Entry:
     async def join(self, fields: Mapping[str, Any], address: str) -> Mapping[str, Any]:
         raise NotImplementedError
 
-    async def renew(self, rights: Rights, fields: Mapping[str, Any]) -> None:
+    async def renew(self, rights: ClientPermissions, fields: Mapping[str, Any]) -> None:
         raise NotImplementedError
 
 
@@ -105,7 +106,7 @@ class HttpPlaces:
             service = ExchangeService(fabric)
             self._apps[name] = ExchangeApp(fabric, _Entry(), service)
             tasks = [
-                asyncio.create_task(service.hand_out()),
+                asyncio.create_task(service.deliver_jobs()),
                 asyncio.create_task(service.watch_control()),
             ]
 

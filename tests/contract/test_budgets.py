@@ -12,10 +12,10 @@ import pytest
 from broadside.coordinator.core.plan.budget import STOPPED_BY
 from broadside.coordinator.core.plan.cost_estimate import OverBudget
 from broadside.coordinator.core.run_spec import Plan, RunSpec
-from broadside.coordinator.runs import spending
+from broadside.coordinator.runs import budgets as budgets_module
+from broadside.coordinator.runs.budgets import DECIDE_S, LOOK_S, Budgets
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.run_states import ClosedBurst
-from broadside.coordinator.runs.spending import DECIDE_S, LOOK_S, Budgets
 from broadside.coordinator.views.burst_answers import recomputed
 from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
 from broadside.exchange.messages import Control, Flow, Interval, Side, Track
@@ -54,7 +54,7 @@ async def coordinator(
     table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Coordinator]:
     # A slow table needs time to return its rows.
-    monkeypatch.setattr(spending, "LOOK_S", 60)
+    monkeypatch.setattr(budgets_module, "LOOK_S", 60)
     queue = EmbeddedQueue(
         tmp_path / "queue", lock_s=60, deliveries_max_count=5, duplicates_s=600, busy_s=30
     )
@@ -193,7 +193,7 @@ async def test_a_run_whose_rows_do_not_answer_keeps_no_other_from_its_end(
 
     monkeypatch.setattr(coordinator, "cancel", told)
     monkeypatch.setattr(RunRecords, "read_control", stuck)
-    monkeypatch.setattr(spending, "LOOK_S", 0.1)
+    monkeypatch.setattr(budgets_module, "LOOK_S", 0.1)
     async with asyncio.timeout(10):
         await Budgets(coordinator).tick()
         await stopped.wait()
@@ -206,7 +206,7 @@ async def test_budgets_are_looked_at_however_long_a_tick_is(
 ) -> None:
     """Test the check interval. After the start of a burst it is too late for a decision."""
     assert 2 * LOOK_S < DECIDE_S
-    monkeypatch.setattr(spending, "LOOK_S", 0.01)
+    monkeypatch.setattr(budgets_module, "LOOK_S", 0.01)
     budgets, looks = Budgets(coordinator), 0
     again = asyncio.Event()
 

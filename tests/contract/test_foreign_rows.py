@@ -18,7 +18,7 @@ from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence
 from broadside.coordinator.core.run_spec import Burst, Pair, Plan, RunSpec
 from broadside.coordinator.core.summary import BurstSummary
-from broadside.coordinator.runs.evidence_rows import read_evidence
+from broadside.coordinator.runs.evidence_loader import read_evidence
 from broadside.exchange.messages import Control
 from broadside.exchange.ports import Entity, Table
 from broadside.exchange.records import Records

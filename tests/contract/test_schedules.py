@@ -16,7 +16,7 @@ import pytest
 
 from broadside.coordinator.core.plan.schedule import Firing, FiringState, Schedule
 from broadside.coordinator.core.run_spec import RunSpec
-from broadside.coordinator.refusals import NameTaken, UnknownSchedule
+from broadside.coordinator.request_errors import NameTaken, UnknownSchedule
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.schedules.firing import (
     FLEET_WAIT_S,

@@ -21,9 +21,9 @@ from broadside.coordinator.api.examples import FILE, REQUESTS, answers
 from broadside.coordinator.api.page_files import site
 from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.plan.budget import basis
+from broadside.coordinator.runs.budgets import Budgets
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.listing import CostSum, RunFilter, aggregate_runs
-from broadside.coordinator.runs.spending import Budgets
 from broadside.coordinator.views.prometheus_metrics import METRICS
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.messages import Role

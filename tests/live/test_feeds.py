@@ -11,7 +11,7 @@ import pytest
 
 from broadside.coordinator.core.live.status import RunStatus
 from broadside.coordinator.imports.stored_imports import keep_table
-from broadside.coordinator.refusals import TooManyViewers, UnknownRun
+from broadside.coordinator.request_errors import TooManyViewers, UnknownRun
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.stored_runs import StoredRuns
 from broadside.coordinator.scenarios import load
@@ -220,7 +220,7 @@ async def test_a_coordinator_that_stops_lets_its_viewers_go(coordinator: Coordin
 async def test_streams_are_bounded_and_only_of_what_is_there(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from broadside.coordinator.refusals import UnknownBurst
+    from broadside.coordinator.request_errors import UnknownBurst
 
     run_id = await launched(coordinator)
     feeds = Feeds(coordinator)

@@ -22,10 +22,10 @@ import httpx
 import pytest
 
 from broadside.agent.clock import parse_tracking
+from broadside.coordinator.agent_gateway.certificate_authority import load_authority
+from broadside.coordinator.agent_gateway.enrolment import Enrolments
+from broadside.coordinator.agent_gateway.gateway_server import server_certificate
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.hosts.authority import own_authority
-from broadside.coordinator.hosts.enrolment import Enrolments
-from broadside.coordinator.hosts.hosts_server import shown_certificate
 from broadside.exchange.embedded.backup import back_up, restore
 from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
 from broadside.exchange.fabric import FabricSettings, open_fabric
@@ -160,7 +160,7 @@ def a_code(data: Path, count: int = 1, shown: Certificates | None = None) -> str
         given = CoordinatorSettings(
             hosts_certificate_file=shown and shown.chain, hosts_key_file=shown and shown.key
         )
-        code, secret = new_code(shown_certificate(given, data).authority)
+        code, secret = new_code(server_certificate(given, data).authority)
         fabric = open_fabric(FabricSettings(data_dir=data))
         until = now + timedelta(hours=1)
         try:
@@ -380,7 +380,7 @@ def test_a_host_whose_clock_is_years_off_reaches_its_coordinator_and_no_other(
     By this clock the certificate is not valid yet or has expired.
     """
     at = datetime.now(UTC) + is_off_by
-    shown, other = own_authority(tmp_path / "one", at), own_authority(tmp_path / "other", at)
+    shown, other = load_authority(tmp_path / "one", at), load_authority(tmp_path / "other", at)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(shown.certificate_file, shown.key_file)
 

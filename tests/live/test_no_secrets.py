@@ -10,7 +10,7 @@ from typing import Final
 import httpx
 import pytest
 
-from broadside.coordinator.auth.rights import RIGHTS
+from broadside.coordinator.auth.permissions import PERMISSIONS
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.ports import ExchangeError
 from broadside.lab import azure_services
@@ -123,7 +123,7 @@ def _use(site: Site, url: str, token: str, seen: dict[str, bytes]) -> None:
     wait_for("a verdict", lambda: ask("GET", f"/v1/runs/{run_id}/summary").status_code == 200)
     names = {"run_id": run_id, "pair": "pair-001", "burst_index": "0", "name": "residual"}
     names |= {"study_id": "x", "sequence_number": "1", "version": "0"}
-    for method, template, _ in RIGHTS:
+    for method, template, _ in PERMISSIONS:
         if template.endswith("/events"):
             continue
         path = template.format_map(names)

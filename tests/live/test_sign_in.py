@@ -13,10 +13,10 @@ import pytest
 from fastapi import FastAPI
 
 from broadside.coordinator.api.app import create_app
-from broadside.coordinator.api.door import Guard
+from broadside.coordinator.api.auth_middleware import AuthConfig
 from broadside.coordinator.auth.entra import Entra, EntraTrust, entra_trust
+from broadside.coordinator.auth.permissions import PERMISSIONS
 from broadside.coordinator.auth.principal import Access, SignInMisconfigured
-from broadside.coordinator.auth.rights import RIGHTS
 from broadside.coordinator.auth.signin import SignIn
 from broadside.coordinator.auth.signin_settings import SignInSettings
 from broadside.coordinator.auth.static_tokens import Tokens
@@ -53,7 +53,7 @@ class Api:
         trust = entra_trust(settings)
         sign_in = SignIn(self.tokens, None if trust is None else Entra(trust))
         self.app: FastAPI = create_app(
-            Coordinator(fabric), tick_s=None, guard=Guard(sign_in=sign_in, **guard)
+            Coordinator(fabric), tick_s=None, guard=AuthConfig(sign_in=sign_in, **guard)
         )
         self.http = httpx.AsyncClient(
             transport=httpx.ASGITransport(self.app, client=("192.0.2.7", 4711)),
@@ -101,8 +101,10 @@ def concrete(path: str) -> str:
 
 
 def needed(method: str, path: str) -> Access:
-    found = [access for listed, template, access in RIGHTS if (listed, template) == (method, path)]
-    assert found, f"{method} {path} is not in coordinator/auth/rights.py"
+    found = [
+        access for listed, template, access in PERMISSIONS if (listed, template) == (method, path)
+    ]
+    assert found, f"{method} {path} is not in coordinator/auth/permissions.py"
     return found[0]
 
 
@@ -116,15 +118,15 @@ UNLISTED = {("GET", "/openapi.json"), *(("GET", path) for path in PAGE)}
 
 
 async def test_every_route_is_in_the_table_of_rights_and_no_other_is(api: Api) -> None:
-    listed = {(method, path) for method, path, _ in RIGHTS}
+    listed = {(method, path) for method, path, _ in PERMISSIONS}
     assert listed == set(api.routes()) | UNLISTED
-    open_to_all = {path for _, path, access in RIGHTS if access is Access.OPEN}
+    open_to_all = {path for _, path, access in PERMISSIONS if access is Access.OPEN}
     assert open_to_all == {"/healthz", "/readyz", *PAGE}
 
 
 async def test_only_reads_and_questions_are_for_viewers(api: Api) -> None:
     questions = {
-        path for method, path, access in RIGHTS if method != "GET" and access is Access.VIEWER
+        path for method, path, access in PERMISSIONS if method != "GET" and access is Access.VIEWER
     }
     assert questions == {"/v1/comparisons", "/v1/estimate"}
 
@@ -217,7 +219,7 @@ async def test_keys_that_cannot_be_had_are_503_and_asked_for_once(
     assert trust is not None
     away: EntraTrust = replace(trust, jwks_url="http://127.0.0.1:9/keys")
     app = Api(fabric, SignInSettings(sign_in="on"))
-    guard = Guard(sign_in=SignIn(app.tokens, Entra(away)))
+    guard = AuthConfig(sign_in=SignIn(app.tokens, Entra(away)))
     app.app = create_app(Coordinator(fabric), tick_s=None, guard=guard)
     transport = httpx.ASGITransport(app.app)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
@@ -350,7 +352,7 @@ async def test_the_audit_pages_to_its_end(api: Api) -> None:
 async def test_without_sign_in_pages_of_other_sites_are_refused(
     fabric: Fabric, headers: dict[str, str]
 ) -> None:
-    app = create_app(Coordinator(fabric), tick_s=None, guard=Guard(loopback_only=True))
+    app = create_app(Coordinator(fabric), tick_s=None, guard=AuthConfig(loopback_only=True))
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080") as http:
         assert (await http.get("/v1/runs")).status_code == 200

@@ -58,6 +58,7 @@ EXCEPTIONS: Final = {
 
 # Modules below a library's top level that its own documentation tells users to import from.
 DOCUMENTED_MODULES: Final = {
+    "starlette.requests",
     "MLRsearch.trial_measurement",
     "azure.core",
     "azure.core.credentials",

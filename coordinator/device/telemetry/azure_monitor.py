@@ -52,7 +52,7 @@ from broadside.coordinator.device.telemetry.source import (
 )
 from broadside.exchange.azure.identity import NoToken
 from broadside.exchange.messages import Direction
-from broadside.exchange.rows import read_json_as
+from broadside.exchange.strict_json import read_json_as
 
 ROLE: Final = "Monitoring Reader"
 # Maximum number of series of a split metric. Without ``top`` the service returns ten.

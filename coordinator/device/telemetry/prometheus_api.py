@@ -20,7 +20,7 @@ from broadside.coordinator.device.http_client import (
 )
 from broadside.coordinator.device.telemetry.source import TelemetryBusy, TelemetryError
 from broadside.exchange.log_sanitizer import redact
-from broadside.exchange.rows import read_json, read_json_as
+from broadside.exchange.strict_json import read_json, read_json_as
 
 # Data points per query. Prometheus allows 11,000.
 _POINTS_MAX_COUNT: Final = 10_000

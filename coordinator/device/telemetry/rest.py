@@ -28,7 +28,7 @@ from broadside.coordinator.device.telemetry.polling import (
 )
 from broadside.coordinator.device.telemetry.source import Read, Secret, TelemetryError
 from broadside.coordinator.device.telemetry.timestamps import parse_timestamp
-from broadside.exchange.rows import read_json
+from broadside.exchange.strict_json import read_json
 
 ANSWER_MAX_BYTES: Final = 1 << 20
 ATTEMPT_S: Final = 5.0

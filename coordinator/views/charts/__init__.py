@@ -5,7 +5,7 @@ The live page draws them with plotly. The report draws them as SVG
 package does not need plotly.
 """
 
-from broadside.coordinator.refusals import NoChart
+from broadside.coordinator.request_errors import NoChart
 from broadside.coordinator.views.charts.catalogue import (
     CHARTS,
     Chart,

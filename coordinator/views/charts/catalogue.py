@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from broadside.coordinator.refusals import NoChart
+from broadside.coordinator.request_errors import NoChart
 from broadside.coordinator.views.charts import burst_charts as bursts
 from broadside.coordinator.views.charts import ledger_charts as ledgers
 from broadside.coordinator.views.charts import pair_charts as pairs

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from broadside.coordinator.core.measure.experiments.scale_out import RateCurve
-from broadside.coordinator.refusals import NoChart
+from broadside.coordinator.request_errors import NoChart
 from broadside.coordinator.studies.study import Study
 from broadside.coordinator.views.charts.figure import (
     Figure,

@@ -4,7 +4,7 @@ import numpy as np
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.reconciliation.counter_bins import fleet_curve
-from broadside.coordinator.refusals import NoChart
+from broadside.coordinator.request_errors import NoChart
 from broadside.coordinator.views.charts.chart_inputs import BurstView, RunView, scaled
 from broadside.coordinator.views.charts.figure import (
     PERCENT,

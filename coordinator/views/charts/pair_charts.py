@@ -3,7 +3,7 @@
 from typing import Final
 
 from broadside.coordinator.core.summary import State
-from broadside.coordinator.refusals import NoChart
+from broadside.coordinator.request_errors import NoChart
 from broadside.coordinator.views.charts.chart_inputs import BurstView, scaled
 from broadside.coordinator.views.charts.figure import (
     MILLISECONDS,

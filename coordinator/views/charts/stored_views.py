@@ -3,8 +3,8 @@
 import asyncio
 
 from broadside.coordinator.core.run_spec import Burst, Plan
-from broadside.coordinator.refusals import BurstNotOver, RunNotOver, UnknownBurst
-from broadside.coordinator.runs.stored import read_ledger, read_measured, read_run_summary
+from broadside.coordinator.request_errors import BurstNotOver, RunNotOver, UnknownBurst
+from broadside.coordinator.runs.run_documents import read_ledger, read_measured, read_run_summary
 from broadside.coordinator.views.charts.catalogue import Chart, draw_burst, draw_run, kind_of
 from broadside.coordinator.views.charts.chart_inputs import BurstView, RunView
 from broadside.coordinator.views.charts.theme import Theme

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from broadside.coordinator.core import formatting
-from broadside.coordinator.refusals import NoChart
+from broadside.coordinator.request_errors import NoChart
 from broadside.coordinator.studies.search import loss_ratio
 from broadside.coordinator.studies.study import AB, Matrix, Search, Study, Sweep, TrialResult
 from broadside.coordinator.studies.trials import planned_trials

@@ -3,7 +3,7 @@
 import asyncio
 
 from broadside.coordinator.runs.coordinator import Coordinator
-from broadside.coordinator.runs.stored import read_series, whole_summary
+from broadside.coordinator.runs.run_documents import complete_summary, read_series
 from broadside.coordinator.views.burst_answers import summary_of
 from broadside.coordinator.views.exports.run_tables import make_tables
 from broadside.coordinator.views.exports.table_files import Format, write
@@ -22,7 +22,7 @@ async def export_run(
     """
     records = coordinator.fabric.records
     plan = await coordinator.stored.read_plan(run_id)
-    summary = await whole_summary(records, run_id, await summary_of(coordinator, run_id))
+    summary = await complete_summary(records, run_id, await summary_of(coordinator, run_id))
     wanted = plan.bursts if format.whole or table == "seconds" else ()
     read = [await read_series(records, run_id, burst.index) for burst in wanted]
     series = [burst for burst in read if burst is not None]

@@ -15,8 +15,8 @@ from broadside.coordinator.core.plan.budget import PriceMeter
 from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.core.summary import BurstSummary, RunSummary, Verdict, parse_run
 from broadside.coordinator.imports.import_requests import TABLES_SCENARIO
-from broadside.coordinator.refusals import BurstNotOver, RunNotOver, UnknownRun
-from broadside.coordinator.runs.stored import read_fleet, read_ledger, whole_summary
+from broadside.coordinator.request_errors import BurstNotOver, RunNotOver, UnknownRun
+from broadside.coordinator.runs.run_documents import complete_summary, read_fleet, read_ledger
 from broadside.coordinator.runs.stored_runs import parse_plan
 from broadside.coordinator.views.charts.chart_inputs import BurstView
 from broadside.coordinator.views.charts.stored_views import read_burst_view
@@ -128,7 +128,7 @@ async def gather(
     return Source(
         plan=plan,
         header=stored[0],
-        summary=await whole_summary(records, run_id, summary),
+        summary=await complete_summary(records, run_id, summary),
         summary_sha256=hashlib.sha256(document).hexdigest(),
         ledger=await read_ledger(records, run_id),
         views=tuple(views),

@@ -6,7 +6,7 @@ from typing import Final
 from markupsafe import Markup
 
 from broadside.coordinator.core import formatting
-from broadside.coordinator.refusals import NoChart
+from broadside.coordinator.request_errors import NoChart
 from broadside.coordinator.studies.study import Study
 from broadside.coordinator.views.charts import Theme
 from broadside.coordinator.views.charts.study_charts import chart_of, draw_study

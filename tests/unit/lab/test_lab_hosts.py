@@ -4,8 +4,8 @@ import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 
+from broadside.coordinator.agent_gateway.enrolment import Enrolled, Enrolments
 from broadside.coordinator.auth.static_tokens import digest
-from broadside.coordinator.hosts.enrolment import Enrolled, Enrolments
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.messages import Role
 from broadside.lab import hosts

@@ -14,11 +14,12 @@ import pytest_asyncio
 import zstandard
 
 from broadside.coordinator.api.app import create_app
-from broadside.coordinator.api.door import Guard
+from broadside.coordinator.api.auth_middleware import AuthConfig
 from broadside.coordinator.api.page_files import site
-from broadside.coordinator.api.problems import KINDS, type_of
+from broadside.coordinator.api.problems import KINDS, _request_errors, type_of
 from broadside.coordinator.auth.signin import SignIn
 from broadside.coordinator.auth.static_tokens import Tokens
+from broadside.coordinator.expected_errors import EXPECTED
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from tests.unit.coordinator.presences import fleet
@@ -69,7 +70,7 @@ def test_everything_in_the_document_has_an_example(document: Any) -> None:
 
 @pytest.mark.parametrize("sign_in", [True, False])
 def test_the_document_asks_for_a_token_where_the_api_does(fabric: Fabric, sign_in: bool) -> None:
-    guard = Guard(sign_in=SignIn(Tokens(fabric.private), None) if sign_in else None)
+    guard = AuthConfig(sign_in=SignIn(Tokens(fabric.private), None) if sign_in else None)
     document: Any = create_app(Coordinator(fabric), tick_s=None, guard=guard).openapi()
     assert document["security"] == ([{"bearer": []}] if sign_in else [])
     assert document["paths"]["/healthz"]["get"]["security"] == []
@@ -101,9 +102,20 @@ async def test_a_problem_points_into_the_body_and_its_type_explains_it(
     assert (answer.status_code, answer.headers["Content-Type"]) == (422, "application/problem+json")
     assert [fault["pointer"] for fault in problem["errors"]] == ["/dry_run"]
     told = await api.get(problem["type"])
-    assert told.is_success and KINDS["Bad request"][1] in told.text
+    assert told.is_success and KINDS["Invalid request"][1] in told.text
     nothing_special = (await api.get("/nowhere")).json()
     assert nothing_special["type"] == type_of("Not found") and "errors" not in nothing_special
+
+
+def test_every_problem_has_a_type_of_its_own() -> None:
+    titles = [
+        *(error.title for error in _request_errors() if "title" in vars(error)),
+        *{title for _, title, _ in EXPECTED.values()},
+    ]
+    types = [type_of(title) for title in titles]
+    assert sorted(set(types)) == sorted(types)
+    assert set(types) <= {type_of(title) for title in KINDS}
+    assert len({type_of(title) for title in KINDS}) == len(KINDS)
 
 
 async def test_every_kind_of_problem_is_explained(api: httpx.AsyncClient) -> None:
@@ -145,7 +157,7 @@ async def test_head_is_get_without_its_body(api: httpx.AsyncClient) -> None:
 async def test_allow_names_what_may_be_asked(api: httpx.AsyncClient) -> None:
     for path, allowed in (
         ("/v1/runs", "GET, HEAD, POST"),
-        ("/v1/runs/some-run", "DELETE, GET, HEAD"),
+        ("/v1/runs/some-run", "GET, HEAD"),
         ("/v1/deadletters/1", "DELETE, GET, HEAD"),
         ("/v1/prune", "POST"),
     ):
@@ -210,4 +222,4 @@ async def test_a_refused_launch_gives_its_key_back(api: httpx.AsyncClient, fabri
     again = await api.post("/v1/runs", json={"scenario": "smoke"}, headers=headers)
     assert again.json()["run_id"] == answer.json()["run_id"]
     other = await api.post("/v1/runs", json=body, headers=headers)
-    assert (other.status_code, other.json()["title"]) == (409, "Key reused")
+    assert (other.status_code, other.json()["title"]) == (409, "Idempotency key reused")

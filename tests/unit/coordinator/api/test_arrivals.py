@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broadside.coordinator.api.app import create_app
-from broadside.coordinator.api.import_routes import INTERVALS_MAX_COUNT, ImportTurns
+from broadside.coordinator.api.import_routes import INTERVALS_MAX_COUNT, ImportLimiter
 from broadside.coordinator.auth.principal import ANYBODY, Principal
 from broadside.coordinator.loop_lag import LoopLag
 from broadside.coordinator.process_memory import collect_rarely
@@ -248,7 +248,7 @@ def test_a_chunk_is_refused_exactly_where_its_intervals_cannot_be_read(name: str
 
 
 async def test_a_caller_computes_one_import_at_a_time_and_others_pass_by() -> None:
-    turns, order = ImportTurns(), []
+    turns, order = ImportLimiter(), []
     mine, theirs = (replace(ANYBODY, key=key) for key in ("mine", "theirs"))
     release = asyncio.Event()
 

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from broadside.coordinator.api.app import create_app
-from broadside.coordinator.api.door import Guard
+from broadside.coordinator.api.auth_middleware import AuthConfig
 from broadside.coordinator.api.examples import REQUESTS
 from broadside.coordinator.auth.signin import SignIn
 from broadside.coordinator.auth.static_tokens import Tokens
@@ -215,12 +215,12 @@ async def test_a_refused_header_is_named(api: httpx.AsyncClient, fabric: Fabric)
     assert places(long) == ["Idempotency-Key"]
     plain = await api.post(LAUNCH, content="{}", headers={"Content-Type": "text/plain"})
     assert places(plain) == ["Content-Type"]
-    guard = Guard(sign_in=SignIn(Tokens(fabric.private), None))
+    guard = AuthConfig(sign_in=SignIn(Tokens(fabric.private), None))
     for guarded, headers, name in (
         (guard, {"Authorization": "Bearer no"}, "Authorization"),
         (guard, {}, "Authorization"),
-        (Guard(loopback_only=True), {"Host": "elsewhere"}, "Host"),
-        (Guard(loopback_only=True), {"Origin": "http://elsewhere"}, "Origin"),
+        (AuthConfig(loopback_only=True), {"Host": "elsewhere"}, "Host"),
+        (AuthConfig(loopback_only=True), {"Origin": "http://elsewhere"}, "Origin"),
     ):
         transport = httpx.ASGITransport(create_app(Coordinator(fabric), tick_s=None, guard=guarded))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from broadside.coordinator.api.app import create_app
-from broadside.coordinator.api.door import Guard
+from broadside.coordinator.api.auth_middleware import AuthConfig
 from broadside.coordinator.auth.principal import Access
 from broadside.coordinator.auth.signin import SignIn
 from broadside.coordinator.auth.static_tokens import Tokens
@@ -39,7 +39,9 @@ async def test_a_stream_ends_when_its_token_does(
     secret = await tokens.add(
         "page", Access.VIEWER, by="test", now=utc_now(), expires_at=expires_at
     )
-    app = create_app(Coordinator(fabric), tick_s=None, guard=Guard(sign_in=SignIn(tokens, None)))
+    app = create_app(
+        Coordinator(fabric), tick_s=None, guard=AuthConfig(sign_in=SignIn(tokens, None))
+    )
     path = f"/v1/runs/{await store_run(fabric)}/events"
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app),

@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.requests import ClientDisconnect
 
-from broadside.coordinator.api.door import _is_departure
+from broadside.coordinator.api.auth_middleware import _is_disconnect
 from broadside.coordinator.views.feeds import Event, Feed
 from broadside.exchange.fabric import Fabric
 from tests.unit.coordinator.stored_run import store_run
@@ -77,7 +77,9 @@ async def test_who_leaves_an_event_stream_in_mid_frame(
     caplog.set_level(logging.DEBUG)
     await leave(app, path, beats)
     told = [record for record in caplog.records if record.name.startswith("broadside")]
-    assert [record.levelno for record in told if "left" in record.getMessage()] == [logging.DEBUG]
+    assert [record.levelno for record in told if "disconnected" in record.getMessage()] == [
+        logging.DEBUG
+    ]
     assert [record for record in told if record.levelno > logging.DEBUG or record.exc_info] == []
 
 
@@ -93,4 +95,4 @@ async def test_who_leaves_an_event_stream_in_mid_frame(
 )
 def test_a_mistake_of_ours_is_no_departure(error: Exception, is_departure: bool) -> None:
     """Though who asked has left: it must not be lost in the debug log."""
-    assert _is_departure(error) is is_departure
+    assert _is_disconnect(error) is is_departure

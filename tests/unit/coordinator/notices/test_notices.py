@@ -21,7 +21,7 @@ from broadside.coordinator.notices.announcer import Announcer
 from broadside.coordinator.notices.otlp import Otlp
 from broadside.coordinator.notices.places import NoticesMisconfigured, open_places
 from broadside.coordinator.notices.webhook import Webhook
-from broadside.coordinator.runs.stored import read_run_summary
+from broadside.coordinator.runs.run_documents import read_run_summary
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.records import RunOutcome
 from tests.unit.coordinator.stored_run import store_run

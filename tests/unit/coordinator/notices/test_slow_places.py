@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from broadside.coordinator.agent_gateway.certificate_authority import load_authority
 from broadside.coordinator.device.http_client import bounded_client, get_bounded
 from broadside.coordinator.device.resource_manager import (
     Kind,
@@ -22,7 +23,6 @@ from broadside.coordinator.device.resource_manager import (
 from broadside.coordinator.device.telemetry.polling import Answer, PolledEntry, PolledSource
 from broadside.coordinator.device.telemetry.rest import RestClient, RestEntry
 from broadside.coordinator.device.telemetry.source import TelemetryError
-from broadside.coordinator.hosts.authority import own_authority
 from broadside.coordinator.notices.announcer import Announcer, Notice, NotTold, Place
 from broadside.coordinator.notices.otlp import Otlp
 from broadside.coordinator.notices.webhook import Webhook
@@ -168,7 +168,7 @@ async def test_a_device_that_drips_is_no_answer_in_time(name: str) -> None:
 
 
 async def test_a_device_that_drips_over_tls_is_no_answer_in_time(tmp_path: Path) -> None:
-    own = own_authority(tmp_path, dt.datetime.now(dt.UTC))
+    own = load_authority(tmp_path, dt.datetime.now(dt.UTC))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(own.certificate_file, own.key_file)
     for name in ("headers", "chunks"):

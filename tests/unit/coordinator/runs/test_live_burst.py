@@ -8,7 +8,7 @@ import pytest
 
 from broadside.coordinator.core.live.live_view import COLUMNS, LiveSnapshot, full_snapshot
 from broadside.coordinator.runs import live_burst
-from broadside.coordinator.runs.evidence_rows import read_evidence
+from broadside.coordinator.runs.evidence_loader import read_evidence
 from broadside.coordinator.runs.live_burst import LiveBurst
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.records.keys import CHUNK

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from broadside.coordinator.core.measure.experiments.drill import ExecutedEvent
 from broadside.coordinator.core.measure.experiments.scale_out import Scaling
 from broadside.coordinator.core.summary import DeviceFigure
-from broadside.coordinator.refusals import BadStudy
+from broadside.coordinator.request_errors import BadStudy
 from broadside.coordinator.studies.close_up_words import drilled as words_of_drill
 from broadside.coordinator.studies.close_ups import units_counted
 from broadside.coordinator.studies.conclude import conclude

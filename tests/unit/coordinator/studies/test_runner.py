@@ -12,7 +12,7 @@ from pydantic import PrivateAttr
 
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.device.telemetry.lab import LabEntry, LabSource
-from broadside.coordinator.refusals import BadStudy, UnknownRun
+from broadside.coordinator.request_errors import BadStudy, UnknownRun
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.studies import runner
 from broadside.coordinator.studies.runner import FEASIBLE_WITHIN_S, HOLD_S, QUIET_WITHIN_S, Studies

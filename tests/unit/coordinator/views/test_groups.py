@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broadside.coordinator.refusals import EmptyGroup
+from broadside.coordinator.request_errors import EmptyGroup
 from broadside.coordinator.views.groups import Run, compare_runs
 from broadside.coordinator.views.requests import CompareRequest, Selection
 from tests.unit.coordinator.imports.small_tables import fleet, made, parse, row

@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from broadside.coordinator.api.app import create_app
-from broadside.coordinator.api.row_answers import ROWS
+from broadside.coordinator.api.tabular_responses import ROWS
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.listing import RunGroup
 from broadside.coordinator.studies.study import Study

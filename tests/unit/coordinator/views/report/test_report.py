@@ -13,9 +13,9 @@ from broadside.coordinator import scenarios
 from broadside.coordinator.core.run_spec import LedgerPromise
 from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.imports.stored_imports import keep_table
-from broadside.coordinator.refusals import RunNotOver, UnknownRun
+from broadside.coordinator.request_errors import RunNotOver, UnknownRun
 from broadside.coordinator.runs.coordinator import Coordinator
-from broadside.coordinator.runs.stored import read_fleet
+from broadside.coordinator.runs.run_documents import read_fleet
 from broadside.coordinator.views.report.build import build
 from broadside.coordinator.views.report.document import Report
 from broadside.coordinator.views.report.path_drawing import topology_svg

@@ -1,0 +1,43 @@
+"""Pagination of long lists."""
+
+from typing import Annotated, Any, Final
+
+from fastapi import Query, Request, Response
+
+from broadside.coordinator.auth.audit import AUDIT_CURSOR
+
+_CURSOR: Final = "`Next-Cursor` of the previous page"
+
+KeyCursor = Annotated[str | None, Query(pattern=r"^[A-Za-z0-9._-]{1,200}$", description=_CURSOR)]
+CountCursor = Annotated[int, Query(ge=0, le=999_999_999, description=_CURSOR)]
+AuditCursor = Annotated[str | None, Query(pattern=AUDIT_CURSOR, description=_CURSOR)]
+
+PAGED: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "headers": {
+            "Next-Cursor": {
+                "description": "cursor of the next page; absent on the last page",
+                "schema": {"type": "string"},
+            },
+            "Link": {
+                "description": 'address of the next page, rel="next"',
+                "schema": {"type": "string"},
+            },
+        }
+    }
+}
+"""Response headers for a paged list, for ``responses=PAGED``."""
+
+
+def name_next(request: Request, response: Response, cursor: str | int | None) -> None:
+    """Set the headers ``Next-Cursor`` and ``Link`` (RFC 8288) for the next page.
+
+    Args:
+        request: Request for this page.
+        response: Response that gets the headers.
+        cursor: Start of the next page. None on the last page.
+    """
+    if cursor is not None:
+        url = request.url.include_query_params(cursor=cursor)
+        response.headers["Next-Cursor"] = str(cursor)
+        response.headers["Link"] = f'<{url.path}?{url.query}>; rel="next"'

@@ -1,0 +1,154 @@
+"""Routes about the coordinator itself: health, metrics, caller, notices and audit log."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, Final, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from broadside.coordinator.api.conditional import ConditionalRoute
+from broadside.coordinator.api.dependencies import Caller, Service, app_state, make_router
+from broadside.coordinator.api.pagination import PAGED, AuditCursor, name_next
+from broadside.coordinator.api.problems import PROBLEMS
+from broadside.coordinator.auth.audit import Audit, AuditRow
+from broadside.coordinator.notices.announcer import PlaceState
+from broadside.coordinator.request_errors import NotReady
+from broadside.coordinator.views.prometheus_metrics import Figures, take_snapshot
+from broadside.exchange.messages import Message, UtcDatetime
+from broadside.exchange.ports import ExchangeError
+
+router = APIRouter(tags=["service"], route_class=ConditionalRoute)
+account_router = make_router("service")
+audit_router = make_router("audit")
+
+# The last tick must not be older. Closing a large run can delay a tick.
+TICKED_WITHIN: Final = timedelta(seconds=60)
+
+
+class Readiness(Message):
+    """Status of a coordinator that works."""
+
+    status: Literal["ready"] = "ready"
+    # Time when all runs were last processed. If None, this process only answers requests.
+    ticked_at: UtcDatetime | None
+
+
+@router.get("/healthz")
+async def health() -> Mapping[str, str]:
+    """Return 200 while the process runs."""
+    return {"status": "ok"}
+
+
+@router.get("/readyz", responses={503: PROBLEMS[503]})
+async def ready(coordinator: Service, request: Request) -> Readiness:
+    """Return 200 if queue and tables respond and accept writes, and runs are processed.
+
+    The route requires no token, so an error names the cause without details.
+    """
+    try:
+        await coordinator.fabric.queue.ping()
+        await anext(coordinator.fabric.records.private.list_runs(limit=1), None)
+    except ExchangeError as error:
+        raise NotReady("the queue or a table does not respond; see the log") from error
+    if (problem := await request.app.state.write_probe.problem()) is not None:
+        raise NotReady(f"{problem}; see the log")
+    ticked_at = coordinator.ticked_at
+    if request.app.state.ticks and (
+        ticked_at is None or coordinator.now() - ticked_at > TICKED_WITHIN
+    ):
+        raise NotReady("runs are not processed at the moment; see the log")
+    return Readiness(ticked_at=ticked_at)
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={
+        200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
+        503: PROBLEMS[503],
+    },
+)
+async def read_metrics(coordinator: Service, request: Request) -> Response:
+    """Return the metrics in Prometheus format. docs/metrics.md lists them."""
+    figures: Figures = request.app.state.figures
+    figures.show(await take_snapshot(coordinator, request.app.state.budgets))
+    return Response(generate_latest(figures.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+class Me(Message):
+    """The authenticated caller."""
+
+    name: str
+    # viewer or operator
+    role: str
+    # False: this API has no sign-in and listens on loopback only.
+    signed_in: bool
+
+
+@account_router.get("/me")
+async def read_me(caller: Caller) -> Me:
+    """Return the name and role of the token in the request."""
+    return Me(name=caller.name, role=caller.access.value, signed_in=caller.signed_in)
+
+
+class Delivery(StrEnum):
+    """State of the deliveries to a receiver."""
+
+    # All ended runs have been delivered.
+    IDLE = "idle"
+    # A notice is being delivered.
+    WAITING = "waiting"
+    # The last attempt failed. It is repeated.
+    FAILING = "failing"
+
+
+class PlaceReport(Message):
+    """Receiver of notices, with its queue and its last error."""
+
+    # webhook or otlp
+    place: str
+    state: Delivery
+    # Ended runs that are not delivered yet.
+    waiting_count: int
+    # Failed attempts since the last successful delivery.
+    failures_count: int
+    # Error of the last failed attempt. It is cleared by the next successful delivery.
+    last_error: str | None
+    last_error_at: UtcDatetime | None
+    # Last successful delivery by this process.
+    told_at: UtcDatetime | None
+
+    @classmethod
+    def of(cls, place: PlaceState) -> "PlaceReport":
+        state = Delivery.WAITING if place.waiting_count else Delivery.IDLE
+        return cls(
+            place=place.name,
+            state=Delivery.FAILING if place.failures_count else state,
+            waiting_count=place.waiting_count,
+            failures_count=place.failures_count,
+            last_error=place.last_error,
+            last_error_at=place.last_error_at,
+            told_at=place.told_at,
+        )
+
+
+@account_router.get("/notices")
+async def list_notices(request: Request) -> Sequence[PlaceReport]:
+    """List the receivers that are notified when a run ends, each with its last error."""
+    return [PlaceReport.of(state) for state in request.app.state.announcer.states]
+
+
+@audit_router.get("/audit", responses=PAGED)
+async def list_audit(
+    request: Request,
+    response: Response,
+    audit: Annotated[Audit, app_state("audit")],
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    cursor: AuditCursor = None,
+) -> Sequence[AuditRow]:
+    """List the writes of the last two years, newest first."""
+    rows, following = await audit.read(datetime.now(UTC), limit=limit, cursor=cursor)
+    name_next(request, response, following)
+    return rows

@@ -1,0 +1,373 @@
+"""Loader of the stored evidence of a burst, with both ends joined and seconds still packed.
+
+For a thousand pairs, row objects need gigabytes and columns need 200 MB. Packed chunks need 60 MB.
+The measuring code unpacks only some pairs at a time.
+"""
+
+import asyncio
+import json
+from collections import Counter, defaultdict
+from collections.abc import Collection, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Final
+
+import numpy as np
+
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.live.status import BurstRows
+from broadside.coordinator.core.measure.records.clock_readings import on_shared_clock
+from broadside.coordinator.core.measure.records.columns import NO_HOST, HostColumns, IntervalColumns
+from broadside.coordinator.core.measure.records.evidence import (
+    HOLD_MAX_S,
+    BurstEvidence,
+    PairEvidence,
+    ProbeColumn,
+    receiving_side,
+)
+from broadside.coordinator.core.measure.records.server_tests import (
+    ServerRecord,
+    foreign_tests_during,
+    join_tests,
+)
+from broadside.coordinator.core.plan.server_failover import Failover, pairs_in
+from broadside.coordinator.core.run_spec import Burst, Pair, Plan
+from broadside.coordinator.core.summary import ForeignRow
+from broadside.coordinator.runs.chunk_decoder import (
+    ALL_COLUMNS,
+    REACH_COLUMNS,
+    EndColumns,
+    decode_end,
+    decode_ends,
+    readings_max_count,
+    reject_oversized,
+)
+from broadside.coordinator.runs.run_documents import read_rows
+from broadside.exchange.messages import JobReport, ServerTest, Side, plain_text
+from broadside.exchange.ports import RecordUnreadable
+from broadside.exchange.records import Document, Records
+from broadside.exchange.records.keys import (
+    REPORT,
+    burst_partition,
+    server_test_key,
+    server_tests_partition,
+)
+from broadside.exchange.records.row_rules import Violation
+from broadside.exchange.rows import leave_out
+from broadside.exchange.second_rows import PackedEnd, Probes
+
+# Maximum number of tests on one endpoint for one burst. One or two restarts are normal.
+TESTS_MAX_COUNT: Final = 100
+
+
+NOTHING: Final[EndColumns] = ((), NO_HOST)
+
+
+def with_ends(pair: PairEvidence, client: EndColumns, server: EndColumns) -> PairEvidence:
+    """Return the pair with the columns for both ends.
+
+    Args:
+        pair: The pair.
+        client: Tracks and host columns of the client.
+        server: Tracks and host columns of the server.
+    """
+    return replace(
+        pair,
+        client_tracks=client[0],
+        client_host=client[1],
+        server_tracks=server[0],
+        server_host=server[1],
+    )
+
+
+def probe_column(stored: Probes) -> ProbeColumn:
+    """Return stored probes as a column of round-trip times in seconds."""
+    return ProbeColumn(
+        first_at_s=stored.first_at_s,
+        every_s=stored.every_s,
+        rtt_s=np.array(stored.rtt_s, dtype=np.float64),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedTest:
+    """Record of one server-side test, with seconds that are unpacked on access."""
+
+    test: ServerTest
+    end: PackedEnd | None
+    readings_max_count: int
+
+    @property
+    def tracks(self) -> tuple[IntervalColumns, ...]:
+        return self._columns[0]
+
+    @property
+    def host(self) -> HostColumns:
+        return self._columns[1]
+
+    @property
+    def _columns(self) -> EndColumns:
+        if self.end is None:
+            return NOTHING
+        return decode_end(self.end, self.readings_max_count) or NOTHING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedSeconds:
+    """Packed seconds of both ends by pair index.
+
+    The full seconds of each pair can be unpacked only once, and then their memory is released.
+
+    Attributes:
+        clients: Packed client ends.
+        servers: Server records, packed or already unpacked.
+        readings_max_count: Maximum number of readings of one end.
+        receiving: Sides at which payload arrives.
+        given: Indices of the pairs that were unpacked.
+    """
+
+    clients: dict[int, PackedEnd]
+    servers: dict[int, ServerRecord]
+    readings_max_count: int
+    receiving: frozenset[Side]
+    given: set[int] = field(default_factory=set)
+
+    def unpack(self, pairs: Sequence[PairEvidence], instants_only: bool) -> Sequence[PairEvidence]:
+        """Unpack the seconds of some pairs, all clients together and all servers together.
+
+        Args:
+            pairs: The pairs.
+            instants_only: True decodes only times and bytes, and does not release the packed
+                seconds.
+
+        Raises:
+            RuntimeError: The full seconds of one of the pairs were unpacked before.
+        """
+        if not self.given.isdisjoint(pair.pair_index for pair in pairs):
+            raise RuntimeError("a burst's seconds are given once; read its evidence again")
+        indices = [pair.pair_index for pair in pairs]
+        records = [(index, self.servers[index]) for index in indices if index in self.servers]
+        packed = {i: r.end for i, r in records if isinstance(r, PackedTest) and r.end is not None}
+        clients = {index: self.clients[index] for index in indices if index in self.clients}
+        client = self._columns(clients, Side.CLIENT, instants_only)
+        server = self._columns(packed, Side.SERVER, instants_only)
+        for index, record in records:
+            # This server record is merged from several processes and already unpacked.
+            if not isinstance(record, PackedTest):
+                server[index] = (tuple(record.tracks), record.host)
+        if not instants_only:
+            self.given.update(indices)
+            for index in indices:
+                self.clients.pop(index, None)
+                self.servers.pop(index, None)
+        return [
+            with_ends(
+                pair,
+                client.get(pair.pair_index, NOTHING),
+                server.get(pair.pair_index, NOTHING),
+            )
+            for pair in pairs
+        ]
+
+    def _columns(
+        self, packed: Mapping[int, PackedEnd], side: Side, instants_only: bool
+    ) -> dict[int, EndColumns]:
+        """Decode the ends of one side, and skip received NIC bytes at a side that only sends."""
+        ends = list(packed.values())
+        wanted = ALL_COLUMNS if side in self.receiving else ALL_COLUMNS - {"nic_rx_bytes"}
+        if instants_only:
+            ends, wanted = [replace(end, host=()) for end in ends], REACH_COLUMNS
+        decoded = decode_ends(ends, self.readings_max_count, wanted)
+        return {index: end for index, end in zip(packed, decoded, strict=True) if end is not None}
+
+
+async def read_tests(
+    records: Records,
+    plan: Plan,
+    burst: Burst,
+    planned: Sequence[Pair],
+    foreign: list[ForeignRow] | None = None,
+) -> list[PackedTest]:
+    """Read the server-side tests on the pairs' endpoints that may belong to a burst.
+
+    Args:
+        records: Access to the tables.
+        plan: The run's plan.
+        burst: The burst to use.
+        planned: Pairs of the burst, with all moves applied.
+        foreign: List to which invalid rows are added. These rows name an endpoint or agent of the
+            pairs, but another agent wrote them.
+    """
+    most = readings_max_count(burst, plan.spec.traffic.interval_s)
+    begin_at = burst.planned_start_at - timedelta(seconds=HOLD_MAX_S)
+    # Agents by planned endpoint.
+    holders = defaultdict[tuple[str, int], set[str]](set)
+    for pair in planned:
+        for port in pair.endpoint.ports:
+            holders[pair.endpoint.address, port].add(pair.endpoint.agent_id)
+    # Tests by key. Copies under the partition of another agent have lower priority.
+    tests: dict[str, PackedTest] = {}
+    broken: list[Violation] = []
+    others = [] if foreign is None else foreign
+    counts: Counter[tuple[str, tuple[str, int]]] = Counter()
+    async for test, end in records.bursts.stream_tests(begin_at, burst.planned_end_at, broken):
+        place = test.endpoint.address, test.endpoint.port
+        # A test of another run.
+        if place not in holders:
+            continue
+        if test.agent_id not in holders[place]:
+            others.append(_at_anothers_endpoint(test, holders[place]))
+            continue
+        counts[test.agent_id, place] += 1
+        if counts[test.agent_id, place] > TESTS_MAX_COUNT:
+            leave_out(RecordUnreadable(f"tests on {test.endpoint}: over {TESTS_MAX_COUNT}"))
+        else:
+            short = reject_oversized(end, most)
+            packed_test = PackedTest(test=test, end=short, readings_max_count=most)
+            tests[server_test_key(test)] = packed_test
+    agents = set[str]().union(*holders.values())
+    others += [_foreign_row(item) for item in broken if _concerns(item, agents, holders)]
+    return list(tests.values())
+
+
+def _at_anothers_endpoint(test: ServerTest, planned: Collection[str]) -> ForeignRow:
+    at = f"{test.endpoint.address} port {test.endpoint.port}"
+    return ForeignRow(
+        row=f"{server_tests_partition(test.started_at, test.agent_id)}|{server_test_key(test)}",
+        field="endpoint",
+        said=f"{test.agent_id} recorded a test at {at}, which is planned at "
+        f"{', '.join(sorted(planned))}",
+    )
+
+
+def _foreign_row(violation: Violation) -> ForeignRow:
+    problem = f"{violation.field} is not what the row's key says"
+    return ForeignRow(row=plain_text(violation.row, 300), field=violation.field, said=problem)
+
+
+def _concerns(
+    violation: Violation, agents: Collection[str], endpoints: Container[tuple[str, int]]
+) -> bool:
+    """Return True if an invalid server row names an agent or endpoint of these pairs."""
+    test, place = violation.message, violation.place
+    named = {place.facts.get("agent")} if place is not None else set()
+    if isinstance(test, ServerTest):
+        named |= {test.agent_id, test.endpoint.agent_id}
+        if (test.endpoint.address, test.endpoint.port) in endpoints:
+            return True
+    return not named.isdisjoint(agents)
+
+
+def _valid_reports(
+    rows: BurstRows, run_id: str, burst: Burst, foreign: list[ForeignRow]
+) -> dict[int, JobReport]:
+    """Return the reports from the agents that claimed the pairs, for the planned start time.
+
+    All other reports are added to ``foreign``.
+    """
+    valid = {}
+    for index, report in rows.reports.items():
+        claim = rows.claims.get(index)
+        problem = None
+        if claim is not None and claim.agent_id != report.agent_id:
+            field, problem = "agent_id", f"{report.agent_id} reports a job of {claim.agent_id}"
+        elif report.planned_start_at != burst.planned_start_at:
+            field = "planned_start_at"
+            problem = (
+                f"{report.agent_id} reports a job of {formatting.instant(report.planned_start_at)}"
+            )
+        if problem is None:
+            valid[index] = report
+        else:
+            key = f"{burst_partition(run_id, burst.index)}|{REPORT}{index:05d}"
+            foreign.append(ForeignRow(row=key, field=field, said=problem))
+    return valid
+
+
+async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvidence:
+    """Read all stored evidence of a burst.
+
+    Args:
+        records: Access to the tables.
+        plan: The run's plan.
+        burst: The burst to use.
+
+    Raises:
+        ExchangeUnavailable: The tables cannot be reached.
+        RecordUnreadable: A stored record is invalid.
+    """
+    broken: list[Violation] = []
+    rows, control, caps, moves = await asyncio.gather(
+        read_rows(records, plan.run_id, burst.index, broken=broken),
+        records.runs.read_control(plan.run_id),
+        _read_caps(records, plan),
+        records.runs.read_moves(plan.run_id, Failover),
+    )
+    planned = pairs_in(plan, moves, burst.index)
+    # A later cancellation does not change a burst that was already over.
+    cancelled_at = control.cancelled_at if control else None
+    cut = control if cancelled_at is not None and cancelled_at < burst.planned_end_at else None
+    most = readings_max_count(burst, plan.spec.traffic.interval_s)
+    clients = {
+        pair_index: short
+        async for pair_index, end in records.bursts.stream_seconds(plan.run_id, burst.index, broken)
+        if (short := reject_oversized(end, most)) is not None
+    }
+    probes = {}
+    if plan.spec.traffic.probe is not None:
+        async for pair_index, stored in records.bursts.stream_probes(plan.run_id, burst.index):
+            if len(stored.rtt_s) * plan.spec.traffic.probe.every_s > most:
+                leave_out(RecordUnreadable(f"probes of pair {pair_index}: {len(stored.rtt_s)}"))
+                continue
+            probes[pair_index] = probe_column(stored)
+    foreign = [_foreign_row(violation) for violation in broken]
+    reports = _valid_reports(rows, plan.run_id, burst, foreign)
+    tests = await read_tests(records, plan, burst, planned, foreign)
+    join = join_tests(burst, planned, rows.claims, reports, tests)
+    pairs = []
+    for pair in planned:
+        claim, report = rows.claims.get(pair.index), reports.get(pair.index)
+        record = join.records.get(pair.index)
+        holder = report or claim
+        pairs.append(
+            PairEvidence(
+                pair_index=pair.index,
+                claim=claim,
+                report=report,
+                server_test=record.test if record else None,
+                joined_by=join.joined_by.get(pair.index),
+                client_nic_bits_per_second=caps.get(holder.agent_id) if holder else None,
+                server_nic_bits_per_second=pair.server_nic_bits_per_second,
+                nic_mtu_bytes=pair.nic_mtu_bytes,
+                probes=probes.get(pair.index),
+            )
+        )
+    return BurstEvidence(
+        burst=burst,
+        pairs=on_shared_clock(pairs, plan.shared_boot_id),
+        unpack=PackedSeconds(
+            clients=clients,
+            servers=dict(join.records),
+            readings_max_count=most,
+            receiving=frozenset(map(receiving_side, plan.spec.traffic.direction.flows)),
+        ).unpack,
+        strays=foreign_tests_during(burst, planned, join.strays),
+        foreign_rows=tuple(foreign),
+        cancelled_at=cut.cancelled_at if cut else None,
+        cancel_reason=cut.cancel_reason if cut else None,
+    )
+
+
+async def _read_caps(records: Records, plan: Plan) -> Mapping[str, int | None]:
+    """Return NIC limits in bit/s by agent, as they were when the run was first read.
+
+    They are stored with the run, so that a recomputed summary uses the same values.
+    """
+    document = await records.private.read_document(plan.run_id, Document.CAPS)
+    if document is None:
+        presences = await records.fleet.read_presences()
+        caps = {p.agent_id: p.nic_bits_per_second for p in presences}
+        document = json.dumps(caps, sort_keys=True).encode()
+        await records.private.save_document(plan.run_id, Document.CAPS, document)
+    packed_test: dict[str, int | None] = json.loads(document)
+    return packed_test

@@ -1,0 +1,153 @@
+"""Reader of stored run data for charts, reports and exports."""
+
+import asyncio
+import zlib
+from collections.abc import Sequence
+from typing import Final
+
+from pydantic import TypeAdapter
+
+from broadside.coordinator.core.live.status import BurstRows
+from broadside.coordinator.core.measure.grid.series import BurstMeasurement, BurstSeries
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.telemetry import DeviceTelemetry
+from broadside.coordinator.core.summary import RunSummary, parse_burst, parse_run
+from broadside.coordinator.device.telemetry.telemetry_storage import load_ledger, load_telemetry
+from broadside.exchange.messages import Presence
+from broadside.exchange.records import ALL_PAIRS, Document, Records
+from broadside.exchange.records.row_rules import Violation
+
+_PRESENCES: Final = TypeAdapter(tuple[Presence, ...])
+
+
+async def read_rows(
+    records: Records,
+    run_id: str,
+    burst_index: int,
+    pairs: range = ALL_PAIRS,
+    broken: list[Violation] | None = None,
+) -> BurstRows:
+    """Read the claims and reports of a burst.
+
+    Args:
+        records: Access to the tables.
+        run_id: The id to look up.
+        burst_index: The index to look up.
+        pairs: Indices of the pairs. The default is all pairs.
+        broken: List to which invalid rows are added. They are not returned.
+    """
+    claims, reports = await asyncio.gather(
+        records.bursts.read_claims(run_id, burst_index, pairs, broken),
+        records.bursts.read_reports(run_id, burst_index, pairs, broken),
+    )
+    return BurstRows(claims=claims, reports=reports)
+
+
+async def read_measured(
+    records: Records, run_id: str, burst_index: int, *, with_pairs: bool = True
+) -> BurstMeasurement | None:
+    """Read a measured burst, as it was before it was compared to any ledger.
+
+    Args:
+        records: Access to the tables.
+        run_id: The id to look up.
+        burst_index: The index to look up.
+        with_pairs: False leaves out the matrix of pairs, which needs nearly all of the memory.
+
+    Returns:
+        The burst, or None while it is not measured.
+    """
+    summary, series = await asyncio.gather(
+        records.private.read_document(run_id, Document.BURST, burst_index),
+        records.private.read_document(run_id, Document.SERIES, burst_index),
+    )
+    if summary is None or series is None:
+        return None
+    return BurstMeasurement(
+        summary=parse_burst(summary),
+        series=await asyncio.to_thread(BurstSeries.unpack, series, with_pairs=with_pairs),
+    )
+
+
+async def read_series(
+    records: Records, run_id: str, burst_index: int, *, with_pairs: bool = True
+) -> BurstSeries | None:
+    """Read the seconds of a burst.
+
+    Args:
+        records: Access to the tables.
+        run_id: The id to look up.
+        burst_index: The index to look up.
+        with_pairs: False leaves out the matrix of pairs.
+
+    Returns:
+        The series, or None while the burst is not measured.
+    """
+    packed = await records.private.read_document(run_id, Document.SERIES, burst_index)
+    if packed is None:
+        return None
+    return await asyncio.to_thread(BurstSeries.unpack, packed, with_pairs=with_pairs)
+
+
+async def read_run_summary(records: Records, run_id: str) -> RunSummary | None:
+    """Return a run summary, or None while it has no verdict."""
+    document = await records.private.read_document(run_id, Document.RUN)
+    return None if document is None else parse_run(document)
+
+
+async def read_ledger(records: Records, run_id: str) -> FirewallLedger | None:
+    """Return the stored ledger with which a run was judged, or None if there is none."""
+    document = await records.private.read_document(run_id, Document.LEDGER)
+    return None if document is None else load_ledger(document)
+
+
+async def read_telemetry(
+    records: Records, run_id: str, burst_index: int | None = None
+) -> DeviceTelemetry | None:
+    """Read stored telemetry.
+
+    Args:
+        records: Access to the tables.
+        run_id: The id to look up.
+        burst_index: Burst index for the polled readings stored at its end. None reads the telemetry
+            with which the run was judged.
+
+    Returns:
+        The telemetry, or None if it is not stored.
+    """
+    document = await records.private.read_document(run_id, Document.WITNESSES, burst_index)
+    return None if document is None else await asyncio.to_thread(load_telemetry, document)
+
+
+async def complete_summary(records: Records, run_id: str, summary: RunSummary) -> RunSummary:
+    """Return a summary that contains all pairs, even if they have been stored separately.
+
+    Args:
+        records: Access to the tables.
+        run_id: The id to look up.
+        summary: The stored summary.
+    """
+    if not summary.pairs_omitted:
+        return summary
+    bursts = []
+    for burst in summary.bursts:
+        measured = await read_measured(records, run_id, burst.index)
+        pairs = () if measured is None else measured.summary.pairs
+        bursts.append(burst.model_copy(update={"pairs": pairs}))
+    return summary.model_copy(update={"bursts": tuple(bursts)})
+
+
+def dump_fleet(presences: Sequence[Presence]) -> bytes:
+    """Return the agents at a launch as a compressed document."""
+    listed = ",".join(presence.to_json() for presence in presences)
+    return zlib.compress(f"[{listed}]".encode())
+
+
+async def read_fleet(records: Records, run_id: str) -> tuple[Presence, ...]:
+    """Return the agents at the launch, or an empty tuple for imports."""
+    document = await records.private.read_document(run_id, Document.FLEET)
+    return (
+        ()
+        if document is None
+        else _PRESENCES.validate_json(zlib.decompress(document), extra=Presence.unknown_fields)
+    )

@@ -1,0 +1,146 @@
+"""An address and port belong to one live server agent, by the coordinator's own observation."""
+
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+
+from broadside.coordinator.agent_gateway.endpoint_owners import (
+    REMOVE_S,
+    SILENT_S,
+    SWEEP_S,
+    EndpointOwners,
+)
+from broadside.exchange.messages import ClockReading, ClockSource, Presence, Role
+from broadside.exchange.records import FleetRecords
+from tests.written_rows import AT, presence
+
+
+class _Fleet:
+    """Stored heartbeats."""
+
+    def __init__(self, *stored: Presence) -> None:
+        self.stored = stored
+
+    async def read_presences(self) -> tuple[Presence, ...]:
+        return self.stored
+
+
+class _Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def held(clock: _Clock, *stored: Presence) -> EndpointOwners:
+    return EndpointOwners(cast(FleetRecords, _Fleet(*stored)), clock)
+
+
+def server(agent_id: str, *, boot: str | None = None, **changes: Any) -> Presence:
+    clock = ClockReading(source=ClockSource.CHRONY, read_at=AT, synchronised=True, boot_id=boot)
+    said: dict[str, Any] = {"address": "10.0.0.9", "engines": (), "echo_port": None}
+    fields = {**said, "clock": clock, "agent_id": agent_id, **changes}
+    return presence(Role.SERVER, 0, **fields)
+
+
+@pytest.mark.parametrize("earlier_s", [-1e6, 0, 1])
+async def test_the_first_holds_whatever_start_time_the_second_writes(earlier_s: float) -> None:
+    clock = _Clock()
+    endpoints = held(clock)
+    assert await endpoints.claim(server("s1")) is None
+    told = server("s2", started_at=AT + timedelta(seconds=earlier_s))
+    why = str(await endpoints.claim(told))
+    assert "server.s1 announced first" in why
+    assert "10.0.0.9 port 5201" in why
+    assert await endpoints.owner("10.0.0.9", 5201) == "server.s1"
+
+
+async def test_the_second_takes_over_when_the_first_ends() -> None:
+    clock = _Clock()
+    endpoints = held(clock)
+    await endpoints.claim(server("s1"))
+    clock.now_s = SILENT_S
+    assert await endpoints.claim(server("s2")) is not None
+    clock.now_s = SILENT_S + 1
+    assert await endpoints.owner("10.0.0.9", 5201) is None
+    assert await endpoints.claim(server("s2")) is None
+    assert "server.s2" in str(await endpoints.claim(server("s1")))
+    endpoints.release("server.s2")  # it says goodbye
+    assert await endpoints.claim(server("s1")) is None
+
+
+async def test_a_port_between_two_tests_stays_its_agents() -> None:
+    """A heartbeat lists ports that are free or busy; one whose server starts anew is neither."""
+    clock = _Clock()
+    endpoints = held(clock)
+    await endpoints.claim(server("s1", ports=(5201, 5202)))
+    await endpoints.claim(server("s1", ports=(5201,), busy_ports=()))
+    assert await endpoints.claim(server("s2", ports=(5202,))) is not None
+    again = server("s1", ports=(5201,), started_at=AT + timedelta(seconds=9))  # started anew
+    await endpoints.claim(again)
+    assert await endpoints.claim(server("s2", ports=(5202,))) is None
+
+
+async def test_agents_of_one_host_share_its_address() -> None:
+    clock = _Clock()
+    endpoints = held(clock)
+    assert await endpoints.claim(server("s1", boot="a", ports=(5201,))) is None
+    assert await endpoints.claim(server("s2", boot="a", ports=(5202,))) is None
+    assert await endpoints.claim(server("s3", boot=None, ports=(5203,))) is None
+    why = str(await endpoints.claim(server("s4", boot="b", ports=(5204,))))
+    assert "the address 10.0.0.9, which server.s1 on another host announced first" in why
+
+
+async def test_who_connects_from_the_address_is_its_holder() -> None:
+    """As against a host that announces the addresses of others before they start."""
+    clock = _Clock()
+    endpoints = held(clock)
+    rogue = server("rogue", boot="r", ports=(5201, 5202))
+    assert await endpoints.claim(rogue, "10.0.0.66") is None
+    assert await endpoints.claim(server("s1", boot="a"), "10.0.0.9") is None
+    assert await endpoints.owner("10.0.0.9", 5201) == "server.s1"
+    assert await endpoints.claim(rogue, "10.0.0.66") is not None
+    assert await endpoints.claim(server("s1", boot="a"), "10.0.0.9") is None
+
+
+async def test_a_coordinator_that_starts_again_knows_its_fleet() -> None:
+    """The row of an agent that ended does not stand against the one that has its place."""
+    clock = _Clock()
+    now = presence(Role.SERVER, 0).beat_at.now(AT.tzinfo)
+    gone = server("old", beat_at=now - timedelta(minutes=10), started_at=AT - timedelta(days=1))
+    there = server("s1", beat_at=now - timedelta(seconds=40))
+    refused = server("rogue", beat_at=now, problem="announces ...")
+    endpoints = held(clock, gone, refused, there)
+    assert await endpoints.claim(server("rogue")) is not None
+    assert await endpoints.claim(server("s1")) is None
+    assert await endpoints.owner("10.0.0.9", 5201) == "server.s1"
+
+
+async def test_a_clients_address_is_that_of_its_heartbeat() -> None:
+    clock = _Clock()
+    endpoints = held(clock)
+    assert await endpoints.address_of(Role.CLIENT, "c1") is None
+    client = presence(Role.CLIENT, 0, clock=server("x", boot="c").clock)
+    await endpoints.claim(client)
+    assert await endpoints.address_of(Role.CLIENT, "c1") == client.address
+    await endpoints.claim(server("s1", boot="a", address=client.address))
+    assert await endpoints.address_of(Role.CLIENT, "c1") is None, "a server's on another host"
+    await endpoints.claim(client, client.address)  # it connects from there
+    assert await endpoints.address_of(Role.CLIENT, "c1") == client.address
+
+
+async def test_what_is_remembered_has_a_bound() -> None:
+    clock = _Clock()
+    endpoints = held(clock)
+    for number in range(50):
+        started_at = AT + timedelta(seconds=number)
+        told = server("s1", address=f"10.0.1.{number}", started_at=started_at)
+        await endpoints.claim(told)
+    assert len(endpoints._owners) == 1
+    assert len(endpoints._servers) == 1
+    for number in range(50):
+        await endpoints.claim(server(f"a{number}", address=f"10.0.2.{number}"))
+    clock.now_s = SWEEP_S + REMOVE_S
+    await endpoints.claim(server("s1"))
+    assert set(endpoints._beats) == {"server.s1"}

@@ -1,0 +1,102 @@
+"""Columns read straight from chunks are, to the bit, those made from row values."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broadside.coordinator.core.measure.records.columns import HostColumns, IntervalColumns
+from broadside.coordinator.runs.chunk_decoder import end_columns
+from broadside.exchange.chunks import pack, pack_host, pack_intervals, unpack_intervals
+from broadside.exchange.messages import Flow, HostSecond, Interval, Side, Track
+from broadside.exchange.ports import RecordUnreadable
+from broadside.exchange.second_rows import PackedChunk, PackedEnd, PackedTrack
+from tests.one_table import unpack_host
+from tests.seconds_as_columns import host_columns, track_columns
+
+maybe_count = st.none() | st.integers(0, 10**6)
+intervals = st.lists(
+    st.builds(
+        Interval,
+        start_s=st.floats(0, 600),
+        end_s=st.floats(0, 600),
+        transferred_bytes=st.integers(0, 10**12),
+        omitted=st.booleans(),
+        retransmits_count=maybe_count,
+        rtt_s=st.none() | st.floats(0, 2),
+        cwnd_bytes=maybe_count,
+        packets_count=maybe_count,
+        lost_count=maybe_count,
+    ),
+    min_size=1,
+    max_size=12,
+)
+hosts = st.lists(
+    st.builds(
+        HostSecond,
+        start_at_s=st.floats(1.7e9, 1.8e9),
+        end_at_s=st.floats(1.7e9, 1.8e9),
+        nic_rx_bytes=st.integers(0, 10**12),
+        nic_tx_bytes=st.integers(0, 10**12),
+        nic_rx_packets_count=st.integers(0, 10**9),
+        nic_tx_packets_count=st.integers(0, 10**9),
+        nic_drops_count=st.integers(0, 10**6),
+        tcp_retransmits_count=st.integers(0, 10**6),
+        cpu_busy_ratio=st.floats(0, 1),
+        cpu_busiest_core_ratio=st.floats(0, 1),
+    ),
+    max_size=12,
+)
+
+
+def chunk(data: bytes) -> PackedChunk:
+    return PackedChunk(row="burst.x|chunk.client.00000.000: client_up", data=data)
+
+
+def end_of(*track_chunks: bytes, host: bytes | None = None) -> PackedEnd:
+    track = PackedTrack(
+        side=Side.CLIENT,
+        flow=Flow.UP,
+        first_data_at_s=1.75e9,
+        chunks=tuple(map(chunk, track_chunks)),
+    )
+    return PackedEnd(
+        tracks=(track,) if track_chunks else (), host=() if host is None else (chunk(host),)
+    )
+
+
+@given(st.lists(intervals, min_size=1, max_size=3), hosts)
+def test_both_ways_give_the_same(parts: list[list[Interval]], host: list[HostSecond]) -> None:
+    packed = [pack_intervals(part) for part in parts]
+    packed_host = pack_host(host) if host else None
+    tracks, seconds = end_columns(end_of(*packed, host=packed_host))
+    rows = tuple(row for data in packed for row in unpack_intervals(data))
+    expected = track_columns(
+        Track(side=Side.CLIENT, flow=Flow.UP, first_data_at_s=1.75e9, intervals=rows)
+    )
+    assert same(tracks[0], expected)
+    assert same(seconds, host_columns(unpack_host(packed_host) if packed_host else ()))
+
+
+def same(one: IntervalColumns | HostColumns, other: IntervalColumns | HostColumns) -> bool:
+    return all(
+        np.array_equal(a, b, equal_nan=a.dtype.kind == "f") and a.dtype == b.dtype
+        if isinstance(a, np.ndarray)
+        else a == b
+        for a, b in (
+            (getattr(one, name), getattr(other, name)) for name in type(one).__dataclass_fields__
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"nonsense", "not a Broadside chunk"),
+        (pack({"bytes": [1]}), "without a column gap_us"),
+        (pack({"gap_us": [None], "span_us": [1]}), "an instant is unknown"),
+    ],
+)
+def test_a_chunk_that_cannot_be_read_names_its_row(data: bytes, words: str) -> None:
+    with pytest.raises(RecordUnreadable, match=rf"chunk\.client\.00000\.000.*{words}"):
+        end_columns(end_of(data))

@@ -1,0 +1,201 @@
+"""Whom a run's ledger counts beside it, and what is cut off because nobody knows it yet."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+from broadside.coordinator.core.measure.burst import measure_burst
+from broadside.coordinator.core.measure.grid.series import BurstSeries
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.run_spec import Plan, RunSpec
+from broadside.coordinator.device.telemetry.stabilization import RunSpan
+from broadside.coordinator.device.telemetry.telemetry_storage import dump_ledger, load_ledger
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.overlapping_runs import (
+    OLDER_MAX_COUNT,
+    OverlappingRuns,
+    find_overlapping_runs,
+)
+from broadside.exchange.fabric import Fabric
+from broadside.exchange.messages import Control, Direction, Flow
+from broadside.exchange.records import Document, RunHeader, RunOutcome
+from tests.synthetic import Plant
+from tests.synthetic import fleet as synthetic
+from tests.unit.coordinator.presences import NOW, fleet
+
+SPEC = {
+    "scenario": "smoke",
+    "pairs_count": 1,
+    "bursts_count": 2,
+    "burst_s": 10,
+    "period_s": 60,
+    "lead_s": 30,
+    "objective": {"target_bits_per_second": 1e9},
+}
+
+
+@pytest.fixture
+async def coordinator(fabric: Fabric) -> Coordinator:
+    for agent in fleet(3):
+        await fabric.records.fleet.beat(agent)
+    return Coordinator(fabric, now=lambda: NOW)
+
+
+async def launch(coordinator: Coordinator, **changes: Any) -> Plan:
+    return await coordinator.launch(RunSpec.model_validate({**SPEC, **changes}), by="tester")
+
+
+def seconds() -> BurstSeries:
+    made = synthetic(Plant(pairs=1, bursts=1, burst_s=10))
+    return measure_burst(made.plan.spec, made.evidence[0], made.now).series
+
+
+async def measure(coordinator: Coordinator, plan: Plan, index: int) -> BurstSeries:
+    """Let a burst be measured."""
+    series = seconds()
+    records = coordinator.fabric.records.private
+    await records.save_document(plan.run_id, Document.SERIES, series.pack(), index)
+    return series
+
+
+async def find(
+    coordinator: Coordinator,
+    *,
+    begun_before_at: datetime = NOW,
+    flows: tuple[Flow, ...] = (Flow.UP,),
+    from_at: datetime = NOW - timedelta(seconds=360),
+    counts_from_s: float | None = None,
+) -> OverlappingRuns | None:
+    span = RunSpan(
+        run_id="mine",
+        from_at=from_at,
+        before_at=NOW + timedelta(seconds=360),
+        begun_at=NOW,
+        ended_at=NOW + timedelta(seconds=20),
+        direction=Direction.FORWARD,
+    ).since(counts_from_s)
+    records = coordinator.fabric.records
+    return await find_overlapping_runs(
+        records, coordinator.stored.read_plan, span, flows, begun_before_at=begun_before_at
+    )
+
+
+async def test_measured_bursts_of_others_are_neighbours(coordinator: Coordinator) -> None:
+    plan = await launch(coordinator)
+    series = [await measure(coordinator, plan, index) for index in (0, 1)]
+    found = await find(coordinator)
+    assert found is not None
+    assert found.unknown_from_s is None
+    assert [(each.run_id, each.burst_index) for each in found.bursts] == [
+        (plan.run_id, 0),
+        (plan.run_id, 1),
+    ]
+    for each, measured in zip(found.bursts, series, strict=True):
+        assert each.start_s == measured.start_s
+        np.testing.assert_array_equal(each.received_bytes, measured.received_bytes)
+    again = OverlappingRuns.load(found.dump())
+    assert again.bursts[1].run_id == plan.run_id
+    np.testing.assert_array_equal(again.bursts[1].received_bytes, series[1].received_bytes)
+
+
+async def test_who_was_over_before_the_device_counted_is_no_neighbour(
+    coordinator: Coordinator,
+) -> None:
+    """Else a run could be the one before it, a while late, through a firewall that is new."""
+    plan = await launch(coordinator)
+    for index in (0, 1):
+        await measure(coordinator, plan, index)
+    found = await find(coordinator, counts_from_s=plan.bursts[0].planned_end_at.timestamp())
+    assert found is not None
+    assert [each.burst_index for each in found.bursts] == [1]
+
+
+async def test_one_that_is_not_measured_is_waited_for_or_cut_off(coordinator: Coordinator) -> None:
+    plan = await launch(coordinator)
+    await measure(coordinator, plan, 0)
+    second_at = plan.bursts[1].planned_start_at
+    later = await find(coordinator, begun_before_at=second_at)
+    assert later is not None
+    assert later.unknown_from_s == second_at.timestamp()
+    assert OverlappingRuns.load(later.dump()).unknown_from_s == later.unknown_from_s
+    assert await find(coordinator, begun_before_at=second_at + timedelta(seconds=1)) is None
+
+
+async def test_who_the_ledger_does_not_count_leaves_it_unquiet(coordinator: Coordinator) -> None:
+    around = await launch(coordinator, device={"path": "bypass"})
+    await measure(coordinator, around, 0)
+    stopped = await launch(coordinator)
+    await coordinator.cancel(stopped.run_id, by="tester", reason="before its first burst")
+    back = await launch(coordinator, traffic={"direction": "reverse"})
+    await measure(coordinator, back, 0)
+    await measure(coordinator, back, 1)
+    recorded = await launch(coordinator)
+    await coordinator.fabric.records.private.save_document(recorded.run_id, Document.IMPORT, b"{}")
+    found = await find(coordinator, flows=(Flow.DOWN,))
+    assert found is not None
+    assert found.unknown_from_s is None
+    assert {each.run_id for each in found.bursts} == {around.run_id, back.run_id}
+    assert not any(each.received_bytes.any() for each in found.bursts)  # seconds are of the flow up
+    of_one = [each for each in found.bursts if each.run_id == around.run_id]
+    assert [(each.start_s, len(each.received_bytes)) for each in of_one] == [
+        (int(burst.planned_start_at.timestamp()), burst.duration_s) for burst in around.bursts
+    ]
+
+
+async def test_an_open_run_is_a_neighbour_however_many_came_after_it(
+    coordinator: Coordinator,
+) -> None:
+    plan = await launch(coordinator, bursts_count=1)
+    await measure(coordinator, plan, 0)
+    over = RunOutcome(cancelled=False, verdict="pass", ended_at=NOW, completeness_ratio=1.0)
+    for number in range(OLDER_MAX_COUNT + 1):
+        header = RunHeader(
+            run_id=f"later-{number}",
+            scenario="t",
+            created_at=NOW + timedelta(seconds=1),
+            created_by="tests",
+            outcome=over,
+        )
+        await coordinator.fabric.records.private.show_run(header)
+    found = await find(coordinator, from_at=NOW + timedelta(seconds=2))
+    assert found is not None
+    assert [each.run_id for each in found.bursts] == [plan.run_id]
+
+
+async def test_who_cannot_be_read_is_left_out(coordinator: Coordinator) -> None:
+    """Half removed, of another version, or damaged: nobody else's verdict waits for that."""
+    plan = await launch(coordinator)
+    for index in (0, 1):
+        await measure(coordinator, plan, index)
+    records = coordinator.fabric.records
+    control = Control(run_id="any", lease_until_at=NOW)
+    for run_id in ("foreign", "removed"):
+        header = RunHeader(run_id=run_id, scenario="t", created_at=NOW, created_by="tests")
+        await records.create_run(header, b'{"version": 99}', control)
+    await records.drop_run("removed")
+    damaged = await launch(coordinator)
+    await records.private.save_document(damaged.run_id, Document.SERIES, b"no series", 0)
+    found = await find(coordinator)
+    assert found is not None
+    assert [each.run_id for each in found.bursts] == [plan.run_id] * 2
+
+
+def test_the_ledger_ends_where_an_unmeasured_neighbour_may_begin() -> None:
+    start_s = np.arange(10.0)
+    ledger = FirewallLedger(
+        source="lab",
+        start_s=start_s,
+        end_s=start_s + 1,
+        bytes=np.ones(10),
+        grain_s=1.0,
+        read_at=datetime(2026, 11, 20, tzinfo=UTC),
+        lag_hint_s=2.0,
+        flows=(Flow.UP,),
+    )
+    cut = OverlappingRuns(unknown_from_s=5.0).trim(ledger)
+    assert np.flatnonzero(np.isnan(cut.bytes)).tolist() == [7, 8, 9]
+    assert "another run" in cut.notes[0]
+    assert OverlappingRuns(unknown_from_s=8.0).trim(ledger) is ledger
+    assert load_ledger(dump_ledger(ledger)).flows == (Flow.UP,)
