@@ -13,7 +13,7 @@ from broadside.agent.agent_settings import AgentSettings
 from broadside.coordinator.api.problems import KINDS, type_of
 from broadside.coordinator.auth.signin_settings import SignInSettings
 from broadside.coordinator.cli import load
-from broadside.coordinator.cli.command_list import EXAMPLES, GROUPS, SERVICE_COMMANDS
+from broadside.coordinator.cli.command_list import GROUPS, SERVICE_COMMANDS
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.core.judge.bottleneck import CAUSES, NEXT_RUNS
 from broadside.exchange.fabric import FabricSettings
@@ -109,7 +109,8 @@ def commands_page() -> str:
         parts.append(f"\n## {title}\n\n| command | what it does | example |\n| --- | --- | --- |")
         for name in commands:
             parts += [
-                f"| `{path}` | {command.get_short_help_str(1000)} | `broadside {EXAMPLES[path]}` |"
+                f"| `{path}` | {command.get_short_help_str(1000)} "
+                f"| `{command.epilog.removeprefix('Example: ')}` |"
                 for path, command in _leaves(load(name), name)
             ]
     return "\n".join(parts) + "\n"

@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from broadside.coordinator.cli.verdict import show_summary
+from broadside.coordinator.cli.summary_tables import print_summary
 from broadside.coordinator.core.summary import DisruptionKind, RunSummary, State
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.messages import Phase
@@ -224,7 +224,7 @@ def main() -> int:
     except (LabError, ValueError, TimeoutError) as error:
         sys.stderr.write(f"soak: {error}\n")
         return 2
-    show_summary(soaked.summary)
+    print_summary(soaked.summary)
     faults = soaked.faults(options)
     for fault in faults:
         sys.stderr.write(f"soak: {fault}\n")

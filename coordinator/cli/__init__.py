@@ -1,9 +1,21 @@
-"""The ``broadside`` command.
+"""The ``broadside`` command line.
 
-:mod:`broadside.coordinator.cli.exits` defines the exit codes.
+========================= ==========================================================================
+:mod:`command_list`       Names of all commands. A command is imported only when it is used.
+:mod:`session`            Options ``--api``, ``--token-file`` and ``--json``, and the calls of the
+                          coordinator with them.
+:mod:`operations`         Coordinator operations, each with its API route: on the local store, or
+                          with :mod:`api_client` over HTTP.
+:mod:`options`            Options that several commands share.
+:mod:`text_tables`        Lists as a table, as JSON or as a file.
+:mod:`output_files`       Files that commands write.
+:mod:`exit_codes`         Exit codes, and how every error is converted to one.
+``*_commands``            The commands, by subject.
+``range_*``, ``terraform``  The range on Azure.
+:mod:`watch`              Display of a run until its verdict.
+========================= ==========================================================================
 
-The module for a command is imported only when the command is used. ``--help`` and simple commands
-therefore do not need to wait until the numerical packages are imported.
+``--help`` and simple commands do not wait until the numerical packages are imported.
 """
 
 import os
@@ -15,35 +27,34 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
+from broadside.coordinator.cli.command_group import CommandGroup
 from broadside.coordinator.cli.command_list import (
     COMMANDS,
-    EXAMPLES,
     GROUPS,
-    PLACES,
     PRIVATE_COMMANDS,
     SERVICE_COMMANDS,
+    example_of,
 )
-from broadside.coordinator.cli.exits import DEBUG, Exit, code_of
-from broadside.coordinator.cli.screen_text import printable
-from broadside.coordinator.cli.token_option import CommandGroup
+from broadside.coordinator.cli.exit_codes import DEBUG, Exit, run_with_exit_code
+from broadside.coordinator.cli.terminal_text import printable
 from broadside.coordinator.process_memory import collect_rarely
 from broadside.exchange.version import version_text
 
 
-class Commands(TyperGroup):
-    """Command group that knows the help line of every command and imports a command on use."""
+class LazyGroup(TyperGroup):
+    """Command group that lists all commands, and imports a command when it is used."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        for name, line in COMMANDS.items():
+        for name, command in COMMANDS.items():
             hidden = name in SERVICE_COMMANDS
-            self.add_command(TyperCommand(name, help=line, callback=None, hidden=hidden))
+            self.add_command(TyperCommand(name, help=command.help, callback=None, hidden=hidden))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands by group, in the usual order of use."""
         for title, commands in GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl(list(commands.items()))
+                formatter.write_dl([(name, command.help) for name, command in commands.items()])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
@@ -51,38 +62,44 @@ class Commands(TyperGroup):
 
 
 def load(name: str) -> Any:
-    """Import a command, or a command group, and add common options such as `--token-file`."""
-    module, attribute = PLACES[name].split(".")
-    found = getattr(import_module(f"broadside.coordinator.cli.{module}"), attribute)
+    """Import a command, or a command group, and add the session options."""
+    module, attribute = COMMANDS[name].function.split(".")
+    function = getattr(import_module(f"broadside.coordinator.cli.{module}"), attribute)
     holder = CommandGroup(add_completion=False, rich_markup_mode=None)
     command: Any
-    if isinstance(found, typer.Typer):
-        holder.add_typer(found, name=name, help=COMMANDS[name])
+    if isinstance(function, typer.Typer):
+        holder.add_typer(function, name=name, help=COMMANDS[name].help)
         command = typer.main.get_command(holder)
         command = command.commands[name]
     else:
-        holder.command(name=name)(found)
+        holder.command(name=name)(function)
         command = typer.main.get_command(holder)
-    _show_examples(command, name)
+    _add_examples(command, name)
     return command
 
 
-def _show_examples(command: Any, path: str) -> None:
+def _add_examples(command: Any, path: str) -> None:
     """Add an example below the options of each command.
 
-    A group shows the example of its first command, and lists its commands with their full sentence.
+    A group has the example of its first command, and lists its commands with their full sentence.
     """
-    said = (words for name, words in EXAMPLES.items() if f"{name} ".startswith(f"{path} "))
-    command.epilog = f"Example: broadside {next(said)}"
     for name, inner in getattr(command, "commands", {}).items():
         inner.short_help = " ".join((inner.help or "").partition("\n\n")[0].split())
-        _show_examples(inner, f"{path} {name}")
+        _add_examples(inner, f"{path} {name}")
+        command.epilog = command.epilog or inner.epilog
+    if not hasattr(command, "commands"):
+        required = [
+            option.metavar or option.name.upper()
+            for option in command.params
+            if option.required and option.param_type_name == "argument"
+        ]
+        command.epilog = f"Example: broadside {example_of(path, required)}"
 
 
 app = typer.Typer(
     name="broadside",
-    cls=Commands,
-    help="Fires a fleet of iperf3 pairs at a firewall at one instant, and proves what came through."
+    cls=LazyGroup,
+    help="Measure what a firewall can carry, with a fleet of iperf3 pairs that start together."
     "\n\nExit codes: 0 pass or done, 1 fail, 2 inconclusive, 3 wrong usage, 4 could not run.",
     epilog="Example: broadside demo",
     rich_markup_mode=None,
@@ -91,8 +108,8 @@ app = typer.Typer(
 )
 
 
-def _say_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"broadside {version_text()}")
         raise typer.Exit(Exit.PASS)
 
@@ -101,21 +118,21 @@ def _say_version(wanted: bool) -> None:
 def broadside(
     context: typer.Context,
     debug: Annotated[
-        bool, typer.Option("--debug", help="print the details of an unexpected end")
+        bool, typer.Option("--debug", help="Print the details of an unexpected error.")
     ] = False,
     _: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_say_version, is_eager=True, help="print version and commit"
+            "--version", callback=_print_version, is_eager=True, help="Print version and commit."
         ),
     ] = False,
 ) -> None:
     if debug:
         os.environ[DEBUG] = "1"
     if context.invoked_subcommand is None:
-        from broadside.coordinator.cli.welcome import welcome
+        from broadside.coordinator.cli.welcome import welcome_lines
 
-        typer.echo("\n".join(map(printable, welcome())))
+        typer.echo("\n".join(map(printable, welcome_lines())))
 
 
 def main() -> None:
@@ -126,4 +143,4 @@ def main() -> None:
         os.umask(0o077)
     # Imports create hardly any garbage.
     collect_rarely()
-    sys.exit(code_of(lambda: app(standalone_mode=False)))
+    sys.exit(run_with_exit_code(lambda: app(standalone_mode=False)))

@@ -24,12 +24,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from broadside.coordinator import scenarios
-from broadside.coordinator.cli import display, watch
-from broadside.coordinator.cli.client import connect
-from broadside.coordinator.cli.exits import Exit, stop
-from broadside.coordinator.cli.options import Json, print_json
-from broadside.coordinator.cli.refused import ApiError
-from broadside.coordinator.cli.verdict import exit_of, show_summary
+from broadside.coordinator.cli import watch
+from broadside.coordinator.cli.api_errors import ApiError
+from broadside.coordinator.cli.command_group import Output, print_json
+from broadside.coordinator.cli.exit_codes import exit_with_error
+from broadside.coordinator.cli.lab_commands import lab_spec
+from broadside.coordinator.cli.session import Session
+from broadside.coordinator.cli.summary_tables import exit_of, print_summary
+from broadside.coordinator.cli.text_tables import ProgressLog
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.summary import RunSummary
@@ -43,8 +45,7 @@ if TYPE_CHECKING:
     from broadside.lab.topology import Lab
 
 SCENARIO = "scale-180g"
-# Seconds from the launch to the first burst, and additional seconds for each pair to arm on two
-# cores.
+# Seconds from the launch to the first burst, and additional seconds for each pair on two cores.
 LEAD_S = 6
 LEAD_S_PER_PAIR = 0.2
 # Seconds between two bursts, to report and to arm again.
@@ -104,26 +105,33 @@ class DemoOptions:
 
 
 def demo(
-    pairs: Annotated[int, typer.Option(min=1, max=250, help="client/server pairs")] = 30,
-    streams: Annotated[int, typer.Option(min=1, max=128, help="TCP streams a pair")] = 8,
-    seconds: Annotated[int, typer.Option(min=3, max=3600, help="length of a burst, s")] = 20,
-    bursts: Annotated[int, typer.Option(min=1, max=100, help="bursts")] = 2,
-    scale: Annotated[int, typer.Option(min=1, help="real rates are SCALE times the lab's")] = 100,
-    firewall_rate_ratio: Annotated[
-        float, typer.Option(min=0.01, max=10, help="the firewall's rate, of the target's")
-    ] = 1.0,
-    fabric: Annotated[
-        FabricChoice, typer.Option(help="where coordinator and agents meet")
-    ] = FabricChoice.EMBEDDED,
-    kill_one: Annotated[
-        bool, typer.Option("--kill-one", help="kill one client agent in the first burst")
-    ] = False,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="leave the lab standing; `broadside lab down` removes it")
-    ] = False,
-    as_json: Json = False,
+    session: Output,
+    pairs: Annotated[int, typer.Option(min=1, max=250)] = 30,
+    streams: Annotated[int, typer.Option(min=1, max=128)] = 8,
+    seconds: Annotated[int, typer.Option(min=3, max=3600)] = 20,
+    bursts: Annotated[int, typer.Option(min=1, max=100)] = 2,
+    scale: Annotated[int, typer.Option(min=1)] = 100,
+    firewall_rate_ratio: Annotated[float, typer.Option(min=0.01, max=10)] = 1.0,
+    fabric: FabricChoice = FabricChoice.EMBEDDED,
+    kill_one: Annotated[bool, typer.Option("--kill-one")] = False,
+    keep: Annotated[bool, typer.Option("--keep")] = False,
 ) -> None:
-    """Build the lab, start the fleet, fire, judge, take all down again; the run stays."""
+    """Run a complete test in a lab on this host.
+
+    It builds the lab, starts the agents, runs the bursts, prints the verdict and removes the lab.
+    The run stays in the local store.
+
+    Args:
+        pairs: Client/server pairs.
+        streams: TCP streams of a pair.
+        seconds: Duration of a burst in s.
+        bursts: Number of bursts.
+        scale: Real rates are SCALE times the rates of the lab.
+        firewall_rate_ratio: Rate of the firewall, as a ratio of the target.
+        fabric: Queue and tables of coordinator and agents.
+        kill_one: Kill one client agent in the first burst.
+        keep: Do not remove the lab; `broadside lab down` removes it.
+    """
     options = DemoOptions(
         pairs_count=pairs,
         streams_count=streams,
@@ -138,21 +146,21 @@ def demo(
     from broadside.lab.site import free_prefix
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    steps = display.Steps()
+    log = ProgressLog()
     try:
         with (
             _data_dir() as data_dir,
             free_prefix() as prefix,
-            _standing_lab(options, prefix, steps) as lab,
+            _build_lab(options, prefix, log) as lab,
         ):
-            summary, before = _fire(options, lab, data_dir, steps, quiet=as_json)
+            summary, previous = _run(options, lab, data_dir, log, session)
     except ApiError as error:
-        stop(str(error), Exit.CANNOT_RUN)
-    if as_json:
+        exit_with_error(str(error))
+    if session.as_json:
         print_json(report(summary, lab))
     else:
-        show_summary(summary)
-    typer.echo("\n" + "\n".join(_what_next(options, summary, before, data_dir)), err=True)
+        print_summary(summary)
+    typer.echo("\n" + "\n".join(_next_commands(options, summary, previous, data_dir)), err=True)
     raise typer.Exit(exit_of(summary))
 
 
@@ -160,12 +168,12 @@ def report(summary: RunSummary, lab: "Lab") -> Mapping[str, Any]:
     """Return the JSON object of ``demo --json``.
 
     Args:
-        summary: The run summary to use.
+        summary: Summary of the run.
         lab: The lab with its limits.
     """
     return {
         "rates": f"as measured in a {formatting.lab(summary.scale)}; "
-        "real_* fields are the same times the scale",
+        "real_* fields are multiplied by the scale",
         "lab_limits": list(lab.limits),
         **summary.model_dump(mode="json"),
     }
@@ -174,9 +182,9 @@ def report(summary: RunSummary, lab: "Lab") -> Mapping[str, Any]:
 @contextlib.contextmanager
 def _data_dir() -> Iterator[Path]:
     """Yield the data directory of the settings, or one next to it if that is in use."""
-    wanted = FabricSettings().data_dir
+    default = FabricSettings().data_dir
     for number in itertools.count(1):
-        folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
+        folder = default if number == 1 else default.with_name(f"{default.name}-{number}")
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "demo.lock").open("w") as lock:
             try:
@@ -190,68 +198,56 @@ def _data_dir() -> Iterator[Path]:
             return
 
 
-def _what_next(
-    options: DemoOptions, summary: RunSummary, before: str | None, data_dir: Path
+def _next_commands(
+    options: DemoOptions, summary: RunSummary, previous: str | None, data_dir: Path
 ) -> Iterator[str]:
     """Yield the lines about the run directory and the next commands."""
     if options.fabric is FabricChoice.AZURE_LOCAL:
-        yield "the run went with what stood in for Azure; without --fabric it stays"
+        yield "the run was removed with the local Azure services; without --fabric it is stored"
         return
-    beside = Path(sys.executable).with_name("broadside")
-    name = "broadside" if shutil.which("broadside") else os.path.relpath(beside)
+    program = Path(sys.executable).with_name("broadside")
+    name = "broadside" if shutil.which("broadside") else os.path.relpath(program)
     if data_dir != FabricSettings().data_dir:
         name = f"BROADSIDE_DATA_DIR={data_dir} {name}"
-    yield f"kept in {data_dir}: {summary.run_id}"
-    yield f"  {name} serve          its page, at {_page()}"
+    settings = CoordinatorSettings()
+    yield f"stored in {data_dir}: {summary.run_id}"
+    yield f"  {name} serve          its page, at http://{settings.host}:{settings.port}/"
     yield f"  {name} show last      each burst"
     yield f"  {name} report last    the report, as one file"
-    if before is not None:
-        yield f"  {name} compare {before} last"
-
-
-def _page() -> str:
-    settings = CoordinatorSettings()
-    return f"http://{settings.host}:{settings.port}/"
+    if previous is not None:
+        yield f"  {name} compare {previous} last"
 
 
 @contextlib.contextmanager
-def _standing_lab(options: DemoOptions, prefix: str, steps: display.Steps) -> Iterator["Lab"]:
+def _build_lab(options: DemoOptions, prefix: str, log: ProgressLog) -> Iterator["Lab"]:
     """Yield the lab and remove it at the end. Without privileges it uses plain loopback."""
     from broadside.lab import privileges as rights
-    from broadside.lab.site import AZURE_NIC_BITS_PER_SECOND, built
-    from broadside.lab.topology import LabSpec
+    from broadside.lab.site import built
 
-    spec = LabSpec(
-        pairs_count=options.pairs_count,
-        prefix=prefix,
-        scale=options.scale,
-        nic_bits_per_second=round(AZURE_NIC_BITS_PER_SECOND / options.scale),
-        firewall_bits_per_second=round(
-            options.target_bits_per_second / options.scale * options.firewall_rate_ratio
-        ),
-    )
+    firewall_bits_per_second = options.target_bits_per_second * options.firewall_rate_ratio
+    spec = lab_spec(options.pairs_count, prefix, options.scale, firewall_bits_per_second)
     finding = rights.find_rights()
     if finding.rights is rights.Rights.USER_NAMESPACE:
-        steps.say("no root: the lab is built in a user namespace of its own, gone at the end")
+        log.print("no root privileges: the lab is built in a new user namespace")
         rights.run_inside(module_command("broadside.coordinator", *sys.argv[1:]))
-    alone = finding.rights is rights.Rights.NONE
-    if alone:
-        steps.say(f"no lab: {finding.reason}")
+    on_loopback = finding.rights is rights.Rights.NONE
+    if on_loopback:
+        log.print(f"no lab: {finding.reason}")
     else:
-        steps.say(
+        log.print(
             f"building the lab: {options.pairs_count} clients, {options.pairs_count} servers, "
             f"a firewall of {formatting.rate(spec.firewall_bits_per_second)} at 1:{options.scale}"
         )
-    with built(spec, on_loopback=alone, keep=options.keep, say=steps.say) as lab:
+    with built(spec, on_loopback=on_loopback, keep=options.keep, say=log.print) as lab:
         for limit in lab.limits:
-            steps.say(f"note: {limit}")
+            log.print(f"note: {limit}")
         yield lab
     if options.keep:
-        steps.say(f"lab {prefix} is left standing; remove it with `broadside lab down`")
+        log.print(f"lab {prefix} is not removed; remove it with `broadside lab down`")
 
 
-def _fire(
-    options: DemoOptions, lab: "Lab", data_dir: Path, steps: display.Steps, *, quiet: bool
+def _run(
+    options: DemoOptions, lab: "Lab", data_dir: Path, log: ProgressLog, output: Output
 ) -> tuple[RunSummary, str | None]:
     """Start coordinator and agents, launch a run and wait for its verdict.
 
@@ -270,11 +266,11 @@ def _fire(
     fabric, ledger = sqlite_fabric(data_dir), None
     with contextlib.ExitStack() as stack:
         if options.keep:
-            stack.callback(steps.say, f"kept: {folder}")
+            stack.callback(log.print, f"stored: {folder}")
         else:
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
         if options.fabric is FabricChoice.AZURE_LOCAL:
-            steps.say("starting the Service Bus broker, Azurite and the metrics endpoint")
+            log.print("starting the Service Bus broker, Azurite and the metrics endpoint")
             host = lab.management_address or "127.0.0.1"
             fabric = stack.enter_context(azure_services.standing(folder / "azure", host)).fabric()
             direction = scenarios.load(SCENARIO).traffic.direction
@@ -287,47 +283,53 @@ def _fire(
                 ledger=ledger,
                 other_hosts=options.fabric is FabricChoice.HTTP,
                 port=CoordinatorSettings().port,
-                say=steps.say,
+                say=log.print,
             )
         )
         return asyncio.run(
-            _follow(options, request, site.coordinator.url, site.agents, steps, quiet=quiet)
+            _follow(
+                options,
+                request,
+                Session(api=site.coordinator.url, as_json=output.as_json),
+                site.agents,
+                log,
+            )
         )
 
 
 async def _follow(
     options: DemoOptions,
     request: LaunchRequest,
-    url: str,
+    session: Session,
     agents: "Fleet",
-    steps: display.Steps,
-    *,
-    quiet: bool,
+    log: ProgressLog,
 ) -> tuple[RunSummary, str | None]:
     """Launch a run and wait for its verdict. Return the previous demo run id too."""
-    async with connect(url) as client:
-        before = await client.runs(1, by=request.by, scenario=request.scenario)
+    async with session.connect() as client:
+        previous = await client.runs(1, by=request.by, scenario=request.scenario)
         status = await client.launch(request)
-        steps.say(f"launched {status.run_id}")
-        steps.say(f"watch it: {url}/#/run/{status.run_id}")
+        log.print(f"launched {status.run_id}")
+        log.print(f"web page: {session.api}/#/run/{status.run_id}")
         for warning in status.warnings:
-            steps.say(f"warning: {warning}")
+            log.print(f"warning: {warning}")
         first_start_at = status.bursts[0].planned_start_at
-        killer = asyncio.create_task(_kill_one(agents, first_start_at, options, steps))
+        killer = asyncio.create_task(_kill_one(agents, first_start_at, options, log))
         try:
-            summary = await watch.follow(client, status.run_id, plain=True, quiet=quiet)
+            summary = await watch.follow(
+                client, status.run_id, local=False, quiet=session.as_json, plain=True
+            )
         finally:
             killer.cancel()
-        return summary, before[0].run_id if before else None
+        return summary, previous[0].run_id if previous else None
 
 
 async def _kill_one(
-    agents: "Fleet", first_start_at: datetime, options: DemoOptions, steps: display.Steps
+    agents: "Fleet", first_start_at: datetime, options: DemoOptions, log: ProgressLog
 ) -> None:
-    """Kill one client in the middle of the first burst, when ``--kill-one`` is set."""
+    """Kill one client in the middle of the first burst, if ``--kill-one`` is set."""
     if not options.kill_one:
         return
     middle_s = first_start_at.timestamp() + options.burst_s / 2
     await asyncio.sleep(max(0.0, middle_s - datetime.now(UTC).timestamp()))
     agents.kill(VICTIM)
-    steps.say(f"killed client agent {VICTIM}")
+    log.print(f"killed client agent {VICTIM}")

@@ -15,8 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 from broadside.coordinator.auth.audit import AuditRow
 from broadside.coordinator.auth.static_tokens import Token
 from broadside.coordinator.backups import BackupKind, BackupRecord, read_backup_records
-from broadside.coordinator.cli.exits import Exit
-from broadside.coordinator.cli.failed_check import failed
+from broadside.coordinator.cli.command_group import Output
+from broadside.coordinator.cli.exit_codes import Exit
 from broadside.coordinator.cli.installed_services import (
     Service,
     check_service,
@@ -24,9 +24,8 @@ from broadside.coordinator.cli.installed_services import (
     run_in_sandbox,
 )
 from broadside.coordinator.cli.lab_commands import lab_checks
-from broadside.coordinator.cli.options import Json
-from broadside.coordinator.cli.screen_text import printable
-from broadside.coordinator.cli.telemetry_checks import check_telemetry_sources
+from broadside.coordinator.cli.telemetry_checks import check_telemetry_sources, failed
+from broadside.coordinator.cli.terminal_text import printable
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.plan.reserved import Reservation
@@ -47,23 +46,8 @@ from broadside.exchange.identity_rights import (
 from broadside.exchange.messages import HostInfo, Message, Presence, Role, plain_text
 from broadside.exchange.ports import ExchangeError, ExchangeUnavailable, RawName, RawStore
 from broadside.exchange.programs import module_command
-from broadside.exchange.records import RunHeader
+from broadside.exchange.records import RunHeader, keys
 from broadside.exchange.records.collection import Collection
-from broadside.exchange.records.keys import (
-    BACKUPS,
-    LAUNCHES,
-    OPEN,
-    PASSPORT,
-    PLACES,
-    PRESENCE,
-    RESERVATIONS,
-    RUNS,
-    SCHEDULES,
-    STUDIES,
-    SWITCHES,
-    TOKENS,
-    audit_shelf,
-)
 
 ROWS_SHOWN_COUNT: Final = 10
 # Maximum age of the last restore drill. It should run weekly, so this is two intervals.
@@ -72,31 +56,27 @@ AGENT_CHECK_TIMEOUT_S: Final = 30.0
 
 
 def doctor(
-    identity: Annotated[
-        Identity | None,
-        typer.Option(
-            "--as",
-            help="try what this host's identity may do with queue and tables, and what it may not, "
-            "as one of those three; nothing else is checked",
-        ),
-    ] = None,
-    as_json: Json = False,
+    session: Output,
+    identity: Annotated[Identity | None, typer.Option("--as")] = None,
 ) -> None:
-    """Check what this host needs, and print the fix for what is wrong."""
-    found = asyncio.run(_checks() if identity is None else _rights(identity))
-    if as_json:
-        typer.echo(TypeAdapter(list[Check]).dump_json(found, indent=2).decode())
-    else:
-        for check in found:
-            mark = "ok  " if check.ok else "FAIL" if check.required else "note"
-            typer.echo(printable(f"{mark} {check.name}: {check.detail}"))
-            if check.fix:
-                typer.echo(printable(f"     fix: {check.fix}"))
-    if any(check.required and not check.ok for check in found):
+    """Check this host, and print how to fix each problem.
+
+    Args:
+        identity: Only check the permissions of this host on queue and tables for this role.
+    """
+    checks = asyncio.run(_checks() if identity is None else _permissions(identity))
+    if session.as_json:
+        typer.echo(TypeAdapter(list[Check]).dump_json(checks, indent=2).decode())
+    for check in checks if not session.as_json else ():
+        mark = "ok  " if check.ok else "FAIL" if check.required else "note"
+        typer.echo(printable(f"{mark} {check.name}: {check.detail}"))
+        if check.fix:
+            typer.echo(printable(f"     fix: {check.fix}"))
+    if any(check.required and not check.ok for check in checks):
         raise typer.Exit(Exit.CANNOT_RUN)
 
 
-async def _rights(identity: Identity) -> list[Check]:
+async def _permissions(identity: Identity) -> list[Check]:
     try:
         return await rights_checks(identity, FabricSettings())
     except (ValidationError, ExchangeError) as error:
@@ -106,15 +86,15 @@ async def _rights(identity: Identity) -> list[Check]:
 async def _checks() -> list[Check]:
     """Check the installed services if there are any, otherwise everything."""
     services = installed_services()
-    found = [check_service(name) for name in services]
+    checks = [check_service(name) for name in services]
     if services == ["agent"]:
-        return [*found, *agent_checks([], services), *await agent_fabric_checks()]
+        return [*checks, *agent_checks([], services), *await agent_fabric_checks()]
     (on_fabric, servers), on_telemetry = await asyncio.gather(fabric_checks(), telemetry_checks())
     if not services or "agent" in services:
-        found += agent_checks(servers, services)
+        checks += agent_checks(servers, services)
     if not services:
-        found += lab_checks()
-    return [*found, *on_fabric, *on_telemetry]
+        checks += lab_checks()
+    return [*checks, *on_fabric, *on_telemetry]
 
 
 def agent_checks(servers: Sequence[str], services: Sequence[Service] = ()) -> list[Check]:
@@ -138,8 +118,8 @@ def agent_checks(servers: Sequence[str], services: Sequence[Service] = ()) -> li
     except (OSError, subprocess.TimeoutExpired) as error:
         return [Check(name="agent", ok=False, detail=str(error))]
     if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"its check ended with {done.returncode}"]
-        return [Check(name="agent", ok=False, detail=said[-1])]
+        errors = done.stderr.strip().splitlines() or [f"the check exited with {done.returncode}"]
+        return [Check(name="agent", ok=False, detail=errors[-1])]
     return TypeAdapter(list[Check]).validate_json(done.stdout)
 
 
@@ -151,7 +131,9 @@ async def agent_fabric_checks() -> list[Check]:
             case "http":
                 return [await link_check(settings)]
             case "azure":
-                return await _rights(Identity(os.environ.get("BROADSIDE_AGENT_ROLE", "client")))
+                return await _permissions(
+                    Identity(os.environ.get("BROADSIDE_AGENT_ROLE", "client"))
+                )
             case "embedded":
                 return (await fabric_checks())[0]
     except ValidationError as error:
@@ -170,8 +152,8 @@ async def link_check(settings: FabricSettings) -> Check:
             return Check(
                 name=name,
                 ok=False,
-                detail=f"no credential in {path}: this host is not enrolled",
-                fix="run the installer with a join code of `broadside enroll new`",
+                detail=f"this host is not enrolled: there is no credential in {path}",
+                fix="run the installer with a join code from `broadside enroll new`",
             )
         # Without the path, because only the agent, with its own user, may store a changed secret.
         credential = replace(credential, path=None)
@@ -184,9 +166,9 @@ async def link_check(settings: FabricSettings) -> Check:
         finally:
             await link.close()
     except ExchangeError as error:
-        return failed(name, error, "check the name, DNS and the firewall between: 8443/tcp")
-    told = f"{', '.join(credential.coordinators)} knows {credential.agent_id}"
-    return Check(name=name, ok=True, detail=told)
+        return failed(name, error, "check the name, DNS and firewalls on the path: 8443/tcp")
+    detail = f"{', '.join(credential.coordinators)} knows {credential.agent_id}"
+    return Check(name=name, ok=True, detail=detail)
 
 
 # Queue and table -----------------------------------------------------------------------------
@@ -206,24 +188,24 @@ async def fabric_checks() -> tuple[list[Check], list[str]]:
     except (ValidationError, ExchangeError) as error:
         return [failed("fabric", error)], []
     reach = (
-        "check the name, DNS and the firewall between: 5671/tcp to Service Bus, 443/tcp to storage"
+        "check the name, DNS and firewalls: 5671/tcp to Service Bus, 443/tcp to storage"
         if settings.fabric == "azure"
-        else "check the disk and rights of BROADSIDE_DATA_DIR"
+        else "check the disk and the permissions of BROADSIDE_DATA_DIR"
     )
     try:
         send, receive, table, raw = await asyncio.gather(
-            _tried("queue send", lambda: try_send(fabric.queue), reach),
-            _tried("queue receive", lambda: try_listen(fabric.queue), reach),
-            _tried("table", lambda: try_tables(fabric), reach),
-            _tried("raw output", lambda: try_raw(fabric.raw), reach),
+            _run_check("queue send", lambda: try_send(fabric.queue), reach),
+            _run_check("queue receive", lambda: try_listen(fabric.queue), reach),
+            _run_check("table", lambda: try_tables(fabric), reach),
+            _run_check("raw output", lambda: try_raw(fabric.raw), reach),
         )
-        found = [send, receive, table, raw]
+        checks = [send, receive, table, raw]
         if not table.ok:
-            return found, []
-        found.append(await rows_check(fabric))
+            return checks, []
+        checks.append(await rows_check(fabric))
         if fabric.in_files:
-            found += await backup_checks(fabric)
-        return found, await _servers(fabric)
+            checks += await backup_checks(fabric)
+        return checks, await _servers(fabric)
     finally:
         await fabric.close()
 
@@ -232,40 +214,43 @@ async def try_tables(fabric: Fabric) -> str:
     """Check the permission to write each table."""
     for table in (fabric.control, fabric.results, fabric.private):
         await try_table(table)
-    return "in each of the three tables a row was written, read and removed"
+    return "a row was written, read and deleted in each of the three tables"
 
 
 async def rows_check(fabric: Fabric) -> Check:
     """Check that all maintained rows can be read, and name those that cannot."""
     month = f"{datetime.now(UTC):%Y-%m}"
     private: dict[str, type[Message]] = {
-        TOKENS: Token,
-        SCHEDULES: Schedule,
-        STUDIES: Study,
-        SWITCHES: Turn,
-        PLACES: PlaceSet,
-        LAUNCHES: LaunchRecord,
-        RESERVATIONS: Reservation,
-        BACKUPS: BackupRecord,
-        audit_shelf(month): AuditRow,
+        keys.TOKENS: Token,
+        keys.SCHEDULES: Schedule,
+        keys.STUDIES: Study,
+        keys.SWITCHES: Turn,
+        keys.PLACES: PlaceSet,
+        keys.LAUNCHES: LaunchRecord,
+        keys.RESERVATIONS: Reservation,
+        keys.BACKUPS: BackupRecord,
+        keys.audit_shelf(month): AuditRow,
     }
     shelves = [Collection(fabric.private, name, model) for name, model in private.items()]
     try:
-        wrong = [name for shelf in shelves for name in await shelf.unreadable()]
-        wrong += await Collection(fabric.private, RUNS, RunHeader).unreadable(key_before=OPEN)
-        wrong += await Collection(fabric.results, PRESENCE, Presence).unreadable()
-        wrong += await Collection(fabric.results, PASSPORT, HostInfo).unreadable()
+        unreadable = [name for shelf in shelves for name in await shelf.unreadable()]
+        unreadable += await Collection(fabric.private, keys.RUNS, RunHeader).unreadable(
+            key_before=keys.OPEN
+        )
+        unreadable += await Collection(fabric.results, keys.PRESENCE, Presence).unreadable()
+        unreadable += await Collection(fabric.results, keys.PASSPORT, HostInfo).unreadable()
     except ExchangeError as error:
         return failed("rows", error)
-    if not wrong:
-        return Check(name="rows", ok=True, detail="all that are looked after can be read")
-    shown = ", ".join(wrong[:ROWS_SHOWN_COUNT]) + ", ..." * (len(wrong) > ROWS_SHOWN_COUNT)
+    if not unreadable:
+        return Check(name="rows", ok=True, detail="all maintained rows can be read")
+    names = ", ".join(unreadable[:ROWS_SHOWN_COUNT])
+    more = ", ..." * (len(unreadable) > ROWS_SHOWN_COUNT)
     return Check(
         name="rows",
         ok=False,
-        detail=plain_text(f"{len(wrong)} cannot be read and are left out: {shown}"),
-        fix="install the version that wrote them, or remove them; somebody else's mean that the "
-        "rights of that table are too wide",
+        detail=plain_text(f"{len(unreadable)} rows cannot be read and are ignored: {names}{more}"),
+        fix="install the version that has written them, or delete them; if another program has "
+        "written them, restrict the permissions on the table",
         required=False,
     )
 
@@ -301,9 +286,9 @@ def _backup_check(
     if record is None:
         return Check(name=name, ok=False, detail="none yet", fix=fix, required=False)
     age = None if record.succeeded_at is None else now - record.succeeded_at
-    last = "none succeeded" if age is None else f"{record.file}, {_age_text(age)} old"
+    last = "none has succeeded" if age is None else f"{record.file}, {_age_text(age)} old"
     if record.error is not None:
-        detail = f"the last one failed: {record.error}; before that: {last}"
+        detail = f"the last attempt failed: {record.error}; before: {last}"
         return Check(name=name, ok=False, detail=detail, fix=fix, required=required)
     is_old = age is None or (age_max is not None and age > age_max)
     size = "" if record.size_bytes is None else f", {formatting.size(record.size_bytes)}"
@@ -324,17 +309,17 @@ def _age_text(age: timedelta) -> str:
 async def try_raw(raw: RawStore | None) -> str:
     """Check the permission to store raw engine output."""
     if raw is None:
-        return "the table keeps it: no blob account is set"
+        return "stored in the table, because no blob account is set"
     probe, text = RawName(folder="doctor", file=uuid4().hex), b"doctor"
     await raw.save(probe, text)
-    there = await raw.read(probe)
+    stored = await raw.read(probe)
     await raw.delete_folder(probe.folder)
-    if there != text:
-        raise ExchangeUnavailable("a text that was just written does not read back")
-    return "a blob was written, read and removed"
+    if stored != text:
+        raise ExchangeUnavailable("a blob that was just written cannot be read back")
+    return "a blob was written, read and deleted"
 
 
-async def _tried(name: str, work: Callable[[], Awaitable[str]], reach: str) -> Check:
+async def _run_check(name: str, work: Callable[[], Awaitable[str]], reach: str) -> Check:
     try:
         return Check(name=name, ok=True, detail=await work())
     except ExchangeError as error:

@@ -1,4 +1,4 @@
-"""The ``broadside import`` commands, used to import results from other tools."""
+"""The ``broadside import`` commands, which import results of other tools."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
@@ -9,18 +9,18 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from broadside.coordinator import scenarios
-from broadside.coordinator.cli import display
-from broadside.coordinator.cli.connection import operator_name, run
-from broadside.coordinator.cli.exits import Exit, stop
-from broadside.coordinator.cli.options import Api, Json, print_json, zone_of
-from broadside.coordinator.cli.token_option import CommandGroup
+from broadside.coordinator.cli.command_group import CommandGroup, print_json
+from broadside.coordinator.cli.exit_codes import Exit, exit_usage, print_error
+from broadside.coordinator.cli.options import parse_timezone
+from broadside.coordinator.cli.session import Session, user_name
+from broadside.coordinator.cli.text_tables import Column, cells, print_table
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.metrics import RECEIVED
 from broadside.coordinator.core.summary import Finding
 from broadside.coordinator.imports.import_answers import (
     FileResult,
     ImportedRecordings,
-    OriginalBurst,
+    ImportedTable,
     describe,
 )
 from broadside.coordinator.imports.import_requests import LabelValues, Recordings, RecordingState
@@ -29,229 +29,203 @@ from broadside.coordinator.imports.metric_declaration import MetricDeclaration
 from broadside.coordinator.imports.original_tables import Reading, read_original
 from broadside.coordinator.imports.time_text import parse_time, to_utc
 
-FINDINGS_SHOWN_COUNT = 20
+# Number of findings or flags to print.
+_PRINTED_MAX: Final = 20
 
 app = CommandGroup()
 
 Labels = Annotated[
     list[str] | None,
-    typer.Option("--label", metavar="NAME=VALUE", help="kept with the run; repeatable"),
+    typer.Option("--label", metavar="NAME=VALUE", help="Label of the run; repeatable."),
 ]
 Assignments = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="FIELD=VALUE",
-        help="a field of objective, device or traffic, such as "
-        "objective.target_bits_per_second=180e9; repeatable",
+        help="Set a field of objective, device or traffic, such as "
+        "objective.target_bits_per_second=180e9; repeatable.",
     ),
 ]
 
 
-@app.command(name="original")
+@app.command()
 def original(
-    file: Annotated[Path, typer.Argument(metavar="FILE.csv", help="a table of results")],
-    firewall_metric: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.csv", help="the firewall's throughput: timestamp, bit/s"),
-    ] = None,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FIELD=VALUE",
-            help="what the metric's figures mean: unit, prefix, aggregation, per, direction, "
-            "layer, mss_bytes, mtu_bytes, counts_lost or lag_s, such as layer=ip; repeatable",
-        ),
-    ] = None,
-    timezone: Annotated[
-        str, typer.Option(help="where the table's times are local; or an offset: UTC-05:00")
-    ] = "America/New_York",
-    pairs_planned: Annotated[
-        int | None, typer.Option(min=1, max=2000, help="pairs a burst; default: all clients seen")
-    ] = None,
-    period_s: Annotated[
-        float | None,
-        typer.Option(min=1, max=604_800, help="s between planned bursts; default: found"),
-    ] = None,
-    duration_s: Annotated[
-        float | None,
-        typer.Option(min=1, max=86_400, help="s of a burst, in place of what the table says"),
-    ] = None,
-    since: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="only rows that start at it or on")
-    ] = None,
-    before: Annotated[
-        str | None, typer.Option(metavar="TIME", help="only rows that start before it")
-    ] = None,
+    session: Session,
+    file: Annotated[Path, typer.Argument(metavar="FILE.csv")],
+    firewall_metric: Annotated[Path | None, typer.Option(metavar="FILE.csv")] = None,
+    metric: Annotated[list[str] | None, typer.Option(metavar="FIELD=VALUE")] = None,
+    timezone: str = "America/New_York",
+    pairs_planned: Annotated[int | None, typer.Option(min=1, max=2000)] = None,
+    period_s: Annotated[float | None, typer.Option(min=1, max=604_800)] = None,
+    duration_s: Annotated[float | None, typer.Option(min=1, max=86_400)] = None,
+    since: Annotated[str | None, typer.Option("--from", metavar="TIME")] = None,
+    before: Annotated[str | None, typer.Option(metavar="TIME")] = None,
     labels: Labels = None,
     assignments: Assignments = None,
-    api: Api = None,
-    as_json: Json = False,
 ) -> None:
-    """Import a table of the original test: Azure Table Storage's export or a spreadsheet's CSV."""
-    zone = zone_of(timezone)
+    """Import a table of the original test.
+
+    The file is an export of Azure Table Storage, or the CSV file of a spreadsheet.
+
+    Args:
+        file: Table of results.
+        firewall_metric: Throughput of the firewall: timestamp, bit/s.
+        metric: Property of the metric: unit, prefix, aggregation, per, direction, layer, mss_bytes,
+            mtu_bytes, counts_lost or lag_s, such as layer=ip; repeatable.
+        timezone: Time zone of the table, or an offset such as UTC-05:00.
+        pairs_planned: Pairs of a burst; default: all clients in the table.
+        period_s: Seconds between planned bursts; default: from the table.
+        duration_s: Seconds of a burst; default: from the table.
+        since: Only rows that start at this time or later.
+        before: Only rows that start before this time.
+    """
+    zone = parse_timezone(timezone)
     table = read_original(
         file,
         Reading(
             zone=zone,
             now=datetime.now(UTC),
-            from_at=_time("--from", since, zone),
-            before_at=_time("--before", before, zone),
+            from_at=_parse_time("--from", since, zone),
+            before_at=_parse_time("--before", before, zone),
             duration_s=duration_s,
             pairs_planned=pairs_planned,
             period_s=period_s,
         ),
         metric=firewall_metric,
-        declared=_declared(metric),
+        declared=_parse_declaration(metric),
     )
-    said = {
-        "labels": _labels(labels),
+    fields = {
+        "labels": _parse_labels(labels),
         "overrides": scenarios.parse_overrides(assignments or ()),
-        "by": operator_name(),
+        "by": user_name(),
     }
-
-    imported = run(api, lambda client: client.import_table(table.model_copy(update=said)))
-    if as_json:
-        print_json(imported)
-        return
-    display.print_table(
-        "",
-        ["", "start (UTC)", "pairs", "late", "null", "missing", "received", "firewall", "residual"],
-        [_burst_cells(burst) for burst in imported.bursts],
-    )
-    flags = [(burst, flag) for burst in imported.bursts for flag in burst.flags]
-    for burst, flag in flags[:FINDINGS_SHOWN_COUNT]:
-        typer.echo(f"- burst {burst.index + 1}: {flag}")
-    if len(flags) > FINDINGS_SHOWN_COUNT:
-        typer.echo(f"- and {len(flags) - FINDINGS_SHOWN_COUNT} more rows; --json has them all")
-    _say_findings(imported.findings)
-    typer.echo(f"\nrun {imported.run_id}: {imported.verdict.value}; see `broadside verdict last`")
+    request = table.model_copy(update=fields)
+    session.show(session.call(lambda client: client.import_table(request)), _print_table_import)
 
 
-@app.command(name="iperf3")
+@app.command()
 def iperf3(
-    files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="output of --json or --json-stream")
-    ],
+    session: Session,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...")],
     labels: Labels = None,
     assignments: Assignments = None,
-    api: Api = None,
-    as_json: Json = False,
 ) -> None:
-    """Import files that iperf3 (3.9 or later) wrote, as one run."""
+    """Import files of iperf3 3.9 or later as one run.
+
+    Args:
+        files: Output of --json or --json-stream.
+    """
     recordings = read_recordings(files)
-    results = tuple(describe(recording) for recording in recordings)
     if all(recording.state is RecordingState.UNREADABLE for recording in recordings):
-        if as_json:
+        results = tuple(describe(recording) for recording in recordings)
+        if session.as_json:
             print_json(ImportedRecordings(run_id=None, files=results))
         for result in results:
-            typer.echo(f"broadside: {result.file}: {result.reason}", err=True)
+            print_error(f"{result.file}: {result.reason}")
         raise typer.Exit(Exit.USAGE)
     request = Recordings(
         recordings=recordings,
-        labels=_labels(labels),
+        labels=_parse_labels(labels),
         overrides=scenarios.parse_overrides(assignments or ()),
-        by=operator_name(),
+        by=user_name(),
     )
-
-    imported = run(api, lambda client: client.import_recordings(request))
-    if as_json:
-        print_json(imported)
-        return
-    display.print_table(
-        "",
-        ["file", "state", "iperf3", "traffic", "sent", "received", "again", "RTT"],
-        [_file_cells(result) for result in imported.files],
-    )
-    for result in imported.files:
-        if result.reason is not None:
-            typer.echo(f"{_file_name(result)}: {result.state.value}: {result.reason}")
-    _say_findings(imported.findings)
-    said = imported.verdict.value if imported.verdict else "none"
-    typer.echo(f"\nrun {imported.run_id}: {said}; see `broadside verdict last`")
+    imported = session.call(lambda client: client.import_recordings(request))
+    session.show(imported, _print_recordings_import)
 
 
-def _time(option: str, text: str | None, zone: tzinfo) -> datetime | None:
+def _parse_time(option: str, text: str | None, zone: tzinfo) -> datetime | None:
     if text is None:
         return None
     try:
         return to_utc(parse_time(text), zone)
     except ValueError as error:
-        stop(f"{option} {text!r}: not a time as 2022-01-04T11:25:00 ({error})", Exit.USAGE)
+        exit_usage(f"{option} {text!r}: not a time such as 2022-01-04T11:25:00 ({error})")
 
 
-FLAGS: Final = {"true": True, "false": False}
-
-
-def _declared(assignments: Sequence[str] | None) -> dict[str, str | float | bool]:
+def _parse_declaration(assignments: Sequence[str] | None) -> dict[str, str | float | bool]:
     """Parse the fields of a metric declaration."""
+    types = {"mss_bytes": int, "mtu_bytes": int, "lag_s": float}
     fields: dict[str, str | float | bool] = {}
     for assignment in assignments or ():
-        name, equals, value = assignment.partition("=")
-        if not equals or name.strip() not in MetricDeclaration.model_fields:
+        field, equals, value = map(str.strip, assignment.partition("="))
+        if not equals or field not in MetricDeclaration.model_fields:
             known = ", ".join(MetricDeclaration.model_fields)
-            stop(f"--metric {assignment!r}: expected FIELD=VALUE; fields are {known}", Exit.USAGE)
-        field, text = name.strip(), value.strip()
-        if field == "counts_lost":
-            if text not in FLAGS:
-                stop(f"--metric {assignment!r}: expected true or false", Exit.USAGE)
-            fields[field] = FLAGS[text]
-            continue
+            exit_usage(f"--metric {assignment!r}: expected FIELD=VALUE; fields are {known}")
         try:
-            read = {"mss_bytes": int, "mtu_bytes": int, "lag_s": float}.get(field, str)
-            fields[field] = read(text)
+            if field == "counts_lost":
+                fields[field] = {"true": True, "false": False}[value]
+            else:
+                fields[field] = types.get(field, str)(value)
+        except KeyError:
+            exit_usage(f"--metric {assignment!r}: expected true or false")
         except ValueError:
-            stop(f"--metric {assignment!r}: {text!r} is not a number", Exit.USAGE)
+            exit_usage(f"--metric {assignment!r}: {value!r} is not a number")
     return fields
 
 
-def _labels(assignments: Sequence[str] | None) -> dict[str, str]:
+def _parse_labels(assignments: Sequence[str] | None) -> dict[str, str]:
     labels = {}
     for assignment in assignments or ():
-        name, equals, value = assignment.partition("=")
-        if not equals or not name.strip() or not value.strip():
-            stop(f"--label {assignment!r}: expected NAME=VALUE, such as idps=off", Exit.USAGE)
-        labels[name.strip()] = value.strip()
+        name, _, value = map(str.strip, assignment.partition("="))
+        if not name or not value:
+            exit_usage(f"--label {assignment!r}: expected NAME=VALUE, such as idps=off")
+        labels[name] = value
     try:
         TypeAdapter(LabelValues).validate_python(labels)
     except ValidationError:
-        stop(
+        exit_usage(
             f"--label {', '.join(assignments or ())}: a name begins with a letter and has at most "
-            "41 letters, digits, dots or dashes; a value at most 100 characters",
-            Exit.USAGE,
+            "41 letters, digits, dots or dashes; a value has at most 100 characters"
         )
     return labels
 
 
-def _burst_cells(burst: OriginalBurst) -> list[str]:
-    held = burst.reconciliation
-    return [
-        str(burst.index + 1),
-        f"{burst.planned_start_at:%Y-%m-%d %H:%M:%S}",
-        f"{burst.pairs_measured}/{burst.pairs_planned}",
-        str(len(burst.late_pairs)),
-        str(len(burst.null_pairs)),
-        str(burst.pairs_planned - burst.pairs_measured - len(burst.null_pairs)),
-        formatting.rate(RECEIVED.of_burst(burst)),
-        formatting.rate(held.firewall_bits_per_second if held else None),
-        formatting.ratio(held.residual_ratio if held else None),
+def _print_table_import(imported: ImportedTable) -> None:
+    columns: dict[str, Column] = {
+        "": lambda burst: str(burst.index + 1),
+        "start (UTC)": "planned_start_at",
+        "pairs": lambda burst: f"{burst.pairs_measured}/{burst.pairs_planned}",
+        "late": lambda burst: str(len(burst.late_pairs)),
+        "null": lambda burst: str(len(burst.null_pairs)),
+        "missing": lambda burst: str(
+            burst.pairs_planned - burst.pairs_measured - len(burst.null_pairs)
+        ),
+        "received": lambda burst: formatting.rate(RECEIVED.of_burst(burst)),
+        "firewall": "reconciliation.firewall_bits_per_second",
+        "residual": "reconciliation.residual_ratio",
+    }
+    print_table("", list(columns), [cells(burst, columns) for burst in imported.bursts])
+    flags = [
+        f"burst {burst.index + 1}: {flag}" for burst in imported.bursts for flag in burst.flags
     ]
+    _print_lines(flags)
+    _print_end(imported.run_id, imported.verdict.value, imported.findings)
 
 
-def _file_cells(result: FileResult) -> list[str]:
-    traffic = "unknown"
-    if result.direction is not None and result.protocol is not None:
-        traffic = f"{result.protocol.value} {result.direction.value} x {result.streams}"
-    return [
-        _file_name(result),
-        result.state.value,
-        result.version or "unknown",
-        traffic,
-        formatting.rate(result.sent_bits_per_second),
-        formatting.rate(result.received_bits_per_second),
-        "unknown" if result.retransmits is None else str(result.retransmits),
-        formatting.time(result.rtt_mean_s),
-    ]
+def _print_recordings_import(imported: ImportedRecordings) -> None:
+    columns: dict[str, Column] = {
+        "file": _file_name,
+        "state": "state",
+        "iperf3": lambda result: result.version or "unknown",
+        "traffic": _traffic,
+        "sent": "sent_bits_per_second",
+        "received": "received_bits_per_second",
+        "retransmits": lambda result: formatting.count(result.retransmits),
+        "RTT": "rtt_mean_s",
+    }
+    print_table("", list(columns), [cells(result, columns) for result in imported.files])
+    for result in imported.files:
+        if result.reason is not None:
+            typer.echo(f"{_file_name(result)}: {result.state.value}: {result.reason}")
+    verdict = imported.verdict.value if imported.verdict else "none"
+    _print_end(imported.run_id, verdict, imported.findings)
+
+
+def _traffic(result: FileResult) -> str:
+    if result.direction is None or result.protocol is None:
+        return "unknown"
+    return f"{result.protocol.value} {result.direction.value} x {result.streams}"
 
 
 def _file_name(result: FileResult) -> str:
@@ -259,11 +233,19 @@ def _file_name(result: FileResult) -> str:
     return name if result.test == 1 else f"{name}#{result.test}"
 
 
-def _say_findings(findings: Sequence[Finding]) -> None:
-    for finding in findings[:FINDINGS_SHOWN_COUNT]:
-        typer.echo(f"- {finding.severity}: {finding.sentence}")
-        if finding.next_step:
-            typer.echo(f"    next: {finding.next_step}")
-    more = len(findings) - FINDINGS_SHOWN_COUNT
-    if more > 0:
-        typer.echo(f"- and {more} more; --json has them all")
+def _print_lines(lines: Sequence[str]) -> None:
+    for line in lines[:_PRINTED_MAX]:
+        typer.echo(f"- {line}")
+    if len(lines) > _PRINTED_MAX:
+        typer.echo(f"- and {len(lines) - _PRINTED_MAX} more; --json prints all")
+
+
+def _print_end(run_id: str | None, verdict: str, findings: Sequence[Finding]) -> None:
+    _print_lines(
+        [
+            f"{finding.severity}: {finding.sentence}"
+            + (f"\n    next: {finding.next_step}" if finding.next_step else "")
+            for finding in findings
+        ]
+    )
+    typer.echo(f"\nrun {run_id}: {verdict}; see `broadside verdict last`")

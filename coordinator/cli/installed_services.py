@@ -36,10 +36,10 @@ def installed_services(units_path: Path = UNITS_PATH) -> list[Service]:
 def check_service(name: Service) -> Check:
     """Check if a service is active."""
     unit = f"broadside-{name}.service"
-    asked = ["systemctl", "show", unit, "--property=ActiveState,NRestarts,Result"]
+    command = ["systemctl", "show", unit, "--property=ActiveState,NRestarts,Result"]
     try:
         done = subprocess.run(
-            asked,
+            command,
             env=program_environment(),
             capture_output=True,
             text=True,
@@ -51,13 +51,13 @@ def check_service(name: Service) -> Check:
     shown = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
     state, result = shown.get("ActiveState", "unknown"), shown.get("Result", "success")
     restarts = shown.get("NRestarts", "0")
-    again = "" if restarts == "0" else f", restarted {restarts} times since it was started"
-    ended = "" if result == "success" else f", last end: {result}"
+    again = "" if restarts == "0" else f", restarted {restarts} times"
+    ended = "" if result == "success" else f", last result: {result}"
     return Check(
         name=f"service {name}",
         ok=state == "active",
         detail=f"{unit} is {state}{again}{ended}",
-        fix=None if state == "active" else f"`journalctl -u {unit} -n 20` says why",
+        fix=None if state == "active" else f"see `journalctl -u {unit} -n 20`",
     )
 
 
@@ -123,13 +123,13 @@ def sandboxed_unit(service: str, argv: Sequence[str], output: Path, errors: Path
         for line in map(str.strip, section.splitlines())
         if "=" in line and not line.startswith(("#", ";")) and not _NOT_SANDBOX.match(line)
     ]
-    own = [
+    unit = [
         "Type=oneshot",
         f"ExecStart={shlex.join(argv)}",
         f"StandardOutput=file:{output}",
         f"StandardError=file:{errors}",
     ]
-    return "\n".join(["[Service]", *settings, *own, ""])
+    return "\n".join(["[Service]", *settings, *unit, ""])
 
 
 def _unit_text(name: Service, units_path: Path) -> str:

@@ -1,69 +1,84 @@
-"""The ``broadside lab`` commands, which build, change and remove the lab on this host."""
+"""The ``broadside lab`` commands, which build, change and remove a test network on this host."""
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from broadside.coordinator.cli.exits import Exit, stop
-from broadside.coordinator.cli.options import Json, print_json
-from broadside.coordinator.cli.token_option import CommandGroup
+from broadside.coordinator.cli.command_group import CommandGroup, Output, print_json
+from broadside.coordinator.cli.exit_codes import exit_with_error
 from broadside.exchange.checks import Check
 from broadside.exchange.programs import module_command
+
+if TYPE_CHECKING:
+    from broadside.lab.topology import LabSpec
 
 app = CommandGroup()
 
 
+def lab_spec(
+    pairs_count: int, prefix: str, scale: int, firewall_bits_per_second: float
+) -> "LabSpec":
+    """Return the specification of a lab.
+
+    Args:
+        pairs_count: Number of client/server pairs.
+        prefix: Prefix of all names of the lab.
+        scale: Real rates are ``scale`` times the rates of the lab.
+        firewall_bits_per_second: Real rate of the firewall in bit/s.
+    """
+    from broadside.lab.site import AZURE_NIC_BITS_PER_SECOND
+    from broadside.lab.topology import LabSpec
+
+    return LabSpec(
+        pairs_count=pairs_count,
+        prefix=prefix,
+        scale=scale,
+        nic_bits_per_second=round(AZURE_NIC_BITS_PER_SECOND / scale),
+        firewall_bits_per_second=round(firewall_bits_per_second / scale),
+    )
+
+
 @app.command()
 def up(
-    pairs: Annotated[int, typer.Option(min=1, max=250, help="client/server pairs")] = 30,
-    scale: Annotated[int, typer.Option(min=1, help="1:SCALE of 10 Gbit/s VMs")] = 100,
-    firewall_gbit: Annotated[
-        float, typer.Option(min=0.001, help="the firewall's real rate, Gbit/s at the IP layer")
-    ] = 180.0,
-    as_json: Json = False,
+    session: Output,
+    pairs: Annotated[int, typer.Option(min=1, max=250)] = 30,
+    scale: Annotated[int, typer.Option(min=1)] = 100,
+    firewall_gbit: Annotated[float, typer.Option(min=0.001)] = 180.0,
 ) -> None:
-    """Build the lab, or repair what stands of it."""
+    """Build the lab, or repair it.
+
+    Args:
+        pairs: Client/server pairs.
+        scale: Scale 1:SCALE of VMs with 10 Gbit/s.
+        firewall_gbit: Real rate of the firewall at the IP layer, in Gbit/s.
+    """
     from broadside.lab import network
     from broadside.lab import privileges as rights
-    from broadside.lab.site import AZURE_NIC_BITS_PER_SECOND, PREFIX
-    from broadside.lab.topology import LabSpec
+    from broadside.lab.site import PREFIX
 
     if rights.find_rights().require().rights is rights.Rights.USER_NAMESPACE:
         rights.hold(PREFIX)
         rights.join(PREFIX, module_command("broadside.coordinator", *sys.argv[1:]))
-    spec = LabSpec(
-        pairs_count=pairs,
-        prefix=PREFIX,
-        scale=scale,
-        nic_bits_per_second=round(AZURE_NIC_BITS_PER_SECOND / scale),
-        firewall_bits_per_second=round(firewall_gbit * 1e9 / scale),
-    )
-    built = network.up(spec)
-    if as_json:
-        print_json(
+    built = network.up(lab_spec(pairs, PREFIX, scale, firewall_gbit * 1e9))
+    if session.as_json:
+        hosts = [
             {
-                "prefix": PREFIX,
-                "pairs": pairs,
-                "scale": scale,
-                "ledger_path": str(built.ledger_path),
-                "hosts": [
-                    {
-                        "name": host.name,
-                        "role": host.role.value,
-                        "namespace": host.namespace,
-                        "address": host.address,
-                        "chrony": host.chrony,
-                    }
-                    for host in built.hosts
-                ],
-                "limits": list(built.limits),
+                "name": host.name,
+                "role": host.role.value,
+                "namespace": host.namespace,
+                "address": host.address,
+                "chrony": host.chrony,
             }
-        )
+            for host in built.hosts
+        ]
+        fields = {"prefix": PREFIX, "pairs": pairs, "scale": scale}
+        fields |= {"ledger_path": str(built.ledger_path), "hosts": hosts}
+        print_json({**fields, "limits": list(built.limits)})
         return
     typer.echo(
         f"lab {PREFIX}: {pairs} + {pairs} hosts at 1:{scale}, firewall in namespace "
-        f"{built.firewall_namespace}, ledger {built.ledger_path}"
+        f"{built.firewall_namespace}, device counter {built.ledger_path}"
     )
     for limit in built.limits:
         typer.echo(f"note: {limit}")
@@ -71,65 +86,72 @@ def up(
 
 @app.command()
 def profile(
-    name: Annotated[str | None, typer.Argument(help="the state; without one: list them")] = None,
-    prefix: Annotated[str | None, typer.Option(help="of the lab; the one of `lab up`")] = None,
+    name: Annotated[str | None, typer.Argument()] = None,
+    prefix: str | None = None,
 ) -> None:
-    """Put the lab's device and path into a state, or list the states."""
+    """Apply a profile to the device and the path of the lab, or list the profiles.
+
+    Args:
+        name: Profile; without it, list the profiles.
+        prefix: Prefix of the lab.
+    """
     from broadside.lab import network, profiles
     from broadside.lab.site import PREFIX
 
     prefix = prefix or PREFIX
     if name is None:
-        for known, stands_for in profiles.PROFILES.items():
-            typer.echo(f"{known:12} {stands_for.says}")
+        for known, described in profiles.PROFILES.items():
+            typer.echo(f"{known:12} {described.says}")
         return
-    standing = network.status(prefix).lab
-    if standing is None:
-        stop(f"lab {prefix}: it does not stand; run `broadside lab up`", Exit.CANNOT_RUN)
-    applied = profiles.apply(standing, name)
+    lab = network.status(prefix).lab
+    if lab is None:
+        exit_with_error(f"lab {prefix}: not found; run `broadside lab up`")
+    applied = profiles.apply(lab, name)
     typer.echo(f"lab {prefix}: {name}: {applied.says}")
 
 
 @app.command()
-def down(as_json: Json = False) -> None:
-    """Remove every namespace, process and file of the lab, and what killed demos left."""
+def down(session: Output) -> None:
+    """Remove all labs on this host, also those of killed demos.
+
+    Their namespaces, processes and files are removed. A lab that a demo uses is not changed.
+    """
     from broadside.lab import network
     from broadside.lab import privileges as rights
     from broadside.lab.site import PREFIXES, in_use
 
-    removed = []
+    removed: list[dict[str, Any]] = []
+    remaining: list[str] = []
     for prefix in PREFIXES:
         with in_use(prefix) as ours:
             if not ours:
-                typer.echo(f"lab {prefix}: left alone, a demo is using it", err=True)
+                typer.echo(f"lab {prefix}: not removed, because a demo is using it", err=True)
                 continue
-            world = rights.release(prefix)
+            namespace_ended = rights.release(prefix)
             report = network.down(prefix)
-        if world or report.namespaces_count or report.processes_count or report.left:
-            removed.append((prefix, world, report))
-    if as_json:
-        print_json(
-            [
+        if namespace_ended or report.namespaces_count or report.processes_count or report.left:
+            removed.append(
                 {
                     "prefix": prefix,
-                    "user_namespace_ended": world,
+                    "user_namespace_ended": namespace_ended,
                     "processes_count": report.processes_count,
                     "namespaces_count": report.namespaces_count,
                     "left": list(report.left),
                 }
-                for prefix, world, report in removed
-            ]
-        )
-    for prefix, world, report in removed if not as_json else ():
+            )
+            remaining += report.left
+    if session.as_json:
+        print_json(removed)
+    elif not removed:
+        typer.echo("no lab found")
+    for lab in removed if not session.as_json else ():
+        more = ", and their user namespace" if lab["user_namespace_ended"] else ""
         typer.echo(
-            f"lab {prefix}: {report.namespaces_count} namespaces and {report.processes_count} "
-            f"processes removed{', and the user namespace they were in' if world else ''}"
+            f"lab {lab['prefix']}: removed {lab['namespaces_count']} namespaces and "
+            f"{lab['processes_count']} processes{more}"
         )
-    if not removed and not as_json:
-        typer.echo("no lab stands")
-    left = [line for _, _, report in removed for line in report.left]
-    if left:
-        stop(f"could not remove: {'; '.join(left)}", Exit.CANNOT_RUN)
+    if remaining:
+        exit_with_error(f"could not remove: {'; '.join(remaining)}")
 
 
 def lab_checks() -> list[Check]:
@@ -138,19 +160,13 @@ def lab_checks() -> list[Check]:
     from broadside.lab.lab_programs import PACKAGE_OF_TOOL, find_tool
     from broadside.lab.privileges import Rights, find_rights
 
-    found = []
+    checks = []
     for tool in PACKAGE_OF_TOOL:
         try:
-            found.append(Check(name=tool, ok=True, detail=find_tool(tool), required=False))
+            checks.append(Check(name=tool, ok=True, detail=find_tool(tool), required=False))
         except LabError as error:
-            found.append(Check(name=tool, ok=False, detail=str(error), required=False))
+            checks.append(Check(name=tool, ok=False, detail=str(error), required=False))
     rights = find_rights()
-    found.append(
-        Check(
-            name="lab",
-            ok=rights.rights is not Rights.NONE,
-            detail=rights.reason or f"namespaces can be built ({rights.rights.value})",
-            required=False,
-        )
-    )
-    return found
+    detail = rights.reason or f"namespaces can be built ({rights.rights.value})"
+    is_possible = rights.rights is not Rights.NONE
+    return [*checks, Check(name="lab", ok=is_possible, detail=detail, required=False)]

@@ -1,102 +1,140 @@
-"""Options that several commands share, and the output of ``--json``."""
+"""Options and arguments that several commands share, with shell completion and time parsing."""
 
-import json
 import os
-from datetime import tzinfo
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Final
 
 import typer
 
-from broadside.coordinator.cli.exits import Exit, stop
-from broadside.coordinator.cli.suggest import complete_field, complete_scenario
+from broadside.coordinator.cli.exit_codes import exit_usage
 from broadside.coordinator.imports.time_text import parse_zone
-from broadside.exchange.messages import Message
 
-Api = Annotated[
-    str | None,
-    typer.Option(
-        "--api",
-        metavar="URL",
-        envvar="BROADSIDE_API",
-        help="a coordinator's address; without it the command works on the fabric itself",
-    ),
-]
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
-Json = Annotated[bool, typer.Option("--json", help="print JSON on standard output, nothing else")]
+def complete_scenario(incomplete: str) -> Sequence[str]:
+    from broadside.coordinator import scenarios
+
+    return [name for name in scenarios.names() if name.startswith(incomplete)]
 
 
-Scenario = Annotated[
-    str,
-    typer.Argument(
-        help="a scenario's name or a .toml file's path", autocompletion=complete_scenario
-    ),
-]
+def complete_field(incomplete: str) -> Sequence[str]:
+    """Return the run specification fields that ``--set`` accepts."""
+    from broadside.coordinator import scenarios
+
+    return [f"{name}=" for name in scenarios.fields() if name.startswith(incomplete)]
 
 
-Assignments = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="FIELD=VALUE",
-        help="override any field; repeatable",
-        autocompletion=complete_field,
-    ),
-]
+def complete_chart(incomplete: str) -> Sequence[str]:
+    from broadside.coordinator.views.charts import CHARTS
+
+    return [name for name in CHARTS if name.startswith(incomplete)]
 
 
-Detach = Annotated[
-    bool, typer.Option("--detach", help="return at once; a `broadside serve` must be running")
-]
-
-
-Plain = Annotated[bool, typer.Option("--plain", help="plain lines, also on a terminal")]
-
-
-def _writable(path: Path | None) -> Path | None:
+def _require_writable(path: Path | None) -> Path | None:
     """Reject a path that is not writable before a run is launched."""
     if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
-        why = "a folder" if path.is_dir() else f"{path.parent} is no folder that can be written to"
-        stop(f"--junit {path}: {why}; name a file that can be written", Exit.USAGE)
+        reason = "it is a folder" if path.is_dir() else f"{path.parent} is not a writable folder"
+        exit_usage(f"--junit {path}: {reason}; give a file that can be written")
     return path
 
 
-Junit = Annotated[
-    Path | None,
-    typer.Option(
-        "--junit",
-        metavar="FILE",
-        callback=_writable,
-        help="also write the verdict as JUnit XML, a case a burst",
-    ),
-]
-
-
 class Format(StrEnum):
-    """Format to use for a command result."""
+    """Format of a command result."""
 
     TEXT = "text"
     MD = "md"
 
 
-FormatOption = Annotated[
-    Format, typer.Option("--format", help="md: Markdown, as a pipeline's summary shows it")
+Scenario = Annotated[
+    str,
+    typer.Argument(
+        help="Name of a scenario or path of a .toml file.", autocompletion=complete_scenario
+    ),
 ]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Override a field of the scenario; repeatable.",
+        autocompletion=complete_field,
+    ),
+]
+Burst = Annotated[int, typer.Option("--burst", min=1, help="Number of the burst, from 1.")]
+Limit = Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number of rows.")]
+Detach = Annotated[
+    bool, typer.Option("--detach", help="Return at once; requires a running `broadside serve`.")
+]
+Plain = Annotated[bool, typer.Option("--plain", help="Print lines even on a terminal.")]
+Junit = Annotated[
+    Path | None,
+    typer.Option(
+        "--junit",
+        metavar="FILE",
+        callback=_require_writable,
+        help="Also write the result as JUnit XML.",
+    ),
+]
+FormatOption = Annotated[Format, typer.Option("--format", help="Output format; md is Markdown.")]
 
 
-def print_json(value: Message | Any) -> None:
-    """Print one JSON document on standard output."""
-    if isinstance(value, Message):
-        typer.echo(value.model_dump_json(indent=2))
-    else:
-        typer.echo(json.dumps(value, indent=2))
-
-
-def zone_of(text: str) -> tzinfo:
-    """Return the time zone of ``--timezone``. An invalid name exits."""
+def parse_timezone(text: str) -> tzinfo:
+    """Return the time zone of ``--timezone``. Exit if it is invalid."""
     try:
         return parse_zone(text)
     except ValueError as error:
-        stop(f"--timezone {text!r}: {error}", Exit.USAGE)
+        exit_usage(f"--timezone {text!r}: {error}")
+
+
+def parse_time_option(option: str, text: str | None) -> datetime | None:
+    """Parse a date or time in ISO 8601. Exit if it is invalid.
+
+    Args:
+        option: Option name to use in the error message.
+        text: The text, or None.
+
+    Returns:
+        The time, without zone if the text has none. None for None.
+    """
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text.strip())
+    except ValueError:
+        exit_usage(f"{option} {text!r}: not a time; write it like 2026-11-22T14:00Z")
+
+
+def parse_duration_s(text: str) -> int | None:
+    """Return the seconds of a duration such as ``90m``, ``26h`` or ``7d``, or None."""
+    match = re.fullmatch(r"([0-9]{1,6})([smhd])", text.strip())
+    return None if match is None else int(match[1]) * _UNITS_S[match[2]]
+
+
+def parse_end_time(option: str, text: str, now: datetime, *, zone: tzinfo | None = UTC) -> datetime:
+    """Parse a duration from now, or a time in the future. Exit if it is invalid.
+
+    Args:
+        option: Option name to use in error messages.
+        text: A duration such as ``90d`` or ``12h``, a date, or a time.
+        now: The current time.
+        zone: Time zone of a time without offset. None to reject such a time.
+    """
+    form = "write a duration such as 12h, or a future time such as 2026-11-23T06:00Z"
+    duration_s = parse_duration_s(text)
+    try:
+        if duration_s is not None:
+            return now + timedelta(seconds=duration_s)
+        at = datetime.fromisoformat(text.strip())
+    except (ValueError, OverflowError):
+        exit_usage(f"{option} {text}: not a duration or time; {form}")
+    if at.tzinfo is None and zone is None:
+        exit_usage(f"{option} {text}: the time has no offset; {form}")
+    at = at.replace(tzinfo=at.tzinfo or zone).astimezone(UTC)
+    if at <= now:
+        exit_usage(f"{option} {text}: the time is in the past; {form}")
+    return at

@@ -1,8 +1,8 @@
 """The ``broadside up``, ``scale``, ``park``, ``unpark`` and ``down`` commands for a range on Azure.
 
 They run terraform and az on the files in ``deploy/azure``, and print each command. ``--dry-run``
-only prints them. In addition, each command completes what a killed or failed command has started,
-and ``down`` proves that no resource remains.
+only prints them. Each command also completes what an interrupted command has started, and ``down``
+checks that no resource remains.
 """
 
 import json
@@ -11,48 +11,28 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
-from broadside.coordinator.cli.exits import Exit, stop
-from broadside.coordinator.cli.range_check import shortages, usd_a_day
+from broadside.coordinator.cli import terraform as tf
+from broadside.coordinator.cli.exit_codes import Exit, exit_with_error
+from broadside.coordinator.cli.range_checks import READY_WITHIN_S, shortages, wait_ready
 from broadside.coordinator.cli.range_files import (
+    copy_files,
     default_directory,
-    lay_files,
-    note_bundle,
     require_bundle,
+    store_bundle,
 )
-from broadside.coordinator.cli.range_ready import READY_WITHIN_S, wait_ready
-from broadside.coordinator.cli.terraform import (
-    RESUME,
-    Orphan,
-    ask,
-    ask_az,
-    ask_az_together,
-    ask_rest,
-    attempt,
-    import_blocks,
-    mend_state,
-    needs,
-    orphans,
-    remember,
-    remembered,
-    run,
-    run_together,
-    terraform,
-    variables_of,
-)
-from broadside.coordinator.core.formatting import dollars
 
 DIRECTORY: Final = default_directory()
 FLEET_MAX: Final = 1000
-LOOK_PAUSE_S: Final = 10.0
+POLL_INTERVAL_S: Final = 10.0
 # Limit for repeated applies. Terraform detects existing resources layer by layer, such as a network
 # and then its subnets.
 RESUMES_MAX: Final = 8
-UPLOAD_PATIENCE_S: Final = 300.0
-FIREWALL_PATIENCE_S: Final = 1800.0
+UPLOAD_TIMEOUT_S: Final = 300.0
+FIREWALL_TIMEOUT_S: Final = 1800.0
 # API versions from 2024-10-01 preserve autoscaleConfiguration.
 FIREWALL_API: Final = "2025-05-01"
 # Wait for a Terraform process that outlived its command.
@@ -61,35 +41,22 @@ LOCK: Final = "-lock-timeout=10m"
 Directory = Annotated[
     Path,
     typer.Option(
-        help="the Terraform directory; default: deploy/azure of a checkout, else broadside/azure "
-        "under $XDG_STATE_HOME",
         metavar="DIR",
         show_default=False,
+        help="Terraform folder; default: deploy/azure of a checkout, else broadside/azure below "
+        "$XDG_STATE_HOME.",
     ),
 ]
 Vars = Annotated[
     list[Path] | None,
-    typer.Option("--vars", metavar="FILE", help="a .tfvars file; may come several times"),
+    typer.Option("--vars", metavar="FILE", help="File with variables (.tfvars); repeatable."),
 ]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="one Terraform variable; may come again"),
+    typer.Option("--set", metavar="NAME=VALUE", help="Terraform variable; repeatable."),
 ]
-Backend = Annotated[
-    Path | None,
-    typer.Option("--backend", metavar="FILE", help="where the state is: -backend-config of init"),
-]
-Bundle = Annotated[
-    Path | None,
-    typer.Option(
-        "--bundle",
-        metavar="FILE",
-        help="broadside-bundle-VERSION.tar.gz of a release, which the VMs install; later commands "
-        "know it. A checkout builds its own",
-    ),
-]
-Yes = Annotated[bool, typer.Option("--yes", help="do not ask before changing or destroying")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="print the commands and run none")]
+Yes = Annotated[bool, typer.Option("--yes", help="Change or destroy without a question.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print the commands.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +78,7 @@ class RangeOutputs:
     own_group: bool
 
     @property
-    def place(self) -> list[str]:
+    def az_options(self) -> list[str]:
         return ["--resource-group", self.resource_group, "--subscription", self.subscription_id]
 
 
@@ -119,58 +86,60 @@ def up(
     directory: Directory = DIRECTORY,
     variables: Vars = None,
     settings: Set = None,
-    backend: Backend = None,
-    bundle: Bundle = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="only say what quota or size the subscription lacks")
-    ] = False,
+    backend: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    bundle: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    check: Annotated[bool, typer.Option("--check")] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
-    ready_within_s: Annotated[
-        float,
-        typer.Option(
-            help="seconds to wait until all agents and the coordinator are ready; 0: do not wait",
-            min=0,
-        ),
-    ] = READY_WITHIN_S,
+    ready_within_s: Annotated[float, typer.Option(min=0)] = READY_WITHIN_S,
 ) -> None:
-    """Build the range, or bring it to what the variables say; wait until its agents are ready.
+    """Create or update the range.
 
-    After a failed one the same command goes on: VMs that are up look for their package until it
-    is there.
+    It waits until the agents are ready. After a failure, run the same command again to continue.
+
+    Args:
+        backend: Location of the Terraform state, for -backend-config of init.
+        bundle: File broadside-bundle-VERSION.tar.gz of a release, which the VMs install; later
+            commands use the same file. A checkout builds its own.
+        check: Only print which quota or VM size the subscription lacks.
+        ready_within_s: Seconds to wait until the agents and the coordinator are ready; 0 does not
+            wait.
     """
-    lay_files(directory, update=True)
-    command = terraform(directory)
-    mend_state(directory)
-    given = variables_of(directory, variables, settings)
+    copy_files(directory, update=True)
+    command = tf.terraform(directory)
+    options = tf.variable_options(directory, variables, settings)
     if not dry_run:
-        note_bundle(directory, bundle)
-        require_bundle(directory, given)
-    (directory / RESUME).unlink(missing_ok=True)
+        store_bundle(directory, bundle)
+        require_bundle(directory, options)
+    (directory / tf.RESUME).unlink(missing_ok=True)
     state = [] if backend is None else [f"-backend-config={backend.resolve()}"]
-    run([*command, "init", "-input=false", *state], dry_run)
+    tf.run([*command, "init", "-input=false", *state], dry_run)
     if check:
-        _check(directory, given)
+        _check(directory, options)
         return
     if not dry_run:
-        remember(directory, given)
-        if (told := _outputs(directory)).get("parked"):
-            _set_firewall(told, allocated=True)
-    _apply(directory, given, yes, dry_run)
+        tf.store_variables(directory, options)
+        if (outputs := _outputs(directory)).get("parked"):
+            _set_firewall(outputs, allocated=True)
+    _apply(directory, options, yes, dry_run)
     if not dry_run:
         _upload(directory)
         if ready_within_s:
             _wait_ready(directory, ready_within_s)
-        typer.echo("up; when you are done: broadside down")
+        typer.echo("the range is up; to destroy it: broadside down")
 
 
 def scale(
-    instances: Annotated[int, typer.Argument(min=0, max=FLEET_MAX, help="VMs in each scale set")],
+    instances: Annotated[int, typer.Argument(min=0, max=FLEET_MAX)],
     directory: Directory = DIRECTORY,
     dry_run: DryRun = False,
 ) -> None:
-    """Set how many clients and how many servers there are: 30 before a test, 0 after it."""
-    outputs = _must_stand(directory)
+    """Set the number of clients and servers.
+
+    Args:
+        instances: VMs in each scale set, such as 30 before a test and 0 after it.
+    """
+    outputs = _require_range(directory)
     _scale(outputs, instances, dry_run)
     if not dry_run:
         typer.echo(f"{' and '.join(outputs.scale_sets)}: {instances} VMs each")
@@ -183,16 +152,16 @@ def park(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Stop what costs while nobody tests: the fleet to 0, firewall and Bastion given back.
+    """Stop the parts of the range that cost most.
 
-    Addresses, rules, roles, tables and results stay. Variables: those of the last `up` from here,
-    unless some are given.
+    The VMs of the agents, the firewall and Bastion are deallocated. Addresses, rules, roles, tables
+    and results remain. The variables are those of the last `up`, unless others are given.
     """
-    _scale(_must_stand(directory), 0, dry_run)
-    _park(directory, variables, settings, "true", yes, dry_run)
+    _scale(_require_range(directory), 0, dry_run)
+    _set_parked(directory, variables, settings, yes, dry_run, parked="true")
     if not dry_run:
         _set_firewall(_outputs(directory), allocated=False)
-        typer.echo("parked; the next morning: broadside unpark")
+        typer.echo("the range is parked; to start it again: broadside unpark")
 
 
 def unpark(
@@ -202,115 +171,119 @@ def unpark(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Bring firewall and Bastion back, and the routes to the firewall's new address."""
-    _must_stand(directory)
+    """Start the firewall and Bastion again.
+
+    The routes are set to the new address of the firewall.
+    """
+    _require_range(directory)
     if not dry_run:
         _set_firewall(_outputs(directory), allocated=True)
-    _park(directory, variables, settings, "false", yes, dry_run)
+    _set_parked(directory, variables, settings, yes, dry_run, parked="false")
     if not dry_run:
-        typer.echo("unparked, with no agents; before a test: broadside scale N")
+        typer.echo("the range is unparked and has no agents; before a test: broadside scale N")
 
 
 def down(
     directory: Directory = DIRECTORY,
     variables: Vars = None,
     settings: Set = None,
-    name: Annotated[
-        str | None, typer.Option(help="the range's name; default: as Terraform's state says")
-    ] = None,
-    patience_s: Annotated[
-        float, typer.Option(help="seconds in which Azure may still list what is gone", min=0)
-    ] = 120.0,
+    name: str | None = None,
+    patience_s: Annotated[float, typer.Option(min=0)] = 120.0,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Destroy the range, and prove that nothing with its tag is left (else exit 1).
+    """Destroy the range and check that nothing remains.
 
-    What is left after that, of an `up` that was cut short for instance, it deletes by its tag.
+    Resources that Terraform does not know, such as those of an interrupted `up`, are deleted by
+    their tag. If a resource remains, the exit code is 1.
+
+    Args:
+        name: Name of the range; default: from the Terraform state.
+        patience_s: Seconds in which Azure may still list deleted resources.
     """
-    lay_files(directory)
-    command = terraform(directory)
-    mend_state(directory)
-    (directory / RESUME).unlink(missing_ok=True)
-    given = variables_of(directory, variables, settings) or remembered(directory)
-    found = _read_outputs(directory)
-    if found is None and name is None:
-        found = _asked_for(directory, given)
-    if (chosen := name or (found.name if found else None)) is None:
-        stop(
-            f"no range stands in {directory}'s state; give --name to look for one by its tag",
-            Exit.CANNOT_RUN,
+    copy_files(directory)
+    command = tf.terraform(directory)
+    (directory / tf.RESUME).unlink(missing_ok=True)
+    options = tf.variable_options(directory, variables, settings) or tf.stored_variables(directory)
+    outputs = _read_outputs(directory)
+    if outputs is None and name is None:
+        outputs = _planned_outputs(directory, options)
+    tag = name or (outputs.name if outputs else None)
+    if tag is None:
+        exit_with_error(
+            f"there is no range in the Terraform state of {directory}; use --name to search for "
+            "one by its tag"
         )
-    left = Remains(
-        name=chosen,
-        group=found.resource_group if found else chosen,
-        where=tuple(["--subscription", found.subscription_id] if found else []),
+    remaining = RemainingResources(
+        name=tag,
+        group=outputs.resource_group if outputs else tag,
+        az_options=("--subscription", outputs.subscription_id) if outputs else (),
     )
-    destroy = [*command, "destroy", *given, LOCK, *_approve(yes)]
-    code = attempt(destroy, dry_run, keep_errors=False)[0] if found else 0
+    destroy = [*command, "destroy", *options, LOCK, *_approve(yes)]
+    code = tf.attempt(destroy, dry_run, capture=False)[0] if outputs else 0
     if dry_run:
-        left.look(dry_run)
+        remaining.print_commands()
         return
-    if code and not left.sweep(yes):
-        stop(f"terraform ended with {code}; what it changed stands", Exit.CANNOT_RUN)
-    # The obstacle is removed. Terraform must update its state too.
     if code:
-        run(destroy, dry_run)
+        if not remaining.delete(yes):
+            exit_with_error(f"terraform ended with {code}; its changes remain")
+        # The obstacle is deleted. Terraform must update its state too.
+        tf.run(destroy, dry_run)
     # Resources that were created from a template remain in a group that the range does not own.
-    if found and not found.own_group:
-        left.sweep(yes)
-    if not left.wait(patience_s):
-        left.sweep(yes)
-        if not left.wait(patience_s):
-            left.tell()
+    if outputs and not outputs.own_group:
+        remaining.delete(yes)
+    if not remaining.wait(patience_s):
+        remaining.delete(yes)
+        if not remaining.wait(patience_s):
+            remaining.fail()
     typer.echo(
-        f"down: no resource has the tag broadside={left.name}, and it has no group {left.group}"
+        f"the range is down: no resource has the tag broadside={tag}, and there is no group "
+        f"{remaining.group}"
     )
 
 
 # Applying -----------------------------------------------------------------------------------------
 
 
-def _apply(directory: Path, given: Sequence[str], yes: bool, dry_run: bool) -> None:
+def _apply(directory: Path, options: Sequence[str], yes: bool, dry_run: bool) -> None:
     """Apply, and import the resources that an interrupted apply has created but not recorded."""
-    argv = [*terraform(directory), "apply", *given, LOCK, *_approve(yes)]
-    resume, taken = directory / RESUME, dict[str, Orphan]()
+    argv = [*tf.terraform(directory), "apply", *options, LOCK, *_approve(yes)]
+    resume, imported = directory / tf.RESUME, dict[str, tf.Orphan]()
     try:
         for _ in range(RESUMES_MAX):
-            code, errors = attempt(argv, dry_run)
+            code, errors = tf.attempt(argv, dry_run)
             if code == 0:
                 return
-            found = {each.address: each for each in orphans(errors)}
-            if not found.keys() - taken.keys():
+            orphans = {orphan.address: orphan for orphan in tf.find_orphans(errors)}
+            if not orphans.keys() - imported.keys():
                 break
-            _must_be_ours(directory, given, list(found.values()))
-            taken |= found
-            typer.echo(
-                f"{len(found)} made by an `up` that was cut short; taking them over", err=True
-            )
-            if machines := [each.id for each in found.values() if each.is_machine]:
-                run(["az", "resource", "delete", "--ids", *machines], dry_run)
-            kept = [each for each in taken.values() if not each.is_machine]
-            resume.write_text(import_blocks(kept))
+            _require_ownership(directory, options, list(orphans.values()))
+            imported |= orphans
+            typer.echo(f"importing {len(orphans)} resources of an interrupted `up`", err=True)
+            if machines := [orphan.id for orphan in orphans.values() if orphan.is_machine]:
+                tf.run(["az", "resource", "delete", "--ids", *machines], dry_run)
+            others = [orphan for orphan in imported.values() if not orphan.is_machine]
+            resume.write_text(tf.import_blocks(others))
     finally:
         resume.unlink(missing_ok=True)
-    stop(
-        f"terraform ended with {code}; what it made stands: up again goes on, down removes it",
-        Exit.CANNOT_RUN,
+    exit_with_error(
+        f"terraform ended with {code}; its changes remain; run `broadside up` again to continue, "
+        "or `broadside down` to remove them"
     )
 
 
 def _upload(directory: Path) -> None:
     """Upload the package if the account has private endpoints.
 
-    The account is opened to the operator addresses to make the upload, and will be closed after it.
+    Public access to the account is enabled for the upload, and disabled after it.
     """
-    told = _outputs(directory)
-    package = told.get("package")
+    outputs = _outputs(directory)
+    package = outputs.get("package")
     if package is None:
         return
-    place = ["--resource-group", told["resource_group"], "--subscription", told["subscription_id"]]
-    account = ["az", "storage", "account", "update", "--name", package["account"], *place]
+    group = ["--resource-group", outputs["resource_group"]]
+    account = ["az", "storage", "account", "update", "--name", package["account"], *group]
+    account += ["--subscription", outputs["subscription_id"]]
     put = [
         "az", "storage", "blob", "upload", "--auth-mode", "login", "--overwrite",
         "--only-show-errors",
@@ -318,115 +291,116 @@ def _upload(directory: Path) -> None:
         "--name", package["blob"], "--file", package["path"], "--output", "none",
     ]  # fmt: skip
     access = [*account, "--output", "none", "--public-network-access"]
-    run([*access, "Enabled"], dry_run=False)
+    tf.run([*access, "Enabled"], dry_run=False)
     try:
-        end_s = time.monotonic() + UPLOAD_PATIENCE_S
-        while attempt(put, dry_run=False, keep_errors=False)[0]:
+        end_s = time.monotonic() + UPLOAD_TIMEOUT_S
+        while tf.attempt(put, dry_run=False, capture=False)[0]:
             if time.monotonic() > end_s:
-                stop("the package was not uploaded; the range stands: up again", Exit.CANNOT_RUN)
-            typer.echo("a role or rule that is new may not count yet; again", err=True)
-            time.sleep(LOOK_PAUSE_S)
+                exit_with_error("the package is not uploaded; run `broadside up` again")
+            typer.echo(
+                "the upload failed, perhaps because a new role is not active yet; trying again",
+                err=True,
+            )
+            time.sleep(POLL_INTERVAL_S)
     finally:
-        run([*access, "Disabled"], dry_run=False)
+        tf.run([*access, "Disabled"], dry_run=False)
 
 
 def _wait_ready(directory: Path, within_s: float) -> None:
     outputs = _outputs(directory)
     if outputs.get("boot") is None or outputs.get("parked"):
         return
-    range_ = _range(outputs)
-    wait_ready(range_.place, range_.scale_sets, outputs["boot"], within_s)
+    range_ = _parse_outputs(outputs)
+    wait_ready(range_.az_options, range_.scale_sets, outputs["boot"], within_s)
 
 
-def _must_be_ours(directory: Path, given: Sequence[str], found: Sequence[Orphan]) -> None:
+def _require_ownership(
+    directory: Path, options: Sequence[str], orphans: Sequence[tf.Orphan]
+) -> None:
     """Exit if a resource to import is not of the range, because `down` would destroy it."""
-    told = needs(directory, given)
-    if told is None:
-        stop("terraform console does not say what the variables ask for", Exit.CANNOT_RUN)
-    name, where = str(told["name"]), ["--subscription", str(told["subscription_id"])]
-    tag = ["--tag", f"broadside={name}", *where]
-    listed = ask_az_together(["group", "list", *tag], ["resource", "list", *tag])
-    ours = [each["id"].lower() for some in listed for each in some]
-    for each in found:
-        own_name = each.id.lower().rsplit("/", 1)[-1].startswith(f"{name}-")
-        # A role assignment name is derived from the range.
-        is_role = "/roleassignments/" in each.id.lower()
-        # This is data in the range's account. Data in another account would not be readable.
-        is_data = each.id.startswith("https://")
-        inside = any(each.top == one or each.top.startswith(one + "/") for one in ours)
-        if not (own_name or is_role or is_data or inside):
-            stop(
-                f"{each.id} is there and has no tag broadside={name}: not this range's; name the "
-                "range otherwise, or remove it yourself",
-                Exit.CANNOT_RUN,
+    plan = tf.needs(directory, options)
+    if plan is None:
+        exit_with_error("terraform console cannot evaluate the variables")
+    name = str(plan["name"])
+    tag = ["--tag", f"broadside={name}", "--subscription", str(plan["subscription_id"])]
+    listed = tf.call_az_together(["group", "list", *tag], ["resource", "list", *tag])
+    tagged = [resource["id"].lower() for resources in listed for resource in resources]
+    for orphan in orphans:
+        path = orphan.id.lower()
+        # The name of a role assignment is derived from the range. A URL is data in the account of
+        # the range; data in another account would not be readable.
+        is_own = (
+            path.rsplit("/", 1)[-1].startswith(f"{name}-")
+            or "/roleassignments/" in path
+            or path.startswith("https://")
+            or any(orphan.top == one or orphan.top.startswith(one + "/") for one in tagged)
+        )
+        if not is_own:
+            exit_with_error(
+                f"{orphan.id} exists without the tag broadside={name}, so it does not belong to "
+                "this range; use another name for the range, or delete it"
             )
 
 
-def _check(directory: Path, given: Sequence[str]) -> None:
-    told = needs(directory, given, strict=True)
-    if told is None:
-        stop("the variables do not do, for the reason above", Exit.CANNOT_RUN)
-    region, where = str(told["location"]), ["--subscription", str(told["subscription_id"])]
-    place = ["--location", region, *where]
-    locations, compute, network, sizes = ask_az_together(
+def _check(directory: Path, options: Sequence[str]) -> None:
+    plan = tf.needs(directory, options, strict=True)
+    if plan is None:
+        exit_with_error("the variables are invalid, see above")
+    region, subscription = str(plan["location"]), ["--subscription", str(plan["subscription_id"])]
+    az_options = ["--location", region, *subscription]
+    locations, compute, network, sizes = tf.call_az_together(
         ["account", "list-locations"],
-        ["vm", "list-usage", *place],
-        ["network", "list-usages", *place],
-        ["vm", "list-skus", *place, "--resource-type", "virtualMachines"],
+        ["vm", "list-usage", *az_options],
+        ["network", "list-usages", *az_options],
+        ["vm", "list-skus", *az_options, "--resource-type", "virtualMachines"],
     )
-    short = list(
-        shortages(told, locations=locations, compute=compute, network=network, sizes=sizes)
+    missing = list(
+        shortages(plan, locations=locations, compute=compute, network=network, sizes=sizes)
     )
-    if (plan := told["image_plan"]) and not ask_az("vm", "image", "terms", "show", *plan)[
-        "accepted"
-    ]:
-        short.append(f"the image's legal terms: az vm image terms accept {' '.join(plan)}")
-    for line in short:
-        typer.echo(f"short: {line}")
-    if short:
-        stop(f"{len(short)} to be asked for before `up` can succeed", Exit.CANNOT_RUN)
+    image = plan["image_plan"]
+    if image and not tf.call_az("vm", "image", "terms", "show", *image)["accepted"]:
+        command = f"az vm image terms accept {' '.join(image)}"
+        missing.append(f"terms of the image: accept them with: {command}")
+    for line in missing:
+        typer.echo(f"missing: {line}")
+    if missing:
+        exit_with_error(
+            f"{len(missing)} requirements are missing; request them before `broadside up`"
+        )
     typer.echo(
-        f"enough quota in {region} for {2 * int(told['instances'])} {told['vm_size']}, a "
-        f"{told['coordinator_size']} and {told['public_addresses_count']} public addresses"
+        f"enough quota in {region} for {2 * int(plan['instances'])} {plan['vm_size']}, a "
+        f"{plan['coordinator_size']} and {plan['public_addresses_count']} public addresses"
     )
-    typer.echo("firewall capacity units have no quota: a region can still be short of them")
+    typer.echo("capacity units of a firewall have no quota, but can be exhausted in a region")
 
 
 # Parking ------------------------------------------------------------------------------------------
 
 
-def _park(
+def _set_parked(
     directory: Path,
     variables: Sequence[Path] | None,
     settings: Sequence[str] | None,
-    parked: str,
     yes: bool,
     dry_run: bool,
+    *,
+    parked: str,
 ) -> None:
-    given = variables_of(directory, variables, settings) or remembered(directory)
-    _apply(directory, [*given, f"-var=parked={parked}"], yes, dry_run)
-    if dry_run or (told := needs(directory, given)) is None:
-        return
-    from broadside.coordinator.prices import load
-
-    parked_usd, running_usd = usd_a_day(told, load())
-    typer.echo(
-        f"about {dollars(parked_usd)} a day parked, {dollars(running_usd)} running with no agents "
-        "(list prices, East US)"
-    )
+    options = tf.variable_options(directory, variables, settings) or tf.stored_variables(directory)
+    _apply(directory, [*options, f"-var=parked={parked}"], yes, dry_run)
 
 
-def _set_firewall(told: Mapping[str, Any], *, allocated: bool) -> None:
+def _set_firewall(outputs: Mapping[str, Any], *, allocated: bool) -> None:
     """Allocate or deallocate the firewall by setting or removing its addresses.
 
     A firewall without addresses has no instances and no cost. The change uses the Resource Manager,
     because the Terraform provider would create a new firewall.
     """
-    addresses = told.get("firewall_addresses")
+    addresses = outputs.get("firewall_addresses")
     if addresses is None:
         return
-    url = f"{told['firewall_id']}?api-version={FIREWALL_API}"
-    body = ask_rest("--method", "get", "--url", url)
+    url = f"{outputs['firewall_id']}?api-version={FIREWALL_API}"
+    body = tf.call_rest("--method", "get", "--url", url)
     if bool(body["properties"].get("ipConfigurations")) == allocated:
         return
     body["properties"] |= addresses if allocated else dict.fromkeys(addresses)
@@ -435,27 +409,27 @@ def _set_firewall(told: Mapping[str, Any], *, allocated: bool) -> None:
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump({name: value for name, value in body.items() if name != "etag"}, file)
         file.flush()
-        ask_rest("--method", "put", "--url", url, "--body", f"@{file.name}")
-    end_s = time.monotonic() + FIREWALL_PATIENCE_S
+        tf.call_rest("--method", "put", "--url", url, "--body", f"@{file.name}")
+    end_s = time.monotonic() + FIREWALL_TIMEOUT_S
     while (state := _provisioning(url)) not in ("Succeeded", "Failed"):
         if time.monotonic() > end_s:
-            stop(f"the firewall is {state} for too long; the same command goes on", Exit.CANNOT_RUN)
-        time.sleep(LOOK_PAUSE_S)
+            exit_with_error(f"the firewall is still {state}; run the same command again")
+        time.sleep(POLL_INTERVAL_S)
     if state == "Failed":
-        stop("the firewall did not take it; the same command tries again", Exit.CANNOT_RUN)
+        exit_with_error("the change of the firewall failed; run the same command again")
 
 
 def _provisioning(url: str) -> str:
-    body = ask_rest("--method", "get", "--url", url)
+    body = tf.call_rest("--method", "get", "--url", url)
     return str(body["properties"]["provisioningState"])
 
 
 def _scale(outputs: RangeOutputs, instances: int, dry_run: bool) -> None:
     """Scale all scale sets at the same time. az waits until Azure has finished."""
     capacity = ["--new-capacity", str(instances), "--output", "none"]
-    run_together(
+    tf.run_together(
         [
-            ["az", "vmss", "scale", "--name", name, *outputs.place, *capacity]
+            ["az", "vmss", "scale", "--name", name, *outputs.az_options, *capacity]
             for name in outputs.scale_sets
         ],
         dry_run,
@@ -466,131 +440,129 @@ def _scale(outputs: RangeOutputs, instances: int, dry_run: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remains:
+class RemainingResources:
     """Resources that Azure still lists for a range, by tag and by resource group.
 
     Attributes:
-        name: Range name, which is the tag value.
-        group: Resource group name.
-        where: Options for az, with the subscription. Empty if it is unknown.
+        name: Name of the range, which is the value of the tag.
+        group: Name of the resource group.
+        az_options: Options of az, with the subscription. Empty if it is unknown.
     """
 
     name: str
     group: str
-    where: tuple[str, ...]
+    az_options: tuple[str, ...]
 
     @property
-    def _listing(self) -> list[str]:
-        return ["az", "resource", "list", "--tag", f"broadside={self.name}", *self.where]
+    def _queries(self) -> tuple[list[str], list[str]]:
+        """Az commands that list the resources and the groups."""
+        tag = ["--tag", f"broadside={self.name}", *self.az_options]
+        return ["resource", "list", *tag], ["group", "list", *tag]
 
-    @property
-    def _groups(self) -> list[str]:
-        return ["az", "group", "list", "--tag", f"broadside={self.name}", *self.where]
+    def print_commands(self) -> None:
+        for query in self._queries:
+            tf.run(["az", *query, "--output", "json"], dry_run=True)
 
-    def look(self, dry_run: bool) -> None:
-        for argv in (self._listing, self._groups):
-            run([*argv, "--output", "json"], dry_run)
-
-    def found(self) -> tuple[list[str], list[str]]:
+    def list(self) -> tuple[Sequence[str], Sequence[str]]:
         """Return the resource ids and the resource group names."""
-        resources, groups = ask_az_together(self._listing[1:], self._groups[1:])
+        resources, groups = tf.call_az_together(*self._queries)
         try:
             # Every resource to delete must have the tag. Do not rely on the list filter.
-            for each in (*resources, *groups):
-                if each["tags"]["broadside"] != self.name:
-                    stop(f"az lists {each['id']}, which is not {self.name}'s", Exit.CANNOT_RUN)
-            return [str(each["id"]) for each in resources], [str(each["name"]) for each in groups]
+            for resource in (*resources, *groups):
+                if resource["tags"]["broadside"] != self.name:
+                    exit_with_error(
+                        f"az lists {resource['id']}, which is not tagged broadside={self.name}"
+                    )
+            return [str(one["id"]) for one in resources], [str(one["name"]) for one in groups]
         except (KeyError, TypeError):
-            stop("az answered something else than a list; nothing is proven", Exit.CANNOT_RUN)
+            exit_with_error("az did not return a list; nothing is verified")
 
-    def wait(self, patience_s: float) -> bool:
-        """Wait until Azure lists no resource. Return False after ``patience_s`` seconds."""
-        end_s = time.monotonic() + patience_s
-        while any(left := self.found()):
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until Azure lists no resource. Return False after ``timeout_s`` seconds."""
+        end_s = time.monotonic() + timeout_s
+        while any(remaining := self.list()):
             if time.monotonic() >= end_s:
                 return False
-            typer.echo(f"{len(left[0]) + len(left[1])} still listed; looking again", err=True)
-            time.sleep(min(LOOK_PAUSE_S, max(0.0, end_s - time.monotonic())))
+            count = sum(map(len, remaining))
+            typer.echo(f"{count} resources are still listed; checking again", err=True)
+            time.sleep(min(POLL_INTERVAL_S, max(0.0, end_s - time.monotonic())))
         return True
 
-    def sweep(self, yes: bool) -> bool:
+    def delete(self, yes: bool) -> bool:
         """Delete the remaining resources by tag. Return True if a deletion was requested."""
-        resources, groups = self.found()
+        resources, groups = self.list()
         if not resources and not groups:
             return False
-        for each in (*groups, *resources):
-            typer.echo(f"left behind: {each}", err=True)
+        for name in (*groups, *resources):
+            typer.echo(f"remaining: {name}", err=True)
         if not yes and not typer.confirm("delete them?", err=True):
             return False
         for group in groups:
-            attempt(
-                ["az", "group", "delete", "--name", group, *self.where, "--yes"], dry_run=False,
-                keep_errors=False,
-            )  # fmt: skip
+            command = ["az", "group", "delete", "--name", group, *self.az_options, "--yes"]
+            tf.attempt(command, dry_run=False, capture=False)
         if not groups:
-            attempt(
-                ["az", "resource", "delete", "--ids", *resources], dry_run=False, keep_errors=False
-            )
+            command = ["az", "resource", "delete", "--ids", *resources]
+            tf.attempt(command, dry_run=False, capture=False)
         return True
 
-    def tell(self) -> None:
+    def fail(self) -> NoReturn:
         """Print the remaining resources, which still cost money, and exit with 1."""
-        resources, groups = self.found()
-        for each in resources:
-            typer.echo(f"left: {each}")
-        for each in groups:
-            typer.echo(f"left: resource group {each}")
+        resources, groups = self.list()
+        for name in (*resources, *(f"resource group {group}" for group in groups)):
+            typer.echo(f"remaining: {name}")
         count = len(resources) + len(groups)
-        stop(f"{count} left of range {self.name}; they still cost", Exit.FAIL)
+        exit_with_error(
+            f"{count} resources of range {self.name} remain; they still cost money", Exit.FAIL
+        )
 
 
 # Terraform state ----------------------------------------------------------------------------------
 
 
-def _must_stand(directory: Path) -> RangeOutputs:
-    lay_files(directory)
-    mend_state(directory)
+def _require_range(directory: Path) -> RangeOutputs:
+    copy_files(directory)
     outputs = _read_outputs(directory)
     if outputs is None:
-        stop(f"no range stands in {directory}'s state; run: broadside up", Exit.CANNOT_RUN)
+        exit_with_error(
+            f"there is no range in the Terraform state of {directory}; run: broadside up"
+        )
     return outputs
 
 
 def _read_outputs(directory: Path) -> RangeOutputs | None:
     """Return the range in the Terraform state, or None if it is missing or incomplete."""
-    told = _outputs(directory)
     try:
-        return _range(told)
+        return _parse_outputs(_outputs(directory))
     except KeyError:
         return None
     except TypeError:
-        stop("terraform output: not a range's; give --directory", Exit.CANNOT_RUN)
+        exit_with_error("terraform output: these are not the outputs of a range; give --directory")
 
 
-def _asked_for(directory: Path, given: Sequence[str]) -> RangeOutputs | None:
+def _planned_outputs(directory: Path, options: Sequence[str]) -> RangeOutputs | None:
     """Return the range that the variables describe, for an `up` that was interrupted."""
     if not (directory / ".terraform").is_dir():
         return None
-    told = needs(directory, given)
-    return None if told is None else _range({**told, "scale_sets": ()})
+    plan = tf.needs(directory, options)
+    return None if plan is None else _parse_outputs({**plan, "scale_sets": ()})
 
 
-def _range(told: Mapping[str, Any]) -> RangeOutputs:
+def _parse_outputs(values: Mapping[str, Any]) -> RangeOutputs:
     return RangeOutputs(
-        name=str(told["name"]),
-        resource_group=str(told["resource_group"]),
-        subscription_id=str(told["subscription_id"]),
-        scale_sets=tuple(told["scale_sets"]),
-        own_group=bool(told["own_group"]),
+        name=str(values["name"]),
+        resource_group=str(values["resource_group"]),
+        subscription_id=str(values["subscription_id"]),
+        scale_sets=tuple(values["scale_sets"]),
+        own_group=bool(values["own_group"]),
     )
 
 
 def _outputs(directory: Path) -> Mapping[str, Any]:
     try:
-        told: Mapping[str, Any] = json.loads(ask([*terraform(directory), "output", "-json"]))
-        return {key: output["value"] for key, output in told.items()}
-    except (ValueError, TypeError, KeyError):
-        stop("terraform output: no JSON; run: terraform init", Exit.CANNOT_RUN)
+        outputs = json.loads(tf.read_output([*tf.terraform(directory), "output", "-json"]))
+        return {name: output["value"] for name, output in outputs.items()}
+    except (ValueError, TypeError, KeyError, AttributeError):
+        exit_with_error("terraform output: it is not JSON; run: terraform init")
 
 
 def _approve(yes: bool) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Final
 
 import typer
 
-from broadside.coordinator.cli.exits import Exit, stop
+from broadside.coordinator.cli.exit_codes import exit_usage, exit_with_error
 
 PACKAGED: Final = (Path(__file__).parents[2] / "deploy" / "azure").resolve()
 # Files that `up` needs. pyproject.toml includes the same files in the wheel.
@@ -37,7 +37,7 @@ NOT_WANTED: Final = ("backend.tf", "resume_imports.tf")
 MANIFEST: Final = ".broadside-files.json"
 # Terraform reads this file with every command.
 BUNDLE: Final = "bundle.auto.tfvars"
-_IS_GIVEN: Final = re.compile(r"^\s*bundle_path\s*=", re.MULTILINE)
+_SETS_BUNDLE: Final = re.compile(r"^\s*bundle_path\s*=", re.MULTILINE)
 
 
 def in_checkout() -> bool:
@@ -64,7 +64,7 @@ def packaged_files() -> Iterator[Path]:
                 yield path.relative_to(PACKAGED)
 
 
-def lay_files(directory: Path, *, update: bool = False) -> None:
+def copy_files(directory: Path, *, update: bool = False) -> None:
     """Copy the Terraform files to a user folder. A checkout is not changed.
 
     Args:
@@ -83,10 +83,9 @@ def lay_files(directory: Path, *, update: bool = False) -> None:
             return
     files = list(map(str, packaged_files()))
     if "main.tf" not in files:
-        stop(
-            "this installation has no Terraform files: install the released wheel, or give "
-            "--directory with deploy/azure of a checkout",
-            Exit.CANNOT_RUN,
+        exit_with_error(
+            "this installation has no Terraform files; install the released wheel, or give "
+            "deploy/azure of a checkout with --directory"
         )
     before = json.loads(manifest.read_text("utf-8")) if has_copies else []
     try:
@@ -97,12 +96,12 @@ def lay_files(directory: Path, *, update: bool = False) -> None:
             (directory / name).unlink(missing_ok=True)
         manifest.write_text(json.dumps(files, indent=1), encoding="utf-8")
     except OSError as error:
-        stop(f"directory {directory}: {error.strerror}; give --directory", Exit.CANNOT_RUN)
+        exit_with_error(f"directory {directory}: {error.strerror}; use another --directory")
     if not has_copies:
-        typer.echo(f"Terraform's files and state are in {directory}", err=True)
+        typer.echo(f"the Terraform files and state are in {directory}", err=True)
 
 
-def note_bundle(directory: Path, bundle: Path | None) -> None:
+def store_bundle(directory: Path, bundle: Path | None) -> None:
     """Configure the bundle that Terraform uses in this and in later commands.
 
     Args:
@@ -112,33 +111,32 @@ def note_bundle(directory: Path, bundle: Path | None) -> None:
     if bundle is None:
         return
     if not bundle.is_file():
-        stop(f"bundle {bundle}: no such file", Exit.USAGE)
+        exit_usage(f"--bundle {bundle}: no such file")
     # In a Terraform string `${` begins an expression.
     text = json.dumps(str(bundle.resolve())).replace("${", "$${").replace("%{", "%%{")
     (directory / BUNDLE).write_text(f"bundle_path = {text}\n", encoding="utf-8")
 
 
-def require_bundle(directory: Path, words: Sequence[str]) -> None:
+def require_bundle(directory: Path, options: Sequence[str]) -> None:
     """Exit if the package for the VMs is missing, and print how to get it.
 
     Args:
         directory: The Terraform directory to use.
-        words: The variables to use, as Terraform options.
+        options: The variables, as Terraform options.
     """
     if not (directory / MANIFEST).is_file():
         # In a checkout, variables.tf reports a missing package.
         return
-    own = (directory / "terraform.tfvars", *directory.glob("*.auto.tfvars"))
-    read_anyway = [f"-var-file={path}" for path in own if path.is_file()]
-    for word in (*words, *read_anyway):
-        option, _, value = word.partition("=")
-        if option == "-var" and _IS_GIVEN.match(value):
+    files = (directory / "terraform.tfvars", *directory.glob("*.auto.tfvars"))
+    automatic = [f"-var-file={path}" for path in files if path.is_file()]
+    for argument in (*options, *automatic):
+        option, _, value = argument.partition("=")
+        if option == "-var" and _SETS_BUNDLE.match(value):
             return
-        if option == "-var-file" and _IS_GIVEN.search(Path(value).read_text("utf-8")):
+        if option == "-var-file" and _SETS_BUNDLE.search(Path(value).read_text("utf-8")):
             return
     name = f"broadside-bundle-{version('broadside')}.tar.gz"
-    stop(
-        f"bundle: the VMs install {name}, which is not in this package; get it from the release "
-        "that this package is of, and give --bundle FILE",
-        Exit.USAGE,
+    exit_usage(
+        f"--bundle: missing; download {name}, which the VMs install, from the same release, and "
+        "give --bundle FILE"
     )

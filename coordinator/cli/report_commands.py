@@ -1,133 +1,137 @@
-"""The ``broadside report``, ``export`` and ``chart`` commands, used to write files for a run."""
+"""Commands that write reports, exports and charts of a run to files."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from broadside.coordinator.cli.connection import RunArgument, run_of
-from broadside.coordinator.cli.exits import Exit, stop
-from broadside.coordinator.cli.options import Api, Json, print_json
-from broadside.coordinator.cli.saved_files import (
-    AsFormat,
+from broadside.coordinator.cli.command_group import print_json
+from broadside.coordinator.cli.exit_codes import exit_usage
+from broadside.coordinator.cli.options import complete_chart
+from broadside.coordinator.cli.output_files import (
     ChartOutput,
     Output,
     ReportFormat,
-    by_ending,
+    ReportFormatOption,
+    format_of,
     save,
     save_chart,
     save_report,
 )
-from broadside.coordinator.cli.suggest import complete_chart
+from broadside.coordinator.cli.session import ApiSession, RunArgument, Session
+from broadside.coordinator.cli.text_tables import print_table
 from broadside.coordinator.views.charts import Theme
 from broadside.coordinator.views.exports import TABLES, Format
 
 if TYPE_CHECKING:
-    from broadside.coordinator.cli.verbs import Verbs
+    from broadside.coordinator.cli.operations import Operations
 
 
 def report(
+    session: ApiSession,
     run_id: RunArgument,
-    format: AsFormat = None,
+    format: ReportFormatOption = None,
     output: Output = None,
-    api: Api = None,
 ) -> None:
-    """Write a run's report: everything an engineer signs, in one file."""
+    """Write the report of a run to a file."""
+    chosen = ReportFormat.choose(format, output)
 
-    chosen = ReportFormat.chosen(format, output)
+    async def work(client: "Operations", resolved: str) -> tuple[str, bytes]:
+        return resolved, await client.report(resolved, chosen.requested)
 
-    async def work(client: "Verbs", found: str) -> tuple[str, bytes]:
-        return found, await client.report(found, chosen.asked)
-
-    save_report(*run_of(api, run_id, work), chosen, output)
+    save_report(*session.call_run(run_id, work), chosen, output)
 
 
 def export(
+    session: ApiSession,
     run_id: RunArgument,
-    format: Annotated[
-        Format | None, typer.Option("--format", help="default: by the output's ending, else csv")
-    ] = None,
+    format: Annotated[Format | None, typer.Option("--format")] = None,
     table: Annotated[
         str,
-        typer.Option(help=f"csv, parquet and arrow hold one: {', '.join(TABLES)}, or all"),
+        typer.Option(help=f"Table of a csv, parquet or arrow file: {', '.join(TABLES)}, or all."),
     ] = "all",
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="file; with `--table all` a directory; `-`: stdout"),
-    ] = None,
-    api: Api = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o")] = None,
 ) -> None:
-    """Write a run's seconds, pairs, bursts and summary as tables."""
-    chosen = format or by_ending(output, Format) or Format.CSV
+    """Write the results of a run as tables.
+
+    The tables have the seconds, the pairs, the bursts and the summary.
+
+    Args:
+        format: Output format; default: by the file extension, else csv.
+        output: Output file, - for standard output; a folder with --table all.
+    """
+    chosen = format or format_of(output, Format) or Format.CSV
     if table not in (*TABLES, "all"):
-        stop(f"--table {table!r}: there are {', '.join(TABLES)} and all", Exit.USAGE)
-    wanted = TABLES[:1] if chosen.whole else TABLES if table == "all" else (table,)
-    if len(wanted) > 1 and output is not None and (str(output) == "-" or output.suffix):
-        stop(
-            f"--output {output}: {chosen.value} files hold one table; name it with --table, or "
-            "give a directory",
-            Exit.USAGE,
+        exit_usage(f"--table {table!r}: not a table; use {', '.join(TABLES)} or all")
+    tables = TABLES[:1] if chosen.whole else TABLES if table == "all" else (table,)
+    if len(tables) > 1 and output is not None and (str(output) == "-" or output.suffix):
+        exit_usage(
+            f"--output {output}: a {chosen.value} file can have only one table; select it with "
+            "--table, or give a folder"
         )
 
-    async def work(client: "Verbs", found: str) -> tuple[str, dict[str, bytes]]:
-        return found, {name: await client.export(found, chosen.value, name) for name in wanted}
+    async def work(client: "Operations", resolved: str) -> tuple[str, dict[str, bytes]]:
+        return resolved, {
+            name: await client.export(resolved, chosen.value, name) for name in tables
+        }
 
-    found, files = run_of(api, run_id, work)
+    resolved, files = session.call_run(run_id, work)
     for name, body in files.items():
-        called = f"{found}.{chosen.value}" if chosen.whole else f"{found}-{name}.{chosen.value}"
+        table_name = "" if chosen.whole else f"-{name}"
+        file_name = f"{resolved}{table_name}.{chosen.value}"
         if len(files) > 1 and output is not None:
             output.mkdir(parents=True, exist_ok=True)
-        many = output is None or len(files) > 1 or output.is_dir()
-        save(body, (output or Path()) / called if many and str(output) != "-" else output)
+        in_folder = output is None or len(files) > 1 or output.is_dir()
+        save(body, (output or Path()) / file_name if in_folder and str(output) != "-" else output)
 
 
 def chart(
+    session: Session,
     run_id: RunArgument,
-    name: Annotated[
-        str | None,
-        typer.Argument(help="which chart; none: list them", autocompletion=complete_chart),
-    ] = None,
+    name: Annotated[str | None, typer.Argument(autocompletion=complete_chart)] = None,
     output: ChartOutput = None,
-    burst: Annotated[int, typer.Option(min=1, help="for charts of one burst, from 1")] = 1,
-    theme: Annotated[Theme, typer.Option(help="of .png and .json")] = Theme.LIGHT,
-    width: Annotated[int, typer.Option(min=200, max=4000, help="px")] = 1100,
-    height: Annotated[int, typer.Option(min=150, max=4000, help="px")] = 520,
-    api: Api = None,
-    as_json: Json = False,
+    burst: Annotated[int, typer.Option(min=1)] = 1,
+    theme: Theme = Theme.LIGHT,
+    width: Annotated[int, typer.Option(min=200, max=4000)] = 1100,
+    height: Annotated[int, typer.Option(min=150, max=4000)] = 520,
 ) -> None:
-    """Draw one of a run's charts into a file, or list them."""
+    """Write a chart of a run, or list the charts.
+
+    Args:
+        name: Name of the chart; without it, list the charts.
+        burst: Number of the burst, from 1.
+        theme: Colours of .png and .json.
+        width: Width in pixels.
+        height: Height in pixels.
+    """
     from broadside.coordinator.views.charts import catalogue, kind_of
 
+    known = {entry.name for entry in catalogue()}
     if name is None:
-        if run_id in {entry.name for entry in catalogue()}:
-            stop(f"chart {run_id}: of which run? broadside chart last {run_id}", Exit.USAGE)
-
-        async def known_run(client: "Verbs", found: str) -> str:
-            return (await client.status(found)).run_id
-
-        _list(run_of(api, run_id, known_run), as_json=as_json)
+        if run_id in known:
+            exit_usage(f"chart {run_id}: the run is missing; write `broadside chart last {run_id}`")
+        status = session.call_run(run_id, lambda client, resolved: client.status(resolved))
+        _list_charts(session, status.run_id)
         return
     drawn = Theme.LIGHT if output is not None and output.suffix == ".svg" else theme
+    index = burst - 1 if name in known and kind_of(name) == "burst" else None
 
-    async def work(client: "Verbs", found: str) -> tuple[str, dict[str, Any]]:
-        known = name in {entry.name for entry in catalogue()}
-        index = burst - 1 if known and kind_of(name) == "burst" else None
-        return found, await client.chart(found, name, index, drawn.value)
+    async def work(client: "Operations", resolved: str) -> tuple[str, dict[str, Any]]:
+        return resolved, await client.chart(resolved, name, index, drawn.value)
 
-    found, made = run_of(api, run_id, work)
-    if as_json:
-        print_json(made)
+    resolved, drawing = session.call_run(run_id, work)
+    if session.as_json:
+        print_json(drawing)
         return
-    save_chart(made, output or Path(f"{found}-{name}.png"), width=width, height=height)
+    save_chart(drawing, output or Path(f"{resolved}-{name}.png"), width=width, height=height)
 
 
-def _list(run_id: str, *, as_json: bool) -> None:
-    from broadside.coordinator.cli.display import print_table
+def _list_charts(session: Session, run_id: str) -> None:
     from broadside.coordinator.views.charts import catalogue
 
-    if as_json:
+    if session.as_json:
         print_json([entry.model_dump() for entry in catalogue()])
         return
     rows = [[entry.name, entry.kind, entry.says] for entry in catalogue()]
-    print_table("", ["chart", "of a", "what it shows"], rows)
-    typer.echo(f"\ndraw one: broadside chart {run_id} {rows[0][0]}")
+    print_table("", ["chart", "of a", "content"], rows)
+    typer.echo(f"\nto write one: broadside chart {run_id} {rows[0][0]}")

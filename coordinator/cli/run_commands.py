@@ -2,232 +2,231 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from broadside.coordinator.cli.connection import RunArgument, operator_name, run, run_of
-from broadside.coordinator.cli.exits import Exit, stop
-from broadside.coordinator.cli.lists import RowsOption, show_list
+from broadside.coordinator.cli.command_group import Output, print_json
+from broadside.coordinator.cli.exit_codes import exit_usage, exit_with_error
 from broadside.coordinator.cli.options import (
-    Api,
     Assignments,
     Detach,
     Format,
     FormatOption,
-    Json,
     Junit,
     Plain,
     Scenario,
-    print_json,
+    complete_scenario,
+    parse_duration_s,
+    parse_end_time,
 )
-from broadside.coordinator.cli.suggest import complete_scenario
+from broadside.coordinator.cli.session import RunArgument, Session, user_name
+from broadside.coordinator.cli.text_tables import Column, RowsOption, cells, print_list, print_table
 
 if TYPE_CHECKING:
-    from broadside.coordinator.cli.verbs import Verbs
+    from broadside.coordinator.cli.operations import Operations
     from broadside.coordinator.core.live.status import RunStatus
     from broadside.coordinator.core.summary import Course, RunSummary
 
 
 def launch(
+    session: Session,
     scenario: Scenario,
     assignments: Assignments = None,
-    budget: Annotated[
-        float | None,
-        typer.Option(metavar="USD", min=0, help="refuse, and stop before the burst, above it"),
-    ] = None,
-    unattended: Annotated[
-        str | None,
-        typer.Option(
-            metavar="END",
-            help="go on without a coordinator until this hard end: 26h, 2026-11-23T06:00Z",
-        ),
-    ] = None,
+    budget: Annotated[float | None, typer.Option(metavar="USD", min=0)] = None,
+    unattended: Annotated[str | None, typer.Option(metavar="END")] = None,
     detach: Detach = False,
     plain: Plain = False,
     junit: Junit = None,
     form: FormatOption = Format.TEXT,
-    api: Api = None,
-    as_json: Json = False,
 ) -> None:
-    """Launch a run and, unless detached, follow it to its verdict."""
+    """Start a run and wait for its verdict.
+
+    With --detach it only starts the run.
+
+    Args:
+        budget: Cost limit; a burst that would exceed it is not started.
+        unattended: Continue without a coordinator until this end, such as 26h or 2026-11-23T06:00Z.
+    """
     from broadside.coordinator import scenarios
-    from broadside.coordinator.cli import watch as watching
-    from broadside.coordinator.cli.hard_end import read_end
+    from broadside.coordinator.cli.watch import follow
     from broadside.coordinator.views.requests import LaunchRequest
 
     if detach and junit is not None:
-        stop(
-            "--junit: a detached run has no verdict yet; ask `broadside verdict` for it later",
-            Exit.USAGE,
+        exit_usage(
+            "--junit: a detached run has no verdict yet; use `broadside verdict --junit` later"
         )
     try:
         overrides = scenarios.parse_overrides(assignments or [])
         if budget is not None:
             overrides["budget_usd"] = budget
         if unattended is not None:
-            overrides |= read_end(unattended, datetime.now(UTC))
+            overrides |= _unattended_fields(unattended)
         # Report an error before any request is sent.
         spec = scenarios.load(scenario, overrides)
     except ValueError as error:
-        stop(str(error), Exit.USAGE)
-    request = LaunchRequest(spec=spec.to_fields(), by=operator_name())
+        exit_usage(str(error))
+    request = LaunchRequest(spec=spec.to_fields(), by=user_name())
 
-    async def work(client: "Verbs") -> "RunStatus | RunSummary":
+    async def work(client: "Operations") -> "RunStatus | RunSummary":
         status = await client.launch(request)
         for warning in status.warnings:
             typer.echo(f"warning: {warning}", err=True)
         typer.echo(f"launched {status.run_id}", err=True)
         if detach:
             return status
-        return await watching.follow(
-            client, status.run_id, plain=plain, quiet=as_json, local=api is None
+        return await follow(
+            client, status.run_id, local=session.api is None, quiet=session.as_json, plain=plain
         )
 
-    _finish(run(api, work, drive=not detach), as_json=as_json, form=form, junit=junit)
+    _print_result(session, session.call(work, drive=not detach), form, junit)
 
 
-def watch(
-    run_id: RunArgument, plain: Plain = False, api: Api = None, as_json: Json = False
-) -> None:
-    """Follow a run to its verdict; leaving (q, Ctrl-C) does not abort it."""
-    from broadside.coordinator.cli import watch as watching
-
-    async def work(client: "Verbs", found: str) -> "RunSummary":
-        return await watching.follow(client, found, plain=plain, quiet=as_json, local=api is None)
-
-    _finish(run_of(api, run_id, work, drive=True), as_json=as_json)
+def _unattended_fields(text: str) -> dict[str, Any]:
+    """Return the fields of ``--unattended``. A duration counts from the launch."""
+    duration_s = parse_duration_s(text)
+    end_at = None
+    if duration_s is None:
+        end_at = parse_end_time("--unattended", text, datetime.now(UTC), zone=None)
+    return {"unattended_s": duration_s, "unattended_until_at": end_at}
 
 
-def show(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
-    """Show where a run stands, burst by burst."""
-    from broadside.coordinator.cli import display
-    from broadside.coordinator.cli.course_tables import show_course
+def watch(session: Session, run_id: RunArgument, plain: Plain = False) -> None:
+    """Show a run until its verdict.
 
-    async def work(client: "Verbs", chosen: str) -> "tuple[RunStatus, Course]":
-        return await client.status(chosen), await client.course(chosen)
+    Leaving with q or Ctrl-C does not abort the run.
+    """
+    from broadside.coordinator.cli.watch import follow
 
-    status, course = run_of(api, run_id, work)
-    if as_json:
-        print_json(status)
-        return
+    async def work(client: "Operations", resolved: str) -> "RunSummary":
+        return await follow(
+            client, resolved, local=session.api is None, quiet=session.as_json, plain=plain
+        )
+
+    _print_result(session, session.call_run(run_id, work, drive=True))
+
+
+def show(session: Session, run_id: RunArgument) -> None:
+    """Show the state of a run and of its bursts."""
+
+    async def work(client: "Operations", resolved: str) -> "tuple[RunStatus, Course]":
+        return await client.status(resolved), await client.course(resolved)
+
+    status, course = session.call_run(run_id, work)
+    session.show(status, lambda status: _print_status(status, course))
+
+
+def _print_status(status: "RunStatus", course: "Course") -> None:
+    from broadside.coordinator.cli.summary_tables import print_trends
+
     imported = f", imported ({status.imported})" if status.imported else ""
     typer.echo(f"{status.run_id}: {status.state.value}{imported}")
     for warning in status.warnings:
         typer.echo(f"warning: {warning}")
     if status.cancel_reason:
         typer.echo(f"cancelled by {status.cancelled_by}: {status.cancel_reason}")
-    display.print_table(
-        "",
-        ["burst", "start (UTC)", "phase", "claimed", "armed", "reported", "outcomes"],
-        [
-            [
-                str(burst.index + 1),
-                f"{burst.planned_start_at:%Y-%m-%d %H:%M:%S}",
-                burst.phase.value,
-                f"{burst.claimed_count}/{burst.pairs_planned}",
-                f"{burst.armed_count}/{burst.pairs_planned}",
-                f"{burst.reported_count}/{burst.pairs_planned}",
-                ", ".join(f"{count} {outcome}" for outcome, count in burst.outcomes.items()),
-            ]
-            for burst in status.bursts
-        ],
-    )
+    columns: dict[str, Column] = {
+        "burst": lambda burst: str(burst.index + 1),
+        "start (UTC)": "planned_start_at",
+        "phase": "phase",
+        "claimed": lambda burst: f"{burst.claimed_count}/{burst.pairs_planned}",
+        "armed": lambda burst: f"{burst.armed_count}/{burst.pairs_planned}",
+        "reported": lambda burst: f"{burst.reported_count}/{burst.pairs_planned}",
+        "outcomes": lambda burst: ", ".join(f"{n} {name}" for name, n in burst.outcomes.items()),
+    }
+    print_table("", list(columns), [cells(burst, columns) for burst in status.bursts])
     if course.bursts_count:
-        show_course(course)
+        print_trends(course)
 
 
 def verdict(
+    session: Session,
     run_id: RunArgument,
-    recompute: Annotated[
-        bool,
-        typer.Option(
-            "--recompute", help="compute it again from the stored rows; 4 when it differs"
-        ),
-    ] = False,
+    recompute: Annotated[bool, typer.Option("--recompute")] = False,
     junit: Junit = None,
     form: FormatOption = Format.TEXT,
-    api: Api = None,
-    as_json: Json = False,
 ) -> None:
-    """Print a run's verdict with its figures; the exit code says it too."""
+    """Print the verdict of a run and its metrics.
 
+    The exit code is that of the verdict.
+
+    Args:
+        recompute: Compute the verdict again from the stored data; exit with 4 if it differs.
+    """
     if recompute:
-        _recompute(run_id, api=api, as_json=as_json)
-
-    summary = run_of(api, run_id, lambda client, chosen: client.summary(chosen))
+        _recompute(session, run_id)
+    summary = session.call_run(run_id, lambda client, resolved: client.summary(resolved))
     if summary is None:
-        stop(f"run {run_id}: not over yet; follow it with `broadside watch`", Exit.CANNOT_RUN)
-    _finish(summary, as_json=as_json, form=form, junit=junit)
+        exit_with_error(f"run {run_id}: it has no verdict yet; wait for it with `broadside watch`")
+    _print_result(session, summary, form, junit)
 
 
-def _recompute(run_id: str, *, api: str | None, as_json: bool) -> NoReturn:
+def _recompute(session: Session, run_id: str) -> NoReturn:
     """Print the recomputed verdict, and if the stored summary is identical."""
-    from broadside.coordinator.cli.verdict import exit_of, show_summary
+    from broadside.coordinator.cli.summary_tables import exit_of, print_summary
 
-    again = run_of(api, run_id, lambda client, chosen: client.recomputed(chosen))
-    if as_json:
-        print_json(again.summary)
-    else:
-        show_summary(again.summary)
+    again = session.call_run(run_id, lambda client, resolved: client.recomputed(resolved))
+    session.show(again.summary, print_summary)
     if again.equal:
-        typer.echo("recomputed: the stored summary is the same, byte for byte", err=True)
+        typer.echo("recomputed: the stored summary is identical, byte for byte", err=True)
         raise typer.Exit(exit_of(again.summary))
-    typer.echo(
-        f"broadside: run {again.summary.run_id}: the stored summary does not follow from the "
-        f"stored rows, {again.differences_count} fields differ: " + "; ".join(again.differences),
-        err=True,
+    exit_with_error(
+        f"run {again.summary.run_id}: the stored summary does not follow from the stored data; "
+        f"{again.differences_count} fields differ: {'; '.join(again.differences)}"
     )
-    raise typer.Exit(Exit.CANNOT_RUN)
 
 
 def abort(
+    session: Session,
     run_id: RunArgument,
-    reason: Annotated[str, typer.Option(help="kept with the run")] = "asked to",
-    api: Api = None,
-    as_json: Json = False,
+    reason: str = "asked to",
 ) -> None:
-    """Stop a run: agents stop traffic within seconds, what was measured is kept."""
+    """Abort a run and keep what was measured.
 
-    status = run_of(
-        api,
+    Agents stop their traffic within seconds.
+
+    Args:
+        reason: Reason to store with the run.
+    """
+    status = session.call_run(
         run_id,
-        lambda client, chosen: client.cancel(chosen, by=operator_name(), reason=reason),
+        lambda client, resolved: client.cancel(resolved, by=user_name(), reason=reason),
     )
-    if as_json:
-        print_json(status)
-    else:
-        typer.echo(f"{status.run_id}: cancelled by {status.cancelled_by}: {status.cancel_reason}")
+    text = f"{status.run_id}: cancelled by {status.cancelled_by}: {status.cancel_reason}"
+    session.show(status, lambda _: typer.echo(text))
 
 
-def list_scenarios(
-    name: Annotated[
-        str | None,
-        typer.Argument(help="show one with every field", autocompletion=complete_scenario),
-    ] = None,
+def scenarios(
+    session: Output,
+    name: Annotated[str | None, typer.Argument(autocompletion=complete_scenario)] = None,
     form: RowsOption = None,
-    as_json: Json = False,
 ) -> None:
-    """List the scenarios, or show one with every field that a launch can override."""
-    from broadside.coordinator import scenarios
-    from broadside.coordinator.cli import display
+    """List the scenarios, or show one of them.
+
+    A launch can override every field that is shown.
+
+    Args:
+        name: Scenario to show with all fields.
+    """
+    from broadside.coordinator import scenarios as stored
     from broadside.coordinator.core import formatting
     from broadside.coordinator.core.plain_fields import plain_fields
 
-    specs = {n: scenarios.load(n) for n in ([name] if name else scenarios.names())}
-    if as_json:
-        print_json({n: spec.model_dump(mode="json") for n, spec in specs.items()})
+    specs = {one: stored.load(one) for one in ([name] if name else stored.names())}
+    if session.as_json:
+        print_json({one: spec.model_dump(mode="json") for one, spec in specs.items()})
         return
     if name is not None and form is None:
         rows = [[field, text] for field, text in plain_fields(specs[name]).items()]
-        display.print_table(name, ["field", "value"], rows)
+        print_table(name, ["field", "value"], rows)
         return
-    show_list(
+    print_list(
+        session,
         list(specs.values()),
         {
-            "scenario": lambda spec: spec.scenario,
-            "pairs": lambda spec: str(spec.pairs_count),
-            "streams": lambda spec: str(spec.traffic.streams_count),
+            "scenario": "scenario",
+            "pairs": "pairs_count",
+            "streams": "traffic.streams_count",
             "bursts": lambda spec: (
                 f"{spec.bursts_count} x {spec.burst_s} s every {spec.period_s} s"
             ),
@@ -236,40 +235,36 @@ def list_scenarios(
                 if spec.objective.target_bits_per_second
                 else "none"
             ),
-            "what it asks": lambda spec: spec.description,
+            "description": "description",
         },
-        of="broadside.coordinator.core.run_spec:RunSpec",
-        none="no scenario",
+        model="broadside.coordinator.core.run_spec:RunSpec",
+        empty="no scenario",
         form=form,
-        as_json=False,
-        spare=["streams", "pairs"],
+        low_priority=["streams", "pairs"],
     )
 
 
-def _finish(
+def _print_result(
+    session: Session,
     result: "RunStatus | RunSummary",
-    *,
-    as_json: bool,
     form: Format = Format.TEXT,
     junit: Path | None = None,
 ) -> None:
-    from broadside.coordinator.cli.verdict import exit_of, show_summary
+    """Print a status or a summary. A summary ends the command with the code of its verdict."""
+    from broadside.coordinator.cli.summary_tables import exit_of, print_summary
     from broadside.coordinator.core.summary import RunSummary
 
-    if as_json:
-        print_json(result)
-    elif isinstance(result, RunSummary):
-        if form is Format.MD:
-            from broadside.coordinator.views.markdown import verdict_markdown
+    if not isinstance(result, RunSummary):
+        session.show(result, lambda status: typer.echo(status.run_id))
+        return
+    if form is Format.MD and not session.as_json:
+        from broadside.coordinator.views.markdown import verdict_markdown
 
-            typer.echo(verdict_markdown(result), nl=False)
-        else:
-            show_summary(result)
+        typer.echo(verdict_markdown(result), nl=False)
     else:
-        typer.echo(result.run_id)
-    if isinstance(result, RunSummary):
-        if junit is not None:
-            from broadside.coordinator.cli.junit_file import of_run, save_junit
+        session.show(result, print_summary)
+    if junit is not None:
+        from broadside.coordinator.cli.output_files import junit_of_run, save_junit
 
-            save_junit(of_run(result), junit)
-        raise typer.Exit(exit_of(result))
+        save_junit(junit_of_run(result), junit)
+    raise typer.Exit(exit_of(result))

@@ -1,18 +1,18 @@
-"""The ``broadside schedule`` commands, which launch runs at given times."""
+"""The ``broadside schedule`` commands, which start runs at given times."""
 
 from datetime import datetime
 from typing import Annotated, Any
+from zoneinfo import ZoneInfo
 
 import typer
 from pydantic import ValidationError
 
 from broadside.coordinator import scenarios
-from broadside.coordinator.cli import display
-from broadside.coordinator.cli.connection import operator_name, run
-from broadside.coordinator.cli.exits import Exit, stop
-from broadside.coordinator.cli.lists import RowsOption, show_list
-from broadside.coordinator.cli.options import Api, Assignments, Json, print_json
-from broadside.coordinator.cli.token_option import CommandGroup
+from broadside.coordinator.cli.command_group import CommandGroup
+from broadside.coordinator.cli.exit_codes import exit_usage
+from broadside.coordinator.cli.options import Assignments, parse_time_option
+from broadside.coordinator.cli.session import Session, user_name
+from broadside.coordinator.cli.text_tables import RowsOption, print_list, print_table
 from broadside.coordinator.core.plan.schedule import MissedPolicy, Overlap, check
 from broadside.coordinator.views.answers import ScheduleView
 from broadside.coordinator.views.requests import ScheduleRequest
@@ -20,40 +20,42 @@ from broadside.exchange.outage_log import utc_now
 
 app = CommandGroup()
 
-Name = Annotated[str, typer.Argument(help="small letters, digits and dashes; at most 36")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="SCHEDULE", help="Name of at most 36 lower-case letters, digits and dashes."
+    ),
+]
 
 
 @app.command()
 def add(
+    session: Session,
     name: Name,
-    scenario: Annotated[str, typer.Option(help="a scenario's name or a .toml file's path")],
-    cron: Annotated[
-        str | None, typer.Option(metavar="EXPR", help="minute hour day month weekday: '0 2 * * 6'")
-    ] = None,
-    at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="one instant, such as 2026-11-21T02:00")
-    ] = None,
-    timezone: Annotated[
-        str, typer.Option(metavar="ZONE", help="whose clock all these times are of")
-    ] = "UTC",
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="fire nothing after it")] = None,
-    max_runs: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="end after so many runs")
-    ] = None,
-    overlap: Annotated[
-        Overlap, typer.Option(help="when its last run goes on: skip, wait for it, or abort it")
-    ] = Overlap.SKIP,
-    missed: Annotated[
-        MissedPolicy, typer.Option(help="when no coordinator was there: skip, or run late")
-    ] = MissedPolicy.SKIP,
-    missed_limit: Annotated[
-        int, typer.Option(metavar="SECONDS", min=60, help="run no later than this")
-    ] = 3600,
+    scenario: Annotated[str, typer.Option()],
+    cron: Annotated[str | None, typer.Option(metavar="EXPR")] = None,
+    at: Annotated[str | None, typer.Option(metavar="TIME")] = None,
+    timezone: Annotated[str, typer.Option(metavar="ZONE")] = "UTC",
+    until: Annotated[str | None, typer.Option(metavar="TIME")] = None,
+    max_runs: Annotated[int | None, typer.Option(metavar="N", min=1)] = None,
+    overlap: Overlap = Overlap.SKIP,
+    missed: MissedPolicy = MissedPolicy.SKIP,
+    missed_limit: Annotated[int, typer.Option(metavar="SECONDS", min=60)] = 3600,
     assignments: Assignments = None,
-    api: Api = None,
-    as_json: Json = False,
 ) -> None:
-    """Add a schedule; without an offset, times are of --timezone."""
+    """Add a schedule.
+
+    Args:
+        scenario: Name of a scenario or path of a .toml file.
+        cron: Minute hour day month weekday: '0 2 * * 6'.
+        at: One start, such as 2026-11-21T02:00.
+        timezone: Time zone of --cron, and of times without offset.
+        until: Start no run after this time.
+        max_runs: Maximum number of runs.
+        overlap: What to do while the last run continues.
+        missed: What to do if no coordinator was running.
+        missed_limit: Maximum delay of a late start.
+    """
     try:
         spec = scenarios.load(scenario, scenarios.parse_overrides(assignments or []))
         request = ScheduleRequest.model_validate(
@@ -61,91 +63,78 @@ def add(
                 "name": name,
                 "spec": spec.to_fields(),
                 "cron": cron,
-                "at": _time("--at", at),
+                "at": parse_time_option("--at", at),
                 "timezone": timezone,
-                "until_at": _time("--until", until),
+                "until_at": parse_time_option("--until", until),
                 "runs_max_count": max_runs,
                 "overlap": overlap,
                 "missed": missed,
                 "missed_limit_s": missed_limit,
-                "by": operator_name(),
+                "by": user_name(),
             }
         )
         now = utc_now()
         check(request.schedule(by=request.by, now=now), now)
     except ValidationError as error:
-        stop(_fault(error), Exit.USAGE)
-
-    _show_one(run(api, lambda client: client.add_schedule(request)), as_json=as_json)
+        exit_usage(_error_text(error))
+    session.show(session.call(lambda client: client.add_schedule(request)), _print_schedule)
 
 
 @app.command(name="list")
-def list_schedules(form: RowsOption = None, api: Api = None, as_json: Json = False) -> None:
-    """List schedules with their next instants."""
-
-    found = run(api, lambda client: client.schedules())
-    show_list(
-        found,
+def list_schedules(session: Session, form: RowsOption = None) -> None:
+    """List the schedules with their next start."""
+    print_list(
+        session,
+        session.call(lambda client: client.schedules()),
         {
-            "schedule": lambda view: view.schedule.name,
-            "state": lambda view: view.state,
-            "scenario": lambda view: view.schedule.spec.scenario,
+            "schedule": "schedule.name",
+            "state": "state",
+            "scenario": "schedule.spec.scenario",
             "when": _when,
-            "zone": lambda view: view.schedule.timezone,
+            "zone": "schedule.timezone",
             "next (UTC)": _next,
             "runs": _runs,
         },
-        of="broadside.coordinator.views.answers:ScheduleView",
-        none="no schedules; add one with `broadside schedule add`",
+        model="broadside.coordinator.views.answers:ScheduleView",
+        empty="no schedules; add one with `broadside schedule add`",
         form=form,
-        as_json=as_json,
-        spare=["runs", "zone", "scenario"],
+        low_priority=["runs", "zone", "scenario"],
     )
 
 
-def _next(view: ScheduleView) -> str:
-    """Return the next launch time as text."""
-    if view.state == "paused":
-        return "none while paused"
-    return f"{view.next_at[0]:%Y-%m-%d %H:%M:%S}" if view.next_at else "none"
+@app.command()
+def show(session: Session, name: Name) -> None:
+    """Show a schedule, its next starts and its last ones."""
+    session.show(session.call(lambda client: client.schedule(name)), _print_schedule)
 
 
 @app.command()
-def show(name: Name, api: Api = None, as_json: Json = False) -> None:
-    """Show a schedule: its next instants, at most five, and what became of the last ones."""
+def pause(session: Session, name: Name) -> None:
+    """Pause a schedule.
 
-    _show_one(run(api, lambda client: client.schedule(name)), as_json=as_json)
-
-
-@app.command()
-def pause(name: Name, api: Api = None, as_json: Json = False) -> None:
-    """Fire nothing until resumed; a run that goes on goes on."""
-
-    _show_one(run(api, lambda client: client.pause_schedule(name)), as_json=as_json)
+    A run that is already running is not stopped.
+    """
+    session.show(session.call(lambda client: client.pause_schedule(name)), _print_schedule)
 
 
 @app.command()
-def resume(name: Name, api: Api = None, as_json: Json = False) -> None:
-    """Fire again from now on; what the pause left out is not made up for."""
+def resume(session: Session, name: Name) -> None:
+    """Resume a schedule.
 
-    _show_one(run(api, lambda client: client.resume_schedule(name)), as_json=as_json)
+    Starts that the pause has omitted are not repeated.
+    """
+    session.show(session.call(lambda client: client.resume_schedule(name)), _print_schedule)
 
 
 @app.command()
-def remove(name: Name, api: Api = None, as_json: Json = False) -> None:
-    """Forget a schedule and its history; its runs stay."""
-
-    view = run(api, lambda client: client.remove_schedule(name))
-    if as_json:
-        print_json(view)
-    else:
-        typer.echo(f"{name}: removed; its {view.schedule.runs_count} runs stay")
+def remove(session: Session, name: Name) -> None:
+    """Remove a schedule and its history, but not its runs."""
+    view = session.call(lambda client: client.remove_schedule(name))
+    text = f"{name}: removed; its {view.schedule.runs_count} runs are still stored"
+    session.show(view, lambda _: typer.echo(text))
 
 
-def _show_one(view: ScheduleView, *, as_json: bool) -> None:
-    if as_json:
-        print_json(view)
-        return
+def _print_schedule(view: ScheduleView) -> None:
     schedule = view.schedule
     limit = f" within {schedule.missed_limit_s} s" if schedule.missed == "run-late" else ""
     typer.echo(
@@ -155,26 +144,25 @@ def _show_one(view: ScheduleView, *, as_json: bool) -> None:
     )
     if schedule.until_at:
         typer.echo(f"until {schedule.until_at:%Y-%m-%d %H:%M:%SZ}")
-    display.print_table(
-        "next, once it is resumed" if view.state == "paused" else "next",
+    print_table(
+        "next starts after a resume" if view.state == "paused" else "next starts",
         ["UTC", schedule.timezone],
         [[f"{at:%Y-%m-%d %H:%M:%S}", _local(at, schedule.timezone)] for at in view.next_at],
     )
-    if view.history:
-        display.print_table(
-            "fired",
-            ["instant (UTC)", "state", "run", "reason"],
-            [
-                [
-                    f"{row.instant_at:%Y-%m-%d %H:%M:%S}"
-                    + (f" and {row.instants_count - 1} more" if row.instants_count > 1 else ""),
-                    row.state.value,
-                    row.run_id or "",
-                    row.reason or "",
-                ]
-                for row in view.history
-            ],
-        )
+    rows = []
+    for row in view.history:
+        more = f" and {row.instants_count - 1} more" if row.instants_count > 1 else ""
+        start = f"{row.instant_at:%Y-%m-%d %H:%M:%S}{more}"
+        rows.append([start, row.state.value, row.run_id or "", row.reason or ""])
+    if rows:
+        print_table("history", ["start (UTC)", "state", "run", "reason"], rows)
+
+
+def _next(view: ScheduleView) -> str:
+    """Return the next start as text."""
+    if view.state == "paused":
+        return "none while paused"
+    return f"{view.next_at[0]:%Y-%m-%d %H:%M:%S}" if view.next_at else "none"
 
 
 def _when(view: ScheduleView) -> str:
@@ -184,28 +172,17 @@ def _when(view: ScheduleView) -> str:
 
 
 def _runs(view: ScheduleView) -> str:
-    most = view.schedule.runs_max_count
-    return f"{view.schedule.runs_count}" + (f"/{most}" if most is not None else "")
+    maximum = view.schedule.runs_max_count
+    return f"{view.schedule.runs_count}" + (f"/{maximum}" if maximum is not None else "")
 
 
 def _local(at: datetime, timezone: str) -> str:
-    from zoneinfo import ZoneInfo
-
     return f"{at.astimezone(ZoneInfo(timezone)):%a %Y-%m-%d %H:%M:%S %z}"
 
 
-def _time(option: str, text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        stop(f"{option} {text!r}: not a time; write it like 2026-11-21T02:00", Exit.USAGE)
-
-
-def _fault(error: ValidationError) -> str:
-    fault: Any = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in fault["loc"])
+def _error_text(error: ValidationError) -> str:
+    problem: Any = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in problem["loc"])
     if field == "name":
-        return f"name: {fault['input']!r}: use at most 36 small letters, digits and dashes"
-    return f"{field}: {fault['msg']} (got {fault['input']!r})"
+        return f"name {problem['input']!r}: use at most 36 lower-case letters, digits and dashes"
+    return f"{field}: {problem['msg']} (got {problem['input']!r})"

@@ -4,161 +4,162 @@ import asyncio
 import functools
 import inspect
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 from pydantic import ValidationError
 
 from broadside.coordinator import scenarios
-from broadside.coordinator.cli import display
-from broadside.coordinator.cli.connection import operator_name, run, study_of
-from broadside.coordinator.cli.exits import Exit, stop
-from broadside.coordinator.cli.lists import RowsOption, print_rows, show_list
-from broadside.coordinator.cli.options import Api, Assignments, Detach, Json, Scenario, print_json
-from broadside.coordinator.cli.saved_files import (
-    AsFormat,
+from broadside.coordinator.cli.command_group import CommandGroup, print_json
+from broadside.coordinator.cli.exit_codes import Exit, exit_usage
+from broadside.coordinator.cli.options import Assignments, Detach, Limit, Scenario
+from broadside.coordinator.cli.output_files import (
     ChartOutput,
     Output,
     ReportFormat,
+    ReportFormatOption,
     save_chart,
     save_report,
 )
-from broadside.coordinator.cli.token_option import CommandGroup
+from broadside.coordinator.cli.session import ApiSession, Session, user_name
+from broadside.coordinator.cli.text_tables import RowsOption, print_list, print_rows, print_table
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.quantities import parse_rate, parse_time
-from broadside.coordinator.studies.study import (
-    AB,
-    Axis,
-    Drill,
-    Matrix,
-    Mode,
-    Question,
-    Search,
-    Staircase,
-    Study,
-    StudyRequest,
-    Sweep,
-)
+from broadside.coordinator.studies import study as questions
 from broadside.coordinator.studies.trials import trials_count
 from broadside.coordinator.views.charts import Theme
 from broadside.coordinator.views.charts.study_charts import chart_of
 from broadside.coordinator.views.report.study_tables import stands, study_tables
 
 if TYPE_CHECKING:
-    from broadside.coordinator.cli.verbs import Verbs
+    from broadside.coordinator.cli.operations import Operations
 
-POLL_S = 1.0
+_POLL_S: Final = 1.0
 
 app = CommandGroup()
 
+Name = Annotated[
+    str | None, typer.Option(help="Name of the study; default: the kind of its question.")
+]
+Pause = Annotated[float, typer.Option("--pause-s", min=0, help="Seconds between two trials.")]
+Switch = Annotated[
+    str | None, typer.Option(help="Switch of the coordinator that sets the mode of the device.")
+]
+StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", help="Study id, or `last`.")]
 
-Name = Annotated[str | None, typer.Option(help="the study's name; the question's kind otherwise")]
-Pause = Annotated[float, typer.Option("--pause-s", min=0, help="seconds between two trials")]
-StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", help="study id, or `last`")]
 
-
-def _carry_out(
-    question: Question,
+def _execute(
+    session: Session,
+    question: questions.Question,
     scenario: Scenario,
     assignments: Assignments = None,
     name: Name = None,
     pause_s: Pause = 0.0,
     detach: Detach = False,
-    api: Api = None,
-    as_json: Json = False,
     *,
     command: Sequence[str] | None = None,
 ) -> NoReturn:
     """Create a study and, unless detached, wait for its conclusion.
 
-    When a drill has a ``command``, it is used only by the coordinator in this process, and never
-    sent to an API.
+    Args:
+        session: Session of the command.
+        question: Question of the study.
+        scenario: Scenario of its runs.
+        assignments: Overrides of the scenario.
+        name: Name of the study.
+        pause_s: Seconds between two trials.
+        detach: Only create the study.
+        command: Drill command. It is executed by this process, and never sent to an API.
     """
     try:
         spec = scenarios.load(scenario, scenarios.parse_overrides(assignments or []))
-        request = StudyRequest(
+        request = questions.StudyRequest(
             name=name,
             question=question,
             spec=spec.to_fields(),
             pause_s=pause_s,
-            by=operator_name(),
+            by=user_name(),
         )
     except ValidationError as error:
-        stop(scenarios.explain(error), Exit.USAGE)
+        exit_usage(scenarios.explain(error))
 
-    async def work(client: "Verbs") -> Study:
-        if command is not None:
-            client.event = command
-        created = await client.create_study(request)
-        typer.echo(f"study {created.study_id}", err=True)
-        if detach:
-            return created
-        return await _follow(client, created, quiet=as_json, local=api is None)
+    async def work(client: "Operations") -> questions.Study:
+        client.drill_command = command
+        study = await client.create_study(request)
+        typer.echo(f"study {study.study_id}", err=True)
+        return study if detach else await _follow(client, study, session)
 
-    done = run(api, work, drive=not detach)
-    print_study(done, as_json=as_json)
-    raise typer.Exit(Exit.CANNOT_RUN if done.problem else Exit.PASS)
+    study = session.call(work, drive=not detach)
+    session.show(study, print_study)
+    raise typer.Exit(Exit.CANNOT_RUN if study.problem else Exit.PASS)
 
 
-def _question(build: Callable[[], Question]) -> Question:
+def _build_question(build: Callable[[], questions.Question]) -> questions.Question:
     """Return the result of ``build``. An invalid option prints one line and exits."""
     try:
         return build()
     except ValidationError as error:
-        stop(scenarios.explain(error), Exit.USAGE)
+        exit_usage(scenarios.explain(error))
     except ValueError as error:
-        stop(str(error), Exit.USAGE)
+        exit_usage(str(error))
 
 
-def _asked(question: Callable[..., Question]) -> Callable[..., None]:
-    """Decorate a function that returns a question, so that the command carries out the study.
+def _study_command(question: Callable[..., questions.Question]) -> Callable[..., None]:
+    """Decorate a function that returns a question, so that the command executes the study.
 
-    The command will have the function's options and the common options.
+    The command has the options of the function and the common options.
     """
-    own = inspect.signature(question).parameters
-    _, scenario, *how = list(inspect.signature(_carry_out).parameters.values())[:-1]
+    specific = inspect.signature(question).parameters
+    session, _, scenario, *common = list(inspect.signature(_execute).parameters.values())[:-1]
 
     @functools.wraps(question)
-    def command(**given: Any) -> None:
-        options = {option: given.pop(option) for option in own}
-        _carry_out(_question(lambda: question(**options)), **given)
+    def command(**values: Any) -> None:
+        options = {option: values.pop(option) for option in specific}
+        _execute(question=_build_question(lambda: question(**options)), **values)
 
-    parameters = [scenario, *own.values(), *how]
+    parameters = [session, scenario, *specific.values(), *common]
     vars(command)["__signature__"] = inspect.Signature(parameters)
     return command
 
 
 @app.command()
-@_asked
+@_study_command
 def sweep(
-    over: Annotated[
-        list[str],
-        typer.Option(metavar="FIELD=V1,V2,...", help="a field and its values; once or twice"),
-    ],
-) -> Sweep:
-    """Run a scenario for every value of one or two fields; the knee is marked."""
-    return Sweep(axes=tuple(_axis(text) for text in over))
+    over: Annotated[list[str], typer.Option(metavar="FIELD=V1,V2,...")],
+) -> questions.Sweep:
+    """Run a scenario with each value of one or two fields, and find the knee.
+
+    Args:
+        over: A field and its values; once or twice.
+    """
+    return questions.Sweep(axes=tuple(_axis(text) for text in over))
 
 
 @app.command()
-@_asked
+@_study_command
 def search(
-    lowest: Annotated[str, typer.Option("--min", help="lowest offered payload rate, like 1G")],
-    highest: Annotated[str, typer.Option("--max", help="highest offered payload rate, like 200G")],
-    shortfall: Annotated[
-        float, typer.Option(help="ratio of what is sent that may be lost; 0: zero loss")
-    ] = 0.01,
-    rtt: Annotated[str | None, typer.Option(help="mean RTT to stay under, like 5ms")] = None,
-    residual: Annotated[
-        float | None, typer.Option(help="ratio by which fleet and firewall may differ")
-    ] = None,
-    precision: Annotated[float, typer.Option(help="ratio of the last interval's width")] = 0.02,
-    trials: Annotated[int, typer.Option(min=1, help="at most so many trials")] = 20,
-) -> Search:
-    """Search the highest paced rate that keeps the goals."""
-    return Search(
+    lowest: Annotated[str, typer.Option("--min")],
+    highest: Annotated[str, typer.Option("--max")],
+    shortfall: float = 0.01,
+    rtt: str | None = None,
+    residual: float | None = None,
+    precision: float = 0.02,
+    trials: Annotated[int, typer.Option(min=1)] = 20,
+) -> questions.Search:
+    """Search the highest paced rate within the limits.
+
+    Args:
+        lowest: Lowest payload rate, such as 1G.
+        highest: Highest payload rate, such as 10G.
+        shortfall: Maximum ratio of lost traffic; 0 for zero loss.
+        rtt: Maximum mean RTT, such as 5ms.
+        residual: Maximum difference of fleet and firewall, as a ratio.
+        precision: Width of the last interval, as a ratio.
+        trials: Maximum number of trials.
+    """
+    return questions.Search(
         min_bits_per_second=parse_rate(lowest),
         max_bits_per_second=parse_rate(highest),
         shortfall_max_ratio=shortfall,
@@ -170,70 +171,74 @@ def search(
 
 
 @app.command()
-@_asked
+@_study_command
 def ab(
-    a: Annotated[str, typer.Option("--a", help="the first state's name")],
-    b: Annotated[str, typer.Option("--b", help="the second state's name")],
-    a_set: Annotated[
-        list[str] | None, typer.Option(metavar="FIELD=VALUE", help="only in state A")
-    ] = None,
-    b_set: Annotated[
-        list[str] | None, typer.Option(metavar="FIELD=VALUE", help="only in state B")
-    ] = None,
-    switch: Annotated[
-        str | None, typer.Option(help="the coordinator's switch that sets the state")
-    ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="rounds of A B B A")] = 1,
-) -> AB:
-    """Compare two states of the device, alternating A B B A."""
-    return AB(
-        a=Mode(name=a, overrides=scenarios.parse_overrides(a_set or [])),
-        b=Mode(name=b, overrides=scenarios.parse_overrides(b_set or [])),
+    a: Annotated[str, typer.Option("--a")],
+    b: Annotated[str, typer.Option("--b")],
+    a_set: Annotated[list[str] | None, typer.Option(metavar="FIELD=VALUE")] = None,
+    b_set: Annotated[list[str] | None, typer.Option(metavar="FIELD=VALUE")] = None,
+    switch: Switch = None,
+    rounds: Annotated[int, typer.Option(min=1)] = 1,
+) -> questions.AB:
+    """Compare two states of the device, in the order A B B A.
+
+    Args:
+        a: Name of the first state.
+        b: Name of the second state.
+        a_set: Override in state A only.
+        b_set: Override in state B only.
+        rounds: Number of rounds A B B A.
+    """
+    return questions.AB(
+        a=questions.Mode(name=a, overrides=scenarios.parse_overrides(a_set or [])),
+        b=questions.Mode(name=b, overrides=scenarios.parse_overrides(b_set or [])),
         switch=switch,
         rounds_count=rounds,
     )
 
 
 @app.command()
-@_asked
+@_study_command
 def matrix(
-    mode: Annotated[
-        list[str],
-        typer.Option(metavar="NAME[:FIELD=VALUE]...", help="a mode; repeatable, two at least"),
-    ],
-    switch: Annotated[
-        str | None, typer.Option(help="the coordinator's switch that sets the mode")
-    ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="rounds through all modes")] = 1,
-) -> Matrix:
-    """Run a scenario in each of a device's modes."""
-    return Matrix(modes=tuple(_mode(text) for text in mode), switch=switch, rounds_count=rounds)
+    mode: Annotated[list[str], typer.Option(metavar="NAME[:FIELD=VALUE]...")],
+    switch: Switch = None,
+    rounds: Annotated[int, typer.Option(min=1)] = 1,
+) -> questions.Matrix:
+    """Run a scenario in each mode of the device.
+
+    Args:
+        mode: A mode with its overrides; at least two modes.
+        rounds: Number of rounds through all modes.
+    """
+    return questions.Matrix(
+        modes=tuple(_mode(text) for text in mode), switch=switch, rounds_count=rounds
+    )
 
 
 @app.command()
-@_asked
+@_study_command
 def scaleout(
-    offer: Annotated[
-        str,
-        typer.Option(
-            metavar="R1,R2,...", help="payload rates held in order, like 20G,60G,100G,20G"
-        ),
-    ] = "",
-    hold: Annotated[int, typer.Option("--hold-s", min=20, help="seconds of one hold")] = 300,
-    settle: Annotated[
-        float, typer.Option("--settle-s", min=0, help="seconds without a step that are the end")
-    ] = 600.0,
-    holds: Annotated[int, typer.Option(min=1, help="at most so many holds")] = 20,
-    units: Annotated[
-        float | None, typer.Option(min=1, help="capacity units before it, where you know")
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option("--for", metavar="RATE", help="rate to pre-scale for, like 150G")
-    ] = None,
-) -> Staircase:
-    """Hold a load until the device has grown: its steps, their size, time and cost."""
-    return Staircase(
-        offers_bits_per_second=tuple(parse_rate(each) for each in offer.split(",") if each),
+    offer: Annotated[str, typer.Option(metavar="R1,R2,...")] = "",
+    hold: Annotated[int, typer.Option("--hold-s", min=20)] = 300,
+    settle: Annotated[float, typer.Option("--settle-s", min=0)] = 600.0,
+    holds: Annotated[int, typer.Option(min=1)] = 20,
+    units: Annotated[float | None, typer.Option(min=1)] = None,
+    target: Annotated[str | None, typer.Option("--for", metavar="RATE")] = None,
+) -> questions.Staircase:
+    """Load the device until it has scaled out.
+
+    It measures the steps: their size, time and cost.
+
+    Args:
+        offer: Payload rates in order, such as 20G,60G,100G,20G.
+        hold: Seconds of one hold.
+        settle: Seconds without a step that end the study.
+        holds: Maximum number of holds.
+        units: Capacity units at the start, if known.
+        target: Rate to plan units for, such as 150G.
+    """
+    return questions.Staircase(
+        offers_bits_per_second=tuple(parse_rate(rate) for rate in offer.split(",") if rate),
         hold_s=hold,
         settle_s=settle,
         holds_max_count=holds,
@@ -244,150 +249,137 @@ def scaleout(
 
 @app.command()
 def drill(
+    session: Session,
     scenario: Scenario,
-    at: Annotated[float, typer.Option(min=5, help="seconds into the burst")] = 60.0,
-    event: Annotated[
-        str | None,
-        typer.Option(metavar="COMMAND", help="run here, without a shell; not with --api"),
-    ] = None,
-    switch: Annotated[str | None, typer.Option(help="a declared switch, in place of it")] = None,
-    state: Annotated[str | None, typer.Option(help="the state that the switch is put to")] = None,
-    probe_every: Annotated[
-        float, typer.Option("--probe-every-s", help="spacing of the probes: the resolution")
-    ] = 0.02,
+    at: Annotated[float, typer.Option(min=5)] = 60.0,
+    event: Annotated[str | None, typer.Option(metavar="COMMAND")] = None,
+    switch: str | None = None,
+    state: str | None = None,
+    probe_every: Annotated[float, typer.Option("--probe-every-s")] = 0.02,
     assignments: Assignments = None,
     name: Name = None,
     detach: Detach = False,
-    api: Api = None,
-    as_json: Json = False,
 ) -> None:
-    """Let an event happen inside a burst: the outage, what it cut, what came back and when."""
-    command = _argv(event)
-    if command is not None and (api is not None or detach):
-        stop(
-            "--event: a command runs in this process only, until the drill is over; drop --api and "
-            "--detach, on the coordinator's host, or name a declared --switch and --state",
-            Exit.USAGE,
+    """Cause an event in a burst, and measure the outage.
+
+    It measures which connections were cut, which came back and when.
+
+    Args:
+        at: Time of the event in the burst, in s.
+        event: Command of the event on this host; not with --api.
+        switch: Switch of the coordinator, instead of --event.
+        state: State to set with the switch.
+        probe_every: Interval of the probes in s.
+    """
+    command = _split_command(event)
+    if command is not None and (session.api is not None or detach):
+        exit_usage(
+            "--event: the command runs in this process until the drill is over; remove --api and "
+            "--detach, or use --switch and --state"
         )
-    asked = _question(lambda: Drill(switch=switch, state=state, at_s=at, probe_every_s=probe_every))
-    _carry_out(asked, scenario, assignments, name, 0.0, detach, api, as_json, command=command)
+    question = _build_question(
+        lambda: questions.Drill(switch=switch, state=state, at_s=at, probe_every_s=probe_every)
+    )
+    _execute(session, question, scenario, assignments, name, detach=detach, command=command)
 
 
 @app.command("list")
-def list_studies(
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="at most so many")] = 20,
-    form: RowsOption = None,
-    api: Api = None,
-    as_json: Json = False,
-) -> None:
+def list_studies(session: Session, limit: Limit = 20, form: RowsOption = None) -> None:
     """List studies, newest first."""
-    found = run(api, lambda client: client.studies(limit))
-    show_list(
-        found,
+    print_list(
+        session,
+        session.call(lambda client: client.studies(limit)),
         {
-            "study": lambda study: study.study_id,
-            "asks": lambda study: study.spec.question.kind,
+            "study": "study_id",
+            "question": "spec.question.kind",
             "trials": lambda study: f"{len(study.results)}/{trials_count(study.spec)}",
-            "stands": stands,
+            "state": stands,
         },
-        of="broadside.coordinator.studies.study:Study",
-        none="no study yet; start one with `broadside study sweep`",
+        model="broadside.coordinator.studies.study:Study",
+        empty="no study yet; start one with `broadside study sweep`",
         form=form,
-        as_json=as_json,
     )
 
 
 @app.command()
-def show(
-    study_id: StudyArgument,
-    form: RowsOption = None,
-    api: Api = None,
-    as_json: Json = False,
-) -> None:
-    """Show a study's trials and its conclusion."""
-
-    study = study_of(api, study_id, lambda client, chosen: client.study(chosen))
+def show(session: Session, study_id: StudyArgument, form: RowsOption = None) -> None:
+    """Show the trials of a study and its conclusion."""
+    study = session.call_study(study_id, lambda client, resolved: client.study(resolved))
     if form is None:
-        print_study(study, as_json=as_json)
+        session.show(study, print_study)
     else:
         rows = [result.model_dump(mode="json") for result in study.results]
-        print_rows(rows, form, of="broadside.coordinator.studies.study:TrialResult")
+        print_rows(rows, form, model="broadside.coordinator.studies.study:TrialResult")
 
 
 @app.command()
 def chart(
+    session: Session,
     study_id: StudyArgument,
     output: ChartOutput = None,
-    theme: Annotated[Theme, typer.Option(help="of .png and .json")] = Theme.LIGHT,
-    api: Api = None,
-    as_json: Json = False,
+    theme: Theme = Theme.LIGHT,
 ) -> None:
-    """Draw a study: its curve with the knee, its modes, or its search."""
+    """Write the chart of a study to a file.
 
-    async def work(client: "Verbs", found: str) -> tuple[str, dict[str, Any]]:
-        name = chart_of(await client.study(found))
+    Args:
+        theme: Colours of .png and .json.
+    """
+
+    async def work(client: "Operations", resolved: str) -> tuple[str, dict[str, Any]]:
+        name = chart_of(await client.study(resolved))
         drawn = Theme.LIGHT if output is not None and output.suffix == ".svg" else theme
-        return f"{found}-{name}", await client.study_chart(found, name, drawn.value)
+        return f"{resolved}-{name}", await client.study_chart(resolved, name, drawn.value)
 
-    called, made = study_of(api, study_id, work)
-    if as_json:
-        print_json(made)
-        return
-    save_chart(made, output or Path(f"{called}.png"), width=1100, height=520)
+    name, drawing = session.call_study(study_id, work)
+    if session.as_json:
+        print_json(drawing)
+    else:
+        save_chart(drawing, output or Path(f"{name}.png"))
 
 
 @app.command()
 def report(
+    session: ApiSession,
     study_id: StudyArgument,
-    format: AsFormat = None,
+    format: ReportFormatOption = None,
     output: Output = None,
-    api: Api = None,
 ) -> None:
-    """Write a study's report: its answer, chart and trials, in one file."""
+    """Write the report of a study to a file."""
+    chosen = ReportFormat.choose(format, output)
 
-    chosen = ReportFormat.chosen(format, output)
+    async def work(client: "Operations", resolved: str) -> tuple[str, bytes]:
+        return resolved, await client.study_report(resolved, chosen.requested)
 
-    async def work(client: "Verbs", found: str) -> tuple[str, bytes]:
-        return found, await client.study_report(found, chosen.asked)
-
-    save_report(*study_of(api, study_id, work), chosen, output)
+    save_report(*session.call_study(study_id, work), chosen, output)
 
 
 @app.command()
 def abort(
+    session: Session,
     study_id: StudyArgument,
-    reason: Annotated[str, typer.Option(help="kept with the study")] = "asked to",
-    api: Api = None,
-    as_json: Json = False,
+    reason: str = "asked to",
 ) -> None:
-    """Stop a study and its running trial; the device goes back to rest."""
+    """Abort a study and its running trial.
 
-    study = study_of(
-        api,
-        study_id,
-        lambda client, chosen: client.cancel_study(chosen, by=operator_name(), reason=reason),
-    )
-    if as_json:
-        print_json(study)
-    else:
-        typer.echo(f"{study.study_id}: {stands(study)}")
-
-
-def print_study(study: Study, *, as_json: bool) -> None:
-    """Print the tables and the conclusion of a study.
+    The device is set back to its initial state.
 
     Args:
-        study: The study to show.
-        as_json: Set to True to print only JSON.
+        reason: Reason to store with the study.
     """
-    if as_json:
-        print_json(study)
-        return
+    study = session.call_study(
+        study_id,
+        lambda client, resolved: client.cancel_study(resolved, by=user_name(), reason=reason),
+    )
+    session.show(study, lambda study: typer.echo(f"{study.study_id}: {stands(study)}"))
+
+
+def print_study(study: questions.Study) -> None:
+    """Print the tables and the conclusion of a study."""
     scale = study.spec.spec.scale
-    where = "" if scale == 1 else f", at real scale ({formatting.lab(scale)})"
-    typer.echo(f"{study.study_id}: {study.spec.question.kind}{where}")
-    for each in study_tables(study):
-        display.print_table(each.title, each.columns, each.rows)
+    scaled = "" if scale == 1 else f", at real scale ({formatting.lab(scale)})"
+    typer.echo(f"{study.study_id}: {study.spec.question.kind}{scaled}")
+    for table in study_tables(study):
+        print_table(table.title, table.columns, table.rows)
     if study.conclusion is not None:
         typer.echo(study.conclusion.sentence)
         for note in study.conclusion.notes:
@@ -395,87 +387,75 @@ def print_study(study: Study, *, as_json: bool) -> None:
     typer.echo(stands(study))
 
 
-async def _follow(client: "Verbs", study: Study, *, quiet: bool, local: bool) -> Study:
-    """Print the result for each trial, and why the next one needs to wait.
-
-    Ctrl-C prints the study state. Set ``local`` when the study may be running in this process.
-    """
-    followed = [study]
+async def _follow(
+    client: "Operations", study: questions.Study, session: Session
+) -> questions.Study:
+    """Wait until a study ends. Print the result of each trial, and why the next one waits."""
+    printed_count, waits_for = 0, None
     try:
-        return await _follow_to_the_end(client, followed, quiet=quiet)
+        while True:
+            study = await client.study(study.study_id)
+            lines = []
+            if study.waits_for not in (None, waits_for):
+                lines.append(f"waiting for {study.waits_for}")
+            waits_for = study.waits_for
+            for result in study.results[printed_count:]:
+                resets = result.reset_pairs_count
+                received = formatting.rate(result.received_bits_per_second)
+                more = f", {resets} pairs reset" if resets else ""
+                lines.append(f"trial {result.index + 1}: {received}{more}")
+            printed_count = len(study.results)
+            for line in lines if not session.as_json else ():
+                typer.echo(line, err=True)
+            if study.ended_at is not None:
+                return study
+            await asyncio.sleep(_POLL_S)
     except asyncio.CancelledError:
         # Raised by Ctrl-C.
-        typer.echo(say_left(followed[-1], local=local), err=True)
+        typer.echo(left_text(study, local=session.api is None), err=True)
         raise
 
 
-def say_left(study: Study, *, local: bool) -> str:
-    """Return one line about a study that is no longer followed.
+def left_text(study: questions.Study, *, local: bool) -> str:
+    """Return one line about a study that the command no longer waits for.
 
     Args:
-        study: The study to show.
-        local: Set to True when the study runs in this process.
+        study: The study.
+        local: True if the study was executed by this process.
     """
     done, planned = len(study.results), trials_count(study.spec)
-    goes_on = "it continues once a `broadside serve` runs here" if local else "it continues"
+    future = "it continues when `broadside serve` runs on this host" if local else "it continues"
     return (
-        f"left {study.study_id} without aborting it after {done} of {planned} trials; {goes_on}; "
-        f"`broadside study show {study.study_id}` shows it, "
-        f"`broadside study abort {study.study_id}` stops it"
+        f"left study {study.study_id} without aborting it, after {done} of {planned} trials; "
+        f"{future}; `broadside study show {study.study_id}` shows it, "
+        f"`broadside study abort {study.study_id}` aborts it"
     )
 
 
-async def _follow_to_the_end(client: "Verbs", followed: list[Study], *, quiet: bool) -> Study:
-    """Wait until a study ends. The last element in ``followed`` is the newest state."""
-    study = followed[-1]
-    said, waits_for = 0, None
-    while True:
-        study = await client.study(study.study_id)
-        followed[:] = [study]
-        if study.waits_for not in (None, waits_for) and not quiet:
-            typer.echo(f"waits for {study.waits_for}", err=True)
-        waits_for = study.waits_for
-        for result in study.results[said:]:
-            if not quiet:
-                cut = result.reset_pairs_count
-                broke = f", {cut} pairs reset" if cut else ""
-                received = formatting.rate(result.received_bits_per_second)
-                typer.echo(f"trial {result.index + 1}: {received}{broke}", err=True)
-        said = len(study.results)
-        if study.ended_at is not None:
-            return study
-        await asyncio.sleep(POLL_S)
-
-
-def _argv(event: str | None) -> list[str] | None:
-    """Split a command into words. An invalid command exits."""
+def _split_command(event: str | None) -> list[str] | None:
+    """Split a command into words. Exit if it is invalid."""
     try:
-        words = None if event is None else shlex.split(event)
+        argv = None if event is None else shlex.split(event)
     except ValueError as error:
-        stop(f"--event {event!r}: {error}", Exit.USAGE)
-    if words == []:
-        stop("--event: an empty command; name a program", Exit.USAGE)
-    return words
+        exit_usage(f"--event {event!r}: {error}")
+    if argv == []:
+        exit_usage("--event: the command is empty; give a program")
+    return argv
 
 
-def _axis(text: str) -> Axis:
+def _axis(text: str) -> questions.Axis:
     field, equals, values = text.partition("=")
     if not equals or not field or not values:
         raise ValueError(
-            f"--over {text!r}: expected FIELD=V1,V2,..., like traffic.streams_count=1,8"
+            f"--over {text!r}: expected FIELD=V1,V2,..., such as traffic.streams_count=1,8"
         )
-    return Axis(field=scenarios.field_of(field), values=tuple(_values(field, values)))
+    parsed = [scenarios.parse_overrides([f"{field}={one}"]) for one in values.split(",")]
+    return questions.Axis(
+        field=scenarios.field_of(field),
+        values=tuple(value for override in parsed for value in override.values()),
+    )
 
 
-def _values(field: str, text: str) -> Sequence[Any]:
-    return [
-        value
-        for one in text.split(",")
-        for value in scenarios.parse_overrides([f"{field}={one}"]).values()
-    ]
-
-
-def _mode(text: str) -> Mode:
+def _mode(text: str) -> questions.Mode:
     name, *assignments = text.split(":")
-    overrides: Mapping[str, Any] = scenarios.parse_overrides(assignments)
-    return Mode(name=name, overrides=overrides)
+    return questions.Mode(name=name, overrides=scenarios.parse_overrides(assignments))

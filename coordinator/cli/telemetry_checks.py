@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from broadside.coordinator.cli.failed_check import failed
+from broadside.coordinator.cli.exit_codes import invalid_setting
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.formatting import Unit
 from broadside.coordinator.core.measure.telemetry import (
@@ -33,6 +33,7 @@ from broadside.coordinator.device.telemetry.source import (
 )
 from broadside.exchange.checks import Check
 from broadside.exchange.messages import Direction
+from broadside.exchange.ports import ExchangeMisconfigured
 
 # Period to read from a source with history.
 LOOKBACK_S: Final = 900.0
@@ -45,6 +46,23 @@ POLLS_MAX_COUNT: Final = 4
 AHEAD_MAX_S: Final = 2.0
 # Values above this are implausible for a time in seconds.
 TIME_MAX_S: Final = 60.0
+
+
+def failed(name: str, error: Exception, fix: str | None = None) -> Check:
+    """Return a failed check.
+
+    Args:
+        name: Name of the check.
+        error: The error. If it contains a fix after the last "; ", that fix is used.
+        fix: Fix to use when the error does not contain one.
+    """
+    if (invalid := invalid_setting(error)) is not None:
+        variable, detail = invalid
+        return Check(name=name, ok=False, detail=detail, fix=f"correct or unset {variable}")
+    text = " ".join(str(error).split())
+    if isinstance(error, (ExchangeMisconfigured, TelemetryError)) and "; " in text:
+        text, _, fix = text.rpartition("; ")
+    return Check(name=name, ok=False, detail=text, fix=fix)
 
 
 async def check_telemetry_sources(path: Path | None) -> list[Check]:

@@ -1,7 +1,7 @@
 """Calls of terraform and az, used by the range commands.
 
 If Terraform is killed, it does not record the resource that it was creating. The next apply then
-fails because the resource already exists. :func:`orphans` finds such resources in the error
+fails because the resource already exists. :func:`find_orphans` finds such resources in the error
 messages, and :func:`import_blocks` makes the next apply import them.
 """
 
@@ -9,7 +9,6 @@ import contextlib
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import time
@@ -21,13 +20,11 @@ from typing import Any, Final, NoReturn
 
 import typer
 
-from broadside.coordinator.cli.exits import Exit, stop
+from broadside.coordinator.cli.exit_codes import exit_usage, exit_with_error
 
 # These files are in Terraform's folder, which git ignores.
 _NULLS: Final = Path(".terraform") / "null.tfvars.json"
 _LAST: Final = Path(".terraform") / "broadside-up.json"
-STATE_LOOKS: Final = 3
-STATE_PAUSE_S: Final = 1.0
 # Time limit for a call that only reads, or changes one resource.
 CALL_S: Final = 600.0
 REST_TRIES: Final = 6
@@ -81,39 +78,11 @@ class Orphan:
 def terraform(directory: Path) -> list[str]:
     """Return the Terraform command line. Exit with 3 if the directory has no Terraform files."""
     if not (directory / "main.tf").is_file():
-        stop(f"directory {directory}: no Terraform there; give --directory", Exit.USAGE)
+        exit_usage(f"directory {directory}: it has no Terraform files; give --directory")
     return ["terraform", f"-chdir={directory}"]
 
 
-def mend_state(directory: Path) -> None:
-    """Replace a state file that a killed Terraform has written incompletely with the backup.
-
-    Terraform overwrites its file in place, and stores the state before the command next to it.
-    Resources created since then are imported like other orphans. Resources destroyed since then are
-    detected as missing.
-    """
-    state = directory / "terraform.tfstate"
-    broken, backup = state.with_suffix(".tfstate.broken"), state.with_suffix(".tfstate.backup")
-    # A Terraform process that outlived its command may still be writing.
-    for _ in range(STATE_LOOKS):
-        is_fresh = state.exists() and state.stat().st_size == 0 and not backup.exists()
-        if is_fresh or not state.exists() or _is_whole(state):
-            return
-        time.sleep(STATE_PAUSE_S)
-    state.replace(broken)
-    typer.echo(f"{state} was written half; it is kept as {broken.name}", err=True)
-    if _is_whole(backup):
-        shutil.copy(backup, state)
-
-
-def _is_whole(state: Path) -> bool:
-    try:
-        return "version" in json.loads(state.read_text())
-    except (OSError, ValueError, TypeError):
-        return False
-
-
-def variables_of(
+def variable_options(
     directory: Path, files: Sequence[Path] | None, pairs: Sequence[str] | None
 ) -> list[str]:
     """Return the variables as Terraform options.
@@ -125,72 +94,71 @@ def variables_of(
         files: Files to read variables from.
         pairs: Variables to set, as NAME=VALUE.
     """
-    words = []
+    options = []
     for path in files or ():
-        found = next((each for each in (path, directory / path) if each.is_file()), None)
-        if found is None:
-            stop(f"vars {path}: no such file", Exit.USAGE)
-        words.append(f"-var-file={found.resolve()}")
+        file = next((one for one in (path, directory / path) if one.is_file()), None)
+        if file is None:
+            exit_usage(f"--vars {path}: no such file")
+        options.append(f"-var-file={file.resolve()}")
     nulls = dict[str, None]()
     for pair in pairs or ():
         name, equals, value = pair.partition("=")
         if not equals:
-            stop(f"set {pair!r}: must be NAME=VALUE", Exit.USAGE)
+            exit_usage(f"--set {pair!r}: expected NAME=VALUE")
         if value == "null":
             nulls[name] = None
         else:
-            words.append(f"-var={pair}")
+            options.append(f"-var={pair}")
     if nulls:
         path = directory / _NULLS
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(nulls))
-        words.append(f"-var-file={path.resolve()}")
-    return words
+        options.append(f"-var-file={path.resolve()}")
+    return options
 
 
-def remember(directory: Path, words: Sequence[str]) -> None:
+def store_variables(directory: Path, options: Sequence[str]) -> None:
     """Store the variables from `up`, to be used by `park`, `unpark` and `down`.
 
     Args:
         directory: The Terraform directory to use.
-        words: The variables to use, as Terraform options.
+        options: The variables, as Terraform options.
     """
     path = directory / _LAST
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(list(words)))
+    path.write_text(json.dumps(list(options)))
 
 
-def remembered(directory: Path) -> list[str]:
+def stored_variables(directory: Path) -> list[str]:
     """Return the variables of the last `up`, or an empty list if there was none."""
     try:
-        words = json.loads((directory / _LAST).read_text())
+        options = json.loads((directory / _LAST).read_text())
     except (OSError, ValueError):
         return []
-    return [str(word) for word in words]
+    return [str(option) for option in options]
 
 
 def needs(
-    directory: Path, words: Sequence[str], *, strict: bool = False
+    directory: Path, options: Sequence[str], *, strict: bool = False
 ) -> Mapping[str, Any] | None:
     """Evaluate the requirements that follow from the variables (``local.needs``) without a plan.
 
     Args:
         directory: The Terraform directory to use.
-        words: The variables to use, as Terraform options.
+        options: The variables, as Terraform options.
         strict: Also reject an invalid variable that ``local.needs`` does not depend on.
 
     Returns:
         The requirements. None if a variable is invalid. Terraform has then printed the reason on
             standard error.
     """
-    argv = [*terraform(directory), "console", *words]
-    told = "jsonencode(local.needs)\n"
-    done = _run(argv, input=told, capture_output=True, text=True)
-    found = None
+    argv = [*terraform(directory), "console", *options]
+    done = _run(argv, input="jsonencode(local.needs)\n", capture_output=True, text=True)
+    values = None
     with contextlib.suppress(ValueError, TypeError, IndexError):
-        found = json.loads(json.loads(done.stdout.strip().splitlines()[-1]))
-    if isinstance(found, dict) and not (strict and "Error: " in done.stderr):
-        return found
+        values = json.loads(json.loads(done.stdout.strip().splitlines()[-1]))
+    if isinstance(values, dict) and not (strict and "Error: " in done.stderr):
+        return values
     # The Terraform console crashes after it has printed the error.
     sys.stderr.write(done.stderr.partition("\n!!!!")[0])
     return None
@@ -214,19 +182,19 @@ def run_together(argvs: Sequence[Sequence[str]], dry_run: bool) -> None:
         dry_run: Print them, but do not run them.
     """
     with ThreadPoolExecutor() as pool:
-        codes = list(pool.map(lambda argv: attempt(argv, dry_run, keep_errors=False)[0], argvs))
+        codes = list(pool.map(lambda argv: attempt(argv, dry_run, capture=False)[0], argvs))
     for argv, code in zip(argvs, codes, strict=True):
         if code:
-            stop(f"{argv[0]} ended with {code}; what it changed stands", Exit.CANNOT_RUN)
+            exit_with_error(f"{argv[0]} ended with {code}; its changes remain")
 
 
-def attempt(argv: Sequence[str], dry_run: bool, *, keep_errors: bool = True) -> tuple[int, str]:
+def attempt(argv: Sequence[str], dry_run: bool, *, capture: bool = True) -> tuple[int, str]:
     """Print a command and run it.
 
     Args:
         argv: The command to run.
         dry_run: Print it, but do not run it.
-        keep_errors: Also capture standard error, but still print it.
+        capture: Capture standard error, and print it too.
 
     Returns:
         Exit code and captured standard error.
@@ -234,18 +202,18 @@ def attempt(argv: Sequence[str], dry_run: bool, *, keep_errors: bool = True) -> 
     typer.echo(shlex.join(argv) if dry_run else f"+ {shlex.join(argv)}", err=not dry_run)
     if dry_run:
         return 0, ""
-    if not keep_errors:
+    if not capture:
         # Without a time limit, because the operator watches an apply.
         return _run(argv, within_s=None).returncode, ""
-    said = []
+    errors = []
     try:
         with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
             for line in process.stderr or ():
                 sys.stderr.write(line)
-                said.append(line)
+                errors.append(line)
     except FileNotFoundError:
-        missing(argv[0])
-    return process.returncode, "".join(said)
+        _exit_missing(argv[0])
+    return process.returncode, "".join(errors)
 
 
 def _run(
@@ -255,25 +223,25 @@ def _run(
     try:
         return subprocess.run(argv, check=False, timeout=within_s, **how)
     except FileNotFoundError:
-        missing(argv[0])
+        _exit_missing(argv[0])
     except subprocess.TimeoutExpired:
-        stop(f"{shlex.join(argv)}: no end within {within_s:g} s", Exit.CANNOT_RUN)
+        exit_with_error(f"{shlex.join(argv)}: not finished within {within_s:g} s")
 
 
-def ask(argv: Sequence[str]) -> str:
+def read_output(argv: Sequence[str]) -> str:
     """Return the output of a read-only command. Exit with 4 if it fails."""
     done = _run(argv, stdout=subprocess.PIPE, text=True)
     if done.returncode:
-        stop(f"{shlex.join(argv)} ended with {done.returncode}", Exit.CANNOT_RUN)
+        exit_with_error(f"{shlex.join(argv)} ended with {done.returncode}")
     return str(done.stdout)
 
 
-def ask_az(*words: str) -> Any:
+def call_az(*words: str) -> Any:
     """Return the parsed az response. Exit with 4 if it is invalid."""
     try:
-        return json.loads(ask(["az", *words, "--output", "json"]))
+        return json.loads(read_output(["az", *words, "--output", "json"]))
     except ValueError:
-        stop("az answered something else than JSON; nothing is proven", Exit.CANNOT_RUN)
+        exit_with_error("az did not return JSON; nothing is verified")
 
 
 def try_az(*words: str) -> tuple[Any, str | None]:
@@ -283,21 +251,21 @@ def try_az(*words: str) -> tuple[Any, str | None]:
         if done.returncode == 0:
             return json.loads(done.stdout), None
     except ValueError:
-        return None, "az answered something else than JSON"
+        return None, "az did not return JSON"
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     return None, next((line for line in lines if "ERROR" in line), (lines or ["no reason"])[-1])
 
 
-def ask_az_together(*questions: Sequence[str]) -> list[Any]:
+def call_az_together(*commands: Sequence[str]) -> list[Any]:
     """Return the responses of several az commands.
 
     The commands run at the same time, because az needs seconds to start.
     """
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(lambda words: ask_az(*words), questions))
+        return list(pool.map(lambda words: call_az(*words), commands))
 
 
-def ask_rest(*words: str) -> Any:
+def call_rest(*words: str) -> Any:
     """Return the ``az rest`` response. Exit with 4 if it fails.
 
     Unlike other az commands, ``az rest`` does not retry after status 429. This function will.
@@ -312,40 +280,40 @@ def ask_rest(*words: str) -> Any:
             return json.loads(done.stdout or "null")
         tries_left -= 1
         if not tries_left or not _THROTTLED.search(done.stderr):
-            stop(f"az ended with {done.returncode}; what it changed stands", Exit.CANNOT_RUN)
+            exit_with_error(f"az ended with {done.returncode}; its changes remain")
         time.sleep(REST_PAUSE_S)
 
 
-def missing(tool: str) -> NoReturn:
+def _exit_missing(tool: str) -> NoReturn:
     hint = {"az": "the Azure CLI (then: az login)", "terraform": "Terraform 1.9 or newer"}
-    stop(f"{tool} is missing; install {hint.get(tool, tool)}", Exit.CANNOT_RUN)
+    exit_with_error(f"{tool} is not installed; install {hint.get(tool, tool)}")
 
 
-def orphans(errors: str) -> list[Orphan]:
+def find_orphans(errors: str) -> list[Orphan]:
     """Return the resources that an apply reported as existing.
 
     Args:
         errors: Standard error of the apply.
     """
     plain = _FRAME.sub("", _COLOUR.sub("", errors))
-    found = []
+    orphans = []
     for part in re.split(r"^\s*Error: ", plain, flags=re.MULTILINE)[1:]:
         text = " ".join(part.split()) + " "
         address = _WITH.search(text)
         if address is None:
             continue
         if there := _THERE.search(text):
-            found.append(Orphan(address=address[1], id=there[1]))
+            orphans.append(Orphan(address=address[1], id=there[1]))
         elif joined := _JOINED.search(text):
             # To import a subnet resource, use the subnet id. For all others, use both ids.
             is_subnets = ".azurerm_subnet_" in address[1]
             ids = joined[1] if is_subnets else f"{joined[1]}|{joined[2]}"
-            found.append(Orphan(address=address[1], id=ids))
-    return found
+            orphans.append(Orphan(address=address[1], id=ids))
+    return orphans
 
 
-def import_blocks(found: Sequence[Orphan]) -> str:
+def import_blocks(orphans: Sequence[Orphan]) -> str:
     """Return the Terraform text that imports resources at the next apply."""
     return "".join(
-        f"import {{\n  to = {each.address}\n  id = {json.dumps(each.id)}\n}}\n\n" for each in found
+        f"import {{\n  to = {one.address}\n  id = {json.dumps(one.id)}\n}}\n\n" for one in orphans
     )

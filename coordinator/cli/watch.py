@@ -12,24 +12,24 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from broadside.coordinator.cli.exits import INTERRUPTED
-from broadside.coordinator.cli.refused import ApiError
-from broadside.coordinator.cli.screen import draw, line, stands
-from broadside.coordinator.cli.watched import Watched
+from broadside.coordinator.cli.api_errors import ApiError
+from broadside.coordinator.cli.exit_codes import INTERRUPTED
+from broadside.coordinator.cli.run_event_state import RunEventState
+from broadside.coordinator.cli.screen import progress_key, render_line, render_screen
 from broadside.coordinator.core.summary import RunSummary
 
 if TYPE_CHECKING:
-    from broadside.coordinator.cli.verbs import Verbs
+    from broadside.coordinator.cli.operations import Operations
 
 _REDRAW_S: Final = 0.25
 _RETRY_S: Final = 1.0
 # Time without a response after which the command fails.
-_AWAY_MAX_S: Final = 300.0
-_KEYS_THAT_LEAVE: Final = ("q", "Q", "\x1b", "\x03")
+_SILENCE_MAX_S: Final = 300.0
+_LEAVE_KEYS: Final = ("q", "Q", "\x1b", "\x03")
 
 
 async def follow(
-    client: "Verbs", run_id: str, *, plain: bool = False, quiet: bool = False, local: bool = False
+    client: "Operations", run_id: str, *, local: bool, quiet: bool, plain: bool = False
 ) -> RunSummary:
     """Show a run until its verdict is stored, and return the summary.
 
@@ -37,89 +37,94 @@ async def follow(
     without aborting the run.
 
     Args:
-        client: The client to use.
-        run_id: The run to use.
+        client: The operations to use.
+        run_id: Id of the run.
+        local: The run is processed by this process.
+        quiet: Do not display anything.
         plain: Print lines even on a terminal.
-        quiet: Do not print anything.
-        local: Set to True when this process might be the one that processes the run.
     """
     console = Console(stderr=True)
     try:
         if quiet:
-            return await _read(client, run_id, _Picture(), lambda: None)
+            return await _read_events(client, run_id, _Follower(), lambda: None)
         if plain or not console.is_terminal:
-            return await _in_lines(client, run_id, console)
-        summary = await _on_screen(client, run_id, console)
+            return await _show_lines(client, run_id, console)
+        summary = await _show_screen(client, run_id, console)
     except asyncio.CancelledError:
         # Raised by Ctrl-C.
-        _say_left(run_id, local=local)
+        _print_left(run_id, local=local)
         raise
     if summary is None:
-        _say_left(run_id, local=local)
+        _print_left(run_id, local=local)
         raise typer.Exit(INTERRUPTED)
     return summary
 
 
-def _say_left(run_id: str, *, local: bool) -> None:
-    goes_on = (
-        "unless a `broadside serve` looks after it, agents stop when its lease lapses"
+def _print_left(run_id: str, *, local: bool) -> None:
+    future = (
+        "unless a `broadside serve` runs, agents stop when the lease of the run expires"
         if local
-        else "the run goes on"
+        else "the run continues"
     )
     typer.echo(
-        f"left {run_id} without aborting it; {goes_on}; `broadside watch {run_id}` shows it again, "
-        f"`broadside abort {run_id}` stops it",
+        f"left {run_id} without aborting it; {future}; `broadside watch {run_id}` shows it again, "
+        f"`broadside abort {run_id}` aborts it",
         err=True,
     )
 
 
-class _Picture:
-    """Run state, with the coordinator clock."""
+class _Follower:
+    """Run state, with the clock of the coordinator.
+
+    Attributes:
+        state: State of the run.
+        problem: Reason why there is no new data. None if there is no problem.
+    """
 
     def __init__(self) -> None:
-        self.watched = Watched()
-        # Reason why there is no new data. None if there is no problem.
+        self.state = RunEventState()
         self.problem: str | None = None
         self._at, self._read_s = datetime.now(UTC), time.monotonic()
 
-    def take(self, name: str, data: str) -> None:
+    def process(self, name: str, data: str) -> None:
         self.problem = None
-        self.watched.take(name, data)
-        if name == "status" and self.watched.status is not None:
-            self._at, self._read_s = self.watched.status.now, time.monotonic()
+        self.state.process(name, data)
+        if name == "status" and self.state.status is not None:
+            self._at, self._read_s = self.state.status.now, time.monotonic()
 
     def now(self) -> datetime:
-        """Return the coordinator time, extrapolated with the monotonic clock."""
+        """Return the time of the coordinator, extrapolated with the monotonic clock."""
         return self._at + timedelta(seconds=time.monotonic() - self._read_s)
 
 
-async def _in_lines(client: "Verbs", run_id: str, console: Console) -> RunSummary:
+async def _show_lines(client: "Operations", run_id: str, console: Console) -> RunSummary:
     """Print a line for each change, and return the summary."""
-    picture = _Picture()
-    said: object = None
+    follower = _Follower()
+    printed: object = None
 
     def show() -> None:
-        nonlocal said
-        now = (picture.problem, stands(picture.watched))
-        if now != said:
-            said = now
-            text = f"{picture.problem}; waiting" if picture.problem else None
-            text = text or line(picture.watched, picture.now())
+        nonlocal printed
+        key = (follower.problem, progress_key(follower.state))
+        if key != printed:
+            printed = key
+            text = f"{follower.problem}; waiting" if follower.problem else None
+            text = text or render_line(follower.state, follower.now())
             console.print(text, highlight=False, soft_wrap=True)
 
-    return await _read(client, run_id, picture, show)
+    return await _read_events(client, run_id, follower, show)
 
 
-async def _on_screen(client: "Verbs", run_id: str, console: Console) -> RunSummary | None:
+async def _show_screen(client: "Operations", run_id: str, console: Console) -> RunSummary | None:
     """Show the run on the full screen. Return None if the user has left."""
-    picture, left = _Picture(), asyncio.Event()
-    reader = asyncio.create_task(_read(client, run_id, picture, lambda: None))
+    follower, left = _Follower(), asyncio.Event()
+    reader = asyncio.create_task(_read_events(client, run_id, follower, lambda: None))
     try:
-        with _keys(left), Live(console=console, screen=True, auto_refresh=False) as live:
+        with _leave_keys(left), Live(console=console, screen=True, auto_refresh=False) as live:
             while not reader.done() and not left.is_set():
-                width, height = console.size
-                drawn = draw(picture.watched, width, height, picture.now(), picture.problem)
-                live.update(drawn, refresh=True)
+                screen = render_screen(
+                    follower.state, *console.size, follower.now(), follower.problem
+                )
+                live.update(screen, refresh=True)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(left.wait(), _REDRAW_S)
     finally:
@@ -130,43 +135,45 @@ async def _on_screen(client: "Verbs", run_id: str, console: Console) -> RunSumma
     return None if left.is_set() else reader.result()
 
 
-async def _read(
-    client: "Verbs", run_id: str, picture: _Picture, show: Callable[[], None]
+async def _read_events(
+    client: "Operations", run_id: str, follower: _Follower, show: Callable[[], None]
 ) -> RunSummary:
     """Process events until the run has its verdict. A broken stream is opened again."""
     last_id: str | None = None
-    # Monotonic time when the last response was received. None if there was none.
-    heard_s: float | None = None
+    # Monotonic time of the last response. None if there was none.
+    response_s: float | None = None
     while True:
         try:
             summary = await client.summary(run_id)
             if summary is not None:
                 return summary
-            heard_s = time.monotonic()
+            response_s = time.monotonic()
             async for name, data, event_id in client.events(run_id, last_id):
-                heard_s = time.monotonic()
-                picture.take(name, data)
+                response_s = time.monotonic()
+                follower.process(name, data)
                 if event_id != last_id:
                     # This is the last event of a poll.
                     last_id = event_id
                     show()
         except ApiError as error:
-            if _is_final(error) or heard_s is None or time.monotonic() - heard_s > _AWAY_MAX_S:
+            if response_s is None or not _can_retry(error):
                 raise
-            picture.problem = str(error)
+            if time.monotonic() - response_s > _SILENCE_MAX_S:
+                raise
+            follower.problem = str(error)
             show()
-        if not picture.watched.over:
+        if not follower.state.over:
             await asyncio.sleep(_RETRY_S)
 
 
-def _is_final(error: ApiError) -> bool:
-    """Return True if a retry is useless. A busy or unreachable coordinator may respond later."""
-    return error.status is not None and error.status < 500 and error.status != 429
+def _can_retry(error: ApiError) -> bool:
+    """Return True if a busy or unreachable coordinator may respond later."""
+    return error.status is None or error.status >= 500 or error.status == 429
 
 
 @contextlib.contextmanager
-def _keys(left: asyncio.Event) -> Iterator[None]:
-    """Read single keys while the screen is shown, if standard input is a terminal."""
+def _leave_keys(left: asyncio.Event) -> Iterator[None]:
+    """Set ``left`` when a key to leave is pressed, if standard input is a terminal."""
     if not sys.stdin.isatty():
         yield
         return
@@ -177,7 +184,7 @@ def _keys(left: asyncio.Event) -> Iterator[None]:
     before = termios.tcgetattr(descriptor)
 
     def pressed() -> None:
-        if sys.stdin.read(1) in _KEYS_THAT_LEAVE:
+        if sys.stdin.read(1) in _LEAVE_KEYS:
             left.set()
 
     tty.setcbreak(descriptor)

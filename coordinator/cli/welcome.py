@@ -1,4 +1,4 @@
-"""Output for ``broadside`` without a command, which shows the current state and what to do next."""
+"""Output of ``broadside`` without a command, with the current state and the next commands."""
 
 import asyncio
 import os
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from broadside.exchange.fabric import Fabric, open_fabric
+from broadside.exchange.fabric import open_fabric
 from broadside.exchange.fabric_settings import FabricSettings
 from broadside.exchange.records import RunHeader
 from broadside.exchange.version import version_text
@@ -15,59 +15,63 @@ from broadside.exchange.version import version_text
 _COUNTED_MAX: Final = 1000
 
 
-def welcome() -> Sequence[str]:
+def welcome_lines() -> Sequence[str]:
     """Return three lines. No network is used and nothing is created.
 
     Raises:
         ExchangeError: The local store cannot be read.
     """
-    here, then = _standing()
+    store, commands = _state()
     return (
-        f"Broadside {version_text()}, {here}",
-        f"next: {then}",
-        "all commands: `broadside --help`; one of them: `broadside COMMAND --help`",
+        f"Broadside {version_text()}, {store}",
+        f"next: {commands}",
+        "all commands: `broadside --help`; one command: `broadside COMMAND --help`",
     )
 
 
-def _standing() -> tuple[str, str]:
-    """Return where the data is and which commands to run next."""
+def _state() -> tuple[str, str]:
+    """Return the store with its newest run, and the next commands."""
     if api := os.environ.get("BROADSIDE_API"):
-        return f"at the coordinator {api}", "`broadside runs`, or open that address in a browser"
+        return f"coordinator {api}", "`broadside runs`, or open that address in a browser"
     settings = FabricSettings()
     if settings.fabric == "azure":
         queue = settings.servicebus_namespace or settings.servicebus_endpoint or "Service Bus"
         return f"on Azure: {queue}", "`broadside doctor`, then `broadside runs`"
-    place = f"in {settings.data_dir}"
-    runs = _runs(settings.data_dir)
+    folder = f"in {settings.data_dir}"
+    runs = _read_runs(settings.data_dir)
     if not runs:
         return (
-            f"{place}: no run yet",
-            "`broadside demo`: a firewall, 60 agents and a verdict in about a minute",
+            f"{folder}: no run yet",
+            "`broadside demo`, a test with 60 agents and a firewall, in about a minute",
         )
     newest = runs[0]
-    told = newest.outcome.verdict if newest.outcome else None
+    verdict = newest.outcome.verdict if newest.outcome else None
+    commands = (
+        "`broadside show last`, `broadside report last`" if verdict else "`broadside watch last`"
+    )
     count = f"{len(runs)}{' or more' if len(runs) == _COUNTED_MAX else ''}"
-    then = "`broadside serve` (the page), `broadside show last`, `broadside report last`"
-    if told is None:
-        then = "`broadside serve` (the page), `broadside watch last`"
-    newest_of = f"{count} run{'s' if len(runs) > 1 else ''}, the newest {newest.run_id}"
-    return f"{place}: {newest_of} ({told or 'no verdict yet'})", then
+    text = f"{count} run{'s' if len(runs) > 1 else ''}, the newest {newest.run_id}"
+    return (
+        f"{folder}: {text} ({verdict or 'no verdict yet'})",
+        f"`broadside serve` (web page), {commands}",
+    )
 
 
-def _runs(data_dir: Path) -> Sequence[RunHeader]:
+def _read_runs(data_dir: Path) -> Sequence[RunHeader]:
     """Return at most ``_COUNTED_MAX`` runs, newest first."""
     if not (data_dir / "private.sqlite3").exists():
         return ()
 
-    async def read(fabric: Fabric) -> Sequence[RunHeader]:
+    async def read() -> Sequence[RunHeader]:
+        fabric = open_fabric()
         try:
-            found: list[RunHeader] = []
+            runs: list[RunHeader] = []
             async for _, run in fabric.records.private.scan_runs():
-                found.append(run)
-                if len(found) == _COUNTED_MAX:
+                runs.append(run)
+                if len(runs) == _COUNTED_MAX:
                     break
-            return found
+            return runs
         finally:
             await fabric.close()
 
-    return asyncio.run(read(open_fabric()))
+    return asyncio.run(read())

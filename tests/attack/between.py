@@ -74,7 +74,7 @@ def listening() -> Iterator[Listening]:
         }
         with Serving(settings, Path(folder)) as served:
             said = served.log_path.read_text()
-            at = said.split("agents of other hosts join at ")[1].split()[0]
+            at = said.split("agents on other hosts enroll at ")[1].split()[0]
             yield Listening(at=at, folder=Path(folder), api=served.url, pid=served.pid)
 
 

@@ -19,8 +19,8 @@ from opentelemetry.sdk.metrics.export import MetricsData
 
 from broadside.coordinator.auth.entra import Entra, EntraTrust
 from broadside.coordinator.auth.principal import KeysUnavailable
-from broadside.coordinator.cli import client, event_stream, main
-from broadside.coordinator.cli.refused import ApiError
+from broadside.coordinator.cli import api_client, main
+from broadside.coordinator.cli.api_errors import ApiError
 from broadside.coordinator.notices.otlp import Otlp
 from broadside.exchange.azure import wire
 from broadside.exchange.azure.blob_storage import BlobAddress, BlobRaw
@@ -146,7 +146,7 @@ async def _events(url: str) -> str:
     """Read an endless stream of events as `watch` does. A single event must have a limit."""
     count = 0
     try:
-        async with client.connect(url) as coordinator:
+        async with api_client.connect(url) as coordinator:
             async for _ in coordinator.events("x"):
                 count += 1
                 assert count < 10, "events without end"
@@ -183,8 +183,8 @@ def _asked(
     with (
         answering(pieces, {**_HEADERS, **headers}) as url,
         mock.patch.object(wire, "ANSWER_MAX_BYTES", _ANSWER_MAX_BYTES),
-        mock.patch.object(client, "ANSWER_MAX_BYTES", _ANSWER_MAX_BYTES),
-        mock.patch.object(event_stream, "EVENT_MAX_BYTES", _ANSWER_MAX_BYTES),
+        mock.patch.object(api_client, "ANSWER_MAX_BYTES", _ANSWER_MAX_BYTES),
+        mock.patch.object(api_client, "EVENT_MAX_BYTES", _ANSWER_MAX_BYTES),
         memory_within(_MEMORY_MAX_BYTES),
     ):
         return ask(url)

@@ -22,10 +22,10 @@ import typer
 from rich.console import Console
 
 from broadside.agent.run import JsonLines, TextLines
-from broadside.coordinator.cli import display
-from broadside.coordinator.cli.exits import code_of, say
-from broadside.coordinator.cli.screen_text import cleaned, printable
-from broadside.coordinator.cli.verdict import show_summary
+from broadside.coordinator.cli import text_tables
+from broadside.coordinator.cli.exit_codes import print_error, run_with_exit_code
+from broadside.coordinator.cli.summary_tables import print_summary
+from broadside.coordinator.cli.terminal_text import cleaned, printable
 from broadside.coordinator.coordinator_log import Lines
 from broadside.coordinator.core.measure.grid.second_table import Column
 from broadside.coordinator.core.summary import problem
@@ -230,7 +230,7 @@ _ESCAPES: Final = {
 def _shown(text: str) -> str:
     out = io.StringIO()
     console = Console(file=out, width=200, force_terminal=True)
-    display.print_table("", ["finding"], [[f"x{text}[red]y[/red]"]], console=console)
+    text_tables.print_table("", ["finding"], [[f"x{text}[red]y[/red]"]], console=console)
     seen = out.getvalue()
     assert text not in seen
     assert "[red]" in seen
@@ -241,7 +241,7 @@ def _shown(text: str) -> str:
         raise ValueError(text)
 
     with redirect_stdout(io.StringIO()):
-        code_of(fails)
+        run_with_exit_code(fails)
     return f"shown as {printable(text)!r}"
 
 
@@ -314,9 +314,9 @@ def _pipeline(text: str) -> str:
     words = f"engine error {'x' * 60} {text} {'y ' * 900}{text}\n{text}"
     finding = problem("x", 1.0, words, words)
     with redirect_stdout(out), redirect_stderr(out):
-        display.print_table("", ["label", "problem"], [[text, words], [f"\n {text}", "x"]])
-        show_summary(measured(SMALL)[2].model_copy(update={"findings": (finding,)}))
-        say(words)
+        text_tables.print_table("", ["label", "problem"], [[text, words], [f"\n {text}", "x"]])
+        print_summary(measured(SMALL)[2].model_copy(update={"findings": (finding,)}))
+        print_error(words)
         typer.echo(printable(text))
     out.write("\n".join(line for lines in _log_lines(text) for line in lines))
     told = out.getvalue()

@@ -14,8 +14,9 @@ from unittest import mock
 
 from pydantic import ValidationError
 
-from broadside.coordinator.cli.assistant import make_server
-from broadside.coordinator.cli.refused import ApiError
+from broadside.coordinator.cli.api_errors import ApiError
+from broadside.coordinator.cli.mcp_command import make_server
+from broadside.coordinator.cli.session import Session
 from broadside.coordinator.device.telemetry.snmp import SnmpPoller
 from broadside.coordinator.device.telemetry.snmp_client import SnmpClient, SnmpEntry
 from broadside.coordinator.device.telemetry.source import Secret, TelemetryError
@@ -234,7 +235,7 @@ async def _tool(name: str, argument: str) -> str:
     refused_count = 0
     settings = {"BROADSIDE_DATA_DIR": _nowhere()}
     with mock.patch.dict("os.environ", settings), redirect_stderr(io.StringIO()):
-        server = make_server(None, None)
+        server = make_server(Session(), None)
         for odd in _ODD:
             try:
                 await server.call_tool(name, {**good, argument: odd})

@@ -86,7 +86,7 @@ def served(kind: str, folder: Path) -> Iterator[tuple[Mapping[str, str], list[in
             listen = {"BROADSIDE_HOSTS_LISTEN": "127.0.0.1:0", "BROADSIDE_QUEUE_LOCK_S": "60"}
             with Serving({**settings, **listen}, folder) as serving:
                 said = serving.log_path.read_text()
-                at = said.split("agents of other hosts join at ")[1].split()[0]
+                at = said.split("agents on other hosts enroll at ")[1].split()[0]
                 yield {**settings, "at": at}, [serving.pid]
         case "azure":
             before = set(children())

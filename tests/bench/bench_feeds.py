@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from typing import Final
 
-from broadside.coordinator.cli.client import connect
+from broadside.coordinator.cli.api_client import connect
 from broadside.coordinator.core.live.live_view import LiveFigures
 
 DEMOS_COUNT: Final = 20

@@ -239,7 +239,7 @@ async def measure(folder: Path, agents_count: int, seconds: float) -> list[Row]:
     }
     with Serving(environment, folder) as serving:
         said = serving.log_path.read_text()
-        port = int(said.split("agents of other hosts join at ")[1].split()[0].rpartition(":")[2])
+        port = int(said.split("agents on other hosts enroll at ")[1].split()[0].rpartition(":")[2])
         authority = (data_dir / "tls" / "authority.pem").read_text()
         context = ssl.create_default_context(cadata=authority)
         context.check_hostname = False

@@ -20,7 +20,7 @@ from pydantic_settings import BaseSettings
 from broadside.agent.agent_settings import AgentSettings
 from broadside.coordinator import scenarios
 from broadside.coordinator.auth.signin_settings import SignInSettings
-from broadside.coordinator.cli.client import Client
+from broadside.coordinator.cli.api_client import ApiClient
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.core.plan.planner import plan as make_plan
 from broadside.coordinator.core.run_spec import Plan
@@ -270,7 +270,7 @@ async def test_an_answer_of_a_later_coordinator_is_read() -> None:
 
     transport = httpx.MockTransport(lambda _: httpx.Response(200, content=body()))
     async with httpx.AsyncClient(transport=transport, base_url="http://later") as http:
-        status = await Client(http).status("run-1")
+        status = await ApiClient(http).status("run-1")
     assert (status.run_id, status.bursts[0].reported_count) == ("run-1", 2)
 
 

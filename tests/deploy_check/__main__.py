@@ -14,7 +14,6 @@ from tests.deploy_check.schema import Schema
 from tests.deploy_check.tools import AZURE, ROOT, Ran
 from tests.deploy_check.values import Values
 
-CLOUDS: Final = ("aws", "gcp")
 SCHEMA: Final = ROOT / "tests" / "data" / "azurerm" / "schema.json.gz"
 # Limit on the exposure by systemd-analyze security, from 0 ("SAFE") to 10. "OK" begins at 5. The
 # priority of the gate adds 0.1.
@@ -56,25 +55,10 @@ def range_faults(files: dict[str, str], schema: Schema) -> Iterator[str]:
     yield from range_rules.name_faults(defaults)
 
 
-def cloud_faults(cloud: str) -> Iterator[str]:
-    """Yield schema faults of a cloud example, and undefined or unused names.
-
-    The schema comes from bindings, so it is incomplete.
-    """
-    schema = Schema.read(ROOT / "tests" / "data" / "clouds" / f"{cloud}.json.gz")
-    modules = hcl.load(read_files(ROOT / "deploy" / "hosts" / "terraform" / cloud))
-    for module in modules.values():
-        yield from schema.faults(module)
-    range_ = range_rules.Range(modules=modules, values=Values(modules, {}), schema=schema)
-    yield from range_rules.references(range_)
-
-
 def checks() -> Iterator[tuple[str, Ran]]:
     """Yield each check by name after it has run."""
     found = range_faults(read_files(AZURE), Schema.read(SCHEMA))
     yield "terraform files: schema and rules", _terraform_faults(found)
-    for cloud in CLOUDS:
-        yield f"{cloud}: schema and references", _terraform_faults(cloud_faults(cloud))
     folder = AZURE / "modules" / "boot"
     for each in (AGENT, COORDINATOR):
         cloud_config = boot.render(folder, each)

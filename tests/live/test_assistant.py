@@ -74,7 +74,7 @@ async def test_a_viewer_reads_and_an_operator_launches_within_the_budget(site: S
     async with assistant(site, url, viewer, "--launch-budget", "5") as client:
         text, refused = await ask(client, "launch_run", scenario="loopback")
         assert refused
-        assert "operator's token" in text
+        assert "token of an operator" in text
     short = {"bursts_count": 1, "burst_s": 3, "period_s": 10, "budget_usd": 900}
     async with assistant(site, url, operator, "--launch-budget", "5") as client:
         wait_for("the agents", lambda: site.run("agents").stdout.count("idle") == 2)

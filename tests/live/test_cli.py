@@ -38,7 +38,7 @@ NO_RIGHTS = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-cap
         (["export", "last", "-o", "r.docx"], 3, [".docx", ".xlsx", "--format"]),
         (["chart", "last"], 4, ["no run yet"]),
         (["chart", "nosuch"], 3, ["nosuch", "no such run"]),
-        (["chart", "throughput"], 3, ["of which run", "chart last throughput"]),
+        (["chart", "throughput"], 3, ["the run is missing", "chart last throughput"]),
         (["mcp", "--launch-budget", "5"], 3, ["--launch-budget", "--api"]),
         (["lunch"], 3, ["lunch"]),
         (["demo", "--pairs", "many"], 3, ["--pairs", "many", "int"]),

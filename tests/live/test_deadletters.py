@@ -73,9 +73,9 @@ def test_what_an_agent_sets_aside_is_listed_and_explained(site: Site) -> None:
     for words in (
         "run planted, burst 1, pair-002 to 203.0.113.9:5201",
         "outside this agent's allowed networks",
-        "what to do: if the target is a server",
+        "next: if the target is a server",
         "BROADSIDE_AGENT_ALLOWED_NETWORKS on every client agent",
-        "sent again: no, agent c1 has it on record",
+        "it cannot be resent: agent c1 has it on record",
     ):
         assert words in said.stdout
     table = site.run("deadletters", "list")
@@ -93,9 +93,9 @@ def test_what_an_agent_sets_aside_is_listed_and_explained(site: Site) -> None:
         assert site.run("deadletters", "purge", *misuse).returncode == 3
     number = str(poison["sequence_number"])
     purged = site.run("deadletters", "purge", number, "--api", url)
-    assert purged.stdout == "purged: poison-1, set aside as NotJson\n", purged.stderr
+    assert purged.stdout == "deleted: poison-1 (NotJson)\n", purged.stderr
     assert site.run("deadletters", "purge", number).returncode == 3, "it is gone"
-    assert site.run("deadletters", "purge", "--all").stdout == "purged 1 dead letter\n"
+    assert site.run("deadletters", "purge", "--all").stdout == "deleted 1 dead letter\n"
     assert listed(site) == []
     audited = [row["path"] for row in call(url, "GET", "/v1/audit") if row["method"] == "DELETE"]
     assert f"/v1/deadletters/{number}" in audited

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from broadside.coordinator.cli.demo import VICTIM
-from broadside.coordinator.cli.exits import Exit
+from broadside.coordinator.cli.exit_codes import Exit
 from tests.live.live_site import Site, call
 from tests.live.other_traffic import other_traffic
 from tests.live.taken import Taken
@@ -58,7 +58,7 @@ def test_the_run_stays_and_a_second_one_stands_beside_it(site: Site) -> None:
         (page,) = re.findall(r"the live page: (http://127\.0\.0\.1:\d+/)", done.stderr)
         (run_id,) = re.findall(r"launched (\S+)", done.stderr)
         assert f"watch it: {page}#/run/{run_id}" in done.stderr
-    kept = re.compile(r"kept in (\S+): (\S+)")
+    kept = re.compile(r"stored in (\S+): (\S+)")
     (where, older), (_, newer) = (kept.findall(done.stderr)[0] for done in (first, second))
     assert where == site.environment["BROADSIDE_DATA_DIR"]
     assert f"compare {older} last" in second.stderr
@@ -71,7 +71,7 @@ def test_the_run_stays_and_a_second_one_stands_beside_it(site: Site) -> None:
     _, url = site.start_coordinator()
     assert call(url, "GET", "/v1/runs/" + newer)["state"] == "finished"
     # The first data directory is in use, so the next demo uses another one.
-    assert f"kept in {where}-2: " in site.run(*options, timeout_s=120).stderr
+    assert f"stored in {where}-2: " in site.run(*options, timeout_s=120).stderr
 
 
 @pytest.mark.alone

@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
-from broadside.coordinator.cli.range_ready import last_status
+from broadside.coordinator.cli.range_checks import last_status
 from broadside.exchange.messages import Presence
 from tests.deploy_check import boot, tools
 from tests.deploy_check.__main__ import COORDINATOR, EXPOSURE_MAX

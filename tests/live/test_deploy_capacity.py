@@ -246,7 +246,7 @@ def test_a_terminated_command_puts_it_back(arm: ResourceManager, tmp_path: Path)
 def test_set_show_restore(command: Command) -> None:
     done = command("set", "--min", "6", "--max", "10")
     assert done.returncode == 0, done.stderr
-    assert "put it back with: broadside capacity restore" in done.stdout
+    assert "restore the previous limits with: broadside capacity restore" in done.stdout
     shown = json.loads(command("show", "--json").stdout)
     assert (shown["min_count"], shown["max_count"]) == (6, 10)
     assert shown["to_restore"] == {"min_count": 2, "max_count": 20}

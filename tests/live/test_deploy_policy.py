@@ -132,7 +132,7 @@ async def test_a_switch_runs_it(arm: ResourceManager, monkeypatch: pytest.Monkey
     ("words", "code", "said"),
     [
         (["--policy", "x", "--idps", "Deny"], 4, "firewall policy 'x'"),
-        (["--policy", POLICY], 3, "give --idps or --threat-intelligence"),
+        (["--policy", POLICY], 3, "use --idps or --threat-intelligence"),
         (["--policy", POLICY, "--idps", "deny"], 3, "Deny"),
         (["--idps", "Deny"], 3, "--policy"),
     ],

@@ -127,7 +127,7 @@ def test_the_role_that_each_service_misses_is_named(site: Site, azure: Mapping[s
     assert code == 0, found
     for name in ("queue send", "queue receive", "table", "raw output"):
         assert found[name]["ok"], found[name]
-    assert found["raw output"]["detail"] == "a blob was written, read and removed"
+    assert found["raw output"]["detail"] == "a blob was written, read and deleted"
     # The jobs in Service Bus are not counted, because that needs peeks.
     assert counts(site) == QueueCounts(active_count=None, scheduled_count=None, dead_count=0)
 

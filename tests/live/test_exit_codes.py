@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from broadside.coordinator.cli.exits import Exit, code_of
+from broadside.coordinator.cli.exit_codes import Exit, run_with_exit_code
 from tests.live.as_nobody import as_nobody
 from tests.live.waiting import wait_for
 
@@ -172,7 +172,7 @@ def test_no_end_of_a_command_is_1(
     def ends() -> None:
         raise error
 
-    assert code_of(ends) == code
+    assert run_with_exit_code(ends) == code
     told = capsys.readouterr().err
     assert told.count("\n") <= 1
     assert "\x1b" not in told
@@ -183,4 +183,4 @@ def test_no_end_of_a_command_is_1(
 
 
 def test_the_codes_of_verdicts_pass() -> None:
-    assert [code_of(partial(int, code)) for code in Exit] == list(Exit)
+    assert [run_with_exit_code(partial(int, code)) for code in Exit] == list(Exit)

@@ -298,7 +298,7 @@ def serving(folder: Path, **settings: str) -> Iterator[tuple[Serving, str]]:
     }
     with Serving(environment, folder) as served:
         said = served.log_path.read_text()
-        yield served, said.split("agents of other hosts join at ")[1].split()[0]
+        yield served, said.split("agents on other hosts enroll at ")[1].split()[0]
 
 
 async def ping(credential: Credential) -> None:

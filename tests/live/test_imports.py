@@ -155,7 +155,7 @@ def test_a_run_recomputes_until_a_row_is_gone(site: Site) -> None:
     was, now = json.loads(stored.stdout), json.loads(differs.stdout)
     assert now["verdict"] != "pass"
     assert now["bursts"][0]["proven_ratio"] < was["bursts"][0]["proven_ratio"]
-    assert "does not follow from the stored rows" in differs.stderr
+    assert "does not follow from the stored data" in differs.stderr
     assert "fields differ: bursts[0]." in differs.stderr
     # The stored summary is unchanged.
     assert site.run("verdict", "last", "--json", "--api", url).stdout == stored.stdout
@@ -228,7 +228,7 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
     (["import", "original", str(SEED), "--label", "1=x"], ["--label", "letter"]),
     (["import", "iperf3", str(SEED)], [SEED.name, "no test in it"]),
     (["compare", "a"], ["1 runs given", "--label", "--split-at"]),
-    (["compare", "--split-at", "10:49"], ["--split-at", "name the run"]),
+    (["compare", "--split-at", "10:49"], ["--split-at", "the run is missing"]),
     (["compare", "--label", "idps"], ["values of idps are: none"]),
     (["compare", "a", "b"], ["run a: no such run"]),
     (["verdict", "a", "--recompute"], ["run a: no such run"]),

@@ -72,7 +72,7 @@ def test_what_was_not_said_is_named() -> None:
     (printed,) = blocks("")
     assert unsaid(printed, printed) == []
     assert unsaid(printed, printed.replace("1.803 Gbit/s ip", "97.2 Mbit/s ip")) == []
-    for gone in ("verdict: pass", "kept in", "of 30", "report last", "0.25"):
+    for gone in ("verdict: pass", "stored in", "of 30", "report last", "0.25"):
         assert len(unsaid(printed, printed.replace(gone, ""))) == 1, gone
     assert unsaid(printed, "\n".join(reversed(printed.splitlines())))
 
@@ -117,7 +117,7 @@ def test_the_readme_goes_as_it_says_in_a_fresh_clone(tmp_path: Path) -> None:
     undecided = "verdict: inconclusive" in done.stdout and taken.much
     assert done.returncode == 0 or undecided, done.stdout + done.stderr
     # Progress is written to stderr, the verdict to stdout, and the next steps to stderr.
-    before, kept, after = done.stderr.partition("\nkept in ")
+    before, kept, after = done.stderr.partition("\nstored in ")
     said = before + "\n" + done.stdout + kept + after
     if not taken.much:
         assert unsaid(printed, said) == [], said

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from broadside.coordinator.cli.exits import Exit
+from broadside.coordinator.cli.exit_codes import Exit
 from tests.live.live_site import PACED, Site
 from tests.live.waiting import wait_for
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broadside.coordinator.cli.exits import INTERRUPTED
+from broadside.coordinator.cli.exit_codes import INTERRUPTED
 from tests.live.live_site import PACED, Site, wait_for_fleet
 from tests.live.waiting import wait_for
 
@@ -63,7 +63,7 @@ def test_ctrl_c_says_where_the_study_is(fleet: tuple[Site, str, Path]) -> None:
     followed.send_signal(signal.SIGINT)
     assert followed.wait(30) == INTERRUPTED
     told = " ".join(log.read_text().split())
-    assert f"left {found[1]} without aborting it after 0 of 2 trials; it continues;" in told
+    assert f"left study {found[1]} without aborting it, after 0 of 2 trials; it continues;" in told
     assert f"broadside study abort {found[1]}" in told
     assert site.run("study", "abort", found[1], "--api", url).returncode == 0
 

@@ -114,10 +114,10 @@ async def test_plain_lines_outlive_a_killed_coordinator(site: Site) -> None:
         return text in log.read_text()
 
     watch = site.start("watch", "watch", run_id, "--plain", "--api", url)
-    wait_for("a line of the run", lambda: says("fires in"))
+    wait_for("a line of the run", lambda: says("starts in"))
     serve.kill()
     serve.wait()
-    wait_for("a word of the silence", lambda: says("no answer"))
+    wait_for("a word of the silence", lambda: says("no response"))
     port = url.rsplit(":", 1)[1]
     site.start("again", "serve", "--port", port)
     assert site.run("abort", run_id).returncode == 0
@@ -131,7 +131,7 @@ async def test_leaving_a_run_does_not_abort_it(site: Site) -> None:
     run_id = await launched(fabric)
     for by_key in (True, False):
         with on_terminal(site, "watch", "last") as terminal:
-            terminal.until("fires in")
+            terminal.until("starts in")
             if by_key:
                 terminal.press("q")
             else:

@@ -24,7 +24,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn, Protocol
 
-from broadside.coordinator.cli.command_list import PLACES
+from broadside.coordinator.cli.command_list import COMMANDS
 
 _ROOT: Final = Path(__file__).parent.parent.parent
 # Modules that agents and coordinators import at run time.
@@ -242,7 +242,7 @@ def _become(request: Mapping[str, Any]) -> NoReturn:
 
 
 def _main() -> None:
-    for module in {place.split(".")[0] for place in PLACES.values()}:
+    for module in {command.function.split(".")[0] for command in COMMANDS.values()}:
         import_module(f"broadside.coordinator.cli.{module}")
     for module in _LATE:
         import_module(module)

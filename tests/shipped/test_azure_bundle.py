@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import pytest
 
-from broadside.coordinator.cli.range_ready import last_status
+from broadside.coordinator.cli.range_checks import last_status
 from tests.deploy_check import boot, tools
 from tests.live.waiting import wait_for
 from tests.shipped.conftest import AddRow

@@ -20,7 +20,7 @@ OTHERS: Final[Mapping[tuple[str, str], str]] = {  # file and function: what boun
         "exchange/http/coordinator_client.py",
         "_read_stream",
     ): "a stream without end, dead by silence",
-    ("coordinator/cli/client.py", "events"): "a stream without end, of a run that is watched",
+    ("coordinator/cli/api_client.py", "events"): "a stream without end, of a run that is watched",
     ("exchange/azure/bounded_transport.py", "open"): "wire.py: a timeout round each call",
     ("agent/idle_rtt.py", "handshake_rtts"): "a timeout round each connection, nothing is read",
     ("exchange/ping.py", "handshake"): "device_pings.py: a timeout round each, nothing is read",
@@ -28,7 +28,7 @@ OTHERS: Final[Mapping[tuple[str, str], str]] = {  # file and function: what boun
         "coordinator/device/telemetry/snmp_client.py",
         "_request",
     ): "a datagram; polling.py bounds a round",
-    ("coordinator/cli/capacity_commands.py", "set_capacity"): "the user's own command",
+    ("coordinator/cli/azure_firewall_commands.py", "set_capacity"): "the user's own command",
     ("coordinator/cli/installed_services.py", "run_in_sandbox"): "systemctl, of this host",
 }
 

@@ -28,7 +28,7 @@ STARTERS: Final = frozenset(
 WHOLE: Final[Mapping[tuple[str, str], str]] = {
     ("coordinator/backups.py", "_back_up"): "Broadside itself, which reads its settings there",
     ("coordinator/cli/doctor.py", "agent_checks"): "Broadside itself",
-    ("coordinator/cli/capacity_commands.py", "set_capacity"): "the user's own command",
+    ("coordinator/cli/azure_firewall_commands.py", "set_capacity"): "the user's own command",
     ("coordinator/cli/terraform.py", "_run"): "terraform takes its credentials there",
     ("coordinator/cli/terraform.py", "attempt"): "terraform takes its credentials there",
     ("exchange/version.py", "read_commit"): "git; setup.py runs the file before anything is there",

@@ -72,8 +72,6 @@ class Prices(Message):
     vcpu_hour: Mapping[str, Price] = {}
     # Prices by VM size.
     vm_hour: Mapping[str, Price] = {}
-    # Other hourly costs for a test range on Azure, in addition to firewall and fleet.
-    standing_hour: Mapping[str, Price] = {}
 
     def of_vm(self, size: str | None) -> Price | None:
         """Return the hourly price for a VM size (not case-sensitive), or None if unknown."""

@@ -26,7 +26,7 @@ from broadside.coordinator.backups import (
 )
 from broadside.coordinator.cli import app, doctor
 from broadside.coordinator.cli.doctor import backup_checks
-from broadside.coordinator.cli.serve import _remove_leftovers
+from broadside.coordinator.cli.service_commands import _remove_leftovers
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.views.prometheus_metrics import Snapshot, _backups
 from broadside.exchange.checks import Check
@@ -143,7 +143,7 @@ def test_a_drill_computes_the_verdicts_of_the_newest_runs_again(data: Path) -> N
     assert broadside("backup")[0] == 0
     code, told = broadside("restore", "--drill")
     assert code == 0, told
-    assert re.search(r"can be restored; \d\d verdicts were computed again", told), told
+    assert re.search(r"can be restored; \d\d verdicts were recomputed", told), told
     assert len(list((data.parent / "backups").iterdir())) == 1, "nothing is left of it"
     record = record_of(data, BackupKind.DRILL)
     assert record is not None
@@ -162,14 +162,14 @@ def test_a_drill_fails_where_a_verdict_cannot_be_computed_again(data: Path) -> N
     assert code == 4, told
     record = record_of(data, BackupKind.DRILL)
     assert record is not None
-    assert "verdicts computed again differ" in (record.error or "")
+    assert "recomputed verdicts differ" in (record.error or "")
 
 
 def test_a_drill_of_what_is_no_backup_fails_on_record(data: Path) -> None:
     on_fabric(data, lambda fabric: save_failure(fabric.private, BackupKind.BACKUP, "x", NOW))
     code, told = broadside("restore", "--drill")
     assert code == 4
-    assert "there is no backup" in told
+    assert "no backup" in told
     code, told = broadside("restore", str(data / "private.sqlite3"), "--drill")
     assert code == 4
     record = record_of(data, BackupKind.DRILL)
@@ -197,7 +197,7 @@ def test_metrics_have_age_and_result() -> None:
     [
         (timedelta(hours=30), None, True, "30.0 h old"),
         (3 * DAY, None, False, "3.0 days old"),
-        (timedelta(hours=1), "disk full", False, "the last one failed: disk full"),
+        (timedelta(hours=1), "disk full", False, "the last attempt failed: disk full"),
     ],
 )
 def test_doctor_says_how_old_the_last_backup_is_and_how_it_ended(

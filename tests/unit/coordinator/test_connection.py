@@ -4,7 +4,7 @@ import pwd
 
 import pytest
 
-from broadside.coordinator.cli.connection import operator_name
+from broadside.coordinator.cli.session import user_name
 
 
 def test_a_user_without_a_name_has_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,6 +17,6 @@ def test_a_user_without_a_name_has_a_number(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(pwd, "getpwuid", no_such_user)
     monkeypatch.setattr("os.getuid", lambda: 10_001)
-    assert operator_name() == "uid 10001"
+    assert user_name() == "uid 10001"
     monkeypatch.setenv("LOGNAME", "gunner")
-    assert operator_name() == "gunner"
+    assert user_name() == "gunner"

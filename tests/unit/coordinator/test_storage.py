@@ -237,10 +237,10 @@ def test_the_command_line_lists_by_default_and_removes_when_told(
 
     asyncio.run(store_one())
     assert call("raw", "last", "1", "--burst", "2") == RAW.decode()
-    assert "would go: 1 runs" in call("prune", "--older-than", "364")
+    assert "would be deleted: 1 runs" in call("prune", "--older-than", "364")
     assert json.loads(call("prune", "--json"))["runs"][0]["run_id"] == "run-1"
-    assert "removed: 1 runs" in call("prune", "--older-than", "364", "--delete")
-    assert "would go: 0 runs" in call("prune", "--older-than", "364")
+    assert "deleted: 1 runs" in call("prune", "--older-than", "364", "--delete")
+    assert "would be deleted: 0 runs" in call("prune", "--older-than", "364")
     result = runner.invoke(app, ["prune", "--older-than", "-1"])
     assert result.exit_code == 3
     assert "--older-than -1: " in result.stderr

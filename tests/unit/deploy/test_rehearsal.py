@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from broadside.coordinator.cli.range_check import usd_a_day
-from broadside.coordinator.prices import load
 from tests.azure_emulator.azure_catalogue import BASE, DEPLOYER, ROLES
 from tests.azure_emulator.azure_refusals import Refused
 from tests.azure_emulator.day_one import PAGE, missing_line, steps_of
@@ -301,10 +299,3 @@ def test_what_must_be_printed_is_looked_for_in_order() -> None:
     assert missing_line(printed, ("Apply complete! ...", "...", "up; ...")) is None
     assert missing_line(printed, ("up; then", "Apply complete!")) == "Apply complete!"
     assert missing_line(printed, ("Apply ... 8",)) == "Apply ... 8"
-
-
-def test_a_parked_day_costs_what_the_readme_adds_up() -> None:
-    needs = {"appliance": "azure-firewall", "firewall_tier": "Premium", "bastion": True}
-    parked_usd, running_usd = usd_a_day(needs, load())
-    assert running_usd - parked_usd == pytest.approx(24 * (1.75 + 0.29))
-    assert f"${parked_usd:.2f} a day parked, ${running_usd:.2f} running" in PAGE.read_text("utf-8")

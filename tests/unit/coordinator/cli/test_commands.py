@@ -10,8 +10,8 @@ import pytest
 import typer
 
 from broadside.coordinator.cli import load
-from broadside.coordinator.cli.command_list import COMMANDS, EXAMPLES
-from broadside.coordinator.cli.exits import TOLD_BY_NAME
+from broadside.coordinator.cli.command_list import COMMANDS
+from broadside.coordinator.cli.exit_codes import EXIT_BY_ERROR
 from tests.live.commands import run_command
 
 ROOT: Final = Path(__file__).parents[4]
@@ -30,19 +30,30 @@ LEAVES = dict(leaf for name in COMMANDS for leaf in leaves(load(name), name))
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_is_listed_with_its_own_first_sentence(name: str) -> None:
-    assert load(name).get_short_help_str(1000) == COMMANDS[name]
+    assert load(name).get_short_help_str(1000) == COMMANDS[name].help
 
 
-def test_every_command_has_an_example_and_shows_it() -> None:
-    assert LEAVES.keys() == EXAMPLES.keys()
-    for path, command in LEAVES.items():
-        assert command.epilog == f"Example: broadside {EXAMPLES[path]}"
+def example(path: str) -> str:
+    """The example of a command, without `broadside`."""
+    return str(LEAVES[path].epilog).removeprefix("Example: broadside ")
+
+
+@pytest.mark.parametrize("path", LEAVES)
+def test_every_command_shows_an_example_of_itself(path: str) -> None:
+    assert f"{example(path)} ".startswith(f"{path} ")
+
+
+@pytest.mark.parametrize("path", LEAVES)
+def test_every_option_has_a_help_that_is_a_sentence(path: str) -> None:
+    for option in LEAVES[path].params:
+        if option.name != "help" and not getattr(option, "hidden", False):
+            assert option.help and option.help[0].isupper(), option.name
+            assert option.help.endswith(".") or option.help.endswith("]"), option.name
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if hasattr(load(name), "commands")])
 def test_a_group_shows_an_example_and_its_commands_whole_sentences(name: str) -> None:
     group: Any = load(name)
-    assert group.epilog.removeprefix("Example: broadside ") in EXAMPLES.values()
     assert group.epilog.startswith(f"Example: broadside {name} ")
     for inner in group.commands.values():
         assert inner.get_short_help_str(45)[-1] in ".:", inner.name
@@ -72,10 +83,10 @@ def test_a_list_of_nothing_says_so(
     assert said.startswith(("no ", "nothing "))
 
 
-@pytest.mark.parametrize("path", EXAMPLES)
+@pytest.mark.parametrize("path", LEAVES)
 def test_an_example_is_accepted(path: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    words = shlex.split(EXAMPLES[path])
+    words = shlex.split(example(path))
     for word in words:
         if word.endswith((".csv", ".json", ".tfvars")):  # files that the command wants to exist
             (tmp_path / word).parent.mkdir(parents=True, exist_ok=True)
@@ -99,4 +110,4 @@ def test_a_group_without_a_command_says_what_is_missing(name: str) -> None:
 def test_errors_that_are_told_by_name_have_it() -> None:
     rooms = (ROOT / room for room in ("coordinator", "exchange", "lab"))
     texts = [path.read_text("utf-8") for room in rooms for path in room.rglob("*.py")]
-    assert TOLD_BY_NAME.keys() <= set(re.findall(r"^class (\w+)", "\n".join(texts), re.M))
+    assert EXIT_BY_ERROR.keys() <= set(re.findall(r"^class (\w+)", "\n".join(texts), re.M))

@@ -3,18 +3,18 @@
 import pytest
 import typer
 
-from broadside.coordinator.cli.import_commands import _declared
+from broadside.coordinator.cli.import_commands import _parse_declaration
 from broadside.coordinator.imports.metric_declaration import MetricDeclaration
 
 
 def test_a_metrics_declaration_is_read_from_assignments() -> None:
-    fields = _declared(
+    fields = _parse_declaration(
         ["unit=bytes", " layer = ip", "mss_bytes=1448", "lag_s=75", "counts_lost=true"]
     )
     assert MetricDeclaration.model_validate(fields) == MetricDeclaration(
         unit="bytes", layer="ip", mss_bytes=1448, lag_s=75.0, counts_lost=True
     )
-    assert _declared(None) == {}
+    assert _parse_declaration(None) == {}
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_what_is_no_declaration_is_one_line_with_the_fix(
     text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(typer.Exit):
-        _declared([text])
+        _parse_declaration([text])
     said = capsys.readouterr().err
     assert f"--metric {text!r}" in said
     assert said.count("\n") == 1

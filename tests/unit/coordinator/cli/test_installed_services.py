@@ -73,7 +73,7 @@ def test_a_command_has_the_users_rights_and_the_filters_of_the_service() -> None
         (
             "NRestarts=9\nResult=exit-code\nActiveState=activating\n",
             False,
-            "is activating, restarted 9 times since it was started, last end: exit-code",
+            "is activating, restarted 9 times, last result: exit-code",
         ),
         ("", False, "is unknown"),
     ],

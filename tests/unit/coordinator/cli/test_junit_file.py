@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from junitparser import Error, Failure, JUnitXml, Skipped
 
-from broadside.coordinator.cli.junit_file import of_gates, of_run, save_junit
+from broadside.coordinator.cli.output_files import junit_of_gates, junit_of_run, save_junit
 from broadside.coordinator.core.comparison.group_comparison import compare
 from broadside.coordinator.core.comparison.regression_gate import hold, parse_gate
 from broadside.coordinator.core.summary import Verdict
@@ -22,7 +22,7 @@ KINDS = {
 @pytest.mark.parametrize("verdict", list(Verdict))
 def test_the_verdict_and_each_burst_are_cases(verdict: Verdict, tmp_path: Path) -> None:
     summary = measured(SMALL)[2].model_copy(update={"verdict": verdict})
-    save_junit(of_run(summary), tmp_path / "run.xml")
+    save_junit(junit_of_run(summary), tmp_path / "run.xml")
     (suite,) = JUnitXml.fromfile(str(tmp_path / "run.xml"))
     whole, *bursts = suite
     assert [type(result) for result in whole.result] == KINDS.get(verdict, [])
@@ -33,7 +33,7 @@ def test_the_verdict_and_each_burst_are_cases(verdict: Verdict, tmp_path: Path) 
 def test_each_gate_is_a_case(tmp_path: Path) -> None:
     found = compare(group("a", [1e9, 1.001e9, 1.002e9]), group("b", [9e8, 9.01e8, 9.02e8]))
     held = [hold(parse_gate(text), found) for text in ("received < -3%", "received > 3%")]
-    save_junit(of_gates(found, held), tmp_path / "gates.xml")
+    save_junit(junit_of_gates(found, held), tmp_path / "gates.xml")
     (suite,) = JUnitXml.fromfile(str(tmp_path / "gates.xml"))
     assert [case.name for case in suite] == ["received < -3%", "received > +3%"]
     assert [[type(result) for result in case.result] for case in suite] == [[Failure], []]

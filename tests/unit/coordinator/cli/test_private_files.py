@@ -47,14 +47,6 @@ def test_a_join_code_is_read_from_a_file_standard_input_or_the_environment(tmp_p
         assert done.stdout.split()[-1] == str(0o077)
 
 
-def test_a_code_as_an_argument_still_works_and_is_warned_of() -> None:
-    done = agent("--join", "bsj.x.secret")
-    assert done.stdout.startswith("bsj.x.secret")
-    assert "deprecated" in done.stderr
-    assert "--join-file" in done.stderr
-    assert "secret" not in done.stderr
-
-
 @pytest.mark.parametrize(("content", "said"), [("", "its first line is empty"), (None, "No such")])
 def test_a_file_without_a_code_ends_the_command(
     tmp_path: Path, content: str | None, said: str

@@ -33,7 +33,7 @@ def names(folder: Path) -> set[str]:
 def test_a_checkout_keeps_files_and_state_where_they_are() -> None:
     assert AZURE.resolve() == range_commands.DIRECTORY
     before = names(AZURE)
-    range_files.lay_files(AZURE, update=True)
+    range_files.copy_files(AZURE, update=True)
     assert names(AZURE) == before
 
 
@@ -62,21 +62,21 @@ def test_an_installed_package_is_copied_and_not_written_to(installed: Path) -> N
     directory = range_files.default_directory()
     assert directory == Path(os.environ["XDG_STATE_HOME"]) / "broadside" / "azure"
     before = names(installed)
-    range_files.lay_files(directory, update=True)
+    range_files.copy_files(directory, update=True)
     assert names(installed) == before
     assert names(directory) == before | {range_files.MANIFEST}
 
 
 def test_an_upgrade_replaces_the_files_and_keeps_the_users(installed: Path) -> None:
     directory = range_files.default_directory()
-    range_files.lay_files(directory)
+    range_files.copy_files(directory)
     (directory / "terraform.tfstate").write_text("state")
     (directory / "backend.tf").write_text("theirs")
     (installed / "main.tf").write_text("# newer\n")
     (installed / "examples" / "one.tfvars").rename(installed / "examples" / "two.tfvars")
-    range_files.lay_files(directory)
+    range_files.copy_files(directory)
     assert (directory / "main.tf").read_text() == "# main.tf\n"
-    range_files.lay_files(directory, update=True)
+    range_files.copy_files(directory, update=True)
     assert (directory / "main.tf").read_text() == "# newer\n"
     assert names(directory) == names(installed) | {
         range_files.MANIFEST,
@@ -92,7 +92,7 @@ def test_only_an_empty_folder_that_is_named_gets_the_files(installed: Path, tmp_
     used.mkdir()
     (used / "notes.txt").write_text("mine")
     for folder in (empty, used, absent):
-        range_files.lay_files(folder, update=True)
+        range_files.copy_files(folder, update=True)
     assert "main.tf" in names(empty)
     assert names(used) == {"notes.txt"}
     assert not absent.exists()
@@ -103,7 +103,7 @@ def test_without_terraform_files_it_says_what_to_install(
 ) -> None:
     (installed / "main.tf").unlink()
     with pytest.raises(BaseException):  # noqa: B017 - typer's end of a command
-        range_files.lay_files(range_files.default_directory())
+        range_files.copy_files(range_files.default_directory())
     assert "install the released wheel" in capsys.readouterr().err
 
 
@@ -147,10 +147,10 @@ def test_a_bundle_may_be_given_in_several_ways(
     }[way]
     if way == "own":
         directory = range_files.default_directory()
-        range_files.lay_files(directory)
+        range_files.copy_files(directory)
         (tmp_path / "mine.tfvars").rename(directory / "terraform.tfvars")
     code, said = up(*words, monkeypatch=monkeypatch, capfd=capfd)
-    assert (code, "terraform is missing" in said) == (4, True)
+    assert (code, "terraform is not installed" in said) == (4, True)
     noted = range_files.default_directory() / range_files.BUNDLE
     assert noted.is_file() == (way == "option")
     if way == "option":

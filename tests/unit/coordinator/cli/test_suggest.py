@@ -6,12 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from broadside.coordinator.cli import app
-from broadside.coordinator.cli.suggest import (
-    complete_chart,
-    complete_field,
-    complete_scenario,
-    near,
-)
+from broadside.coordinator.cli.api_errors import closest_match
+from broadside.coordinator.cli.options import complete_chart, complete_field, complete_scenario
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from tests.live.commands import run_command
 from tests.unit.coordinator.stored_run import store_run
@@ -30,7 +26,7 @@ RUNS = ["20261120-114500-smoke-7f3a", "20261121-090000-scale-180g-cc93"]
     ],
 )
 def test_the_likeliest_name_is_found(wanted: str, meant: str | None) -> None:
-    assert near(wanted, RUNS) == meant
+    assert closest_match(wanted, RUNS) == meant
 
 
 def test_words_are_completed() -> None:
@@ -107,8 +103,8 @@ def test_a_file_that_cannot_be_made_is_one_line(
         (["report", "last", "-o", str(tmp_path / "r.pdf")], 4, "BROWSER_PATH: no file"),
         (["chart", "last", "rtt", "-o", str(tmp_path / "c.png")], 4, "BROWSER_PATH: no file"),
         (["chart", "last", "rtt", "-o", str(tmp_path / "c.gif")], 3, "not .png, .svg or .json"),
-        (["export", "last", "-o", str(tmp_path / "e.csv")], 3, "hold one table"),
-        (["export", "last", "--table", "pears"], 3, "there are seconds, pairs, bursts, summary"),
+        (["export", "last", "-o", str(tmp_path / "e.csv")], 3, "can have only one table"),
+        (["export", "last", "--table", "pears"], 3, "use seconds, pairs, bursts, summary"),
         (["report", "last", "-o", str(tmp_path / "no" / "r.html")], 3, "No such file"),
     ):
         said = run_command(arguments, monkeypatch, capfd)

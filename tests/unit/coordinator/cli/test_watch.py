@@ -9,11 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broadside.coordinator.cli.event_stream import events_of
-from broadside.coordinator.cli.refused import ApiError
-from broadside.coordinator.cli.screen import FOOTER, draw, line, stands
-from broadside.coordinator.cli.verbs import Verbs
-from broadside.coordinator.cli.watched import Watched
+from broadside.coordinator.cli.api_client import events_of
+from broadside.coordinator.cli.api_errors import ApiError
+from broadside.coordinator.cli.operations import Operations
+from broadside.coordinator.cli.run_event_state import RunEventState
+from broadside.coordinator.cli.screen import (
+    FOOTER,
+    progress_key,
+    render_line,
+    render_screen,
+)
 from broadside.coordinator.core.live.live_view import UNKNOWN_CELL, LiveSeconds, LiveStatus
 from broadside.coordinator.core.live.status import BurstPhase, BurstStatus, RunState
 from broadside.coordinator.core.metrics import Layer
@@ -82,95 +87,83 @@ def seconds(rates: dict[int, float | None], pairs: list[list[int]], burst: int =
     )
 
 
-def running() -> Watched:
-    watched = Watched()
-    watched.take("status", status(BurstPhase.RUNNING, RunState.RUNNING).model_dump_json())
+def running() -> RunEventState:
+    watched = RunEventState()
+    watched.process("status", status(BurstPhase.RUNNING, RunState.RUNNING).model_dump_json())
     said = seconds(
         {0: 1e8, 1: 2e8, 2: None, 3: 3e8},
         [[1, 1, 1], [2, 2, 2], [UNKNOWN_CELL] * 3, [100_000, 200_000, UNKNOWN_CELL]],
     )
-    watched.take("seconds", said.model_dump_json())
+    watched.process("seconds", said.model_dump_json())
     return watched
 
 
-def lines(watched: Watched, width: int = 80, height: int = 24, **changes: str) -> list[str]:
-    drawn = draw(watched, width, height, NOW + timedelta(seconds=14), changes.get("problem"))
+def lines(watched: RunEventState, width: int = 80, height: int = 24, **changes: str) -> list[str]:
+    drawn = render_screen(
+        watched, width, height, NOW + timedelta(seconds=14), changes.get("problem")
+    )
     return drawn.plain.split("\n")
 
 
 def test_a_countdown_before_the_burst_and_a_bar_in_it() -> None:
-    watched = Watched()
-    watched.take("status", status(BurstPhase.ARMING, RunState.ARMING).model_dump_json())
-    early = draw(watched, 80, 24, NOW, None).plain
-    assert "fires in 10 s" in early
+    watched = RunEventState()
+    watched.process("status", status(BurstPhase.ARMING, RunState.ARMING).model_dump_json())
+    early = render_screen(watched, 80, 24, NOW, None).plain
+    assert "starts in 10 s" in early
     assert "armed 2/3" in early
-    assert "no second is known yet" in early
+    assert "no complete second yet" in early
     said = "\n".join(lines(running()))
     assert "4 of 30 s" in said
-    assert "over in 51 s at most" in said
-    assert "lab 1:100" in said
+    assert "ends within 51 s" in said
+    assert "lab at 1:100" in said
 
 
-def test_the_chart_shows_rates_gaps_and_the_target() -> None:
-    drawn = lines(running())
-    said = "\n".join(drawn)
+def test_the_rate_is_a_sparkline_with_gaps() -> None:
+    said = "\n".join(lines(running()))
     assert "now 300 Mbit/s payload" in said
     assert "(100 %)" in said
-    assert "─" in said
-    floor = next(line for line in drawn if line.rstrip().endswith("·"))
-    columns = floor[12:]
-    each = len(columns) // 30
-    assert columns[2 * each] == "·"  # second 2 is a gap, not a zero
-    assert columns[3 * each] == "█"
+    assert "rate, up to 300 Mbit/s  ▃▅·█" in said  # second 2 is a gap, not a zero
 
 
 def test_a_line_says_where_a_run_stands() -> None:
-    watched = Watched()
-    assert line(watched, NOW) == "waiting for the coordinator"
-    watched.take("status", status(BurstPhase.ARMING, RunState.ARMING).model_dump_json())
-    arming = "r1: arming, burst 1/1, armed 2/3, fires in 10 s, over in 65 s at most"
-    assert line(watched, NOW) == arming
-    armed = stands(watched)
+    watched = RunEventState()
+    assert render_line(watched, NOW) == "waiting for the coordinator"
+    watched.process("status", status(BurstPhase.ARMING, RunState.ARMING).model_dump_json())
+    arming = "r1: arming, burst 1/1, armed 2/3, starts in 10 s, ends within 65 s"
+    assert render_line(watched, NOW) == arming
+    armed = progress_key(watched)
     watched = running()
-    assert stands(watched) != armed
-    assert line(watched, START) == (
-        "r1: running, burst 1/1, second 4: ▃▅█ 300 Mbit/s payload, over in 55 s at most"
+    assert progress_key(watched) != armed
+    assert render_line(watched, START) == (
+        "r1: running, burst 1/1, second 4: ▃▅·█ 300 Mbit/s payload, ends within 55 s"
     )
     watched.known_s = 2  # what is still coming in is no dip
-    assert "second 2: ▄█ 200 Mbit/s payload" in line(watched, START)
+    assert "second 2: ▄█ 200 Mbit/s payload" in render_line(watched, START)
     over = status(BurstPhase.COLLECTING, RunState.COLLECTING, problem="the table is away")
-    watched.take("status", over.model_dump_json())
-    end = ", reported 0/3, over in 55 s at most; no news: the table is away"
-    assert line(watched, START).endswith(end)
-
-
-def test_a_pair_of_which_nothing_is_known_is_no_zero() -> None:
-    drawn = lines(running())
-    place = next(i for i, line in enumerate(drawn) if line.startswith("pairs by rate, second 3"))
-    assert drawn[place + 1] == "▄█·"
+    watched.process("status", over.model_dump_json())
+    end = ", reported 0/3, ends within 55 s; no new data: the table is away"
+    assert render_line(watched, START).endswith(end)
 
 
 def test_another_burst_begins_anew() -> None:
     watched = running()
-    watched.take("seconds", seconds({0: 5e7}, [[1, 2, 3]], burst=1).model_dump_json())
+    watched.process("seconds", seconds({0: 5e7}, [[1, 2, 3]], burst=1).model_dump_json())
     assert watched.fleet == {0: 5e7}
     assert watched.burst_index == 1
-    watched.take("news-of-later-versions", "{}")
+    watched.process("news-of-later-versions", "{}")
 
 
 def test_it_says_when_nothing_new_comes_and_how_to_leave() -> None:
     drawn = lines(running(), problem="coordinator at x: no answer")
-    assert any(line.startswith("no news: coordinator at x") for line in drawn)
+    assert any(line.startswith("no new data: coordinator at x") for line in drawn)
     assert drawn[-1] == FOOTER
-    assert draw(Watched(), 80, 24, NOW, None).plain == "waiting for the coordinator"
+    assert render_screen(RunEventState(), 80, 24, NOW, None).plain == "waiting for the coordinator"
 
 
 @settings(max_examples=60)
-@given(st.integers(20, 240), st.integers(12, 80), st.integers(1, 2000))
-def test_it_fits_into_any_terminal(width: int, height: int, pairs: int) -> None:
-    watched = running()
-    watched.pairs_bits_per_second = np.linspace(0.0, 1e9, pairs)
-    drawn = lines(watched, width, height)
+@given(st.integers(20, 240), st.integers(12, 80))
+def test_it_fits_into_any_terminal(width: int, height: int) -> None:
+    drawn = lines(running(), width, height)
     assert len(drawn) <= height
     assert max(map(len, drawn)) <= width
     assert drawn[-1].startswith(FOOTER[: width - 1])
@@ -203,14 +196,14 @@ async def test_events_are_read_as_the_standard_says() -> None:
 
 async def test_a_run_is_watched_without_a_network(fabric: Fabric) -> None:
     run_id = await store_run(fabric)
-    local, watched = Verbs(fabric), Watched()
+    local, watched = Operations(fabric), RunEventState()
     async for event in local.events(run_id):
-        watched.take(event.name, event.data)
+        watched.process(event.name, event.data)
     assert watched.over
     assert watched.status is not None
     assert watched.status.pairs_count == FAULTY.pairs
     assert watched.findings
-    assert "Gbit/s" in draw(watched, 80, 24, NOW, None).plain
+    assert "Gbit/s" in render_screen(watched, 80, 24, NOW, None).plain
     with pytest.raises(ApiError, match="no such run") as refused:
         async for _ in local.events("nothing"):
             pass

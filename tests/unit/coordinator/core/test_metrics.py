@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 from rich.console import Console
 
-from broadside.coordinator.cli.verdict import show_summary
+from broadside.coordinator.cli.summary_tables import print_summary
 from broadside.coordinator.core.comparison.group_comparison import Group, compare, observe
 from broadside.coordinator.core.formatting import Unit
 from broadside.coordinator.core.metrics import (
@@ -94,8 +94,10 @@ def test_every_face_shows_a_known_figure(
     rows = {(row.words, row.measured) for row in figure_rows(summary)}
     console = Console(width=200)
     with console.capture() as captured:
-        monkeypatch.setattr("broadside.coordinator.cli.verdict.open_console", lambda: console)
-        show_summary(summary)
+        monkeypatch.setattr(
+            "broadside.coordinator.cli.summary_tables.open_console", lambda: console
+        )
+        print_summary(summary)
     if figure.headline:
         assert (figure.label, figure.format(value)) in rows
         assert figure.label in captured.get()

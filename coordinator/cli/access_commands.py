@@ -1,0 +1,240 @@
+"""Commands for API tokens and for the enrollment of agents on other hosts.
+
+They use the store of the coordinator and not the API. A user with access to the store can read and
+write these tables anyway. If the API could create tokens, one stolen token could create others.
+"""
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from pydantic import TypeAdapter, ValidationError
+
+from broadside.coordinator.agent_gateway.enrolment import Enrolled, Enrolments
+from broadside.coordinator.auth.principal import Access
+from broadside.coordinator.auth.static_tokens import Tokens
+from broadside.coordinator.cli.command_group import CommandGroup, Output, print_json
+from broadside.coordinator.cli.exit_codes import exit_usage, exit_with_error
+from broadside.coordinator.cli.options import parse_end_time
+from broadside.coordinator.cli.session import run_on_private, user_name
+from broadside.coordinator.cli.text_tables import RowsOption, print_list, print_table
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.exchange.fabric import FabricSettings
+from broadside.exchange.messages import Identifier, Role
+from broadside.exchange.ports import Table
+
+tokens = CommandGroup()
+enrollment = CommandGroup()
+
+
+class TokenRole(StrEnum):
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+
+
+TokenName = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the token, for the audit log.")
+]
+
+
+@tokens.command()
+def add(
+    session: Output,
+    name: TokenName,
+    role: Annotated[TokenRole, typer.Option()],
+    expires: Annotated[str | None, typer.Option(metavar="WHEN")] = None,
+) -> None:
+    """Create a token and print it.
+
+    It is printed only once, because only its hash is stored.
+
+    Args:
+        role: Viewers can read; operators can also start and abort runs.
+        expires: Expiry, such as 90d or 2027-01-31 (UTC); default: never.
+    """
+    now = datetime.now(UTC)
+    try:
+        TypeAdapter(Identifier).validate_python(name)
+    except ValidationError:
+        exit_usage(f"NAME {name!r}: use only letters, digits, dot, dash and underscore")
+    expires_at = None if expires is None else parse_end_time("--expires", expires, now)
+
+    async def work(table: Table) -> str:
+        return await Tokens(table).add(
+            name, Access(role.value), by=user_name(), now=now, expires_at=expires_at
+        )
+
+    secret = run_on_private(work)
+    if session.as_json:
+        expires_text = None if expires_at is None else expires_at.isoformat()
+        print_json({"name": name, "role": role, "expires_at": expires_text, "token": secret})
+        return
+    until = "never expires" if expires_at is None else f"expires {expires_at:%Y-%m-%d %H:%MZ}"
+    typer.echo(f"token {name} ({role.value}) {until}; it is not shown again:", err=True)
+    typer.echo(secret)
+
+
+@tokens.command(name="list")
+def list_tokens(session: Output, form: RowsOption = None) -> None:
+    """List the tokens by name, without the secrets."""
+    now = datetime.now(UTC)
+    print_list(
+        session,
+        list(run_on_private(lambda table: Tokens(table).all())),
+        {
+            "token": "name",
+            "role": "role",
+            "state": lambda token: token.state(now),
+            "created (UTC)": "created_at",
+            "by": "created_by",
+            "expires (UTC)": lambda token: (
+                "never" if token.expires_at is None else f"{token.expires_at:%Y-%m-%d %H:%M}"
+            ),
+        },
+        model="broadside.coordinator.auth.static_tokens:Token",
+        hidden=("sha256",),
+        empty="no token; create one with `broadside token add`",
+        form=form,
+    )
+
+
+@tokens.command(name="revoke")
+def revoke_token(name: TokenName) -> None:
+    """Revoke a token.
+
+    Every coordinator rejects it within seconds.
+    """
+    run_on_private(lambda table: Tokens(table).revoke(name, now=datetime.now(UTC)))
+    typer.echo(f"token {name} is revoked", err=True)
+
+
+@enrollment.command()
+def new(
+    session: Output,
+    role: Annotated[Role, typer.Option()],
+    count: Annotated[int, typer.Option(min=1, max=10_000)] = 1,
+    expires: Annotated[str, typer.Option(metavar="WHEN")] = "1h",
+) -> None:
+    """Create a join code and print it.
+
+    It is printed only once. An agent enrolls with `broadside agent --join-file FILE`.
+
+    Args:
+        role: Role of the agents.
+        count: Number of agents that can use the code.
+        expires: Expiry, such as 1h, 7d or a UTC time.
+    """
+    from broadside.coordinator.agent_gateway.gateway_server import (
+        check_authority,
+        server_certificate,
+    )
+    from broadside.exchange.http.joining import new_code
+
+    now = datetime.now(UTC)
+    expires_at = parse_end_time("--expires", expires, now)
+    settings, data_dir = CoordinatorSettings(), FabricSettings().data_dir
+    run_on_private(lambda table: check_authority(settings, table, data_dir, now))
+    code, secret = new_code(server_certificate(settings, data_dir).authority)
+    join = run_on_private(
+        lambda table: Enrolments(table).add_code(
+            secret, role, count, by=user_name(), now=now, expires_at=expires_at
+        )
+    )
+    if session.as_json:
+        fields = {"name": join.name, "role": role.value, "count": count}
+        print_json({**fields, "expires_at": expires_at.isoformat(), "code": code})
+        return
+    typer.echo(
+        f"join code {join.name} for {count} {role} agent{'s' * (count != 1)}, expires "
+        f"{expires_at:%Y-%m-%d %H:%MZ}; it is not shown again:",
+        err=True,
+    )
+    typer.echo(code)
+
+
+@enrollment.command()
+def new_authority() -> None:
+    """Create a certificate authority after the old one was lost.
+
+    All agents must enroll again.
+    """
+    from broadside.coordinator.agent_gateway.certificate_authority import (
+        has_authority,
+        load_authority,
+    )
+
+    data_dir = FabricSettings().data_dir
+    if has_authority(data_dir):
+        exit_usage(
+            f"{data_dir}: there is an authority, and agents trust it; to replace it, move the "
+            "folder tls/ away first"
+        )
+    try:
+        load_authority(data_dir, datetime.now(UTC))
+    except (OSError, ValueError) as error:
+        exit_with_error(f"{data_dir}: {error}")
+    typer.echo(
+        "created a new authority. Enrolled agents reject it. Revoke them and create new codes; on "
+        "each host, delete credential.json and enroll again",
+        err=True,
+    )
+
+
+@enrollment.command(name="list")
+def list_agents(session: Output, form: RowsOption = None) -> None:
+    """List the enrolled agents and the valid join codes."""
+
+    async def work(table: Table) -> tuple[list[Enrolled], list[list[str]]]:
+        enrolments, now = Enrolments(table), datetime.now(UTC)
+        agents = list(await enrolments.agents())
+        codes = [
+            [
+                join.name,
+                join.role.value,
+                f"{join.used_count} of {join.count}",
+                ", ".join(agent.agent_id for agent in agents if agent.join == join.name),
+                f"{join.expires_at:%Y-%m-%d %H:%MZ}",
+                join.created_by,
+            ]
+            for join in await enrolments.codes()
+            if join.is_open(now)
+        ]
+        return agents, codes
+
+    agents, codes = run_on_private(work)
+    print_list(
+        session,
+        agents,
+        {
+            "agent": "agent_id",
+            "role": "role",
+            "state": lambda agent: "enrolled" if agent.revoked_at is None else "revoked",
+            "enrolled (UTC)": "enrolled_at",
+            "join code": "join",
+        },
+        model="broadside.coordinator.agent_gateway.enrolment:Enrolled",
+        hidden=("sha256", "next_sha256"),
+        empty="no agent is enrolled; create a join code with `broadside enroll new`",
+        form=form,
+    )
+    if codes and form is None and not session.as_json:
+        print_table("", ["valid code", "role", "used", "agents", "expires", "created by"], codes)
+
+
+@enrollment.command(name="revoke")
+def revoke_agent(
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+) -> None:
+    """Revoke an agent and its join code, or a join code and all its agents.
+
+    Args:
+        name: Agent, role.agent, or name of a join code.
+    """
+    result = run_on_private(lambda table: Enrolments(table).revoke(name, datetime.now(UTC)))
+    agents = ", ".join(result.agents)
+    typer.echo(f"revoked: {agents or f'join code {name}, which no agent has used'}", err=True)
+    for code in result.codes:
+        typer.echo(
+            f"join code {code} is no longer valid; create a new one for more agents", err=True
+        )

@@ -1,0 +1,196 @@
+"""Files that commands write: reports, charts, and JUnit results for a CI pipeline."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from broadside.coordinator.cli.exit_codes import exit_usage, exit_with_error
+from broadside.coordinator.cli.terminal_text import write_bytes
+from broadside.coordinator.core import formatting
+
+if TYPE_CHECKING:
+    from junitparser import TestCase, TestSuite
+
+    from broadside.coordinator.core.comparison.group_comparison import Comparison
+    from broadside.coordinator.core.comparison.regression_gate import Held
+    from broadside.coordinator.core.summary import Finding, RunSummary, Verdict
+
+
+class ReportFormat(StrEnum):
+    HTML = "html"
+    PDF = "pdf"
+    JSON = "json"
+
+    @classmethod
+    def choose(cls, format: "ReportFormat | None", output: Path | None) -> "ReportFormat":
+        """Return the format of the option or of the file extension. The default is HTML."""
+        return format or format_of(output, cls) or cls.HTML
+
+    @property
+    def requested(self) -> str:
+        """Format to request from the coordinator. A PDF is printed locally from HTML."""
+        return "json" if self is ReportFormat.JSON else "html"
+
+
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Output file, - for standard output."),
+]
+ChartOutput = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Output file (.png, .svg or .json)."),
+]
+ReportFormatOption = Annotated[
+    ReportFormat | None,
+    typer.Option("--format", help="Output format; default: by the file extension, else html."),
+]
+
+
+def save_chart(
+    chart: dict[str, Any], output: Path, *, width: int = 1100, height: int = 520
+) -> None:
+    """Write a chart to a file. The file extension defines the format.
+
+    Args:
+        chart: The chart, with a plotly ``figure``.
+        output: File with the extension .json, .svg or .png.
+        width: Width in pixels.
+        height: Height in pixels.
+    """
+    import json
+
+    figure: dict[str, Any] = chart["figure"]
+    match output.suffix:
+        case ".json":
+            save(json.dumps(figure).encode(), output)
+        case ".svg":
+            from broadside.coordinator.views.charts.svg import alone
+
+            save(alone(figure, width=width, height=height).encode(), output)
+        case ".png":
+            from broadside.coordinator.views.browser import paint_png
+
+            save(paint_png(figure, width=width, height=height, scale=2.0), output)
+        case other:
+            exit_usage(f"--output {output}: the extension {other!r} is not .png, .svg or .json")
+
+
+def save(body: bytes, output: Path | None) -> None:
+    """Write bytes to a file, or to standard output if it is None or `-`."""
+    if output is None or str(output) == "-":
+        write_bytes(body)
+        return
+    try:
+        output.write_bytes(body)
+    except OSError as error:
+        exit_usage(f"--output {output}: {error.strerror}; give a file that can be written")
+    typer.echo(f"wrote {output} ({formatting.size(len(body))})", err=True)
+
+
+def save_report(name: str, body: bytes, format: ReportFormat, output: Path | None) -> None:
+    """Write a report to a file, as received or as PDF.
+
+    Args:
+        name: Run or study id, for the default file name.
+        body: The report that was received.
+        format: File format.
+        output: File, `-` for standard output, or None for the default name.
+    """
+    if format is ReportFormat.PDF:
+        from broadside.coordinator.views.browser import print_pdf
+
+        body = print_pdf(body.decode())
+    save(body, output or Path(f"{name}.{format.value}"))
+
+
+_F = TypeVar("_F", bound=StrEnum)
+
+
+def format_of(output: Path | None, formats: type[_F]) -> _F | None:
+    """Return the format of a file extension. Exit if it is unknown.
+
+    Args:
+        output: The file, or None.
+        formats: The known formats.
+
+    Returns:
+        The format. None without an extension, and for a folder.
+    """
+    if output is None or not output.suffix or output.is_dir():
+        return None
+    try:
+        return formats(output.suffix[1:].lower())
+    except ValueError:
+        known = ", ".join(f".{one.value}" for one in formats)
+        exit_usage(
+            f"--output {output}: the extension {output.suffix!r} is not one of {known}; "
+            "use one of them, or give --format"
+        )
+
+
+def junit_of_run(summary: "RunSummary") -> "TestSuite":
+    """Return a test suite with one case for the run and one per burst.
+
+    *Fail* is a failure. *Inconclusive* is an error, because the result is unknown. *Measured* is
+    skipped, because there was no target.
+    """
+    from junitparser import TestSuite
+
+    suite = TestSuite(summary.scenario)
+    suite.add_property("run_id", summary.run_id)
+    name = f"broadside.{summary.run_id}"
+    suite.add_testcase(_case(name, "verdict", summary.verdict, _findings(summary.findings)))
+    for burst in summary.bursts:
+        duration_s = (burst.planned_end_at - burst.planned_start_at).total_seconds()
+        text, title = _findings(burst.findings), f"burst {burst.index + 1}"
+        suite.add_testcase(_case(name, title, burst.verdict, text, duration_s))
+    return suite
+
+
+def junit_of_gates(comparison: "Comparison", results: "Sequence[Held]") -> "TestSuite":
+    """Return a test suite with one case per gate of a comparison."""
+    from junitparser import TestSuite
+
+    suite = TestSuite(f"{comparison.b} against {comparison.a}")
+    for result in results:
+        suite.add_testcase(
+            _case("broadside.compare", str(result.gate), result.verdict, result.sentence)
+        )
+    return suite
+
+
+def _findings(findings: "Sequence[Finding]") -> str:
+    return "\n".join(f"{finding.severity}: {finding.sentence}" for finding in findings)
+
+
+def _case(
+    classname: str, name: str, verdict: "Verdict", text: str, duration_s: float = 0.0
+) -> "TestCase":
+    from junitparser import Error, Failure, Skipped, TestCase
+
+    case = TestCase(name, classname=classname, time=duration_s)
+    kinds = {"fail": Failure, "inconclusive": Error, "measured": Skipped}
+    kind = kinds.get(verdict.value)
+    if kind is None:
+        if text:
+            case.system_out = text
+        return case
+    result = kind(verdict.value, verdict.value)
+    result.text = text
+    case.result = [result]
+    return case
+
+
+def save_junit(suite: "TestSuite", path: Path) -> None:
+    """Write a test suite to a JUnit file."""
+    from junitparser import JUnitXml
+
+    xml = JUnitXml()
+    xml.add_testsuite(suite)
+    try:
+        xml.write(str(path), pretty=True)
+    except OSError as error:
+        exit_with_error(f"--junit {path}: {error.strerror}; give a file that can be written")

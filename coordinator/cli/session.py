@@ -1,0 +1,188 @@
+"""Connection of a command to the coordinator."""
+
+import asyncio
+import contextlib
+import getpass
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypeVar
+
+import typer
+
+from broadside.coordinator.cli.api_errors import ApiError, with_suggestion
+from broadside.coordinator.cli.command_group import (
+    CONNECTION_OPTIONS,
+    JSON_OPTION,
+    TOKEN,
+    Output,
+    read_secret,
+)
+from broadside.coordinator.cli.exit_codes import Exit, exit_with_error
+
+if TYPE_CHECKING:
+    from broadside.coordinator.cli.operations import Operations
+    from broadside.exchange.ports import Table
+
+LAST: Final = "last"
+PREVIOUS: Final = "previous"
+# Time to wait for shell completion.
+_COMPLETION_S: Final = 2.0
+_COMPLETED_RUNS_COUNT: Final = 20
+
+T = TypeVar("T")
+Work = Callable[["Operations"], Awaitable[T]]
+IdWork = Callable[["Operations", str], Awaitable[T]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session(Output):
+    """Connection options and output format of one command.
+
+    Attributes:
+        api: Coordinator address. None to use the local store.
+        token_file: File with the bearer token. None to use the environment.
+    """
+
+    options: ClassVar[Mapping[str, Any]] = {**CONNECTION_OPTIONS, **JSON_OPTION}
+    api: str | None = None
+    token_file: Path | None = None
+
+    @contextlib.asynccontextmanager
+    async def connect(self, *, drive: bool = False) -> AsyncIterator["Operations"]:
+        """Open the coordinator operations.
+
+        Args:
+            drive: Process unfinished runs while the connection is open. Only for the local store.
+        """
+        if self.api is None:
+            from broadside.coordinator.cli.operations import local_operations
+
+            async with local_operations(user_name(), drive=drive) as local:
+                yield local
+            return
+        from broadside.coordinator.cli.api_client import connect
+
+        token = os.environ.get(TOKEN) or None
+        if self.token_file is not None:
+            token = read_secret("--token-file", self.token_file)
+        async with connect(self.api, token) as client:
+            yield client
+
+    def call(self, work: Work[T], *, drive: bool = False) -> T:
+        """Run ``work`` with a connection. An expected error prints one line and exits.
+
+        Args:
+            work: Coroutine function that receives the operations.
+            drive: Process unfinished runs meanwhile. Only for the local store.
+        """
+
+        async def connected() -> T:
+            async with self.connect(drive=drive) as client:
+                try:
+                    return await work(client)
+                except ApiError as error:
+                    raise await with_suggestion(client, error) from error
+
+        try:
+            return asyncio.run(connected())
+        except ApiError as error:
+            is_usage = error.status in (404, 422)
+            exit_with_error(str(error), Exit.USAGE if is_usage else Exit.CANNOT_RUN)
+
+    def call_run(self, run_id: str, work: IdWork[T], *, drive: bool = False) -> T:
+        """Run ``work`` with a run id; `last` and `previous` are resolved."""
+
+        async def resolved(client: "Operations") -> T:
+            return await work(client, await resolve_run(client, run_id))
+
+        return self.call(resolved, drive=drive)
+
+    def call_study(self, study_id: str, work: IdWork[T]) -> T:
+        """Run ``work`` with a study id; `last` is resolved."""
+
+        async def resolved(client: "Operations") -> T:
+            return await work(client, await resolve_study(client, study_id))
+
+        return self.call(resolved)
+
+
+def user_name() -> str:
+    """Return the user name for the audit log. In a container the user can have only a number."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+def run_on_private(work: Callable[["Table"], Awaitable[T]]) -> T:
+    """Run ``work`` on the private table of the local store, for tasks that the API lacks."""
+    from broadside.exchange.fabric import FabricSettings, open_fabric
+
+    async def with_table() -> T:
+        fabric = open_fabric(FabricSettings())
+        try:
+            return await work(fabric.private)
+        finally:
+            await fabric.close()
+
+    return asyncio.run(with_table())
+
+
+async def resolve_run(client: "Operations", run_id: str) -> str:
+    """Return the run id to use.
+
+    Args:
+        client: The operations to use.
+        run_id: An id, `last` for the newest run, or `previous` for the run before it of the same
+            scenario.
+    """
+    if run_id not in (LAST, PREVIOUS):
+        return run_id
+    newest = await client.runs(1)
+    if not newest:
+        exit_with_error("no run yet; start one with `broadside launch loopback`")
+    if run_id == LAST:
+        return newest[0].run_id
+    scenario = newest[0].scenario
+    both = await client.runs(2, scenario=scenario)
+    if len(both) < 2:
+        exit_with_error(f"previous: {newest[0].run_id} is the only run of scenario {scenario}")
+    return both[1].run_id
+
+
+async def resolve_study(client: "Operations", study_id: str) -> str:
+    """Return the study id to use; `last` is the newest study."""
+    if study_id != LAST:
+        return study_id
+    newest = await client.studies(1)
+    if not newest:
+        exit_with_error("no study yet; start one with `broadside study`")
+    return newest[0].study_id
+
+
+# Annotation for commands without JSON output.
+ApiSession = Annotated[Session, CONNECTION_OPTIONS]
+
+
+def complete_run(context: typer.Context, incomplete: str) -> Sequence[str]:
+    """Return `last`, `previous` and the newest run ids. Without a fast response, no run ids."""
+
+    async def newest() -> list[str]:
+        async with Session(api=context.params.get("api")).connect() as client:
+            return [header.run_id for header in await client.runs(_COMPLETED_RUNS_COUNT)]
+
+    run_ids: list[str] = []
+    # Shell completion must never print a traceback.
+    with contextlib.suppress(Exception):
+        run_ids = asyncio.run(asyncio.wait_for(newest(), _COMPLETION_S))
+    return [name for name in (LAST, PREVIOUS, *run_ids) if name.startswith(incomplete)]
+
+
+RunArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="Run id, `last` or `previous`.", autocompletion=complete_run
+    ),
+]

@@ -1,0 +1,207 @@
+"""Text output of a run summary, and the exit code of its verdict."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from rich.console import Console
+
+from broadside.coordinator.cli.exit_codes import Exit
+from broadside.coordinator.cli.terminal_text import one_line
+from broadside.coordinator.cli.text_tables import Column, cells, open_console, print_table
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.metrics import RECEIVED
+from broadside.coordinator.core.run_trends import bursts_of
+from broadside.coordinator.core.summary import (
+    BurstSummary,
+    Course,
+    Disruption,
+    RunSummary,
+    Verdict,
+    severity_rank,
+)
+from broadside.coordinator.views.figure_rows import figure_rows
+
+EXITS: Final = {
+    Verdict.PASS: Exit.PASS,
+    # Without a target there is nothing to fail.
+    Verdict.MEASURED: Exit.PASS,
+    Verdict.FAIL: Exit.FAIL,
+    Verdict.INCONCLUSIVE: Exit.INCONCLUSIVE,
+}
+# Limit of the table, which has the most severe disruptions. ``--json`` prints all.
+_DISRUPTIONS_MAX: Final = 20
+
+
+def exit_of(summary: RunSummary) -> Exit:
+    """Return the exit code of a verdict."""
+    return EXITS[summary.verdict]
+
+
+def print_summary(summary: RunSummary) -> None:
+    """Print metrics, verdict and findings on standard output."""
+    console = open_console()
+    scaled = f", {formatting.lab(summary.scale)}" if summary.scale != 1 else ""
+    console.print(f"\n[bold]{summary.run_id}[/bold] ({summary.scenario}{scaled})")
+    _print_metrics(summary, console)
+    _print_bursts(summary, console)
+    if any(burst.latency is not None for burst in summary.bursts):
+        _print_latency(summary, console)
+    if any(burst.measures for burst in summary.bursts):
+        _print_engine_metrics(summary, console)
+    if summary.course is not None:
+        print_trends(summary.course, console=console)
+    console.print(f"\nverdict: [bold]{summary.verdict.value}[/bold]")
+    for finding in summary.findings:
+        console.print(f"- {finding.severity}: {one_line(finding.sentence)}", markup=False)
+        if finding.next_step:
+            console.print(f"    next: {one_line(finding.next_step)}", markup=False)
+
+
+def _print_metrics(summary: RunSummary, console: Console) -> None:
+    """Print the measured metrics and, in a scaled lab, the values at real scale."""
+    lab = summary.scale != 1
+    columns = ["", "layer", "measured", *(["at real scale"] if lab else [])]
+    rows = [list(row.cells(lab=lab)) for row in figure_rows(summary)]
+    rows += [
+        ["pairs measured", "", f"{summary.pairs_measured} of {summary.pairs_planned}"],
+        ["limiter", "", summary.limiter.value],
+    ]
+    counter = summary.reconciliation
+    if counter is not None:
+        uncertainty = formatting.ratio(counter.residual_uncertainty_ratio)
+        rows += [
+            ["lag", "", formatting.time(counter.lag_s)],
+            ["header overhead", "", formatting.number(counter.overhead_ratio)],
+            [
+                "residual, bypassed" if counter.bypassed else "residual",
+                counter.layer,
+                f"{formatting.ratio(counter.residual_ratio)} +- {uncertainty}",
+            ],
+        ]
+    print_table("", columns, rows, console=console)
+
+
+def _time_format(times: Iterable[Any]) -> str:
+    """Return a format that has the date only if the times are of several days."""
+    return "%Y-%m-%d %H:%M:%S" if len({at.date() for at in times}) > 1 else "%H:%M:%S"
+
+
+def _print_bursts(summary: RunSummary, console: Console) -> None:
+    stamp = _time_format(burst.planned_start_at for burst in summary.bursts)
+    columns: dict[str, Column] = {
+        "": lambda burst: str(burst.index + 1),
+        "UTC": lambda burst: f"{burst.planned_start_at:{stamp}}",
+        "pairs": lambda burst: f"{burst.pairs_measured}/{burst.pairs_planned}",
+        "complete": lambda burst: formatting.ratio(burst.completeness_ratio, 1),
+        "up": _up,
+        "received": lambda burst: formatting.rate(RECEIVED.of_burst(burst)),
+        "firewall": "firewall_bits_per_second",
+        "spread": "start_spread_s",
+        "verdict": "verdict",
+    }
+    rows = [cells(burst, columns) for burst in summary.bursts]
+    print_table("\nbursts", list(columns), rows, low_priority=["spread", "up"], console=console)
+
+
+def _up(burst: BurstSummary) -> str:
+    return formatting.ratio(burst.availability.up_ratio if burst.availability else None, 1)
+
+
+def _print_latency(summary: RunSummary, console: Console) -> None:
+    """Print the probe round-trip times by phase, one row per burst."""
+
+    def joined(values: Iterable[float | None], factor: float) -> str:
+        return " / ".join(formatting.number(None if v is None else v * factor) for v in values)
+
+    rows = []
+    for burst in summary.bursts:
+        if burst.latency is None:
+            continue
+        fleet = burst.latency.fleet
+        phases = (fleet.before, fleet.during, fleet.after)
+        percentiles = [
+            joined((getattr(phase, name) for phase in phases), 1000)
+            for name in ("p50_s", "p90_s", "p99_s")
+        ]
+        loss = joined((phase.loss_ratio for phase in phases), 100)
+        delay = formatting.ratio(fleet.buffer_delay_ratio, 0)
+        spikes = str(burst.latency.spikes_count)
+        rows.append([str(burst.index + 1), *percentiles, loss, delay, spikes])
+    columns = ["", "p50 (ms)", "p90 (ms)", "p99 (ms)", "lost (%)", "buffer delay", "spikes"]
+    print_table("\nprobes: before / under load / after", columns, rows, console=console)
+
+
+def _print_engine_metrics(summary: RunSummary, console: Console) -> None:
+    """Print the engine metrics with their units, one row per burst."""
+    units = {m.name: m.unit for burst in summary.bursts for m in burst.measures}
+    rows = []
+    for burst in summary.bursts:
+        values = {measure.name: measure.value for measure in burst.measures}
+        rows.append(
+            [str(burst.index + 1), *(formatting.number(values.get(name)) for name in sorted(units))]
+        )
+    columns = ["", *(f"{name} ({units[name]})" for name in sorted(units))]
+    print_table("\nengine metrics", columns, rows, console=console)
+
+
+def print_trends(course: Course, *, console: Console | None = None) -> None:
+    """Print availability, trends and disruptions of a run.
+
+    Args:
+        course: The values to print.
+        console: The console to use. Defaults to standard output.
+    """
+    console = console or open_console()
+    if course.availability is not None:
+        columns: dict[str, Column] = {
+            "up": "up_ratio",
+            "up, of known": "known_ratio",
+            "planned": lambda known: f"{known.planned_s} pair-seconds",
+            "down": lambda known: str(known.down_s),
+            "unknown": lambda known: str(known.unknown_s),
+        }
+        row = cells(course.availability, columns)
+        print_table("\navailability under load", list(columns), [row], console=console)
+    if course.trends:
+        columns = {
+            "": "name",
+            "% per hour": lambda trend: formatting.signed(trend.percent_per_hour),
+            "95 % interval": lambda trend: (
+                f"{formatting.signed(trend.low_percent_per_hour)} to "
+                f"{formatting.signed(trend.high_percent_per_hour)}"
+                f"{'' if trend.moved else ' (steady)'}"
+            ),
+            "bursts": "bursts_count",
+        }
+        rows = [cells(trend, columns) for trend in course.trends]
+        print_table("\ntrends over the run", list(columns), rows, console=console)
+    if course.disruptions:
+        _print_disruptions(course, console)
+    elif course.bursts_count:
+        console.print("\ndisruptions: none")
+
+
+def _print_disruptions(course: Course, console: Console) -> None:
+    stamp = _time_format(one.start_at for one in course.disruptions)
+    columns: dict[str, Column] = {
+        "at (UTC)": lambda one: f"{one.start_at:{stamp}}",
+        "burst": bursts_of,
+        "kind": "kind",
+        "pairs": _pairs_text,
+        "duration": "duration_s",
+        "missing": "short_bytes",
+        "recorded causes": "causes",
+    }
+    severe = sorted(course.disruptions, key=severity_rank)[:_DISRUPTIONS_MAX]
+    rows = [cells(one, columns) for one in sorted(severe, key=lambda one: one.start_at)]
+    title = f"\ndisruptions ({course.disruptions_count})"
+    print_table(title, list(columns), rows, low_priority=["duration", "burst"], console=console)
+    if hidden := course.disruptions_count - len(severe):
+        console.print(f"and {hidden} smaller ones")
+
+
+def _pairs_text(disruption: Disruption) -> str:
+    if disruption.scope == "all":
+        return f"all {disruption.pairs_count} pairs"
+    more = disruption.pairs_count - 3
+    return ", ".join(disruption.pairs[:3]) + (f" and {more} more" if more > 0 else "")

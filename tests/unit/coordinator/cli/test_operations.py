@@ -1,0 +1,82 @@
+"""The two doors of the command line: the same verbs over a network and on the fabric itself."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+
+from broadside.coordinator.api.app import create_app
+from broadside.coordinator.auth.audit import Audit
+from broadside.coordinator.cli.api_client import ApiClient
+from broadside.coordinator.cli.api_errors import ApiError
+from broadside.coordinator.cli.operations import Operations
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.views.requests import LaunchRequest
+from broadside.exchange.fabric import Fabric
+from tests.unit.coordinator.stored_run import store_run
+
+
+@pytest.mark.parametrize(
+    ("verb", "given"),
+    [
+        ("status", {}),
+        ("course", {}),
+        ("summary", {}),
+        ("recomputed", {}),
+        ("bursts", {"limit": 1}),
+        ("pairs", {"burst": 0, "limit": 600}),
+        ("series", {"burst": 0, "pair": "1", "accept": "text/csv"}),
+        ("chart", {"name": "throughput", "burst": 0, "theme": "dark"}),
+        ("export", {"format": "csv", "table": "bursts"}),
+        ("price", {}),
+    ],
+)
+async def test_both_doors_answer_alike(fabric: Fabric, verb: str, given: dict[str, Any]) -> None:
+    run_id = await store_run(fabric)
+    transport = httpx.ASGITransport(create_app(Coordinator(fabric), tick_s=None))
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://127.0.0.1", headers={"Accept-Encoding": "gzip"}
+    ) as http:
+        here, there = Operations(fabric), ApiClient(http)
+        answers = [await getattr(door, verb)(run_id, **given) for door in (here, there)]
+        lists = [await door.runs(5, scenario="synthetic") for door in (here, there)]
+    assert answers[0] == answers[1]
+    assert lists[0] == lists[1] != []
+
+
+async def test_a_write_is_recorded_with_how_it_ended(fabric: Fabric) -> None:
+    run_id = await store_run(fabric)
+    local = Operations(fabric, "ann")
+    with pytest.raises(ApiError, match="is finished") as refused:
+        await local.cancel(run_id, by="ann", reason="too late")
+    assert refused.value.status == 409
+    with pytest.raises(ApiError) as refused:
+        await local.launch(LaunchRequest(scenario="smoke", by="ann"))
+    assert refused.value.status == 409  # nobody is there to carry it
+    rows, _ = await Audit(fabric.private).read(datetime.now(UTC), limit=10)
+    assert [(row.by, row.method, row.route, row.run_id, row.status) for row in rows] == [
+        ("ann", "POST", "/v1/runs", None, 409),
+        ("ann", "POST", "/v1/runs/{run_id}/abort", run_id, 409),
+    ]
+
+
+async def test_what_is_wrong_with_a_filter_is_said_as_the_api_says_it(fabric: Fabric) -> None:
+    local = Operations(fabric)
+    for asked, said in (
+        ({"from_at": "yesterday"}, r"query\.from_at: .*got 'yesterday'"),
+        ({"label": ["idps"]}, "give name:value"),
+    ):
+        with pytest.raises(ApiError, match=said) as refused:
+            await local.runs(5, **asked)
+        assert refused.value.status == 422
+
+
+async def test_what_others_wrote_reaches_no_terminal_as_it_is(fabric: Fabric) -> None:
+    run_id = await store_run(fabric)
+    await fabric.records.runs.cancel_run(
+        run_id, at=datetime.now(UTC), by="mal\x1b[2Jlory", reason="x"
+    )
+    status = await Operations(fabric).status(run_id)
+    assert status.cancelled_by is not None
+    assert "\x1b" not in status.cancelled_by

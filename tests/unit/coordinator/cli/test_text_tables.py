@@ -1,0 +1,56 @@
+"""Tables on screens of every width: words stay whole, and what is left out is named."""
+
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from broadside.coordinator.cli.text_tables import print_table
+
+RUN = "20261120-143028-accelerated-networking-cc93"
+COLUMNS = ["run", "scenario", "created", "by", "why", "verdict"]
+WHY = "the sum's variance is 3 % of the pairs' own"
+ROW = [RUN, "accelerated-networking", "2026-11-20 14:30:28Z", "operator", WHY, "inconclusive"]
+
+
+def shown(columns: list[str], rows: list[list[str]], width: int, *low_priority: str) -> str:
+    console = Console(width=width, force_terminal=False)
+    with console.capture() as taken:
+        print_table("", columns, rows, low_priority=low_priority, console=console)
+    return taken.get()
+
+
+def test_at_80_columns_ids_and_verdicts_are_whole_and_the_rest_is_named() -> None:
+    said = shown(COLUMNS, [ROW], 80, "scenario")
+    assert RUN in said and "inconclusive" in said
+    assert max(map(len, said.splitlines())) <= 80
+    assert "not shown: scenario, by, why;" in said
+
+
+def test_another_program_gets_all_on_one_line() -> None:
+    [_, line] = shown(COLUMNS, [ROW], 1000).splitlines()
+    assert all(cell in line for cell in ROW)
+
+
+@pytest.mark.parametrize("width", [10, 40])
+def test_an_id_that_no_screen_holds_is_folded_not_cut(width: int) -> None:
+    assert RUN in "".join(shown(["run", "why"], [[RUN, ""]], width).split())
+
+
+words = st.text(string.ascii_letters + string.digits + "-", min_size=1, max_size=20)
+cells = st.lists(words, max_size=6).map(" ".join)
+
+
+@given(st.data(), st.integers(1, 6))
+def test_no_word_that_is_shown_is_cut(data: st.DataObject, count: int) -> None:
+    columns = [f"c{number}" for number in range(count)]
+    rows = data.draw(st.lists(st.lists(cells, min_size=count, max_size=count), max_size=4))
+    said = shown(columns, rows, 60)
+    assert all(len(line) <= 60 for line in said.splitlines())
+    head = next(line for line in said.splitlines() if line.strip())
+    there = set(said.split())
+    for place, name in enumerate(columns):
+        if name in head.split():
+            assert {word for row in rows for word in row[place].split()} <= there
