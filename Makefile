@@ -90,7 +90,7 @@ lock: setup ## resolve pyproject.toml anew into requirements.lock, what images n
 	@.tools/uv/bin/uv pip compile tests/bench/peers.in -c requirements.lock --generate-hashes --universal --python-version 3.11 --no-header -q -o tests/bench/peers.lock
 	@.tools/uv/bin/uv pip compile tests/mutants.in -c requirements.lock --generate-hashes --universal --python-version 3.11 --no-header -q -o tests/mutants.lock
 	@$(VM_LOCK) deploy/azure/bundle/agent.in -o deploy/azure/bundle/agent.lock
-	@$(VM_LOCK) pyproject.toml --extra azure --extra reports --extra witnesses -o deploy/azure/bundle/coordinator.lock
+	@$(VM_LOCK) pyproject.toml --extra azure --extra tables --extra witnesses -o deploy/azure/bundle/coordinator.lock
 	@$(BIN)/python -m deploy.debian_packages
 	@$(HOST_LOCK) pyproject.toml --extra witnesses deploy/hosts/hosts.in -o deploy/hosts/hosts.lock
 

@@ -18,8 +18,7 @@ from broadside.coordinator.core.plan.schedule import BadSchedule
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.prices import BadPrices
 from broadside.coordinator.request_errors import RequestError
-from broadside.coordinator.views.exports.table_files import CannotWrite
-from broadside.coordinator.views.series_formats import NotAcceptable
+from broadside.coordinator.views.tables.formats import CannotWrite, NotAcceptable
 from broadside.exchange.ports import ExchangeError
 
 

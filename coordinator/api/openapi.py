@@ -18,7 +18,7 @@ from broadside.coordinator.api.examples import PARAMETERS, REQUESTS, answers, pr
 from broadside.coordinator.api.tabular_responses import FILE_CONTENT, ROWS
 from broadside.coordinator.auth.permissions import required_permission
 from broadside.coordinator.auth.principal import Access
-from broadside.coordinator.views.series_formats import FILE, FORMATS, JSON
+from broadside.coordinator.views.tables.formats import FILE, FORMATS, JSON
 
 _ERRORS: Final[Mapping[int, str]] = {
     400: "The body does not match its Content-Type",
@@ -43,7 +43,7 @@ _TAGS: Final = {
     "imports": "Runs from measurements of other tools",
     "dead letters": "Messages that agents rejected",
     "audit": "Log of changes: user, address and result",
-    "charts": "Charts as plotly figures",
+    "charts": "Charts as data or as SVG drawings",
     "prices": "Cost of runs",
 }
 _DESCRIPTION: Final = """\

@@ -1,4 +1,4 @@
-"""Static files of the live page, from ``dashboards/web`` and plotly.
+"""Static files of the live page, from ``dashboards/web``.
 
 ``/`` and ``/report.html`` are requested each time. All other files are below ``/web/<version>/``
 and never change, so browsers cache them. The version is a digest of all files. The pages contain
@@ -6,10 +6,8 @@ no secret, so these routes require no token.
 """
 
 import hashlib
-import importlib.util
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -18,7 +16,7 @@ from fastapi import APIRouter, Request, Response
 
 from broadside.coordinator.api.conditional import matches
 from broadside.coordinator.views.charts.theme import HEAT, PALETTES, Theme
-from broadside.coordinator.views.page_words import page_words
+from broadside.coordinator.views.page_labels import page_labels
 
 FOLDER: Final = Path(__file__).parents[2] / "dashboards" / "web"
 _TYPES: Final = {
@@ -27,19 +25,14 @@ _TYPES: Final = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-PLOTLY: Final = "plotly.min.js"
 PALETTE: Final = "palette.css"
 WORDS: Final = "words.js"
-# Plotly fills one empty <style> through the CSSOM, which is not an inline style. This is the digest
-# of the empty text. Plotly also sets style attributes, which can only change its own drawing and
-# run nothing.
-_EMPTY_STYLE: Final = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
 )
 POLICIES: Final = {
-    "index.html": f"{_POLICY}style-src 'self' {_EMPTY_STYLE}; style-src-attr 'unsafe-inline'",
+    "index.html": f"{_POLICY}style-src 'self'",
     # The report contains its own styles and no scripts. It is shown in a sandboxed frame.
     "report.html": f"{_POLICY}style-src 'self' 'unsafe-inline'; font-src data:",
 }
@@ -66,7 +59,6 @@ class Site:
     version: str
     pages: Mapping[str, File]
     assets: Mapping[str, File]
-    plotly_path: Path | None = field(default=None)
 
 
 @cache
@@ -75,45 +67,21 @@ def site() -> Site:
     paths = sorted(FOLDER.glob("*")) if FOLDER.is_dir() else []
     texts = {path.name: path.read_bytes() for path in paths if path.suffix in _TYPES}
     texts[PALETTE] = palette().encode()
-    texts[WORDS] = page_words().encode()
-    plotly = find_plotly()
-    digest = hashlib.sha256(str(plotly and plotly.stat().st_size).encode())
+    texts[WORDS] = page_labels().encode()
+    digest = hashlib.sha256()
     for name, text in texts.items():
         digest.update(name.encode() + text)
     version = digest.hexdigest()[:16]
-    marks = {b"{{base}}": f"/web/{version}".encode(), b"{{plotly}}": _plotly_mark(plotly)}
     pages: dict[str, File] = {}
     assets: dict[str, File] = {}
     for name, text in texts.items():
         media_type = _TYPES[Path(name).suffix]
         if name.endswith(".html"):
-            for mark, value in marks.items():
-                text = text.replace(mark, value)
+            text = text.replace(b"{{base}}", f"/web/{version}".encode())
             pages[name] = File(content=text, media_type=media_type)
         else:
             assets[name] = File(content=text, media_type=media_type)
-    return Site(version=version, pages=pages, assets=assets, plotly_path=plotly)
-
-
-def find_plotly() -> Path | None:
-    """Return the path of plotly.js in the plotly package, or None without the extra `reports`."""
-    match = importlib.util.find_spec("plotly")
-    if match is None or match.origin is None:
-        return None
-    path = Path(match.origin).parent / "package_data" / PLOTLY
-    return path if path.is_file() else None
-
-
-def _plotly_mark(path: Path | None) -> bytes:
-    """Return the mark that the page reads to know if plotly is available.
-
-    It is `no`, `yes`, or the id that plotly's style element for maps would have. If an element has
-    that id, plotly adds none. The content security policy would block it.
-    """
-    if path is None:
-        return b"no"
-    match = re.search(rb'getElementById\("([0-9a-f]{64})"\)', path.read_bytes())
-    return match[1] if match else b"yes"
+    return Site(version=version, pages=pages, assets=assets)
 
 
 def palette() -> str:
@@ -124,11 +92,6 @@ def palette() -> str:
         rules.append(f":root[data-theme={theme}]{{{colours}}}")
     heat = "".join(f"--heat-{index}:{colour};" for index, (_, colour) in enumerate(HEAT))
     return "\n".join([f":root{{{heat}}}", *rules, ""])
-
-
-@cache
-def _plotly(path: Path) -> File:
-    return File(content=path.read_bytes(), media_type=_TYPES[".js"])
 
 
 router = APIRouter(include_in_schema=False)
@@ -158,16 +121,10 @@ async def read_page(request: Request) -> Response:
 
 
 @router.get("/web/{version}/{name}")
-def read_asset(version: str, name: str, request: Request) -> Response:
-    """Return a page file. For an old version, return the current file without caching.
-
-    The function runs in a worker thread, because plotly's 5 MB are read once.
-    """
+async def read_asset(version: str, name: str, request: Request) -> Response:
+    """Return a page file. For an old version, return the current file without caching."""
     current_site = site()
-    if name == PLOTLY and current_site.plotly_path is not None:
-        file: File | None = _plotly(current_site.plotly_path)
-    else:
-        file = current_site.assets.get(name)
+    file = current_site.assets.get(name)
     if file is None:
         return Response(f"{name}: no such file of the page\n", 404, _HEADERS, "text/plain")
     current = version == current_site.version

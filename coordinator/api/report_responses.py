@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import Header, Query, Response
 
-from broadside.coordinator.views.series_formats import JSON, chosen_format
+from broadside.coordinator.views.tables.formats import JSON, chosen_format
 from broadside.exchange.messages import Message
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"

@@ -16,13 +16,13 @@ from broadside.coordinator.api.report_responses import (
 )
 from broadside.coordinator.api.tabular_responses import FILE_CONTENT
 from broadside.coordinator.runs.budgets import Budgets
-from broadside.coordinator.views.exports import Format
-from broadside.coordinator.views.exports.stored_tables import export_run
 from broadside.coordinator.views.report.build import build
 from broadside.coordinator.views.report.document import Report
 from broadside.coordinator.views.report.render import html
 from broadside.coordinator.views.report.stored_source import gather
-from broadside.coordinator.views.series_formats import FILE, JSON, chosen_format
+from broadside.coordinator.views.tables import Format
+from broadside.coordinator.views.tables.formats import FILE, JSON, chosen_format
+from broadside.coordinator.views.tables.stored_tables import export_run
 from broadside.exchange.messages import RunId
 
 router = make_router("reports")

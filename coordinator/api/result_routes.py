@@ -9,16 +9,21 @@ from broadside.coordinator.api.dependencies import Service, make_router
 from broadside.coordinator.api.pagination import PAGED, CountCursor, name_next
 from broadside.coordinator.api.problems import PROBLEMS
 from broadside.coordinator.api.tabular_responses import FILE_CONTENT, rows_at
-from broadside.coordinator.views.answers import BurstEntry, PairEntry, RunReconciliation, RunVerdict
-from broadside.coordinator.views.burst_answers import (
+from broadside.coordinator.views.burst_responses import (
     list_bursts,
     list_pairs,
     read_burst,
     read_reconciliation,
     read_verdict,
 )
-from broadside.coordinator.views.series_answers import Whose, series_body
-from broadside.coordinator.views.series_formats import FORMATS, JSON, chosen_format
+from broadside.coordinator.views.responses import (
+    BurstEntry,
+    PairEntry,
+    RunReconciliation,
+    RunVerdict,
+)
+from broadside.coordinator.views.tables.formats import FORMATS, JSON, chosen_format
+from broadside.coordinator.views.tables.stored_tables import SecondsOf, series_body
 from broadside.exchange.messages import Message, RunId, UtcDatetime
 
 router = make_router("results", "/v1/runs/{run_id}")
@@ -47,7 +52,7 @@ class Series(Message):
     burst_index: int
     planned_start_at: UtcDatetime
     resolution_s: int
-    of: Whose
+    of: SecondsOf
     # Start and end for the headline window.
     window_from_at: UtcDatetime | None
     window_before_at: UtcDatetime | None
@@ -111,8 +116,8 @@ async def read_run_series(
     burst: BurstIndex = 0,
     resolution_s: Annotated[int, Query(ge=1, le=3600, description="seconds per row")] = _SECOND_S,
     of: Annotated[
-        Whose | None,
-        Query(description="default: the fleet, or `pair` if it is set"),
+        SecondsOf | None,
+        Query(description="`fleet` or `pairs`; default: the fleet, or `pair` if it is set"),
     ] = None,
     pair: Annotated[
         str | None,

@@ -27,11 +27,11 @@ from broadside.coordinator.runs.listing import list_runs as list_page
 from broadside.coordinator.runs.raw_output import find_raw_output
 from broadside.coordinator.runs.retention import Pruned, PruneRequest
 from broadside.coordinator.runs.retention import prune_runs as prune_all
-from broadside.coordinator.views.answers import Recomputed
-from broadside.coordinator.views.burst_answers import recomputed
-from broadside.coordinator.views.groups import compare_stored
+from broadside.coordinator.views.burst_responses import recomputed
+from broadside.coordinator.views.comparison_groups import compare_stored
 from broadside.coordinator.views.requests import CompareRequest, LaunchRequest
-from broadside.coordinator.views.series_formats import FILE, chosen_format
+from broadside.coordinator.views.responses import Recomputed
+from broadside.coordinator.views.tables.formats import FILE, chosen_format
 from broadside.exchange.messages import Side, UtcDatetime
 from broadside.exchange.records import RunHeader
 

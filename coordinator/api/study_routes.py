@@ -6,13 +6,13 @@ from typing import Annotated
 
 from fastapi import Query, Request, Response
 
+from broadside.coordinator.api.chart_routes import AsDrawing, as_chart
 from broadside.coordinator.api.dependencies import Caller, OptionalCancel, app_state, make_router
 from broadside.coordinator.api.pagination import PAGED, KeyCursor, name_next
 from broadside.coordinator.api.report_responses import Accepted, AsFormat, as_report, report_answer
 from broadside.coordinator.api.tabular_responses import rows_at
 from broadside.coordinator.studies.runner import Studies
 from broadside.coordinator.studies.study import Study, StudyRequest
-from broadside.coordinator.views.charts import Theme
 from broadside.coordinator.views.charts.study_charts import StudyChart, draw_study
 from broadside.coordinator.views.report.study_report import StudyReport, build_study, study_html
 from broadside.exchange.outage_log import utc_now
@@ -61,12 +61,13 @@ async def abort_study(
     return await studies.cancel(study_id, by=caller.named(request.by), reason=request.reason)
 
 
-@router.get("/{study_id}/charts/{name}")
+@router.get("/{study_id}/charts/{name}", **as_chart(StudyChart))
 async def read_study_chart(
-    study_id: str, name: str, studies: AllStudies, theme: Theme = Theme.LIGHT
-) -> StudyChart:
-    """Return the chart `sweep`, `modes` or `search` of the finished trials as a plotly figure."""
-    return await asyncio.to_thread(draw_study, name, await studies.read(study_id), theme)
+    study_id: str, name: str, studies: AllStudies, drawing: AsDrawing
+) -> Response:
+    """Return a chart of the finished trials: `sweep`, `modes`, `search`, `scaleout` or `drill`."""
+    study = await studies.read(study_id)
+    return await drawing.answer(await asyncio.to_thread(draw_study, name, study))
 
 
 @router.get("/{study_id}/report", **as_report(StudyReport))

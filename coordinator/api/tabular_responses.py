@@ -7,8 +7,8 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from pydantic_core import from_json
 
-from broadside.coordinator.views.row_columns import cells_of, columns_of
-from broadside.coordinator.views.series_formats import FORMATS, JSON, chosen_format, render
+from broadside.coordinator.views.tables.columns import column_specs, columns_of
+from broadside.coordinator.views.tables.formats import FORMATS, JSON, chosen_format, render
 
 ROWS: Final = "x-rows"
 FILE_CONTENT: Final[Mapping[str, Any]] = {"schema": {"type": "string", "format": "binary"}}
@@ -39,7 +39,7 @@ class TabularRoute(APIRoute):
             return handle
         field = (self.openapi_extra or {}).get(ROWS)
         row_type = _row_type(self.response_model, field)
-        cells = () if row_type is None else cells_of(row_type)
+        cells = () if row_type is None else column_specs(row_type)
         offered = tuple(FORMATS) if cells else (JSON,)
 
         async def in_wanted_form(request: Request) -> Response:

@@ -44,13 +44,8 @@ if TYPE_CHECKING:
     from broadside.coordinator.schedules.firing import Schedules
     from broadside.coordinator.studies.runner import Studies
     from broadside.coordinator.studies.study import Study, StudyRequest
-    from broadside.coordinator.views.answers import (
-        BurstEntry,
-        PairEntry,
-        Recomputed,
-        RunReconciliation,
-        ScheduleView,
-    )
+    from broadside.coordinator.views.charts import Chart
+    from broadside.coordinator.views.charts.study_charts import StudyChart
     from broadside.coordinator.views.feeds import Feeds
     from broadside.coordinator.views.requests import (
         CancelRequest,
@@ -58,6 +53,13 @@ if TYPE_CHECKING:
         EstimateRequest,
         LaunchRequest,
         ScheduleRequest,
+    )
+    from broadside.coordinator.views.responses import (
+        BurstEntry,
+        PairEntry,
+        Recomputed,
+        RunReconciliation,
+        ScheduleView,
     )
     from broadside.exchange.messages import Presence, Side
     from broadside.exchange.records import RunHeader
@@ -399,7 +401,7 @@ class Operations:
         is_slow=True,
     )
     async def recomputed(self, run_id: str) -> Recomputed:
-        from broadside.coordinator.views.burst_answers import recomputed
+        from broadside.coordinator.views.burst_responses import recomputed
 
         return await recomputed(self._coordinator, run_id)
 
@@ -439,7 +441,7 @@ class Operations:
         page_count=_PAGE,
     )
     async def bursts(self, run_id: str, limit: int) -> list[BurstEntry]:
-        from broadside.coordinator.views.burst_answers import list_bursts
+        from broadside.coordinator.views.burst_responses import list_bursts
 
         entries, _ = await list_bursts(self._coordinator, run_id, limit=limit, cursor=0)
         return list(entries)
@@ -450,7 +452,7 @@ class Operations:
         page_count=_PAGE,
     )
     async def pairs(self, run_id: str, burst: int, limit: int) -> list[PairEntry]:
-        from broadside.coordinator.views.burst_answers import list_pairs
+        from broadside.coordinator.views.burst_responses import list_pairs
 
         entries, _ = await list_pairs(self._coordinator, run_id, burst, limit=limit, cursor=0)
         return list(entries)
@@ -467,7 +469,7 @@ class Operations:
         accept: str = "application/json",
     ) -> bytes:
         """Return the burst seconds in the format ``accept``."""
-        from broadside.coordinator.views.series_answers import Whose, series_body
+        from broadside.coordinator.views.tables.stored_tables import SecondsOf, series_body
 
         return await series_body(
             self._coordinator,
@@ -475,7 +477,7 @@ class Operations:
             burst,
             accept,
             resolution_s=resolution_s,
-            of=None if of is None else Whose(of),
+            of=None if of is None else SecondsOf(of),
             pair=pair,
         )
 
@@ -485,7 +487,7 @@ class Operations:
     )
     async def reconciliation(self, run_id: str, limit: int = _PAGE) -> RunReconciliation:
         """Return the reconciliation of a run and of its first ``limit`` bursts."""
-        from broadside.coordinator.views.burst_answers import read_reconciliation
+        from broadside.coordinator.views.burst_responses import read_reconciliation
 
         result, _ = await read_reconciliation(self._coordinator, run_id, limit=limit, cursor=0)
         return result
@@ -512,20 +514,18 @@ class Operations:
     @Route("GET /v1/runs/{run_id}/export", bytes, is_slow=True)
     async def export(self, run_id: str, format: str, table: str) -> bytes:
         """Return the results of a finished run as a file."""
-        from broadside.coordinator.views.exports import Format
-        from broadside.coordinator.views.exports.stored_tables import export_run
+        from broadside.coordinator.views.tables import Format
+        from broadside.coordinator.views.tables.stored_tables import export_run
 
         return await export_run(self._coordinator, run_id, Format(format), table)
 
-    @Route("GET /v1/runs/{run_id}/charts/{name}", dict)
-    async def chart(self, run_id: str, name: str, burst: int | None, theme: str) -> dict[str, Any]:
-        """Return a chart with its plotly figure."""
-        from broadside.coordinator.views.charts import Theme
-        from broadside.coordinator.views.charts.stored_views import draw_stored
+    @Route("GET /v1/runs/{run_id}/charts/{name}", "coordinator.views.charts:Chart")
+    async def chart(self, run_id: str, name: str, burst: int | None) -> Chart:
+        """Return a chart with its data."""
+        from broadside.coordinator.views.charts.stored_charts import draw_stored
 
         plan = await self._stored.read_plan(run_id)
-        drawn = await draw_stored(self._fabric.records, plan, name, burst, Theme(theme))
-        return dict(cleaned(drawn.model_dump(mode="json")))
+        return await draw_stored(self._fabric.records, plan, name, burst)
 
     @Route(
         "POST /v1/comparisons",
@@ -533,7 +533,7 @@ class Operations:
         is_slow=True,
     )
     async def compare(self, request: CompareRequest) -> Comparison:
-        from broadside.coordinator.views.groups import compare_stored
+        from broadside.coordinator.views.comparison_groups import compare_stored
 
         return await compare_stored(self._coordinator, request)
 
@@ -593,15 +593,15 @@ class Operations:
     async def study(self, study_id: str) -> Study:
         return await self._studies.read(study_id)
 
-    @Route("GET /v1/studies/{study_id}/charts/{name}", dict)
-    async def study_chart(self, study_id: str, name: str, theme: str) -> dict[str, Any]:
-        """Return a study chart with its plotly figure."""
-        from broadside.coordinator.views.charts import Theme
+    @Route(
+        "GET /v1/studies/{study_id}/charts/{name}",
+        "coordinator.views.charts.study_charts:StudyChart",
+    )
+    async def study_chart(self, study_id: str, name: str) -> StudyChart:
+        """Return a study chart with its data."""
         from broadside.coordinator.views.charts.study_charts import draw_study
 
-        study = await self._studies.read(study_id)
-        drawn = await asyncio.to_thread(draw_study, name, study, Theme(theme))
-        return dict(cleaned(drawn.model_dump(mode="json")))
+        return await asyncio.to_thread(draw_study, name, await self._studies.read(study_id))
 
     @Route("GET /v1/studies/{study_id}/report", bytes, is_slow=True)
     async def study_report(self, study_id: str, format: str) -> bytes:

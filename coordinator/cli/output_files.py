@@ -3,13 +3,18 @@
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from broadside.coordinator.cli.exit_codes import exit_usage, exit_with_error
 from broadside.coordinator.cli.terminal_text import write_bytes
 from broadside.coordinator.core import formatting
+from broadside.coordinator.views.charts.theme import Theme
+
+if TYPE_CHECKING:
+    from broadside.coordinator.views.charts import Chart
+    from broadside.coordinator.views.charts.study_charts import StudyChart
 
 if TYPE_CHECKING:
     from junitparser import TestCase, TestSuite
@@ -50,32 +55,28 @@ ReportFormatOption = Annotated[
 
 
 def save_chart(
-    chart: dict[str, Any], output: Path, *, width: int = 1100, height: int = 520
+    chart: "Chart | StudyChart", output: Path, *, theme: Theme, width: int, height: int
 ) -> None:
     """Write a chart to a file. The file extension defines the format.
 
     Args:
-        chart: The chart, with a plotly ``figure``.
+        chart: The chart to write.
         output: File with the extension .json, .svg or .png.
+        theme: Light or dark theme.
         width: Width in pixels.
         height: Height in pixels.
     """
-    import json
+    from broadside.coordinator.views.browser import render_png
+    from broadside.coordinator.views.charts.svg import standalone
 
-    figure: dict[str, Any] = chart["figure"]
-    match output.suffix:
-        case ".json":
-            save(json.dumps(figure).encode(), output)
-        case ".svg":
-            from broadside.coordinator.views.charts.svg import alone
-
-            save(alone(figure, width=width, height=height).encode(), output)
-        case ".png":
-            from broadside.coordinator.views.browser import paint_png
-
-            save(paint_png(figure, width=width, height=height, scale=2.0), output)
-        case other:
-            exit_usage(f"--output {output}: the extension {other!r} is not .png, .svg or .json")
+    if output.suffix == ".json":
+        save(chart.model_dump_json().encode(), output)
+        return
+    if output.suffix not in (".svg", ".png"):
+        exit_usage(f"--output {output}: use the extension .png, .svg or .json")
+    drawing = standalone(chart.figure, width=width, height=height, theme=theme)
+    is_png = output.suffix == ".png"
+    save(render_png(drawing, width, height) if is_png else drawing.encode(), output)
 
 
 def save(body: bytes, output: Path | None) -> None:

@@ -1,7 +1,7 @@
 """Commands that write reports, exports and charts of a run to files."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,10 +21,11 @@ from broadside.coordinator.cli.output_files import (
 from broadside.coordinator.cli.session import ApiSession, RunArgument, Session
 from broadside.coordinator.cli.text_tables import print_table
 from broadside.coordinator.views.charts import Theme
-from broadside.coordinator.views.exports import TABLES, Format
+from broadside.coordinator.views.tables import TABLES, Format
 
 if TYPE_CHECKING:
     from broadside.coordinator.cli.operations import Operations
+    from broadside.coordinator.views.charts import Chart
 
 
 def report(
@@ -100,7 +101,7 @@ def chart(
     Args:
         name: Name of the chart; without it, list the charts.
         burst: Number of the burst, from 1.
-        theme: Colours of .png and .json.
+        theme: Colours of .png and .svg.
         width: Width in pixels.
         height: Height in pixels.
     """
@@ -113,17 +114,17 @@ def chart(
         status = session.call_run(run_id, lambda client, resolved: client.status(resolved))
         _list_charts(session, status.run_id)
         return
-    drawn = Theme.LIGHT if output is not None and output.suffix == ".svg" else theme
     index = burst - 1 if name in known and kind_of(name) == "burst" else None
 
-    async def work(client: "Operations", resolved: str) -> tuple[str, dict[str, Any]]:
-        return resolved, await client.chart(resolved, name, index, drawn.value)
+    async def work(client: "Operations", resolved: str) -> tuple[str, "Chart"]:
+        return resolved, await client.chart(resolved, name, index)
 
     resolved, drawing = session.call_run(run_id, work)
     if session.as_json:
         print_json(drawing)
         return
-    save_chart(drawing, output or Path(f"{resolved}-{name}.png"), width=width, height=height)
+    output = output or Path(f"{resolved}-{name}.png")
+    save_chart(drawing, output, theme=theme, width=width, height=height)
 
 
 def _list_charts(session: Session, run_id: str) -> None:

@@ -26,7 +26,7 @@ from broadside.exchange.messages import Side
 
 if TYPE_CHECKING:
     from broadside.coordinator.runs.listing import CostSum
-    from broadside.coordinator.views.answers import BurstEntry, PairEntry, RunReconciliation
+    from broadside.coordinator.views.responses import BurstEntry, PairEntry, RunReconciliation
     from broadside.exchange.messages import ClockReading
     from broadside.exchange.records import RunHeader
 
@@ -242,7 +242,7 @@ def bursts(
             "limiter": "summary.limiter",
             "verdict": "summary.verdict",
         },
-        model="broadside.coordinator.views.answers:BurstEntry",
+        model="broadside.coordinator.views.responses:BurstEntry",
         empty="no burst in this run",
         form=form,
         low_priority=["measured", "limiter"],
@@ -278,7 +278,7 @@ def pairs(
             "complete": "summary.completeness_ratio",
             "reason": lambda entry: (entry.summary or entry).reason or "",
         },
-        model="broadside.coordinator.views.answers:PairEntry",
+        model="broadside.coordinator.views.responses:PairEntry",
         empty="no pair in this burst",
         form=form,
         low_priority=["server", "complete"],
@@ -329,7 +329,7 @@ def reconciliation(session: Session, run_id: RunArgument, form: RowsOption = Non
     result = session.call_run(run_id, lambda client, resolved: client.reconciliation(resolved))
     if form is not None and not session.as_json:
         rows = [burst.model_dump(mode="json") for burst in result.bursts]
-        print_rows(rows, form, model="broadside.coordinator.views.answers:BurstReconciliation")
+        print_rows(rows, form, model="broadside.coordinator.views.responses:BurstReconciliation")
         return
     session.show(result, _print_reconciliation)
 

@@ -14,8 +14,8 @@ from broadside.coordinator.cli.options import Assignments, parse_time_option
 from broadside.coordinator.cli.session import Session, user_name
 from broadside.coordinator.cli.text_tables import RowsOption, print_list, print_table
 from broadside.coordinator.core.plan.schedule import MissedPolicy, Overlap, check
-from broadside.coordinator.views.answers import ScheduleView
 from broadside.coordinator.views.requests import ScheduleRequest
+from broadside.coordinator.views.responses import ScheduleView
 from broadside.exchange.outage_log import utc_now
 
 app = CommandGroup()
@@ -95,7 +95,7 @@ def list_schedules(session: Session, form: RowsOption = None) -> None:
             "next (UTC)": _next,
             "runs": _runs,
         },
-        model="broadside.coordinator.views.answers:ScheduleView",
+        model="broadside.coordinator.views.responses:ScheduleView",
         empty="no schedules; add one with `broadside schedule add`",
         form=form,
         low_priority=["runs", "zone", "scenario"],

@@ -35,6 +35,7 @@ from broadside.coordinator.views.report.study_tables import stands, study_tables
 
 if TYPE_CHECKING:
     from broadside.coordinator.cli.operations import Operations
+    from broadside.coordinator.views.charts.study_charts import StudyChart
 
 _POLL_S: Final = 1.0
 
@@ -322,19 +323,18 @@ def chart(
     """Write the chart of a study to a file.
 
     Args:
-        theme: Colours of .png and .json.
+        theme: Colours of .png and .svg.
     """
 
-    async def work(client: "Operations", resolved: str) -> tuple[str, dict[str, Any]]:
+    async def work(client: "Operations", resolved: str) -> tuple[str, "StudyChart"]:
         name = chart_of(await client.study(resolved))
-        drawn = Theme.LIGHT if output is not None and output.suffix == ".svg" else theme
-        return f"{resolved}-{name}", await client.study_chart(resolved, name, drawn.value)
+        return f"{resolved}-{name}", await client.study_chart(resolved, name)
 
     name, drawing = session.call_study(study_id, work)
     if session.as_json:
         print_json(drawing)
-    else:
-        save_chart(drawing, output or Path(f"{name}.png"))
+        return
+    save_chart(drawing, output or Path(f"{name}.png"), theme=theme, width=1100, height=520)
 
 
 @app.command()

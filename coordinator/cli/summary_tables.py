@@ -19,7 +19,7 @@ from broadside.coordinator.core.summary import (
     Verdict,
     severity_rank,
 )
-from broadside.coordinator.views.figure_rows import figure_rows
+from broadside.coordinator.views.metric_rows import metric_rows
 
 EXITS: Final = {
     Verdict.PASS: Exit.PASS,
@@ -61,7 +61,7 @@ def _print_metrics(summary: RunSummary, console: Console) -> None:
     """Print the measured metrics and, in a scaled lab, the values at real scale."""
     lab = summary.scale != 1
     columns = ["", "layer", "measured", *(["at real scale"] if lab else [])]
-    rows = [list(row.cells(lab=lab)) for row in figure_rows(summary)]
+    rows = [list(row.cells(lab=lab)) for row in metric_rows(summary)]
     rows += [
         ["pairs measured", "", f"{summary.pairs_measured} of {summary.pairs_planned}"],
         ["limiter", "", summary.limiter.value],

@@ -151,10 +151,10 @@ def print_rows(
     if form is RowsFormat.JSON:
         print_json(rows)
         return
-    from broadside.coordinator.views.row_columns import cells_of, columns_of
-    from broadside.coordinator.views.series_formats import render
+    from broadside.coordinator.views.tables.columns import column_specs, columns_of
+    from broadside.coordinator.views.tables.formats import render
 
-    fields = [one for one in cells_of(pkgutil.resolve_name(model)) if one.path[0] not in hidden]
+    fields = [one for one in column_specs(pkgutil.resolve_name(model)) if one.path[0] not in hidden]
     write_bytes(render(form.media_type, {}, columns_of(rows, fields)))
 
 

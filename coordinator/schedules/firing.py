@@ -50,7 +50,7 @@ from broadside.coordinator.core.plan.schedule import (
 )
 from broadside.coordinator.core.run_spec import Plan, RunSpec
 from broadside.coordinator.request_errors import NameTaken, RunIsOver, UnknownRun, UnknownSchedule
-from broadside.coordinator.views.answers import ScheduleView
+from broadside.coordinator.views.responses import ScheduleView
 from broadside.exchange.ports import EntityExists, EntityNotFound, ExchangeError, Table
 from broadside.exchange.records.collection import Collection
 from broadside.exchange.records.keys import SCHEDULES, fired_shelf

@@ -48,7 +48,7 @@ from broadside.coordinator.studies.study import (
 from broadside.coordinator.studies.switch import Switch, SwitchError
 from broadside.coordinator.studies.trials import next_trial
 from broadside.coordinator.studies.turns import Turns, other_runs
-from broadside.coordinator.views.groups import compare_stored
+from broadside.coordinator.views.comparison_groups import compare_stored
 from broadside.exchange.engines import engines, measures
 from broadside.exchange.messages import Traffic
 from broadside.exchange.outage_log import utc_now

@@ -42,7 +42,7 @@ from broadside.coordinator.request_errors import TooManyViewers, UnknownRun
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.live_burst import LiveBurst
 from broadside.coordinator.runs.run_documents import read_measured
-from broadside.coordinator.views.burst_answers import plan_with_burst
+from broadside.coordinator.views.burst_responses import plan_with_burst
 from broadside.exchange.ports import ExchangeError
 
 log = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ class Feed:
         # None to follow the current burst.
         self._burst_index = burst_index
         self._name = secrets.token_hex(3)
-        self._look = 0
+        self._poll_number = 0
         self._shown = _Shown()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -127,16 +127,16 @@ class Feed:
         async with self._followed(is_viewer=True):
             beat_s = time.monotonic() + BEAT_S
             while True:
-                changed, look = self._changed, self._look
-                if look > seen:
+                changed, poll = self._changed, self._poll_number
+                if poll > seen:
                     events = self._since(seen)
                     for place, (name, data) in enumerate(events):
                         last = place == len(events) - 1
                         yield Event(
-                            name=name, data=data, id=f"{self._name}.{look}" if last else None
+                            name=name, data=data, id=f"{self._name}.{poll}" if last else None
                         )
                         beat_s = time.monotonic() + BEAT_S
-                    seen = look
+                    seen = poll
                 elif self.over:
                     return
                 else:
@@ -193,7 +193,7 @@ class Feed:
     def _number_of(self, event_id: str | None) -> int:
         name, _, number = (event_id or "").partition(".")
         known = name == self._name and number.isdecimal()
-        return min(int(number), self._look) if known else 0
+        return min(int(number), self._poll_number) if known else 0
 
     def _wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
@@ -203,26 +203,26 @@ class Feed:
         while not self.over:
             began_s = time.monotonic()
             try:
-                await self._take()
+                await self._poll()
             except ExchangeError as error:
-                self._say_problem(str(error))
+                self._set_problem(str(error))
             except UnknownRun:
                 # The run was removed while it was followed.
                 self.over = True
             except Exception:
                 log.exception("feed", extra={"action": "feed", "run_id": self._plan.run_id})
-                self._say_problem("the coordinator could not work out what is new; see its log")
-            self._look += 1
+                self._set_problem("new data could not be computed; see the log of the coordinator")
+            self._poll_number += 1
             self._wake()
             took_s = time.monotonic() - began_s
             await asyncio.sleep(max(POLL_S - took_s, REST_RATIO * took_s))
 
-    def _say_problem(self, problem: str) -> None:
+    def _set_problem(self, problem: str) -> None:
         if self._shown.status is not None:
-            said = self._shown.status[1].model_copy(update={"problem": problem})
-            self._shown.status = (self._look + 1, said)
+            status_now = self._shown.status[1].model_copy(update={"problem": problem})
+            self._shown.status = (self._poll_number + 1, status_now)
 
-    async def _take(self) -> None:
+    async def _poll(self) -> None:
         """Poll once."""
         plan, coordinator = self._plan, self._coordinator
         summary = self._verdict = await coordinator.stored.summary(plan.run_id)
@@ -236,7 +236,7 @@ class Feed:
         burst = plan.bursts[index]
         await self._read_ledger(begun=status.bursts[index].phase is not BurstPhase.PLANNED)
         shown = await self._picture(status, summary, burst)
-        self._put(status, shown, summary)
+        self._store(status, shown, summary)
 
     async def _picture(
         self, status: RunStatus, summary: RunSummary | None, burst: Burst
@@ -282,45 +282,45 @@ class Feed:
             self._ledger_problem, poll_s = str(error), 10.0
         self._ledger_due_s = time.monotonic() + max(LEDGER_POLL_S, poll_s)
 
-    def _put(self, status: RunStatus, now: LiveSnapshot, summary: RunSummary | None) -> None:
+    def _store(self, status: RunStatus, now: LiveSnapshot, summary: RunSummary | None) -> None:
         """Store the changes under the number of this poll."""
-        look, shown = self._look + 1, self._shown
+        poll, shown = self._poll_number + 1, self._shown
         if shown.picture is None or shown.picture.burst_index != now.burst_index:
             self._shown = shown = _Shown(status=shown.status)
-        said = live_status(self._plan, status, now.burst_index, self._coordinator.now())
-        if shown.status is None or _without_now(shown.status[1]) != _without_now(said):
-            shown.status = (look, said)
+        status_now = live_status(self._plan, status, now.burst_index, self._coordinator.now())
+        if shown.status is None or _without_now(shown.status[1]) != _without_now(status_now):
+            shown.status = (poll, status_now)
         for second in changed_seconds(shown.picture, now):
-            shown.seconds_at[second] = look
+            shown.seconds_at[second] = poll
         if now.figures is not None and (
             shown.picture is None or shown.picture.figures != now.figures
         ):
-            shown.figures_at = look
-        self._put_findings(look, {finding.id: finding for finding in now.findings})
+            shown.figures_at = poll
+        self._store_findings(poll, {finding.id: finding for finding in now.findings})
         burst = self._plan.bursts[now.burst_index]
         # The firewall counter was read at least once.
         if self._ledger_due_s:
             ledger = ledger_message(self._ledger, burst, self._ledger_problem)
             if shown.ledger is None or shown.ledger[1] != ledger:
-                shown.ledger = (look, ledger)
+                shown.ledger = (poll, ledger)
         shown.picture = now
         if summary is not None:
-            shown.summary = (look, summary)
+            shown.summary = (poll, summary)
             self.over = True
 
-    def _put_findings(self, look: int, findings: Mapping[str, Finding]) -> None:
-        kept = self._shown.findings
-        for name in sorted(kept.keys() | findings.keys()):
-            before, now = kept.get(name, (0, None))[1], findings.get(name)
+    def _store_findings(self, poll: int, findings: Mapping[str, Finding]) -> None:
+        known = self._shown.findings
+        for name in sorted(known.keys() | findings.keys()):
+            before, now = known.get(name, (0, None))[1], findings.get(name)
             if before != now:
-                kept[name] = (look, now)
+                known[name] = (poll, now)
 
     def _since(self, seen: int) -> list[tuple[str, str]]:
         """Return the events of all polls after ``seen``.
 
         Viewers at the same position share the encoded events.
         """
-        key = (seen, self._look)
+        key = (seen, self._poll_number)
         if self._encoded is None or self._encoded[0] != key:
             self._encoded = (key, list(self._events_since(seen)))
         return [*self._head(seen), *self._encoded[1]]
@@ -332,17 +332,17 @@ class Feed:
         # coordinator restart.
         events = [("begin", json.dumps({"feed": self._name}))] if seen == 0 else []
         if status is not None and status[0] > seen:
-            said = status[1].model_copy(update={"now": self._coordinator.now()})
-            events.append(("status", said.model_dump_json()))
+            status_now = status[1].model_copy(update={"now": self._coordinator.now()})
+            events.append(("status", status_now.model_dump_json()))
         return events
 
     def _events_since(self, seen: int) -> list[tuple[str, str]]:
         shown, events = self._shown, list[tuple[str, str]]()
         if shown.picture is not None:
-            kept = range(
+            known = range(
                 shown.picture.first_second, shown.picture.first_second + len(shown.picture)
             )
-            new = [second for second in kept if shown.seconds_at.get(second, 0) > seen]
+            new = [second for second in known if shown.seconds_at.get(second, 0) > seen]
             for place in range(0, len(new), SECONDS_A_MESSAGE):
                 part = new[place : place + SECONDS_A_MESSAGE]
                 events.append(("seconds", seconds_message(shown.picture, part).model_dump_json()))
@@ -351,10 +351,10 @@ class Feed:
         if shown.ledger is not None and shown.ledger[0] > seen:
             events.append(("ledger", shown.ledger[1].model_dump_json()))
         index = 0 if shown.picture is None else shown.picture.burst_index
-        for name, (look, finding) in shown.findings.items():
-            if look > seen and not (finding is None and seen == 0):
-                said = LiveFinding(burst_index=index, id=name, finding=finding)
-                events.append(("finding", said.model_dump_json()))
+        for name, (poll, finding) in shown.findings.items():
+            if poll > seen and not (finding is None and seen == 0):
+                message = LiveFinding(burst_index=index, id=name, finding=finding)
+                events.append(("finding", message.model_dump_json()))
         if shown.summary is not None and shown.summary[0] > seen:
             events.append(("summary", _without_pairs(shown.summary[1]).model_dump_json()))
         return events
@@ -386,7 +386,7 @@ class Feeds:
         plan = await plan_with_burst(self._coordinator, run_id, burst_index or 0)
         if self.viewers_count >= VIEWERS_MAX_COUNT:
             raise TooManyViewers(
-                f"{VIEWERS_MAX_COUNT} event streams are open, which is all; close a page"
+                f"{VIEWERS_MAX_COUNT} event streams are open, which is the limit; close a page"
             )
         return self._feed(plan, burst_index)
 

@@ -8,7 +8,7 @@ from broadside.coordinator.core import formatting
 from broadside.coordinator.core.comparison import Comparison, Held, Metric
 from broadside.coordinator.core.metrics import RECEIVED, metric_by_short_name
 from broadside.coordinator.core.summary import Finding, RunSummary, Verdict
-from broadside.coordinator.views.figure_rows import figure_rows
+from broadside.coordinator.views.metric_rows import metric_rows
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _UNKNOWN_BAR: Final = "·"
@@ -27,37 +27,37 @@ def verdict_markdown(summary: RunSummary) -> str:
     """Return headline, sparkline of the bursts, metrics and findings of a run."""
     rates = [RECEIVED.of_burst(burst) for burst in summary.bursts][-_BURSTS_MAX_COUNT:]
     lab = summary.scale != 1
-    titles = ("figure", "layer", "measured", *(("stands for",) if lab else ()))
-    said = [row.cells(lab=lab) for row in figure_rows(summary)]
+    titles = ("metric", "layer", "measured", *(("at real scale",) if lab else ()))
+    rows = [row.cells(lab=lab) for row in metric_rows(summary)]
     return _text(
         f"## {_SIGNS[summary.verdict]} {summary.verdict.value}: {plain(summary.scenario)}",
         f"{plain(summary.run_id)}, {summary.pairs_measured} of {summary.pairs_planned} pairs, "
         f"fleet received {formatting.rate(RECEIVED.of_run(summary))} of payload"
         + (f", in a {formatting.lab(summary.scale)}" if lab else ""),
-        f"`{sparkline(rates)}` received, burst by burst, from 0 to "
+        f"`{sparkline(rates)}` received rate by burst, from 0 to "
         f"{formatting.rate(max((rate for rate in rates if rate is not None), default=None))}",
-        _table(titles, said),
+        _table(titles, rows),
         *_findings(summary.findings),
     )
 
 
-def comparison_markdown(found: Comparison, held: Sequence[Held]) -> str:
+def comparison_markdown(comparison: Comparison, gates: Sequence[Held]) -> str:
     """Return the results of a comparison and of its gates.
 
     Args:
-        found: Comparison to show.
-        held: Results of the gates.
+        comparison: Comparison to show.
+        gates: Results of the gates.
     """
     return _text(
-        f"## {plain(found.b)} against {plain(found.a)}",
+        f"## {plain(comparison.b)} compared with {plain(comparison.a)}",
         *(
-            f"{_SIGNS[each.verdict]} **{each.verdict.value}** {plain(each.sentence)}"
-            for each in held
+            f"{_SIGNS[gate.verdict]} **{gate.verdict.value}** {plain(gate.sentence)}"
+            for gate in gates
         ),
-        plain(found.sentence),
+        plain(comparison.sentence),
         _table(
             ("mean over bursts", "a", "b", "b - a at 95 %", ""),
-            [_row(each) for each in found.metrics],
+            [_row(metric) for metric in comparison.metrics],
         ),
     )
 
@@ -80,9 +80,9 @@ def plain(text: str) -> str:
 
 def _findings(findings: Iterable[Finding]) -> Iterator[str]:
     lines = [
-        f"- **{each.severity}** {plain(each.sentence)}"
-        + (f" *Next: {plain(each.next_step)}*" if each.next_step else "")
-        for each in findings
+        f"- **{finding.severity}** {plain(finding.sentence)}"
+        + (f" *Next: {plain(finding.next_step)}*" if finding.next_step else "")
+        for finding in findings
     ]
     if lines:
         yield "### Findings"
@@ -97,7 +97,7 @@ def _row(metric: Metric) -> tuple[str, ...]:
         item.format(metric.a_mean),
         item.format(metric.b_mean),
         item.format(metric.difference) + ("" if half is None else f" ± {item.format(half)}"),
-        "apart" if metric.apart else "",
+        "significant" if metric.apart else "",
     )
 
 

@@ -28,7 +28,7 @@ from broadside.coordinator.loop_lag import LoopLag
 from broadside.coordinator.notices.announcer import Announcer, PlaceState
 from broadside.coordinator.runs.budgets import Budgets
 from broadside.coordinator.runs.coordinator import Coordinator
-from broadside.coordinator.views.figure_rows import layer_of
+from broadside.coordinator.views.metric_rows import layer_of
 from broadside.exchange.messages import AgentState, Outcome, Presence, Role, plain_text
 from broadside.exchange.ports import QueueCounts
 from broadside.exchange.records import RunHeader
@@ -36,99 +36,63 @@ from broadside.exchange.version import UNKNOWN, commit, version_number
 
 # An agent is stale after this time without a heartbeat.
 STALE_AFTER: Final = timedelta(seconds=30)
-_RUNS_LOOKED_AT: Final = 50
-_OPEN_LOOKED_AT: Final = 5
+_RUNS_MAX_COUNT: Final = 50
+_OPEN_MAX_COUNT: Final = 5
 _PHASES: Final = ("unclaimed", "claimed", "armed", "reported")
-_GONE: Final = "stale"
+_STALE: Final = "stale"
 # Maximum label length.
 _ERROR_MAX_CHARS: Final = 100
 
 
-def name_of(each: MetricDefinition) -> str:
+def name_of(metric: MetricDefinition) -> str:
     """Return the Prometheus name for a run metric, in base units."""
-    stem = re.sub(r"_s(?=$|_per_)", "_seconds", each.metric or each.name)
+    stem = re.sub(r"_s(?=$|_per_)", "_seconds", metric.metric or metric.name)
     stem = stem.replace("_bits_per_second", "_bytes_per_second").removesuffix("_count")
     return f"broadside_run_{stem}"
 
 
 METRICS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
-    "broadside_build_info": ("This coordinator's version and commit.", ("version", "revision")),
-    "broadside_tick_age_seconds": ("Time since it last looked after all runs.", ()),
-    "broadside_loop_lag_seconds": (
-        "Longest lag of the coordinator's event loop in the last minute.",
-        (),
-    ),
-    "broadside_notices_waiting": (
-        "Ended runs that a place (webhook, otlp) was not told of yet.",
-        ("place",),
-    ),
-    "broadside_notices_failures": (
-        "Vain tries of a place since the last notice that it took.",
-        ("place",),
-    ),
-    "broadside_notices_error": (
-        "1 while a place's last try failed, with its error.",
-        ("place", "error"),
-    ),
-    "broadside_backup_age_seconds": (
-        "Since the last backup of the embedded store that succeeded.",
-        (),
-    ),
-    "broadside_backup_failed": ("1 while the last backup failed, else 0.", ()),
-    "broadside_backup_interval_seconds": ("Between two scheduled backups.", ()),
-    "broadside_restore_drill_age_seconds": ("Since the last restore drill that succeeded.", ()),
-    "broadside_restore_drill_failed": ("1 while the last restore drill failed, else 0.", ()),
-    "broadside_notices_error_timestamp_seconds": (
-        "When a place's last try failed, epoch time.",
-        ("place",),
-    ),
+    "broadside_build_info": ("Version and commit of this coordinator.", ("version", "revision")),
+    "broadside_tick_age_seconds": ("Time since the last pass over all runs.", ()),
+    "broadside_loop_lag_seconds": ("Largest event loop lag in the last minute.", ()),
+    "broadside_notices_waiting": ("Finished runs that a place has not yet received.", ("place",)),
+    "broadside_notices_failures": ("Failed attempts since the last sent notice.", ("place",)),
+    "broadside_notices_error": ("1 if the last attempt failed.", ("place", "error")),
+    "broadside_notices_error_timestamp_seconds": ("Time of the last failed attempt.", ("place",)),
+    "broadside_backup_age_seconds": ("Time since the last successful backup.", ()),
+    "broadside_backup_failed": ("1 if the last backup failed, else 0.", ()),
+    "broadside_backup_interval_seconds": ("Time between scheduled backups.", ()),
+    "broadside_restore_drill_age_seconds": ("Time since the last successful restore drill.", ()),
+    "broadside_restore_drill_failed": ("1 if the last restore drill failed, else 0.", ()),
     "broadside_agents": (
-        "Agents by role and state; stale: not heard of for 30 s.",
+        "Agents by role and state. Stale: no heartbeat for 30 s.",
         ("role", "state"),
     ),
-    "broadside_clock_bound_max_seconds": ("Largest clock error that a live agent admits.", ()),
-    "broadside_queue_messages": (
-        "Messages on the job queue: active, scheduled or dead.",
-        ("state",),
-    ),
-    "broadside_runs_open": ("Runs without a verdict, of the newest 50.", ()),
+    "broadside_clock_bound_max_seconds": ("Largest clock uncertainty of all live agents.", ()),
+    "broadside_queue_messages": ("Messages on the job queue.", ("state",)),
+    "broadside_runs_open": ("Runs without a verdict, of the latest 50.", ()),
     "broadside_run_info": (
-        "The run that the figures below are of: the one under way, else the newest.",
+        "Run of the run metrics: the run in progress, or the latest run.",
         ("run_id", "scenario", "state"),
     ),
-    "broadside_run_target_bytes_per_second": (
-        "Its target divided by scale, at the layer named.",
-        ("layer",),
-    ),
-    "broadside_run_scale": ("Real rates are this many times the measured ones.", ()),
-    "broadside_run_bursts": ("Its bursts by phase.", ("phase",)),
-    "broadside_burst_pairs": (
-        "Pairs of the burst under way, by how far they have come.",
-        ("phase",),
-    ),
-    "broadside_burst_outcomes": (
-        "Pairs of that burst that have reported, by outcome.",
-        ("outcome",),
-    ),
-    "broadside_burst_seconds_to_start": ("Until that burst's instant; negative once begun.", ()),
+    "broadside_run_target_bytes_per_second": ("Target rate divided by the scale.", ("layer",)),
+    "broadside_run_scale": ("Factor from measured to real rates.", ()),
+    "broadside_run_bursts": ("Bursts by phase.", ("phase",)),
+    "broadside_burst_pairs": ("Pairs of the current burst by phase.", ("phase",)),
+    "broadside_burst_outcomes": ("Reported pairs of the current burst.", ("outcome",)),
+    "broadside_burst_seconds_to_start": ("Time to the planned start. Negative after it.", ()),
     "broadside_fleet_bytes_per_second": (
-        "Sent by the fleet in the newest whole second of that burst.",
+        "Rate that the fleet sent in the latest complete second.",
         ("layer",),
     ),
-    "broadside_fleet_coverage_ratio": ("Share of its pairs that are in that figure.", ()),
-    "broadside_firewall_bytes_per_second": (
-        "The firewall's own newest figure, at the layer it counts.",
-        ("layer",),
-    ),
-    "broadside_run_verdict": (
-        "1 for the verdict of a run that is over, 0 for others.",
-        ("verdict",),
-    ),
-    "broadside_run_spent_usd": ("What the run has cost so far, at real scale.", ()),
-    "broadside_run_projected_usd": ("What it will have cost at its end.", ()),
+    "broadside_fleet_coverage_ratio": ("Share of the planned pairs in that rate.", ()),
+    "broadside_firewall_bytes_per_second": ("Latest rate of the device counter.", ("layer",)),
+    "broadside_run_verdict": ("1 for the verdict of a finished run, else 0.", ("verdict",)),
+    "broadside_run_spent_usd": ("Cost of the run until now, at real scale.", ()),
+    "broadside_run_projected_usd": ("Projected cost of the complete run, at real scale.", ()),
     **{
-        name_of(each): (f"Of a run that is over: {each.label}.", ("layer",) if each.layer else ())
-        for each in ALL_METRICS
+        name_of(metric): (f"Finished run: {metric.label}.", ("layer",) if metric.layer else ())
+        for metric in ALL_METRICS
     },
 }
 
@@ -149,7 +113,7 @@ class Snapshot:
         summary: This run's summary. None if it has no verdict.
         scale: This run's scale.
         target: Target in bit/s at this scale, and its layer.
-        firewall: Newest rate of the firewall counter in bit/s, and its layer.
+        firewall: Latest rate of the device counter in bit/s, and its layer.
         meter: This run's cost.
         backups: Backup records. Empty if the store is not embedded.
     """
@@ -181,7 +145,7 @@ async def take_snapshot(coordinator: Coordinator, budgets: Budgets) -> Snapshot:
         ExchangeError: The queue or a table cannot be read.
     """
     records = coordinator.fabric.records
-    headers = [header async for header in records.private.list_runs(limit=_RUNS_LOOKED_AT)]
+    headers = [header async for header in records.private.list_runs(limit=_RUNS_MAX_COUNT)]
     unfinished = [header for header in headers if header.outcome is None]
     header, status = await _shown(coordinator, unfinished, headers)
     progress = summary = scale = target = firewall = meter = None
@@ -225,12 +189,12 @@ async def _shown(
     coordinator: Coordinator, unfinished: Sequence[RunHeader], headers: Sequence[RunHeader]
 ) -> tuple[RunHeader | None, RunStatus | None]:
     """Return the running run, else the newest open run, else the newest run."""
-    looked = [
+    candidates = [
         (header, await coordinator.stored.status(header.run_id))
-        for header in (list(unfinished[:_OPEN_LOOKED_AT]) or list(headers[:1]))
+        for header in (list(unfinished[:_OPEN_MAX_COUNT]) or list(headers[:1]))
     ]
-    running = [pair for pair in looked if pair[1].state is RunState.RUNNING]
-    chosen = running or looked
+    running = [pair for pair in candidates if pair[1].state is RunState.RUNNING]
+    chosen = running or candidates
     return chosen[0] if chosen else (None, None)
 
 
@@ -258,9 +222,9 @@ class Figures(Collector):
         if self._snapshot is None:
             return
         families: dict[str, GaugeMetricFamily] = {}
-        own = _own(self._loop_lag.longest_s, self._announcer.states)
+        process = _process(self._loop_lag.longest_s, self._announcer.states)
         backups = _backups(self._snapshot, self._backup_interval)
-        for name, labels, value in (*_samples(self._snapshot), *own, *backups):
+        for name, labels, value in (*_samples(self._snapshot), *process, *backups):
             if value is not None:
                 families.setdefault(name, _family(name)).add_metric(labels, value)
         yield from families.values()
@@ -288,11 +252,7 @@ def _samples(shown: Snapshot) -> Iterator[Sample]:
     if shown.header is None or shown.status is None:
         return
     header, status = shown.header, shown.status
-    yield (
-        "broadside_run_info",
-        (header.run_id, header.scenario, status.state.value),
-        1.0,
-    )
+    yield "broadside_run_info", (header.run_id, header.scenario, status.state.value), 1.0
     if shown.target is not None:
         yield "broadside_run_target_bytes_per_second", (shown.target[1],), shown.target[0] / 8
     yield "broadside_run_scale", (), shown.scale
@@ -307,7 +267,7 @@ def _samples(shown: Snapshot) -> Iterator[Sample]:
         yield from _ended(shown.summary)
 
 
-def _own(lag_s: float | None, places: Sequence[PlaceState]) -> Iterator[Sample]:
+def _process(lag_s: float | None, places: Sequence[PlaceState]) -> Iterator[Sample]:
     """Yield the metrics of this process."""
     yield "broadside_loop_lag_seconds", (), lag_s
     for place in places:
@@ -337,17 +297,17 @@ def _agents(shown: Snapshot) -> Iterator[Sample]:
     live = [p for p in shown.presences if shown.now - p.beat_at <= STALE_AFTER]
     counts = Counter((p.role.value, p.state.value) for p in live)
     counts |= Counter(
-        (p.role.value, _GONE) for p in shown.presences if shown.now - p.beat_at > STALE_AFTER
+        (p.role.value, _STALE) for p in shown.presences if shown.now - p.beat_at > STALE_AFTER
     )
     for role in Role:
-        for state in (*(state.value for state in AgentState), _GONE):
+        for state in (*(state.value for state in AgentState), _STALE):
             yield "broadside_agents", (role.value, state), float(counts[role.value, state])
     bounds = [p.clock.bound_s for p in live if p.clock is not None and p.clock.bound_s is not None]
     yield "broadside_clock_bound_max_seconds", (), max(bounds, default=None)
 
 
 def _burst(shown: Snapshot, status: RunStatus) -> Iterator[Sample]:
-    burst = _under_way(status)
+    burst = _current_burst(status)
     steps = (
         burst.pairs_planned,
         burst.claimed_count,
@@ -370,7 +330,7 @@ def _burst(shown: Snapshot, status: RunStatus) -> Iterator[Sample]:
         yield "broadside_firewall_bytes_per_second", (shown.firewall[1],), shown.firewall[0] / 8
 
 
-def _under_way(status: RunStatus) -> BurstStatus:
+def _current_burst(status: RunStatus) -> BurstStatus:
     """Return the first burst that is not over, else the last."""
     return next((b for b in status.bursts if b.phase is not BurstPhase.OVER), status.bursts[-1])
 
@@ -378,8 +338,8 @@ def _under_way(status: RunStatus) -> BurstStatus:
 def _ended(summary: RunSummary) -> Iterator[Sample]:
     for verdict in Verdict:
         yield "broadside_run_verdict", (verdict.value,), float(summary.verdict is verdict)
-    for each in ALL_METRICS:
-        labels = (layer_of(each.layer, summary),) if each.layer else ()
-        value = each.of_run(summary)
+    for metric in ALL_METRICS:
+        labels = (layer_of(metric.layer, summary),) if metric.layer else ()
+        value = metric.of_run(summary)
         if value is not None:
-            yield name_of(each), labels, value / 8 if each.unit is Unit.RATE else value
+            yield name_of(metric), labels, value / 8 if metric.unit is Unit.RATE else value

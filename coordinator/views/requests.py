@@ -14,11 +14,11 @@ from broadside.exchange.messages import Integer, Message, RunId, UtcDatetime, Wa
 
 
 class LaunchRequest(Message):
-    """Which scenario to run, or a whole specification; and what to change in it."""
+    """Scenario or run specification to launch, with overrides."""
 
     scenario: str | None = Field(default=None, examples=["smoke"])
     spec: Mapping[str, Any] | None = Field(
-        default=None, description="a whole run specification in place of a scenario's name"
+        default=None, description="run specification, instead of a scenario"
     )
     overrides: Mapping[str, Any] = Field(
         default={},
@@ -26,7 +26,7 @@ class LaunchRequest(Message):
         "`--set` takes",
         examples=[{"pairs_count": 8, "traffic.streams_count": 8, "burst": "30s"}],
     )
-    by: str = Field(default="api", max_length=100, description="who launches; kept with the run")
+    by: str = Field(default="api", max_length=100, description="user who launches the run")
 
     def resolve(self) -> RunSpec:
         """Return the requested specification.
@@ -42,30 +42,30 @@ class LaunchRequest(Message):
 
 
 class CancelRequest(Message):
-    """Who stops a run, and why."""
+    """User who cancels a run, and the reason."""
 
     by: str = Field(default="api", max_length=100)
     reason: str = Field(default="asked to", max_length=500)
 
 
 class EstimateRequest(LaunchRequest):
-    """What to price, as for a launch; nothing is launched."""
+    """Run to estimate, as for a launch. Nothing is launched."""
 
     prices: Mapping[str, Any] | None = Field(
-        default=None, description="figures in place of the coordinator's, in the table's own form"
+        default=None, description="prices that replace those of the coordinator"
     )
 
-    def table(self, own: Prices) -> Prices:
+    def table(self, configured: Prices) -> Prices:
         """Return the prices to use.
 
         Raises:
             BadPrices: The prices in the request are wrong.
         """
-        return own if self.prices is None else prices.override(self.prices)
+        return configured if self.prices is None else prices.override(self.prices)
 
 
 class ScheduleRequest(LaunchRequest):
-    """What to run, as for a launch, and when. Times without an offset are of ``timezone``."""
+    """Run and launch times of a schedule. Times without an offset are in ``timezone``."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,34}[a-z0-9])?$")]
     cron: str | None = Field(
@@ -74,14 +74,14 @@ class ScheduleRequest(LaunchRequest):
         description="minute hour day month weekday, or six fields with seconds first",
         examples=["0 2 * * 6"],
     )
-    at: WallClock | None = Field(default=None, description="one instant in place of cron")
+    at: WallClock | None = Field(default=None, description="one time, instead of cron")
     timezone: str = Field(default="UTC", max_length=100, examples=["Europe/Amsterdam"])
-    until_at: WallClock | None = Field(default=None, description="no instant after it")
+    until_at: WallClock | None = Field(default=None, description="no launch after this time")
     runs_max_count: Integer | None = Field(default=None, ge=1, le=1_000_000)
     overlap: Overlap = Overlap.SKIP
     missed: MissedPolicy = MissedPolicy.SKIP
     missed_limit_s: Integer = Field(
-        default=3600, ge=60, le=2_592_000, description="s after its instant to begin a run late"
+        default=3600, ge=60, le=2_592_000, description="limit for a late launch, in s"
     )
 
     def schedule(self, *, by: str, now: datetime) -> Schedule:
@@ -118,7 +118,7 @@ class ScheduleRequest(LaunchRequest):
 
 
 class Selection(Message):
-    """Bursts of one or more runs: those wholly between two instants, where they are given."""
+    """Bursts of one or more runs, optionally within a time range."""
 
     name: str | None = Field(default=None, max_length=200)
     run_ids: tuple[RunId, ...] = Field(min_length=1, max_length=200)
@@ -134,5 +134,5 @@ class CompareRequest(Message):
     a: Selection
     b: Selection
     label: Annotated[str, Field(max_length=41)] | None = Field(
-        default=None, description="the label or device field that is meant to differ"
+        default=None, description="label or device field under test"
     )

@@ -7,7 +7,7 @@ export function abortRunDialog(runId, status, price) {
   const usd = price?.spent?.total_usd;
   const cost =
     price?.charged === false
-      ? "It costs nothing: it is not charged."
+      ? "There is no cost: the run is not charged."
       : known(usd)
         ? `It has cost about ${dollars(usd)} so far.`
         : "Its cost so far is unknown.";
@@ -16,7 +16,7 @@ export function abortRunDialog(runId, status, price) {
     "run",
     status.scenario,
     runId,
-    `Agents stop within seconds; ${left === 1 ? "the burst" : `${left} bursts`} to come or under way ${left === 1 ? "is" : "are"} given up. What was measured is kept, and will not be a pass. ${cost}`,
+    `Agents stop within seconds; ${left === 1 ? "the burst" : `${left} bursts`} to come or in progress ${left === 1 ? "is" : "are"} cancelled. Measured data is kept, and the verdict will not be a pass. ${cost}`,
   );
 }
 
@@ -34,7 +34,7 @@ function abortDialog(kind, name, id, means) {
   const reason = h("input", {
     id: "reason",
     maxlength: "500",
-    placeholder: "seen enough",
+    placeholder: "no longer needed",
     autocomplete: "off",
   });
   return new Promise((resolve) => {
@@ -55,7 +55,7 @@ function abortDialog(kind, name, id, means) {
         h("h2", { id: "abort-title" }, `Abort ${name}?`),
         h("p.mono", id),
         h("p", means),
-        h("label", { for: "reason" }, `Reason, kept with the ${kind}`),
+        h("label", { for: "reason" }, `Reason (stored with the ${kind})`),
         reason,
         h(
           "div.actions",

@@ -12,8 +12,8 @@ const GATE_S = 0.05; // s, a job's usual clock gate
 function clockOf({ clock }) {
   if (!clock || clock.source === "unknown") return "unknown";
   if (!clock.synchronised || !known(clock.bound_s)) return `${clock.source}, not synchronised`;
-  const over = clock.bound_s > GATE_S ? ", over the usual gate" : "";
-  return `${clock.source}, within ${seconds(clock.bound_s)}${over}`;
+  const over = clock.bound_s > GATE_S ? ", above the default limit" : "";
+  return `${clock.source}, ± ${seconds(clock.bound_s)}${over}`;
 }
 
 function enginesOf({ engine_version: own, engines, gate, role }) {
@@ -24,7 +24,7 @@ function enginesOf({ engine_version: own, engines, gate, role }) {
 
 function stateOf(presence, heard_s) {
   if (heard_s > SILENT_S) return "silent";
-  return presence.problem ? "cannot work" : presence.state;
+  return presence.problem ? "not ready" : presence.state;
 }
 
 const COLUMNS = [
@@ -35,11 +35,11 @@ const COLUMNS = [
     ({ state }) => h("span", { class: `badge ${WORKS.includes(state) ? "" : "fail"}` }, state),
   ],
   [
-    "What is wrong",
+    "Problem",
     ({ each, state }) =>
-      each.problem ?? (state === "silent" ? "no word from it; is it running?" : "nothing"),
+      each.problem ?? (state === "silent" ? "no heartbeat; check that it is running" : "none"),
   ],
-  ["Heard", ({ heard_s }) => `${span(Math.round(heard_s))} ago`],
+  ["Last heartbeat", ({ heard_s }) => `${span(Math.round(heard_s))} ago`],
   ["Clock", ({ each }) => clockOf(each)],
   ["Address", ({ each }) => h("span.mono", each.address)],
   ["Engines", ({ each }) => enginesOf(each)],
@@ -70,12 +70,12 @@ function ago(at) {
 async function readPlaces(box) {
   const places = await read("/v1/notices");
   if (!places.length) return;
-  fill(box, h("h2", "Told when a run ends"), table("Places", PLACES, places, { wide: true }));
+  fill(box, h("h2", "Notifications of finished runs"), table("Places", PLACES, places, { wide: true }));
 }
 
 export function agentsView(main) {
   const count = h("span.quiet");
-  const list = h("div", h("p.quiet", "Reading who is there."));
+  const list = h("div", h("p.quiet", "Loading."));
   const places = h("section.places");
   main.append(h("div.title", h("h1", "Agents"), count), list, places);
 
@@ -90,10 +90,10 @@ export function agentsView(main) {
       return { each, heard_s, state: stateOf(each, heard_s) };
     });
     const live = rows.filter(({ state }) => WORKS.includes(state)).length;
-    say(count, `${live} of ${rows.length} can work`);
+    say(count, `${live} of ${rows.length} ready`);
     if (!rows.length) {
       const how = h("p", "Start one: ", h("code", "broadside agent --role client"));
-      fill(list, h("div.empty", h("h2", "Nobody yet"), how));
+      fill(list, h("div.empty", h("h2", "No agent yet"), how));
       return;
     }
     const at = list.querySelector(".scroll")?.scrollLeft ?? 0;

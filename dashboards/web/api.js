@@ -35,8 +35,8 @@ export async function ask(path, { method = "GET", body, signal, more = {} } = {}
     if (error.name === "AbortError") throw error;
     throw new Problem(
       0,
-      "No answer",
-      "The coordinator does not answer: is `broadside serve` running?",
+      "No response",
+      "The coordinator does not respond. Check that `broadside serve` is running.",
     );
   }
   const said = Date.parse(answer.headers.get("Date"));

@@ -28,7 +28,7 @@ function typeOf(document_, schema) {
 const prose = (text) => text.split("`").map((part, index) => (index % 2 ? h("code", part) : part));
 
 export function apiView(main, _, { operator }) {
-  const list = h("div.stack", h("p.quiet", "Reading the document."));
+  const list = h("div.stack", h("p.quiet", "Loading."));
   main.append(h("div.title", h("h1", "REST API")), list);
   read("/openapi.json")
     .then((described) => fill(list, ...sections(described)))
@@ -148,10 +148,10 @@ export function apiView(main, _, { operator }) {
               body,
             )
           : null,
-        h("button", { disabled: !may }, may ? "Try it" : "An operator may"),
+        h("button", { disabled: !may }, may ? "Try it" : "Operators only"),
       ),
       answer,
-      h("p.quiet", `Answers: ${allowed}`),
+      h("p.quiet", `Responses: ${allowed}`),
     ];
   }
 }

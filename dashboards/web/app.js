@@ -55,7 +55,7 @@ function showWho() {
   if (me) {
     const title = me.signed_in
       ? `Signed in as ${me.name}: ${me.role}`
-      : "This coordinator has no sign-in; it answers its own host only";
+      : "This coordinator has no sign-in and accepts only local connections";
     const name = me.signed_in ? [h("span.name", `${me.name}, `), me.role] : "no sign-in";
     parts.unshift(h("span.role", { title }, name));
     if (me.signed_in) {
@@ -106,7 +106,7 @@ async function show() {
   showWho();
   const [pattern, view, title] = VIEWS.find(([each]) => each.test(location.hash)) ?? [];
   if (!view) {
-    fill(main, notice("bad", "No such view", "Choose one above."));
+    fill(main, notice("bad", "No such view", "Select one above."));
     return;
   }
   const arguments_ = pattern.exec(location.hash).slice(1);

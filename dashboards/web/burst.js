@@ -34,7 +34,7 @@ export class BurstData {
 
   // What to say where nothing is known.
   get silence() {
-    return this.over ? "No seconds are on record" : "Nothing reported yet";
+    return this.over ? "No data" : "No data yet";
   }
 
   // Whether there are seconds of single pairs; an imported table has none.

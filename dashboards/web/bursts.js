@@ -10,7 +10,7 @@ const BURSTS_MAX = 100;
 export function burstsTable(runId, bursts) {
   const held = bursts.some(({ reconciliation }) => reconciliation);
   const ledgers = [
-    ["Firewall ledger", (burst) => rate(burst.firewall_bits_per_second), FIGURE],
+    ["Device counter", (burst) => rate(burst.firewall_bits_per_second), FIGURE],
     ["Residual", (burst) => percent(burst.reconciliation?.residual_ratio, 2, true), FIGURE],
   ];
   const link = ({ index }) =>
@@ -30,6 +30,6 @@ export function burstsTable(runId, bursts) {
     "section.card",
     h("h2", "Bursts"),
     table("Bursts", columns, bursts.slice(0, BURSTS_MAX), { wide: true }),
-    more > 0 ? h("p.quiet", `and ${count(more)} more; all are in the workbook`) : null,
+    more > 0 ? h("p.quiet", `and ${count(more)} more; see the workbook`) : null,
   );
 }

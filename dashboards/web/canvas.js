@@ -37,7 +37,7 @@ export function colours() {
     unknown: chart("unknown"),
     fleet: chart("fleet"),
     band: chart("fleet-band"),
-    ledger: chart("ledger"),
+    counter: chart("counter"),
     target: chart("target"),
     other: chart("other"),
     missing: chart("missing"),

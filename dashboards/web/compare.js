@@ -44,7 +44,7 @@ export function compareView(main, [query]) {
       pick[side].value = wanted ?? runs[side === "a" ? 1 : 0]?.run_id ?? "";
     }
     if (runs.length < 2)
-      fill(result, h("p.empty", "Two runs that are over are needed; there are fewer."));
+      fill(result, h("p.empty", "At least two finished runs are required."));
     else if (asked.get("a") && asked.get("b")) compare();
   });
 
@@ -76,8 +76,8 @@ function shown(found, a, b) {
     ["Mean over bursts", ({ name }) => figureCalled(name)[0]],
     ["A", mean("a"), FIGURE],
     ["B", mean("b"), FIGURE],
-    ["B against A", ({ ratio }) => percent(known(ratio) ? ratio - 1 : null, 2, true), FIGURE],
-    ["95 % intervals", ({ apart }) => (apart ? "apart at 95 %" : "not told apart")],
+    ["B relative to A", ({ ratio }) => percent(known(ratio) ? ratio - 1 : null, 2, true), FIGURE],
+    ["Difference (95 %)", ({ apart }) => (apart ? "significant" : "not significant")],
   ];
   const differing = found.conditions_differ.map((each) => h("li", each));
   return [
@@ -86,11 +86,11 @@ function shown(found, a, b) {
       ? notice(
           "note",
           "Thin",
-          "A run has fewer than three bursts: the intervals rest on single seconds.",
+          "A run has fewer than three bursts. The intervals are based on single seconds.",
         )
       : null,
     found.conditions_differ.length
-      ? notice("note", "Not only the run differs", null, h("ul", differing))
+      ? notice("note", "Other conditions differ", null, h("ul", differing))
       : null,
     h("div.card", table("Comparison of B with A", columns, found.metrics)),
     h(

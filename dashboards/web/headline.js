@@ -19,8 +19,8 @@ const MORE = FIGURES.filter(
   ({ shown, unit, name }) => shown && unit !== "bit/s" && name !== "completeness_ratio",
 );
 
-const WHOLE_BURST = "once it holds the whole burst; its bins are drawn below";
-const NO_LEDGER = ({ imported }) => (imported ? "none was imported" : "no ledger is configured");
+const WHOLE_BURST = "available when it covers the complete burst; see the chart for its samples";
+const NO_LEDGER = ({ imported }) => (imported ? "none was imported" : "none configured");
 
 class Tile {
   constructor(name) {
@@ -50,7 +50,7 @@ export class Headline {
     this.tiles = {
       target: new Tile("Target"),
       fleet: new Tile("Fleet received"),
-      firewall: new Tile("Firewall ledger"),
+      firewall: new Tile("Device counter"),
       residual: new Tile("Residual"),
       completeness: new Tile("Completeness"),
       verdict: new Tile("Verdict"),
@@ -61,7 +61,7 @@ export class Headline {
       Object.values(this.tiles).map((tile) => tile.element),
     );
     this.list = h("dl.facts-list");
-    this.more = h("details.card", h("summary", "All figures"), this.list);
+    this.more = h("details.card", h("summary", "All metrics"), this.list);
     this.element.append(this.more);
   }
 
@@ -70,12 +70,12 @@ export class Headline {
     const of = whole ? summary : (figures?.summary ?? null);
     const scale = status.scale;
     const real = (value) =>
-      scale !== 1 && known(value) ? `stands for ${rate(value * scale)}` : "";
+      scale !== 1 && known(value) ? `${rate(value * scale)} at real scale` : "";
     const { tiles } = this;
     const target = status.target_bits_per_second;
     tiles.target.set(
       known(target) ? rateParts(target) : ["none", ""],
-      known(target) ? LAYERS[status.target_layer] : "no target was set",
+      known(target) ? LAYERS[status.target_layer] : "no target",
       real(target),
     );
 
@@ -90,15 +90,15 @@ export class Headline {
         : `payload${known(half) ? ` ± ${percent(half / fleet)}` : ""}${mean}`;
     tiles.fleet.set(
       rateParts(fleet),
-      known(fleet) ? layer : "nothing reported yet",
+      known(fleet) ? layer : "no data yet",
       known(ip) ? `${rate(ip)} at the IP layer` : real(fleet),
     );
 
     const held = of?.reconciliation ?? null;
     const firewall = of?.firewall_bits_per_second ?? held?.firewall_bits_per_second ?? null;
-    const some = ledger?.bins.length ? WHOLE_BURST : "no whole bin yet";
+    const some = ledger?.bins.length ? WHOLE_BURST : "no complete sample yet";
     const none = ledger?.source === "none" ? NO_LEDGER(status) : some;
-    const ledgerSays = ledger ? (ledger.problem ?? none) : "not read yet";
+    const ledgerSays = ledger ? (ledger.problem ?? none) : "not yet read";
     tiles.firewall.set(
       rateParts(firewall),
       known(firewall)
@@ -111,10 +111,10 @@ export class Headline {
     tiles.residual.set(
       known(residual) ? [percent(residual, 2, true).replace(" %", ""), "%"] : ["unknown", ""],
       known(residual)
-        ? `± ${percent(held.residual_uncertainty_ratio)}, firewall against fleet`
+        ? `± ${percent(held.residual_uncertainty_ratio)}, counter relative to fleet`
         : held && !figures?.final && !whole
-          ? "when both ledgers hold the whole burst"
-          : "needs both ledgers",
+          ? "available when fleet and counter cover the complete burst"
+          : "requires counter data",
       known(held?.lag_s) ? `lag ${seconds(held.lag_s)}` : "",
     );
 
@@ -124,8 +124,8 @@ export class Headline {
       seen ? [percent(seen.completeness_ratio).replace(" %", ""), "%"] : ["unknown", ""],
       seen
         ? `${count(seen.measured_s)} of ${count(seen.planned_s)} pair-seconds${figures?.final || whole ? "" : " so far"}`
-        : "nothing reported yet",
-      below ? `under the floor of ${percent(status.coverage_floor_ratio, 0)}` : "",
+        : "no data yet",
+      below ? `below the minimum of ${percent(status.coverage_floor_ratio, 0)}` : "",
       below ? "warn" : "",
     );
 
@@ -139,7 +139,7 @@ export class Headline {
 
     const verdict = whole ? summary.verdict : summary ? figures?.summary.verdict : null;
     const sign = { pass: "✓ ", fail: "✕ ", inconclusive: "? ", measured: "= " }[verdict] ?? "";
-    const limiter = of?.limiter && of.limiter !== "unknown" ? `limiter: ${of.limiter}` : "";
+    const limiter = of?.limiter && of.limiter !== "unknown" ? `bottleneck: ${of.limiter}` : "";
     tiles.verdict.set(
       verdict ? [`${sign}${verdict}`, ""] : ["none yet", ""],
       verdict ? limiter : `the run is ${status.state}`,

@@ -15,9 +15,9 @@ const STATES = ["pending", "value", "late", "missing", "null"]; // the worst las
 const [PENDING, VALUE, LATE_VALUE, MISSING, NOUGHT] = [0, 1, 2, 3, 4];
 const SAID = {
   late: "late",
-  null: "null: its engine failed, or ended without a byte",
-  missing: "missing: nobody saw this second",
-  pending: "not reported yet",
+  null: "null: the engine failed or transferred no data",
+  missing: "missing: no data for this second",
+  pending: "no data yet",
 };
 
 const name = (pair) => `pair-${String(pair + 1).padStart(3, "0")}`;
@@ -40,7 +40,7 @@ export class HeatMap {
     });
     this.over = h("canvas.overlay", { "aria-hidden": "true" });
     this.legend = h("ul.legend");
-    this.readout = h("p.readout", "Nothing reported yet");
+    this.readout = h("p.readout", "No data yet");
     this.unitLabel = h("span.unit");
     this.element = h(
       "figure.chart.heat",
@@ -233,7 +233,7 @@ export class HeatMap {
     const layer = data.layer === "link" ? "link layer, senders' NICs" : "payload";
     say(
       this.unitLabel,
-      `pair number by second, ${layer}${folded.length ? `; a cell is the lowest of ${folded.join(" × ")}` : ""}`,
+      `pair number by second, ${layer}${folded.length ? `; each cell shows the minimum of ${folded.join(" × ")}` : ""}`,
     );
   }
 
@@ -327,8 +327,8 @@ export class HeatMap {
       const data = this.data;
       const bad = data ? data.trouble.size : 0;
       const text = data?.stop
-        ? `${counted(data.pairsCount, "pair")}, ${data.stop} s${data.over ? "" : " so far"}; ${bad ? `${bad} not measured` : "every pair measured"}`
-        : (data?.silence ?? "Nothing reported yet");
+        ? `${counted(data.pairsCount, "pair")}, ${data.stop} s${data.over ? "" : " so far"}; ${bad ? `${bad} not measured` : "all pairs measured"}`
+        : (data?.silence ?? "No data yet");
       say(this.readout, text);
       return;
     }

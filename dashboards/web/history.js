@@ -16,11 +16,11 @@ const TOP = 14;
 const NAMES = "http://www.w3.org/2000/svg";
 
 const DEVICES = [
-  ["Device, as launches said", ([name]) => name],
+  ["Device, as stated at launch", ([name]) => name],
   ["Runs", ([, runs]) => runs.length, FIGURE],
   ["Pass", ([, runs]) => runs.filter((run) => run.outcome.verdict === "pass").length, FIGURE],
-  ["Newest run", ([, [{ run_id: id }]]) => h("a.mono", { href: `#/run/${id}` }, id)],
-  ["Its verdict", ([, [{ outcome }]]) => verdictBadge(outcome.verdict, outcome.cancelled)],
+  ["Latest run", ([, [{ run_id: id }]]) => h("a.mono", { href: `#/run/${id}` }, id)],
+  ["Verdict", ([, [{ outcome }]]) => verdictBadge(outcome.verdict, outcome.cancelled)],
 ];
 
 function svg(tag, attributes, ...children) {
@@ -122,7 +122,7 @@ export function historyView(main) {
     const index = Math.max(0, Number(burst.value) - 1);
     const chosen = runs.filter((run) => run.scenario === scenario.value).slice(0, RUNS_MAX);
     if (!chosen.length) {
-      fill(result, h("p.empty", "No run is over yet."));
+      fill(result, h("p.empty", "No finished runs."));
       return;
     }
     try {
@@ -143,7 +143,7 @@ export function historyView(main) {
           verdict: summary.verdict,
         }));
       if (!points.length) {
-        fill(result, h("p.empty", `None of the runs has a burst ${index + 1}.`));
+        fill(result, h("p.empty", `No run has a burst ${index + 1}.`));
         return;
       }
       const run = ({ run_id: id }) => h("a.mono", { href: `#/run/${id}/burst/${index + 1}` }, id);
@@ -154,7 +154,7 @@ export function historyView(main) {
         ["± at 95 %", ({ half }) => rate(half), FIGURE],
         ["Verdict", ({ verdict }) => verdictBadge(verdict)],
       ];
-      const title = `Burst ${index + 1} of ${points.length === 1 ? "the one run" : `the newest ${points.length} runs`} of ${scenario.value}`;
+      const title = `Burst ${index + 1} of ${points.length === 1 ? "the only run" : `the latest ${points.length} runs`} of ${scenario.value}`;
       fill(
         result,
         h(
@@ -177,7 +177,7 @@ export function historyView(main) {
     const groups = new Map();
     for (const run of runs) {
       const said = Object.entries(run.device).map(([name, value]) => `${name} ${value}`);
-      const key = said.join(", ") || "not said";
+      const key = said.join(", ") || "not stated";
       groups.set(key, [...(groups.get(key) ?? []), run]);
     }
     if (!groups.size) return;

@@ -10,9 +10,9 @@ const TARGET = "objective.target_bits_per_second";
 const FIELDS = [
   ["pairs_count", "Pairs", "client and server", (spec) => spec.pairs_count],
   ["bursts_count", "Bursts", "", (spec) => spec.bursts_count],
-  ["burst_s", "Length of a burst", "s", (spec) => spec.burst_s],
-  ["period_s", "From start to start", "s", (spec) => spec.period_s],
-  ["traffic.streams_count", "Streams a pair", "", (spec) => spec.traffic.streams_count],
+  ["burst_s", "Burst duration", "s", (spec) => spec.burst_s],
+  ["period_s", "Burst interval", "s", (spec) => spec.period_s],
+  ["traffic.streams_count", "Streams per pair", "", (spec) => spec.traffic.streams_count],
   [
     TARGET,
     "Target",
@@ -29,7 +29,7 @@ const FIRST = "loopback"; // one client and one server carry it
 export function launchView(main, [wanted], { operator }) {
   if (!operator) {
     main.append(
-      notice("note", "Not for viewers", "An operator launches runs; you may follow them."),
+      notice("note", "Operators only", "Only operators can launch runs. You can watch them."),
     );
     return null;
   }
@@ -76,13 +76,13 @@ export function launchView(main, [wanted], { operator }) {
         h(
           "details",
           h("summary", "More fields"),
-          h("label", { for: "more" }, "One FIELD=VALUE a line"),
+          h("label", { for: "more" }, "One FIELD=VALUE per line"),
           more,
         ),
         problems,
         h("div.actions", launch),
       ),
-      h("aside.card", h("h2", "What it takes"), answer),
+      h("aside.card", h("h2", "Estimate"), answer),
     ),
   );
 
@@ -148,21 +148,21 @@ export function launchView(main, [wanted], { operator }) {
     const facts = [
       h(
         "dl.facts-list",
-        fact("Traffic", `${bursts} × ${span(burst)}`, `${span(takes)} from first to last second`),
+        fact("Traffic", `${bursts} × ${span(burst)}`, `${span(takes)} in total`),
         fact(
-          "Fleet now",
+          "Available agents",
           `${counted(clients, "client")}, ${counted(ports, "port")}`,
           `for ${counted(value("pairs_count"), "pair")}`,
         ),
         fact(
           "Target",
           target ? rate(target * 1e9) : "none",
-          target ? LAYERS[spec.objective.layer] : "shows what passed, not whether it is enough",
+          target ? LAYERS[spec.objective.layer] : "no target: the run is measured, but neither passes nor fails",
         ),
         fact(
-          "Coverage floor",
+          "Minimum completeness",
           percent(spec.objective.coverage_floor_ratio, 0),
-          "of pair-seconds; below it nothing is a pass",
+          "of the pair-seconds; below it, the verdict is not a pass",
         ),
         Object.entries(GOALS)
           .filter(([bound]) => known(spec.objective[bound]))
@@ -183,7 +183,7 @@ export function launchView(main, [wanted], { operator }) {
         answer,
         feasibility(appraisal),
         facts,
-        h("div.price", h("h3", "Price, estimated"), priceLines(appraisal.price)),
+        h("div.price", h("h3", "Estimated cost"), priceLines(appraisal.price)),
       );
     } catch (problem) {
       if (number !== asked || problem.status === 401) return;
@@ -220,7 +220,7 @@ const newKey = () => crypto.randomUUID?.() ?? String(Math.random()).slice(2);
 function everyField(spec) {
   return h(
     "details",
-    h("summary", "Every field of the scenario"),
+    h("summary", "All fields of the scenario"),
     h(
       "dl.facts-list",
       fieldsOf(spec).flatMap(([name, value]) =>
@@ -234,8 +234,8 @@ function feasibility({ problems, warnings }) {
   const wrong = problems.map((each) => h("li", `${each.field}: ${each.message}; ${each.fix}`));
   return [
     wrong.length
-      ? notice("bad", "Not feasible now", null, h("ul", wrong))
-      : notice("good", "Feasible", "The fleet that is there can carry it."),
+      ? notice("bad", "Not feasible", null, h("ul", wrong))
+      : notice("good", "Feasible", "The available agents are sufficient."),
     warnings.map((each) => notice("note", "Warning", each)),
   ];
 }

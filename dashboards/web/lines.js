@@ -15,7 +15,7 @@ const LONE_WIDTH = 4; // pixels of a known second between two that are not
 export class LineChart {
   constructor({ title, height = 190, unit, format, cursor, minTop = 0 }) {
     this.over = false; // nothing more will come; till then a target alone is shown
-    this.silence = "Nothing reported yet";
+    this.silence = "No data yet";
     Object.assign(this, { title, height, unit, format, cursor, minTop });
     this.total = 1;
     this.series = [];
@@ -186,7 +186,7 @@ export class LineChart {
     if (this.target)
       entries.push({ name: this.target.name, colour: "target", dash: TARGET_DASH, of: "line" });
     if (this.thin?.length)
-      entries.push({ name: "not every pair seen", colour: "missing", of: "mark" });
+      entries.push({ name: "some pairs without data", colour: "missing", of: "mark" });
     const key = JSON.stringify([entries.map((each) => [each.name, each.of]), palette.ink]);
     if (key === this.legendKey) return;
     this.legendKey = key;
@@ -261,7 +261,7 @@ export class LineChart {
       const values = this.#values(second).flatMap(([, ...each]) => each);
       rows.push([second + 1, ...values.map((value) => (known(value) ? digits(value) : "missing"))]);
     }
-    const more = from > 0 ? ` The newest ${ROWS_IN_TABLE} seconds; all are in the export.` : "";
+    const more = from > 0 ? ` The latest ${ROWS_IN_TABLE} seconds. The export contains all.` : "";
     this.rows.replaceChildren(
       h("p.quiet", `In ${this.unit}, by second of the burst.${more}`),
       table(this.title, columns, rows),

@@ -26,6 +26,6 @@ export function troubleList(pairs, open) {
     { open },
     h("summary", `${counted(pairs.length, "pair")} not measured`),
     h("ul.trouble", pairs.slice(0, NAMED_MAX).map(item)),
-    more > 0 ? h("p.quiet", `and ${more} more; all are in the report`) : null,
+    more > 0 ? h("p.quiet", `and ${more} more; see the report`) : null,
   );
 }

@@ -5,14 +5,14 @@ import { dollars, known } from "./format.js";
 
 // `price` is an estimate (with a bill) or a meter (spent, and projected at the run's end).
 export function priceLines(price) {
-  if (!price) return [h("p.quiet", "Not known: this coordinator keeps no price table.")];
+  if (!price) return [h("p.quiet", "Unknown: no price table is configured.")];
   const bill = price.spent ?? price.bill;
   const wide =
     known(bill.total_low_usd) &&
     known(bill.total_high_usd) &&
     dollars(bill.total_low_usd) !== dollars(bill.total_high_usd);
   const more = price.projected && price.projected.total_usd !== bill.total_usd;
-  const end = more ? `${dollars(price.projected.total_usd)} at its end` : null;
+  const end = more ? `${dollars(price.projected.total_usd)} projected` : null;
   const left = known(price.budget_left_usd)
     ? `${dollars(price.budget_left_usd)} of ${dollars(price.budget_usd)} left`
     : null;
@@ -22,15 +22,15 @@ export function priceLines(price) {
       h("strong", dollars(bill.total_usd)),
       h(
         "span.quiet",
-        price.charged ? (price.spent ? "so far" : "estimated") : "would be charged on Azure",
+        price.charged ? (price.spent ? "until now" : "estimated") : "on Azure",
       ),
     ),
     end || left ? h("p.quiet", [end, left].filter(Boolean).join("; ")) : null,
     wide
-      ? h("p.quiet", `Between ${dollars(bill.total_low_usd)} and ${dollars(bill.total_high_usd)}.`)
+      ? h("p.quiet", `Range: ${dollars(bill.total_low_usd)} to ${dollars(bill.total_high_usd)}.`)
       : null,
     price.not_charged_why ? h("p.quiet", `Not charged: ${price.not_charged_why}.`) : null,
-    price.stopped ? notice("bad", "Stopped by its budget", price.stopped) : null,
+    price.stopped ? notice("bad", "Stopped: budget exceeded", price.stopped) : null,
     bill.lines.length
       ? h(
           "ul.lines",
@@ -39,7 +39,7 @@ export function priceLines(price) {
           ),
         )
       : null,
-    bill.unknown?.length ? h("p.quiet", `Not in the sum: ${bill.unknown.join(", ")}.`) : null,
+    bill.unknown?.length ? h("p.quiet", `Not included: ${bill.unknown.join(", ")}.`) : null,
     h("p.quiet", `Prices of ${price.prices_as_of}, at real scale.`),
   ];
 }

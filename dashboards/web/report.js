@@ -13,7 +13,7 @@ if (id) {
   document.title = `Report of ${id} - Broadside`;
   show();
 } else {
-  fill(main, notice("bad", "No run named", "Open a report from its run."));
+  fill(main, notice("bad", "No run selected", "Open the report from the page of its run."));
 }
 
 async function show() {

@@ -5,7 +5,7 @@ import { abortRunDialog } from "./abort.js";
 import { BurstData } from "./burst.js";
 import { burstsTable } from "./bursts.js";
 import { announce, fill, h, say, refused } from "./dom.js";
-import { reportFigures } from "./figures.js";
+import { reportCharts } from "./report_charts.js";
 import { Headline } from "./headline.js";
 import { HeatMap } from "./heatmap.js";
 import { Cursor } from "./lines.js";
@@ -18,8 +18,8 @@ const PRICE_MS = 5000;
 const MEASURES_KEPT = 2000;
 const IMPORTED = {
   original:
-    "The imported table has one mean for each pair and burst: what is drawn by the second is that mean over the pair's time.",
-  iperf3: "The imported files do not say it.",
+    "The imported table has one mean for each pair and burst. Charts by second show this mean.",
+  iperf3: "The imported files do not contain it.",
 };
 
 export function runView(main, [runId, burstNumber], { operator }) {
@@ -41,7 +41,7 @@ class RunView {
   #clockShiftMs = 0; // of the coordinator's clock against this one
   #frame = null;
   #appliedMs = 0; // spent on events since the last drawing
-  #reportFigures = null;
+  #reportCharts = null;
 
   constructor(main, { runId, burstIndex, operator }) {
     Object.assign(this, { runId, burstIndex });
@@ -64,7 +64,7 @@ class RunView {
     this.sight.disconnect();
     removeEventListener("theme", this.redraw);
     removeEventListener("beforeprint", this.print);
-    this.#reportFigures?.close();
+    this.#reportCharts?.close();
     cancelAnimationFrame(this.#frame);
   }
 
@@ -213,9 +213,9 @@ class RunView {
   }
 
   #showReport() {
-    if (this.#reportFigures) return;
-    this.#reportFigures = reportFigures(this.runId, this.burstIndex, this.#state);
-    fill(this.report, this.#reportFigures.element);
+    if (this.#reportCharts) return;
+    this.#reportCharts = reportCharts(this.runId, this.burstIndex, this.#state);
+    fill(this.report, this.#reportCharts.element);
     const { bursts } = this.#state.summary;
     this.bursts.hidden = bursts.length < 2 || this.burstIndex !== null;
     if (!this.bursts.hidden) fill(this.bursts, burstsTable(this.runId, bursts));
@@ -253,7 +253,7 @@ class RunView {
     this.absent.hidden = gone.length === 0;
     const names = gone.map(({ title }) => title.toLowerCase()).join(", ");
     const why = IMPORTED[status.imported] ?? "";
-    say(this.absent, `Not on record of this burst: ${names.replace(/cpu/, "CPU")}. ${why}`);
+    say(this.absent, `No data for this burst: ${names.replace(/cpu/, "CPU")}. ${why}`);
   }
 
   #measure(duration) {
@@ -281,7 +281,7 @@ class RunView {
     if (reason === null) return;
     try {
       await send("POST", `/v1/runs/${this.runId}/abort`, { by: "page", reason });
-      announce("Abort asked for; agents stop within seconds");
+      announce("Abort requested; agents stop within seconds");
     } catch (problem) {
       this.head.problem.append(refused(problem));
     }

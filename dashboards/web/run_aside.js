@@ -21,16 +21,16 @@ export class RunAside {
     this.untold = h(
       "p.quiet",
       { hidden: true },
-      "What was imported says nothing of clocks and starts.",
+      "The imported data does not contain clocks and start times.",
     );
-    this.price = h("div.price", h("p.quiet", "Not known yet."));
+    this.price = h("div.price", h("p.quiet", "Not yet known."));
     this.trouble = h("div");
     this.element = h(
       "aside",
-      { "aria-label": "Findings, clocks and price" },
+      { "aria-label": "Findings, clocks and cost" },
       card("Findings", this.findings),
       card("Clocks and starts", this.untold, this.facts),
-      card("Price", this.price),
+      card("Cost", this.price),
     );
   }
 
@@ -41,7 +41,7 @@ export class RunAside {
       (a, b) => b.weight - a.weight,
     );
     refill(this.findings, list, () => [
-      list.length ? findingItems(list) : h("li.quiet", isOver(state) ? "None." : "None so far."),
+      list.length ? findingItems(list) : h("li.quiet", isOver(state) ? "None." : "None yet."),
     ]);
   }
 
@@ -56,11 +56,11 @@ export class RunAside {
   showFacts({ status, figures }) {
     const of = figures?.summary;
     if (!status) return;
-    const gate = `worst of both ends; gate ${seconds(status.clock_bound_max_s)}`;
+    const gate = `worst of client and server; limit ${seconds(status.clock_bound_max_s)}`;
     const measured = [
       ["Start spread", of?.start_spread_s, "first data, pairs on time"],
-      ["Largest start error", of?.start_error_max_s, "against the planned instant"],
-      ["Clock bound", of?.clock_bound_max_s, gate],
+      ["Largest start error", of?.start_error_max_s, "relative to the planned start"],
+      ["Clock uncertainty", of?.clock_bound_max_s, gate],
     ].filter(([, value]) => known(value) || !status.imported);
     fill(
       this.facts,

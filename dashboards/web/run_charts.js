@@ -13,10 +13,10 @@ export class RunCharts {
   constructor(cursor) {
     const chart = (more) =>
       new LineChart({ unit: "", format: plain, cursor, height: 120, ...more });
-    this.throughput = chart({ title: "Fleet throughput", height: 230 });
-    this.band = chart({ title: "Spread over pairs", height: 150 });
+    this.throughput = chart({ title: "Throughput of the fleet", height: 230 });
+    this.band = chart({ title: "Rates of the pairs", height: 150 });
     this.cpu = chart({
-      title: "CPU of the hosts",
+      title: "CPU utilization",
       unit: "% of all cores, mean",
       format: (v) => `${digits(v)} %`,
       minTop: 100 / 1.06,
@@ -28,7 +28,7 @@ export class RunCharts {
     });
     this.retransmits = chart({
       title: "Retransmits",
-      unit: "segments a second, fleet",
+      unit: "segments per second, fleet",
       format: (v) => count(v),
     });
   }
@@ -63,7 +63,7 @@ export class RunCharts {
     });
     this.retransmits.set({
       total,
-      series: [{ name: "sent again", colour: "fleet", points: points("retransmits_count") }],
+      series: [{ name: "retransmissions", colour: "fleet", points: points("retransmits_count") }],
     });
     for (const chart of this.all) {
       chart.silence = data.silence;
@@ -82,7 +82,7 @@ export class RunCharts {
 
   #setBand(data, total, [name, size]) {
     const layer = data.layer === "link" ? "link layer" : "payload";
-    this.band.unitLabel.textContent = this.band.unit = `${name} a pair, ${layer}`;
+    this.band.unitLabel.textContent = this.band.unit = `${name} per pair, ${layer}`;
     const points = (quantile) => data.series(`pair_${quantile}_bits_per_second`, 1 / size);
     this.band.set({
       total,

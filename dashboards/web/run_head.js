@@ -20,7 +20,7 @@ export class RunHead {
     this.scenario = h("h1", "Run");
     this.badge = h("span.badge.going", "connecting");
     this.actions = h("div.actions");
-    this.stage = h("section.stage", { "aria-label": "Where the run stands" });
+    this.stage = h("section.stage", { "aria-label": "Progress of the run" });
     this.bursts = h("nav.bursts", { "aria-label": "Bursts" });
     this.title = h(
       "div.title.run-title",
@@ -61,7 +61,7 @@ export class RunHead {
     if (!live)
       say(
         this.stale,
-        `Stale since ${span(silentSeconds)}: no word from the coordinator; trying again.`,
+        `No data from the coordinator for ${span(silentSeconds)}. Reconnecting.`,
       );
   }
 
@@ -69,7 +69,7 @@ export class RunHead {
   refuse(problem) {
     const back = h("p", h("a", { href: "#/runs" }, "All runs"));
     fill(this.problem, refused(problem, back));
-    say(this.badge, "not shown");
+    say(this.badge, "not available");
   }
 
   #showBadge({ status, summary }) {
@@ -84,7 +84,7 @@ export class RunHead {
 
   #showProblem({ cancelled_by: by, cancel_reason: reason, warnings, problem }) {
     refill(this.problem, [by, warnings, problem], () => [
-      problem ? notice("bad", "Nothing new can be read just now", problem) : null,
+      problem ? notice("bad", "New data cannot be read", problem) : null,
       by ? notice("note", `Aborted by ${by}`, reason) : null,
       warnings.map((each) => notice("note", "Warning", each)),
     ]);
@@ -112,12 +112,12 @@ export class RunHead {
       number >= 1 && number <= status.bursts_count
         ? h("a.button", { href: `#/run/${this.runId}/burst/${number}` }, name)
         : h("span.button.off", { "aria-disabled": "true" }, name);
-    const whole = isOver(state) ? "The whole run" : "Follow the run";
+    const whole = isOver(state) ? "Complete run" : "Watch the run";
     refill(this.bursts, [index, status.bursts_over_count, whole], () => [
       to(index, "Previous"),
       h("strong", `Burst ${index + 1} of ${count(status.bursts_count)}`),
       to(index + 2, "Next"),
-      h("span.quiet", `${count(status.bursts_over_count)} of ${count(status.bursts_count)} over`),
+      h("span.quiet", `${count(status.bursts_over_count)} of ${count(status.bursts_count)} finished`),
       this.burstIndex === null ? null : h("a", { href: `#/run/${this.runId}` }, whole),
     ]);
   }

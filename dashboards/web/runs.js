@@ -9,7 +9,7 @@ const PAGE = 50;
 const REFRESH_MS = 5000;
 
 export function verdictBadge(verdict, cancelled = false) {
-  if (!verdict) return h("span.badge.going", "under way");
+  if (!verdict) return h("span.badge.going", "in progress");
   const sign = { pass: "✓", fail: "✕", inconclusive: "?", measured: "=" }[verdict] ?? "";
   return h(
     "span",
@@ -21,8 +21,8 @@ export function verdictBadge(verdict, cancelled = false) {
 
 function nothingYet(operator) {
   const how = operator
-    ? "Launch the loopback scenario: one client and one server carry it, on one host if need be."
-    : "An operator can launch one.";
+    ? "Launch the loopback scenario. It needs one client and one server, which can be on one host."
+    : "Operators can launch runs.";
   const link = h("a.button.primary", { href: "#/launch/loopback" }, "Launch loopback");
   return h("div.empty", h("h2", "No run yet"), h("p", how), operator ? link : null);
 }
@@ -47,7 +47,7 @@ function runLink({ run_id: id, scenario, outcome, ...run }) {
 }
 
 function figures(outcome) {
-  if (!known(outcome?.[RECEIVED])) return h("span.quiet", outcome ? "nothing received" : "");
+  if (!known(outcome?.[RECEIVED])) return h("span.quiet", outcome ? "no data received" : "");
   const real = outcome.scale === 1 ? "" : ", real scale";
   return [
     h("span.rate", rate(outcome[RECEIVED] * outcome.scale)),
@@ -64,7 +64,7 @@ export function runsView(main, _, { operator }) {
     id: "filter",
     type: "search",
     "aria-label": "Filter",
-    placeholder: "Scenario, id, label or who",
+    placeholder: "Scenario, id, label or user",
     oninput: draw,
   });
   const verdicts = h(
@@ -72,7 +72,7 @@ export function runsView(main, _, { operator }) {
     { id: "verdict", "aria-label": "Outcome", onchange: draw },
     [
       ["", "Any outcome"],
-      ["going", "Under way"],
+      ["going", "In progress"],
       ["pass", "Pass"],
       ["fail", "Fail"],
       ["inconclusive", "Inconclusive"],
@@ -85,7 +85,7 @@ export function runsView(main, _, { operator }) {
     { type: "button", hidden: true, onclick: () => load(true) },
     "Older runs",
   );
-  const compare = h("a.button", { hidden: true }, "Compare the two");
+  const compare = h("a.button", { hidden: true }, "Compare selected runs");
   main.append(
     h(
       "div.title",
@@ -138,7 +138,7 @@ export function runsView(main, _, { operator }) {
     compare.hidden = chosen.size !== 2;
     const [a, b] = [...chosen].sort();
     compare.href = `#/compare?a=${a}&b=${b}`;
-    if (chosen.size === 2) announce("Two runs chosen: compare them with the link above");
+    if (chosen.size === 2) announce("Two runs selected. The link above compares them");
   }
 
   function draw() {
@@ -146,7 +146,7 @@ export function runsView(main, _, { operator }) {
     const focused = document.activeElement?.id;
     if (!runs.length) fill(list, nothingYet(operator));
     else if (!shown.length)
-      fill(list, h("p.empty", `None of the ${runs.length} runs that are loaded fits the filter.`));
+      fill(list, h("p.empty", `None of the ${runs.length} loaded runs matches the filter.`));
     else fill(list, h("ul.runs", shown.map(item)));
     if (focused) document.getElementById(focused)?.focus();
   }
@@ -163,7 +163,7 @@ export function runsView(main, _, { operator }) {
     return h("li", h("span.pick", box), runLink(run));
   }
 
-  fill(list, h("p.quiet", "Reading the list of runs."));
+  fill(list, h("p.quiet", "Loading."));
   return every(REFRESH_MS, load);
 }
 

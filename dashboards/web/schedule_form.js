@@ -17,7 +17,7 @@ export function scheduleForm(schedule, done) {
     required: true,
     readonly: Boolean(schedule),
     pattern: "[a-z0-9]([a-z0-9\\-]{0,34}[a-z0-9])?",
-    title: "small letters, digits and hyphens within, at most 36",
+    title: "lower-case letters, digits and hyphens, at most 36 characters",
   });
   const scenario = h("select", { id: "schedule-scenario" });
   const cron = input("cron", schedule?.cron, { placeholder: "0 2 * * 6" });
@@ -38,7 +38,7 @@ export function scheduleForm(schedule, done) {
       // What it runs now may be a scenario with fields of its own: that is kept unless another is
       // chosen.
       const kept = schedule
-        ? [h("option", { value: "" }, `${schedule.spec.scenario}, as it is`)]
+        ? [h("option", { value: "" }, `${schedule.spec.scenario}, unchanged`)]
         : [];
       fill(
         scenario,
@@ -86,16 +86,16 @@ export function scheduleForm(schedule, done) {
   return h(
     "form.card",
     { onsubmit: go },
-    h("h2", schedule ? `Change ${schedule.name}` : "A new schedule"),
+    h("h2", schedule ? `Change ${schedule.name}` : "New schedule"),
     h(
       "div.fields",
       field("Name", name),
       field("Scenario", scenario),
       field("Cron", cron, " minute hour day month weekday"),
-      field("or once, at", at),
+      field("or once at", at),
       field("Time zone", zone),
-      field("While its last run goes on", overlap),
-      field("Runs at most", most, " empty: no end"),
+      field("If the previous run is in progress", overlap),
+      field("Maximum number of runs", most, " empty: no limit"),
     ),
     problems,
     h("div.actions", h("button", { type: "button", onclick: done }, "Cancel"), save),

@@ -22,7 +22,7 @@ function local(at, timeZone) {
 export function schedulesView(main, _, { operator }) {
   const list = h("div");
   const making = h("div");
-  const add = h("button.primary", { type: "button", onclick: () => edit() }, "Add one");
+  const add = h("button.primary", { type: "button", onclick: () => edit() }, "Add schedule");
   main.append(
     h("div.title", h("h1", "Schedules"), h("span.spacer"), operator ? add : null),
     making,
@@ -99,7 +99,7 @@ export function schedulesView(main, _, { operator }) {
             "ol.next",
             next.map((at) => h("li", instant(at), local(at, schedule.timezone))),
           )
-        : h("p.quiet", paused ? "None while it is paused." : "None: it has ended."),
+        : h("p.quiet", paused ? "None while paused." : "None: the schedule has ended."),
       last ? h("p", "Last run: ", h("a.mono", { href: `#/run/${last}` }, last)) : null,
     );
   }

@@ -25,8 +25,8 @@ export function signInView(main, _, { signedIn }) {
             problems,
             notice(
               "bad",
-              "Not a token",
-              "A token has letters, digits and signs only; copy it again, whole.",
+              "Invalid token",
+              "A token contains only letters, digits and punctuation. Copy the complete token.",
             ),
           );
           return;
@@ -39,7 +39,7 @@ export function signInView(main, _, { signedIn }) {
           dropToken();
           fill(
             problems,
-            notice("bad", problem.status === 401 ? "Not accepted" : problem.title, problem.message),
+            notice("bad", problem.status === 401 ? "Token rejected" : problem.title, problem.message),
           );
           field.select();
         }
@@ -53,7 +53,7 @@ export function signInView(main, _, { signedIn }) {
       { id: "token-help" },
       "A static token of this coordinator (",
       h("code", "broadside token add NAME --role viewer"),
-      "), or an Entra ID access token. It is kept in this tab only, until you sign out or close it.",
+      "), or an Entra ID access token. It is stored in this tab only, until you sign out or close it.",
     ),
     problems,
     button,

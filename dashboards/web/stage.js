@@ -12,7 +12,7 @@ export function stageOf({ status, summary, data }, now) {
     const next =
       status.state === "waiting" && status.next_start_at
         ? `next burst in ${span(until(status.next_start_at))}`
-        : "waiting for the firewall's figures and the verdict";
+        : "waiting for the device counter and the verdict";
     return { big: "Over", small: next, share: null };
   }
   const total = status.duration_s + status.omit_s;
@@ -27,13 +27,13 @@ export function stageOf({ status, summary, data }, now) {
   }
   if (wait > 0) {
     const left = wait < 100 ? `${Math.ceil(wait)} s` : span(wait);
-    const fires = `fires at ${clock(burst.planned_start_at)}; agents arm 20 s before`;
+    const fires = `starts at ${clock(burst.planned_start_at)}; agents arm 20 s before`;
     const small = burst.phase === "planned" ? fires : armed;
     return { big: `T−${left}`, small, share: burst.armed_count / burst.pairs_planned };
   }
   const second = Math.floor(-wait) + 1;
   const small = data?.stop
-    ? `known up to second ${data.knownS}; ${armed}`
-    : `${armed}; the first seconds come a few seconds late`;
+    ? `data until second ${data.knownS}; ${armed}`
+    : `${armed}; data has a delay of a few seconds`;
   return { big: `Second ${second} of ${total}`, small, share: second / total };
 }

@@ -3,7 +3,7 @@
 import { abortStudyDialog } from "./abort.js";
 import { read, send } from "./api.js";
 import { FIGURE, announce, every, fill, guarded, h, notice, refused, table } from "./dom.js";
-import { drawOne } from "./figures.js";
+import { drawOne } from "./report_charts.js";
 import { digits, instant, known, rate, seconds } from "./format.js";
 import { verdictBadge } from "./runs.js";
 import { printing, theme } from "./theme.js";
@@ -11,7 +11,7 @@ import { printing, theme } from "./theme.js";
 const REFRESH_MS = 5000;
 const ASKS = {
   sweep: "Sweep",
-  search: "Search for the most",
+  search: "Search for the maximum rate",
   ab: "A/B",
   matrix: "Matrix of modes",
   scaleout: "Scale-out",
@@ -21,8 +21,8 @@ const CHARTS = { ab: "modes", matrix: "modes" }; // the others' have the questio
 
 function stands(study) {
   if (!study.ended_at && study.cancelled_at) return "being cancelled";
-  if (!study.ended_at) return study.waits_for ? `waits for ${study.waits_for}` : "going on";
-  if (study.problem) return `ended: ${study.problem}`;
+  if (!study.ended_at) return study.waits_for ? `waiting for ${study.waits_for}` : "running";
+  if (study.problem) return `failed: ${study.problem}`;
   if (study.cancelled_at) return `cancelled by ${study.cancelled_by}: ${study.cancel_reason}`;
   return "done";
 }
@@ -31,8 +31,8 @@ function stands(study) {
 function what(question, { index, offered_bits_per_second: offered }) {
   const { kind, axes, a, b, modes } = question;
   if (kind === "search") return known(offered) ? `offered ${rate(offered)}` : "offered unknown";
-  if (kind === "scaleout") return known(offered) ? `offered ${rate(offered)}` : "all there is";
-  if (kind === "drill") return "the event's burst, and one after it";
+  if (kind === "scaleout") return known(offered) ? `offered ${rate(offered)}` : "maximum";
+  if (kind === "drill") return "burst with the event, and one after it";
   if (kind === "ab") return [a, b, b, a][index % 4].name;
   if (kind === "matrix") return modes[index % modes.length].name;
   const inner = axes[1]?.values.length ?? 1;
@@ -47,16 +47,16 @@ function asks({ kind, axes, a, b, modes, ...bounds }) {
   if (kind === "sweep")
     return axes.map(({ field, values }) => `${field} = ${values.join(", ")}`).join("; ");
   if (kind === "scaleout")
-    return `${bounds.offers_bits_per_second.map(rate).join(", ") || "all there is"}, held ${seconds(bounds.hold_s)} at a time`;
+    return `${bounds.offers_bits_per_second.map(rate).join(", ") || "maximum"}, ${seconds(bounds.hold_s)} each`;
   if (kind === "drill")
     return `${bounds.switch ? `${bounds.switch} to ${bounds.state}` : "own command"}, ${seconds(bounds.at_s)} into a burst`;
-  if (kind === "ab") return `${mode(a)} against ${mode(b)}`;
+  if (kind === "ab") return `${mode(a)} and ${mode(b)}`;
   if (kind === "matrix") return modes.map(mode).join("; ");
   return `between ${rate(bounds.min_bits_per_second)} and ${rate(bounds.max_bits_per_second)} of payload`;
 }
 
 export function studiesView(main) {
-  const list = h("div", h("p.quiet", "Reading the list of studies."));
+  const list = h("div", h("p.quiet", "Loading."));
   main.append(h("div.title", h("h1", "Studies")), list);
 
   const shown = ({ study_id: id, spec, conclusion, ...study }) =>
@@ -96,11 +96,11 @@ function trialColumns(question, knees) {
     ["Trial", number],
     ["What", said],
     ["Received, payload", (trial) => rate(trial.received_bits_per_second), FIGURE],
-    ["Firewall, IP", (trial) => rate(trial.firewall_bits_per_second), FIGURE],
+    ["Device counter, IP", (trial) => rate(trial.firewall_bits_per_second), FIGURE],
     ["RTT", (trial) => seconds(trial.rtt_mean_s), FIGURE],
     ["CPU-s/GB, client / server", (trial) => costs(trial).map(digits).join(" / "), FIGURE],
     ["Pairs reset / stalled", (t) => `${t.reset_pairs_count} / ${t.stalled_pairs_count}`, FIGURE],
-    ["Limiter", (trial) => trial.limiter],
+    ["Bottleneck", (trial) => trial.limiter],
     ["Verdict", (trial) => trial.problem ?? verdict(trial)],
   ];
 }
@@ -112,7 +112,7 @@ const STEPS = [
   ["From", (step) => rate(step.before_bits_per_second), FIGURE],
   ["To", (step) => rate(step.after_bits_per_second), FIGURE],
   ["Step", (step) => grown(step).map(rate).join(" ± "), FIGURE],
-  ["Firewall, IP", (step) => rate(step.ledger_size_bits_per_second), FIGURE],
+  ["Device counter, IP", (step) => rate(step.ledger_size_bits_per_second), FIGURE],
   ["Retransmits", (step) => digits(step.retransmits_count), FIGURE],
   ["RTT", (step) => seconds(step.rtt_max_s), FIGURE],
   ["Pairs reset", (step) => step.broken_pairs_count, FIGURE],
@@ -184,13 +184,13 @@ export function studyView(main, [studyId], { operator }) {
       parts.trials,
       results.length
         ? h("div.card", table(title, trialColumns(spec.question, knees), results))
-        : h("p.empty", "No trial is over yet."),
+        : h("p.empty", "No finished trials."),
     );
     const steps = conclusion?.scale_out?.steps ?? [];
     const outages = conclusion?.drilled?.outages ?? [];
     if (steps.length) fill(parts.closeUp, h("div.card", table("Steps", STEPS, steps)));
     if (outages.length)
-      fill(parts.closeUp, h("div.card", table("Outages by probes", OUTAGES, outages)));
+      fill(parts.closeUp, h("div.card", table("Outages measured by probes", OUTAGES, outages)));
   }
 
   async function draw() {
@@ -220,7 +220,7 @@ export function studyView(main, [studyId], { operator }) {
     if (reason === null) return;
     try {
       await send("POST", `${path}/abort`, { by: "page", reason });
-      announce("Abort asked for; the trial under way stops within seconds");
+      announce("Abort requested; the running trial stops within seconds");
       await load();
     } catch (problem) {
       fill(parts.problem, refused(problem));

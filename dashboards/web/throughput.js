@@ -34,8 +34,8 @@ export function throughputSeries(data, status, figures, ledger, { size, factor }
     const lag = held?.lag_s ?? 0;
     const scale = (held ? factor / held.overhead_ratio : 1) / size;
     series.push({
-      name: `firewall ledger${known(held?.lag_s) ? `, lag ${seconds(held.lag_s)} taken off` : ""}`,
-      colour: "ledger",
+      name: `device counter${known(held?.lag_s) ? `, lag ${seconds(held.lag_s)} subtracted` : ""}`,
+      colour: "counter",
       width: 5,
       bins: ledger.bins
         .map((bin) => ({

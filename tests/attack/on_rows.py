@@ -32,7 +32,7 @@ from broadside.coordinator.core.summary import problem
 from broadside.coordinator.device.telemetry.csv_export import CsvEntry, CsvSource
 from broadside.coordinator.device.telemetry.prometheus import PrometheusEntry, PrometheusSource
 from broadside.coordinator.device.telemetry.source import ArchiveSource, TelemetryError
-from broadside.coordinator.views.series_formats import as_csv
+from broadside.coordinator.views.tables.formats import as_csv
 from broadside.exchange.documents import read_document
 from broadside.exchange.embedded.embedded_table import EmbeddedTable
 from broadside.exchange.log_sanitizer import redact

@@ -12,6 +12,7 @@ import time
 import zlib
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
@@ -27,10 +28,10 @@ from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_requests import RecordingState
 from broadside.coordinator.imports.iperf3_files import read_recordings
 from broadside.coordinator.imports.original_tables import Reading, read_original
-from broadside.coordinator.views.browser import BrowserError, paint_png
+from broadside.coordinator.views.browser import BrowserError, render_png
 from broadside.coordinator.views.charts import Theme, catalogue, draw_burst, draw_run
 from broadside.coordinator.views.charts.figure import Figure
-from broadside.coordinator.views.charts.svg import alone
+from broadside.coordinator.views.charts.svg import standalone
 from broadside.exchange.chunks import pack
 from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
 from broadside.exchange.ports import Outgoing
@@ -69,14 +70,17 @@ _TAGS: Final = set(
 _ADDRESSES: Final = ("href", "src", "style")
 
 
-def _relabelled(part: Any, label: str, *, seen: bool = False) -> Any:
+def _relabelled(figure: Figure, label: str) -> Figure:
     """Replace every visible text of a figure with the label."""
-    if isinstance(part, dict):
-        words = ("text", "name", "title", "ticktext")
-        return {key: _relabelled(value, label, seen=key in words) for key, value in part.items()}
-    if isinstance(part, list):
-        return [_relabelled(item, label, seen=seen) for item in part]
-    return label if seen and isinstance(part, str) else part
+    heat = figure.heat_map
+    return replace(
+        figure,
+        title=label,
+        x=replace(figure.x, title=label, labels=[[label]]),
+        y=replace(figure.y, title=label),
+        series=[replace(series, name=label) for series in figure.series],
+        heat_map=None if heat is None else replace(heat, unit=label),
+    )
 
 
 @cache
@@ -84,20 +88,20 @@ def _figures() -> dict[str, Figure]:
     """Return all charts of a run."""
     burst, run = burst_view(), run_view()
     return {
-        entry.name: dict(
-            (
-                draw_burst(entry.name, burst, Theme.LIGHT)
-                if entry.kind == "burst"
-                else draw_run(entry.name, run, Theme.LIGHT)
-            ).figure
-        )
+        entry.name: (
+            draw_burst(entry.name, burst) if entry.kind == "burst" else draw_run(entry.name, run)
+        ).figure
         for entry in catalogue()
     }
 
 
+def _file(figure: Figure) -> str:
+    return standalone(figure, width=900, height=400, theme=Theme.LIGHT)
+
+
 def _drawn(label: str) -> str:
     for name, figure in _figures().items():
-        drawing = alone(_relabelled(figure, label), width=900, height=400)
+        drawing = _file(_relabelled(figure, label))
         assert label in "".join(ElementTree.fromstring(drawing).itertext()), name  # noqa: S314
         for element in ElementTree.fromstring(drawing).iter():  # noqa: S314 - our own
             assert element.tag.rpartition("}")[2] in _TAGS, (name, element.tag)
@@ -124,7 +128,7 @@ def _painted() -> str:
         )
         figure = _relabelled(next(iter(_figures().values())), label)
         try:
-            painted = paint_png(figure, width=600, height=300, scale=1.0)
+            painted = render_png(_file(figure), 900, 400)
         except BrowserError as error:
             return f"not painted: {error}"
     assert asked == [], asked

@@ -16,7 +16,7 @@ from broadside.coordinator.runs import budgets as budgets_module
 from broadside.coordinator.runs.budgets import DECIDE_S, LOOK_S, Budgets
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.run_states import ClosedBurst
-from broadside.coordinator.views.burst_answers import recomputed
+from broadside.coordinator.views.burst_responses import recomputed
 from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
 from broadside.exchange.messages import Control, Flow, Interval, Side, Track
 from broadside.exchange.ports import Table

@@ -19,7 +19,7 @@
   for (let node; (node = walker.nextNode());) {
     const element = node.parentElement;
     const words = node.textContent.trim();
-    if (!words || !visible(element) || element.closest(".unseen, script, noscript, .plotly")) continue;
+    if (!words || !visible(element) || element.closest(".unseen, script, noscript")) continue;
     texts += 1;
     if (words.includes("[object ")) faults.push(`no words: ${words.slice(0, 40)}`);
     const style = getComputedStyle(element);

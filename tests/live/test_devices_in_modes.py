@@ -94,7 +94,7 @@ def test_a_matrix_over_two_devices_finds_what_was_planted(tmp_path: Path) -> Non
         each["sentence"] for each in full["findings"] if each["id"] == "device-load"
     )
     assert any(each["id"] == "device-cpu-limit" for each in full["findings"])
-    traces = {trace["name"]: trace for trace in drawn["figure"]["data"]}
+    traces = {series["name"]: series for series in drawn["figure"]["series"]}
     assert traces["fw-a, CPU"]["y"] == pytest.approx([47, 55, 83, 99], abs=2)
     assert traces["fw-b, CPU"]["y"] == pytest.approx([22, 25, 41, 64], abs=2)
     assert traces["fw-a, payload"]["y"][0] > 2 * traces["fw-b, payload"]["y"][0]

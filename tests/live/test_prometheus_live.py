@@ -20,7 +20,7 @@ from broadside.coordinator.views.prometheus_metrics import METRICS
 from tests.live.free_ports import free_port
 from tests.live.live_site import HTTP, Site, call, wait_for_fleet
 from tests.live.waiting import wait_for
-from tests.unit.dashboards.test_generated import dashboard_queries
+from tests.unit.dashboards.test_dashboards import dashboard_queries
 
 pytestmark = pytest.mark.live
 

@@ -12,7 +12,7 @@ import pytest
 
 from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.runs.coordinator import Coordinator
-from broadside.coordinator.views.burst_answers import recomputed
+from broadside.coordinator.views.burst_responses import recomputed
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.lab import clocks
 from broadside.lab.invariants import broken, left_behind, read_stored

@@ -10,12 +10,11 @@ from broadside.coordinator.api import page_files
 from broadside.coordinator.cli import load
 from broadside.coordinator.cli.command_list import COMMANDS
 
-# The dashboard modules generate files in a checkout and need developer packages.
-LEFT_OUT = ("__main__", ".libgate", ".generate_boards", ".generate_workbook")
+LEFT_OUT = ("__main__", ".libgate")
 # Packages of extras. Without the extra the import names it.
 EXTRAS = {
-    *("aiohttp", "azure", "jmespath", "kaleido", "mcp", "mcp_types", "opentelemetry"),
-    *("plotly", "pyarrow", "pysnmp", "requests", "xlsxwriter"),
+    *("aiohttp", "azure", "jmespath", "mcp", "mcp_types", "opentelemetry"),
+    *("pyarrow", "pysnmp", "requests", "xlsxwriter"),
 }
 
 

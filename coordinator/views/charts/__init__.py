@@ -1,8 +1,8 @@
-"""Definitions of all charts, as plain JSON figures in plotly's format.
+"""Charts of runs, bursts and studies.
 
-The live page draws them with plotly. The report draws them as SVG
-(:mod:`broadside.coordinator.views.charts.svg`), and ``broadside chart`` creates PNG files. This
-package does not need plotly.
+The chart functions return a :class:`Figure`, which is the data of the chart.
+:mod:`broadside.coordinator.views.charts.svg` draws it for reports, the page and files. The live
+page draws its own charts while a run is in progress.
 """
 
 from broadside.coordinator.request_errors import NoChart
@@ -17,8 +17,8 @@ from broadside.coordinator.views.charts.catalogue import (
     draw_run,
     kind_of,
 )
-from broadside.coordinator.views.charts.chart_inputs import BurstView, RunView
 from broadside.coordinator.views.charts.figure import Figure
+from broadside.coordinator.views.charts.inputs import BurstView, RunView
 from broadside.coordinator.views.charts.theme import Theme
 
 __all__ = [

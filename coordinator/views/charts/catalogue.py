@@ -1,4 +1,4 @@
-"""List of all charts by name, with their input and their drawing function.
+"""List of all charts of runs and bursts by name, with their drawing functions.
 
 Errors::
 
@@ -8,31 +8,26 @@ Errors::
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from broadside.coordinator.request_errors import NoChart
-from broadside.coordinator.views.charts import burst_charts as bursts
-from broadside.coordinator.views.charts import ledger_charts as ledgers
-from broadside.coordinator.views.charts import pair_charts as pairs
-from broadside.coordinator.views.charts import second_charts as seconds
-from broadside.coordinator.views.charts.chart_inputs import BurstView, RunView
-from broadside.coordinator.views.charts.figure import Figure, painted
-from broadside.coordinator.views.charts.theme import Theme
+from broadside.coordinator.views.charts import pair_charts, run_charts, time_charts
+from broadside.coordinator.views.charts.figure import Figure
+from broadside.coordinator.views.charts.inputs import BurstView, RunView
 from broadside.exchange.messages import Message
 
 Kind = Literal["burst", "run"]
 
 
 class UnknownChart(NoChart):
-    """There is no chart of that name."""
+    """There is no chart with this name."""
 
 
 class ChartEntry(Message):
-    """One chart that there is."""
+    """Name and description of a chart."""
 
     name: str
-    # Chart of one burst or of the whole run.
+    # Chart of one burst or of the complete run.
     kind: Kind
     title: str
     # Description of the chart in one sentence.
@@ -40,104 +35,94 @@ class ChartEntry(Message):
 
 
 class Chart(ChartEntry):
-    """A chart, drawn."""
+    """Chart with its data."""
 
-    # None for a chart of the whole run.
+    # None for a chart of the complete run.
     burst_index: int | None = None
-    theme: Theme
-    # `data` and `layout` of plotly.
-    figure: Mapping[str, Any]
+    figure: Figure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Definition:
+class _BurstChart(NamedTuple):
     title: str
-    says: str
-    of_burst: Callable[[BurstView], Figure] | None = None
-    of_run: Callable[[RunView], Figure] | None = None
-    bursts_min: int = 1
-
-    @property
-    def kind(self) -> Kind:
-        return "run" if self.of_burst is None else "burst"
+    description: str
+    draw: Callable[[BurstView], Figure]
 
 
-_DEFINITIONS: Final[Mapping[str, _Definition]] = {
-    "throughput": _Definition(
-        title="Throughput",
-        says="The fleet's receivers second by second, its senders, the target, and the "
-        "firewall's own ledger with its lag taken off.",
-        of_burst=seconds.throughput,
+class _RunChart(NamedTuple):
+    title: str
+    description: str
+    draw: Callable[[RunView], Figure]
+
+
+_DEFINITIONS: Final[Mapping[str, _BurstChart | _RunChart]] = {
+    "throughput": _BurstChart(
+        "Throughput",
+        "Rate that the receivers and the senders report in each second, the target, and the "
+        "device counter without its lag.",
+        time_charts.throughput,
     ),
-    "band": _Definition(
-        title="Spread over pairs",
-        says="The slowest, middle and fastest pairs of each second.",
-        of_burst=seconds.band,
+    "band": _BurstChart(
+        "Rates of the pairs",
+        "5th percentile, median and 95th percentile of the pairs in each second.",
+        time_charts.pair_percentiles,
     ),
-    "heatmap": _Definition(
-        title="Pairs by second",
-        says="One row a pair, one column a second; grey is what nobody saw.",
-        of_burst=seconds.heatmap,
+    "heatmap": _BurstChart(
+        "Pairs by second",
+        "Rate of each pair (row) in each second (column). Grey seconds have no data.",
+        time_charts.heat_map,
     ),
-    "pairs": _Definition(
-        title="Rate of each pair",
-        says="Each pair's mean over the window; pairs that were not measured are named.",
-        of_burst=pairs.pair_rates,
+    "pairs": _BurstChart(
+        "Mean rate of each pair",
+        "Mean rate of each pair over the measurement window, by state of the pair.",
+        pair_charts.pair_rates,
     ),
-    "starts": _Definition(
-        title="Start offsets",
-        says="When each pair's first data came, against the planned instant.",
-        of_burst=pairs.starts,
+    "starts": _BurstChart(
+        "Start errors",
+        "Time of each pair's first data, relative to the planned start.",
+        pair_charts.start_errors,
     ),
-    "latency": _Definition(
-        title="Latency under load",
-        says="What each pair's probes took on the idle path, and under the load.",
-        of_burst=pairs.latency,
+    "latency": _BurstChart(
+        "Latency under load",
+        "Round-trip time of each pair's probes, without and with load.",
+        pair_charts.latency,
     ),
-    "rtt": _Definition(
-        title="Round-trip time",
-        says="A round trip above its smallest value is a queue in the path.",
-        of_burst=seconds.rtt,
+    "rtt": _BurstChart(
+        "Round-trip time",
+        "TCP round-trip time of the senders. An increase under load shows a queue in the path.",
+        time_charts.rtt,
     ),
-    "retransmits": _Definition(
-        title="Retransmits",
-        says="Segments sent again: what the path dropped.",
-        of_burst=seconds.retransmits,
+    "retransmits": _BurstChart(
+        "Retransmissions",
+        "TCP segments that were sent again because the path lost or delayed them.",
+        time_charts.retransmits,
     ),
-    "cpu": _Definition(
-        title="CPU of the hosts",
-        says="Hosts near 100 % would be the limit themselves.",
-        of_burst=seconds.cpu,
+    "cpu": _BurstChart(
+        "CPU utilization",
+        "CPU utilization of clients and servers. Near 100 %, a host can limit the rate.",
+        time_charts.cpu,
     ),
-    "reconciliation": _Definition(
-        title="The two ledgers",
-        says="The firewall's own bins beside what the fleet says should be in them.",
-        of_burst=ledgers.bins,
+    "reconciliation": _BurstChart(
+        "Device counter and fleet",
+        "Rate of the device counter in each of its intervals, and the rate that the fleet's data "
+        "predicts.",
+        time_charts.reconciliation,
     ),
-    "bursts": _Definition(
-        title="Bursts",
-        says="Each burst's rate, the firewall's beside it, and the target.",
-        of_run=bursts.burst_rates,
+    "bursts": _RunChart(
+        "Bursts",
+        "Rate of the fleet and of the device counter in each burst, and the target.",
+        run_charts.burst_rates,
     ),
-    "trend": _Definition(
-        title="Trend",
-        says="Whether the rate drifts over a run of many bursts.",
-        of_run=bursts.trend,
-        bursts_min=3,
+    "completeness": _RunChart(
+        "Completeness",
+        "Planned pair-seconds of each burst by state.",
+        run_charts.completeness,
     ),
-    "completeness": _Definition(
-        title="Completeness",
-        says="What became of every planned pair-second.",
-        of_run=bursts.completeness,
-    ),
-    "residuals": _Definition(
-        title="Residuals",
-        says="What is left between the ledgers in each burst, with its uncertainty.",
-        of_run=ledgers.residuals,
+    "residuals": _RunChart(
+        "Residuals",
+        "Difference between device counter and fleet in each burst, with its uncertainty.",
+        run_charts.residuals,
     ),
 }
-# Traces that alone are not worth a chart.
-_NO_DATA: Final = ("target", pairs.NOTHING)
 CHARTS: Final[Sequence[str]] = tuple(_DEFINITIONS)
 
 
@@ -147,8 +132,8 @@ def catalogue() -> tuple[ChartEntry, ...]:
 
 
 def _entry(name: str) -> ChartEntry:
-    found = _find(name)
-    return ChartEntry(name=name, kind=found.kind, title=found.title, says=found.says)
+    chart = _find(name)
+    return ChartEntry(name=name, kind=kind_of(name), title=chart.title, says=chart.description)
 
 
 def kind_of(name: str) -> Kind:
@@ -157,63 +142,53 @@ def kind_of(name: str) -> Kind:
     Raises:
         UnknownChart: There is no chart with this name.
     """
-    return _find(name).kind
+    return "burst" if isinstance(_find(name), _BurstChart) else "run"
 
 
-def draw_burst(name: str, view: BurstView, theme: Theme) -> Chart:
-    """Draw a chart of a burst.
+def draw_burst(name: str, view: BurstView) -> Chart:
+    """Return a chart of a burst.
 
     Args:
         name: Chart name.
         view: Burst to draw.
-        theme: Light or dark theme.
 
     Raises:
         NoChart: The burst has no data for this chart.
         UnknownChart: There is no chart with this name.
     """
-    found = _find(name)
-    if found.of_burst is None:
-        raise NoChart(f"burst of chart {name}: of whole runs, not of one burst; leave it out")
+    chart = _find(name)
+    if isinstance(chart, _RunChart):
+        raise NoChart(f"burst of chart {name}: the chart shows the complete run; omit it")
     index = view.summary.index
-    figure = painted(_checked(name, found.of_burst(view), f"burst {index + 1}"), theme)
-    return Chart(**dict(_entry(name)), burst_index=index, theme=theme, figure=figure)
+    return _chart(name, chart.draw(view), f"burst {index + 1}", index)
 
 
-def draw_run(name: str, view: RunView, theme: Theme) -> Chart:
-    """Draw a chart of a run.
+def draw_run(name: str, view: RunView) -> Chart:
+    """Return a chart of a run.
 
     Args:
         name: Chart name.
         view: Run to draw.
-        theme: Light or dark theme.
 
     Raises:
         NoChart: The run has no data for this chart.
         UnknownChart: There is no chart with this name.
     """
-    found = _find(name)
-    if found.of_run is None:
-        raise NoChart(f"chart {name}: of one burst; name one")
-    count = len(view.summary.bursts)
-    if count < found.bursts_min:
-        raise NoChart(f"chart {name}: needs {found.bursts_min} bursts, the run has {count}")
-    figure = painted(_checked(name, found.of_run(view), "the run"), theme)
-    return Chart(**dict(_entry(name)), theme=theme, figure=figure)
+    chart = _find(name)
+    if isinstance(chart, _BurstChart):
+        raise NoChart(f"chart {name}: the chart shows one burst; give the burst")
+    return _chart(name, chart.draw(view), "the run")
 
 
-def _checked(name: str, figure: Figure, whose: str) -> Figure:
-    """Return the figure. Raises ``NoChart`` if it has no data."""
-    traces = [trace for trace in figure["data"] if trace.get("name") not in _NO_DATA]
-    rows = [row for trace in traces for row in trace.get("z", [trace["y"]])]
-    if all(value is None for row in rows for value in row):
-        raise NoChart(f"chart {name}: nothing that it shows is on record of {whose}")
-    return figure
+def _chart(name: str, figure: Figure, source: str, burst_index: int | None = None) -> Chart:
+    if figure.is_empty:
+        raise NoChart(f"chart {name}: {source} has no data for it")
+    return Chart(**dict(_entry(name)), burst_index=burst_index, figure=figure)
 
 
-def _find(name: str) -> _Definition:
+def _find(name: str) -> _BurstChart | _RunChart:
     if name not in _DEFINITIONS:
-        near = difflib.get_close_matches(name, CHARTS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(CHARTS)}"
-        raise UnknownChart(f"chart {name!r}: no such chart; {hint}")
+        close = difflib.get_close_matches(name, CHARTS, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"charts: {', '.join(CHARTS)}"
+        raise UnknownChart(f"chart {name!r}: unknown chart; {hint}")
     return _DEFINITIONS[name]

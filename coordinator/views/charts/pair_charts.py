@@ -1,115 +1,86 @@
 """Charts of one burst by pair."""
 
-from typing import Final
-
 from broadside.coordinator.core.summary import State
 from broadside.coordinator.request_errors import NoChart
-from broadside.coordinator.views.charts.chart_inputs import BurstView, scaled
 from broadside.coordinator.views.charts.figure import (
     MILLISECONDS,
+    Axis,
     Figure,
-    bars,
-    frame,
-    level,
-    marks,
+    Level,
     rate_unit,
-    whiskers,
+    series,
 )
-from broadside.coordinator.views.charts.theme import Colour, state_look
-
-NOTHING: Final = "nothing received in the window"
+from broadside.coordinator.views.charts.inputs import BurstView, scale_note
+from broadside.coordinator.views.charts.theme import Colour, state_style
 
 
 def pair_rates(view: BurstView) -> Figure:
-    """Return the mean payload rate of each pair over the fleet's window.
+    """Return the mean payload rate of each pair over the fleet's window, by state.
 
-    Pairs that were not measured show the reason.
+    Pairs without a rate are marked at zero.
     """
     pairs = view.summary.pairs
-    rates = [pair.received_bits_per_second for pair in pairs]
-    unit = rate_unit(rates)
-    traces = []
+    unit = rate_unit([pair.received_bits_per_second for pair in pairs])
+    drawn = []
     for state in State:
         rows = [pair for pair in pairs if pair.state is state]
         if rows:
-            colour, hatch = state_look(state)
-            traces.append(
-                bars(
-                    state.value,
-                    [pair.pair_index + 1 for pair in rows],
-                    [pair.received_bits_per_second for pair in rows],
-                    colour,
-                    unit,
-                    hatch=hatch,
-                    # Relative to one pair. By default, plotly uses the distance between pairs of
-                    # one state.
-                    width=0.8,
-                    customdata=[pair.reason or "" for pair in rows],
-                    hovertemplate="pair %{x}: %{y:.4~g} " + unit.name + " %{customdata}",
-                )
+            colour, hatch = state_style(state)
+            x = [pair.pair_index + 1 for pair in rows]
+            rates = [pair.received_bits_per_second for pair in rows]
+            notes = [pair.reason or "" for pair in rows]
+            drawn.append(
+                series("bars", state.value, x, rates, colour, unit, hatch=hatch, notes=notes)
             )
-    nothing = [pair for pair in pairs if not pair.received_bits_per_second]
-    if nothing:
-        traces.append(
-            marks(
-                NOTHING,
-                [pair.pair_index + 1 for pair in nothing],
-                [0.0] * len(nothing),
-                Colour.MISSING,
-                unit,
-                size=8,
-                symbol="x",
-                customdata=[f"{pair.state.value}: {pair.reason}" for pair in nothing],
-                hovertemplate="pair %{x}: %{customdata}<extra></extra>",
-            )
+    empty = [pair.pair_index + 1 for pair in pairs if not pair.received_bits_per_second]
+    if empty and any(pair.received_bits_per_second is not None for pair in pairs):
+        zeros = [0.0] * len(empty)
+        name = "no data received in the window"
+        drawn.append(
+            series("points", name, empty, zeros, Colour.MISSING, unit, size=8, symbol="cross")
         )
-    lead = view.summary.flows[0] if len(view.summary.flows) == 1 else None
-    middle = None if lead is None else lead.pair_median_bits_per_second
-    return frame(
-        f"Mean rate of each pair over the window, payload{scaled(view.spec.scale)}",
-        "pair" + ("" if middle is None else " (dashed: median)"),
-        f"{unit.name}, payload",
-        traces,
-        shapes=[] if middle is None else [level(middle / unit.size, Colour.TARGET)],
-        hovermode="closest",
-        barmode="overlay",
-        x_axis={"tickformat": "d"},
-        showlegend=True,
+    flows = view.summary.flows
+    median = flows[0].pair_median_bits_per_second if len(flows) == 1 else None
+    return Figure(
+        title=f"Mean rate of each pair over the window, payload{scale_note(view.spec.scale)}",
+        x=Axis(title="pair" + ("" if median is None else " (dashed: median)"), is_integer=True),
+        y=Axis(title=f"{unit.name}, payload"),
+        series=drawn,
+        levels=[] if median is None else [Level(at=median / unit.size, colour=Colour.TARGET)],
+        bars="overlay",
+        has_legend=True,
     )
 
 
-def starts(view: BurstView) -> Figure:
+def start_errors(view: BurstView) -> Figure:
     """Return the start error of each pair's first data, with the uncertainty of its clock.
 
     The axis title names the pairs that are later than the run's tolerance, because they would
     flatten all other pairs.
     """
-    seen = [
+    known = [
         (pair, pair.start_error_s) for pair in view.summary.pairs if pair.start_error_s is not None
     ]
-    rows = [(pair, error) for pair, error in seen if abs(error) <= view.spec.late_after_s]
-    late = [(pair, error) for pair, error in seen if abs(error) > view.spec.late_after_s]
-    said = ", ".join(f"{pair.pair} at {error:.1f} s" for pair, error in late[:3])
+    rows = [(pair, error) for pair, error in known if abs(error) <= view.spec.late_after_s]
+    late = [(pair, error) for pair, error in known if abs(error) > view.spec.late_after_s]
+    named = ", ".join(f"{pair.pair} at {error:.1f} s" for pair, error in late[:3])
     more = f" and {len(late) - 3} more" if len(late) > 3 else ""
-    beyond = f"; beyond the scale: {said}{more}" if late else ""
-    bounds = [pair.clock_bound_s for pair, _ in rows]
-    return frame(
-        "First data of each pair, from the planned instant",
-        f"pair (whiskers: the clock's own bound{beyond})",
-        "ms after the planned start, UTC",
-        [
-            marks(
+    outside = f"; outside the scale: {named}{more}" if late else ""
+    return Figure(
+        title="Start error of each pair (first data, relative to the planned start)",
+        x=Axis(title=f"pair (error bars: clock uncertainty{outside})", is_integer=True),
+        y=Axis(title="ms after the planned start, UTC"),
+        series=[
+            series(
+                "points",
                 "first data",
                 [pair.pair_index + 1 for pair, _ in rows],
                 [error for _, error in rows],
                 Colour.FLEET,
                 MILLISECONDS,
-                error_y=whiskers(bounds, MILLISECONDS, Colour.SENT, width=2),
-                hovertemplate="pair %{x}: %{y:.4~g} ms<extra></extra>",
+                half_width=[pair.clock_bound_s for pair, _ in rows],
             )
         ],
-        hovermode="closest",
-        x_axis={"tickformat": "d"},
     )
 
 
@@ -124,24 +95,17 @@ def latency(view: BurstView) -> Figure:
     probed = [(pair.pair_index + 1, pair.latency) for pair in view.summary.pairs if pair.latency]
     x = [index for index, _ in probed]
     # Rings do not hide another p50 with the same value.
-    series = (
-        ("before, p50", [path.before.p50_s for _, path in probed], Colour.SENT, 6, "circle-open"),
+    rows = (
+        ("before load, p50", [path.before.p50_s for _, path in probed], Colour.SENT, 6, "ring"),
         ("under load, p50", [path.during.p50_s for _, path in probed], Colour.FLEET, 6, "circle"),
-        (
-            "under load, p99",
-            [path.during.p99_s for _, path in probed],
-            Colour.LEDGER,
-            10,
-            "circle-open",
-        ),
+        ("under load, p99", [path.during.p99_s for _, path in probed], Colour.COUNTER, 10, "ring"),
     )
-    return frame(
-        "Round trips of each pair's probes, before and under load",
-        "pair",
-        "ms, round trip",
-        [
-            marks(name, x, values, colour, MILLISECONDS, size=size, symbol=symbol)
-            for name, values, colour, size, symbol in series
+    return Figure(
+        title="Probe round-trip time of each pair, before and under load",
+        x=Axis(title="pair", is_integer=True),
+        y=Axis(title="ms, round-trip time"),
+        series=[
+            series("points", name, x, values, colour, MILLISECONDS, size=size, symbol=symbol)
+            for name, values, colour, size, symbol in rows
         ],
-        x_axis={"tickformat": "d"},
     )

@@ -1,69 +1,64 @@
 """Charts of sweep, mode, search, scale-out and drill studies."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Final
 
 from broadside.coordinator.core import formatting
+from broadside.coordinator.core.measure.experiments.scale_out import RateCurve
 from broadside.coordinator.request_errors import NoChart
 from broadside.coordinator.studies.search import loss_ratio
 from broadside.coordinator.studies.study import AB, Matrix, Search, Study, Sweep, TrialResult
 from broadside.coordinator.studies.trials import planned_trials
 from broadside.coordinator.views.charts.catalogue import UnknownChart
-from broadside.coordinator.views.charts.close_up_charts import drilled, scale_out
 from broadside.coordinator.views.charts.figure import (
     PERCENT,
+    Axis,
+    Dash,
     Figure,
-    Trace,
-    bars,
-    frame,
-    line,
-    marks,
+    Series,
     numbers,
-    painted,
     rate_unit,
+    series,
 )
-from broadside.coordinator.views.charts.theme import Colour, Theme
+from broadside.coordinator.views.charts.theme import Colour
 from broadside.exchange.messages import Message
 
-_LINES: Final = (Colour.FLEET, Colour.OTHER, Colour.SENT)
-_DEVICES: Final = (Colour.FLEET, Colour.OTHER, Colour.SENT, Colour.TARGET)
-# Hatch of the CPU bars. The payload bars of the same device have none.
-_CPU_HATCH: Final = "/"
+_LINE_COLOURS: Final = (Colour.FLEET, Colour.OTHER, Colour.SENT)
+_DEVICE_COLOURS: Final = (*_LINE_COLOURS, Colour.TARGET)
+_DASHES: Final[Sequence[Dash]] = ("solid", "dash", "dot")
 # Maximum length of all tick labels together, which fits on a phone.
 _LABELS_MAX_CHARS: Final = 54
-_DASHES: Final = ("solid", "dash", "dot")
+# Minimum width of a shaded time, relative to the axis.
+_SPAN_MIN_RATIO: Final = 0.004
 
 
 class StudyChart(Message):
-    """A chart of a study, drawn."""
+    """Chart of a study with its data."""
 
     name: str
     title: str
     # Description of the chart in one sentence.
     says: str
-    theme: Theme
-    # `data` and `layout` of plotly.
-    figure: Mapping[str, Any]
+    figure: Figure
 
 
-def draw_study(name: str, study: Study, theme: Theme) -> StudyChart:
-    """Draw a chart of a study.
+def draw_study(name: str, study: Study) -> StudyChart:
+    """Return a chart of a study.
 
     Args:
         name: Chart name.
         study: Study to draw.
-        theme: Light or dark theme.
 
     Raises:
         NoChart: The study has no data for this chart.
         UnknownChart: There is no chart with this name.
     """
     if name not in STUDY_CHARTS:
-        raise UnknownChart(f"chart {name!r}: no such chart; there are: {', '.join(STUDY_CHARTS)}")
-    title, says, draw = STUDY_CHARTS[name]
-    figure = painted(draw(study), theme)
-    return StudyChart(name=name, title=title, says=says, theme=theme, figure=figure)
+        raise UnknownChart(f"chart {name!r}: unknown chart; charts: {', '.join(STUDY_CHARTS)}")
+    title, description, draw = STUDY_CHARTS[name]
+    return StudyChart(name=name, title=title, says=description, figure=draw(study))
 
 
 def chart_of(study: Study) -> str:
@@ -72,12 +67,17 @@ def chart_of(study: Study) -> str:
     return "modes" if isinstance(question, AB | Matrix) else question.kind
 
 
-def _measured(study: Study) -> Sequence[TrialResult]:
+def _wrong_chart(name: str, study: Study) -> NoChart:
+    kind = study.spec.question.kind
+    return NoChart(f"chart {name}: the study is a {kind}; use {chart_of(study)}")
+
+
+def _complete_trials(study: Study) -> Sequence[TrialResult]:
     """Return the trials that the conclusion is based on."""
     floor = study.spec.spec.objective.coverage_floor_ratio
-    results = [each for each in study.results if each.is_whole(floor)]
+    results = [result for result in study.results if result.is_whole(floor)]
     if not results:
-        raise NoChart("study: no whole trial has a rate yet")
+        raise NoChart("study: no complete trial has a rate yet")
     return results
 
 
@@ -88,50 +88,53 @@ def sweep(study: Study) -> Figure:
     """
     question = study.spec.question
     if not isinstance(question, Sweep):
-        raise NoChart(f"chart sweep: the study is a {question.kind}; ask for {chart_of(study)}")
+        raise _wrong_chart("sweep", study)
     axis, *others = question.axes
     trials = planned_trials(question)
-    found: dict[str, list[tuple[float, float | None]]] = defaultdict(list)
-    for result in _measured(study):
+    groups: dict[str, list[tuple[float, float | None]]] = defaultdict(list)
+    for result in _complete_trials(study):
         trial = trials[result.index]
         value = trial.overrides[axis.field]
-        at = float(value) if axis.is_numeric else 1.0 + axis.values.index(value)
-        other = ", ".join(f"{each.field} = {trial.overrides[each.field]}" for each in others)
-        found[other].append((at, result.received_bits_per_second))
-    unit = rate_unit([rate for points in found.values() for _, rate in points])
-    traces: list[Trace] = []
-    for number, (other, points) in enumerate(found.items()):
+        x = float(value) if axis.is_numeric else 1.0 + axis.values.index(value)
+        other = ", ".join(f"{field.field} = {trial.overrides[field.field]}" for field in others)
+        groups[other].append((x, result.received_bits_per_second))
+    unit = rate_unit([rate for points in groups.values() for _, rate in points])
+    drawn: list[Series] = []
+    for number, (other, points) in enumerate(groups.items()):
         points.sort()
-        colour = _LINES[number % len(_LINES)]
-        x, y = [at for at, _ in points], [rate for _, rate in points]
-        drawn = (other or "payload received", x, y, colour, unit)
-        if axis.is_numeric:
-            dash = _DASHES[number // len(_LINES) % len(_DASHES)]
-            traces.append(line(*drawn, dash=dash))
-        else:
-            traces.append(bars(*drawn))
+        drawn.append(
+            series(
+                "line" if axis.is_numeric else "bars",
+                other or "payload received",
+                [x for x, _ in points],
+                [rate for _, rate in points],
+                _LINE_COLOURS[number % len(_LINE_COLOURS)],
+                unit,
+                dash=_DASHES[number // len(_LINE_COLOURS) % len(_DASHES)],
+            )
+        )
     knees = study.conclusion.knees if study.conclusion is not None else ()
     if knees:
         values = [knee.value for knee in knees]
         rates = [knee.received_bits_per_second for knee in knees]
-        traces.append(marks("knee", values, rates, Colour.MISSING, unit, size=11, symbol="x"))
+        drawn.append(
+            series("points", "knee", values, rates, Colour.MISSING, unit, size=11, symbol="cross")
+        )
     title, y_title = f"Payload over {axis.field}", f"{unit.name}, payload at real scale"
     if not axis.is_numeric:
-        names = [(str(value), "") for value in axis.values]
-        return _by_name(title, axis.field, names, y_title, traces)
-    return frame(title, axis.field, y_title, traces, hovermode="closest")
+        return _by_name(title, axis.field, [(str(v), "") for v in axis.values], y_title, drawn)
+    return Figure(title=title, x=Axis(title=axis.field), y=Axis(title=y_title), series=drawn)
 
 
 def modes(study: Study) -> Figure:
     """Return the payload of each mode relative to the best mode, and the CPU use of the hosts."""
     question = study.spec.question
     if not isinstance(question, AB | Matrix):
-        raise NoChart(f"chart modes: the study is a {question.kind}; ask for {chart_of(study)}")
+        raise _wrong_chart("modes", study)
     trials = planned_trials(question)
     grouped: dict[str, list[TrialResult]] = {trial.mode or "": [] for trial in trials}
-    for result in _measured(study):
+    for result in _complete_trials(study):
         grouped[trials[result.index].mode or ""].append(result)
-    names = list(grouped)
     if any(result.devices for results in grouped.values() for result in results):
         return _by_device(grouped)
     means = [_mean([r.received_bits_per_second for r in results]) for results in grouped.values()]
@@ -139,19 +142,18 @@ def modes(study: Study) -> Figure:
     shares = [None if mean is None else mean / best for mean in means]
     clients = [_mean([r.client_cpu_ratio for r in results]) for results in grouped.values()]
     servers = [_mean([r.server_cpu_ratio for r in results]) for results in grouped.values()]
-    shown = (
-        ("payload", shares, Colour.FLEET),
-        ("clients' CPU", clients, Colour.SENT),
-        ("servers' CPU", servers, Colour.OTHER),
-    )
     return _by_name(
-        f"Payload and CPU by mode (100 %: {formatting.rate(best)} of payload)",
+        f"Payload and CPU by mode (100 %: {formatting.rate(best)} payload)",
         "mode",
-        [(name, formatting.rate(mean)) for name, mean in zip(names, means, strict=True)],
-        "% of the best payload; % of cores busy",
+        [(name, formatting.rate(mean)) for name, mean in zip(grouped, means, strict=True)],
+        "% of the best payload; % CPU utilization",
         [
-            bars(name, _places(names), values, colour, PERCENT)
-            for name, values, colour in shown
+            series("bars", name, range(1, len(grouped) + 1), values, colour, PERCENT)
+            for name, values, colour in (
+                ("payload", shares, Colour.FLEET),
+                ("CPU of clients", clients, Colour.SENT),
+                ("CPU of servers", servers, Colour.OTHER),
+            )
             if any(value is not None for value in values)
         ],
     )
@@ -166,27 +168,30 @@ def _by_device(grouped: Mapping[str, Sequence[TrialResult]]) -> Figure:
         load.device for results in grouped.values() for result in results for load in result.devices
     )
     sums = [_mean([r.received_bits_per_second for r in results]) for results in grouped.values()]
-    best = max(each for each in sums if each is not None)
-    traces: list[Trace] = []
+    best = max(total for total in sums if total is not None)
+    x = range(1, len(grouped) + 1)
+    drawn: list[Series] = []
     for number, device in enumerate(devices):
         loads = [
             [load for result in results for load in result.devices if load.device == device]
             for results in grouped.values()
         ]
-        rates = [_mean([load.received_bits_per_second for load in own]) for own in loads]
+        rates = [_mean([load.received_bits_per_second for load in group]) for group in loads]
         shares = [None if rate is None else rate / best for rate in rates]
-        cpus = [_mean([load.cpu_ratio for load in own]) for own in loads]
-        colour = _DEVICES[number % len(_DEVICES)]
-        for what, values, hatch in (("payload", shares, None), ("CPU", cpus, _CPU_HATCH)):
+        cpus = [_mean([load.cpu_ratio for load in group]) for group in loads]
+        colour = _DEVICE_COLOURS[number % len(_DEVICE_COLOURS)]
+        for quantity, values in (("payload", shares), ("CPU", cpus)):
             if any(value is not None for value in values):
-                name, places = f"{device}, {what}", _places(grouped)
-                traces.append(bars(name, places, values, colour, PERCENT, hatch=hatch))
+                # The CPU bars of a device have the colour of its payload bars.
+                hatch = "up" if quantity == "CPU" else None
+                name = f"{device}, {quantity}"
+                drawn.append(series("bars", name, x, values, colour, PERCENT, hatch=hatch))
     return _by_name(
-        f"Payload and CPU of each device by mode (100 %: {formatting.rate(best)} of payload)",
-        "mode, and the payload of all devices in it",
+        f"Payload and CPU of each device by mode (100 %: {formatting.rate(best)} payload)",
+        "mode, and the payload of all devices",
         [(name, formatting.rate(rate)) for name, rate in zip(grouped, sums, strict=True)],
-        "% of the most payload; % of CPU",
-        traces,
+        "% of the best payload; % CPU utilization",
+        drawn,
     )
 
 
@@ -194,35 +199,106 @@ def search(study: Study) -> Figure:
     """Return the received rate at each offered rate, and which trials met the thresholds."""
     question = study.spec.question
     if not isinstance(question, Search):
-        raise NoChart(f"chart search: the study is a {question.kind}; ask for {chart_of(study)}")
-    kept: dict[bool, list[tuple[float, float | None]]] = {True: [], False: []}
-    for result in _measured(study):
+        raise _wrong_chart("search", study)
+    groups: dict[bool, list[tuple[float, float | None]]] = {True: [], False: []}
+    for result in _complete_trials(study):
         offer = result.offered_bits_per_second
-        if offer is None:
-            continue
-        lost = loss_ratio(question, study.spec.spec, result, offer)
-        within = lost <= question.shortfall_max_ratio
-        kept[within].append((offer, result.received_bits_per_second))
-    offers = [offer for points in kept.values() for offer, _ in points]
+        if offer is not None:
+            lost = loss_ratio(question, study.spec.spec, result, offer)
+            is_met = lost <= question.shortfall_max_ratio
+            groups[is_met].append((offer, result.received_bits_per_second))
+    offers = [offer for points in groups.values() for offer, _ in points]
     unit = rate_unit(offers)
     ends = [0.0, max(offers)]
-    whole = numbers(ends, unit.size)
-    traces = [line("all that was offered", whole, ends, Colour.TARGET, unit, dash="dash")]
-    for within, name, colour, symbol in (
-        (True, "kept the goals", Colour.FLEET, "circle"),
-        (False, "did not", Colour.MISSING, "x"),
+    x = numbers(ends, unit.size)
+    drawn = [series("line", "offered rate", x, ends, Colour.TARGET, unit, dash="dash")]
+    for is_met, name, colour, symbol in (
+        (True, "thresholds met", Colour.FLEET, "circle"),
+        (False, "thresholds not met", Colour.MISSING, "cross"),
     ):
-        points = sorted(kept[within])
+        points = sorted(groups[is_met])
         if points:
             x = numbers([offer for offer, _ in points], unit.size)
             y = [received for _, received in points]
-            traces.append(marks(name, x, y, colour, unit, size=9, symbol=symbol))
-    return frame(
-        "Received over offered",
-        f"{unit.name} of payload offered",
-        f"{unit.name} of payload received",
-        traces,
-        hovermode="closest",
+            drawn.append(series("points", name, x, y, colour, unit, size=9, symbol=symbol))
+    return Figure(
+        title="Received rate over offered rate",
+        x=Axis(title=f"{unit.name}, payload offered"),
+        y=Axis(title=f"{unit.name}, payload received"),
+        series=drawn,
+    )
+
+
+def scale_out(study: Study) -> Figure:
+    """Return the payload rate over time, with each capacity step and its interval marked.
+
+    Raises:
+        NoChart: The study has no seconds yet.
+    """
+    result = None if study.conclusion is None else study.conclusion.scale_out
+    if result is None or result.course is None:
+        raise NoChart("chart scaleout: the study has no measured seconds yet")
+    zero_at = result.overload_at or result.course.start_at
+    spans = [
+        ((step.from_at - zero_at).total_seconds(), (step.to_at - zero_at).total_seconds())
+        for step in result.steps
+    ]
+    x = [step.after_overload_s for step in result.steps]
+    rates = [step.after_bits_per_second for step in result.steps]
+    unit = rate_unit(result.course.bits_per_second)
+    marks = [series("points", "step", x, rates, Colour.MISSING, unit, size=9, symbol="cross")]
+    x_title = "s since the overload (shaded: 95 % interval of each step)"
+    return _over_time(
+        "Capacity over time", x_title, result.course, zero_at, marks if x else [], spans
+    )
+
+
+def drill(study: Study) -> Figure:
+    """Return the payload rate around the event, with the outage that the probes measured.
+
+    Raises:
+        NoChart: The study has no seconds yet.
+    """
+    result = None if study.conclusion is None else study.conclusion.drilled
+    if result is None or result.course is None:
+        raise NoChart("chart drill: the study has no measured seconds yet")
+    zero_at = result.event.started_at or result.event.planned_at
+    top = max((dip.level_bits_per_second for dip in result.flows), default=0.0)
+    unit = rate_unit(result.course.bits_per_second)
+    event = series("line", "event", [0.0, 0.0], [0.0, top], Colour.TARGET, unit, dash="dash")
+    spans = []
+    if result.outage_from_at is not None and result.outage_s is not None:
+        first_s = (result.outage_from_at - zero_at).total_seconds()
+        spans = [(first_s, first_s + result.outage_s)]
+    x_title = "s since the event (shaded: outage measured by probes)"
+    marks = [event] if top else []
+    return _over_time("Payload around the event", x_title, result.course, zero_at, marks, spans)
+
+
+def _over_time(
+    title: str,
+    x_title: str,
+    course: RateCurve,
+    zero_at: datetime,
+    marks: Sequence[Series],
+    spans: Sequence[tuple[float, float]],
+) -> Figure:
+    """Return a rate over time, with spans that are wide enough to be visible."""
+    rates = list(course.bits_per_second)
+    unit = rate_unit(rates)
+    first_s = (course.start_at - zero_at).total_seconds()
+    x = [first_s + course.every_s * (number + 0.5) for number in range(len(rates))]
+    least_s = _SPAN_MIN_RATIO * len(rates) * course.every_s
+    margins_s = [max(0.0, least_s - (last - first)) / 2 for first, last in spans]
+    return Figure(
+        title=title,
+        x=Axis(title=x_title),
+        y=Axis(title=f"{unit.name}, payload at real scale"),
+        series=[series("line", "payload received", x, rates, Colour.FLEET, unit), *marks],
+        spans=[
+            (first - margin_s, last + margin_s)
+            for (first, last), margin_s in zip(spans, margins_s, strict=True)
+        ],
     )
 
 
@@ -231,40 +307,37 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _places(names: Iterable[str]) -> list[Any]:
-    return [float(number) for number, _ in enumerate(names, 1)]
-
-
 def _by_name(
     title: str,
     x_title: str,
     names: Sequence[tuple[str, str]],
     y_title: str,
-    traces: Sequence[Trace],
+    drawn: list[Series],
 ) -> Figure:
     """Return bars by name, with a note below each name. Long names are replaced by numbers."""
-    places = _places(name for name, _ in names)
     longest = max(len(text) for pair in names for text in pair)
-    axis: dict[str, Any] = {"tickformat": "d", "dtick": 1}
+    labels = None
     if longest * len(names) <= _LABELS_MAX_CHARS:
-        axis = {"tickvals": places, "ticktext": ["<br>".join(filter(None, pair)) for pair in names]}
+        labels = [[text for text in pair if text] for pair in names]
     else:
-        said = (
-            f"{place:g} = {' '.join(pair).strip()}"
-            for place, pair in zip(places, names, strict=True)
-        )
-        x_title = f"{x_title}: {', '.join(said)}"
-    return frame(title, x_title, y_title, traces, hovermode="closest", barmode="group", x_axis=axis)
+        numbered = (f"{n} = {' '.join(pair).strip()}" for n, pair in enumerate(names, 1))
+        x_title = f"{x_title}: {', '.join(numbered)}"
+    return Figure(
+        title=title,
+        x=Axis(title=x_title, is_integer=True, labels=labels),
+        y=Axis(title=y_title),
+        series=drawn,
+    )
 
 
 STUDY_CHARTS: Final[Mapping[str, tuple[str, str, Callable[[Study], Figure]]]] = {
-    "sweep": ("Sweep", "How the payload changes over a field, with the knee marked.", sweep),
-    "modes": ("Modes", "What the device carries in each mode, and what it costs in CPU.", modes),
+    "sweep": ("Sweep", "Payload over the values of a field, with the knee marked.", sweep),
+    "modes": ("Modes", "Payload and CPU utilization in each mode of the device.", modes),
     "search": (
         "Search",
-        "What came through at each offered rate, and which kept the goals.",
+        "Received rate at each offered rate, and whether the thresholds were met.",
         search,
     ),
-    "scaleout": ("Scale-out", "When a device grew under a load, and by how much.", scale_out),
-    "drill": ("Drill", "What an event did to the payload, and the outage beside it.", drilled),
+    "scaleout": ("Scale-out", "Capacity steps of the device under load.", scale_out),
+    "drill": ("Drill", "Payload around the event, and the outage that followed.", drill),
 }

@@ -7,9 +7,11 @@ differ by dash, and states are also named in text.
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
 
 from broadside.coordinator.core.summary import State
+
+Hatch = Literal["cross", "up", "down", "flat", "tall", "dots"]
 
 
 class Theme(StrEnum):
@@ -24,6 +26,7 @@ class Colour(StrEnum):
         FAINT: Grid and zero lines.
         UNKNOWN: Background of a heat map, which is visible for unknown seconds.
         WINDOW: Seconds that the headline rate includes.
+        COUNTER: Device counter.
         FLEET_BAND: Range from p5 to p95.
         OTHER: Second quantity in a chart, such as the servers' CPU or the other flow.
     """
@@ -36,7 +39,7 @@ class Colour(StrEnum):
     FLEET = "fleet"
     FLEET_BAND = "fleet-band"
     SENT = "sent"
-    LEDGER = "ledger"
+    COUNTER = "counter"
     TARGET = "target"
     OTHER = "other"
     MISSING = "missing"
@@ -52,7 +55,7 @@ _LIGHT: Final[Mapping[Colour, str]] = {
     Colour.FLEET: "#0b62a4",
     Colour.FLEET_BAND: "#b9d6ee",
     Colour.SENT: "#6d7f92",
-    Colour.LEDGER: "#c25e00",
+    Colour.COUNTER: "#c25e00",
     Colour.TARGET: "#1c2733",
     Colour.OTHER: "#c25e00",
     Colour.MISSING: "#5c0f3a",
@@ -67,7 +70,7 @@ _DARK: Final[Mapping[Colour, str]] = {
     Colour.FLEET: "#5fb0ee",
     Colour.FLEET_BAND: "#27475f",
     Colour.SENT: "#8d9dad",
-    Colour.LEDGER: "#f59a3c",
+    Colour.COUNTER: "#f59a3c",
     Colour.TARGET: "#e6ebf0",
     Colour.OTHER: "#f59a3c",
     Colour.MISSING: "#f7bfdc",
@@ -85,18 +88,17 @@ HEAT: Final[tuple[tuple[float, str], ...]] = (
     (1.0, "#fde725"),
 )
 
-
-_COLOURS: Final = {State.MEASURED: Colour.FLEET, State.LATE: Colour.WARN}
-_HATCHES: Final = {
-    State.NULL: "x",
-    State.MISSED: "/",
-    State.REFUSED: "\\",
-    State.ABANDONED: "-",
-    State.LOST: "|",
-    State.PENDING: ".",
+_STATE_COLOURS: Final = {State.MEASURED: Colour.FLEET, State.LATE: Colour.WARN}
+_STATE_HATCHES: Final[Mapping[State, Hatch]] = {
+    State.NULL: "cross",
+    State.MISSED: "up",
+    State.REFUSED: "down",
+    State.ABANDONED: "flat",
+    State.LOST: "tall",
+    State.PENDING: "dots",
 }
 
 
-def state_look(state: State) -> tuple[Colour, str]:
+def state_style(state: State) -> tuple[Colour, Hatch | None]:
     """Return the colour and the hatch of the bars for one state."""
-    return _COLOURS.get(state, Colour.MISSING), _HATCHES.get(state, "")
+    return _STATE_COLOURS.get(state, Colour.MISSING), _STATE_HATCHES.get(state)

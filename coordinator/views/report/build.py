@@ -1,37 +1,47 @@
 """Build a report from the stored data of a run. Pure."""
 
+from typing import Final
+
 from broadside.coordinator.core.formatting import lab, rate, ratio
 from broadside.coordinator.core.metrics import RECEIVED, RECEIVED_IP, Layer
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from broadside.coordinator.views.charts import catalogue
-from broadside.coordinator.views.report import agent_sections as agents
-from broadside.coordinator.views.report import course_sections as course
-from broadside.coordinator.views.report import figure_sections as figures
-from broadside.coordinator.views.report import latency_section as latency
-from broadside.coordinator.views.report import ledger_section as ledgers
+from broadside.coordinator.views.report import evidence_sections as evidence
 from broadside.coordinator.views.report import method_sections as method
+from broadside.coordinator.views.report import result_sections as results
+from broadside.coordinator.views.report import setup_sections as setup
 from broadside.coordinator.views.report.document import ChartPlace, Report, Section
 from broadside.coordinator.views.report.stored_source import Source
+
+# Charts that need no measured seconds. The others would be empty.
+_CHARTS_OF_MEANS: Final = ("throughput", "pairs", "starts", "reconciliation")
+# Charts of the bursts after the first one.
+_CHARTS_OF_LATER_BURSTS: Final = ("throughput", "heatmap", "pairs", "starts", "latency")
+_MEANS_ONLY: Final = (
+    "The imported table has one mean for each pair and burst. Charts by second show this mean. "
+    "They do not show single seconds, ramps or gaps. Start errors have the resolution of the "
+    "table."
+)
 
 
 def build(source: Source) -> Report:
     """Return the report with its sections in reading order."""
     sections = (
-        figures.headline_section(source),
+        results.headline_section(source),
         _charts(source),
         method.method_section(source),
-        agents.planned_section(source),
-        figures.bursts_section(source),
-        *latency.latency_sections(source),
-        figures.pairs_section(source),
-        agents.clocks_section(source),
-        ledgers.reconciliation_section(source),
-        figures.completeness_section(source),
-        *course.course_sections(source),
-        agents.configuration_section(source),
-        agents.generators_section(source),
-        method.device_section(source),
-        *course.price_sections(source),
+        setup.planned_section(source),
+        results.bursts_section(source),
+        evidence.latency_section(source),
+        results.pairs_section(source),
+        setup.clocks_section(source),
+        evidence.reconciliation_section(source),
+        results.completeness_section(source),
+        evidence.course_section(source),
+        setup.configuration_section(source),
+        setup.generators_section(source),
+        setup.device_section(source),
+        evidence.cost_section(source),
         method.deviations_section(source),
         method.recompute_section(source),
     )
@@ -50,7 +60,7 @@ def build(source: Source) -> Report:
         broadside_version=source.broadside_version,
         summary_sha256=source.summary_sha256,
         findings=source.summary.findings,
-        sections=sections,
+        sections=tuple(section for section in sections if section is not None),
         plan=source.plan,
         summary=source.summary,
         price=source.price,
@@ -58,80 +68,64 @@ def build(source: Source) -> Report:
 
 
 def headline(summary: RunSummary) -> str:
-    """Return the metrics behind the verdict in one or two sentences."""
-    layer = summary.target_layer
-    measured = (RECEIVED_IP if layer is Layer.IP else RECEIVED).of_run(summary)
-    where = "the IP layer" if layer is Layer.IP else "payload"
+    """Return the metrics behind the verdict in a few sentences."""
+    is_ip = summary.target_layer is Layer.IP
+    measured = (RECEIVED_IP if is_ip else RECEIVED).of_run(summary)
     if measured is None:
-        said = "The fleet's rate is unknown: the measured pairs share no second."
+        text = "The received rate is unknown: the measured pairs have no second in common."
     else:
-        said = f"The fleet's receivers saw {rate(measured)} at {where}"
+        text = f"The fleet received {rate(measured)} ({'IP layer' if is_ip else 'payload'}"
         if summary.scale != 1:
-            said += f" ({lab(summary.scale)}, standing for {rate(measured * summary.scale)})"
+            text += f"; {lab(summary.scale)}, {rate(measured * summary.scale)} at real scale"
         target = summary.target_bits_per_second
-        if target:
-            said += f", {ratio(measured / target, 1)} of the target of {rate(target)}"
-        said += "."
+        text += ")"
+        text += f", {ratio(measured / target, 1)} of the target {rate(target)}." if target else "."
     if summary.verdict is Verdict.INCONCLUSIVE:
-        said += " The data cannot say whether the objective was met."
+        text += " The data does not show whether the objective was met."
     if summary.verdict is Verdict.MEASURED:
-        said += " No target was set: this is a measurement, and nothing was passed or failed."
+        text += " No target was set, so the run neither passes nor fails."
     return (
-        f"{said} {summary.pairs_measured} of {summary.pairs_planned} pairs were measured in every "
-        f"burst; {ratio(summary.completeness_ratio)} of the planned pair-seconds are on record."
+        f"{text} {summary.pairs_measured} of {summary.pairs_planned} pairs were measured in all "
+        f"bursts, {ratio(summary.completeness_ratio)} of the planned pair-seconds."
     )
-
-
-# Charts that need no measured seconds. The others would be empty.
-_OF_MEANS = ("throughput", "pairs", "starts", "reconciliation")
-_MEANS_ONLY = (
-    "The imported table has one mean for each pair and burst. What is drawn second by second is "
-    "that mean over the pair's time: it says nothing of single seconds, of ramps or of gaps within "
-    "a burst. Starts are no finer than the table's times."
-)
 
 
 def _charts(source: Source) -> Section:
+    bursts, views = source.summary.bursts, source.views
+    is_many = len(bursts) > 1
+    has_counter = source.summary.reconciliation is not None
+    is_shown = {
+        "bursts": is_many,
+        "completeness": is_many or source.summary.completeness_ratio < 1,
+        "residuals": is_many and has_counter,
+    }
+    chosen: list[tuple[str, int | None]] = [(name, None) for name in is_shown if is_shown[name]]
     entries = {entry.name: entry for entry in catalogue()}
-    many = len(source.summary.bursts) > 1
-    held = source.summary.reconciliation is not None
-    chosen: list[tuple[str, int | None]] = []
-    if many:
-        chosen += [("bursts", None)]
-        chosen += [("trend", None)] if len(source.summary.bursts) > 2 else []
-    if many or source.summary.completeness_ratio < 1:
-        chosen += [("completeness", None)]
-    chosen += [("residuals", None)] if many and held else []
-    for view in source.views:
-        index = view.summary.index
-        names = [entry.name for entry in catalogue() if entry.kind == "burst"]
-        if view.ledger is None or view.summary.reconciliation is None:
-            names.remove("reconciliation")
-        if view.summary.latency is None:
-            names.remove("latency")
-        if index != source.views[0].summary.index:
-            names = [
-                name
-                for name in names
-                if name in ("throughput", "heatmap", "pairs", "starts", "latency")
-            ]
-        if source.means_only:
-            names = [name for name in names if name in _OF_MEANS]
-        chosen += [(name, index) for name in names]
-    shown = ", ".join(str(view.summary.index + 1) for view in source.views)
+    for view in views:
+        missing = {
+            "reconciliation": view.ledger is None or view.summary.reconciliation is None,
+            "latency": view.summary.latency is None,
+        }
+        chosen += [
+            (name, view.summary.index)
+            for name, entry in entries.items()
+            if entry.kind == "burst"
+            and not missing.get(name)
+            and (view is views[0] or name in _CHARTS_OF_LATER_BURSTS)
+            and (not source.means_only or name in _CHARTS_OF_MEANS)
+        ]
     total = len(source.plan.bursts)
-    said = (
-        f"Of {total} bursts, {shown} are shown second by second: the first, the worst and the last."
-        if len(source.views) < total
-        else "Every burst is shown."
-    )
+    text = "All bursts are shown. Gaps are seconds without data."
+    if len(views) < total:
+        shown = ", ".join(str(view.summary.index + 1) for view in views)
+        text = (
+            f"Bursts {shown} of {total} are shown: the first, the worst and the last. Gaps are "
+            "seconds without data."
+        )
     return Section(
         id="charts",
         title="Charts",
-        paragraphs=(
-            f"{said} A gap is a second that nobody saw. Every axis names its unit and layer.",
-            *((_MEANS_ONLY,) if source.means_only else ()),
-        ),
+        paragraphs=(text, *((_MEANS_ONLY,) if source.means_only else ())),
         charts=tuple(
             ChartPlace(
                 name=name,

@@ -1,4 +1,4 @@
-"""Types that a report consists of. Table cells are text. ``summary`` contains the numbers."""
+"""Types of a report. Table cells are text. ``summary`` contains the numbers."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
@@ -10,12 +10,14 @@ from broadside.exchange.messages import Message, RunId, UtcDatetime
 
 # Incremented with each incompatible change of the JSON form.
 VERSION: Final = 1
+# Value of ``numeric_from`` for a table without numbers.
+TEXT_ONLY: Final = 99
 
 _Row = TypeVar("_Row")
 
 
 class Table(Message):
-    """A table; every row has as many cells as there are columns."""
+    """Table. Each row has as many cells as there are columns."""
 
     title: str = ""
     columns: tuple[str, ...]
@@ -25,7 +27,7 @@ class Table(Message):
     numeric_from: int = 1
 
 
-def tabled(
+def make_table(
     rows: Iterable[_Row],
     columns: Mapping[str, Callable[[_Row], str]],
     *,
@@ -45,14 +47,14 @@ def tabled(
     return Table(
         title=title,
         columns=tuple(columns),
-        rows=tuple(tuple(say(row) for say in columns.values()) for row in rows),
+        rows=tuple(tuple(cell(row) for cell in columns.values()) for row in rows),
         note=note,
         numeric_from=numeric_from,
     )
 
 
 class ChartPlace(Message):
-    """Where a chart stands; the API serves its figure under the same name."""
+    """Chart of a report. The API returns the chart under the same name."""
 
     name: str
     burst_index: int | None = None
@@ -73,7 +75,7 @@ class Section(Message):
 
 
 class Report(Message):
-    """Everything that an engineer signs."""
+    """Report of a run, with all data that an engineer needs to sign it."""
 
     version: int = VERSION
     run_id: RunId

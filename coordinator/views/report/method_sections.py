@@ -1,188 +1,141 @@
-"""Report sections about method, device, deviations from RFC 9411 and recomputation. Pure."""
+"""Report sections about method, deviations from RFC 9411 and recomputation. Pure."""
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator
 
-from broadside.coordinator.core.documented_limits import DOCUMENTED
-from broadside.coordinator.core.formatting import rate, ratio, time
+from broadside.coordinator.core.formatting import ratio, time
 from broadside.coordinator.core.judge.bottleneck import FLAT_COV_RATIO
 from broadside.coordinator.core.measure.aggregate import SUSTAIN_S
 from broadside.coordinator.core.measure.completeness import PAIR_FLOOR_RATIO
 from broadside.coordinator.core.measure.formulas.steady import RAMP_MAX_RATIO, RAMP_MAX_S
 from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.thresholds import describe_thresholds
-from broadside.coordinator.views.report.document import Section, Table
+from broadside.coordinator.views.report.document import TEXT_ONLY, Section, Table
 from broadside.coordinator.views.report.stored_source import Source
 from broadside.exchange.engines import find, measures
-
-# Properties of the device that a reproducible report needs, with their keys in `device`.
-DEVICE_FIELDS: Final[Mapping[str, str]] = {
-    "sku": "SKU",
-    "region": "region",
-    "zones": "zones",
-    "capacity": "capacity: minimum, maximum, observed",
-    "idps": "IDPS mode",
-    "tls": "TLS inspection",
-    "rules": "rule count",
-    "policy": "policy and its hash",
-    "routes": "routes",
-}
 
 
 def method_section(source: Source) -> Section:
     """Return a section that explains how the metrics were measured."""
-    spec = source.plan.spec
-    assumed = any(burst.headers_assumed for burst in source.summary.bursts)
-    how = source.summary.bursts[0].header_how if source.summary.bursts else "unknown"
-    layer = "the IP layer" if spec.objective.layer is Layer.IP else "payload"
-    aim = (
-        "The target is" if spec.objective.target_bits_per_second else "No target was set; rates are"
-    )
-    return Section(
-        id="method",
-        title="Method",
-        paragraphs=(
-            _opening(source),
-            *(_of_means() if source.means_only else _of_seconds(source)),
-            f"Layer. {aim} stated at {layer}. Payload is brought to the IP layer by the "
-            f"header ratio of each burst ({how}"
-            + ("; assumed, as no segment size was recorded)." if assumed else ")."),
-            (
-                f"Coverage. A pair counts as measured with {ratio(PAIR_FLOOR_RATIO, 0)} of its "
-                f"seconds on record and data within {time(spec.late_after_s)} of the instant. "
-                f"Below {ratio(spec.objective.coverage_floor_ratio, 1)} of all planned "
-                "pair-seconds nothing is a pass, and a burst with anything missing passes only if "
-                "it would have passed over every window that the missing rows leave open. Missing "
-                "data is never zero."
-            ),
-            _rule(source),
-        ),
-    )
+    return Section(id="method", title="Method", paragraphs=tuple(_method(source)))
 
 
-def _of_seconds(source: Source) -> tuple[str, str]:
-    ramps = [burst.window.ramp_s for burst in source.summary.bursts if burst.window is not None]
-    ramp = f"{min(ramps)} to {max(ramps)} s" if ramps else "none"
-    return (
-        (
-            "Rate. The figure is what receivers counted: each receiver's own intervals are laid on "
-            "a common grid of UTC seconds by interpolating cumulative bytes, so that no byte is "
-            "lost or counted twice; where no receiver's record came, the sender's stands in, and "
-            "the share that receivers prove is kept apart. In seconds that are not on record a "
-            "pair that ran counts at its mean over the others."
-        ),
-        (
-            "Window. The headline is over the seconds that all measured pairs share, inside the "
-            f"planned burst; of those the ramp at the head is cut ({ramp} here, at most "
-            f"{ratio(RAMP_MAX_RATIO, 0)} and {RAMP_MAX_S} s) by the MSER rule (White 1997, and "
-            "White, Cobb and Spratt 2000: cut where the standard error of what stays is smallest)."
-        ),
+def _method(source: Source) -> Iterator[str]:
+    spec, bursts = source.plan.spec, source.summary.bursts
+    yield _start(source)
+    if source.means_only:
+        yield (
+            "Rate: the sum of the pairs' mean rates from the imported files. Seconds are not "
+            "recorded."
+        )
+        yield "Window: the time that all pairs have in common. No ramp is removed."
+    else:
+        ramps = [burst.window.ramp_s for burst in bursts if burst.window is not None]
+        ramp = f"{min(ramps)} to {max(ramps)} s" if ramps else "none"
+        yield (
+            "Rate: the bytes that the receivers counted. Intervals of each receiver are resampled "
+            "to UTC seconds by interpolating cumulative bytes, so no byte is lost or counted "
+            "twice. Without a receiver's record, the sender's record is used; the share of bytes "
+            "that receivers confirm is a separate metric. Missing seconds of a pair count with its "
+            "mean."
+        )
+        yield (
+            "Window: the seconds that all measured pairs have in common, inside the planned burst, "
+            f"without the ramp at the start ({ramp}; at most {ratio(RAMP_MAX_RATIO, 0)} and "
+            f"{RAMP_MAX_S} s). The ramp is determined by the MSER rule (White 1997; White, Cobb "
+            "and Spratt 2000)."
+        )
+    header = bursts[0].header_how if bursts else "unknown"
+    is_assumed = any(burst.headers_assumed for burst in bursts)
+    yield (
+        f"Layer: {_layer(source)}"
+        + (". " if spec.objective.target_bits_per_second else "; no target was set. ")
+        + f"Payload is converted to the IP layer with the header ratio of each burst ({header}"
+        + ("; assumed, because no segment size was recorded)." if is_assumed else ").")
     )
+    yield (
+        f"Completeness: a pair is measured if {ratio(PAIR_FLOOR_RATIO, 0)} of its seconds are "
+        f"recorded and its first data is within {time(spec.late_after_s)} of the planned start. "
+        f"Below {ratio(spec.objective.coverage_floor_ratio, 1)} of the planned pair-seconds, the "
+        "verdict cannot be a pass. Missing data is never zero: a burst with missing data passes "
+        "only if it would pass for every window that is possible with the missing data."
+    )
+    yield _rule(source)
 
 
-def _of_means() -> tuple[str, str]:
-    return (
-        (
-            "Rate. The figure is the sum of the pairs' means as their files have them, each over "
-            "its own time; nobody kept seconds."
-        ),
-        (
-            "Window. The headline is over the time that all pairs share; no ramp is cut, as there "
-            "are no seconds to tell one."
-        ),
-    )
+def _layer(source: Source) -> str:
+    return "the IP layer" if source.plan.spec.objective.layer is Layer.IP else "payload"
 
 
 def _rule(source: Source) -> str:
     """Return the conditions for a pass, or for `measured` if no target was set."""
     spec = source.plan.spec
-    objective, goals = spec.objective, list(describe_thresholds(spec.objective))
+    objective, thresholds = spec.objective, list(describe_thresholds(spec.objective))
     if objective.target_bits_per_second:
-        goals.insert(
-            0,
-            "the whole interval of the rate above the target less its tolerance of "
-            f"{ratio(objective.tolerance_ratio, 0)}, and that of what the device itself counted",
-        )
-        goals.insert(1, "no part of the window that lasts below that")
-    allowed = ratio(objective.residual_max_ratio, 1)
-    held = (
-        f"a ledger that shows at most {allowed} of the fleet's bytes"
+        tolerance = ratio(objective.tolerance_ratio, 0)
+        thresholds = [
+            (
+                "the complete intervals of the received rate and of the device counter's rate "
+                f"above the target minus {tolerance}"
+            ),
+            "no sustained part of the window below that",
+            *thresholds,
+        ]
+    limit = ratio(objective.residual_max_ratio, 1)
+    residual = (
+        f"a device counter that shows at most {limit} of the fleet's bytes"
         if spec.bypasses_device
-        else f"where a firewall ledger was read, a residual that is wholly within {allowed}"
+        else f"if a device counter was read, a residual that is completely within {limit}"
     )
-    needs = "; ".join(("the coverage", *goals, "no contradiction between the records", held))
     intervals = (
-        "from the scatter between the bursts"
+        "from the variation between the bursts"
         if source.means_only
-        else "of a burst from its seconds and how they follow each other, of a run from the "
-        "scatter of its bursts too, with the clocks' bounds added"
+        else "from the seconds of each burst and their autocorrelation, and from the variation "
+        "between the bursts, with the clock uncertainty added"
     )
-    word = (
-        "Pass"
-        if goals or spec.bypasses_device
-        else "No target was set, so that there is no pass; that the run was measured"
+    conditions = "; ".join(("the completeness", *thresholds, "consistent records", residual))
+    subject = (
+        "a pass"
+        if thresholds or spec.bypasses_device
+        else "the result `measured` (no target was set, so a pass is not possible)"
     )
     return (
-        f"Verdict. {word} needs {needs}. Every burst must hold it. Intervals are 95 %, {intervals}."
+        f"Verdict: {subject} needs {conditions}. Each burst must meet these conditions. Intervals "
+        f"are 95 %, {intervals}."
     )
 
 
-def _made(source: Source) -> str:
+def _traffic(source: Source) -> str:
     """Return how the engine generated the traffic, in the engine's own description."""
-    traffic = source.plan.traffic
-    engine = find(traffic.engine)
+    engine = find(source.plan.traffic.engine)
     if source.means_only or engine is None:
-        return "How the traffic was made is unknown."
-    return engine.statement(traffic)
+        return "The generation of the traffic is unknown."
+    return engine.statement(source.plan.traffic)
 
 
-def _opening(source: Source) -> str:
+def _start(source: Source) -> str:
     spec, engine = source.plan.spec, find(source.plan.traffic.engine)
     if source.imported:
         return (
-            "These results were imported: they were measured by other means, and what their files "
-            f"do not say is unknown here. {_made(source)}"
+            "The results were measured by other tools and imported. Values that the files do not "
+            f"contain are unknown. {_traffic(source)}"
         )
     start = (
-        "connections are opened before it and held by a start gate, or, where the gate cannot be "
-        "used, the engine is executed at the instant (see the start method below)."
+        "The connections are opened before that time and released by a start gate, or the engine "
+        "is executed at that time (see the start method below)."
         if engine is not None and engine.gated
-        else "the engine is executed at it, no gate holds its connections, and how far off the "
-        "first data was is on record as its start error."
+        else "The engine is executed at that time. The start error shows the delay of the first "
+        "data."
     )
     return (
-        f"{_made(source)} {spec.pairs_count} pairs of one client and one server each ran "
-        f"{spec.bursts_count} burst(s) of {spec.burst_s} s. All pairs of a burst start at one "
-        f"planned instant: {start}"
-    )
-
-
-def device_section(source: Source) -> Section:
-    """Return a section with the device data from the launch, and limits from documentation."""
-    said = dict(source.plan.spec.device)
-    facts = {words: said.pop(name, "not stated") for name, words in DEVICE_FIELDS.items()}
-    facts |= said
-    sku = source.plan.spec.device.get("sku", "").lower()
-    limit, flow = DOCUMENTED.firewall.get(sku), DOCUMENTED.flow.get(sku)
-    if limit is not None and flow is not None:
-        facts["documented rate"] = f"{rate(limit.bits_per_second)} ({limit.source}, {limit.as_of})"
-        facts["documented rate of one TCP connection"] = rate(flow.bits_per_second)
-    return Section(
-        id="device",
-        title="Device under test",
-        paragraphs=(
-            (
-                "As stated at launch (`--set device.sku=...`); Broadside does not read the "
-                "device's configuration."
-            ),
-        ),
-        facts=facts,
+        f"{_traffic(source)} {spec.pairs_count} pairs of a client and a server ran "
+        f"{spec.bursts_count} bursts of {spec.burst_s} s. All pairs of a burst start at the same "
+        f"planned time. {start}"
     )
 
 
 def deviations_section(source: Source) -> Section:
     """Return a section with deviations from RFC 9411 by topic."""
-    spec, bursts = source.plan.spec, source.summary.bursts
+    bursts = source.summary.bursts
     windows = [burst.window.window_s for burst in bursts if burst.window is not None]
     covs = [
         flow.second_cov_ratio
@@ -190,51 +143,48 @@ def deviations_section(source: Source) -> Section:
         for flow in burst.flows
         if flow.second_cov_ratio is not None
     ]
-    told = frozenset() if source.means_only else measures(source.plan.traffic)
-    transactions = "success" in told
+    spec = source.plan.spec
+    measured = frozenset() if source.means_only else measures(source.plan.traffic)
+    has_transactions = "success" in measured
     reference = spec.labels.get("reference") or spec.device.get("reference")
+    shortest = f"NOT met: the shortest window is {min(windows, default=0)} s"
+    not_measured = (
+        "Connections per second, concurrent connections and TLS handshakes are not measured."
+        if has_transactions
+        else "Connections per second, concurrent connections, TLS handshakes and transactions are "
+        "not measured."
+    )
     rows = (
         (
             "Traffic load profile",
             "init, ramp-up, sustain, ramp-down, collection",
-            "unknown: imported"
+            "unknown (imported)"
             if source.imported
-            else "All pairs start at one instant and stop together: the ramp is cut from the data "
-            "rather than driven, and there is no ramp-down.",
+            else "All pairs start and stop together. The ramp is removed from the data, and there "
+            "is no ramp-down.",
         ),
         (
             "Sustain phase",
             f"at least {SUSTAIN_S} s recommended",
-            "met"
-            if windows and min(windows) >= SUSTAIN_S
-            else f"NOT met: the shortest window is {min(windows)} s"
-            if windows
-            else "NOT met: there is no window",
+            "met" if windows and min(windows) >= SUSTAIN_S else shortest,
         ),
         (
             "Traffic mix",
-            "application traffic mixes and HTTP or HTTPS objects of set sizes",
-            f"{_made(source)} "
-            + (
-                "Answers that failed and times to the last byte are measured; connections per "
-                "second, concurrent connections and TLS handshakes are not."
-                if transactions
-                else "Connections per second, concurrent connections, TLS handshakes, "
-                "transactions and times to first and last byte are not measured."
-            ),
+            "application traffic mixes, HTTP or HTTPS objects of defined sizes",
+            f"{_traffic(source)} {not_measured}"
+            + (" Failed answers and times to the last byte are." if has_transactions else ""),
         ),
         (
             "Inspected throughput",
-            "bits of examined and allowed traffic a second, layer stated",
+            "bit/s of examined and allowed traffic, with its layer",
             (
-                "Stated at "
-                f"{'the IP layer' if spec.objective.layer is Layer.IP else 'payload'}, as "
-                "received. That the device examined it is shown only as far as its ledger agrees."
+                f"Received rate at {_layer(source)}. The reconciliation shows how much of it "
+                "crossed the device."
             ),
         ),
         (
             "Constant rate",
-            f"deviation under {ratio(FLAT_COV_RATIO, 0)}",
+            f"deviation below {ratio(FLAT_COV_RATIO, 0)}",
             f"largest CoV over seconds {ratio(max(covs))}: "
             + ("met" if max(covs) < FLAT_COV_RATIO else "NOT met")
             if covs
@@ -242,21 +192,20 @@ def deviations_section(source: Source) -> Section:
         ),
         (
             "Failed transactions",
-            "under 0.001 %",
-            "see the engine's measures under Headline figures and Findings"
-            if transactions
-            else "not measured: the engine tells of no transactions; pairs that failed are under "
-            "Completeness.",
+            "below 0.001 %",
+            "see Results and Findings"
+            if has_transactions
+            else "not measured; failed pairs are listed in Completeness",
         ),
         (
             "Reference test",
-            "the test bed without the device exceeds it",
-            f"as labelled: {reference}" if reference else "NOT shown by this run",
+            "rate of the test bed without the device is higher",
+            f"label: {reference}" if reference else "NOT shown by this run",
         ),
         (
             "Device features and rules",
-            "recommended features and rule sets stated",
-            "as far as stated at launch; see Device under test",
+            "recommended features and rule sets",
+            "as stated at launch; see Device under test",
         ),
     )
     return Section(
@@ -264,13 +213,15 @@ def deviations_section(source: Source) -> Section:
         title="Deviations from RFC 9411",
         paragraphs=(
             (
-                "RFC 9411 describes benchmarks of network security devices. This run follows its "
-                "ideas of a sustain phase and of inspected throughput, and departs from it where "
-                "said. A rate that was reached with loss, or with segments sent again, is no "
-                "throughput in the sense of RFC 2544 (zero loss)."
+                "RFC 9411 defines benchmarks of network security devices. This run uses its "
+                "sustain phase and inspected throughput. The table lists the deviations. A rate "
+                "with loss or retransmissions is not a throughput according to RFC 2544 (zero "
+                "loss)."
             ),
         ),
-        tables=(Table(columns=("topic", "RFC 9411", "this run"), rows=rows, numeric_from=9),),
+        tables=(
+            Table(columns=("topic", "RFC 9411", "this run"), rows=rows, numeric_from=TEXT_ONLY),
+        ),
     )
 
 
@@ -282,9 +233,9 @@ def recompute_section(source: Source) -> Section:
         title="Recompute",
         paragraphs=(
             (
-                "Every figure follows from rows that are stored. The first command computes the "
-                "summary again from them and compares it with the stored one byte for byte; the "
-                "hash below is of those bytes."
+                "All metrics are computed from stored records. The first command computes the "
+                "summary again and compares it with the stored one byte by byte. The hash below is "
+                "the hash of these bytes."
             ),
         ),
         facts={"SHA-256 of the stored summary": source.summary_sha256},

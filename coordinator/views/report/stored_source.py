@@ -18,8 +18,8 @@ from broadside.coordinator.imports.import_requests import TABLES_SCENARIO
 from broadside.coordinator.request_errors import BurstNotOver, RunNotOver, UnknownRun
 from broadside.coordinator.runs.run_documents import complete_summary, read_fleet, read_ledger
 from broadside.coordinator.runs.stored_runs import parse_plan
-from broadside.coordinator.views.charts.chart_inputs import BurstView
-from broadside.coordinator.views.charts.stored_views import read_burst_view
+from broadside.coordinator.views.charts.inputs import BurstView
+from broadside.coordinator.views.charts.stored_charts import read_burst_view
 from broadside.exchange.messages import JobReport, Presence, ServerTest
 from broadside.exchange.records import Document, Records, RunHeader
 from broadside.exchange.version import version_text

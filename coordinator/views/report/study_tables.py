@@ -8,7 +8,7 @@ from broadside.coordinator.core.measure.experiments.drill import DrillResult
 from broadside.coordinator.core.measure.experiments.scale_out import ScaleOut
 from broadside.coordinator.studies.study import Study, TrialResult
 from broadside.coordinator.studies.trials import says
-from broadside.coordinator.views.report.document import Table, tabled
+from broadside.coordinator.views.report.document import Table, make_table
 
 # Row limit. The longest outages are shown.
 OUTAGES_MAX_COUNT: Final = 20
@@ -16,15 +16,15 @@ OUTAGES_MAX_COUNT: Final = 20
 
 def study_tables(study: Study) -> Iterator[Table]:
     """Yield the tables of trials, devices, and scale-out or drill results."""
-    yield tabled(
+    yield make_table(
         study.results,
         {
             "trial": lambda trial: str(trial.index + 1),
-            "what": lambda trial: (
-                _what(study, trial) + ("  <- knee" if _is_knee(study, trial) else "")
+            "settings": lambda trial: (
+                _what(study, trial) + (" (knee)" if _is_knee(study, trial) else "")
             ),
             "payload received": lambda trial: formatting.rate(trial.received_bits_per_second),
-            "firewall (IP)": lambda trial: formatting.rate(trial.firewall_bits_per_second),
+            "device counter (IP)": lambda trial: formatting.rate(trial.firewall_bits_per_second),
             "RTT": lambda trial: formatting.time(trial.rtt_mean_s),
             "CPU-s/GB, client / server": lambda trial: (
                 f"{formatting.number(trial.client_cpu_s_per_gigabyte)} / "
@@ -33,7 +33,7 @@ def study_tables(study: Study) -> Iterator[Table]:
             "pairs reset / stalled": lambda trial: (
                 f"{trial.reset_pairs_count} / {trial.stalled_pairs_count}"
             ),
-            "limiter": lambda trial: trial.limiter.value,
+            "bottleneck": lambda trial: trial.limiter.value,
             "verdict": lambda trial: (
                 trial.problem or (trial.verdict.value if trial.verdict else formatting.UNKNOWN)
             ),
@@ -45,7 +45,7 @@ def study_tables(study: Study) -> Iterator[Table]:
     if loads:
         yield Table(
             title="Devices",
-            columns=("trial", "what", "device", "payload", "share", "CPU"),
+            columns=("trial", "settings", "device", "payload", "share", "CPU"),
             rows=tuple(loads),
             numeric_from=3,
         )
@@ -60,12 +60,12 @@ def stands(study: Study) -> str:
     if study.ended_at is None:
         if study.cancelled_at is not None:
             return "being cancelled"
-        return "going on" if study.waits_for is None else f"waits for {study.waits_for}"
+        return "running" if study.waits_for is None else f"waiting for {study.waits_for}"
     if study.problem:
-        return f"ended: {study.problem}"
+        return f"failed: {study.problem}"
     if study.cancelled_at is not None:
         return f"cancelled by {study.cancelled_by}: {study.cancel_reason}"
-    return "done"
+    return "finished"
 
 
 def _what(study: Study, result: TrialResult) -> str:
@@ -92,18 +92,18 @@ def _devices(study: Study, result: TrialResult) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _steps(found: ScaleOut) -> Table:
-    return tabled(
-        found.steps,
+def _steps(result: ScaleOut) -> Table:
+    return make_table(
+        result.steps,
         {
-            "after overload": lambda step: f"{step.after_overload_s:.1f} s",
-            "from": lambda step: formatting.rate(step.before_bits_per_second),
-            "to": lambda step: formatting.rate(step.after_bits_per_second),
+            "time since overload": lambda step: f"{step.after_overload_s:.1f} s",
+            "before": lambda step: formatting.rate(step.before_bits_per_second),
+            "after": lambda step: formatting.rate(step.after_bits_per_second),
             "step": lambda step: (
-                f"{formatting.rate(step.size_bits_per_second)} +- "
+                f"{formatting.rate(step.size_bits_per_second)} ± "
                 f"{formatting.rate(step.half_width_bits_per_second)}"
             ),
-            "firewall (IP)": lambda step: formatting.rate(step.ledger_size_bits_per_second),
+            "device counter (IP)": lambda step: formatting.rate(step.ledger_size_bits_per_second),
             "retransmits": lambda step: formatting.count(step.retransmits_count),
             "RTT": lambda step: formatting.time(step.rtt_max_s),
             "pairs reset": lambda step: str(step.broken_pairs_count),
@@ -113,19 +113,19 @@ def _steps(found: ScaleOut) -> Table:
     )
 
 
-def _outages(found: DrillResult) -> Table:
-    shown = found.outages[:OUTAGES_MAX_COUNT]
-    missed = found.outages_count - len(shown)
-    return tabled(
+def _outages(result: DrillResult) -> Table:
+    shown = result.outages[:OUTAGES_MAX_COUNT]
+    more = result.outages_count - len(shown)
+    return make_table(
         shown,
         {
             "pair": lambda outage: outage.pair,
-            "from, UTC": lambda outage: outage.from_at.strftime("%H:%M:%S.%f")[:-3],
-            "out": lambda outage: (
-                f"{outage.outage_s * 1e3:.0f} ms +- {outage.resolution_s * 1e3:.0f}"
+            "start, UTC": lambda outage: outage.from_at.strftime("%H:%M:%S.%f")[:-3],
+            "duration": lambda outage: (
+                f"{outage.outage_s * 1e3:.0f} ms ± {outage.resolution_s * 1e3:.0f}"
             ),
             "probes lost": lambda outage: str(outage.lost_count),
         },
-        title="Outages by probes",
-        note=f"{missed} more are not listed." if missed else None,
+        title="Outages measured by probes",
+        note=f"{more} more are not listed." if more else None,
     )

@@ -187,7 +187,7 @@ async def test_answers_go_out_compressed_as_asked(
     assert json.loads(unpack(packed))["info"]["title"] == "Broadside"
 
 
-@pytest.mark.parametrize("name", ["app.css", "app.js", "plotly.min.js"])
+@pytest.mark.parametrize("name", ["app.css", "app.js"])
 async def test_the_page_s_files_go_out_compressed(api: httpx.AsyncClient, name: str) -> None:
     path = f"/web/{site().version}/{name}"
     plain = await api.get(path, headers={"Accept-Encoding": "identity"})

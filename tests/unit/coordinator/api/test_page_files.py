@@ -66,12 +66,6 @@ async def test_unknown_files_are_not_there(http: httpx.AsyncClient) -> None:
     assert old.headers["cache-control"] == "no-store"
 
 
-async def test_plotly_comes_out_of_its_wheel(http: httpx.AsyncClient) -> None:
-    answer = await http.get(f"/web/{web.site().version}/plotly.min.js")
-    assert answer.status_code == 200
-    assert "plotly.js v" in answer.text[:200]
-
-
 def test_the_palette_is_the_charts_own() -> None:
     text = web.palette()
     for theme in Theme:

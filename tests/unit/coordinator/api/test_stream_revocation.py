@@ -30,7 +30,7 @@ async def test_a_stream_ends_when_its_token_does(
     async def find_nothing(_: Feed) -> None:
         looks.append(1)
 
-    monkeypatch.setattr(Feed, "_take", find_nothing)
+    monkeypatch.setattr(Feed, "_poll", find_nothing)
     monkeypatch.setattr("broadside.coordinator.views.feeds.POLL_S", 0.01)
     monkeypatch.setattr("broadside.coordinator.views.feeds.BEAT_S", 0.05)
     monkeypatch.setattr("broadside.coordinator.api.event_routes.CHECK_S", 0.05)

@@ -27,7 +27,7 @@ from tests.unit.coordinator.stored_run import store_run
         ("bursts", {"limit": 1}),
         ("pairs", {"burst": 0, "limit": 600}),
         ("series", {"burst": 0, "pair": "1", "accept": "text/csv"}),
-        ("chart", {"name": "throughput", "burst": 0, "theme": "dark"}),
+        ("chart", {"name": "throughput", "burst": 0}),
         ("export", {"format": "csv", "table": "bursts"}),
         ("price", {}),
     ],

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broadside.coordinator.core import formatting
-from broadside.coordinator.views.page_words import page_words
+from broadside.coordinator.views.page_labels import page_labels
 
 WEB = Path(__file__).parents[4] / "dashboards" / "web"
 RATES = {
@@ -42,7 +42,7 @@ def test_four_digits_in_the_decimal_unit_that_fits_and_unknown_is_said() -> None
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 def test_the_page_says_every_quantity_as_the_coordinator_does(tmp_path: Path) -> None:
     (tmp_path / "package.json").write_text('{"type": "module"}')
-    (tmp_path / "words.js").write_text(page_words())
+    (tmp_path / "words.js").write_text(page_labels())
     (tmp_path / "format.js").write_text((WEB / "format.js").read_text())
     values = [*RATES, *(math.pi * 10.0**power for power in range(-3, 15))]
     times = [*TIMES, *(math.pi * 10.0**power for power in range(-8, 5))]

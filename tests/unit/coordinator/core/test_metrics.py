@@ -22,10 +22,10 @@ from broadside.coordinator.core.metrics import (
 from broadside.coordinator.core.summary import BurstSummary, RunSummary
 from broadside.coordinator.studies.conclude import result_of
 from broadside.coordinator.studies.study import TrialResult
-from broadside.coordinator.views.exports.run_tables import make_tables
-from broadside.coordinator.views.figure_rows import figure_rows
-from broadside.coordinator.views.page_words import page_words
+from broadside.coordinator.views.metric_rows import metric_rows
+from broadside.coordinator.views.page_labels import page_labels
 from broadside.coordinator.views.prometheus_metrics import METRICS, name_of
+from broadside.coordinator.views.tables.run_tables import make_tables
 from tests.planted import summarise
 from tests.synthetic import Plant, fleet
 
@@ -91,7 +91,7 @@ def test_every_face_shows_a_known_figure(
         assert figure.optional
         return
     monkeypatch.setenv("COLUMNS", "200")
-    rows = {(row.words, row.measured) for row in figure_rows(summary)}
+    rows = {(row.words, row.measured) for row in metric_rows(summary)}
     console = Console(width=200)
     with console.capture() as captured:
         monkeypatch.setattr(
@@ -125,7 +125,7 @@ def test_a_trial_has_the_runs_figures_at_real_scale(summary: RunSummary) -> None
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 def test_the_page_reads_and_folds_every_figure_alike(summary: RunSummary, tmp_path: Path) -> None:
     (tmp_path / "package.json").write_text('{"type": "module"}')
-    (tmp_path / "words.js").write_text(page_words())
+    (tmp_path / "words.js").write_text(page_labels())
     (tmp_path / "format.js").write_text((WEB / "format.js").read_text())
     (tmp_path / "run.json").write_text(summary.model_dump_json())
     (tmp_path / "ask.js").write_text(

@@ -14,7 +14,7 @@ from broadside.coordinator.cli import app
 from broadside.coordinator.core.plain_fields import plain_fields
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, Objective
-from broadside.coordinator.views.page_words import page_words
+from broadside.coordinator.views.page_labels import page_labels
 from broadside.exchange.messages import Probe, Traffic
 
 ROOT = Path(__file__).parents[4]
@@ -42,7 +42,7 @@ def test_the_command_line_shows_every_field_of_a_scenario() -> None:
 def test_the_page_shows_every_field_of_a_scenario(tmp_path: Path) -> None:
     spec = scenarios.load("smoke")
     (tmp_path / "package.json").write_text('{"type": "module"}')
-    (tmp_path / "words.js").write_text(page_words())
+    (tmp_path / "words.js").write_text(page_labels())
     (tmp_path / "format.js").write_text((ROOT / "dashboards" / "web" / "format.js").read_text())
     (tmp_path / "ask.js").write_text(
         'import { fieldsOf } from "./format.js";'

@@ -7,7 +7,7 @@ import pytest
 
 from broadside.coordinator.core.run_spec import Burst, Plan, due_at
 from broadside.coordinator.runs.coordinator import Coordinator
-from broadside.coordinator.views.burst_answers import recomputed
+from broadside.coordinator.views.burst_responses import recomputed
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.messages import Control
 from broadside.exchange.records import PrivateRecords, RunHeader

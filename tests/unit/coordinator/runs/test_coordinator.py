@@ -13,7 +13,7 @@ from broadside.coordinator.core.run_spec import Plan, RunSpec, due_at
 from broadside.coordinator.runs import leases
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.dispatch import Dispatch
-from broadside.coordinator.views.burst_answers import list_bursts
+from broadside.coordinator.views.burst_responses import list_bursts
 from broadside.exchange import background
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.messages import Control

@@ -18,7 +18,7 @@ def test_a_verdict_has_headline_sparkline_figures_and_findings() -> None:
     shown = READER.render(verdict_markdown(summary.model_copy(update={"findings": (evil,)})))
     assert f"{summary.verdict.value}: {summary.scenario}</h2>" in shown
     assert shown.count("<table>") == 1
-    assert "received, burst by burst" in shown
+    assert "received rate by burst" in shown
     assert "a|b &lt;img src=x&gt; [c](d) `e` **f**" in shown
 
 

@@ -1,14 +1,13 @@
 """Charts of studies: what is marked, what is unknown, and who asks for the wrong one."""
 
-from typing import Any
-
 import httpx
 import pytest
 
 from broadside.coordinator.studies.study import AB, Axis, Matrix, Mode, Sweep
 from broadside.coordinator.views.charts import NoChart, Theme, UnknownChart
+from broadside.coordinator.views.charts.figure import Series
 from broadside.coordinator.views.charts.study_charts import STUDY_CHARTS, StudyChart, draw_study
-from broadside.coordinator.views.charts.svg import alone
+from broadside.coordinator.views.charts.svg import standalone
 from tests.unit.coordinator.studies.samples import (
     IN_MODES,
     MODES,
@@ -22,90 +21,89 @@ from tests.unit.coordinator.studies.samples import (
 )
 
 
-def named(chart: StudyChart) -> dict[str, Any]:
-    return {trace["name"]: trace for trace in chart.figure["data"]}
+def named(chart: StudyChart) -> dict[str, Series]:
+    return {series.name: series for series in chart.figure.series}
 
 
 def test_a_sweep_is_a_line_with_its_knee_marked() -> None:
-    traces = named(draw_study("sweep", SWEPT, Theme.LIGHT))
-    assert traces["payload received"]["x"] == list(STREAMS)
-    assert traces["payload received"]["y"] == [1.0, 2.0, 4.0, 8.0, 8.1]
-    assert (traces["knee"]["x"], traces["knee"]["y"]) == ([8.0], [8.0])
+    traces = named(draw_study("sweep", SWEPT))
+    assert traces["payload received"].x == list(STREAMS)
+    assert traces["payload received"].y == [1.0, 2.0, 4.0, 8.0, 8.1]
+    assert (traces["knee"].x, traces["knee"].y) == ([8.0], [8.0])
 
 
 def test_a_sweep_over_two_fields_has_a_line_for_each_value_of_the_second() -> None:
     second = Axis(field="traffic.window_bytes", values=(65536, 131072))
     question = Sweep(axes=(*SWEEP.axes, second))
     rates = [n * w * 1e4 for n in STREAMS for w in (65536, 131072)]
-    traces = named(draw_study("sweep", study(question, results(*rates)), Theme.DARK))
+    traces = named(draw_study("sweep", study(question, results(*rates))))
     assert set(traces) == {f"traffic.window_bytes = {w}" for w in (65536, 131072)}
 
 
 def test_values_that_are_no_numbers_are_bars_in_order_and_named() -> None:
     question = Sweep(axes=(Axis(field="traffic.congestion", values=("cubic", "bbr")),))
-    chart = draw_study("sweep", study(question, results(1e9, 2e9)), Theme.LIGHT)
+    chart = draw_study("sweep", study(question, results(1e9, 2e9)))
     trace = named(chart)["payload received"]
-    assert (trace["type"], trace["x"], trace["y"]) == ("bar", [1.0, 2.0], [1.0, 2.0])
-    assert chart.figure["layout"]["xaxis"]["ticktext"] == ["cubic", "bbr"]
+    assert (trace.kind, trace.x, trace.y) == ("bars", [1.0, 2.0], [1.0, 2.0])
+    assert chart.figure.x.labels == [["cubic"], ["bbr"]]
 
 
 def test_modes_show_payload_and_cpu_and_an_unknown_mode_has_no_bar() -> None:
-    chart = draw_study("modes", IN_MODES, Theme.LIGHT)
+    chart = draw_study("modes", IN_MODES)
     traces = named(chart)
-    assert traces["payload"]["y"] == [100.0, 90.0, None]
-    assert traces["clients' CPU"]["y"] == [40.0, 40.0, None]
-    assert "servers' CPU" not in traces  # nobody told it
-    assert chart.figure["layout"]["xaxis"]["ticktext"][2] == "deny<br>unknown"
+    assert traces["payload"].y == [100.0, 90.0, None]
+    assert traces["CPU of clients"].y == [40.0, 40.0, None]
+    assert "CPU of servers" not in traces  # nobody told it
+    assert (chart.figure.x.labels or [])[2] == ["deny", "unknown"]
 
 
 def test_each_devices_payload_and_cpu_stand_side_by_side_in_its_colour() -> None:
-    chart = draw_study("modes", OVER_TWO_DEVICES, Theme.LIGHT)
+    chart = draw_study("modes", OVER_TWO_DEVICES)
     traces = named(chart)
     assert list(traces) == ["fw-a, payload", "fw-a, CPU", "fw-b, payload", "fw-b, CPU"]
-    assert traces["fw-a, payload"]["y"] == [70.0, 70.0, 66.316, 30.947]
-    assert traces["fw-b, CPU"]["y"] == [22.0, 25.0, 41.0, 64.0]
-    looks = [trace["marker"] for trace in traces.values()]
-    assert [look["color"] for look in looks[::2]] == [look["color"] for look in looks[1::2]]
-    assert [look.get("pattern") for look in looks] == [None, {"shape": "/"}] * 2
-    drawn = alone(dict(chart.figure), width=900, height=400)
+    assert traces["fw-a, payload"].y == [70.0, 70.0, 66.316, 30.947]
+    assert traces["fw-b, CPU"].y == [22.0, 25.0, 41.0, 64.0]
+    drawn_series = list(traces.values())
+    assert [s.colour for s in drawn_series[::2]] == [s.colour for s in drawn_series[1::2]]
+    assert [s.hatch for s in drawn_series] == [None, "up"] * 2
+    drawn = standalone(chart.figure, width=900, height=400, theme=Theme.LIGHT)
     assert all(f">{words}<" in drawn for words in ("cef", "95 Mbit/s", "log", "42 Mbit/s"))
 
 
 def test_names_that_are_too_long_for_a_phone_are_numbered() -> None:
     modes = Matrix(modes=tuple(Mode(name=f"a-mode-with-a-long-name-{n}") for n in range(3)))
-    chart = draw_study("modes", study(modes, results(1e9, 2e9, 3e9)), Theme.LIGHT)
-    axis = chart.figure["layout"]["xaxis"]
-    assert "ticktext" not in axis
-    assert "2 = a-mode-with-a-long-name-1 2 Gbit/s" in axis["title"]["text"]
+    chart = draw_study("modes", study(modes, results(1e9, 2e9, 3e9)))
+    assert chart.figure.x.labels is None
+    assert "2 = a-mode-with-a-long-name-1 2 Gbit/s" in chart.figure.x.title
 
 
 def test_a_trial_that_is_not_whole_is_not_drawn() -> None:
     broken = results(10e9, 9e9, 8e9)
     broken[1] = broken[1].model_copy(update={"completeness_ratio": 0.5})
-    traces = named(draw_study("modes", study(MODES, broken), Theme.LIGHT))
-    assert traces["payload"]["y"] == [100.0, None, 80.0]
+    traces = named(draw_study("modes", study(MODES, broken)))
+    assert traces["payload"].y == [100.0, None, 80.0]
 
 
 def test_a_search_parts_what_kept_the_goals_from_what_did_not() -> None:
-    traces = named(draw_study("search", searched(), Theme.LIGHT))
-    assert max(traces["kept the goals"]["x"]) <= 7.1
-    assert min(traces["did not"]["x"]) > 7.0
+    traces = named(draw_study("search", searched()))
+    assert max(filter(None, traces["thresholds met"].x)) <= 7.1
+    assert min(filter(None, traces["thresholds not met"].x)) > 7.0
 
 
 def test_a_chart_that_cannot_be_says_which_can() -> None:
-    with pytest.raises(NoChart, match="the study is a sweep; ask for sweep"):
-        draw_study("modes", SWEPT, Theme.LIGHT)
+    with pytest.raises(NoChart, match="the study is a sweep; use sweep"):
+        draw_study("modes", SWEPT)
     ab = AB(a=Mode(name="off"), b=Mode(name="deny"))
-    with pytest.raises(NoChart, match="ask for modes"):
-        draw_study("sweep", study(ab, results(1e9)), Theme.LIGHT)
-    with pytest.raises(NoChart, match="no whole trial has a rate yet"):
-        draw_study("sweep", study(SWEEP, results(None)), Theme.LIGHT)
-    with pytest.raises(NoChart, match="no holds with seconds"):
-        draw_study("scaleout", SWEPT, Theme.LIGHT)
-    with pytest.raises(NoChart, match="no burst with seconds"):
-        draw_study("drill", SWEPT, Theme.LIGHT)
-    with pytest.raises(UnknownChart, match="there are: sweep, modes, search"):
-        draw_study("pie", SWEPT, Theme.LIGHT)
+    with pytest.raises(NoChart, match="use modes"):
+        draw_study("sweep", study(ab, results(1e9)))
+    with pytest.raises(NoChart, match="no complete trial has a rate yet"):
+        draw_study("sweep", study(SWEEP, results(None)))
+    with pytest.raises(NoChart, match="no measured seconds"):
+        draw_study("scaleout", SWEPT)
+    with pytest.raises(NoChart, match="no measured seconds"):
+        draw_study("drill", SWEPT)
+    with pytest.raises(UnknownChart, match="charts: sweep, modes, search"):
+        draw_study("pie", SWEPT)
 
 
 async def test_charts_over_the_api(api: httpx.AsyncClient) -> None:

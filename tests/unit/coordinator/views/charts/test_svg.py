@@ -4,6 +4,7 @@ import base64
 import re
 import xml.etree.ElementTree as ET
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,13 +13,13 @@ from hypothesis import strategies as st
 
 from broadside.coordinator.views.charts import ChartEntry, Theme, catalogue, draw_burst, draw_run
 from broadside.coordinator.views.charts.svg import (
-    Axis,
+    Scale,
     colourise,
     data_uri,
     draw,
     hatches,
     round_step,
-    span,
+    standalone,
     styles,
 )
 from broadside.coordinator.views.charts.theme import HEAT
@@ -36,22 +37,21 @@ def parsed(text: str) -> ET.Element:
 @pytest.mark.parametrize("width", [400.0, 920.0])
 def test_every_chart_is_drawn_whole(entry: ChartEntry, width: float) -> None:
     chart = drawn(entry)
-    root = parsed(draw(dict(chart.figure), width=width, height=280, name="one"))
+    root = parsed(draw(chart.figure, width=width, height=280, name="one"))
     words = [text.text for text in root.iter(f"{SVG}text")]
-    layout = chart.figure["layout"]
-    title = layout["xaxis"]["title"]["text"]
+    title = chart.figure.x.title
     assert title in words or set(title.replace(" (", "\n(").split("\n")) <= set(words)
-    assert layout["yaxis"]["title"]["text"] in words
-    if layout["showlegend"]:
-        assert {t["name"] for t in chart.figure["data"] if t["type"] != "heatmap"} <= set(words)
+    assert chart.figure.y.title in words
+    if len(chart.figure.series) > 1 or chart.figure.has_legend:
+        assert {series.name for series in chart.figure.series} <= set(words)
     classes = {element.get("class") for element in root.iter() if element.get("class")}
     known = set(re.findall(r"\.([sf]-[a-z-]+)\{", styles(Theme.DARK)))
     assert {c for c in classes if c is not None and c[:2] in ("s-", "f-")} <= known
 
 
 def test_a_gap_breaks_the_line() -> None:
-    chart = draw_burst("throughput", unseen(burst_view(), 10, 12), Theme.LIGHT)
-    root = parsed(draw(dict(chart.figure), width=920, height=280, name="one"))
+    chart = draw_burst("throughput", unseen(burst_view(), 10, 12))
+    root = parsed(draw(chart.figure, width=920, height=280, name="one"))
     fleet = next(
         path
         for path in root.iter(f"{SVG}path")
@@ -61,16 +61,13 @@ def test_a_gap_breaks_the_line() -> None:
 
 
 def test_texts_are_escaped() -> None:
-    chart = dict(draw_burst("rtt", burst_view(), Theme.LIGHT).figure)
-    chart["layout"] = chart["layout"] | {"title": {"text": "<script>&"}}
-    assert "<script>" not in draw(chart, width=400, height=200, name="one")
+    figure = replace(draw_burst("rtt", burst_view()).figure, title="<script>&")
+    assert "<script>" not in draw(figure, width=400, height=200, name="one")
 
 
 def test_every_hatch_is_defined() -> None:
-    chart = draw_run("completeness", run_view(), Theme.LIGHT)
-    used = re.findall(
-        r"url\(#(hatch-\w+)\)", draw(dict(chart.figure), width=400, height=200, name="x")
-    )
+    chart = draw_run("completeness", run_view())
+    used = re.findall(r"url\(#(hatch-\w+)\)", draw(chart.figure, width=400, height=200, name="x"))
     assert used
     assert all(f'id="{name}"' in hatches() for name in used)
 
@@ -93,7 +90,7 @@ def test_a_heat_map_is_a_png_of_its_cells() -> None:
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.integers(2, 12))
 def test_ticks_are_round_few_and_inside(low: float, width: float, most: int) -> None:
-    axis = Axis(low=low, high=low + width, start=0.0, stop=100.0)
+    axis = Scale(low=low, high=low + width, start=0.0, stop=100.0)
     ticks = axis.ticks(most)
     assert len(ticks) <= most + 1
     step = round_step(width / most)
@@ -102,7 +99,20 @@ def test_ticks_are_round_few_and_inside(low: float, width: float, most: int) -> 
         assert -0.01 <= axis.at(tick) <= 100.01
 
 
-def test_an_axis_of_nothing_still_has_a_length() -> None:
-    low, high = span({"rangemode": "tozero"}, [0.0, None])
-    assert low == 0.0
-    assert high > low
+def test_a_figure_of_zeros_has_a_scale() -> None:
+    figure = draw_burst("rtt", burst_view()).figure
+    zeros = replace(figure.series[0], y=[0.0] * len(figure.series[0].y))
+    labels = re.findall(
+        r'text-anchor="end">([^<]*)<',
+        draw(replace(figure, series=[zeros]), width=400, height=200, name="one"),
+    )
+    assert {"0", "1"} <= set(labels)
+
+
+@pytest.mark.parametrize("theme", Theme)
+def test_a_file_has_its_title_and_the_colours_of_its_theme(theme: Theme) -> None:
+    chart = draw_burst("throughput", burst_view())
+    root = ET.fromstring(standalone(chart.figure, width=900, height=400, theme=theme))  # noqa: S314
+    text = "".join(root.itertext())
+    assert chart.figure.title in text
+    assert styles(theme) in text

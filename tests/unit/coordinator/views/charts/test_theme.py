@@ -22,9 +22,9 @@ BLINDNESS = {
         [-0.011820, 0.042940, 0.968881],
     ],
 }
-DRAWN = (Colour.FLEET, Colour.LEDGER, Colour.TARGET, Colour.SENT, Colour.MISSING, Colour.WARN)
+DRAWN = (Colour.FLEET, Colour.COUNTER, Colour.TARGET, Colour.SENT, Colour.MISSING, Colour.WARN)
 TOGETHER = (
-    (Colour.FLEET, Colour.LEDGER),
+    (Colour.FLEET, Colour.COUNTER),
     (Colour.FLEET, Colour.OTHER),
     (Colour.FLEET, Colour.WARN),
     (Colour.FLEET, Colour.MISSING),

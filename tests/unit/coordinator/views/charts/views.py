@@ -15,7 +15,6 @@ from broadside.coordinator.views.charts import (
     Chart,
     ChartEntry,
     RunView,
-    Theme,
     draw_burst,
     draw_run,
 )
@@ -67,11 +66,11 @@ def burst_view(plant: Plant = FAULTY, index: int = 0) -> BurstView:
     )
 
 
-def drawn(entry: ChartEntry, theme: Theme = Theme.LIGHT) -> Chart:
+def drawn(entry: ChartEntry) -> Chart:
     """Any chart, of the run or of its first burst."""
     if entry.kind == "burst":
-        return draw_burst(entry.name, burst_view(), theme)
-    return draw_run(entry.name, run_view(), theme)
+        return draw_burst(entry.name, burst_view())
+    return draw_run(entry.name, run_view())
 
 
 def unseen(view: BurstView, first: int, stop: int) -> BurstView:

@@ -18,7 +18,7 @@ from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.run_documents import read_fleet
 from broadside.coordinator.views.report.build import build
 from broadside.coordinator.views.report.document import Report
-from broadside.coordinator.views.report.path_drawing import topology_svg
+from broadside.coordinator.views.report.network_path import network_path
 from broadside.coordinator.views.report.render import html
 from broadside.coordinator.views.report.stored_source import Source, detailed, gather
 from broadside.exchange.fabric import Fabric
@@ -70,7 +70,7 @@ async def test_the_page_is_whole_and_asks_nobody(fabric: Fabric) -> None:
     assert "@import" not in text
     assert not re.search(r"url\((?!#)", text)
     places = [place for part in build(source).sections for place in part.charts]
-    assert page.images == 2 * len(places) + 2  # charts wide and narrow, hatches, topology
+    assert page.images == 2 * len(places) + 1  # charts wide and narrow, hatches
     assert len(text) < 2_000_000
 
 
@@ -96,8 +96,8 @@ async def test_round_trips_are_shown_before_under_and_after_the_load(fabric: Fab
     part = next(each for each in report.sections if each.id == "latency")
     bursts, *phases, spikes = part.tables
     assert len(bursts.rows) == FAULTY.bursts
-    assert phases[0].rows[0][:4] == ("before", "560", "0.00 %", "1 ms")
-    assert phases[0].rows[2][0] == "after"
+    assert phases[0].rows[0][:4] == ("before load", "560", "0.00 %", "1 ms")
+    assert phases[0].rows[2][0] == "after load"
     (_, from_, lasted, pairs, slowest, lost) = spikes.rows[0]
     assert from_.endswith("12:00:05 UTC")
     assert (lasted, pairs, slowest, lost) == ("2 s", "1 (pair-002)", "none", "20")
@@ -112,10 +112,15 @@ async def test_every_part_of_a_reproducible_report_is_there(fabric: Fabric) -> N
         *("deviations", "recompute"),
     }
     for part, words in {
-        "method": ["MSER", "interpolating cumulative bytes", "never zero", "IP layer"],
-        "planned": ["streams a pair", "asked", "agrees"],
-        "clocks": ["client-0", "server-0", "chrony", "bound before", "bound after"],
-        "reconciliation": ["lag", "header overhead", "residual", "Named causes"],
+        "method": [
+            "MSER",
+            "interpolating cumulative bytes",
+            "Missing data is never zero",
+            "IP layer",
+        ],
+        "planned": ["streams per pair", "requested", "match"],
+        "clocks": ["client-0", "server-0", "chrony", "uncertainty before", "uncertainty after"],
+        "reconciliation": ["lag", "header overhead", "residual", "Identified causes"],
         "completeness": ["abandoned", "missed", "null", "pair-027", "no agent took the job"],
         "deviations": ["NOT met", "300 s", "Reference test", "Traffic mix"],
         "device": ["SKU", "not stated"],
@@ -139,7 +144,7 @@ async def test_what_an_engine_did_not_do_as_asked_shows(fabric: Fabric) -> None:
         reports[index] = reports[index].model_copy(update={"engine": engine})
     object.__setattr__(source.ends[0], "reports", reports)
     rows = next(p for p in build(source).sections if p.id == "planned").tables[0].rows
-    streams = next(row for row in rows if row[0] == "streams a pair")
+    streams = next(row for row in rows if row[0] == "streams per pair")
     assert streams[1] == str(asked)
     assert streams[3] == "NO: 2 of 3"
 
@@ -185,11 +190,11 @@ async def test_the_table_and_the_finding_speak_of_the_same_settings(fabric: Fabr
     rows = rows_of(said_by(source, as_asked, clamped, failed), "planned")
     assert rows["window, bytes"] == ("400000", "425984 in 1, 212992 in 1", "NO: 1 of 2")
     assert rows["DSCP"] == ("46", "46 in 1, 0 in 1", "NO: 1 of 2")
-    assert rows["rate a stream"] == ("5 Mbit/s", "5 Mbit/s in 1, 4 Mbit/s in 1", "NO: 1 of 2")
-    assert rows["paced by"] == ("engine", "engine", "yes, 2 of 2")
-    assert rows["segment (MSS), bytes"] == ("1400", "1388", "yes, 2 of 2")
-    assert rows["processes a pair"] == ("1", "1", "yes, 2 of 2")
-    assert rows["congestion control, sender"][2] == "not said"
+    assert rows["rate per stream"] == ("5 Mbit/s", "5 Mbit/s in 1, 4 Mbit/s in 1", "NO: 1 of 2")
+    assert rows["pacing"] == ("engine", "engine", "yes, 2 of 2")
+    assert rows["MSS, bytes"] == ("1400", "1388", "yes, 2 of 2")
+    assert rows["processes per pair"] == ("1", "1", "yes, 2 of 2")
+    assert rows["congestion control of the sender"][2] == "not reported"
 
 
 async def test_every_command_line_and_what_it_read_is_shown(fabric: Fabric) -> None:
@@ -204,7 +209,7 @@ async def test_every_command_line_and_what_it_read_is_shown(fabric: Fabric) -> N
     told = said_by(source, two, ftp)
     part = next(part for part in build(told).sections if part.id == "generators")
     rows = [
-        row for table in part.tables if table.title.startswith("Pair map") for row in table.rows
+        row for table in part.tables if table.title.startswith("Pairs of") for row in table.rows
     ]
     assert [(row[0], row[-1]) for row in rows] == [
         ("pair-001, process 1", "iperf3 --port 1"),
@@ -296,11 +301,11 @@ async def test_an_imported_table_has_means_and_what_is_not_drawn_is_named(
     assert '"heatmap"' not in charts  # no seconds, so nothing to draw
     page = html(build(source), source)
     assert said in page
-    assert len(re.findall("Not on record, so not drawn: Start offsets", page)) == 1
-    assert "nothing that it shows" not in page
+    assert len(re.findall("Charts without data: Start errors", page)) == 1
+    assert "no data for it" not in page
 
 
-async def test_no_text_of_the_path_leaves_its_box(fabric: Fabric) -> None:
+async def test_the_path_names_the_counter_and_no_unknown_address(fabric: Fabric) -> None:
     made = (await sourced(fabric)).plan
     ledger = LedgerPromise(source="a-file-given-a-very-very-long-name.csv")
     pair = made.pairs[0]
@@ -311,20 +316,19 @@ async def test_no_text_of_the_path_leaves_its_box(fabric: Fabric) -> None:
             "pairs": (pair.model_copy(update={"endpoint": unknown}), *made.pairs[1:]),
         }
     )
-    drawn = topology_svg(plan)
-    assert "::" not in drawn
-    lines = re.findall(r"<text[^>]*>([^<]*)</text>", drawn)
-    assert max(map(len, lines)) <= 30
-    assert "".join(lines).count("long-name.csv") == 1
+    _, boxes = network_path(plan)
+    lines = [line for box in boxes for line in box]
+    assert "::" not in " ".join(lines)
+    assert "device counter: a-file-given-a-very-very-long-name.csv" in lines
 
 
 async def test_the_path_is_drawn_from_the_plan_and_there_is_room_to_sign(fabric: Fabric) -> None:
     source = await sourced(fabric)
     servers = {pair.endpoint.agent_id for pair in source.plan.pairs}
     page = html(build(source), source)
-    [topology] = re.findall(r'<svg class="topology".*?</svg>', page, re.S)
-    assert f"servers: {len(servers)}, pairs: {len(source.plan.pairs)}" in topology
-    assert "the device under test" in topology
+    [path] = re.findall(r'<div class="path">.*?</div>', page, re.S)
+    assert f"Servers: {len(servers)}, pairs: {len(source.plan.pairs)}" in path
+    assert "Device under test" in path
     [block] = re.findall(r'<section id="signature">.*?</section>', page, re.S)
     assert all(f"<dt>{field}</dt>" in block for field in ("Name", "Place and date", "Signature"))
     assert source.plan.run_id in block

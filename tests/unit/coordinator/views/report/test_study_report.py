@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 import pytest
 
 from broadside.coordinator.studies.study import Axis, Study, Sweep
-from broadside.coordinator.views.charts import Theme
 from broadside.coordinator.views.charts.study_charts import chart_of, draw_study
 from broadside.coordinator.views.report.study_report import build_study, study_html
 from tests.unit.coordinator.studies.samples import (
@@ -35,9 +34,9 @@ ENGINES = Sweep(
     [
         (SWEPT, "Payload over traffic.streams_count"),
         (IN_MODES, "Payload and CPU by mode"),
-        (searched(), "Received over offered"),
+        (searched(), "Received rate over offered rate"),
         (grown(), "31.4 Gbit/s"),
-        (drilled(), "1500 ms +- 20"),
+        (drilled(), "1500 ms ± 20"),
         (study(ENGINES, results(1e9, 2e9, 3e9, None)), "Payload over traffic.engine"),
     ],
     ids=["sweep", "modes", "search", "scaleout", "drill", "engines"],
@@ -48,15 +47,15 @@ def test_every_question_has_its_chart_and_tables(told: Study, words: str) -> Non
     assert told.conclusion is not None
     assert report.headline == told.conclusion.sentence
     assert words in page
-    figure = draw_study(chart_of(told), told, Theme.LIGHT).figure
-    shown = {trace["name"] for trace in figure["data"] if figure["layout"]["showlegend"]}
+    figure = draw_study(chart_of(told), told).figure
+    shown = {series.name for series in figure.series} if len(figure.series) > 1 else set()
     svgs = [f"<svg {part.partition('</svg>')[0]}</svg>" for part in page.split("<svg ")[1:]]
     roots = [ET.fromstring(svg) for svg in svgs]  # noqa: S314 - our own
     drawings = [root for root in roots if root.get("role") == "img"]
     assert len(drawings) == 2  # on paper, and on a phone
     for root in drawings:
         written = {text.text for text in root.iter() if text.text}
-        assert shown | {figure["layout"]["yaxis"]["title"]["text"]} <= written
+        assert shown | {figure.y.title} <= written
     assert "://" not in page.replace("http://www.w3.org", "")
 
 
@@ -76,4 +75,4 @@ def test_two_devices_are_told_apart_with_their_shares_and_cpu() -> None:
 
 def test_a_study_without_a_trial_says_so_in_place_of_a_chart() -> None:
     report = build_study(study(SWEEP, []), NOW)
-    assert "no whole trial has a rate yet" in study_html(report)
+    assert "no complete trial has a rate yet" in study_html(report)

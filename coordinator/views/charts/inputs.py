@@ -1,0 +1,37 @@
+"""Input types of the charts."""
+
+from dataclasses import dataclass
+
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.measure.grid.series import BurstSeries
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.metrics import Layer
+from broadside.coordinator.core.run_spec import RunSpec
+from broadside.coordinator.core.summary import BurstSummary, RunSummary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BurstView:
+    """Finished burst. If the run is finished too, ``summary`` contains the verdict."""
+
+    spec: RunSpec
+    summary: BurstSummary
+    series: BurstSeries
+    ledger: FirewallLedger | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """Finished run."""
+
+    spec: RunSpec
+    summary: RunSummary
+
+
+def layer_label(layer: Layer) -> str:
+    return "IP layer" if layer is Layer.IP else "payload"
+
+
+def scale_note(scale: float) -> str:
+    """Return the note about the lab's scale for a title. Empty at real scale."""
+    return "" if scale == 1 else f" ({formatting.lab(scale)}, as measured)"

@@ -1,0 +1,347 @@
+"""Charts of one burst by second. The x axis starts at the planned start."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.arrays import Floats
+from broadside.coordinator.core.judge.reconciliation.counter_bins import fleet_curve
+from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.metrics import Layer
+from broadside.coordinator.core.summary import Reconciliation
+from broadside.coordinator.request_errors import NoChart
+from broadside.coordinator.views.charts.figure import (
+    MILLISECONDS,
+    PERCENT,
+    Axis,
+    Figure,
+    HeatMap,
+    Series,
+    Unit,
+    numbers,
+    rate_unit,
+    series,
+    time_unit,
+)
+from broadside.coordinator.views.charts.inputs import BurstView, layer_label, scale_note
+from broadside.coordinator.views.charts.theme import Colour
+
+# Larger bursts are drawn with means over several seconds.
+HEAT_CELLS_MAX: Final = 200_000
+# Tolerance for rounding of the stored coverage, relative to the planned pairs.
+COVERAGE_TOLERANCE_RATIO: Final = 1e-4
+_COUNTER_LAYERS: Final = {"ip": "IP layer", "wire": "Ethernet frames", "unknown": "layer unknown"}
+
+
+def throughput(view: BurstView) -> Figure:
+    """Return the fleet's rate at the target's layer, with the target and the device counter.
+
+    The burst's header ratio converts payload to the IP layer. The device counter is shifted by its
+    lag. The overhead ratio of its reconciliation converts it to the same layer.
+    """
+    spec, data = view.spec, view.series
+    layer = spec.objective.layer
+    factor = view.summary.header_ratio if layer is Layer.IP else 1.0
+    # Seconds without data of any pair are unknown and not zero.
+    received = np.where(data.coverage_ratio > 0, data.received_bytes * 8 * factor, np.nan)
+    sent = np.asarray(np.sum([flow.sent_bytes for flow in data.flows], axis=0) * 8) * factor
+    target = spec.scaled_target_bits_per_second
+    unit = rate_unit([*received.tolist(), *sent.tolist(), target])
+    time = time_unit(data.duration_s)
+    x = _seconds(view)
+    drawn = _counter_series(view, factor, unit)
+    drawn += [
+        series("line", "fleet sent", x, sent, Colour.SENT, unit, dash="dot", width=1.25),
+        series("line", "fleet received", x, received, Colour.FLEET, unit, width=2.25),
+    ]
+    coverage = _in_burst(view, data.coverage_ratio)
+    best = np.nanmax(coverage) if not np.isnan(coverage).all() else 0.0
+    partial = np.where(coverage < best - COVERAGE_TOLERANCE_RATIO, received, np.nan)
+    if not np.isnan(partial).all():
+        name = "seconds without data of some pairs"
+        drawn.append(series("points", name, x, partial, Colour.WARN, unit, size=5, symbol="ring"))
+    spans = []
+    if data.window is not None:
+        first, stop = (_offset_s(view) + np.array(data.window)) / time.size
+        spans = [(float(first), float(stop))]
+    if target is not None:
+        ends = np.array([x[0], x[-1]]) if len(x) else np.array([0.0, data.duration_s])
+        constant = [target, target]
+        drawn.append(series("line", "target", ends, constant, Colour.TARGET, unit, dash="dash"))
+    return _by_second(
+        view,
+        f"Throughput of the fleet, {layer_label(layer)}{scale_note(spec.scale)}",
+        f"{unit.name}, {layer_label(layer)}",
+        drawn,
+        note="shaded: measurement window",
+        spans=spans,
+    )
+
+
+def pair_percentiles(view: BurstView) -> Figure:
+    """Return p5, median and p95 of the pairs in each second, for each flow."""
+    flows = view.series.flows
+    unit = rate_unit(np.concatenate([flow.pair_p95_bits_per_second for flow in flows]).tolist())
+    x = _seconds(view)
+    drawn: list[Series] = []
+    for number, flow in enumerate(flows):
+        suffix = "" if len(flows) == 1 else f" {flow.flow.value}"
+        colour = Colour.OTHER if number else Colour.FLEET
+        dash = "dashdot" if number else "dot"
+        p95, p5, median = (
+            _in_burst(view, values)
+            for values in (
+                flow.pair_p95_bits_per_second,
+                flow.pair_p5_bits_per_second,
+                flow.pair_p50_bits_per_second,
+            )
+        )
+        # A filled area would hide gaps.
+        is_filled = not number and not _has_gaps(p95) and not _has_gaps(p5)
+        fill = Colour.FLEET_BAND if is_filled else None
+        thin: dict[str, Any] = {"dash": dash, "width": 1}
+        drawn += [
+            series("line", f"p95{suffix}", x, p95, colour, unit, **thin),
+            series("line", f"p5{suffix}", x, p5, colour, unit, fill=fill, **thin),
+            series("line", f"median{suffix}", x, median, colour, unit, width=2.25),
+        ]
+    return _by_second(
+        view,
+        f"Rate of the pairs: p5, median and p95, payload{scale_note(view.spec.scale)}",
+        f"{unit.name} per pair, payload",
+        drawn,
+    )
+
+
+def heat_map(view: BurstView) -> Figure:
+    """Return the rate of each pair in each second, for all flows. Unknown seconds are empty."""
+    data = view.series
+    cells: NDArray[np.float64] = np.asarray(
+        np.sum(data.pair_rates(len(view.summary.pairs)), axis=0, dtype=np.float64)
+    )
+    width = max(1, -(-cells.size // HEAT_CELLS_MAX))
+    means = _column_means(cells, width)
+    unit = rate_unit([float(np.nanmax(means)) if not np.isnan(means).all() else 0.0])
+    time = time_unit(data.duration_s)
+    start = _offset_s(view) + np.arange(means.shape[1]) * width
+    planned_s = data.duration_s + data.omit_s
+    is_shown = (start + width > 0) & (start < planned_s)
+    means, start = means[:, is_shown], start[is_shown]
+    mean_note = "" if width == 1 else f"mean over {width} s; "
+    return Figure(
+        title=f"Payload received by pair and second{scale_note(view.spec.scale)}",
+        x=Axis(
+            title=f"{time.name} since the planned start ({mean_note}grey: no data)",
+            range=(0.0, planned_s / time.size),
+        ),
+        y=Axis(title="pair", is_integer=True),
+        series=[],
+        heat_map=HeatMap(
+            x=numbers((start + width / 2) / time.size),
+            y=[pair.pair_index + 1 for pair in view.summary.pairs]
+            or list(range(1, len(means) + 1)),
+            cells=[numbers(row, unit.size) for row in means],
+            unit=f"{unit.name}, payload",
+        ),
+    )
+
+
+def rtt(view: BurstView) -> Figure:
+    """Return the mean round-trip time that the senders' kernels report."""
+    values = [flow.rtt_mean_s for flow in view.series.flows]
+    return _by_flow(
+        view, "TCP round-trip time, mean over senders", "ms, TCP RTT", MILLISECONDS, values
+    )
+
+
+def retransmits(view: BurstView) -> Figure:
+    """Return the retransmitted segments of all pairs in each second."""
+    values = [flow.retransmits_count for flow in view.series.flows]
+    title, unit = "TCP segments retransmitted by the fleet", Unit(name="", size=1.0)
+    return _by_flow(view, title, "segments per second, TCP", unit, values)
+
+
+def cpu(view: BurstView) -> Figure:
+    """Return the mean utilization of all cores, for clients and servers."""
+    values = {"clients": view.series.client_cpu_ratio, "servers": view.series.server_cpu_ratio}
+    title = "CPU utilization of the agents' hosts, mean"
+    return _two_lines(view, title, "% of all cores, host", PERCENT, values, y_range=(0, 100))
+
+
+def reconciliation(view: BurstView) -> Figure:
+    """Return the device counter's samples beside the fleet's bytes in the same intervals.
+
+    The fleet's bytes include headers and the idle level, which is the rate that the counter shows
+    outside the burst. The lag is subtracted from the sample times, so they are times of the
+    traffic.
+
+    Raises:
+        NoChart: The burst has no reconciliation.
+    """
+    data, counter, result = view.series, view.ledger, view.summary.reconciliation
+    if counter is None or result is None:
+        raise NoChart(f"reconciliation: no device counter for burst {view.summary.index + 1}")
+    planned_s = data.omit_s + data.duration_s
+    margin_s = 2 * counter.grain_s
+    range_s = (-margin_s, planned_s + margin_s)
+    start, end, rate = _samples(view, counter, result, range_s)
+    curve = fleet_curve((data,)).between(start + data.planned_start_s, end + data.planned_start_s)
+    fleet = curve * result.overhead_ratio * 8 / np.maximum(end - start, 1e-9)
+    fleet = fleet + (result.baseline_bits_per_second or 0.0)
+    unit = rate_unit([*fleet.tolist(), *rate.tolist()])
+    time = time_unit(planned_s)
+    lag = "unknown" if result.lag_s is None else f"{formatting.time(result.lag_s)}, subtracted"
+    x = np.column_stack((start, end)).ravel() / time.size
+    name = "fleet received, with headers and idle level"
+    return Figure(
+        title=f"Device counter and fleet, by counter interval{scale_note(view.spec.scale)}",
+        x=Axis(title=f"{time.name} since the planned start (lag {lag})"),
+        y=Axis(title=f"{unit.name}, {_COUNTER_LAYERS[result.layer]}"),
+        series=[
+            series(
+                "line", f"device counter ({result.source})", x, rate.repeat(2), Colour.COUNTER, unit
+            ),
+            series("line", name, x, fleet.repeat(2), Colour.FLEET, unit, dash="dash"),
+        ],
+    )
+
+
+def _by_flow(
+    view: BurstView, title: str, y_title: str, unit: Unit, values: Sequence[Floats]
+) -> Figure:
+    flows = view.series.flows
+    names = [flow.flow.value for flow in flows] if len(flows) > 1 else [y_title.split(",")[0]]
+    return _two_lines(view, title, y_title, unit, dict(zip(names, values, strict=True)))
+
+
+def _two_lines(
+    view: BurstView,
+    title: str,
+    y_title: str,
+    unit: Unit,
+    values: Mapping[str, Floats],
+    y_range: tuple[float, float] | None = None,
+) -> Figure:
+    """Return a chart of at most two named quantities. The second line is dashed."""
+    looks = ((Colour.FLEET, "solid"), (Colour.OTHER, "dash"))
+    x = _seconds(view)
+    drawn = [
+        series("line", name, x, _in_burst(view, ratios), colour, unit, dash=dash)
+        for (name, ratios), (colour, dash) in zip(values.items(), looks, strict=False)
+    ]
+    return _by_second(view, title, y_title, drawn, y_range=y_range)
+
+
+def _by_second(
+    view: BurstView,
+    title: str,
+    y_title: str,
+    drawn: list[Series],
+    *,
+    note: str = "",
+    spans: list[tuple[float, float]] | None = None,
+    y_range: tuple[float, float] | None = None,
+) -> Figure:
+    time = time_unit(view.series.duration_s)
+    first_s, last_s = _range_s(view)
+    x_title = f"{time.name} since the planned start" + (f" ({note})" if note else "")
+    return Figure(
+        title=title,
+        x=Axis(title=x_title, range=(first_s / time.size, last_s / time.size)),
+        y=Axis(title=y_title, range=y_range),
+        series=drawn,
+        spans=spans,
+    )
+
+
+def _offset_s(view: BurstView) -> float:
+    """Return the time from the planned start to the first second of the grid, in s."""
+    return view.series.start_s - view.series.planned_start_s
+
+
+def _middles_s(view: BurstView) -> Floats:
+    """Return the middle of each second, in s after the planned start."""
+    count = len(view.series.coverage_ratio)
+    return np.asarray(_offset_s(view) + np.arange(count, dtype=np.float64) + 0.5)
+
+
+def _seconds(view: BurstView) -> Floats:
+    """Return the middle of each second on the x axis."""
+    return _middles_s(view) / time_unit(view.series.duration_s).size
+
+
+def _range_s(view: BurstView) -> tuple[float, float]:
+    """Return the range of the x axis, from the planned burst to a little after its end.
+
+    The tail of a late pair is not shown.
+    """
+    planned_s = view.series.duration_s + view.series.omit_s
+    return min(0.0, _offset_s(view)), planned_s + max(2, planned_s // 20)
+
+
+def _in_burst(view: BurstView, values: Floats) -> Floats:
+    """Blank the seconds that are not wholly inside the planned burst, because they are partial."""
+    middles = _middles_s(view)
+    planned_s = view.series.duration_s + view.series.omit_s
+    return np.where((middles > 0) & (middles < planned_s), values, np.nan)
+
+
+def _samples(
+    view: BurstView,
+    counter: FirewallLedger,
+    result: Reconciliation,
+    range_s: tuple[float, float],
+) -> tuple[Floats, Floats, Floats]:
+    """Return start, end and rate in bit/s of the counter samples that overlap a range.
+
+    Times are in s after the planned start, without the lag.
+    """
+    lag_s = result.lag_s if result.lag_s is not None else (counter.lag_hint_s or 0.0)
+    start = counter.start_s - lag_s - view.series.planned_start_s
+    end = counter.end_s - lag_s - view.series.planned_start_s
+    overlaps = (end > range_s[0]) & (start < range_s[1])
+    start, end = start[overlaps], end[overlaps]
+    return start, end, counter.bytes[overlaps] * 8 / np.maximum(end - start, 1e-9)
+
+
+def _counter_series(view: BurstView, factor: float, unit: Unit) -> list[Series]:
+    """Return the counter samples near the burst as steps at the chart's layer."""
+    result = view.summary.reconciliation
+    if view.ledger is None or result is None:
+        return []
+    range_s = _range_s(view)
+    start, end, rate = _samples(view, view.ledger, result, range_s)
+    if not len(start):
+        return []
+    rate = rate / result.overhead_ratio * factor
+    x = np.column_stack((start.clip(range_s[0]), end.clip(None, range_s[1]))).ravel()
+    lag = (
+        "lag unknown" if result.lag_s is None else f"{formatting.time(result.lag_s)} lag subtracted"
+    )
+    name = f"device counter ({result.source}, {lag})"
+    x = x / time_unit(view.series.duration_s).size
+    return [series("line", name, x, rate.repeat(2), Colour.COUNTER, unit)]
+
+
+def _column_means(cells: NDArray[np.float64], width: int) -> NDArray[np.float64]:
+    """Return means of ``width`` adjacent columns over known cells. NaN if all are unknown."""
+    if width == 1:
+        return cells
+    count = -(-cells.shape[1] // width)
+    padded = np.full((cells.shape[0], count * width), np.nan)
+    padded[:, : cells.shape[1]] = cells
+    grouped = padded.reshape(cells.shape[0], count, width)
+    known = (~np.isnan(grouped)).sum(axis=2)
+    total = np.nansum(grouped, axis=2)
+    means: NDArray[np.float64] = np.full(total.shape, np.nan)
+    np.divide(total, known, out=means, where=known > 0)
+    return means
+
+
+def _has_gaps(values: Floats) -> bool:
+    """Return True if there is an unknown value between known ones, or no known value."""
+    known = np.flatnonzero(~np.isnan(values))
+    return not len(known) or len(known) <= known[-1] - known[0]

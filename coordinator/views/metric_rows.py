@@ -1,0 +1,89 @@
+"""Headline metrics of a run as table rows. Pure."""
+
+from dataclasses import dataclass, replace
+
+from broadside.coordinator.core.formatting import UNKNOWN, Unit, rate
+from broadside.coordinator.core.metrics import ALL_METRICS, COUNTER_LAYER
+from broadside.coordinator.core.summary import RunSummary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricRow:
+    """One metric as text and as a number.
+
+    Attributes:
+        words: Label of the metric.
+        layer: Layer at which it was measured.
+        measured: Measured value as text.
+        stands_for: Rate at real scale as text. Only used in a scaled lab.
+        value: Measured value, in ``unit``.
+        unit: Unit for ``value``.
+        decimals: Decimals of a percentage.
+    """
+
+    words: str
+    layer: str
+    measured: str
+    stands_for: str | None = None
+    value: float | None = None
+    unit: Unit
+    decimals: int = 2
+
+    def cells(self, *, lab: bool) -> tuple[str, ...]:
+        """Return the cells of a table row.
+
+        Args:
+            lab: True to add a column with the rate at real scale.
+        """
+        return (
+            self.words,
+            self.layer,
+            self.measured,
+            *((self.stands_for or "",) if lab else ()),
+        )
+
+
+def metric_rows(summary: RunSummary) -> list[MetricRow]:
+    """Return the target and the headline metrics. Optional metrics are omitted if unknown."""
+    target = summary.target_bits_per_second
+    layer = summary.target_layer.value
+    rows = [_row("target", layer, Unit.RATE, target, summary, rate(target), "none set")]
+    for metric in ALL_METRICS:
+        value = metric.of_run(summary)
+        if metric.headline and not (metric.optional and value is None):
+            layer = layer_of(metric.layer, summary)
+            row = _row(metric.label, layer, metric.unit, value, summary, metric.format(value))
+            rows.append(replace(row, decimals=metric.decimals))
+    return rows
+
+
+def layer_of(layer: str, summary: RunSummary) -> str:
+    """Return a metric's layer as text.
+
+    Args:
+        layer: Layer of the metric. ``COUNTER_LAYER`` means the layer of the firewall counter.
+        summary: The run's summary.
+    """
+    if layer != COUNTER_LAYER:
+        return layer
+    return "none read" if summary.reconciliation is None else summary.reconciliation.layer
+
+
+def _row(
+    words: str,
+    layer: str,
+    unit: Unit,
+    value: float | None,
+    summary: RunSummary,
+    text: str,
+    unknown: str = UNKNOWN,
+) -> MetricRow:
+    scaled = unit is Unit.RATE and value is not None and summary.scale != 1
+    return MetricRow(
+        words=words,
+        layer=layer,
+        measured=text if text != UNKNOWN else unknown,
+        stands_for=rate(value * summary.scale) if scaled and value is not None else None,
+        value=value,
+        unit=unit,
+    )

@@ -1,0 +1,347 @@
+"""Report sections about latency, reconciliation, trends, disruptions and cost. Pure."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from broadside.coordinator.core.formatting import (
+    count,
+    dollars,
+    dollars_each,
+    instant,
+    number,
+    quantity,
+    rate,
+    ratio,
+    signed,
+    signed_ratio,
+    size,
+    time,
+)
+from broadside.coordinator.core.judge.reconciliation.residual_causes import UNSEEN_BY_BYTES
+from broadside.coordinator.core.run_trends import bursts_of
+from broadside.coordinator.core.summary import Latency, Reconciliation, Spike, Trend
+from broadside.coordinator.views.report.document import TEXT_ONLY, Section, Table, make_table
+from broadside.coordinator.views.report.stored_source import Source
+
+# Row limit, because a long run can have thousands of spikes.
+SPIKES_MAX: Final = 100
+_LATENCY: Final = (
+    "Each pair sends small UDP probes beside its traffic, before, during and after the load. The "
+    "server's agent returns them. A probe without an answer within one second is lost. Buffer "
+    "delay (RFC 6349, section 4.3) is the relative increase of the mean round-trip time under "
+    "load. Round-trip times include the scheduling delay of both agents' hosts."
+)
+_BYPASS: Final = (
+    "The traffic was expected to bypass the firewall (device.path=bypass). The residual is the "
+    "traffic that the device counter shows above its idle level, relative to the traffic that it "
+    "would show if the run crossed the firewall."
+)
+_METHOD: Final = (
+    "The samples of the device counter are shifted by the lag that fits the fleet's bytes best. "
+    "The idle level, which is the rate without planned traffic, is subtracted. Both sides are "
+    "compared at the counter's layer: residual = counter / expected - 1. A cause is identified "
+    "only for a residual above its own uncertainty."
+)
+_HEADER_SOURCES: Final = {
+    "recorded": "from the segment sizes that the engines recorded",
+    "assumed": "for packets of 1500 bytes, because no segment size was recorded",
+    "fitted": "from the median burst, because the layer of the counter is unknown",
+}
+_IDLE_SOURCES: Final = {
+    "quiet": "measured without planned traffic",
+    "fitted": "fitted together with the fleet's bytes",
+    "bounded": "assumed to be zero; the uncertainty is the smallest sample",
+}
+_LAYERS: Final = {"ip": "IP layer", "wire": "Ethernet frames"}
+
+
+def latency_section(source: Source) -> Section | None:
+    """Return a section with the probe results of each burst. None without probes."""
+    probed = [(burst, burst.latency) for burst in source.summary.bursts if burst.latency]
+    if not probed:
+        return None
+    detailed = {view.summary.index for view in source.views}
+    spikes = [(burst.index, spike) for burst, latency in probed for spike in latency.spikes]
+    more = sum(latency.spikes_count for _, latency in probed) - len(spikes[:SPIKES_MAX])
+    bursts = make_table(
+        probed,
+        {
+            "burst": lambda row: str(row[0].index + 1),
+            "pairs probed": lambda row: (
+                f"{row[1].pairs_count} ({row[1].whole_pairs_count} complete)"
+            ),
+            "p50 before load": lambda row: time(row[1].fleet.before.p50_s),
+            "p50 under load": lambda row: time(row[1].fleet.during.p50_s),
+            "p99 under load": lambda row: time(row[1].fleet.during.p99_s),
+            "lost under load": lambda row: ratio(row[1].fleet.during.loss_ratio),
+            "buffer delay": lambda row: ratio(row[1].fleet.buffer_delay_ratio, 0),
+            "worst pair": lambda row: row[1].worst_pair or "unknown",
+            "p99 of worst pair": lambda row: time(row[1].worst_p99_s),
+            "spikes": lambda row: count(row[1].spikes_count),
+        },
+        title="Bursts",
+    )
+    return Section(
+        id="latency",
+        title="Latency under load",
+        paragraphs=(_LATENCY,),
+        tables=(
+            bursts,
+            *(_phases(burst.index, seen) for burst, seen in probed if burst.index in detailed),
+            *((_spikes(spikes, more),) if spikes else ()),
+        ),
+    )
+
+
+def _phases(burst_index: int, latency: Latency) -> Table:
+    fleet = latency.fleet
+    return make_table(
+        (("before load", fleet.before), ("under load", fleet.during), ("after load", fleet.after)),
+        {
+            "phase": lambda row: row[0],
+            "sent": lambda row: count(row[1].sent_count),
+            "lost": lambda row: ratio(row[1].loss_ratio),
+            "p50": lambda row: time(row[1].p50_s),
+            "p90": lambda row: time(row[1].p90_s),
+            "p95": lambda row: time(row[1].p95_s),
+            "p99": lambda row: time(row[1].p99_s),
+            "maximum": lambda row: time(row[1].max_s),
+        },
+        title=f"Burst {burst_index + 1}: round-trip time of all pairs",
+    )
+
+
+def _spikes(spikes: list[tuple[int, Spike]], more: int) -> Table:
+    return make_table(
+        spikes[:SPIKES_MAX],
+        {
+            "burst": lambda row: str(row[0] + 1),
+            "start": lambda row: instant(row[1].from_at),
+            "duration": lambda row: time((row[1].to_at - row[1].from_at).total_seconds()),
+            "pairs": lambda row: (
+                f"{row[1].pairs_count} ({', '.join(row[1].pairs)}"
+                f"{', ...' if row[1].pairs_count > len(row[1].pairs) else ''})"
+            ),
+            "slowest answer": lambda row: (
+                "none" if row[1].rtt_max_s is None else time(row[1].rtt_max_s)
+            ),
+            "lost": lambda row: count(row[1].lost_count),
+        },
+        title="Spikes: one second or more with slow or no answers",
+        numeric_from=2,
+        note=f"{more} more are not listed." if more else None,
+    )
+
+
+def reconciliation_section(source: Source) -> Section:
+    """Return a section with lag, overhead, bytes, residual and causes, by run and burst."""
+    result, counter = source.summary.reconciliation, source.ledger
+    if result is None or counter is None:
+        text = (
+            "No device counter was read. The report therefore does not show that the traffic "
+            "crossed the firewall. It shows what the fleet received."
+        )
+        return Section(id="reconciliation", title="Reconciliation", paragraphs=(text,))
+    lag = "unknown from the data, so there is no residual"
+    if result.lag_s is not None:
+        lag = f"{time(result.lag_s)} ± {time(result.lag_uncertainty_s)}"
+    facts = {
+        "source": result.source,
+        "layer": _LAYERS.get(result.layer, "unknown"),
+        "interval": time(result.grain_s),
+        "read at": instant(counter.read_at),
+        "lag": lag,
+        "header overhead": (
+            f"{number(result.overhead_ratio)}, {_HEADER_SOURCES[result.overhead_how]}"
+        ),
+        "compared": f"{result.full_bins_count} samples that are completely inside the windows"
+        if result.basis == "rate"
+        else "all samples that overlap the bursts, in proportion",
+        "counter / expected": f"{size(result.firewall_bytes)} / {size(result.expected_bytes)}",
+        "residual": _residual(result),
+        "limit": f"± {ratio(source.plan.spec.objective.residual_max_ratio, 1)}",
+        "not yet counted": f"{ratio(result.unknown_ratio)} of the fleet's bytes",
+        "idle level": _idle_level(result),
+    }
+    if counter.snat_utilization_ratio is not None:
+        facts["SNAT ports used, maximum"] = ratio(counter.snat_utilization_ratio, 0)
+    if counter.notes:
+        facts["notes of the source"] = "; ".join(counter.notes)
+    causes = make_table(
+        result.causes,
+        {
+            "cause": lambda cause: cause.id,
+            "explains": lambda cause: signed_ratio(cause.share_ratio),
+            "reason": lambda cause: cause.sentence,
+        },
+        title="Identified causes of the residual",
+        numeric_from=TEXT_ONLY,
+        note=None if result.causes else "None: the residual is within its uncertainty or 0.5 %.",
+    )
+    return Section(
+        id="reconciliation",
+        title="Reconciliation",
+        paragraphs=(
+            *((_BYPASS,) if result.bypassed else ()),
+            _METHOD,
+            f"{UNSEEN_BY_BYTES[0].upper()}{UNSEEN_BY_BYTES[1:]}.",
+        ),
+        facts=facts,
+        tables=(causes, *_reconciled_bursts(source)),
+    )
+
+
+def _reconciled_bursts(source: Source) -> Iterator[Table]:
+    bursts = [
+        (burst.index, burst.reconciliation)
+        for burst in source.summary.bursts
+        if burst.reconciliation is not None
+    ]
+    if len(bursts) > 1:
+        yield make_table(
+            bursts,
+            {
+                "burst": lambda row: str(row[0] + 1),
+                "device counter": lambda row: size(row[1].firewall_bytes),
+                "expected": lambda row: size(row[1].expected_bytes),
+                "residual": lambda row: _residual(row[1]),
+                "causes": lambda row: ", ".join(cause.id for cause in row[1].causes) or "none",
+            },
+            title="Bursts",
+        )
+
+
+def _idle_level(result: Reconciliation) -> str:
+    if result.baseline_how is None:
+        return "unknown"
+    level = rate(result.baseline_bits_per_second)
+    uncertainty = rate(result.baseline_uncertainty_bits_per_second)
+    return f"{level} ± {uncertainty}, {_IDLE_SOURCES[result.baseline_how]}"
+
+
+def _residual(result: Reconciliation) -> str:
+    if result.residual_ratio is None:
+        return "unknown"
+    if result.residual_low_ratio is None or result.residual_high_ratio is None:
+        return f"{signed_ratio(result.residual_ratio)} ± {ratio(result.residual_uncertainty_ratio)}"
+    low, high = signed_ratio(result.residual_low_ratio), signed_ratio(result.residual_high_ratio)
+    return f"{signed_ratio(result.residual_ratio)} ({low} to {high} at 95 %)"
+
+
+def course_section(source: Source) -> Section | None:
+    """Return a section with availability, trends and disruptions. None if there are none."""
+    course = source.summary.course
+    if course is None:
+        return None
+    facts = {"disruptions": count(course.disruptions_count)}
+    if (availability := course.availability) is not None:
+        seconds = (availability.up_s, availability.down_s, availability.unknown_s)
+        facts |= {
+            "available, of planned pair-seconds": ratio(availability.up_ratio),
+            "available, of recorded pair-seconds": ratio(availability.known_ratio),
+            "available / not available / unknown": (
+                f"{' / '.join(map(count, seconds))} pair-seconds"
+            ),
+        }
+    trends = make_table(
+        course.trends,
+        {
+            "metric": lambda trend: trend.name.replace("_", " "),
+            "bursts": lambda trend: str(trend.bursts_count),
+            "median": _median,
+            "change per hour": lambda trend: f"{signed(trend.percent_per_hour)} %",
+            "95 % interval": lambda trend: (
+                f"{signed(trend.low_percent_per_hour)} to {signed(trend.high_percent_per_hour)} %"
+            ),
+            "significant": lambda trend: "yes" if trend.moved else "no",
+        },
+        title="Trends over the bursts",
+        note="Change relative to the median (Theil-Sen slope). A trend is significant if its "
+        "interval does not include zero.",
+    )
+    shown, total = len(course.disruptions), course.disruptions_count
+    disruptions = make_table(
+        course.disruptions,
+        {
+            "burst": bursts_of,
+            "start": lambda row: instant(row.start_at),
+            "duration": lambda row: time(row.duration_s),
+            "kind": lambda row: row.kind.value,
+            "scope": lambda row: row.scope,
+            "pairs": lambda row: f"{row.pairs_count}: {', '.join(row.pairs)}",
+            "missing payload": lambda row: size(row.short_bytes),
+            "recorded causes": lambda row: "; ".join(row.causes) or "none",
+        },
+        title="Disruptions",
+        numeric_from=TEXT_ONLY,
+        note=f"The {shown} most severe of {total}." if shown < total else None,
+    )
+    return Section(
+        id="course",
+        title="Availability and disruptions",
+        paragraphs=(
+            (
+                "A pair-second is available if its rate is at or above the pair's moving median "
+                "minus the allowed drop. Seconds without data are unknown."
+            ),
+        ),
+        facts=facts,
+        tables=tuple(table for table in (trends, disruptions) if table.rows),
+    )
+
+
+def _median(trend: Trend) -> str:
+    match trend.name:
+        case "received":
+            return rate(trend.median)
+        case "rtt":
+            return time(trend.median)
+        case "retransmits":
+            return ratio(trend.median, 4)
+        case _:
+            return number(trend.median)
+
+
+def cost_section(source: Source) -> Section | None:
+    """Return a section with the cost at real scale and the date of the prices. None if unknown."""
+    price = source.price
+    if price is None:
+        return None
+    bill = price.spent
+    facts = {
+        "total": _dollar_range(bill.total_usd, bill.total_low_usd, bill.total_high_usd),
+        "prices": f"{price.prices}, of {price.prices_as_of}",
+        "bytes at real scale, IP layer": size(price.real_ip_bytes),
+        "budget": dollars(price.budget_usd) if price.budget_usd is not None else "none",
+    }
+    if not price.charged:
+        facts["charged"] = f"no: {price.not_charged_why}"
+    if bill.unknown:
+        facts["not included"] = ", ".join(bill.unknown)
+    lines = make_table(
+        bill.lines,
+        {
+            "item": lambda line: line.item,
+            "quantity": lambda line: quantity(line.quantity, line.unit),
+            "unit price": lambda line: dollars_each(line.usd_each),
+            "sum": lambda line: _dollar_range(line.usd, line.low_usd, line.high_usd),
+            "source": lambda line: (
+                ", ".join(str(value) for value in (line.source, line.as_of) if value) or "unknown"
+            ),
+        },
+    )
+    return Section(
+        id="price",
+        title="Cost",
+        paragraphs=("Estimate from the recorded bytes and list prices. It is not an invoice.",),
+        facts=facts,
+        tables=(lines,),
+    )
+
+
+def _dollar_range(value: float | None, low: float | None, high: float | None) -> str:
+    if value is None:
+        return "unknown"
+    if low is None or high is None or (low == value == high):
+        return dollars(value)
+    return f"{dollars(value)} ({dollars(low)} to {dollars(high)})"

@@ -1,0 +1,166 @@
+"""Tables of seconds, pairs, bursts and the summary of a run. Pure.
+
+Columns have the same names as in the API, with the unit in the name. The attributes ``unit`` and
+``layer`` of a column repeat it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, Final
+
+import numpy as np
+from pydantic import BaseModel
+
+from broadside.coordinator.core.measure.grid.second_table import (
+    CELLS_MAX_COUNT,
+    Column,
+    fleet_table,
+)
+from broadside.coordinator.core.measure.grid.series import BurstSeries, FlowSeries
+from broadside.coordinator.core.metrics import ALL_METRICS, METRIC_BY_NAME, Layer
+from broadside.coordinator.core.summary import (
+    BurstSummary,
+    Completeness,
+    Latency,
+    PairSummary,
+    PhaseLatency,
+    Reconciliation,
+    RunSummary,
+    Window,
+)
+from broadside.coordinator.views.tables.columns import (
+    CellType,
+    ColumnSpec,
+    columns_of,
+    scalar_specs,
+)
+from broadside.exchange.messages import Flow
+
+Tables = Mapping[str, Sequence[Column]]
+TABLES: Final = ("seconds", "pairs", "bursts", "summary")
+# Maximum number of columns in the table of seconds.
+_COLUMNS_COUNT: Final = 15
+_RECONCILIATION: Final = (
+    *("lag_s", "overhead_ratio", "residual_ratio", "residual_uncertainty_ratio"),
+)
+
+
+def make_tables(summary: RunSummary, series: Sequence[BurstSeries]) -> Tables:
+    """Return the tables of a run by name.
+
+    Args:
+        summary: The run's summary.
+        series: Series of the bursts to include in the table of seconds.
+    """
+    computed = {
+        metric.name: metric.of_run(summary)
+        for metric in ALL_METRICS
+        if not metric.stored and metric.name not in RunSummary.model_fields
+    }
+    pairs = [
+        {"burst": burst.index + 1, **pair.model_dump()}
+        for burst in summary.bursts
+        for pair in burst.pairs
+    ]
+    bursts = [
+        {"burst": burst.index + 1, **burst.model_dump(exclude={"pairs"})}
+        for burst in summary.bursts
+    ]
+    run = [{**summary.model_dump(exclude={"bursts"}), **computed}]
+    run_specs = [*_with_completeness(RunSummary), *(_number(name) for name in computed)]
+    return {
+        "seconds": _seconds(series),
+        "pairs": columns_of(pairs, _PAIR_SPECS, _layer),
+        "bursts": columns_of(bursts, _BURST_SPECS, _layer),
+        "summary": columns_of(run, run_specs, _layer),
+    }
+
+
+def _number(*path: str, name: str | None = None) -> ColumnSpec:
+    return ColumnSpec(name=name or "_".join(path), path=path, kind=CellType.FLOAT)
+
+
+def _with_completeness(model: type[BaseModel]) -> list[ColumnSpec]:
+    # The ratio is a field of the model itself, too.
+    states = scalar_specs(Completeness, "completeness")[:-1]
+    return [*scalar_specs(model), *(states if "completeness" in model.model_fields else ())]
+
+
+def _latency(*path: str) -> list[ColumnSpec]:
+    """Return the columns of the probes' round-trip times in each phase."""
+    phases = [
+        spec
+        for phase in ("before", "during", "after")
+        for spec in scalar_specs(PhaseLatency, *path, phase, prefix=f"latency_{phase}_")
+    ]
+    name = "latency_buffer_delay_ratio"
+    return [*phases, _number(*path, "buffer_delay_ratio", name=name)]
+
+
+_BURST: Final = ColumnSpec(name="burst", path=("burst",), kind=CellType.INTEGER)
+_PAIR_SPECS: Final = (_BURST, *_with_completeness(PairSummary), *_latency("latency"))
+_BURST_SPECS: Final = (
+    _BURST,
+    *(spec for spec in _with_completeness(BurstSummary) if spec.name != "index"),
+    *scalar_specs(Window, "window"),
+    *(
+        spec
+        for spec in scalar_specs(Reconciliation, "reconciliation")
+        if spec.path[1] in _RECONCILIATION
+    ),
+    *_latency("latency", "fleet"),
+    *scalar_specs(Latency, "latency"),
+)
+
+
+def _seconds(series: Sequence[BurstSeries]) -> Sequence[Column]:
+    """Return the fleet's metrics, with one row for each burst, flow and second."""
+    if not series:
+        return [replace(column, values=column.values[:0]) for column in _seconds([_unknown()])]
+    parts = [fleet_table(burst, _resolution_s(burst)) for burst in series]
+    bursts = [burst.burst_index + 1 for burst in series]
+    counts = [len(part[0].values) for part in parts]
+    return [
+        Column(name="burst", unit="number from 1", values=np.repeat(bursts, counts)),
+        *(
+            replace(column, values=np.concatenate([part[index].values for part in parts]))
+            for index, column in enumerate(parts[0])
+        ),
+    ]
+
+
+def _unknown() -> BurstSeries:
+    """Return a series of one unknown second, to create the columns of an empty table."""
+    unknown = np.full(1, np.nan)
+    values: dict[str, Any] = dict.fromkeys((field.name for field in fields(FlowSeries)), unknown)
+    values |= {"flow": Flow.UP, "pairs_bits_per_second": np.full((1, 1), np.nan, np.float32)}
+    return BurstSeries(
+        burst_index=0,
+        start_s=0,
+        planned_start_s=0.0,
+        duration_s=1,
+        omit_s=0,
+        window=None,
+        coverage_ratio=np.zeros(1),
+        client_cpu_ratio=unknown,
+        server_cpu_ratio=unknown,
+        flows=(FlowSeries(**values),),
+    )
+
+
+def _resolution_s(series: BurstSeries) -> int:
+    """Return the number of seconds in one row.
+
+    It is 1 unless the burst has too many seconds for one table.
+    """
+    cells = len(series.coverage_ratio) * len(series.flows) * _COLUMNS_COUNT
+    return max(1, -(-cells // CELLS_MAX_COUNT))
+
+
+def _layer(name: str) -> str | None:
+    if not name.endswith("_bits_per_second"):
+        return None
+    if "target" in name:
+        return "the target's"
+    metric = METRIC_BY_NAME.get(name.removeprefix("real_"))
+    return Layer.PAYLOAD if metric is None else metric.layer

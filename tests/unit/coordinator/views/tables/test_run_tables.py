@@ -1,0 +1,164 @@
+"""Exports hold the summary's own figures, with units in the headers and gaps as empty cells."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import numpy as np
+import openpyxl
+import pyarrow.parquet
+import pytest
+
+from broadside.coordinator.views.metric_rows import metric_rows
+from broadside.coordinator.views.tables import (
+    TABLES,
+    CannotWrite,
+    Format,
+    Tables,
+    make_tables,
+    write,
+)
+from tests.synthetic import Plant
+from tests.unit.coordinator.views.charts.views import FAULTY, ended
+
+HEAD = {"run_id": "synthetic", "verdict": "inconclusive"}
+
+
+def tables(plant: Plant = FAULTY) -> Tables:
+    _, measured, summary = ended(plant)
+    return make_tables(summary, [part.series for part in measured])
+
+
+def read_csv(name: str, made: Tables) -> list[dict[str, str]]:
+    text = write(Format.CSV, HEAD, made, name).decode()
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_csv_holds_the_summarys_figures() -> None:
+    _, _, summary = ended()
+    made = tables()
+    bursts = read_csv("bursts", made)
+    assert [row["burst"] for row in bursts] == ["1", "2", "3", "4"]
+    for row, burst in zip(bursts, summary.bursts, strict=True):
+        rate = burst.fleet_received_bits_per_second
+        assert rate is not None
+        assert float(row["fleet_received_bits_per_second"]) == pytest.approx(rate, rel=1e-8)
+        assert row["verdict"] == burst.verdict.value
+        assert int(row["completeness_planned_s"]) == burst.completeness.planned_s
+    [whole] = read_csv("summary", made)
+    assert whole["run_id"] == "synthetic"
+    assert len(read_csv("pairs", made)) == FAULTY.pairs * FAULTY.bursts
+
+
+def test_round_trips_of_probes_are_columns_of_bursts_and_pairs() -> None:
+    _, _, summary = ended()
+    for row, burst in zip(read_csv("bursts", tables()), summary.bursts, strict=True):
+        assert burst.latency is not None
+        fleet = burst.latency.fleet
+        for name, value in {
+            "latency_before_p50_s": fleet.before.p50_s,
+            "latency_during_p99_s": fleet.during.p99_s,
+            "latency_after_loss_ratio": fleet.after.loss_ratio,
+            "latency_buffer_delay_ratio": fleet.buffer_delay_ratio,
+            "latency_spikes_count": burst.latency.spikes_count,
+        }.items():
+            assert value is not None
+            assert float(row[name]) == pytest.approx(value)
+    pairs = read_csv("pairs", tables())
+    assert float(pairs[1]["latency_during_loss_ratio"]) > 0
+    assert {row["latency_during_p50_s"] for row in pairs if row["state"] == "missed"} == {""}
+
+
+def test_a_pair_that_nobody_saw_is_empty_and_not_zero() -> None:
+    rows = [row for row in read_csv("pairs", tables()) if row["state"] == "missed"]
+    assert rows
+    for row in rows:
+        assert row["received_bits_per_second"] in ("", None)
+        assert row["rtt_mean_s"] == ""
+        assert row["client_agent_id"] == ""
+
+
+def test_a_second_that_nobody_saw_is_empty_in_every_format() -> None:
+    _, measured, summary = ended(Plant(pairs=4, bursts=1))
+    coverage = measured[0].series.coverage_ratio.copy()
+    coverage[7] = 0.0
+    made = make_tables(summary, [replace(measured[0].series, coverage_ratio=coverage)])
+    name = "received_payload_bits_per_second"
+    assert read_csv("seconds", made)[7][name] == ""
+    assert float(read_csv("seconds", made)[8][name]) > 0
+    parquet = pyarrow.parquet.read_table(io.BytesIO(write(Format.PARQUET, HEAD, made, "seconds")))
+    assert parquet.column(name)[7].as_py() is None
+    assert parquet.schema.field(name).metadata[b"unit"] == b"bit/s"
+    sheet = openpyxl.load_workbook(io.BytesIO(write(Format.XLSX, HEAD, made, "seconds")))["seconds"]
+    place = next(cell.column for cell in sheet[1] if str(cell.value).startswith(name))
+    assert sheet.cell(9, place).value is None
+    assert sheet.cell(10, place).value == pytest.approx(float(read_csv("seconds", made)[8][name]))
+    whole = json.loads(write(Format.JSON, HEAD, made, "seconds"))
+    column = next(c for c in whole["tables"]["seconds"] if c["name"] == name)
+    assert column["values"][7] is None
+
+
+def test_a_workbook_has_a_sheet_a_table_and_units_in_its_headers() -> None:
+    _, _, summary = ended()
+    file = write(Format.XLSX, HEAD, tables(), "seconds", summary)
+    book = openpyxl.load_workbook(io.BytesIO(file))
+    assert book.sheetnames == ["verdict", *reversed(TABLES)]
+    assert book.active is book["verdict"]
+    assert book["verdict"]["A1"].value == summary.verdict.value
+    said = [cell.value for row in book["verdict"].iter_rows() for cell in row if cell.value]
+    assert all(any(finding.sentence in str(cell) for cell in said) for finding in summary.findings)
+    for name in TABLES:
+        assert book[name].freeze_panes == "B2"
+        assert book[name].auto_filter.ref
+    headers = [str(cell.value) for cell in book["bursts"][1]]
+    place = headers.index("completeness_ratio [ratio]") + 1
+    assert book["bursts"].cell(2, place).number_format == "0.00%"
+    assert "verdict" in headers
+    assert "fleet_received_bits_per_second [bit/s, payload]" in headers
+    assert "fleet_ip_bits_per_second [bit/s, ip]" in headers
+    starts = [cell.value for cell in book["bursts"][2] if hasattr(cell.value, "year")]
+    assert starts
+
+
+def test_the_front_sheet_has_each_metric_as_text_and_as_a_number() -> None:
+    _, _, summary = ended()
+    head = {"run_id": "synthetic", "scale": 100.0, "computed_at": "2026-11-20T13:00:00+01:00"}
+    file = write(Format.XLSX, head, tables(), "seconds", summary)
+    sheet = openpyxl.load_workbook(io.BytesIO(file))["verdict"]
+    cells = {(row[0].value, row[1].value or ""): row for row in sheet.iter_rows(max_col=5)}
+    shown = metric_rows(summary)
+    assert len(shown) > 10
+    for row in shown:
+        _, _, text, value, _ = cells[row.words, row.layer]
+        assert text.value == row.measured
+        assert value.value == (None if row.value is None else pytest.approx(row.value))
+    values = {row[0].value: row[1].value for row in sheet.iter_rows(max_col=2)}
+    assert (values["scale"], str(values["computed_at"])) == (100, "2026-11-20 12:00:00")
+
+
+def test_the_seconds_are_the_series() -> None:
+    _, measured, _ = ended()
+    rows = read_csv("seconds", tables())
+    assert len(rows) == sum(len(part.series.coverage_ratio) for part in measured)
+    total = sum(
+        float(row["received_payload_bits_per_second"] or 0) / 8
+        for row in rows
+        if row["burst"] == "1"
+    )
+    assert total == pytest.approx(float(measured[0].series.received_bytes.sum()), rel=1e-6)
+
+
+def test_a_sheet_that_is_too_long_is_refused_in_one_line() -> None:
+    made = dict(tables(Plant(pairs=2, bursts=1)))
+    long = made["seconds"][0]
+    made["seconds"] = [replace(long, values=np.zeros(1_048_576))]
+    with pytest.raises(CannotWrite, match="1048576 rows, the limit of a sheet is 1048575"):
+        write(Format.XLSX, HEAD, made, "seconds")
+
+
+def test_a_run_without_seconds_still_exports() -> None:
+    _, _, summary = ended()
+    made = make_tables(summary, [])
+    for chosen in Format:
+        assert write(chosen, HEAD, made, "bursts")

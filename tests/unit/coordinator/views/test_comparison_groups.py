@@ -1,0 +1,112 @@
+"""Groups of bursts to compare: who is in, and what else differs."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from broadside.coordinator.request_errors import EmptyGroup
+from broadside.coordinator.views.comparison_groups import Run, compare_runs
+from broadside.coordinator.views.requests import CompareRequest, Selection
+from tests.unit.coordinator.imports.small_tables import fleet, made, parse, row
+
+DATA = Path(__file__).parents[3] / "data" / "original"
+FIRST = datetime(2022, 1, 4, 16, 0, tzinfo=UTC)
+
+
+def run(lines: list[str], run_id: str = "a", **labels: str) -> Run:
+    table = parse(lines).model_copy(update={"labels": labels})
+    plan, summary = made(table, run_id)
+    return Run(plan=plan, summary=summary)
+
+
+def halves() -> list[str]:
+    """Four fast bursts, then four at half the rate."""
+    return [
+        line if int(line.split(" ")[4]) < 20 else line.replace(",5000000000,", ",2500000000,")
+        for line in fleet(3, 8)[1:]
+    ]
+
+
+def split(at: datetime) -> CompareRequest:
+    return CompareRequest(
+        a=Selection(name="before", run_ids=("a",), before_at=at),
+        b=Selection(name="after", run_ids=("a",), from_at=at),
+    )
+
+
+@pytest.mark.parametrize(
+    ("at", "counts"),
+    [
+        (FIRST + timedelta(minutes=20), (4, 3)),  # the burst that starts then is in neither
+        (FIRST + timedelta(minutes=21), (4, 3)),
+        (FIRST + timedelta(minutes=20, seconds=-1), (4, 4)),
+        (FIRST + timedelta(minutes=24, seconds=40), (5, 3)),  # ends at 24:40: before
+    ],
+)
+def test_a_burst_that_holds_the_split_is_in_neither(at: datetime, counts: tuple[int, int]) -> None:
+    whole = [run([fleet(1, 1)[0], *halves()])]
+    found = compare_runs(split(at), whole, whole)
+    assert (found.metrics[0].a_count, found.metrics[0].b_count) == counts
+
+
+def test_idps_on_and_off_of_the_originals_table_are_told_apart() -> None:
+    table = (DATA / "seed-idps-on-off-1client.csv").read_text()
+    whole = [run(table.splitlines())]
+    found = compare_runs(split(datetime(2022, 1, 13, 15, 49, tzinfo=UTC)), whole, whole)
+    metrics = {metric.name: metric for metric in found.metrics}
+    received, rtt = metrics["received_bits_per_second"], metrics["rtt_s"]
+    assert (received.a_count, received.b_count) == (35, 10)
+    assert (round(received.a_mean / 1e9, 2), round(received.b_mean / 1e9, 2)) == (5.27, 9.21)
+    assert (round(rtt.a_mean * 1e3), round(rtt.b_mean * 1e3, 1)) == (109, 7.9)
+    assert received.apart and rtt.apart
+
+
+def test_a_change_is_told() -> None:
+    whole = [run([fleet(1, 1)[0], *halves()])]
+    found = compare_runs(split(FIRST + timedelta(minutes=20)), whole, whole)
+    received = found.metrics[0]
+    assert received.ratio == pytest.approx(0.5)
+    assert received.apart
+    assert not found.thin
+    assert found.conditions_differ == ()
+
+
+def test_a_run_against_itself_is_zero() -> None:
+    one = [run(fleet(3, 4))]
+    request = CompareRequest(a=Selection(run_ids=("a",)), b=Selection(run_ids=("a",)))
+    assert {metric.difference for metric in compare_runs(request, one, one).metrics} == {0}
+
+
+def test_what_differs_besides_the_label_is_said() -> None:
+    request = CompareRequest(a=Selection(run_ids=("a",)), b=Selection(run_ids=("b",)))
+    off = [run(fleet(3, 4), idps="off")]
+    found = compare_runs(request, off, [run(fleet(3, 4), "b", idps="deny")])
+    assert found.conditions_differ == ()
+    assert (found.a, found.b) == ("a (idps=off)", "b (idps=deny)")
+    other = [run(fleet(2, 4), "b", idps="deny", mtu="9000")]
+    found = compare_runs(request, off, other)
+    assert found.conditions_differ == (
+        "label idps: off and deny",
+        "label mtu: unknown and 9000",
+        "pairs_count: 3 and 2",
+    )
+    named = request.model_copy(update={"label": "idps"})
+    assert compare_runs(named, off, other).conditions_differ == (
+        "label mtu: unknown and 9000",
+        "pairs_count: 3 and 2",
+    )
+    assert "conditions differ" in found.sentence
+
+
+def test_thin_data_is_said() -> None:
+    request = CompareRequest(a=Selection(run_ids=("a",)), b=Selection(run_ids=("b",)))
+    found = compare_runs(request, [run(fleet(3, 2))], [run(fleet(3, 4), "b")])
+    assert found.thin
+    assert "too few bursts" in found.sentence
+
+
+def test_an_empty_group_is_refused_with_the_span() -> None:
+    whole = [run([*fleet(1, 2), row(1, 10)])]
+    with pytest.raises(EmptyGroup, match=r"before: no burst; bursts start from 2022-01-04T16:00"):
+        compare_runs(split(FIRST), whole, whole)

@@ -1,0 +1,135 @@
+"""Dashboards and alerts use existing metrics and labels."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+
+from broadside.coordinator.views.prometheus_metrics import METRICS
+
+ROOT = Path(__file__).parents[3]
+GRAFANA, PROMETHEUS = (ROOT / "dashboards" / name for name in ("grafana", "prometheus"))
+BOARDS = sorted(GRAFANA.glob("*.json"))
+OWN_LABELS = {"job", "instance"}  # that Prometheus adds
+
+
+def panels(board: Path) -> Iterator[dict[str, Any]]:
+    for panel in json.loads(board.read_text("utf-8"))["panels"]:
+        yield panel
+        yield from panel.get("panels", [])
+
+
+def dashboard_queries() -> Iterator[tuple[str, str]]:
+    for board in BOARDS:
+        for panel in panels(board):
+            for target in panel.get("targets", []):
+                yield f"{board.name}: {panel['title']}", target["expr"]
+
+
+def alerts() -> Iterator[dict[str, Any]]:
+    rules = yaml.safe_load((PROMETHEUS / "broadside.rules.yml").read_text("utf-8"))
+    for group in rules["groups"]:
+        yield from group["rules"]
+
+
+def selectors(expression: str) -> Iterator[tuple[str, set[str]]]:
+    """Every metric that a query selects, with the labels that it matches or groups by."""
+    tree = promql_parser.parse(expression)
+    pending: list[Any] = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, promql_parser.VectorSelector):
+            yield str(node.name), {matcher.name for matcher in node.matchers.matchers}
+        for part in ("expr", "lhs", "rhs", "vector_selector", "param"):
+            child = getattr(node, part, None)
+            if child is not None:
+                pending.append(child)
+        pending += getattr(node, "args", None) or []
+
+
+def test_every_promql_selects_metrics_and_labels_that_exist() -> None:
+    queries = [*dashboard_queries(), *((rule["alert"], rule["expr"]) for rule in alerts())]
+    assert len(queries) > 25
+    for where, expression in queries:
+        found = list(selectors(expression))
+        assert found, where
+        for name, labels in found:
+            if name == "up":
+                assert labels <= OWN_LABELS
+                continue
+            assert name in METRICS, where
+            assert labels <= {*METRICS[name][1], *OWN_LABELS}, where
+
+
+def test_a_query_of_what_does_not_exist_is_seen() -> None:
+    wrong = "max by (layer) (nothing_of_ours / on (layer) broadside_fleet_bytes_per_second{a='b'})"
+    found = dict(selectors(wrong))
+    assert "nothing_of_ours" in found
+    assert not found["broadside_fleet_bytes_per_second"] <= {
+        *METRICS["broadside_fleet_bytes_per_second"][1]
+    }
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.stem)
+def test_panels_say_what_they_show_and_do_not_overlap(board: Path) -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in panels(board):
+        if panel["type"] == "row":
+            continue
+        assert panel["title"]
+        assert panel.get("description") or panel["type"] == "table", panel["title"]
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert place["x"] + place["w"] <= 24
+        assert not cells & taken, panel["title"]
+        taken |= cells
+        if panel["type"] == "timeseries":
+            assert panel["fieldConfig"]["defaults"]["custom"].get("spanNulls") is False
+
+
+def test_every_alert_says_what_is_wrong_and_what_to_do() -> None:
+    for rule in alerts():
+        assert rule["labels"]["severity"] in ("page", "warning", "info")
+        assert rule["annotations"]["summary"]
+        assert rule["annotations"]["action"]
+
+
+def test_promtool_accepts_every_figure() -> None:
+    registry = CollectorRegistry()
+    for name, (text, labels) in METRICS.items():
+        gauge = Gauge(name, text, labels, registry=registry)
+        (gauge.labels(*labels) if labels else gauge).set(1.0)
+    done = subprocess.run(
+        ["promtool", "check", "metrics"],
+        input=generate_latest(registry),
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.decode()) == (0, "")
+
+
+def test_promtool_accepts_rules_and_their_tests() -> None:
+    tool = shutil.which("promtool")
+    assert tool, "apt-get install prometheus (make tools)"
+    for arguments in (
+        ["check", "rules", "broadside.rules.yml"],
+        ["test", "rules", "broadside.test.yml"],
+    ):
+        done = subprocess.run(
+            [tool, *arguments], cwd=PROMETHEUS, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    tested = (PROMETHEUS / "broadside.test.yml").read_text("utf-8")
+    for rule in alerts():
+        assert tested.count(f"alertname: {rule['alert']}\n") == 1, f"{rule['alert']}: never fires"
