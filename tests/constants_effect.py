@@ -37,7 +37,7 @@ from broadside.coordinator.core.run_spec import Plan, due_at
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from broadside.coordinator.imports.import_requests import Imported, OriginalTable
 from broadside.coordinator.imports.metric_csv import read_declared_metric
-from broadside.coordinator.imports.stored_imports import measure_import, summarise
+from broadside.coordinator.imports.stored_imports import open_import, summarise
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.evidence_loader import read_evidence
 from broadside.coordinator.runs.outage_store import read_outages
@@ -266,7 +266,7 @@ def _read_with(folder: Path, plan: Plan) -> Stored:
 
 def _judge_stored(stored: Stored) -> RunSummary:
     if stored.imported is not None:
-        measured = measure_import(stored.plan, stored.imported)
+        measured = open_import(stored.imported).measure(stored.plan)
         return summarise(stored.plan, measured, stored.at)
     spec = stored.plan.spec
     return summarise_run(

@@ -33,7 +33,7 @@ from broadside.coordinator.api.query_validation import reject_unknown_parameters
 from broadside.coordinator.auth.audit import Audit
 from broadside.coordinator.backups import ScheduledBackups
 from broadside.coordinator.loop_lag import LoopLag
-from broadside.coordinator.notices.announcer import Announcer, Place
+from broadside.coordinator.notices.announcer import Announcer, Receiver
 from broadside.coordinator.runs.budgets import Budgets
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.storage_watch import WriteProbe
@@ -41,7 +41,7 @@ from broadside.coordinator.schedules.firing import Schedules
 from broadside.coordinator.studies.runner import Studies
 from broadside.coordinator.studies.switch import Switch
 from broadside.coordinator.views.feeds import Feeds
-from broadside.coordinator.views.prometheus_metrics import Figures
+from broadside.coordinator.views.prometheus_metrics import MetricsCollector
 
 # For a smaller body, compression saves less than its header adds.
 _COMPRESSED_FROM_BYTES: Final = 1024
@@ -60,7 +60,7 @@ def create_app(
     tick_s: float | None = 1.0,
     guard: AuthConfig | None = None,
     switches: Mapping[str, Switch] | None = None,
-    places: Sequence[Place] = (),
+    places: Sequence[Receiver] = (),
     backups: ScheduledBackups | None = None,
 ) -> FastAPI:
     """Create the application.
@@ -122,7 +122,9 @@ def create_app(
         coordinator.companions.append(backups)
     app.state.announcer = announcer
     app.state.ticks = tick_s is not None
-    app.state.figures = Figures(loop_lag, announcer, None if backups is None else backups.interval)
+    app.state.figures = MetricsCollector(
+        loop_lag, announcer, None if backups is None else backups.interval
+    )
     app.state.write_probe = WriteProbe(coordinator.fabric)
     app.state.import_limiter = import_routes.ImportLimiter()
     app.state.audit = Audit(coordinator.fabric.private)

@@ -16,7 +16,7 @@ from broadside.coordinator.api.request_body import Deferred, validated
 from broadside.coordinator.auth.principal import Principal
 from broadside.coordinator.imports.import_answers import ImportedRecordings, ImportedTable
 from broadside.coordinator.imports.import_requests import OriginalTable, Recordings
-from broadside.coordinator.imports.stored_imports import keep_recordings, keep_table
+from broadside.coordinator.imports.stored_imports import store_recordings, store_table
 from broadside.exchange.chunks import count_rows
 from broadside.exchange.ports import RecordUnreadable
 
@@ -62,7 +62,7 @@ async def import_table(
     async with limiter.take(caller):
         table = await validated(_TABLE, table)
         named = table.model_copy(update={"by": caller.named(table.by)})
-        imported = await keep_table(coordinator.fabric.records, named, coordinator.now())
+        imported = await store_table(coordinator.fabric.records, named, coordinator.now())
     response.headers["Location"] = f"/v1/runs/{imported.run_id}"
     return imported
 
@@ -79,7 +79,7 @@ async def import_recordings(
     async with limiter.take(caller):
         recordings = await validated(_RECORDINGS, recordings, _bound_intervals)
         named = recordings.model_copy(update={"by": caller.named(recordings.by)})
-        imported = await keep_recordings(coordinator.fabric.records, named, coordinator.now())
+        imported = await store_recordings(coordinator.fabric.records, named, coordinator.now())
     response.headers["Location"] = f"/v1/runs/{imported.run_id}"
     return imported
 

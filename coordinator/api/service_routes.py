@@ -13,9 +13,9 @@ from broadside.coordinator.api.dependencies import Caller, Service, app_state, m
 from broadside.coordinator.api.pagination import PAGED, AuditCursor, name_next
 from broadside.coordinator.api.problems import PROBLEMS
 from broadside.coordinator.auth.audit import Audit, AuditRow
-from broadside.coordinator.notices.announcer import PlaceState
+from broadside.coordinator.notices.announcer import ReceiverState
 from broadside.coordinator.request_errors import NotReady
-from broadside.coordinator.views.prometheus_metrics import Figures, take_snapshot
+from broadside.coordinator.views.prometheus_metrics import MetricsCollector, take_snapshot
 from broadside.exchange.messages import Message, UtcDatetime
 from broadside.exchange.ports import ExchangeError
 
@@ -72,7 +72,7 @@ async def ready(coordinator: Service, request: Request) -> Readiness:
 )
 async def read_metrics(coordinator: Service, request: Request) -> Response:
     """Return the metrics in Prometheus format. docs/metrics.md lists them."""
-    figures: Figures = request.app.state.figures
+    figures: MetricsCollector = request.app.state.figures
     figures.show(await take_snapshot(coordinator, request.app.state.budgets))
     return Response(generate_latest(figures.registry), media_type=CONTENT_TYPE_LATEST)
 
@@ -121,7 +121,7 @@ class PlaceReport(Message):
     told_at: UtcDatetime | None
 
     @classmethod
-    def of(cls, place: PlaceState) -> "PlaceReport":
+    def of(cls, place: ReceiverState) -> "PlaceReport":
         state = Delivery.WAITING if place.waiting_count else Delivery.IDLE
         return cls(
             place=place.name,

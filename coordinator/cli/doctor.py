@@ -30,10 +30,10 @@ from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.plan.reserved import Reservation
 from broadside.coordinator.core.plan.schedule import Schedule
-from broadside.coordinator.notices.announcer import PlaceSet
+from broadside.coordinator.notices.announcer import ReceiverStart
 from broadside.coordinator.runs.launch import LaunchRecord
 from broadside.coordinator.studies.study import Study
-from broadside.coordinator.studies.turns import Turn
+from broadside.coordinator.studies.switch_lock import SwitchLock
 from broadside.exchange.checks import Check
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.identity_rights import (
@@ -224,8 +224,8 @@ async def rows_check(fabric: Fabric) -> Check:
         keys.TOKENS: Token,
         keys.SCHEDULES: Schedule,
         keys.STUDIES: Study,
-        keys.SWITCHES: Turn,
-        keys.PLACES: PlaceSet,
+        keys.SWITCHES: SwitchLock,
+        keys.PLACES: ReceiverStart,
         keys.LAUNCHES: LaunchRecord,
         keys.RESERVATIONS: Reservation,
         keys.BACKUPS: BackupRecord,

@@ -1,7 +1,7 @@
 """The ``broadside import`` commands, which import results of other tools."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime
 from pathlib import Path, PurePath
 from typing import Annotated, Final
 
@@ -26,8 +26,8 @@ from broadside.coordinator.imports.import_answers import (
 from broadside.coordinator.imports.import_requests import LabelValues, Recordings, RecordingState
 from broadside.coordinator.imports.iperf3_files import read_recordings
 from broadside.coordinator.imports.metric_declaration import MetricDeclaration
-from broadside.coordinator.imports.original_tables import Reading, read_original
-from broadside.coordinator.imports.time_text import parse_time, to_utc
+from broadside.coordinator.imports.result_tables import TableOptions, read_original
+from broadside.coordinator.imports.time_text import parse_time
 
 # Number of findings or flags to print.
 _PRINTED_MAX: Final = 20
@@ -55,7 +55,8 @@ def original(
     file: Annotated[Path, typer.Argument(metavar="FILE.csv")],
     firewall_metric: Annotated[Path | None, typer.Option(metavar="FILE.csv")] = None,
     metric: Annotated[list[str] | None, typer.Option(metavar="FIELD=VALUE")] = None,
-    timezone: str = "America/New_York",
+    profile: Annotated[str | None, typer.Option(metavar="NAME|FILE.toml")] = None,
+    timezone: str | None = None,
     pairs_planned: Annotated[int | None, typer.Option(min=1, max=2000)] = None,
     period_s: Annotated[float | None, typer.Option(min=1, max=604_800)] = None,
     duration_s: Annotated[float | None, typer.Option(min=1, max=86_400)] = None,
@@ -73,21 +74,23 @@ def original(
         firewall_metric: Throughput of the firewall: timestamp, bit/s.
         metric: Property of the metric: unit, prefix, aggregation, per, direction, layer, mss_bytes,
             mtu_bytes, counts_lost or lag_s, such as layer=ip; repeatable.
-        timezone: Time zone of the table, or an offset such as UTC-05:00.
+        profile: Columns of the table; default: original or original-http, which fits.
+        timezone: Time zone of the table, or an offset such as UTC-05:00; default: of the profile.
         pairs_planned: Pairs of a burst; default: all clients in the table.
         period_s: Seconds between planned bursts; default: from the table.
         duration_s: Seconds of a burst; default: from the table.
         since: Only rows that start at this time or later.
         before: Only rows that start before this time.
     """
-    zone = parse_timezone(timezone)
+    zone = None if timezone is None else parse_timezone(timezone)
     table = read_original(
         file,
-        Reading(
-            zone=zone,
+        TableOptions(
             now=datetime.now(UTC),
-            from_at=_parse_time("--from", since, zone),
-            before_at=_parse_time("--before", before, zone),
+            profile=profile,
+            zone=zone,
+            from_at=_parse_time("--from", since),
+            before_at=_parse_time("--before", before),
             duration_s=duration_s,
             pairs_planned=pairs_planned,
             period_s=period_s,
@@ -134,11 +137,12 @@ def iperf3(
     session.show(imported, _print_recordings_import)
 
 
-def _parse_time(option: str, text: str | None, zone: tzinfo) -> datetime | None:
+def _parse_time(option: str, text: str | None) -> datetime | None:
+    """Parse a time. Without an offset, it is a local time of the table."""
     if text is None:
         return None
     try:
-        return to_utc(parse_time(text), zone)
+        return parse_time(text)
     except ValueError as error:
         exit_usage(f"{option} {text!r}: not a time such as 2022-01-04T11:25:00 ({error})")
 
@@ -191,15 +195,12 @@ def _print_table_import(imported: ImportedTable) -> None:
         "missing": lambda burst: str(
             burst.pairs_planned - burst.pairs_measured - len(burst.null_pairs)
         ),
+        "repeated": lambda burst: str(len(burst.repeated_rows)),
         "received": lambda burst: formatting.rate(RECEIVED.of_burst(burst)),
         "firewall": "reconciliation.firewall_bits_per_second",
         "residual": "reconciliation.residual_ratio",
     }
     print_table("", list(columns), [cells(burst, columns) for burst in imported.bursts])
-    flags = [
-        f"burst {burst.index + 1}: {flag}" for burst in imported.bursts for flag in burst.flags
-    ]
-    _print_lines(flags)
     _print_end(imported.run_id, imported.verdict.value, imported.findings)
 
 

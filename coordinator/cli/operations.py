@@ -72,7 +72,7 @@ _ONLY_PAGE: Final = 1000
 # Result types of several operations.
 _STATUS: Final = "coordinator.core.live.status:RunStatus"
 _STUDY: Final = "coordinator.studies.study:Study"
-_SCHEDULE: Final = "coordinator.views.answers:ScheduleView"
+_SCHEDULE: Final = "coordinator.views.responses:ScheduleView"
 _DEAD_JOB: Final = "coordinator.runs.dead_letters:DeadJob"
 
 T = TypeVar("T")
@@ -397,7 +397,7 @@ class Operations:
 
     @Route(
         "GET /v1/runs/{run_id}/recomputed",
-        "coordinator.views.answers:Recomputed",
+        "coordinator.views.responses:Recomputed",
         is_slow=True,
     )
     async def recomputed(self, run_id: str) -> Recomputed:
@@ -437,7 +437,7 @@ class Operations:
 
     @Route(
         "GET /v1/runs/{run_id}/bursts",
-        "coordinator.views.answers:BurstEntry",
+        "coordinator.views.responses:BurstEntry",
         page_count=_PAGE,
     )
     async def bursts(self, run_id: str, limit: int) -> list[BurstEntry]:
@@ -448,7 +448,7 @@ class Operations:
 
     @Route(
         "GET /v1/runs/{run_id}/pairs",
-        "coordinator.views.answers:PairEntry",
+        "coordinator.views.responses:PairEntry",
         page_count=_PAGE,
     )
     async def pairs(self, run_id: str, burst: int, limit: int) -> list[PairEntry]:
@@ -483,7 +483,7 @@ class Operations:
 
     @Route(
         "GET /v1/runs/{run_id}/reconciliation",
-        "coordinator.views.answers:RunReconciliation",
+        "coordinator.views.responses:RunReconciliation",
     )
     async def reconciliation(self, run_id: str, limit: int = _PAGE) -> RunReconciliation:
         """Return the reconciliation of a run and of its first ``limit`` bursts."""
@@ -625,9 +625,9 @@ class Operations:
         status=201,
     )
     async def import_table(self, table: OriginalTable) -> ImportedTable:
-        from broadside.coordinator.imports.stored_imports import keep_table
+        from broadside.coordinator.imports.stored_imports import store_table
 
-        return await keep_table(self._fabric.records, table, datetime.now(UTC))
+        return await store_table(self._fabric.records, table, datetime.now(UTC))
 
     @Route(
         "POST /v1/imports/iperf3",
@@ -636,9 +636,9 @@ class Operations:
         status=201,
     )
     async def import_recordings(self, recordings: Recordings) -> ImportedRecordings:
-        from broadside.coordinator.imports.stored_imports import keep_recordings
+        from broadside.coordinator.imports.stored_imports import store_recordings
 
-        return await keep_recordings(self._fabric.records, recordings, datetime.now(UTC))
+        return await store_recordings(self._fabric.records, recordings, datetime.now(UTC))
 
     # Dead letters and audit log ---------------------------------------------------------------
 

@@ -105,7 +105,7 @@ def _create_app(
     from broadside.coordinator.auth.signin import open_sign_in
     from broadside.coordinator.backups import ScheduledBackups
     from broadside.coordinator.cli.operations import open_coordinator
-    from broadside.coordinator.notices.places import open_places
+    from broadside.coordinator.notices.places import open_receivers
     from broadside.coordinator.studies.switch import read_switches
     from broadside.exchange.fabric import FabricSettings
     from broadside.exchange.outage_log import utc_now
@@ -129,7 +129,7 @@ def _create_app(
         tick_s=settings.tick_s,
         guard=guard,
         switches=read_switches(settings.switches_file),
-        places=list(open_places(settings)),
+        places=list(open_receivers(settings)),
         backups=backups,
     )
 

@@ -1,7 +1,7 @@
 """Response types for importing iperf3 files or a table."""
 
-from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from broadside.coordinator.core.measure.records.evidence import receiving_side
 from broadside.coordinator.core.summary import (
@@ -69,19 +69,12 @@ class ImportedBurst(Message):
 
     @classmethod
     def of(cls, burst: BurstSummary) -> "ImportedBurst":
-        return cls(
-            index=burst.index,
-            planned_start_at=burst.planned_start_at,
-            duration_s=burst.duration_s,
-            files=tuple(pair.pair for pair in burst.pairs),
-            fleet_sent_bits_per_second=burst.fleet_sent_bits_per_second,
-            fleet_received_bits_per_second=burst.fleet_received_bits_per_second,
-            completeness_ratio=burst.completeness_ratio,
-        )
+        files = [pair.pair for pair in burst.pairs]
+        return cls.model_validate(shared(cls, burst) | {"files": files})
 
 
 class ImportedRecordings(Message):
-    """What an import of recordings answers."""
+    """Result of an import of recordings."""
 
     # None if no file contained a test. Nothing was stored then.
     run_id: RunId | None
@@ -100,8 +93,8 @@ class LatePair(Message):
 
 
 class OriginalBurst(Message):
-    """One planned burst of the original, as its rows tell it. Rates are payload, late members
-    included; ``completeness_ratio`` counts pair-seconds that were on time."""
+    """One planned burst of a table. Rates are payload, including pairs that started late.
+    ``completeness_ratio`` counts pair-seconds that were on time."""
 
     index: int
     planned_start_at: UtcDatetime
@@ -114,18 +107,19 @@ class OriginalBurst(Message):
     late_pairs: tuple[LatePair, ...] = ()
     # Pairs from other bursts that have no row in this one.
     missing_pairs: tuple[str, ...] = ()
+    # Rows of clients that have another row in this burst. They are not used.
+    repeated_rows: tuple[int, ...] = ()
     fleet_sent_bits_per_second: float | None = None
     fleet_received_bits_per_second: float | None = None
     # Mean of the mean RTTs of all rows.
     rtt_mean_s: float | None = None
     completeness_ratio: float
     completeness: Completeness
-    flags: tuple[str, ...] = ()
     reconciliation: Reconciliation | None = None
 
 
 class ImportedTable(Message):
-    """What an import of a table answers: the table as planned bursts, and the run it became."""
+    """Result of an import of a table, with the planned bursts and the run."""
 
     # None for a single burst, and for series with different periods.
     period_s: float | None
@@ -150,53 +144,69 @@ class ImportedTable(Message):
     set_apart: Mapping[str, int] = {}
 
 
+def shared(model: type[Message], source: Message) -> dict[str, Any]:
+    """Return the fields of a model that another message has too, apart from nested bursts.
+
+    Args:
+        model: The model.
+        source: Message to take the values from.
+    """
+    names = model.model_fields.keys() & type(source).model_fields.keys() - {"bursts"}
+    return {name: getattr(source, name) for name in names}
+
+
 def describe(recording: Recording) -> FileResult:
     """Return the result to report for a recording."""
     report = recording.report or EngineReport(engine="iperf3")
     totals = report.totals or _so_far(recording)
     packets = _sum([t.packets_count for t in totals])
     lost = _sum([t.lost_count for t in totals])
-    rtts = [t.rtt_mean_s for t in totals if t.rtt_mean_s is not None]
-    return FileResult(
-        file=recording.file,
-        test=recording.test_index + 1,
-        state=recording.state,
-        reason=recording.reason,
-        side=recording.side,
-        version=report.version,
-        direction=report.direction,
-        protocol=report.protocol,
-        streams=report.streams_count,
-        started_at=recording.started_at,
-        duration_s=report.duration_s,
-        sent_bytes=_sum([t.sent_bytes for t in totals]),
-        received_bytes=_sum([t.received_bytes for t in totals]),
-        sent_bits_per_second=_sum([bit_rate(t.sent_bytes, t.sent_s) for t in totals]),
-        received_bits_per_second=_sum([bit_rate(t.received_bytes, t.received_s) for t in totals]),
-        retransmits=_sum([t.retransmits_count for t in totals]),
-        rtt_mean_s=sum(rtts) / len(rtts) if rtts else None,
-        rtt_min_s=min((t.rtt_min_s for t in totals if t.rtt_min_s is not None), default=None),
-        rtt_max_s=max((t.rtt_max_s for t in totals if t.rtt_max_s is not None), default=None),
-        lost_ratio=lost / packets if lost is not None and packets else None,
-        flows=totals,
+    rtts = _known(t.rtt_mean_s for t in totals)
+    return FileResult.model_validate(
+        shared(FileResult, report)
+        | shared(FileResult, recording)
+        | {
+            "test": recording.test_index + 1,
+            "streams": report.streams_count,
+            "sent_bytes": _sum([t.sent_bytes for t in totals]),
+            "received_bytes": _sum([t.received_bytes for t in totals]),
+            "sent_bits_per_second": _sum([bit_rate(t.sent_bytes, t.sent_s) for t in totals]),
+            "received_bits_per_second": _sum(
+                [bit_rate(t.received_bytes, t.received_s) for t in totals]
+            ),
+            "retransmits": _sum([t.retransmits_count for t in totals]),
+            "rtt_mean_s": sum(rtts) / len(rtts) if rtts else None,
+            "rtt_min_s": min(
+                (t.rtt_min_s for t in totals if t.rtt_min_s is not None), default=None
+            ),
+            "rtt_max_s": max(
+                (t.rtt_max_s for t in totals if t.rtt_max_s is not None), default=None
+            ),
+            "lost_ratio": lost / packets if lost is not None and packets else None,
+            "flows": totals,
+        }
     )
 
 
 def _so_far(recording: Recording) -> tuple[FlowTotals, ...]:
     """Return the totals of an incomplete recording, summed over its seconds."""
-    found = []
+    totals = []
     for flow, chunk in recording.chunks.items():
         amount, over_s = sum_intervals(chunk)
         if receiving_side(flow) is recording.side:
-            found.append(FlowTotals(flow=flow, received_bytes=amount, received_s=over_s))
+            totals.append(FlowTotals(flow=flow, received_bytes=amount, received_s=over_s))
         else:
-            found.append(FlowTotals(flow=flow, sent_bytes=amount, sent_s=over_s))
-    return tuple(found)
+            totals.append(FlowTotals(flow=flow, sent_bytes=amount, sent_s=over_s))
+    return tuple(totals)
+
+
+def _known(values: Iterable[_Number | None]) -> list[_Number]:
+    return [value for value in values if value is not None]
 
 
 def _sum(values: Sequence[_Number | None]) -> _Number | None:
     """Return the sum, or None if there is no value or an unknown value."""
-    known = [value for value in values if value is not None]
+    known = _known(values)
     return sum(known[1:], known[0]) if known and len(known) == len(values) else None
 
 

@@ -84,6 +84,8 @@ class OriginalTable(_Import):
     kind: Literal["original"] = "original"
     # File name.
     source: Annotated[str, Field(max_length=255)]
+    # Engine that made the traffic. The clients of http and https receive.
+    engine: Literal["iperf3", "http", "https"] = "iperf3"
     # Time zone for local times in the table.
     timezone: Annotated[str, Field(max_length=64)] = "UTC"
     # Validation stops at the first wrong row, because 100,000 rows could cause as many errors.

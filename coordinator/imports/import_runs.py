@@ -16,7 +16,7 @@ from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.run_spec import PERIOD_MAX_S, Burst, Plan, RunSpec
 from broadside.coordinator.core.summary import Finding
 from broadside.coordinator.imports.import_requests import Note
-from broadside.exchange.messages import Endpoint, Outcome, peer_address
+from broadside.exchange.messages import Endpoint, JobReport, Outcome, peer_address
 
 # Default iperf3 port. Recordings and tables do not contain the port.
 PORT_ASSUMED: Final = 5201
@@ -70,8 +70,8 @@ def build_spec(
     for field in overrides:
         if not scenarios.field_of(field).startswith(_SETTABLE):
             raise scenarios.BadScenario(
-                f"{field}: an import decides it; what can be set are fields of objective, device "
-                "and traffic, and scale"
+                f"{field}: follows from the import and cannot be set; --set takes fields of "
+                "objective, device and traffic, scale and description"
             )
     spec = scenarios.build({**values, "burst_s": burst_s, "period_s": PERIOD_MAX_S}, overrides)
     # The specification of a launch needs at least this period.
@@ -113,7 +113,31 @@ def note_findings(notes: Sequence[Note]) -> tuple[Finding, ...]:
     )
 
 
-def stand(plan: Plan, states: Sequence[ImportedState]) -> RunStatus:
+def job_report(
+    plan: Plan, burst: Burst, pair_index: int, agent_id: str, outcome: Outcome
+) -> JobReport:
+    """Return the report of a pair, to be completed.
+
+    Args:
+        plan: The run's plan.
+        burst: The burst.
+        pair_index: Index of the pair.
+        agent_id: Agent id of the client.
+        outcome: Outcome of the test.
+    """
+    return JobReport(
+        job_id=f"{plan.run_id}.{burst.index:05d}.{pair_index:05d}",
+        run_id=plan.run_id,
+        burst_index=burst.index,
+        pair_index=pair_index,
+        agent_id=agent_id,
+        outcome=outcome,
+        planned_start_at=burst.planned_start_at,
+        reported_at=burst.planned_end_at,
+    )
+
+
+def run_status(plan: Plan, states: Sequence[ImportedState]) -> RunStatus:
     """Return the status of an imported run, which is finished.
 
     Args:
@@ -127,22 +151,22 @@ def stand(plan: Plan, states: Sequence[ImportedState]) -> RunStatus:
         created_at=plan.created_at,
         ends_at=plan.bursts[-1].planned_end_at,
         bursts=tuple(
-            _stand_burst(burst, state) for burst, state in zip(plan.bursts, states, strict=True)
+            _burst_status(burst, state) for burst, state in zip(plan.bursts, states, strict=True)
         ),
         warnings=plan.warnings,
     )
 
 
-def _stand_burst(burst: Burst, state: ImportedState) -> BurstStatus:
-    there = sum(state.outcomes.values())
+def _burst_status(burst: Burst, state: ImportedState) -> BurstStatus:
+    count = sum(state.outcomes.values())
     return BurstStatus(
         index=burst.index,
         planned_start_at=burst.planned_start_at,
         planned_end_at=burst.planned_end_at,
         phase=BurstPhase.OVER,
         pairs_planned=state.pairs_planned,
-        claimed_count=there,
-        armed_count=there,
-        reported_count=there,
+        claimed_count=count,
+        armed_count=count,
+        reported_count=count,
         outcomes=state.outcomes,
     )

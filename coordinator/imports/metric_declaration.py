@@ -20,17 +20,10 @@ PREFIX_FACTORS: Final = {
     **{prefix: 1000.0**power for power, prefix in enumerate(("", "k", "M", "G", "T"))},
     **{prefix: 1024.0**power for power, prefix in enumerate(("Ki", "Mi", "Gi", "Ti"), 1)},
 }
-# Microsoft Learn, "Azure Firewall monitoring data reference"
-# (azure/firewall/monitor-firewall-reference): Throughput is BitsPerSecond, Average. DataProcessed
-# is Bytes, Total (Sum). Neither the layer nor a lag is documented, and "data traversing the
-# firewall" does not define a direction.
-AzureMetric = Literal["Throughput", "DataProcessed"]
-# Microsoft Learn, "TCP/IP performance tuning for Azure VMs".
-AZURE_MTU_BYTES: Final = 1500
 
 
 class MetricDeclaration(Message):
-    """What the figures of a metric mean. The defaults are those of Azure Firewall's Throughput."""
+    """Meaning of a metric's values. The defaults are those of Azure Firewall's Throughput."""
 
     unit: Literal["bits", "bytes"] = Field(default="bits", description="what is counted")
     prefix: Prefix = Field(default="", description="of the unit: k is 1000, Ki is 1024")
@@ -101,10 +94,3 @@ class MetricDeclaration(Message):
 
 
 DEFAULT: Final = MetricDeclaration()
-
-
-def azure_firewall(metric: AzureMetric) -> MetricDeclaration:
-    """Return the declaration for an Azure Firewall metric."""
-    if metric == "DataProcessed":
-        return MetricDeclaration(unit="bytes", aggregation="total", mtu_bytes=AZURE_MTU_BYTES)
-    return MetricDeclaration(mtu_bytes=AZURE_MTU_BYTES)

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Final, assert_never
+from typing import Final
 
 from pydantic import TypeAdapter
 
@@ -20,18 +20,9 @@ from broadside.coordinator.imports.import_answers import (
     describe,
 )
 from broadside.coordinator.imports.import_requests import Imported, OriginalTable, Recordings
-from broadside.coordinator.imports.import_runs import ImportedState, Measured, stand
-from broadside.coordinator.imports.original_runs import (
-    describe_table,
-    measure_table,
-    plan_table,
-    stand_table,
-)
-from broadside.coordinator.imports.recordings import (
-    measure_recordings,
-    plan_recordings,
-    stand_recordings,
-)
+from broadside.coordinator.imports.import_runs import Measured, run_status
+from broadside.coordinator.imports.iperf3_runs import Iperf3Tests
+from broadside.coordinator.imports.table_runs import TableTests
 from broadside.coordinator.runs.listing import outcome_of
 from broadside.coordinator.runs.run_ids import new_run_id
 from broadside.exchange.messages import Control
@@ -45,56 +36,13 @@ SAVED_AT_ONCE: Final = 50
 _IMPORTED: TypeAdapter[Imported] = TypeAdapter(Imported)
 
 
-def plan_import(imported: Imported, run_id: str, now: datetime) -> Plan:
-    """Build the plan of an import.
-
-    Args:
-        imported: Values to import.
-        run_id: The new run's id.
-        now: Current time.
-
-    Raises:
-        BadScenario: A field cannot be set, or its value is not valid.
-        BadFile: The import contains no test, or too many bursts or pairs.
-    """
-    match imported:
-        case OriginalTable():
-            return plan_table(imported, run_id, now)
-        case Recordings():
-            return plan_recordings(imported, run_id, now)
-        case _:
-            assert_never(imported)
+def open_import(imported: Imported) -> TableTests | Iperf3Tests:
+    """Return the tests of an import, which can be planned and measured."""
+    return TableTests(imported) if isinstance(imported, OriginalTable) else Iperf3Tests(imported)
 
 
-def measure_import(plan: Plan, imported: Imported) -> Measured:
-    """Return the measurements of an import.
-
-    Args:
-        plan: The run's plan.
-        imported: Values to import.
-    """
-    match imported:
-        case OriginalTable():
-            return measure_table(plan, imported)
-        case Recordings():
-            return measure_recordings(plan, imported)
-        case _:
-            assert_never(imported)
-
-
-def stand_import(imported: Imported) -> Sequence[ImportedState]:
-    """Return the state of each burst in an import."""
-    match imported:
-        case OriginalTable():
-            return stand_table(imported)
-        case Recordings():
-            return stand_recordings(imported)
-        case _:
-            assert_never(imported)
-
-
-async def keep_table(records: Records, table: OriginalTable, now: datetime) -> ImportedTable:
-    """Create a run from an original table.
+async def store_table(records: Records, table: OriginalTable, now: datetime) -> ImportedTable:
+    """Create a run from a table.
 
     Args:
         records: The coordinator's records.
@@ -105,11 +53,12 @@ async def keep_table(records: Records, table: OriginalTable, now: datetime) -> I
         BadScenario: A field cannot be set, or its value is not valid.
         BadFile: The table has too many bursts or pairs.
     """
-    summary = await _keep(records, table, now)
-    return await asyncio.to_thread(describe_table, table, summary)
+    tests = await asyncio.to_thread(TableTests, table)
+    summary = await _store(records, table, tests, now)
+    return await asyncio.to_thread(tests.describe, summary)
 
 
-async def keep_recordings(
+async def store_recordings(
     records: Records, imported: Recordings, now: datetime
 ) -> ImportedRecordings:
     """Create one run from iperf3 files.
@@ -123,9 +72,10 @@ async def keep_recordings(
         BadFile: There is no test in the recordings.
         BadScenario: A field cannot be set, or its value is not valid.
     """
-    summary = await _keep(records, imported, now)
+    tests = await asyncio.to_thread(Iperf3Tests, imported)
+    summary = await _store(records, imported, tests, now)
 
-    def described() -> ImportedRecordings:
+    def describe_all() -> ImportedRecordings:
         return ImportedRecordings(
             run_id=summary.run_id,
             verdict=summary.verdict,
@@ -135,60 +85,52 @@ async def keep_recordings(
             findings=summary.findings,
         )
 
-    return await asyncio.to_thread(described)
+    return await asyncio.to_thread(describe_all)
 
 
-async def _keep(records: Records, imported: Imported, now: datetime) -> RunSummary:
-    name = "original" if isinstance(imported, OriginalTable) else "iperf3"
-    plan = await asyncio.to_thread(plan_import, imported, new_run_id(name, now), now)
-    summary = await save_import(records, plan, imported)
-    await records.private.save_outcome(plan.run_id, outcome_of(summary, cancelled=False))
-    log.info("run imported", extra={"action": "import", "run_id": plan.run_id})
-    return summary
+async def _store(
+    records: Records, imported: Imported, tests: TableTests | Iperf3Tests, now: datetime
+) -> RunSummary:
+    """Store an import as a finished run. It becomes visible after everything else is stored."""
+    run_id = new_run_id(imported.kind, now)
 
-
-async def save_import(records: Records, plan: Plan, imported: Imported) -> RunSummary:
-    """Store an import as a finished run. It becomes visible after everything else is stored.
-
-    Args:
-        records: The coordinator's records.
-        plan: The run's plan.
-        imported: Values to import.
-    """
-
-    def computed() -> tuple[RunSummary, Mapping[tuple[Document, int | None], bytes]]:
-        measured = measure_import(plan, imported)
-        summary = summarise(plan, measured, plan.created_at)
+    def compute() -> tuple[Plan, RunSummary, Mapping[tuple[Document, int | None], bytes]]:
+        plan = tests.plan(run_id, now)
+        measured = tests.measure(plan)
+        summary = summarise(plan, measured, now)
         documents: dict[tuple[Document, int | None], bytes] = {
-            (Document.IMPORT, None): imported.to_json().encode()
+            (Document.IMPORT, None): imported.to_json().encode(),
+            (Document.RUN, None): canonical(summary),
         }
         if measured.ledger is not None:
             documents[Document.LEDGER, None] = dump_ledger(measured.ledger)
         for part in measured.bursts:
             documents[Document.SERIES, part.summary.index] = part.series.pack()
             documents[Document.BURST, part.summary.index] = canonical(part.summary)
-        return summary, documents | {(Document.RUN, None): canonical(summary)}
+        return plan, summary, documents
 
-    summary, documents = await asyncio.to_thread(computed)
-    places = asyncio.Semaphore(SAVED_AT_ONCE)
+    plan, summary, documents = await asyncio.to_thread(compute)
+    slots = asyncio.Semaphore(SAVED_AT_ONCE)
 
     async def save(document: Document, burst_index: int | None, content: bytes) -> None:
-        async with places:
-            await records.private.save_document(plan.run_id, document, content, burst_index)
+        async with slots:
+            await records.private.save_document(run_id, document, content, burst_index)
 
     await asyncio.gather(*(save(*key, content) for key, content in documents.items()))
     header = RunHeader(
-        run_id=plan.run_id,
+        run_id=run_id,
         scenario=plan.spec.scenario,
-        created_at=plan.created_at,
+        created_at=now,
         created_by=imported.by,
         labels=plan.spec.labels,
         device=plan.spec.device,
         traffic_from_at=min(burst.planned_start_at for burst in plan.bursts),
         bursts_count=len(plan.bursts),
     )
-    control = Control(run_id=plan.run_id, lease_until_at=plan.created_at)
+    control = Control(run_id=run_id, lease_until_at=now)
     await records.create_run(header, plan.document, control)
+    await records.private.save_outcome(run_id, outcome_of(summary, cancelled=False))
+    log.info("run imported", extra={"action": "import", "run_id": run_id})
     return summary
 
 
@@ -206,10 +148,10 @@ async def recompute_import(plan: Plan, imported: Imported, computed_at: datetime
         computed_at: Computation time that the summary will contain.
     """
 
-    def computed() -> RunSummary:
-        return summarise(plan, measure_import(plan, imported), computed_at)
+    def compute() -> RunSummary:
+        return summarise(plan, open_import(imported).measure(plan), computed_at)
 
-    return await asyncio.to_thread(computed)
+    return await asyncio.to_thread(compute)
 
 
 async def import_status(plan: Plan, imported: Imported) -> RunStatus:
@@ -219,16 +161,16 @@ async def import_status(plan: Plan, imported: Imported) -> RunStatus:
         plan: The run's plan.
         imported: Stored values of the import.
     """
-    status = await asyncio.to_thread(lambda: stand(plan, stand_import(imported)))
+    status = await asyncio.to_thread(lambda: run_status(plan, open_import(imported).states()))
     return status.model_copy(update={"imported": imported.kind})
 
 
 # Next step of a finding, where it differs from that of a normal run. None for no next step.
 _NEXT_STEPS: Final[Mapping[str, str | None]] = {
-    "fleet-alone": "import with the firewall's metric (--firewall-metric), where there is one",
+    "fleet-alone": "import with the firewall's metric (--firewall-metric), if there is one",
     "receiver-unseen": "import the servers' recordings of the same tests too",
-    "below-floor": "read it as what it is; import what is missing, where it exists",
-    "lost-pairs": "import their results too, where they exist",
+    "below-floor": "import the missing results too, if they exist",
+    "lost-pairs": "import the results of these pairs too, if they exist",
     "no-window": None,
     "null-pairs": None,
     "missed-pairs": None,

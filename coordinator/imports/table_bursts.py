@@ -8,13 +8,14 @@ start. The planned times follow from the file or from a given period.
 import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import numpy as np
 
+from broadside.coordinator.imports import FieldName
 from broadside.exchange.messages import Integer, Number, TrafficAt
 
 # A row is late if it starts more than this time after the planned time.
@@ -49,65 +50,87 @@ class OriginalRow:
     rtt_mean_s: Number | None = None
     rtt_min_s: Number | None = None
     rtt_max_s: Number | None = None
+    # Of tables that count requests.
+    requests_count: Integer | None = None
+    success_ratio: Number | None = None
+    latency_mean_s: Number | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowProblem:
-    """One wrong value."""
+    """One wrong value.
+
+    Attributes:
+        row_number: Row in the file.
+        field: Field of the row.
+        value: Value as text.
+        reason: Why it is wrong.
+        number: The value, if it is a number in the unit of the field.
+    """
 
     row_number: int
-    column: str
+    field: FieldName
     value: str
     reason: str
+    number: float | None = None
 
     def __str__(self) -> str:
-        return f"row {self.row_number}, {self.column}: {self.value}: {self.reason}"
+        return f"row {self.row_number}, {self.field}: {self.value}: {self.reason}"
+
+
+# Largest value of each field, with the reason to reject other values. Only a duration must not be
+# zero.
+_LIMITS: Final[Mapping[FieldName, tuple[float, str]]] = {
+    "sent_bits_per_second": (RATE_MAX_BITS_PER_SECOND, "must be between 0 and 10 Tbit/s"),
+    "received_bits_per_second": (RATE_MAX_BITS_PER_SECOND, "must be between 0 and 10 Tbit/s"),
+    "duration_s": (DURATION_MAX_S, "must be above 0 and at most a day"),
+    "rtt_min_s": (60.0, "must be between 0 and 60 s"),
+    "rtt_mean_s": (60.0, "must be between 0 and 60 s"),
+    "rtt_max_s": (60.0, "must be between 0 and 60 s"),
+}
 
 
 def problems(rows: Sequence[OriginalRow]) -> tuple[RowProblem, ...]:
     """Return all errors that prevent an import, in row order."""
-    found = []
-    first: dict[tuple[str, datetime], int] = {}
-    told: dict[tuple[float, float], int] = {}
+    result = []
+    by_key: dict[tuple[str, datetime], int] = {}
+    by_rates: dict[tuple[float, float], int] = {}
     for row in sorted(rows, key=lambda row: row.row_number):
-        for column, rate in (
-            ("sent_throughput", row.sent_bits_per_second),
-            ("received_throughput", row.received_bits_per_second),
-        ):
-            if rate is not None and not 0 <= rate <= RATE_MAX_BITS_PER_SECOND:
-                reason = "must be between 0 and 10 Tbit/s"
-                found.append(_problem(row, column, f"{rate:g}", reason))
-        if row.duration_s is not None and not 0 < row.duration_s <= DURATION_MAX_S:
-            reason = "must be above 0 and at most a day, in seconds"
-            found.append(_problem(row, "duration", f"{row.duration_s:g}", reason))
-        for column, rtt_s in (
-            ("min_rtt", row.rtt_min_s),
-            ("mean_rtt", row.rtt_mean_s),
-            ("max_rtt", row.rtt_max_s),
-        ):
-            if rtt_s is not None and not 0 <= rtt_s <= 60:
-                reason = "must be between 0 and 60 s, given in microseconds"
-                found.append(_problem(row, column, f"{rtt_s * 1e6:g}", reason))
+        at = row.row_number
+        for field, (most, reason) in _LIMITS.items():
+            value = getattr(row, field)
+            if value is None or (0 <= value <= most and (value or field != "duration_s")):
+                continue
+            problem = RowProblem(
+                row_number=at, field=field, value=f"{value:g}", reason=reason, number=value
+            )
+            result.append(problem)
         key = (row.client, row.started_at)
-        if key in first:
-            said = f"{row.client} {row.started_at:%Y-%m-%dT%H:%M:%SZ}"
-            found.append(_problem(row, "RowKey", said, f"row {first[key]} has the same"))
+        if key in by_key:
+            value, reason = (
+                f"{key[0]} {key[1]:%Y-%m-%dT%H:%M:%SZ}",
+                f"row {by_key[key]} has the same",
+            )
+            result.append(RowProblem(row_number=at, field="started_at", value=value, reason=reason))
             continue
-        first.setdefault(key, row.row_number)
+        by_key[key] = at
         rates = (row.sent_bits_per_second or 0.0, row.received_bits_per_second or 0.0)
-        if all(map(_is_exact, rates)) and told.setdefault(rates, row.row_number) != row.row_number:
-            said = f"row {told[rates]} has the same and the same sent_throughput: one is a copy"
-            found.append(_problem(row, "received_throughput", f"{rates[1]:.15g}", said))
-    return tuple(found)
+        if all(map(_is_exact, rates)) and (other := by_rates.setdefault(rates, at)) != at:
+            reason = f"row {other} has the same and the same sent rate: one is a copy"
+            result.append(
+                RowProblem(
+                    row_number=at,
+                    field="received_bits_per_second",
+                    value=f"{rates[1]:.15g}",
+                    reason=reason,
+                )
+            )
+    return tuple(result)
 
 
 def _is_exact(rate: float) -> bool:
     """Return True if a rate has at least six digits, so that equal values are no coincidence."""
     return rate != float(f"{rate:.4e}")
-
-
-def _problem(row: OriginalRow, column: str, value: str, reason: str) -> RowProblem:
-    return RowProblem(row_number=row.row_number, column=column, value=value, reason=reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,25 +196,25 @@ def infer_series(rows: Sequence[OriginalRow], period_s: float | None = None) -> 
     Returns:
         The series in time order.
     """
-    return tuple(_series_of(groups, period_s) for groups in _apart(_grouped(rows)))
+    return tuple(_series_of(groups, period_s) for groups in _split_series(_grouped(rows)))
 
 
 def _grouped(rows: Sequence[OriginalRow]) -> list[_StartGroup]:
-    found: list[list[OriginalRow]] = []
+    by_start: list[list[OriginalRow]] = []
     for row in sorted(rows, key=lambda row: (row.started_at, row.row_number)):
-        if found and (row.started_at - found[-1][0].started_at).total_seconds() <= EARLY_S:
-            found[-1].append(row)
+        if by_start and (row.started_at - by_start[-1][0].started_at).total_seconds() <= EARLY_S:
+            by_start[-1].append(row)
         else:
-            found.append([row])
+            by_start.append([row])
     groups = []
-    for members in found:
+    for members in by_start:
         starts = Counter(row.started_at for row in members)
         at = min(starts, key=lambda start: (-starts[start], start))
         groups.append(_StartGroup(at=at, rows=tuple(members)))
     return groups
 
 
-def _apart(groups: Sequence[_StartGroup]) -> list[list[_StartGroup]]:
+def _split_series(groups: Sequence[_StartGroup]) -> list[list[_StartGroup]]:
     series = [[groups[0]]]
     for number, (before, group) in enumerate(itertools.pairwise(groups), 1):
         longest_s = max(before.duration_s, group.duration_s)
@@ -263,9 +286,9 @@ class TableBurst:
     pairs_planned: int
 
     @property
-    def held(self) -> list[OriginalRow]:
+    def measured(self) -> list[OriginalRow]:
         """Rows with a received rate, including late ones."""
-        return [row for row in self.rows if holds(row)]
+        return [row for row in self.rows if has_result(row)]
 
     @property
     def missing(self) -> list[str]:
@@ -294,21 +317,21 @@ def join_rows(
     Returns:
         The bursts in time order.
     """
-    found = infer_series(rows, period_s)
+    inferred = infer_series(rows, period_s)
     by_instant: dict[datetime, list[OriginalRow]] = defaultdict(list)
     for row in rows:
-        by_instant[_series_at(found, row.started_at).planned(row.started_at)].append(row)
+        by_instant[_series_at(inferred, row.started_at).planned(row.started_at)].append(row)
     bursts = []
     for index, at in enumerate(sorted(by_instant)):
-        kept, repeated = _one_each(by_instant[at])
-        series = _series_at(found, max(row.started_at for row in by_instant[at]))
-        known_s = [row.duration_s for row in kept if row.duration_s is not None]
+        used, repeated = _one_row_per_client(by_instant[at])
+        series = _series_at(inferred, max(row.started_at for row in by_instant[at]))
+        known_s = [row.duration_s for row in used if row.duration_s is not None]
         bursts.append(
             TableBurst(
                 index=index,
                 planned_start_at=at,
                 duration_s=float(np.median(known_s)) if known_s else None,
-                rows=tuple(kept),
+                rows=tuple(used),
                 repeated=tuple(repeated),
                 series=series,
                 pairs_planned=max(pairs_planned or 0, len(series.clients)),
@@ -319,7 +342,7 @@ def join_rows(
 
 def _series_at(series: Sequence[Series], started_at: datetime) -> Series:
     """Return the series that a start belongs to."""
-    begun = [each for each in series if each.begins_at <= started_at]
+    begun = [candidate for candidate in series if candidate.begins_at <= started_at]
     return begun[-1] if begun else series[0]
 
 
@@ -332,11 +355,11 @@ def _address_key(client: str) -> tuple[tuple[int, str], ...]:
     return tuple((int(part), "") if part.isdigit() else (0, part) for part in client.split("."))
 
 
-def _one_each(rows: Sequence[OriginalRow]) -> tuple[list[OriginalRow], list[OriginalRow]]:
+def _one_row_per_client(rows: Sequence[OriginalRow]) -> tuple[list[OriginalRow], list[OriginalRow]]:
     """Return one row per client, with a result if possible, and the other rows."""
     chosen: dict[str, OriginalRow] = {}
     others = []
-    for row in sorted(rows, key=lambda row: (not holds(row), row.started_at, row.row_number)):
+    for row in sorted(rows, key=lambda row: (not has_result(row), row.started_at, row.row_number)):
         if row.client in chosen:
             others.append(row)
         else:
@@ -344,6 +367,6 @@ def _one_each(rows: Sequence[OriginalRow]) -> tuple[list[OriginalRow], list[Orig
     return sorted(chosen.values(), key=lambda row: _address_key(row.client)), others
 
 
-def holds(row: OriginalRow) -> bool:
+def has_result(row: OriginalRow) -> bool:
     """Return True if the row shows that data was received."""
     return bool(row.received_bits_per_second)

@@ -1,13 +1,12 @@
 """Parsers of times and numbers in table cells."""
 
+import contextlib
 import difflib
 import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
-ORIGINAL_FORMAT: Final = "MM DD YYYY HH MM SS"
-_ORIGINAL: Final = re.compile(r"(\d{1,2}) (\d{1,2}) (\d{4}) (\d{1,2}) (\d{1,2}) (\d{1,2})")
 _OFFSET: Final = re.compile(r"UTC([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE)
 
 
@@ -28,29 +27,29 @@ def parse_zone(text: str) -> tzinfo:
     try:
         return ZoneInfo(text)
     except (KeyError, ValueError, OSError):
-        near = difflib.get_close_matches(text, available_timezones(), n=1)
-        hint = f"did you mean {near[0]}?" if near else "give one such as America/New_York"
-        raise ValueError(f"no such time zone; {hint} An offset such as UTC-05:00 will do") from None
+        matches = difflib.get_close_matches(text, available_timezones(), n=1)
+        hint = f"did you mean {matches[0]}?" if matches else "give a name such as America/New_York"
+        raise ValueError(f"no such time zone; {hint} or an offset such as UTC-05:00") from None
 
 
-def parse_time(text: str) -> datetime:
-    """Parse a time. If the text has no offset, the result is a local time without zone.
+def parse_time(text: str, time_format: str | None = None) -> datetime:
+    """Parse a time in ISO 8601. If the text has no offset, the result is a local time without zone.
+
+    Args:
+        text: Text to parse.
+        time_format: Another accepted format, as for ``strptime``, or None.
 
     Raises:
         ValueError: The text is not a time.
     """
-    if match := _ORIGINAL.fullmatch(text):
-        month, day, year, hour, minute, second = map(int, match.groups())
-        return datetime(year, month, day, hour, minute, second)  # noqa: DTZ001 - the caller adds the zone
+    if time_format is not None:
+        with contextlib.suppress(ValueError):
+            return datetime.strptime(text, time_format)  # noqa: DTZ007 - the caller adds the zone
     # Python 3.11 would parse 20220104 and 2022W01 as dates.
     if "T" not in text and ":" not in text:
-        raise ValueError(f"not a time as {ORIGINAL_FORMAT} or 2022-01-04T11:25:00")
+        examples = [f"{_EXAMPLE:{time_format}}"] if time_format else []
+        raise ValueError("not a time such as " + " or ".join([*examples, _EXAMPLE.isoformat()]))
     return datetime.fromisoformat(text)
-
-
-def say_zone(at: datetime) -> str:
-    """Return the notation of a time zone, to compare it with other rows."""
-    return "no zone" if at.tzinfo is None else f"the zone {at:%z}"
 
 
 def to_utc(at: datetime, zone: tzinfo) -> datetime:
@@ -71,7 +70,7 @@ def to_utc(at: datetime, zone: tzinfo) -> datetime:
     if first == second:
         return first
     if first.astimezone(zone).replace(tzinfo=None) != at:
-        raise ValueError(f"{zone} skipped this time when its clocks went forward; mend it")
+        raise ValueError(f"{zone} skipped this time when its clocks went forward; correct it")
     offsets = " or ".join(_offset(at - instant.replace(tzinfo=None)) for instant in (first, second))
     raise ValueError(
         f"{zone} had this time twice, at {first:%H:%M} and at {second:%H:%M} UTC, when its clocks "
@@ -84,6 +83,7 @@ def _offset(ahead: timedelta) -> str:
     return f"UTC{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"
 
 
+_EXAMPLE: Final = datetime(2022, 1, 4, 11, 25)  # noqa: DTZ001 - a local time
 _GROUPED: Final = re.compile(r"\d{1,3}([,' \u00a0\u202f])\d{3}(?:\1\d{3})*(?:\.\d+)?")
 _PLAIN: Final = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
 

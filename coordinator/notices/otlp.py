@@ -1,21 +1,23 @@
-"""OTLP export of the metrics of a run, sent once at its end with the OpenTelemetry exporter.
+"""OTLP export of the metrics of a run, sent once at its end.
 
-The usual environment variables can be used: OTEL_EXPORTER_OTLP_HEADERS, _CERTIFICATE, _TIMEOUT.
+The environment variables OTEL_EXPORTER_OTLP_HEADERS and OTEL_EXPORTER_OTLP_CERTIFICATE can be used.
+The exporter of OpenTelemetry is not used to send: it follows redirects, and its timeouts are for a
+single read, so that a slow server could block a thread forever.
 """
 
-import asyncio
+import os
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import unquote
 
-from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricExportResult, MetricsData
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricsData
 from opentelemetry.sdk.resources import Resource
 
 from broadside.coordinator.core.formatting import Unit
 from broadside.coordinator.core.metrics import ALL_METRICS
-from broadside.coordinator.notices.announcer import Notice, NotTold
-from broadside.coordinator.notices.bounded_session import BoundedSession
+from broadside.coordinator.notices.announcer import NotDelivered, Notice, post
 
 TIMEOUT_S: Final = 15.0
 # UCUM units, as recommended in the OpenTelemetry conventions.
@@ -39,17 +41,21 @@ class Otlp:
 
         Args:
             endpoint: URL of the collector.
-            whole_s: Time limit in seconds for each request, and for all retries for one
-                notification.
+            total_s: Time limit in seconds for each request.
         """
-        url = f"{endpoint.rstrip('/')}/v1/metrics"
-        session = BoundedSession(total_s)
-        self._exporter = OTLPMetricExporter(endpoint=url, timeout=total_s, session=session)
+        self._url = f"{endpoint.rstrip('/')}/v1/metrics"
+        self._total_s = total_s
+        variable = os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", "")
+        pairs = [pair.partition("=") for pair in variable.split(",") if "=" in pair]
+        self._headers = {
+            **{name.strip(): unquote(value.strip()) for name, _, value in pairs},
+            "content-type": "application/x-protobuf",
+        }
 
-    async def tell(self, notice: Notice) -> None:
-        result = await asyncio.to_thread(self._exporter.export, metrics_of(notice))
-        if result is not MetricExportResult.SUCCESS:
-            raise NotTold("the collector did not take the metrics")
+    async def deliver(self, notice: Notice) -> None:
+        content = encode_metrics(metrics_of(notice)).SerializeToString()
+        certificate = os.environ.get("OTEL_EXPORTER_OTLP_CERTIFICATE")
+        await post(self._url, content, self._headers, self._total_s, certificate)
 
 
 def metrics_of(notice: Notice) -> MetricsData:
@@ -66,15 +72,15 @@ def metrics_of(notice: Notice) -> MetricsData:
         "broadside.verdict": summary.verdict.value,
         **{f"broadside.label.{name}": value for name, value in header.labels.items()},
     }
-    for each in ALL_METRICS:
-        value = each.of_run(summary)
+    for metric in ALL_METRICS:
+        value = metric.of_run(summary)
         if value is not None:
             gauge = meter.create_gauge(
-                f"broadside.run.{each.name}", _UNITS[each.unit], description=each.label
+                f"broadside.run.{metric.name}", _UNITS[metric.unit], description=metric.label
             )
             gauge.set(value, attributes)
-    found = reader.get_metrics_data()
+    data = reader.get_metrics_data()
     provider.shutdown()
-    if found is None:
-        raise NotTold("the run has no figure")
-    return found
+    if data is None:
+        raise NotDelivered("the run has no metric")
+    return data

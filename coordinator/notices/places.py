@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.notices.announcer import Place
+from broadside.coordinator.notices.announcer import Receiver
 from broadside.exchange.installation import bring_extra
 
 
@@ -11,7 +11,7 @@ class NoticesMisconfigured(Exception):
     """The settings for a receiver are invalid. The message contains the setting and the fix."""
 
 
-def open_places(settings: CoordinatorSettings) -> Iterator[Place]:
+def open_receivers(settings: CoordinatorSettings) -> Iterator[Receiver]:
     """Yield the receivers from the settings.
 
     Raises:

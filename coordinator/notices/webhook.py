@@ -13,11 +13,8 @@ import json
 import time
 from typing import Final
 
-import httpx
-
 from broadside.coordinator.core.metrics import ALL_METRICS
-from broadside.coordinator.notices.announcer import Notice, NotTold
-from broadside.exchange.http.bounded import ask
+from broadside.coordinator.notices.announcer import Notice, post
 
 PREFIX: Final = "whsec_"
 SECRET_MIN_BYTES: Final = 24
@@ -56,33 +53,16 @@ class Webhook:
         Args:
             url: URL of the webhook.
             secret: Secret in the format of :func:`parse_secret`.
-            whole_s: Time limit in seconds, from the connection to the end of the response headers.
+            total_s: Time limit in seconds, from the connection to the end of the response headers.
         """
         self._url = url
         self._key = parse_secret(secret)
-        self._whole_s = total_s
+        self._total_s = total_s
 
-    async def tell(self, notice: Notice) -> None:
+    async def deliver(self, notice: Notice) -> None:
         body = body_of(notice)
         headers = signed(notice.header.run_id, int(time.time()), body, self._key)
-        try:
-            async with httpx.AsyncClient(timeout=self._whole_s) as http:
-                answer = await ask(
-                    http,
-                    "POST",
-                    self._url,
-                    # Only the status is needed, so the body is not read.
-                    None,
-                    total_s=self._whole_s,
-                    content=body,
-                    headers=headers,
-                )
-        except httpx.TimeoutException as error:
-            raise NotTold(f"no answer within {self._whole_s:g} s") from error
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise NotTold(f"no answer ({type(error).__name__})") from error
-        if not answer.is_success:
-            raise NotTold(f"it answered {answer.status_code}")
+        await post(self._url, body, headers, self._total_s)
 
 
 def signed(notice_id: str, at_s: int, body: bytes, key: bytes) -> dict[str, str]:
@@ -108,7 +88,7 @@ def body_of(notice: Notice) -> bytes:
     """Return the JSON body with the verdict, the main metrics and the first findings."""
     header, summary = notice.header, notice.summary
     ended_at = None if header.outcome is None else header.outcome.ended_at.isoformat()
-    told = {
+    content = {
         "type": "run.ended",
         "timestamp": ended_at,
         "data": {
@@ -119,11 +99,13 @@ def body_of(notice: Notice) -> bytes:
             "verdict": summary.verdict.value,
             "cancelled": header.outcome is not None and header.outcome.cancelled,
             "scale": summary.scale,
-            "figures": {each.name: each.of_run(summary) for each in ALL_METRICS if each.headline},
+            "figures": {
+                metric.name: metric.of_run(summary) for metric in ALL_METRICS if metric.headline
+            },
             "findings": [
                 finding.model_dump(include={"id", "severity", "sentence", "next_step"})
                 for finding in summary.findings[:_FINDINGS_MAX_COUNT]
             ],
         },
     }
-    return json.dumps(told, allow_nan=False).encode()
+    return json.dumps(content, allow_nan=False).encode()

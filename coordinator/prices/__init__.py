@@ -17,16 +17,16 @@ class BadPrices(Exception):
     """A price file cannot be used; one line that names file, field, value and fix."""
 
 
-def load(own: Path | None = None) -> Prices:
+def load(overrides: Path | None = None) -> Prices:
     """Load the price table in Broadside, with overrides from a file.
 
     Args:
-        own: Path of the file with overrides, or None.
+        overrides: Path of the file with overrides, or None.
 
     Raises:
         BadPrices: The file is invalid.
     """
-    return override({} if own is None else read(own))
+    return override({} if overrides is None else read(overrides))
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def read(path: Path) -> dict[str, Any]:
     return values
 
 
-def override(own: Mapping[str, Any]) -> Prices:
+def override(overrides: Mapping[str, Any]) -> Prices:
     """Return the price table in Broadside with some values replaced.
 
     Raises:
@@ -55,7 +55,7 @@ def override(own: Mapping[str, Any]) -> Prices:
     """
     table = tomllib.loads(NEWEST.read_text(encoding="utf-8"))
     try:
-        return Prices.model_validate(_merged(table, own))
+        return Prices.model_validate(_merged(table, overrides))
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         field = ".".join(str(part) for part in fault["loc"])
@@ -67,14 +67,14 @@ def override(own: Mapping[str, Any]) -> Prices:
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """Convert values to types that can be used in JSON."""
-    told: dict[str, Any] = json.loads(json.dumps(values, default=str))
-    return told
+    plain_values: dict[str, Any] = json.loads(json.dumps(values, default=str))
+    return plain_values
 
 
-def _merged(table: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(table: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Replace prices. A new price also replaces the bounds, source and note of the old one."""
     merged = dict(table)
-    for key, value in own.items():
+    for key, value in overrides.items():
         old = merged.get(key)
         deeper = isinstance(old, Mapping) and isinstance(value, Mapping) and "usd" not in value
         merged[key] = _merged(old, value) if deeper else value  # type: ignore[arg-type]

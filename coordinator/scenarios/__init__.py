@@ -148,11 +148,11 @@ def _spellings() -> Mapping[str, str]:
     plain = {field: field.removesuffix(next(filter(field.endswith, units), "")) for field in known}
     last = {field: field.rpartition(".")[2] for field in known}
     plain_last = {field: short.rpartition(".")[2] for field, short in plain.items()}
-    meant: dict[str, str] = {}
+    full_names: dict[str, str] = {}
     for spelt in (plain_last, last, plain):
         times = Counter(spelt.values())
-        meant |= {short: field for field, short in spelt.items() if times[short] == 1}
-    return meant | {field: field for field in known}
+        full_names |= {short: field for field, short in spelt.items() if times[short] == 1}
+    return full_names | {field: field for field in known}
 
 
 def explain(error: ValidationError) -> str:
@@ -168,8 +168,8 @@ def _fault(fault: Any) -> str:
     field = ".".join(str(part) for part in fault["loc"])
     message = str(fault["msg"]).removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(field, _fields(RunSpec), n=1)
-        hint = f"; did you mean {near[0]}?" if near else "; see `broadside scenarios smoke`"
+        matches = difflib.get_close_matches(field, _fields(RunSpec), n=1)
+        hint = f"; did you mean {matches[0]}?" if matches else "; see `broadside scenarios smoke`"
         return f"{field}: no such field{hint}"
     if fault["type"] == "value_error":
         # For checks on several fields, the message already contains the field names.
@@ -185,13 +185,13 @@ def fields() -> list[str]:
 @cache
 def _fields(model: Any, prefix: str = "") -> Mapping[str, Any]:
     """Return the annotation of each field by dotted name."""
-    found: dict[str, Any] = {}
+    annotations: dict[str, Any] = {}
     for name, info in model.model_fields.items():
         if hasattr(info.annotation, "model_fields"):
-            found |= _fields(info.annotation, f"{prefix}{name}.")
+            annotations |= _fields(info.annotation, f"{prefix}{name}.")
         else:
-            found[prefix + name] = info.annotation
-    return found
+            annotations[prefix + name] = info.annotation
+    return annotations
 
 
 def _is_number(annotation: Any) -> bool:
@@ -206,8 +206,8 @@ def _path_of(name: str, *, files: bool) -> Path:
         return path
     path = _HERE / f"{name}.toml"
     if name not in names():
-        near = difflib.get_close_matches(name, names(), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names())}"
+        matches = difflib.get_close_matches(name, names(), n=1)
+        hint = f"did you mean {matches[0]!r}?" if matches else f"there are: {', '.join(names())}"
         raise UnknownScenario(f"scenario {name!r}: no such scenario; {hint}")
     return path
 
@@ -282,8 +282,8 @@ def _put(values: dict[str, Any], dotted: str, value: Any) -> None:
     *parents, leaf = dotted.split(".")
     for place, parent in enumerate(parents):
         inner = values.setdefault(parent, {})
-        words = TRAFFIC_WORDS.get(parent, {}) if parents[:place] == ["traffic"] else {}
-        usual = [word for word, stands_for in words.items() if stands_for is not None]
+        shorthands = TRAFFIC_WORDS.get(parent, {}) if parents[:place] == ["traffic"] else {}
+        usual = [shorthand for shorthand, values_of in shorthands.items() if values_of is not None]
         if inner is None or inner in usual:
             inner = values[parent] = {}
         elif not isinstance(inner, dict):

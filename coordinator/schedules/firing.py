@@ -162,12 +162,19 @@ class Schedules:
         now = self._now()
         check(schedule, now)
         # This will record start times that were due before.
-        await self._look(await self._read(schedule.name))
-        kept = ("created_by", "created_at", "paused_at", "settled_at", "runs_count", "last_run_id")
+        await self._check(await self._read(schedule.name))
+        stored = (
+            "created_by",
+            "created_at",
+            "paused_at",
+            "settled_at",
+            "runs_count",
+            "last_run_id",
+        )
         return await self._change(
             schedule.name,
             lambda old: schedule.model_copy(
-                update={"from_at": now} | {name: getattr(old, name) for name in kept}
+                update={"from_at": now} | {name: getattr(old, name) for name in stored}
             ),
         )
 
@@ -189,7 +196,7 @@ class Schedules:
             UnknownSchedule: If the name is unknown.
         """
         # This will record start times that were missed before the pause.
-        await self._look(await self._read(name))
+        await self._check(await self._read(name))
         now = self._now()
         return await self._change(
             name,
@@ -230,7 +237,7 @@ class Schedules:
         """Check every schedule once."""
         for schedule in [schedule async for _, schedule in self._shelf.scan()]:
             try:
-                await self._look(schedule)
+                await self._check(schedule)
             except EntityNotFound:
                 # It has been removed in the meantime.
                 continue
@@ -240,7 +247,7 @@ class Schedules:
             except Exception:
                 log.exception("schedule %s", schedule.name, extra={"action": "schedule"})
 
-    async def _look(self, schedule: Schedule) -> None:
+    async def _check(self, schedule: Schedule) -> None:
         now = self._now()
         if idle(schedule, now):
             return
@@ -267,7 +274,7 @@ class Schedules:
                 return True
             row = first
             if row.state is FiringState.WAITING:
-                reason = await self._in_the_way(schedule, rows)
+                reason = await self._skip_reason(schedule, rows)
                 if reason is not None:
                     row = _as(row, FiringState.SKIPPED, reason)
             try:
@@ -277,11 +284,11 @@ class Schedules:
             if row.state is FiringState.WAITING and left is not None:
                 left -= 1
             if row.state is not FiringState.WAITING:
-                self._say(schedule, row)
+                self._log(schedule, row)
             rows[row.instant_at] = row
         return True
 
-    async def _in_the_way(self, schedule: Schedule, rows: dict[datetime, Firing]) -> str | None:
+    async def _skip_reason(self, schedule: Schedule, rows: dict[datetime, Firing]) -> str | None:
         """Return the reason to skip a due start time, or None."""
         waiting = [row for row in rows.values() if row.state in OPEN]
         if schedule.overlap is Overlap.QUEUE and len(waiting) >= WAITING_MAX_COUNT:
@@ -379,15 +386,15 @@ class Schedules:
         If an earlier coordinator has stored a hidden run that is no longer in the row, this run is
         dropped. It could not be found later.
         """
-        stands = await self._fired(schedule.name).change(
+        current = await self._fired(schedule.name).change(
             _key(row.instant_at), lambda old: new if old == row else old
         )
-        if stands == new and new != row:
+        if current == new and new != row:
             if row.run_id is not None and row.run_id != new.run_id:
                 await self._runs.drop(row.run_id)
             if new.state not in OPEN:
-                self._say(schedule, new)
-        return stands
+                self._log(schedule, new)
+        return current
 
     async def _settle(self, schedule: Schedule, rows: dict[datetime, Firing]) -> None:
         """Move the mark past rows that will not change, and list all runs in them."""
@@ -432,7 +439,7 @@ class Schedules:
             next_at=() if over else tuple(next_instants(schedule, now, count)),
         )
 
-    def _say(self, schedule: Schedule, row: Firing) -> None:
+    def _log(self, schedule: Schedule, row: Firing) -> None:
         log.log(
             logging.INFO if row.state is FiringState.LAUNCHED else logging.WARNING,
             "schedule %s: %s %s%s", schedule.name, _key(row.instant_at), row.state,
@@ -448,7 +455,7 @@ async def _newest(fired: Collection[Firing], since_at: datetime, now: datetime) 
     in windows from the newest to the oldest. A window is made smaller if it has too many rows, and
     larger otherwise.
     """
-    found: list[Firing] = []
+    newest: list[Firing] = []
     before, end_at, width = None, now, _WINDOW
     while True:
         from_at = max(end_at - width, since_at)
@@ -461,9 +468,9 @@ async def _newest(fired: Collection[Firing], since_at: datetime, now: datetime) 
         if len(rows) == _WINDOW_ROWS_MAX_COUNT and width > _WINDOW_MIN:
             width = max(width / 8, _WINDOW_MIN)
             continue
-        found = rows + found
-        if len(found) >= HISTORY_COUNT or from_at == since_at:
-            return found[-HISTORY_COUNT:]
+        newest = rows + newest
+        if len(newest) >= HISTORY_COUNT or from_at == since_at:
+            return newest[-HISTORY_COUNT:]
         before, end_at, width = _key(from_at), from_at, width * 8
 
 

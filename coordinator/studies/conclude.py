@@ -16,8 +16,9 @@ from broadside.coordinator.core.measure.experiments.scale_out import ScaleOut
 from broadside.coordinator.core.metrics import ALL_METRICS, RECEIVED, MetricDefinition
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import DisruptionKind, RunSummary
-from broadside.coordinator.studies.close_up_words import drilled, scaled_out
-from broadside.coordinator.studies.search import found
+from broadside.coordinator.studies.drill_text import drilled
+from broadside.coordinator.studies.scale_out_text import scaled_out
+from broadside.coordinator.studies.search import search_answer
 from broadside.coordinator.studies.study import (
     AB,
     ENGINE,
@@ -107,8 +108,8 @@ def _bend(x: NDArray[np.float64], y: NDArray[np.float64]) -> int | None:
     return index if above[index] >= BEND_MIN_RATIO else None
 
 
-_NONE_WHOLE: Final = "no trial is whole; see the notes and each trial's own verdict"
-_TOO_FEW: Final = f"it takes {POINTS_MIN_COUNT} values or more, each once"
+_NONE_COMPLETE: Final = "no trial is complete; see the notes and the verdict of each trial"
+_TOO_FEW: Final = f"at least {POINTS_MIN_COUNT} different values are needed"
 
 
 def result_of(index: int, summary: RunSummary) -> TrialResult:
@@ -118,9 +119,7 @@ def result_of(index: int, summary: RunSummary) -> TrialResult:
         index: Index of the trial.
         summary: Run summary.
     """
-    told = {each.name: each for each in ALL_METRICS} | {
-        each.short_name: each for each in ALL_METRICS
-    }
+    metrics = {m.name: m for m in ALL_METRICS} | {m.short_name: m for m in ALL_METRICS}
     return TrialResult(
         index=index,
         run_id=summary.run_id,
@@ -133,31 +132,34 @@ def result_of(index: int, summary: RunSummary) -> TrialResult:
         silences_capped=any(
             len(burst.silent_streams) >= SILENT_STREAMS_MAX_COUNT for burst in summary.bursts
         ),
-        **{name: _real(told[name], summary) for name in TrialResult.model_fields.keys() & told},
+        **{
+            name: _real(metrics[name], summary)
+            for name in TrialResult.model_fields.keys() & metrics
+        },
     )
 
 
 def _broken(summary: RunSummary, kind: DisruptionKind) -> int:
     """Return the number of pairs that had a disruption of this kind in any burst."""
     return sum(
-        each.pairs_count
+        disruption.pairs_count
         for burst in summary.bursts
-        for each in burst.disruptions
-        if each.kind is kind
+        for disruption in burst.disruptions
+        if disruption.kind is kind
     )
 
 
 def _loads(summary: RunSummary) -> Iterator[DeviceLoad]:
     """Yield CPU and payload of each device, as the mean over bursts with these values."""
-    names = dict.fromkeys(each.device for burst in summary.bursts for each in burst.devices)
+    names = dict.fromkeys(device.device for burst in summary.bursts for device in burst.devices)
     for name in names:
         cpu, carried = [], []
         for burst in summary.bursts:
-            told = next((each for each in burst.devices if each.device == name), None)
-            if told is not None and told.cpu_ratio is not None:
-                cpu.append(told.cpu_ratio.mean)
+            load = next((device for device in burst.devices if device.device == name), None)
+            if load is not None and load.cpu_ratio is not None:
+                cpu.append(load.cpu_ratio.mean)
             rate, alone = RECEIVED.of_burst(burst), len(burst.devices) == 1
-            share = 1.0 if alone else told.share_ratio if told is not None else None
+            share = 1.0 if alone else load.share_ratio if load is not None else None
             if rate is not None and share is not None:
                 carried.append(rate * share * summary.scale)
         yield DeviceLoad(
@@ -167,9 +169,9 @@ def _loads(summary: RunSummary) -> Iterator[DeviceLoad]:
         )
 
 
-def _real(each: MetricDefinition, summary: RunSummary) -> float | None:
-    value = each.of_run(summary)
-    return value * summary.scale if value is not None and each.unit is Unit.RATE else value
+def _real(metric: MetricDefinition, summary: RunSummary) -> float | None:
+    value = metric.of_run(summary)
+    return value * summary.scale if value is not None and metric.unit is Unit.RATE else value
 
 
 def comparison_wanted(study: StudySpec, results: Sequence[TrialResult]) -> CompareRequest | None:
@@ -187,7 +189,7 @@ def comparison_wanted(study: StudySpec, results: Sequence[TrialResult]) -> Compa
         return None
     runs: dict[str, list[str]] = {question.a.name: [], question.b.name: []}
     for trial, result in zip(planned_trials(question), results, strict=False):
-        if result.run_id is not None and result.is_whole(floor) and trial.mode is not None:
+        if result.run_id is not None and result.is_complete(floor) and trial.mode is not None:
             runs[trial.mode].append(result.run_id)
     if not all(runs.values()):
         return None
@@ -214,27 +216,27 @@ def conclude(
         event: Event of a drill, or None.
     """
     question, floor = study.question, study.spec.objective.coverage_floor_ratio
-    whole = [result for result in results if result.is_whole(floor)]
+    complete = [result for result in results if result.is_complete(floor)]
     match question:
         case Sweep():
-            said = _swept(question, whole)
+            conclusion = _swept(question, complete)
         case Search():
-            said = _searched(question, study.spec, results, whole_count=len(whole))
+            conclusion = _searched(question, study.spec, results, complete_count=len(complete))
         case AB():
-            said = _alternated(question, whole, comparison, scale=study.spec.scale)
+            conclusion = _alternated(question, complete, comparison, scale=study.spec.scale)
         case Matrix():
-            said = _in_modes(question, whole)
+            conclusion = _in_modes(question, complete)
         case Staircase():
-            said = scaled_out(question, close_up if isinstance(close_up, ScaleOut) else None)
+            conclusion = scaled_out(question, close_up if isinstance(close_up, ScaleOut) else None)
         case Drill():
-            said = drilled(event, close_up if isinstance(close_up, DrillResult) else None)
+            conclusion = drilled(event, close_up if isinstance(close_up, DrillResult) else None)
         case _:
             assert_never(question)
-    sentence = said.sentence
+    sentence = conclusion.sentence
     if study.spec.scale != 1 and "bit/s" in sentence:
         sentence += f" (at real scale; the lab is at 1:{study.spec.scale:g})"
-    notes = (*said.notes, *_notes(results, floor, question), *_engine_notes(study))
-    return said.model_copy(update={"sentence": sentence, "notes": notes})
+    notes = (*conclusion.notes, *_notes(results, floor, question), *_engine_notes(study))
+    return conclusion.model_copy(update={"sentence": sentence, "notes": notes})
 
 
 def _notes(results: Sequence[TrialResult], floor: float, question: Question) -> Iterator[str]:
@@ -242,25 +244,24 @@ def _notes(results: Sequence[TrialResult], floor: float, question: Question) -> 
         trial = f"trial {result.index + 1}"
         if result.problem:
             yield f"{trial}: {result.problem}"
-        elif not result.is_whole(floor):
+        elif not result.is_complete(floor):
             covered = result.completeness_ratio or 0.0
-            does = "left out; "
+            effect = "not used"
             if isinstance(question, Search):
-                does = "counted as lost; "
-            # These trials are used even if they are not complete.
+                effect = "counted as lost"
             elif isinstance(question, Staircase | Drill):
-                does = ""
+                effect = "used all the same"
             yield (
-                f"{trial}: {does}{formatting.ratio(covered, 1)} of it was measured, the floor is "
-                f"{formatting.ratio(floor, 0)}"
+                f"{trial}: {formatting.ratio(covered, 1)} of it was measured, below the minimum of "
+                f"{formatting.ratio(floor, 0)}; {effect}"
             )
         if isinstance(question, Staircase | Drill) and result.silences_capped:
             yield (
-                f"{trial}: as many single streams fell silent as are kept of a burst "
-                f"({SILENT_STREAMS_MAX_COUNT}): of those that were cut at least so many are counted"
+                f"{trial}: only the {SILENT_STREAMS_MAX_COUNT} longest silences of streams are "
+                "stored, so more streams may have been cut"
             )
         if result.beside_run_ids:
-            yield f"{trial}: other runs sent during it: {', '.join(result.beside_run_ids)}"
+            yield f"{trial}: other runs sent traffic during it: {', '.join(result.beside_run_ids)}"
     if isinstance(question, Search) and len(results) >= question.trials_max_count:
         yield f"ended after trials_max_count = {question.trials_max_count} trials"
 
@@ -269,8 +270,8 @@ def _engine_notes(study: StudySpec) -> Iterator[str]:
     """Yield a note for each engine with settings that are different from those in the study."""
     if isinstance(study.question, Search | Staircase | Drill):
         return
-    own = study.spec.traffic.engine
-    names = [trial.overrides.get(ENGINE, own) for trial in planned_trials(study.question)]
+    engine = study.spec.traffic.engine
+    names = [trial.overrides.get(ENGINE, engine) for trial in planned_trials(study.question)]
     for name in dict.fromkeys(names):
         if differs := list(differences(study.spec, name)):
             yield f"{name}: runs with {', '.join(differs)}"
@@ -307,17 +308,17 @@ def _swept(question: Sweep, results: Sequence[TrialResult]) -> Conclusion:
             )
             lines[f"with {other}" if other else ""].append(point)
     if not lines:
-        return Conclusion(sentence=f"the sweep cannot answer: {_NONE_WHOLE}")
-    knees, said = [], []
-    for where, points in lines.items():
-        field = f"{axis.field} {where}".rstrip()
+        return Conclusion(sentence=f"the sweep has no result: {_NONE_COMPLETE}")
+    knees, sentences = [], []
+    for label, points in lines.items():
+        field = f"{axis.field} {label}".rstrip()
         if not axis.is_numeric:
-            said.append(f"{field}: {_ranked(axis, points)}")
+            sentences.append(f"{field}: {_ranked(axis, points)}")
             continue
         knee, sentence = _bent(field, sorted(points, key=lambda point: point.value))
         knees += [knee] if knee is not None else []
-        said.append(f"{field}: {sentence}")
-    return Conclusion(sentence="; ".join(said), knees=tuple(knees))
+        sentences.append(f"{field}: {sentence}")
+    return Conclusion(sentence="; ".join(sentences), knees=tuple(knees))
 
 
 def _bent(field: str, points: Sequence[_Point]) -> tuple[Knee | None, str]:
@@ -326,9 +327,9 @@ def _bent(field: str, points: Sequence[_Point]) -> tuple[Knee | None, str]:
     index = knee_index(values, rates, [point.half_width_bits_per_second for point in points])
     if index is None:
         most = max(points, key=lambda point: point.bits_per_second)
-        said = "no knee" if is_enough(values) else f"a knee is unknown: {_TOO_FEW}"
+        reason = "no knee" if is_enough(values) else f"knee unknown: {_TOO_FEW}"
         rate = formatting.rate(most.bits_per_second)
-        return None, f"{said}; most at {most.value:g}: {rate} of payload"
+        return None, f"{reason}; highest rate at {most.value:g}: {rate} of payload"
     knee = Knee(
         field=field,
         value=values[index],
@@ -337,7 +338,7 @@ def _bent(field: str, points: Sequence[_Point]) -> tuple[Knee | None, str]:
     )
     return knee, (
         f"the knee is at {knee.value:g}, with {formatting.rate(knee.received_bits_per_second)} of "
-        f"payload, {formatting.ratio(knee.share_ratio, 0)} of the most"
+        f"payload, {formatting.ratio(knee.share_ratio, 0)} of the highest rate"
     )
 
 
@@ -347,7 +348,7 @@ def _ranked(axis: Axis, points: Sequence[_Point]) -> str:
     parts = [f"{point.value} {formatting.rate(point.bits_per_second)}" for point in ranked]
     there = [point.value for point in points]
     parts += [f"{value} unknown" for value in axis.values if value not in there]
-    return f"most with {parts[0]} of payload; then {', '.join(parts[1:]) or 'no other'}"
+    return f"highest payload rate with {parts[0]}; then {', '.join(parts[1:]) or 'no other'}"
 
 
 def _searched(
@@ -355,31 +356,30 @@ def _searched(
     spec: RunSpec,
     results: Sequence[TrialResult],
     *,
-    whole_count: int,
+    complete_count: int,
 ) -> Conclusion:
-    answer = found(question, spec, results)
+    answer = search_answer(question, spec, results)
     goals = [_loss_goal(question, spec)]
     if question.rtt_mean_max_s is not None:
         goals.append(f"a mean RTT of at most {formatting.time(question.rtt_mean_max_s)}")
     if question.residual_max_ratio is not None:
         goals.append(f"a residual of at most {formatting.ratio(question.residual_max_ratio)}")
-    kept = " and ".join(goals)
+    goals_text = " and ".join(goals)
     highest, failing = answer.highest_bits_per_second, answer.lowest_failing_bits_per_second
-    if not whole_count:
-        sentence = f"the search cannot answer: {_NONE_WHOLE}"
+    if not complete_count:
+        sentence = f"the search has no result: {_NONE_COMPLETE}"
     elif highest is None and answer.lowest_failing_why is not Why.BROKE:
-        sentence = f"no rate is known to keep {kept}; {_failing(answer)}"
+        sentence = f"no rate is known to meet {goals_text}; {_failing(answer)}"
     elif highest is None:
-        sentence = (
-            f"no rate from {formatting.rate(question.min_bits_per_second)} of payload kept {kept}"
-        )
+        lowest_text = formatting.rate(question.min_bits_per_second)
+        sentence = f"no rate from {lowest_text} of payload met {goals_text}"
     elif failing is None:
         sentence = (
-            f"{formatting.rate(highest)} of payload, the most that was asked for, kept {kept}"
+            f"{formatting.rate(highest)} of payload, the highest requested rate, met {goals_text}"
         )
     else:
         sentence = (
-            f"{formatting.rate(highest)} of payload is the highest rate that kept {kept}; "
+            f"{formatting.rate(highest)} of payload is the highest rate that met {goals_text}; "
             f"{_failing(answer)}"
         )
     sent = answer.highest_sent_bits_per_second
@@ -410,9 +410,9 @@ def _failing(answer: Found) -> str:
         case Why.GENERATOR:
             return f"{rate} was not offered: the generator was the limit, not the device"
         case Why.UNKNOWN:
-            return f"{rate} is not known to have kept them"
+            return f"{rate} is not known to meet them"
         case Why.BROKE | None:
-            return f"{rate} did not"
+            return f"{rate} did not meet them"
         case _:
             assert_never(answer.lowest_failing_why)
 
@@ -429,7 +429,7 @@ def _alternated(
         trials = planned_trials(question)
         seen = {trials[result.index].mode for result in results}
         absent = " and of ".join(name for name in (a, b) if name not in seen)
-        sentence = f"{a} and {b} cannot be compared: no trial of {absent} is whole"
+        sentence = f"{a} and {b} cannot be compared: no trial of {absent} is complete"
         return Conclusion(sentence=sentence)
     metric = next((m for m in comparison.metrics if m.name == RECEIVED.short_name), None)
     if metric is None or metric.ratio is None:
@@ -442,18 +442,18 @@ def _alternated(
     size = formatting.ratio(abs(cost), 1) + (
         f" +- {formatting.ratio(half, 1)}" if half is not None else ""
     )
-    apart = "" if metric.apart else "; not told apart at 95 %, so this may be chance"
+    unclear = "" if metric.apart else "; not significant at 95 %, so this may be chance"
     if not metric.apart and metric.alike_within_ratio is not None:
-        apart += f": the two are equivalent within {formatting.ratio(metric.alike_within_ratio)}"
+        unclear += f": the two are equivalent within {formatting.ratio(metric.alike_within_ratio)}"
     thin = (
-        f"; the data is thin: {metric.a_count} and {metric.b_count} bursts, three of each are "
-        "wanted"
+        f"; there are only {metric.a_count} and {metric.b_count} bursts, and three of each are "
+        "needed"
         if comparison.thin
         else ""
     )
     sentence = (
         f"{b} {verb} {size} of throughput against {a}: {formatting.rate(metric.b_mean * scale)} "
-        f"against {formatting.rate(metric.a_mean * scale)} of payload{apart}{thin}"
+        f"against {formatting.rate(metric.a_mean * scale)} of payload{unclear}{thin}"
     )
     return Conclusion(sentence=sentence, comparison=comparison)
 
@@ -465,12 +465,12 @@ def _in_modes(question: Matrix, results: Sequence[TrialResult]) -> Conclusion:
         trial = trials[result.index]
         if result.received_bits_per_second is not None and trial.mode is not None:
             rates[trial.mode].append(result.received_bits_per_second)
-    means = {name: sum(own) / len(own) for name, own in rates.items() if own}
-    silent = [name for name, own in rates.items() if not own]
+    means = {name: sum(values) / len(values) for name, values in rates.items() if values}
+    unknown = [name for name, values in rates.items() if not values]
     if len(means) < 2:
-        only = f"only {', '.join(means)} has a whole trial" if means else _NONE_WHOLE
+        only = f"only {', '.join(means)} has a complete trial" if means else _NONE_COMPLETE
         return Conclusion(sentence=f"the modes cannot be compared: {only}")
     ranked = sorted(means.items(), key=lambda item: item[1], reverse=True)
     parts = [f"{name} {formatting.rate(rate)}" for name, rate in ranked]
-    parts += [f"{name} unknown" for name in silent]
+    parts += [f"{name} unknown" for name in unknown]
     return Conclusion(sentence="payload by mode: " + ", ".join(parts))

@@ -34,15 +34,15 @@ def cut_streams(
         until_s: Epoch seconds of the burst end.
     """
     return tuple(
-        each
-        for each in silent
-        if each.from_at.timestamp() + SLACK_S > from_s
-        and each.from_at.timestamp() + each.duration_s >= until_s - END_S
+        stream
+        for stream in silent
+        if stream.from_at.timestamp() + SLACK_S > from_s
+        and stream.from_at.timestamp() + stream.duration_s >= until_s - END_S
     )
 
 
 def with_cut_streams(
-    found: DrillResult, cut: Sequence[SilentStream], moved_again: Collection[str] | None
+    drilled: DrillResult, cut: Sequence[SilentStream], moved_again: Collection[str] | None
 ) -> DrillResult:
     """Add cut streams to the sessions of a drill.
 
@@ -51,21 +51,21 @@ def with_cut_streams(
         cut: The cut streams.
         moved_again: Pairs that have payload in the next burst, or None if there is no next burst.
     """
-    cut = [each for each in cut if each.pair not in found.cut_pairs]
+    cut = [stream for stream in cut if stream.pair not in drilled.cut_pairs]
     if not cut:
-        return found
-    at = [each for each in (found.cut_from_at, found.cut_to_at) if each is not None]
-    at += [each.from_at for each in cut]
-    again = None if found.cut_count and found.opened_again_count is None else moved_again
-    return found.model_copy(
+        return drilled
+    times = [stream for stream in (drilled.cut_from_at, drilled.cut_to_at) if stream is not None]
+    times += [stream.from_at for stream in cut]
+    again = None if drilled.cut_count and drilled.opened_again_count is None else moved_again
+    return drilled.model_copy(
         update={
-            "cut_count": min(found.sessions_count, found.cut_count + len(cut)),
-            "cut_from_at": min(at),
-            "cut_to_at": max(at),
-            "cut_pairs": tuple(sorted({*found.cut_pairs, *(each.pair for each in cut)})),
+            "cut_count": min(drilled.sessions_count, drilled.cut_count + len(cut)),
+            "cut_from_at": min(times),
+            "cut_to_at": max(times),
+            "cut_pairs": tuple(sorted({*drilled.cut_pairs, *(stream.pair for stream in cut)})),
             "opened_again_count": None
             if again is None
-            else (found.opened_again_count or 0) + sum(each.pair in again for each in cut),
+            else (drilled.opened_again_count or 0) + sum(stream.pair in again for stream in cut),
         }
     )
 
@@ -89,11 +89,13 @@ def as_reset(
         start_s: Epoch seconds of the first second.
         ended_at: Burst end.
     """
-    broken = {name for each in known if each.kind is DisruptionKind.RESET for name in each.pairs}
-    cut = [each for each in cut if each.pair not in broken]
+    broken = {
+        name for stream in known if stream.kind is DisruptionKind.RESET for name in stream.pairs
+    }
+    cut = [stream for stream in cut if stream.pair not in broken]
     if not cut:
         return ()
-    begun_at, pairs = min(each.from_at for each in cut), sorted({each.pair for each in cut})
+    begun_at, pairs = min(stream.from_at for stream in cut), sorted({stream.pair for stream in cut})
     place = max(0, int(begun_at.timestamp() - start_s))
     before, after = (part[~np.isnan(part)] for part in np.split(received_bytes, [place]))
     short = None

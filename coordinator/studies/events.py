@@ -46,7 +46,7 @@ def check_drill(question: Drill, spec: RunSpec, command: Sequence[str] | None) -
     """
     if question.switch is None and not command:
         raise BadStudy(
-            "question.switch: none given; name a declared switch and its state, or run the drill "
+            "question.switch: missing; give a declared switch and its state, or run the drill "
             "on the coordinator's host with `broadside study drill --event COMMAND`, without --api"
         )
     if question.switch is not None and command:
@@ -75,7 +75,7 @@ class Events:
         self.commands: dict[str, tuple[str, ...]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    async def look(self, study: Study, run_id: str) -> None:
+    async def check(self, study: Study, run_id: str) -> None:
         """Start a task to wait for the event of a study, unless the event is recorded.
 
         Args:
@@ -106,7 +106,7 @@ class Events:
         wait_s = (at - self._now()).total_seconds()
         planned = ExecutedEvent(planned_at=at)
         if wait_s < -LATE_S:
-            late = f"nobody was there at its instant, {-wait_s:.0f} s ago"
+            late = f"no coordinator was running at its time, {-wait_s:.0f} s ago"
             await self._note(study_id, planned.model_copy(update={"problem": late}))
             return
         await asyncio.sleep(max(0.0, wait_s))
@@ -122,26 +122,26 @@ class Events:
         timeout_s = TIMEOUT_S
         if question.switch is not None and question.state is not None:
             if switch is None or question.state not in switch.states:
-                gone = f"switch {question.switch!r} is not declared to this coordinator"
-                return planned.model_copy(update={"problem": gone})
+                problem = f"switch {question.switch!r} is not declared to this coordinator"
+                return planned.model_copy(update={"problem": problem})
             argv, timeout_s = switch.states[question.state], switch.timeout_s
         elif not argv:
-            gone = "its command went with the process that drove the study"
-            return planned.model_copy(update={"problem": gone})
-        told = tuple(redact(word)[:_SAID_MAX_CHARS] for word in argv)
-        begun = planned.model_copy(update={"argv": told, "started_at": self._now()})
+            problem = "the process that had its command has ended"
+            return planned.model_copy(update={"problem": problem})
+        stored_argv = tuple(redact(argument)[:_SAID_MAX_CHARS] for argument in argv)
+        begun = planned.model_copy(update={"argv": stored_argv, "started_at": self._now()})
         # The time is taken here, so that it does not include the time to write the row.
         work = asyncio.create_task(run_argv(argv, timeout_s, "event"))
         try:
             if question.switch is not None:
                 await self._note_switch(question.switch, None)
             await self._note(study_id, begun)
-            code, said = await work
+            code, output = await work
         except SwitchError as error:
             return begun.model_copy(update={"ended_at": self._now(), "problem": str(error)})
         finally:
             work.cancel()
-        return begun.model_copy(update={"ended_at": self._now(), "exit_code": code, "said": said})
+        return begun.model_copy(update={"ended_at": self._now(), "exit_code": code, "said": output})
 
     async def _note(self, study_id: str, ran: ExecutedEvent) -> None:
         await self._shelf.change(study_id, lambda study: study.model_copy(update={"event": ran}))

@@ -9,7 +9,7 @@ Only one coordinator at a time can execute the steps of a study, because the dev
 switched twice. It holds the study using the study row, and another coordinator can take over when
 the hold has expired. A switch can only be used by one study at a time. It should only be used for a
 trial that can run, and when no other run is sending traffic
-(:mod:`broadside.coordinator.studies.turns`).
+(:mod:`broadside.coordinator.studies.switch_lock`).
 """
 
 import asyncio
@@ -32,22 +32,25 @@ from broadside.coordinator.request_errors import (
 )
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.scenarios import ScenarioError
-from broadside.coordinator.studies.close_ups import read_close_up, read_scaling
 from broadside.coordinator.studies.conclude import comparison_wanted, conclude, result_of
+from broadside.coordinator.studies.drill_reader import read_drill
 from broadside.coordinator.studies.events import Events, check_drill
+from broadside.coordinator.studies.scale_out_reader import read_scale_out, read_scaling
 from broadside.coordinator.studies.study import (
     AB,
+    CloseUp,
     Drill,
     Matrix,
     Search,
+    Staircase,
     Study,
     StudySpec,
     Trial,
     TrialResult,
 )
 from broadside.coordinator.studies.switch import Switch, SwitchError
+from broadside.coordinator.studies.switch_lock import SwitchLocks, other_runs
 from broadside.coordinator.studies.trials import next_trial
-from broadside.coordinator.studies.turns import Turns, other_runs
 from broadside.coordinator.views.comparison_groups import compare_stored
 from broadside.exchange.engines import engines, measures
 from broadside.exchange.messages import Traffic
@@ -102,9 +105,9 @@ class Studies:
         self._verdict_came = asyncio.Event()
         # Time of the first rejection, by run id and whether other runs were the reason.
         self._refused_since: dict[tuple[str, bool], datetime] = {}
-        self._turns = Turns(table, self._is_open)
+        self._locks = SwitchLocks(table, self._is_open)
         self._events = Events(
-            coordinator.stored.read_plan, self._shelf, self._turns.note, self._switches, now
+            coordinator.stored.read_plan, self._shelf, self._locks.note, self._switches, now
         )
 
     # Operator actions --------------------------------------------------------------------------
@@ -130,8 +133,8 @@ class Studies:
         study = Study(study_id=study_id, spec=spec, created_at=now, created_by=by)
         if command is not None:
             self._events.commands[study_id] = tuple(command)
-            held = {"held_by": self._name, "held_until_at": now + timedelta(seconds=HOLD_S)}
-            study = study.model_copy(update=held)
+            hold = {"held_by": self._name, "held_until_at": now + timedelta(seconds=HOLD_S)}
+            study = study.model_copy(update=hold)
         await self._shelf.create(study_id, study)
         log.info("study created", extra={"action": "study", "run_id": study_id})
         return study
@@ -166,19 +169,21 @@ class Studies:
         exact = [engine.name for engine in engines().values() if engine.paces_exactly]
         if traffic.engine not in exact:
             raise BadStudy(
-                f"traffic.engine: {traffic.engine} does not keep each stream to the rate that a "
-                f"search offers; set {' or '.join(exact)}"
+                f"traffic.engine: {traffic.engine} does not pace streams exactly, as a search "
+                f"needs; set {' or '.join(exact)}"
             )
         rtt_max_s = question.rtt_mean_max_s
         if rtt_max_s is not None and "rtt" not in measures(traffic):
             raise BadStudy(
-                f"question.rtt_mean_max_s: {traffic.engine} over {traffic.protocol.value} does "
-                "not measure it; drop it, or use an engine that does (docs/engines.md)"
+                f"question.rtt_mean_max_s: {rtt_max_s:g}: {traffic.engine} over "
+                f"{traffic.protocol.value} does not measure the RTT; remove the field, or set "
+                "another engine (docs/engines.md)"
             )
         if question.residual_max_ratio is not None and not self._coordinator.has_ledger:
             raise NotHere(
-                "question.residual_max_ratio: this coordinator has no firewall's figures to hold "
-                "the fleet's against; drop it, or configure a byte_counter (docs/telemetry.md)"
+                f"question.residual_max_ratio: {question.residual_max_ratio:g}: this coordinator "
+                "has no device counter; remove the field, or configure a byte_counter "
+                "(docs/telemetry.md)"
             )
 
     def _check_switch(self, name: str | None, states: Sequence[str]) -> None:
@@ -186,15 +191,15 @@ class Studies:
             return
         switch = self._switches.get(name)
         if switch is None:
-            there = ", ".join(sorted(self._switches)) or "none"
+            declared = ", ".join(sorted(self._switches)) or "none"
             raise NotHere(
-                f"question.switch: {name!r} is not declared; there are: {there}; "
+                f"question.switch: {name!r} is not declared (declared: {declared}); "
                 "declare it in the file of BROADSIDE_SWITCHES_FILE"
             )
         absent = [state for state in states if state not in switch.states]
         if absent:
             raise BadStudy(
-                f"question.switch: {name!r} has no state {', '.join(absent)}; it has "
+                f"question.switch: {name!r} has no state {', '.join(absent)}; give one of "
                 f"{', '.join(switch.states)}"
             )
 
@@ -293,21 +298,21 @@ class Studies:
                 self._ended.add(study_id)
                 self._let_go(study_id)
                 continue
-            say = {"action": "study", "run_id": study_id}
+            extra = {"action": "study", "run_id": study_id}
             try:
-                if await self._hold(study_id, HOLD_S):
+                if await self._acquire(study_id, HOLD_S):
                     await self._step(await self.read(study_id))
             except ExchangeError as error:
-                log.warning("study %s waits: %s", study_id, error, extra=say)
+                log.warning("study %s waits: %s", study_id, error, extra=extra)
             # An error in one study must not stop the others.
             except Exception:
-                log.exception("study %s", study_id, extra=say)
+                log.exception("study %s", study_id, extra=extra)
 
-    async def _hold(self, study_id: str, hold_s: float) -> bool:
+    async def _acquire(self, study_id: str, hold_s: float) -> bool:
         """Hold the study for some seconds, and return True on success."""
         now = self._now()
 
-        def held(study: Study) -> Study:
+        def take(study: Study) -> Study:
             lapsed = study.held_until_at is None or study.held_until_at < now
             if study.held_by != self._name and not lapsed:
                 return study
@@ -315,7 +320,7 @@ class Studies:
             return study.model_copy(update={"held_by": self._name, "held_until_at": until_at})
 
         try:
-            return (await self._shelf.change(study_id, held)).held_by == self._name
+            return (await self._shelf.change(study_id, take)).held_by == self._name
         except EntityNotFound:
             return False
 
@@ -335,7 +340,7 @@ class Studies:
             await self._begin(study, trial, run_id)
             return
         if isinstance(study.spec.question, Drill):
-            await self._events.look(study, run_id)
+            await self._events.check(study, run_id)
         summary = self._verdict_of(study.study_id, run_id)
         if summary is not None:
             result = result_of(trial.index, summary)
@@ -394,7 +399,7 @@ class Studies:
             await self._record(study, problem)
             return
         self._follow(study.study_id, run_id)
-        await self._say(study, None)
+        await self._note_wait(study, None)
         # The study was cancelled during the launch.
         if (await self.read(study.study_id)).cancelled_at is not None:
             await self._cancel_run(run_id, study.created_by, "the study was cancelled")
@@ -409,9 +414,9 @@ class Studies:
             return True
         if switch is None:
             raise SwitchError(f"switch {name!r} is not declared to this coordinator")
-        has_it = await self._turns.take(name, study.study_id, self._now())
-        if has_it != study.study_id:
-            await self._say(study, f"study {has_it}, which has the switch {name}")
+        owner = await self._locks.take(name, study.study_id, self._now())
+        if owner != study.study_id:
+            await self._note_wait(study, f"study {owner}, which uses the switch {name}")
             return False
         now = self._now()
         sends_s = (spec.bursts_count - 1) * spec.period_s + spec.traffic.omit_s + spec.burst_s
@@ -419,10 +424,13 @@ class Studies:
         end_at = first_start(spec, now) + timedelta(seconds=sends_s + switching_s)
         sending = await other_runs(self._coordinator, study.study_id, [(now, end_at)])
         if sending:
-            said = [f"run {each}, which sends until {at:%H:%M:%SZ}" for each, at in sending.items()]
-            raise Busy(", ".join(said))
+            runs = [
+                f"run {run_id}, which sends traffic until {at:%H:%M:%SZ}"
+                for run_id, at in sending.items()
+            ]
+            raise Busy(", ".join(runs))
         await self._coordinator.check(spec)
-        await self._say(study, None)
+        await self._note_wait(study, None)
         return True
 
     async def _waits(self, study: Study, run_id: str, error: Exception) -> bool:
@@ -434,13 +442,13 @@ class Studies:
         waited_s = (self._now() - since_at).total_seconds()
         if waited_s >= (QUIET_WITHIN_S if busy else FEASIBLE_WITHIN_S):
             return False
-        await self._say(study, str(error))
+        await self._note_wait(study, str(error))
         return True
 
-    async def _say(self, study: Study, waits_for: str | None) -> None:
+    async def _note_wait(self, study: Study, waits_for: str | None) -> None:
         """Store the reason for which the study waits."""
-        said = {"waits_for": waits_for}
-        await self._shelf.change(study.study_id, lambda there: there.model_copy(update=said))
+        update = {"waits_for": waits_for}
+        await self._shelf.change(study.study_id, lambda there: there.model_copy(update=update))
 
     async def _beside(self, study_id: str, run_id: str) -> Sequence[str]:
         """Return other runs with traffic during the bursts of a trial."""
@@ -457,16 +465,16 @@ class Studies:
         name, switch = self._switch_of(study)
         if name is None or switch is None or trial.mode is None:
             return
-        turn = await self._turns.read(name, study.study_id)
-        if turn is None or turn.state != trial.mode:
+        lock = await self._locks.read(name, study.study_id)
+        if lock is None or lock.state != trial.mode:
             await self._put(study, name, switch, trial.mode)
 
     async def _put(self, study: Study, name: str, switch: Switch, state: str) -> None:
-        await self._hold(study.study_id, switch.timeout_s + switch.settle_s + HOLD_S)
+        await self._acquire(study.study_id, switch.timeout_s + switch.settle_s + HOLD_S)
         # The state is unknown until the command has succeeded.
-        await self._turns.note(name, None)
+        await self._locks.note(name, None)
         await switch.set(state)
-        await self._turns.note(name, state)
+        await self._locks.note(name, state)
         log.info("switched to %s", state, extra={"action": "switch"})
 
     def _switch_of(self, study: Study) -> tuple[str | None, Switch | None]:
@@ -498,7 +506,11 @@ class Studies:
         wanted = comparison_wanted(study.spec, study.results)
         comparison = None if wanted is None else await compare_stored(self._coordinator, wanted)
         study = await self.read(study.study_id)
-        close_up = await read_close_up(self._coordinator, study)
+        close_up: CloseUp | None = None
+        if isinstance(study.spec.question, Staircase):
+            close_up = await read_scale_out(self._coordinator, study)
+        elif isinstance(study.spec.question, Drill):
+            close_up = await read_drill(self._coordinator, study)
         ending = {
             "ended_at": self._now(),
             "problem": problem,
@@ -520,16 +532,16 @@ class Studies:
         Returns the reason if this fails, or None.
         """
         name, switch = self._switch_of(study)
-        turn = None if name is None else await self._turns.read(name, study.study_id)
-        if name is None or turn is None or not turn.threw:
+        lock = None if name is None else await self._locks.read(name, study.study_id)
+        if name is None or lock is None or not lock.threw:
             return None
         if switch is None:
-            return f"the device was not put back: switch {name!r} is not declared here"
+            return f"the device was not reset: switch {name!r} is not declared here"
         try:
-            if turn.state != switch.rest:
+            if lock.state != switch.rest:
                 await self._put(study, name, switch, switch.rest)
         except SwitchError as error:
-            return f"the device was not put back to {switch.rest}: {error}"
+            return f"the device was not reset to {switch.rest}: {error}"
         return None
 
 

@@ -23,7 +23,8 @@ Missing data can therefore never increase the answer.
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from broadside.coordinator.core.measure.grid.align import CELL_FULL_RATIO
@@ -55,6 +56,96 @@ class _NextOffer(Exception):
         self.bits_per_second = bits_per_second
 
 
+@dataclass(frozen=True, slots=True)
+class _OfferedTrial:
+    """One trial of a search, with the payload rate in bit/s at real scale that it offered."""
+
+    question: Search
+    spec: RunSpec
+    result: TrialResult
+    offered: float
+
+    @property
+    def is_udp(self) -> bool:
+        return self.spec.traffic.protocol is Protocol.UDP
+
+    @property
+    def is_short(self) -> bool:
+        """True if the senders were slower than the offered rate."""
+        sent = self.result.sent_bits_per_second
+        return sent is not None and sent < self.offered * (1 - self.question.precision_ratio)
+
+    @property
+    def is_generator_limited(self) -> bool:
+        """True if the senders did not offer the load for a reason on their own side.
+
+        UDP senders do not react to the path, but TCP senders do. For TCP, a low rate is the fault
+        of the generator only in one case. The run must have found its bottleneck there, and the
+        path must not drop enough to slow TCP down.
+        """
+        retransmits = self.result.retransmit_ratio or 0.0
+        at_host = self.result.limiter in _OF_GENERATOR and retransmits < _HOLDS_BACK_RATIO
+        return self.is_short and (self.is_udp or at_host)
+
+    @property
+    def lost_ratio(self) -> float | None:
+        """Lost ratio as measured, or None if nothing was received."""
+        result = self.result
+        received, sent = result.received_bits_per_second, result.sent_bits_per_second
+        if received is None:
+            return None
+        counted = result.loss_ratio if self.is_udp else result.retransmit_ratio
+        is_path_limited = self.is_short and not self.is_generator_limited
+        if not sent or is_path_limited:
+            return min(1.0, max(0.0, 1 - received / self.offered, counted or 0.0))
+        short = 1 - received / sent
+        if counted is None:
+            return min(1.0, max(0.0, short))
+        # The two ends can start their seconds at different times, and data in flight is not lost.
+        edges_s = 2 * (1 - CELL_FULL_RATIO) + (result.rtt_mean_s or 0.0)
+        return min(1.0, max(counted, short - edges_s / self.spec.burst_s))
+
+    @property
+    def is_measured(self) -> bool:
+        floor = self.spec.objective.coverage_floor_ratio
+        return self.lost_ratio is not None and self.result.is_complete(floor)
+
+    @property
+    def values(self) -> Sequence[tuple[float, float | None]]:
+        """Limit and value of each goal other than loss."""
+        residual = self.result.residual_ratio
+        goals = (
+            (self.question.rtt_mean_max_s, self.result.rtt_mean_s),
+            (self.question.residual_max_ratio, None if residual is None else abs(residual)),
+        )
+        return [(limit, value) for limit, value in goals if limit is not None]
+
+    @property
+    def counted_loss_ratio(self) -> float:
+        """Part of the sent data that is counted as lost, 0 to 1."""
+        lost, most = self.lost_ratio, self.question.shortfall_max_ratio
+        if lost is None or not self.is_measured or self.is_generator_limited:
+            return 1.0
+        # Round up, as the library will see it. One datagram in a billion is a loss.
+        lost = math.ceil(lost * _COUNTS) / _COUNTS
+        # Zero loss needs a count of datagrams. An unknown value does not meet a goal.
+        is_exact = not self.is_udp or most > 0 or self.result.loss_ratio is not None
+        if is_exact and all(value is not None and value <= limit for limit, value in self.values):
+            return lost
+        return max(lost, min(1.0, most * 1.01 + 1e-6))
+
+    @property
+    def reason(self) -> Why:
+        """Reason why the trial did not meet the goals."""
+        most = self.question.shortfall_max_ratio
+        if not self.is_measured:
+            return Why.UNMEASURED
+        if self.is_generator_limited:
+            return Why.GENERATOR
+        is_broken = any(value is not None and value > limit for limit, value in self.values)
+        return Why.BROKE if is_broken or (self.lost_ratio or 0.0) > most else Why.UNKNOWN
+
+
 class _Replay:
     """Measurer that answers from stored results, in order."""
 
@@ -62,7 +153,7 @@ class _Replay:
         self._question = question
         self._spec = spec
         self._left = list(results)
-        self.offers: list[float] = []
+        self.trials: list[_OfferedTrial] = []
 
     def measure(self, intended_duration: float, intended_load: float) -> Any:
         """Implement ``AbstractMeasurer`` of the library.
@@ -76,15 +167,15 @@ class _Replay:
         """
         from MLRsearch.trial_measurement import MeasurementResult
 
-        self.offers.append(intended_load)
         if not self._left:
             raise _NextOffer(intended_load)
-        loss = loss_ratio(self._question, self._spec, self._left.pop(0), intended_load)
+        trial = _OfferedTrial(self._question, self._spec, self._left.pop(0), intended_load)
+        self.trials.append(trial)
         return MeasurementResult(
             intended_duration=intended_duration,
             intended_load=intended_load,
             offered_count=_COUNTS,
-            loss_count=round(_COUNTS * loss),
+            loss_count=round(_COUNTS * trial.counted_loss_ratio),
         )
 
 
@@ -99,102 +190,7 @@ def loss_ratio(
         result: One trial.
         offered_bits_per_second: Requested payload rate at real scale.
     """
-    lost = _lost_ratio(question, spec, result, offered_bits_per_second)
-    if (
-        lost is None
-        or not result.is_whole(spec.objective.coverage_floor_ratio)
-        or is_generator_limited(question, spec, result, offered_bits_per_second)
-    ):
-        return 1.0
-    # Round up, as the library will see it. One datagram in a billion is a loss.
-    lost = math.ceil(lost * _COUNTS) / _COUNTS
-    if keeps_goals(question, result) and _is_loss_known(question, spec, result):
-        return lost
-    return max(lost, min(1.0, question.shortfall_max_ratio * 1.01 + 1e-6))
-
-
-def is_generator_limited(
-    question: Search, spec: RunSpec, result: TrialResult, offered_bits_per_second: float
-) -> bool:
-    """Return True if the senders did not offer the load for a reason on their own side.
-
-    UDP senders do not react to the path, but TCP senders do. For TCP, a low rate is the fault of
-    the generator only in one case. The run must have found its bottleneck there, and the path must
-    not drop enough to slow TCP down.
-
-    Args:
-        question: The search.
-        spec: Run specification.
-        result: One trial.
-        offered_bits_per_second: Requested payload rate at real scale.
-    """
-    sent = result.sent_bits_per_second
-    if sent is None or sent >= offered_bits_per_second * (1 - question.precision_ratio):
-        return False
-    if spec.traffic.protocol is Protocol.UDP:
-        return True
-    return result.limiter in _OF_GENERATOR and (result.retransmit_ratio or 0.0) < _HOLDS_BACK_RATIO
-
-
-def _lost_ratio(
-    question: Search, spec: RunSpec, result: TrialResult, offered_bits_per_second: float
-) -> float | None:
-    """Return the lost ratio, or None if nothing was received."""
-    sent, received = result.sent_bits_per_second, result.received_bits_per_second
-    if received is None:
-        return None
-    if _is_held_back(question, spec, result, offered_bits_per_second):
-        sent = None
-    short = 1 - received / sent if sent else 1 - received / offered_bits_per_second
-    udp = spec.traffic.protocol is Protocol.UDP
-    counted = result.loss_ratio if udp else result.retransmit_ratio
-    if counted is None or not sent:
-        return min(1.0, max(0.0, short, counted or 0.0))
-    # The two ends can start their seconds at different times, and data in flight is not lost.
-    edges_s = 2 * (1 - CELL_FULL_RATIO) + (result.rtt_mean_s or 0.0)
-    return min(1.0, max(counted, short - edges_s / spec.burst_s))
-
-
-def _is_loss_known(question: Search, spec: RunSpec, result: TrialResult) -> bool:
-    """Return True if the loss is precise enough. Zero loss needs a count of datagrams."""
-    udp = spec.traffic.protocol is Protocol.UDP
-    return not udp or question.shortfall_max_ratio > 0 or result.loss_ratio is not None
-
-
-def _is_held_back(
-    question: Search, spec: RunSpec, result: TrialResult, offered_bits_per_second: float
-) -> bool:
-    """Return True if TCP has sent less than requested because of the path."""
-    sent = result.sent_bits_per_second
-    return (
-        sent is not None
-        and sent < offered_bits_per_second * (1 - question.precision_ratio)
-        and not is_generator_limited(question, spec, result, offered_bits_per_second)
-    )
-
-
-def keeps_goals(question: Search, result: TrialResult) -> bool:
-    """Return True if a trial meets all goals other than loss. Unknown values do not meet a goal.
-
-    Args:
-        question: The search.
-        result: One trial.
-    """
-    return all(value is not None and value <= limit for limit, value in _held(question, result))
-
-
-def _held(question: Search, result: TrialResult) -> Iterator[tuple[float, float | None]]:
-    """Yield the limit for each goal other than loss, with the value for the trial."""
-    for limit, value in (
-        (question.rtt_mean_max_s, result.rtt_mean_s),
-        (question.residual_max_ratio, _size(result.residual_ratio)),
-    ):
-        if limit is not None:
-            yield limit, value
-
-
-def _size(value: float | None) -> float | None:
-    return None if value is None else abs(value)
+    return _OfferedTrial(question, spec, result, offered_bits_per_second).counted_loss_ratio
 
 
 def next_offer(question: Search, spec: RunSpec, results: Sequence[TrialResult]) -> float | None:
@@ -217,7 +213,7 @@ def next_offer(question: Search, spec: RunSpec, results: Sequence[TrialResult]) 
     return None
 
 
-def found(question: Search, spec: RunSpec, results: Sequence[TrialResult]) -> Found:
+def search_answer(question: Search, spec: RunSpec, results: Sequence[TrialResult]) -> Found:
     """Return the answer of the search from the trials so far.
 
     Args:
@@ -228,47 +224,26 @@ def found(question: Search, spec: RunSpec, results: Sequence[TrialResult]) -> Fo
     replay = _Replay(question, spec, results)
     with contextlib.suppress(_NextOffer):
         _search(question, replay)
-    held: list[tuple[float, TrialResult]] = []
-    failed: list[tuple[float, TrialResult]] = []
-    for offer, result in zip(replay.offers, results, strict=False):
-        if loss_ratio(question, spec, result, offer) <= question.shortfall_max_ratio:
-            held.append((offer, result))
-        else:
-            failed.append((offer, result))
+    most = question.shortfall_max_ratio
+    failed = [trial for trial in replay.trials if trial.counted_loss_ratio > most]
     # A success at a load above one that failed is no proof, because the lower failure is still
     # valid.
-    lowest_failing = min((offer for offer, _ in failed), default=None)
-    whys = {_why(question, spec, one, offer) for offer, one in failed if offer == lowest_failing}
-    good = [one for one in held if lowest_failing is None or one[0] < lowest_failing]
-    highest, best = max(good, key=lambda one: (one[0], one[1].index), default=(None, None))
+    failing = min((trial.offered for trial in failed), default=None)
+    good = [
+        trial
+        for trial in replay.trials
+        if trial.counted_loss_ratio <= most and (failing is None or trial.offered < failing)
+    ]
+    best = max(good, key=lambda trial: (trial.offered, trial.result.index), default=None)
+    reasons = {trial.reason for trial in failed if trial.offered == failing}
     return Found(
-        highest_bits_per_second=highest,
-        highest_sent_bits_per_second=None if best is None else best.sent_bits_per_second,
-        lowest_failing_bits_per_second=lowest_failing,
-        lowest_failing_why=next((why for why in Why if why in whys), None),
-        width_ratio=(
-            None
-            if highest is None or lowest_failing is None
-            else (lowest_failing - highest) / lowest_failing
-        ),
-        trial_index=None if best is None else best.index,
+        highest_bits_per_second=None if best is None else best.offered,
+        highest_sent_bits_per_second=None if best is None else best.result.sent_bits_per_second,
+        lowest_failing_bits_per_second=failing,
+        lowest_failing_why=next((reason for reason in Why if reason in reasons), None),
+        width_ratio=None if best is None or failing is None else 1 - best.offered / failing,
+        trial_index=None if best is None else best.result.index,
     )
-
-
-def _why(
-    question: Search, spec: RunSpec, result: TrialResult, offered_bits_per_second: float
-) -> Why:
-    """Return the reason why a trial did not meet the goals."""
-    lost = _lost_ratio(question, spec, result, offered_bits_per_second)
-    if lost is None or not result.is_whole(spec.objective.coverage_floor_ratio):
-        return Why.UNMEASURED
-    if is_generator_limited(question, spec, result, offered_bits_per_second):
-        return Why.GENERATOR
-    if lost > question.shortfall_max_ratio or any(
-        value is not None and value > limit for limit, value in _held(question, result)
-    ):
-        return Why.BROKE
-    return Why.UNKNOWN
 
 
 def _search(question: Search, measurer: _Replay) -> None:

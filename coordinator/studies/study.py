@@ -64,8 +64,8 @@ def differences(spec: RunSpec, name: str) -> Iterator[str]:
         for field, value in dict(before).items():
             now = dict(after)[field]
             if now != value and field != "engine":
-                said = "none" if now in (None, {}) else getattr(now, "value", now)
-                yield f"{part}.{field}: {said}"
+                text = "none" if now in (None, {}) else getattr(now, "value", now)
+                yield f"{part}.{field}: {text}"
 
 
 TRIALS_MAX_COUNT: Final = 200
@@ -82,18 +82,18 @@ class Axis(Message):
 
     @model_validator(mode="before")
     @classmethod
-    def _is_read(cls, given: Any) -> Any:
+    def _is_read(cls, value: Any) -> Any:
         """Accept all names of the field, and values with units, as for a launch."""
-        if not isinstance(given, dict) or not isinstance(given.get("field"), str):
-            return given
-        field, values = scenarios.field_of(given["field"]), given.get("values")
+        if not isinstance(value, dict) or not isinstance(value.get("field"), str):
+            return value
+        field, values = scenarios.field_of(value["field"]), value.get("values")
         if not isinstance(values, list | tuple):
-            return given
+            return value
         try:
             read = [scenarios.read_value(field, value) for value in values]
         except scenarios.BadScenario as error:
             raise ValueError(str(error)) from error
-        return {**given, "field": field, "values": read}
+        return {**value, "field": field, "values": read}
 
     @property
     def is_numeric(self) -> bool:
@@ -108,9 +108,9 @@ class Sweep(Message):
     axes: tuple[Axis, ...] = Field(min_length=1, max_length=2)
 
     @model_validator(mode="after")
-    def _axes_are_apart(self) -> "Sweep":
+    def _axes_differ(self) -> "Sweep":
         if len({axis.field for axis in self.axes}) < len(self.axes):
-            raise ValueError(f"axes: {self.axes[0].field} is there twice; name two fields")
+            raise ValueError(f"axes: {self.axes[0].field} occurs twice; name two fields")
         return self
 
 
@@ -160,9 +160,9 @@ class AB(Message):
     rounds_count: Annotated[Integer, Field(ge=1, le=TRIALS_MAX_COUNT // 4)] = 1
 
     @model_validator(mode="after")
-    def _states_are_apart(self) -> "AB":
+    def _states_differ(self) -> "AB":
         if self.a.name == self.b.name:
-            raise ValueError(f"b.name: {self.b.name!r} is A's as well; name two states")
+            raise ValueError(f"b.name: {self.b.name!r} is also the name of a; name two states")
         return self
 
 
@@ -175,15 +175,15 @@ class Matrix(Message):
     rounds_count: Annotated[Integer, Field(ge=1, le=20)] = 1
 
     @model_validator(mode="after")
-    def _modes_are_apart(self) -> "Matrix":
+    def _modes_differ(self) -> "Matrix":
         names = [mode.name for mode in self.modes]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"modes: {', '.join(twice)} is there twice; name each mode once")
+            raise ValueError(f"modes: {', '.join(twice)} occurs twice; name each mode once")
         if len(names) * self.rounds_count > TRIALS_MAX_COUNT:
             raise ValueError(
-                f"rounds_count: {self.rounds_count} rounds of {len(names)} modes are over "
-                f"{TRIALS_MAX_COUNT} trials; ask for fewer"
+                f"rounds_count: {self.rounds_count} rounds of {len(names)} modes are more than "
+                f"{TRIALS_MAX_COUNT} trials; reduce it"
             )
         return self
 
@@ -238,7 +238,7 @@ class Drill(Message):
     @model_validator(mode="after")
     def _switch_has_a_state(self) -> "Drill":
         if (self.switch is None) != (self.state is None):
-            raise ValueError("switch, state: give both, or neither")
+            raise ValueError("switch, state: give both fields, or neither")
         return self
 
 
@@ -268,11 +268,11 @@ class StudyRequest(LaunchRequest):
     stop_on_failure: StrictBool = False
 
     @model_validator(mode="after")
-    def _values_are_apart(self) -> "StudyRequest":
+    def _values_differ(self) -> "StudyRequest":
         for axis in self.question.axes if isinstance(self.question, Sweep) else ():
             twice = [value for at, value in enumerate(axis.values) if value in axis.values[:at]]
             if twice:
-                raise ValueError(f"{axis.field}: {twice[0]} is there twice; give each value once")
+                raise ValueError(f"{axis.field}: {twice[0]} occurs twice; give each value once")
         return self
 
     def study(self) -> StudySpec:
@@ -315,8 +315,8 @@ class Trial(Message):
         """
         engine = str(self.overrides.get(ENGINE, study.spec.traffic.engine))
         spec = scenarios.build(with_engine(study.spec, engine), self.overrides)
-        said = {"study": study_id, "trial": f"{self.index + 1:03d}", **self.says}
-        return spec.model_copy(update={"labels": {**spec.labels, **said}})
+        text = {"study": study_id, "trial": f"{self.index + 1:03d}", **self.says}
+        return spec.model_copy(update={"labels": {**spec.labels, **text}})
 
 
 class DeviceLoad(Message):
@@ -374,7 +374,7 @@ class TrialResult(Message):
     # Scale-out: scaling within the hold.
     scaling: Scaling | None = None
 
-    def is_whole(self, coverage_floor_ratio: float) -> bool:
+    def is_complete(self, coverage_floor_ratio: float) -> bool:
         """Return True if enough of the trial was measured to use its values."""
         covered = self.completeness_ratio or 0.0
         return self.received_bits_per_second is not None and covered >= coverage_floor_ratio

@@ -52,7 +52,7 @@ class Switch(Message):
     @model_validator(mode="after")
     def _rests_in_a_state(self) -> "Switch":
         if self.rest not in self.states:
-            raise ValueError(f"rest: {self.rest!r} is none of {', '.join(self.states)}")
+            raise ValueError(f"rest: {self.rest!r}: give one of {', '.join(self.states)}")
         return self
 
     async def set(self, state: str) -> None:
@@ -66,10 +66,10 @@ class Switch(Message):
         """
         argv = self.states.get(state)
         if argv is None:
-            raise SwitchError(f"state {state!r}: the switch has {', '.join(self.states)}")
-        code, said = await run_argv(argv, self.timeout_s, f"state {state!r}")
+            raise SwitchError(f"state {state!r}: give one of {', '.join(self.states)}")
+        code, output = await run_argv(argv, self.timeout_s, f"state {state!r}")
         if code != 0:
-            raise SwitchError(f"state {state!r}: exit {code}: {said or 'no word'}")
+            raise SwitchError(f"state {state!r}: exit {code}: {output or 'no output'}")
         await asyncio.sleep(self.settle_s)
 
 
@@ -101,7 +101,7 @@ async def run_argv(argv: Sequence[str], timeout_s: float, what: str) -> tuple[in
         raise SwitchError(f"{what}: {argv[0]}: {error.strerror}") from error
     try:
         async with asyncio.timeout(timeout_s):
-            said, _ = await process.communicate()
+            output, _ = await process.communicate()
     except BaseException as error:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -109,10 +109,10 @@ async def run_argv(argv: Sequence[str], timeout_s: float, what: str) -> tuple[in
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), _REAP_S)
         if isinstance(error, TimeoutError):
-            raise SwitchError(f"{what}: no end within {timeout_s:g} s") from error
+            raise SwitchError(f"{what}: did not end within {timeout_s:g} s") from error
         raise
-    words = " ".join(redact(said.decode(errors="replace")).split())[-_SAID_MAX_CHARS:]
-    return process.returncode or 0, words
+    text = " ".join(redact(output.decode(errors="replace")).split())[-_SAID_MAX_CHARS:]
+    return process.returncode or 0, text
 
 
 def read_switches(path: Path | None) -> Mapping[str, Switch]:
@@ -133,6 +133,6 @@ def read_switches(path: Path | None) -> Mapping[str, Switch]:
             switches[name] = Switch.model_validate(value)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            where = ".".join([name, *map(str, first["loc"])])
-            raise SwitchError(f"switches file {path}: {where}: {first['msg']}") from error
+            field = ".".join([name, *map(str, first["loc"])])
+            raise SwitchError(f"switches file {path}: {field}: {first['msg']}") from error
     return switches

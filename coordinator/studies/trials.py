@@ -67,7 +67,7 @@ def next_hold(question: Staircase, spec: RunSpec, results: Sequence[TrialResult]
             at, quiet_s = at + 1, 0.0
     if at >= count or len(results) >= question.holds_max_count:
         return None
-    return _held(question, spec, len(results), at)
+    return _hold_trial(question, spec, len(results), at)
 
 
 def is_downward(question: Staircase, at: int) -> bool:
@@ -81,7 +81,7 @@ def is_downward(question: Staircase, at: int) -> bool:
     return len(offers) == at + 1 > 1 and offers[at] < max(offers)
 
 
-def _held(question: Staircase, spec: RunSpec, index: int, at: int) -> Trial:
+def _hold_trial(question: Staircase, spec: RunSpec, index: int, at: int) -> Trial:
     more = {"burst_s": question.hold_s, "bursts_count": 1}
     if not question.offers_bits_per_second:
         return Trial(
@@ -124,10 +124,10 @@ def _in_modes(modes: Sequence[Mode]) -> tuple[Trial, ...]:
 
 def _drilled(question: Drill, spec: RunSpec) -> Trial:
     """Return a trial with the event in one burst, and new sessions in a second one, with probes."""
-    apart_s = spec.burst_s + spec.traffic.omit_s + DRILL_GAP_S
+    gap_s = spec.burst_s + spec.traffic.omit_s + DRILL_GAP_S
     overrides: Mapping[str, Any] = {
         "bursts_count": 2,
-        "period_s": max(spec.period_s, apart_s),
+        "period_s": max(spec.period_s, gap_s),
         "traffic.probe": {"every_s": question.probe_every_s},
         "objective.target_bits_per_second": None,
     }
@@ -151,7 +151,7 @@ def _offered(spec: RunSpec, index: int, offer: float) -> Trial:
     )
 
 
-def says(study: StudySpec, result: TrialResult) -> Mapping[str, str]:
+def describe_trial(study: StudySpec, result: TrialResult) -> Mapping[str, str]:
     """Return the special values of a trial, as text by name.
 
     Args:

@@ -25,7 +25,7 @@ from broadside.coordinator.core.plan.budget import PriceMeter
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from broadside.coordinator.device.telemetry.source import TelemetryError
 from broadside.coordinator.loop_lag import LoopLag
-from broadside.coordinator.notices.announcer import Announcer, PlaceState
+from broadside.coordinator.notices.announcer import Announcer, ReceiverState
 from broadside.coordinator.runs.budgets import Budgets
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.views.metric_rows import layer_of
@@ -198,7 +198,7 @@ async def _shown(
     return chosen[0] if chosen else (None, None)
 
 
-class Figures(Collector):
+class MetricsCollector(Collector):
     """Prometheus collector for the newest snapshot, with its own registry."""
 
     def __init__(
@@ -267,7 +267,7 @@ def _samples(shown: Snapshot) -> Iterator[Sample]:
         yield from _ended(shown.summary)
 
 
-def _process(lag_s: float | None, places: Sequence[PlaceState]) -> Iterator[Sample]:
+def _process(lag_s: float | None, places: Sequence[ReceiverState]) -> Iterator[Sample]:
     """Yield the metrics of this process."""
     yield "broadside_loop_lag_seconds", (), lag_s
     for place in places:

@@ -15,13 +15,11 @@ from types import ModuleType
 from typing import Final
 from unittest import mock
 
-from opentelemetry.sdk.metrics.export import MetricsData
-
 from broadside.coordinator.auth.entra import Entra, EntraTrust
 from broadside.coordinator.auth.principal import KeysUnavailable
 from broadside.coordinator.cli import api_client, main
 from broadside.coordinator.cli.api_errors import ApiError
-from broadside.coordinator.notices.otlp import Otlp
+from broadside.coordinator.notices.announcer import NotDelivered, post
 from broadside.exchange.azure import wire
 from broadside.exchange.azure.blob_storage import BlobAddress, BlobRaw
 from broadside.exchange.azure.identity import Credential, NoToken
@@ -82,8 +80,8 @@ def _keys(url: str) -> str:
 
 
 def _collector(url: str) -> str:
-    result = Otlp(url)._exporter.export(MetricsData(resource_metrics=[]))
-    return f"its status says all: {result.name}"
+    sending = post(f"{url}/v1/metrics", b"", {}, 5.0)
+    return refusal(NotDelivered, lambda: asyncio.run(sending), "its status says all")
 
 
 def _token(url: str) -> str:

@@ -27,7 +27,7 @@ from broadside.coordinator.cli import main
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_requests import RecordingState
 from broadside.coordinator.imports.iperf3_files import read_recordings
-from broadside.coordinator.imports.original_tables import Reading, read_original
+from broadside.coordinator.imports.result_tables import TableOptions, read_original
 from broadside.coordinator.views.browser import BrowserError, render_png
 from broadside.coordinator.views.charts import Theme, catalogue, draw_burst, draw_run
 from broadside.coordinator.views.charts.figure import Figure
@@ -181,7 +181,7 @@ def _dead_letter(command: str) -> str:
 
 # Imports -----------------------------------------------------------------------------------------
 
-_ZONE: Final = Reading(zone=UTC, now=datetime.now(UTC))
+_ZONE: Final = TableOptions(zone=UTC, now=datetime.now(UTC))
 # Limit on the memory for inputs of at most 64 MB.
 _MEMORY_MAX_BYTES: Final = 900_000_000
 _HUGE: Final[dict[str, Callable[[], bytes]]] = {

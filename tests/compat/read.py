@@ -28,7 +28,7 @@ from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.launch import LaunchRecord
 from broadside.coordinator.runs.run_states import ClosedBurst
 from broadside.coordinator.studies.study import Study
-from broadside.coordinator.studies.turns import Turn
+from broadside.coordinator.studies.switch_lock import SwitchLock
 from broadside.exchange.embedded.backup import restore
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.messages import (
@@ -81,7 +81,7 @@ MODELS: Final[tuple[tuple[str, str, str, type[Message]], ...]] = (
     ("private", "schedules", ".*", Schedule),
     ("private", r"fired\..*", ".*", Firing),
     ("private", "studies", ".*", Study),
-    ("private", "switches", ".*", Turn),
+    ("private", "switches", ".*", SwitchLock),
     ("private", "launches", ".*", LaunchRecord),
     ("private", "reservations", ".*", Reservation),
     ("private", "tokens", ".*", Token),

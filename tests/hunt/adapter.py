@@ -44,11 +44,11 @@ from broadside.coordinator.imports.import_requests import (
     RecordingState,
 )
 from broadside.coordinator.imports.import_requests import Recording as EngineFile
+from broadside.coordinator.imports.iperf3_runs import Iperf3Tests
 from broadside.coordinator.imports.metric_declaration import MetricDeclaration
-from broadside.coordinator.imports.original_runs import measure_table, plan_table
-from broadside.coordinator.imports.recordings import measure_recordings, plan_recordings
 from broadside.coordinator.imports.stored_imports import summarise as summarise_import
 from broadside.coordinator.imports.table_bursts import OriginalRow
+from broadside.coordinator.imports.table_runs import TableTests
 from broadside.exchange.messages import (
     Claim,
     ClockReading,
@@ -141,13 +141,15 @@ def conclude(recording: neutral.Recording) -> RunSummary:
     if recording.plan.origin == "recordings":
         files = engine_files(recording)
         now = _at(recording.plan, _last_s(recording))
-        plan = plan_recordings(files, RUN_ID, now).sealed()
-        return summarise_import(plan, measure_recordings(plan, files), now)
+        tests = Iperf3Tests(files)
+        plan = tests.plan(RUN_ID, now).sealed()
+        return summarise_import(plan, tests.measure(plan), now)
     if recording.plan.origin == "table":
         table = original_table(recording)
         now = _at(recording.plan, _last_s(recording))
-        plan = plan_table(table, RUN_ID, now).sealed()
-        return summarise_import(plan, measure_table(plan, table), now)
+        rows = TableTests(table)
+        plan = rows.plan(RUN_ID, now).sealed()
+        return summarise_import(plan, rows.measure(plan), now)
     evidence = evidence_of(recording)
     spec = evidence.plan.spec
     return summarise_run(

@@ -103,7 +103,7 @@ def test_sessions_that_the_other_firewall_does_not_know_are_cut_and_open_again(
     assert dip["new_ratio"] == pytest.approx(1.0, abs=0.2)
     assert "4 of 4 sessions were cut" in conclusion["sentence"]
     assert "4 of them opened again" in conclusion["sentence"]
-    assert "old sessions carry 0 % and new ones" in conclusion["sentence"]
+    assert "old sessions carry 0 % of the earlier level and new ones" in conclusion["sentence"]
 
 
 def epoch_s(text: str) -> float:

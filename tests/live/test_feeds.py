@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from broadside.coordinator.core.live.status import RunStatus
-from broadside.coordinator.imports.stored_imports import keep_table
+from broadside.coordinator.imports.stored_imports import store_table
 from broadside.coordinator.request_errors import TooManyViewers, UnknownRun
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.stored_runs import StoredRuns
@@ -166,7 +166,7 @@ async def test_who_comes_late_is_told_what_time_it_is(coordinator: Coordinator) 
 async def test_a_stream_ends_with_the_verdict_and_one_of_a_finished_run_at_once(
     coordinator: Coordinator,
 ) -> None:
-    run_id = (await keep_table(coordinator.fabric.records, parse(fleet(3, 2)), utc_now())).run_id
+    run_id = (await store_table(coordinator.fabric.records, parse(fleet(3, 2)), utc_now())).run_id
     feeds = Feeds(coordinator)
     feed = await feeds.open(run_id, 1)
     async with asyncio.timeout(20):
@@ -186,7 +186,7 @@ async def test_who_waits_for_the_verdict_is_told_it_and_nothing_is_drawn(
 ) -> None:
     coordinator.stored = counting = Counting(coordinator.fabric.records)
     feeds = Feeds(coordinator)
-    of_imported = await keep_table(coordinator.fabric.records, parse(fleet(3, 2)), utc_now())
+    of_imported = await store_table(coordinator.fabric.records, parse(fleet(3, 2)), utc_now())
     async with asyncio.timeout(20):
         told = await feeds.verdict(of_imported.run_id)
     assert told is not None

@@ -127,7 +127,7 @@ def test_an_import_recomputes_to_the_byte_also_over_http(site: Site) -> None:
     assert "\nspent: " in site.run("price", "last", *client).stdout
     refused = site.run("import", "original", str(SEED), "--set", "pairs_count=3", *client)
     assert refused.returncode == 3
-    assert "pairs_count: an import decides it" in refused.stderr
+    assert "pairs_count: follows from the import" in refused.stderr
 
 
 def test_a_run_recomputes_until_a_row_is_gone(site: Site) -> None:

@@ -16,7 +16,7 @@ from playwright.sync_api import expect, sync_playwright
 
 from broadside.coordinator.api.app import create_app
 from broadside.coordinator.bounded_listener import Listener
-from broadside.coordinator.notices.announcer import Notice, NotTold, Place
+from broadside.coordinator.notices.announcer import NotDelivered, Notice, Receiver
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from tests.unit.coordinator.notices.test_notices import ended_run
@@ -27,19 +27,19 @@ pytestmark = pytest.mark.skipif(shutil.which("chromium") is None, reason="make t
 class _Takes:
     name = "otlp"
 
-    async def tell(self, notice: Notice) -> None:
+    async def deliver(self, notice: Notice) -> None:
         """Accept every notice."""
 
 
 class _Refuses:
     name = "webhook"
 
-    async def tell(self, notice: Notice) -> None:
-        raise NotTold("it answered <b>503</b>")
+    async def deliver(self, notice: Notice) -> None:
+        raise NotDelivered("it answered <b>503</b>")
 
 
 @contextlib.contextmanager
-def served(folder: Path, places: list[Place]) -> Iterator[tuple[str, datetime]]:
+def served(folder: Path, places: list[Receiver]) -> Iterator[tuple[str, datetime]]:
     fabric = open_fabric(FabricSettings(data_dir=folder / "data"))
     _, now = asyncio.run(ended_run(fabric))
     with Listener("127.0.0.1", 0) as listener:

@@ -176,7 +176,7 @@ def test_a_sweep_over_engines_ranks_them(url: str) -> None:
     flows = [[flow["flow"] for flow in run["bursts"][0]["flows"]] for run in runs]
     assert flows == [["up"], ["down"]]
     conclusion = study["conclusion"]
-    assert conclusion["sentence"].startswith("traffic.engine: most with ")
+    assert conclusion["sentence"].startswith("traffic.engine: highest payload rate with ")
     assert "unknown" not in conclusion["sentence"]
     assert conclusion["notes"] == [
         "http: runs with traffic.direction: reverse, traffic.window_bytes: none"

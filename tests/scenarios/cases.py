@@ -299,7 +299,7 @@ CASES: Final = (
         question={"kind": "scaleout", "hold_s": 75, "settle_s": 15},
         burst_s=75,
         expected=Expected(
-            steps_within_s=3.0, step_ratio=0.16, says="a witness counted 1 to 6 units"
+            steps_within_s=3.0, step_ratio=0.16, says="telemetry counted 1 to 6 units"
         ),
     ),
     Case(

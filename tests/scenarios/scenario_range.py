@@ -232,7 +232,7 @@ class Range:
                 trials = tuple(self._trials(study, case, watch))
                 return study_row(case.name, study, trials), Facts.of_study(study)
             time.sleep(0.5)
-        raise TimeoutError(f"study {study_id}: no end within {STUDY_WITHIN_S:g} s")
+        raise TimeoutError(f"study {study_id}: did not end within {STUDY_WITHIN_S:g} s")
 
     def _trials(self, study: Study, case: Case, watch: Watch) -> Iterator[Row]:
         """Yield a row for each trial that has a verdict."""

@@ -97,7 +97,7 @@ DOCUMENTED_MODULES: Final = {
     "mcp.server.mcpserver.exceptions",
     "numpy.lib.stride_tricks",
     "numpy.typing",
-    "opentelemetry.exporter.otlp.proto.http.metric_exporter",
+    "opentelemetry.exporter.otlp.proto.common.metrics_encoder",
     "opentelemetry.sdk.metrics",
     "opentelemetry.sdk.metrics.export",
     "opentelemetry.sdk.resources",
@@ -125,7 +125,7 @@ BROUGHT_BY: Final = {
     "azure.identity": "azure-identity",
     "azure.servicebus": "azure-servicebus",
     "azure.storage.blob": "azure-storage-blob",
-    "opentelemetry.exporter": "opentelemetry-exporter-otlp-proto-http",
+    "opentelemetry.exporter": "opentelemetry-exporter-otlp-proto-common",
     "opentelemetry.sdk": "opentelemetry-sdk",
     # Their own distributions, which pydantic and mcp require in one exact version.
     "pydantic_core": "pydantic",

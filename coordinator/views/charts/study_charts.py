@@ -75,7 +75,7 @@ def _wrong_chart(name: str, study: Study) -> NoChart:
 def _complete_trials(study: Study) -> Sequence[TrialResult]:
     """Return the trials that the conclusion is based on."""
     floor = study.spec.spec.objective.coverage_floor_ratio
-    results = [result for result in study.results if result.is_whole(floor)]
+    results = [result for result in study.results if result.is_complete(floor)]
     if not results:
         raise NoChart("study: no complete trial has a rate yet")
     return results

@@ -7,7 +7,7 @@ from broadside.coordinator.core import formatting
 from broadside.coordinator.core.measure.experiments.drill import DrillResult
 from broadside.coordinator.core.measure.experiments.scale_out import ScaleOut
 from broadside.coordinator.studies.study import Study, TrialResult
-from broadside.coordinator.studies.trials import says
+from broadside.coordinator.studies.trials import describe_trial
 from broadside.coordinator.views.report.document import Table, make_table
 
 # Row limit. The longest outages are shown.
@@ -69,7 +69,9 @@ def stands(study: Study) -> str:
 
 
 def _what(study: Study, result: TrialResult) -> str:
-    return ", ".join(f"{name} {value}" for name, value in says(study.spec, result).items())
+    return ", ".join(
+        f"{name} {value}" for name, value in describe_trial(study.spec, result).items()
+    )
 
 
 def _is_knee(study: Study, result: TrialResult) -> bool:

@@ -58,7 +58,7 @@ class PairEvidence:
     Attributes:
         pair_index: Pair index.
         name: Name used in an imported file, or ``None`` if the pair just has a number.
-        unheard: Why there is no record from this pair, when it may still have sent traffic.
+        missing_reason: Why there is no record from this pair, when it may still have sent traffic.
         claim: Claim for the job, from the client's agent.
         report: Report for the job, from the client's agent.
         client_tracks: Seconds that the client recorded.

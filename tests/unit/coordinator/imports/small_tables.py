@@ -6,8 +6,8 @@ from zoneinfo import ZoneInfo
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.imports.import_requests import Imported, OriginalTable
-from broadside.coordinator.imports.original_tables import Reading, parse_original
-from broadside.coordinator.imports.stored_imports import measure_import, plan_import, summarise
+from broadside.coordinator.imports.result_tables import TableOptions, parse_original
+from broadside.coordinator.imports.stored_imports import open_import, summarise
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 NEW_YORK = ZoneInfo("America/New_York")
@@ -27,10 +27,11 @@ def fleet(clients: int, bursts: int) -> list[str]:
 def parse(lines: list[str] | str, name: str = "table.csv", **reading: object) -> OriginalTable:
     text = lines if isinstance(lines, str) else "\n".join(lines) + "\n"
     chosen: dict[str, object] = {"zone": NEW_YORK, "now": NOW} | reading
-    return parse_original(text, name, Reading(**chosen))  # type: ignore[arg-type]  # by name
+    return parse_original(text, name, TableOptions(**chosen))  # type: ignore[arg-type]  # by name
 
 
 def made(imported: Imported, run_id: str = "20261120-000000-x-0000") -> tuple[Plan, RunSummary]:
     """The run of an import: its plan, and what it shows."""
-    plan = plan_import(imported, run_id, NOW)
-    return plan, summarise(plan, measure_import(plan, imported), NOW)
+    tests = open_import(imported)
+    plan = tests.plan(run_id, NOW)
+    return plan, summarise(plan, tests.measure(plan), NOW)

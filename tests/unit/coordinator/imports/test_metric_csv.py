@@ -4,15 +4,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from broadside.coordinator.imports import BadFile
+from broadside.coordinator.imports import BadFile, metric_csv
 from broadside.coordinator.imports.import_requests import MetricPoint
-from broadside.coordinator.imports.metric_csv import _points
 
 HEADER = "timestamp,throughput_bits_per_second"
 
 
 def parse_metric(text: str, name: str) -> tuple[MetricPoint, ...]:
-    return _points(text, name)[1]
+    return metric_csv.parse_metric(text, name)[1]
 
 
 def test_points_are_read_in_any_spelling() -> None:
@@ -35,8 +34,8 @@ def test_points_are_read_in_any_spelling() -> None:
     ("rows", "words"),
     [
         (["a,b", "1,2"], ["row 1", "timestamp", "found: a, b"]),
-        ([HEADER], ["0 points"]),
-        ([HEADER, "2022-01-04T16:25:00Z,1"], ["1 points", "grain"]),
+        ([HEADER], ["no row", "only a header"]),
+        ([HEADER, "2022-01-04T16:25:00Z,1"], ["1 points", "bin length"]),
         ([HEADER, "yesterday,1"], ["row 2, timestamp", "'yesterday'"]),
         (
             [HEADER, "2022-01-04T16:25:00Z,1", "2022-01-04T16:25Z,2"],
@@ -50,7 +49,7 @@ def test_points_are_read_in_any_spelling() -> None:
         ([HEADER, "2022-01-04T16:25:00Z,-1"], ["row 2, throughput_bits_per_second", "'-1'"]),
         ([HEADER, "2022-01-04T16:25:00Z,1e20"], ["row 2, throughput_bits_per_second", "'1e20'"]),
         ([HEADER, "2022-01-04T16:25:00Z,much"], ["row 2, throughput_bits_per_second", "'much'"]),
-        ([HEADER, "2022-01-04T16:25:00Z"], ["row 2", "cut"]),
+        ([HEADER, "2022-01-04T16:25:00Z"], ["row 2", "complete"]),
     ],
 )
 def test_what_cannot_be_right_is_one_line(rows: list[str], words: list[str]) -> None:

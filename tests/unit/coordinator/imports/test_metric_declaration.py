@@ -12,7 +12,7 @@ from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_requests import MetricPoint, OriginalTable
 from broadside.coordinator.imports.metric_csv import read_declared_metric, throughput_ledger
 from broadside.coordinator.imports.metric_declaration import MetricDeclaration
-from broadside.coordinator.imports.stored_imports import measure_import, plan_import, summarise
+from broadside.coordinator.imports.stored_imports import open_import, summarise
 from broadside.coordinator.imports.table_bursts import OriginalRow
 
 BEGAN = datetime(2026, 1, 4, 16, 20, tzinfo=UTC)
@@ -69,8 +69,8 @@ def table(
 
 
 def judged(imported: OriginalTable) -> RunSummary:
-    plan = plan_import(imported, "imported-1", NOW).sealed()
-    return summarise(plan, measure_import(plan, imported), NOW)
+    plan = open_import(imported).plan("imported-1", NOW).sealed()
+    return summarise(plan, open_import(imported).measure(plan), NOW)
 
 
 def found(summary: RunSummary, name: str) -> Finding | None:

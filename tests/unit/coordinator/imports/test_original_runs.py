@@ -7,9 +7,9 @@ import pytest
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import Verdict, canonical
 from broadside.coordinator.imports.import_requests import MetricPoint, OriginalTable
-from broadside.coordinator.imports.import_runs import stand
-from broadside.coordinator.imports.original_runs import describe_table
-from broadside.coordinator.imports.stored_imports import measure_import, stand_import, summarise
+from broadside.coordinator.imports.import_runs import run_status
+from broadside.coordinator.imports.stored_imports import open_import, summarise
+from broadside.coordinator.imports.table_runs import TableTests
 from broadside.coordinator.scenarios import BadScenario
 from broadside.exchange.messages import Outcome
 from tests.unit.coordinator.imports.small_tables import NOW, fleet, made, parse, row
@@ -49,7 +49,7 @@ def test_late_null_and_missing_pairs_keep_their_states() -> None:
     assert first.completeness_ratio == pytest.approx(6 / 11)
     assert summary.verdict is Verdict.INCONCLUSIVE
     assert {pair.pair: pair.reason for pair in last.pairs}["10.2.0.10"] == "received 0 bit/s"
-    status = stand(plan, stand_import(table))
+    status = run_status(plan, open_import(table).states())
     assert status.bursts[0].outcomes == {
         Outcome.MEASURED: 6,
         Outcome.LATE: 1,
@@ -67,7 +67,7 @@ def test_the_stored_values_give_the_same_text_again() -> None:
     plan, summary = made(table)
     kept_plan = Plan.model_validate_json(plan.model_dump_json())
     kept = OriginalTable.model_validate_json(table.model_dump_json())
-    again = summarise(kept_plan, measure_import(kept_plan, kept), NOW)
+    again = summarise(kept_plan, open_import(kept).measure(kept_plan), NOW)
     assert canonical(again) == canonical(summary)
     assert summary.reconciliation is not None
     assert summary.bursts[0].firewall_bits_per_second is not None
@@ -84,7 +84,7 @@ def test_an_instant_without_a_row_is_never_a_pass() -> None:
     _, summary = made(parse(lines, period_s=300))
     assert summary.verdict is Verdict.INCONCLUSIVE
     said = next(finding for finding in summary.findings if finding.id == "import-open")
-    assert "1 planned instants" in said.sentence
+    assert "1 planned start times" in said.sentence
     assert "2022-01-04 16:05:00" in said.sentence
 
 
@@ -103,11 +103,11 @@ def test_without_durations_rates_stand_and_bytes_do_not() -> None:
     lines = [line.rpartition(",")[0] for line in fleet(3, 4)]
     table = parse(lines)
     _, summary = made(table)
-    assert {burst.duration_s for burst in describe_table(table, summary).bursts} == {None}
+    assert {burst.duration_s for burst in TableTests(table).describe(summary).bursts} == {None}
     assert summary.bursts[0].fleet_received_bits_per_second == 15e9
     assert summary.verdict is Verdict.INCONCLUSIVE
     said = next(finding for finding in summary.findings if finding.id == "import-open")
-    assert "does not say how long" in said.sentence
+    assert "does not contain the duration" in said.sentence
 
 
 def test_an_objective_can_be_set_and_decides() -> None:
@@ -122,7 +122,7 @@ def test_an_objective_can_be_set_and_decides() -> None:
 
 
 def test_what_the_table_decides_cannot_be_set() -> None:
-    with pytest.raises(BadScenario, match="pairs_count: an import decides it"):
+    with pytest.raises(BadScenario, match="pairs_count: follows from the import"):
         made(parse(fleet(3, 2)).model_copy(update={"overrides": {"pairs_count": 5}}))
 
 
@@ -135,7 +135,7 @@ def test_the_door_refuses_what_cannot_be() -> None:
         ({"rows": [{**kept["rows"][0], "started_at": "1969-01-04T16:00:00Z"}]}, "from 1970"),
         ({"rows": [{**kept["rows"][0], "duration_s": True}]}, "valid number"),
         ({"rows": [{**kept["rows"][0], "duration_s": "30"}]}, "valid number"),
-        ({"rows": [{**kept["rows"][0], "duration_s": float("nan")}]}, "duration: nan: must be"),
+        ({"rows": [{**kept["rows"][0], "duration_s": float("nan")}]}, "duration_s: nan: must be"),
         ({"period_s": False}, "valid number"),
         ({"set_apart": {"x": "1"}}, "valid integer"),
         ({"metric": [{"at": "2022-01-04T16:00:00Z"}]}, "at least two points"),

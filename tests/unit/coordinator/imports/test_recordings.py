@@ -11,7 +11,7 @@ from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_answers import FileResult, describe
 from broadside.coordinator.imports.import_requests import Recording, Recordings, RecordingState
 from broadside.coordinator.imports.iperf3_files import read_recordings
-from broadside.coordinator.imports.stored_imports import measure_import, plan_import, summarise
+from broadside.coordinator.imports.stored_imports import open_import, summarise
 from broadside.exchange.messages import Direction, Protocol, Side
 from tests.unit.coordinator.imports.small_tables import NOW, made
 
@@ -152,7 +152,7 @@ def test_a_mixture_of_everything_is_one_run_and_recomputes() -> None:
     assert {"mixed-tests", "null-pairs"} <= {finding.id for finding in summary.findings}
     kept = Recordings.model_validate_json(imported.model_dump_json())
     kept_plan = Plan.model_validate_json(plan.model_dump_json())
-    assert canonical(summarise(kept_plan, measure_import(kept_plan, kept), NOW)) == canonical(
+    assert canonical(summarise(kept_plan, open_import(kept).measure(kept_plan), NOW)) == canonical(
         summary
     )
 
@@ -172,8 +172,8 @@ def test_files_that_are_no_recordings_are_never_a_pass() -> None:
 
 
 def test_without_any_test_there_is_no_run() -> None:
-    with pytest.raises(BadFile, match="no file holds an iperf3 test"):
-        plan_import(read("errors-3.12.txt"), "20261121-000000-iperf3-0000", NOW)
+    with pytest.raises(BadFile, match="no file contains an iperf3 test"):
+        open_import(read("errors-3.12.txt")).plan("20261121-000000-iperf3-0000", NOW)
 
 
 def test_a_version_before_3_9_is_not_read(tmp_path: Path) -> None:

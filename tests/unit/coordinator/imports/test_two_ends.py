@@ -11,7 +11,7 @@ from broadside.coordinator.core.measure.records.columns import IntervalColumns
 from broadside.coordinator.core.measure.records.ends_offset import SHIFTS_COUNT, place_ends
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from broadside.coordinator.imports.import_requests import Recording, Recordings, RecordingState
-from broadside.coordinator.imports.stored_imports import measure_import, plan_import, summarise
+from broadside.coordinator.imports.stored_imports import open_import, summarise
 from broadside.exchange.engines.port import StartBasis
 from broadside.exchange.messages import (
     Direction,
@@ -136,8 +136,8 @@ def two_ends(
 def judged(recordings: Sequence[Recording], target: float | None = None) -> RunSummary:
     overrides = {} if target is None else {"objective.target_bits_per_second": target}
     files = Recordings(recordings=tuple(recordings), overrides=overrides)
-    plan = plan_import(files, "imported-1", NOW).sealed()
-    return summarise(plan, measure_import(plan, files), NOW)
+    plan = open_import(files).plan("imported-1", NOW).sealed()
+    return summarise(plan, open_import(files).measure(plan), NOW)
 
 
 def ids(summary: RunSummary) -> set[str]:

@@ -19,7 +19,7 @@ from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.core.metrics import ALL_METRICS
 from broadside.coordinator.notices.announcer import Announcer
 from broadside.coordinator.notices.otlp import Otlp
-from broadside.coordinator.notices.places import NoticesMisconfigured, open_places
+from broadside.coordinator.notices.places import NoticesMisconfigured, open_receivers
 from broadside.coordinator.notices.webhook import Webhook
 from broadside.coordinator.runs.run_documents import read_run_summary
 from broadside.exchange.fabric import Fabric
@@ -81,8 +81,8 @@ async def test_a_webhook_is_signed_and_comes_once(fabric: Fabric) -> None:
     with receiver(200) as (url, came):
         for _ in range(2):  # the second one is another coordinator's, later
             announcer = Announcer(fabric.records, [Webhook(url, SECRET)], lambda: now)
-            await announcer.look()
-            await announcer.look()
+            await announcer.deliver_due()
+            await announcer.deliver_due()
     [(_, headers, body)] = came
     told = Verifier(SECRET).verify(body, headers)
     assert told["type"] == "run.ended"
@@ -101,16 +101,16 @@ async def test_what_ended_before_a_place_was_set_is_not_told_and_what_ended_sinc
     now = ended_at + timedelta(seconds=late_s)
     with receiver(200) as (url, came):
         for _ in range(2):
-            await Announcer(fabric.records, [Webhook(url, SECRET)], lambda: now).look()
+            await Announcer(fabric.records, [Webhook(url, SECRET)], lambda: now).deliver_due()
         assert came == []
-        await Announcer(fabric.records, [Otlp(url)], lambda: ended_at).look()
+        await Announcer(fabric.records, [Otlp(url)], lambda: ended_at).deliver_due()
         assert len(came) == 1  # each place has its own instant
         [(_, header)] = [each async for each in fabric.records.private.scan_runs()]
         assert header.outcome is not None
         later = header.outcome.model_copy(update={"ended_at": now + timedelta(seconds=1)})
         await fabric.records.private.save_outcome(run_id, later)
         now += timedelta(hours=1)  # in which nobody looked
-        await Announcer(fabric.records, [Webhook(url, SECRET)], lambda: now).look()
+        await Announcer(fabric.records, [Webhook(url, SECRET)], lambda: now).deliver_due()
         assert len(came) == 2
 
 
@@ -123,7 +123,7 @@ async def test_a_place_that_does_not_answer_is_asked_again_and_given_up_after_a_
         announcer = Announcer(fabric.records, [Webhook(url, SECRET)], lambda: now)
         asked = []
         for _ in range(8):
-            await announcer.look()
+            await announcer.deliver_due()
             asked.append(len(came))
             now += timedelta(seconds=4)
     assert asked == [1, 1, 2, 2, 2, 3, 3, 3]  # after 5 s, then after 10 s
@@ -131,7 +131,7 @@ async def test_a_place_that_does_not_answer_is_asked_again_and_given_up_after_a_
         late = Announcer(
             fabric.records, [Webhook(url, SECRET)], lambda: ended_at + timedelta(days=2)
         )
-        await late.look()
+        await late.deliver_due()
     assert came == []
 
 
@@ -139,7 +139,7 @@ async def test_a_collector_is_sent_every_known_figure_with_its_unit(fabric: Fabr
     run_id, now = await ended_run(fabric)
     summary = await read_run_summary(fabric.records, run_id)
     with receiver(200) as (url, came):
-        await Announcer(fabric.records, [Otlp(url)], lambda: now).look()
+        await Announcer(fabric.records, [Otlp(url)], lambda: now).deliver_due()
     [(path, _, body)] = came
     assert path == "/v1/metrics"
     request = ExportMetricsServiceRequest.FromString(body)  # the service's own message
@@ -166,9 +166,9 @@ def test_a_webhook_without_a_good_secret_is_refused_with_the_way_to_one(
         {"webhook_url": "https://example.net/hook", "webhook_secret": secret}
     )
     with pytest.raises(NoticesMisconfigured, match="BROADSIDE_WEBHOOK_SECRET") as caught:
-        list(open_places(settings))
+        list(open_receivers(settings))
     assert secret is None or secret not in str(caught.value)
 
 
 def test_nothing_set_is_nobody_told() -> None:
-    assert list(open_places(CoordinatorSettings())) == []
+    assert list(open_receivers(CoordinatorSettings())) == []

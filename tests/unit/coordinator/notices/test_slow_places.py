@@ -23,7 +23,7 @@ from broadside.coordinator.device.resource_manager import (
 from broadside.coordinator.device.telemetry.polling import Answer, PolledEntry, PolledSource
 from broadside.coordinator.device.telemetry.rest import RestClient, RestEntry
 from broadside.coordinator.device.telemetry.source import TelemetryError
-from broadside.coordinator.notices.announcer import Announcer, Notice, NotTold, Place
+from broadside.coordinator.notices.announcer import Announcer, NotDelivered, Notice, Receiver
 from broadside.coordinator.notices.otlp import Otlp
 from broadside.coordinator.notices.webhook import Webhook
 from broadside.exchange.fabric import Fabric
@@ -91,9 +91,9 @@ def soon() -> Iterator[None]:
 async def test_an_answer_that_drips_costs_its_own_place_only(fabric: Fabric, name: str) -> None:
     _, now = await ended_run(fabric)
     with dripping(name) as slow, receiver(200) as (url, came):
-        places: list[Place] = [Otlp(slow, WHOLE_S), Webhook(url, SECRET)]
+        places: list[Receiver] = [Otlp(slow, WHOLE_S), Webhook(url, SECRET)]
         announcer = Announcer(fabric.records, places, lambda: now)
-        looking = asyncio.create_task(announcer.look())
+        looking = asyncio.create_task(announcer.deliver_due())
         with soon():
             await looking
     assert len(came) == 1
@@ -111,7 +111,7 @@ async def test_a_webhook_ends_in_time(fabric: Fabric, name: str) -> None:
     with dripping(name) as url:
         announcer = Announcer(fabric.records, [Webhook(url, SECRET, WHOLE_S)], lambda: now)
         with soon():
-            await announcer.look()
+            await announcer.deliver_due()
     [state] = announcer.states
     assert state.last_error == f"no answer within {WHOLE_S:g} s"
 
@@ -124,10 +124,10 @@ class _Stuck:
     def __init__(self) -> None:
         self.asked, self.over = asyncio.Event(), asyncio.Event()
 
-    async def tell(self, notice: Notice) -> None:
+    async def deliver(self, notice: Notice) -> None:
         self.asked.set()
         await self.over.wait()
-        raise NotTold(f"{notice.header.run_id}: it was stuck")
+        raise NotDelivered(f"{notice.header.run_id}: it was stuck")
 
 
 class _Quick:
@@ -138,7 +138,7 @@ class _Quick:
     def __init__(self) -> None:
         self.told: asyncio.Queue[str] = asyncio.Queue()
 
-    async def tell(self, notice: Notice) -> None:
+    async def deliver(self, notice: Notice) -> None:
         self.told.put_nowait(notice.header.run_id)
 
 

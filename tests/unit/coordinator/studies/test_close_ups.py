@@ -11,12 +11,12 @@ from broadside.coordinator.core.measure.experiments.drill import ExecutedEvent
 from broadside.coordinator.core.measure.experiments.scale_out import Scaling
 from broadside.coordinator.core.summary import DeviceFigure
 from broadside.coordinator.request_errors import BadStudy
-from broadside.coordinator.studies.close_up_words import drilled as words_of_drill
-from broadside.coordinator.studies.close_ups import units_counted
 from broadside.coordinator.studies.conclude import conclude
+from broadside.coordinator.studies.drill_text import drilled as words_of_drill
+from broadside.coordinator.studies.scale_out_reader import units_counted
 from broadside.coordinator.studies.study import Drill, Staircase, Study, StudySpec, TrialResult
 from broadside.coordinator.studies.switch import Switch
-from broadside.coordinator.studies.trials import next_trial, says, trials_count
+from broadside.coordinator.studies.trials import describe_trial, next_trial, trials_count
 from tests.unit.coordinator.studies.samples import drill, drilled, grown, results
 from tests.unit.coordinator.studies.test_runner import SPEC, Place, place
 
@@ -63,7 +63,7 @@ def test_one_step_is_all_there_is_and_holds_are_bounded() -> None:
     assert trial is not None
     assert trial.resolve("s", study).burst_s == 60
     assert trial.resolve("s", study).traffic.stream_bits_per_second is None
-    assert says(study, TrialResult(index=0)) == {"hold": "all there is"}
+    assert describe_trial(study, TrialResult(index=0)) == {"hold": "all there is"}
     assert trials_count(study) == 3
 
 
@@ -102,7 +102,7 @@ async def test_a_drill_needs_one_event_that_leaves_time_behind_it(place: Place) 
             await studies.create(spec, by="me", command=command)
         return str(error.value)
 
-    assert "none given; name a declared switch" in await refused(Drill(at_s=10))
+    assert "missing; give a declared switch" in await refused(Drill(at_s=10))
     assert "'other' is not declared" in await refused(Drill(at_s=10, switch="other", state="a"))
     assert "no state b" in await refused(Drill(at_s=10, switch="device", state="b"))
     both = await refused(Drill(at_s=10, switch="device", state="a"), ["true"])
@@ -160,7 +160,7 @@ async def test_who_has_not_the_command_does_not_invent_one(place: Place) -> None
 
 def test_an_event_that_never_came_is_no_drill() -> None:
     spec = StudySpec(name="s", question=Drill(at_s=5), spec=LONG)
-    assert "its instant never came" in conclude(spec, []).sentence
+    assert "its time was not reached" in conclude(spec, []).sentence
     at = ExecutedEvent.model_validate(
         {"planned_at": "2026-11-23T12:00:00Z", "problem": "no such file"}
     )
@@ -174,13 +174,14 @@ def test_the_answers_in_words() -> None:
         "100 s from 20 Gbit/s to 77 Gbit/s of payload; about 5 steps of 11.4 +- 0 Gbit/s; "
         "pre-scale to 14 units for 150 Gbit/s"
     )
-    assert "a witness counted 2 to 7 units" in said.notes
+    assert "telemetry counted 2 to 7 units" in said.notes
     drill = drilled().conclusion
     assert drill is not None
     assert drill.sentence.startswith(
         "the device was out for 1500 ms +- 20 by the probes of 1 of 2 pairs, "
         "from 12:01:00.000 UTC on, 0.00 s after the event began; payload fell from 10 Gbit/s to "
-        "0 bit/s and was back at 95 % after 5.0 s, 4 GB short; 3.5 s of it were TCP's own recovery"
+        "0 bit/s and reached 95 % again after 5.0 s, 4 GB short; 3.5 s of it were the "
+        "recovery of TCP"
     )
 
 
@@ -190,8 +191,10 @@ def test_what_is_looked_into_is_not_left_out_and_more_may_have_been_cut(
 ) -> None:
     spec = StudySpec(name="s", question=question, spec=LONG)
     notes = conclude(spec, results(1e9, completeness_ratio=0.75, silences_capped=True)).notes
-    assert "trial 1: 75.0 % of it was measured, the floor is 95 %" in notes
-    assert any("(32): of those that were cut at least so many are counted" in n for n in notes)
+    assert (
+        "trial 1: 75.0 % of it was measured, below the minimum of 95 %; used all the same" in notes
+    )
+    assert any("only the 32 longest silences" in n for n in notes)
 
 
 @pytest.mark.parametrize(("cut_count", "carry"), [(8, "0 %"), (4, "unknown")])
@@ -201,7 +204,7 @@ def test_where_every_session_was_cut_the_old_ones_carry_nothing(cut_count: int, 
     cut = drill(cut_count=cut_count, flows=(dip.model_copy(update={"old_ratio": None}),))
     said = words_of_drill(cut.event, cut).sentence
     assert f"{cut_count} of 8 sessions were cut" in said
-    assert f"old sessions carry {carry} and new ones 98 %" in said
+    assert f"old sessions carry {carry} of the earlier level and new ones 98 %" in said
 
 
 @pytest.mark.parametrize(("count", "more"), [(3, ")"), (5, " and 2 more)")])

@@ -62,12 +62,22 @@ RISING: list[float | None] = [20e9, 30e9, 40e9, 40e9, 40e9, 40e9]
             (1, 2, 4, 8, 16, 64),
             [46.30e9, 46.37e9, 46.41e9, 46.35e9, 46.45e9, 46.38e9],
             0.01e9,
-            "no knee; most at 16: 46.45 Gbit/s",
+            "no knee; highest rate at 16: 46.45 Gbit/s",
         ),
         ((1, 2, 4, 8, 16, 64), RISING, 1e9, "the knee is at"),
         ((1, 2, 4, 8, 16, 64), RISING, 12e9, "no knee"),  # it rises within its intervals
-        ((1, 2, 4), [10e9, 40e9, 41e9], 1e9, "a knee is unknown: it takes 4 values or more"),
-        ((1, 2, 4, 4), [10e9, 40e9, 41e9, 41e9], 1e9, "a knee is unknown: it takes 4 values"),
+        (
+            (1, 2, 4),
+            [10e9, 40e9, 41e9],
+            1e9,
+            "knee unknown: at least 4",
+        ),
+        (
+            (1, 2, 4, 4),
+            [10e9, 40e9, 41e9, 41e9],
+            1e9,
+            "knee unknown: at least 4 different",
+        ),
     ],
 )
 def test_a_sweep_says_whether_there_is_a_knee_or_too_few_values_for_one(
@@ -101,7 +111,7 @@ def test_a_failed_trial_is_left_out_and_named() -> None:
     question = Sweep(axes=(Axis(field="traffic.streams_count", values=(1, 2)),))
     said = conclude(study(question), results([1e9, None]))
     assert said.notes == ("trial 2: no agents",)
-    assert "most at 1" in said.sentence
+    assert "highest rate at 1" in said.sentence
 
 
 def _compared(a: list[float], b: list[float]) -> Comparison:
@@ -125,7 +135,7 @@ def test_an_ab_study_says_what_the_second_state_costs() -> None:
 
 @pytest.mark.parametrize(
     ("bursts", "margin"),
-    [(3, ": the two are equivalent within 16.5"), (2, "; the data is thin")],
+    [(3, ": the two are equivalent within 16.5"), (2, "; there are only")],
 )
 def test_an_ab_study_of_equals_says_that_it_may_be_chance(bursts: int, margin: str) -> None:
     """Means 100 and 99.67, standard errors 2.31 and 1.76, 3.7 degrees of freedom: 6.7 %."""
@@ -164,7 +174,7 @@ def test_every_answer_of_a_scaled_lab_is_at_real_scale_and_says_so() -> None:
     assert "scale" not in conclude(study(AB_QUESTION), results(rates), measured).sentence
 
 
-HALF = "50.0 % of it was measured, the floor is 95 %"
+HALF = "50.0 % of it was measured, below the minimum of 95 %"
 
 
 def test_a_broken_trial_is_not_compared() -> None:
@@ -173,40 +183,40 @@ def test_a_broken_trial_is_not_compared() -> None:
     assert wanted is not None
     assert wanted.a.run_ids == ("run-0",)
     said = conclude(study(AB_QUESTION), done, _compared([10e9], [4e9, 4e9]))
-    assert said.notes == (f"trial 4: left out; {HALF}",)
-    assert "the data is thin: 1 and 2 bursts, three of each are wanted" in said.sentence
+    assert said.notes == (f"trial 4: {HALF}; not used",)
+    assert "there are only 1 and 2 bursts, and three of each are needed" in said.sentence
 
 
 def test_a_state_of_broken_trials_only_is_not_compared() -> None:
     done = results([5e9, 4e9, 4e9, 5e9], broken=(0, 3))
     assert comparison_wanted(study(AB_QUESTION), done) is None
     said = conclude(study(AB_QUESTION), done)
-    assert said.sentence == "off and deny cannot be compared: no trial of off is whole"
+    assert said.sentence == "off and deny cannot be compared: no trial of off is complete"
 
 
 def test_a_broken_trial_does_not_enter_its_modes_mean() -> None:
     question = Matrix(modes=(Mode(name="ids"), Mode(name="plain")), rounds_count=2)
     said = conclude(study(question), results([8e9, 9e9, 4e9, 9e9], broken=(2,)))
     assert said.sentence == "payload by mode: plain 9 Gbit/s, ids 8 Gbit/s"
-    assert said.notes == (f"trial 3: left out; {HALF}",)
+    assert said.notes == (f"trial 3: {HALF}; not used",)
     said = conclude(study(question), results([8e9, 9e9, 4e9, 9e9], broken=(0, 2)))
-    assert said.sentence == "the modes cannot be compared: only plain has a whole trial"
+    assert said.sentence == "the modes cannot be compared: only plain has a complete trial"
 
 
 def test_a_broken_trial_is_no_point_of_a_sweep() -> None:
     question = Sweep(axes=(Axis(field="traffic.streams_count", values=(1, 2, 4)),))
     said = conclude(study(question), results([1e9, 2e9, 9e9], broken=(2,)))
-    assert "most at 2" in said.sentence
-    assert said.notes == (f"trial 3: left out; {HALF}",)
+    assert "highest rate at 2" in said.sentence
+    assert said.notes == (f"trial 3: {HALF}; not used",)
     said = conclude(study(question), results([1e9, 2e9, 9e9], broken=(0, 1, 2)))
-    assert said.sentence.startswith("the sweep cannot answer: no trial is whole")
+    assert said.sentence.startswith("the sweep has no result: no trial is complete")
 
 
 def test_a_search_of_broken_trials_only_has_no_answer() -> None:
     question = Search(min_bits_per_second=1e9, max_bits_per_second=2e9, trials_max_count=2)
     said = conclude(study(question), results([1e9, 1e9], broken=(0, 1)))
-    assert said.sentence.startswith("the search cannot answer: no trial is whole")
-    assert said.notes[0] == f"trial 1: counted as lost; {HALF}"
+    assert said.sentence.startswith("the search has no result: no trial is complete")
+    assert said.notes[0] == f"trial 1: {HALF}; counted as lost"
 
 
 def test_a_matrix_ranks_its_modes_and_names_the_silent_one() -> None:

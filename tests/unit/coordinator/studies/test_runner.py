@@ -134,7 +134,7 @@ async def test_each_trial_runs_once_and_a_conclusion_follows(place: Place) -> No
     assert await place.run_count() == 2
     assert study.problem is None
     assert study.conclusion is not None
-    assert "no trial is whole" in study.conclusion.sentence  # nobody took the jobs
+    assert "no trial is complete" in study.conclusion.sentence  # nobody took the jobs
 
 
 async def test_the_feed_of_a_trials_run_brings_the_next_step(place: Place) -> None:
@@ -239,7 +239,7 @@ async def test_a_device_that_cannot_be_put_to_rest_is_said(place: Place) -> None
     studies, study_id = await place.begun(OFF_OR_DENY, a_switch(broken=("off",)))
     study = await place.until_ended(study_id, studies)
     assert study.problem is not None
-    assert "the device was not put back to off: state 'off': exit 1: no" in study.problem
+    assert "the device was not reset to off: state 'off': exit 1: no" in study.problem
 
 
 async def test_a_cancelled_study_cancels_its_run_and_rests(place: Place) -> None:
@@ -264,7 +264,7 @@ async def test_two_studies_on_one_switch_take_turns(place: Place) -> None:
     second = (await other.create(spec(OFF_OR_DENY), by="you")).study_id
     await other.tick()
     waits = await other.read(second)
-    assert waits.waits_for == f"study {first}, which has the switch idps"
+    assert waits.waits_for == f"study {first}, which uses the switch idps"
     await place.until_ended(first, studies, other)
     assert switch.noted[:3] == ["off", "deny", "off"]
     done = await place.until_ended(second, other)
@@ -305,7 +305,7 @@ async def test_the_device_is_switched_when_other_runs_are_over(place: Place) -> 
     study_id = (await studies.create(spec(OFF_OR_DENY), by="me")).study_id
     await studies.tick()
     until_at = other.bursts[-1].planned_end_at
-    said = f"run other, which sends until {until_at:%H:%M:%SZ}"
+    said = f"run other, which sends traffic until {until_at:%H:%M:%SZ}"
     assert (await studies.read(study_id)).waits_for == said
     assert switch.noted == []
     study = await place.until_ended(study_id, studies)
@@ -361,7 +361,7 @@ async def test_a_run_that_came_during_a_trial_is_named(place: Place) -> None:
     study = await place.until_ended(study_id, studies)
     assert [result.beside_run_ids for result in study.results] == [("other",), (), (), ()]
     assert study.conclusion is not None
-    assert "trial 1: other runs sent during it: other" in study.conclusion.notes
+    assert "trial 1: other runs sent traffic during it: other" in study.conclusion.notes
 
 
 async def test_a_coordinator_that_lacks_the_switch_does_not_go_on_without_it(place: Place) -> None:
@@ -421,7 +421,7 @@ async def test_a_trial_that_the_fleet_cannot_run_is_waited_for_then_on_record(
         ),
         (
             OFF_OR_DENY.model_copy(update={"b": Mode(name="alert")}),
-            "question.switch: 'idps' has no state alert; it has off, deny",
+            "question.switch: 'idps' has no state alert; give one of off, deny",
         ),
     ],
 )
@@ -441,12 +441,12 @@ UDP = SPEC.traffic.model_copy(update={"protocol": Protocol.UDP, "stream_bits_per
         (
             {"rtt_mean_max_s": 0.01},
             UDP,
-            "rtt_mean_max_s: iperf3 over udp does not measure it",
+            "rtt_mean_max_s: 0.01: iperf3 over udp does not measure the RTT",
         ),
         (
             {"residual_max_ratio": 0.01},
             SPEC.traffic,
-            "question.residual_max_ratio: this coordinator has no",
+            "question.residual_max_ratio: 0.01: this coordinator has no",
         ),
         *(
             ({}, traffic_of(engine=name), rf"^traffic\.engine: {name} .*set iperf3$")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import LimiterName
 from broadside.coordinator.studies.conclude import conclude
-from broadside.coordinator.studies.search import found, loss_ratio
+from broadside.coordinator.studies.search import loss_ratio, search_answer
 from broadside.coordinator.studies.study import Search, StudySpec, TrialResult, Why
 from broadside.coordinator.studies.trials import next_trial
 from broadside.exchange.messages import Protocol, Traffic
@@ -47,7 +47,7 @@ def test_the_cap_lies_between_the_bounds_and_they_are_as_close_as_asked(
 ) -> None:
     question = Search(min_bits_per_second=1e9, max_bits_per_second=100e9, precision_ratio=precision)
     results = carry_out(question, capped(cap))
-    answer = found(question, SPEC, results)
+    answer = search_answer(question, SPEC, results)
     assert answer.highest_bits_per_second is not None
     assert answer.lowest_failing_bits_per_second is not None
     goal = question.shortfall_max_ratio
@@ -68,10 +68,10 @@ def test_a_search_that_starts_over_from_its_results_goes_on_as_before(cap: float
 
 
 def test_the_whole_range_holding_and_none_of_it() -> None:
-    held = found(QUESTION, SPEC, carry_out(QUESTION, capped(500e9)))
+    held = search_answer(QUESTION, SPEC, carry_out(QUESTION, capped(500e9)))
     assert held.highest_bits_per_second == 100e9
     assert held.lowest_failing_bits_per_second is None
-    none = found(QUESTION, SPEC, carry_out(QUESTION, capped(0.1e9)))
+    none = search_answer(QUESTION, SPEC, carry_out(QUESTION, capped(0.1e9)))
     assert none.highest_bits_per_second is None
     assert none.lowest_failing_bits_per_second == 1e9
 
@@ -88,7 +88,7 @@ def test_an_rtt_goal_lowers_the_answer_and_an_unknown_rtt_does_not_keep_it() -> 
         result = capped(80e9)(offered, index)
         return result.model_copy(update={"rtt_mean_s": 0.001 if offered < 40e9 else 0.05})
 
-    answer = found(question, SPEC, carry_out(question, slow_above_40g))
+    answer = search_answer(question, SPEC, carry_out(question, slow_above_40g))
     assert answer.highest_bits_per_second is not None
     assert 39e9 <= answer.highest_bits_per_second < 40e9
     silent = TrialResult(index=0, received_bits_per_second=1e9, completeness_ratio=1.0)
@@ -108,7 +108,7 @@ def test_a_load_that_held_above_one_that_failed_is_not_the_answer() -> None:
         received = offered if offered > 60e9 and index > 0 else min(offered, 20e9)
         return TrialResult(index=index, received_bits_per_second=received, completeness_ratio=1.0)
 
-    answer = found(question, SPEC, carry_out(question, odd))
+    answer = search_answer(question, SPEC, carry_out(question, odd))
     failing = answer.lowest_failing_bits_per_second
     assert failing is not None
     assert answer.highest_bits_per_second is None or answer.highest_bits_per_second < failing
@@ -125,7 +125,7 @@ def test_a_load_that_held_above_one_that_failed_is_not_the_answer() -> None:
         (
             {"received_bits_per_second": 1e12, "rtt_mean_s": None},
             Why.UNKNOWN,
-            "is not known to have",
+            "is not known to meet",
         ),
         ({"received_bits_per_second": 0.5e9, "rtt_mean_s": None}, Why.BROKE, "did not"),
     ],
@@ -197,7 +197,7 @@ def test_a_sender_that_paces_low_loses_nothing(
 ) -> None:
     question = Search(min_bits_per_second=1e9, max_bits_per_second=100e9, shortfall_max_ratio=goal)
     device = sending(60e9, paced_ratio=1 - paced_low, udp=spec is UDP)
-    answer = found(question, spec, carry_out(question, device, spec))
+    answer = search_answer(question, spec, carry_out(question, device, spec))
     sent = answer.highest_sent_bits_per_second
     assert sent is not None
     assert 60e9 * 0.97 <= sent <= 60e9 / (1 - goal) * 1.0001
@@ -212,7 +212,7 @@ def test_one_datagram_of_ten_million_is_no_zero_loss() -> None:
         result = clean(offered, index)
         return result.model_copy(update={"loss_ratio": 1e-7}) if offered > 2e9 else result
 
-    answer = found(question, UDP, carry_out(question, one_lost, UDP))
+    answer = search_answer(question, UDP, carry_out(question, one_lost, UDP))
     assert answer.highest_bits_per_second is not None
     assert answer.highest_bits_per_second <= 2e9
     assert answer.lowest_failing_why is Why.BROKE
@@ -225,7 +225,7 @@ def test_without_a_count_of_datagrams_zero_loss_is_not_known() -> None:
     def uncounted(offered: float, index: int) -> TrialResult:
         return clean(offered, index).model_copy(update={"loss_ratio": None})
 
-    answer = found(question, UDP, carry_out(question, uncounted, UDP))
+    answer = search_answer(question, UDP, carry_out(question, uncounted, UDP))
     assert answer.highest_bits_per_second is None
     assert answer.lowest_failing_why is Why.UNKNOWN
 
@@ -245,7 +245,7 @@ def test_a_sender_that_cannot_offer_the_load_is_its_own_finding(spec: RunSpec) -
 
 def test_tcp_that_the_device_holds_back_is_the_devices_limit() -> None:
     """It sends what arrives, so that the shortfall is what it did not send."""
-    answer = found(QUESTION, SPEC, carry_out(QUESTION, sending(40e9)))
+    answer = search_answer(QUESTION, SPEC, carry_out(QUESTION, sending(40e9)))
     assert answer.lowest_failing_why is Why.BROKE
     assert answer.highest_sent_bits_per_second == pytest.approx(40e9, rel=0.03)
 
@@ -258,7 +258,7 @@ def test_busy_hosts_are_not_the_limit_where_the_path_drops() -> None:
         result = device(offered, index)
         return result.model_copy(update={"retransmit_ratio": 0.005 if offered > 40e9 else 0.0})
 
-    answer = found(QUESTION, SPEC, carry_out(QUESTION, dropping))
+    answer = search_answer(QUESTION, SPEC, carry_out(QUESTION, dropping))
     assert answer.lowest_failing_why is Why.BROKE
 
 

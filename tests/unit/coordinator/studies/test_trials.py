@@ -154,9 +154,7 @@ def sweep_request(*values: object) -> StudyRequest:
 
 def test_a_value_that_is_given_twice_is_refused_at_launch_by_its_field() -> None:
     for twice in (4, 4.0):
-        with pytest.raises(
-            ValidationError, match=r"traffic\.streams_count: 4(\.0)? is there twice"
-        ):
+        with pytest.raises(ValidationError, match=r"traffic\.streams_count: 4(\.0)? occurs twice"):
             sweep_request(1, 4, 8, twice)
     assert sweep_request(1, 4, 8).study().question.kind == "sweep"
     Axis(field="traffic.streams_count", values=(4, 4))  # of a study that is there already
@@ -235,7 +233,8 @@ def test_engines_are_ranked_and_have_no_knee() -> None:
     study = swept(scenarios.load(SMOKE), engine=("http", "iperf3", "ftp"))
     said = conclude(study, results(0.9e9, 1.2e9, None))
     assert said.sentence == (
-        "traffic.engine: most with iperf3 1.2 Gbit/s of payload; then http 900 Mbit/s, ftp unknown"
+        "traffic.engine: highest payload rate with iperf3 1.2 Gbit/s; "
+        "then http 900 Mbit/s, ftp unknown"
     )
     assert said.knees == ()
     assert "http: runs with traffic.direction: reverse" in said.notes
@@ -246,7 +245,7 @@ def test_engines_are_ranked_for_each_value_of_a_second_field() -> None:
     said = conclude(study, results(1e9, 2e9, 3e9, 1e9))
     assert said.sentence == (
         "traffic.engine with traffic.streams_count = 1: "
-        "most with iperf3 3 Gbit/s of payload; then http 1 Gbit/s; "
+        "highest payload rate with iperf3 3 Gbit/s; then http 1 Gbit/s; "
         "traffic.engine with traffic.streams_count = 8: "
-        "most with http 2 Gbit/s of payload; then iperf3 1 Gbit/s"
+        "highest payload rate with http 2 Gbit/s; then iperf3 1 Gbit/s"
     )

@@ -12,7 +12,7 @@ import pytest
 from broadside.coordinator import scenarios
 from broadside.coordinator.core.run_spec import LedgerPromise
 from broadside.coordinator.core.summary import RunSummary
-from broadside.coordinator.imports.stored_imports import keep_table
+from broadside.coordinator.imports.stored_imports import store_table
 from broadside.coordinator.request_errors import RunNotOver, UnknownRun
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.run_documents import read_fleet
@@ -293,7 +293,7 @@ async def test_an_imported_table_has_means_and_what_is_not_drawn_is_named(
 ) -> None:
     said = "one mean for each pair and burst"
     assert said not in section(build(await sourced(fabric)), "charts")
-    imported = await keep_table(fabric.records, small_tables.parse(small_tables.fleet(3, 2)), NOW)
+    imported = await store_table(fabric.records, small_tables.parse(small_tables.fleet(3, 2)), NOW)
     source = await gather(fabric.records, imported.run_id, NOW)
     charts = section(build(source), "charts")
     assert said in charts

@@ -9,7 +9,7 @@ import pytest
 from broadside.coordinator.core.formatting import instant, rate, time
 from broadside.coordinator.core.metrics import RECEIVED
 from broadside.coordinator.core.summary import Verdict
-from broadside.coordinator.imports.stored_imports import keep_table
+from broadside.coordinator.imports.stored_imports import store_table
 from broadside.coordinator.views.report.build import build
 from broadside.coordinator.views.report.document import Report
 from broadside.coordinator.views.report.render import html
@@ -169,7 +169,7 @@ async def test_a_runs_dates_are_its_launchs_and_its_traffics(fabric: Fabric) -> 
 async def test_an_import_claims_nothing_that_its_files_do_not_say(fabric: Fabric) -> None:
     late = small_tables.row(1, 5, second=36)
     lines = [*small_tables.fleet(3, 2)[:4], late, small_tables.row(2, 5), small_tables.row(3, 5)]
-    imported = await keep_table(fabric.records, small_tables.parse(lines), NOW)
+    imported = await store_table(fabric.records, small_tables.parse(lines), NOW)
     source = await gather(fabric.records, imported.run_id, NOW + timedelta(days=1))
     report = build(source)
     text = html(report, source)

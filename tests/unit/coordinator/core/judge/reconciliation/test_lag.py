@@ -11,7 +11,7 @@ from broadside.coordinator.core.judge.observations import lag_findings
 from broadside.coordinator.core.judge.reconciliation.lag import is_clock
 from broadside.coordinator.core.summary import Reconciliation
 from broadside.coordinator.imports.metric_csv import read_declared_metric
-from broadside.coordinator.imports.original_runs import describe_table
+from broadside.coordinator.imports.table_runs import TableTests
 from tests.unit.coordinator.core.judge.lag_simulation import (
     Setup,
     Simulated,
@@ -76,7 +76,7 @@ def published(name: str) -> Reconciliation:
     table = parse((DATA / f"seed-{name}-30clients.csv").read_text("utf-8"), f"{name}.csv")
     points, _ = read_declared_metric(DATA / f"seed-{name}-firewall-throughput.csv")
     table = table.model_copy(update={"metric_source": "chart", "metric": points})
-    found = describe_table(table, made(table)[1]).reconciliation
+    found = TableTests(table).describe(made(table)[1]).reconciliation
     assert found is not None
     return found
 

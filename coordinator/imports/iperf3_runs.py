@@ -29,6 +29,7 @@ from broadside.coordinator.imports.import_runs import (
     build_spec,
     endpoint,
     identifier,
+    job_report,
     note_findings,
 )
 from broadside.coordinator.runs.chunk_decoder import read_track
@@ -36,7 +37,6 @@ from broadside.exchange.chunks import last_end_s
 from broadside.exchange.messages import (
     Direction,
     EngineReport,
-    JobReport,
     Outcome,
     Protocol,
     ServerTest,
@@ -133,28 +133,26 @@ class _Group:
         self.kind = self.kind or test.kind
 
 
-def _tests(imported: Recordings) -> tuple[list[_Test], list[Recording]]:
+def _tests(recordings: Sequence[Recording]) -> tuple[list[_Test], list[Recording]]:
     """Return tests in time order, and recordings that repeat another one."""
-    basenames = Counter(
-        PurePath(file).name for file in {recording.file for recording in imported.recordings}
-    )
-    counts = Counter(recording.file for recording in imported.recordings)
+    basenames = Counter(PurePath(file).name for file in {r.file for r in recordings})
+    counts = Counter(recording.file for recording in recordings)
 
     def name(recording: Recording) -> str:
         short = PurePath(recording.file).name
-        said = short if basenames[short] == 1 else recording.file
-        return f"{said}#{recording.test_index + 1}" if counts[recording.file] > 1 else said
+        unique = short if basenames[short] == 1 else recording.file
+        return f"{unique}#{recording.test_index + 1}" if counts[recording.file] > 1 else unique
 
-    found: dict[object, dict[Side | None, Recording]] = {}
-    again: list[Recording] = []
-    for number, recording in enumerate(imported.recordings):
+    ends_by_key: dict[object, dict[Side | None, Recording]] = {}
+    repeated: list[Recording] = []
+    for number, recording in enumerate(recordings):
         if recording.state in _OUTSIDE:
             continue
         cookie = recording.report.cookie if recording.report else None
         key: object = number if cookie is None or recording.side is None else cookie
-        ends = found.setdefault(key, {})
+        ends = ends_by_key.setdefault(key, {})
         if recording.side in ends:
-            again.append(recording)
+            repeated.append(recording)
         else:
             ends[recording.side] = recording
     tests = [
@@ -163,10 +161,10 @@ def _tests(imported: Recordings) -> tuple[list[_Test], list[Recording]]:
             name=name(_lead(ends)),
             seen_s=max(map(last_end_s, _lead(ends).chunks.values()), default=0.0),
         )
-        for ends in found.values()
+        for ends in ends_by_key.values()
     ]
     clock = _clock(tests)
-    return _in_order(replace(test, clock=clock) for test in tests), again
+    return _in_order(replace(test, clock=clock) for test in tests), repeated
 
 
 def _in_order(tests: Iterable[_Test]) -> list[_Test]:
@@ -186,15 +184,15 @@ def _clock(tests: Sequence[_Test]) -> Side:
     ]
     if len(stamped) < max(2, len(tests)):
         return Side.CLIENT
-    scattered = {}
+    spreads = []
     for side in (Side.CLIENT, Side.SERVER):
         groups = _groups(_in_order(replace(test, clock=side) for test in tests))
         starts = [[test.start_s for test in group.tests] for group in groups]
-        scattered[side] = (len(groups), max(max(each) - min(each) for each in starts))
-    (count, spread_s), (other_count, other_spread_s) = scattered.values()
-    if other_count != count:
-        return Side.SERVER if other_count < count else Side.CLIENT
-    return Side.SERVER if other_spread_s < spread_s - CLOCK_BOUND_S else Side.CLIENT
+        spreads.append((len(groups), max(max(group) - min(group) for group in starts)))
+    (count, spread_s), (server_count, server_spread_s) = spreads
+    if server_count != count:
+        return Side.SERVER if server_count < count else Side.CLIENT
+    return Side.SERVER if server_spread_s < spread_s - CLOCK_BOUND_S else Side.CLIENT
 
 
 def _groups(tests: Sequence[_Test]) -> list[_Group]:
@@ -212,48 +210,101 @@ def _groups(tests: Sequence[_Test]) -> list[_Group]:
     return groups
 
 
-def plan_recordings(imported: Recordings, run_id: str, now: datetime) -> Plan:
-    """Build the plan that the tests imply.
+class Iperf3Tests:
+    """Planned bursts of iperf3 recordings."""
 
-    Args:
-        imported: Recordings to import.
-        run_id: The new run's id.
-        now: Current time.
+    def __init__(self, imported: Recordings) -> None:
+        self._imported = imported
+        self._tests, self._repeated = _tests(imported.recordings)
+        self._groups = _groups(self._tests)
 
-    Raises:
-        BadFile: There is no test in the recordings.
-        BadScenario: A field cannot be set, or its value is not valid.
-    """
-    groups = _groups(_tests(imported)[0])
-    if not groups:
-        raise BadFile(
-            "recordings: no file holds an iperf3 test; give files of --json or --json-stream output"
+    def plan(self, run_id: str, now: datetime) -> Plan:
+        """Build the plan that the tests imply.
+
+        Args:
+            run_id: The new run's id.
+            now: Current time.
+
+        Raises:
+            BadFile: There is no test in the recordings.
+            BadScenario: A field cannot be set, or its value is not valid.
+        """
+        imported, groups = self._imported, self._groups
+        if not groups:
+            raise BadFile(
+                "recordings: no file contains an iperf3 test; give files of --json or "
+                "--json-stream output"
+            )
+        bursts = tuple(_burst(index, group) for index, group in enumerate(groups))
+        largest = max(groups, key=lambda group: len(group.tests))
+        pairs_count = len(largest.tests)
+        spec = build_spec(
+            {
+                "scenario": SCENARIO,
+                "description": f"imported from {len(imported.recordings)} recordings of iperf3",
+                "pairs_count": pairs_count,
+                "bursts_count": len(bursts),
+                "late_after_s": LATE_AFTER_S,
+                "clock_bound_max_s": CLOCK_BOUND_S,
+                "traffic": _traffic(largest).model_dump(mode="json"),
+                "labels": imported.labels,
+            },
+            imported.overrides,
+            burst_s=max(burst.duration_s for burst in bursts),
+            period_s=0.0,
         )
-    bursts = tuple(_burst(index, group) for index, group in enumerate(groups))
-    pairs_count = max(len(group.tests) for group in groups)
-    spec = build_spec(
-        {
-            "scenario": SCENARIO,
-            "description": f"imported from {len(imported.recordings)} recordings of iperf3",
-            "pairs_count": pairs_count,
-            "bursts_count": len(bursts),
-            "late_after_s": LATE_AFTER_S,
-            "clock_bound_max_s": CLOCK_BOUND_S,
-            "traffic": _traffic(max(groups, key=lambda g: len(g.tests))).model_dump(mode="json"),
-            "labels": imported.labels,
-        },
-        imported.overrides,
-        burst_s=max(burst.duration_s for burst in bursts),
-        period_s=0.0,
-    )
-    return Plan(
-        run_id=run_id,
-        created_at=now,
-        spec=spec,
-        clocks_promised=False,
-        pairs=tuple(Pair(index=i, endpoint=endpoint(None)) for i in range(pairs_count)),
-        bursts=bursts,
-    )
+        return Plan(
+            run_id=run_id,
+            created_at=now,
+            spec=spec,
+            clocks_promised=False,
+            pairs=tuple(Pair(index=i, endpoint=endpoint(None)) for i in range(pairs_count)),
+            bursts=bursts,
+        )
+
+    def states(self) -> Sequence[ImportedState]:
+        """Return the state of each burst."""
+        return [
+            ImportedState(
+                pairs_planned=len(group.tests),
+                outcomes=Counter(_outcome(test) for test in group.tests),
+            )
+            for group in self._groups
+        ]
+
+    def measure(self, plan: Plan) -> Measured:
+        """Return the measured bursts for ``summarise_run``.
+
+        Args:
+            plan: The run's plan.
+        """
+        recordings, groups = self._imported.recordings, self._groups
+        ends = [[_place(test) for test in group.tests] for group in groups]
+        notes = [*note_findings(self._imported.notes), *_ends_notes(groups, ends)]
+        if len({group.kind for group in groups if group.kind}) > 1:
+            notes.append(
+                _note(
+                    "mixed-tests",
+                    "the files have several directions or protocols, so the mean over all bursts "
+                    "has no meaning: read the result of each burst",
+                )
+            )
+        if self._repeated:
+            files = ", ".join(recording.file for recording in self._repeated[:3])
+            sentence = f"{len(self._repeated)} recordings repeat the test of another one: {files}"
+            notes.append(_note("repeated-tests", sentence))
+        outside = [r for r in recordings if r.state in _OUTSIDE]
+        return Measured(
+            bursts=tuple(
+                _measure(plan, burst, group, placed)
+                for burst, group, placed in zip(plan.bursts, groups, ends, strict=True)
+            ),
+            findings=tuple(notes),
+            open_reason=None
+            if not outside
+            else f"{len(outside)} of {len(recordings)} recordings could not be read, the first "
+            f"{outside[0].file}: {outside[0].reason}",
+        )
 
 
 def _burst(index: int, group: _Group) -> Burst:
@@ -274,14 +325,11 @@ def _traffic(group: _Group) -> Traffic:
     streams = Counter(report.streams_count for report in reports if report.streams_count)
     count = min(128, max(1, streams.most_common(1)[0][0] if streams else 1))
     rates = [
-        rate
+        bit_rate(total.sent_bytes, total.sent_s)
+        or bit_rate(total.received_bytes, total.received_s)
+        or 1.0
         for report in reports
         for total in report.totals
-        for rate in (
-            bit_rate(total.sent_bytes, total.sent_s)
-            or bit_rate(total.received_bytes, total.received_s),
-        )
-        if rate
     ]
     # A UDP sender is not limited by the receiver, so it sent at the requested rate.
     offered = max(1, round(max(rates, default=1.0) / count)) if protocol is Protocol.UDP else None
@@ -291,58 +339,6 @@ def _traffic(group: _Group) -> Traffic:
         streams_count=count,
         stream_bits_per_second=offered,
         omit_s=min(60, max(report.omit_s or 0 for report in reports)),
-    )
-
-
-# Measurement -----------------------------------------------------------------------------------
-
-
-def stand_recordings(imported: Recordings) -> Sequence[ImportedState]:
-    """Return the state of each burst."""
-    return [
-        ImportedState(
-            pairs_planned=len(group.tests),
-            outcomes=Counter(_outcome(test) for test in group.tests),
-        )
-        for group in _groups(_tests(imported)[0])
-    ]
-
-
-def measure_recordings(plan: Plan, imported: Recordings) -> Measured:
-    """Return the measured bursts for ``summarise_run``.
-
-    Args:
-        plan: The run's plan.
-        imported: Recordings to import.
-    """
-    tests, again = _tests(imported)
-    groups = _groups(tests)
-    ends = [[_place(test) for test in group.tests] for group in groups]
-    notes = [*note_findings(imported.notes), *_ends_notes(groups, ends)]
-    if len({group.kind for group in groups if group.kind}) > 1:
-        notes.append(
-            _note(
-                "mixed-tests",
-                "the files are of several directions or protocols; the run's mean over bursts "
-                "says little: read each burst by itself",
-            )
-        )
-    if again:
-        files = ", ".join(recording.file for recording in again[:3])
-        notes.append(
-            _note("repeated-tests", f"{len(again)} recordings repeat another one's test: {files}")
-        )
-    outside = [r for r in imported.recordings if r.state in _OUTSIDE]
-    return Measured(
-        bursts=tuple(
-            _measure(plan, burst, group, placed)
-            for burst, group, placed in zip(plan.bursts, groups, ends, strict=True)
-        ),
-        findings=tuple(notes),
-        open_reason=None
-        if not outside
-        else f"{len(outside)} of {len(imported.recordings)} recordings could not be read, the "
-        f"first {outside[0].file}: {outside[0].reason}",
     )
 
 
@@ -381,22 +377,15 @@ def _evidence(
 ) -> PairEvidence:
     client, server = test.ends.get(Side.CLIENT), test.ends.get(Side.SERVER)
     agent_id = identifier(test.name)
-    lead = test.lead
     first = None
     if any(end.first_data_at_s is not None for end in test.ends.values()):
         first = datetime.fromtimestamp(test.start_s, UTC)
-    report = JobReport(
-        job_id=f"{plan.run_id}.{burst.index:05d}.{pair_index:05d}",
-        run_id=plan.run_id,
-        burst_index=burst.index,
-        pair_index=pair_index,
-        agent_id=agent_id,
-        outcome=_outcome(test),
-        reason=lead.reason,
-        planned_start_at=burst.planned_start_at,
-        first_data_at=first,
-        engine=client.report if client else None,
-        reported_at=burst.planned_end_at,
+    report = job_report(plan, burst, pair_index, agent_id, _outcome(test)).model_copy(
+        update={
+            "reason": test.lead.reason,
+            "first_data_at": first,
+            "engine": client.report if client else None,
+        }
     )
     return PairEvidence(
         pair_index=pair_index,
@@ -440,27 +429,26 @@ def _place(test: _Test) -> _PlacedEnds:
     If an end has no timestamp, the start from the other end is used, which is the same time.
     """
     client, server = test.ends.get(Side.CLIENT), test.ends.get(Side.SERVER)
-    stamped = [each for each in (client, server) if each and each.first_data_at_s is not None]
+    stamped = [end for end in (client, server) if end and end.first_data_at_s is not None]
     zero_s = stamped[0].first_data_at_s if stamped else None
-    mine, theirs = _tracks(client, zero_s), _tracks(server, zero_s)
-    if not mine or not theirs or len(stamped) < 2:
-        return _PlacedEnds(client=mine, server=theirs)
+    client_tracks, server_tracks = _tracks(client, zero_s), _tracks(server, zero_s)
+    if not client_tracks or not server_tracks or len(stamped) < 2:
+        return _PlacedEnds(client=client_tracks, server=server_tracks)
     rtts = [total.rtt_max_s for total in test.report.totals if total.rtt_max_s is not None]
     offset = place_ends(
-        mine,
-        theirs,
+        client_tracks,
+        server_tracks,
         rtt_max_s=max(rtts, default=0.0),
-        stamps_s=max(_stamp_error_s(each) for each in stamped),
+        stamps_s=max(_stamp_error_s(end) for end in stamped),
     )
     if offset is None:
-        return _PlacedEnds(client=mine, server=(), contradicts=True)
-    theirs = tuple(offset.placed(track) for track in theirs)
-    by_s = offset.offset_s if test.clock is Side.SERVER else 0.0
-    mine, theirs = (
-        tuple(replace(track, first_data_at_s=track.first_data_at_s + by_s) for track in tracks)
-        for tracks in (mine, theirs)
+        return _PlacedEnds(client=client_tracks, server=(), contradicts=True)
+    shift_s = offset.offset_s if test.clock is Side.SERVER else 0.0
+    client_tracks, server_tracks = (
+        tuple(replace(track, first_data_at_s=track.first_data_at_s + shift_s) for track in tracks)
+        for tracks in (client_tracks, map(offset.placed, server_tracks))
     )
-    return _PlacedEnds(client=mine, server=theirs, offset=offset)
+    return _PlacedEnds(client=client_tracks, server=server_tracks, offset=offset)
 
 
 def _stamp_error_s(recording: Recording) -> float:
@@ -473,38 +461,36 @@ def _ends_notes(
     groups: Sequence[_Group], ends: Sequence[Sequence[_PlacedEnds]]
 ) -> Iterator[Finding]:
     """Yield findings about the clocks at both ends, with the test that has the largest offset."""
-    each = [
+    tests = [
         (test.name, placed)
-        for group, some in zip(groups, ends, strict=True)
-        for test, placed in zip(group.tests, some, strict=True)
+        for group, group_ends in zip(groups, ends, strict=True)
+        for test, placed in zip(group.tests, group_ends, strict=True)
     ]
-    apart = [
-        (name, placed.offset)
-        for name, placed in each
-        if placed.offset and placed.offset.is_significant
+    offsets = [
+        (name, end.offset) for name, end in tests if end.offset and end.offset.is_significant
     ]
-    if apart:
-        name, offset = max(apart, key=lambda item: abs(item[1].offset_s))
-        way = "ahead of" if offset.offset_s > 0 else "behind"
+    if offsets:
+        name, offset = max(offsets, key=lambda item: abs(item[1].offset_s))
+        order = "ahead of" if offset.offset_s > 0 else "behind"
         drift = f", and {offset.drift_ratio * 1e6:+.0f} ppm fast" if offset.drift_ratio else ""
+        source = "the series of bytes and " if offset.by_series else ""
         yield _note(
             "clocks-apart",
-            f"the clocks of the two ends differ in {len(apart)} of {len(each)} tests; in {name} "
-            f"the server's is {abs(offset.offset_s):.1f} s {way} the client's{drift} "
-            f"({offset.low_s:+.1f} to {offset.high_s:+.1f} s at 95 %), estimated from "
-            + ("the series of bytes and " if offset.by_series else "")
-            + f"the common start of the test. All times are by the {groups[0].tests[0].clock}s' "
-            "clocks",
+            f"the clocks of the two ends differ in {len(offsets)} of {len(tests)} tests. In {name} "
+            f"the server's clock is {abs(offset.offset_s):.1f} s {order} the client's{drift} "
+            f"({offset.low_s:+.1f} to {offset.high_s:+.1f} s at 95 %), estimated from {source}the "
+            f"common start of the test. All times are by the clocks of the "
+            f"{groups[0].tests[0].clock}s",
             "synchronise the clocks of the hosts (chrony)",
         )
-    odd = [name for name, placed in each if placed.contradicts]
-    if odd:
+    unplaced = [name for name, end in tests if end.contradicts]
+    if unplaced:
         yield _note(
             "ends-not-placed",
-            f"in {len(odd)} of {len(each)} tests the two ends' series of bytes do not fit a "
-            f"common start, so the offset between their clocks is unknown: {', '.join(odd[:3])}. "
-            "The server's seconds are not used",
-            "check that both files are complete and of the same test",
+            f"in {len(unplaced)} of {len(tests)} tests the byte series of the two ends do not fit "
+            f"a common start, so the offset between their clocks is unknown: "
+            f"{', '.join(unplaced[:3])}. The seconds of the server are not used",
+            "check that both files are complete and belong to the same test",
         )
 
 

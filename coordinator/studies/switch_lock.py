@@ -18,7 +18,7 @@ from broadside.exchange.records.keys import SWITCHES
 Span = tuple[datetime, datetime]
 
 
-class Turn(Message):
+class SwitchLock(Message):
     """Row of a switch with the study that uses it.
 
     Attributes:
@@ -34,11 +34,11 @@ class Turn(Message):
     state: str | None = None
 
 
-class Turns:
+class SwitchLocks:
     """Assignment of switches to studies. A row stays, but is free when the study has ended."""
 
     def __init__(self, table: Table, is_open: Callable[[str], Awaitable[bool]]) -> None:
-        self._shelf = Collection(table, SWITCHES, Turn)
+        self._shelf = Collection(table, SWITCHES, SwitchLock)
         self._is_open = is_open
 
     async def take(self, switch: str, study_id: str, now: datetime) -> str:
@@ -52,15 +52,17 @@ class Turns:
         Returns:
             Id of the study that has the switch now.
         """
-        own = Turn(study_id=study_id, taken_at=now)
+        lock = SwitchLock(study_id=study_id, taken_at=now)
         try:
-            await self._shelf.create(switch, own)
+            await self._shelf.create(switch, lock)
         except EntityExists:
-            there = await self._shelf.read(switch)
-            if there is not None and await self._is_open(there.study_id):
-                return there.study_id
-            turn = await self._shelf.change(switch, lambda turn: own if turn == there else turn)
-            return turn.study_id
+            stored = await self._shelf.read(switch)
+            if stored is not None and await self._is_open(stored.study_id):
+                return stored.study_id
+            taken = await self._shelf.change(
+                switch, lambda now_stored: lock if now_stored == stored else now_stored
+            )
+            return taken.study_id
         return study_id
 
     async def note(self, switch: str, state: str | None) -> None:
@@ -70,18 +72,18 @@ class Turns:
             switch: Switch name.
             state: The new state, or None if a command is about to run.
         """
-        noted = {"threw": True, "state": state}
-        await self._shelf.change(switch, lambda turn: turn.model_copy(update=noted))
+        update = {"threw": True, "state": state}
+        await self._shelf.change(switch, lambda lock: lock.model_copy(update=update))
 
-    async def read(self, switch: str, study_id: str) -> Turn | None:
+    async def read(self, switch: str, study_id: str) -> SwitchLock | None:
         """Return the row of a switch, or None if it is not used by this study.
 
         Args:
             switch: Switch name.
             study_id: The study.
         """
-        turn = await self._shelf.read(switch)
-        return turn if turn is not None and turn.study_id == study_id else None
+        lock = await self._shelf.read(switch)
+        return lock if lock is not None and lock.study_id == study_id else None
 
 
 async def other_runs(
@@ -97,7 +99,7 @@ async def other_runs(
     Returns:
         End of traffic by run id.
     """
-    found: dict[str, datetime] = {}
+    ends: dict[str, datetime] = {}
     records, read_plan = coordinator.fabric.records, coordinator.stored.read_plan
     first_at, last_at = min(start for start, _ in spans), max(end for _, end in spans)
     for plan, burst in await planned_bursts(records, read_plan, first_at, last_at):
@@ -109,5 +111,5 @@ async def other_runs(
             end_at = min(end_at, ended_at)
         sent = start_at < end_at
         if sent and any(start_at < before_at and end_at > from_at for from_at, before_at in spans):
-            found[run_id] = max(end_at, found.get(run_id, end_at))
-    return found
+            ends[run_id] = max(end_at, ends.get(run_id, end_at))
+    return ends
