@@ -26,8 +26,8 @@ faults: setup ## break a fleet in every phase of a run: the table of faults, eac
 scenarios: tools ## every test of the field's notebook in the lab, in one table; ARGS="--only FTP"
 	@$(BIN)/python -m tests.scenarios $(ARGS)
 
-test: tools ## everything in the checkout: lint, types, deploy-check, unit, review, contract, live
-	@$(MAKE) --no-print-directory -j3 --output-sync=target lint types costs
+test: tools ## everything in the checkout: lint, types, docs, deploy-check, unit, review, contract, live
+	@$(MAKE) --no-print-directory -j3 --output-sync=target lint types docs costs
 	@$(MAKE) --no-print-directory -j4 deploy-check waiting computing $(BESIDE)
 	@$(PYTEST) -n 3 $$(grep -rl "mark.alone" tests) -m alone $(ARGS)
 
@@ -57,6 +57,9 @@ types: setup ## mypy, strict
 
 unit: setup ## only the tests that need no process, network or clock
 	@$(BIN)/pytest tests/unit $(ARGS)
+
+docs: setup ## build the documentation, which the coordinator serves at /docs; a broken link fails
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 315532800) nice $(BIN)/python -m mkdocs build --strict
 
 fuzz: setup ## ask the API at least 20,000 odd questions; print how many, and what broke
 	@$(BIN)/python -m tests.fuzz $(ARGS)
@@ -119,6 +122,6 @@ compat-fixtures: tools ## what this version writes, for every later one to read;
 	@$(BIN)/python -m tests.compat.write $(VERSION)
 
 clean: ## remove what setup, demo and test made in the checkout
-	rm -rf .venv .tools .broadside build *.egg-info agent/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .tools .broadside build dashboards/docs_site *.egg-info agent/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup tools demo soak faults scenarios test shipped costs ratios waiting computing lint types unit fuzz attack hunt mutants bench bench-all lock deploy-check rehearse wheelhouse release hosts-archive compat-fixtures clean
+.PHONY: help setup tools demo soak faults scenarios test shipped costs ratios waiting computing lint types unit docs fuzz attack hunt mutants bench bench-all lock deploy-check rehearse wheelhouse release hosts-archive compat-fixtures clean

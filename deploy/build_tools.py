@@ -5,6 +5,7 @@ with fixed modes, all times are set to the time of the commit, and archives have
 without owners.
 """
 
+import atexit
 import gzip
 import hashlib
 import io
@@ -14,9 +15,11 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import tomllib
 import zipfile
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +32,7 @@ _FOLDERS: Final = ("agent", "coordinator", "dashboards", "deploy/azure", "exchan
 _FILES: Final = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "THIRD-PARTY-NOTICES.md")
 _NOT_SOURCES: Final = (
     "__pycache__",
+    "docs_site",
     "*.so",
     "*.egg-info",
     "node_modules",
@@ -75,7 +79,24 @@ def copy_sources(source: Path) -> None:
     ignored = shutil.ignore_patterns(*_NOT_SOURCES)
     for name in _FOLDERS:
         shutil.copytree(ROOT / name, source / name, ignore=ignored, symlinks=True)
+    shutil.copytree(_docs_site(), source / "dashboards" / "docs_site")
     normalise_modes(source)
+
+
+@cache
+def _docs_site() -> Path:
+    """Build the site of the documentation in a temporary folder, once per process."""
+    folder = Path(tempfile.mkdtemp(prefix="broadside-docs-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
+    run(
+        [*command, "--config-file", ROOT / "mkdocs.yml", "--site-dir", folder / "site"],
+        {
+            "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+            "SOURCE_DATE_EPOCH": str(source_date_s()),
+        },
+    )
+    return folder / "site"
 
 
 def normalise_modes(folder: Path) -> None:

@@ -209,5 +209,5 @@ async def _tried(
         return Check(name=name, ok=False, detail=f"that cannot be told: {error}")
     finally:
         await fabric.close()
-    fix = f"take away the role that lets this identity {what} (docs/runbook.md, 'Who may do what')"
+    fix = f"take away the role that lets this identity {what} (docs/azure.md, 'Roles')"
     return Check(name=name, ok=may, detail=done, fix=None if may else fix)

@@ -45,8 +45,8 @@ from broadside.coordinator.runs.run_documents import read_fleet, read_ledger, re
 from broadside.exchange.embedded.backup import restore
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.messages import Presence, ServiceOutage
-from docs.constants import numbers, supports
 from tests.compat.read import FIXTURES, VERSIONS
+from tests.docs_build.constants_page import numbers, supports
 from tests.hunt.adapter import conclude
 from tests.unit.coordinator.imports.small_tables import made, parse
 from tests.unit.coordinator.imports.test_table_bursts import DATA

@@ -11,6 +11,7 @@ from starlette_compress import CompressMiddleware, add_compress_type, remove_com
 from broadside.coordinator.api import (
     chart_routes,
     dead_letter_routes,
+    docs_site,
     estimate_routes,
     event_routes,
     fleet_routes,
@@ -156,6 +157,7 @@ def create_app(
         schedule_routes.router,
         estimate_routes.router,
         page_files.router,
+        docs_site.router,
         problems_router,
         document_router,
     ):

@@ -23,6 +23,10 @@ PERMISSIONS: Final[tuple[tuple[str, str, Access], ...]] = (
     # Explains error types, including the one for a missing token.
     ("GET", "/problems/{name}", OPEN),
     ("GET", "/web/{version}/{name}", OPEN),
+    ("GET", "/docs", OPEN),
+    ("GET", "/docs/", OPEN),
+    ("GET", "/docs/{name}", OPEN),
+    ("GET", "/docs/{folder}/{name}", OPEN),
     ("GET", "/v1/me", VIEWER),
     ("GET", "/v1/notices", VIEWER),
     ("GET", "/v1/runs/{run_id}/events", VIEWER),

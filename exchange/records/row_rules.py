@@ -7,7 +7,7 @@ a rule here, which compares it with the key. This table has three uses:
 - The service for agents on other hosts rejects rows that violate a rule.
 - The readers (:mod:`broadside.exchange.records`) skip such rows on all fabrics, and the coordinator
   reports them as a finding.
-- ``docs/agent-records.md`` is generated from the table.
+- The page of agent records (tests/docs_build) is generated from the table.
 
 A field without a rule is a number or a text. A test lists these fields and fails for a new one.
 """

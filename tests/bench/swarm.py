@@ -10,8 +10,9 @@ agents share the machine with the coordinator, so read the figures together with
 printed.
 
 ``--fabric azure`` uses the recorded emulators. It prints the rows of the busiest second of each
-partition from their request log, compared with docs/azure_limits.py. A partition above half of the
-limit of Azure fails. Only the log matters: the speed of the emulators is not the speed of Azure.
+partition from their request log, compared with tests/docs_build/azure_limits_page.py. A partition
+above half of the limit of Azure fails. Only the log matters: the speed of the emulators is not the
+speed of Azure.
 """
 
 import argparse
@@ -20,7 +21,6 @@ import contextlib
 import multiprocessing
 import os
 import random
-import runpy
 import sys
 import tempfile
 import time
@@ -48,6 +48,7 @@ from tests.bench.bench_hosts import cpu_s
 from tests.bench.limit_rows import Row, show
 from tests.bench.stored_fleet import VARIANTS_COUNT, client_rows, end_of, server_rows
 from tests.contract.recorded_azure import Answers, Asked, RecordedAzure
+from tests.docs_build import azure_limits_page
 from tests.unit.coordinator.presences import fleet as presences
 
 ROOT: Final = Path(__file__).parents[2]
@@ -361,7 +362,6 @@ def worst_seconds(asked: Sequence[Asked], pairs: int, name: str) -> Iterator[Row
     An emulator on two cores that is slower than 1,000 agents receives delayed requests at once. A
     row may then be above the documented figure. No row may use half of the partition's limit.
     """
-    script = runpy.run_path(str(ROOT / "docs/azure_limits.py"))
     counts: Counter[tuple[str, str, int]] = Counter()
     for one in asked:
         if one.what in LIMITED and one.partition is not None:
@@ -375,9 +375,9 @@ def worst_seconds(asked: Sequence[Asked], pairs: int, name: str) -> Iterator[Row
             name=f"{name}: {kind}, rows in a partition's worst second",
             value=count,
             unit="rows",
-            limit=PARTITION_SHARE_MAX * script["PARTITION_PER_S"],
-            peer="docs/azure-limits.md",
-            peer_value=script["most_of"](pairs, kind),
+            limit=PARTITION_SHARE_MAX * azure_limits_page.PARTITION_PER_S,
+            peer="azure-limits.md",
+            peer_value=azure_limits_page.most_of(pairs, kind),
         )
 
 

@@ -1,9 +1,7 @@
-"""Compare docs/azure_limits.py with the requests to the recorded services."""
+"""Compare the computed load with the requests to the recorded services."""
 
-import runpy
 from collections import Counter
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -13,9 +11,10 @@ from broadside.exchange.pacing import CONTROL_PAIRS_COUNT, control_copies_count
 from broadside.exchange.records import Records
 from tests.contract.recorded_azure import RecordedAzure
 from tests.contract.test_records import control, host, job, report, server_test, track
+from tests.docs_build import azure_limits_page
 from tests.one_table import records_in
 
-SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "docs/azure_limits.py"))
+SCRIPT = vars(azure_limits_page)
 PAIRS = 20
 
 

@@ -118,7 +118,7 @@ def _rules(result: Result) -> str:
     return "BROKEN" if result.broken else "ok"
 
 
-DOCUMENT: Final = Path(__file__).parents[2] / "docs/faults.md"
+DOCUMENT: Final = Path(__file__).parent / "README.md"
 # The lab of a worker must be removed within this time.
 STOP_S: Final = 60.0
 # A cell mostly waits. Three labs load two cores by a third.
@@ -283,7 +283,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--labs", type=int, default=LABS_COUNT, help="labs side by side")
     parser.add_argument("--json", action="store_true", help="one document in place of the table")
     parser.add_argument(
-        "--write", action="store_true", help="write the table in docs/faults.md anew"
+        "--write", action="store_true", help="write the table in tests/faults/README.md"
     )
     parser.add_argument(
         "--fabric",

@@ -1,6 +1,5 @@
-"""Compare docs/azure_limits.py with the requests in the stand-ins' logs of a small run."""
+"""Compare the computed load with the requests in the stand-ins' logs of a small run."""
 
-import runpy
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,13 +12,14 @@ import pytest
 from broadside.lab.servicebus.broker_process import BrokerProcess
 from broadside.lab.servicebus.queues import QueueSettings
 from tests.contract.recorded_azure import Answers, Asked, RecordedAzure
+from tests.docs_build import azure_limits_page
 from tests.live.live_site import Site, call, wait_for_fleet, wait_for_summary
 from tests.live.started import started
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = runpy.run_path(str(ROOT / "docs/azure_limits.py"))
+SCRIPT = vars(azure_limits_page)
 ANSWERS = ROOT / "tests/contract/azure_answers.toml"
 PAIRS = 2
 IDLE_S = 10.0

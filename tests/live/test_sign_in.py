@@ -29,7 +29,8 @@ pytestmark = pytest.mark.live
 NOW = datetime.now(UTC)
 # The files of the live page and the explanations of errors.
 PROBLEMS = ("/problems", "/problems/", "/problems/{name}")
-PAGE = ("/", "/report.html", "/web/{version}/{name}", *PROBLEMS)
+DOCS = ("/docs", "/docs/", "/docs/{name}", "/docs/{folder}/{name}")
+PAGE = ("/", "/report.html", "/web/{version}/{name}", *DOCS, *PROBLEMS)
 
 
 @pytest.fixture(scope="module")

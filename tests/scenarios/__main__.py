@@ -23,7 +23,7 @@ from broadside.lab.offspring import run_to_end
 from tests.scenarios.scenario_range import carry_out, chosen
 from tests.scenarios.scenario_table import cells, chapter, markdown
 
-DOCUMENT: Final = Path(__file__).parents[2] / "docs/scenarios.md"
+DOCUMENT: Final = Path(__file__).parent / "README.md"
 
 
 def main() -> int:
@@ -33,7 +33,7 @@ def main() -> int:
     )
     parser.add_argument("--json", action="store_true", help="one JSON array on standard output")
     parser.add_argument(
-        "--write", action="store_true", help="write the table in docs/scenarios.md anew"
+        "--write", action="store_true", help="write the table in tests/scenarios/README.md"
     )
     given = parser.parse_args()
     cases = chosen(given.only)

@@ -202,7 +202,7 @@ def test_from_the_archive_to_a_verdict(
     for name in ("coordinator", "client", "server"):
         fleet.boot(name, hosts_archive)
     coordinator, client = fleet.hosts["coordinator"], fleet.hosts["client"]
-    for (name, *more), script in blocks("Ten minutes to a verdict"):
+    for (name, *more), script in blocks("Install and launch a run"):
         # The commands doctor and upgrade have separate tests.
         if more:
             continue
@@ -250,7 +250,7 @@ def test_doctor_names_nothing_that_is_not_there(fleet: Fleet, shipped_row: AddRo
     It should give no advice that needs a checkout.
     """
     (names, script) = next(
-        found for found in blocks("Ten minutes to a verdict") if "doctor" in found[1]
+        found for found in blocks("Install and launch a run") if "doctor" in found[1]
     )
     for name in names:
         done = fleet.hosts[name].run(script, check=False)
@@ -265,7 +265,7 @@ def test_a_backup_is_restored_on_an_empty_host(
     fleet: Fleet, hosts_archive: Path, shipped_row: AddRow
 ) -> None:
     coordinator = fleet.hosts["coordinator"]
-    (_, backup), (_, restore) = blocks("The coordinator's own end")
+    (_, backup), (_, restore) = blocks("Back up and restore")
     burst = f"broadside launch smoke {API} --plain --set pairs_count=1 >launched 2>&1 &"
     taken = coordinator.run(f"{burst} sleep 5\n{backup}")
     assert "results.sqlite3" in taken.stderr
@@ -304,7 +304,7 @@ def test_upgrade_from_the_previous_archive(
         for name in names:
             old.boot(name, previous_archive)
         coordinator, client = old.hosts["coordinator"], old.hosts["client"]
-        for words, script in blocks("Ten minutes to a verdict"):
+        for words, script in blocks("Install and launch a run"):
             if words in (("coordinator",), ("client",)) and "TELEMETRY" not in script:
                 if "broadside launch" in script:
                     break
@@ -319,7 +319,7 @@ def test_upgrade_from_the_previous_archive(
 
         for name in names:
             old.carry(hosts_archive, name)
-        for words, script in blocks("Ten minutes to a verdict"):
+        for words, script in blocks("Install and launch a run"):
             if words[-1] == "upgraded":
                 old.hosts[words[0]].run(script, timeout_s=400)
         after = old.wait_for_agents({"client"})["client"]

@@ -140,6 +140,8 @@ def test_the_wheel_holds_the_package_and_nothing_of_the_checkout(wheel: Path) ->
     web = {f"broadside/dashboards/web/{path.name}" for path in (ROOT / "dashboards/web").iterdir()}
     assert len(web) > 15
     assert web <= held.keys()
+    site = {f"broadside/dashboards/docs_site/{name}" for name in ("index.html", "js/base.js")}
+    assert site <= held.keys()
     terraform = {name for name in held if name.startswith("broadside/deploy/")}
     assert "broadside/deploy/azure/modules/boot/cloud-init.yaml.tftpl" in terraform
     assert not [name for name in terraform if "/tests/" in name or "tfstate" in name]

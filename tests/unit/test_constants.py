@@ -1,14 +1,13 @@
 """Every constant of the measuring and judging core has its support in docs/constants.csv."""
 
-import runpy
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs"
-PAGE = runpy.run_path(str(DOCS / "constants.py"))
+from tests.docs_build import constants_page
+
+PAGE = vars(constants_page)
 NUMBERS: Mapping[str, str] = PAGE["numbers"]()
 ROWS: Mapping[str, Any] = PAGE["supports"]()
 DECISIVE = {name for name, row in ROWS.items() if row.kind not in ("work", "beside")}

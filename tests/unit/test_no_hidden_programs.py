@@ -18,6 +18,8 @@ SHIPPED: Final = ("deploy", "dashboards", "docs", ".ci")
 NOT_TEXT: Final = frozenset(
     {".py", ".pyc", ".lock", ".json", ".js", ".css", ".svg", ".png", ".sum"}
 )
+# Written by programs, such as the site of the documentation.
+BUILT: Final = frozenset({"__pycache__", "docs_site"})
 # Documents that say what once was, and a worktree's pointer.
 LEFT: Final = frozenset({"CHANGELOG.md", "DECISIONS.md", ".git"})
 CHECKOUT: Final = "Makefile"  # never shipped: may run modules of tests and lab
@@ -45,7 +47,7 @@ def shipped_files() -> Iterator[Path]:
     """Yield every file of the checkout that a user or a machine of a user reads as text."""
     for folder in SHIPPED:
         for path in (ROOT / folder).rglob("*"):
-            if path.is_file() and path.suffix not in NOT_TEXT and "__pycache__" not in path.parts:
+            if path.is_file() and path.suffix not in NOT_TEXT and not BUILT & {*path.parts}:
                 yield path
     for path in ROOT.iterdir():
         if path.is_file() and path.suffix in (".md", ".yml", ".yaml", "") and path.name not in LEFT:

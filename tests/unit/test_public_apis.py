@@ -90,6 +90,7 @@ DOCUMENTED_MODULES: Final = {
     "fastapi.responses",
     "fastapi.routing",
     "fastapi.sse",
+    "fastapi.staticfiles",
     "jmespath.exceptions",
     "limits.aio.storage",
     "limits.aio.strategies",

@@ -1,10 +1,10 @@
-"""docs/validation.md names a test for each finding of the outside review."""
+"""tests/review/README.md names a test for each finding of the outside review."""
 
 import re
 
 from tests.compat.write import ROOT
 
-PAGE = (ROOT / "docs" / "validation.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "tests" / "review" / "README.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| (M\d+) \|.*\| (.*) \|$", PAGE, re.MULTILINE)
 TESTS = {
     name

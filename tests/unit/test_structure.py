@@ -17,6 +17,7 @@ import pytest
 
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from tests.bench.bench_structure import imported_names, imports, longest, modules
+from tests.docs_build.import_table import read_import_table, used_imports
 from tests.unit.coordinator.stored_run import store_run
 
 ROOT: Final = Path(__file__).parents[2]
@@ -130,6 +131,17 @@ def test_a_forbidden_import_is_seen(path: str, source: str) -> None:
 )
 def test_an_allowed_import_passes(path: str, source: str) -> None:
     assert broken(source, path) == []
+
+
+def test_imports_between_folders_are_those_of_the_architecture_page() -> None:
+    table = read_import_table()
+    assert len(table) > 10
+    wrong = {
+        folder: (sorted(others - set(table[folder])), sorted(set(table[folder]) - others))
+        for folder, others in used_imports(table).items()
+        if others != set(table[folder])
+    }
+    assert wrong == {}, "(add, remove) for each folder: python -m tests.docs_build"
 
 
 def test_no_modules_import_each_other() -> None:

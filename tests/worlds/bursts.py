@@ -8,9 +8,9 @@ from tests.worlds.parameters import Spec
 from tests.worlds.record_format import Floats
 from tests.worlds.traffic import Burst, Physics
 
-# A ramp may be cut: at most a fifth of the window and 30 s (docs/verdict.md, "Rate of a burst").
+# A ramp may be cut: at most a fifth of the window and 30 s (docs/statistics.md, "Rate of a burst").
 RAMP_RATIO, RAMP_MAX_S = 0.2, 30.0
-# A slow part is a fifth of the window and at least 5 s (docs/verdict.md, "Shape").
+# A slow part is a fifth of the window and at least 5 s (docs/statistics.md, "Shape").
 STRETCH_RATIO, STRETCH_LEAST_S = 0.2, 5.0
 # Starts further apart than this are not one burst; the documented limit is 0.1 s.
 SPREAD_S = 0.5

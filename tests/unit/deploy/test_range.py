@@ -8,6 +8,7 @@ import runpy
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -198,10 +199,15 @@ def test_every_setting_that_a_vm_is_told_exists() -> None:
 
 
 def test_the_notebooks_range_has_what_each_of_its_scenarios_wants() -> None:
-    """Pairs, services and tunnels of every scenario that docs/scenarios.md names."""
-    named = re.findall(r"`([\w-]+)`", (ROOT / "docs" / "scenarios.md").read_text())
-    paths = [ROOT / "coordinator" / "scenarios" / f"{name}.toml" for name in sorted(set(named))]
-    scenarios = {path.stem: tomllib.loads(path.read_text()) for path in paths if path.exists()}
+    """Pairs, services and tunnels of every scenario that docs/azure.md names."""
+    page = (ROOT / "docs" / "azure.md").read_text()
+    section = page.partition("\n## Scenarios on the range\n")[2].partition("\n## ")[0]
+    patterns = re.findall(r"`([\w*-]+)`", section)
+    scenarios = {
+        path.stem: tomllib.loads(path.read_text())
+        for path in sorted((ROOT / "coordinator" / "scenarios").glob("*.toml"))
+        if any(fnmatch(path.stem, pattern) for pattern in patterns)
+    }
     assert {"inspection", "https-1mb", "ftp-64-segments-vxlan", "tunnels-8"} <= set(scenarios)
     path = "examples/notebook.tfvars"
     given = hcl.read_values(FILES[path], path)

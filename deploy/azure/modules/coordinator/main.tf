@@ -1,4 +1,4 @@
-# A small VM instead of Container Apps (see DECISIONS.md). It has the same image, package and
+# A small VM instead of Container Apps. It has the same image, package and
 # hardened unit as the agents. Its API is only listening on the loopback address, and can be used
 # through Bastion.
 

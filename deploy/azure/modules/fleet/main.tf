@@ -1,5 +1,4 @@
-# Scale set for agents, used twice in the root module. It has uniform orchestration (see
-# DECISIONS.md).
+# Scale set for agents, used twice in the root module. It has uniform orchestration.
 
 module "boot" {
   source = "../boot"

@@ -151,11 +151,6 @@ def test_the_page_reads_and_folds_every_figure_alike(summary: RunSummary, tmp_pa
     ]
 
 
-def test_the_metrics_are_documented() -> None:
-    listed = (ROOT / "docs" / "metrics.md").read_text()
-    assert {name_of(figure) for figure in ALL_METRICS} <= set(listed.split("`"))
-
-
 def test_few_files_spell_the_headline_figure() -> None:
     files = [
         path

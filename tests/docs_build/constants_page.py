@@ -1,9 +1,8 @@
-"""Constants of the judging and measuring core: where they are, their support, and what they move.
+"""Reference page of all constants of the measuring and judging core.
 
-``docs/constants.csv`` has a line a constant: name (``module.NAME``), unit, kind of its support, the
-support. A new constant needs a line there; ``python docs/tables.py`` then writes
-``docs/constants.md``. ``docs/constants_effect.csv`` is written by ``python -m
-tests.constants_effect``.
+``docs/constants.csv`` has one line per constant: name (``module.NAME``), unit, kind of support, and
+the support. A new constant needs a line there. ``python -m tests.constants_effect`` writes
+``docs/constants_effect.csv``.
 """
 
 import ast
@@ -17,16 +16,17 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-DOCS: Final = Path(__file__).parent
-CORE: Final = DOCS.parent / "coordinator" / "core"
+ROOT: Final = Path(__file__).parents[2]
+DOCS: Final = ROOT / "docs"
+CORE: Final = ROOT / "coordinator" / "core"
 KINDS: Final = {
     "citation": "a standard, a paper or a vendor's document",
-    "derivation": "follows from another quantity, as said",
-    "measured": "measured on data that nobody here generated",
-    "definition": "defines a term or an error rate, which data cannot support; its effect is shown",
-    "simulation": "simulation of a textbook process (AR(1), fractional noise), not of fleets",
-    "work": "bounds the work or the length of a list; no figure or verdict rests on it",
-    "beside": "used only for findings that do not affect the verdict (a step, a drill, a name)",
+    "derivation": "derived from another quantity",
+    "measured": "measured on data that this project did not generate",
+    "definition": "defines a term or an error rate; the table shows its effect",
+    "simulation": "from the simulation of a textbook process (AR(1), fractional noise)",
+    "work": "limits work or the length of a list; no metric or verdict depends on it",
+    "beside": "used only for findings that do not affect the verdict",
 }
 
 
@@ -102,16 +102,22 @@ def page() -> str:
     number = Counter(rows[name].kind for name in numbers())
     parts = [
         HEAD,
-        *(f"- *{kind}* ({number[kind]}): {meaning}." for kind, meaning in KINDS.items()),
+        *(
+            f"- *{kind}* ({number[kind]}): {meaning}."
+            for kind, meaning in KINDS.items()
+            if kind != "work"
+        ),
         "",
         TABLE,
     ]
     for name, value in numbers().items():
         row, line = rows[name], moved.get(name, {})
+        if row.kind == "work":
+            continue
         shown = value if len(value) <= VALUE_MAX_LENGTH else f"{value[:VALUE_MAX_LENGTH]} ...)"
         both = [
-            "-" if not line else f"{line[f'{word}_real']}, {line[f'{word}_worlds']}"
-            for word in ("halved", "doubled")
+            "-" if not line else f"{line[f'{change}_real']}, {line[f'{change}_worlds']}"
+            for change in ("halved", "doubled")
         ]
         cells = (
             f"`{name}`",
@@ -129,32 +135,23 @@ VALUE_MAX_LENGTH: Final = 40
 HEAD: Final = """\
 # Constants
 
-Every number in `coordinator/core` that measures, judges or compares, with its support. This
-page is written by `python docs/tables.py` from `docs/constants.csv` (a line a constant: add one
-with each new constant) and `docs/constants_effect.csv`.
+All numbers in `coordinator/core` that affect a verdict or a finding, with their support. Constants
+that only limit work or the length of lists are left out.
 
-## How to read it
+- *Support* is the reason for the value. No value was fitted to data that this project generated.
+- *Halved* and *doubled* are the numbers of cases in which the verdict of the run or of a burst
+  changes: first for real recordings, then for generated fleets. `0/33, 0/3` means no change. A
+  dash means that it was not computed.
+- *Checks* are the checks whose findings change in at least one case. *observation* is a finding
+  that does not affect the verdict.
 
-- *Support* says why the value is what it is. A value that was fitted to data that this project
-  generates is not allowed; no constant is without support.
-- *Halved* and *doubled* say in how many cases the verdict of the run or of one of its bursts
-  changes: first of real recordings, then of generated worlds. `0/33, 0/3` is no change; a dash
-  means that it was not computed, as for constants of the kinds *work* and *beside*.
-- *Moves* names the checks whose findings change in any case. *observation* is a finding beside
-  the verdict.
-- No change does not mean that a constant is without effect. It means that none of these
-  recordings is close to it.
-- Halving or doubling is a wide step. What moves many verdicts is mostly a size or a bound that is
-  known exactly (a header's bytes, a full second).
-
-Real recordings are published tables of the original test, with several targets, and runs of real
-engines that earlier versions stored (`tests/data/original`, `stored` and `compat`); passes and
-fails of the newest version also have targets 1.5 half widths below and above the received rate.
-Worlds are those of `tests/worlds` with a fixed seed. `python -m tests.constants_effect` computes
-all of it again; with names, those only.
+No change does not mean that a constant has no effect. It means that no recording is close to it.
+The real recordings are tables of the original test and runs of earlier versions
+(`tests/data/original`, `stored` and `compat`). `python -m tests.constants_effect` computes all
+cases again.
 
 ## Kinds of support
 """
 TABLE: Final = """\
-| constant | value | kind | support | halved | doubled | moves |
+| constant | value | kind | support | halved | doubled | checks |
 | --- | --- | --- | --- | --- | --- | --- |"""

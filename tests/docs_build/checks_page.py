@@ -1,13 +1,13 @@
-"""Generated parts of ``docs/verdict.md``, and ``docs/findings.md``.
+"""Reference pages of all checks and of all findings.
 
-``docs/findings.csv`` has a line a finding: id, effect on the verdict, meaning, next step. A new
-finding needs a line there; those of thresholds come from the table of thresholds. The constants of
-a check are found by following its functions through the sources.
+``docs/findings.csv`` has one line per finding: id, effect on the verdict, meaning and next step.
+Findings of thresholds come from the registry of thresholds. The constants of a check are found by
+following its functions through the sources.
 """
 
 import ast
 import csv
-import runpy
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,47 +15,42 @@ from typing import Any, Final
 
 from broadside.coordinator.core.judge.checks import BURST_CHECKS, PRECEDENCE, RUN_CHECKS
 from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
+from tests.docs_build import constants_page
+from tests.docs_build.constants_page import CORE, DOCS
 
-DOCS: Final = Path(__file__).parent
-CORE: Final = DOCS.parent / "coordinator" / "core"
-BEGIN: Final = "<!-- generated from coordinator/core/judge/checks: python docs/tables.py -->\n"
-END: Final = "<!-- end of the generated part -->\n"
 VALUE_MAX_LENGTH: Final = 12
-# Where the measured values of a check are computed, beside its own module.
-COMPUTED_BY: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
-    "rate": (("measure.steady", "ramp_s"), ("measure.steady", "correlated_mean")),
-    "shape": (("measure.steady", "slowest_stretch"),),
-    "residual": (
-        ("judge.reconciliation.reconcile", "compare_bytes"),
-        ("judge.reconciliation.reconcile", "scatter_of_bursts"),
-    ),
-    "device-fit": (
-        ("judge.reconciliation.device_fit", "fit_burst"),
-        ("judge.reconciliation.device_fit", "relative_noise"),
-    ),
-    "consistency": (
-        ("measure.cross_examination", "_of_pair"),
-        ("measure.cross_examination", "_Fleet"),
-    ),
+# Functions that compute the measured values of a check, besides the check's own function. They may
+# be in any module.
+COMPUTED_BY: Final[Mapping[str, Sequence[str]]] = {
+    "rate": ("ramp_s", "correlated_mean"),
+    "shape": ("slowest_stretch",),
+    "residual": ("compare_bytes", "scatter_of_bursts"),
+    "device-fit": ("fit_burst", "relative_noise"),
+    "consistency": ("CrossExamination", "ConsistencyChecker"),
 }
 METHODS: Final[Mapping[str, str]] = {
     "rate": "rate-of-a-burst",
     "clocks": "clocks",
     "shape": "shape",
-    "device-rate": "interval-of-the-residual",
-    "residual": "interval-of-the-residual",
+    "device-rate": "residual",
+    "residual": "residual",
     "device-fit": "fit-over-time",
-    "window": "two-ends-of-one-test",
+    "window": "clocks",
     "burst-scatter": "rate-of-a-run",
 }
+CHECKS: Final = """\
+# Checks
+
+A verdict combines the results of these checks in the
+[order of precedence](verdict.md#order-of-precedence). Symbols: *R* is the rate that the fleet
+received, *S* the rate that all its senders recorded, *h* half of a 95 % interval, *limit* the
+target minus its tolerance ([statistics](statistics.md#symbols))."""
 FINDINGS: Final = """\
 # Findings
 
-A finding is one statement of a report, with a next step where there is one. This page lists all of
-them. *Effect* is the effect on the verdict: *fail* or *inconclusive* as in the
-[order of precedence](verdict.md#order-of-precedence), *none* for a remark that decides nothing.
-`*` stands for a name. This page is written by `python docs/tables.py` from the checks, the
-thresholds and `docs/findings.csv`.
+A finding is one statement of a report. *Effect* is the effect on the verdict: *fail* or
+*inconclusive* as in the [order of precedence](verdict.md#order-of-precedence), *none* if the
+finding does not affect the verdict. `*` stands for a name.
 
 | finding | check | effect | meaning | what to do |
 | --- | --- | --- | --- | --- |"""
@@ -91,7 +86,7 @@ def _load(path: Path) -> Source:
             source.definitions[node.target.id] = node.value
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PREFIX):
             module = (node.module or "").removeprefix(PREFIX)
-            source.imports.update((each.asname or each.name, module) for each in node.names)
+            source.imports.update((alias.asname or alias.name, module) for alias in node.names)
     return source
 
 
@@ -129,37 +124,31 @@ def _references(module: str, name: str, sources: Mapping[str, Source]) -> Iterat
             yield source.imports[node.id], node.id
 
 
-def verdict_page() -> str:
-    """Return ``verdict.md`` with its generated part renewed.
-
-    Raises:
-        ValueError: The page lacks a marker.
-    """
-    head, rest = (DOCS / "verdict.md").read_text("utf-8").split(BEGIN)
-    _, tail = rest.split(END)
-    return head + BEGIN + _decision() + END + tail
-
-
-def _decision() -> str:
-    """Return the order of precedence and all checks as Markdown."""
+def precedence_rows() -> list[tuple[str, str, str]]:
+    """Return the order of precedence: situation, verdict and checks of each row."""
     checks: list[Any] = [*BURST_CHECKS, *RUN_CHECKS]
-    parts = [
-        "## Order of precedence\n",
-        "The first row that applies decides.\n",
-        "| row | situation | verdict | checks |\n| --- | --- | --- | --- |",
+    return [
+        (
+            row.situation,
+            str(row.verdict),
+            "all"
+            if row.stage is None
+            else ", ".join(check.id for check in checks if check.stage is row.stage),
+        )
+        for row in PRECEDENCE
     ]
-    for number, row in enumerate(PRECEDENCE, 1):
-        stage = row.stage
-        named = "all" if stage is None else ", ".join(c.id for c in checks if c.stage is stage)
-        parts.append(f"| {number} | {row.situation} | {row.verdict} | {named} |")
-    constants = runpy.run_path(str(DOCS / "constants.py"))
-    shown = _values(constants["numbers"](), constants["supports"]())
+
+
+def checks_page() -> str:
+    """Return the reference of all checks as Markdown."""
+    parts = [CHECKS]
+    shown = _values(constants_page.numbers(), constants_page.supports())
     sources = load_sources()
     for title, group in (("Checks of a burst", BURST_CHECKS), ("Checks of a run", RUN_CHECKS)):
         parts.append(f"\n## {title}")
         for check in group:
             parts += _check(check, shown, sources)
-    return "\n".join(parts) + "\n\n"
+    return "\n".join(parts) + "\n"
 
 
 def _values(numbers: Mapping[str, str], supports: Mapping[str, Any]) -> dict[str, str]:
@@ -180,16 +169,40 @@ def _unit(supports: Mapping[str, Any], name: str) -> str:
     return "" if unit in ("count", "ratio") else str(unit)
 
 
+def statement(check: Any) -> list[str]:
+    """Return question, formula or evidence, sources and result without them.
+
+    They are fields of a check or cause, or parts of the docstring of its function.
+    """
+    if hasattr(check, "question"):
+        evidence = getattr(check, "formula", None) or check.evidence
+        return [
+            check.question,
+            *(f"{text}." for text in (evidence, check.reads, check.when_absent)),
+        ]
+    function = getattr(check.evaluate, "func", check.evaluate)
+    parts = re.split(r"\n *(?:Formula|Evidence|Reads|If absent): ", function.__doc__)
+    return [" ".join(part.split("\n\n")[0].split()) for part in parts]
+
+
+def finding_ids(check: Any) -> Sequence[str]:
+    """Return the ids of the findings that a check can return."""
+    ids: Sequence[str] = check.findings
+    return ids.split() if isinstance(ids, str) else ids
+
+
 def _check(check: Any, shown: Mapping[str, str], sources: Mapping[str, Source]) -> Iterator[str]:
-    module = check.evaluate.__module__.removeprefix(PREFIX)
-    function = check.evaluate.__name__
-    names = used_by([(module, function), *COMPUTED_BY.get(check.id, ())], sources)
-    used = [f"`{name}` {shown[name]}" for name in sorted(names & shown.keys())]
+    module, function = check.evaluate.__module__.removeprefix(PREFIX), check.evaluate.__name__
+    starts = [(module, function)] + [
+        (place, name)
+        for name in COMPUTED_BY.get(check.id, ())
+        for place, source in sources.items()
+        if name in source.definitions
+    ]
+    used = [f"`{name}` {shown[name]}" for name in sorted(used_by(starts, sources) & shown.keys())]
     method = METHODS.get(check.id)
     link = f"; method: [statistics](statistics.md#{method})" if method else ""
-    question, formula, reads, absent = runpy.run_path(str(DOCS / "tables.py"))["statement"](
-        check.evaluate
-    )
+    question, formula, reads, absent = statement(check)
     yield f"\n### {check.id}\n\n{question}\n"
     yield f"- Formula: {formula}"
     yield f"- Reads: {reads}"
@@ -197,15 +210,15 @@ def _check(check: Any, shown: Mapping[str, str], sources: Mapping[str, Source]) 
     yield f"- Source: `core/{module.replace('.', '/')}.py`, `{function}`{link}."
     if used:
         yield f"- [Constants](constants.md): {', '.join(used)}."
-    ids = ", ".join(f"`{id}`" for id in check.findings.split())
-    yield f"- [Findings](findings.md): {ids}."
+    yield "- [Findings](findings.md): " + ", ".join(f"`{id}`" for id in finding_ids(check)) + "."
 
 
 def findings_page() -> str:
     """Return the reference of all findings as Markdown."""
     by_check: dict[str, list[str]] = {}
-    for check in (*BURST_CHECKS, *RUN_CHECKS):
-        for id in check.findings.split():
+    checks: list[Any] = [*BURST_CHECKS, *RUN_CHECKS]
+    for check in checks:
+        for id in finding_ids(check):
             by_check.setdefault(id, []).append(check.id)
     return "\n".join(
         [

@@ -1,29 +1,21 @@
-"""Generator of docs/agent-records.md from the rules for rows and operations. See docs/tables.py."""
+"""Reference page of the rules for rows and operations of agents."""
 
 from broadside.coordinator.agent_gateway.agent_permissions import OPERATIONS
 from broadside.exchange.records.row_rules import ROW_RULES, Kind, RowRule, Rule
 
 HEAD = """\
-# What agents write
+# Agent records
 
-Every record, output and operation that an agent can send, every field that names an agent,
-endpoint, run, pair, burst, test or time, and the rule for each. This page is written by `python
-docs/tables.py` from `exchange/records/row_rules.py` and
-`coordinator/agent_gateway/agent_permissions.py`. A test fails where a field or a kind of record
-has no rule (`tests/unit/exchange/test_row_rules.py`). Another test sends a foreign value for each
-field through the coordinator's TLS port, with a real token (`tests/live/test_foreign_values.py`).
+All records, outputs and operations that an agent can send, with the rule for each field that names
+an agent, endpoint, run, pair, burst, test or time. Other fields are metrics, kinds or texts. The
+rules apply in two places:
 
-The rules apply in two places:
-
-- **Over HTTPS** the coordinator knows each agent by its credential. It refuses a row that breaks
-  a rule, and records the refusal in the audit.
-- **On every fabric** the coordinator's reader compares each row with its key, with the claim of
-  its pair and with the plan. A row that breaks a rule is left out: it is never evidence. The
-  finding `foreign-rows` names it. On Azure this is the only check, because Table Storage gives no
-  rights by row: an agent that writes a row with another agent's own key and content is not
-  detected ([threats.md](threats.md), "The risk that stays").
-
-A field that no table names is a figure, a kind or a text.
+- **Over HTTPS** the coordinator identifies each agent by its credential. It rejects a row that
+  breaks a rule, and writes the rejection to the audit log.
+- **With every fabric** the coordinator compares each row that it reads with the row's key, with the
+  claim of its pair, and with the plan. A row that breaks a rule is ignored, and the finding
+  `foreign-rows` names it. On Azure this is the only protection
+  ([security](threats.md#remaining-risks)).
 
 ## Rules
 
@@ -70,9 +62,9 @@ def page() -> str:
         "the agent, or a job that the agent claimed. `*` is each item of a sequence."
     )
     for kind, rule in ROW_RULES.items():
-        role = "client or server" if rule.role is None else rule.role
+        writer = "client or server" if rule.role is None else rule.role
         what = "Folder and file" if kind in OUTPUTS_NAMED else "Partition and key"
-        parts.append(f"\n### {str(kind).capitalize()}\n\n{what}: `{rule.place}`. Writer: {role}.")
+        parts.append(f"\n### {str(kind).capitalize()}\n\n{what}: `{rule.place}`. Writer: {writer}.")
         parts += ["\n| field | names | rule |\n| --- | --- | --- |", *_fields(rule)]
     parts.append(
         "\n## Operations over HTTPS\n\nAn operation that is not in this table is refused: it is "

@@ -1,13 +1,9 @@
-"""Generator of docs/azure-limits.md from constants of the code.
-
-Usage: ``python docs/azure_limits.py``.
-"""
+"""Reference page of the load on Azure's services, computed from constants of the code."""
 
 import math
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 
 from broadside.agent.agent_settings import AgentSettings
 from broadside.exchange.messages import Endpoint, Job, Traffic
@@ -23,7 +19,6 @@ from broadside.exchange.pacing import (
 )
 from broadside.exchange.second_rows import CHUNK_S
 
-PAGE = Path(__file__).parent / "azure-limits.md"
 # Numbers of pairs.
 FLEETS = (30, 300, 1_000, 3_000)
 BURST_S, BURSTS_A_DAY = 280, 96
@@ -132,7 +127,7 @@ def loads(pairs: int) -> Mapping[str, tuple[float, float]]:
 
 def most_of(pairs: int, kind: str) -> float:
     """Return the highest figure of the partitions of one kind, such as ``results: burst``."""
-    said = {
+    prefixes = {
         "control: run": ("control: one copy of the control row", "control: jobs' digests"),
         "results: burst": ("results: the burst", "results: the coordinator's looks"),
         "results: presence": ("results: presence",),
@@ -141,7 +136,7 @@ def most_of(pairs: int, kind: str) -> float:
     }.get(kind, ("private: the coordinator",))
     return LAUNCH_PER_S + sum(
         max(asked for where, (asked, _) in loads(pairs).items() if where.startswith(start))
-        for start in said
+        for start in prefixes
     )
 
 
@@ -174,12 +169,12 @@ def page() -> str:
     head = " | ".join(f"{pairs:,} pairs" for pairs in FLEETS)
     rule = " | ".join("---:" for _ in FLEETS)
     lines = [
-        "# What a fleet asks of Azure, and what there is",
+        "# Load on Azure's services",
         "",
-        "Requests, or rows, in the worst second of a burst, by partition; the limit beside it.",
-        "Written by `python docs/azure_limits.py` from the code's own constants: agents' default",
-        "settings, `exchange/pacing.py`, and the seconds that a row holds. The last row says where",
-        "the greatest part of what is to be had is taken: over 100 % it is throttled.",
+        "Requests, or rows, in the busiest second of a burst, for each partition, with the limit.",
+        "The numbers are computed from default settings of agents and from `exchange/pacing.py`.",
+        "The last row is the resource with the highest share of its limit. Above 100 % it is",
+        "throttled.",
         "",
         f"| where | {head} | limit a second |",
         f"| --- | {rule} | ---: |",
@@ -213,30 +208,21 @@ def page() -> str:
         "\n".join(lines)
         + f"""
 
-Limits are documented ones (2026-11): {PARTITION_PER_S:,} rows a second of a table's partition,
-{ACCOUNT_PER_S:,} requests a second of an account, {CREDITS_PER_S:,} credits a second of a Standard
-namespace (a settlement counted as one); a Premium unit has no credits and is bound by its CPU:
-Microsoft saw about {PREMIUM_BYTES_PER_S / 1e6:g} MB/s in and out of one, which is
-{PREMIUM_BYTES_PER_S // job_bytes():,} jobs of {job_bytes():,} bytes a second, and says that
-scheduled messages and duplicate detection, both of which we use, take more of it; add units above
-70 % of its CPU metric. Prices are West Europe's list prices from memory, unverified; the firewall,
-its gigabytes and the VMs are in `broadside estimate`.
+Limits are from Microsoft's documentation (2026-11): {PARTITION_PER_S:,} rows per second for a table
+partition, {ACCOUNT_PER_S:,} requests per second for an account, {CREDITS_PER_S:,} credits per
+second for a Standard namespace (a settlement is counted as one credit). A Premium unit is limited
+by its CPU. Microsoft measured about {PREMIUM_BYTES_PER_S / 1e6:g} MB/s in and out, which is
+{PREMIUM_BYTES_PER_S // job_bytes():,} jobs of {job_bytes():,} bytes per second. Scheduled messages
+and duplicate detection, which Broadside uses, need more CPU: add a unit when its CPU metric is
+above 70 %. Prices are unverified list prices of West Europe.
 
-What is over its limit is throttled (503, 429), not lost: the SDK comes again as it is told, and
-what it gives up on stays in the agent's spool. Servers write their tests as these begin, go on and
-end, in no turns, for they know no pair; all of them are taken here to do so in one second. An hour
-of their tests lies in {SERVER_SHARES_COUNT} partitions, by the agent's name (here server-0000 and
-so on). A change that all agents have at once is told within {BEAT_SPREAD_S:g} s. An idle agent's
-receive is a link that waits; readiness and metrics peek no jobs.
+Requests above a limit are throttled (503, 429) and not lost. The SDK retries, and the agent's spool
+keeps the rest. Servers write their tests without pacing, so all of them are counted in one second.
+The tests of an hour are in {SERVER_SHARES_COUNT} partitions, chosen by the agent's name. A
+heartbeat that is caused by a change is delayed by up to {BEAT_SPREAD_S:g} s.
 
-A coordinator by itself asks {IDLE_PER_S} requests a second of `private`, and while a run goes on
-{RUN_PER_S["private"]} of `private`, {RUN_PER_S["results"]} of `results` and
-{RUN_PER_S["control"]} of `control` besides, each page of {PAGE_ROWS:,} rows one;
-`tests/live/test_azure_requests.py` counts them, and what agents ask, at the recorded stand-in and
-the lab's broker in a small fleet's run, where every query begins with an empty page.
+An idle coordinator sends {IDLE_PER_S} requests per second to `private`. During a run it also sends
+{RUN_PER_S["private"]} to `private`, {RUN_PER_S["results"]} to `results` and
+{RUN_PER_S["control"]} to `control`. `tests/live/test_azure_requests.py` counts them in a small run.
 """
     )
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,86 @@
+"""Names that users see consist of terms of docs/glossary.csv and of common words."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from broadside.coordinator.api.app import create_app
+from broadside.coordinator.cli import load
+from broadside.coordinator.cli.command_list import GROUPS, SERVICE_COMMANDS
+from broadside.coordinator.core.metrics import ALL_METRICS
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.views.prometheus_metrics import METRICS
+from broadside.exchange.fabric import FabricSettings, open_fabric
+from tests.docs_build.glossary_page import read_terms
+
+WORD: Final = re.compile(r"[a-z]+")
+COMMON: Final = frozenset(Path(__file__).with_name("common_words.txt").read_text("utf-8").split())
+# Parts of names that a change of the API will replace. Do not add any.
+TO_RENAME: Final = frozenset(
+    {"alike", "apart", "asked", "beside", "held", "neighbours", "said", "says", "stands", "told"}
+    | {"whole"}
+)
+ENDINGS: Final = ("", "s", "es", "ed", "d", "ing")
+
+
+@pytest.fixture(scope="module")
+def terms() -> frozenset[str]:
+    """Return all words of the terms, with their usual endings."""
+    words = {word for line in read_terms() for word in WORD.findall(line["term"].lower())}
+    return frozenset(word + ending for word in words for ending in ENDINGS)
+
+
+def api_names(folder: Path) -> Iterator[str]:
+    fabric = open_fabric(FabricSettings(data_dir=folder))
+    document: Any = create_app(Coordinator(fabric), tick_s=None).openapi()
+    for schema in document["components"]["schemas"].values():
+        yield from schema.get("properties", {})
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            yield from (parameter["name"] for parameter in operation.get("parameters", ()))
+
+
+def command_names() -> Iterator[str]:
+    waiting: list[Any] = [
+        load(name) for names in (*GROUPS.values(), SERVICE_COMMANDS) for name in names
+    ]
+    while waiting:
+        command = waiting.pop()
+        yield command.name
+        waiting += getattr(command, "commands", {}).values()
+        for parameter in command.params:
+            yield from (*parameter.opts, *parameter.secondary_opts)
+
+
+@pytest.mark.parametrize("kind", ["API", "commands", "metrics", "labels"])
+def test_every_part_of_a_name_is_a_term_or_a_common_word(
+    kind: str, terms: frozenset[str], tmp_path: Path
+) -> None:
+    names: Mapping[str, Callable[[], Iterable[str]]] = {
+        "API": lambda: api_names(tmp_path),
+        "commands": command_names,
+        "metrics": lambda: (*METRICS, *(metric.name for metric in ALL_METRICS)),
+        "labels": lambda: (metric.label for metric in ALL_METRICS),
+    }
+    known = terms | COMMON | TO_RENAME
+    unknown = {
+        name: sorted(parts - known)
+        for name in names[kind]()
+        if (parts := set(WORD.findall(name.lower()))) - known
+    }
+    assert unknown == {}, "use a term, or add one to docs/glossary.csv"
+
+
+def test_terms_are_unique_and_explained() -> None:
+    lines = read_terms()
+    assert len({line["term"].lower() for line in lines}) == len(lines) > 100
+    assert all(len(line["meaning"].split()) >= 2 and line["used"] for line in lines)
+
+
+def test_common_words_are_sorted_and_no_terms(terms: frozenset[str]) -> None:
+    words = Path(__file__).with_name("common_words.txt").read_text("utf-8").split()
+    assert words == sorted(COMMON)
+    assert not COMMON & (terms | TO_RENAME)
