@@ -46,7 +46,7 @@ class RowsFormat(StrEnum):
 
     @property
     def media_type(self) -> str:
-        from broadside.coordinator.views.exports import Format
+        from broadside.coordinator.views.tables import Format
 
         return Format(self.value).media_type
 
