@@ -7,8 +7,8 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from pydantic_core import from_json
 
-from broadside.coordinator.views.tables.columns import column_specs, columns_of
 from broadside.coordinator.views.tables.formats import FORMATS, JSON, chosen_format, render
+from broadside.coordinator.views.tables.table_columns import column_specs, columns_of
 
 ROWS: Final = "x-rows"
 FILE_CONTENT: Final[Mapping[str, Any]] = {"schema": {"type": "string", "format": "binary"}}

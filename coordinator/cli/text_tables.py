@@ -151,8 +151,8 @@ def print_rows(
     if form is RowsFormat.JSON:
         print_json(rows)
         return
-    from broadside.coordinator.views.tables.columns import column_specs, columns_of
     from broadside.coordinator.views.tables.formats import render
+    from broadside.coordinator.views.tables.table_columns import column_specs, columns_of
 
     fields = [one for one in column_specs(pkgutil.resolve_name(model)) if one.path[0] not in hidden]
     write_bytes(render(form.media_type, {}, columns_of(rows, fields)))

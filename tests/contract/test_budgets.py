@@ -84,7 +84,7 @@ async def test_a_run_above_its_budget_is_refused_before_anything_is_stored(
     coordinator: Coordinator,
 ) -> None:
     dear = SOAK.model_copy(update={"budget_usd": 0.1})
-    with pytest.raises(OverBudget, match=r"budget_usd: .* over its budget of \$0.10; raise"):
+    with pytest.raises(OverBudget, match=r"budget_usd: .* above its budget of \$0.10; raise"):
         await coordinator.launch(dear, by="tester")
     assert [run async for run in coordinator.fabric.records.private.list_runs()] == []
 

@@ -802,7 +802,7 @@ async def test_a_passport_is_in_no_heartbeat_and_in_every_presence(
 @pytest.fixture
 def untold(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clear the list of logged rows, because each row is logged only once per process."""
-    monkeypatch.setattr("broadside.exchange.rows._told", set())
+    monkeypatch.setattr("broadside.exchange.rows._reported", set())
 
 
 @pytest.mark.usefixtures("untold")

@@ -55,7 +55,7 @@ async def test_a_dead_servers_jobs_go_to_a_spare_once(tmp_path: Path) -> None:
         assert move.from_burst_index == 1, "the first burst's jobs may be an agent's already"
         assert await fabric.queue.counts() == before, "each new message took an old one's place"
         status = await one.stored.status(plan.run_id)
-        assert any("fell silent; from burst 2 on server-003" in w for w in status.warnings)
+        assert any("from burst 2 on it is replaced by server-003" in w for w in status.warnings)
         jobs = await jobs_at(tmp_path, 35)
     finally:
         await fabric.close()

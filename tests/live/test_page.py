@@ -375,7 +375,7 @@ def test_agents_history_schedules_and_the_api_are_there_to_be_used(
     page.get_by_label("or once at").fill("2030-01-01T10:00")
     with watched.refused(422):
         page.get_by_role("button", name="Save").click()
-        expect(page.get_by_role("alert")).to_contain_text("give one of the two")
+        expect(page.get_by_role("alert")).to_contain_text("set exactly one")
     page.get_by_label("or once at").fill("")
     page.get_by_role("button", name="Save").click()
     expect(page.locator(".card code", has_text="30 3 * * 6")).to_be_visible()

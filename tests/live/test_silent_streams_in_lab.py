@@ -64,4 +64,4 @@ def test_a_session_that_the_firewall_drops_is_named_by_pair_port_and_seconds(
     assert silent.pair in {pair.pair for pair in burst.pairs if pair.client_agent_id == client.name}
     assert abs((silent.from_at - dropped_at).total_seconds()) < 2.5
     [finding] = [f for f in summary.findings if f.id == "silent-streams"]
-    assert f"port {port}, one of 4, from " in finding.sentence
+    assert f"port {port} (one of 4) from " in finding.sentence

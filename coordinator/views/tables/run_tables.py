@@ -28,7 +28,7 @@ from broadside.coordinator.core.summary import (
     RunSummary,
     Window,
 )
-from broadside.coordinator.views.tables.columns import (
+from broadside.coordinator.views.tables.table_columns import (
     CellType,
     ColumnSpec,
     columns_of,

@@ -17,8 +17,8 @@ from broadside.coordinator.runs.listing import RunGroup
 from broadside.coordinator.studies.study import Study
 from broadside.coordinator.views.responses import BurstEntry, PairEntry, ScheduleView
 from broadside.coordinator.views.tables import make_tables
-from broadside.coordinator.views.tables.columns import column_specs, columns_of
 from broadside.coordinator.views.tables.formats import ARROW, CSV, PARQUET, render
+from broadside.coordinator.views.tables.table_columns import column_specs, columns_of
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.messages import Presence, Role
 from broadside.exchange.records import RunHeader
