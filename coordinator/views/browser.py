@@ -46,7 +46,7 @@ def print_pdf(page: str) -> bytes:
     Raises:
         BrowserError: There is no browser, or it failed.
     """
-    return _render(page, "page.html", "--no-pdf-header-footer", "--print-to-pdf={}")
+    return _render(page, "page.html", "page.pdf", "--no-pdf-header-footer", "--print-to-pdf={}")
 
 
 def render_png(drawing: str, width: int, height: int) -> bytes:
@@ -61,14 +61,17 @@ def render_png(drawing: str, width: int, height: int) -> bytes:
         BrowserError: There is no browser, or it failed.
     """
     size = (f"--window-size={width},{height}", "--force-device-scale-factor=2", "--hide-scrollbars")
-    return _render(drawing, "page.svg", *size, "--screenshot={}")
+    return _render(drawing, "page.svg", "image.png", *size, "--screenshot={}")
 
 
-def _render(text: str, name: str, *options: str) -> bytes:
-    """Return the file that the browser writes for a page. The last option names the file."""
+def _render(text: str, name: str, output: str, *options: str) -> bytes:
+    """Return the file that the browser writes for a page. The last option names the file.
+
+    The browser takes the format of an image from the extension.
+    """
     browser = find_browser()
     with tempfile.TemporaryDirectory(prefix="broadside-", ignore_cleanup_errors=True) as base:
-        source, target = Path(base, name), Path(base, "output")
+        source, target = Path(base, name), Path(base, output)
         source.write_text(text, encoding="utf-8")
         argv = [
             browser,

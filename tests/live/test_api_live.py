@@ -181,7 +181,7 @@ def test_the_command_line_says_what_it_lacks(signed: Signed) -> None:
     assert "not known" in wrong.stderr
     weak = signed.run("launch", "smoke", "--detach", token=signed.viewer)
     assert weak.returncode == 4
-    assert "the-viewer is a viewer; this needs an operator" in weak.stderr
+    assert "the-viewer has the role viewer; operator is required" in weak.stderr
     for command in (["runs"], ["aggregate"], ["agents"]):
         done = signed.run(*command, token=signed.viewer)
         assert done.returncode == 0, done.stderr

@@ -137,4 +137,4 @@ def test_launch_show_and_verdict_agree(site: Site) -> None:
     assert shown["bursts"][0]["outcomes"] == {"measured": 2}
     late = site.run("abort", "last")
     assert late.returncode == 4
-    assert "is over; read its verdict" in late.stderr
+    assert "is finished; read its verdict" in late.stderr

@@ -129,4 +129,4 @@ def test_a_job_is_sent_again_until_its_instant_and_never_after(site: Site) -> No
     assert Job.model_validate_json(delivery.body) == due
     gone = site.run("deadletters", "resend", numbers["due"])
     assert gone.returncode == 3
-    assert f"dead letter {numbers['due']}: there is none" in gone.stderr
+    assert f"dead letter {numbers['due']}: no such message" in gone.stderr

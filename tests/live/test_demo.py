@@ -57,7 +57,7 @@ def test_the_run_stays_and_a_second_one_stands_beside_it(site: Site) -> None:
     for done in (first, second):
         (page,) = re.findall(r"the live page: (http://127\.0\.0\.1:\d+/)", done.stderr)
         (run_id,) = re.findall(r"launched (\S+)", done.stderr)
-        assert f"watch it: {page}#/run/{run_id}" in done.stderr
+        assert f"web page: {page}#/run/{run_id}" in done.stderr
     kept = re.compile(r"stored in (\S+): (\S+)")
     (where, older), (_, newer) = (kept.findall(done.stderr)[0] for done in (first, second))
     assert where == site.environment["BROADSIDE_DATA_DIR"]

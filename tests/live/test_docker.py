@@ -49,7 +49,7 @@ def test_health_follows_the_agent_and_the_coordinator(site: Site) -> None:
     stranger = command(site, "healthy", "agent", BROADSIDE_AGENT_AGENT_ID="c2")
     assert stranger == (
         1,
-        "broadside: agent: no heartbeat of c2 was ever stored; see the log of the agent",
+        "broadside: agent: agent c2 has never stored a heartbeat; see the log of the agent",
     )
     agent.terminate()
     agent.wait(15)

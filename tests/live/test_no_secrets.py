@@ -122,7 +122,7 @@ def _use(site: Site, url: str, token: str, seen: dict[str, bytes]) -> None:
     run_id = ask("GET", "/v1/runs").json()[0]["run_id"]
     wait_for("a verdict", lambda: ask("GET", f"/v1/runs/{run_id}/summary").status_code == 200)
     names = {"run_id": run_id, "pair": "pair-001", "burst_index": "0", "name": "residual"}
-    names |= {"study_id": "x", "sequence_number": "1", "version": "0"}
+    names |= {"study_id": "x", "sequence_number": "1", "version": "0", "folder": "search"}
     for method, template, _ in PERMISSIONS:
         if template.endswith("/events"):
             continue

@@ -92,4 +92,4 @@ def test_a_burst_under_way_is_whole_and_every_message_set_aside(site: Site) -> N
     assert all(letter["reason"] and letter["advice"] for letter in letters)
     wait_for_fleet(url, 5)
     purged = site.run("deadletters", "purge", "--all", "--api", url, timeout_s=120)
-    assert purged.stdout == f"purged {COUNT} dead letters\n", purged.stderr
+    assert purged.stdout == f"deleted {COUNT} dead letters\n", purged.stderr

@@ -117,7 +117,7 @@ def test_the_commands_list_pause_and_resume(site: Site) -> None:
     paused = site.run("schedule", "pause", "monthly")
     assert paused.returncode == 0, paused.stderr
     assert "monthly: paused" in paused.stdout
-    assert "next, once it is resumed" in paused.stdout
+    assert "next starts after a resume" in paused.stdout
     assert "none while paused" in listed("monthly")
     assert "active" in listed("yearly")
     resumed = site.run("schedule", "resume", "monthly", "--json")
