@@ -86,6 +86,6 @@ async def test_a_viewer_reads_and_an_operator_launches_within_the_budget(site: S
         assert plan["run_id"] == run_id
         text, _ = await ask(client, "read_verdict")
         assert run_id in text
-        assert "received, burst by burst" in text
+        assert "received rate by burst" in text
         text, _ = await ask(client, "sum_runs", group_by="month")
         assert json.loads(text)["groups"][0]["runs_count"] == 1
