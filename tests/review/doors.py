@@ -28,7 +28,12 @@ Fields = Mapping[str, Any]
 
 
 # Modules that were moved since the reviewed version.
-MOVED: Final = {"coordinator.core.plan.spec": "coordinator.core.run_spec"}
+MOVED: Final = {
+    "coordinator.core.measure.columns": "coordinator.core.measure.records.columns",
+    "coordinator.core.measure.evidence": "coordinator.core.measure.records.evidence",
+    "coordinator.core.measure.measure_burst": "coordinator.core.measure.burst",
+    "coordinator.core.plan.spec": "coordinator.core.run_spec",
+}
 
 
 def module(name: str) -> Any:
@@ -133,7 +138,7 @@ def _track(side: str, track: Fields) -> Any:
     count = len(edges) - 1
     names = ("retransmits_count", "rtt_s", "cwnd_bytes", "packets_count", "lost_count")
     return columns.disjoint_track(
-        columns.IntervalColumns(
+        (columns.TrackColumns if IS_REVIEWED else columns.IntervalColumns)(
             side=messages.Side(side),
             flow=messages.Flow(track["flow"]),
             first_data_at_s=track["first_data_at_s"],
@@ -282,6 +287,8 @@ def join(plan: Fields, claim: Fields, report: Fields, tests: Sequence[Fields]) -
     records = [
         _Record(_message(messages.ServerTest, test), str(index)) for index, test in enumerate(tests)
     ]
+    if not IS_REVIEWED:
+        evidence = module("coordinator.core.measure.records.server_tests")
     joined = evidence.join_tests(
         read.bursts[0],
         read.pairs,
@@ -354,7 +361,7 @@ def requests(engine: str, job: Fields) -> str:
     ports, engines = module("exchange.engines.port"), module("exchange.engines").engines()
     names = [program.name for program in engines[engine].client_programs]
     launch = engines[engine].client(
-        ports.ClientRequest(
+        (ports.ClientAsk if IS_REVIEWED else ports.ClientRequest)(
             job=module("exchange.messages").Job.model_validate(job),
             tools={name: ports.Tool(argv=(name,), version="1") for name in names},
             folder="/nowhere",
