@@ -17,10 +17,10 @@ class Lines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC)
-        words = [f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"]
-        words += [record.levelname, record.name]
-        words += [str(getattr(record, key)) for key in CONTEXT if hasattr(record, key)]
-        return f"{' '.join(words)}: {log_text(record, self)}"
+        parts = [f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"]
+        parts += [record.levelname, record.name]
+        parts += [str(getattr(record, key)) for key in CONTEXT if hasattr(record, key)]
+        return f"{' '.join(parts)}: {log_text(record, self)}"
 
 
 def start_log(level: str) -> None:

@@ -186,9 +186,9 @@ def fetch_wheels(wheels: Path, locks: Sequence[Path], python: str, glibc_minor: 
                 PIP, "download", "-q", "--disable-pip-version-check",
                 "--no-deps", "--require-hashes", "--only-binary", ":all:", "--dest", wheels,
                 "--implementation", "cp", "--python-version", python,
-                *(word for tag in ("cp" + python.replace(".", ""), "abi3", "none")
-                  for word in ("--abi", tag)),
-                *(word for platform in platforms for word in ("--platform", platform)),
+                *(part for tag in ("cp" + python.replace(".", ""), "abi3", "none")
+                  for part in ("--abi", tag)),
+                *(part for platform in platforms for part in ("--platform", platform)),
                 "-r", lock,
             ]
         )  # fmt: skip
@@ -257,7 +257,7 @@ def run_bytes(argv: Sequence[str | Path], environment: Mapping[str, str] | None 
         environment: Variables to add to the environment.
     """
     done = subprocess.run(
-        [str(word) for word in argv],
+        [str(part) for part in argv],
         capture_output=True,
         check=False,
         umask=0o022,

@@ -65,10 +65,10 @@ class Carried:
 
 def read_wheels(wheels: Iterable[Path]) -> Sequence[Carried]:
     """Return the components of some wheels, without the wheel of Broadside."""
-    found = [_read_wheel(path) for path in wheels]
-    others = (each for each in found if each.name != "broadside")
+    results = [_read_wheel(path) for path in wheels]
+    others = (item for item in results if item.name != "broadside")
     # There can be a wheel of the same package for each Python version.
-    return sorted(others, key=lambda each: (each.name, each.version, each.sha256))
+    return sorted(others, key=lambda item: (item.name, item.version, item.sha256))
 
 
 def _read_wheel(path: Path) -> Carried:
@@ -96,9 +96,9 @@ def licence_of(fields: Message) -> str:
     """Return the licence in the metadata of a Python package, or an empty string."""
     if expression := fields["License-Expression"]:
         return str(expression)
-    words = " ".join(str(fields["License"] or "").split())
-    if words and words != "UNKNOWN" and len(words) <= _NAME_MAX:
-        return words
+    text = " ".join(str(fields["License"] or "").split())
+    if text and text != "UNKNOWN" and len(text) <= _NAME_MAX:
+        return text
     classifiers = fields.get_all("Classifier") or ()
     names = [line.rpartition(" :: ")[2] for line in classifiers if line.startswith("License ::")]
     return " OR ".join(dict.fromkeys(name for name in names if name != "OSI Approved"))
@@ -114,8 +114,8 @@ def read_debs(
         folder: Folder with their files.
         common: Texts in /usr/share/common-licenses by name. Copyright files can refer to them.
     """
-    notices = {each.name: _copyright(folder / each.file_name) for each in packages}
-    return [_read_deb(each, folder, notices, common) for each in packages]
+    notices = {package.name: _copyright(folder / package.file_name) for package in packages}
+    return [_read_deb(package, folder, notices, common) for package in packages]
 
 
 def read_common_licences(base_files: Path) -> Mapping[str, str]:
@@ -145,7 +145,7 @@ def _read_deb(
     # The folder of the documentation can be a link to another package from the same source.
     text = text or notices.get(instead, ("", ""))[0]
     referred = dict.fromkeys(_COMMON.findall(text))
-    words = run_bytes(["dpkg-deb", "--show", "--showformat=${source:Package} ${source:Version}",
+    parts = run_bytes(["dpkg-deb", "--show", "--showformat=${source:Package} ${source:Version}",
                        path]).decode()  # fmt: skip
     return Carried(
         kind=Kind.DEBIAN,
@@ -154,7 +154,7 @@ def _read_deb(
         licence=licence_names(text) or ("see its text" if text else ""),
         texts=[text, *(common[name] for name in referred if name in common)] if text else [],
         sha256=package.sha256,
-        source=words,
+        source=parts,
     )
 
 
@@ -188,14 +188,14 @@ def _text(members: tarfile.TarFile, member: tarfile.TarInfo) -> str:
 
 def read_go_licences(licences: Path) -> Sequence[Carried]:
     """Return the Go modules of a program, using the files written by deploy/go.sh."""
-    found = [_read_module(path, licences) for path in _module_folders(licences)]
-    (own,) = {text for each in found if each.name == "golang.org/x/sys" for text in each.texts}
+    results = [_read_module(path, licences) for path in _module_folders(licences)]
+    (local,) = {text for item in results if item.name == "golang.org/x/sys" for text in item.texts}
     # The Go standard library has the licence of the Go Authors, as their modules have.
     return [
-        Carried(kind=each.kind, name=each.name, version=each.version,
-                licence=each.licence or "BSD-3-Clause", texts=each.texts or [own])
-        if each.name == "go" else each
-        for each in found
+        Carried(kind=item.kind, name=item.name, version=item.version,
+                licence=item.licence or "BSD-3-Clause", texts=item.texts or [local])
+        if item.name == "go" else item
+        for item in results
     ]  # fmt: skip
 
 
@@ -217,14 +217,14 @@ def _read_module(folder: Path, licences: Path) -> Carried:
 
 def _licence_of_text(text: str) -> str:
     """Return the SPDX id for a text, if it is one of the few licences used by Go modules."""
-    words = " ".join(text.split())
+    parts = " ".join(text.split())
     for licence, sign in {
         "Apache-2.0": "Apache License Version 2.0",
         "BSD-3-Clause": "Neither the name of",
         "BSD-2-Clause": "Redistributions in binary form",
         "MIT": "Permission is hereby granted, free of charge",
     }.items():
-        if sign in words:
+        if sign in parts:
             return licence
     return "see its text"
 
@@ -258,19 +258,19 @@ def notices(title: str, carried: Sequence[Carried]) -> str:
         "",
     ]
     for kind in Kind:
-        own = [each for each in carried if each.kind is kind]
-        if not own:
+        local = [item for item in carried if item.kind is kind]
+        if not local:
             continue
         lines += [_HEADINGS[kind], ""]
-        for each in {each.title: each for each in own}.values():
-            sources = f"; sources: {each.source}" if each.source else ""
-            remark = "" if each.texts else "; the package holds no licence text"
-            lines.append(f"  {each.title}: {each.licence}{sources}{remark}")
+        for item in {item.title: item for item in local}.values():
+            sources = f"; sources: {item.source}" if item.source else ""
+            remark = "" if item.texts else "; the package holds no licence text"
+            lines.append(f"  {item.title}: {item.licence}{sources}{remark}")
         lines.append("")
     holders: dict[str, dict[str, None]] = {}
-    for each in carried:
-        for text in each.texts:
-            holders.setdefault(text.strip(), {})[each.title] = None
+    for item in carried:
+        for text in item.texts:
+            holders.setdefault(text.strip(), {})[item.title] = None
     for text, names in holders.items():
         lines += [
             _RULE,

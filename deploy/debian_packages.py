@@ -68,9 +68,9 @@ def fetch(packages: Sequence[DebianPackage], folder: Path, archive: str | None =
     archive = archive or own_archive()
     folder.mkdir()
     wanted = [
-        word
+        part
         for package in packages
-        for word in (
+        for part in (
             f"{archive.rstrip('/')}/{quote(package.path)}",
             str(folder / package.file_name),
             f"SHA256:{package.sha256}",
@@ -82,7 +82,7 @@ def fetch(packages: Sequence[DebianPackage], folder: Path, archive: str | None =
             {"LC_ALL": "C.UTF-8"},
         )
     except SystemExit as error:
-        moved = any(words in str(error) for words in _MOVED_ON)
+        moved = any(parts in str(error) for parts in _MOVED_ON)
         advice = (
             f"the Debian archive {archive} no longer has a package as {LOCK.relative_to(ROOT)} pins"
             " it. Run `make lock` for what it has now, review the difference and commit it; or"
@@ -123,12 +123,14 @@ def refresh(archive: str | None = None, lock: Path = LOCK) -> None:
         fields = run(
             ["apt-cache", *options, "show", *sorted({_package_name(path) for path in paths})]
         )
-    found = [entry for entry in map(_parse, fields.split("\n\n")) if entry and entry.path in paths]
-    if {package.path for package in found} != paths:
-        sys.exit(f"apt-cache does not describe {paths - {package.path for package in found}}")
+    results = [
+        entry for entry in map(_parse, fields.split("\n\n")) if entry and entry.path in paths
+    ]
+    if {package.path for package in results} != paths:
+        sys.exit(f"apt-cache does not describe {paths - {package.path for package in results}}")
     lines = [
-        f"{each.name} {each.version} {each.sha256} {each.path}\n"
-        for each in sorted(found, key=lambda package: package.name)
+        f"{item.name} {item.version} {item.sha256} {item.path}\n"
+        for item in sorted(results, key=lambda package: package.name)
     ]
     lock.write_text(_HEAD + "".join(lines), "utf-8")
 

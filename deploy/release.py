@@ -76,8 +76,8 @@ def build(
         work = Path(folder)
         wheel = build_wheel(work / "wheels", work)
         if "wheel" in parts:
-            kept = Path(shutil.copy(wheel, output))
-            write_sbom(kept, required_components(wheel))
+            stored = Path(shutil.copy(wheel, output))
+            write_sbom(stored, required_components(wheel))
         if "sdist" in parts:
             write_sbom(build_sdist(output, work), required_components(wheel))
         if "hosts" in parts:

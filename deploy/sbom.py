@@ -40,7 +40,7 @@ def write_sbom(artefact: Path, components: Iterable[Component]) -> Path:
     digest = sha256(artefact)
     bom = Bom(serial_number=uuid.uuid5(_SPACE, digest), components=components)
     bom.metadata.timestamp = datetime.fromtimestamp(source_date_s(), UTC)
-    whole = Component(
+    complete = Component(
         type=ComponentType.CONTAINER if ".oci" in artefact.name else ComponentType.APPLICATION,
         name="broadside",
         version=version_number(),
@@ -50,8 +50,8 @@ def write_sbom(artefact: Path, components: Iterable[Component]) -> Path:
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest)],
         properties=[Property(name="broadside:commit", value=commit() or "unknown")],
     )
-    bom.metadata.component = whole
-    bom.register_dependency(whole, bom.components)
+    bom.metadata.component = complete
+    bom.register_dependency(complete, bom.components)
     text = make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string(indent=1)
     if problem := JsonStrictValidator(SchemaVersion.V1_6).validate_str(text):
         sys.exit(f"the bill of materials of {artefact.name} is not CycloneDX 1.6: {problem}")
@@ -62,25 +62,25 @@ def write_sbom(artefact: Path, components: Iterable[Component]) -> Path:
 
 def carried_components(carried: Iterable[Carried]) -> Iterable[Component]:
     """Return an entry for each component in an archive."""
-    for each in carried:
-        url = _package_url(each)
+    for item in carried:
+        url = _package_url(item)
         # There can be a package for each Python version.
-        reference = f"{url}#{each.sha256}" if each.sha256 else str(url)
+        reference = f"{url}#{item.sha256}" if item.sha256 else str(url)
         licences = LicenseFactory()
-        found = (
-            licences.make_from_string(each.licence)
-            if each.kind is not Kind.DEBIAN
-            else licences.make_with_name(each.licence)
+        result = (
+            licences.make_from_string(item.licence)
+            if item.kind is not Kind.DEBIAN
+            else licences.make_with_name(item.licence)
         )
         yield Component(
             type=ComponentType.LIBRARY,
-            name=each.name,
-            version=each.version,
+            name=item.name,
+            version=item.version,
             bom_ref=reference,
             purl=url,
-            licenses=[found] if each.licence else (),
-            hashes=[HashType(alg=HashAlgorithm.SHA_256, content=each.sha256)]
-            if each.sha256
+            licenses=[result] if item.licence else (),
+            hashes=[HashType(alg=HashAlgorithm.SHA_256, content=item.sha256)]
+            if item.sha256
             else (),
         )
 
@@ -88,7 +88,7 @@ def carried_components(carried: Iterable[Carried]) -> Iterable[Component]:
 def required_components(wheel: Path) -> Iterable[Component]:
     """Return an entry for each dependency of a wheel, with its version limits."""
     with zipfile.ZipFile(wheel) as opened:
-        (name,) = (each for each in opened.namelist() if each.endswith(".dist-info/METADATA"))
+        (name,) = (item for item in opened.namelist() if item.endswith(".dist-info/METADATA"))
         fields = email.message_from_bytes(opened.read(name))
     for line in fields.get_all("Requires-Dist") or ():
         required = re.match(r"[A-Za-z0-9._-]+", str(line))

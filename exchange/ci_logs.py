@@ -12,4 +12,6 @@ _COMMAND: Final = re.compile(
 
 def escape_workflow_commands(text: str) -> str:
     """Escape workflow commands such as `##vso[...]` and `::error::...`."""
-    return _COMMAND.sub(lambda found: (found[2] or "") + ("\\x23" if found[1] else "\\x3a"), text)
+    return _COMMAND.sub(
+        lambda result: (result[2] or "") + ("\\x23" if result[1] else "\\x3a"), text
+    )

@@ -114,13 +114,13 @@ def plain_text(text: str, most: int = TEXT_MAX_CHARS) -> str:
         become "?".
     """
     cut = text if len(text) <= most else text[: most - 3] + "..."
-    return _UNSEEN.sub(lambda found: " " if found[0] in "\n\r\t\u2028\u2029" else "?", cut)
+    return _UNSEEN.sub(lambda result: " " if result[0] in "\n\r\t\u2028\u2029" else "?", cut)
 
 
 def plain_lines(text: str) -> str:
     """Clean text like :func:`plain_text`, but preserve line breaks and tabs."""
     cut = text[:LINES_MAX_CHARS]
-    return _UNSEEN.sub(lambda found: found[0] if found[0] in "\n\t" else "?", cut)
+    return _UNSEEN.sub(lambda result: result[0] if result[0] in "\n\t" else "?", cut)
 
 
 def parse_address(text: str) -> str:

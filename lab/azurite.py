@@ -61,11 +61,11 @@ class Azurite:
         if not _MAIN.exists():
             fix = bring_by_script("sh deploy/npm.sh azurite")
             raise ToolMissing(f"Azurite is not installed: {fix}")
-        said = self._spawn([str(node), str(_MAIN)])
-        ports = {name.lower(): int(port) for name, port in _LISTENS.findall(said)}
+        text = self._spawn([str(node), str(_MAIN)])
+        ports = {name.lower(): int(port) for name, port in _LISTENS.findall(text)}
         if ports.keys() != set(_SERVICES):
             self.stop()
-            raise LabBroken(f"Azurite did not start: {said.strip()[-300:]}")
+            raise LabBroken(f"Azurite did not start: {text.strip()[-300:]}")
         self.port, self.blob_port = ports["table"], ports["blob"]
 
     def _spawn(self, command: list[str]) -> str:
@@ -91,13 +91,13 @@ class Azurite:
             text=True,
             preexec_fn=die_with_parent,
         )
-        said = ""
+        text = ""
         assert self._process.stdout is not None  # noqa: S101 - narrows the type
         for line in self._process.stdout:
-            said += line
-            if len(_LISTENS.findall(said)) == len(_SERVICES):
+            text += line
+            if len(_LISTENS.findall(text)) == len(_SERVICES):
                 break
-        return said
+        return text
 
     def kill(self) -> None:
         """Kill the process to simulate a crash. All rows are lost."""

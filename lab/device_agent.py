@@ -76,13 +76,13 @@ def figures_of(lab: Lab, profile: str) -> Figures:
     """
     chosen = profiles.PROFILES[profile]
     # Rate in bytes per second.
-    whole = (lab.spec.firewall_bits_per_second or 10_000_000_000) / 8
+    complete = (lab.spec.firewall_bits_per_second or 10_000_000_000) / 8
     growths = str(profiles.falls_path(lab))
     busy: dict[str, Any] = {
         "interfaces": ["c0", "s0"],
         "column": "bytes",
-        "per_second": whole * chosen.firewall_ratio,
-        "more_per_second": whole * chosen.grow_by_ratio,
+        "per_second": complete * chosen.firewall_ratio,
+        "more_per_second": complete * chosen.grow_by_ratio,
         "growths": {"file": growths},
     }
     if chosen.packets_per_second is not None:

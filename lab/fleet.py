@@ -459,12 +459,12 @@ def _descendants(pid: int) -> list[int]:
                 fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
                 if fields[0] != "Z":
                     children.setdefault(int(fields[1]), []).append(int(folder.name))
-    found = []
+    results = []
     queue = [pid]
     while queue:
         queue = [child for parent in queue for child in children.get(parent, [])]
-        found += queue
-    return found
+        results += queue
+    return results
 
 
 def _redirect(log: Path) -> None:

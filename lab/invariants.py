@@ -62,21 +62,21 @@ async def read_stored(records: Records, plan: Plan, summary: RunSummary) -> Stor
 def broken(stored: Stored) -> list[str]:
     """Return a line for each rule that is violated."""
     plan, summary = stored.plan, stored.summary
-    found = []
+    results = []
     indices = [burst.index for burst in summary.bursts]
     if sorted(indices) != [burst.index for burst in plan.bursts]:
-        found.append(f"bursts on record are {indices}, planned were {len(plan.bursts)}")
+        results.append(f"bursts on record are {indices}, planned were {len(plan.bursts)}")
     for burst in summary.bursts:
-        found += [f"burst {burst.index + 1}: {said}" for said in _burst(plan, burst)]
+        results += [f"burst {burst.index + 1}: {text}" for text in _burst(plan, burst)]
     planned_s = sum(burst.duration_s for burst in plan.bursts) * len(plan.pairs)
     if summary.completeness.planned_s != planned_s:
-        found.append(f"{summary.completeness.planned_s} pair-seconds planned, {planned_s} asked")
+        results.append(f"{summary.completeness.planned_s} pair-seconds planned, {planned_s} asked")
     if combine(burst.completeness for burst in summary.bursts) != summary.completeness:
-        found.append("the bursts' completeness does not add up to the run's")
+        results.append("the bursts' completeness does not add up to the run's")
     if summary.completeness.pending_s:
-        found.append(f"{summary.completeness.pending_s} pair-seconds are pending in a judged run")
-    found += _twice(stored)
-    return found
+        results.append(f"{summary.completeness.pending_s} pair-seconds are pending in a judged run")
+    results += _twice(stored)
+    return results
 
 
 def _burst(plan: Plan, burst: BurstSummary) -> Iterator[str]:
@@ -86,13 +86,16 @@ def _burst(plan: Plan, burst: BurstSummary) -> Iterator[str]:
         yield f"states add up to {sum(seconds.values())} of {planned_s} pair-seconds: {seconds}"
     if any(count < 0 for count in seconds.values()):
         yield f"a state has less than nothing: {seconds}"
-    said = burst.availability
-    if said is not None:
-        if said.up_s + said.down_s + said.unknown_s != planned_s or said.unknown_s < 0:
-            yield f"availability does not add up to {planned_s}: {said}"
+    availability = burst.availability
+    if availability is not None:
+        if (
+            availability.up_s + availability.down_s + availability.unknown_s != planned_s
+            or availability.unknown_s < 0
+        ):
+            yield f"availability does not add up to {planned_s}: {availability}"
         seen_s = seconds[State.MEASURED] + seconds[State.LATE]
-        if said.up_s > seen_s:
-            yield f"{said.up_s} pair-seconds were up, {seen_s} were seen"
+        if availability.up_s > seen_s:
+            yield f"{availability.up_s} pair-seconds were up, {seen_s} were seen"
     if not burst.pairs:
         # A large run stores its pairs in the documents of the bursts.
         return
@@ -100,13 +103,13 @@ def _burst(plan: Plan, burst: BurstSummary) -> Iterator[str]:
     if indices != Counter(pair.index for pair in plan.pairs):
         yield f"pairs on record are not the planned ones, each once: {sorted(indices.elements())}"
     received = [pair.received_bits_per_second for pair in burst.pairs]
-    whole = RECEIVED.of_burst(burst)
-    if whole is not None:
+    complete = RECEIVED.of_burst(burst)
+    if complete is not None:
         # The rate of the fleet includes all rows. A pair without a second in the window adds
         # nothing.
         parts = math.fsum(rate for rate in received if rate is not None)
-        if not math.isclose(parts, whole, rel_tol=SUM_TOLERANCE_RATIO, abs_tol=1.0):
-            yield f"pairs received {parts:.9g} bit/s together, the fleet {whole:.9g}"
+        if not math.isclose(parts, complete, rel_tol=SUM_TOLERANCE_RATIO, abs_tol=1.0):
+            yield f"pairs received {parts:.9g} bit/s together, the fleet {complete:.9g}"
 
 
 def _twice(stored: Stored) -> Iterator[str]:
@@ -114,12 +117,12 @@ def _twice(stored: Stored) -> Iterator[str]:
     cookies: Counter[str] = Counter()
     for index, reports in stored.reports.items():
         for pair_index, report in reports.items():
-            where = f"burst {index + 1}, pair {pair_index + 1}"
+            text = f"burst {index + 1}, pair {pair_index + 1}"
             claim = stored.claims.get(index, {}).get(pair_index)
             if claim is None:
-                yield f"{where}: reported by {report.agent_id}, claimed by nobody"
+                yield f"{text}: reported by {report.agent_id}, claimed by nobody"
             elif claim.agent_id != report.agent_id:
-                yield f"{where}: claimed by {claim.agent_id}, reported by {report.agent_id}"
+                yield f"{text}: claimed by {claim.agent_id}, reported by {report.agent_id}"
             if report.engine is not None and report.engine.cookie is not None:
                 cookies[report.engine.cookie] += 1
     for cookie, count in cookies.items():

@@ -86,22 +86,22 @@ def apply_growth(lab: Lab, profile: Profile) -> None:
         lab: The lab.
         profile: Profile with the first rate, the step and the time.
     """
-    whole = rate_of(lab)
+    complete = rate_of(lab)
     ratio = profile.firewall_ratio
     due_s: float | None = None
     for load_bits_per_second in loads(lab):
         now_s = time.monotonic()
-        if load_bits_per_second < whole * IDLE_RATIO:
+        if load_bits_per_second < complete * IDLE_RATIO:
             due_s = None
             if ratio > profile.firewall_ratio:
                 ratio = profile.firewall_ratio
-                network.set_firewall_rate(lab, round(whole * ratio))
-        elif load_bits_per_second > whole * ratio * GROW_LOAD_RATIO and due_s is None:
+                network.set_firewall_rate(lab, round(complete * ratio))
+        elif load_bits_per_second > complete * ratio * GROW_LOAD_RATIO and due_s is None:
             due_s = now_s + profile.grow_after_s
         if due_s is not None and now_s >= due_s and ratio < 1:
             due_s += profile.grow_after_s
             ratio = min(1.0, ratio + profile.grow_by_ratio)
-            network.set_firewall_rate(lab, round(whole * ratio))
+            network.set_firewall_rate(lab, round(complete * ratio))
             note_fall(lab)
 
 
@@ -112,11 +112,11 @@ def apply_until_quiet(lab: Lab, profile: Profile) -> None:
         lab: The lab.
         profile: Profile with the time to wait.
     """
-    whole = rate_of(lab)
+    complete = rate_of(lab)
     was_loaded = False
     due_s: float | None = None
     for load_bits_per_second in loads(lab):
-        share = load_bits_per_second / whole
+        share = load_bits_per_second / complete
         was_loaded |= share > GROW_LOAD_RATIO
         if not was_loaded or not IDLE_RATIO < share < SHRINK_LOAD_RATIO:
             due_s = None

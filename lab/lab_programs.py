@@ -17,8 +17,8 @@ PACKAGE_OF_TOOL: Final = {
 
 def find_tool(name: str) -> str:
     """Return the path to a program. Raises :class:`ToolMissing` with the package to install."""
-    found = program_path(name)
-    if found is None:
+    result = program_path(name)
+    if result is None:
         package = PACKAGE_OF_TOOL.get(name, name)
         raise ToolMissing(f"{name} is not installed: run `sudo apt-get install {package}`")
-    return found
+    return result

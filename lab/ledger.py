@@ -133,10 +133,10 @@ def read_ledger(path: Path, from_s: float, before_s: float) -> tuple[LedgerReadi
 
 def parse_ledger(text: str) -> tuple[LedgerReading, ...]:
     """Return all complete lines of a ledger. Lines that cannot be parsed are skipped."""
-    whole = text[: text.rfind("\n") + 1]
+    complete = text[: text.rfind("\n") + 1]
     return tuple(
         reading
-        for row in csv.reader(whole.splitlines())
+        for row in csv.reader(complete.splitlines())
         if (reading := _parse_row(row)) is not None
     )
 
@@ -175,13 +175,13 @@ def parse_qdiscs(message: bytes) -> tuple[dict[int, QueueCount], bool]:
     Raises:
         OSError: The kernel returned an error.
     """
-    found: dict[int, QueueCount] = {}
+    by_name: dict[int, QueueCount] = {}
     offset = 0
     while offset + _HEADER.size <= len(message):
         length, kind, *_ = _HEADER.unpack_from(message, offset)
         body = offset + _HEADER.size
         if kind == NLMSG_DONE:
-            return found, True
+            return by_name, True
         if kind == NLMSG_ERROR:
             number = -struct.unpack_from("=i", message, body)[0]
             raise OSError(number, os.strerror(number))
@@ -190,20 +190,20 @@ def parse_qdiscs(message: bytes) -> tuple[dict[int, QueueCount], bool]:
             if parent == TC_H_ROOT:
                 count = _parse_count(message[body + _TCMSG.size : offset + length])
                 if count is not None:
-                    found[index] = count
+                    by_name[index] = count
         offset += (length + 3) & ~3
-    return found, False
+    return by_name, False
 
 
 def _attributes(data: bytes) -> dict[int, bytes]:
     """Return netlink attributes by type."""
-    found = {}
+    by_name = {}
     offset = 0
     while offset + _ATTRIBUTE.size <= len(data):
         length, kind = _ATTRIBUTE.unpack_from(data, offset)
-        found[kind & NLA_TYPE_MASK] = data[offset + _ATTRIBUTE.size : offset + length]
+        by_name[kind & NLA_TYPE_MASK] = data[offset + _ATTRIBUTE.size : offset + length]
         offset += max((length + 3) & ~3, _ATTRIBUTE.size)
-    return found
+    return by_name
 
 
 def _parse_count(attributes: bytes) -> QueueCount | None:
@@ -230,13 +230,13 @@ class QueueReader:
         length = _HEADER.size + _TCMSG.size
         request = _HEADER.pack(length, RTM_GETQDISC, NLM_F_DUMP_REQUEST, 1, 0)
         self._socket.send(request + _TCMSG.pack(0, 0, 0, 0, 0))
-        found: dict[int, QueueCount] = {}
+        by_name: dict[int, QueueCount] = {}
         done = False
         while not done:
             part, done = parse_qdiscs(self._socket.recv(65_536))
-            found |= part
+            by_name |= part
         names = dict(socket.if_nameindex())
-        return {names[index]: count for index, count in found.items() if index in names}
+        return {names[index]: count for index, count in by_name.items() if index in names}
 
     def close(self) -> None:
         self._socket.close()

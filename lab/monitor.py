@@ -128,29 +128,31 @@ class MonitorServer:
     def _answer(self, path: str, authorization: str) -> tuple[int, dict[str, Any], dict[str, str]]:
         """Return status, body and headers for a request."""
         parts = urlsplit(path)
-        asked = {name.lower(): values[0] for name, values in parse_qs(parts.query).items()}
-        name = asked.get("metricnames", "")
+        fields = {name.lower(): values[0] for name, values in parse_qs(parts.query).items()}
+        name = fields.get("metricnames", "")
         self.asked.append((time.monotonic(), name))
-        found = parts.path.endswith("/providers/Microsoft.Insights/metrics")
+        result = parts.path.endswith("/providers/Microsoft.Insights/metrics")
         if not hmac.compare_digest(authorization.encode(), f"Bearer {self.spec.token}".encode()):
             return _refusal(401, "InvalidAuthenticationToken", "The access token is invalid.")
         if self._throttled_count > 0:
             self._throttled_count -= 1
             status, body, _ = _refusal(429, "TooManyRequests", "Too many requests.")
             return status, body, {"Retry-After": str(self._retry_after_s)}
-        if not found:
+        if not result:
             return _refusal(404, "ResourceNotFound", f"No resource at {parts.path}.")
         if name not in _METRICS:
             known = ", ".join(_METRICS)
             return _refusal(400, "BadRequest", f"Failed to find metric {name}; known: {known}")
-        if asked.get("interval") != _iso(self.spec.grain_s):
+        if fields.get("interval") != _iso(self.spec.grain_s):
             return _refusal(
                 400,
                 "BadRequest",
-                f"Detect invalid time grain input: {asked.get('interval')}, supported ones are: "
+                f"Detect invalid time grain input: {fields.get('interval')}, supported ones are: "
                 f"{_iso(self.spec.grain_s)}",
             )
-        start, end = (datetime.fromisoformat(at).timestamp() for at in asked["timespan"].split("/"))
+        start, end = (
+            datetime.fromisoformat(at).timestamp() for at in fields["timespan"].split("/")
+        )
         unit, aggregations, constant = _METRICS[name]
         points = self._points(name, start, end, constant, aggregations.split(","))
         metric = {
@@ -165,7 +167,7 @@ class MonitorServer:
             200,
             {
                 "cost": len(points),
-                "timespan": asked["timespan"],
+                "timespan": fields["timespan"],
                 "interval": _iso(self.spec.grain_s),
                 "value": [metric],
                 "namespace": "Microsoft.Network/azureFirewalls",

@@ -99,9 +99,9 @@ def run(
     except subprocess.TimeoutExpired as error:
         raise LabBroken(f"{argv[0]}: no answer within {COMMAND_TIMEOUT_S:.0f} s") from error
     if done.returncode:
-        words = " ".join((done.stderr or done.stdout).split())[:300]
-        where = f" in {namespace}" if namespace else ""
-        raise LabBroken(f"{' '.join(argv)}{where}: {words or f'exit code {done.returncode}'}")
+        parts = " ".join((done.stderr or done.stdout).split())[:300]
+        place = f" in {namespace}" if namespace else ""
+        raise LabBroken(f"{' '.join(argv)}{place}: {parts or f'exit code {done.returncode}'}")
     return done.stdout
 
 
@@ -183,14 +183,14 @@ def list_namespaces(prefix: str) -> dict[str, int | None]:
     was interrupted.
     """
     kernel_device = (PROC / "self/ns/net").stat().st_dev
-    found: dict[str, int | None] = {}
+    by_name: dict[str, int | None] = {}
     with contextlib.suppress(FileNotFoundError):
         for entry in NAMESPACES_PATH.iterdir():
             if belongs(entry.name, prefix):
                 with contextlib.suppress(FileNotFoundError):
                     stat = entry.stat()
-                    found[entry.name] = stat.st_ino if stat.st_dev == kernel_device else None
-    return found
+                    by_name[entry.name] = stat.st_ino if stat.st_dev == kernel_device else None
+    return by_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,8 +245,8 @@ def is_module(process: NamespaceProcess, module: str, prefix: str) -> bool:
         module: Module name.
         prefix: Prefix of the lab.
     """
-    own = tuple(module_argv(module, prefix)[1:])
-    return process.arguments[1 : 1 + len(own)] == own
+    local = tuple(module_argv(module, prefix)[1:])
+    return process.arguments[1 : 1 + len(local)] == local
 
 
 def pid_path(prefix: str, host_name: str) -> Path:

@@ -372,7 +372,7 @@ def _kill_owned(prefix: str) -> set[int]:
 
 
 def _has_interface(name: str) -> bool:
-    return any(name == found for _, found in socket.if_nameindex())
+    return any(name == result for _, result in socket.if_nameindex())
 
 
 def _in_parallel(action: Callable[[T], None], items: Iterable[T]) -> None:
@@ -445,7 +445,7 @@ def network_faults(lab: Lab) -> tuple[str, ...]:
     if faults:
         return tuple(faults)
     hosts = {host.namespace: host for host in lab.hosts}
-    ports = {name: {"br0", *found} for name, found in topology.switch_ports(spec).items()}
+    ports = {name: {"br0", *result} for name, result in topology.switch_ports(spec).items()}
 
     def is_fine(name: str) -> bool:
         with inside(name):
@@ -462,8 +462,8 @@ def network_faults(lab: Lab) -> tuple[str, ...]:
         fine = pool.map(is_fine, names)
     return tuple(
         f"namespace {name} lacks a link, a route or its rules"
-        for name, is_whole in zip(names, fine, strict=True)
-        if not is_whole
+        for name, is_complete in zip(names, fine, strict=True)
+        if not is_complete
     )
 
 

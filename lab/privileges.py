@@ -189,11 +189,11 @@ def release(prefix: str) -> bool:
 
 def find_holder(prefix: str) -> int | None:
     """Return the first process of a lab's persistent world, or ``None`` when there is none."""
-    words = f"\0{MODULE}\0hold\0{_holder_mark(prefix)}\0".encode()
+    parts = f"\0{MODULE}\0hold\0{_holder_mark(prefix)}\0".encode()
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
             with contextlib.suppress(OSError):
-                if words in (folder / "cmdline").read_bytes():
+                if parts in (folder / "cmdline").read_bytes():
                     status = (folder / "status").read_text().splitlines()
                     ids = next(line.split()[1:] for line in status if line.startswith("NSpid"))
                     if len(ids) > 1 and ids[-1] == "1":
@@ -217,8 +217,8 @@ def _become(argv: list[str]) -> NoReturn:
 
 def main() -> NoReturn:
     """Run one of the modes probe, inside -- ARGV, hold MARK, or join PID -- ARGV."""
-    what, *words = sys.argv[1:]
-    argv = words[words.index("--") + 1 :] if "--" in words else []
+    what, *parts = sys.argv[1:]
+    argv = parts[parts.index("--") + 1 :] if "--" in parts else []
     try:
         match what:
             case "probe":
@@ -231,7 +231,7 @@ def main() -> NoReturn:
                 _make_world()
                 _hold()
             case "join":
-                _enter_world(int(words[0]))
+                _enter_world(int(parts[0]))
                 _run(lambda: _be_member(argv))
             case _:
                 sys.exit(f"{what}: not a mode of broadside.lab.privileges")
@@ -244,11 +244,11 @@ def _make_world() -> None:
     uid, gid = os.getuid(), os.getgid()
     flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWPID
     _check("new user namespace", _libc.unshare(flags))
-    own = Path("/proc/self")
+    local = Path("/proc/self")
     # The kernel requires this before it accepts a gid_map.
-    (own / "setgroups").write_text("deny")
-    (own / "uid_map").write_text(f"0 {uid} 1")
-    (own / "gid_map").write_text(f"0 {gid} 1")
+    (local / "setgroups").write_text("deny")
+    (local / "uid_map").write_text(f"0 {uid} 1")
+    (local / "gid_map").write_text(f"0 {gid} 1")
 
 
 def _enter_world(pid: int) -> None:

@@ -362,7 +362,7 @@ def _set_bypass(lab: Lab, *, there: bool) -> None:
         for switch in switches.values():
             run_ip(switch, f"link set dev {WAY_ROUND} master br0 up")
     for host in lab.hosts:
-        way = f"route {'replace' if there else 'flush'} {networks[host.role]}/16"
+        text = f"route {'replace' if there else 'flush'} {networks[host.role]}/16"
         if there:
-            way += f" dev eth0 initcwnd {spec.initcwnd} congctl {spec.congestion}"
-        run_ip(host.namespace, way)
+            text += f" dev eth0 initcwnd {spec.initcwnd} congctl {spec.congestion}"
+        run_ip(host.namespace, text)

@@ -106,19 +106,19 @@ class Serving:
             )
         end_s = time.monotonic() + READY_S
         while time.monotonic() < end_s and self._process.poll() is None:
-            if found := re.search(r"listening on (\S+)", self.log_path.read_text()):
-                self.url = found[1]
+            if match := re.search(r"listening on (\S+)", self.log_path.read_text()):
+                self.url = match[1]
                 return
             time.sleep(0.05)
         # If it starts too late, it must not continue to run unused.
         self.kill()
-        said = self.log_path.read_text().strip()[-500:]
+        text = self.log_path.read_text().strip()[-500:]
         # If another process took the port during the start, use a free one.
-        if port and "already in use" in said:
+        if port and "already in use" in text:
             self._port = 0
             self.start()
             return
-        raise LabBroken(f"broadside serve did not start: {said}")
+        raise LabBroken(f"broadside serve did not start: {text}")
 
     def revive(self) -> None:
         """Continue a stopped process, or start it again when it has ended."""
@@ -236,10 +236,12 @@ def wait_for_agents(
     end_s, fewest_count = time.monotonic() + READY_S, len(agent_ids)
     broken_since_s: float | None = None
     while True:
-        told = coordinator.get("/v1/presences?limit=5000")
+        answer = coordinator.get("/v1/presences?limit=5000")
         # A killed agent may still be in the list.
         there = {
-            p["agent_id"]: p for p in told or () if datetime.fromisoformat(p["beat_at"]) >= since_at
+            p["agent_id"]: p
+            for p in answer or ()
+            if datetime.fromisoformat(p["beat_at"]) >= since_at
         }
         missing = [name for name in agent_ids if not is_ready(there.get(name))]
         if not missing:
@@ -258,7 +260,7 @@ def wait_for_agents(
             raise LabBroken(
                 f"only {len(agent_ids) - len(missing)} of {len(agent_ids)} agents are ready"
                 + ("" if ended else f", no other within {READY_S:g} s")
-                + ("; the coordinator does not list its agents" if told is None else "")
+                + ("; the coordinator does not list its agents" if answer is None else "")
                 + "".join(f"; {name} {why_not(there.get(name), agents, name)}" for name in first)
             )
         time.sleep(0.2)

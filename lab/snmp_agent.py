@@ -156,22 +156,22 @@ class SnmpAgent:
             path = self.folder / name
             path.write_text(secret)
             path.chmod(0o600)
-        found: dict[str, Any] = {
+        by_name: dict[str, Any] = {
             "device": device,
             "type": "snmp",
             "address": f"{self.address}:{self.port}",
             "poll_s": 1.0,
             **fields,
         }
-        if found.get("version") == "3":
-            found |= {
+        if by_name.get("version") == "3":
+            by_name |= {
                 "user": USER,
                 "auth_key": {"file": str(self.folder / "auth")},
                 "privacy_key": {"file": str(self.folder / "privacy")},
             }
         else:
-            found["community"] = {"file": str(self.folder / "community")}
-        return source_entry(found)
+            by_name["community"] = {"file": str(self.folder / "community")}
+        return source_entry(by_name)
 
     def _directives(self) -> Sequence[str]:
         extension = (
@@ -228,7 +228,7 @@ def _get_next(community: str, oid: str) -> bytes:
         sevens = [number >> shift & 0x7F for shift in range(28, -1, -7)]
         while len(sevens) > 1 and not sevens[0]:
             del sevens[0]
-        name += bytes([each | 0x80 for each in sevens[:-1]] + sevens[-1:])
+        name += bytes([seven | 0x80 for seven in sevens[:-1]] + sevens[-1:])
     binding = told(0x30, told(0x06, name), told(0x05))
     zero = told(0x02, b"\0")
     pdu = told(0xA1, zero, zero, zero, told(0x30, binding))

@@ -52,17 +52,17 @@ def value_of(figure: dict[str, Any], now_s: float) -> int | str:
 def _busy(busy: dict[str, Any], now_s: float) -> int:
     """Return the load since the last request, relative to a capacity that can grow."""
     what = json.dumps(busy)
-    at_s, before, said = _seen.get(what, (0.0, 0.0, 0.0))
+    at_s, before, text = _seen.get(what, (0.0, 0.0, 0.0))
     if now_s - at_s >= AGAIN_S:
         if "program" in busy:
-            count, most, whole = _ran_ns(busy["program"]), CORE_NS, CORE_WHOLE
+            count, most, complete = _ran_ns(busy["program"]), CORE_NS, CORE_WHOLE
         else:
-            count, most, whole = _sent(busy), busy["per_second"], 100
+            count, most, complete = _sent(busy), busy["per_second"], 100
             most += busy["more_per_second"] * _count(busy["growths"])
-        said = whole * (count - before) / (now_s - at_s) / most if at_s else 0.0
-        said = max(0.0, min(float(whole), said))
-        _seen[what] = (now_s, count, said)
-    return round(said)
+        text = complete * (count - before) / (now_s - at_s) / most if at_s else 0.0
+        text = max(0.0, min(float(complete), text))
+        _seen[what] = (now_s, count, text)
+    return round(text)
 
 
 def _sent(busy: dict[str, Any]) -> float:
@@ -97,9 +97,9 @@ def _read(path: str) -> str:
 
 
 def _count(lines: dict[str, Any]) -> int:
-    word, first = lines.get("holding", ""), int(lines.get("first", 0))
+    part, first = lines.get("holding", ""), int(lines.get("first", 0))
     try:
-        return first + sum(word in line for line in _read(lines["file"]).splitlines())
+        return first + sum(part in line for line in _read(lines["file"]).splitlines())
     except FileNotFoundError:
         return first
 
@@ -118,14 +118,14 @@ def answer(verb: str, oid: str, path: str) -> list[str]:
     """
     try:
         figures = {key_of(name): figure for name, figure in json.loads(_read(path)).items()}
-        asked = key_of(oid)
+        requested = key_of(oid)
         if verb == "getnext":
-            asked = min((each for each in figures if each > asked), default=())
-        figure = figures[asked]
-        said = value_of(figure, time.time())
+            requested = min((item for item in figures if item > requested), default=())
+        figure = figures[requested]
+        text = value_of(figure, time.time())
     except (OSError, ValueError, KeyError):
         return ["NONE"]
-    return ["." + ".".join(map(str, asked)), figure["type"], str(said)]
+    return ["." + ".".join(map(str, requested)), figure["type"], str(text)]
 
 
 def main(path: str) -> None:

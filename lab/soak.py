@@ -85,30 +85,30 @@ class Soaked:
 
     def faults(self, options: SoakOptions) -> list[str]:
         """Return a line for each check that fails."""
-        summary, found = self.summary, []
+        summary, result = self.summary, []
         if len(summary.bursts) != options.bursts_count:
-            found.append(f"{len(summary.bursts)} of {options.bursts_count} bursts are on record")
+            result.append(f"{len(summary.bursts)} of {options.bursts_count} bursts are on record")
         seen = sum(summary.completeness.seconds(state) for state in State)
         planned = options.bursts_count * options.pairs_count * options.burst_s
         if not seen == summary.completeness.planned_s == planned:
-            found.append(f"{seen} pair-seconds have a state, {planned} were planned")
+            result.append(f"{seen} pair-seconds have a state, {planned} were planned")
         if summary.completeness.pending_s:
-            found.append(f"{summary.completeness.pending_s} pair-seconds are still pending")
+            result.append(f"{summary.completeness.pending_s} pair-seconds are still pending")
         if summary.course is None or summary.course.availability is None:
-            return [*found, "no availability"]
+            return [*result, "no availability"]
         if options.bursts_count >= 4 and not summary.course.trends:
-            found.append("no trend")
+            result.append("no trend")
         if self.victim_killed_at_s is not None and not self._names_the_kill():
-            found.append(f"the kill of {self.victim} is not in the ledger of what broke")
-        return found
+            result.append(f"the kill of {self.victim} is not in the ledger of what broke")
+        return result
 
     def _names_the_kill(self) -> bool:
         assert self.summary.course is not None  # noqa: S101 - looked at before
         return any(
-            each.kind is DisruptionKind.CUT
-            and any(f"{self.victim} fell silent" in cause for cause in each.causes)
-            and abs(each.start_at.timestamp() - (self.victim_killed_at_s or 0.0)) <= 1.5
-            for each in self.summary.course.disruptions
+            disruption.kind is DisruptionKind.CUT
+            and any(f"{self.victim} fell silent" in cause for cause in disruption.causes)
+            and abs(disruption.start_at.timestamp() - (self.victim_killed_at_s or 0.0)) <= 1.5
+            for disruption in self.summary.course.disruptions
         )
 
 
@@ -140,7 +140,7 @@ def _carry(
         due.append((first_start_s + middle_s, options.kill_agent_in))
     killed_at: list[float] = []
     victim = victim_killed_at_s = None
-    for at_s, burst_index in sorted(due, key=lambda each: each[0]):
+    for at_s, burst_index in sorted(due, key=lambda item: item[0]):
         time.sleep(max(0.0, at_s - time.time()))
         if burst_index is not None:
             over_s = at_s + options.burst_s / 2
@@ -171,7 +171,7 @@ async def _sending_client(
     try:
         while time.time() < over_s:
             claims = await fabric.records.bursts.read_claims(run_id, burst_index)
-            sending = [each.agent_id for each in claims.values() if each.phase is Phase.RUNNING]
+            sending = [claim.agent_id for claim in claims.values() if claim.phase is Phase.RUNNING]
             if sending:
                 return min(sending)
             await asyncio.sleep(0.1)

@@ -380,11 +380,11 @@ def twin_routes(weights: Mapping[str, int]) -> tuple[str, ...]:
     lines = []
     for role, table in TWIN_TABLES.items():
         side = role.value[0]
-        ways = " ".join(
+        text = " ".join(
             f"nexthop via {twin_addresses(letter, role)[1]} dev {side}{letter} weight {weight}"
             for letter, weight in weights.items()
         )
-        lines.append(f"route replace table {table} default {ways}")
+        lines.append(f"route replace table {table} default {text}")
     return tuple(lines)
 
 
@@ -421,10 +421,10 @@ def link_batch(spec: LabSpec) -> Batch:
     lines = []
 
     def cable(switch: str, port: str, namespace: str, device: str, address: IPv4Address) -> None:
-        where = f"netns {namespace} " if namespace else ""
+        place = f"netns {namespace} " if namespace else ""
         lines.append(
             f"link add {port} netns {switch} mtu {spec.mtu} type veth "
-            f"peer name {device} {where}mtu {spec.mtu} address {mac(address)}"
+            f"peer name {device} {place}mtu {spec.mtu} address {mac(address)}"
         )
 
     for role, device in ((Role.CLIENT, "c0"), (Role.SERVER, "s0")):
@@ -504,7 +504,7 @@ def _host_batch(spec: LabSpec, role: Role, index: int) -> Batch:
     # Congestion control is set on the route. A namespace cannot use sysctl to select one that the
     # host does not allow for all users, and would otherwise inherit the host's default.
     gateway = data_address(role, 0)
-    way = f"route add default via {gateway} initcwnd {spec.initcwnd} congctl {spec.congestion}"
+    text = f"route add default via {gateway} initcwnd {spec.initcwnd} congctl {spec.congestion}"
     mine = management_address(spec, role, index)
     return Batch(
         namespace=spec.prefix + host_names(spec, role)[index - 1],
@@ -514,7 +514,7 @@ def _host_batch(spec: LabSpec, role: Role, index: int) -> Batch:
             f"addr add {data_address(role, index)}/16 dev eth0",
             "link set eth0 up",
             _neighbour(gateway, "eth0"),
-            way,
+            text,
             f"addr add {mine}/22 dev mg0",
             "link set mg0 up",
             _neighbour(management_address(spec, "broker"), "mg0"),

@@ -46,7 +46,7 @@ Answers = Mapping[str, Mapping[str, Any]]
 
 async def collect(fabric: Fabric, app: FastAPI) -> Answers:
     """Return a text answer to each operation (``GET /v1/runs``) by media type."""
-    found: dict[str, dict[str, Any]] = {}
+    by_name: dict[str, dict[str, Any]] = {}
     document: Any = app.openapi()
     operations = [
         (method.upper(), path, operation)
@@ -55,9 +55,9 @@ async def collect(fabric: Fabric, app: FastAPI) -> Answers:
     ]
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
-        for method, path, operation in sorted(operations, key=lambda each: each[0] != "GET"):
+        for method, path, operation in sorted(operations, key=lambda item: item[0] != "GET"):
             described = next(v for k, v in operation["responses"].items() if k.startswith("2"))
-            said: dict[str, Any] = {}
+            fields: dict[str, Any] = {}
             for media_type, content in described["content"].items():
                 if not media_type.startswith(("application/json", *_TEXT)):
                     continue
@@ -68,9 +68,9 @@ async def collect(fabric: Fabric, app: FastAPI) -> Answers:
                     # Raw output of an engine has one of several forms.
                     continue
                 assert answer.is_success, (method, path, answer.text)
-                said[media_type] = _shown(answer, content.get("schema", {}), document)
-            found[f"{method} {path}"] = said
-    return found
+                fields[media_type] = _shown(answer, content.get("schema", {}), document)
+            by_name[f"{method} {path}"] = fields
+    return by_name
 
 
 async def address(http: httpx.AsyncClient, fabric: Fabric, method: str, path: str) -> str:
@@ -89,8 +89,8 @@ async def _prepare(http: httpx.AsyncClient, fabric: Fabric, method: str, path: s
     Return the sequence number of the dead letter.
     """
     now = datetime.now(UTC)
-    for each in fleet(_AGENTS_COUNT, beat_at=now):
-        await fabric.records.fleet.beat(each)
+    for item in fleet(_AGENTS_COUNT, beat_at=now):
+        await fabric.records.fleet.beat(item)
     if await fabric.records.read_run(RUN) is None:
         await store_run(fabric, RUN, labels={"idps": "on"})
         raw = json.dumps({"start": {"version": "iperf 3.18"}, "intervals": [], "end": {}})
@@ -122,27 +122,27 @@ def _shown(answer: httpx.Response, schema: Mapping[str, Any], document: Any) -> 
         lines = answer.text.splitlines()[:_LINES_MAX_COUNT]
         is_page = answer.headers["Content-Type"].startswith("text/html")
         return "\n".join(line[:_TEXT_MAX_CHARS] if is_page else line for line in lines) + "\n"
-    whole = {**schema, "components": document["components"]}
-    told = answer.json()
-    jsonschema_rs.validate(whole, told)
-    short = _short(told)
-    return short if jsonschema_rs.is_valid(whole, short) else told
+    complete = {**schema, "components": document["components"]}
+    response = answer.json()
+    jsonschema_rs.validate(complete, response)
+    short = _short(response)
+    return short if jsonschema_rs.is_valid(complete, short) else response
 
 
 def _short(value: Any) -> Any:
     if isinstance(value, dict):
         members = list(value.items())
-        spread = len(members) > 100 or all(isinstance(each, dict) for each in value.values())
+        spread = len(members) > 100 or all(isinstance(item, dict) for item in value.values())
         return {k: _short(v) for k, v in (members[:_ITEMS_MAX_COUNT] if spread else members)}
-    return [_short(each) for each in value[:_ITEMS_MAX_COUNT]] if isinstance(value, list) else value
+    return [_short(item) for item in value[:_ITEMS_MAX_COUNT]] if isinstance(value, list) else value
 
 
 async def _collect_anew() -> Answers:
     with tempfile.TemporaryDirectory() as folder:
         fabric = open_fabric(FabricSettings(data_dir=Path(folder)))
-        found = await collect(fabric, create_app(Coordinator(fabric), tick_s=None))
+        result = await collect(fabric, create_app(Coordinator(fabric), tick_s=None))
         await fabric.close()
-    return found
+    return result
 
 
 if __name__ == "__main__":

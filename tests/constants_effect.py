@@ -203,10 +203,10 @@ async def _laid_out(source: Path | str, folder: Path) -> list[str]:
     try:
         if isinstance(source, Path):
             await load(fabric, source)
-        found = [header.run_id async for header in fabric.records.private.list_runs(limit=1_000)]
+        results = [header.run_id async for header in fabric.records.private.list_runs(limit=1_000)]
     finally:
         await fabric.close()
-    return sorted(found)
+    return sorted(results)
 
 
 def _read(folder: Path, run_id: str) -> Stored | None:
@@ -231,7 +231,7 @@ async def _read_run(folder: Path, run_id: str) -> Stored | None:
             plan,
             summary.computed_at,
             None,
-            tuple([_unpacked(await read_evidence(records, plan, each)) for each in plan.bursts]),
+            tuple([_unpacked(await read_evidence(records, plan, burst)) for burst in plan.bursts]),
             await read_ledger(records, run_id),
             await read_telemetry(records, run_id),
             await read_fleet(records, run_id),
@@ -290,42 +290,42 @@ def scaled(name: str, factor: float) -> Iterator[bool]:
     there = list(_having(module, constant))
     value = getattr(there[0], constant)
     new = _times(value, factor)
-    for each in there:
-        setattr(each, constant, new)
+    for item in there:
+        setattr(item, constant, new)
     _forget()
     try:
         yield bool(new != value)
     finally:
-        for each in there:
-            setattr(each, constant, value)
+        for item in there:
+            setattr(item, constant, value)
         _forget()
 
 
 def _having(module: str, constant: str) -> Iterator[ModuleType]:
     """Return the modules that have a constant under its name, not those with one of their own."""
-    for key, each in list(sys.modules.items()):
-        if key.startswith("broadside.coordinator.") and hasattr(each, constant):
+    for key, item in list(sys.modules.items()):
+        if key.startswith("broadside.coordinator.") and hasattr(item, constant):
             stem = key.rpartition(".")[2]
             if stem == module or f"{stem}.{constant}" not in numbers():
-                yield each
+                yield item
 
 
 @cache
 def _caches() -> list[Any]:
     core = [m for key, m in sys.modules.items() if key.startswith("broadside.coordinator.core.")]
-    found = [f for module in core for f in vars(module).values() if hasattr(f, "cache_clear")]
-    return list({id(each): each for each in found}.values())
+    results = [f for module in core for f in vars(module).values() if hasattr(f, "cache_clear")]
+    return list({id(item): item for item in results}.values())
 
 
 def _forget() -> None:
     """Clear the caches of the core, because their values depend on the old constant."""
-    for each in _caches():
-        each.cache_clear()
+    for cach in _caches():
+        cach.cache_clear()
 
 
 def _times(value: Any, factor: float) -> Any:
     if isinstance(value, tuple):
-        return tuple(_times(each, factor) for each in value)
+        return tuple(_times(item, factor) for item in value)
     return max(1, round(value * factor)) if isinstance(value, int) else value * factor
 
 
@@ -392,7 +392,7 @@ def effect(name: str, usual: Sequence[Judged]) -> Mapping[str, str]:
     """Return one constant's line."""
     line: dict[str, str] = {"name": name}
     checks: set[str] = set()
-    for word, factor in FACTORS.items():
+    for part, factor in FACTORS.items():
         with scaled(name, factor) as is_changed:
             constant = name.partition(".")[2]
             new = [judge_again(e, constant) if is_changed else e.result for e in usual]
@@ -401,33 +401,33 @@ def effect(name: str, usual: Sequence[Judged]) -> Mapping[str, str]:
                 (a.result, b) for a, b in zip(usual, new, strict=True) if a.case.is_real is is_real
             ]
             moved = sum(a.verdicts != b.verdicts for a, b in both)
-            line[f"{word}_{group}"] = f"{moved}/{len(both)}"
+            line[f"{part}_{group}"] = f"{moved}/{len(both)}"
             for a, b in both:
-                checks |= {CHECK_OF.get(each, "observation") for each in a.findings ^ b.findings}
+                checks |= {CHECK_OF.get(item, "observation") for item in a.findings ^ b.findings}
     return {**line, "checks": " ".join(sorted(checks))}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.constants_effect", description=__doc__)
     parser.add_argument("names", nargs="*", help="module.NAME; all where none is given")
-    asked = parser.parse_args()
-    kept: dict[str, Mapping[str, str]] = {}
-    if asked.names and PAGE.exists():
+    arguments = parser.parse_args()
+    stored: dict[str, Mapping[str, str]] = {}
+    if arguments.names and PAGE.exists():
         with PAGE.open(encoding="utf-8", newline="") as file:
-            kept = {line["name"]: line for line in csv.DictReader(file)}
+            stored = {line["name"]: line for line in csv.DictReader(file)}
     rows = supports()
-    names: Sequence[str] = asked.names or [
+    names: Sequence[str] = arguments.names or [
         n for n in numbers() if rows[n].kind not in ("work", "beside")
     ]
     with tempfile.TemporaryDirectory() as folder:
         usual = [judge_as_is(case) for case in cases(Path(folder))]
-        for each in usual:
-            sys.stdout.write(f"{each.case.name}: {' '.join(each.result.verdicts)}\n")
+        for item in usual:
+            sys.stdout.write(f"{item.case.name}: {' '.join(item.result.verdicts)}\n")
         for name in names:
-            kept[name] = effect(name, usual)
-            sys.stdout.write(" ".join(kept[name].values()) + "\n")
+            stored[name] = effect(name, usual)
+            sys.stdout.write(" ".join(stored[name].values()) + "\n")
             sys.stdout.flush()
-            _write(kept)
+            _write(stored)
     return 0
 
 

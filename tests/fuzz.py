@@ -118,8 +118,8 @@ class Watched:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        asked = f"{scope['method']} {scope['path']}"[:200]
-        watching = asyncio.create_task(self._watch(ascii(asked)))
+        requested = f"{scope['method']} {scope['path']}"[:200]
+        watching = asyncio.create_task(self._watch(ascii(requested)))
         # The objects of this process belong to the request generator. Their collection takes half a
         # second, which is not a lag of the application.
         gc.disable()
@@ -146,8 +146,8 @@ def application(folder: Path) -> Iterator[tuple[FastAPI, Fabric, dict[str, str]]
 
     async def prepare() -> dict[str, str]:
         await store(fabric)
-        for each in fleet(2, beat_at=datetime.now(UTC)):
-            await fabric.records.fleet.beat(each)
+        for item in fleet(2, beat_at=datetime.now(UTC)):
+            await fabric.records.fleet.beat(item)
         return {
             access.value: await tokens.add(access.value, access, by="fuzz", now=datetime.now(UTC))
             for access in (Access.VIEWER, Access.OPERATOR)
@@ -174,9 +174,9 @@ def fuzz(requests_count: int, *, seconds_max: float, seed: int, folder: Path) ->
         schema = schemathesis.openapi.from_dict(document, config=config)
         watched = Watched(app)
         schema.app = watched
-        found = list(schema.get_all_operations())
-        assert not [each for each in found if isinstance(each, Err)]
-        operations = [each.ok() for each in found if isinstance(each, Ok)]
+        result = list(schema.get_all_operations())
+        assert not [item for item in result if isinstance(item, Err)]
+        operations = [item.ok() for item in result if isinstance(item, Ok)]
         modes = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
         rounds = [(operation, mode) for operation in operations for mode in modes]
         while rounds and tally.requests_count < requests_count and time.monotonic() < end_s:
@@ -230,8 +230,8 @@ def _ask(
         if operation.path.endswith("/events") and case.path_parameters["run_id"] == OPEN:
             # The stream of an open run does not end.
             case.path_parameters["run_id"] = OVER
-        who = data.draw(st.sampled_from(["operator"] * 8 + ["viewer", "nobody"]))
-        token = tokens.get(who)
+        user = data.draw(st.sampled_from(["operator"] * 8 + ["viewer", "nobody"]))
+        token = tokens.get(user)
         headers = {"Authorization": f"Bearer {token}"} if token else {"Authorization": ""}
         # This check follows all draws, because they must not depend on time.
         if time.monotonic() > end_s:
@@ -276,12 +276,15 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=20_000)
     parser.add_argument("--seconds", type=float, default=900.0, help="stop asking after so long")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4)))
-    asked = parser.parse_args()
-    print(f"seed {asked.seed}")  # noqa: T201
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}")  # noqa: T201
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         tally = fuzz(
-            asked.requests, seconds_max=asked.seconds, seed=asked.seed, folder=Path(folder)
+            arguments.requests,
+            seconds_max=arguments.seconds,
+            seed=arguments.seed,
+            folder=Path(folder),
         )
     for kind, text in tally.failures.items():
         print(f"--- {kind}\n{text}\n")  # noqa: T201
@@ -297,7 +300,7 @@ def main() -> None:
         f"longest loop lag {tally.lag_s * 1000:.0f} ms ({tally.lag_at}); "
         f"most memory, with what asks: {memory_bytes / 1e6:.0f} MB"
     )
-    sys.exit(bool(tally.failures) or tally.requests_count < asked.requests)
+    sys.exit(bool(tally.failures) or tally.requests_count < arguments.requests)
 
 
 if __name__ == "__main__":

@@ -27,8 +27,8 @@ async def store(fabric: Fabric) -> None:
     if await fabric.records.read_run(OPEN) is None:
         await store_run(fabric, OPEN, bursts_over=1)
     now = datetime.now(UTC)
-    asked = StudyRequest.model_validate(REQUESTS["POST", "/v1/studies"])
-    study = Study(study_id=STUDY, spec=asked.study(), created_at=now, created_by="fuzz")
+    requested = StudyRequest.model_validate(REQUESTS["POST", "/v1/studies"])
+    study = Study(study_id=STUDY, spec=requested.study(), created_at=now, created_by="fuzz")
     await Collection(fabric.private, "studies", Study).put(STUDY, study)
     nightly = ScheduleRequest.model_validate(REQUESTS["POST", "/v1/schedules"])
     schedule = nightly.schedule(by="fuzz", now=now)

@@ -46,8 +46,8 @@ def _fork(work: Any, *args: Any) -> tuple[str, int]:
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as pipe:
-        said = pipe.read()
-    return said, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        text = pipe.read()
+    return text, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def _fails(item: pytest.Item, following: pytest.Item | None) -> bool:
@@ -79,10 +79,10 @@ def _record_calls(items: Sequence[pytest.Item], hashes: dict[Path, str], file: s
 def _order(mutant: str, killer: str | None, rows: dict[str, Any], seconds: float) -> list[str]:
     """Tests to run on a mutant, the most promising first."""
     function = mutant.rpartition("__mutmut_")[0]
-    own = f"/test_{mutant.split('.')[-2]}"  # and test_lag_parts.py of lag.py
+    text = f"/test_{mutant.split('.')[-2]}"  # and test_lag_parts.py of lag.py
     mapped = [test for test, (_, _, calls) in rows.items() if function in calls]
     mapped.sort(
-        key=lambda test: (test != killer, own not in test, EXACT not in test, rows[test][1])
+        key=lambda test: (test != killer, text not in test, EXACT not in test, rows[test][1])
     )
     chosen, spent = [], 0.0
     for test in mapped:
@@ -111,7 +111,7 @@ def _rows(file: Path) -> Iterator[Any]:
 def pytest_runtestloop(session: pytest.Session) -> bool:
     """Record calls where that is not done yet, then try each mutant."""
     job = json.loads(Path("mutants.json").read_text())
-    kept = Path(job["kept"])
+    stored = Path(job["kept"])
     hashes = {
         path: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in {item.path for item in session.items}
@@ -119,7 +119,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     items = {item.nodeid: item for item in session.items}
 
     def rows() -> dict[str, Any]:
-        known = {row[0]: row[1:] for row in _rows(kept / "calls.jsonl")}
+        known = {row[0]: row[1:] for row in _rows(stored / "calls.jsonl")}
         return {
             test: row
             for test, row in known.items()
@@ -128,20 +128,20 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
 
     known = rows()
     if missing := [item for test, item in items.items() if test not in known]:
-        said, status = _fork(_record_calls, missing, hashes, str(kept / "calls.jsonl"))
-        if said or status:
-            raise pytest.UsageError(said or f"the record of calls ended with {status}")
+        text, status = _fork(_record_calls, missing, hashes, str(stored / "calls.jsonl"))
+        if text or status:
+            raise pytest.UsageError(text or f"the record of calls ended with {status}")
         known = rows()
-    with (kept / "results.jsonl").open("a") as out:
+    with (stored / "results.jsonl").open("a") as out:
         for mutant, killer in job["mutants"].items():
             tests = _order(mutant, killer, known, job["seconds"])
             start = time.monotonic()
-            said, status = _fork(_try, mutant, [items[test] for test in tests], known)
+            text, status = _fork(_try, mutant, [items[test] for test in tests], known)
             if status > 0:  # no test's doing
                 raise pytest.UsageError(f"{mutant}: the fork ended with {status}")
             row = {
                 "mutant": mutant,
-                "killed_by": said or (f"signal {-status}" if status else None),
+                "killed_by": text or (f"signal {-status}" if status else None),
                 "tests": len(tests),
                 "seconds": round(time.monotonic() - start, 1),
                 **job["job"],

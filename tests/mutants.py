@@ -93,8 +93,8 @@ def functions_of(mutated: ast.AST) -> dict[str, ast.FunctionDef]:
 
 def renamed(function: ast.FunctionDef) -> ast.FunctionDef:
     """Return the function under its original name, without the additions of mutmut."""
-    own = function.name.partition("__mutmut_")[0].removeprefix("x_").rpartition("ǁ")[2]
-    fields = {**dict(ast.iter_fields(function)), "name": own, "decorator_list": []}
+    local = function.name.partition("__mutmut_")[0].removeprefix("x_").rpartition("ǁ")[2]
+    fields = {**dict(ast.iter_fields(function)), "name": local, "decorator_list": []}
     return ast.fix_missing_locations(ast.FunctionDef(**fields))
 
 
@@ -139,52 +139,52 @@ def mutate(tree: Path, count: int, seed: int) -> dict[str, str]:
         mutate_file_contents,
     )
 
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     codes: dict[tuple[Path, str], str] = {}
     for part in MUTATED:
         for file in sorted((tree / CORE / part).rglob("*.py")):
             source = file.read_text()
-            kept = KEPT / "files" / f"{hashlib.sha256(source.encode()).hexdigest()}.json"
-            if not kept.exists():
+            stored = KEPT / "files" / f"{hashlib.sha256(source.encode()).hexdigest()}.json"
+            if not stored.exists():
                 code = mutate_file_contents(str(file), source).code
-                kept.parent.mkdir(parents=True, exist_ok=True)
-                kept.write_text(json.dumps([code, dict(differences(ast.parse(code)))]))
-            code, changes = json.loads(kept.read_text())
+                stored.parent.mkdir(parents=True, exist_ok=True)
+                stored.write_text(json.dumps([code, dict(differences(ast.parse(code)))]))
+            code, changes = json.loads(stored.read_text())
             place = file.parent if file.name == "__init__.py" else file.with_suffix("")
             module = ".".join(("broadside", *place.relative_to(tree).parts))
-            found |= {f"{module}.{name}": change for name, change in changes.items()}
+            by_name |= {f"{module}.{name}": change for name, change in changes.items()}
             codes[file, module] = code
-    names = drawn(list(found), count, seed)
+    names = drawn(list(by_name), count, seed)
     for (file, module), code in codes.items():
-        own = {name.rpartition(".")[2] for name in names if name.rpartition(".")[0] == module}
-        file.write_text(without_others(code, own))
-    return {name: found[name] for name in names}
+        local = {name.rpartition(".")[2] for name in names if name.rpartition(".")[0] == module}
+        file.write_text(without_others(code, local))
+    return {name: by_name[name] for name in names}
 
 
 def without_others(code: str, wanted: Container[str]) -> str:
     """Return the code without other mutants, because some modules would take seconds to load."""
-    kept: list[str] = []
+    stored: list[str] = []
     # Indentation of the skipped function.
     inside: str | None = None
     for line in code.splitlines():
         if inside is not None and not line.startswith((f"{inside} ", f"{inside})")) and line:
             inside = None
-        found = _MUTANT.match(line)
-        if found is None or (found[2] or found[3]) in wanted:
-            kept += [line] * (inside is None)
-        elif found[2]:
-            inside = found[1]
-            while kept[-1].lstrip().startswith("@"):
-                kept.pop()
-    return "\n".join(kept) + "\n"
+        match = _MUTANT.match(line)
+        if match is None or (match[2] or match[3]) in wanted:
+            stored += [line] * (inside is None)
+        elif match[2]:
+            inside = match[1]
+            while stored[-1].lstrip().startswith("@"):
+                stored.pop()
+    return "\n".join(stored) + "\n"
 
 
 def tree_of(place: str) -> str:
     """Return git's hash of HEAD, or of a folder in it."""
-    found = subprocess.run(
+    completed = subprocess.run(
         ["git", "rev-parse", place], cwd=CHECKOUT, check=True, capture_output=True, text=True
     )
-    return found.stdout.strip()
+    return completed.stdout.strip()
 
 
 def results() -> list[dict[str, str | float | None]]:
@@ -197,20 +197,20 @@ def decided(
     rows: Sequence[dict[str, str | float | None]], job: dict[str, str]
 ) -> dict[str, str | None]:
     """Return each mutant's detecting test of any commit, or None by the present tests."""
-    found: dict[str, str | None] = {}
+    by_name: dict[str, str | None] = {}
     for row in rows:
         killer = row["killed_by"]
         if row.get("code") == job["code"] and (killer or row["commit"] == job["commit"]):
-            found[str(row["mutant"])] = None if killer is None else str(killer)
-    return found
+            by_name[str(row["mutant"])] = None if killer is None else str(killer)
+    return by_name
 
 
 def run_tests(tree: Path, names: Sequence[str], job: dict[str, str], seconds: float) -> None:
     """Run tests/mutant_runner.py on these mutants. Raises SystemExit if it fails."""
     killers = {row["mutant"]: row["killed_by"] for row in results()}
     chosen = {name: killers.get(name) for name in names}
-    whole = {"mutants": chosen, "job": job, "kept": str(KEPT), "seconds": seconds}
-    (tree / "mutants.json").write_text(json.dumps(whole))
+    complete = {"mutants": chosen, "job": job, "kept": str(KEPT), "seconds": seconds}
+    (tree / "mutants.json").write_text(json.dumps(complete))
     # The .pth files in .venv would import broadside from the checkout, so this uses the base
     # interpreter.
     python = Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}")
@@ -250,20 +250,20 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="of the drawn, those with this in their name")
     parser.add_argument("--seconds", type=float, default=6, help="of tests for a mutant at most")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     sys.path.append(str(TOOL))
     job = {"commit": tree_of("HEAD"), "code": tree_of("HEAD:coordinator")}
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         tree = Path(folder, "tree")
         prepare(tree)
-        changes = mutate(tree, asked.mutants, asked.seed)
-        names = [name for name in changes if asked.only in name]
+        changes = mutate(tree, arguments.mutants, arguments.seed)
+        names = [name for name in changes if arguments.only in name]
         before = decided(results(), job)
         if left := [name for name in names if name not in before]:
-            run_tests(tree, left, job, asked.seconds)
+            run_tests(tree, left, job, arguments.seconds)
     killers = decided(results(), job)
-    said, share = report(names, killers, changes, asked.seed)
-    sys.stdout.write(said + "\n")
+    text, share = report(names, killers, changes, arguments.seed)
+    sys.stdout.write(text + "\n")
     return int(share >= MOST_SURVIVORS)
 
 

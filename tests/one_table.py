@@ -32,11 +32,11 @@ def unpack_host(packed: bytes) -> tuple[HostSecond, ...]:
     columns = {name: [value or 0 for value in column] for name, column in unpack(packed).items()}
     gaps_us, spans_us = columns.pop("gap_us"), columns.pop("span_us")
     ends_us = list(accumulate(gap + span for gap, span in zip(gaps_us, spans_us, strict=True)))
-    for way in ("rx", "tx"):
-        over, rate = (columns.pop(f"nic_{way}_packets_{part}") for part in ("over", "rate"))
-        columns[f"nic_{way}_packets_count"] = [
+    for method in ("rx", "tx"):
+        over, rate = (columns.pop(f"nic_{method}_packets_{part}") for part in ("over", "rate"))
+        columns[f"nic_{method}_packets_count"] = [
             more + (size * share >> 32)
-            for more, size, share in zip(over, columns[f"nic_{way}_bytes"], rate, strict=True)
+            for more, size, share in zip(over, columns[f"nic_{method}_bytes"], rate, strict=True)
         ]
     seconds: list[HostSecond] = []
     for at, (end_us, span_us) in enumerate(zip(ends_us, spans_us, strict=True)):

@@ -48,14 +48,14 @@ def plant(kind: str, seed: int) -> Plant:
         (60.0, 280, 300),
         (60.0, 280, 420),
     )[rng.integers(5)]
-    each = float(rng.uniform(1e9, 8e9))
+    item = float(rng.uniform(1e9, 8e9))
     base = Plant(
         seed=seed,
         pairs=pairs,
         bursts=int(rng.integers(1, 4)),
         burst_s=burst_s,
         period_s=period_s,
-        pair_bits_per_second=each,
+        pair_bits_per_second=item,
         firewall_bits_per_second=None,
         noise=float(rng.uniform(0.01, 0.06)),
         rtt_base_s=float(rng.uniform(0.0005, 0.03)),
@@ -68,7 +68,7 @@ def plant(kind: str, seed: int) -> Plant:
         unread_bins=int(rng.integers(0, 3)),
     )
     few = max(1, round(pairs * rng.uniform(0.03, 0.2)))
-    fleet_rate = pairs * each
+    fleet_rate = pairs * item
     kinds: dict[str, dict[str, object]] = {
         "clean": {},
         "lag": {"lag_s": float(rng.uniform(-60, 300)), "bursts": 3},
@@ -86,12 +86,12 @@ def plant(kind: str, seed: int) -> Plant:
             "firewall_bits_per_second": fleet_rate,
             "slow_firewall": float(rng.uniform(0.3, 0.85)),
         },
-        "capped-nic": {"capped_nic": True, "nic_bits_per_second": each},
+        "capped-nic": {"capped_nic": True, "nic_bits_per_second": item},
         "client-cpu": {"busy_cpu": "client"},
         "server-cpu": {"busy_cpu": "server"},
         "small-window": {"small_window": True},
         "single-flow": {"single_flow_bits_per_second": 1.5e9, "sku": "standard"},
-        "offered-load": {"offered_bits_per_second": each},
+        "offered-load": {"offered_bits_per_second": item},
         "collapse": {
             "firewall_bits_per_second": fleet_rate * 0.9,
             "collapse": float(rng.uniform(0.3, 0.75)),
@@ -146,8 +146,12 @@ def score(kind: str, seed: int) -> Score:
     causes = [finding.id for finding in summary.findings if finding.kind == "cause"]
     named = causes[0] if causes else None
     expected = EXPECTED[kind]
-    held = summary.reconciliation
-    lag = None if held is None or held.lag_s is None else held.lag_s - made.truth.lag_s
+    reconciliation = summary.reconciliation
+    lag = (
+        None
+        if reconciliation is None or reconciliation.lag_s is None
+        else reconciliation.lag_s - made.truth.lag_s
+    )
     received = sum(float(burst.series.received_bytes.sum()) for burst in measured)
     floor = made.plan.spec.objective.coverage_floor_ratio
     return Score(
@@ -157,7 +161,7 @@ def score(kind: str, seed: int) -> Score:
         right=named is None if expected is None else named in expected,
         lag_error_s=lag,
         total_error_ratio=abs(received / made.truth.payload_bytes - 1),
-        residual_ratio=None if held is None else held.residual_ratio,
+        residual_ratio=None if reconciliation is None else reconciliation.residual_ratio,
         wrong_pass=summary.completeness_ratio < floor and summary.verdict is Verdict.PASS,
         summary=summary,
     )

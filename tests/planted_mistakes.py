@@ -104,10 +104,10 @@ def caught_by(mistake: Mistake, tools: Tools) -> str | None:
         done = stage.broadside("up", *CASE.words, "--yes")
         if done.returncode:
             lines = re.sub(r"\x1b\[[0-9;]*m", "", done.output).splitlines()
-            said = next((line for line in lines if "Error: " in line), lines[-1])
-            return f"up: {said.partition('Error: ')[2]}"
-        if found := list(wants(stage, set())):
-            return f"after up: {found[0]}"
+            text = next((line for line in lines if "Error: " in line), lines[-1])
+            return f"up: {text.partition('Error: ')[2]}"
+        if result := list(wants(stage, set())):
+            return f"after up: {result[0]}"
         for verb in ("up", "scale"):
             if verb == "scale" and (done := stage.broadside("scale", "5")).returncode:
                 return f"scale: {done.output.splitlines()[-1]}"
@@ -125,7 +125,7 @@ def main() -> int:
     except Missing as missing:
         sys.stdout.write(f"planted mistakes: not run: {missing}\n")
         return 4
-    chosen = [each for each in MISTAKES if only is None or only in each.name]
+    chosen = [item for item in MISTAKES if only is None or only in item.name]
     caught = 0
     for mistake in chosen:
         by = caught_by(mistake, tools)

@@ -75,7 +75,7 @@ def told_track(
 
 def host_columns(host: Sequence[HostSecond]) -> HostColumns:
     """Return a host's rows as columns, with repeated rows counted once."""
-    columns = {name: _column(host, *told) for name, told in _HOST.items()}
+    columns = {name: _column(host, *reported) for name, reported in _HOST.items()}
     return disjoint_host(HostColumns(**columns))
 
 
@@ -83,11 +83,11 @@ def track_rows(columns: IntervalColumns) -> Track:
     """Return columns as rows for storage."""
     rows = []
     for row in range(len(columns)):
-        told = {name: float(getattr(columns, name)[row]) for name in (*_INSTANTS, *_KNOWN)}
-        known: dict[str, Any] = {name: None if np.isnan(v) else v for name, v in told.items()}
-        whole = {name: int(known[name]) for name in _COUNTS if known[name] is not None}
-        whole["transferred_bytes"] = int(known["transferred_bytes"])
-        rows.append(Interval(**(known | whole)))
+        fields = {name: float(getattr(columns, name)[row]) for name in (*_INSTANTS, *_KNOWN)}
+        known: dict[str, Any] = {name: None if np.isnan(v) else v for name, v in fields.items()}
+        complete = {name: int(known[name]) for name in _COUNTS if known[name] is not None}
+        complete["transferred_bytes"] = int(known["transferred_bytes"])
+        rows.append(Interval(**(known | complete)))
     return Track(
         side=columns.side,
         flow=columns.flow,

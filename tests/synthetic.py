@@ -155,8 +155,8 @@ class Fleet:
 
     def asked(self, **spec: object) -> "Fleet":
         """Return the same fleet with changed fields of the run spec."""
-        asked = self.plan.spec.model_copy(update=spec)
-        return replace(self, plan=self.plan.model_copy(update={"spec": asked}))
+        requested = self.plan.spec.model_copy(update=spec)
+        return replace(self, plan=self.plan.model_copy(update={"spec": requested}))
 
     def aiming(self, **goals: object) -> "Fleet":
         """Return the same fleet with changed fields of the objective."""
@@ -304,16 +304,16 @@ DROPS_PER_SECOND = 20
 
 def _demand(plant: Plant, rng: np.random.Generator, weights: Floats, seconds: int) -> Floats:
     """Return bit/s that each pair would send without a firewall, shape (pairs, seconds)."""
-    each = plant.pair_bits_per_second * weights
+    item = plant.pair_bits_per_second * weights
     if plant.capped_nic and plant.nic_bits_per_second:
-        each = np.full(plant.pairs, 0.985 * plant.nic_bits_per_second / 1.0456)
+        item = np.full(plant.pairs, 0.985 * plant.nic_bits_per_second / 1.0456)
     if plant.single_flow_bits_per_second:
-        each = np.full(plant.pairs, 0.99 * plant.single_flow_bits_per_second)
+        item = np.full(plant.pairs, 0.99 * plant.single_flow_bits_per_second)
     if plant.offered_bits_per_second:
-        each = np.full(plant.pairs, plant.offered_bits_per_second)
+        item = np.full(plant.pairs, plant.offered_bits_per_second)
     quiet = plant.capped_nic or plant.offered_bits_per_second or plant.single_flow_bits_per_second
     noise = plant.noise * (0.05 if quiet else 1.0)
-    wanted = each[:, None] * (1 + noise * rng.standard_normal((plant.pairs, seconds)))
+    wanted = item[:, None] * (1 + noise * rng.standard_normal((plant.pairs, seconds)))
     if plant.ramp_s:
         wanted = wanted * np.minimum(1.0, (np.arange(seconds) + 0.5) / plant.ramp_s)
     return np.maximum(wanted, 0.0)

@@ -30,14 +30,14 @@ def measured(plant: Plant) -> tuple[Fleet, tuple[BurstMeasurement, ...], RunSumm
 
 async def create_run(records: Records, plan: Plan, **header: Any) -> None:
     """Store the header, plan and control row of a run. ``header`` holds other header fields."""
-    told = RunHeader(
+    reported = RunHeader(
         run_id=plan.run_id,
         scenario=plan.spec.scenario,
         created_at=plan.created_at,
         **{"created_by": "tests", **header},
     )
     control = Control(run_id=plan.run_id, lease_until_at=plan.bursts[-1].planned_end_at)
-    await records.create_run(told, plan.model_dump_json().encode(), control)
+    await records.create_run(reported, plan.model_dump_json().encode(), control)
 
 
 async def store_documents(
@@ -75,11 +75,11 @@ async def store_run(
     Without ``told`` the coordinator stopped before it updated the list of runs.
     """
     made, bursts, summary = measured(plant)
-    judged = summary.model_copy(update={"run_id": run_id}) if bursts_over is None else None
-    await store_documents(fabric, run_id, made, bursts[:bursts_over], judged)
+    evaluated = summary.model_copy(update={"run_id": run_id}) if bursts_over is None else None
+    await store_documents(fabric, run_id, made, bursts[:bursts_over], evaluated)
     begun_at = created_at or made.plan.created_at
     plan = made.plan.model_copy(update={"run_id": run_id, "created_at": begun_at})
     await create_run(fabric.records, plan, labels=labels or {})
-    if judged is not None and told:
-        await fabric.records.private.save_outcome(run_id, outcome_of(judged, cancelled=False))
+    if evaluated is not None and told:
+        await fabric.records.private.save_outcome(run_id, outcome_of(evaluated, cancelled=False))
     return run_id

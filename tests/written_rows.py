@@ -211,9 +211,9 @@ def written(index: int = 0) -> Mapping[Kind, Written]:
     """Return a row of every kind, of pair ``index``."""
     client, server, test = CLIENTS[index], SERVERS[index], server_test(index)
     partition, key = server_tests_partition(test.started_at, server), server_test_key(test)
-    asked, pair = tunnel(index), f"{index:05d}"
-    suffix = f"{asked.vni:08d}.{asked.opened_by}"
-    said: list[tuple[Kind, str, str, str, Message | None, Mapping[str, Value]]] = [
+    requested, pair = tunnel(index), f"{index:05d}"
+    suffix = f"{requested.vni:08d}.{requested.opened_by}"
+    lines: list[tuple[Kind, str, str, str, Message | None, Mapping[str, Value]]] = [
         (Kind.CLAIM, client, BURST, f"claim.{pair}", claim(index), {}),
         (Kind.REPORT, client, BURST, f"report.{pair}", report(index), {}),
         (
@@ -227,7 +227,7 @@ def written(index: int = 0) -> Mapping[Kind, Written]:
         (Kind.TEST, server, partition, key, test, {}),
         (Kind.PRESENCE, server, "presence", f"server.{server}", presence(Role.SERVER, index), {}),
         (Kind.PASSPORT, server, "passport", f"server.{server}", HostInfo(), {}),
-        (Kind.ASK, client, f"tunnel.{server}", f"ask.{suffix}", asked, {}),
+        (Kind.ASK, client, f"tunnel.{server}", f"ask.{suffix}", requested, {}),
         (Kind.ANSWER, server, f"tunnel.{server}", f"answer.{suffix}", None, {"problem": ""}),
     ]
     rows = {
@@ -241,7 +241,7 @@ def written(index: int = 0) -> Mapping[Kind, Written]:
             ),
             message=message,
         )
-        for kind, writer, place, row_key, message, values in said
+        for kind, writer, place, row_key, message, values in lines
     }
     for kind, writer, row in (
         (Kind.CHUNK, client, _seconds(f"chunk.client.{pair}", BURST, Side.CLIENT)),
@@ -340,16 +340,16 @@ def _cases() -> Iterator[Case]:
             for value in foreign_values(kind, path, field):
                 if "<" not in path:
                     yield Case(kind=kind, path=path, field=field, value=value)
-    for kind, own, other in (
+    for kind, local, other in (
         (Kind.CHUNK, Side.CLIENT, Side.SERVER),
         (Kind.TEST_CHUNK, Side.SERVER, Side.CLIENT),
     ):
         fields = ROW_RULES[kind].fields
-        side, time = fields[f"{own}_<flow>_<n>"], fields[f"{own}_<flow>_first_data_at_s"]
+        side, time = fields[f"{local}_<flow>_<n>"], fields[f"{local}_<flow>_first_data_at_s"]
         yield Case(kind=kind, path=f"{other}_up_0", field=side, value=b"packed")
         yield Case(kind=kind, path=f"{other}_down_first_data_at_s", field=side, value=1.0)
         yield Case(kind=kind, path="json", field=side, value=server_test(1).to_json())
-        yield Case(kind=kind, path=f"{own}_up_first_data_at_s", field=time, value=9e9)
+        yield Case(kind=kind, path=f"{local}_up_first_data_at_s", field=time, value=9e9)
 
 
 def held_cases() -> Mapping[str, Presence]:
@@ -364,6 +364,6 @@ def held_cases() -> Mapping[str, Presence]:
     }
     empty: dict[str, Any] = {"ports": (), "busy_ports": (), "engines": (), "echo_port": None}
     return {
-        name: presence(Role.SERVER, 0, address=theirs.address, **empty | said)
-        for name, said in fields.items()
+        name: presence(Role.SERVER, 0, address=theirs.address, **empty | text)
+        for name, text in fields.items()
     }

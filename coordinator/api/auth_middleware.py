@@ -319,14 +319,14 @@ def _foreign_header(headers: Headers) -> str | None:
     origin = headers.get("origin")
     try:
         host = urllib.parse.urlsplit(f"//{headers.get('host', '')}")
-        is_own_page = origin is None or urllib.parse.urlsplit(origin).netloc == host.netloc
-        is_own_host = is_loopback(host.hostname or "")
+        is_local_page = origin is None or urllib.parse.urlsplit(origin).netloc == host.netloc
+        is_local_host = is_loopback(host.hostname or "")
     except ValueError:
         # The header is not a valid host.
-        is_own_host, is_own_page = False, True
-    if not is_own_host:
+        is_local_host, is_local_page = False, True
+    if not is_local_host:
         return "Host"
-    return None if is_own_page else "Origin"
+    return None if is_local_page else "Origin"
 
 
 def _bounded(receive: Receive, headers: Headers, max_bytes: int | None) -> Receive:

@@ -137,7 +137,7 @@ def broadside(
 
 def main() -> None:
     """Run the command line, and exit with a documented exit code."""
-    name = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    name = next((part for part in sys.argv[1:] if not part.startswith("-")), "")
     if name in PRIVATE_COMMANDS:
         # Set before the first file is written.
         os.umask(0o077)

@@ -329,13 +329,13 @@ def _require_ownership(
         path = orphan.id.lower()
         # The name of a role assignment is derived from the range. A URL is data in the account of
         # the range; data in another account would not be readable.
-        is_own = (
+        is_local = (
             path.rsplit("/", 1)[-1].startswith(f"{name}-")
             or "/roleassignments/" in path
             or path.startswith("https://")
             or any(orphan.top == one or orphan.top.startswith(one + "/") for one in tagged)
         )
-        if not is_own:
+        if not is_local:
             exit_with_error(
                 f"{orphan.id} exists without the tag broadside={name}, so it does not belong to "
                 "this range; use another name for the range, or delete it"

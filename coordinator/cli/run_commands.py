@@ -112,8 +112,8 @@ def show(session: Session, run_id: RunArgument) -> None:
     async def work(client: "Operations", resolved: str) -> "tuple[RunStatus, Course]":
         return await client.status(resolved), await client.course(resolved)
 
-    status, course = session.call_run(run_id, work)
-    session.show(status, lambda status: _print_status(status, course))
+    status, trend = session.call_run(run_id, work)
+    session.show(status, lambda status: _print_status(status, trend))
 
 
 def _print_status(status: "RunStatus", course: "Course") -> None:

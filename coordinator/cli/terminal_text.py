@@ -18,7 +18,7 @@ _UNSAFE: Final = re.compile(
 
 def printable(text: str) -> str:
     """Escape control characters, and text that a CI pipeline would use as a command."""
-    return escape_workflow_commands(_UNSAFE.sub(lambda found: f"\\x{ord(found[0]):02x}", text))
+    return escape_workflow_commands(_UNSAFE.sub(lambda result: f"\\x{ord(result[0]):02x}", text))
 
 
 def one_line(text: str) -> str:

@@ -68,11 +68,11 @@ class Orphan:
     @property
     def top(self) -> str:
         """Id of the resource or of the resource that contains it, in lower case."""
-        found = re.match(
+        match = re.match(
             r"(/subscriptions/[^/]+/resourcegroups/[^/]+(?:/providers/[^/]+/[^/]+/[^/]+)?)",
             self.id.lower(),
         )
-        return found[1] if found else self.id.lower()
+        return match[1] if match else self.id.lower()
 
 
 def terraform(directory: Path) -> list[str]:
@@ -262,7 +262,7 @@ def call_az_together(*commands: Sequence[str]) -> list[Any]:
     The commands run at the same time, because az needs seconds to start.
     """
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(lambda words: call_az(*words), commands))
+        return list(pool.map(lambda parts: call_az(*parts), commands))
 
 
 def call_rest(*words: str) -> Any:

@@ -217,8 +217,8 @@ def print_table(
 
 def _min_width(text: Text) -> int:
     """Return the width needed to print a cell without breaking a word."""
-    longest_word = max(map(cell_len, text.plain.split()), default=0)
-    return max(longest_word, min(text.cell_len, _TEXT_WIDTH))
+    longest_part = max(map(cell_len, text.plain.split()), default=0)
+    return max(longest_part, min(text.cell_len, _TEXT_WIDTH))
 
 
 class ProgressLog:

@@ -175,8 +175,8 @@ def count(value: float | None) -> str:
     """Format a number with grouped thousands. A mean below ten has two significant digits."""
     if value is None:
         return UNKNOWN
-    is_whole = abs(value) >= 10 or value == round(value)
-    return f"{value:,.0f}".replace(",", "\u202f") if is_whole else f"{value:.2g}"
+    is_complete = abs(value) >= 10 or value == round(value)
+    return f"{value:,.0f}".replace(",", "\u202f") if is_complete else f"{value:.2g}"
 
 
 def dollars(usd: float | None) -> str:

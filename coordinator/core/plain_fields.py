@@ -17,18 +17,18 @@ def plain_fields(value: Message) -> Mapping[str, str]:
     Nested models and mappings are expanded. An optional nested model also has an entry ``set``.
     Example: ``{"burst_s": "30", "traffic.dscp": "not set", "device.sku": "premium"}``.
     """
-    said: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for name, field in type(value).model_fields.items():
         inner = getattr(value, name)
         if isinstance(inner, Message):
             if field.default is None:
-                said[name] = "set"
-            said |= {f"{name}.{key}": text for key, text in plain_fields(inner).items()}
+                fields[name] = "set"
+            fields |= {f"{name}.{key}": text for key, text in plain_fields(inner).items()}
         elif isinstance(inner, Mapping) and inner:
-            said |= {f"{name}.{key}": _text(each) for key, each in inner.items()}
+            fields |= {f"{name}.{key}": _text(item) for key, item in inner.items()}
         else:
-            said[name] = _text(inner)
-    return said
+            fields[name] = _text(inner)
+    return fields
 
 
 def _text(value: object) -> str:

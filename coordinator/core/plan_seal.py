@@ -68,7 +68,7 @@ def _older_content(content: bytes) -> bytes | None:
             holder = holder.get(folder) if isinstance(holder, dict) else None
         if not isinstance(holder, dict):
             continue
-        for member in [each for each in holder if re.fullmatch(name.replace("*", ".*"), each)]:
+        for member in [item for item in holder if re.fullmatch(name.replace("*", ".*"), item)]:
             if _text(holder[member]) == unset:
                 del holder[member]
     return _text(plan).encode()

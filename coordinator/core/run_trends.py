@@ -234,7 +234,7 @@ def describe(disruption: Disruption) -> str:
         "one": disruption.pairs[0],
         "some": f"{disruption.pairs_count} pairs",
     }[disruption.scope]
-    words = {
+    parts = {
         DisruptionKind.STALL: "no traffic",
         DisruptionKind.DROP: "low rate",
         DisruptionKind.RESET: "connections failed",
@@ -249,6 +249,6 @@ def describe(disruption: Disruption) -> str:
     if disruption.resolution_s is not None:
         limit = f" or less (readings of {disruption.resolution_s:g} s)"
     return (
-        f"{disruption.start_at:%Y-%m-%d %H:%M:%S} UTC, {user}: {words} for "
+        f"{disruption.start_at:%Y-%m-%d %H:%M:%S} UTC, {user}: {parts} for "
         f"{disruption.duration_s:.1f} s{limit}{row}{why}"
     )

@@ -64,8 +64,8 @@ class Capacity:
         for name, value in (("min", self.min_count), ("max", self.max_count)):
             if value is None or not LEAST <= value <= MOST:
                 raise ResourceRefused(f"{name} {_said(value)}: must be {LEAST} to {MOST} units")
-        apart = (self.max_count or 0) - (self.min_count or 0)
-        if apart < 0 or apart == 1:
+        gap = (self.max_count or 0) - (self.min_count or 0)
+        if gap < 0 or gap == 1:
             raise ResourceRefused(
                 f"max {self.max_count}: must equal min {self.min_count}, or be 2 or more above it"
             )
@@ -146,9 +146,9 @@ class FirewallCapacity:
             bounds = {"minCapacity": capacity.min_count, "maxCapacity": capacity.max_count}
             return {**body, "properties": {**body["properties"], "autoscaleConfiguration": bounds}}
 
-        if (found := _capacity(self._firewall.change(changed))) != capacity:
+        if (result := _capacity(self._firewall.change(changed))) != capacity:
             raise ResourceUnavailable(
-                f"the Resource Manager took {capacity} and keeps {found}; look at the firewall's "
+                f"the Resource Manager took {capacity} and keeps {result}; look at the firewall's "
                 "activity log"
             )
 
@@ -165,12 +165,12 @@ class FirewallCapacity:
             "timespan": f"{_utc(now - timedelta(hours=1))}/{_utc(now)}",
         }
         try:
-            told = self._firewall.read_under("/providers/Microsoft.Insights/metrics", **parameters)
+            under = self._firewall.read_under("/providers/Microsoft.Insights/metrics", **parameters)
         except ResourceError:
             return None
         points = [
             (datetime.fromisoformat(point["timeStamp"]), point["minimum"])
-            for metric in told.get("value", ())
+            for metric in under.get("value", ())
             for series in metric.get("timeseries", ())
             for point in series.get("data", ())
             # Azure writes 0 or null for an unknown value.
@@ -240,8 +240,8 @@ class Record:
             ResourceRefused: The file cannot be read or parsed.
         """
         try:
-            told = json.loads(self.path.read_text("utf-8"))
-            return Capacity(min_count=told["min_count"], max_count=told["max_count"])
+            document = json.loads(self.path.read_text("utf-8"))
+            return Capacity(min_count=document["min_count"], max_count=document["max_count"])
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (ValueError, KeyError, OSError) as error:
@@ -261,7 +261,7 @@ class Record:
         Raises:
             ResourceRefused: The file cannot be written or read.
         """
-        told = {
+        fields = {
             "resource_id": resource_id,
             "min_count": before.min_count,
             "max_count": before.max_count,
@@ -270,7 +270,7 @@ class Record:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with self.path.open("x", encoding="utf-8") as file:
-                json.dump(told, file)
+                json.dump(fields, file)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
@@ -306,15 +306,15 @@ def raise_capacity(
         ResourceError: The bounds are invalid, the tier is Basic, or the change failed.
     """
     capacity.checked()
-    found = firewall.read()
-    if found.tier == "Basic":
+    result = firewall.read()
+    if result.tier == "Basic":
         raise ResourceRefused("a Basic firewall has a fixed capacity; take another tier")
-    kept_already = record.read() is not None
-    before = record.keep(found.capacity, firewall.resource_id, now)
+    stored_already = record.read() is not None
+    before = record.keep(result.capacity, firewall.resource_id, now)
     try:
-        firewall.write(capacity, over=found.capacity)
+        firewall.write(capacity, over=result.capacity)
     except ResourceBusy:
-        if not kept_already:
+        if not stored_already:
             record.forget()
         raise
     except BaseException:

@@ -92,8 +92,8 @@ async def get_bounded(
     except httpx.HTTPError as error:
         if isinstance(error, httpx.TimeoutException | httpx.DecodingError) and str(error):
             raise TelemetryError(f"{where}: {error}") from error
-        said = f"{type(error).__name__}: {error}".removesuffix(": ")
-        raise TelemetryError(f"{where}: no answer ({said})") from error
+        text = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise TelemetryError(f"{where}: no answer ({text})") from error
     return response, response.content
 
 
@@ -105,10 +105,10 @@ def retry_after_s(response: httpx.Response, otherwise_s: float) -> float:
         otherwise_s: Default in seconds if the header is missing, a date or not finite.
     """
     try:
-        told_s = float(response.headers.get("Retry-After", ""))
+        reported_s = float(response.headers.get("Retry-After", ""))
     except ValueError:
         return otherwise_s
-    return max(0.0, told_s) if math.isfinite(told_s) else otherwise_s
+    return max(0.0, reported_s) if math.isfinite(reported_s) else otherwise_s
 
 
 # Keys that mark an incomplete response, in lower case without separators: Microsoft's REST

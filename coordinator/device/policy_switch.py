@@ -34,9 +34,9 @@ def set_modes(policy: Resource, modes: Mapping[str, str]) -> None:
     Raises:
         ResourceError: The change failed or had no effect.
     """
-    found = policy.change(lambda body: with_modes(body, modes))
-    if with_modes(found, modes) != found:
-        state = found["properties"].get("provisioningState", "unknown")
+    result = policy.change(lambda body: with_modes(body, modes))
+    if with_modes(result, modes) != result:
+        state = result["properties"].get("provisioningState", "unknown")
         raise ResourceUnavailable(
             f"the policy did not take the mode ({state}); see its activity log"
         )

@@ -180,11 +180,11 @@ class Resource:
         """
         end_s = self._end_s()
         for _ in range(TRIES_COUNT):
-            found = self._read_at_rest(end_s)
-            wanted = changed(found)
-            if wanted == found:
-                return found
-            headers = {"If-Match": found["etag"]} if found.get("etag") else {}
+            at_rest = self._read_at_rest(end_s)
+            wanted = changed(at_rest)
+            if wanted == at_rest:
+                return at_rest
+            headers = {"If-Match": at_rest["etag"]} if at_rest.get("etag") else {}
             answer = self._ask("PUT", self._url(), end_s, headers, wanted, refused=(412,))
             if answer.status_code != 412:
                 self._follow(answer, end_s)
@@ -222,10 +222,12 @@ class Resource:
                 # A permission on the resource does not include the operation. The state of the
                 # resource then shows the result.
                 return
-            told = object_of(answer.content)
-            state = told.get("status", "Succeeded" if answer.status_code != 202 else "InProgress")
+            reported = object_of(answer.content)
+            state = reported.get(
+                "status", "Succeeded" if answer.status_code != 202 else "InProgress"
+            )
             if state in ("Failed", "Canceled"):
-                raise ResourceRefused(f"the change {state.lower()}: {_message(told)}")
+                raise ResourceRefused(f"the change {state.lower()}: {_message(reported)}")
             if state == "Succeeded":
                 return
             self._say(f"{state.lower()}...")
@@ -253,12 +255,12 @@ class Resource:
                 continue
             if answer.is_success or answer.status_code in refused:
                 return answer
-            said = f"{method}: {answer.status_code} {_message(object_of(answer.content))}"
+            text = f"{method}: {answer.status_code} {_message(object_of(answer.content))}"
             if answer.status_code in (401, 403):
-                raise ResourceRefused(f"{said}; the identity needs {self._kind.rights}")
+                raise ResourceRefused(f"{text}; the identity needs {self._kind.rights}")
             if answer.status_code not in _RETRIED:
-                raise ResourceRefused(said)
-            self._pause(retry_after_s(answer, POLL_S), end_s, said)
+                raise ResourceRefused(text)
+            self._pause(retry_after_s(answer, POLL_S), end_s, text)
 
     async def _send(
         self, method: str, url: httpx.URL, headers: Mapping[str, str], body: Body | None
@@ -331,43 +333,43 @@ def token_source(settings: CoordinatorSettings) -> Callable[[], str]:
     except ModuleNotFoundError as error:
         raise ResourceRefused(f"{error.name} is missing; {bring_extra('azure')}") from error
     endpoint, client_id = settings.azure_monitor_endpoint, settings.managed_identity_client_id
-    held: AccessToken | None = None
+    stored: AccessToken | None = None
 
     def token() -> str:
-        nonlocal held
-        if held is None or held.expires_on - time.time() < _RENEWED_S:
+        nonlocal stored
+        if stored is None or stored.expires_on - time.time() < _RENEWED_S:
             try:
-                held = asyncio.run(identity_token(client_id, endpoint))
+                stored = asyncio.run(identity_token(client_id, endpoint))
             except NoToken as error:
-                said = " ".join(str(error).split())[:200]
+                text = " ".join(str(error).split())[:200]
                 if error.is_passing:
-                    raise ResourceUnavailable(f"no Azure token: {said}") from error
+                    raise ResourceUnavailable(f"no Azure token: {text}") from error
                 raise ResourceRefused(
-                    f"no Azure identity; run az login, or give this machine a managed one ({said})"
+                    f"no Azure identity; run az login, or give this machine a managed one ({text})"
                 ) from error
-        return held.token
+        return stored.token
 
     return token
 
 
 def _object(answer: httpx.Response) -> dict[str, Any]:
     """Return the JSON object of a response. Raises :class:`ResourceRefused` for other content."""
-    told = object_of(answer.content)
-    if not told:
+    reported = object_of(answer.content)
+    if not reported:
         raise ResourceRefused(
             f"{answer.request.url.host} answered {answer.status_code} without a JSON object; is "
             "the endpoint a Resource Manager's?"
         )
-    return told
+    return reported
 
 
 def object_of(body: bytes) -> dict[str, Any]:
     """Return a JSON object, or an empty one for any other content."""
     try:
-        told = json.loads(body)
+        document = json.loads(body)
     except (ValueError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def _message(told: Body) -> str:

@@ -453,8 +453,8 @@ def _place(test: _Test) -> _PlacedEnds:
 
 def _stamp_error_s(recording: Recording) -> float:
     """Return the maximum timestamp error in seconds. iperf3 before 3.20 writes whole seconds."""
-    is_whole = (recording.first_data_at_s or 0.0) % 1 == 0
-    return CLOCK_BOUND_S if is_whole else 0.0
+    is_complete = (recording.first_data_at_s or 0.0) % 1 == 0
+    return CLOCK_BOUND_S if is_complete else 0.0
 
 
 def _ends_notes(

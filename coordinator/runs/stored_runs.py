@@ -136,7 +136,7 @@ class StoredRuns:
         document = await self._records.private.read_document(run_id, Document.RUN)
         if document is not None:
             # Parse only this part, because a whole summary takes far longer.
-            stored_course = json.loads(document).get("course")
-            if stored_course is not None:
-                return Course.model_validate(stored_course)
+            stored_trend = json.loads(document).get("course")
+            if stored_trend is not None:
+                return Course.model_validate(stored_trend)
         return await self.states.course(plan)

@@ -133,8 +133,8 @@ class Studies:
         study = Study(study_id=study_id, spec=spec, created_at=now, created_by=by)
         if command is not None:
             self._events.commands[study_id] = tuple(command)
-            hold = {"held_by": self._name, "held_until_at": now + timedelta(seconds=HOLD_S)}
-            study = study.model_copy(update=hold)
+            lock = {"held_by": self._name, "held_until_at": now + timedelta(seconds=HOLD_S)}
+            study = study.model_copy(update=lock)
         await self._shelf.create(study_id, study)
         log.info("study created", extra={"action": "study", "run_id": study_id})
         return study
@@ -227,10 +227,12 @@ class Studies:
             The studies, and the cursor for the next call or None at the end.
         """
         # Ids begin with the time of creation, so they can be sorted by time.
-        found = [study async for _, study in self._shelf.scan()]
-        found = [study for study in reversed(found) if cursor is None or study.study_id <= cursor]
-        following = found[limit].study_id if len(found) > limit else None
-        return found[:limit], following
+        results = [study async for _, study in self._shelf.scan()]
+        results = [
+            study for study in reversed(results) if cursor is None or study.study_id <= cursor
+        ]
+        following = results[limit].study_id if len(results) > limit else None
+        return results[:limit], following
 
     async def cancel(self, study_id: str, *, by: str, reason: str) -> Study:
         """Stop a study and the current trial. The device will be set to the rest state.

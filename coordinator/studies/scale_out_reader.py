@@ -41,8 +41,8 @@ async def read_scaling(
     """
     if not isinstance(study.spec.question, Staircase):
         return None
-    hold = await _read_hold(coordinator, study, run_id, trial.offered_bits_per_second)
-    return None if hold is None else await asyncio.to_thread(scaling_of, hold)
+    lock = await _read_hold(coordinator, study, run_id, trial.offered_bits_per_second)
+    return None if lock is None else await asyncio.to_thread(scaling_of, lock)
 
 
 async def read_scale_out(coordinator: Coordinator, study: Study) -> ScaleOut | None:
@@ -58,9 +58,9 @@ async def read_scale_out(coordinator: Coordinator, study: Study) -> ScaleOut | N
         if result.run_id is None:
             continue
         offered = result.offered_bits_per_second
-        if (hold := await _read_hold(coordinator, study, result.run_id, offered)) is not None:
-            highest = max((hold.offered_bits_per_second or math.inf for hold in holds), default=0.0)
-            holds.append(replace(hold, downward=(offered or math.inf) < highest))
+        if (lock := await _read_hold(coordinator, study, result.run_id, offered)) is not None:
+            highest = max((lock.offered_bits_per_second or math.inf for lock in holds), default=0.0)
+            holds.append(replace(lock, downward=(offered or math.inf) < highest))
         if (counted := await _units(coordinator, result.run_id)) is not None:
             units.append(counted)
     if not holds:

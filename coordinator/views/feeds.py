@@ -242,8 +242,8 @@ class Feed:
         self, status: RunStatus, summary: RunSummary | None, burst: Burst
     ) -> LiveSnapshot:
         plan, coordinator = self._plan, self._coordinator
-        stands = status.bursts[burst.index]
-        if stands.phase in (BurstPhase.PLANNED, BurstPhase.ARMING) and summary is None:
+        is_up = status.bursts[burst.index]
+        if is_up.phase in (BurstPhase.PLANNED, BurstPhase.ARMING) and summary is None:
             return empty_snapshot(plan, burst)
         stored = await read_measured(coordinator.fabric.records, plan.run_id, burst.index)
         if stored is not None:
@@ -259,7 +259,7 @@ class Feed:
                 known_s=planned_s,
                 final=True,
             )
-        if stands.phase is BurstPhase.OVER and summary is not None:
+        if is_up.phase is BurstPhase.OVER and summary is not None:
             return empty_snapshot(plan, burst)
         if self._live is None or self._live.burst.index != burst.index:
             await self._close_live()

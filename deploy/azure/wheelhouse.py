@@ -119,17 +119,17 @@ def add_packages(debs: Path, work: Path, archive: str | None) -> Sequence[Carrie
     fetched = work / "debs"
     locked = read_lock()
     debian_packages.fetch(locked, fetched, archive)
-    (texts,) = (fetched / each.file_name for each in locked if each.name == LICENCE_TEXTS)
-    packages = [each for each in locked if each.name != LICENCE_TEXTS]
+    (texts,) = (fetched / item.file_name for item in locked if item.name == LICENCE_TEXTS)
+    packages = [item for item in locked if item.name != LICENCE_TEXTS]
     debs.mkdir()
     index = []
     for package in packages:
-        kept = debs / package.file_name
-        shutil.copy(fetched / package.file_name, kept)
-        control = run(["dpkg-deb", "--field", kept]).rstrip("\n")
-        size = kept.stat().st_size
+        stored = debs / package.file_name
+        shutil.copy(fetched / package.file_name, stored)
+        control = run(["dpkg-deb", "--field", stored]).rstrip("\n")
+        size = stored.stat().st_size
         index.append(
-            f"{control}\nFilename: ./{kept.name}\nSize: {size}\nSHA256: {package.sha256}\n"
+            f"{control}\nFilename: ./{stored.name}\nSize: {size}\nSHA256: {package.sha256}\n"
         )
     (debs / "Packages").write_text("\n".join(index))
     return read_debs(packages, debs, read_common_licences(texts))

@@ -67,31 +67,31 @@ def build(
     """
     with tempfile.TemporaryDirectory(prefix="broadside-hosts-") as folder:
         work = Path(folder)
-        whole = work / "broadside-hosts"
-        whole.mkdir()
+        complete = work / "broadside-hosts"
+        complete.mkdir()
         for path in (HERE / "install.sh", HERE / "broadside", LOCK, BOOT / "sysctl.conf"):
-            shutil.copy(path, whole / path.name)
+            shutil.copy(path, complete / path.name)
         for service in ("agent", "coordinator"):
             name = f"broadside-{service}.service"
             text = (BOOT / name).read_text().replace("${capabilities}", CAPABILITIES)
-            (whole / name).write_text(text)
-        shutil.copy(ROOT / "LICENSE", whole)
-        (whole / "VERSION").write_text(f"{version_line()}\n", "utf-8")
-        (whole / "wheels").mkdir()
+            (complete / name).write_text(text)
+        shutil.copy(ROOT / "LICENSE", complete)
+        (complete / "VERSION").write_text(f"{version_line()}\n", "utf-8")
+        (complete / "wheels").mkdir()
         if wheel is None:
-            own = build_wheel(whole / "wheels", work)
+            local = build_wheel(complete / "wheels", work)
         else:
-            own = Path(shutil.copy(wheel, whole / "wheels"))
-        with (whole / LOCK.name).open("a") as lock:
-            lock.write(locked(own))
+            local = Path(shutil.copy(wheel, complete / "wheels"))
+        with (complete / LOCK.name).open("a") as lock:
+            lock.write(locked(local))
         for python in pythons:
-            fetch_wheels(whole / "wheels", (LOCK,), python, GLIBC_MINOR_MAX)
+            fetch_wheels(complete / "wheels", (LOCK,), python, GLIBC_MINOR_MAX)
         carried = [
-            *read_wheels((whole / "wheels").glob("*.whl")),
-            *add_iperf3(whole / "iperf3", work, archive),
+            *read_wheels((complete / "wheels").glob("*.whl")),
+            *add_iperf3(complete / "iperf3", work, archive),
         ]
-        write_notices(whole, "the archive for hosts", carried)
-        pack(whole, output, "broadside-hosts")
+        write_notices(complete, "the archive for hosts", carried)
+        pack(complete, output, "broadside-hosts")
     return carried
 
 
@@ -113,13 +113,13 @@ def add_iperf3(home: Path, work: Path, archive: str | None) -> Sequence[Carried]
         The components of the packages.
     """
     fetched, debs = work / "debs", work / "engine"
-    wanted = [each for each in read_lock() if each.name in (*ENGINE, LICENCE_TEXTS)]
+    wanted = [package for package in read_lock() if package.name in (*ENGINE, LICENCE_TEXTS)]
     debian_packages.fetch(wanted, fetched, archive)
-    (texts,) = (fetched / each.file_name for each in wanted if each.name == LICENCE_TEXTS)
-    packages = [each for each in wanted if each.name != LICENCE_TEXTS]
+    (texts,) = (fetched / package.file_name for package in wanted if package.name == LICENCE_TEXTS)
+    packages = [package for package in wanted if package.name != LICENCE_TEXTS]
     debs.mkdir()
-    for each in packages:
-        shutil.move(fetched / each.file_name, debs / each.file_name)
+    for package in packages:
+        shutil.move(fetched / package.file_name, debs / package.file_name)
     run(["sh", ROOT / "deploy" / "iperf3.sh", "unpack", debs, home])
     return read_debs(packages, debs, read_common_licences(texts))
 

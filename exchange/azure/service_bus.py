@@ -427,7 +427,7 @@ class ServiceBusQueue:
                         f"{self._address}: dead letter {sequence_number} is locked by somebody "
                         "else; try again when that lock has run out"
                     )
-                messages += sorted(some, key=lambda each: each.sequence_number == sequence_number)
+                messages += sorted(some, key=lambda item: item.sequence_number == sequence_number)
             if before is not None:
                 await before(messages[-1])
             await self._dead.call(

@@ -194,8 +194,8 @@ class Account:
             sums = {Flow.UP: {}, Flow.DOWN: {}}
         by_flow: dict[Flow, Interval] = {}
         for flow, total in sums.items():
-            own_side = self._streams_of(flow, streams) if len(sums) > 1 else streams
-            total = total or _fold(own_side)
+            local_side = self._streams_of(flow, streams) if len(sums) > 1 else streams
+            total = total or _fold(local_side)
             transferred_bytes = _strict(total, "bytes")
             if transferred_bytes is None:
                 raise _Implausible("an interval without bytes")
@@ -207,14 +207,14 @@ class Account:
                 transferred_bytes=transferred_bytes,
                 omitted=self._omitted,
                 retransmits_count=_lenient_count(total.get("retransmits")),
-                rtt_s=_mean_of(own_side, "rtt", 1e6),
-                cwnd_bytes=_sum_of(own_side, "snd_cwnd") or None,
+                rtt_s=_mean_of(local_side, "rtt", 1e6),
+                cwnd_bytes=_sum_of(local_side, "snd_cwnd") or None,
                 packets_count=_lenient_count(total.get("packets")),
                 lost_count=_lenient_count(total.get("lost_packets")),
                 jitter_s=_mean_of([total], "jitter_ms", 1e3),
             )
             if not self._omitted:
-                self._take_streams(flow, by_flow[flow], own_side)
+                self._take_streams(flow, by_flow[flow], local_side)
         for flow, interval in by_flow.items():
             self.intervals.setdefault(flow, []).append(interval)
         return by_flow
@@ -339,10 +339,10 @@ class Account:
             _lenient_count(both.get(key)) for key in ("bytes", "packets", "lost_packets")
         )
         if not sent or not packets or lost is None:
-            own_side = sum(
+            local_side = sum(
                 i.transferred_bytes for i in self.intervals.get(flow, ()) if not i.omitted
             )
-            return {**both, "bytes": own_side}
+            return {**both, "bytes": local_side}
         return {**both, "bytes": sent * max(0, packets - lost) // packets}
 
     # Reading

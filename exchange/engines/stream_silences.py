@@ -68,7 +68,7 @@ class StreamSilences:
                     self._over.append((flow, socket, silence))
         # So many silences only occur with a very low rate limit. They are not significant then.
         if len(self._over) > _KEPT_MAX_COUNT:
-            self._over.sort(key=lambda each: -each[2].length_s)
+            self._over.sort(key=lambda item: -item[2].length_s)
             del self._over[_KEPT_MAX_COUNT // 2 :]
 
     def silences_by_port(
@@ -97,5 +97,5 @@ class StreamSilences:
 
 def longest_silences(silences: Iterable[StreamSilence]) -> tuple[StreamSilence, ...]:
     """Return the longest silences in time order, at most as many as a report can contain."""
-    longest = sorted(silences, key=lambda each: each.from_s - each.to_s)[:SILENT_STREAMS_MAX_COUNT]
-    return tuple(sorted(longest, key=lambda each: (each.from_s, each.client_port or 0)))
+    longest = sorted(silences, key=lambda item: item.from_s - item.to_s)[:SILENT_STREAMS_MAX_COUNT]
+    return tuple(sorted(longest, key=lambda item: (item.from_s, item.client_port or 0)))

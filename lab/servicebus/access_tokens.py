@@ -98,17 +98,17 @@ def _opened(audience: str) -> str:
 
 
 def _check_sas(token: str, path: str, keys: Mapping[str, str], now: float) -> Grant | str:
-    said = dict(part.split("=", 1) for part in token.split(" ", 1)[1].split("&") if "=" in part)
-    if not said.keys() >= {"sr", "sig", "se", "skn"}:
+    text = dict(part.split("=", 1) for part in token.split(" ", 1)[1].split("&") if "=" in part)
+    if not text.keys() >= {"sr", "sig", "se", "skn"}:
         return "MalformedToken: The token has no sr, sig, se or skn."
-    signed = f"{said['sr']}\n{said['se']}".encode()
-    key = keys.get(unquote_plus(said["skn"]), "")
+    signed = f"{text['sr']}\n{text['se']}".encode()
+    key = keys.get(unquote_plus(text["skn"]), "")
     wanted = base64.b64encode(hmac.digest(key.encode(), signed, "sha256"))
-    if not key or not hmac.compare_digest(wanted, unquote_plus(said["sig"]).encode()):
+    if not key or not hmac.compare_digest(wanted, unquote_plus(text["sig"]).encode()):
         return "InvalidSignature: The token has an invalid signature."
-    if not said["se"].isdigit() or int(said["se"]) <= now:
+    if not text["se"].isdigit() or int(text["se"]) <= now:
         return "ExpiredToken: The token is expired."
-    scope, ends_at_s = _opened(unquote_plus(said["sr"])), float(said["se"])
+    scope, ends_at_s = _opened(unquote_plus(text["sr"])), float(text["se"])
     grant = Grant(path=scope, rights=ALL_RIGHTS, ends_at_s=ends_at_s)
     if not grant.covers(path, Right.SEND):
         return "InvalidAudience: The authorization header contains a token for another audience."

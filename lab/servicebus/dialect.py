@@ -59,8 +59,8 @@ def error(condition: str, text: str, info: Mapping[str, Value] | None = None) ->
         text: Description.
         info: More fields, or ``None`` for a default.
     """
-    told = {Symbol(name): value for name, value in (info or {"lab": "broadside"}).items()}
-    return Described(ULong(Code.ERROR), [Symbol(condition), text, told])
+    fields = {Symbol(name): value for name, value in (info or {"lab": "broadside"}).items()}
+    return Described(ULong(Code.ERROR), [Symbol(condition), text, fields])
 
 
 def full(queue: Queue) -> str:
@@ -191,8 +191,10 @@ def manage(queue: Queue, operation: str, body: Value, size_bytes: int, now: floa
 
 def _renew(queue: Queue, body: Value, now: float) -> Answer:
     ends = [queue.renew(token, now) for token in body["lock-tokens"]]
-    kept = [Timestamp(end * 1000) for end in ends if end is not None]
-    return Answer(200, body={"expirations": amqp.Array(kept)}) if len(kept) == len(ends) else _LOST
+    stored = [Timestamp(end * 1000) for end in ends if end is not None]
+    return (
+        Answer(200, body={"expirations": amqp.Array(stored)}) if len(stored) == len(ends) else _LOST
+    )
 
 
 def _schedule(queue: Queue, body: Value, now: float) -> Answer:
@@ -212,15 +214,15 @@ def _cancel(queue: Queue, body: Value, now: float) -> Answer:
 
 def _peek(queue: Queue, body: Value, now: float) -> Answer:
     queue.advance(now)
-    found = queue.peek(body["from-sequence-number"], body["message-count"])
-    if not found:
+    result = queue.peek(body["from-sequence-number"], body["message-count"])
+    if not result:
         return Answer(204, "No messages.", condition="com.microsoft:no-content")
-    room = queue.settings.max_message_bytes
+    max_message_bytes = queue.settings.max_message_bytes
     messages = []
-    for raw in map(write_message, found):
+    for raw in map(write_message, result):
         messages.append({"message": raw})
-        room -= len(raw)
-        if room <= 0:
+        max_message_bytes -= len(raw)
+        if max_message_bytes <= 0:
             break
     return Answer(200, body={"messages": messages})
 
@@ -233,8 +235,8 @@ def _settle(queue: Queue, body: Value, now: float) -> Answer:
     }[body["disposition-status"]]
     why = (body.get("deadletter-reason"), body.get("deadletter-description"))
     tokens: list[UUID] = body["lock-tokens"]
-    kept = [queue.settle(token, how, now, *why) for token in tokens]
-    return Answer(200) if all(kept) else _LOST
+    stored = [queue.settle(token, how, now, *why) for token in tokens]
+    return Answer(200) if all(stored) else _LOST
 
 
 _OPERATIONS: Final[dict[str, Callable[[Queue, Value, float], Answer]]] = {

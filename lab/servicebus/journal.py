@@ -26,14 +26,14 @@ class Journal:
         self.queues: dict[str, Queue] = {}
         self._pending: list[bytes] = []
         self._file: BinaryIO | None = None
-        whole_bytes = 0
+        complete_bytes = 0
         if path.exists():
             for record, end in _records(path.read_bytes()):
                 self._replay(*record)
-                whole_bytes = end
+                complete_bytes = end
         self._file = path.open("ab", buffering=0)
         # A truncated record was never acknowledged.
-        self._file.truncate(whole_bytes)
+        self._file.truncate(complete_bytes)
 
     def queue(self, path: str, settings: QueueSettings) -> Queue:
         """Return the restored queue for a path, or a new one.
@@ -46,7 +46,7 @@ class Journal:
         if path not in self.queues:
             self._record(path, "create", 0.0, asdict(settings))
             queue = Queue(path, settings, log=self._log_of)
-            self.queues |= {each.path: each for each in (queue, queue.dead) if each}
+            self.queues |= {item.path: item for item in (queue, queue.dead) if item}
         return self.queues[path]
 
     def flush(self) -> None:

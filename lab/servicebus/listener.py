@@ -139,13 +139,13 @@ class Server:
         return {"refused": refused}
 
     def _do_detach(self, node: str, condition: str, text: str) -> dict[str, int]:
-        each = [peer.detach(node, condition, text) for peer in self.broker.connections]
-        return {"detached": sum(each)}
+        item = [peer.detach(node, condition, text) for peer in self.broker.connections]
+        return {"detached": sum(item)}
 
     def _do_close(self, condition: str, text: str) -> dict[str, int]:
         connections = list(self.broker.connections)
-        for each in connections:
-            each.hang_up(condition, text)
+        for connection in connections:
+            connection.hang_up(condition, text)
         return {"closed": len(connections)}
 
     def _do_move(self, condition: str, for_s: float) -> None:

@@ -77,9 +77,9 @@ class Broker:
 
     def add(self, queue: Queue) -> None:
         """Add a queue and its dead-letter queue, replacing one with the same path."""
-        for each in (queue, queue.dead):
-            if each is not None:
-                self.queues[each.path] = each
+        for item in (queue, queue.dead):
+            if item is not None:
+                self.queues[item.path] = item
 
     def busy(self, now: float) -> str | None:
         """Return the error text when a request is throttled, or ``None``."""
@@ -260,14 +260,16 @@ class Connection:
     @property
     def token_ends_at_s(self) -> float | None:
         """Return the expiry of the next token in epoch seconds, or ``None``."""
-        return min((each.ends_at_s for each in self._grants if each.ends_at_s < inf), default=None)
+        return min(
+            (grant.ends_at_s for grant in self._grants if grant.ends_at_s < inf), default=None
+        )
 
     def expire(self, now: float) -> None:
         """Detach links with an expired token that was not renewed."""
         ends_at_s = self.token_ends_at_s
         if ends_at_s is None or now < ends_at_s:
             return
-        self._grants = [each for each in self._grants if now < each.ends_at_s]
+        self._grants = [grant for grant in self._grants if now < grant.ends_at_s]
         text = f"ExpiredToken: The token is expired. Expiration time: {ends_at_s:g}."
         for link in self._links():
             if link.path != "$cbs" and self._refusal(link, now):
@@ -299,7 +301,7 @@ class Connection:
         self._hang_up(dialect.error(condition, text))
 
     def _links(self) -> list[Link]:
-        return [link for each in self._sessions.values() for link in each.links.values()]
+        return [link for session in self._sessions.values() for link in session.links.values()]
 
     def _detach(self, link: Link, why: Described) -> None:
         link.closed = True
@@ -307,7 +309,7 @@ class Connection:
         del session.links[link.handle]
         # Locked messages stay locked. A settlement that arrives later has no link.
         session.unsettled = {
-            number: held for number, held in session.unsettled.items() if held[0] is not link
+            number: stored for number, stored in session.unsettled.items() if stored[0] is not link
         }
         if self._answer_links.get(link.path) is link:
             del self._answer_links[link.path]
@@ -556,12 +558,12 @@ class Connection:
         link.delivery_count = (link.delivery_count + 1) & _SERIAL
         link.credit -= 1
         # Reserve space for the performative and the frame header.
-        room = self._peer_frame_bytes - 64
-        for at in range(0, len(payload), room):
-            more = at + room < len(payload)
+        space = self._peer_frame_bytes - 64
+        for at in range(0, len(payload), space):
+            more = at + space < len(payload)
             fields = [UInt(link.handle), UInt(delivery_id), tag, UInt(0), settled, more]
             body = amqp.performative(Code.TRANSFER, fields)
-            self._say(amqp.frame(session.channel, body, payload[at : at + room]))
+            self._say(amqp.frame(session.channel, body, payload[at : at + space]))
             session.next_outgoing_id = (session.next_outgoing_id + 1) & _SERIAL
             session.peer_window -= 1
         return delivery_id
@@ -588,7 +590,7 @@ class Connection:
             reason = info.get("DeadLetterReason")
             description = info.get("DeadLetterErrorDescription")
         last = first if last is None else last
-        for delivery_id in [each for each in unsettled if first <= each <= last]:
+        for delivery_id in [item for item in unsettled if first <= item <= last]:
             link, token = unsettled.pop(delivery_id)
             queue = self._broker.queues[link.path]
             self._broker.asked["settled"] += 1
@@ -638,14 +640,14 @@ class Connection:
 
     def _on_request(self, path: str, raw: bytes, now: float) -> None:
         parts = {section.code: section.value for section in amqp.sections(raw)}
-        said: Mapping[str, Value] = parts[Code.APPLICATION_PROPERTIES]
+        message: Mapping[str, Value] = parts[Code.APPLICATION_PROPERTIES]
         body: Value = None
         if path == "$cbs":
-            granted = self._broker.guard.check(parts[Code.VALUE], said["name"], now)
+            granted = self._broker.guard.check(parts[Code.VALUE], message["name"], now)
             status, text = (401, granted) if isinstance(granted, str) else (202, "Accepted")
             if isinstance(granted, Grant):
                 self._broker.asked["token"] += 1
-                self._grants = [each for each in self._grants if each.path != granted.path]
+                self._grants = [grant for grant in self._grants if grant.path != granted.path]
                 # A renewed token replaces the previous one.
                 self._grants.append(granted)
             reply: dict[str, Value] = {
@@ -657,9 +659,11 @@ class Connection:
             if busy := self._broker.busy(now):
                 answer = dialect.Answer(503, busy, condition=dialect.SERVER_BUSY)
             else:
-                answer = dialect.manage(queue, said["operation"], parts[Code.VALUE], len(raw), now)
+                answer = dialect.manage(
+                    queue, message["operation"], parts[Code.VALUE], len(raw), now
+                )
             body = answer.body
-            self._broker.asked[said["operation"].removeprefix("com.microsoft:")] += 1
+            self._broker.asked[message["operation"].removeprefix("com.microsoft:")] += 1
             if isinstance(body, dict):
                 self._broker.asked["told"] += len(body.get("messages", ()))
             reply = {"statusCode": amqp.Int(answer.status), "statusDescription": answer.text}

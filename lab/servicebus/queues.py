@@ -198,8 +198,8 @@ class Queue:
             False when a message does not exist. In this case, none is removed.
         """
         self.advance(now)
-        found = [self.messages.get(number) for number in numbers]
-        if any(message is None or message.state is not State.SCHEDULED for message in found):
+        results = [self.messages.get(number) for number in numbers]
+        if any(message is None or message.state is not State.SCHEDULED for message in results):
             return False
         self._log("cancel", now, {"numbers": list(numbers)})
         for number in numbers:
@@ -393,9 +393,9 @@ class Queue:
         if self.twice:
             number = self._next_number(message.sequence_number >> PARTITION_BIT)
             copies.append(replace(message, sequence_number=number))
-        for each in copies:
-            self.messages[each.sequence_number] = each
-            self._line_up(each, at)
+        for copy in copies:
+            self.messages[copy.sequence_number] = copy
+            self._line_up(copy, at)
 
     def _line_up(self, message: Message, at: float) -> None:
         message.lock_token = None
@@ -431,8 +431,8 @@ class Queue:
         self, message: Message, at: float, reason: str | None, description: str | None
     ) -> None:
         why = {"DeadLetterReason": reason, "DeadLetterErrorDescription": description}
-        said = {key: text for key, text in why.items() if text is not None}
-        application = {**message.sent.application, **said}
+        fields = {key: text for key, text in why.items() if text is not None}
+        application = {**message.sent.application, **fields}
         del self.messages[message.sequence_number]
         grave = self.dead or self
         grave.messages[message.sequence_number] = message

@@ -38,8 +38,8 @@ class Attack:
             AssertionError: No defence stopped it.
         """
         with quiet():
-            said = self.how()
-            return said if isinstance(said, str) else asyncio.run(said)
+            text = self.how()
+            return text if isinstance(text, str) else asyncio.run(text)
 
 
 def each(
@@ -58,8 +58,8 @@ def each(
     cases = given if isinstance(given, Mapping) else {one: one for one in given}
     for key, value in cases.items():
         parts = value if isinstance(value, tuple) else (value,)
-        said = tried.format(key) if isinstance(tried, str) else tried(*parts)
-        yield Attack(name.format(key), boundary, said, partial(how, *parts))
+        text = tried.format(key) if isinstance(tried, str) else tried(*parts)
+        yield Attack(name.format(key), boundary, text, partial(how, *parts))
 
 
 def refusal(

@@ -21,7 +21,7 @@ def attacks() -> list[Attack]:
     """Return the attacks of all modules in this package that have ``ATTACKS``."""
     names = sorted(module.name for module in pkgutil.iter_modules(tests.attack.__path__))
     modules = [importlib.import_module(f"tests.attack.{name}") for name in names if name[0] != "_"]
-    return [each for module in modules for each in getattr(module, "ATTACKS", ())]
+    return [item for module in modules for item in getattr(module, "ATTACKS", ())]
 
 
 def fight(attack: Attack) -> tuple[bool, str]:
@@ -29,8 +29,8 @@ def fight(attack: Attack) -> tuple[bool, str]:
     try:
         return True, attack.run()
     except Exception as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        return False, f"NOTHING: {type(error).__name__} {error} ({where.name}:{where.lineno})"
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        return False, f"NOTHING: {type(error).__name__} {error} ({place.name}:{place.lineno})"
 
 
 def fuzz(count: int, seed: int) -> None:
@@ -40,14 +40,17 @@ def fuzz(count: int, seed: int) -> None:
     coordinator.
     """
     logging.disable(logging.CRITICAL)
-    began_s, told = time.monotonic(), Counter[str]()
+    began_s, reported = time.monotonic(), Counter[str]()
     port = fuzz_port(count, seed, settles=True)
-    told += asyncio.run(fuzz_messages(count // 4, seed)) + asyncio.run(fuzz_rows(count // 4, seed))
-    told += fuzz_coordinator(count - 2 * (count // 4), seed)
-    for what, number in sorted(told.items()):
+    reported += asyncio.run(fuzz_messages(count // 4, seed)) + asyncio.run(
+        fuzz_rows(count // 4, seed)
+    )
+    reported += fuzz_coordinator(count - 2 * (count // 4), seed)
+    for what, number in sorted(reported.items()):
         print(f"{number:8d} {what}")  # noqa: T201
     print(port)  # noqa: T201
-    print(f"{told.total()} in {time.monotonic() - began_s:.0f} s, seed {seed}: no process ended")  # noqa: T201
+    took_s = time.monotonic() - began_s
+    print(f"{reported.total()} in {took_s:.0f} s, seed {seed}: no process ended")  # noqa: T201
 
 
 def main() -> None:

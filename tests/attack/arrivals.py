@@ -66,7 +66,7 @@ _CHUNKS: Final[dict[str, dict[str, Any]]] = {
 
 async def _chunk(made: Port, properties: dict[str, Any]) -> str:
     """Write a row of the agent's own pair, alone and in a batch, and read it."""
-    said = ""
+    text = ""
     for key in ("chunk.client.00000.000", "chunk.client.00000.tail"):
         row = make_row(key, **properties)
         batch = {
@@ -79,9 +79,9 @@ async def _chunk(made: Port, properties: dict[str, Any]) -> str:
             refused, ping = await made.do("c1", [operation, {"do": "ping"}])
             assert refused["error"] == "EntityRefused", refused
             assert ping == {"ok": None}
-            said = refused["said"]
+            text = refused["said"]
         assert await made.fabric.results.get(row.partition_key, row.row_key) is None
-    return said
+    return text
 
 
 async def _refused_text(made: Port, operation: dict[str, Any]) -> str:
@@ -114,15 +114,15 @@ async def _many_answers(made: Port) -> str:
     """Send a thousand small requests with a large answer each."""
     row = make_row("client.c1", "passport", **{f"a{n}": b"0" * 60_000 for n in range(10)})
     await made.fabric.results.upsert(row)
-    own = make_row("ask.00000001.x", "tunnel.s1", **row.properties)
-    await made.fabric.results.upsert(own)
-    asked = [{"do": "scan", "table": "results", "partition": "tunnel.s1"}] * 1_000
-    told = await made.do("s1", asked)
-    await made.fabric.results.delete(own.partition_key, own.row_key)
-    done = [answer for answer in told if "ok" in answer]
+    local = make_row("ask.00000001.x", "tunnel.s1", **row.properties)
+    await made.fabric.results.upsert(local)
+    requested = [{"do": "scan", "table": "results", "partition": "tunnel.s1"}] * 1_000
+    reported = await made.do("s1", requested)
+    await made.fabric.results.delete(local.partition_key, local.row_key)
+    done = [answer for answer in reported if "ok" in answer]
     assert len(json.dumps(done)) < 2 * exchange_service.ANSWERS_MAX_BYTES
-    assert {answer["error"] for answer in told if "error" in answer} == {"ExchangeUnavailable"}
-    return f"{len(done)} of {len(told)} answered: {told[-1]['said']}"
+    assert {answer["error"] for answer in reported if "error" in answer} == {"ExchangeUnavailable"}
+    return f"{len(done)} of {len(reported)} answered: {reported[-1]['said']}"
 
 
 async def _at_once(made: Port) -> str:
@@ -146,14 +146,14 @@ async def _at_once(made: Port) -> str:
                 headers = {"Authorization": made.bearer(name)}
                 return await http.post(f"{BASE}operations", content=content, headers=headers)
 
-            asked = [asyncio.create_task(operations("c1", endless())) for _ in range(most)]
+            requested = [asyncio.create_task(operations("c1", endless())) for _ in range(most)]
             async with asyncio.timeout(30):
                 for _ in range(most):
                     await begun.acquire()
             refused = [await operations("c1", b"[]") for _ in range(100)]
             others = await operations("c2", b"[]")
             go.set()
-            await asyncio.gather(*asked)
+            await asyncio.gather(*requested)
     finally:
         app._limit = before
     assert {answer.status_code for answer in refused} == {429}

@@ -73,8 +73,8 @@ def listening() -> Iterator[Listening]:
             "BROADSIDE_HOSTS_LISTEN": "127.0.0.1:0",
         }
         with Serving(settings, Path(folder)) as served:
-            said = served.log_path.read_text()
-            at = said.split("agents on other hosts enroll at ")[1].split()[0]
+            text = served.log_path.read_text()
+            at = text.split("agents on other hosts enroll at ")[1].split()[0]
             yield Listening(at=at, folder=Path(folder), api=served.url, pid=served.pid)
 
 
@@ -139,13 +139,13 @@ def _flooding(packed: bool) -> str:
     with tempfile.TemporaryDirectory() as folder:
         shown = load_authority(Path(folder), datetime.now(UTC))
         code, _ = new_code(shown.authority)
-        own = (shown.certificate_file, shown.key_file)
+        local = (shown.certificate_file, shown.key_file)
         headers = {"Content-Encoding": "gzip"} if packed else {}
-        with answering(flood, headers, tls=own) as url, memory_within(READ_MAX_BYTES):
-            asked = join(code, (url,), "c1", "client", Path(folder) / "c1.json")
-            said = refusal(ExchangeError, lambda: asyncio.run(asked), "it joined")
+        with answering(flood, headers, tls=local) as url, memory_within(READ_MAX_BYTES):
+            text = join(code, (url,), "c1", "client", Path(folder) / "c1.json")
+            message = refusal(ExchangeError, lambda: asyncio.run(text), "it joined")
     assert sent_bytes < READ_MAX_BYTES, f"{sent_bytes} bytes were read"
-    return said.partition(": ")[2]
+    return message.partition(": ")[2]
 
 
 def _two_in_one() -> str:
@@ -156,15 +156,15 @@ def _two_in_one() -> str:
         + str(len(hidden) + 5).encode()
         + b"\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
     )
-    said = b""
+    text = b""
     with unproven_wire(20) as wire:
         wire.sendall(outer + hidden)
         wire.settimeout(5)
         with suppress(OSError):
             while part := wire.recv(65_536):
-                said += part
-    assert b"CERTIFICATE" not in said, said[:200]
-    return said.partition(b"\r\n")[0].decode() or "the connection was closed"
+                text += part
+    assert b"CERTIFICATE" not in text, text[:200]
+    return text.partition(b"\r\n")[0].decode() or "the connection was closed"
 
 
 ATTACKS: Final = (

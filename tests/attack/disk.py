@@ -83,10 +83,10 @@ def _linked(attack: Callable[..., str], *given: object) -> str:
         theirs.write_bytes(SECRET)
         theirs.chmod(0o644)
         folder.mkdir()
-        said = attack(folder, theirs, *given)
+        text = attack(folder, theirs, *given)
         assert theirs.read_bytes() == SECRET, "it was written"
         assert theirs.stat().st_mode & 0o777 == 0o644, "who may read it was changed"
-        return said
+        return text
 
 
 def _database(folder: Path, theirs: Path, end: str) -> str:

@@ -110,9 +110,9 @@ def _restored(made: Callable[[], bytes]) -> str:
         file.write_bytes(made())
         refusing = (BackupUnusable, OSError)
         with memory_within(_MEMORY_MAX_BYTES):
-            said = refusal(refusing, lambda: restore(file, data), "it was laid out")
+            text = refusal(refusing, lambda: restore(file, data), "it was laid out")
         assert {path.name for path in Path(base).rglob("*")} == {"given.tar.gz", "in"}
-        return said.replace(base, "")
+        return text.replace(base, "")
 
 
 # Rows of an embedded store -----------------------------------------------------------------------
@@ -136,8 +136,8 @@ def _spoil(path: Path, table: str, column: str, also: str = "") -> None:
     """Write each odd value into a row of its own, in the order of the rows."""
     with sqlite3.connect(path) as other:
         for number, (name, value) in enumerate(_ODD.items(), 1):
-            odd = "CAST(? AS TEXT)" if "UTF-8" in name else "?"
-            changed = f"UPDATE {table} SET {column} = {odd}{also} WHERE rowid = ?"  # noqa: S608 - ours
+            invalid = "CAST(? AS TEXT)" if "UTF-8" in name else "?"
+            changed = f"UPDATE {table} SET {column} = {invalid}{also} WHERE rowid = ?"  # noqa: S608 - ours
             other.execute(changed, (value, number))
     other.close()
 
@@ -151,10 +151,10 @@ async def _queued(folder: Path, column: str) -> str:
     dead = ", dead_us = 1" if column in ("reason", "description") else ""
     _spoil(folder / "queue.sqlite3", "message", column, dead)
     await queue.send([Outgoing(body=b"true", message_id="true", expires_at=until)])
-    found = None
+    result = None
     async with asyncio.timeout(60):
-        while found is None or found.body != b"true":
-            found = await queue.receive(0.1)
+        while result is None or result.body != b"true":
+            result = await queue.receive(0.1)
     await queue.counts()
     letters = await queue.dead_letters()
     for letter in letters:

@@ -45,8 +45,8 @@ class World:
         self._count += 1
         role = Role.CLIENT if agent in CLIENTS else Role.SERVER
         rights = AgentPermissions(agent_id=agent, role=role, address="", delivered=self._handed)
-        said = {"table": "results", "row": entity_fields(row)}
-        [answer] = await self._service.do(rights, [{"id": f"a.{self._count}", "do": do, **said}])
+        fields = {"table": "results", "row": entity_fields(row)}
+        [answer] = await self._service.do(rights, [{"id": f"a.{self._count}", "do": do, **fields}])
         return answer
 
     async def prepare(self) -> None:

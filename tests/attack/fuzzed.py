@@ -111,7 +111,7 @@ async def fuzz_messages(count: int, seed: int) -> Counter[str]:
 
     A valid job among them is executed.
     """
-    draw, told = random.Random(seed), Counter[str]()
+    draw, reported = random.Random(seed), Counter[str]()
     table = MemoryTable()
     records = records_in(table)
     job = planned_job()
@@ -130,7 +130,7 @@ async def fuzz_messages(count: int, seed: int) -> Counter[str]:
         for verb, _, *why in queue.settled:
             assert verb == "dead_letter", f"one was taken: {verb}"
             assert all(why), "one has no reason"
-            told[why[0]] += 1
+            reported[why[0]] += 1
         done_count += some
     assert not any(key.startswith("claim.") for key in table.written), "one was claimed"
     queue = MemoryQueue()
@@ -138,7 +138,7 @@ async def fuzz_messages(count: int, seed: int) -> Counter[str]:
     await work_until_idle(Worker(queue=queue, tools=make_tools(records)), queue)
     assert [settled[0] for settled in queue.settled] == ["complete"], "the true job was lost"
     assert "claim.00002" in table.written
-    return told
+    return reported
 
 
 def _row(text: str, partition: str, key: str, draw: random.Random) -> Entity:
@@ -150,7 +150,7 @@ def _row(text: str, partition: str, key: str, draw: random.Random) -> Entity:
 
 async def fuzz_rows(count: int, seed: int) -> Counter[str]:
     """Read ``count`` control, tunnel, job digest and presence rows and count the results."""
-    draw, told = random.Random(seed), Counter[str]()
+    draw, reported = random.Random(seed), Counter[str]()
     table = MemoryTable()
     records = records_in(table)
     tools = make_tools(records)
@@ -172,9 +172,9 @@ async def fuzz_rows(count: int, seed: int) -> Counter[str]:
                 match answer:
                     case NoAnswer(why=why):
                         assert why
-                        told["control: set aside"] += 1
+                        reported["control: set aside"] += 1
                     case Answer(control=Control()):
-                        told["control: still one"] += 1
+                        reported["control: still one"] += 1
                     case _:
                         raise AssertionError(f"control row: {answer}")
             case 1:
@@ -186,21 +186,21 @@ async def fuzz_rows(count: int, seed: int) -> Counter[str]:
                 await table.batch([bad, good])
                 rows = await records.fleet.read_tunnels("client-1")
                 assert tunnel in rows, "another's row took this one away"
-                told["tunnel: " + ("set aside" if len(rows) == 1 else "still one")] += 1
+                reported["tunnel: " + ("set aside" if len(rows) == 1 else "still one")] += 1
                 await table.delete(good.partition_key, good.row_key)
                 await keeper.poll()
             case 2:
                 bad_digests = draw.randbytes(draw.randrange(10_000))
                 changed = {**digests.properties, "digests_0": bad_digests}
                 await table.upsert(replace(digests, properties=changed))
-                with _counted(told, "digests"):
+                with _counted(reported, "digests"):
                     await records.runs.read_jobs("run-1", 0, 2)
             case _:
                 row = _row(there.to_json(), "presence", "client.c", draw)
-                with _counted(told, "presence"):
+                with _counted(reported, "presence"):
                     parse_row(Presence, row)
     await reads.close()
-    return told
+    return reported
 
 
 @contextmanager

@@ -67,9 +67,9 @@ class _Named(logging.Handler):
         self.why: dict[str, str] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        said = record.getMessage()
-        if record.__dict__.get("action") == "unreadable" and (found := _LEFT_OUT.search(said)):
-            self.why[found[1]] = said
+        text = record.getMessage()
+        if record.__dict__.get("action") == "unreadable" and (match := _LEFT_OUT.search(text)):
+            self.why[match[1]] = text
 
 
 @contextmanager
@@ -157,7 +157,7 @@ async def _became(records: Records, row: Entity, why: dict[str, str]) -> str:
         AssertionError: It was skipped without a reason.
     """
     name, partition, key = row_name(row), row.partition_key, row.row_key
-    if name in why or any(each.startswith(f"{name}:") for each in why):
+    if name in why or any(item.startswith(f"{name}:") for item in why):
         return "left out with a reason"
     if partition.startswith("raw."):
         try:
@@ -170,7 +170,7 @@ async def _became(records: Records, row: Entity, why: dict[str, str]) -> str:
     if partition == PRESENCE:
         model = Presence
     elif partition.startswith("burst."):
-        model = next((each for start, each in _MODELS.items() if key.startswith(start)), None)
+        model = next((item for start, item in _MODELS.items() if key.startswith(start)), None)
     elif partition.startswith("tests."):
         model = ServerTest if "json" in row.properties else None
     if model is not None:
@@ -180,7 +180,7 @@ async def _became(records: Records, row: Entity, why: dict[str, str]) -> str:
 
 
 async def _feed(count: int, seed: int) -> Counter[str]:
-    draw, told = random.Random(seed), Counter[str]()
+    draw, reported = random.Random(seed), Counter[str]()
     plan_row = await site().fabric.records.read_run(RUN)
     assert plan_row is not None
     plan = Plan.model_validate_json(plan_row[1])
@@ -202,14 +202,14 @@ async def _feed(count: int, seed: int) -> Counter[str]:
                 await table.upsert(row)
             await _read_all(records, table, plan, burst)
             for row in rows:
-                told[await _became(records, row, named.why)] += 1
+                reported[await _became(records, row, named.why)] += 1
             for number in range(letters):
-                told[_letter(draw, job.to_json(), number)] += 1
+                reported[_letter(draw, job.to_json(), number)] += 1
             for partition in {row.partition_key for row in rows}:
                 await table.delete_partition(partition)
             done += some
         await table.close()
-    return told
+    return reported
 
 
 async def _good_rows(burst: Burst) -> list[str]:
@@ -218,8 +218,8 @@ async def _good_rows(burst: Burst) -> list[str]:
     claims, reports = await bursts.read_claims(RUN, 0), await bursts.read_reports(RUN, 0)
     span = (burst.planned_start_at, burst.planned_end_at)
     tests = [test async for test, _ in bursts.stream_tests(*span)]
-    found: list[Message] = [*claims.values(), *reports.values(), *tests]
-    return [each.model_dump_json() for each in found[:20]]
+    results: list[Message] = [*claims.values(), *reports.values(), *tests]
+    return [item.model_dump_json() for item in results[:20]]
 
 
 def _letter(draw: random.Random, good: str, number: int) -> str:
@@ -232,9 +232,9 @@ def _letter(draw: random.Random, good: str, number: int) -> str:
         reason=draw.choice(["NotJson", "", "Refused", "x" * 5_000]),
         description=draw.choice(["", ": ", "c1: endpoint.port: no", "\x1b]0;owned\x07"]),
     )
-    said = explain(letter, read_dead_job(letter), None, datetime.now(UTC))
-    assert said.advice
-    assert said.resend_problem or said.run_id
+    text = explain(letter, read_dead_job(letter), None, datetime.now(UTC))
+    assert text.advice
+    assert text.resend_problem or text.run_id
     return "dead letters explained"
 
 

@@ -134,8 +134,8 @@ async def _ask(at: Listening, agent: str, seed: int, count: int, tally: PortTall
             tally.operations_count += some
             tally.statuses[answer.status_code] += 1
             if answer.status_code == httpx.codes.OK:
-                told: list[Mapping[str, Any]] = answer.json()
-                tally.answers.update(str(each.get("error", "ok")) for each in told)
+                response: list[Mapping[str, Any]] = answer.json()
+                tally.answers.update(str(item.get("error", "ok")) for item in response)
 
 
 def _memory_bytes(pid: int) -> int:

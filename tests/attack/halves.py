@@ -54,8 +54,8 @@ async def _batched(own: Port, field: str, operation: dict[str, Any]) -> str:
         # The audit row is written concurrently with the answer.
         while True:
             rows, _ = await Audit(own.fabric.private).read(datetime.now(UTC), limit=100)
-            kept = [row.path for row in rows if row.at >= since and row.by == "client.c1"]
-            if any(quote(f"{field}: half") in path for path in kept):
+            stored = [row.path for row in rows if row.at >= since and row.by == "client.c1"]
+            if any(quote(f"{field}: half") in path for path in stored):
                 return str(answer["said"])
             await asyncio.sleep(0.02)
 
@@ -66,10 +66,10 @@ def _alone(path: str, body: dict[str, Any]) -> Coroutine[Any, Any, str]:
 
 async def _asked(own: Port, path: str, body: dict[str, Any]) -> str:
     text = json.dumps(body).encode()
-    told = await own.ask("POST", f"{BASE}{path}", text, header=own.bearer("c1"))
-    assert told.status_code == 400, told.text
-    assert "half a character" in told.text
-    return told.text
+    reported = await own.ask("POST", f"{BASE}{path}", text, header=own.bearer("c1"))
+    assert reported.status_code == 400, reported.text
+    assert "half a character" in reported.text
+    return reported.text
 
 
 _JOIN: Final = {"code": "c", "agent_id": "a", "role": Role.CLIENT.value, "sha256": "0" * 64}

@@ -117,14 +117,14 @@ def models() -> list[type[Message]]:
     for module in pkgutil.walk_packages(exchange.__path__, "broadside.exchange."):
         if not module.name.startswith("broadside.exchange.azure"):
             importlib.import_module(module.name)
-    found: dict[str, type[Message]] = {}
+    by_name: dict[str, type[Message]] = {}
     todo = [Message]
     while todo:
         for model in todo.pop().__subclasses__():
             if model.__module__.startswith("broadside.exchange."):
-                found[f"{model.__module__}.{model.__name__}"] = model
+                by_name[f"{model.__module__}.{model.__name__}"] = model
             todo.append(model)
-    return [model for _, model in sorted(found.items())]
+    return [model for _, model in sorted(by_name.items())]
 
 
 def text_fields() -> dict[str, Any]:
@@ -152,14 +152,14 @@ def _takes_text(kind: Any) -> bool:
 def taken(kind: Any, text: str) -> list[str]:
     """Return the values of a field of that type for the given text, in each accepted form."""
     adapter = TypeAdapter(kind)
-    held: list[str] = []
+    stored: list[str] = []
     for given in (text, [text], {text: text}, {text: 1}, {"a": text}):
         try:
             value = adapter.validate_python(given)
         except (ValidationError, UnicodeError):
             continue
-        held += _texts(value)
-    return held
+        stored += _texts(value)
+    return stored
 
 
 def _texts(value: object) -> Iterator[str]:
@@ -167,25 +167,25 @@ def _texts(value: object) -> Iterator[str]:
         case str():
             yield value
         case dict():
-            for key, held in value.items():
-                yield from (*_texts(key), *_texts(held))
+            for key, stored in value.items():
+                yield from (*_texts(key), *_texts(stored))
         case list() | tuple():
-            for held in value:
-                yield from _texts(held)
+            for stored in value:
+                yield from _texts(stored)
 
 
 def check_kind(field: str, kind: Any, text: str) -> str:
     """Return how a field handled the text, or raise AssertionError if its kind is wrong."""
-    held = taken(kind, text)
+    stored = taken(kind, text)
     match KINDS[field]:
         case Kind.REFUSED:
-            assert not held, f"{field} holds {held[0][:80]!r}"
+            assert not stored, f"{field} holds {stored[0][:80]!r}"
         case Kind.CLEANED:
-            assert not any(SHOWN_UNSEEN & set(each) for each in held), f"{field}: {held!r:.200}"
-            assert all(len(each) <= TEXT_MAX_CHARS for each in held), f"{field}: unbounded"
+            assert not any(SHOWN_UNSEEN & set(item) for item in stored), f"{field}: {stored!r:.200}"
+            assert all(len(item) <= TEXT_MAX_CHARS for item in stored), f"{field}: unbounded"
         case Kind.LINES:
             unseen = SHOWN_UNSEEN - {"\n", "\t"}
-            assert not any(unseen & set(each) for each in held), f"{field}: {held!r:.200}"
+            assert not any(unseen & set(item) for item in stored), f"{field}: {stored!r:.200}"
         case Kind.OWN:
             pass
     return KINDS[field]
@@ -236,12 +236,12 @@ def written(engine: str, place: str, text: str) -> str:
     head, _, field = place.partition(".")
     if head in ("tunnel", "nic", "mark"):
         return _tunnel_commands(**{field or head: text})
-    own = {"address": "10.2.1.1", "certificate": f"{_FOLDER}/certificate.pem"}
+    local = {"address": "10.2.1.1", "certificate": f"{_FOLDER}/certificate.pem"}
     job, bind = _job(engine), None
     if place == "bind":
         bind = text
-    elif place in own:
-        own[place] = text
+    elif place in local:
+        local[place] = text
     elif place == "run_id":
         job = job.model_copy(update={"run_id": text})
     else:
@@ -249,10 +249,10 @@ def written(engine: str, place: str, text: str) -> str:
         change = {"options": options[field]} if field in options else {field: text}
         job = job.model_copy(update={head: getattr(job, head).model_copy(update=change)})
     client = ClientRequest(job=job, tools=_tools(engine), folder=_FOLDER, bind=bind)
-    file = own["certificate"]
+    file = local["certificate"]
     server = ServerRequest(
         port=5201,
-        address=own["address"],
+        address=local["address"],
         tools=_tools(engine),
         folder=_FOLDER,
         duration_max_s=60,
@@ -267,25 +267,27 @@ def _text_of(make: Any) -> str:
         launch: Launch = make()
     except Unsupported:
         return ""
-    words = [word for each in launch.processes for word in (*each.argv, *each.env.values())]
-    return "\n".join([*words, *(file.text for file in launch.files if file.size_bytes is None)])
+    parts = [
+        part for process in launch.processes for part in (*process.argv, *process.env.values())
+    ]
+    return "\n".join([*parts, *(file.text for file in launch.files if file.size_bytes is None)])
 
 
 def _tunnel_commands(**changes: str) -> str:
     vxlan = traffic_of(encapsulation="vxlan")
     job = _job("iperf3").model_copy(update={"traffic": vxlan})
     tunnel: Tunnel = tunnel_of(job, client_address="10.1.1.1")
-    own = {name: changes.pop(name) for name in ("nic", "mark") if name in changes}
-    asked = tunnel.model_copy(update=changes)
+    local = {name: changes.pop(name) for name in ("nic", "mark") if name in changes}
+    requested = tunnel.model_copy(update=changes)
     try:
         return device_commands(
-            asked,
+            requested,
             local="10.2.1.1",
-            remote=asked.client_address,
-            inner=asked.inner_server_address,
-            nic=own.get("nic", "eth0"),
+            remote=requested.client_address,
+            inner=requested.inner_server_address,
+            nic=local.get("nic", "eth0"),
             mtu=1500,
-            mark=own.get("mark", "broadside:s1/server"),
+            mark=local.get("mark", "broadside:s1/server"),
         )
     except TunnelFailed:
         return ""

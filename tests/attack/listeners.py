@@ -86,14 +86,14 @@ def _standing(*, tls: bool = False, **bounds: float) -> Iterator[tuple[str, int]
 
 def _ended(wire: socket.socket) -> bytes:
     """Return all bytes until the connection is closed, or raise ``TimeoutError``."""
-    said = b""
+    text = b""
     wire.settimeout(PATIENCE_S)
     try:
         while part := wire.recv(65_536):
-            said += part
+            text += part
     except ConnectionError:
         pass
-    return said
+    return text
 
 
 def _served(at: tuple[str, int], scheme: str = "http") -> None:
@@ -135,9 +135,9 @@ _FLOODS: Final = {
 def _flood(begin: bytes, part: bytes) -> str:
     with _standing() as at:
         with socket.create_connection(at, PATIENCE_S) as wire:
-            said = _endless(wire, begin, part)
+            text = _endless(wire, begin, part)
         _served(at)
-    return said
+    return text
 
 
 def _flood_a_process() -> str:
@@ -194,9 +194,9 @@ def _slow_body() -> str:
             b"POST /v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
             b"Content-Length: 9\r\n\r\n{"
         )
-        said = _ended(wire)
-        assert b" 408 " in said, said[:200]
-    return said.partition(b"\r\n")[0].decode()
+        text = _ended(wire)
+        assert b" 408 " in text, text[:200]
+    return text.partition(b"\r\n")[0].decode()
 
 
 def _many(*, tls: bool) -> str:

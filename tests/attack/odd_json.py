@@ -78,25 +78,28 @@ def _in_place(good: str) -> Iterator[bytes]:
     fields: dict[str, Any] = json.loads(good)
     mark = "bs-mark"
     inner = [
-        (name, each) for name, held in fields.items() if isinstance(held, dict) for each in held
+        (name, item)
+        for name, stored in fields.items()
+        if isinstance(stored, dict)
+        for item in stored
     ]
     places: list[tuple[str, ...]] = [*((name,) for name in fields), *inner]
     for place in places:
         marked = json.loads(good)
-        held = marked
+        stored = marked
         for name in place[:-1]:
-            held = held[name]
-        held[place[-1]] = mark
+            stored = stored[name]
+        stored[place[-1]] = mark
         before, _, after = json.dumps(marked).encode().partition(f'"{mark}"'.encode())
         for text in TEXTS:
             yield before + text + after
 
 
 def _jobs() -> str:
-    told = [read_job(body) for body in _in_place(planned_job().to_json())]
-    taken = [each for each in told if isinstance(each, Job)]
-    assert all(each.reason for each in told if isinstance(each, InvalidJob))
-    return f"{len(told) - len(taken)} set aside with a reason, {len(taken)} jobs"
+    reported = [read_job(body) for body in _in_place(planned_job().to_json())]
+    taken = [item for item in reported if isinstance(item, Job)]
+    assert all(item.reason for item in reported if isinstance(item, InvalidJob))
+    return f"{len(reported) - len(taken)} set aside with a reason, {len(taken)} jobs"
 
 
 _NOW: Final = datetime(2026, 11, 23, tzinfo=UTC)
@@ -133,10 +136,10 @@ def _imports() -> str:
         for text in _in_place(good):
             path.write_bytes(text)
             try:
-                found = read_recordings([path])
+                recordings = read_recordings([path])
             except BadFile:
                 continue
-            states += [one.state for one in found]
+            states += [one.state for one in recordings]
     assert RecordingState.MEASURED not in states
     return f"{len(states)} named for what they are, none is measured"
 

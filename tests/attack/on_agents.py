@@ -74,14 +74,14 @@ async def _forge(changes: dict[str, Any]) -> str:
     queue.put(true.body, "true")
     worker = Worker(queue=queue, tools=make_tools(records))
     await work_until_idle(worker, queue)
-    verb, _, reason, said = queue.settled[0]
+    verb, _, reason, text = queue.settled[0]
     assert (verb, reason) == ("dead_letter", "NotPlanned"), queue.settled[0]
     assert queue.settled[1] == ("complete", "true"), "the true job was not taken"
     assert "report.00002" in table.written, "the true job was not carried out"
-    told = worker.tools.troubles.new_since(datetime.min.replace(tzinfo=UTC))
+    answer = worker.tools.troubles.new_since(datetime.min.replace(tzinfo=UTC))
     reported = (await records.bursts.read_reports(true.run_id, 0))[2].troubles
-    assert "forged" in {trouble.kind for trouble in (*told, *reported)}, "no finding"
-    return f"NotPlanned: {said}"
+    assert "forged" in {trouble.kind for trouble in (*answer, *reported)}, "no finding"
+    return f"NotPlanned: {text}"
 
 
 async def _without_control() -> str:
@@ -125,9 +125,9 @@ async def _send_body(body: bytes) -> str:
     queue.put(body, "m")
     worker = Worker(queue=queue, tools=make_tools(records_in(MemoryTable())))
     await work_until_idle(worker, queue)
-    verb, _, reason, said = queue.settled[0]
+    verb, _, reason, text = queue.settled[0]
     assert verb == "dead_letter"
-    return f"{reason}: {said[:160]}"
+    return f"{reason}: {text[:160]}"
 
 
 def _target(address: str, port: int) -> str:
@@ -160,7 +160,7 @@ async def _poisoned_queue(count: int = POISON_COUNT) -> str:
         await queue.send([Outgoing(body=true.body, message_id="true", expires_at=expires_at)])
         worker = Worker(queue=queue, tools=make_tools(records))
         running = Beside()
-        under_way = asyncio.create_task(running.run())
+        under_method = asyncio.create_task(running.run())
         work = asyncio.create_task(worker.run())
         try:
             async with asyncio.timeout(600):
@@ -170,8 +170,8 @@ async def _poisoned_queue(count: int = POISON_COUNT) -> str:
         finally:
             worker.tools.stopping.set()
             await work
-            under_way.cancel()
-            await asyncio.gather(under_way, return_exceptions=True)
+            under_method.cancel()
+            await asyncio.gather(under_method, return_exceptions=True)
         counts = await queue.counts()
         await queue.close()
         assert counts.dead_count == count, f"{counts.dead_count} of {count} set aside"
@@ -237,17 +237,17 @@ async def _told_to_an_engine() -> str:
             raw_max_bytes=2**20,
         )
         await attempt.exit
-    told = attempt.transcript.text()
-    assert b"PATH=" in told
-    assert b"topsecret" not in told, told
-    return f"{len(told.splitlines())} other variables"
+    reported = attempt.transcript.text()
+    assert b"PATH=" in reported
+    assert b"topsecret" not in reported, reported
+    return f"{len(reported.splitlines())} other variables"
 
 
 def _bad_tunnel(**changes: Any) -> str:
     job = planned_job(traffic={"encapsulation": "vxlan"})
     fields = tunnel_of(job, client_address="10.1.1.1").model_dump(mode="json") | changes
-    said = refusal(ValueError, lambda: Tunnel.model_validate(fields), f"a tunnel with {changes}")
-    return said.splitlines()[2].strip()
+    text = refusal(ValueError, lambda: Tunnel.model_validate(fields), f"a tunnel with {changes}")
+    return text.splitlines()[2].strip()
 
 
 def _bad_row(json: str) -> str:
@@ -259,8 +259,8 @@ def _bad_row(json: str) -> str:
 
 
 async def _fuzz(fuzz: Callable[[int, int], Coroutine[Any, Any, Counter[str]]], count: int) -> str:
-    told = await fuzz(count, 20261122)
-    return ", ".join(f"{number} {kind}" for kind, number in told.most_common())
+    reported = await fuzz(count, 20261122)
+    return ", ".join(f"{number} {kind}" for kind, number in reported.most_common())
 
 
 _TUNNELS: Final[dict[str, tuple[str, dict[str, Any]]]] = {

@@ -49,8 +49,8 @@ def _hostile(
 ) -> str:
     """Check that the answer raises ``TelemetryError`` with bounded memory and time."""
     body, now = made(), datetime.now(UTC)
-    told = {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}
-    with answering(lambda: [body], told, status=status) as url, memory_within(_MEMORY_MAX_BYTES):
+    fields = {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}
+    with answering(lambda: [body], fields, status=status) as url, memory_within(_MEMORY_MAX_BYTES):
         try:
             source = opened(url)
             asyncio.run(source.query_bytes(now - timedelta(minutes=5), now, Direction.FORWARD))

@@ -75,8 +75,8 @@ def _keys(url: str) -> str:
     trust = EntraTrust(
         tenant_id=TENANT, audiences=["x"], issuers=["x"], jwks_url=f"{url}/keys", leeway_s=0
     )
-    asked = Entra(trust).identify(server.token())
-    return refusal(KeysUnavailable, lambda: asyncio.run(asked), "somebody is signed in")
+    requested = Entra(trust).identify(server.token())
+    return refusal(KeysUnavailable, lambda: asyncio.run(requested), "somebody is signed in")
 
 
 def _collector(url: str) -> str:
@@ -101,8 +101,8 @@ _KEY: Final = "AccountName=x;AccountKey=a2V5"
 
 
 async def _table(url: str) -> str:
-    way = f"DefaultEndpointsProtocol=http;{_KEY};TableEndpoint={url}/x"
-    table = AzureTable(TableAddress(table="control", connection_string=way))
+    text = f"DefaultEndpointsProtocol=http;{_KEY};TableEndpoint={url}/x"
+    table = AzureTable(TableAddress(table="control", connection_string=text))
     try:
         rows = [row async for row in table.scan("p")]
     except ExchangeError as error:
@@ -114,31 +114,31 @@ async def _table(url: str) -> str:
 
 
 async def _blob(url: str) -> str:
-    way = f"DefaultEndpointsProtocol=http;{_KEY};BlobEndpoint={url}/x"
-    raw = BlobRaw(BlobAddress(container="raw", connection_string=way))
+    text = f"DefaultEndpointsProtocol=http;{_KEY};BlobEndpoint={url}/x"
+    raw = BlobRaw(BlobAddress(container="raw", connection_string=text))
     try:
-        found = await raw.read(RawName(folder="run", file="x"))
+        result = await raw.read(RawName(folder="run", file="x"))
     except ExchangeError as error:
         return str(error)
     finally:
         await raw.close()
-    raise AssertionError(f"{len(found or b'')} bytes were taken for an output")
+    raise AssertionError(f"{len(result or b'')} bytes were taken for an output")
 
 
 def _command(*words_and_url: str) -> str:
     """Run a command with a hostile API. It must exit with 4 and print one line."""
-    *words, url = words_and_url
-    said = io.StringIO()
+    *parts, url = words_and_url
+    text = io.StringIO()
     with (
-        mock.patch.object(sys, "argv", ["broadside", *words, "--api", url]),
+        mock.patch.object(sys, "argv", ["broadside", *parts, "--api", url]),
         redirect_stdout(io.StringIO()),
-        redirect_stderr(said),
+        redirect_stderr(text),
     ):
         try:
             main()
         except SystemExit as ended:
-            assert ended.code == 4, (ended.code, said.getvalue())
-    [line] = said.getvalue().splitlines()
+            assert ended.code == 4, (ended.code, text.getvalue())
+    [line] = text.getvalue().splitlines()
     assert not line.startswith("broadside: unexpected"), line
     return line.replace(url, "URL")
 

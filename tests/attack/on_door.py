@@ -144,8 +144,8 @@ def _route(
 
 
 def _launch(header: Callable[[], str], expected: int = 401) -> str:
-    asked = {"Authorization": header()}
-    return _stopped(site().signed.post("/v1/runs", headers=asked, json={}), expected)
+    fields = {"Authorization": header()}
+    return _stopped(site().signed.post("/v1/runs", headers=fields, json={}), expected)
 
 
 _HEADERS: Final[dict[str, Callable[[], str]]] = {
@@ -182,8 +182,8 @@ def _without_role(roles: object) -> str:
 
 def _elsewhere(where: str, name: str, text: str) -> str:
     """Send the token in an unsupported place."""
-    asked = {where: {name: text.format(site().tokens["operator"])}}
-    return _stopped(site().signed.request("POST", "/v1/runs", json={}, **asked), 401)
+    fields = {where: {name: text.format(site().tokens["operator"])}}
+    return _stopped(site().signed.request("POST", "/v1/runs", json={}, **fields), 401)
 
 
 # What is asked -----------------------------------------------------------------------------------
@@ -306,10 +306,10 @@ def _marked(path: str) -> str:
 
 def _policy() -> str:
     for path in ("/", "/report.html"):
-        told = site().signed.get(path).headers
-        assert "default-src 'none'" in told["content-security-policy"]
-        assert "frame-ancestors 'none'" in told["content-security-policy"]
-        assert told["x-content-type-options"] == "nosniff"
+        headers = site().signed.get(path).headers
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
     return "Content-Security-Policy: nothing but our own files, in nobody's frame"
 
 

@@ -87,9 +87,9 @@ class Port:
 
     async def do(self, agent: str, operations: list[Any]) -> list[dict[str, Any]]:
         body = json.dumps(operations).encode()
-        told = await self.ask("POST", f"{BASE}operations", body, header=self.bearer(agent))
-        assert told.status_code == 200, told
-        answers: list[dict[str, Any]] = json.loads(told.text)
+        reported = await self.ask("POST", f"{BASE}operations", body, header=self.bearer(agent))
+        assert reported.status_code == 200, reported
+        answers: list[dict[str, Any]] = json.loads(reported.text)
         return answers
 
 
@@ -132,8 +132,8 @@ def port() -> Port:
                 code, Role.CLIENT, count, by="x", now=now, expires_at=_later(now, hours)
             )
         for name, agent_role in AGENTS.items():
-            told = await joined(made, given[agent_role], name, agent_role, digest(given[name]))
-            assert told.status_code == 200, told
+            reported = await joined(made, given[agent_role], name, agent_role, digest(given[name]))
+            assert reported.status_code == 200, reported
         assert (await joined(made, given["used"], "only", Role.CLIENT, "0" * 64)).status_code == 200
         await known.revoke("gone", now)
         for pair_index, name in enumerate(("c1", "c2")):
@@ -228,19 +228,19 @@ _JOINS: Final[dict[str, tuple[str, object, str, object]]] = {
 async def _join(made: Port, code: str, agent_id: object, role: str, sha256: object) -> str:
     known = Enrolments(made.fabric.private)
     before = {agent.key for agent in await known.agents()}
-    told = await joined(made, made.secrets[code], agent_id, role, sha256)
+    reported = await joined(made, made.secrets[code], agent_id, role, sha256)
     assert {agent.key for agent in await known.agents()} == before
-    return refused(told, 403)
+    return refused(reported, 403)
 
 
 async def _who_is_there(made: Port) -> str:
     """Check that names cannot be probed without a code."""
-    told = {
+    reported = {
         (await joined(made, "no code", name, "client", "1" * 64)).text
         for name in ("c1", "c2", "gone", "nobody")
     }
-    assert len(told) == 1, told
-    return told.pop()
+    assert len(reported) == 1, reported
+    return reported.pop()
 
 
 async def _guesses(made: Port) -> str:
@@ -249,9 +249,9 @@ async def _guesses(made: Port) -> str:
     near = [true[:n] + ("A" if true[n] != "A" else "B") + true[n + 1 :] for n in range(22)]
     guesses = [digest(true), true.lower(), f" {true}", "*", "", *near]
     guesses += [secrets.token_urlsafe(16) for _ in range(300)]
-    told = [await joined(made, one, "new", "client", "1" * 64) for one in guesses]
-    said = {(one.status_code, one.text) for one in told}
-    assert said == {(403, "the join code is not known here")}, said
+    reported = [await joined(made, one, "new", "client", "1" * 64) for one in guesses]
+    lines = {(one.status_code, one.text) for one in reported}
+    assert lines == {(403, "the join code is not known here")}, lines
     return f"{len(guesses)} guesses, one answer; 128 random bits, and an end"
 
 
@@ -275,8 +275,8 @@ _BODIES: Final[dict[str, tuple[Callable[[], bytes], str, int]]] = {
 
 async def _body(made: Port, body: Callable[[], bytes], encoding: str, expected: int) -> str:
     asked = (f"{BASE}operations", body())
-    told = await made.ask("POST", *asked, header=made.bearer("c1"), encoding=encoding)
-    return refused(told, expected)
+    reported = await made.ask("POST", *asked, header=made.bearer("c1"), encoding=encoding)
+    return refused(reported, expected)
 
 
 async def _slow(made: Port, method: str, path: str, name: str | None) -> str:
@@ -284,9 +284,9 @@ async def _slow(made: Port, method: str, path: str, name: str | None) -> str:
     header = None if name is None else made.bearer(name)
     with mock.patch.object(bounded_listener, "BODY_S", 0.2):
         asked = (made.ask(method, path, b"[", header=header, endless=True) for _ in range(5))
-        told = await asyncio.gather(*asked)
-    assert {one.status_code for one in told} == {408}, told
-    return f"5 of them: {told[0].status_code} {told[0].text}, and the next are served"
+        reported = await asyncio.gather(*asked)
+    assert {one.status_code for one in reported} == {408}, reported
+    return f"5 of them: {reported[0].status_code} {reported[0].text}, and the next are served"
 
 
 ATTACKS: Final[tuple[Attack, ...]] = (

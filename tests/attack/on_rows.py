@@ -164,8 +164,8 @@ def _same_run() -> str:
 
 def _figures(source: ArchiveSource) -> str:
     now = datetime.now(UTC)
-    asked = source.query_bytes(now - timedelta(minutes=5), now, Direction.FORWARD)
-    return refusal(TelemetryError, lambda: asyncio.run(asked), "it was taken for figures")
+    requested = source.query_bytes(now - timedelta(minutes=5), now, Direction.FORWARD)
+    return refusal(TelemetryError, lambda: asyncio.run(requested), "it was taken for figures")
 
 
 def _answers(body: bytes) -> str:
@@ -234,8 +234,8 @@ def _shown(text: str) -> str:
     seen = out.getvalue()
     assert text not in seen
     assert "[red]" in seen
-    told = cleaned({"labels": [{text: text}]})
-    assert printable(repr(told)) == repr(told)
+    reported = cleaned({"labels": [{text: text}]})
+    assert printable(repr(reported)) == repr(reported)
 
     def fails() -> None:
         raise ValueError(text)
@@ -294,35 +294,35 @@ def _log_lines(text: str) -> list[list[str]]:
 
 def _logged(text: str) -> str:
     secret = max(re.split(r"[\s=;&@/]+", text), key=len)
-    told = _log_lines(f"error: {text}")
-    assert not [line for lines in told for line in lines if secret in line], told
+    reported = _log_lines(f"error: {text}")
+    assert not [line for lines in reported for line in lines if secret in line], reported
     return redact(text)
 
 
 def _log_line(text: str) -> str:
     """Forge a second log line, or text with terminal escapes."""
-    told = _log_lines(f"x{text}{_FORGED}")
-    for lines in told:
+    reported = _log_lines(f"x{text}{_FORGED}")
+    for lines in reported:
         assert not [line for line in lines if line.startswith(_FORGED)], lines
         assert not [line for line in lines if SHOWN_UNSEEN & set(line)], lines
-    return told[0][0][-len(_FORGED) - 8 :]
+    return reported[0][0][-len(_FORGED) - 8 :]
 
 
 def _pipeline(text: str) -> str:
     """Print text that a CI pipeline would interpret as its own commands."""
     out = io.StringIO()
-    words = f"engine error {'x' * 60} {text} {'y ' * 900}{text}\n{text}"
-    finding = problem("x", 1.0, words, words)
+    message = f"engine error {'x' * 60} {text} {'y ' * 900}{text}\n{text}"
+    finding = problem("x", 1.0, message, message)
     with redirect_stdout(out), redirect_stderr(out):
-        text_tables.print_table("", ["label", "problem"], [[text, words], [f"\n {text}", "x"]])
+        text_tables.print_table("", ["label", "problem"], [[text, message], [f"\n {text}", "x"]])
         print_summary(measured(SMALL)[2].model_copy(update={"findings": (finding,)}))
-        print_error(words)
+        print_error(message)
         typer.echo(printable(text))
     out.write("\n".join(line for lines in _log_lines(text) for line in lines))
-    told = out.getvalue()
-    assert "##vso[" not in told.lower()
-    assert "##[" not in told
-    lines = [line for line in told.splitlines() if line.lstrip().startswith("::")]
+    reported = out.getvalue()
+    assert "##vso[" not in reported.lower()
+    assert "##[" not in reported
+    lines = [line for line in reported.splitlines() if line.lstrip().startswith("::")]
     assert not lines, lines
     return f"spelled out, as {printable(text)[:60]}"
 
@@ -344,9 +344,9 @@ def _database() -> str:
         with sqlite3.connect(Path(folder) / "private.sqlite3") as foreign:
             foreign.execute("CREATE TABLE entity (a)")
         foreign.close()
-        said = refusal(Exception, lambda: touch(Path(folder), "private"), "it was read")
-    assert "not Broadside's" in said
-    return said
+        message = refusal(Exception, lambda: touch(Path(folder), "private"), "it was read")
+    assert "not Broadside's" in message
+    return message
 
 
 ATTACKS: Final[tuple[Attack, ...]] = (

@@ -123,8 +123,8 @@ def _forged_transfer() -> str:
         time.sleep(0.05)
     assert "999999999999 bytes" in log.read_text()
     reader.sample("log", log.read_text(), time.time())
-    told = [test.finish().report for test in cast(DaemonReader, reader).tests.values()]
-    assert [total.sent_bytes for report in told for total in report.totals] == [1000], told
+    reported = [test.finish().report for test in cast(DaemonReader, reader).tests.values()]
+    assert [total.sent_bytes for report in reported for total in report.totals] == [1000], reported
     return "the log holds them; one transfer of 1000 bytes is read"
 
 

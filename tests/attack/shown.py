@@ -114,11 +114,11 @@ def _drawn(label: str) -> str:
 
 def _painted() -> str:
     """Check that the browser that renders a PNG does not fetch an address in a label."""
-    asked: list[str] = []
+    requested: list[str] = []
 
     class Canary(Quiet):
         def do_GET(self) -> None:
-            asked.append(self.path)
+            requested.append(self.path)
 
     with served(Canary) as url:
         label = (
@@ -131,7 +131,7 @@ def _painted() -> str:
             painted = render_png(_file(figure), 900, 400)
         except BrowserError as error:
             return f"not painted: {error}"
-    assert asked == [], asked
+    assert requested == [], requested
     return f"a picture of {len(painted)} bytes, and no request"
 
 
@@ -221,12 +221,12 @@ def _imported(read: Callable[[Path], str], made: Callable[[], bytes]) -> str:
         began_s = time.monotonic()
         before_bytes = _peak_bytes()
         try:
-            said = read(path)
+            text = read(path)
         except BadFile as error:
-            said = str(error).replace(base, "")
+            text = str(error).replace(base, "")
         grown_bytes = _peak_bytes() - before_bytes
         assert grown_bytes < _MEMORY_MAX_BYTES, f"{grown_bytes / 1e6:.0f} MB were taken"
-        return f"{said[:120]}; {time.monotonic() - began_s:.1f} s"
+        return f"{text[:120]}; {time.monotonic() - began_s:.1f} s"
 
 
 def _table(path: Path) -> str:
@@ -235,9 +235,9 @@ def _table(path: Path) -> str:
 
 
 def _recordings(path: Path) -> str:
-    found = read_recordings([path])
-    assert not [one for one in found if one.state is RecordingState.MEASURED], "measured"
-    return f"{found[0].state.value}: {found[0].reason}"
+    recordings = read_recordings([path])
+    assert not [one for one in recordings if one.state is RecordingState.MEASURED], "measured"
+    return f"{recordings[0].state.value}: {recordings[0].reason}"
 
 
 _SECONDS: Final[dict[str, Callable[[], bytes]]] = {
@@ -278,8 +278,8 @@ def _launch(who: str, key: str, **body: Any) -> httpx.Response:
 def _launched(who: str, key: str, **body: Any) -> tuple[int, str]:
     _operators()
     answer = _launch(who, key, **body)
-    told = answer.json()
-    return answer.status_code, str(told.get("run_id") or told.get("detail"))
+    response = answer.json()
+    return answer.status_code, str(response.get("run_id") or response.get("detail"))
 
 
 def _operators() -> tuple[str, str]:
@@ -309,16 +309,16 @@ def _reused_key() -> str:
     mine, theirs = _operators()
     body = {"overrides": {"labels": {"x": "y"}}}
     assert _launched(mine, "replayed")[0] == 202
-    status, said = _launched(mine, "replayed", **body)
-    assert status == 409, said
+    status, text = _launched(mine, "replayed", **body)
+    assert status == 409, text
     assert _launched(theirs, "replayed", **body)[0] == 202, "another's key was in the way"
-    return said
+    return text
 
 
 def _keys(key: str) -> str:
-    who, _ = _operators()
+    user, _ = _operators()
     try:
-        answer = _launch(who, key, scenario="no-such")
+        answer = _launch(user, key, scenario="no-such")
     except (ValueError, UnicodeError) as error:
         return f"no header: {error}"[:80]
     assert answer.status_code in (404, 409, 422), answer.text[:200]

@@ -134,9 +134,9 @@ async def _waits_of_no_end(made: Port) -> str:
             {"id": f"w{n}", "do": "want", "session": "s", "want": f"w{n}", "wait_s": wait_s}
             for n, wait_s in enumerate([float("nan"), 1e999] * 400)
         ]
-        told = await made.do("c1", wants)
+        reported = await made.do("c1", wants)
         await stream.aclose()
-    assert all(answer == {"ok": None} for answer in told), told[0]
+    assert all(answer == {"ok": None} for answer in reported), reported[0]
     assert len(service._waiting) <= 50, len(service._waiting)
     until_s = [want.until_s for want in service._waiting.values()]
     assert max(until_s) <= time.monotonic() + exchange_service.WANT_MAX_S
@@ -155,9 +155,9 @@ async def _hoards(made: Port) -> str:
         await anext(stream)
 
     async def wish(rights: AgentPermissions, *names: str) -> None:
-        asked = {"do": "want", "session": "s", "wait_s": 60}
-        told = await service.do(rights, [{**asked, "want": name} for name in names])
-        assert all(answer == {"ok": None} for answer in told), told[0]
+        fields = {"do": "want", "session": "s", "wait_s": 60}
+        reported = await service.do(rights, [{**fields, "want": name} for name in names])
+        assert all(answer == {"ok": None} for answer in reported), reported[0]
 
     await wish(honest, "mine")
     for number in range(25):
@@ -191,13 +191,13 @@ async def _others_lock(made: Port) -> str:
         token=None,
     )  # fmt: skip
     service._locks["t1"] = ("client.c2", delivery)
-    said = []
+    lines = []
     for do in ("complete", "abandon", "renew", "dead_letter"):
         operation = {"id": do, "do": do, "token": "t1", "reason": "", "description": ""}
         [answer] = await made.do("c1", [operation])
         assert answer["error"] == "ExchangeRefused", answer
-        said.append(answer["said"])
-    return str(said[0])
+        lines.append(answer["said"])
+    return str(lines[0])
 
 
 async def _old_secret(made: Port) -> str:
@@ -219,14 +219,14 @@ async def _two_claims(made: Port) -> str:
     for pair_index in range(100, 150):
         for name in ("c1", "c2"):
             await made.delivered.record_delivery(job(pair_index), name)
-        told = await asyncio.gather(
+        reported = await asyncio.gather(
             *(made.do(name, [write("insert", claim(pair_index, name))])
               for name in ("c1", "c2"))
         )  # fmt: skip
-        won = [name for name, [one] in zip(("c1", "c2"), told, strict=True) if "ok" in one]
-        lost = [one["error"] for [one] in told if "ok" not in one]
-        assert len(won) == 1, told
-        assert lost[0] in (EntityExists.__name__, EntityRefused.__name__), told
+        won = [name for name, [one] in zip(("c1", "c2"), reported, strict=True) if "ok" in one]
+        lost = [one["error"] for [one] in reported if "ok" not in one]
+        assert len(won) == 1, reported
+        assert lost[0] in (EntityExists.__name__, EntityRefused.__name__), reported
         loser = "c2" if won == ["c1"] else "c1"
         seconds = write("upsert", make_row(f"chunk.client.{pair_index:05d}.000"))
         [answer] = await made.do(loser, [seconds])
@@ -250,8 +250,8 @@ _RAWS: Final = (
 
 
 async def _raw(made: Port, method: str, name: str) -> str:
-    asked = (method, f"{BASE}raw/{name}", zlib.compress(b"text"))
-    return refused(await made.ask(*asked, header=made.bearer("c1")), 403, 404)
+    requested = (method, f"{BASE}raw/{name}", zlib.compress(b"text"))
+    return refused(await made.ask(*requested, header=made.bearer("c1")), 403, 404)
 
 
 async def _raw_bomb(made: Port) -> str:

@@ -128,8 +128,8 @@ def _endless_tests() -> str:
         partition = f"tests.{at:%Y-%m-%dT%H}"
         key = f"{int(at.timestamp() * 1000):013d}.rogue.{endpoint.port}"
         rows.append(make_row(partition, key, {"json": test.model_dump_json()}))
-    said = _with_rows(rows)
-    return f"{TESTS_MAX_COUNT} of {len(rows)} looked at: {said}"
+    text = _with_rows(rows)
+    return f"{TESTS_MAX_COUNT} of {len(rows)} looked at: {text}"
 
 
 def _endless_message() -> str:

@@ -40,15 +40,15 @@ def _tlv(tag: int, *parts: bytes) -> bytes:
 
 def _split(data: bytes) -> list[tuple[int, bytes]]:
     """Split one level of a short request into its elements."""
-    found, at = [], 0
+    result, at = [], 0
     while at < len(data):
         tag, size, at = data[at], data[at + 1], at + 2
         if size & 0x80:
             count = size & 0x7F
             size, at = int.from_bytes(data[at : at + count], "big"), at + count
-        found.append((tag, data[at : at + size]))
+        result.append((tag, data[at : at + size]))
         at += size
-    return found
+    return result
 
 
 # Arguments are the request id and the names of the objects.
@@ -79,8 +79,8 @@ def _message(
     community: bytes = _COMMUNITY,
 ) -> bytes:
     fields = (request_id, bytes([status]), index)
-    told = _tlv(pdu, *(_tlv(0x02, each) for each in fields), _tlv(0x30, *bound))
-    return _tlv(0x30, _tlv(0x02, b"\x01"), _tlv(0x04, community), told)
+    reported = _tlv(pdu, *(_tlv(0x02, each) for each in fields), _tlv(0x30, *bound))
+    return _tlv(0x30, _tlv(0x02, b"\x01"), _tlv(0x04, community), reported)
 
 
 def _raw(data: bytes) -> _Made:
@@ -178,7 +178,7 @@ async def _asked(port: int, folder: Path) -> str:
         interfaces=("eth0",),
     )
     failed: list[Any] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, told: failed.append(told))
+    asyncio.get_running_loop().set_exception_handler(lambda _, reported: failed.append(reported))
     device = SnmpClient(entry)
     try:
         answer = await SnmpPoller(device, None, entry).poll()
@@ -236,9 +236,9 @@ async def _tool(name: str, argument: str) -> str:
     settings = {"BROADSIDE_DATA_DIR": _nowhere()}
     with mock.patch.dict("os.environ", settings), redirect_stderr(io.StringIO()):
         server = make_server(Session(), None)
-        for odd in _ODD:
+        for invalid in _ODD:
             try:
-                await server.call_tool(name, {**good, argument: odd})
+                await server.call_tool(name, {**good, argument: invalid})
             except ToolError as error:
                 refused_count += 1
                 assert isinstance(error.__cause__, ToolError | ValidationError | ApiError | None)

@@ -91,8 +91,8 @@ def _write_log(path: Path, stage: Stage) -> None:
 
 def _end(number: int, _: object) -> None:
     """Stop once. A second signal must not interrupt the clean-up of the stages."""
-    for each in _ENDS:
-        signal.signal(each, signal.SIG_IGN)
+    for item in _ENDS:
+        signal.signal(item, signal.SIG_IGN)
     raise Stopped(signal.Signals(number).name)
 
 
@@ -113,7 +113,7 @@ def main() -> int:
     except Missing as missing:
         say(f"rehearsal: not run: {missing}")
         return CANNOT_RUN
-    chosen = [each for each in plays(arguments) if not arguments.only or each[0] in arguments.only]
+    chosen = [item for item in plays(arguments) if not arguments.only or item[0] in arguments.only]
     if not chosen:
         parser.error(
             f"--only {arguments.only}: must be of {[name for name, _ in plays(arguments)]}"
@@ -125,9 +125,9 @@ def main() -> int:
     with ThreadPoolExecutor(arguments.jobs) as pool:
         try:
             record_success = pool.map(
-                lambda each: play(each[0], each[1], tools, arguments.keep), chosen
+                lambda item: play(item[0], item[1], tools, arguments.keep), chosen
             )
-            failed = sum(not each for each in record_success)
+            failed = sum(not item for item in record_success)
         except Stopped as stopped:
             pool.shutdown(wait=False, cancel_futures=True)
             COMMANDS.stop()

@@ -65,8 +65,8 @@ def region_shown(name: str) -> Resource:
 
 
 def sizes_for_sale(query: Mapping[str, list[str]]) -> list[Resource]:
-    found = re.search(r"location eq '([^']+)'", (query.get("$filter") or [""])[0])
-    region = found[1] if found else "eastus"
+    match = re.search(r"location eq '([^']+)'", (query.get("$filter") or [""])[0])
+    region = match[1] if match else "eastus"
     zones = ["1", "2", "3"] if region in ZONED else []
     return [
         {
@@ -92,13 +92,13 @@ def start_of_authority(path: str) -> Resource:
         "email": "azureprivatedns-host.microsoft.com", "expireTime": 2419200, "minimumTtl": 10,
         "host": "azureprivatedns.net", "refreshTime": 3600, "retryTime": 300, "serialNumber": 1,
     }  # fmt: skip
-    told = {"ttl": 3600, "fqdn": "x.", "metadata": {}, "soaRecord": record}
+    fields = {"ttl": 3600, "fqdn": "x.", "metadata": {}, "soaRecord": record}
     return {"id": path, "name": "@", "type": "Microsoft.Network/privateDnsZones/SOA",
-            "properties": told}  # fmt: skip
+            "properties": fields}  # fmt: skip
 
 
 def offer_terms(path: str) -> Resource:
-    told = {"accepted": False, "signature": "x", "licenseTextLink": "x", "plan": "x",
+    fields = {"accepted": False, "signature": "x", "licenseTextLink": "x", "plan": "x",
             "privacyPolicyLink": "x"}  # fmt: skip
     return {"id": path, "name": "current", "type": "Microsoft.MarketplaceOrdering/offertypes",
-            "properties": told}  # fmt: skip
+            "properties": fields}  # fmt: skip

@@ -59,20 +59,20 @@ def refuse(store: Store, path: str, kind: str, body: Resource) -> None:
 def refuse_delete(store: Store, path: str, kind: str) -> None:
     """Raise :class:`Refused` if a lock or a reference prevents the deletion."""
     key = path.lower()
-    for each in store.values():
-        if each["type"].lower() == "microsoft.authorization/locks" and not kind.endswith("/locks"):
-            scope = each["id"].lower().split("/providers/microsoft.authorization/locks/")[0]
+    for item in store.values():
+        if item["type"].lower() == "microsoft.authorization/locks" and not kind.endswith("/locks"):
+            scope = item["id"].lower().split("/providers/microsoft.authorization/locks/")[0]
             if (key + "/").startswith(scope + "/"):
-                raise Refused(409, "ScopeLocked", f"{path} cannot be deleted: lock {each['id']}")
+                raise Refused(409, "ScopeLocked", f"{path} cannot be deleted: lock {item['id']}")
     if kind.rsplit("/", 1)[1].lower() not in HELD:
         return
-    mine = [each for each in store if each == key or each.startswith(key + "/")]
+    mine = [item for item in store if item == key or item.startswith(key + "/")]
     for other, resource in store.items():
         if other in mine or "/virtualnetworkpeerings/" in other:
             continue
-        for where, target in references({k: v for k, v in resource.items() if k != "id"}):
+        for place, target in references({k: v for k, v in resource.items() if k != "id"}):
             if any(target.lower() == one or target.lower().startswith(one + "/") for one in mine):
-                raise Refused(400, "InUse", f"{path} is in use by {resource['id']}{where}")
+                raise Refused(400, "InUse", f"{path} is in use by {resource['id']}{place}")
 
 
 def exists(store: Store, path: str) -> bool:
@@ -103,12 +103,12 @@ def _location(kind: str, body: Resource) -> None:
 
 
 def _references(store: Store, path: str, body: Resource) -> None:
-    for where, target in references(body):
+    for place, target in references(body):
         stem = re.sub(
             r"/(frontendIPConfigurations|backendAddressPools|probes|ipConfigurations)/[^/]+$",
             "", target, flags=re.IGNORECASE,
         )  # fmt: skip
-        if "/roledefinitions/" in target.lower() or "serializedData" in where:
+        if "/roledefinitions/" in target.lower() or "serializedData" in place:
             continue
         if "/providers/microsoft.keyvault/" in target.lower() or not _is_id(stem):
             continue
@@ -116,7 +116,7 @@ def _references(store: Store, path: str, body: Resource) -> None:
             raise Refused(
                 400,
                 "InvalidResourceReference",
-                f"{path}{where} refers to {target}, which is not there",
+                f"{path}{place} refers to {target}, which is not there",
             )
 
 
@@ -126,15 +126,15 @@ def _is_id(text: str) -> bool:
 
 def _networks(prefixes: list[str]) -> list[IPv4Network]:
     try:
-        return [IPv4Network(each) for each in prefixes]
+        return [IPv4Network(prefix) for prefix in prefixes]
     except ValueError as error:
         raise Refused(400, "InvalidCIDRNotation", str(error)) from error
 
 
 def _children(store: Store, parent: str, kind: str) -> Iterator[Resource]:
-    for key, each in store.items():
-        if key.startswith(f"{parent}/{kind}/") and each["type"].lower().endswith("/" + kind):
-            yield each
+    for key, item in store.items():
+        if key.startswith(f"{parent}/{kind}/") and item["type"].lower().endswith("/" + kind):
+            yield item
 
 
 def _prefixes(subnet: Mapping[str, Any]) -> list[str]:
@@ -146,16 +146,16 @@ def _subnet(store: Store, path: str, body: Resource) -> None:
     space = _networks(network["properties"]["addressSpace"]["addressPrefixes"])
     mine = _networks(_prefixes(body["properties"]))
     name = path.lower().rsplit("/", 1)[1]
-    for each in mine:
-        if not any(each.subnet_of(whole) for whole in space):
-            raise Refused(400, "NetcfgInvalidSubnet", f"{each} is not within {space}")
+    for item in mine:
+        if not any(item.subnet_of(complete) for complete in space):
+            raise Refused(400, "NetcfgInvalidSubnet", f"{item} is not within {space}")
         for other in _children(store, network["id"].lower(), "subnets"):
             if other["id"].lower() != path.lower() and any(
-                each.overlaps(theirs) for theirs in _networks(_prefixes(other["properties"]))
+                item.overlaps(theirs) for theirs in _networks(_prefixes(other["properties"]))
             ):
                 raise Refused(400, "NetcfgSubnetRangesOverlap", f"{path} and {other['id']}")
-        if each.prefixlen > SMALLEST.get(name, 29):
-            raise Refused(400, "SubnetTooSmall", f"{path}: {each}, at least /{SMALLEST[name]}")
+        if item.prefixlen > SMALLEST.get(name, 29):
+            raise Refused(400, "SubnetTooSmall", f"{path}: {item}, at least /{SMALLEST[name]}")
     if name in NO_GROUPS and body["properties"].get("networkSecurityGroup"):
         raise Refused(400, "SubnetCannotHaveNetworkSecurityGroup", path)
 
@@ -177,20 +177,23 @@ def _peering(store: Store, path: str, body: Resource) -> None:
 
 
 def _security_rule(store: Store, path: str, body: Resource) -> None:
-    told = body["properties"]
+    reported = body["properties"]
     for key in ("sourceAddressPrefix", "destinationAddressPrefix"):
-        if prefix := told.get(key):
+        if prefix := reported.get(key):
             _address_or_tag(path, prefix)
     for key in ("sourcePortRanges", "destinationPortRanges"):
-        if "*" in (told.get(key) or ()):
+        if "*" in (reported.get(key) or ()):
             raise Refused(400, "SecurityRuleInvalidPortRange", f"{path}: {key} takes no '*'")
-    if not (told.get("destinationPortRange") or told.get("destinationPortRanges")):
+    if not (reported.get("destinationPortRange") or reported.get("destinationPortRanges")):
         raise Refused(400, "SecurityRuleNoPortRange", path)
-    if not 100 <= told["priority"] <= 4096:
-        raise Refused(400, "SecurityRuleInvalidPriority", f"{path}: {told['priority']}")
+    if not 100 <= reported["priority"] <= 4096:
+        raise Refused(400, "SecurityRuleInvalidPriority", f"{path}: {reported['priority']}")
     for other in _children(store, path.lower().rsplit("/", 2)[0], "securityrules"):
         theirs = other["properties"]
-        same = (theirs["priority"], theirs["direction"]) == (told["priority"], told["direction"])
+        same = (theirs["priority"], theirs["direction"]) == (
+            reported["priority"],
+            reported["direction"],
+        )
         if same and other["id"].lower() != path.lower():
             raise Refused(400, "SecurityRuleConflict", f"{path} and {other['id']}")
 
@@ -209,30 +212,30 @@ def _address_or_tag(path: str, prefix: str) -> None:
 
 
 def _firewall(store: Store, path: str, body: Resource) -> None:
-    told = body["properties"]
-    for each in told.get("ipConfigurations") or ():
-        subnet = (each["properties"].get("subnet") or {}).get("id", "")
+    reported = body["properties"]
+    for item in reported.get("ipConfigurations") or ():
+        subnet = (item["properties"].get("subnet") or {}).get("id", "")
         if subnet and not subnet.endswith("/AzureFirewallSubnet"):
             raise Refused(400, "AzureFirewallSubnetNameInvalid", f"{path}: {subnet}")
-        address = store[each["properties"]["publicIPAddress"]["id"].lower()]
+        address = store[item["properties"]["publicIPAddress"]["id"].lower()]
         if set(body.get("zones") or ()) - set(address.get("zones") or body.get("zones") or ()):
             raise Refused(400, "ZonesMismatch", f"{path} and {address['id']}")
-    if not told.get("ipConfigurations") and told.get("managementIpConfiguration"):
+    if not reported.get("ipConfigurations") and reported.get("managementIpConfiguration"):
         raise Refused(400, "AzureFirewallManagementWithoutData", path)
-    policy = (told.get("firewallPolicy") or {}).get("id")
+    policy = (reported.get("firewallPolicy") or {}).get("id")
     if policy:
-        tier, theirs = told["sku"]["tier"], store[policy.lower()]["properties"]["sku"]["tier"]
+        tier, theirs = reported["sku"]["tier"], store[policy.lower()]["properties"]["sku"]["tier"]
         order = ["Basic", "Standard", "Premium"]
         if order.index(theirs) > order.index(tier):
             raise Refused(400, "AzureFirewallPolicyTierMismatch", f"{tier} with a {theirs} policy")
 
 
 def _policy(store: Store, path: str, body: Resource) -> None:
-    told = body["properties"]
-    tier = (told.get("sku") or {}).get("tier", "Standard")
-    if told.get("intrusionDetection") and tier != "Premium":
+    reported = body["properties"]
+    tier = (reported.get("sku") or {}).get("tier", "Standard")
+    if reported.get("intrusionDetection") and tier != "Premium":
         raise Refused(400, "FirewallPolicyIDPSNeedsPremium", path)
-    if tier == "Basic" and told.get("threatIntelMode") == "Deny":
+    if tier == "Basic" and reported.get("threatIntelMode") == "Deny":
         raise Refused(400, "FirewallPolicyThreatIntelModeNotSupported", path)
 
 
@@ -246,8 +249,8 @@ def _rule_groups(store: Store, path: str, body: Resource) -> None:
 
 
 def _bastion(store: Store, path: str, body: Resource) -> None:
-    for each in body["properties"].get("ipConfigurations") or ():
-        if not each["properties"]["subnet"]["id"].endswith("/AzureBastionSubnet"):
+    for item in body["properties"].get("ipConfigurations") or ():
+        if not item["properties"]["subnet"]["id"].endswith("/AzureBastionSubnet"):
             raise Refused(400, "BastionSubnetNameInvalid", path)
 
 
@@ -260,11 +263,11 @@ def _namespace(_store: Store, path: str, body: Resource) -> None:
 
 def _endpoint(store: Store, path: str, body: Resource) -> None:
     groups = {"blob", "table", "namespace"}
-    for each in body["properties"].get("privateLinkServiceConnections") or ():
-        told = each["properties"]
-        target = store[told["privateLinkServiceId"].lower()]
-        if set(told["groupIds"]) - groups:
-            raise Refused(400, "PrivateEndpointGroupIdInvalid", f"{path}: {told['groupIds']}")
+    for item in body["properties"].get("privateLinkServiceConnections") or ():
+        reported = item["properties"]
+        target = store[reported["privateLinkServiceId"].lower()]
+        if set(reported["groupIds"]) - groups:
+            raise Refused(400, "PrivateEndpointGroupIdInvalid", f"{path}: {reported['groupIds']}")
         # Only Service Bus has this SKU here.
         if (target.get("sku") or {}).get("name") == "Standard":
             raise Refused(400, "PrivateEndpointNotSupportedBySku", f"{path}: {target['id']}")
@@ -275,8 +278,8 @@ def _account(store: Store, path: str, body: Resource) -> None:
     if not re.fullmatch(r"[a-z0-9]{3,24}", name):
         raise Refused(400, "AccountNameInvalid", f"{name} is not a valid storage account name")
     taken = [
-        key for key, each in store.items()
-        if each["type"].lower().endswith("/storageaccounts") and each["name"] == name
+        key for key, item in store.items()
+        if item["type"].lower().endswith("/storageaccounts") and item["name"] == name
     ]  # fmt: skip
     if taken and taken != [path.lower()]:
         raise Refused(409, "StorageAccountAlreadyTaken", name)
@@ -294,12 +297,12 @@ def _table(_store: Store, path: str, _body: Resource) -> None:
 
 
 def _role(store: Store, path: str, body: Resource) -> None:
-    told = body["properties"]
+    reported = body["properties"]
     principals = {
-        each["properties"].get("principalId") for each in store.values() if "properties" in each
+        item["properties"].get("principalId") for item in store.values() if "properties" in item
     }
-    if told["principalId"] not in principals | {"22222222-2222-2222-2222-222222222222"}:
-        raise Refused(400, "PrincipalNotFound", told["principalId"])
+    if reported["principalId"] not in principals | {"22222222-2222-2222-2222-222222222222"}:
+        raise Refused(400, "PrincipalNotFound", reported["principalId"])
     scope = path.lower().split("/providers/microsoft.authorization")[0]
     for other in store.values():
         if other["type"].lower() != "microsoft.authorization/roleassignments":
@@ -307,8 +310,8 @@ def _role(store: Store, path: str, body: Resource) -> None:
         theirs = other["properties"]
         if (
             theirs["scope"].lower() == scope
-            and theirs["principalId"] == told["principalId"]
-            and theirs["roleDefinitionId"].lower() == told["roleDefinitionId"].lower()
+            and theirs["principalId"] == reported["principalId"]
+            and theirs["roleDefinitionId"].lower() == reported["roleDefinitionId"].lower()
             and other["id"].lower() != path.lower()
         ):
             raise Refused(
@@ -326,8 +329,8 @@ def _machine(store: Store, path: str, body: Resource) -> None:
     plan = body.get("plan")
     if plan and not any(
         "/microsoft.marketplaceordering/" in key and f"/plans/{plan['name'].lower()}" in key
-        and each["properties"].get("accepted")
-        for key, each in store.items()
+        and item["properties"].get("accepted")
+        for key, item in store.items()
     ):  # fmt: skip
         raise Refused(
             400, "MarketplacePurchaseEligibilityFailed",
@@ -346,8 +349,8 @@ def _room(store: Store, path: str, profile: Mapping[str, Any], body: Resource) -
     """Check free addresses: one for each VM of a scale set. Azure reserves five of a subnet."""
     networks = (profile.get("networkProfile") or {}).get("networkInterfaceConfigurations") or ()
     for nic in networks:
-        for each in nic["properties"]["ipConfigurations"]:
-            subnet = store[each["properties"]["subnet"]["id"].lower()]
+        for item in nic["properties"]["ipConfigurations"]:
+            subnet = store[item["properties"]["subnet"]["id"].lower()]
             (prefix,) = _networks(_prefixes(subnet["properties"]))
             wanted = int((body.get("sku") or {}).get("capacity") or 0)
             if wanted > prefix.num_addresses - 5:

@@ -66,16 +66,16 @@ def rows(
     store: Store, blobs: Mapping[str, bytes], troubles: ServiceOutages
 ) -> list[dict[str, Any]]:
     """Return the rows of boot statuses and heartbeats."""
-    found = []
+    results = []
     for _, host, status in _statuses(store, blobs, troubles):
         if host in troubles.silent:
             continue
-        found.append({"PartitionKey": "boot", "RowKey": host, "json": json.dumps(status)})
+        results.append({"PartitionKey": "boot", "RowKey": host, "json": json.dumps(status)})
         if status["stage"] == "ready" and host != "coordinator" and host not in troubles.dead:
             beat = {"agent_id": host, "state": "idle", "beat_at": _now(), "problem": None}
             key = f"{host.rstrip('0123456789')}.{host}"
-            found.append({"PartitionKey": "presence", "RowKey": key, "json": json.dumps(beat)})
-    return found
+            results.append({"PartitionKey": "presence", "RowKey": key, "json": json.dumps(beat)})
+    return results
 
 
 def console(store: Store, blobs: Mapping[str, bytes], troubles: ServiceOutages, path: str) -> bytes:
@@ -91,22 +91,22 @@ def _statuses(
     store: Store, blobs: Mapping[str, bytes], troubles: ServiceOutages
 ) -> Iterator[tuple[str, str, dict[str, str]]]:
     """Yield the resource id, host name and boot status of each VM."""
-    for each in store.values():
-        kind, told = each["type"].lower(), each.get("properties") or {}
+    for item in store.values():
+        kind, reported = item["type"].lower(), item.get("properties") or {}
         if kind.endswith("/virtualmachinescalesets"):
-            profile = told["virtualMachineProfile"]
-            for one in instances(each):
+            profile = reported["virtualMachineProfile"]
+            for one in instances(item):
                 host = one["properties"]["osProfile"]["computerName"]
                 yield one["id"], host, _status(host, profile, blobs, troubles)
-        elif kind.endswith("/virtualmachines") and "appliance" not in each["name"]:
-            yield each["id"], "coordinator", _status("coordinator", told, blobs, troubles)
+        elif kind.endswith("/virtualmachines") and "appliance" not in item["name"]:
+            yield item["id"], "coordinator", _status("coordinator", reported, blobs, troubles)
 
 
 def _status(
     host: str, profile: Resource, blobs: Mapping[str, bytes], troubles: ServiceOutages
 ) -> dict[str, str]:
     config = yaml.safe_load(base64.b64decode(profile["osProfile"]["customData"]))
-    files = {each["path"]: each["content"] for each in config["write_files"]}
+    files = {item["path"]: item["content"] for item in config["write_files"]}
     url = json.loads(files["/etc/broadside/bundle.json"])["url"]
     stage, error = "ready", ""
     if url.removeprefix("https://").replace(".blob.core.windows.net", "") not in blobs:

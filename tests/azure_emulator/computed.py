@@ -14,19 +14,19 @@ _STATELESS: Final = ("microsoft.authorization/", "microsoft.consumption/", "micr
 def complete(store: Store, me: Resource) -> None:
     """Add the computed fields to a resource in place, and create dependent resources."""
     kind = me["type"].lower()
-    told: dict[str, Any] = me.setdefault("properties", {})
+    reported: dict[str, Any] = me.setdefault("properties", {})
     if not kind.startswith(_STATELESS):
-        told["provisioningState"] = "Succeeded"
+        reported["provisioningState"] = "Succeeded"
     if adder := _ADDERS.get(kind.partition("/")[2]):
-        adder(store, me, told)
+        adder(store, me, reported)
     _identities(store, me)
 
 
 def _identities(store: Store, me: Resource) -> None:
     given = (me.get("identity") or {}).get("userAssignedIdentities") or {}
     for key in given:
-        if found := store.get(key.lower()):
-            given[key] = {name: found["properties"][name] for name in ("clientId", "principalId")}
+        if answer := store.get(key.lower()):
+            given[key] = {name: answer["properties"][name] for name in ("clientId", "principalId")}
 
 
 def _public_ip(_store: Store, me: Resource, told: dict[str, Any]) -> None:
@@ -36,8 +36,8 @@ def _public_ip(_store: Store, me: Resource, told: dict[str, Any]) -> None:
 
 def _free_address(store: Store, subnet_id: str) -> str:
     subnet = store[subnet_id.lower()]
-    told = subnet["properties"]
-    network = ip_network(told.get("addressPrefix") or told["addressPrefixes"][0])
+    reported = subnet["properties"]
+    network = ip_network(reported.get("addressPrefix") or reported["addressPrefixes"][0])
     taken = subnet.setdefault("_taken", [])
     # Azure reserves the first four addresses.
     for index in range(4, network.num_addresses - 1):
@@ -50,12 +50,12 @@ def _free_address(store: Store, subnet_id: str) -> str:
 def _configurations(
     store: Store, me: Resource, key: str = "ipConfigurations", name: str = "ipConfigurations"
 ) -> None:
-    for each in me["properties"].get(key) or ():
-        each["id"] = f"{me['id']}/{name}/{each.get('name')}"
-        told = each.setdefault("properties", {})
-        if told.get("subnet") and not told.get("privateIPAddress"):
-            told["privateIPAddress"] = _free_address(store, told["subnet"]["id"])
-        told["provisioningState"] = "Succeeded"
+    for item in me["properties"].get(key) or ():
+        item["id"] = f"{me['id']}/{name}/{item.get('name')}"
+        reported = item.setdefault("properties", {})
+        if reported.get("subnet") and not reported.get("privateIPAddress"):
+            reported["privateIPAddress"] = _free_address(store, reported["subnet"]["id"])
+        reported["provisioningState"] = "Succeeded"
 
 
 def _firewall(store: Store, me: Resource, told: dict[str, Any]) -> None:
@@ -66,8 +66,8 @@ def _firewall(store: Store, me: Resource, told: dict[str, Any]) -> None:
 
 def _interfaces(store: Store, me: Resource, told: dict[str, Any]) -> None:
     _configurations(store, me)
-    for each in told.get("ipConfigurations") or ():
-        each["properties"].setdefault("primary", True)
+    for item in told.get("ipConfigurations") or ():
+        item["properties"].setdefault("primary", True)
 
 
 def _load_balancer(store: Store, me: Resource, told: dict[str, Any]) -> None:
@@ -75,8 +75,8 @@ def _load_balancer(store: Store, me: Resource, told: dict[str, Any]) -> None:
     for key in ("backendAddressPools", "probes", "loadBalancingRules", "inboundNatRules",
                 "inboundNatPools", "outboundRules"):  # fmt: skip
         told[key] = told.get(key) or []
-        for each in told[key]:
-            each["id"] = f"{me['id']}/{key}/{each['name']}"
+        for item in told[key]:
+            item["id"] = f"{me['id']}/{key}/{item['name']}"
 
 
 def _identity(_store: Store, me: Resource, told: dict[str, Any]) -> None:
@@ -90,7 +90,7 @@ def _account(_store: Store, me: Resource, told: dict[str, Any]) -> None:
         "statusOfPrimary": "available",
         "creationTime": "2026-11-22T00:00:00Z",
         "primaryEndpoints": {
-            each: f"https://{me['name']}.{each}.core.windows.net/" for each in services
+            service: f"https://{me['name']}.{service}.core.windows.net/" for service in services
         },
     }  # fmt: skip
 
@@ -179,8 +179,8 @@ def _role_definition(_store: Store, _me: Resource, told: dict[str, Any]) -> None
 def _endpoint(_store: Store, _me: Resource, told: dict[str, Any]) -> None:
     told.setdefault("networkInterfaces", [])
     told["customDnsConfigs"] = []
-    for each in told.get("privateLinkServiceConnections") or ():
-        each["properties"]["privateLinkServiceConnectionState"] = {"status": "Approved"}
+    for item in told.get("privateLinkServiceConnections") or ():
+        item["properties"]["privateLinkServiceConnectionState"] = {"status": "Approved"}
 
 
 def _peering(store: Store, me: Resource, told: dict[str, Any]) -> None:
@@ -203,8 +203,8 @@ def _subnet(_store: Store, _me: Resource, told: dict[str, Any]) -> None:
     told.setdefault("privateLinkServiceNetworkPolicies", "Enabled")
     told.setdefault("defaultOutboundAccess", True)
     told.setdefault("delegations", [])
-    for each in told.setdefault("serviceEndpoints", []) or ():
-        each["provisioningState"] = "Succeeded"
+    for item in told.setdefault("serviceEndpoints", []) or ():
+        item["provisioningState"] = "Succeeded"
 
 
 def _workflow(_store: Store, me: Resource, told: dict[str, Any]) -> None:

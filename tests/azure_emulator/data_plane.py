@@ -53,20 +53,20 @@ class DataPlane:
                 self.subscription.store, self.blobs, self.troubles, path
             )
         account, service = host.split(".")[:2]
-        found = next(
+        result = next(
             (
-                each for each in self.subscription.store.values()
-                if each["type"].lower().endswith("/storageaccounts") and each["name"] == account
+                item for item in self.subscription.store.values()
+                if item["type"].lower().endswith("/storageaccounts") and item["name"] == account
             ),
             None,
         )  # fmt: skip
-        if found is None:
+        if result is None:
             raise Refused(404, "AccountNotFound", host)
-        self._let_in(found, service, path, headers.get("Authorization", ""))
+        self._let_in(result, service, path, headers.get("Authorization", ""))
         if service == "table" and method == "GET" and path.endswith("()"):
-            found_rows = rows(self.subscription.store, self.blobs, self.troubles)
+            result_rows = rows(self.subscription.store, self.blobs, self.troubles)
             return Answer(status=200, headers={"Content-Type": "application/json"}), json.dumps(
-                {"value": found_rows}
+                {"value": result_rows}
             ).encode()
         if self.uploads_refused and method == "PUT":
             raise Refused(403, "AuthorizationPermissionMismatch", "uploads are refused")
@@ -77,19 +77,19 @@ class DataPlane:
         return self._blob(method, f"{account}{path}", query, headers, body)
 
     def forget(self, account: str) -> None:
-        for key in [each for each in self.blobs if each.startswith(account + "/")]:
+        for key in [blob for blob in self.blobs if blob.startswith(account + "/")]:
             del self.blobs[key]
 
     def _let_in(self, account: Resource, service: str, path: str, authorization: str) -> None:
-        told = account["properties"]
-        rules = told.get("networkAcls") or {}
-        allowed = [each["value"] for each in rules.get("ipRules") or ()]
-        if told.get("publicNetworkAccess") == "Disabled" or (
+        reported = account["properties"]
+        rules = reported.get("networkAcls") or {}
+        allowed = [item["value"] for item in rules.get("ipRules") or ()]
+        if reported.get("publicNetworkAccess") == "Disabled" or (
             rules.get("defaultAction") == "Deny" and OPERATOR_ADDRESS not in allowed
         ):
             raise Refused(403, "AuthorizationFailure", "this address is not let in")
         if not authorization.startswith("Bearer"):
-            if told.get("allowSharedKeyAccess") is False:
+            if reported.get("allowSharedKeyAccess") is False:
                 raise Refused(403, "KeyBasedAuthenticationNotPermitted", account["name"])
             return
         kind = f"Storage {service.title()} Data"
@@ -112,7 +112,7 @@ class DataPlane:
                     self.blobs[f"{key}#{query['blockid'][0]}"] = body
                 case "blocklist":
                     order = re.findall(r"<(?:Latest|Uncommitted|Committed)>([^<]+)<", body.decode())
-                    self.blobs[key] = b"".join(self.blobs.pop(f"{key}#{each}") for each in order)
+                    self.blobs[key] = b"".join(self.blobs.pop(f"{key}#{item}") for item in order)
                     self.digests[key] = headers.get("x-ms-blob-content-md5") or ""
                 case "":
                     self.blobs[key] = body
@@ -121,8 +121,8 @@ class DataPlane:
                 case "properties":
                     self.digests[key] = headers.get("x-ms-blob-content-md5") or ""
             status = 200 if part in ("properties", "metadata", "tier") else 201
-            kept = {name: _HEAD[name] for name in ("ETag", "Last-Modified")}
-            return Answer(status=status, headers=kept), b""
+            stored = {name: _HEAD[name] for name in ("ETag", "Last-Modified")}
+            return Answer(status=status, headers=stored), b""
         if key not in self.blobs:
             raise Refused(404, "BlobNotFound", key)
         if method == "DELETE":

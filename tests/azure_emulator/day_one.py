@@ -34,14 +34,14 @@ def steps_of(page: str, heading: str) -> list[Step]:
     """Return the `sh` blocks below a second-level heading, each with the next `text` block."""
     _, _, below = page.partition(f"\n## {heading}\n")
     section = below.partition("\n## ")[0]
-    found: list[Step] = []
+    results: list[Step] = []
     for kind, body in _FENCE.findall(section):
         if kind == "sh":
-            found.append(Step(commands=body, prints=()))
-        elif kind == "text" and found:
+            results.append(Step(commands=body, prints=()))
+        elif kind == "text" and results:
             lines = tuple(line for line in body.splitlines() if line.strip())
-            found[-1] = Step(commands=found[-1].commands, prints=lines)
-    return found
+            results[-1] = Step(commands=results[-1].commands, prints=lines)
+    return results
 
 
 def missing_line(printed: str, wanted: Sequence[str]) -> str | None:
@@ -52,7 +52,7 @@ def missing_line(printed: str, wanted: Sequence[str]) -> str | None:
             continue
         parts = (re.escape(part.strip()) for part in line.split("..."))
         pattern = re.compile(r".*".join(parts))
-        if not any(pattern.search(each) for each in lines):
+        if not any(pattern.search(item) for item in lines):
             return line
     return None
 
@@ -68,9 +68,9 @@ def follow(stage: Stage, heading: str) -> Report:
     done = must(stage.run(["sh", "-c", script], cwd=checkout), heading)
     report.steps_s[f"{len(steps)} steps"] = done.took_s
     printed = done.output.split(f"{_MARK}\n")[1:]
-    for step, told in zip(steps, printed, strict=True):
-        if (line := missing_line(told, step.prints)) is not None:
-            raise Fault(f"{step.commands}does not print {line!r} but\n{told[-3000:]}")
+    for step, reported in zip(steps, printed, strict=True):
+        if (line := missing_line(reported, step.prints)) is not None:
+            raise Fault(f"{step.commands}does not print {line!r} but\n{reported[-3000:]}")
     nothing_left(stage, before)
     bodies_must_be_sound(stage, report)
     return report

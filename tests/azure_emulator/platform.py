@@ -58,9 +58,9 @@ def plant_hub(stage: Stage) -> None:
 def plant_locked_hub(stage: Stage) -> None:
     """Create the hub with a lock on each part, which only affects changes."""
     plant_hub(stage)
-    for each in (FIREWALL, POLICY, VNET):
+    for item in (FIREWALL, POLICY, VNET):
         stage.subscription.plant(
-            f"{each}/providers/Microsoft.Authorization/locks/keep",
+            f"{item}/providers/Microsoft.Authorization/locks/keep",
             {"properties": {"level": "CanNotDelete"}},
         )
 
@@ -82,8 +82,8 @@ def plant_landing_zone(stage: Stage) -> None:
 
 def _network(stage: Stage, name: str, space: str, subnets: dict[str, str]) -> None:
     path = f"{NETWORK}/virtualNetworks/vnet-{name}"
-    told: dict[str, Any] = {"addressSpace": {"addressPrefixes": [space]}}
-    stage.subscription.plant(path, {"properties": told})
+    fields: dict[str, Any] = {"addressSpace": {"addressPrefixes": [space]}}
+    stage.subscription.plant(path, {"properties": fields})
     for subnet, prefix in subnets.items():
         stage.subscription.plant(
             f"{path}/subnets/{subnet}", {"properties": {"addressPrefix": prefix}}

@@ -79,15 +79,15 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             data: bytes | None = None
             if host.startswith("login."):
-                told = Answer(status=200, body=_sign_in(path))
+                reported = Answer(status=200, body=_sign_in(path))
             elif is_data:
                 with self.subscription.lock:
                     headers = dict(self.headers.items())
-                    told, data = self.data.answer(self.command, host, path, query, headers, raw)
+                    reported, data = self.data.answer(self.command, host, path, query, headers, raw)
             elif host == "management.azure.com":
                 body = json.loads(raw) if raw.strip() else None
                 with self.subscription.lock:
-                    told = self.subscription.answer(self.command, path, query, body)
+                    reported = self.subscription.answer(self.command, path, query, body)
             else:
                 raise Refused(404, "NoSuchHost", host)
         except Refused as refused:
@@ -95,7 +95,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.subscription.note(f"refused {self.command} {path}: {refused}")
             error = {"code": refused.code, "message": refused.message}
             retry = {"Retry-After": "1"} if refused.status == 429 else {}
-            told = Answer(
+            reported = Answer(
                 status=refused.status, body={"error": error},
                 headers={"x-ms-error-code": refused.code, **retry},
             )  # fmt: skip
@@ -105,9 +105,9 @@ class _Handler(BaseHTTPRequestHandler):
         except Exception as error:
             self.subscription.note(f"stand-in failed at {self.command} {path}: {error!r}")
             _log.exception("%s %s", self.command, path)
-            told, data = Answer(status=500, body={"error": {"code": "StandIn"}}), None
-        _log.info("%d %s %s%s", told.status, self.command, host, self.path[:200])
-        self._send(told, data)
+            reported, data = Answer(status=500, body={"error": {"code": "StandIn"}}), None
+        _log.info("%d %s %s%s", reported.status, self.command, host, self.path[:200])
+        self._send(reported, data)
 
     do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = do_HEAD = answer
 
@@ -193,8 +193,8 @@ def serving(data: DataPlane, certificates: Path) -> Iterator[str]:
     """Serve a subscription and its blobs and yield the address of the proxy."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificates / "cert.pem", certificates / "key.pem")
-    told = {"subscription": data.subscription, "tls": tls, "data": data}
-    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), told))
+    fields = {"subscription": data.subscription, "tls": tls, "data": data}
+    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), fields))
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:

@@ -24,12 +24,12 @@ Types = Sequence[Mapping[str, Any]]
 
 def _object(extra: int | None = None, /, **members: tuple[int, int]) -> Mapping[str, Any]:
     """Return an object type with type index and flags by member. ``extra`` is for other names."""
-    told = {
+    fields = {
         name: {"type": {"$ref": f"#/{index}"}, "flags": flags}
         for name, (index, flags) in members.items()
     }
     more = {} if extra is None else {"additionalProperties": {"$ref": f"#/{extra}"}}
-    return {"$type": "ObjectType", "properties": told, **more}
+    return {"$type": "ObjectType", "properties": fields, **more}
 
 
 def _each(names: str, index: int, flags: int = 0) -> Mapping[str, tuple[int, int]]:
@@ -152,25 +152,25 @@ class Published:
     @cached_property
     def files(self) -> dict[tuple[str, str], list[Path]]:
         """Files by namespace and version in lower case."""
-        found: dict[tuple[str, str], list[Path]] = {}
+        by_name: dict[tuple[str, str], list[Path]] = {}
         for path in self.folder.rglob("types.json"):
             key = (path.parts[-3].lower(), path.parts[-2].lower())
-            found.setdefault(key, []).append(path)
-        return found
+            by_name.setdefault(key, []).append(path)
+        return by_name
 
     def versions(self, namespace: str) -> list[str]:
         return sorted({version for name, version in self.files if name == namespace.lower()})
 
     def check(self, kind: str, version: str, name: str, body: Any) -> Checked:
         """Validate the body of a PUT or PATCH."""
-        found = self._resource(kind, version)
-        if found is None:
+        result = self._resource(kind, version)
+        if result is None:
             return Checked(is_published=False)
-        types, top = found
-        whole = {**body, "name": name} if isinstance(body, dict) else body
+        types, top = result
+        complete = {**body, "name": name} if isinstance(body, dict) else body
         faults = tuple(
             fault
-            for fault in _faults(types, top, whole, kind)
+            for fault in _faults(types, top, complete, kind)
             if fault.removeprefix(f"{kind}.").partition(":")[0] not in _ENVELOPE
         )
         return Checked(is_published=True, faults=faults)
@@ -182,9 +182,9 @@ class Published:
             if path not in self._read:
                 self._read[path] = json.loads(path.read_text("utf-8"))
             types = self._read[path]
-            for each in types:
-                if each["$type"] == "ResourceType" and each["name"].lower() == wanted:
-                    return types, _follow(types, each["body"])
+            for item in types:
+                if item["$type"] == "ResourceType" and item["name"].lower() == wanted:
+                    return types, _follow(types, item["body"])
         specified = SPECIFIED.get(wanted)
         return None if specified is None else (specified, specified[-1])
 
@@ -212,10 +212,10 @@ def _faults(types: Types, kind: Mapping[str, Any], value: Any, where: str) -> It
             if not isinstance(value, bool):
                 yield f"{where}: true or false is wanted, not {value!r}"
         case "UnionType":
-            options = [_follow(types, each) for each in kind["elements"]]
-            if all(any(_faults(types, each, value, where)) for each in options):
-                told = [each.get("value", each["$type"]) for each in options]
-                yield f"{where}: {json.dumps(value)[:60]} is none of {told[:12]}"
+            options = [_follow(types, item) for item in kind["elements"]]
+            if all(any(_faults(types, item, value, where)) for item in options):
+                reported = [item.get("value", item["$type"]) for item in options]
+                yield f"{where}: {json.dumps(value)[:60]} is none of {reported[:12]}"
         case "ArrayType":
             yield from _array_faults(types, kind, value, where)
         case "ObjectType" if isinstance(value, dict):
@@ -251,20 +251,20 @@ def _array_faults(types: Types, kind: Mapping[str, Any], value: Any, where: str)
     if not least <= len(value) <= most:
         yield f"{where}: {len(value)} entries, not {least}..{most}"
     item = _follow(types, kind["itemType"])
-    for index, each in enumerate(value):
-        yield from _faults(types, item, each, f"{where}[{index}]")
+    for index, entry in enumerate(value):
+        yield from _faults(types, item, entry, f"{where}[{index}]")
 
 
 def _variant_faults(
     types: Types, kind: Mapping[str, Any], value: dict[str, Any], where: str
 ) -> Iterator[str]:
-    said = value.get(kind["discriminator"])
+    answer = value.get(kind["discriminator"])
     variants = {key.lower(): variant for key, variant in kind["elements"].items()}
     properties = dict(kind["baseProperties"])
-    if variant := variants.get(str(said).lower()):
+    if variant := variants.get(str(answer).lower()):
         properties |= _follow(types, variant).get("properties", {})
     else:
-        yield f"{where}.{kind['discriminator']}: {said!r} is none of {list(kind['elements'])}"
+        yield f"{where}.{kind['discriminator']}: {answer!r} is none of {list(kind['elements'])}"
     yield from _member_faults(types, properties, None, value, where)
 
 
@@ -275,19 +275,25 @@ def _member_faults(
     value: dict[str, Any],
     where: str,
 ) -> Iterator[str]:
-    known = {name.lower(): (name, told) for name, told in properties.items()}
+    known = {name.lower(): (name, reported) for name, reported in properties.items()}
     given = {name.lower() for name, inner in value.items() if inner is not None}
-    for lower, (name, told) in known.items():
-        if told["flags"] & REQUIRED and not told["flags"] & READ_ONLY and lower not in given:
+    for lower, (name, reported) in known.items():
+        if (
+            reported["flags"] & REQUIRED
+            and not reported["flags"] & READ_ONLY
+            and lower not in given
+        ):
             yield f"{where}.{name}: required and missing"
-    for said, inner in value.items():
-        if said.lower() in known:
-            name, told = known[said.lower()]
-            if told["flags"] & READ_ONLY and inner not in (None, "", [], {}):
+    for text, inner in value.items():
+        if text.lower() in known:
+            name, reported = known[text.lower()]
+            if reported["flags"] & READ_ONLY and inner not in (None, "", [], {}):
                 yield f"{where}.{name}: read-only, and sent: {json.dumps(inner)[:60]}"
             else:
-                yield from _faults(types, _follow(types, told["type"]), inner, f"{where}.{name}")
+                yield from _faults(
+                    types, _follow(types, reported["type"]), inner, f"{where}.{name}"
+                )
         elif extra is not None:
-            yield from _faults(types, _follow(types, extra), inner, f"{where}.{said}")
+            yield from _faults(types, _follow(types, extra), inner, f"{where}.{text}")
         else:
-            yield f"{where}.{said}: no such property"
+            yield f"{where}.{text}: no such property"

@@ -103,21 +103,21 @@ def accept_terms(stage: Stage) -> None:
 
 
 def proposal(stage: Stage) -> dict[str, list[str]]:
-    told: dict[str, list[str]] = json.loads(
+    document: dict[str, list[str]] = json.loads(
         must(stage.terraform("output", "-json", "proposal"), "proposal").output
     )
-    return told
+    return document
 
 
 def is_proposed(stage: Stage, *, wanted: tuple[str, ...]) -> None:
     """Check that the proposal is complete and that az can run the proposed peering commands."""
-    told = proposal(stage)
-    if {name for name, commands in told.items() if commands} != set(wanted):
-        raise Fault(f"proposal: must be of {wanted}: {told}")
-    for command in told["peerings"]:
+    reported = proposal(stage)
+    if {name for name, commands in reported.items() if commands} != set(wanted):
+        raise Fault(f"proposal: must be of {wanted}: {reported}")
+    for command in reported["peerings"]:
         must(stage.az(*shlex.split(command)[1:], "--output", "none"), command)
     made = peerings_of_hub(stage)
-    if set(made.values()) - {"Connected"} or len(made) != len(told["peerings"]):
+    if set(made.values()) - {"Connected"} or len(made) != len(reported["peerings"]):
         raise Fault(f"peerings of the hub: {made}")
     # The owner deletes them again, even with locks.
     for key in made:
@@ -127,8 +127,8 @@ def is_proposed(stage: Stage, *, wanted: tuple[str, ...]) -> None:
 def peerings_of_hub(stage: Stage) -> dict[str, str]:
     """Return the peering states of the hub by id."""
     return {
-        key: each["properties"]["peeringState"]
-        for key, each in stage.subscription.store.items()
+        key: item["properties"]["peeringState"]
+        for key, item in stage.subscription.store.items()
         if key.startswith(f"{platform.VNET.lower()}/virtualnetworkpeerings/")
     }
 
@@ -144,20 +144,20 @@ def is_done(stage: Stage) -> None:
 
 def is_private(stage: Stage) -> None:
     """Check that public access is disabled after the upload of the package."""
-    for each in stage.subscription.store.values():
-        told = each.get("properties", {})
-        if each["type"].lower().endswith(("/storageaccounts", "servicebus/namespaces")) and (
-            told.get("publicNetworkAccess") != "Disabled"
+    for item in stage.subscription.store.values():
+        answer = item.get("properties", {})
+        if item["type"].lower().endswith(("/storageaccounts", "servicebus/namespaces")) and (
+            answer.get("publicNetworkAccess") != "Disabled"
         ):
-            raise Fault(f"{each['id']}: {told.get('publicNetworkAccess')}")
+            raise Fault(f"{item['id']}: {answer.get('publicNetworkAccess')}")
 
 
 def must(done: Done, step: str, code: int = 0) -> Done:
     """Return the command if its exit code is right, else raise :class:`Fault`."""
     if done.returncode != code:
         errors = re.findall(r"^\W*Error: .*(?:\n.*){0,5}", done.output, re.MULTILINE)
-        told = "\n".join(errors[:6] or done.output.splitlines()[-40:])
-        raise Fault(f"{step}: ended with {done.returncode}, not {code}\n{told}")
+        text = "\n".join(errors[:6] or done.output.splitlines()[-40:])
+        raise Fault(f"{step}: ended with {done.returncode}, not {code}\n{text}")
     return done
 
 
@@ -193,9 +193,9 @@ def live(stage: Stage, case: Case) -> Report:
 def all_ready(stage: Stage, up: Done) -> None:
     """Raise :class:`Fault` if `up` does not report all VMs as ready."""
     agents_count = sum(
-        each["sku"]["capacity"]
-        for each in stage.subscription.store.values()
-        if each["type"].lower().endswith("/virtualmachinescalesets")
+        item["sku"]["capacity"]
+        for item in stage.subscription.store.values()
+        if item["type"].lower().endswith("/virtualmachinescalesets")
     )
     wanted = f"{agents_count} of {agents_count} agents and the coordinator ready\n"
     if not agents_count or wanted not in up.output:
@@ -204,21 +204,21 @@ def all_ready(stage: Stage, up: Done) -> None:
 
 def plan_again(stage: Stage, case: Case) -> Done:
     """Run Terraform's plan. Exit code 0 means *no changes*."""
-    words = [
-        f"-var-file={stage.directory / word}" if name == "--vars" else f"-var={word}"
-        for name, word in zip(case.words[::2], case.words[1::2], strict=True)
-        if not word.endswith("=null")
+    parts = [
+        f"-var-file={stage.directory / part}" if name == "--vars" else f"-var={part}"
+        for name, part in zip(case.words[::2], case.words[1::2], strict=True)
+        if not part.endswith("=null")
     ]
     # `up` passes null values in this file.
-    if any(word.endswith("=null") for word in case.words):
-        words.append(f"-var-file={stage.directory / '.terraform' / 'null.tfvars.json'}")
-    return stage.terraform("plan", "-input=false", "-no-color", "-detailed-exitcode", *words)
+    if any(part.endswith("=null") for part in case.words):
+        parts.append(f"-var-file={stage.directory / '.terraform' / 'null.tfvars.json'}")
+    return stage.terraform("plan", "-input=false", "-no-color", "-detailed-exitcode", *parts)
 
 
 def nothing_left(stage: Stage, before: Mapping[str, str]) -> None:
     """Check that the resources are the same as before."""
     after = stage.subscription.snapshot()
-    changed = [each for each in before.keys() | after.keys() if before.get(each) != after.get(each)]
+    changed = [item for item in before.keys() | after.keys() if before.get(item) != after.get(item)]
     if changed:
         raise Fault(f"left, gone or changed after down: {sorted(changed)}")
 
@@ -226,8 +226,8 @@ def nothing_left(stage: Stage, before: Mapping[str, str]) -> None:
 def bodies_must_be_sound(stage: Stage, report: Report) -> None:
     sent = stage.subscription.sent
     report.bodies_count = len(sent)
-    report.published_count = sum(each.is_published for each in sent)
-    report.unpublished = {f"{each.kind}@{each.version}" for each in sent if not each.is_published}
+    report.published_count = sum(item.is_published for item in sent)
+    report.unpublished = {f"{item.kind}@{item.version}" for item in sent if not item.is_published}
     faults = [*stage.subscription.body_faults()]
     faults += [
         note for note in stage.subscription.notes if note.startswith(("stand-in", "unknown"))
@@ -237,13 +237,13 @@ def bodies_must_be_sound(stage: Stage, report: Report) -> None:
 
 
 def _is_scaled(stage: Stage, instances: int) -> None:
-    found = {
-        key.rsplit("/", 1)[1]: each["sku"]["capacity"]
-        for key, each in stage.subscription.store.items()
-        if each["type"].lower().endswith("/virtualmachinescalesets")
+    by_name = {
+        key.rsplit("/", 1)[1]: item["sku"]["capacity"]
+        for key, item in stage.subscription.store.items()
+        if item["type"].lower().endswith("/virtualmachinescalesets")
     }
-    if set(found.values()) != {instances} or len(found) != 2:
-        raise Fault(f"scale {instances}: {found}")
+    if set(by_name.values()) != {instances} or len(by_name) != 2:
+        raise Fault(f"scale {instances}: {by_name}")
 
 
 def parked(stage: Stage, case: Case) -> Report:
@@ -254,12 +254,12 @@ def parked(stage: Stage, case: Case) -> Report:
     standing = stage.subscription.snapshot()
     report.resources_count = len(standing) - len(before)
     report.steps_s["park"] = must(stage.broadside("park", "--yes"), "park").took_s
-    for each in stage.subscription.store.values():
-        kind = each["type"].lower()
+    for item in stage.subscription.store.values():
+        kind = item["type"].lower()
         if kind.endswith("/bastionhosts") or (
-            kind.endswith("/azurefirewalls") and each["properties"].get("ipConfigurations")
+            kind.endswith("/azurefirewalls") and item["properties"].get("ipConfigurations")
         ):
-            raise Fault(f"parked, and still paid for: {each['id']}")
+            raise Fault(f"parked, and still paid for: {item['id']}")
     _is_scaled(stage, 0)
     report.steps_s["unpark"] = must(stage.broadside("unpark", "--yes"), "unpark").took_s
     must(plan_again(stage, case), "plan after unpark")
@@ -278,7 +278,7 @@ def killed(stage: Stage, case: Case, kills_count: int, seed: int) -> Report:
         case.prepare(stage)
     before = stage.subscription.snapshot()
     usual_s = {"up": 110.0, "scale": 4.0, "down": 100.0}
-    words = {
+    parts = {
         "up": (*case.words, "--yes"),
         "scale": (str(case.instances),),
         "down": (*case.words, "--yes", "--patience-s", "20"),
@@ -286,9 +286,9 @@ def killed(stage: Stage, case: Case, kills_count: int, seed: int) -> Report:
     for round_ in range(kills_count):
         for verb in ("up", "scale", "down"):
             after_s = moments.uniform(0.05, 0.95) * usual_s[verb]
-            first = stage.broadside(verb, *words[verb], kill_after_s=after_s)
+            first = stage.broadside(verb, *parts[verb], kill_after_s=after_s)
             name = f"{verb} {round_ + 1} killed at {after_s:.0f} s"
-            second = must(stage.broadside(verb, *words[verb]), name)
+            second = must(stage.broadside(verb, *parts[verb]), name)
             if first.returncode == 0:
                 name = name.replace("killed at", "was through before")
             usual_s[verb] = max(usual_s[verb] / 3, min(usual_s[verb], second.took_s + after_s))
@@ -330,7 +330,7 @@ def healed(stage: Stage, case: Case) -> Report:
     before = stage.subscription.snapshot()
     stage.data.uploads_refused = True
     must(stage.broadside("up", *case.words, "--yes"), "up, the upload refused", code=4)
-    kinds = {each["type"].lower().rsplit("/", 1)[1] for each in stage.subscription.store.values()}
+    kinds = {item["type"].lower().rsplit("/", 1)[1] for item in stage.subscription.store.values()}
     if not {"virtualmachinescalesets", "virtualmachines"} <= kinds:
         raise Fault(f"the refused upload left no VM behind, so nothing is healed: {kinds}")
     stage.data.uploads_refused = False

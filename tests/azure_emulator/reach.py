@@ -38,13 +38,13 @@ class Flow:
 
 
 def of_kind(store: Store, kind: str) -> list[Resource]:
-    return [each for each in store.values() if each["type"].lower().endswith("/" + kind)]
+    return [item for item in store.values() if item["type"].lower().endswith("/" + kind)]
 
 
 def written_files(profile: Resource) -> dict[str, str]:
     """Return the files that cloud-init writes on a machine, by path."""
-    told = yaml.safe_load(base64.b64decode(profile["osProfile"]["customData"]))
-    return {each["path"]: each["content"] for each in told["write_files"]}
+    reported = yaml.safe_load(base64.b64decode(profile["osProfile"]["customData"]))
+    return {item["path"]: item["content"] for item in reported["write_files"]}
 
 
 def environment(profile: Resource) -> dict[str, str]:
@@ -65,14 +65,14 @@ def faults(store: Store, mine: Store) -> Iterator[str]:
 
 def _homes(store: Store, mine: Store) -> Iterator[tuple[str, Resource]]:
     """Yield the range's subnets of clients, servers and coordinator."""
-    for each in of_kind(mine, "virtualmachinescalesets"):
-        profile = each["properties"]["virtualMachineProfile"]
+    for item in of_kind(mine, "virtualmachinescalesets"):
+        profile = item["properties"]["virtualMachineProfile"]
         nic = profile["networkProfile"]["networkInterfaceConfigurations"][0]["properties"]
         role = f"{environment(profile)['BROADSIDE_AGENT_ROLE']}s"
         yield from _home(store, mine, role, nic)
-    for each in of_kind(mine, "networkinterfaces"):
-        if each["name"].endswith("coordinator"):
-            yield from _home(store, mine, "coordinator", each["properties"])
+    for item in of_kind(mine, "networkinterfaces"):
+        if item["name"].endswith("coordinator"):
+            yield from _home(store, mine, "coordinator", item["properties"])
 
 
 def _home(store: Store, mine: Store, role: str, nic: Resource) -> Iterator[tuple[str, Resource]]:
@@ -86,18 +86,18 @@ def _traffic(store: Store, mine: Store, homes: Mapping[str, Resource]) -> Iterat
         return
     clients, servers = homes["clients"], homes["servers"]
     one, other = _address(clients), _address(servers)
-    told = {
+    fields = {
         f"{environment(profile)['BROADSIDE_AGENT_ROLE']}s": environment(profile)
-        for each in of_kind(mine, "virtualmachinescalesets")
-        for profile in [each["properties"]["virtualMachineProfile"]]
+        for item in of_kind(mine, "virtualmachinescalesets")
+        for profile in [item["properties"]["virtualMachineProfile"]]
     }
     for role, far in (("clients", other), ("servers", one)):
-        networks = told[role]["BROADSIDE_AGENT_ALLOWED_NETWORKS"].split(",")
-        if not any(ip_address(far) in ip_network(each) for each in networks):
+        networks = fields[role]["BROADSIDE_AGENT_ALLOWED_NETWORKS"].split(",")
+        if not any(ip_address(far) in ip_network(item) for item in networks):
             yield f"{role}: BROADSIDE_AGENT_ALLOWED_NETWORKS {networks}: without {far}"
-    ports = [int(port) for port in told["servers"]["BROADSIDE_AGENT_PORTS"].split(",")]
+    ports = [int(port) for port in fields["servers"]["BROADSIDE_AGENT_PORTS"].split(",")]
     flows = [(protocol, port) for protocol in ("Tcp", "Udp") for port in ports]
-    flows.append(("Udp", int(told["servers"]["BROADSIDE_AGENT_ECHO_PORT"])))
+    flows.append(("Udp", int(fields["servers"]["BROADSIDE_AGENT_ECHO_PORT"])))
     hop, back = _hop(store, clients, other), _hop(store, servers, one)
     if hop != back:
         yield f"clients reach servers by {hop}, servers clients by {back}"
@@ -115,16 +115,16 @@ def _joined(store: Store, near: Resource, far: Resource, hop: str | None) -> Ite
     by = far if hop is None else _home_of(store, hop)
     if by is None or _network(by) == _network(near):
         return
-    found = [
-        each["properties"] for each in of_kind(store, "virtualnetworkpeerings")
-        if each["id"].lower().startswith(_network(near) + "/")
-        and each["properties"]["remoteVirtualNetwork"]["id"].lower() == _network(by)
+    results = [
+        item["properties"] for item in of_kind(store, "virtualnetworkpeerings")
+        if item["id"].lower().startswith(_network(near) + "/")
+        and item["properties"]["remoteVirtualNetwork"]["id"].lower() == _network(by)
     ]  # fmt: skip
-    if not found:
+    if not results:
         yield f"{near['id']}: no peering with {_network(by)}"
-    elif not found[0].get("allowVirtualNetworkAccess"):
+    elif not results[0].get("allowVirtualNetworkAccess"):
         yield f"{near['id']}: its peering with {_network(by)} lets nothing in"
-    elif hop is not None and not found[0].get("allowForwardedTraffic"):
+    elif hop is not None and not results[0].get("allowForwardedTraffic"):
         yield f"{near['id']}: its peering with {_network(by)} lets in no forwarded traffic"
 
 
@@ -132,24 +132,24 @@ def _appliance(store: Store, mine: Store, flow: Flow, hop: str) -> Iterator[str]
     """Check a firewall's rules if the range wrote them."""
     for firewall in of_kind(store, "azurefirewalls"):
         addresses = [
-            each["properties"].get("privateIPAddress")
-            for each in firewall["properties"].get("ipConfigurations") or ()
+            item["properties"].get("privateIPAddress")
+            for item in firewall["properties"].get("ipConfigurations") or ()
         ]
         policy = (firewall["properties"].get("firewallPolicy") or {}).get("id", "").lower()
         groups = [
-            each for each in of_kind(mine, "rulecollectiongroups")
-            if each["id"].lower().startswith(f"{policy}/")
+            item for item in of_kind(mine, "rulecollectiongroups")
+            if item["id"].lower().startswith(f"{policy}/")
         ]  # fmt: skip
-        if hop in addresses and groups and not any(_passes(each, flow) for each in groups):
+        if hop in addresses and groups and not any(_passes(item, flow) for item in groups):
             yield f"{firewall['id']}: no rule for {flow}"
 
 
 def _passes(group: Resource, flow: Flow) -> bool:
     return any(
-        flow.protocol.upper() in {each.upper() for each in rule["ipProtocols"]}
-        and any(_is(each, flow.source) for each in rule["sourceAddresses"])
-        and any(_is(each, flow.target) for each in rule["destinationAddresses"])
-        and any(_has_port(each, flow.port) for each in rule["destinationPorts"])
+        flow.protocol.upper() in {item.upper() for item in rule["ipProtocols"]}
+        and any(_is(item, flow.source) for item in rule["sourceAddresses"])
+        and any(_is(item, flow.target) for item in rule["destinationAddresses"])
+        and any(_has_port(item, flow.port) for item in rule["destinationPorts"])
         for collection in group["properties"]["ruleCollections"]
         if (collection.get("action") or {}).get("type") == "Allow"
         for rule in collection["rules"]
@@ -159,8 +159,8 @@ def _passes(group: Resource, flow: Flow) -> bool:
 
 def _exchange(store: Store, mine: Store, role: str, subnet: Resource) -> Iterator[str]:
     endpoints = of_kind(mine, "privateendpoints")
-    told = subnet["properties"]
-    gate = (told.get("natGateway") or {}).get("id", "none").lower()
+    reported = subnet["properties"]
+    gate = (reported.get("natGateway") or {}).get("id", "none").lower()
     has_gate = bool(store.get(gate, {}).get("properties", {}).get("publicIpAddresses"))
     if _hop(store, subnet, "Internet") is not None:
         yield f"{subnet['id']}: what goes to Azure's services is routed to the appliance"
@@ -178,22 +178,25 @@ def _exchange(store: Store, mine: Store, role: str, subnet: Resource) -> Iterato
 
 def _accounts(mine: Store, homes: Mapping[str, Resource]) -> Iterator[str]:
     for account in of_kind(mine, "storageaccounts"):
-        told = account["properties"]
-        rules = told.get("networkAcls") or {}
-        if rules.get("defaultAction") != "Deny" or told.get("allowSharedKeyAccess") is not False:
+        reported = account["properties"]
+        rules = reported.get("networkAcls") or {}
+        if (
+            rules.get("defaultAction") != "Deny"
+            or reported.get("allowSharedKeyAccess") is not False
+        ):
             yield f"{account['id']}: open: {rules.get('defaultAction')}, shared keys"
-        allowed = {each["id"].lower() for each in rules.get("virtualNetworkRules") or ()}
+        allowed = {item["id"].lower() for item in rules.get("virtualNetworkRules") or ()}
         for role, subnet in homes.items():
             if not of_kind(mine, "privateendpoints") and subnet["id"].lower() not in allowed:
                 yield f"{account['id']}: lets {role} not in"
 
 
 def _bastions(store: Store, mine: Store, homes: Mapping[str, Resource]) -> Iterator[str]:
-    for each in of_kind(mine, "bastionhosts"):
-        told = each["properties"]
-        if not told.get("enableTunneling"):
-            yield f"{each['id']}: no tunnel to the coordinator"
-        near = store[told["ipConfigurations"][0]["properties"]["subnet"]["id"].lower()]
+    for item in of_kind(mine, "bastionhosts"):
+        reported = item["properties"]
+        if not reported.get("enableTunneling"):
+            yield f"{item['id']}: no tunnel to the coordinator"
+        near = store[reported["ipConfigurations"][0]["properties"]["subnet"]["id"].lower()]
         if home := homes.get("coordinator"):
             flow = Flow(protocol="Tcp", source=_address(near), target=_address(home), port=22)
             yield from _groups(store, flow, None, home)
@@ -206,12 +209,12 @@ def _groups(store: Store, flow: Flow, near: Resource | None, far: Resource | Non
             continue
         key = (subnet["properties"].get("networkSecurityGroup") or {}).get("id", "").lower()
         rules = sorted(
-            (each["properties"] for each in of_kind(store, "securityrules")
-             if key and each["id"].lower().startswith(f"{key}/")),
+            (item["properties"] for item in of_kind(store, "securityrules")
+             if key and item["id"].lower().startswith(f"{key}/")),
             key=lambda rule: int(rule["priority"]),
         )  # fmt: skip
-        told = (rule for rule in rules if rule["direction"] == direction)
-        met = next((rule for rule in told if _meets(rule, flow)), None)
+        reported = (rule for rule in rules if rule["direction"] == direction)
+        met = next((rule for rule in reported if _meets(rule, flow)), None)
         if met is not None and met["access"] == "Deny":
             yield f"{key.rsplit('/', 1)[1]}: {direction}: refuses {flow}"
 
@@ -219,9 +222,9 @@ def _groups(store: Store, flow: Flow, near: Resource | None, far: Resource | Non
 def _meets(rule: Resource, flow: Flow) -> bool:
     return (
         rule["protocol"].lower() in ("*", flow.protocol.lower())
-        and any(_is(each, flow.source) for each in _some(rule, "sourceAddressPrefix"))
-        and any(_is(each, flow.target) for each in _some(rule, "destinationAddressPrefix"))
-        and any(_has_port(each, flow.port) for each in _some(rule, "destinationPortRange"))
+        and any(_is(item, flow.source) for item in _some(rule, "sourceAddressPrefix"))
+        and any(_is(item, flow.target) for item in _some(rule, "destinationAddressPrefix"))
+        and any(_has_port(item, flow.port) for item in _some(rule, "destinationPortRange"))
     )
 
 
@@ -251,22 +254,22 @@ def _hop(store: Store, subnet: Resource, place: str) -> str | None:
     """Return the next hop of the longest matching route, or None for Azure's default routes."""
     key = (subnet["properties"].get("routeTable") or {}).get("id", "").lower()
     routes = [
-        each["properties"]
-        for each in of_kind(store, "routes")
-        if key and each["id"].lower().startswith(f"{key}/")
+        item["properties"]
+        for item in of_kind(store, "routes")
+        if key and item["id"].lower().startswith(f"{key}/")
     ]
     fits = [
         route for route in routes
         if route["addressPrefix"] == "0.0.0.0/0"
         or (place[0].isdigit() and _is(route["addressPrefix"], place))
     ]  # fmt: skip
-    best = max(fits, key=lambda each: ip_network(each["addressPrefix"]).prefixlen, default=None)
+    best = max(fits, key=lambda item: ip_network(item["addressPrefix"]).prefixlen, default=None)
     return None if best is None else best.get("nextHopIpAddress")
 
 
 def _prefix(subnet: Resource) -> IPv4Network:
-    told = subnet["properties"]
-    return IPv4Network(told.get("addressPrefix") or told["addressPrefixes"][0])
+    reported = subnet["properties"]
+    return IPv4Network(reported.get("addressPrefix") or reported["addressPrefixes"][0])
 
 
 def _address(subnet: Resource) -> str:
@@ -280,5 +283,5 @@ def _network(subnet: Resource) -> str:
 
 def _home_of(store: Store, address: str) -> Resource | None:
     """Return the subnet of an address."""
-    found = (each for each in of_kind(store, "subnets") if ip_address(address) in _prefix(each))
-    return next(found, None)
+    result = (item for item in of_kind(store, "subnets") if ip_address(address) in _prefix(item))
+    return next(result, None)

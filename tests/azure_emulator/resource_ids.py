@@ -12,10 +12,10 @@ def named(path: str) -> tuple[str, list[str], list[str]]:
     """Return namespace, types and names of the last resource in a path."""
     last = _PROVIDERS.split(path)[-1]
     if "/providers/" not in path.lower():
-        words = path.strip("/").split("/")
-        return "Microsoft.Resources", words[0::2], words[1::2]
-    words = last.split("/")
-    return words[0], words[1::2], words[2::2]
+        parts = path.strip("/").split("/")
+        return "Microsoft.Resources", parts[0::2], parts[1::2]
+    parts = last.split("/")
+    return parts[0], parts[1::2], parts[2::2]
 
 
 def kind_of(path: str) -> str:
@@ -38,8 +38,8 @@ def parent_of(path: str) -> str | None:
 
 def group_of(path: str) -> str | None:
     """Return the id of the resource group in lower case."""
-    found = re.match(r"/subscriptions/[^/]+/resourcegroups/[^/]+", path.lower())
-    return found[0] if found else None
+    match = re.match(r"/subscriptions/[^/]+/resourcegroups/[^/]+", path.lower())
+    return match[0] if match else None
 
 
 def references(value: Any, where: str = "") -> Iterator[tuple[str, str]]:

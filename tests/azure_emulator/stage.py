@@ -72,15 +72,15 @@ def find_tools() -> Tools:
     """Return all tools after installing az from PyPI. Raises :class:`Missing`."""
     if shutil.which("terraform") is None:
         raise Missing(TERRAFORM_HINT)
-    found = subprocess.run(
+    completed = subprocess.run(
         ["sh", str(AZURE / "provider.sh")], capture_output=True, text=True, check=False
     )
-    if found.returncode:
+    if completed.returncode:
         raise Missing(PROVIDER_HINT)
     types = Path(os.environ.get("BROADSIDE_BICEP_TYPES") or ROOT / ".tools" / "bicep-types")
     if not any(types.rglob("types.json")):
         raise Missing(TYPES_HINT)
-    return Tools(terraform_config=Path(found.stdout.strip()), types=types, az=_find_az())
+    return Tools(terraform_config=Path(completed.stdout.strip()), types=types, az=_find_az())
 
 
 def _find_az() -> Path:
@@ -189,9 +189,9 @@ class Stage:
             finally:
                 COMMANDS.ended(process)
             output.seek(0)
-            told = output.read()
+            reported = output.read()
         done = Done(
-            argv=tuple(argv), returncode=process.returncode, output=told,
+            argv=tuple(argv), returncode=process.returncode, output=reported,
             took_s=time.monotonic() - began_s,
         )  # fmt: skip
         self.log.append(done)
@@ -215,8 +215,8 @@ def set_stage(tools: Tools, folder: Path) -> Iterator[Stage]:
             data=data,
             environment=_environment(tools, folder, proxy, authority),
         )
-        words = ["login", "--service-principal", "-u", APPLICATION, "-p", "x", "--tenant", TENANT]
-        done = stage.az(*words, "--output", "none")
+        parts = ["login", "--service-principal", "-u", APPLICATION, "-p", "x", "--tenant", TENANT]
+        done = stage.az(*parts, "--output", "none")
         if done.returncode:
             raise Missing(f"az login at the stand-in ended with {done.returncode}: {done.output}")
         yield stage
@@ -224,11 +224,11 @@ def set_stage(tools: Tools, folder: Path) -> Iterator[Stage]:
 
 def _environment(tools: Tools, folder: Path, proxy: str, authority: Path) -> dict[str, str]:
     dropped = ("_PROXY", "_proxy", "SSL_CERT", "CA_BUNDLE", "ARM_", "TF_", "AZURE_", "BROADSIDE_")
-    kept = {
+    stored = {
         name: value for name, value in os.environ.items()
-        if not any(each in name for each in dropped)
+        if not any(item in name for item in dropped)
     }  # fmt: skip
-    return kept | {
+    return stored | {
         "HTTPS_PROXY": proxy,
         "NO_PROXY": "127.0.0.1,localhost",
         "SSL_CERT_FILE": str(authority),

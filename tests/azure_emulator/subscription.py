@@ -135,35 +135,35 @@ class Subscription:
     def register(self) -> None:
         """Register every resource provider, like the platform team of a landing zone."""
         now = time.monotonic()
-        self._registered |= {each.lower(): now for each in NAMESPACES}
+        self._registered |= {item.lower(): now for item in NAMESPACES}
 
     def snapshot(self) -> dict[str, str]:
         """Return all resources as their owner sees them, by id."""
         with self.lock:
             self._settle()
             return {
-                each["id"]: json.dumps(
-                    {key: value for key, value in each.items() if key[0] != "_"}, sort_keys=True
+                item["id"]: json.dumps(
+                    {key: value for key, value in item.items() if key[0] != "_"}, sort_keys=True
                 )
-                for each in self.store.values()
+                for item in self.store.values()
             }
 
     def body_faults(self) -> list[str]:
         """Return the faults of all bodies against the published types."""
-        found = {f"{each.version} {fault}" for each in self.sent for fault in each.faults}
-        return sorted(each for each in found if not any(own in each for own in PROVIDERS_OWN))
+        results = {f"{item.version} {fault}" for item in self.sent for fault in item.faults}
+        return sorted(item for item in results if not any(local in item for local in PROVIDERS_OWN))
 
     def may(self, principal: str, role: str, scope: str) -> bool:
         """Return whether a data role with this prefix is effective for a principal at a scope."""
         wanted = tuple(value for name, value in ROLES.items() if name.startswith(role))
         now = time.monotonic()
         return any(
-            each["properties"]["principalId"] == principal
-            and each["properties"]["roleDefinitionId"].endswith(wanted)
-            and (scope.lower() + "/").startswith(each["properties"]["scope"].lower() + "/")
-            and now - each.get("_at", now) >= self.role_delay_s
-            for each in self.store.values()
-            if each["type"].lower() == "microsoft.authorization/roleassignments"
+            item["properties"]["principalId"] == principal
+            and item["properties"]["roleDefinitionId"].endswith(wanted)
+            and (scope.lower() + "/").startswith(item["properties"]["scope"].lower() + "/")
+            and now - item.get("_at", now) >= self.role_delay_s
+            for item in self.store.values()
+            if item["type"].lower() == "microsoft.authorization/roleassignments"
         )
 
     # Requests ---------------------------------------------------------------------------------
@@ -211,7 +211,11 @@ class Subscription:
 
     def _pending(self, key: str) -> Operation | None:
         return next(
-            (each for each in self._operations.values() if each.key == key and not each.is_settled),
+            (
+                operation
+                for operation in self._operations.values()
+                if operation.key == key and not operation.is_settled
+            ),
             None,
         )
 
@@ -299,8 +303,8 @@ class Subscription:
         self, path: str, kind: str, version: str, body: Resource, *, patch: bool
     ) -> None:
         # A PATCH has its own type with fewer required fields.
-        told = {"location": "as it was", **body} if patch else body
-        checked = self.published.check(kind, version, path.rsplit("/", 1)[1], told)
+        reported = {"location": "as it was", **body} if patch else body
+        checked = self.published.check(kind, version, path.rsplit("/", 1)[1], reported)
         # A later PUT returns fields that were read before.
         known = path.lower() in self.store
         self.sent.append(
@@ -329,15 +333,15 @@ class Subscription:
     def _deploy(self, path: str, body: Resource) -> list[dict[str, str]]:
         """Deploy a template of plain resources without expressions."""
         made = []
-        for each in body["properties"]["template"].get("resources") or ():
-            kinds, called = each["type"].split("/"), each["name"].split("/")
+        for item in body["properties"]["template"].get("resources") or ():
+            kinds, called = item["type"].split("/"), item["name"].split("/")
             within = "/".join(
                 f"{kind}/{name}" for kind, name in zip(kinds[1:], called, strict=True)
             )
             child = f"{path.split('/providers/')[0]}/providers/{kinds[0]}/{within}"
-            said = ("type", "name", "apiVersion", "dependsOn")
-            rest = {key: value for key, value in each.items() if key not in said}
-            self._put(child, each["apiVersion"], rest, patch=False)
+            text = ("type", "name", "apiVersion", "dependsOn")
+            rest = {key: value for key, value in item.items() if key not in text}
+            self._put(child, item["apiVersion"], rest, patch=False)
             made.append({"id": child})
         return made
 
@@ -345,10 +349,10 @@ class Subscription:
         """Delete the resources that a complete deployment does not name."""
         if body["properties"].get("mode") != "Complete":
             return
-        kept = {each["id"].lower() for each in made} | {path.lower()}
+        stored = {item["id"].lower() for item in made} | {path.lower()}
         group = f"{(group_of(path) or '')}/providers/"
-        for key in [each for each in self.store if each.startswith(group) and each not in kept]:
-            if not any(each.startswith(f"{key}/") for each in kept):
+        for key in [item for item in self.store if item.startswith(group) and item not in stored]:
+            if not any(item.startswith(f"{key}/") for item in stored):
                 self.store.pop(key, None)
 
     def _quota(self, key: str, kind: str, body: Resource) -> None:
@@ -362,8 +366,8 @@ class Subscription:
         if not kind.lower().endswith("/virtualmachinescalesets"):
             return
         used = sum(
-            vcpus_of(each) for other, each in self.store.items()
-            if other != key and each["type"].lower().endswith("/virtualmachinescalesets")
+            vcpus_of(item) for other, item in self.store.items()
+            if other != key and item["type"].lower().endswith("/virtualmachinescalesets")
         )  # fmt: skip
         if used + vcpus_of(body) > self.vcpus_max:
             raise Refused(
@@ -376,9 +380,9 @@ class Subscription:
         """Store subnets, rules and routes of a parent as resources."""
         for stem, part in _PARTS:
             if last.lower() == stem:
-                for each in (body.get("properties") or {}).pop(part, None) or ():
-                    child = f"{path}/{part}/{each['name']}"
-                    fresh = {**each, "id": child, "type": f"{kind}/{part}"}
+                for item in (body.get("properties") or {}).pop(part, None) or ():
+                    child = f"{path}/{part}/{item['name']}"
+                    fresh = {**item, "id": child, "type": f"{kind}/{part}"}
                     self.store.setdefault(child.lower(), fresh)
 
     # DELETE -----------------------------------------------------------------------------------
@@ -389,13 +393,13 @@ class Subscription:
             return Answer(status=204)
         if pending := self._pending(key):
             if pending.verb == "DELETE":
-                names = [name for name, each in self._operations.items() if each is pending]
+                names = [name for name, item in self._operations.items() if item is pending]
                 return Answer(status=202, headers=_links(names[0]))
             raise Refused(429, "RetryableError", f"{path}: another operation is in progress")
         group = kind.lower().endswith("/resourcegroups")
-        for each in [each for each in self.store if group and each.startswith(key)]:
-            if "/locks/" in each:
-                raise Refused(409, "ScopeLocked", f"{path}: {each}")
+        for item in [item for item in self.store if group and item.startswith(key)]:
+            if "/locks/" in item:
+                raise Refused(409, "ScopeLocked", f"{path}: {item}")
         refuse_delete(self.store, path, kind)
         if kind.lower().endswith("operationalinsights/workspaces") and "force" not in query:
             self._purged[path.rsplit("/", 1)[1]] = group_of(path) or ""
@@ -408,20 +412,20 @@ class Subscription:
         return Answer(status=200)
 
     def _remove(self, key: str) -> None:
-        mine = [each for each in self.store if each == key or each.startswith(key + "/")]
-        for each in mine:
-            del self.store[each]
-        disks = [each for each, it in self.store.items() if it.get("managedBy", "").lower() == key]
+        mine = [item for item in self.store if item == key or item.startswith(key + "/")]
+        for item in mine:
+            del self.store[item]
+        disks = [item for item, it in self.store.items() if it.get("managedBy", "").lower() == key]
         # The provider deletes them with the VM.
-        for each in disks:
-            self.store[each]["managedBy"] = ""
+        for item in disks:
+            self.store[item]["managedBy"] = ""
 
     # POST -------------------------------------------------------------------------------------
 
     def _post(self, path: str, low: str) -> Answer:
-        if found := re.fullmatch(rf"{BASE}/providers/([^/]+)/register", low):
-            self._registered.setdefault(found[1], time.monotonic() + self.registration_s)
-            return Answer(status=200, body=self._provider(found[1]))
+        if match := re.fullmatch(rf"{BASE}/providers/([^/]+)/register", low):
+            self._registered.setdefault(match[1], time.monotonic() + self.registration_s)
+            return Answer(status=200, body=self._provider(match[1]))
         if low.endswith("/listkeys"):
             if "/storageaccounts/" in low:
                 value = base64.b64encode(b"k" * 64).decode()
@@ -462,9 +466,9 @@ class Subscription:
             case ["", "tenants"]:
                 return {"value": [{"id": f"/tenants/{TENANT}", "tenantId": TENANT}]}
             case ["", "locations"]:
-                return {"value": [region_shown(each) for each in sorted(REGIONS)]}
+                return {"value": [region_shown(item) for item in sorted(REGIONS)]}
             case ["", "providers"]:
-                return {"value": [self._provider(each.lower()) for each in NAMESPACES]}
+                return {"value": [self._provider(item.lower()) for item in NAMESPACES]}
             case ["", "providers", namespace]:
                 return self._provider(namespace)
             case ["", "providers", namespace, "locations", region, "usages"]:
@@ -473,7 +477,7 @@ class Subscription:
                 return {"value": sizes_for_sale(query)}
             case ["", "resourcegroups"]:
                 groups = self._listed(rf"{BASE}/resourcegroups/[^/]+")
-                return {"value": [each for each in groups if _has_tag(each, query)]}
+                return {"value": [item for item in groups if _has_tag(item, query)]}
             case ["", "resources"] | ["", "resourcegroups", _, "resources"]:
                 return {"value": self._resources(low.removesuffix("/resources"), query)}
             case ["", "providers", "microsoft.authorization", "roledefinitions", name]:
@@ -484,8 +488,8 @@ class Subscription:
         parent = low.rsplit("/", 2)[0]
         if low.endswith("/providers/microsoft.authorization/roledefinitions"):
             return {"value": self._role_definitions((query.get("$filter") or [""])[0])}
-        if found := re.search(r"/roledefinitions/([0-9a-f-]{36})$", low):
-            return self._role_definition(path, found[1])
+        if match := re.search(r"/roledefinitions/([0-9a-f-]{36})$", low):
+            return self._role_definition(path, match[1])
         if low.endswith("/soa/@") and parent in self.store:
             return start_of_authority(path)
         if low.endswith("/networkrulesets/default") and parent in self.store:
@@ -511,8 +515,8 @@ class Subscription:
         if "/providers/" in low and len(types) > len(names):
             if low.startswith(f"{BASE}/providers/"):
                 kind = f"{namespace}/{'/'.join(types)}".lower()
-                return {"value": [self._shown(each) for each in self.store.values()
-                                  if each["type"].lower() == kind]}  # fmt: skip
+                return {"value": [self._shown(item) for item in self.store.values()
+                                  if item["type"].lower() == kind]}  # fmt: skip
             return {"value": self._listed(re.escape(low) + "/[^/]+")}
         is_group = re.fullmatch(rf"{BASE}/resourcegroups/[^/]+", low)
         code = "ResourceGroupNotFound" if is_group else "ResourceNotFound"
@@ -522,35 +526,35 @@ class Subscription:
         return [self._shown(it) for key, it in self.store.items() if re.fullmatch(pattern, key)]
 
     def _resources(self, scope: str, query: Mapping[str, list[str]]) -> list[Resource]:
-        said = (query.get("$filter") or [""])[0]
-        kind = re.search(r"resourcetype eq '([^']+)'", said, re.IGNORECASE)
+        text = (query.get("$filter") or [""])[0]
+        kind = re.search(r"resourcetype eq '([^']+)'", text, re.IGNORECASE)
         return [
-            self._shown(each)
-            for key, each in self.store.items()
+            self._shown(item)
+            for key, item in self.store.items()
             if key.startswith(scope + "/")
             and "/providers/" in key
             and "/providers/microsoft.authorization/" not in key
             and "/microsoft.resources/deployments" not in key
-            and len(named(each["id"])[1]) == 1
-            and (kind is None or each["type"].lower() == kind[1].lower())
-            and _has_tag(each, query)
+            and len(named(item["id"])[1]) == 1
+            and (kind is None or item["type"].lower() == kind[1].lower())
+            and _has_tag(item, query)
         ]
 
     def _provider(self, namespace: str) -> Resource:
-        name = next((each for each in NAMESPACES if each.lower() == namespace), namespace)
+        name = next((item for item in NAMESPACES if item.lower() == namespace), namespace)
         since = self._registered.get(namespace)
         if namespace in ALWAYS or (since is not None and time.monotonic() >= since):
             state = "Registered"
         else:
             state = "NotRegistered" if since is None else "Registering"
         # Azure has API versions of a namespace even if the given types have none.
-        used = {each.version for each in self.sent if each.kind.lower().startswith(namespace + "/")}
+        used = {item.version for item in self.sent if item.kind.lower().startswith(namespace + "/")}
         versions = self.published.versions(namespace) or sorted(used)
         kinds = {
-            "/".join(named(each["id"])[1]) for each in self.store.values()
-            if each["type"].lower().startswith(namespace + "/")
+            "/".join(named(item["id"])[1]) for item in self.store.values()
+            if item["type"].lower().startswith(namespace + "/")
         }  # fmt: skip
-        types = [{"resourceType": each, "apiVersions": versions[::-1]} for each in sorted(kinds)]
+        types = [{"resourceType": item, "apiVersions": versions[::-1]} for item in sorted(kinds)]
         return {
             "id": f"{BASE}/providers/{name}", "namespace": name, "registrationState": state,
             "resourceTypes": types,
@@ -559,11 +563,11 @@ class Subscription:
     def _usages(self, namespace: str, _region: str) -> list[Resource]:
         if namespace == "microsoft.network":
             taken = sum(
-                each["type"].lower().endswith("/publicipaddresses") for each in self.store.values()
+                item["type"].lower().endswith("/publicipaddresses") for item in self.store.values()
             )
-            told = "Public IPv4 Addresses - Standard"
-            return [usage_shown("StandardSkuPublicIpAddresses", told, taken, 20)]
-        used = sum(vcpus_of(each) for each in self.store.values())
+            reported = "Public IPv4 Addresses - Standard"
+            return [usage_shown("StandardSkuPublicIpAddresses", reported, taken, 20)]
+        used = sum(vcpus_of(item) for item in self.store.values())
         return [
             usage_shown("cores", "Total Regional vCPUs", used, self.vcpus_max),
             *(
@@ -574,11 +578,13 @@ class Subscription:
 
     def _role_definitions(self, said: str) -> list[Resource]:
         wanted = re.search(r"roleName eq '([^']+)'", said)
-        own = [self._shown(each) for key, each in self.store.items() if "/roledefinitions/" in key]
+        local = [
+            self._shown(item) for key, item in self.store.items() if "/roledefinitions/" in key
+        ]
         built_in = [built_in_role(name) for name in ROLES]
         return [
-            each for each in (*built_in, *own)
-            if wanted is None or each["properties"].get("roleName") == wanted[1]
+            item for item in (*built_in, *local)
+            if wanted is None or item["properties"].get("roleName") == wanted[1]
         ]  # fmt: skip
 
     def _role_definition(self, path: str, name: str) -> Resource:
@@ -595,8 +601,8 @@ class Subscription:
                 pattern = re.escape(me["id"].lower()) + f"/{part.lower()}/[^/]+"
                 out["properties"][part] = self._listed(pattern)
         if kind.endswith(("/virtualmachines", "/virtualmachinescalesets")):
-            told = out["properties"]
-            for profile in (told, told.get("virtualMachineProfile") or {}):
+            reported = out["properties"]
+            for profile in (reported, reported.get("virtualMachineProfile") or {}):
                 (profile.get("osProfile") or {}).pop("customData", None)
         return out
 
@@ -623,15 +629,15 @@ def _merged(before: Resource | None, body: Resource, *, patch: bool) -> Resource
             deep = isinstance(value, dict) and isinstance(old, dict) and key != "tags"
             merged[key] = {**old, **value} if deep and isinstance(old, dict) else value
         return merged
-    kept = before.get("properties") or {}
-    told = me.setdefault("properties", {})
-    told |= {key: kept[key] for key in _KEPT if key in kept and key not in told}
+    stored = before.get("properties") or {}
+    reported = me.setdefault("properties", {})
+    reported |= {key: stored[key] for key in _KEPT if key in stored and key not in reported}
     me |= {key: value for key, value in before.items() if key.startswith("_")}
     return me
 
 
 def _has_tag(each: Resource, query: Mapping[str, list[str]]) -> bool:
     """Return whether a resource has the tag of the list filter, True without a filter."""
-    said = (query.get("$filter") or [""])[0]
-    tag = re.search(r"tagname eq '([^']+)' and tagvalue eq '([^']+)'", said, re.IGNORECASE)
+    text = (query.get("$filter") or [""])[0]
+    tag = re.search(r"tagname eq '([^']+)' and tagvalue eq '([^']+)'", text, re.IGNORECASE)
     return tag is None or (each.get("tags") or {}).get(tag[1]) == tag[2]

@@ -35,7 +35,7 @@ RIGHTS: Final = {
 
 def wants(stage: Stage, before: set[str]) -> Iterator[str]:
     """Yield the faults of the range. ``before`` holds ids of other resources."""
-    mine = {key: each for key, each in stage.subscription.store.items() if each["id"] not in before}
+    mine = {key: item for key, item in stage.subscription.store.items() if item["id"] not in before}
     yield from _peerings(mine)
     yield from _subnets(stage, mine)
     yield from _rights(stage, mine)
@@ -45,12 +45,12 @@ def wants(stage: Stage, before: set[str]) -> Iterator[str]:
 
 
 def _peerings(mine: dict[str, Any]) -> Iterator[str]:
-    for each in of_kind(mine, "virtualnetworkpeerings"):
-        told = each["properties"]
-        is_theirs = told["remoteVirtualNetwork"]["id"].lower() not in mine
+    for item in of_kind(mine, "virtualnetworkpeerings"):
+        reported = item["properties"]
+        is_theirs = reported["remoteVirtualNetwork"]["id"].lower() not in mine
         # The owner's half is only proposed.
-        if told["peeringState"] != "Connected" and not is_theirs:
-            yield f"{each['id']}: {told['peeringState']}: one way only"
+        if reported["peeringState"] != "Connected" and not is_theirs:
+            yield f"{item['id']}: {reported['peeringState']}: one way only"
 
 
 def _subnets(stage: Stage, mine: dict[str, Any]) -> Iterator[str]:
@@ -61,29 +61,31 @@ def _subnets(stage: Stage, mine: dict[str, Any]) -> Iterator[str]:
             ("azurefirewalls", "ipConfigurations"),
             ("loadbalancers", "frontendIPConfigurations"),
         )
-        for each in of_kind(stage.subscription.store, kind)
-        for configuration in each["properties"].get(key) or ()
+        for item in of_kind(stage.subscription.store, kind)
+        for configuration in item["properties"].get(key) or ()
     }
     private = bool(of_kind(mine, "privateendpoints"))
-    for each in of_kind(mine, "subnets"):
-        name, told = each["id"].rsplit("/", 1)[1], each["properties"]
+    for item in of_kind(mine, "subnets"):
+        name, reported = item["id"].rsplit("/", 1)[1], item["properties"]
         if name not in ("agents", "coordinator"):
             continue
-        if not told.get("networkSecurityGroup"):
-            yield f"{each['id']}: no security group"
-        if not told.get("natGateway") and not (private and name == "agents"):
-            yield f"{each['id']}: no way out to Service Bus"
-        if not any(it["service"] == "Microsoft.Storage" for it in told.get("serviceEndpoints", ())):
-            yield f"{each['id']}: no service endpoint for storage"
+        if not reported.get("networkSecurityGroup"):
+            yield f"{item['id']}: no security group"
+        if not reported.get("natGateway") and not (private and name == "agents"):
+            yield f"{item['id']}: no way out to Service Bus"
+        if not any(
+            it["service"] == "Microsoft.Storage" for it in reported.get("serviceEndpoints", ())
+        ):
+            yield f"{item['id']}: no service endpoint for storage"
         if name == "agents":
-            yield from _routed(stage, each, hops)
+            yield from _routed(stage, item, hops)
 
 
 def _routed(stage: Stage, subnet: Any, hops: set[str]) -> Iterator[str]:
     table = (subnet["properties"].get("routeTable") or {}).get("id", "none").lower()
     routes = [
-        each["properties"]
-        for key, each in stage.subscription.store.items()
+        item["properties"]
+        for key, item in stage.subscription.store.items()
         if key.startswith(f"{table}/routes/")
     ]
     if not any(route.get("nextHopIpAddress") in hops for route in routes):
@@ -93,36 +95,36 @@ def _routed(stage: Stage, subnet: Any, hops: set[str]) -> Iterator[str]:
 def _rights(stage: Stage, mine: dict[str, Any]) -> Iterator[str]:
     names = {value: name for name, value in ROLES.items()}
     identities = {
-        each["properties"]["principalId"]: each["name"].rsplit("-", 1)[-1]
-        for each in of_kind(mine, "userassignedidentities")
+        item["properties"]["principalId"]: item["name"].rsplit("-", 1)[-1]
+        for item in of_kind(mine, "userassignedidentities")
     }
-    found: dict[str, set[tuple[str, str]]] = {role: set() for role in RIGHTS}
-    for each in of_kind(mine, "roleassignments"):
-        told = each["properties"]
-        who = identities.get(told["principalId"], "another")
-        role = names.get(told["roleDefinitionId"].rsplit("/", 1)[1], "own")
-        if who in found and role != "own":
-            found[who].add((role, told["scope"].rsplit("/", 1)[1]))
-    own = {("Monitoring Reader", each["name"]) for each in of_kind(mine, "azurefirewalls")}
+    by_name: dict[str, set[tuple[str, str]]] = {role: set() for role in RIGHTS}
+    for item in of_kind(mine, "roleassignments"):
+        reported = item["properties"]
+        user = identities.get(reported["principalId"], "another")
+        role = names.get(reported["roleDefinitionId"].rsplit("/", 1)[1], "own")
+        if user in by_name and role != "own":
+            by_name[user].add((role, reported["scope"].rsplit("/", 1)[1]))
+    local = {("Monitoring Reader", item["name"]) for item in of_kind(mine, "azurefirewalls")}
     theirs = {
-        ("Monitoring Reader", each["name"])
-        for each in of_kind(stage.subscription.store, "azurefirewalls")
+        ("Monitoring Reader", item["name"])
+        for item in of_kind(stage.subscription.store, "azurefirewalls")
     }
-    for who, rights in RIGHTS.items():
-        due = rights | own if who == "coordinator" else rights
-        if not due <= found[who] <= due | theirs:
-            yield f"{who}: lacks {due - found[who]}, has besides {found[who] - due}"
+    for user, rights in RIGHTS.items():
+        due = rights | local if user == "coordinator" else rights
+        if not due <= by_name[user] <= due | theirs:
+            yield f"{user}: lacks {due - by_name[user]}, has besides {by_name[user] - due}"
 
 
 def _machines(stage: Stage, mine: dict[str, Any]) -> Iterator[str]:
     """Check that each VM refers to an existing package, tables, queue and identity."""
-    names = {each["name"] for each in (*of_kind(mine, "tables"), *of_kind(mine, "queues"))}
-    clients = {each["properties"]["clientId"] for each in of_kind(mine, "userassignedidentities")}
-    profiles = [each["properties"]["virtualMachineProfile"] for each in
+    names = {item["name"] for item in (*of_kind(mine, "tables"), *of_kind(mine, "queues"))}
+    clients = {item["properties"]["clientId"] for item in of_kind(mine, "userassignedidentities")}
+    profiles = [item["properties"]["virtualMachineProfile"] for item in
                 of_kind(mine, "virtualmachinescalesets")]  # fmt: skip
     profiles += [
-        each["properties"] for each in of_kind(mine, "virtualmachines")
-        if "appliance" not in each["name"]
+        item["properties"] for item in of_kind(mine, "virtualmachines")
+        if "appliance" not in item["name"]
     ]  # fmt: skip
     if len(profiles) != 3:
         yield f"{len(profiles)} kinds of machines, not 3"
@@ -142,6 +144,6 @@ def _machines(stage: Stage, mine: dict[str, Any]) -> Iterator[str]:
 
 
 def _tags(mine: dict[str, Any]) -> Iterator[str]:
-    for each in mine.values():
-        if "location" in each and not (each.get("tags") or {}).get("broadside"):
-            yield f"{each['id']}: has no tag `broadside`"
+    for item in mine.values():
+        if "location" in item and not (item.get("tags") or {}).get("broadside"):
+            yield f"{item['id']}: has no tag `broadside`"

@@ -64,23 +64,23 @@ def main() -> int:
     beside = options.add_mutually_exclusive_group()
     beside.add_argument("--against", type=Path, help="an earlier --json of this machine")
     beside.add_argument("--machines", type=Path, help="a folder of them, one a machine")
-    asked = options.parse_args()
-    measure = quick.rows if asked.quick else rows
-    told: list[Row] = []
+    arguments = options.parse_args()
+    measure = quick.rows if arguments.quick else rows
+    reported: list[Row] = []
 
     def kept() -> Iterator[Row]:
         for row in measure():
-            told.append(row)
+            reported.append(row)
             yield row
 
-    missed = show(kept(), as_json=asked.json)
-    known = asked.machines / f"{machine()}.json" if asked.machines else asked.against
-    if asked.machines and not known.exists():
-        known.write_text(listed(told) + "\n")
+    missed = show(kept(), as_json=arguments.json)
+    known = arguments.machines / f"{machine()}.json" if arguments.machines else arguments.against
+    if arguments.machines and not known.exists():
+        known.write_text(listed(reported) + "\n")
         print(f"nothing to hold this machine against: kept {known}", file=sys.stderr)
-    least = {row.name: row.ratio for row in told if row.ratio is not None}
+    least = {row.name: row.ratio for row in reported if row.ratio is not None}
     before = _ratios(known) if known else {}
-    for _ in range(AGAIN_COUNT if asked.quick else 0):
+    for _ in range(AGAIN_COUNT if arguments.quick else 0):
         if not _grown(least, before):
             break
         for row in measure():
@@ -95,9 +95,9 @@ def main() -> int:
 def machine() -> str:
     """Return a name from the processor, its cores and the Python version, which affect ratios."""
     model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    said = model[1] if model else platform.machine()
-    said += f" {os.cpu_count()} python {platform.python_version_tuple()[1]}"
-    return re.sub(r"[^a-z0-9]+", "-", said.lower()).strip("-")
+    text = model[1] if model else platform.machine()
+    text += f" {os.cpu_count()} python {platform.python_version_tuple()[1]}"
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 def _grown(now: Mapping[str, float], before: Mapping[str, float]) -> list[str]:
@@ -105,7 +105,7 @@ def _grown(now: Mapping[str, float], before: Mapping[str, float]) -> list[str]:
 
 
 def _ratios(path: Path) -> dict[str, float]:
-    return {each["name"]: each["ratio"] for each in json.loads(path.read_text()) if each["ratio"]}
+    return {load["name"]: load["ratio"] for load in json.loads(path.read_text()) if load["ratio"]}
 
 
 if __name__ == "__main__":

@@ -73,8 +73,8 @@ class Watched:
     @property
     def cpu_s(self) -> tuple[float, float]:
         """Return the CPU seconds of the agent and of its engines that have ended."""
-        said = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        user, system, ended_user, ended_system = (int(each) for each in said[11:15])
+        parts = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        user, system, ended_user, ended_system = (int(item) for item in parts[11:15])
         tick_s = os.sysconf("SC_CLK_TCK")
         return (user + system) / tick_s, (ended_user + ended_system) / tick_s
 
@@ -119,18 +119,18 @@ def rows(
     name = f"{streams} streams x {seconds} s, {kind}"
     missed = 1 - summary["bursts"][0]["pairs_measured"]
     yield Row(name=f"{name}: pairs not measured", value=missed, unit="pairs", limit=0)
-    for end, (own_0_s, engine_0_s), (own_s, engine_s) in zip(ends, before, spent, strict=True):
-        who = f"{name}: {end.role}"
-        most_mb = max(held for _, held in end.held_mb)
-        settled_mb = [held for at_s, held in end.held_mb if at_s >= min(SETTLED_S, seconds / 2)]
+    for end, (local_0_s, engine_0_s), (local_s, engine_s) in zip(ends, before, spent, strict=True):
+        text = f"{name}: {end.role}"
+        most_mb = max(stored for _, stored in end.held_mb)
+        settled_mb = [stored for at_s, stored in end.held_mb if at_s >= min(SETTLED_S, seconds / 2)]
         grown_mb = max(settled_mb) - settled_mb[0]
-        yield Row(name=f"{who}, memory", value=most_mb, unit="MB", limit=MEMORY_MAX_MB[kind])
+        yield Row(name=f"{text}, memory", value=most_mb, unit="MB", limit=MEMORY_MAX_MB[kind])
         yield Row(
-            name=f"{who}, grown since minute 1", value=grown_mb, unit="MB", limit=GROWN_MAX_MB
+            name=f"{text}, grown since minute 1", value=grown_mb, unit="MB", limit=GROWN_MAX_MB
         )
         yield Row(
-            name=f"{who}, CPU with its engine",
-            value=own_s - own_0_s + engine_s - engine_0_s,
+            name=f"{text}, CPU with its engine",
+            value=local_s - local_0_s + engine_s - engine_0_s,
             unit="CPU-s",
             limit=None if bits_per_second else CPU_MAX_RATIO * (engine_s - engine_0_s),
             peer="the engine's own",
@@ -150,8 +150,8 @@ def _fire(
     if bits_per_second is not None:
         # At least one block is sent per second.
         traffic["block_bytes"] = min(bits_per_second // 8, 131_072)
-    asked = {"bursts_count": 1, "burst_s": seconds, "period_s": seconds + 60, "lead_s": LEAD_S}
-    body = {"scenario": "loopback", "overrides": {**asked, "traffic": traffic, "objective": {}}}
+    fields = {"bursts_count": 1, "burst_s": seconds, "period_s": seconds + 60, "lead_s": LEAD_S}
+    body = {"scenario": "loopback", "overrides": {**fields, "traffic": traffic, "objective": {}}}
     with httpx.Client(base_url=serving.url, timeout=60) as client:
         until_s = time.monotonic() + READY_S
         while (answer := client.post("/v1/runs", json=body)).status_code >= 300:
@@ -175,8 +175,12 @@ def main() -> int:
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--fabric", choices=("embedded", "azure"), default="embedded")
     parser.add_argument("--bits-per-second", type=int, help="of each stream; none: all there is")
-    asked = parser.parse_args()
-    return int(show(rows(asked.seconds, asked.streams, asked.fabric, asked.bits_per_second)))
+    arguments = parser.parse_args()
+    return int(
+        show(
+            rows(arguments.seconds, arguments.streams, arguments.fabric, arguments.bits_per_second)
+        )
+    )
 
 
 if __name__ == "__main__":

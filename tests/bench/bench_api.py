@@ -30,9 +30,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--reads", type=int, default=200)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(bench(Path(folder), asked.runs, asked.reads))
+        asyncio.run(bench(Path(folder), arguments.runs, arguments.reads))
 
 
 async def bench(folder: Path, runs_count: int, reads_count: int) -> None:

@@ -179,8 +179,10 @@ def main() -> int:
     parser.add_argument("--agents", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    return int(show(rows(asked.megabytes, asked.agents, asked.rounds), as_json=asked.json))
+    arguments = parser.parse_args()
+    return int(
+        show(rows(arguments.megabytes, arguments.agents, arguments.rounds), as_json=arguments.json)
+    )
 
 
 if __name__ == "__main__":

@@ -40,13 +40,13 @@ def _children_s() -> float:
 def argvs() -> dict[str, list[str]]:
     """Return the command lines by name, with :data:`PEER` first."""
     python = [sys.executable]
-    found = {PEER: [*python, "-c", PEER]}
+    by_name = {PEER: [*python, "-c", PEER]}
     for command in LIMIT_CPU_S:
-        found[f"broadside {command}"] = [*python, "-m", "broadside.coordinator", *command.split()]
-    found["an agent's imports, embedded fabric"] = [*python, "-c", "import broadside.agent.run"]
+        by_name[f"broadside {command}"] = [*python, "-m", "broadside.coordinator", *command.split()]
+    by_name["an agent's imports, embedded fabric"] = [*python, "-c", "import broadside.agent.run"]
     azure = "import broadside.agent.run, broadside.exchange.azure.azure_fabric"
-    found["an agent's imports, azure fabric"] = [*python, "-c", azure]
-    return found
+    by_name["an agent's imports, azure fabric"] = [*python, "-c", azure]
+    return by_name
 
 
 def rows() -> Iterator[Row]:

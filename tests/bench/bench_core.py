@@ -11,9 +11,9 @@ from tests.planted import scores, table
 
 def main(cases: int = 50) -> None:
     began_s = time.perf_counter()
-    found = list(scores(range(1000, 1000 + cases)))
-    print(table(found))
-    print(f"{len(found)} cases in {time.perf_counter() - began_s:.1f} s")
+    result = list(scores(range(1000, 1000 + cases)))
+    print(table(result))
+    print(f"{len(result)} cases in {time.perf_counter() - began_s:.1f} s")
 
 
 if __name__ == "__main__":

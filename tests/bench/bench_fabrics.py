@@ -85,8 +85,8 @@ def served(kind: str, folder: Path) -> Iterator[tuple[Mapping[str, str], list[in
         case "http":
             listen = {"BROADSIDE_HOSTS_LISTEN": "127.0.0.1:0", "BROADSIDE_QUEUE_LOCK_S": "60"}
             with Serving({**settings, **listen}, folder) as serving:
-                said = serving.log_path.read_text()
-                at = said.split("agents on other hosts enroll at ")[1].split()[0]
+                text = serving.log_path.read_text()
+                at = text.split("agents on other hosts enroll at ")[1].split()[0]
                 yield {**settings, "at": at}, [serving.pid]
         case "azure":
             before = set(children())
@@ -103,10 +103,10 @@ def children() -> list[int]:
         with contextlib.suppress(OSError):
             fields = path.read_text().rpartition(")")[2].split()
             parents[int(path.parent.name)] = int(fields[1])
-    found = [os.getpid()]
-    for pid in found:
-        found += [child for child, parent in parents.items() if parent == pid]
-    return found[1:]
+    results = [os.getpid()]
+    for pid in results:
+        results += [child for child, parent in parents.items() if parent == pid]
+    return results[1:]
 
 
 def settings_of(environment: Mapping[str, str], credential: Path | None = None) -> FabricSettings:
@@ -140,8 +140,8 @@ async def open_agents(environment: Mapping[str, str], own: Fabric, folder: Path)
 
 async def measure(kind: str, folder: Path) -> dict[str, float]:
     with served(kind, folder) as (environment, pids):
-        own = open_fabric(settings_of(environment))
-        agents = await open_agents(environment, own, folder)
+        local = open_fabric(settings_of(environment))
+        agents = await open_agents(environment, local, folder)
 
         def spent_s() -> float:
             return sum(map(cpu_s, pids))
@@ -151,13 +151,13 @@ async def measure(kind: str, folder: Path) -> dict[str, float]:
             workers = [asyncio.create_task(agent.work(claimed)) for agent in agents]
             # Streams and connections are established after this time.
             await asyncio.sleep(2.0)
-            began_s, before_s, own_s = time.monotonic(), spent_s(), time.process_time()
+            began_s, before_s, local_s = time.monotonic(), spent_s(), time.process_time()
             now = datetime.now(UTC)
-            await own.queue.send([outgoing(number, now) for number in range(JOBS_COUNT)])
+            await local.queue.send([outgoing(number, now) for number in range(JOBS_COUNT)])
             async with asyncio.timeout(PATIENCE_S):
                 await asyncio.gather(*workers)
             claims_s, claims_cpu_s = claimed[JOBS_COUNT - 1] - began_s, spent_s() - before_s
-            agents_cpu_s = time.process_time() - own_s
+            agents_cpu_s = time.process_time() - local_s
             began_s, before_s = time.monotonic(), spent_s()
             until_s = began_s + UPLOAD_S
             lanes = [
@@ -167,7 +167,7 @@ async def measure(kind: str, folder: Path) -> dict[str, float]:
             took_s, uploads_cpu_s = time.monotonic() - began_s, spent_s() - before_s
             count = sum(agent.uploads_count for agent in agents)
         finally:
-            for fabric in (own, *(agent.fabric for agent in agents)):
+            for fabric in (local, *(agent.fabric for agent in agents)):
                 await fabric.close()
     return {
         "claims_s": claims_s,
@@ -183,8 +183,8 @@ def start_spread_s(kind: str) -> float | None:
     argv = [sys.executable, "-m", "broadside.coordinator", "demo", "--fabric", DEMO[kind]]
     size = ["--pairs", "12", "--bursts", "1", "--json"]
     ran = subprocess.run([*argv, *size], capture_output=True, check=False, timeout=400)
-    found = json.loads(ran.stdout)["bursts"][0].get("start_spread_s")
-    return None if found is None else float(found)
+    answer = json.loads(ran.stdout)["bursts"][0].get("start_spread_s")
+    return None if answer is None else float(answer)
 
 
 def main() -> int:
@@ -198,13 +198,13 @@ def main() -> int:
     )
     for kind in options.only or DEMO:
         with tempfile.TemporaryDirectory(prefix="broadside-bench-") as folder:
-            found = asyncio.run(measure(kind, Path(folder)))
+            result = asyncio.run(measure(kind, Path(folder)))
         spread_s = start_spread_s(kind) if options.demo else None
         spread = "-" if spread_s is None else f"{spread_s * 1e3:8.1f} ms"
         print(
-            f"{kind:10} {found['claims_s']:8.2f} s    {found['claims_cpu_s']:6.2f} s"
-            f"     {found['agents_cpu_s']:6.2f} s  {found['uploads_per_s']:7.0f}/s"
-            f"  {found['upload_cpu_ms']:7.2f} ms   {spread}"
+            f"{kind:10} {result['claims_s']:8.2f} s    {result['claims_cpu_s']:6.2f} s"
+            f"     {result['agents_cpu_s']:6.2f} s  {result['uploads_per_s']:7.0f}/s"
+            f"  {result['upload_cpu_ms']:7.2f} ms   {spread}"
         )
     return 0
 

@@ -46,19 +46,19 @@ async def feed_of(options: list[str]) -> tuple[dict[int, list[Shown]], dict[int,
         stderr=asyncio.subprocess.PIPE,
     )
     assert demo.stdout is not None and demo.stderr is not None
-    url, told = "", demo.stdout
-    reading = asyncio.create_task(told.read())
+    url, reported = "", demo.stdout
+    reading = asyncio.create_task(reported.read())
     following: asyncio.Task[dict[int, list[Shown]]] | None = None
     async for line in demo.stderr:
-        if found := _PAGE.search(line.decode()):
-            url = found[1]
-        if (found := _LAUNCHED.search(line.decode())) and following is None:
-            following = asyncio.create_task(_follow(url, found[1]))
+        if match := _PAGE.search(line.decode()):
+            url = match[1]
+        if (match := _LAUNCHED.search(line.decode())) and following is None:
+            following = asyncio.create_task(_follow(url, match[1]))
     summary = json.loads(await reading)
     await demo.wait()
     assert following is not None
-    held = {b["index"]: b["reconciliation"]["residual_ratio"] for b in summary["bursts"]}
-    return await following, held
+    stored = {b["index"]: b["reconciliation"]["residual_ratio"] for b in summary["bursts"]}
+    return await following, stored
 
 
 async def _follow(url: str, run_id: str) -> dict[int, list[Shown]]:
@@ -68,11 +68,11 @@ async def _follow(url: str, run_id: str) -> dict[int, list[Shown]]:
             if event.name != "figures":
                 continue
             figures = LiveFigures.model_validate_json(event.data)
-            held = figures.summary.reconciliation
-            if held is None or held.residual_ratio is None:
+            reconciliation = figures.summary.reconciliation
+            if reconciliation is None or reconciliation.residual_ratio is None:
                 continue
-            low, high = held.residual_ends
-            seen = Shown(figures.known_s, low, held.residual_ratio, high)
+            low, high = reconciliation.residual_ends
+            seen = Shown(figures.known_s, low, reconciliation.residual_ratio, high)
             shown.setdefault(figures.burst_index, []).append(seen)
     return shown
 

@@ -95,9 +95,9 @@ class Agent:
         return await asyncio.open_connection("127.0.0.1", self.port, ssl=self.context)
 
     def _head(self, line: str, length: int | None = None) -> bytes:
-        told = "" if length is None else f"Content-Length: {length}\r\n"
+        reported = "" if length is None else f"Content-Length: {length}\r\n"
         return (
-            f"{line} HTTP/1.1\r\nHost: c\r\nAuthorization: Bearer {self.secret}\r\n{told}\r\n"
+            f"{line} HTTP/1.1\r\nHost: c\r\nAuthorization: Bearer {self.secret}\r\n{reported}\r\n"
         ).encode()
 
     async def ask(self, do: str, **said: Any) -> Any:
@@ -238,8 +238,8 @@ async def measure(folder: Path, agents_count: int, seconds: float) -> list[Row]:
         "BROADSIDE_QUEUE_LOCK_S": "60",
     }
     with Serving(environment, folder) as serving:
-        said = serving.log_path.read_text()
-        port = int(said.split("agents on other hosts enroll at ")[1].split()[0].rpartition(":")[2])
+        text = serving.log_path.read_text()
+        port = int(text.split("agents on other hosts enroll at ")[1].split()[0].rpartition(":")[2])
         authority = (data_dir / "tls" / "authority.pem").read_text()
         context = ssl.create_default_context(cadata=authority)
         context.check_hostname = False
@@ -304,9 +304,9 @@ async def measure(folder: Path, agents_count: int, seconds: float) -> list[Row]:
     def p99(told: str, values: list[float], limit: float | None = None) -> Row:
         # If no request was answered, the whole time is a lower bound.
         known = values or [passed_s]
-        p50, p99 = (float(each) for each in np.quantile(known, (0.5, 0.99)))
-        said = f"{name}: {told}, p99"
-        return Row(name=said, value=p99, unit="s", limit=limit, peer="p50", peer_value=p50)
+        p50, p99 = (float(item) for item in np.quantile(known, (0.5, 0.99)))
+        text = f"{name}: {told}, p99"
+        return Row(name=text, value=p99, unit="s", limit=limit, peer="p50", peer_value=p50)
 
     return [
         Row(name=f"{name}: load average", value=os.getloadavg()[0], unit=""),

@@ -52,15 +52,15 @@ def drawn(rng: np.random.Generator, draws: int, length: int, process: float | st
 
 def spread(length: int, process: float | str) -> float:
     """Return the standard deviation of the mean of such a series."""
-    found = autocorrelation(process, length)
-    inner = 1 + 2 * float(((1 - np.arange(1, length) / length) * found[1:]).sum())
+    result = autocorrelation(process, length)
+    inner = 1 + 2 * float(((1 - np.arange(1, length) / length) * result[1:]).sum())
     return math.sqrt(inner / length)
 
 
 def cell(means: Sequence[Mean], error: float) -> str:
-    held = sum(abs(mean.value) <= mean.half_width for mean in means) / len(means)
+    stored = sum(abs(mean.value) <= mean.half_width for mean in means) / len(means)
     half = float(np.median([mean.half_width for mean in means]))
-    return f"{held:8.1%} /{half / 1.96 / error:5.2f} "
+    return f"{stored:8.1%} /{half / 1.96 / error:5.2f} "
 
 
 def of_series(draws: int) -> Iterator[str]:
@@ -96,8 +96,8 @@ def of_directions(draws: int) -> Iterator[str]:
 
 def of_runs(draws: int) -> Iterator[str]:
     processes = (0.0, 0.3, 0.5, 0.7, 0.8, "H0.8")
-    for within, words in ((0.0, "no intervals of their own"), (1.0, "as much noise within")):
-        yield f"== Mean of a run: coverage / width, by correlation of its bursts; {words}"
+    for within, parts in ((0.0, "no intervals of their own"), (1.0, "as much noise within")):
+        yield f"== Mean of a run: coverage / width, by correlation of its bursts; {parts}"
         yield "bursts  " + "".join(f"{f'{process}':>16}" for process in processes)
         for count in COUNTS[(0 if within else 1) :]:
             cells = []
@@ -117,7 +117,7 @@ def of_differences(draws: int) -> Iterator[str]:
     yield "== Difference of two groups, alike: coverage, and how often they were called apart"
     for count, other in ((2, 2), (3, 3), (3, 8), (5, 5), (12, 12)):
         rng = np.random.default_rng([count, other])
-        held = apart = 0
+        stored = gap = 0
         for _ in range(draws):
             a, b = (
                 Group(
@@ -128,18 +128,18 @@ def of_differences(draws: int) -> Iterator[str]:
             )
             (metric,) = compare(a, b).metrics
             half = metric.difference_half_width
-            held += half is not None and abs(metric.difference) <= half
-            apart += metric.apart
+            stored += half is not None and abs(metric.difference) <= half
+            gap += metric.apart
         sizes = f"{count:3d} and {other:2d} bursts"
-        yield f"{sizes}: {held / draws:6.1%} held, {apart / draws:6.1%} apart"
+        yield f"{sizes}: {stored / draws:6.1%} held, {gap / draws:6.1%} apart"
 
 
 def of_ledgers(draws: int) -> Iterator[str]:
     yield "== A ledger: coverage of residual and lag, their median half widths, how many stated"
     ratios = headers(Protocol.TCP, [1448])
-    nobody = Missing(pairs_count=0, share_ratio=0.0, planned_pairs_count=3)
+    no_user = Missing(pairs_count=0, share_ratio=0.0, planned_pairs_count=3)
     for grain_s in GRAINS_S:
-        found = []
+        results = []
         for seed in range(draws):
             rng = np.random.default_rng([seed, int(grain_s)])
             burst_s = max(15, int(grain_s * rng.choice([0.3, 1.0, 3.0, 5.0])))
@@ -163,24 +163,26 @@ def of_ledgers(draws: int) -> Iterator[str]:
             noise = 1 + 0.02 * rng.standard_normal(len(built.ledger))
             seen = built.ledger.bytes * (1 - share) + level * grain_s * noise
             ledger = replace(built.ledger, bytes=seen)
-            whole, _ = reconcile(series, ledger, ratios, [nobody] * len(series))
-            low, high = whole.residual_low_ratio, whole.residual_high_ratio
-            if low is None or high is None or whole.lag_s is None:
+            complete, _ = reconcile(series, ledger, ratios, [no_user] * len(series))
+            low, high = complete.residual_low_ratio, complete.residual_high_ratio
+            if low is None or high is None or complete.lag_s is None:
                 continue
-            lag_half = whole.lag_uncertainty_s or 0.0
-            found.append(
+            lag_half = complete.lag_uncertainty_s or 0.0
+            results.append(
                 (
                     low <= -share <= high,
-                    abs(whole.lag_s - plant.lag_s) <= lag_half,
+                    abs(complete.lag_s - plant.lag_s) <= lag_half,
                     (high - low) / 2,
                     lag_half / grain_s,
                 )
             )
-        held, lags, halves, lag_halves = (np.array(column) for column in zip(*found, strict=True))
+        stored, lags, halves, lag_halves = (
+            np.array(column) for column in zip(*results, strict=True)
+        )
         yield (
-            f"{grain_s:5g} s: {held.mean():6.1%} / +-{np.median(halves):.2%}, "
+            f"{grain_s:5g} s: {stored.mean():6.1%} / +-{np.median(halves):.2%}, "
             f"lag {lags.mean():6.1%} / +-{np.median(lag_halves):.2f} bins, "
-            f"{len(found)} of {draws} stated"
+            f"{len(results)} of {draws} stated"
         )
 
 
@@ -188,13 +190,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.bench_intervals")
     parser.add_argument("--draws", type=int, default=1000, help="series a cell")
     parser.add_argument("--ledgers", type=int, default=60, help="planted fleets a grain")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     for lines in (
-        of_series(asked.draws),
-        of_directions(asked.draws),
-        of_runs(asked.draws),
-        of_differences(asked.draws),
-        of_ledgers(asked.ledgers),
+        of_series(arguments.draws),
+        of_directions(arguments.draws),
+        of_runs(arguments.draws),
+        of_differences(arguments.draws),
+        of_ledgers(arguments.ledgers),
     ):
         for line in lines:
             sys.stdout.write(line + "\n")

@@ -150,7 +150,7 @@ def steady_rates(lab: Lab, seconds: int) -> list[float]:
 
 def read_cpu() -> tuple[int, int]:
     """Return all CPU ticks and the idle ticks of the machine."""
-    ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
+    ticks = [int(part) for part in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
     return sum(ticks), ticks[3] + ticks[4]
 
 

@@ -37,11 +37,11 @@ def rows(pairs: int = PAIRS, second: int = SECOND) -> Iterator[Row]:
     """Yield the cost of one snapshot, and of a coordinator with viewers."""
     with tempfile.TemporaryDirectory() as folder:
         in_own_process(_fill, folder, pairs, second)
-        look_s, total_s = in_own_process(_looks, folder, pairs, second)
+        check_s, total_s = in_own_process(_looks, folder, pairs, second)
     name = f"{pairs} pairs at second {second}"
     yield Row(
         name=f"{name}: a live look",
-        value=look_s,
+        value=check_s,
         unit="CPU-s",
         limit=0.15,
         peer="all read and measured",
@@ -141,14 +141,14 @@ def _watched(folder: str, pairs: int, second: int) -> tuple[float, int, float]:
         await asyncio.sleep(WATCHED_S / 2)
         began_s, before = time.process_time(), seen
         await asyncio.sleep(WATCHED_S)
-        took_s, looks = time.process_time() - began_s, (seen - before) // VIEWERS_COUNT
+        took_s, checks = time.process_time() - began_s, (seen - before) // VIEWERS_COUNT
         for viewer in viewers:
             viewer.cancel()
         await asyncio.gather(*viewers, return_exceptions=True)
         await feeds.close()
         await fabric.close()
         peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        return took_s / WATCHED_S, looks, peak_mb
+        return took_s / WATCHED_S, checks, peak_mb
 
     return asyncio.run(watch())
 

@@ -52,7 +52,7 @@ def judged(seed: int, room_ratio: float) -> Judged:
     factor = slowest / ((1 + room_ratio) * world.truth.limit_bits_per_second)
     moved = replace(plan, target_bits_per_second=plan.target_bits_per_second * factor)
     steady = [burst.seconds[EDGE_S:-EDGE_S] for burst in bursts]
-    scatter = float(np.concatenate([each / each.mean() for each in steady]).std())
+    scatter = float(np.concatenate([item / item.mean() for item in steady]).std())
     return Judged(
         error_ratio=scatter * math.sqrt((1 + rho) / (1 - rho) / world.spec.duration_s),
         bursts_count=len(bursts),
@@ -65,18 +65,18 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=600)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--room", type=float, default=0.02)
-    asked = parser.parse_args()
-    seeds = range(asked.seed * 1_000_000, asked.seed * 1_000_000 + asked.cases)
+    arguments = parser.parse_args()
+    seeds = range(arguments.seed * 1_000_000, arguments.seed * 1_000_000 + arguments.cases)
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
-        cases = list(pool.map(partial(judged, room_ratio=asked.room), seeds, chunksize=8))
+        cases = list(pool.map(partial(judged, room_ratio=arguments.room), seeds, chunksize=8))
     out = sys.stdout
     out.write("| standard error of the mean | worlds | pass | fail | pass, of one burst |\n")
     out.write("| --- | --- | --- | --- | --- |\n")
     for low, high in zip((0.0, *ERRORS), ERRORS, strict=False):
-        row = [each for each in cases if low <= each.error_ratio < high]
-        single = [each for each in row if each.bursts_count == 1]
-        passed, failed = (sum(each.verdict == word for each in row) for word in ("pass", "fail"))
-        alone = sum(each.verdict == "pass" for each in single)
+        row = [case for case in cases if low <= case.error_ratio < high]
+        single = [case for case in row if case.bursts_count == 1]
+        passed, failed = (sum(case.verdict == part for case in row) for part in ("pass", "fail"))
+        alone = sum(case.verdict == "pass" for case in single)
         out.write(
             f"| {low:.1%} to {high:.1%} | {len(row)} | {passed} ({passed / max(1, len(row)):.0%}) "
             f"| {failed} | {alone} of {len(single)} |\n"

@@ -86,8 +86,8 @@ async def bench(folder: Path, pairs: int, bursts: int) -> list[Row]:
         document = made.model_dump_json().encode()
         took_s = time.perf_counter() - began_s
         print(f"a plan of {len(document)} bytes")
-        said = f"plan of {bursts} bursts x {pairs} pairs"
-        rows.append(Row(name=said, value=took_s, unit="s", limit=PLAN_MAX_S))
+        text = f"plan of {bursts} bursts x {pairs} pairs"
+        rows.append(Row(name=text, value=took_s, unit="s", limit=PLAN_MAX_S))
         plan = await launch(coordinator, fabric, spec)
         first_s = await status_s(coordinator, plan)
         await fill(fabric, plan, clock, coordinator)
@@ -160,8 +160,8 @@ async def status_s(coordinator: Coordinator, plan: Plan) -> float:
 async def fire(coordinator: Coordinator, clock: Clock) -> None:
     """Let a schedule become due every ten seconds of a clock that advances one second per step."""
     schedules = Schedules(coordinator.fabric.private, coordinator, now=clock.now)
-    asked = ScheduleRequest(name="often", cron="*/10 * * * * *", scenario="smoke")
-    await schedules.add(asked.schedule(by="bench", now=clock.at))
+    requested = ScheduleRequest(name="often", cron="*/10 * * * * *", scenario="smoke")
+    await schedules.add(requested.schedule(by="bench", now=clock.at))
     while True:
         await asyncio.sleep(0.1)
         clock.at += timedelta(seconds=1)
@@ -171,14 +171,14 @@ async def fire(coordinator: Coordinator, clock: Clock) -> None:
 async def launch(coordinator: Coordinator, fabric: Fabric, spec: RunSpec) -> Plan:
     """Queue the whole soak while leases are renewed, and print the time taken."""
     keeping = asyncio.create_task(coordinator.run_forever(1.0))
-    asked: list[float] = []
+    requested: list[float] = []
 
     async def ask() -> None:
         """Measure reads of a control row by an agent in the meantime."""
         while True:
             began_s = time.perf_counter()
             await fabric.records.runs.read_control("nothing")
-            asked.append(time.perf_counter() - began_s)
+            requested.append(time.perf_counter() - began_s)
             await asyncio.sleep(0.05)
 
     asking = asyncio.create_task(ask())
@@ -188,7 +188,7 @@ async def launch(coordinator: Coordinator, fabric: Fabric, spec: RunSpec) -> Pla
     counts = await fabric.queue.counts()
     print(
         f"launch: {counts.scheduled_count} messages in {took_s:.1f} s; "
-        f"a control row read meanwhile p99 {np.quantile(asked, 0.99) * 1e3:.0f} ms"
+        f"a control row read meanwhile p99 {np.quantile(requested, 0.99) * 1e3:.0f} ms"
     )
     for task in (asking, keeping):
         task.cancel()
@@ -273,9 +273,9 @@ async def timed(
         await read()
         took_s.append(time.perf_counter() - began_s)
     median_s = float(np.quantile(took_s, 0.5))
-    said = f"{name}: the worst of {READS_COUNT}, the first {took_s[0] * 1e3:.0f} ms"
+    text = f"{name}: the worst of {READS_COUNT}, the first {took_s[0] * 1e3:.0f} ms"
     return Row(
-        name=said, value=max(took_s), unit="s", limit=limit_s, peer="median", peer_value=median_s
+        name=text, value=max(took_s), unit="s", limit=limit_s, peer="median", peer_value=median_s
     )
 
 

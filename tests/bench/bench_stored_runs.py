@@ -40,7 +40,7 @@ MEMORY_MAX_MB: Final = 200
 
 def rows(count: int = RUNS_COUNT) -> Iterator[Row]:
     """Yield each figure, compared with the same for a hundredth of the runs."""
-    many, few = (_figures(each) for each in (count, max(1, count // 100)))
+    many, few = (_figures(item) for item in (count, max(1, count // 100)))
     peer = f"{count // 100} runs"
     for name, limit_s in LIMITS.items():
         yield Row(

@@ -23,13 +23,13 @@ IMPORT_NAME: Final = "broadside"
 
 def modules(root: Path) -> dict[str, Path]:
     """Return the paths of all modules of ours by dotted name."""
-    found = {}
+    by_name = {}
     for package in PACKAGES:
         for path in sorted((root / package).rglob("*.py")):
             parts = path.relative_to(root).with_suffix("").parts
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            found[f"{IMPORT_NAME}.{name}"] = path
-    return found
+            by_name[f"{IMPORT_NAME}.{name}"] = path
+    return by_name
 
 
 def _nodes(tree: ast.AST, *, deferred: bool) -> Iterator[ast.AST]:
@@ -81,8 +81,8 @@ def imports(name: str, path: Path, known: Mapping[str, Path], *, deferred: bool)
     if path.name == "__init__.py":
         parts.append("__init__")
     names = imported_names(path.read_text("utf-8"), "/".join(parts), deferred=deferred)
-    found = {each if each in known else each.rpartition(".")[0] for each in names}
-    return {each for each in found if each in known and each != name}
+    results = {item if item in known else item.rpartition(".")[0] for item in names}
+    return {item for item in results if item in known and item != name}
 
 
 def longest(graph: Mapping[str, set[str]]) -> list[str]:

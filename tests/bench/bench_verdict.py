@@ -36,8 +36,8 @@ async def verdict_after_s(folder: Path, pairs: int) -> tuple[float, float]:
     coordinator = Coordinator(fabric, now=lambda: datetime.now(UTC) + ahead)
     loop = asyncio.create_task(coordinator.run_forever(1.0))
     try:
-        last_words_at = plan.bursts[0].planned_end_at + timedelta(seconds=LAST_WORDS_S)
-        await asyncio.sleep((last_words_at - coordinator.now()).total_seconds())
+        last_parts_at = plan.bursts[0].planned_end_at + timedelta(seconds=LAST_WORDS_S)
+        await asyncio.sleep((last_parts_at - coordinator.now()).total_seconds())
         await upload(fabric, plan)
         began_s = time.perf_counter()
         while await coordinator.stored.summary(plan.run_id) is None:  # noqa: ASYNC110 - as a caller asks

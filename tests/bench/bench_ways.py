@@ -72,12 +72,12 @@ class PingMethod:
                 self.climbs.add((caller, file))
 
     def _stack(self, frame: FrameType | None) -> list[str]:
-        found: dict[str, None] = {}
+        by_name: dict[str, None] = {}
         while frame is not None:
             if file := self._file(frame.f_code):
-                found[file] = None
+                by_name[file] = None
             frame = frame.f_back
-        return [*reversed(found)]
+        return [*reversed(by_name)]
 
     async def walk(self, work: Callable[[], Awaitable[object]]) -> None:
         # The profiler applies to threads that start later.
@@ -100,7 +100,7 @@ class PingMethod:
 
 
 def rank(file: str) -> int:
-    return next((i for i, room in enumerate(ROOMS) if file.startswith(f"{room}/")), len(ROOMS))
+    return next((i for i, space in enumerate(ROOMS) if file.startswith(f"{space}/")), len(ROOMS))
 
 
 async def main() -> None:

@@ -33,14 +33,14 @@ class Row:
 
 def show(rows: Iterable[Row], *, as_json: bool = False) -> bool:
     """Print rows, or one JSON list at the end, and return True if a limit was missed."""
-    told = []
+    reported = []
     for row in rows:
-        told.append(row)
+        reported.append(row)
         if not as_json:
             print(_line(row), flush=True)
     if as_json:
-        print(listed(told))
-    return any(row.missed for row in told)
+        print(listed(reported))
+    return any(row.missed for row in reported)
 
 
 def listed(rows: Iterable[Row]) -> str:
@@ -49,8 +49,8 @@ def listed(rows: Iterable[Row]) -> str:
 
 
 def _line(row: Row) -> str:
-    held = "" if row.limit is None else f"at most {row.limit:g}{'  MISSED' if row.missed else ''}"
+    stored = "" if row.limit is None else f"at most {row.limit:g}{'  MISSED' if row.missed else ''}"
     beside = ""
     if row.peer_value is not None and row.ratio is not None:
         beside = f"{row.peer}: {row.peer_value:.3g} {row.unit}, {row.ratio:.3g} times"
-    return f"{row.name:58} {row.value:9.3f} {row.unit:6} {held:20} {beside}".rstrip()
+    return f"{row.name:58} {row.value:9.3f} {row.unit:6} {stored:20} {beside}".rstrip()

@@ -63,8 +63,8 @@ def simulate(plant: Plant, *, look_s: float, **span: Any) -> Simulation:
     """Simulate and measure a synthetic fleet with a firewall."""
     made = fleet(plant, target_bits_per_second=180e9)
     measured = measure_burst(made.plan.spec, made.evidence[0], made.now)
-    judged = summarise_run(made.plan, [measured], made.ledger, made.now)
-    return Simulation(made=made, measured=measured, judged=judged, look_s=look_s, **span)
+    summary = summarise_run(made.plan, [measured], made.ledger, made.now)
+    return Simulation(made=made, measured=measured, judged=summary, look_s=look_s, **span)
 
 
 def _shown(simulation: Simulation, second: int) -> LiveSnapshot:
@@ -74,8 +74,8 @@ def _shown(simulation: Simulation, second: int) -> LiveSnapshot:
     offset = int(series.planned_start_s) - series.start_s
     behind = np.arange(len(summary.pairs)) % UPLOAD_LAG_S
     columns = np.arange(series.flows[0].pairs_bits_per_second.shape[1])[None, :]
-    unheard = columns >= (offset + second - behind)[:, None]
-    rates = np.where(unheard, np.nan, series.flows[0].pairs_bits_per_second).astype(np.float32)
+    missing = columns >= (offset + second - behind)[:, None]
+    rates = np.where(missing, np.nan, series.flows[0].pairs_bits_per_second).astype(np.float32)
     coverage = np.where(columns[0] >= offset + second, 0.0, series.coverage_ratio)
     flow = replace(series.flows[0], pairs_bits_per_second=rates)
     cut = replace(series, flows=(flow,), coverage_ratio=coverage)
@@ -99,7 +99,7 @@ def _ledger_until(ledger: FirewallLedger, until_s: float) -> FirewallLedger:
 def _status(simulation: Simulation, second: int) -> LiveStatus:
     plan = simulation.made.plan.model_copy(update={"run_id": RUN_ID})
     burst, pairs = plan.bursts[0], len(plan.pairs)
-    stands = BurstStatus(
+    is_up = BurstStatus(
         index=0,
         planned_start_at=burst.planned_start_at,
         planned_end_at=burst.planned_end_at,
@@ -116,7 +116,7 @@ def _status(simulation: Simulation, second: int) -> LiveStatus:
         state=RunState.RUNNING if second >= 0 else RunState.ARMING,
         created_at=plan.created_at,
         ends_at=burst.planned_end_at,
-        bursts=(stands,),
+        bursts=(is_up,),
     )
     # The page uses the coordinator's clock, so a replay only has to set the time.
     return live_status(plan, status, 0, burst.planned_start_at + timedelta(seconds=second))
@@ -153,14 +153,14 @@ def create_app(simulation: Simulation) -> FastAPI:
             if second > 0:
                 now = _shown(simulation, second)
                 changed = changed_seconds(before, now)
-                said = seconds_message(now, changed)
-                yield ServerSentEvent(event="seconds", raw_data=said.model_dump_json())
+                message = seconds_message(now, changed)
+                yield ServerSentEvent(event="seconds", raw_data=message.model_dump_json())
                 if now.figures is not None and second > UPLOAD_LAG_S:
                     text = now.figures.model_dump_json()
                     yield ServerSentEvent(event="figures", raw_data=text)
                     for finding in now.findings:
-                        each = LiveFinding(burst_index=0, id=finding.id, finding=finding)
-                        yield ServerSentEvent(event="finding", raw_data=each.model_dump_json())
+                        item = LiveFinding(burst_index=0, id=finding.id, finding=finding)
+                        yield ServerSentEvent(event="finding", raw_data=item.model_dump_json())
                 if simulation.made.ledger is not None:
                     until_s = burst.planned_start_at.timestamp() + second
                     ledger = ledger_message(_ledger_until(simulation.made.ledger, until_s), burst)
@@ -169,8 +169,8 @@ def create_app(simulation: Simulation) -> FastAPI:
             await asyncio.sleep(simulation.look_s)
         if simulation.stop_s is not None:
             await asyncio.sleep(3600)
-        judged = simulation.judged.model_copy(update={"run_id": RUN_ID})
-        yield ServerSentEvent(event="summary", raw_data=judged.model_dump_json())
+        summary = simulation.judged.model_copy(update={"run_id": RUN_ID})
+        yield ServerSentEvent(event="summary", raw_data=summary.model_dump_json())
 
     app.include_router(web.router)
     return app

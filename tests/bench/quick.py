@@ -50,22 +50,22 @@ def rows() -> Iterator[Row]:
         ("{} x {} s: summary from the store", _summaries(*SUMMARY)),
         ("{} pairs at second {}: a live look", _looks(*LOOK)),
     ):
-        took_s, bare_s = (min(each) for each in zip(*asyncio.run(turns), strict=True))
-        said = name.format(*(SUMMARY if "summary" in name else LOOK))
-        yield Row(name=said, value=took_s, unit="CPU-s", peer=PEER, peer_value=bare_s)
+        took_s, bare_s = (min(item) for item in zip(*asyncio.run(turns), strict=True))
+        text = name.format(*(SUMMARY if "summary" in name else LOOK))
+        yield Row(name=text, value=took_s, unit="CPU-s", peer=PEER, peer_value=bare_s)
 
 
 def _modules_count(argv: Sequence[str]) -> int:
     """Return the number of modules that a process imports, a cost independent of load."""
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(bench_commands.stored(Path(folder)))
-        told = subprocess.run(
+        completed = subprocess.run(
             [argv[0], "-X", "importtime", *argv[1:]],
             env={**os.environ, "BROADSIDE_DATA_DIR": folder},
             capture_output=True,
             check=True,
         )
-    return told.stderr.count(b"import time:")
+    return completed.stderr.count(b"import time:")
 
 
 def _bare_s() -> float:
@@ -105,8 +105,8 @@ async def _looks(pairs: int, second: int) -> list[tuple[float, float]]:
         await live.look(None, START + timedelta(seconds=second + 0.5))
         turns = []
         for at_s in range(second + 1, second + 1 + TURNS_COUNT):
-            told = range(at_s % UPLOAD_S, pairs, UPLOAD_S)
-            await upload(fabric, plan, until_s=at_s, from_s=at_s - UPLOAD_S, only=told)
+            reported = range(at_s % UPLOAD_S, pairs, UPLOAD_S)
+            await upload(fabric, plan, until_s=at_s, from_s=at_s - UPLOAD_S, only=reported)
             # Measuring of the whole burst runs in the background.
             if live.measuring is not None:
                 await asyncio.wait({live.measuring})

@@ -69,8 +69,8 @@ _CLOCK: Final = ClockReading(
 def in_own_process(work: Callable[..., Coroutine[Any, Any, T]], *given: object) -> T:
     """Run a module's coroutine function in a separate process and return its result."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        told: T = pool.apply(_carry_out, (work, given))
-        return told
+        reported: T = pool.apply(_carry_out, (work, given))
+        return reported
 
 
 def _carry_out(work: Callable[..., Coroutine[Any, Any, T]], given: Sequence[object]) -> T:

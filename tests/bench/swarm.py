@@ -112,15 +112,15 @@ class Agents:
         while delivery is None:
             delivery = await self.fabric.queue.receive(self.fabric.receive_wait_s)
         job, records = Job.model_validate_json(delivery.body), self.fabric.agent_records
-        held = await PlannedJobReads(records.runs).find(job, delivery.body)
+        stored = await PlannedJobReads(records.runs).find(job, delivery.body)
         claim = Claim(
             job_id=job.job_id,
             agent_id=f"client-{job.pair_index + 1:03d}",
             phase=Phase.CLAIMED,
             claimed_at=datetime.now(UTC),
         )
-        if not isinstance(held, Planned) or not await records.bursts.claim(job, claim):
-            raise RuntimeError(f"{job.job_id}: {held}")
+        if not isinstance(stored, Planned) or not await records.bursts.claim(job, claim):
+            raise RuntimeError(f"{job.job_id}: {stored}")
         await self.fabric.queue.complete(delivery)
         self.waits.claimed_at_s.append(time.time())
         polling = asyncio.create_task(self._poll_forever(job))
@@ -149,14 +149,14 @@ class Agents:
         """
         seconds, variant = until_s or job.duration_s, job.pair_index % VARIANTS_COUNT
         over, start = until_s is None, job.planned_start_at
-        told = [
+        reported = [
             list(rows(job, end_of(variant, side, seconds, start), over, from_s))
             for side, rows in ((Side.CLIENT, client_rows), (Side.SERVER, server_rows))
         ]
         # A claim is written once.
         if not over and from_s > UNTOLD_S:
-            told[0] = [row for row in told[0] if "json" not in row.properties]
-        await asyncio.gather(*(self._save(rows) for rows in told))
+            reported[0] = [row for row in reported[0] if "json" not in row.properties]
+        await asyncio.gather(*(self._save(rows) for rows in reported))
 
     async def _save(self, rows: Sequence[Entity]) -> None:
         parts: defaultdict[str, list[Entity]] = defaultdict(list)
@@ -176,8 +176,8 @@ async def _be_agents(environment: Mapping[str, str], pairs: int, part: range) ->
     fleet = presences(pairs)
     clients, servers = fleet[:pairs], fleet[pairs:]
     beating = [
-        asyncio.create_task(agents.beat_forever(each))
-        for each in (*clients[part.start : part.stop], *servers[part.start : part.stop])
+        asyncio.create_task(agents.beat_forever(item))
+        for item in (*clients[part.start : part.stop], *servers[part.start : part.stop])
     ]
     try:
         await asyncio.gather(*(agents.work() for _ in part))
@@ -224,9 +224,9 @@ class Watched:
 async def watch(serving: Serving, pairs: int, seconds: int, viewers: int) -> Watched:
     """Launch a run when the fleet is complete, and poll until there is a verdict."""
     seen = Watched()
-    asked = {"pairs_count": pairs, "bursts_count": 1, "burst_s": seconds, "lead_s": LEAD_S}
+    fields = {"pairs_count": pairs, "bursts_count": 1, "burst_s": seconds, "lead_s": LEAD_S}
     async with httpx.AsyncClient(base_url=serving.url, timeout=60) as client:
-        body = {"scenario": "smoke", "overrides": asked}
+        body = {"scenario": "smoke", "overrides": fields}
         refused_until_s = time.monotonic() + PATIENCE_S
         while (answer := await client.post("/v1/runs", json=body)).status_code >= 300:
             if time.monotonic() > refused_until_s:
@@ -322,9 +322,9 @@ def rows(
         parts = [range(*ends) for ends in pairwise(cuts)]
         carried = [pool.apply_async(be_agents, (environment, pairs, part)) for part in parts]
         seen = asyncio.run(watch(serving, pairs, seconds, viewers))
-        for each in carried:
-            waits.add(each.get(PATIENCE_S))
-        asked = tuple(azure.asked) if azure else ()
+        for item in carried:
+            waits.add(item.get(PATIENCE_S))
+        requested = tuple(azure.asked) if azure else ()
         told = Path(f"/proc/{serving.pid}/status").read_text()
         peak_mb = int(told.split("VmHWM:")[1].split()[0]) / 1024
     name = f"swarm of {pairs} pairs, {kind}"
@@ -334,9 +334,9 @@ def rows(
     yield Row(name=f"{name}: pairs not measured", value=pairs - measured, unit="pairs", limit=0)
 
     def p99(told: str, values: list[float], limit: float | None = None) -> Row:
-        p50, p99 = (float(each) for each in np.quantile(values, (0.5, 0.99)))
-        said = f"{name}: {told}, p99"
-        return Row(name=said, value=p99, unit="s", limit=limit, peer="p50", peer_value=p50)
+        p50, p99 = (float(item) for item in np.quantile(values, (0.5, 0.99)))
+        text = f"{name}: {told}, p99"
+        return Row(name=text, value=p99, unit="s", limit=limit, peer="p50", peer_value=p50)
 
     yield p99("a heartbeat", waits.beats_s, BEAT_P99_MAX_S if kind == "embedded" else None)
     yield p99("a look at control", waits.polls_s)
@@ -352,8 +352,8 @@ def rows(
     if viewers:
         pace_s = seconds * viewers / max(1, seen.looks_count)
         yield Row(name=f"{name}: seconds a look, {viewers} viewers", value=pace_s, unit="s")
-    if asked:
-        yield from worst_seconds(asked, pairs, name)
+    if requested:
+        yield from worst_seconds(requested, pairs, name)
 
 
 def worst_seconds(asked: Sequence[Asked], pairs: int, name: str) -> Iterator[Row]:
@@ -388,8 +388,11 @@ def main() -> int:
     parser.add_argument("--viewers", type=int, default=20)
     parser.add_argument("--fabric", choices=("embedded", "azure"), default="embedded")
     parser.add_argument("--json", action="store_true")
-    told = parser.parse_args()
-    return show(rows(told.pairs, told.seconds, told.viewers, told.fabric), as_json=told.json)
+    arguments = parser.parse_args()
+    return show(
+        rows(arguments.pairs, arguments.seconds, arguments.viewers, arguments.fabric),
+        as_json=arguments.json,
+    )
 
 
 if __name__ == "__main__":

@@ -21,21 +21,21 @@ def main() -> None:
     core = f"{prefix}coordinator.core"
     is_new = importlib.util.find_spec(f"{core}.run_spec") is not None
     plans = importlib.import_module(f"{core}.run_spec" if is_new else f"{core}.plan.spec")
-    said = []
+    lines = []
     for name, text in json.load(sys.stdin):
         try:
             if name == "Job":
-                found = decide.read_job(text.encode())
-                said.append("" if isinstance(found, messages.Job) else repr(found))
+                job = decide.read_job(text.encode())
+                lines.append("" if isinstance(job, messages.Job) else repr(job))
             elif name == "Plan":
                 plan = plans.Plan.model_validate_json(text)
-                said.append("" if plan.is_intact else "its seal is not what it hashes to")
+                lines.append("" if plan.is_intact else "its seal is not what it hashes to")
             else:
                 getattr(messages, FORMER.get(name, name)).model_validate_json(text)
-                said.append("")
+                lines.append("")
         except Exception as error:
-            said.append(repr(error))
-    json.dump(said, sys.stdout)
+            lines.append(repr(error))
+    json.dump(lines, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -108,8 +108,8 @@ def unpack_source(file: Path, folder: Path) -> Path:
 
 async def rows_of(fabric: Fabric, data_dir: Path, table: str) -> AsyncIterator[Entity]:
     with closing(sqlite3.connect(data_dir / f"{table}.sqlite3")) as database:
-        found = database.execute("SELECT DISTINCT partition_key FROM entity").fetchall()
-    for (partition,) in found:
+        result = database.execute("SELECT DISTINCT partition_key FROM entity").fetchall()
+    for (partition,) in result:
         async for row in getattr(fabric, table).scan(partition):
             yield row
 
@@ -142,31 +142,31 @@ def queued_bodies(data_dir: Path) -> list[bytes]:
 async def read_runs(fabric: Fabric) -> dict[str, dict[str, Any]]:
     """Return the verdict and the seal of each judged run."""
     coordinator = Coordinator(fabric)
-    found = {}
+    by_name = {}
     async for header in fabric.records.private.list_runs(limit=1_000):
         plan = await coordinator.stored.read_plan(header.run_id)
         # Imports have no seal.
         seal = plan.seal_sha256
-        said: dict[str, Any] = {"plan_sha256": seal, "seal": "altered"}
+        fields: dict[str, Any] = {"plan_sha256": seal, "seal": "altered"}
         if plan.is_intact:
-            said["seal"] = "none" if seal is None else "verified"
+            fields["seal"] = "none" if seal is None else "verified"
         stored = await coordinator.stored.summary(header.run_id)
         again = await coordinator.recompute(header.run_id)
         if stored is not None and again is not None:
             ids = [finding.id for finding in again.findings]
-            said |= {
+            fields |= {
                 "verdict": stored.verdict.value,
                 "again": again.verdict.value,
                 "plan_altered": "plan-altered" in ids,
             }
-        found[header.run_id] = said
-    return found
+        by_name[header.run_id] = fields
+    return by_name
 
 
 async def jobs_again(fabric: Fabric) -> dict[str, bool]:
     """Return whether each run's jobs, created again from its plan, equal the queued bytes."""
     coordinator = Coordinator(fabric)
-    found = {}
+    by_name = {}
     async for header in fabric.records.private.list_runs(limit=1_000):
         plan = await coordinator.stored.read_plan(header.run_id)
         if await coordinator.stored.imported(header.run_id) is not None:
@@ -177,8 +177,8 @@ async def jobs_again(fabric: Fabric) -> dict[str, bool]:
                     job.run_id, job.burst_index, job.pair_index
                 )
                 assert planned is not None, job.job_id
-                found[job.job_id] = planned.by_pair[job.pair_index] == digest_of(job.body)
-    return found
+                by_name[job.job_id] = planned.by_pair[job.pair_index] == digest_of(job.body)
+    return by_name
 
 
 async def read_all(version: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def import_all(name: str) -> None:
 
 def subclasses(kind: Any) -> list[Any]:
     below: list[Any] = kind.__subclasses__()
-    return below + [each for direct in below for each in subclasses(direct)]
+    return below + [subclass for direct in below for subclass in subclasses(direct)]
 
 
 def main() -> None:

@@ -97,10 +97,10 @@ class Writer:
         return str(self.checkout / ".venv" / "bin" / "broadside")
 
     def environment(self, **variables: object) -> dict[str, str]:
-        own = {name: value for name, value in os.environ.items() if "BROADSIDE" not in name}
-        own.pop("PYTHONPATH", None)
+        fields = {name: value for name, value in os.environ.items() if "BROADSIDE" not in name}
+        fields.pop("PYTHONPATH", None)
         chosen = {"BROADSIDE_DATA_DIR": self.folder / "data", **variables}
-        return own | {name: str(value) for name, value in chosen.items()}
+        return fields | {name: str(value) for name, value in chosen.items()}
 
     def run(self, *words: object, allowed: Sequence[int] = (0,)) -> str:
         """Run a command to its end and return its standard output."""
@@ -133,11 +133,11 @@ class Writer:
 
     def launch(self, name: str, scenario: object, changes: Mapping[str, object]) -> str:
         """Launch a run, wait for its verdict, and return its id."""
-        said = self.run(
+        text = self.run(
             *("launch", scenario, "--json", "--api", self.url, *settings({**SHORT, **changes})),
             allowed=DONE,
         )
-        run_id = str(json.loads(said)["run_id"])
+        run_id = str(json.loads(text)["run_id"])
         self.facts[run_id] = {"name": name}
         return run_id
 
@@ -187,8 +187,8 @@ def steady_clock() -> Iterator[Path]:
 def wait_for(what: str, holds: Any, within_s: float = 60) -> Any:
     end_s = time.monotonic() + within_s
     while time.monotonic() < end_s:
-        if found := holds():
-            return found
+        if result := holds():
+            return result
         time.sleep(0.5)
     raise SystemExit(f"{what}: not within {within_s:g} s")
 
@@ -196,8 +196,8 @@ def wait_for(what: str, holds: Any, within_s: float = 60) -> Any:
 def serve(writer: Writer, **variables: object) -> "subprocess.Popen[bytes]":
     process = writer.start("serve", "--port", "0", **variables)
     log = writer.folder / f"serve-{len(writer.agents)}.log"
-    found = wait_for("the API", lambda: re.search(r"listening on (\S+)", log.read_text()))
-    writer.url = found[1]
+    result = wait_for("the API", lambda: re.search(r"listening on (\S+)", log.read_text()))
+    writer.url = result[1]
     return process
 
 
@@ -219,8 +219,8 @@ def start_agent(
 
 
 def ready(writer: Writer, *names: str) -> bool:
-    found = json.loads(writer.run("agents", "--json", "--api", writer.url))
-    well = [agent for agent in found if agent["problem"] is None]
+    document = json.loads(writer.run("agents", "--json", "--api", writer.url))
+    well = [agent for agent in document if agent["problem"] is None]
     able = {agent["agent_id"] for agent in well if agent["role"] == "client" or agent["ports"]}
     return able.issuperset(names)
 
@@ -296,10 +296,10 @@ def on_loopback(writer: Writer, clock: Path, at: Path) -> None:
         "smoke",
         paced | {"objective.target_bits_per_second": 10_000_000, "clock_bound_max_s": 0.000000001},
     )
-    said = writer.run(
+    text = writer.run(
         *("launch", at / "scenario.toml", "--json", "--api", writer.url), allowed=DONE
     )
-    writer.facts[json.loads(said)["run_id"]] = {"name": "every option and goal of TCP"}
+    writer.facts[json.loads(text)["run_id"]] = {"name": "every option and goal of TCP"}
     writer.launch(
         "UDP with a goal on loss",
         "smoke",
@@ -381,8 +381,8 @@ def on_loopback(writer: Writer, clock: Path, at: Path) -> None:
 def over_https(writer: Writer, clock: Path, listen: str, paced: Mapping[str, object]) -> None:
     """Run a pair of remote agents that enroll with a code."""
     for role in ("server", "client"):
-        said = writer.run("enroll", "new", "--role", role, "--count", "2", "--json")
-        code = json.loads(said)["code"]
+        text = writer.run("enroll", "new", "--role", role, "--count", "2", "--json")
+        code = json.loads(text)["code"]
         more: dict[str, Any] = {"ports": free_port()} if role == "server" else {}
         start_agent(
             *(writer, role, f"far-{role}", clock, "--coordinator", f"https://{listen}"),
@@ -397,11 +397,11 @@ def ask(writer: Writer) -> None:
     """Store the verdict and the seal of each run by this version."""
     for run in json.loads(writer.run("runs", "--json", "--limit", "100")):
         run_id = run["run_id"]
-        said = writer.run("verdict", run_id, "--json", allowed=(0, 1, 2, 4))
-        if not said.startswith("{"):
+        text = writer.run("verdict", run_id, "--json", allowed=(0, 1, 2, 4))
+        if not text.startswith("{"):
             continue
         again = writer.run("verdict", run_id, "--recompute", "--json", allowed=(0, 1, 2))
-        summary = json.loads(said)
+        summary = json.loads(text)
         ids = [finding["id"] for finding in summary["findings"]]
         name = "in the lab" if run["created_by"] == "demo" else run["scenario"]
         writer.facts.setdefault(run_id, {"name": name}).update(
@@ -426,7 +426,7 @@ def hide_place(writer: Writer) -> None:
 def pack_source(checkout: Path, file: Path, *, preset: int = 9) -> None:
     """Pack the packages for a rolling upgrade as one folder on Python's path."""
     src = checkout / "src"
-    roots = [src / "broadside"] if src.is_dir() else [checkout / each for each in FOLDERS]
+    roots = [src / "broadside"] if src.is_dir() else [checkout / item for item in FOLDERS]
     top = src if src.is_dir() else checkout
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:

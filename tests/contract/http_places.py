@@ -81,8 +81,8 @@ class HttpPlaces:
         if not self._thread.is_alive():
             return
         tasks = [str(task) for task in asyncio.all_tasks(self._loop)]
-        said = f"the listener did not end within {STOP_S:g} s; at work:"
-        raise AssertionError("\n".join([said, *tasks]))
+        text = f"the listener did not end within {STOP_S:g} s; at work:"
+        raise AssertionError("\n".join([text, *tasks]))
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -86,10 +86,10 @@ class Answers:
     """Table of the recorded error responses, by name and by code."""
 
     def __init__(self, path: Path) -> None:
-        told = tomllib.loads(path.read_text("utf-8"))
-        self.rows: dict[str, dict[str, Any]] = {row["name"]: row for row in told["answers"]}
-        self.repositories: dict[str, str] = told["repositories"]
-        self._shapes: dict[str, dict[str, Any]] = told["shapes"]
+        document = tomllib.loads(path.read_text("utf-8"))
+        self.rows: dict[str, dict[str, Any]] = {row["name"]: row for row in document["answers"]}
+        self.repositories: dict[str, str] = document["repositories"]
+        self._shapes: dict[str, dict[str, Any]] = document["shapes"]
 
     def named(self, name: str) -> Answer:
         row = self.rows[name]
@@ -107,7 +107,7 @@ class Answers:
     def _made(self, row: Mapping[str, Any], said: str, index: int | None) -> Answer:
         shape = self._shapes[row["shape"]]
         at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}0Z"
-        words = {
+        parts = {
             "code": row.get("code", ""),
             "said": said if index is None else f"{index}:{said}",
             "id": str(uuid.uuid4()),
@@ -118,8 +118,8 @@ class Answers:
         headers = {**shape["headers"], **row.get("headers", {})}
         return Answer(
             status=202 if row["shape"] == "batch" else row["status"],
-            headers={name: _filled(value, words) for name, value in headers.items()},
-            body=_filled(shape["body"], words).encode(),
+            headers={name: _filled(value, parts) for name, value in headers.items()},
+            body=_filled(shape["body"], parts).encode(),
         )
 
 
@@ -221,14 +221,14 @@ class RecordedAzure:
 
     def _row(self, method: str, path: str, headers: Any, body: bytes, shape: str) -> Answer:
         """Read, write or delete one row."""
-        found = _ENTITY.fullmatch(path)
-        name = found[1] if found else path
+        result = _ENTITY.fullmatch(path)
+        name = result[1] if result else path
         if (table := self._tables.get(name)) is None:
             raise _Wrong("TableNotFound")
         sent = json.loads(body) if body else {}
         key = (
-            tuple(part.replace("''", "'") for part in found.groups()[1:])
-            if found
+            tuple(part.replace("''", "'") for part in result.groups()[1:])
+            if result
             else (sent.get("PartitionKey"), sent.get("RowKey"))
         )
         there = table.get(key)  # type: ignore[arg-type]  # a pair either way
@@ -278,8 +278,8 @@ class RecordedAzure:
                 {what: value for what, value in row.items() if what.split("@")[0] in chosen}
                 for row in page
             ]
-        told = {"odata.metadata": f"{self.url}/tables/$metadata#{name}", "value": page}
-        return Answer(status=200, headers=more, body=_dumped(told))
+        fields = {"odata.metadata": f"{self.url}/tables/$metadata#{name}", "value": page}
+        return Answer(status=200, headers=more, body=_dumped(fields))
 
     def _told(self, row: Mapping[str, Any], of: str, status: int = 200) -> Answer:
         headers = {
@@ -288,8 +288,8 @@ class RecordedAzure:
             "ETag": row["odata.etag"],
             "Transfer-Encoding": "chunked",
         }
-        told = {"odata.metadata": f"{self.url}/tables/$metadata#{of}", **row}
-        return Answer(status=status, headers=headers, body=_dumped(told))
+        fields = {"odata.metadata": f"{self.url}/tables/$metadata#{of}", **row}
+        return Answer(status=status, headers=headers, body=_dumped(fields))
 
     def _batch(self, body: bytes) -> Answer:
         """Execute a complete change set, or none of it and return the first error."""
@@ -298,7 +298,7 @@ class RecordedAzure:
         changes = list(_changes(body))
         name = changes[0][1].partition("(")[0]
         before = dict(self._tables.get(name, {}))
-        said, seen = [], set[str]()
+        text, seen = [], set[str]()
         for index, (method, path, headers, sent) in enumerate(changes):
             try:
                 if index >= _BATCH_MAX_COUNT:
@@ -306,7 +306,7 @@ class RecordedAzure:
                 if path in seen:
                     raise _Wrong("InvalidDuplicateRow")
                 seen.add(path)
-                said.append(self._row(method, path, headers, sent, "batch"))
+                text.append(self._row(method, path, headers, sent, "batch"))
             except _Wrong as wrong:
                 if name in self._tables:
                     self._tables[name] = before
@@ -322,7 +322,7 @@ class RecordedAzure:
             f"Content-Type: multipart/mixed; boundary=changesetresponse_{mark}",
             "",
         ]
-        for one in said:
+        for one in text:
             lines += [
                 f"--changesetresponse_{mark}",
                 "Content-Type: application/http",
@@ -366,8 +366,8 @@ class RecordedAzure:
             self._stamp()
             etag, at = f'"0x{self._ticks:X}"', formatdate(usegmt=True)
             blobs[name] = (body, etag, at)
-            said = {"ETag": etag, "Last-Modified": at, "x-ms-request-server-encrypted": "true"}
-            return Answer(status=201, headers={**_BLOB_HEADERS, **said})
+            fields = {"ETag": etag, "Last-Modified": at, "x-ms-request-server-encrypted": "true"}
+            return Answer(status=201, headers={**_BLOB_HEADERS, **fields})
         if there is None:
             return self._answers.coded("BlobNotFound", "blob")
         if method == "DELETE":
@@ -375,12 +375,12 @@ class RecordedAzure:
             return Answer(
                 status=202, headers=_BLOB_HEADERS | {"x-ms-delete-type-permanent": "true"}
             )
-        whole, etag, at = there
+        complete, etag, at = there
         first, _, last = headers.get("x-ms-range", "bytes=0-").removeprefix("bytes=").partition("-")
-        part = whole[int(first) : int(last) + 1 if last else None]
-        said = {
+        part = complete[int(first) : int(last) + 1 if last else None]
+        fields = {
             "Accept-Ranges": "bytes",
-            "Content-Range": f"bytes {first}-{int(first) + len(part) - 1}/{len(whole)}",
+            "Content-Range": f"bytes {first}-{int(first) + len(part) - 1}/{len(complete)}",
             "Content-Type": "application/gzip",
             "ETag": etag,
             "Last-Modified": at,
@@ -390,7 +390,7 @@ class RecordedAzure:
             "x-ms-lease-status": "unlocked",
             "x-ms-server-encrypted": "true",
         }
-        return Answer(status=206, headers={**_BLOB_HEADERS, **said}, body=part)
+        return Answer(status=206, headers={**_BLOB_HEADERS, **fields}, body=part)
 
     def _listing(
         self, container: str, blobs: Mapping[str, tuple[bytes, str, str]], query: Mapping[str, str]
@@ -400,7 +400,7 @@ class RecordedAzure:
         names = [name for name in names if name >= _unmarked(marker)] if marker else names
         page = names[:PAGE_MAX_COUNT] if marker else []
         rest = names[len(page) :]
-        said = "".join(
+        text = "".join(
             f"<Blob><Name>{escape(name)}</Name><Properties><Last-Modified>{blobs[name][2]}"
             f"</Last-Modified><Etag>{escape(blobs[name][1][1:-1])}</Etag><Content-Length>"
             f"{len(blobs[name][0])}</Content-Length><BlobType>BlockBlob</BlobType></Properties>"
@@ -411,7 +411,7 @@ class RecordedAzure:
         body = (
             '\ufeff<?xml version="1.0" encoding="utf-8"?><EnumerationResults ServiceEndpoint='
             f'"{self.url}/blobs/" ContainerName="{container}"><Prefix>{escape(prefix)}</Prefix>'
-            f"<Blobs>{said}</Blobs>{following}</EnumerationResults>"
+            f"<Blobs>{text}</Blobs>{following}</EnumerationResults>"
         )
         kind = {"Content-Type": "application/xml", "Transfer-Encoding": "chunked"}
         return Answer(status=200, headers={**_BLOB_HEADERS, **kind}, body=body.encode())
@@ -484,11 +484,11 @@ def _about(
     """Return the table or container, the partition and the number of rows to write."""
     if path == "$batch":
         targets = [_ENTITY.fullmatch(target) for _, target, _, _ in _changes(body)]
-        keys = [found.groups() for found in targets if found]
+        keys = [match.groups() for match in targets if match]
         return keys[0][0], keys[0][1], len(keys)
-    found = _ENTITY.fullmatch(path)
-    if found:
-        return found[1], found[2].replace("''", "'"), int(method != "GET")
+    match = _ENTITY.fullmatch(path)
+    if match:
+        return match[1], match[2].replace("''", "'"), int(method != "GET")
     if path.endswith("()"):
         wanted = [key for what, sign, key in _TERM.findall(query.get("$filter", ""))
                   if (what, sign) == ("PartitionKey", "eq")]  # fmt: skip

@@ -102,7 +102,7 @@ async def test_an_answer_is_the_right_error(
             await VERBS[verb](client)
         assert type(caught.value) is kind
         assert "\n" not in str(caught.value)
-        assert any(word in str(caught.value) for word in (told.get("code", ""), *WORDS, name))
+        assert any(part in str(caught.value) for part in (told.get("code", ""), *WORDS, name))
         if "index" in told and kind is not ports.ExchangeMisconfigured:
             assert f"row part|{told['index']:03d}" in str(caught.value)
     if verb not in ("ledger", "delete_partition"):
@@ -138,9 +138,9 @@ async def test_a_retry_waits_as_long_as_it_is_told(
     recorded.asked.clear()
     recorded.answer_with(busy(1), 2)
     await VERBS[verb](clients(verb))
-    asked_s = [asked.at_s for asked in recorded.asked if asked.status == 503]
-    assert len(asked_s) == 2
-    assert recorded.asked[2].at_s - asked_s[0] >= 2, "a second before each"
+    requested_s = [requested.at_s for requested in recorded.asked if requested.status == 503]
+    assert len(requested_s) == 2
+    assert recorded.asked[2].at_s - requested_s[0] >= 2, "a second before each"
 
 
 @pytest.mark.parametrize("service", ["table", "blob"])

@@ -38,14 +38,14 @@ async def test_the_end_of_a_burst_asks_what_the_page_says(
         test = server_test(agent_id=f"server-{pair:04d}")
         await records.bursts.save_test(test, [track(280)], host(280))
     rows = Counter[str]()
-    for asked in recorded.asked:
-        rows[str(asked.partition)] += asked.rows_count
-    said = SCRIPT["loads"](PAIRS)
+    for requested in recorded.asked:
+        rows[str(requested.partition)] += requested.rows_count
+    text = SCRIPT["loads"](PAIRS)
     [burst] = (count for name, count in rows.items() if name.startswith("burst."))
-    assert burst == said["results: the burst, its end"][0] - PAIRS
+    assert burst == text["results: the burst, its end"][0] - PAIRS
     shares = [count for name, count in rows.items() if name.startswith("tests.")]
     assert len(shares) > 1
-    assert max(shares) == said["results: a share of servers' tests"][0]
+    assert max(shares) == text["results: a share of servers' tests"][0]
 
 
 async def test_polls_of_control_go_to_as_many_partitions_as_the_page_says(
@@ -58,6 +58,6 @@ async def test_polls_of_control_go_to_as_many_partitions_as_the_page_says(
     recorded.asked.clear()
     for pair in pairs:
         assert await records.runs.read_control("run-1", pair) == row
-    asked = Counter(str(one.partition) for one in recorded.asked)
-    assert len(asked) == copies_count
-    assert max(asked.values()) <= CONTROL_PAIRS_COUNT / 10
+    requested = Counter(str(one.partition) for one in recorded.asked)
+    assert len(requested) == copies_count
+    assert max(requested.values()) <= CONTROL_PAIRS_COUNT / 10

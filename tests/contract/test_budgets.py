@@ -125,7 +125,7 @@ async def test_a_soak_stops_before_the_burst_that_would_cross_its_budget(
     summary = await coordinator.stored.summary(run_id)
     assert summary is not None
     assert (summary.bursts_planned, [burst.index for burst in summary.bursts]) == (2, [0, 1])
-    (finding,) = [found for found in summary.findings if found.id == "budget"]
+    (finding,) = [result for result in summary.findings if result.id == "budget"]
     assert "2 of 4 bursts ran" in finding.sentence
     assert "above the budget of $5.00" in finding.sentence
     assert (await recomputed(coordinator, run_id)).summary.findings == summary.findings
@@ -207,13 +207,13 @@ async def test_budgets_are_looked_at_however_long_a_tick_is(
     """Test the check interval. After the start of a burst it is too late for a decision."""
     assert 2 * LOOK_S < DECIDE_S
     monkeypatch.setattr(budgets_module, "LOOK_S", 0.01)
-    budgets, looks = Budgets(coordinator), 0
+    budgets, checks = Budgets(coordinator), 0
     again = asyncio.Event()
 
     async def look() -> None:
-        nonlocal looks
-        looks += 1
-        if looks == 2:
+        nonlocal checks
+        checks += 1
+        if checks == 2:
             again.set()
 
     monkeypatch.setattr(budgets, "tick", look)

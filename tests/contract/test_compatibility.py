@@ -57,38 +57,38 @@ def read(version: str) -> dict[str, Any]:
 
 
 def expected(version: str) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = json.loads(
+    document: dict[str, dict[str, Any]] = json.loads(
         (FIXTURES / version / "expected.json").read_text(encoding="utf-8")
     )
-    return found
+    return document
 
 
 @every_version
 def test_every_run_has_the_verdict_and_the_seal_that_it_had(version: str) -> None:
     runs = read(version)["runs"]
-    judged = {run_id: said for run_id, said in expected(version).items() if "verdict" in said}
-    assert {said["verdict"] for said in judged.values()} >= {
+    summary = {run_id: text for run_id, text in expected(version).items() if "verdict" in text}
+    assert {text["verdict"] for text in summary.values()} >= {
         *("pass", "fail", "inconclusive", "measured")
     }
-    assert sum(said["plan_sha256"] is None for said in judged.values()) == 3, "the imports"
-    for run_id, said in judged.items():
-        found = runs[run_id]
-        assert found["verdict"] == said["verdict"], said["name"]
-        assert found["again"] == said["verdict"], f"{said['name']}, judged anew"
-        assert found["plan_sha256"] == said["plan_sha256"], said["name"]
-        assert said["seal"] == "verified", said["name"]
-        assert found["seal"] == ("verified" if said["plan_sha256"] else "none"), said["name"]
-        assert not found["plan_altered"], said["name"]
+    assert sum(text["plan_sha256"] is None for text in summary.values()) == 3, "the imports"
+    for run_id, text in summary.items():
+        result = runs[run_id]
+        assert result["verdict"] == text["verdict"], text["name"]
+        assert result["again"] == text["verdict"], f"{text['name']}, judged anew"
+        assert result["plan_sha256"] == text["plan_sha256"], text["name"]
+        assert text["seal"] == "verified", text["name"]
+        assert result["seal"] == ("verified" if text["plan_sha256"] else "none"), text["name"]
+        assert not result["plan_altered"], text["name"]
 
 
 @every_version
 def test_a_run_that_waits_is_sealed_and_its_jobs_are_those_of_its_plan(version: str) -> None:
-    found = read(version)
-    waiting = [run_id for run_id, said in expected(version).items() if "verdict" not in said]
+    result = read(version)
+    waiting = [run_id for run_id, text in expected(version).items() if "verdict" not in text]
     assert waiting
-    assert all(found["runs"][run_id]["seal"] == "verified" for run_id in waiting)
-    assert len(found["jobs"]) >= 25
-    different = [job_id for job_id, same in found["jobs"].items() if not same]
+    assert all(result["runs"][run_id]["seal"] == "verified" for run_id in waiting)
+    assert len(result["jobs"]) >= 25
+    different = [job_id for job_id, same in result["jobs"].items() if not same]
     assert different == [], "sent again, each has the bytes that it had"
 
 
@@ -112,7 +112,7 @@ async def test_what_is_read_is_written_alike(version: str, tmp_path: Path) -> No
     data_dir = laid_out(version, tmp_path)
     fabric = open_fabric(FabricSettings(data_dir=data_dir))
     try:
-        read = [found async for found in messages_of(fabric, data_dir)]
+        read = [result async for result in messages_of(fabric, data_dir)]
     finally:
         await fabric.close()
     for message, text in read:
@@ -125,11 +125,11 @@ async def test_what_is_read_is_written_alike(version: str, tmp_path: Path) -> No
 def test_files_of_a_user_are_read(version: str, tmp_path: Path) -> None:
     files = FIXTURES / version / "files"
     spec = scenarios.load(str(files / "scenario.toml"))
-    asked = tomllib.loads((files / "scenario.toml").read_text(encoding="utf-8"))
+    document = tomllib.loads((files / "scenario.toml").read_text(encoding="utf-8"))
     for part in ("traffic", "objective"):
-        told = json.loads(getattr(spec, part).model_dump_json())
-        for name, value in asked[part].items():
-            assert told[name] == value or name == "probe", f"{part}.{name}"
+        answer = json.loads(getattr(spec, part).model_dump_json())
+        for name, value in document[part].items():
+            assert answer[name] == value or name == "probe", f"{part}.{name}"
     assert spec.traffic.probe is not None
     with pytest.raises(TelemetryError, match=r"write a \[\[source\]\] table"):
         open_telemetry(files / "witnesses.toml")
@@ -163,8 +163,8 @@ def test_every_setting_is_still_one(version: str) -> None:
 @cache
 def schemas(version: str) -> dict[str, Any]:
     text = lzma.decompress((FIXTURES / version / "schemas.json.xz").read_bytes())
-    found: dict[str, Any] = json.loads(text)
-    return found
+    document: dict[str, Any] = json.loads(text)
+    return document
 
 
 def stored_models() -> Iterator[tuple[str, type[Message]]]:
@@ -177,8 +177,8 @@ def stored_models() -> Iterator[tuple[str, type[Message]]]:
 
 def own(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return a model's own part of its schema. A recursive model is among the definitions."""
-    found: Mapping[str, Any] = schema
-    return found if "properties" in found else found["$defs"][name.rpartition(".")[2]]
+    result: Mapping[str, Any] = schema
+    return result if "properties" in result else result["$defs"][name.rpartition(".")[2]]
 
 
 # Former class names of stored models, by today's class name.
@@ -233,8 +233,8 @@ def test_no_stored_field_goes_becomes_required_or_changes_its_default(version: s
         for definition, was in former_schema.get("$defs", {}).items():
             now = today.get("$defs", {}).get(definition, {})
             problems += [
-                f"{name}: {definition}: the word {word!r} is gone"
-                for word in set(was.get("enum", ())) - set(now.get("enum", was.get("enum", ())))
+                f"{name}: {definition}: the word {part!r} is gone"
+                for part in set(was.get("enum", ())) - set(now.get("enum", was.get("enum", ())))
             ]
     assert problems == []
     assert compared_count >= 100
@@ -325,8 +325,8 @@ def read_by(source: Path, texts: list[tuple[str, str]]) -> list[str]:
         check=True,
         timeout=60,
     )
-    found: list[str] = json.loads(done.stdout)
-    return found
+    document: list[str] = json.loads(done.stdout)
+    return document
 
 
 def planned(**overrides: object) -> Plan:
@@ -336,8 +336,10 @@ def planned(**overrides: object) -> Plan:
 
 def test_the_version_before_reads_plans_and_jobs_of_today(source: Path) -> None:
     """Test plans with defaults and with all fields that the previous version supports."""
-    asked = tomllib.loads((PREVIOUS.parent / "files" / "scenario.toml").read_text(encoding="utf-8"))
-    traffic = {f"traffic.{name}": value for name, value in asked["traffic"].items()}
+    document = tomllib.loads(
+        (PREVIOUS.parent / "files" / "scenario.toml").read_text(encoding="utf-8")
+    )
+    traffic = {f"traffic.{name}": value for name, value in document["traffic"].items()}
     # The planted fleet has no probes.
     del traffic["traffic.probe"]
     traffic["traffic.processes_count"] = 1
@@ -378,4 +380,4 @@ async def test_the_version_before_reads_what_agents_of_today_write(
         await fabric.close()
     texts += [("Job", body.decode()) for body in queued_bodies(data_dir)]
     assert {name for name, _ in texts} >= agents - {"Tunnel"} | {"Job"}
-    assert [said for said in read_by(source, texts) if said] == []
+    assert [text for text in read_by(source, texts) if text] == []

@@ -49,8 +49,8 @@ async def _stored_claims(place: Place) -> Mapping[str, object]:
 def test_of_a_hundred_claimants_exactly_one_wins(table_place: Place) -> None:
     won = in_processes(CLAIMANTS_COUNT, _claim, table_place)
     assert sorted(job for jobs in won for job in jobs) == list(range(CLAIMED_COUNT))
-    told = {f"{job:03d}": number for number, jobs in enumerate(won) for job in jobs}
-    assert asyncio.run(_stored_claims(table_place)) == told
+    fields = {f"{job:03d}": number for number, jobs in enumerate(won) for job in jobs}
+    assert asyncio.run(_stored_claims(table_place)) == fields
 
 
 async def _send(place: Place, _: int) -> None:
@@ -152,7 +152,7 @@ def test_a_killed_writer_loses_nothing_that_it_was_told_is_done(
         # The kill must happen during a batch.
         time.sleep(after_s)
         writer.kill()
-        told = [*first, *_told(reader)]
+        reported = [*first, *_told(reader)]
         writer.join()
         assert writer.exitcode == -signal.SIGKILL, "the writer died by itself"
 
@@ -168,4 +168,4 @@ def test_a_killed_writer_loses_nothing_that_it_was_told_is_done(
     assert len(set(rows)) == 1, "a batch must land whole"
     last = rows[0]
     assert isinstance(last, int)
-    assert last >= told[-1]
+    assert last >= reported[-1]

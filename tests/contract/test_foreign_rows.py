@@ -67,12 +67,12 @@ async def read(records: Records) -> BurstEvidence:
 
 def told(evidence: BurstEvidence, index: int) -> Any:
     """Return the evidence of one pair with its seconds unpacked."""
-    [pair] = [each for each in evidence.pairs if each.pair_index == index]
+    [pair] = [item for item in evidence.pairs if item.pair_index == index]
     tracks = [
         (track.side, track.transferred_bytes.tolist())
         for block in replace(evidence, pairs=(pair,)).blocks()
-        for each in block
-        for track in (*each.client_tracks, *each.server_tracks)
+        for item in block
+        for track in (*item.client_tracks, *item.server_tracks)
     ]
     return pair.claim, pair.report, pair.server_test, pair.joined_by, tracks
 
@@ -90,18 +90,18 @@ def hostile_rows() -> dict[str, Entity]:
     """Return rows by s2 or c2 that imitate evidence of pair 0 or would replace it."""
     test, chunk = written()[Kind.TEST], written()[Kind.TEST_CHUNK]
     theirs = written(1)
-    own = theirs[Kind.TEST].row
+    row = theirs[Kind.TEST].row
     at = server_test(0).started_at
     content = str(test.row.properties["json"])
     rogue = json.loads(content) | {"agent_id": "s2"}
     rogue["endpoint"] = rogue["endpoint"] | {"agent_id": "s2"}
-    later = own.row_key.replace(own.row_key[:13], str(int(own.row_key[:13]) + 1))
+    later = row.row_key.replace(row.row_key[:13], str(int(row.row_key[:13]) + 1))
     moved = server_tests_partition(at, "s2")
     return {
-        "s1's test under s2's key": replace(own, row_key=later, properties=test.row.properties),
-        "s2's test at s1's endpoint": replace(own, properties={"json": json.dumps(rogue)}),
+        "s1's test under s2's key": replace(row, row_key=later, properties=test.row.properties),
+        "s2's test at s1's endpoint": replace(row, properties={"json": json.dumps(rogue)}),
         "s1's test in the place of seconds": replace(
-            own, row_key=f"{own.row_key}.chunk.001", properties=test.row.properties
+            row, row_key=f"{row.row_key}.chunk.001", properties=test.row.properties
         ),
         "s1's test in another share": replace(test.row, partition_key=moved),
         "s1's seconds in another share": replace(chunk.row, partition_key=moved),
@@ -122,7 +122,9 @@ async def test_a_hostile_row_takes_nothing_of_an_honest_pair(
     await table.upsert(row)
     evidence = await read(records)
     assert told(evidence, 0) == before
-    assert [each.row for each in evidence.foreign_rows] == [f"{row.partition_key}|{row.row_key}"]
+    assert [foreign_row.row for foreign_row in evidence.foreign_rows] == [
+        f"{row.partition_key}|{row.row_key}"
+    ]
     burst = SimpleNamespace(
         strays=(), foreign_rows=evidence.foreign_rows, foreign_rows_count=1, measures=()
     )
@@ -174,7 +176,7 @@ async def test_a_row_of_the_pair_that_names_another_is_no_evidence(
     before = told(await read(records), 1)
     await table.upsert(written()[Kind[name.upper()]].changed(field, value).row)
     evidence = await read(records)
-    assert [each.field for each in evidence.foreign_rows] == [field]
+    assert [foreign_row.field for foreign_row in evidence.foreign_rows] == [field]
     assert getattr(evidence.in_order[0], name) is None
     assert told(evidence, 1) == before
 
@@ -216,11 +218,11 @@ def _stands(evidence: BurstEvidence, row: Written) -> object:
     """Return the evidence of pair 0 from this kind of row, or None."""
     claim, report, test, _, tracks = told(evidence, 0)
     sides = {str(side): data for side, data in tracks}
-    found = {
+    by_name = {
         Kind.CLAIM: claim,
         Kind.REPORT: report,
         Kind.TEST: test,
         Kind.CHUNK: sides.get("client"),
         Kind.TEST_CHUNK: sides.get("server"),
     }
-    return found[row.kind]
+    return by_name[row.kind]

@@ -262,10 +262,10 @@ async def test_who_holds_the_lock_may_settle_past_the_end(queue: JobQueue, place
     await connected(queue)
     lives_s = place.lock_s / 2
     await queue.send([outgoing("a", lives_s=lives_s), outgoing("b", lives_s=lives_s)])
-    held = [await received(queue), await received(queue)]
+    stored = [await received(queue), await received(queue)]
     await asyncio.sleep(lives_s + 0.1)
-    await queue.complete(held[0])
-    await queue.abandon(held[1])
+    await queue.complete(stored[0])
+    await queue.abandon(stored[1])
     assert await drained(queue) == [], "given back past its end, a message is gone"
 
 
@@ -296,15 +296,15 @@ async def test_any_number_of_messages_can_be_cancelled_also_among_those_that_are
     await connected(queue)
     soon = await queue.send([outgoing("a"), outgoing("b", after_s=0.3)])
     later = await queue.send([outgoing(str(n), after_s=60) for n in range(1_500)])
-    kept = later[700:710]
+    stored = later[700:710]
     # One request could not contain all these numbers.
     never = range(10**12, 10**12 + 40_000)
     await asyncio.sleep(0.4)
     assert await queue.cancel(later[500:600:2]) == 50
-    asked = [*never, *soon, *later[:700], *later[710:], *later[:10]]
-    assert await queue.cancel(asked) == 1_500 - 50 - len(kept)
+    requested = [*never, *soon, *later[:700], *later[710:], *later[:10]]
+    assert await queue.cancel(requested) == 1_500 - 50 - len(stored)
     assert sorted(await drained(queue, 2)) == ["a", "b"]
-    assert await queue.cancel(kept) == len(kept)
+    assert await queue.cancel(stored) == len(stored)
 
 
 async def test_cancelling_leaves_messages_that_are_no_longer_scheduled(
@@ -380,9 +380,9 @@ async def test_counts_say_what_stands_where(queue: JobQueue) -> None:
             await queue.abandon(delivery)
             break
     counts = await queue.counts()
-    told = QueueCounts(active_count=2, scheduled_count=1, dead_count=1)
+    reported = QueueCounts(active_count=2, scheduled_count=1, dead_count=1)
     for name in ("active_count", "scheduled_count", "dead_count"):
-        assert getattr(counts, name) in (getattr(told, name), None), name
+        assert getattr(counts, name) in (getattr(reported, name), None), name
 
 
 async def test_messages_outlive_the_connection(place: Place) -> None:

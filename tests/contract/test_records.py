@@ -399,7 +399,7 @@ async def test_one_coordinator_judges_until_it_falls_silent(records: Records) ->
     until_at = AT + timedelta(seconds=30)
     holds = [Judging(by=f"c{index}", until_at=until_at) for index in range(4)]
     taken = await asyncio.gather(
-        *(records.private.acquire_judging("run-1", hold, AT) for hold in holds)
+        *(records.private.acquire_judging("run-1", lock, AT) for lock in holds)
     )
     assert sum(taken) == 1
     first = holds[taken.index(True)]
@@ -574,11 +574,11 @@ async def test_seconds_of_many_pairs_stay_apart(records: Records) -> None:
 
 
 async def test_live_uploads_add_up_to_one_whole_save(records: Records, watched: Watched) -> None:
-    whole, seen = track(780), host(785)
+    complete, seen = track(780), host(785)
     from_s, chunk_writes_count = 0.0, 0
     # The write interval is 13 s. The readings of the host are 4 s late.
     for count in range(13, 781, 13):
-        sofar = replace(whole, intervals=whole.intervals[:count])
+        sofar = replace(complete, intervals=complete.intervals[:count])
         watched.written.clear()
         await records.bursts.save_seconds(job(), [sofar], seen[: max(0, count + 1)], from_s=from_s)
         chunk_writes_count += any(not key.endswith(TAIL) for key in watched.written)
@@ -587,9 +587,9 @@ async def test_live_uploads_add_up_to_one_whole_save(records: Records, watched: 
             [seconds] = await read_seconds(records, "run-1", 0)
             assert seconds.tracks == (sofar,), "a tail and its chunk are one track"
     assert chunk_writes_count <= 1 + 780 / TAIL_S, "a live upload writes the tail alone"
-    await records.bursts.save_seconds(job(), [whole], seen, from_s=from_s)
+    await records.bursts.save_seconds(job(), [complete], seen, from_s=from_s)
     [seconds] = await read_seconds(records, "run-1", 0)
-    assert seconds == PairSeconds(pair_index=0, tracks=(whole,), host=seen)
+    assert seconds == PairSeconds(pair_index=0, tracks=(complete,), host=seen)
 
 
 async def test_a_later_estimate_of_the_first_data_counts(records: Records) -> None:
@@ -603,10 +603,10 @@ async def test_a_later_estimate_of_the_first_data_counts(records: Records) -> No
 
 async def test_omitted_seconds_keep_their_place_before_the_test(records: Records) -> None:
     warm_up = tuple(replace(interval, omitted=True) for interval in intervals(3, seed=3))
-    whole = replace(track(20), intervals=warm_up + intervals(20))
-    await records.bursts.save_seconds(job(), [whole], ())
+    complete = replace(track(20), intervals=warm_up + intervals(20))
+    await records.bursts.save_seconds(job(), [complete], ())
     [seconds] = await read_seconds(records, "run-1", 0)
-    assert seconds.tracks == (whole,)
+    assert seconds.tracks == (complete,)
 
 
 async def test_tenth_seconds_of_the_worst_noise_still_fit(records: Records) -> None:
@@ -674,11 +674,11 @@ async def test_tests_are_found_by_their_start_over_hours_and_agents(records: Rec
             await records.bursts.save_test(
                 server_test(at, agent_id), [track(9, side=Side.SERVER)], host(9)
             )
-    found = await records.bursts.read_tests(starts[1], starts[7])
-    assert [(t.test.started_at, t.test.agent_id) for t in found] == [
+    tests = await records.bursts.read_tests(starts[1], starts[7])
+    assert [(t.test.started_at, t.test.agent_id) for t in tests] == [
         (at, agent_id) for at in starts[1:7] for agent_id in ("server-1", "server.chunk.1")
     ]
-    assert all(t.tracks == (track(9, side=Side.SERVER),) for t in found)
+    assert all(t.tracks == (track(9, side=Side.SERVER),) for t in tests)
     after_all_at = starts[8] + timedelta(microseconds=1)
     assert await records.bursts.read_tests(after_all_at, AT + timedelta(days=1)) == []
     assert await records.bursts.read_tests(starts[7], starts[1]) == []
@@ -690,9 +690,9 @@ async def test_a_test_is_saved_again_under_its_own_key(records: Records) -> None
     await records.bursts.save_test(running, (), ())
     await records.bursts.save_test(running, [track(10, side=Side.SERVER)], host(10))
     ended = running.model_copy(update={"ended_at": AT + timedelta(seconds=30)})
-    whole = track(30, side=Side.SERVER)
-    await records.bursts.save_test(ended, [whole], host(30), from_s=10.0)
-    assert await read_served(records, AT) == [(ended, (whole,), host(30))]
+    complete = track(30, side=Side.SERVER)
+    await records.bursts.save_test(ended, [complete], host(30), from_s=10.0)
+    assert await read_served(records, AT) == [(ended, (complete,), host(30))]
 
 
 # Retention ------------------------------------------------------------------------------------
@@ -776,25 +776,25 @@ async def test_a_passport_is_in_no_heartbeat_and_in_every_presence(
         return str(row.properties["json"])
 
     gro = {"generic-receive-offload": True}
-    told = presence("a").model_copy(update={"passport": HostInfo(offloads=gro)})
+    reported = presence("a").model_copy(update={"passport": HostInfo(offloads=gro)})
     bare = [presence("b"), presence("a", Role.SERVER)]
-    for each in (told, *bare, told):
-        await records.fleet.beat(each)
-    assert await records.fleet.read_presences() == [told, *bare]
+    for item in (reported, *bare, reported):
+        await records.fleet.beat(item)
+    assert await records.fleet.read_presences() == [reported, *bare]
     assert "generic-receive-offload" not in await kept()
     other = HostInfo(offloads={"generic-receive-offload": False})
-    changed = told.model_copy(update={"passport": other})
+    changed = reported.model_copy(update={"passport": other})
     await records.fleet.beat(changed)
     for reader in (records.fleet, FleetRecords(table)):
         assert await reader.read_presences() == [changed, *bare]
     # Agents of earlier versions publish it in this form.
-    whole = Entity(
+    complete = Entity(
         partition_key="presence",
         row_key="client.a",
-        properties={"json": told.model_dump_json()},
+        properties={"json": reported.model_dump_json()},
     )
-    await table.upsert(whole)
-    assert await records.fleet.read_presences() == [told, *bare]
+    await table.upsert(complete)
+    assert await records.fleet.read_presences() == [reported, *bare]
     await records.fleet.leave(Role.CLIENT, "a")
     assert await table.get("passport", "client.a") is None
 
@@ -834,8 +834,8 @@ async def test_an_unreadable_row_is_left_out_and_named_in_the_log(
     assert await records.bursts.read_claims("run-1", 0) == {}
     await table.insert(burst_row("report.00000"))
     assert await records.bursts.read_reports("run-1", 0) == {}
-    for said in (r"claim.00000: not a Claim", "claim.000zz: its key", "report.00000: not a JobRep"):
-        assert said in caplog.text
+    for text in (r"claim.00000: not a Claim", "claim.000zz: its key", "report.00000: not a JobRep"):
+        assert text in caplog.text
     await table.insert(burst_row("chunk.client.00000.000", host_0=b"nonsense"))
     with pytest.raises(RecordUnreadable, match=r"chunk\.client\.00000\.000.*not a Broadside chunk"):
         await read_seconds(records, "run-1", 0)
@@ -896,7 +896,7 @@ async def test_a_copy_that_missed_a_cancel_has_it_with_the_next_lease(
     assert missed is not None
     assert missed.cancelled_at is None
     await records.runs.renew_lease("run-1", AT + timedelta(hours=1))
-    told = await records.runs.read_control("run-1", CONTROL_PAIRS_COUNT)
-    assert told == await records.runs.read_control("run-1")
-    assert told is not None
-    assert told.cancel_reason == "enough"
+    reported = await records.runs.read_control("run-1", CONTROL_PAIRS_COUNT)
+    assert reported == await records.runs.read_control("run-1")
+    assert reported is not None
+    assert reported.cancel_reason == "enough"

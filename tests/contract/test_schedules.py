@@ -72,9 +72,9 @@ class Site:
 
     async def beat(self, **changes: object) -> None:
         """Publish four pairs, so that concurrent schedules need not share agents."""
-        told = {"beat_at": self.clock.at, "state": AgentState.IDLE} | changes
+        reported = {"beat_at": self.clock.at, "state": AgentState.IDLE} | changes
         for role, index in product((Role.CLIENT, Role.SERVER), range(1, 5)):
-            agent: Presence = presence(role, index, **told)
+            agent: Presence = presence(role, index, **reported)
             await self.twins[0].fabric.records.fleet.beat(agent)
 
     async def race(self, seconds: float = 0) -> None:
@@ -115,8 +115,8 @@ async def site(table_place: Place, tmp_path: Path) -> AsyncIterator[Site]:
 
     site = Site(clock=clock, twins=(twin(), twin()))
     yield site
-    for each in site.twins:
-        await each.fabric.close()
+    for item in site.twins:
+        await item.fabric.close()
 
 
 async def test_two_coordinators_fire_twenty_instants_twenty_times(site: Site) -> None:

@@ -52,8 +52,8 @@ async def test_scan_gives_keys_in_order_within_bounds(table: Table) -> None:
     shelf = Collection(table, "scores", Score)
     for key in ("c", "a", "d", "b"):
         await shelf.put(key, Score(points=ord(key)))
-    found = [key async for key, _ in shelf.scan(key_from="b", key_before="d")]
-    assert found == ["b", "c"]
+    results = [key async for key, _ in shelf.scan(key_from="b", key_before="d")]
+    assert results == ["b", "c"]
     assert [key async for key, _ in shelf.scan(limit=3)] == ["a", "b", "c"]
 
 

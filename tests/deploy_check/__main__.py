@@ -57,18 +57,18 @@ def range_faults(files: dict[str, str], schema: Schema) -> Iterator[str]:
 
 def checks() -> Iterator[tuple[str, Ran]]:
     """Yield each check by name after it has run."""
-    found = range_faults(read_files(AZURE), Schema.read(SCHEMA))
-    yield "terraform files: schema and rules", _terraform_faults(found)
+    result = range_faults(read_files(AZURE), Schema.read(SCHEMA))
+    yield "terraform files: schema and rules", _terraform_faults(result)
     folder = AZURE / "modules" / "boot"
-    for each in (AGENT, COORDINATOR):
-        cloud_config = boot.render(folder, each)
-        unit = boot.render_unit(folder, each)
-        name = f"broadside-{each.service}.service"
-        yield f"{each.service}: cloud-config", Ran(faults=tuple(boot.faults(cloud_config)))
-        yield f"{each.service}: cloud-init schema", tools.cloud_init_schema(cloud_config)
-        yield f"{each.service}: systemd-analyze verify", tools.systemd_verify(name, unit)
+    for item in (AGENT, COORDINATOR):
+        cloud_config = boot.render(folder, item)
+        unit = boot.render_unit(folder, item)
+        name = f"broadside-{item.service}.service"
+        yield f"{item.service}: cloud-config", Ran(faults=tuple(boot.faults(cloud_config)))
+        yield f"{item.service}: cloud-init schema", tools.cloud_init_schema(cloud_config)
+        yield f"{item.service}: systemd-analyze verify", tools.systemd_verify(name, unit)
         exposure = tools.systemd_exposure(name, unit, EXPOSURE_MAX)
-        yield f"{each.service}: systemd-analyze security, at most {EXPOSURE_MAX}", exposure
+        yield f"{item.service}: systemd-analyze security, at most {EXPOSURE_MAX}", exposure
     yield "chrony.conf: chronyd -p", tools.chrony_parses((folder / "files/chrony.conf").read_text())
     yield "scripts: sh -n", tools.shell_parses()
     yield "docker-compose.yml", tools.compose()

@@ -89,8 +89,8 @@ def fill(template: str, values: Mapping[str, str]) -> str:
         value = values[found[2] or found[3]]
         return value.replace("\n", "\n" + " " * int(found[1])) if found[1] else value
 
-    kept = _CONDITION.sub(lambda found: found[2] if values[found[1]] else "", template)
-    return _TEMPLATE.sub(filled, kept)
+    stored = _CONDITION.sub(lambda found: found[2] if values[found[1]] else "", template)
+    return _TEMPLATE.sub(filled, stored)
 
 
 def faults(cloud_config: str) -> Iterator[str]:
@@ -98,18 +98,18 @@ def faults(cloud_config: str) -> Iterator[str]:
     if not cloud_config.startswith("#cloud-config\n"):
         yield "cloud-config: the first line must be #cloud-config"
     try:
-        told: Any = yaml.safe_load(cloud_config)
+        reported: Any = yaml.safe_load(cloud_config)
     except yaml.YAMLError as error:
         yield f"cloud-config: no YAML: {' '.join(str(error).split())}"
         return
-    for key in sorted(told.keys() - TOP_LEVEL):
+    for key in sorted(reported.keys() - TOP_LEVEL):
         yield f"cloud-config: {key}: not among the keys that we use: {', '.join(sorted(TOP_LEVEL))}"
-    if found := _SECRET.search(cloud_config):
-        yield f"cloud-config: {found[0]!r}: custom data can be read by every process on the VM"
+    if match := _SECRET.search(cloud_config):
+        yield f"cloud-config: {match[0]!r}: custom data can be read by every process on the VM"
     if (size := (len(cloud_config.encode()) + 2) // 3 * 4) > CUSTOM_DATA_MAX_BYTES:
         yield f"cloud-config: {size} bytes in base64: at most {CUSTOM_DATA_MAX_BYTES}"
-    if told.get("package_update") or told.get("package_upgrade"):
+    if reported.get("package_update") or reported.get("package_upgrade"):
         yield "cloud-config: there is no package archive to update from"
-    for each in told.get("write_files", ()):
-        if not re.fullmatch(r"0[0-7]{3}", str(each.get("permissions", ""))):
-            yield f"cloud-config: {each.get('path')}: permissions must be said, in quotes"
+    for item in reported.get("write_files", ()):
+        if not re.fullmatch(r"0[0-7]{3}", str(item.get("permissions", ""))):
+            yield f"cloud-config: {item.get('path')}: permissions must be said, in quotes"

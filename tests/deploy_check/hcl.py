@@ -66,8 +66,8 @@ def load(files: Mapping[str, str]) -> dict[str, Module]:
             continue
         folder = str(PurePosixPath(path).parent).removeprefix(".")
         merged = folders.setdefault(folder, {})
-        for kind, found in _parse(text, path).items():
-            merged.setdefault(kind, []).extend(found)
+        for kind, result in _parse(text, path).items():
+            merged.setdefault(kind, []).extend(result)
     return {folder: _module(folder, merged) for folder, merged in folders.items()}
 
 
@@ -185,7 +185,7 @@ def _block(body: Mapping[str, Any], each: Any = None) -> Block:
                     blocks.setdefault(_bare(label), []).append(made)
     return Block(
         arguments=arguments,
-        blocks={name: tuple(found) for name, found in blocks.items()},
+        blocks={name: tuple(result) for name, result in blocks.items()},
         each=each,
     )
 
@@ -198,7 +198,7 @@ def _labelled(body: Mapping[str, Any]) -> Block:
 
 def _is_blocks(value: Any) -> bool:
     return isinstance(value, list) and any(
-        isinstance(each, dict) and _has_mark(each) for each in value
+        isinstance(item, dict) and _has_mark(item) for item in value
     )
 
 

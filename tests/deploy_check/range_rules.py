@@ -96,8 +96,8 @@ class Range:
     def each(self, kind: str) -> Iterator[tuple[str, Module, Block]]:
         """Yield every resource of a type with its position."""
         for module in self.modules.values():
-            for (found, name), block in module.resources.items():
-                if found == kind:
+            for (result, name), block in module.resources.items():
+                if result == kind:
                     yield f"{module}: {kind}.{name}", module, block
 
 
@@ -115,11 +115,11 @@ def name_faults(range_: Range) -> Iterator[str]:
 
 def seconds(duration: object) -> float | None:
     """Return the seconds of an ISO 8601 duration, or None if it is invalid."""
-    found = _DURATION.fullmatch(duration) if isinstance(duration, str) else None
-    if found is None or not any(found.groups()):
+    result = _DURATION.fullmatch(duration) if isinstance(duration, str) else None
+    if result is None or not any(result.groups()):
         return None
     sizes_s = (86_400, 3600, 60, 1)
-    return float(sum(int(n) * s for n, s in zip(found.groups("0"), sizes_s, strict=True)))
+    return float(sum(int(n) * s for n, s in zip(result.groups("0"), sizes_s, strict=True)))
 
 
 # Rules -------------------------------------------------------------------------------------------
@@ -127,86 +127,86 @@ def seconds(duration: object) -> float | None:
 
 def _texts(range_: Range) -> Iterator[str]:
     for (kind, argument), taken in TAKEN.items():
-        for where, module, block in range_.each(kind):
+        for place, module, block in range_.each(kind):
             value = range_.values.of(module, block.arguments.get(argument))
             if isinstance(value, str) and value not in taken:
-                yield f"{where}: {argument} {value!r}: must be {', '.join(sorted(taken))}"
+                yield f"{place}: {argument} {value!r}: must be {', '.join(sorted(taken))}"
 
 
 def _subnets(range_: Range) -> Iterator[str]:
     for (kind, block_name, argument), name in SUBNETS.items():
-        for where, module, block in range_.each(kind):
+        for place, module, block in range_.each(kind):
             for inner in block.blocks.get(block_name, ()):
                 subnet = range_.values.of(module, inner.arguments.get(argument))
                 if isinstance(subnet, Found) and subnet.kind == "azurerm_subnet":
-                    found = range_.values.of(subnet.module, subnet.block.arguments.get("name"))
-                    if found != name:
-                        yield f"{where}.{block_name}: subnet {found!r}: must be named {name}"
+                    result = range_.values.of(subnet.module, subnet.block.arguments.get("name"))
+                    if result != name:
+                        yield f"{place}.{block_name}: subnet {result!r}: must be named {name}"
                 elif subnet is not UNKNOWN or inner.arguments.get(argument) is None:
-                    yield f"{where}.{block_name}: {argument} names no subnet"
+                    yield f"{place}.{block_name}: {argument} names no subnet"
 
 
 def _doors(range_: Range) -> Iterator[str]:
     for (kind, argument), must in SHUT.items():
-        for where, module, block in range_.each(kind):
+        for place, module, block in range_.each(kind):
             value = range_.values.of(module, block.arguments.get(argument))
             if value != must:
                 shown = "not said" if argument not in block.arguments else repr(value)
-                yield f"{where}: {argument}: must be {must}, is {shown}"
+                yield f"{place}: {argument}: must be {must}, is {shown}"
 
 
 def _queue(range_: Range) -> Iterator[str]:
-    for where, module, block in range_.each("azurerm_servicebus_queue"):
+    for place, module, block in range_.each("azurerm_servicebus_queue"):
 
         def said(name: str, module: Module = module, block: Block = block) -> Any:
             return range_.values.of(module, block.arguments.get(name))
 
         lock_s = seconds(said("lock_duration"))
         if lock_s is None or not 5 <= lock_s <= LOCK_MAX_S:
-            yield f"{where}: lock_duration {said('lock_duration')!r}: must be PT5S to PT5M"
+            yield f"{place}: lock_duration {said('lock_duration')!r}: must be PT5S to PT5M"
         window_s = seconds(said("duplicate_detection_history_time_window"))
         least_s, most_s = DUPLICATES_S
         if said("requires_duplicate_detection") is not True:
-            yield f"{where}: requires_duplicate_detection: must be true; jobs are sent again"
+            yield f"{place}: requires_duplicate_detection: must be true; jobs are sent again"
         elif window_s is None or not least_s <= window_s <= most_s:
-            yield f"{where}: duplicate_detection_history_time_window: must be PT10M to P7D"
+            yield f"{place}: duplicate_detection_history_time_window: must be PT10M to P7D"
         if said("dead_lettering_on_message_expiration") is not False:
-            yield f"{where}: dead_lettering_on_message_expiration: must be false; late is not dead"
+            yield f"{place}: dead_lettering_on_message_expiration: must be false; late is not dead"
         if said("requires_session") is True:
-            yield f"{where}: requires_session: must be false; agents compete for jobs"
+            yield f"{place}: requires_session: must be false; agents compete for jobs"
 
 
 def _public_addresses(range_: Range) -> Iterator[str]:
-    for where, _, block in range_.each("azurerm_network_interface"):
+    for place, _, block in range_.each("azurerm_network_interface"):
         for inner in block.blocks.get("ip_configuration", ()):
             if inner.arguments.get("public_ip_address_id") is not None:
-                yield f"{where}: public_ip_address_id: no VM has a public address"
+                yield f"{place}: public_ip_address_id: no VM has a public address"
     for kind in (
         "azurerm_linux_virtual_machine_scale_set",
         "azurerm_orchestrated_virtual_machine_scale_set",
     ):
-        for where, _, block in range_.each(kind):
+        for place, _, block in range_.each(kind):
             for interface in block.blocks.get("network_interface", ()):
                 for inner in interface.blocks.get("ip_configuration", ()):
                     if "public_ip_address" in inner.blocks:
-                        yield f"{where}: public_ip_address: no VM has a public address"
+                        yield f"{place}: public_ip_address: no VM has a public address"
 
 
 def _security_groups(range_: Range) -> Iterator[str]:
     """Check that no rule allows traffic to any destination."""
-    for where, module, block in range_.each("azurerm_network_security_rule"):
-        told = {name: range_.values.of(module, value) for name, value in block.arguments.items()}
-        if told.get("access") == "Allow":
-            yield from _too_wide(where, told)
-    for where, _, block in range_.each("azurerm_network_security_group"):
+    for place, module, block in range_.each("azurerm_network_security_rule"):
+        fields = {name: range_.values.of(module, value) for name, value in block.arguments.items()}
+        if fields.get("access") == "Allow":
+            yield from _too_wide(place, fields)
+    for place, _, block in range_.each("azurerm_network_security_group"):
         for rule in block.arguments.get("security_rule") or ():
             if isinstance(rule, dict) and rule.get("access") == "Allow":
-                yield from _too_wide(where, rule)
+                yield from _too_wide(place, rule)
     for module in range_.modules.values():
         for name, value in module.locals.items():
             for text in _flat(value):
-                if found := _ALLOW_OBJECT.search(text):
-                    yield f"{module}: local.{name}: a rule to {found[1]}: name the destination"
+                if match := _ALLOW_OBJECT.search(text):
+                    yield f"{module}: local.{name}: a rule to {match[1]}: name the destination"
                 if _EVERY_PORT.search(text):
                     yield f"{module}: local.{name}: a rule for every port: name the traffic's"
 
@@ -220,12 +220,12 @@ def _too_wide(where: str, told: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _firewall_rules(range_: Range) -> Iterator[str]:
-    for where, module, block in range_.each("azurerm_firewall_policy_rule_collection_group"):
+    for place, module, block in range_.each("azurerm_firewall_policy_rule_collection_group"):
         for collection in block.blocks.get("network_rule_collection", ()):
             if collection.arguments.get("action") != "Allow":
                 continue
             for rule in collection.blocks.get("rule", ()):
-                name = f"{where}: rule {rule.arguments.get('name')}"
+                name = f"{place}: rule {rule.arguments.get('name')}"
                 for argument in ("source_addresses", "destination_addresses", "destination_fqdns"):
                     if ANYWHERE & set(
                         _listed(range_.values.of(module, rule.arguments.get(argument)))
@@ -235,7 +235,7 @@ def _firewall_rules(range_: Range) -> Iterator[str]:
                 if "*" in ports and rule.arguments.get("protocols") != ["ICMP"]:
                     yield f"{name}: destination_ports: every port; name the traffic's"
         if "nat_rule_collection" in block.blocks:
-            yield f"{where}: nat_rule_collection: nothing comes in from the internet"
+            yield f"{place}: nat_rule_collection: nothing comes in from the internet"
 
 
 def _tunnels(range_: Range) -> Iterator[str]:
@@ -249,14 +249,14 @@ def _tunnels(range_: Range) -> Iterator[str]:
             continue
         allowed = module.locals.get("allowed", {})
         for source, target in VXLAN_WAYS:
-            for where, said in (
+            for place, text in (
                 # All firewall rules come from this output.
                 ("output flows", module.outputs.get("flows")),
                 (f"local.allowed.{source}.Outbound", allowed.get(source, {}).get("Outbound")),
                 (f"local.allowed.{target}.Inbound", allowed.get(target, {}).get("Inbound")),
             ):
-                if (source, target) not in _vxlan_ways(module, str(said)):
-                    yield f"{module}: {where}: no rule for VXLAN from {source} to {target}"
+                if (source, target) not in _vxlan_ways(module, str(text)):
+                    yield f"{module}: {place}: no rule for VXLAN from {source} to {target}"
     if VXLAN_PORT in _listed(range_.values.of(range_.modules[ROOT], "${var.extra_udp_ports}")):
         yield f"extra_udp_ports {VXLAN_PORT!r}: is let through one way only; set vxlan_port"
 
@@ -264,18 +264,18 @@ def _tunnels(range_: Range) -> Iterator[str]:
 def _vxlan_ways(module: Module, said: str) -> set[tuple[str, str]]:
     """Return the directions in which the named lists of rules allow tunnels."""
     named = [str(module.locals.get(name)) for name in _LOCAL.findall(said)]
-    return {way for text in named if "vxlan_port" in text for way in _WAY.findall(text)}
+    return {method for text in named if "vxlan_port" in text for method in _WAY.findall(text)}
 
 
 def _intrusion_detection(range_: Range) -> Iterator[str]:
-    for where, module, block in range_.each("azurerm_firewall_policy"):
+    for place, module, block in range_.each("azurerm_firewall_policy"):
         tier = range_.values.of(module, block.arguments.get("sku"))
         for inner in block.blocks.get("intrusion_detection", ()):
             mode = range_.values.of(module, inner.arguments.get("mode"))
             if isinstance(mode, str) and mode not in IDPS_MODES:
-                yield f"{where}: intrusion_detection: mode {mode!r}: must be Off, Alert or Deny"
+                yield f"{place}: intrusion_detection: mode {mode!r}: must be Off, Alert or Deny"
             if not inner.dynamic and isinstance(tier, str) and tier != "Premium":
-                yield f"{where}: intrusion_detection: a {tier} firewall has none"
+                yield f"{place}: intrusion_detection: a {tier} firewall has none"
     root = range_.modules[ROOT]
     mode = range_.values.of(root, "${var.idps_mode}")
     tier = range_.values.of(root, "${var.firewall_tier}")
@@ -295,19 +295,19 @@ def _tables(range_: Range) -> Iterator[str]:
     """Check tables. A table of the provider needs the account's shared key for its ACL."""
     accounts = [block for _, _, block in range_.each("azurerm_storage_account")]
     if any(block.literal("shared_access_key_enabled") is False for block in accounts):
-        for where, _, _ in range_.each("azurerm_storage_table"):
+        for place, _, _ in range_.each("azurerm_storage_table"):
             yield (
-                f"{where}: cannot be made, for shared_access_key_enabled is false and the provider "
+                f"{place}: cannot be made, for shared_access_key_enabled is false and the provider "
                 "sets a table's ACL with the key; make it by the Resource Manager"
             )
 
 
 def _logins(range_: Range) -> Iterator[str]:
     for kind in ("azurerm_linux_virtual_machine", "azurerm_linux_virtual_machine_scale_set"):
-        for where, module, block in range_.each(kind):
+        for place, module, block in range_.each(kind):
             name = range_.values.of(module, block.arguments.get("admin_username"))
             if name in TAKEN_LOGINS:
-                yield f"{where}: admin_username {name!r}: Debian or Azure has taken that name"
+                yield f"{place}: admin_username {name!r}: Debian or Azure has taken that name"
 
 
 def _registration(range_: Range) -> Iterator[str]:
@@ -341,8 +341,8 @@ def references(range_: Range) -> Iterator[str]:
             for text in expressions(part):
                 for name, member in _USE.findall(text):
                     used.setdefault(name, set()).add(member)
-                for found in _REFERENCE.finditer(text):
-                    if fault := _dangling(range_, module, found):
+                for result in _REFERENCE.finditer(text):
+                    if fault := _dangling(range_, module, result):
                         yield f"{module}: {fault}"
         for name, variable in sorted(module.variables.items()):
             if name not in used:
@@ -356,8 +356,8 @@ def references(range_: Range) -> Iterator[str]:
 
 def _members(variable: Block) -> set[str]:
     """Return the member names of a variable's object type."""
-    found = _OBJECT.fullmatch(str(variable.arguments.get("type")))
-    inner = re.sub(r"object\(\{[^}]*\}\)", "object", found[1]) if found else ""
+    match = _OBJECT.fullmatch(str(variable.arguments.get("type")))
+    inner = re.sub(r"object\(\{[^}]*\}\)", "object", match[1]) if match else ""
     return set(re.findall(r"(\w+) =", inner))
 
 
@@ -381,17 +381,17 @@ def _dangling(range_: Range, module: Module, found: "re.Match[str]") -> str | No
 
 
 def _call_faults(range_: Range, module: Module, name: str, call: Block) -> Iterator[str]:
-    where = f"{module}: module {name}"
+    text = f"{module}: module {name}"
     target = range_.modules.get(called_folder(module, call))
     if target is None:
-        yield f"{where}: {call.arguments['source']} is no module"
+        yield f"{text}: {call.arguments['source']} is no module"
         return
     given = call.arguments.keys() - {"source", "count", "for_each", "depends_on", "providers"}
     for argument in sorted(given - target.variables.keys()):
-        yield f"{where}: {target} has no variable {argument}"
+        yield f"{text}: {target} has no variable {argument}"
     for variable, block in target.variables.items():
         if "default" not in block.arguments and variable not in given:
-            yield f"{where}: {variable} is missing"
+            yield f"{text}: {variable} is missing"
 
 
 RULES: Final[tuple[Callable[[Range], Iterator[str]], ...]] = (
@@ -425,14 +425,14 @@ def variable_faults(root: Module, given: Mapping[str, Any], where: str) -> Itera
     for name, block in root.variables.items():
         value = given.get(name, block.arguments.get("default"))
         for validation in block.blocks.get("validation", ()):
-            for found in _ONE_OF.finditer(validation.arguments["condition"]):
-                taken = re.findall(r'"([^"]*)"', found[1])
-                if found[2] == name and value is not None and value not in taken:
+            for result in _ONE_OF.finditer(validation.arguments["condition"]):
+                taken = re.findall(r'"([^"]*)"', result[1])
+                if result[2] == name and value is not None and value not in taken:
                     yield f"{where}: {name} {value!r}: must be {', '.join(taken)}"
 
 
 def _listed(value: Any) -> list[str]:
-    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
 def _flat(value: Any) -> Iterator[str]:

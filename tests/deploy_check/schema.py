@@ -40,11 +40,11 @@ class Schema:
         """Yield invalid and missing arguments of a module's resources and data sources."""
         for known, blocks in ((self._resources, module.resources), (self._data, module.data)):
             for (kind, name), block in blocks.items():
-                where = f"{module}: {kind}.{name}"
+                text = f"{module}: {kind}.{name}"
                 if kind in known:
-                    yield from _block_faults(block, known[kind]["block"], where, top=True)
+                    yield from _block_faults(block, known[kind]["block"], text, top=True)
                 elif kind not in _BUILT_IN:
-                    yield f"{where}: the provider has no {kind}"
+                    yield f"{text}: the provider has no {kind}"
         for name, block in module.providers.items():
             yield from _block_faults(
                 block, self._provider["block"], f"{module}: provider {name}", top=True
@@ -99,8 +99,8 @@ def _fits(value: Any, kind: Any) -> bool:
         if outer == "object":
             return isinstance(value, dict)
         if outer == "map":
-            return isinstance(value, dict) and all(_fits(each, inner) for each in value.values())
-        return isinstance(value, list) and all(_fits(each, inner) for each in value)
+            return isinstance(value, dict) and all(_fits(item, inner) for item in value.values())
+        return isinstance(value, list) and all(_fits(item, inner) for item in value)
     if kind == "bool":
         return isinstance(value, bool) or value in ("true", "false")
     if kind == "number":

@@ -126,8 +126,8 @@ def kubeconform() -> Ran:
 
 def shell_parses() -> Ran:
     """``sh -n`` on every script under deploy/."""
-    found = [_run(["sh", "-n", str(path)]) for path in sorted((ROOT / "deploy").rglob("*.sh"))]
-    return Ran(faults=tuple(line for ran in found for line in ran.faults))
+    results = [_run(["sh", "-n", str(path)]) for path in sorted((ROOT / "deploy").rglob("*.sh"))]
+    return Ran(faults=tuple(line for ran in results for line in ran.faults))
 
 
 def checkov() -> Ran:
@@ -206,5 +206,5 @@ def _run(argv: Sequence[str], *, keep: str = ".", silent: bool = False, **enviro
     lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     if done.returncode == 0 and not (silent and lines):
         return Ran()
-    kept = tuple(line for line in lines if re.search(keep, line)) or tuple(lines)
-    return Ran(faults=kept or (f"{Path(argv[0]).name} exited with {done.returncode}",))
+    stored = tuple(line for line in lines if re.search(keep, line)) or tuple(lines)
+    return Ran(faults=stored or (f"{Path(argv[0]).name} exited with {done.returncode}",))

@@ -135,7 +135,7 @@ def most_of(pairs: int, kind: str) -> float:
         "private: reservations": ("private: endpoints",),
     }.get(kind, ("private: the coordinator",))
     return LAUNCH_PER_S + sum(
-        max(asked for where, (asked, _) in loads(pairs).items() if where.startswith(start))
+        max(requested for place, (requested, _) in loads(pairs).items() if place.startswith(start))
         for start in prefixes
     )
 
@@ -151,17 +151,17 @@ def day(pairs: int) -> Mapping[str, float]:
 
 def cost(pairs: int) -> tuple[float, float]:
     """Return the cost in $ per day on Standard and on one unit of Premium."""
-    asked = day(pairs)
-    storage = asked["tables"] * TABLE_PRICE + asked["blobs"] * BLOB_PRICE
-    standard = 24 * STANDARD_HOUR + asked["bus"] * BUS_PRICE
+    requested = day(pairs)
+    storage = requested["tables"] * TABLE_PRICE + requested["blobs"] * BLOB_PRICE
+    standard = 24 * STANDARD_HOUR + requested["bus"] * BUS_PRICE
     return storage + standard, storage + 24 * PREMIUM_HOUR
 
 
 def first_limit(pairs: int) -> tuple[str, float]:
     """Return the partition nearest to its limit, and the share used."""
-    taken = {where: asked / limit for where, (asked, limit) in loads(pairs).items()}
-    where = max(taken, key=lambda name: taken[name])
-    return where, taken[where]
+    taken = {place: requested / limit for place, (requested, limit) in loads(pairs).items()}
+    place = max(taken, key=lambda name: taken[name])
+    return place, taken[place]
 
 
 def page() -> str:
@@ -180,15 +180,15 @@ def page() -> str:
         f"| --- | {rule} | ---: |",
     ]
     fleets = [loads(pairs) for pairs in FLEETS]
-    for where, (_, limit) in fleets[0].items():
-        asked = " | ".join(f"{fleet[where][0]:,.0f}" for fleet in fleets)
-        lines.append(f"| {where} | {asked} | {limit:,} |")
+    for location, (_, limit) in fleets[0].items():
+        text = " | ".join(f"{fleet[location][0]:,.0f}" for fleet in fleets)
+        lines.append(f"| {location} | {text} | {limit:,} |")
     copies = " | ".join(f"{control_copies_count(pairs)}" for pairs in FLEETS)
     limits = [first_limit(pairs) for pairs in FLEETS]
     lines += [
         f"| copies of the control row | {copies} | |",
         "| **first limit met** | "
-        + " | ".join(f"{where}: {part:.0%}" for where, part in limits)
+        + " | ".join(f"{location}: {part:.0%}" for location, part in limits)
         + " | 100% |",
         "",
         f"## A day of {BURSTS_A_DAY} bursts of {BURST_S} s",
@@ -196,14 +196,14 @@ def page() -> str:
         f"| | {head} |",
         f"| --- | {rule} |",
     ]
-    for name, words in (
+    for name, parts in (
         ("tables", "requests to tables"),
         ("blobs", "blobs written"),
         ("bus", "queue operations"),
     ):
-        lines.append(f"| {words} | " + " | ".join(f"{day(p)[name]:,.0f}" for p in FLEETS) + " |")
-    for place, words in ((0, "$ on Standard"), (1, "$ on one Premium unit")):
-        lines.append(f"| {words} | " + " | ".join(f"{cost(p)[place]:,.2f}" for p in FLEETS) + " |")
+        lines.append(f"| {parts} | " + " | ".join(f"{day(p)[name]:,.0f}" for p in FLEETS) + " |")
+    for place, parts in ((0, "$ on Standard"), (1, "$ on one Premium unit")):
+        lines.append(f"| {parts} | " + " | ".join(f"{cost(p)[place]:,.2f}" for p in FLEETS) + " |")
     return (
         "\n".join(lines)
         + f"""

@@ -68,13 +68,13 @@ class Source:
 
 def load_sources() -> dict[str, Source]:
     """Return the modules of ``judge`` and ``measure`` by their dotted name below the core."""
-    found = {}
+    by_name = {}
     for folder in FOLDERS:
         for path in sorted((CORE / folder).rglob("*.py")):
             place = path.parent if path.name == "__init__.py" else path.with_suffix("")
             name = ".".join(place.relative_to(CORE).parts)
-            found[name] = _load(path)
-    return found
+            by_name[name] = _load(path)
+    return by_name
 
 
 def _load(path: Path) -> Source:
@@ -104,7 +104,7 @@ def used_by(starts: Sequence[tuple[str, str]], sources: Mapping[str, Source]) ->
         if place not in reached:
             reached.add(place)
             waiting += _references(*place, sources)
-    return {f"{where.rpartition('.')[2]}.{name}" for where, name in reached}
+    return {f"{location.rpartition('.')[2]}.{name}" for location, name in reached}
 
 
 def _references(module: str, name: str, sources: Mapping[str, Source]) -> Iterator[tuple[str, str]]:
@@ -241,8 +241,8 @@ def _findings() -> Iterator[tuple[str, str, str, str]]:
     for threshold in ALL_THRESHOLDS:
         limit = f"`objective.{threshold.bound}`"
         step = f"{threshold.next_step[:1].upper()}{threshold.next_step[1:]}."
-        way = "below" if threshold.is_floor else "above"
-        yield f"{threshold.id}-limit", "fail", f"The {threshold.label} is {way} {limit}.", step
+        method = "below" if threshold.is_floor else "above"
+        yield f"{threshold.id}-limit", "fail", f"The {threshold.label} is {method} {limit}.", step
         yield (
             f"{threshold.id}-unproven",
             "inconclusive",

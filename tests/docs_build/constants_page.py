@@ -45,15 +45,15 @@ def numbers() -> Mapping[str, str]:
 
     Computed ones count: what is in an expression was chosen, too.
     """
-    found = {}
+    by_name = {}
     for pattern in ("measure/**/*.py", "judge/**/*.py", "comparison/*.py", "run_trends.py"):
         for path in sorted(CORE.glob(pattern)):
             parts = path.relative_to(CORE.parents[1]).with_suffix("").parts
             values = vars(import_module(".".join(("broadside", *parts))))
             for name, expression in _declared(path):
                 if _is_numeric(values[name]):
-                    found[f"{path.stem}.{name}"] = _shown(values[name], expression)
-    return found
+                    by_name[f"{path.stem}.{name}"] = _shown(values[name], expression)
+    return by_name
 
 
 def _declared(path: Path) -> Iterator[tuple[str, ast.expr]]:

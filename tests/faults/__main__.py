@@ -57,7 +57,7 @@ def text(results: Sequence[Result]) -> str:
             f"{result.fabric:9}{cell:34}{outcome(result):58}{result.verdict:13}"
             f"{_rules(result)} {memory}"
         )
-        lines += [f"    BROKEN {said}" for said in result.broken]
+        lines += [f"    BROKEN {message}" for message in result.broken]
     return "\n".join(lines)
 
 
@@ -72,7 +72,7 @@ def markdown(results: Sequence[Result]) -> str:
         row = {result.phase: result for result in results if result.fault == fault}
         cells = (_cell(row[phase]) if phase in row else "" for phase in phases)
         lines.append(f"| {fault} | {' | '.join(cells)} |")
-    lines += [f"\n{r.fault}/{r.phase}: {said}" for r in results for said in r.broken]
+    lines += [f"\n{r.fault}/{r.phase}: {message}" for r in results for message in r.broken]
     return "\n".join(lines)
 
 
@@ -89,15 +89,15 @@ def chapter(document: str, results: Sequence[Result], when: str) -> str:
         raise ValueError(f"the document has no chapter {CHAPTER.strip()!r}")
     parts = [f"{before}{CHAPTER}"]
     for fabric, title in TITLES.items():
-        own = [result for result in results if result.fabric == fabric]
+        local = [result for result in results if result.fabric == fabric]
         _, had, rest = old.partition(f"### {title}\n")
-        if own:
-            peak_bytes = max(result.peak_bytes for result in own)
-            told = f"{when} The coordinator took at most {peak_bytes / 1e6:.0f} MB of memory."
-            parts.append(f"### {title}\n\n{told}\n\n{markdown(own)}\n")
+        if local:
+            peak_bytes = max(result.peak_bytes for result in local)
+            message = f"{when} The coordinator took at most {peak_bytes / 1e6:.0f} MB of memory."
+            parts.append(f"### {title}\n\n{message}\n\n{markdown(local)}\n")
         elif had:
-            kept = rest.partition("\n### ")[0].partition(LEGEND)[0]
-            parts.append(f"### {title}\n{kept.rstrip()}\n")
+            stored = rest.partition("\n### ")[0].partition(LEGEND)[0]
+            parts.append(f"### {title}\n{stored.rstrip()}\n")
     legend = [f"| {fault.name} | {fault.says} |" for fault in FAULTS.values()]
     parts.append(
         "\n".join([f"{LEGEND}\n| fault | what is done |", "| --- | --- |", *legend]) + "\n"
@@ -309,8 +309,8 @@ def main() -> int:
     began_s = time.monotonic()
     results: list[Result] = []
     problems: list[str] = []
-    for fabric, own in cells.items():
-        ended, wrong = run_matrix(own, given.labs, fabric)
+    for fabric, local in cells.items():
+        ended, wrong = run_matrix(local, given.labs, fabric)
         results += ended
         problems += wrong
     took_s = time.monotonic() - began_s

@@ -76,14 +76,14 @@ def run_cell(site: Range, cell: Cell) -> Result:
     A run without a verdict or a fleet that does not recover is a violated rule. If a phase was
     missed on a busy machine, the cell is repeated.
     """
-    said = ""
+    text = ""
     for _ in range(TRIES_MAX):
         try:
             return _try_cell(site, cell)
         except PhaseMissed as missed:
-            said = f"{TRIES_MAX} times {missed}"
+            text = f"{TRIES_MAX} times {missed}"
             _clear_away(site)
-    return Result(fault=cell[0], phase=cell[1].value, fabric=site.name, broken=(said,))
+    return Result(fault=cell[0], phase=cell[1].value, fabric=site.name, broken=(text,))
 
 
 def _try_cell(site: Range, cell: Cell) -> Result:

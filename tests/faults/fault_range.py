@@ -130,7 +130,7 @@ class Range:
             for process in list_processes()
             if process.namespace_inode == inode
             # This includes an iperf3 that was started by a loader.
-            and any(Path(word).name == "iperf3" for word in process.arguments)
+            and any(Path(argument).name == "iperf3" for argument in process.arguments)
         ]
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):

@@ -84,19 +84,19 @@ class Wire:
         if packet[9] != _TCP or len(packet) < header_bytes + 14:
             return
         from_port, to_port = struct.unpack_from("!HH", packet, header_bytes)
-        whole_bytes = struct.unpack_from("!H", packet, 2)[0]
-        payload_bytes = whole_bytes - header_bytes - (packet[header_bytes + 12] >> 4) * 4
+        complete_bytes = struct.unpack_from("!H", packet, 2)[0]
+        payload_bytes = complete_bytes - header_bytes - (packet[header_bytes + 12] >> 4) * 4
         if payload_bytes <= 0 or PORT not in (from_port, to_port):
             return
         sender, receiver = (socket.inet_ntoa(packet[at : at + 4]) for at in (12, 16))
         if to_port != PORT:
             sender, receiver, from_port = receiver, sender, to_port
         with self._lock:
-            found = self._found.setdefault(
+            result = self._found.setdefault(
                 (sender, from_port, receiver),
                 Connection(client=sender, client_port=from_port, server=receiver, first_at_s=at_s),
             )
-            found.payload_bytes += payload_bytes
+            result.payload_bytes += payload_bytes
 
 
 @contextlib.contextmanager

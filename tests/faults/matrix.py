@@ -396,11 +396,11 @@ def chosen(only: str | None, fabric: RangeFabric = "azure") -> tuple[Cell, ...]:
     cells: list[Cell] = []
     for part in filter(None, only.split(",")):
         name, _, phase = part.partition("/")
-        found = [c for c in of_fabric if name in ("", c[0]) and phase in ("", c[1].value)]
-        if not found:
+        results = [c for c in of_fabric if name in ("", c[0]) and phase in ("", c[1].value)]
+        if not results:
             names = ", ".join(dict(of_fabric))
             raise ValueError(
                 f"--only {part!r}: write FAULT/PHASE, of {names} and {', '.join(Phase)}"
             )
-        cells += [cell for cell in found if cell not in cells]
+        cells += [cell for cell in results if cell not in cells]
     return tuple(cells)

@@ -83,15 +83,17 @@ def moments(name: str, agents: list[str]) -> list[Moment]:
 
 def _round(name: str) -> Fault:
     def inject(scene: Scene) -> str:
-        told = []
+        reported = []
         for moment in moments(name, sorted(scene.range.plans)):
-            mend = [_strike(scene.range, each) for each in moment.strikes]
+            mend = [_strike(scene.range, strike) for strike in moment.strikes]
             time.sleep(moment.lasts_s)
             for verb in mend:
                 verb()
-            told.append(" and ".join(f"{each.how} {each.victim}" for each in moment.strikes))
+            reported.append(
+                " and ".join(f"{strike.how} {strike.victim}" for strike in moment.strikes)
+            )
             time.sleep(moment.then_s)
-        return ", then ".join(told)
+        return ", then ".join(reported)
 
     return Fault(
         name=name,

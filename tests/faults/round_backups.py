@@ -44,8 +44,8 @@ class BackupBeside:
             yield f"a backup beside the round was not taken: {self._said}"
             return
         data_dir = self._folder / "restored"
-        if (said := _broadside(data_dir, "restore", str(self._file))) is not None:
-            yield f"a backup that was taken in mid-round is not laid out: {said}"
+        if (text := _broadside(data_dir, "restore", str(self._file))) is not None:
+            yield f"a backup that was taken in mid-round is not laid out: {text}"
             return
         with Serving(sqlite_fabric(data_dir), self._folder) as restored:
             for run_id, summary in self._verdicts.items():

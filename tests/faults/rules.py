@@ -103,23 +103,23 @@ def read_evidence(
 
 def violations(evidence: Evidence, fault: Fault) -> list[str]:
     """Return one line for each rule that does not hold."""
-    found = [*broken(evidence.stored)]
-    found += _bytes(evidence, fault)
-    found += _windows(evidence, fault)
-    found += _lease(evidence, fault)
-    found += _floor(evidence.stored)
-    found += _rows_first(evidence, fault)
-    found += _fires_once(evidence)
+    results = [*broken(evidence.stored)]
+    results += _bytes(evidence, fault)
+    results += _windows(evidence, fault)
+    results += _lease(evidence, fault)
+    results += _floor(evidence.stored)
+    results += _rows_first(evidence, fault)
+    results += _fires_once(evidence)
     verdict = evidence.stored.summary.verdict
     if fault.name == NOTHING and verdict is not Verdict.PASS:
-        found.append(f"without a fault the verdict is {verdict}")
+        results.append(f"without a fault the verdict is {verdict}")
     if not evidence.recomputed.get("equal"):
-        found.append(f"does not recompute: {evidence.recomputed.get('differences')}")
+        results.append(f"does not recompute: {evidence.recomputed.get('differences')}")
     if evidence.engines_left:
-        found.append(f"{evidence.engines_left} iperf3 clients still run after the verdict")
+        results.append(f"{evidence.engines_left} iperf3 clients still run after the verdict")
     if evidence.peak_bytes > MEMORY_MAX_BYTES:
-        found.append(f"the coordinator took {evidence.peak_bytes / 1e6:.0f} MB of memory")
-    return found
+        results.append(f"the coordinator took {evidence.peak_bytes / 1e6:.0f} MB of memory")
+    return results
 
 
 def _fires_once(evidence: Evidence) -> Iterator[str]:
@@ -189,8 +189,8 @@ def _bytes(evidence: Evidence, fault: Fault) -> Iterator[str]:
         sent, got = SENT.of_burst(burst), RECEIVED.of_burst(burst)
         parts = [p.sent_bits_per_second for p in burst.pairs if p.sent_bits_per_second is not None]
         if sent is not None and not math.isclose(math.fsum(parts), sent, rel_tol=1e-6):
-            whole = math.fsum(parts)
-            yield f"burst {burst.index + 1}: pairs sent {whole:.9g}, the fleet {sent:.9g}"
+            complete = math.fsum(parts)
+            yield f"burst {burst.index + 1}: pairs sent {complete:.9g}, the fleet {sent:.9g}"
         if got and offered and got > burst.pairs_planned * offered * OVERSHOOT_RATIO:
             yield f"burst {burst.index + 1}: {got:.9g} bit/s received, more than was offered"
 
@@ -298,5 +298,5 @@ def _rows_first(evidence: Evidence, fault: Fault) -> Iterator[str]:
                 reported and claim.phase is Told.REPORTED
             ):
                 lost = "claim's last word" if reported else "report"
-                where = f"burst {burst_index + 1}, pair {pair_index + 1}"
-                yield f"{where}: its {lost} was lost on a full disk"
+                text = f"burst {burst_index + 1}, pair {pair_index + 1}"
+                yield f"{text}: its {lost} was lost on a full disk"

@@ -47,22 +47,27 @@ def main() -> int:
     parser.add_argument("--manipulate", action="store_true", help="also look for flips")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--show", metavar="KIND:SEED", help="print one world and its verdict")
-    asked = parser.parse_args()
-    if asked.show:
-        return _show(asked.show)
-    kinds = [kind for kind in asked.kinds.split(",") if kind]
+    arguments = parser.parse_args()
+    if arguments.show:
+        return _show(arguments.show)
+    kinds = [kind for kind in arguments.kinds.split(",") if kind]
     unknown = sorted(set(kinds) - set(KINDS))
     if unknown:
         parser.error(f"--kinds: {', '.join(unknown)}: not a kind; known are {', '.join(KINDS)}")
     began_s = time.monotonic()
     cases = hunt(
-        asked.cases, asked.seed, kinds, manipulated=asked.manipulate, workers=asked.workers
+        arguments.cases,
+        arguments.seed,
+        kinds,
+        manipulated=arguments.manipulate,
+        workers=arguments.workers,
     )
     took_s = time.monotonic() - began_s
     for line in report(cases):
         sys.stdout.write(line + "\n")
     sys.stdout.write(
-        f"\nseed {asked.seed}: {len(cases)} cases in {took_s:.0f} s, {asked.workers} processes\n"
+        f"\nseed {arguments.seed}: {len(cases)} cases in {took_s:.0f} s, {arguments.workers} "
+        "processes\n"
     )
     return 1 if is_failed(cases) else 0
 

@@ -303,14 +303,14 @@ def _whole(value: float | None) -> int | None:
 
 def _totals(ends: Sequence[neutral.EndRecord]) -> tuple[FlowTotals, ...]:
     """Return what one host's engine says of its own ends."""
-    found = []
+    results = []
     for end in ends:
         if end.total_bytes is None:
             continue
         flow = Flow.UP if end.direction == "forward" else Flow.DOWN
         rtt = end.rows.rtt_s
         sends = end.side == "sender"
-        found.append(
+        results.append(
             FlowTotals(
                 flow=flow,
                 sent_bytes=_whole(end.total_bytes) if sends else None,
@@ -323,7 +323,7 @@ def _totals(ends: Sequence[neutral.EndRecord]) -> tuple[FlowTotals, ...]:
                 lost_count=_whole(end.total_lost),
             )
         )
-    return tuple(found)
+    return tuple(results)
 
 
 def _engine(
@@ -431,14 +431,14 @@ class _Burst:
         pairs = []
         for pair in self._neutral.pairs:
             joined, record = join.records.get(pair.index), self._pairs.get(pair.index)
-            heard = pair.index in claims and record is not None
+            received = pair.index in claims and record is not None
             nic = self._neutral.nic_cap_bits_per_second
             pairs.append(
                 PairEvidence(
                     pair_index=pair.index,
                     claim=claims.get(pair.index),
                     report=reports.get(pair.index),
-                    client_tracks=self._tracks(record, Side.CLIENT) if heard else (),
+                    client_tracks=self._tracks(record, Side.CLIENT) if received else (),
                     client_host=host_of(self._neutral, self._hosts.get(pair.client_host)),
                     server_test=joined.test if joined else None,
                     server_tracks=tuple(joined.tracks) if joined else (),
@@ -489,7 +489,7 @@ class _Burst:
             if end.began_at_s is not None and end.rows.end_s.size
         ]
         outcome = OUTCOMES[record.outcome]
-        said = {"measured": None, "late": "late", "abandoned": "the engine was cut"}
+        fields = {"measured": None, "late": "late", "abandoned": "the engine was cut"}
         return JobReport(
             job_id=self._job_id(pair.index),
             run_id=RUN_ID,
@@ -497,7 +497,7 @@ class _Burst:
             pair_index=pair.index,
             agent_id=pair.client_host,
             outcome=outcome,
-            reason=record.reason or said.get(record.outcome),
+            reason=record.reason or fields.get(record.outcome),
             planned_start_at=self._burst.planned_start_at,
             start_method=StartMethod.GATE,
             first_data_at=_at(self._neutral, min(began)) if began else None,
@@ -647,7 +647,7 @@ def testimony_of(recording: neutral.Recording, now: datetime) -> DeviceTelemetry
     if not series:
         return None
     return DeviceTelemetry(
-        devices=tuple(dict.fromkeys(each.device for each in series)),
+        devices=tuple(dict.fromkeys(sery.device for sery in series)),
         series=tuple(series),
         read_at=now,
     )

@@ -29,9 +29,9 @@ def _share(part: int, whole: int) -> str:
 
 def _row(name: str, cases: Sequence[Case]) -> str:
     verdicts = Counter(case.verdict for case in cases)
-    owed = [case for case in cases if case.should_pass]
-    held = [held for case in cases for held in case.covered]
-    found = Counter(case.bottleneck for case in cases)
+    due = [case for case in cases if case.should_pass]
+    stored = [stored for case in cases for stored in case.covered]
+    result = Counter(case.bottleneck for case in cases)
     numbers = (
         len(cases),
         verdicts[PASS],
@@ -42,10 +42,12 @@ def _row(name: str, cases: Sequence[Case]) -> str:
         sum(case.wrong_fail for case in cases),
     )
     cells = "".join(f"{number:6d}" for number in numbers)
-    needless = f"{sum(case.needless for case in owed)}/{len(owed)}"
-    names = f"{found['right']}/{found['unknown']}/{found['wrong']}"
+    needless = f"{sum(case.needless for case in due)}/{len(due)}"
+    names = f"{result['right']}/{result['unknown']}/{result['wrong']}"
     flips = sum(case.flip is not None for case in cases)
-    return f"{name:24}{cells}{needless:>10}  {_share(sum(held), len(held))}{names:>14}{flips:6d}"
+    return (
+        f"{name:24}{cells}{needless:>10}  {_share(sum(stored), len(stored))}{names:>14}{flips:6d}"
+    )
 
 
 def _examples(cases: Iterable[Case]) -> Iterator[str]:

@@ -189,12 +189,12 @@ def hunt(
         manipulated: Also look for flips.
         workers: Processes.
     """
-    asked = numbered(count, seed, tuple(kinds) or tuple(KINDS))
+    requested = numbered(count, seed, tuple(kinds) or tuple(KINDS))
     run = partial(_run_numbered, manipulated=manipulated)
     if workers == 1:
-        return [run(case) for case in asked]
+        return [run(case) for case in requested]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(run, asked, chunksize=CHUNK))
+        return list(pool.map(run, requested, chunksize=CHUNK))
 
 
 def _run_numbered(numbered_case: tuple[str, int], *, manipulated: bool) -> Case:

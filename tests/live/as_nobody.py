@@ -64,18 +64,18 @@ def main(words: Sequence[str]) -> None:
     """
     end = words.index("--")
     read = {CHECKOUT, Path(sys.prefix), Path(sys.base_prefix)}
-    asked = {*read, Path(os.path.realpath(sys.executable)).parent.parent}
-    asked |= {Path(tempfile.gettempdir()), *map(Path, words[:end])}
-    outer_first = sorted(asked, key=lambda path: len(path.parts))
-    kept = {path: os.open(path, os.O_PATH | os.O_DIRECTORY) for path in outer_first}
+    requested = {*read, Path(os.path.realpath(sys.executable)).parent.parent}
+    requested |= {Path(tempfile.gettempdir()), *map(Path, words[:end])}
+    outer_first = sorted(requested, key=lambda path: len(path.parts))
+    stored = {path: os.open(path, os.O_PATH | os.O_DIRECTORY) for path in outer_first}
     try:
-        for path in kept:
+        for path in stored:
             while (closed := first_closed(path)) is not None:
-                _replace(closed, kept)
+                _replace(closed, stored)
             if path in read and not is_readable(path):
                 _make_readable(path)
     finally:
-        for handle in kept.values():
+        for handle in stored.values():
             os.close(handle)
     os.chdir(CHECKOUT)
     os.execvp(words[end + 1], list(words[end + 1 :]))  # noqa: S606 - no shell
@@ -104,8 +104,8 @@ def _make_readable(folder: Path) -> None:
 
 
 def _mount(*words: str | Path | int) -> None:
-    handles = [word for word in words if isinstance(word, int)]
-    argv = ["mount", *(str(word) for word in words if not isinstance(word, int))]
+    handles = [part for part in words if isinstance(part, int)]
+    argv = ["mount", *(str(part) for part in words if not isinstance(part, int))]
     subprocess.run(argv, check=True, pass_fds=handles)
 
 

@@ -50,8 +50,8 @@ class ResourceManager:
 
     def body(self) -> dict[str, Any]:
         properties = {**self.properties, "provisioningState": self.state}
-        where = {"name": "fw", "location": "eastus", "zones": ["1"]}
-        return {**where, "etag": f'W/"{self._version}"', "properties": properties}
+        place = {"name": "fw", "location": "eastus", "zones": ["1"]}
+        return {**place, "etag": f'W/"{self._version}"', "properties": properties}
 
     def poll(self) -> None:
         """Advance the current operation by one poll."""
@@ -66,8 +66,8 @@ class ResourceManager:
             return Answer(status=401, body={"error": {"message": "no token"}})
         if self.throttled:
             self.throttled -= 1
-            said = {"error": {"message": "slow down"}}
-            return Answer(status=429, body=said, headers=_AT_ONCE)
+            fields = {"error": {"message": "slow down"}}
+            return Answer(status=429, body=fields, headers=_AT_ONCE)
         if self.broken:
             self.broken -= 1
             return Answer(status=503, body={}, headers=_AT_ONCE)

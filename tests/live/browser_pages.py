@@ -59,10 +59,10 @@ class Watched:
         ``errors``.
         """
         before = len(self.errors)
-        with self.page.expect_console_message(lambda said: str(status) in said.text):
+        with self.page.expect_console_message(lambda text: str(status) in text.text):
             yield
-        (said,) = self.errors[before:]
-        assert str(status) in said, said
+        (text,) = self.errors[before:]
+        assert str(status) in text, text
         del self.errors[before:]
 
     def faults(self, theme: str, width: int, *, by_axe: bool = True) -> list[str]:
@@ -71,10 +71,10 @@ class Watched:
         self.page.set_viewport_size({"width": width, "height": 900})
         expect(self.page.locator("html")).to_have_attribute("data-theme", theme)
         self.page.wait_for_timeout(150)
-        found: list[Any] = self.page.evaluate(_INSPECT)
+        result: list[Any] = self.page.evaluate(_INSPECT)
         if by_axe:
-            found += self._axe_faults()
-        return [f"{theme} {width}: {each}" for each in found]
+            result += self._axe_faults()
+        return [f"{theme} {width}: {item}" for item in result]
 
     def _axe_faults(self) -> list[str]:
         if not self.page.evaluate("'axe' in window"):
@@ -92,11 +92,11 @@ class Watched:
         self.page.set_viewport_size({"width": 718, "height": 1047})
         self.page.emulate_media(color_scheme="dark", media="print")
         self.page.evaluate("dispatchEvent(new Event('beforeprint'))")
-        found: list[str] = self.page.evaluate(_INSPECT)
+        result: list[str] = self.page.evaluate(_INSPECT)
         self.page.evaluate("dispatchEvent(new Event('afterprint'))")
         self.page.emulate_media(color_scheme="dark", media="screen")
         expect(self.page.locator("html")).to_have_attribute("data-theme", "dark")
-        return [f"paper: {each}" for each in found]
+        return [f"paper: {item}" for item in result]
 
     def all_faults(self) -> list[str]:
         """Return the faults for both themes and widths.
@@ -149,8 +149,8 @@ async def _relay(listener: socket.socket, port: int) -> None:
     connections: set[asyncio.Task[None]] = set()
 
     async def hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        answers, asks = await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.gather(_copy(reader, asks), _copy(answers, writer))
+        answers, requests = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(_copy(reader, requests), _copy(answers, writer))
 
     def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connections.add(asyncio.create_task(hand_on(reader, writer)))

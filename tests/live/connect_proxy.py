@@ -19,8 +19,8 @@ async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     head = await reader.readuntil(b"\r\n\r\n")
-    method, where, _ = head.split(maxsplit=2)
-    host, _, port = where.decode().rpartition(":")
+    method, place, _ = head.split(maxsplit=2)
+    host, _, port = place.decode().rpartition(":")
     if method != b"CONNECT":
         writer.write(b"HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 0\r\n\r\n")
         writer.close()
@@ -31,7 +31,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.write(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
         writer.close()
         return
-    sys.stdout.write(f"CONNECT {where.decode()}\n")
+    sys.stdout.write(f"CONNECT {place.decode()}\n")
     sys.stdout.flush()
     writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
     await asyncio.gather(pump(reader, onward[1]), pump(onward[0], writer))

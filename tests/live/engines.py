@@ -26,19 +26,19 @@ PATIENCE_S = 20.0
 @cache
 def engines() -> Mapping[str, Iperf3]:
     """Return the available iperf3 releases by version, from the system and from the checkout."""
-    found = {}
+    by_name = {}
     for setting in ("iperf3", str(BROUGHT)):
         with suppress(EngineError):
             engine = find_iperf3(setting)
-            found[str(engine.version)] = engine
-    return found
+            by_name[str(engine.version)] = engine
+    return by_name
 
 
 def carried_bytes(port: int) -> int:
     """Return the bytes received so far by the TCP connections of a server on this host."""
     argv = ["ss", "--tcp", "--info", "--no-header", f"sport = :{port}"]
-    told = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
-    return sum(map(int, re.findall(r"bytes_received:(\d+)", told)))
+    stdout = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    return sum(map(int, re.findall(r"bytes_received:(\d+)", stdout)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class Running:
         """
         tables = (Path(f"/proc/{self.process.pid}/net/{name}") for name in ("tcp", "tcp6"))
         sockets = (line.split() for table in tables for line in table.read_text().splitlines())
-        return any(words[1].endswith(f":{port:04X}") and words[3] == "0A" for words in sockets)
+        return any(socket[1].endswith(f":{port:04X}") and socket[3] == "0A" for socket in sockets)
 
 
 async def start_server(

@@ -47,7 +47,7 @@ def serving(
     class Handler(BaseHTTPRequestHandler):
         def _serve(self) -> None:
             parts = urlsplit(self.path)
-            told = answer(
+            reported = answer(
                 Asked(
                     method=self.command,
                     path=parts.path,
@@ -56,14 +56,18 @@ def serving(
                     body=self.rfile.read(int(self.headers.get("Content-Length", 0))),
                 )
             )
-            content = told.body if isinstance(told.body, bytes) else json.dumps(told.body).encode()
+            content = (
+                reported.body
+                if isinstance(reported.body, bytes)
+                else json.dumps(reported.body).encode()
+            )
             # The client may have closed the connection.
             with contextlib.suppress(ConnectionError):
-                self.send_response(told.status)
-                if not isinstance(told.body, bytes):
+                self.send_response(reported.status)
+                if not isinstance(reported.body, bytes):
                     self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(content)))
-                for name, value in told.headers.items():
+                for name, value in reported.headers.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(content)

@@ -61,9 +61,9 @@ class Identities:
         return {**self.environment, "BROADSIDE_MANAGED_IDENTITY_CLIENT_ID": identity}
 
     def may(self, identity: str, method: str, table: str) -> bool:
-        held = self.roles.get(identity, set())
-        reads = method in _READS and ("Storage Table Data Reader", table) in held
-        return reads or ("Storage Table Data Contributor", table) in held
+        answer = self.roles.get(identity, set())
+        reads = method in _READS and ("Storage Table Data Reader", table) in answer
+        return reads or ("Storage Table Data Contributor", table) in answer
 
     def token(self, identity: str, resource: str) -> str:
         """Return a token as Entra issues it.
@@ -92,13 +92,13 @@ class _RoleRelay(Relay):
     def _ask(self, handler: Any) -> tuple[int, dict[str, str], bytes]:
         body = handler.read_body()
         bearer = handler.headers.get("Authorization", "").removeprefix("Bearer ")
-        who = jwt.decode(bearer, options={"verify_signature": False})["oid"]
+        user = jwt.decode(bearer, options={"verify_signature": False})["oid"]
         for method, table in _requests(handler.command, handler.path, body):
-            if not self._identities.may(who, method, table):
-                self._identities.refused.append(f"{who} {method} {table}")
+            if not self._identities.may(user, method, table):
+                self._identities.refused.append(f"{user} {method} {table}")
                 code = "AuthorizationPermissionMismatch"
-                said = {"odata.error": {"code": code, "message": {"value": "not permitted"}}}
-                return 403, {"Content-Type": "application/json"}, json.dumps(said).encode()
+                fields = {"odata.error": {"code": code, "message": {"value": "not permitted"}}}
+                return 403, {"Content-Type": "application/json"}, json.dumps(fields).encode()
         connection = http.client.HTTPSConnection(
             *self._upstream, timeout=_UPSTREAM_S, context=self._unverified
         )
@@ -113,8 +113,8 @@ class _RoleRelay(Relay):
 def _requests(method: str, path: str, body: bytes) -> list[tuple[str, str]]:
     """Return the method and table of each request. A batch contains several requests."""
     if not path.startswith(f"/{ACCOUNT}/$batch"):
-        found = _TABLE.match(path)
-        return [(method, found[1] if found else "?")]
+        match = _TABLE.match(path)
+        return [(method, match[1] if match else "?")]
     lines = re.findall(r"^(\w+) https?://[^/]+(/\S+) HTTP/1.1", body.decode(), re.MULTILINE)
     return [pair for inner, at in lines for pair in _requests(inner, at, b"")] or [(method, "?")]
 
@@ -125,8 +125,8 @@ def _metadata(identities: Identities, asked: Asked) -> Answer:
     if identity not in identities.roles or asked.headers["X-IDENTITY-HEADER"] != _HEADER:
         return Answer(status=400, body={"statusCode": 400, "message": "no such identity"})
     token = identities.token(identity, resource)
-    said = {"access_token": token, "expires_on": str(int(time.time()) + 3600)}
-    return Answer(body=said | {"resource": resource, "token_type": "Bearer"})
+    fields = {"access_token": token, "expires_on": str(int(time.time()) + 3600)}
+    return Answer(body=fields | {"resource": resource, "token_type": "Bearer"})
 
 
 @contextlib.contextmanager

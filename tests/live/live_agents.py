@@ -42,9 +42,9 @@ def find_engine(*, streaming: bool) -> Iperf3 | None:
 
 def find_any_engine() -> Iperf3:
     """Return an iperf3 of this machine, preferably one that streams JSON."""
-    found = find_engine(streaming=True) or find_engine(streaming=False)
-    assert found is not None, "iperf3: not installed; apt-get install iperf3"
-    return found
+    result = find_engine(streaming=True) or find_engine(streaming=False)
+    assert result is not None, "iperf3: not installed; apt-get install iperf3"
+    return result
 
 
 def presences_in(data_dir: Path) -> Mapping[str, Presence]:
@@ -53,7 +53,7 @@ def presences_in(data_dir: Path) -> Mapping[str, Presence]:
     async def read() -> Mapping[str, Presence]:
         fabric = open_fabric(FabricSettings(fabric="embedded", data_dir=data_dir))
         try:
-            return {each.agent_id: each for each in await fabric.records.fleet.read_presences()}
+            return {item.agent_id: item for item in await fabric.records.fleet.read_presences()}
         finally:
             await fabric.close()
 
@@ -80,14 +80,14 @@ class AgentProcess:
         env |= {f"BROADSIDE_AGENT_{k.upper()}": str(v) for k, v in settings.items()}
         self.agent_id = str(settings["agent_id"])
         self.log = log
-        with log.open("ab") as said:
+        with log.open("ab") as text:
             self.process = shell().start(
                 "tests.live.hurried_agent",
                 [json.dumps(hurry)],
                 env=env,
                 folder=Path.cwd(),
-                stdout=said,
-                stderr=said,
+                stdout=text,
+                stderr=text,
             )
 
     def stop(self) -> int:
@@ -261,8 +261,8 @@ class Range:
             if job.pair_index in reports:
                 return reports[job.pair_index]
             await asyncio.sleep(0.1)
-        words = "\n".join(self.words(agent.agent_id) for agent in self.agents)
-        raise AssertionError(f"no report of {job.job_id}\n{words}")
+        text = "\n".join(self.words(agent.agent_id) for agent in self.agents)
+        raise AssertionError(f"no report of {job.job_id}\n{text}")
 
     async def under_way(self, job: Job, intervals_count: int = 0) -> None:
         """Wait until a job is claimed, or until its client has uploaded enough intervals."""
@@ -298,24 +298,24 @@ class Range:
                 await asyncio.sleep(0.1)
 
     async def seconds(self, job: Job) -> PairSeconds | None:
-        found = await read_seconds(self.fabric.records, job.run_id, job.burst_index)
-        return found[0] if found else None
+        result = await read_seconds(self.fabric.records, job.run_id, job.burst_index)
+        return result[0] if result else None
 
     async def tests(
         self, port: int, ready: Callable[[TestSeconds], bool], within_s: float = 60.0
     ) -> TestSeconds:
         """Wait for a server's record on a port that satisfies ``ready``, and return it."""
         deadline_s = time.monotonic() + within_s
-        found: list[TestSeconds] = []
+        results: list[TestSeconds] = []
         while time.monotonic() < deadline_s:
             now = datetime.now(UTC)
             tests = await self.fabric.records.bursts.read_tests(now - timedelta(minutes=5), now)
-            found = [t for t in tests if t.test.endpoint.port == port and ready(t)]
-            if found:
-                return found[-1]
+            results = [t for t in tests if t.test.endpoint.port == port and ready(t)]
+            if results:
+                return results[-1]
             await asyncio.sleep(0.1)
-        words = "\n".join(self.words(agent.agent_id) for agent in self.agents)
-        raise AssertionError(f"no such test on port {port}: {tests}\n{words}")
+        text = "\n".join(self.words(agent.agent_id) for agent in self.agents)
+        raise AssertionError(f"no such test on port {port}: {tests}\n{text}")
 
     def words(self, agent_id: str) -> str:
         """Return the log of the agent."""

@@ -114,8 +114,8 @@ class Site:
 
         def address() -> str | None:
             assert process.poll() is None, log.read_text()
-            found = re.search(r"listening on (\S+)", log.read_text())
-            return found and found[1]
+            match = re.search(r"listening on (\S+)", log.read_text())
+            return match and match[1]
 
         return process, wait_for("the coordinator's address", address)
 
@@ -191,10 +191,10 @@ def wait_for_summary(url: str, run_id: str, timeout_s: float = 90) -> dict[str, 
         assert response.is_success, response.text
         return dict(json.loads(response.text))
 
-    found: dict[str, Any] = wait_for(
+    result: dict[str, Any] = wait_for(
         f"a verdict on {run_id}", summary, timeout_s, pause_s=VERDICT_PAUSE_S
     )
-    return found
+    return result
 
 
 def end(process: Process) -> None:

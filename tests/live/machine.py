@@ -112,9 +112,9 @@ class Machine:
         for path, text in {**stand_ins, **files}.items():
             # The other files are needed only by a boot.
             if path.startswith(("/etc/systemd/", "/etc/broadside/")):
-                kept = folder / "files" / path.lstrip("/")
-                kept.parent.mkdir(parents=True, exist_ok=True)
-                kept.write_text(text)
+                stored = folder / "files" / path.lstrip("/")
+                stored.parent.mkdir(parents=True, exist_ok=True)
+                stored.write_text(text)
 
     def __enter__(self) -> Self:
         self._cgroup.mkdir()
@@ -227,16 +227,16 @@ def system_python() -> str:
     """Return a Python that a service can run, which is not below /root or /home."""
     for name in ("/usr/bin/python3", "/usr/local/bin/python3"):
         if Path(name).exists():
-            asked = subprocess.run([name, "-V"], capture_output=True, text=True, check=True)
-            found = re.search(r"3\.(\d+)", asked.stdout)
-            if found and int(found[1]) >= 11:
+            completed = subprocess.run([name, "-V"], capture_output=True, text=True, check=True)
+            match = re.search(r"3\.(\d+)", completed.stdout)
+            if match and int(match[1]) >= 11:
                 return name
     raise AssertionError("no Python 3.11 in /usr; run: apt-get install python3")
 
 
 def _cgroup_root() -> Path:
     for line in Path("/proc/mounts").read_text().splitlines():
-        _, where, kind, *_ = line.split()
+        _, place, kind, *_ = line.split()
         if kind == "cgroup2":
-            return Path(where)
+            return Path(place)
     raise AssertionError("no cgroup2 is mounted here")

@@ -26,7 +26,7 @@ SIOCGIFADDR = 0x8915
 
 def first_addresses() -> dict[str, str]:
     """Return the first IPv4 address of each interface that has one."""
-    found = {}
+    by_name = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             request = struct.pack("256s", name.encode())
@@ -34,17 +34,17 @@ def first_addresses() -> dict[str, str]:
                 answer = fcntl.ioctl(probe, SIOCGIFADDR, request)
             except OSError:
                 continue
-            found[name] = socket.inet_ntoa(answer[20:24])
-    return found
+            by_name[name] = socket.inet_ntoa(answer[20:24])
+    return by_name
 
 
 def test_every_address_has_its_interface() -> None:
     addresses = first_addresses()
-    found = {name: interface_of(address) for name, address in addresses.items()}
+    by_name = {name: interface_of(address) for name, address in addresses.items()}
     # Labs of other tests add and remove interfaces at the same time.
     steady = dict(addresses.items() & first_addresses().items())
     assert "lo" in steady
-    assert {name: found[name] for name in steady} == {name: name for name in steady}
+    assert {name: by_name[name] for name in steady} == {name: name for name in steady}
     assert interface_of("127.0.0.77") == "lo"
     # No interface has this documentation address.
     assert interface_of("203.0.113.77") is None
@@ -52,15 +52,15 @@ def test_every_address_has_its_interface() -> None:
 
 def test_every_interface_has_its_mtu() -> None:
     steady = {name for _, name in socket.if_nameindex()}
-    found = {}
+    by_name = {}
     for name in steady:
         # The interface of another test may have been removed.
         with contextlib.suppress(OSError):
-            found[name] = mtu_bytes(name)
-    for name, mtu in found.items():
+            by_name[name] = mtu_bytes(name)
+    for name, mtu in by_name.items():
         with contextlib.suppress(OSError):
             assert int(Path(f"/sys/class/net/{name}/mtu").read_text()) == mtu
-    assert found["lo"] > 0
+    assert by_name["lo"] > 0
     with pytest.raises(OSError, match="No such device"):
         mtu_bytes("nosuch0")
 

@@ -53,10 +53,10 @@ class Pair:
 
 @pytest.fixture(scope="module", params=["stream", "whole"])
 def engine(request: pytest.FixtureRequest) -> Iperf3:
-    found = find_engine(streaming=request.param == "stream")
-    if found is None:
+    result = find_engine(streaming=request.param == "stream")
+    if result is None:
         pytest.skip(f"no iperf3 here that writes its JSON as a {request.param}; make setup")
-    return found
+    return result
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -457,8 +457,8 @@ async def test_bad_settings_are_one_clear_line_and_exit_code_3(tmp_path: Path) -
     agent = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "broadside.agent", env=environment, stderr=asyncio.subprocess.PIPE
     )
-    _, said = await agent.communicate()
+    _, text = await agent.communicate()
     assert agent.returncode == 3
-    (line,) = said.decode().splitlines()
+    (line,) = text.decode().splitlines()
     assert "BROADSIDE_AGENT_PORTS" in line
     assert "5201-5204,5210" in line

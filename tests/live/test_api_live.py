@@ -57,8 +57,8 @@ class Signed:
             answer = self.ask("POST", "/v1/runs", token, json=body, headers=headers)
             return answer.json()["run_id"] if answer.status_code == 202 else None
 
-        found: str = wait_for("a launch", launched)
-        return found
+        result: str = wait_for("a launch", launched)
+        return result
 
     def run(self, *arguments: str, token: str | None) -> subprocess.CompletedProcess[str]:
         """Run a ``broadside`` command against the coordinator."""
@@ -87,15 +87,15 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signed]:
         }
         _, url = site.start_coordinator()
         site.start_fleet(2)
-        found = Signed(
+        result = Signed(
             site=site,
             url=url,
             operator=made["operator"].stdout.strip(),
             viewer=made["viewer"].stdout.strip(),
             keys=keys,
         )
-        wait_for_fleet(url, 4, headers={"Authorization": f"Bearer {found.operator}"})
-        yield found
+        wait_for_fleet(url, 4, headers={"Authorization": f"Bearer {result.operator}"})
+        yield result
 
 
 def test_the_page_s_curl_lines_work_as_written(signed: Signed) -> None:
@@ -189,10 +189,10 @@ def test_the_command_line_says_what_it_lacks(signed: Signed) -> None:
     file.write_text(f"{signed.viewer}\n")
     given = signed.site.run("runs", "--api", signed.url, "--token-file", str(file))
     assert given.returncode == 0, given.stderr
-    for wrong_file, words in ((file.parent, "Is a directory"), (Path("/dev/null"), "is empty")):
+    for wrong_file, parts in ((file.parent, "Is a directory"), (Path("/dev/null"), "is empty")):
         refused = signed.site.run("runs", "--api", signed.url, "--token-file", str(wrong_file))
         assert refused.returncode == 3
-        assert words in refused.stderr
+        assert parts in refused.stderr
     argument = signed.site.run("runs", "--api", signed.url, "--token", signed.viewer)
     assert argument.returncode == 3, "a token that everybody on the host can read is not taken"
     assert signed.viewer not in argument.stderr

@@ -92,12 +92,12 @@ async def test_a_list_of_runs_pages_and_filters(fabric: Fabric, http: httpx.Asyn
         "from_at=2026-11-20T17:30:00Z": {"run-6", "run-open"},
         "scenario=other": set(),
     }
-    for asked, expected in by.items():
-        found, _ = await pages(http, f"/v1/runs?limit=2&{asked}")
-        assert {item["run_id"] for item in found} == expected, asked
+    for requested, expected in by.items():
+        result, _ = await pages(http, f"/v1/runs?limit=2&{requested}")
+        assert {item["run_id"] for item in result} == expected, requested
     wrong = ("cursor=%%%", "limit=0", "label=idps", "before_at=2026-11-20T13:30:00", "from_at=0.5")
-    for asked in wrong:
-        assert (await http.get(f"/v1/runs?{asked}")).status_code == 422, asked
+    for requested in wrong:
+        assert (await http.get(f"/v1/runs?{requested}")).status_code == 422, requested
 
 
 async def test_studies_page_newest_first(http: httpx.AsyncClient) -> None:
@@ -173,19 +173,19 @@ async def test_the_seconds_are_those_that_were_measured_in_every_form(
     fabric: Fabric, http: httpx.AsyncClient
 ) -> None:
     await store_run(fabric, RUN)
-    kept = series_of()
+    stored = series_of()
     path = f"/v1/runs/{RUN}/series"
     as_json = (await get(http, path)).json()
     columns = {column["name"]: column for column in as_json["columns"]}
     name = "received_payload_bits_per_second"
     assert (columns[name]["unit"], columns[name]["layer"]) == ("bit/s", "payload")
     values = columns[name]["values"]
-    silent = kept.coverage_ratio == 0
+    silent = stored.coverage_ratio == 0
     # Without gaps the test proves nothing.
     assert silent.any()
     assert [value is None for value in values] == silent.tolist()
     known = np.array([value for value in values if value is not None])
-    assert known == pytest.approx(kept.received_bytes[~silent] * 8, rel=1e-8)
+    assert known == pytest.approx(stored.received_bytes[~silent] * 8, rel=1e-8)
 
     text = (await get(http, path, headers={"Accept": "text/csv"})).text
     rows = list(csv.DictReader(io.StringIO(text)))
@@ -214,7 +214,7 @@ async def test_coarser_seconds_carry_the_same_bytes(
     fabric: Fabric, http: httpx.AsyncClient
 ) -> None:
     await store_run(fabric, RUN)
-    kept = series_of()
+    stored = series_of()
     answer = (await get(http, f"/v1/runs/{RUN}/series?resolution_s=7")).json()
     columns = {column["name"]: column["values"] for column in answer["columns"]}
     amounts = [
@@ -224,7 +224,7 @@ async def test_coarser_seconds_carry_the_same_bytes(
         )
         if rate is not None
     ]
-    assert sum(amounts) == pytest.approx(float(kept.received_bytes.sum()), rel=1e-7)
+    assert sum(amounts) == pytest.approx(float(stored.received_bytes.sum()), rel=1e-7)
 
 
 async def test_seconds_by_pair(fabric: Fabric, http: httpx.AsyncClient) -> None:
@@ -257,10 +257,10 @@ async def test_verdict_and_reconciliation(fabric: Fabric, http: httpx.AsyncClien
     verdict = (await get(http, f"/v1/runs/{RUN}/verdict")).json()
     assert verdict["verdict"] == summary.verdict.value
     assert sum(verdict["bursts"].values()) == len(summary.bursts)
-    held = (await get(http, f"/v1/runs/{RUN}/reconciliation?limit=1")).json()
+    answer = (await get(http, f"/v1/runs/{RUN}/reconciliation?limit=1")).json()
     assert summary.reconciliation is not None
-    assert held["reconciliation"]["residual_ratio"] == summary.reconciliation.residual_ratio
-    assert len(held["bursts"]) == 1
+    assert answer["reconciliation"]["residual_ratio"] == summary.reconciliation.residual_ratio
+    assert len(answer["bursts"]) == 1
     for path in ("verdict", "reconciliation", "summary"):
         assert (await http.get(f"/v1/runs/open-one/{path}")).status_code == 409, path
 
@@ -352,12 +352,12 @@ async def test_a_list_tells_how_a_run_ended_after_a_coordinator_that_died_before
     priced_on = basis(plan.spec, [presence(Role.CLIENT, 1, beat_at=DAY_AT)]).model_dump_json()
     await fabric.records.private.save_document(RUN, Document.PRICE, priced_on.encode())
     await coordinator.tick()
-    (told,) = [header async for _, header in fabric.records.private.scan_runs()]
-    assert told.outcome is not None
-    assert told.outcome.verdict == measured(SMALL)[2].verdict.value
-    assert told.outcome.cost_usd == (await Budgets(coordinator).read(RUN)).spent.total_usd
+    (reported,) = [header async for _, header in fabric.records.private.scan_runs()]
+    assert reported.outcome is not None
+    assert reported.outcome.verdict == measured(SMALL)[2].verdict.value
+    assert reported.outcome.cost_usd == (await Budgets(coordinator).read(RUN)).spent.total_usd
     [group] = (await aggregate_runs(fabric.records, RunFilter(), "week")).groups
-    cost_usd = told.outcome.cost_usd or 0.0
+    cost_usd = reported.outcome.cost_usd or 0.0
     assert group.cost == CostSum(runs_count=1, charged_usd=0.0, uncharged_usd=cost_usd)
 
 
@@ -365,7 +365,7 @@ async def test_every_example_request_works_and_every_answer_has_an_example_of_it
     fabric: Fabric,
 ) -> None:
     app = create_app(Coordinator(fabric), tick_s=None)
-    found = await collect(fabric, app)
+    result = await collect(fabric, app)
     document: Any = app.openapi()
     operations = {
         f"{method.upper()} {path}": operation
@@ -374,20 +374,20 @@ async def test_every_example_request_works_and_every_answer_has_an_example_of_it
     }
     with_body = {name for name, operation in operations.items() if "requestBody" in operation}
     assert with_body == {f"{method} {path}" for method, path in REQUESTS}
-    kept = answers()
+    stored = answers()
     renew = "renew the examples: python -m tests.api_examples"
-    assert kept.keys() == found.keys() == operations.keys(), renew
+    assert stored.keys() == result.keys() == operations.keys(), renew
     for name, operation in operations.items():
         (success,) = [v for k, v in operation["responses"].items() if k.startswith("2")]
-        assert kept[name].keys() == found[name].keys() != set(), (name, renew)
-        for media_type, example in kept[name].items():
+        assert stored[name].keys() == result[name].keys() != set(), (name, renew)
+        for media_type, example in stored[name].items():
             content = success["content"][media_type]
             assert content["example"] == example
-            whole = {**content.get("schema", {}), "components": document["components"]}
-            jsonschema_rs.validate(whole, example)
+            complete = {**content.get("schema", {}), "components": document["components"]}
+            jsonschema_rs.validate(complete, example)
             # Only existing columns are compared.
             if media_type == "text/csv":
-                assert example.splitlines()[0] == found[name][media_type].splitlines()[0], (
+                assert example.splitlines()[0] == result[name][media_type].splitlines()[0], (
                     name,
                     renew,
                 )
@@ -395,13 +395,13 @@ async def test_every_example_request_works_and_every_answer_has_an_example_of_it
 
 def test_no_example_names_the_commit_that_it_was_made_at() -> None:
     """Test that examples contain no commit id, because it would change with each commit."""
-    said = FILE.read_text(encoding="utf-8")
-    of_fields = re.findall(r'"broadside_version": "[^"(]*\(([^)]*)\)"', said)
-    of_metrics = re.findall(r'revision=\\"([^"\\]*)\\"', said)
+    text = FILE.read_text(encoding="utf-8")
+    of_fields = re.findall(r'"broadside_version": "[^"(]*\(([^)]*)\)"', text)
+    of_metrics = re.findall(r'revision=\\"([^"\\]*)\\"', text)
     assert len(of_fields) >= 2
     assert len(of_metrics) == 1
     assert {*of_fields, *of_metrics} == {COMMIT}
-    assert "-dirty" not in said
+    assert "-dirty" not in text
 
 
 ARROW, PARQUET = "application/vnd.apache.arrow.stream", "application/vnd.apache.parquet"
@@ -435,7 +435,7 @@ async def test_every_list_comes_as_csv_arrow_and_parquet(
     await fabric.records.fleet.beat(presence(Role.CLIENT, 1, beat_at=DAY_AT))
     named = {"{run_id}": OVER, "{study_id}": STUDY, "{burst_index}": "0"}
     document = (await get(http, "/openapi.json")).json()
-    asked = set()
+    requested = set()
     for path, operations in document["paths"].items():
         operation = operations.get("get", {})
         content = operation.get("responses", {}).get("200", {}).get("content", {})
@@ -445,17 +445,17 @@ async def test_every_list_comes_as_csv_arrow_and_parquet(
             path = path.replace(name, value)
         if "{" in path:
             continue
-        told = (await get(http, path)).json()
-        rows = _rows(told, operation.get("x-rows"))
+        response = (await get(http, path)).json()
+        rows = _rows(response, operation.get("x-rows"))
         for media_type in ("text/csv", ARROW, PARQUET):
             answer = await get(http, path, headers={"Accept": media_type})
             assert answer.headers["Content-Type"].startswith(media_type)
             assert len(rows_of(answer)) == len(rows), (path, media_type)
             assert "accept" in answer.headers["Vary"].lower()
         assert (await http.get(path, headers={"Accept": "image/png"})).status_code == 406
-        asked.add(path.removeprefix("/v1/"))
+        requested.add(path.removeprefix("/v1/"))
     lists = {"runs", "aggregate", "presences", "scenarios", "schedules", "studies", "audit"}
-    assert lists | {"deadletters", f"runs/{OVER}/pairs", f"studies/{STUDY}"} <= asked
+    assert lists | {"deadletters", f"runs/{OVER}/pairs", f"studies/{STUDY}"} <= requested
 
 
 async def test_instants_units_and_text_survive_in_a_list_as_a_file(

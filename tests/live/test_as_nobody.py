@@ -33,10 +33,10 @@ def test_nobody_reads_a_checkout_in_a_closed_folder(
         os.chown(path, owner, owner)
     before = {path: path.stat() for path in (home, *home.rglob("*"))}
     show = "id -u; pwd; cat read.me; ls .."
-    words = [str(script) if word == as_nobody.__file__ else word for word in as_nobody.as_nobody()]
-    done = subprocess.run([*words, "sh", "-ec", show], capture_output=True, text=True, check=False)
+    parts = [str(script) if part == as_nobody.__file__ else part for part in as_nobody.as_nobody()]
+    done = subprocess.run([*parts, "sh", "-ec", show], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{as_nobody.NOBODY}\n{checkout}\nfor all{name}\n"
     assert {path: path.stat().st_mode for path in before} == {
-        path: found.st_mode for path, found in before.items()
+        path: result.st_mode for path, result in before.items()
     }

@@ -174,9 +174,9 @@ def test_the_run_ends_whole_and_says_what_happened(services: Services, name: str
     assert summary["completeness_ratio"] == pytest.approx(1, abs=0.02)
     assert summary["fleet_received_bits_per_second"] == pytest.approx(PAIRS_COUNT * RATE, rel=0.1)
     sentences = {finding["id"]: finding["sentence"] for finding in summary["findings"]}
-    for finding_id, words in case.said.items():
+    for finding_id, parts in case.said.items():
         sentence = sentences.get(finding_id, "not said")
-        assert [word for word in words if word not in sentence] == [], sentence
+        assert [part for part in parts if part not in sentence] == [], sentence
     for outage in summary["bursts"][0]["outages"]:
         from_s, to_s = (
             datetime.fromisoformat(outage[end] or outage["from_at"]).timestamp()
@@ -197,6 +197,6 @@ def test_both_ends_raw_output_is_in_the_container(services: Services, side: str)
 
     The agents upload it in the background.
     """
-    found = wait_for("raw output", lambda: (done := raw(services, side)).returncode == 0 and done)
-    assert "sum_received" in found.stdout
-    assert '"cut"' not in found.stdout
+    result = wait_for("raw output", lambda: (done := raw(services, side)).returncode == 0 and done)
+    assert "sum_received" in result.stdout
+    assert '"cut"' not in result.stdout

@@ -217,14 +217,14 @@ async def test_throttling_is_respected(place: Place, clock: Clock) -> None:
     settling = StableReader(DeviceCounter([place.source()]), clock, GLANCE_S)
     span = span_of_run(0)
     assert await settling.read(span) is None
-    asked_at: list[int] = []
+    requested_at: list[int] = []
     for second in range(1, 100):
         clock.now += timedelta(seconds=1)
         before = len(place.server.asked)
         await settling.read(span)
         if len(place.server.asked) > before:
-            asked_at.append(second)
-    assert asked_at[:1] == [90]
+            requested_at.append(second)
+    assert requested_at[:1] == [90]
 
 
 def witness_of(place: Place, folder: Path) -> TelemetrySource:
@@ -245,8 +245,8 @@ def witness_at(endpoint: str, resource_id: str, folder: Path) -> TelemetrySource
 async def test_the_witness_tells_health_ports_units_and_throughput(
     place: Place, tmp_path: Path
 ) -> None:
-    told = await witness_of(place, tmp_path).query(BEGUN, ENDED)
-    means = {each.quantity: float(np.nanmean(each.values)) for each in told.series}
+    reported = await witness_of(place, tmp_path).query(BEGUN, ENDED)
+    means = {sery.quantity: float(np.nanmean(sery.values)) for sery in reported.series}
     assert means == {
         Quantity.RECEIVED: pytest.approx(8 * RATE_BYTES * 1.01),
         Quantity.HEALTH: 1.0,
@@ -254,12 +254,12 @@ async def test_the_witness_tells_health_ports_units_and_throughput(
         Quantity.LATENCY: pytest.approx(0.002),
         Quantity.UNITS: 2.0,
     }
-    [units] = told.of(Quantity.UNITS)
+    [units] = reported.of(Quantity.UNITS)
     assert units.over_s.tolist() == [60] * 5
     # A label T covers the time from T - 75 s to T - 15 s.
     assert units.at_s[0] == BEGUN.timestamp() + 60 - 75
     assert set(units.bound_s) == {30.0}
-    assert told.devices == ("fw",)
+    assert reported.devices == ("fw",)
 
 
 BALANCER = FIREWALL.replace("azureFirewalls/fw", "loadBalancers/lb")
@@ -268,10 +268,10 @@ BALANCER = FIREWALL.replace("azureFirewalls/fw", "loadBalancers/lb")
 async def test_a_balancers_health_is_told_by_backend_and_all_are_asked_for(tmp_path: Path) -> None:
     """Test that all series are requested. By default a split metric returns only ten."""
     healths = {f"10.0.0.{number}": 100.0 for number in range(4, 16)} | {"10.0.0.9": 25.0}
-    asked: list[Mapping[str, list[str]]] = []
+    requested: list[Mapping[str, list[str]]] = []
 
     def answer(request: Asked) -> Answer:
-        asked.append(request.query)
+        requested.append(request.query)
         [metric] = copy.deepcopy(PUBLISHED["value"])
         metric["name"]["value"] = "DipAvailability"
         metric["timeseries"] = [
@@ -284,10 +284,10 @@ async def test_a_balancers_health_is_told_by_backend_and_all_are_asked_for(tmp_p
         return Answer(body={**PUBLISHED, "value": [metric]})
 
     with serving(answer) as endpoint:
-        told = await witness_at(endpoint, BALANCER, tmp_path).query(BEGUN, ENDED)
-    assert asked[0]["$filter"] == ["BackendIPAddress eq '*'"]
-    found = {each.instance: float(each.values[0]) for each in told.of(Quantity.HEALTH)}
-    assert found == {backend: health / 100 for backend, health in healths.items()}
+        reported = await witness_at(endpoint, BALANCER, tmp_path).query(BEGUN, ENDED)
+    assert requested[0]["$filter"] == ["BackendIPAddress eq '*'"]
+    by_name = {item.instance: float(item.values[0]) for item in reported.of(Quantity.HEALTH)}
+    assert by_name == {backend: health / 100 for backend, health in healths.items()}
 
 
 # A response as published by Microsoft: "Retrieve metrics with the REST API" for ByteCount of a load
@@ -320,7 +320,7 @@ PUBLISHED: dict[str, Any] = {
 def shape(value: Any) -> Any:
     """Return the names and types of a value. A list is represented by its first member."""
     if isinstance(value, dict):
-        return {name: shape(each) for name, each in value.items()}
+        return {name: shape(item) for name, item in value.items()}
     if isinstance(value, list):
         return [shape(value[0])] if value else []
     if isinstance(value, str):
@@ -329,7 +329,7 @@ def shape(value: Any) -> Any:
 
 
 def test_the_stand_in_answers_in_the_form_that_microsoft_publishes(place: Place) -> None:
-    asked = {
+    fields = {
         "timespan": f"{BEGUN:%Y-%m-%dT%H:%M:%SZ}/{ENDED:%Y-%m-%dT%H:%M:%SZ}",
         "interval": "PT1M",
         "metricnames": "DataProcessed",
@@ -338,7 +338,7 @@ def test_the_stand_in_answers_in_the_form_that_microsoft_publishes(place: Place)
     }
     answer = httpx.get(
         f"{place.server.endpoint}{FIREWALL}/providers/Microsoft.Insights/metrics",
-        params=asked,
+        params=fields,
         headers={"Authorization": f"Bearer {TOKEN}"},
         timeout=10,
     )

@@ -94,35 +94,35 @@ def asked_of(log: Sequence[Asked], table: str, partition: str, *methods: str) ->
 
 
 def test_a_coordinator_that_waits_asks_no_more_than_the_page_says(counted: Counted) -> None:
-    own = asked_of(counted.idle, "private", "")
-    assert own, "it looks for runs at least"
-    assert len(own) <= SCRIPT["IDLE_PER_S"] * (IDLE_S + 1)
+    local = asked_of(counted.idle, "private", "")
+    assert local, "it looks for runs at least"
+    assert len(local) <= SCRIPT["IDLE_PER_S"] * (IDLE_S + 1)
     assert not asked_of(counted.idle, "control", "", "GET"), "agents without a job poll nothing"
 
 
 def test_a_coordinator_with_a_run_asks_no_more_than_the_page_says(counted: Counted) -> None:
-    said = SCRIPT["RUN_PER_S"]
-    own = {
+    text = SCRIPT["RUN_PER_S"]
+    fields = {
         "private": asked_of(counted.run, "private", ""),
         "results": asked_of(counted.run, "results", "burst", "GET"),
         "control": asked_of(counted.run, "control", "", "PUT", "POST", "MERGE"),
     }
     waiting = {"private": SCRIPT["IDLE_PER_S"], "results": 0, "control": 0}
-    for table, log in own.items():
+    for table, log in fields.items():
         assert log, table
-        assert len(log) <= (said[table] + waiting[table]) * counted.run_s, table
+        assert len(log) <= (text[table] + waiting[table]) * counted.run_s, table
 
 
 def test_agents_and_the_queue_ask_what_the_page_says(counted: Counted) -> None:
-    said = SCRIPT["loads"](PAIRS)
+    text = SCRIPT["loads"](PAIRS)
     polls = asked_of(counted.run, "control", "run", "GET")
-    per_s, _ = said["control: one copy of the control row"]
+    per_s, _ = text["control: one copy of the control row"]
     # The factor two covers the digests and the coordinator. Each agent also reads once at its claim
     # and once at the end.
     assert len(polls) <= 2 * per_s * counted.run_s + 8 * 2 * PAIRS
     written = asked_of(counted.run, "results", "burst", "PUT", "POST")
-    claims, _ = said["results: the burst, claims"]
-    end, _ = said["results: the burst, its end"]
+    claims, _ = text["results: the burst, claims"]
+    end, _ = text["results: the burst, its end"]
     rows_count = sum(one.rows_count for one in written)
     # A claim has several phases. Seconds are written again with each upload, at the shortest upload
     # interval.

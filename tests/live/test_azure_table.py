@@ -105,8 +105,8 @@ async def test_an_outage_beyond_our_bounds_is_said_and_then_over(
 
 
 async def test_an_absent_service_is_unavailable(azurite: Azurite, relay: Relay) -> None:
-    nobody = azurite.connection_string("http://127.0.0.1:1/lab")
-    table = AzureTable(TableAddress(table="some", connection_string=nobody), bounds=BOUNDS)
+    no_user = azurite.connection_string("http://127.0.0.1:1/lab")
+    table = AzureTable(TableAddress(table="some", connection_string=no_user), bounds=BOUNDS)
     with pytest.raises(ExchangeUnavailable, match="table 'some' is not available: "):
         await table.get("part", "a")
     await table.close()
@@ -256,10 +256,10 @@ async def test_a_wrong_key_and_a_missing_table_are_told_apart(azurite: Azurite, 
         (name, wrong, "refuses the connection string's key"),
         ("nosuch", good, "table 'nosuch' does not exist; create it, or name another in BROADSIDE_"),
     )
-    for table_name, connection_string, words in cases:
+    for table_name, connection_string, parts in cases:
         table = AzureTable(TableAddress(table=table_name, connection_string=connection_string))
         for work in (table.get("part", "a"), table.upsert(row("a")), table.batch([row("a")])):
-            with pytest.raises(ExchangeError, match=words) as caught:
+            with pytest.raises(ExchangeError, match=parts) as caught:
                 await work
             assert isinstance(caught.value, ExchangeMisconfigured)
         await table.close()

@@ -57,8 +57,8 @@ def test_a_mistake_is_one_line_and_its_code(
     assert done.returncode == code, done.stderr
     assert done.stdout == ""
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
-    for word in words:
-        assert word in done.stderr
+    for part in words:
+        assert part in done.stderr
 
 
 def test_a_port_in_use_is_named(site: Site) -> None:

@@ -68,23 +68,23 @@ def test_what_an_agent_sets_aside_is_listed_and_explained(site: Site) -> None:
     assert (poison["reason"], poison["body"], poison["run_id"]) == ("NotJson", "fire!", None)
     assert (refused["reason"], refused["claimed_by"]) == ("Refused", "c1")
 
-    said = site.run("deadletters", "explain", str(refused["sequence_number"]), "--api", url)
-    assert said.returncode == 0, said.stderr
-    for words in (
+    text = site.run("deadletters", "explain", str(refused["sequence_number"]), "--api", url)
+    assert text.returncode == 0, text.stderr
+    for parts in (
         "run planted, burst 1, pair-002 to 203.0.113.9:5201",
         "outside this agent's allowed networks",
         "next: if the target is a server",
         "BROADSIDE_AGENT_ALLOWED_NETWORKS on every client agent",
         "it cannot be resent: agent c1 has it on record",
     ):
-        assert words in said.stdout
+        assert parts in text.stdout
     table = site.run("deadletters", "list")
     assert "poison-1" not in table.stdout
     assert "NotJson" in table.stdout
-    for letter, words in ((poison, "is not a job"), (refused, "agent c1 has it on record")):
+    for letter, parts in ((poison, "is not a job"), (refused, "agent c1 has it on record")):
         again = site.run("deadletters", "resend", str(letter["sequence_number"]), "--api", url)
         assert again.returncode == 4
-        assert words in again.stderr
+        assert parts in again.stderr
         assert len(again.stderr.strip().splitlines()) == 1
     assert len(listed(site)) == 2
 

@@ -58,12 +58,12 @@ def test_the_run_stays_and_a_second_one_stands_beside_it(site: Site) -> None:
         (page,) = re.findall(r"the live page: (http://127\.0\.0\.1:\d+/)", done.stderr)
         (run_id,) = re.findall(r"launched (\S+)", done.stderr)
         assert f"web page: {page}#/run/{run_id}" in done.stderr
-    kept = re.compile(r"stored in (\S+): (\S+)")
-    (where, older), (_, newer) = (kept.findall(done.stderr)[0] for done in (first, second))
-    assert where == site.environment["BROADSIDE_DATA_DIR"]
+    stored = re.compile(r"stored in (\S+): (\S+)")
+    (place, older), (_, newer) = (stored.findall(done.stderr)[0] for done in (first, second))
+    assert place == site.environment["BROADSIDE_DATA_DIR"]
     assert f"compare {older} last" in second.stderr
-    told = site.run().stdout.splitlines()
-    assert len(told) == 3 and "2 runs" in told[0] and newer in told[0]
+    lines = site.run().stdout.splitlines()
+    assert len(lines) == 3 and "2 runs" in lines[0] and newer in lines[0]
     assert newer in site.run("show", "last").stdout
     assert site.run("compare", older, "last", "--json").stdout
     report = site.run("report", "last")
@@ -71,7 +71,7 @@ def test_the_run_stays_and_a_second_one_stands_beside_it(site: Site) -> None:
     _, url = site.start_coordinator()
     assert call(url, "GET", "/v1/runs/" + newer)["state"] == "finished"
     # The first data directory is in use, so the next demo uses another one.
-    assert f"stored in {where}-2: " in site.run(*options, timeout_s=120).stderr
+    assert f"stored in {place}-2: " in site.run(*options, timeout_s=120).stderr
 
 
 @pytest.mark.alone
@@ -85,9 +85,9 @@ def test_two_demos_one_after_the_other_pass_in_one_data_directory(site: Site) ->
     while verdicts.count("pass") < 2 and len(verdicts) < 4:
         with Taken() as taken:
             summary, _ = demo(site, *SHORT, "--pairs", "3", "--firewall-rate-ratio", "1.5")
-        held = summary["reconciliation"]
-        assert held["lag_s"] is not None, summary["findings"]
-        assert held["neighbours"] == []
+        stored = summary["reconciliation"]
+        assert stored["lag_s"] is not None, summary["findings"]
+        assert stored["neighbours"] == []
         verdicts.append(summary["verdict"])
     assert verdicts.count("pass") == 2 or taken.much, verdicts
     assert "fail" not in verdicts
@@ -109,15 +109,15 @@ def test_the_real_azure_sdks_carry_the_same_demo(site: Site) -> None:
     options = ["--bursts", "1", "--seconds", "60", "--pairs", "8", "--scale", "400"]
     summary = passed(site, "--fabric", "azure-local", *options)
     assert summary["pairs_measured"] == 8
-    held = summary["reconciliation"]
-    assert held["source"].startswith("azure-monitor")
+    stored = summary["reconciliation"]
+    assert stored["source"].startswith("azure-monitor")
     if summary["verdict"] != "pass":
         return
     # The lag is planted in the metrics endpoint.
-    assert held["lag_s"] == pytest.approx(2.0, abs=0.5)
-    assert held["residual_low_ratio"] <= 0 <= held["residual_high_ratio"]
+    assert stored["lag_s"] == pytest.approx(2.0, abs=0.5)
+    assert stored["residual_low_ratio"] <= 0 <= stored["residual_high_ratio"]
     # In one burst the data in flight at its end is 1 %.
-    assert abs(held["residual_ratio"]) <= 0.02
+    assert abs(stored["residual_ratio"]) <= 0.02
 
 
 def test_a_killed_client_is_named_and_never_passes(site: Site) -> None:

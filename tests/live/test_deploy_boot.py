@@ -81,7 +81,7 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [UV, "pip", "install", "-q", "--python", home / "bin/python", "-r", wanted, "-c", lock],
         [UV, "pip", "install", "-q", "--python", home / "bin/python", "-c", lock, wheel],
     ):
-        subprocess.run([str(word) for word in argv], check=True, timeout=120)
+        subprocess.run([str(part) for part in argv], check=True, timeout=120)
     for path in (
         work.parent,
         work,
@@ -94,10 +94,10 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def machine_files(client: boot.Boot, server: boot.Boot, **coordinator: str) -> dict[str, str]:
     """Return the files of the three kinds of VM, combined as three units of one machine."""
     files = files_of(boot.render(FOLDER, client))
-    told = boot.Boot(service="coordinator", environment=FABRIC | coordinator)
+    reported = boot.Boot(service="coordinator", environment=FABRIC | coordinator)
     for config, unit, named in (
         (server, SERVER_UNIT, "server"),
-        (told, COORDINATOR_UNIT, "coordinator"),
+        (reported, COORDINATOR_UNIT, "coordinator"),
     ):
         other = files_of(boot.render(FOLDER, config))
         text = other[f"/etc/systemd/system/broadside-{config.service}.service"]
@@ -133,18 +133,18 @@ def notebook(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[M
     """Yield a machine with own network and the services of examples/notebook.tfvars."""
     if reason := why_not():
         pytest.skip(reason)
-    own = next((venv / "lib").glob("python3*")) / "site-packages" / "broadside" / ".tools"
+    local = next((venv / "lib").glob("python3*")) / "site-packages" / "broadside" / ".tools"
     # This folder replaces /usr/local/bin of a VM.
-    if not own.exists():
-        shutil.copytree(ROOT / ".tools" / "vegeta", own / "vegeta")
-    told = {
+    if not local.exists():
+        shutil.copytree(ROOT / ".tools" / "vegeta", local / "vegeta")
+    fields = {
         "BROADSIDE_AGENT_ALLOW_TUNNELS": "true",
         "BROADSIDE_AGENT_CHRONYC_SOCKET": "127.0.0.1",
     }
-    served = told | {"BROADSIDE_AGENT_SERVICES": "http=8080 https=8443 ftp=2121"}
+    served = fields | {"BROADSIDE_AGENT_SERVICES": "http=8080 https=8443 ftp=2121"}
     rights = ("CAP_NET_ADMIN",)
     files = machine_files(
-        agent("client", rights, **told), agent("server", rights, **served), BROADSIDE_PORT="8090"
+        agent("client", rights, **fields), agent("server", rights, **served), BROADSIDE_PORT="8090"
     )
     units = [CLOCK_UNIT, UNIT, SERVER_UNIT, COORDINATOR_UNIT]
     folder = tmp_path_factory.mktemp("notebook")
@@ -162,26 +162,26 @@ def presences(machine: Machine) -> Mapping[str, Presence]:
 
 
 def well(machine: Machine, agent_id: str) -> Presence | None:
-    found = presences(machine).get(agent_id)
+    response = presences(machine).get(agent_id)
     ready = (
-        found
-        and found.engine_version
-        and (found.role == "client" or found.ports)
+        response
+        and response.engine_version
+        and (response.role == "client" or response.ports)
         # The first heartbeat may be older than the chronyd of the machine.
-        and found.clock
-        and (found.clock.boot_id or found.clock.bound_s is not None)
+        and response.clock
+        and (response.clock.boot_id or response.clock.bound_s is not None)
     )
-    return found if ready else None
+    return response if ready else None
 
 
 def agent_pid(machine: Machine) -> int | None:
     """Return the process id of the client agent, not of the commands that systemd runs after it."""
     pid = machine.main_pid(UNIT)
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        parts = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return None
-    is_agent = b"broadside.agent" in words and b"--remove-tunnels" not in words
+    is_agent = b"broadside.agent" in parts and b"--remove-tunnels" not in parts
     return pid if is_agent else None
 
 
@@ -206,11 +206,11 @@ def test_the_agents_unit_starts_and_reports_presence(machine: Machine) -> None:
 def test_the_agent_runs_inside_its_sandbox(machine: Machine) -> None:
     pid = wait_for("the agent's process", lambda: machine.main_pid(UNIT))
     wait_for("its presence", lambda: well(machine, "client"))
-    told = status(pid)
-    assert told["Uid"].split()[0] == "64987"
-    assert told["NoNewPrivs"] == "1"
-    assert told["Seccomp"] == "2"
-    assert {int(told[name], 16) for name in ("CapEff", "CapPrm", "CapBnd", "CapAmb")} == {0}
+    reported = status(pid)
+    assert reported["Uid"].split()[0] == "64987"
+    assert reported["NoNewPrivs"] == "1"
+    assert reported["Seccomp"] == "2"
+    assert {int(reported[name], 16) for name in ("CapEff", "CapPrm", "CapBnd", "CapAmb")} == {0}
     mounts = Path(f"/proc/{pid}/mountinfo").read_text().splitlines()
     options = {line.split()[4]: line.split()[5].split(",")[0] for line in mounts}
     assert options["/"] == "ro"
@@ -222,15 +222,19 @@ def test_the_coordinators_unit_starts_and_sees_the_fleet(machine: Machine) -> No
 
     def fleet() -> set[str]:
         try:
-            return {each["agent_id"] for each in call(url, "GET", "/v1/presences")}
+            return {item["agent_id"] for item in call(url, "GET", "/v1/presences")}
         except httpx.TransportError:
             return set()
 
     wait_for("both agents, by the coordinator", lambda: fleet() >= {"client", "server"})
     pid = machine.main_pid(COORDINATOR_UNIT)
     assert pid is not None
-    told = status(pid)
-    assert (told["Uid"].split()[0], told["NoNewPrivs"], told["Seccomp"]) == ("64987", "1", "2")
+    reported = status(pid)
+    assert (reported["Uid"].split()[0], reported["NoNewPrivs"], reported["Seccomp"]) == (
+        "64987",
+        "1",
+        "2",
+    )
 
 
 def test_a_killed_agent_is_started_again(machine: Machine) -> None:
@@ -270,18 +274,18 @@ def test_a_service_carries_traffic_inside_the_sandbox(
     notebook: Machine, name: str, slow: tuple[str, ...]
 ) -> None:
     def served() -> bool:
-        found = presences(notebook).get("server")
-        return found is not None and {e.name for e in found.engines if e.ports} >= SERVICES
+        response = presences(notebook).get("server")
+        return response is not None and {e.name for e in response.engines if e.ports} >= SERVICES
 
     wait_for("the client's presence", lambda: well(notebook, "client"))
     wait_for("the services", served)
-    asked = (UNIT, "bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/8090")
-    wait_for("the coordinator's API", lambda: notebook.run(*asked).returncode == 0)
+    requested = (UNIT, "bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/8090")
+    wait_for("the coordinator's API", lambda: notebook.run(*requested).returncode == 0)
     # Other tests load the cores.
     settings = ["pairs_count=1", "burst_s=3", "period_s=20", "lead_s=12", "late_after_s=5", *slow]
     done = notebook.run(
         UNIT, *BROADSIDE, "launch", name, "--api", "http://127.0.0.1:8090", "--json",
-        *(word for each in settings for word in ("--set", each)),
+        *(part for setting in settings for part in ("--set", setting)),
     )  # fmt: skip
     assert done.returncode == 0, f"{done.stdout}{done.stderr}{notebook.log()}"
 
@@ -289,9 +293,9 @@ def test_a_service_carries_traffic_inside_the_sandbox(
 def test_tunnels_can_be_made_inside_the_sandbox(notebook: Machine) -> None:
     wait_for("both agents", lambda: well(notebook, "client") and well(notebook, "server"))
     assert all(presence.tunnels for presence in presences(notebook).values())
-    told = status(notebook.main_pid(UNIT) or 0)
+    reported = status(notebook.main_pid(UNIT) or 0)
     # The value is CAP_NET_ADMIN.
-    assert int(told["CapEff"], 16) == int(told["CapBnd"], 16) == 1 << 12
+    assert int(reported["CapEff"], 16) == int(reported["CapBnd"], 16) == 1 << 12
 
 
 def test_a_killed_agents_tunnel_is_gone_before_it_is_back(notebook: Machine) -> None:
@@ -540,9 +544,9 @@ def test_systemd_finds_a_planted_fault_of_the_unit() -> None:
     unit = boot.render_unit(FOLDER, agent("client"))
     assert tools.systemd_verify(UNIT, unit) == tools.Ran()
     assert tools.systemd_verify(UNIT, unit.replace("ProtectSystem=", "ProtectSystems=")).faults
-    for each in (agent("client"), agent("server"), COORDINATOR):
-        said = tools.systemd_exposure(UNIT, boot.render_unit(FOLDER, each), EXPOSURE_MAX)
-        assert said == tools.Ran(), each
+    for item in (agent("client"), agent("server"), COORDINATOR):
+        text = tools.systemd_exposure(UNIT, boot.render_unit(FOLDER, item), EXPOSURE_MAX)
+        assert text == tools.Ran(), item
     open_unit = unit.replace("ProtectSystem=strict", "").replace("User=broadside", "User=root")
     assert tools.systemd_exposure(UNIT, open_unit, EXPOSURE_MAX).faults
 

@@ -173,9 +173,9 @@ def test_a_service_that_stays_away_is_told_in_time(arm: ResourceManager) -> None
 
 
 def test_the_observed_capacity_is_the_newest_that_is_known(arm: ResourceManager) -> None:
-    found = firewall(arm).observed(NOW)
-    assert found is not None
-    assert (found.units_count, found.at.minute) == (20, 1)
+    result = firewall(arm).observed(NOW)
+    assert result is not None
+    assert (result.units_count, result.at.minute) == (20, 1)
 
 
 # The command --------------------------------------------------------------------------------------
@@ -225,9 +225,9 @@ def test_a_command_runs_while_the_capacity_is_raised(
 
 
 def test_a_terminated_command_puts_it_back(arm: ResourceManager, tmp_path: Path) -> None:
-    words = ["set", "--min", "20", "--max", "20", "--records", str(tmp_path), "--", "sleep", "60"]
+    parts = ["set", "--min", "20", "--max", "20", "--records", str(tmp_path), "--", "sleep", "60"]
     process = subprocess.Popen(
-        [*BROADSIDE, "capacity", *words],
+        [*BROADSIDE, "capacity", *parts],
         env=environment(arm), stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:

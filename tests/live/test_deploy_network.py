@@ -97,12 +97,12 @@ def test_by_default_iperf3_and_probes_pass(tmp_path: Path) -> None:
 
 def test_the_notebooks_services_have_their_ports_and_rights(tmp_path: Path) -> None:
     path = AZURE / "examples" / "notebook.tfvars"
-    told = traffic(tmp_path, **hcl.read_values(path.read_text(), path.name))
+    reported = traffic(tmp_path, **hcl.read_values(path.read_text(), path.name))
     first, last = PASSIVE_PORTS
-    assert set(told["tcp_ports"]) == {"5201", "8080", "8443", "2121", f"{first}-{last}"}
-    settings = AgentSettings.model_validate({"role": "server", "services": told["services"]})
+    assert set(reported["tcp_ports"]) == {"5201", "8080", "8443", "2121", f"{first}-{last}"}
+    settings = AgentSettings.model_validate({"role": "server", "services": reported["services"]})
     assert settings.services == {"http": (8080,), "https": (8443,), "ftp": (2121,)}
-    assert told["capabilities"] == ["CAP_NET_ADMIN"]
+    assert reported["capabilities"] == ["CAP_NET_ADMIN"]
 
 
 HALF_OF_THE_SUBNETS = {

@@ -63,8 +63,8 @@ def test_a_mode_is_set_and_all_else_kept(
     before = arm.body()["properties"]
     put(arm, idps="Deny")
     assert arm.state == "Succeeded"
-    (told,) = arm.puts
-    assert told["properties"] == before | {
+    (reported,) = arm.puts
+    assert reported["properties"] == before | {
         "intrusionDetection": {"mode": "Deny", "configuration": {"kept": True}}
     }
 

@@ -122,8 +122,8 @@ class Stubs:
 
     def has(self, **outputs: Any) -> None:
         """Set the Terraform outputs of the existing range."""
-        told = OUTPUTS | outputs
-        self.answer(outputs={name: {"value": value} for name, value in told.items()})
+        reported = OUTPUTS | outputs
+        self.answer(outputs={name: {"value": value} for name, value in reported.items()})
 
     def run(self, *words: str, path: str | None = None) -> Done:
         with self._monkeypatch.context() as patch:
@@ -138,12 +138,12 @@ class Stubs:
         path = self.folder / "calls"
         lines = path.read_text().splitlines() if path.exists() else []
         chdir = f"-chdir={self.directory} "
-        looks = (" output ", " console")
-        kept = [line.replace(chdir, "") for line in lines if not any(it in line for it in looks)]
+        checks = (" output ", " console")
+        stored = [line.replace(chdir, "") for line in lines if not any(it in line for it in checks)]
         # Concurrent calls of az are logged in any order.
         return [
             line
-            for beside, run in groupby(kept, lambda line: line.split()[2] in ("list", "scale"))
+            for beside, run in groupby(stored, lambda line: line.split()[2] in ("list", "scale"))
             for line in (sorted(run) if beside else run)
         ]
 
@@ -180,14 +180,14 @@ def instance(name: str, *, latest: bool = True) -> dict[str, Any]:
 
 
 def boot_row(host: str, stage: str, error: str = "") -> dict[str, str]:
-    told = {"stage": stage, "at": "2026-11-26T12:00:00Z", "error": error}
-    return {"PartitionKey": "boot", "RowKey": host, "json": json.dumps(told)}
+    fields = {"stage": stage, "at": "2026-11-26T12:00:00Z", "error": error}
+    return {"PartitionKey": "boot", "RowKey": host, "json": json.dumps(fields)}
 
 
 def beat_row(host: str, second: int, **other: Any) -> dict[str, str]:
-    told = {"agent_id": host, "state": "idle", "problem": None, **other}
-    told["beat_at"] = f"2026-11-26T12:00:{second:02d}Z"
-    return {"PartitionKey": "presence", "RowKey": f"client.{host}", "json": json.dumps(told)}
+    fields = {"agent_id": host, "state": "idle", "problem": None, **other}
+    fields["beat_at"] = f"2026-11-26T12:00:{second:02d}Z"
+    return {"PartitionKey": "presence", "RowKey": f"client.{host}", "json": json.dumps(fields)}
 
 
 @pytest.fixture
@@ -262,11 +262,11 @@ def test_without_yes_terraform_asks(stubs: Stubs) -> None:
 
 def test_dry_runs_print_what_would_be_run_and_run_nothing(stubs: Stubs) -> None:
     """Test that the printed commands are exactly the executed commands."""
-    for words in (("up", "--yes"), ("scale", "7"), ("down", "--yes")):
-        shown = stubs.run(*words, "--dry-run")
+    for parts in (("up", "--yes"), ("scale", "7"), ("down", "--yes")):
+        shown = stubs.run(*parts, "--dry-run")
         assert shown.returncode == 0, shown.stderr
         assert stubs.calls() == []
-        stubs.run(*words)
+        stubs.run(*parts)
         chdir = f"-chdir={stubs.directory} "
         assert sorted(line.replace(chdir, "") for line in shown.stdout.splitlines()) == sorted(
             stubs.calls()
@@ -392,10 +392,10 @@ def test_up_takes_over_what_a_killed_up_made(stubs: Stubs) -> None:
 def test_terraform_itself_takes_what_is_written_for_it(tmp_path: Path) -> None:
     """Test the file name with Terraform, because an override file cannot contain import blocks."""
     (tmp_path / "main.tf").write_text('resource "terraform_data" "x" {}\n')
-    found = [Orphan(address="terraform_data.x", id="1")]
-    (tmp_path / RESUME).write_text(import_blocks(found))
-    for words in (["init", "-input=false"], ["apply", "-auto-approve", "-input=false"]):
-        argv = ["terraform", f"-chdir={tmp_path}", *words]
+    results = [Orphan(address="terraform_data.x", id="1")]
+    (tmp_path / RESUME).write_text(import_blocks(results))
+    for parts in (["init", "-input=false"], ["apply", "-auto-approve", "-input=false"]):
+        argv = ["terraform", f"-chdir={tmp_path}", *parts]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
     assert "1 imported, 0 added" in done.stdout
@@ -407,9 +407,9 @@ def test_machines_that_a_killed_up_made_are_made_again(stubs: Stubs) -> None:
     Azure does not return custom data, so Terraform would replace imported machines.
     """
     path = f"{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/night-clients"
-    said = f'Error: A resource with the ID "{path}" already exists'
+    text = f'Error: A resource with the ID "{path}" already exists'
     address = 'module.fleet["client"].azurerm_linux_virtual_machine_scale_set.this'
-    (stubs.folder / "apply_fails").write_text(f"{said}\n\n  with {address},\n")
+    (stubs.folder / "apply_fails").write_text(f"{text}\n\n  with {address},\n")
     stubs.answer(groups=[{"id": GROUP, "name": "night"}])
     done = stubs.run("up", "--yes")
     assert done.returncode == 0, done.stderr
@@ -464,21 +464,21 @@ def test_park_gives_the_firewall_back_and_unpark_brings_it_with_all_it_had(stubs
         "managementIpConfiguration": None,
     }
     stubs.has(firewall_addresses=addresses, parked=True)
-    kept = {"provisioningState": "Succeeded", "autoscaleConfiguration": {"minCapacity": 2}}
-    stubs.answer(firewall={"etag": "1", "location": "eastus", "properties": kept | addresses})
+    stored = {"provisioningState": "Succeeded", "autoscaleConfiguration": {"minCapacity": 2}}
+    stubs.answer(firewall={"etag": "1", "location": "eastus", "properties": stored | addresses})
     put = "az rest --method put --url /subscriptions/0/x?api-version=2025-05-01"
 
     def firewall() -> Any:
         return json.loads((stubs.folder / "firewall").read_text())
 
     assert stubs.run("park", "--yes").returncode == 0
-    assert firewall()["properties"] == kept | {
+    assert firewall()["properties"] == stored | {
         "ipConfigurations": [],
         "managementIpConfiguration": None,
     }
     assert "etag" not in firewall()
     assert stubs.run("unpark", "--yes").returncode == 0
-    assert firewall()["properties"] == kept | addresses
+    assert firewall()["properties"] == stored | addresses
     assert sum(put in line for line in stubs.calls()) == 2
     # `up` alone also restores a parked range.
     assert stubs.run("up", "--yes").returncode == 0
@@ -549,17 +549,17 @@ def test_a_check_knows_sizes_that_are_closed_or_not_offered(stubs: Stubs) -> Non
     stubs.answer(compute=[], sizes=closed, needs=json.dumps(NEEDS | {"fleet_zones": ["2"]}))
     done = stubs.run("up", "--check")
     assert done.returncode == 4
-    for words in (
+    for parts in (
         "Standard_D4_v4 in eastus is not available to this subscription (NotAvailable",
         "Standard_B2als_v2 is not offered in eastus",
         "Standard_D4_v4 is not offered in zone 2 of eastus",
         "3 requirements are missing",
     ):
-        assert words in done.stdout + done.stderr
+        assert parts in done.stdout + done.stderr
     plan = ["--publisher", "cisco", "--offer", "c8000v", "--plan", "byol"]
     stubs.answer(sizes=SIZES, needs=json.dumps(NEEDS | {"image_plan": plan}))
-    told = stubs.run("up", "--check").stdout
-    assert "az vm image terms accept --publisher cisco --offer c8000v --plan byol" in told
+    stdout = stubs.run("up", "--check").stdout
+    assert "az vm image terms accept --publisher cisco --offer c8000v --plan byol" in stdout
     stubs.answer(needs=json.dumps(NEEDS | {"location": "westmars"}))
     assert "not a region of this subscription" in stubs.run("up", "--check").stdout
 

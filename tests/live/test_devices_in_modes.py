@@ -53,8 +53,8 @@ def test_a_matrix_over_two_devices_finds_what_was_planted(tmp_path: Path) -> Non
     switches.write_text("\n".join(['[services]\nrest = "rest"\n[services.states]', *lines]))
     telemetry = tmp_path / "telemetry.toml"
     with answering(*boxes), Site(tmp_path) as site:
-        told = {"profile": "fortinet", "interfaces": ["eth0"], "cores_count": 2}
-        entries = [box.entry(box.folder.name, **told) for box in boxes]
+        fields = {"profile": "fortinet", "interfaces": ["eth0"], "cores_count": 2}
+        entries = [box.entry(box.folder.name, **fields) for box in boxes]
         telemetry.write_text("\n".join(entries))
         _, url = site.start_coordinator(
             BROADSIDE_SWITCHES_FILE=str(switches), BROADSIDE_TELEMETRY_FILE=str(telemetry)
@@ -63,8 +63,8 @@ def test_a_matrix_over_two_devices_finds_what_was_planted(tmp_path: Path) -> Non
         wait_for_fleet(url, 2)
         goal = "--set=objective.device_cpu_p95_max_ratio=0.9"
         modes = [f"--mode={mode}" for mode in MODES]
-        asked = ["smoke", *modes, "--switch", "services", *SMALL, *PACED, goal]
-        done = site.run("study", "matrix", *asked, "--json", "--api", url, timeout_s=200)
+        requested = ["smoke", *modes, "--switch", "services", *SMALL, *PACED, goal]
+        done = site.run("study", "matrix", *requested, "--json", "--api", url, timeout_s=200)
         assert done.stdout, done.stderr
         study = json.loads(done.stdout)
         drawn = json.loads(
@@ -84,16 +84,16 @@ def test_a_matrix_over_two_devices_finds_what_was_planted(tmp_path: Path) -> Non
         again = site.run("verdict", run_ids[0], "--recompute", "--json", "--api", url)
         assert "differs" not in again.stderr, again.stderr
     for result, (mode, planted) in zip(study["results"], MODES.items(), strict=True):
-        found = [load["cpu_ratio"] for load in result["devices"]]
-        assert found == pytest.approx([busy / 100 for busy in planted], abs=POINTS), mode
+        results = [load["cpu_ratio"] for load in result["devices"]]
+        assert results == pytest.approx([busy / 100 for busy in planted], abs=POINTS), mode
         rates = [load["received_bits_per_second"] for load in result["devices"]]
         shares = [rate / sum(rates) for rate in rates]
         assert shares == pytest.approx(SHARES, abs=POINTS), mode
         assert result["verdict"] == ("fail" if max(planted) > 90 else "pass"), mode
     assert "fw-a: CPU 99.0 %" in next(
-        each["sentence"] for each in full["findings"] if each["id"] == "device-load"
+        item["sentence"] for item in full["findings"] if item["id"] == "device-load"
     )
-    assert any(each["id"] == "device-cpu-limit" for each in full["findings"])
+    assert any(item["id"] == "device-cpu-limit" for item in full["findings"])
     traces = {series["name"]: series for series in drawn["figure"]["series"]}
     assert traces["fw-a, CPU"]["y"] == pytest.approx([47, 55, 83, 99], abs=2)
     assert traces["fw-b, CPU"]["y"] == pytest.approx([22, 25, 41, 64], abs=2)

@@ -58,7 +58,7 @@ def counts(site: Site) -> QueueCounts:
 
 
 def test_a_healthy_fleet_is_left_as_it_was(fleet: Site) -> None:
-    code, found = checks(fleet)
+    code, result = checks(fleet)
     assert code == 0
     for name in (
         "iperf3",
@@ -68,10 +68,10 @@ def test_a_healthy_fleet_is_left_as_it_was(fleet: Site) -> None:
         "table",
         "raw output",
     ):
-        assert found[name]["ok"], found[name]
-    assert "0 of them dead" in found["queue receive"]["detail"]
+        assert result[name]["ok"], result[name]
+    assert "0 of them dead" in result["queue receive"]["detail"]
     assert counts(fleet) == QueueCounts(active_count=0, scheduled_count=0, dead_count=0)
-    assert "all servers of the fleet lie in them" in found["allowed networks"]["detail"]
+    assert "all servers of the fleet lie in them" in result["allowed networks"]["detail"]
 
 
 def test_each_fault_has_its_fix(fleet: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,20 +83,20 @@ def test_each_fault_has_its_fix(fleet: Site, monkeypatch: pytest.MonkeyPatch) ->
     }
     for name, value in wrong.items():
         monkeypatch.setitem(fleet.environment, name, value)
-    code, found = checks(fleet)
+    code, result = checks(fleet)
     assert code == 4
-    assert "would refuse 127.0.0.1" in found["allowed networks"]["detail"]
-    assert "BROADSIDE_AGENT_ALLOWED_NETWORKS" in found["allowed networks"]["fix"]
-    assert "/nowhere/iperf3" in found["iperf3"]["detail"]
-    assert str(readings) in found["telemetry lab (lab)"]["detail"]
-    assert found["telemetry lab (lab)"]["fix"] == "is the lab up?"
+    assert "would refuse 127.0.0.1" in result["allowed networks"]["detail"]
+    assert "BROADSIDE_AGENT_ALLOWED_NETWORKS" in result["allowed networks"]["fix"]
+    assert "/nowhere/iperf3" in result["iperf3"]["detail"]
+    assert str(readings) in result["telemetry lab (lab)"]["detail"]
+    assert result["telemetry lab (lab)"]["fix"] == "is the lab up?"
 
     now_s = datetime.now(UTC).timestamp()
     rows = [f"{now_s - back_s},{1000 - back_s},0" for back_s in (30, 20, 10)]
     readings.write_text("\n".join(["at_s,up_bytes,down_bytes", *rows, ""]))
-    _, found = checks(fleet)
-    assert found["telemetry lab (lab)"]["ok"], found["telemetry lab (lab)"]
-    assert "2 byte counts of the last 15 minutes" in found["telemetry lab (lab)"]["detail"]
+    _, result = checks(fleet)
+    assert result["telemetry lab (lab)"]["ok"], result["telemetry lab (lab)"]
+    assert "2 byte counts of the last 15 minutes" in result["telemetry lab (lab)"]["detail"]
 
 
 def test_a_setting_that_is_none_is_named(site: Site) -> None:
@@ -105,15 +105,15 @@ def test_a_setting_that_is_none_is_named(site: Site) -> None:
         "BROADSIDE_QUEUE_LOCK_S": "0",
         "BROADSIDE_LEDGER": "csv",
     }
-    code, found = checks(site)
+    code, result = checks(site)
     assert code == 4
     for name, variable in (
         ("agent settings", "BROADSIDE_AGENT_ALLOWED_NETWORKS='everywhere'"),
         ("fabric", "BROADSIDE_QUEUE_LOCK_S='0'"),
         ("telemetry", "BROADSIDE_LEDGER: replaced by BROADSIDE_TELEMETRY_FILE"),
     ):
-        assert not found[name]["ok"]
-        assert variable in found[name]["detail"]
+        assert not result[name]["ok"]
+        assert variable in result[name]["detail"]
 
 
 def test_the_role_that_each_service_misses_is_named(site: Site, azure: Mapping[str, str]) -> None:
@@ -123,17 +123,17 @@ def test_the_role_that_each_service_misses_is_named(site: Site, azure: Mapping[s
     be named.
     """
     site.environment |= azure
-    code, found = checks(site)
-    assert code == 0, found
+    code, result = checks(site)
+    assert code == 0, result
     for name in ("queue send", "queue receive", "table", "raw output"):
-        assert found[name]["ok"], found[name]
-    assert found["raw output"]["detail"] == "a blob was written, read and deleted"
+        assert result[name]["ok"], result[name]
+    assert result["raw output"]["detail"] == "a blob was written, read and deleted"
     # The jobs in Service Bus are not counted, because that needs peeks.
     assert counts(site) == QueueCounts(active_count=None, scheduled_count=None, dead_count=0)
 
     key = re.compile(r"(SharedAccessKey|AccountKey)=[^;]*")
     site.environment |= {name: key.sub(r"\1=d3Jvbmc=", value) for name, value in azure.items()}
-    code, found = checks(site)
+    code, result = checks(site)
     assert code == 4
     for name, role in (
         ("queue send", "Azure Service Bus Data Sender"),
@@ -141,12 +141,12 @@ def test_the_role_that_each_service_misses_is_named(site: Site, azure: Mapping[s
         ("table", "Storage Table Data Contributor"),
         ("raw output", "Storage Blob Data Contributor"),
     ):
-        assert f"role '{role}'" in found[name]["fix"], found[name]
+        assert f"role '{role}'" in result[name]["fix"], result[name]
 
 
 def test_a_container_that_is_missing_is_named(site: Site, azure: Mapping[str, str]) -> None:
     account = "BROADSIDE_BLOBS_CONNECTION_STRING"
     site.environment |= {account: azure[account], "BROADSIDE_BLOBS_CONTAINER": "elsewhere"}
-    _, found = checks(site)
-    assert "'elsewhere' does not exist" in found["raw output"]["detail"]
-    assert "BROADSIDE_BLOBS_CONTAINER" in found["raw output"]["fix"]
+    _, result = checks(site)
+    assert "'elsewhere' does not exist" in result["raw output"]["detail"]
+    assert "BROADSIDE_BLOBS_CONTAINER" in result["raw output"]["fix"]

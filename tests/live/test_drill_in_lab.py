@@ -44,15 +44,15 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lab, Si
 
 
 def event_of(lab: Lab, profile: str) -> str:
-    own = [sys.executable, "-m", "broadside.coordinator", "lab", "profile", profile]
-    return " ".join([*own, "--prefix", lab.spec.prefix])
+    local = [sys.executable, "-m", "broadside.coordinator", "lab", "profile", profile]
+    return " ".join([*local, "--prefix", lab.spec.prefix])
 
 
 def drilled(lab: Lab, site: Site, profile: str) -> Any:
     """Run a drill on the first of two firewalls and return the conclusion of the study."""
     profiles.apply(lab, "active-standby")
-    asked = ("study", "drill", "smoke", "--event", event_of(lab, profile), "--at", "8", *SMALL)
-    done = site.run(*asked, "--json", timeout_s=180)
+    requested = ("study", "drill", "smoke", "--event", event_of(lab, profile), "--at", "8", *SMALL)
+    done = site.run(*requested, "--json", timeout_s=180)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["conclusion"]
 
@@ -69,18 +69,18 @@ def test_a_failover_is_measured_within_a_tenth_and_dated_within_a_fifth_of_a_sec
     assert "runs in this process only" in refused.stderr
     conclusion = drilled(lab, site, "failover")
     died_s, back_s = profiles.falls(lab)
-    found = conclusion["drilled"]
-    assert found["event"]["exit_code"] == 0, found["event"]
-    assert found["outages_count"] == 2
-    for outage in found["outages"]:
+    result = conclusion["drilled"]
+    assert result["event"]["exit_code"] == 0, result["event"]
+    assert result["outages_count"] == 2
+    for outage in result["outages"]:
         assert outage["outage_s"] == pytest.approx(back_s - died_s, abs=0.1)
         assert outage["resolution_s"] < 0.1
         assert abs(epoch_s(outage["from_at"]) - died_s) <= 0.2
-    [dip] = found["flows"]
+    [dip] = result["flows"]
     assert dip["back_after_s"] > 1.5
     assert dip["short_bytes"] > 0
-    assert found["tcp_s"] is not None
-    assert (found["sessions_count"], found["cut_count"]) == (4, 0)
+    assert result["tcp_s"] is not None
+    assert (result["sessions_count"], result["cut_count"]) == (4, 0)
     assert dip["new_ratio"] == pytest.approx(1.0, abs=0.2)
     assert "the device was out for 1" in conclusion["sentence"]
 
@@ -91,14 +91,16 @@ def test_sessions_that_the_other_firewall_does_not_know_are_cut_and_open_again(
     lab, site = standing
     conclusion = drilled(lab, site, "failover-cold")
     died_s, back_s = profiles.falls(lab)
-    found = conclusion["drilled"]
+    result = conclusion["drilled"]
     # Probes have no session, so they measure only the device.
-    for outage in found["outages"]:
+    for outage in result["outages"]:
         assert outage["outage_s"] == pytest.approx(back_s - died_s, abs=0.1)
-    assert found["cut_count"] == found["sessions_count"] == 4
-    assert found["opened_again_count"] == 4
-    assert died_s - 1 <= epoch_s(found["cut_from_at"]) <= epoch_s(found["cut_to_at"]) <= back_s + 2
-    [dip] = found["flows"]
+    assert result["cut_count"] == result["sessions_count"] == 4
+    assert result["opened_again_count"] == 4
+    assert (
+        died_s - 1 <= epoch_s(result["cut_from_at"]) <= epoch_s(result["cut_to_at"]) <= back_s + 2
+    )
+    [dip] = result["flows"]
     assert dip["back_after_s"] is None
     assert dip["new_ratio"] == pytest.approx(1.0, abs=0.2)
     assert "4 of 4 sessions were cut" in conclusion["sentence"]

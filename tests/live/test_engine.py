@@ -109,12 +109,12 @@ async def test_every_kind_of_test_between_releases_starts_at_the_instant(
 
 def _policies(engine: Running) -> set[int]:
     """Return the scheduling policies of its threads, or an empty set after its end."""
-    found = set()
+    result = set()
     with suppress(FileNotFoundError):
         for task in Path(f"/proc/{engine.process.pid}/task").iterdir():
             with suppress(ProcessLookupError):
-                found.add(os.sched_getscheduler(int(task.name)))
-    return found
+                result.add(os.sched_getscheduler(int(task.name)))
+    return result
 
 
 async def _turns(
@@ -129,10 +129,10 @@ async def _turns(
     firing = await start_client(
         engine, port, traffic, duration_s=5, release_at_s=at_s, prefix=prefix
     )
-    looked_at_s, held = [], set[int]()
-    while time.time() < at_s and os.SCHED_FIFO not in held:
+    looked_at_s, stored = [], set[int]()
+    while time.time() < at_s and os.SCHED_FIFO not in stored:
         looked_at_s.append(time.time())
-        held |= _policies(firing)
+        stored |= _policies(firing)
         await asyncio.sleep(0.02)
     await until(
         "its usual turn",
@@ -151,9 +151,9 @@ async def _turns(
     # Until the servers are ready a client has normal priority.
     ahead_s = release.server_ahead_s
     urgent_at_s = release.released_at_s - ahead_s if ahead_s else release.gate_reached_at_s
-    looks_count = sum(urgent_at_s < look_at_s for look_at_s in looked_at_s)
-    seen = os.SCHED_FIFO in held or looks_count >= LOOKS_MIN_COUNT
-    return (held, later) if seen and urgent_at_s < at_s and later else None
+    checks_count = sum(urgent_at_s < check_at_s for check_at_s in looked_at_s)
+    seen = os.SCHED_FIFO in stored or checks_count >= LOOKS_MIN_COUNT
+    return (stored, later) if seen and urgent_at_s < at_s and later else None
 
 
 @pytest.mark.parametrize("allowed", [True, False], ids=["allowed", "not allowed"])
@@ -163,13 +163,13 @@ async def test_a_held_client_has_the_first_turn_and_no_other(
     prefix = () if allowed else ("setpriv", "--bounding-set=-sys_nice")
 
     async def fire(traffic: Traffic) -> None:
-        for hold_s in HOLDS_S:
-            if turns := await _turns(engine, next(ports), traffic, hold_s, prefix):
+        for lock_s in HOLDS_S:
+            if turns := await _turns(engine, next(ports), traffic, lock_s, prefix):
                 break
         else:
             pytest.fail(f"no client was seen while held, in {len(HOLDS_S)} tries")
-        held, later = turns
-        assert (os.SCHED_FIFO in held) == allowed
+        stored, later = turns
+        assert (os.SCHED_FIFO in stored) == allowed
         assert later == {os.SCHED_OTHER}
 
     await asyncio.gather(*map(fire, KINDS))
@@ -307,12 +307,14 @@ async def test_an_abort_is_quick_and_keeps_what_was_counted(
     await until("the client", lambda: read_ports([port])[port].connected, PATIENCE_S)
     if not held:
         await until("a first interval", lambda: carried_bytes(port) > INTERVAL_BYTES, PATIENCE_S)
-    asked_at_s = time.time()
+    requested_at_s = time.time()
     firing.process.stop("cancelled by a test")
     firing.process.stop("again")
     end = await firing.end()
     assert end.exit.stopped == "cancelled by a test"
-    assert end.exit.ended_at_s < min(asked_at_s + 5, release_at_s if held else asked_at_s + 5)
+    assert end.exit.ended_at_s < min(
+        requested_at_s + 5, release_at_s if held else requested_at_s + 5
+    )
     assert "terminated" in (end.reading.report.error or "")
     assert not end.reading.usable
     assert bool(end.reading.intervals) is not held

@@ -34,7 +34,7 @@ class Path:
 
     def carried_bytes(self) -> int:
         """Return the bytes of both directions, counted at the server's interface."""
-        counters = [f"/sys/class/net/veth0/statistics/{way}_bytes" for way in ("rx", "tx")]
+        counters = [f"/sys/class/net/veth0/statistics/{method}_bytes" for method in ("rx", "tx")]
         return sum(map(int, subprocess.check_output([*self.server, "cat", *counters]).split()))
 
     def cut(self) -> None:

@@ -52,11 +52,11 @@ def one_line(told: str) -> str:
 def test_a_full_disk_on_standard_output(data_dir: Path) -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     try:
-        code, told = broadside("scenarios", "--json", stdout=full)
+        code, reported = broadside("scenarios", "--json", stdout=full)
     finally:
         os.close(full)
     assert code == Exit.CANNOT_RUN
-    assert "No space left" in one_line(told)
+    assert "No space left" in one_line(reported)
 
 
 @pytest.mark.parametrize("arguments", [["scenarios"], ["scenarios", "--json"], ["--help"]])
@@ -64,10 +64,10 @@ def test_a_closed_pipe(data_dir: Path, arguments: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     try:
-        code, told = broadside(*arguments, stdout=writer)
+        code, reported = broadside(*arguments, stdout=writer)
     finally:
         os.close(writer)
-    assert (code, told) == (Exit.CANNOT_RUN, "")
+    assert (code, reported) == (Exit.CANNOT_RUN, "")
 
 
 @pytest.mark.parametrize("file", ["private", "control", "results"])
@@ -76,13 +76,13 @@ def test_a_database_of_noise(data_dir: Path, file: str) -> None:
     for end in ("-wal", "-shm"):
         (data_dir / f"{file}.sqlite3{end}").unlink(missing_ok=True)
     (data_dir / f"{file}.sqlite3").write_bytes(os.urandom(20_000))
-    words = {"private": ["runs"], "control": ["show", "x"], "results": ["agents"]}[file]
+    parts = {"private": ["runs"], "control": ["show", "x"], "results": ["agents"]}[file]
     # The plan is read only if the header of the run exists.
     if file == "control":
-        words = ["launch", "smoke"]
-    code, told = broadside(*words)
-    assert code == Exit.CANNOT_RUN, told
-    assert f"{file}.sqlite3" in one_line(told) or file == "control"
+        parts = ["launch", "smoke"]
+    code, reported = broadside(*parts)
+    assert code == Exit.CANNOT_RUN, reported
+    assert f"{file}.sqlite3" in one_line(reported) or file == "control"
 
 
 def test_damaged_rows(data_dir: Path) -> None:
@@ -93,8 +93,8 @@ def test_damaged_rows(data_dir: Path) -> None:
             row = ("runs", key, "0", text, b"")
             connection.execute("INSERT INTO entity VALUES (?, ?, ?, ?, ?)", row)
     connection.close()
-    code, told = broadside("runs")
-    assert (code, told.count("left out")) == (Exit.PASS, len(damage)), told
+    code, reported = broadside("runs")
+    assert (code, reported.count("left out")) == (Exit.PASS, len(damage)), reported
 
 
 @pytest.mark.needs_root
@@ -107,9 +107,9 @@ def test_anothers_data_directory(monkeypatch: pytest.MonkeyPatch) -> None:
         # The modes are private, as Broadside creates it, and readable for others.
         for mode in (0o700, 0o755):
             Path(open_folder, "data").chmod(mode)
-            code, told = broadside("runs", before=as_nobody())
+            code, reported = broadside("runs", before=as_nobody())
             assert code == Exit.CANNOT_RUN
-            assert "writable for this user" in one_line(told)
+            assert "writable for this user" in one_line(reported)
 
 
 @pytest.fixture
@@ -133,15 +133,15 @@ def test_a_deleted_data_directory_ends_the_coordinator(
     shutil.rmtree(data_dir, ignore_errors=True)
     # A file may have been created meanwhile.
     shutil.rmtree(data_dir, ignore_errors=True)
-    _, told = served.communicate(timeout=_ENDS_WITHIN_S)
-    assert served.returncode == Exit.CANNOT_RUN, told
-    assert "removed or replaced while in use" in told.splitlines()[-1]
+    _, reported = served.communicate(timeout=_ENDS_WITHIN_S)
+    assert served.returncode == Exit.CANNOT_RUN, reported
+    assert "removed or replaced while in use" in reported.splitlines()[-1]
 
 
 def test_told_to_stop_a_coordinator_is_done(served: "subprocess.Popen[str]") -> None:
     served.send_signal(signal.SIGTERM)
-    _, told = served.communicate(timeout=_ENDS_WITHIN_S)
-    assert served.returncode in (0, -signal.SIGTERM), told
+    _, reported = served.communicate(timeout=_ENDS_WITHIN_S)
+    assert served.returncode in (0, -signal.SIGTERM), reported
 
 
 @pytest.mark.parametrize(
@@ -173,11 +173,11 @@ def test_no_end_of_a_command_is_1(
         raise error
 
     assert run_with_exit_code(ends) == code
-    told = capsys.readouterr().err
-    assert told.count("\n") <= 1
-    assert "\x1b" not in told
+    err = capsys.readouterr().err
+    assert err.count("\n") <= 1
+    assert "\x1b" not in err
     for log in tmp_path.glob("broadside-*.log"):
-        assert str(log) in told
+        assert str(log) in err
         assert log.stat().st_mode & 0o777 == 0o600
         assert "Traceback" in log.read_text()
 

@@ -49,5 +49,5 @@ def test_a_backup_is_compared_with_what_was_judged_before(tmp_path: Path) -> Non
     assert found("no run before", {}) == []
     other = {run_id: verdicts[run_id] | {"verdict": "fail"}}
     assert found("another verdict", other) == [f"run {run_id} has another summary in the backup"]
-    [said] = found("nothing", verdicts, tmp_path / "empty")
-    assert said.startswith("a backup beside the round was not taken: exit code 4: ")
+    [text] = found("nothing", verdicts, tmp_path / "empty")
+    assert text.startswith("a backup beside the round was not taken: exit code 4: ")

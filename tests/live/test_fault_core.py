@@ -21,11 +21,13 @@ def test_no_cell_of_the_core_breaks_a_rule() -> None:
         timeout=570,
         check=False,
     )
-    said = json.loads(ran.stdout)
-    assert said["problems"] == []
-    assert {(c["fault"], c["phase"]): c["broken"] for c in said["cells"] if c["broken"]} == {}
-    assert [(c["fault"], c["phase"]) for c in said["cells"]] == [
+    document = json.loads(ran.stdout)
+    assert document["problems"] == []
+    assert {(c["fault"], c["phase"]): c["broken"] for c in document["cells"] if c["broken"]} == {}
+    assert [(c["fault"], c["phase"]) for c in document["cells"]] == [
         (name, phase.value) for name, phase in CORE
     ]
-    assert all(len(c["bursts"]) == 2 for c in said["cells"]), "recovery shows in the second burst"
+    assert all(len(c["bursts"]) == 2 for c in document["cells"]), (
+        "recovery shows in the second burst"
+    )
     assert ran.returncode == 0

@@ -102,20 +102,20 @@ def _track(job: Job, until_s: int) -> Track:
 
 async def hear(feed: Feed, last_event_id: str | None, enough: str) -> list[Event]:
     """Return the events of a viewer up to the end of the poll with an event named ``enough``."""
-    heard: list[Event] = []
+    received: list[Event] = []
     stream = feed.follow(last_event_id)
     async with asyncio.timeout(20):
         async for event in stream:
-            heard.append(event)
-            if event.id is not None and any(each.name == enough for each in heard):
+            received.append(event)
+            if event.id is not None and any(item.name == enough for item in received):
                 break
     await stream.aclose()
-    return heard
+    return received
 
 
 def seconds(events: list[Event]) -> list[int]:
-    said: list[dict[str, Any]] = [json.loads(e.data) for e in events if e.name == "seconds"]
-    return [second for each in said for second in each["second"]]
+    lines: list[dict[str, Any]] = [json.loads(e.data) for e in events if e.name == "seconds"]
+    return [second for item in lines for second in item["second"]]
 
 
 async def test_viewers_share_one_look_and_take_up_where_they_stopped(
@@ -131,14 +131,14 @@ async def test_viewers_share_one_look_and_take_up_where_they_stopped(
     await upload(coordinator, run_id, 5)
     counting.looks = 0
     first = await asyncio.gather(*(hear(feed, None, "seconds") for _ in range(20)))
-    assert all(seconds(each) == [0, 1, 2, 3, 4] for each in first)
+    assert all(seconds(item) == [0, 1, 2, 3, 4] for item in first)
     # The limit applies to all twenty viewers together.
     assert counting.looks <= 2
     assert {event.name for event in first[0]} >= {"status", "seconds", "figures"}
     # All viewers have disconnected, so there are no more reads.
-    looks = counting.looks
+    checks = counting.looks
     await asyncio.sleep(1.5)
-    assert (feeds.viewers_count, counting.looks) == (0, looks)
+    assert (feeds.viewers_count, counting.looks) == (0, checks)
     # A viewer that resumes receives only new events.
     await upload(coordinator, run_id, 7)
     again = await hear(feed, first[0][-1].id, "seconds")
@@ -157,9 +157,9 @@ async def test_who_comes_late_is_told_what_time_it_is(coordinator: Coordinator) 
     await anext(early)
     for _ in range(3):
         await asyncio.sleep(0.7)
-        asked_at = utc_now()
+        requested_at = utc_now()
         (status,) = [e for e in await hear(feed, None, "status") if e.name == "status"]
-        assert asked_at <= datetime.fromisoformat(json.loads(status.data)["now"]) <= utc_now()
+        assert requested_at <= datetime.fromisoformat(json.loads(status.data)["now"]) <= utc_now()
     await early.aclose()
 
 
@@ -170,15 +170,15 @@ async def test_a_stream_ends_with_the_verdict_and_one_of_a_finished_run_at_once(
     feeds = Feeds(coordinator)
     feed = await feeds.open(run_id, 1)
     async with asyncio.timeout(20):
-        heard = [event async for event in feed.follow(None)]
-    assert heard[-1].name == "summary"
-    assert json.loads(heard[-1].data)["run_id"] == run_id
-    assert len(seconds(heard)) > 200
-    status = next(json.loads(event.data) for event in heard if event.name == "status")
+        received = [event async for event in feed.follow(None)]
+    assert received[-1].name == "summary"
+    assert json.loads(received[-1].data)["run_id"] == run_id
+    assert len(seconds(received)) > 200
+    status = next(json.loads(event.data) for event in received if event.name == "status")
     assert (status["burst"]["index"], status["bursts_over_count"]) == (1, 2)
     # No event is left for a viewer that has received all events.
     async with asyncio.timeout(20):
-        assert [event async for event in feed.follow(heard[-1].id)] == []
+        assert [event async for event in feed.follow(received[-1].id)] == []
 
 
 async def test_who_waits_for_the_verdict_is_told_it_and_nothing_is_drawn(
@@ -188,9 +188,9 @@ async def test_who_waits_for_the_verdict_is_told_it_and_nothing_is_drawn(
     feeds = Feeds(coordinator)
     of_imported = await store_table(coordinator.fabric.records, parse(fleet(3, 2)), utc_now())
     async with asyncio.timeout(20):
-        told = await feeds.verdict(of_imported.run_id)
-    assert told is not None
-    assert told.run_id == of_imported.run_id
+        reported = await feeds.verdict(of_imported.run_id)
+    assert reported is not None
+    assert reported.run_id == of_imported.run_id
     waits = asyncio.create_task(feeds.verdict(await launched(coordinator)))
     await asyncio.sleep(1.5)
     assert (waits.done(), counting.looks, feeds.viewers_count) == (False, 0, 0)

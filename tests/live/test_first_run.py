@@ -63,12 +63,12 @@ trap 'kill $windows; wait' EXIT
 
 
 def test_the_first_hour_goes_as_the_page_says(tmp_path: Path) -> None:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("BROADSIDE_")}
-    path = f"{Path(sys.executable).parent}:{kept['PATH']}"
+    stored = {key: value for key, value in os.environ.items() if not key.startswith("BROADSIDE_")}
+    path = f"{Path(sys.executable).parent}:{stored['PATH']}"
     done = subprocess.run(
         ["unshare", "--net", "sh", "-c", script()],
         cwd=tmp_path,
-        env=kept | {"PATH": path, "XDG_STATE_HOME": str(tmp_path / "state")},
+        env=stored | {"PATH": path, "XDG_STATE_HOME": str(tmp_path / "state")},
         capture_output=True,
         text=True,
         timeout=300,

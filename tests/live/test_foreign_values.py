@@ -101,7 +101,7 @@ async def port(tmp_path: Path) -> AsyncIterator[Port]:
             path = tmp_path / f"{name}.json"
             credentials[name] = await join(code, (server.url,), name, role, path)
     links = {
-        name: CoordinatorClient(replace(each, path=None)) for name, each in credentials.items()
+        name: CoordinatorClient(replace(item, path=None)) for name, item in credentials.items()
     }
     port = Port(fabric=fabric, links=links, credentials=credentials)
     await _prepare(port)
@@ -130,8 +130,8 @@ async def _prepare(port: Port) -> None:
         await queue.complete(delivery)
         await port.table(name).insert(written(index)[Kind.CLAIM].row)
     for index in (1, 0):
-        for own in written(index).values():
-            assert await port.put(own.row, own.writer) == "ok", own.kind
+        for local in written(index).values():
+            assert await port.put(local.row, local.writer) == "ok", local.kind
 
 
 async def test_every_field_of_every_record(port: Port) -> None:
@@ -139,7 +139,7 @@ async def test_every_field_of_every_record(port: Port) -> None:
 
     Rows of other agents do not change.
     """
-    others = {kind: each.row for kind, each in written(1).items()}
+    others = {kind: item.row for kind, item in written(1).items()}
 
     async def try_one(case: Case) -> tuple[Case, str]:
         return case, await port.put(case.written.row, case.written.writer)
@@ -153,37 +153,37 @@ async def test_every_field_of_every_record(port: Port) -> None:
         assert answer == wanted, str(case)
         assert await port.put(written()[case.kind].row, written()[case.kind].writer) == "ok"
     for kind, row in others.items():
-        kept = await port.fabric.results.get(row.partition_key, row.row_key)
-        assert kept is not None, kind
-        assert kept.properties == row.properties, kind
+        response = await port.fabric.results.get(row.partition_key, row.row_key)
+        assert response is not None, kind
+        assert response.properties == row.properties, kind
 
 
 async def test_every_record_in_anothers_name(port: Port) -> None:
-    for kind, own in written().items():
-        for other in {*CLIENTS, *SERVERS} - {own.writer}:
-            assert await port.put(own.row, other) == "EntityRefused", (kind, other)
-        rows = [own.row, written(1)[kind].row]
+    for kind, local in written().items():
+        for other in {*CLIENTS, *SERVERS} - {local.writer}:
+            assert await port.put(local.row, other) == "EntityRefused", (kind, other)
+        rows = [local.row, written(1)[kind].row]
         if rows[0].partition_key == rows[1].partition_key:
             # The batch contains a row of another agent.
             with pytest.raises(EntityRefused):
-                await port.table(own.writer).batch(rows)
+                await port.table(local.writer).batch(rows)
 
 
 async def test_every_endpoint_of_a_heartbeat(port: Port) -> None:
-    for field, told in held_cases().items():
+    for field, reported in held_cases().items():
         # The agent s2 is alive.
         assert await port.put(written(1)[Kind.PRESENCE].row, "s2") == "ok"
         row = Entity(
-            partition_key="presence", row_key="server.s1", properties={"json": told.to_json()}
+            partition_key="presence", row_key="server.s1", properties={"json": reported.to_json()}
         )
         assert await port.put(row, "s1") == "ok"
-        stored = {each.agent_id: each for each in await port.fabric.records.fleet.read_presences()}
+        stored = {item.agent_id: item for item in await port.fabric.records.fleet.read_presences()}
         assert "server.s2 announced first" in str(stored["s1"].problem), field
         assert (stored["s1"].ports, stored["s1"].engines) == ((), ()), field
         assert stored["s2"].problem is None, field
         assert stored["s2"].ports == (5201,), field
-        own = written()[Kind.PRESENCE]
-        assert await port.put(own.row, "s1") == "ok"
+        local = written()[Kind.PRESENCE]
+        assert await port.put(local.row, "s1") == "ok"
 
 
 async def test_a_server_records_no_test_on_an_endpoint_that_another_holds(port: Port) -> None:
@@ -241,8 +241,8 @@ _FOREIGN_OPERATIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 async def test_every_argument_of_every_operation(port: Port) -> None:
     for do, arguments in _FOREIGN_OPERATIONS.items():
         assert do in OPERATIONS
-        for name, said in arguments.items():
-            assert await port.ask("c1", do, **said) != "ok", (do, name)
+        for name, text in arguments.items():
+            assert await port.ask("c1", do, **text) != "ok", (do, name)
     for do in ("send", "cancel", "resend", "purge", "dead_letters", "counts", "replace"):
         with pytest.raises(ExchangeRefused):
             await port.links["c1"].call(do)

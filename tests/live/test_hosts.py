@@ -108,9 +108,9 @@ def credential(site: Site, agent_id: str) -> Credential:
     folder = Path(site.plans[agent_id].environment["BROADSIDE_AGENT_SPOOL_DIR"])
     path = folder / "credential.json"
     assert path.stat().st_mode & 0o777 == 0o600
-    found = load_credential(path)
-    assert found is not None
-    return replace(found, path=None)
+    result = load_credential(path)
+    assert result is not None
+    return replace(result, path=None)
 
 
 def test_agents_know_the_coordinator_by_https_only(site: Site) -> None:
@@ -177,18 +177,18 @@ def test_an_agent_cut_off_for_twenty_seconds_loses_nothing(site: Site) -> None:
 @pytest.mark.parametrize(("agent_id", "role"), [("c001", "client"), ("s001", "server")])
 def test_the_doctor_proves_what_an_agent_cannot_do(site: Site, agent_id: str, role: str) -> None:
     environment = dict(site.plans[agent_id].environment)
-    kept = Path(environment["BROADSIDE_AGENT_SPOOL_DIR"]) / "credential.json"
-    environment["BROADSIDE_CREDENTIAL_FILE"] = str(kept)
+    stored = Path(environment["BROADSIDE_AGENT_SPOOL_DIR"]) / "credential.json"
+    environment["BROADSIDE_CREDENTIAL_FILE"] = str(stored)
 
     def doctor(identity: str, *, fails: bool) -> dict[str, bool]:
-        said = broadside(environment, "doctor", "--as", identity, "--json", fails=fails)
-        return {check["name"]: check["ok"] for check in json.loads(said)}
+        text = broadside(environment, "doctor", "--as", identity, "--json", fails=fails)
+        return {check["name"]: check["ok"] for check in json.loads(text)}
 
-    found = doctor(role, fails=False)
-    assert set(found.values()) == {True}, found
-    assert {f"{role} cannot read a token", f"{role} cannot write a plan"} < found.keys()
-    found = doctor("server" if role == "client" else "client", fails=True)
-    assert list(found.values()) == [False], "another's name"
+    result = doctor(role, fails=False)
+    assert set(result.values()) == {True}, result
+    assert {f"{role} cannot read a token", f"{role} cannot write a plan"} < result.keys()
+    result = doctor("server" if role == "client" else "client", fails=True)
+    assert list(result.values()) == [False], "another's name"
 
 
 def test_another_agents_rows_are_refused_on_record(site: Site) -> None:
@@ -276,19 +276,19 @@ def test_nothing_else_is_served_to_agents(site: Site) -> None:
     context = ssl.create_default_context(cadata=shown.authority)
     context.check_hostname = False
     with httpx.Client(verify=context, base_url=at, timeout=20) as client:
-        asked = {
+        fields = {
             path: client.get(path).status_code
             for path in ("/", "/v1/runs", "/v1/exchange/stream", "/metrics", "/v1/exchange/../runs")
         }
-        assert asked["/v1/exchange/stream"] == 401
-        assert {status for path, status in asked.items() if "stream" not in path} <= {401, 404}
+        assert fields["/v1/exchange/stream"] == 401
+        assert {status for path, status in fields.items() if "stream" not in path} <= {401, 404}
         signed = {"Authorization": f"Bearer {shown.secret}"}
-        odd = [
+        invalid = [
             client.post("/v1/exchange/operations", content=content, headers=signed)
             for content in (b"", b"{}", b"[" * 100_000, b'[1, {}, [], {"do": 1}]', b"\xff")
         ]
-    assert [answer.status_code for answer in odd] == [400, 400, 400, 200, 400]
-    assert {answer["error"] for answer in json.loads(odd[3].text)} <= {
+    assert [answer.status_code for answer in invalid] == [400, 400, 400, 200, 400]
+    assert {answer["error"] for answer in json.loads(invalid[3].text)} <= {
         "ExchangeMisconfigured",
         "ExchangeRefused",
     }

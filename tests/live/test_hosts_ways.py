@@ -62,8 +62,8 @@ def ip(*words: str) -> None:
 
 def inherited() -> dict[str, str]:
     """Return the environment of this process without Broadside settings."""
-    kept = {name: value for name, value in os.environ.items() if "BROADSIDE" not in name}
-    return kept | {"PYTHONPATH": str(ROOT)}
+    stored = {name: value for name, value in os.environ.items() if "BROADSIDE" not in name}
+    return stored | {"PYTHONPATH": str(ROOT)}
 
 
 def of_an_agent(coordinator: str, agent_id: str, role: str, spool: Path) -> dict[str, str]:
@@ -118,7 +118,7 @@ class Ways:
         return (self.folder / f"{where}.log").read_text()
 
     def beats_since(self, at: datetime) -> bool:
-        return any(each.beat_at > at for each in presences_in(self.data).values())
+        return any(item.beat_at > at for item in presences_in(self.data).values())
 
 
 @pytest.fixture
@@ -192,8 +192,8 @@ async def a_job_is_taken(data: Path, name: str) -> None:
 @pytest.mark.needs_root
 def test_through_a_proxy_and_again_when_that_was_gone(ways: Ways) -> None:
     ways.serve()
-    words = ("tests.live.connect_proxy", PROXY_AT[0], str(PROXY_AT[1]))
-    proxy = ways.start(PROXY, *words)
+    parts = ("tests.live.connect_proxy", PROXY_AT[0], str(PROXY_AT[1]))
+    proxy = ways.start(PROXY, *parts)
     began_at = datetime.now(UTC)
     through = f"http://{PROXY_AT[0]}:{PROXY_AT[1]}"
     ways.join(a_code(ways.data), f"https://{BEHIND}:8443", HTTPS_PROXY=through)
@@ -205,7 +205,7 @@ def test_through_a_proxy_and_again_when_that_was_gone(ways: Ways) -> None:
     # Wait for one more heartbeat, which is lost.
     time.sleep(1.5)
     again_at = datetime.now(UTC)
-    ways.start(PROXY, *words)
+    ways.start(PROXY, *parts)
     wait_for("a heartbeat through the new one", lambda: ways.beats_since(again_at))
     asyncio.run(a_job_is_taken(ways.data, "2"))
 
@@ -215,24 +215,24 @@ def test_the_coordinators_host_is_a_time_source_of_last_resort(ways: Ways) -> No
     """Test the chrony lines of docs/hosts.md between two hosts without other time sources."""
     page = (ROOT / "docs" / "hosts.md").read_text().partition("source of last resort")[2]
     serves = page.split("```")[1].strip().splitlines()
-    asks = page.partition("`server coordinator ")[2].partition("`")[0]
+    requests = page.partition("`server coordinator ")[2].partition("`")[0]
     # Distributions allow chronyd to write to this folder.
     CHRONY_PATH.mkdir(exist_ok=True)
-    for where, lines in ((PROXY, serves), (AGENT, [f"server {PROXY_AT[0]} {asks}", "port 0"])):
-        pid_file = CHRONY_PATH / f"{ways.prefix}{where}.pid"
-        own = ["bindcmdaddress /", f"pidfile {pid_file}"]
-        within = ["ip", "netns", "exec", ways.prefix + where]
+    for place, lines in ((PROXY, serves), (AGENT, [f"server {PROXY_AT[0]} {requests}", "port 0"])):
+        pid_file = CHRONY_PATH / f"{ways.prefix}{place}.pid"
+        local = ["bindcmdaddress /", f"pidfile {pid_file}"]
+        within = ["ip", "netns", "exec", ways.prefix + place]
         ways.started.append(
-            subprocess.Popen([*within, "chronyd", "-x", "-d", "-u", "root", *lines, *own])
+            subprocess.Popen([*within, "chronyd", "-x", "-d", "-u", "root", *lines, *local])
         )
 
     def read() -> ClockReading:
-        asked = ["chronyc", "-c", "-h", "127.0.0.1", "tracking"]
+        requested = ["chronyc", "-c", "-h", "127.0.0.1", "tracking"]
         within = ["ip", "netns", "exec", ways.prefix + AGENT]
-        told = subprocess.run(
-            [*within, *asked], check=False, timeout=20, capture_output=True, text=True
+        completed = subprocess.run(
+            [*within, *requested], check=False, timeout=20, capture_output=True, text=True
         )
-        return parse_tracking(told.stdout, datetime.now(UTC))
+        return parse_tracking(completed.stdout, datetime.now(UTC))
 
     wait_for("its time is the coordinator's", lambda: read().synchronised)
     reading = read()
@@ -297,8 +297,8 @@ def serving(folder: Path, **settings: str) -> Iterator[tuple[Serving, str]]:
         **settings,
     }
     with Serving(environment, folder) as served:
-        said = served.log_path.read_text()
-        yield served, said.split("agents on other hosts enroll at ")[1].split()[0]
+        text = served.log_path.read_text()
+        yield served, text.split("agents on other hosts enroll at ")[1].split()[0]
 
 
 async def ping(credential: Credential) -> None:
@@ -494,12 +494,12 @@ def test_a_host_says_what_is_wrong_with_its_credential(tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     spool.mkdir()
     with serving(tmp_path) as (_, at):
-        kept = spool / "credential.json"
-        asyncio.run(join(a_code(tmp_path / "data"), (at,), "c1", "client", kept))
+        stored = spool / "credential.json"
+        asyncio.run(join(a_code(tmp_path / "data"), (at,), "c1", "client", stored))
         for agent_id, role in (("renamed", "client"), ("c1", "server")):
             assert agent_on_loopback(spool, at, agent_id, role).wait(60) == 3
-            said = (spool / "agent.log").read_text()
-            assert "the credential of client.c1, and this is " + f"{role}.{agent_id}: set" in said
+            text = (spool / "agent.log").read_text()
+            assert "the credential of client.c1, and this is " + f"{role}.{agent_id}: set" in text
     shutil.rmtree(tmp_path / "data" / "tls")
     enroll(tmp_path / "data", "new-authority")
     with serving(tmp_path) as (_, at):

@@ -45,16 +45,16 @@ def doctor(
 
 
 def test_the_doctor_proves_what_no_identity_can_do(site: Site, azure: Identities) -> None:
-    for who, vm in VMS.items():
-        code, found = doctor(site, azure, vm, who)
-        assert code == 0, found
-        assert len(found) == 7
-        refused = {name.removeprefix(f"{who} cannot ") for name in found if " cannot " in name}
-        assert refused == CANNOT[who]
-        assert all("refuses" in found[f"{who} cannot {what}"]["detail"] for what in refused)
+    for user, vm in VMS.items():
+        code, result = doctor(site, azure, vm, user)
+        assert code == 0, result
+        assert len(result) == 7
+        refused = {name.removeprefix(f"{user} cannot ") for name in result if " cannot " in name}
+        assert refused == CANNOT[user]
+        assert all("refuses" in result[f"{user} cannot {what}"]["detail"] for what in refused)
 
-    _, found = doctor(site, azure, "clients", "coordinator")
-    lacking = found["coordinator can read a token"]
+    _, result = doctor(site, azure, "clients", "coordinator")
+    lacking = result["coordinator can read a token"]
     assert not lacking["ok"]
     assert "Storage Table Data Contributor" in lacking["fix"]
 
@@ -65,9 +65,9 @@ def test_a_right_too_many_is_found(site: Site, azure: Identities) -> None:
         ("Storage Table Data Contributor", "control"),
         ("Azure Service Bus Data Sender", "jobs"),
     }
-    code, found = doctor(site, azure, "clients", "client")
+    code, result = doctor(site, azure, "clients", "client")
     assert code == 4
-    wrong = {name: check for name, check in found.items() if not check["ok"]}
+    wrong = {name: check for name, check in result.items() if not check["ok"]}
     assert wrong.keys() == {f"client cannot {what}" for what in CANNOT["client"]} - {
         "client cannot write a token"
     }
@@ -75,11 +75,11 @@ def test_a_right_too_many_is_found(site: Site, azure: Identities) -> None:
 
 
 def test_no_answer_proves_nothing(site: Site, azure: Identities) -> None:
-    nobody = {"BROADSIDE_TABLES_CA_FILE": "/dev/null"}
-    code, found = doctor(site, azure, "clients", "client", **nobody)
+    no_user = {"BROADSIDE_TABLES_CA_FILE": "/dev/null"}
+    code, result = doctor(site, azure, "clients", "client", **no_user)
     assert code == 4
-    assert not found["client cannot read a token"]["ok"]
-    assert "cannot be told" in found["client cannot read a token"]["detail"]
+    assert not result["client cannot read a token"]["ok"]
+    assert "cannot be told" in result["client cannot read a token"]["detail"]
 
 
 @pytest.mark.parametrize("role", ["client", "server"])
@@ -95,10 +95,12 @@ def test_an_agents_host_proves_it_without_the_coordinators_package(
         timeout=90,
         check=False,
     )
-    found = json.loads(done.stdout)
-    assert done.returncode == 0, found
-    assert {check["name"] for check in found} >= {f"{role} cannot {what}" for what in CANNOT[role]}
-    assert all(check["ok"] for check in found)
+    document = json.loads(done.stdout)
+    assert done.returncode == 0, document
+    assert {check["name"] for check in document} >= {
+        f"{role} cannot {what}" for what in CANNOT[role]
+    }
+    assert all(check["ok"] for check in document)
 
 
 def test_agents_work_with_nothing_but_their_rights(site: Site, azure: Identities) -> None:

@@ -29,21 +29,23 @@ def answer(done: subprocess.CompletedProcess[str], code: int = 0) -> Any:
 
 def test_the_original_with_its_metric(site: Site) -> None:
     """Test the bursts of the original. The clients are tested in test_table_bursts.py."""
-    found = answer(
+    result = answer(
         site.run("import", "original", str(SEED), "--firewall-metric", str(METRIC), "--json")
     )
-    bursts = found["bursts"]
+    bursts = result["bursts"]
     assert [round(burst["fleet_received_bits_per_second"] / 1e9, 2) for burst in bursts] == [
         175.50, 181.27, 181.88, 181.03, 180.29, 181.12,
     ]  # fmt: skip
     for burst in bursts:
-        held = burst["reconciliation"]
-        assert held["lag_s"] == pytest.approx(75, abs=15)
-        assert held["firewall_bits_per_second"] == pytest.approx(182.5e9, rel=0.01)
+        stored = burst["reconciliation"]
+        assert stored["lag_s"] == pytest.approx(75, abs=15)
+        assert stored["firewall_bits_per_second"] == pytest.approx(182.5e9, rel=0.01)
         # The table has no idle bins. Therefore other traffic is only bounded and not measured.
-        assert held["baseline_how"] == "bounded"
-        assert held["residual_low_ratio"] < held["residual_ratio"] < held["residual_high_ratio"]
-    run_id = found["run_id"]
+        assert stored["baseline_how"] == "bounded"
+        assert (
+            stored["residual_low_ratio"] < stored["residual_ratio"] < stored["residual_high_ratio"]
+        )
+    run_id = result["run_id"]
     (listed,) = answer(site.run("runs", "--json"))
     assert (listed["run_id"], listed["verdict"]) == (run_id, "inconclusive")
     shown = answer(site.run("show", "last", "--json"))
@@ -52,7 +54,7 @@ def test_the_original_with_its_metric(site: Site) -> None:
     assert shown["bursts"][1]["outcomes"] == {"measured": 27, "late": 2, "failed": 1}
     verdict = answer(site.run("verdict", run_id, "--json"), code=2)
     assert verdict["fleet_received_bits_per_second"] == pytest.approx(180.18e9, rel=1e-4)
-    assert verdict["completeness_ratio"] == pytest.approx(found["completeness_ratio"])
+    assert verdict["completeness_ratio"] == pytest.approx(result["completeness_ratio"])
 
 
 def test_idps_on_and_off_are_told_apart(site: Site) -> None:
@@ -90,16 +92,16 @@ def test_idps_on_and_off_are_told_apart(site: Site) -> None:
 
 def test_iperf3s_files_as_one_run(site: Site) -> None:
     files = sorted(RECORDINGS.glob("*/*.json"))
-    found = answer(site.run("import", "iperf3", *map(str, files), "--json"))
+    matched = answer(site.run("import", "iperf3", *map(str, files), "--json"))
     by_file: dict[str, list[dict[str, Any]]] = {}
-    for result in found["files"]:
+    for result in matched["files"]:
         by_file.setdefault(result["file"], []).append(result)
     assert by_file.keys() == {str(file) for file in files}
     for file, tests in by_file.items():
         erring = "err-" in file or file.endswith("3.12/tcp-opts.json")
         assert all((test["state"] == "measured") != erring for test in tests), file
         assert all(bool(test["reason"]) == erring for test in tests), file
-    assert found["verdict"] != "pass"
+    assert matched["verdict"] != "pass"
     assert site.run("verdict", "last").returncode in (1, 2)
     plain = site.run("import", "iperf3", str(files[0]))
     assert plain.returncode == 0
@@ -121,9 +123,9 @@ def test_an_import_recomputes_to_the_byte_also_over_http(site: Site) -> None:
         assert again.returncode == stored.returncode
         assert "byte for byte" in again.stderr
     meter = answer(site.run("price", "last", "--json", *client))
-    told = call(url, "GET", f"/v1/runs/{meter['run_id']}/price")
-    assert (told["charged"], told["not_charged_why"][:15]) == (False, "it was imported")
-    assert meter["measured_bytes"] == told["measured_bytes"] > 0
+    reported = call(url, "GET", f"/v1/runs/{meter['run_id']}/price")
+    assert (reported["charged"], reported["not_charged_why"][:15]) == (False, "it was imported")
+    assert meter["measured_bytes"] == reported["measured_bytes"] > 0
     assert "\nspent: " in site.run("price", "last", *client).stdout
     refused = site.run("import", "original", str(SEED), "--set", "pairs_count=3", *client)
     assert refused.returncode == 3
@@ -177,9 +179,9 @@ BAD: dict[str, tuple[bytes, list[str]]] = {
 
 def test_a_bad_file_is_one_line_and_nothing_is_stored(site: Site) -> None:
     path = site.folder / "table.csv"
-    for case, (content, words) in BAD.items():
+    for case, (content, parts) in BAD.items():
         path.write_bytes(content)
-        refuses(site, case, ["import", "original", str(path)], words)
+        refuses(site, case, ["import", "original", str(path)], parts)
     for case in ("wrong columns", "empty", "binary"):
         path.write_bytes(BAD[case][0])
         both = ["import", "original", str(SEED), "--firewall-metric", str(path)]
@@ -192,8 +194,8 @@ def refuses(site: Site, case: str, arguments: list[str], words: list[str]) -> No
     assert done.returncode == 3, f"{case}: {done.stderr}"
     assert done.stdout == "", case
     assert len(done.stderr.strip().splitlines()) == 1, f"{case}: {done.stderr}"
-    for word in words:
-        assert word in done.stderr, case
+    for part in words:
+        assert part in done.stderr, case
 
 
 @pytest.mark.parametrize("kind", ["original", "iperf3"])
@@ -236,6 +238,6 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
 
 
 def test_a_mistake_is_one_line(site: Site) -> None:
-    for arguments, words in MISTAKES:
-        refuses(site, " ".join(arguments), arguments, words)
+    for arguments, parts in MISTAKES:
+        refuses(site, " ".join(arguments), arguments, parts)
     assert answer(site.run("runs", "--json")) == []

@@ -56,17 +56,17 @@ def test_what_is_there_is_not_brought_again(checkout: Checkout) -> None:
 
 def test_without_a_mirror_the_old_one_serves_and_nothing_is_left(checkout: Checkout) -> None:
     checkout.have(checkout.bin / "iperf3", "3.12")
-    code, said = checkout.run()
+    code, text = checkout.run()
     assert code == 0
-    assert said.startswith("iperf3: using the system's 3.12: ")
-    assert said.count("\n") == 1
+    assert text.startswith("iperf3: using the system's 3.12: ")
+    assert text.count("\n") == 1
     assert list((checkout.root / ".tools").glob("*")) == []
 
 
 @pytest.mark.parametrize("version", ["3.7", "2.1.8"])
 def test_with_none_that_serves_it_says_the_fix(checkout: Checkout, version: str) -> None:
     checkout.have(checkout.bin / "iperf3", version)
-    code, said = checkout.run()
+    code, text = checkout.run()
     assert code == 1
-    assert said.startswith("iperf3: no usable one: ")
-    assert said.endswith("run: apt-get install iperf3 (3.9 or newer)\n")
+    assert text.startswith("iperf3: no usable one: ")
+    assert text.endswith("run: apt-get install iperf3 (3.9 or newer)\n")

@@ -95,19 +95,19 @@ def test_a_fleet_that_does_not_come_up_says_why(
     monkeypatch.setattr(serving, "READY_S", 1.0)
     since_at = datetime.now(UTC)
     with start(prefix, tmp_path, {"s001": "wait", "c001": "wait"}) as stubs:
-        with pytest.raises(LabBroken) as told:
+        with pytest.raises(LabBroken) as reported:
             serving.wait_for_agents(Coordinator(presences), stubs, stubs.states(), since_at)
         namespace = stubs.agent_log_path("s001").read_text().strip()
-        assert f"s001 (no heartbeat; runs, its log ends: {namespace})" in str(told.value)
-        assert "c001 (no heartbeat; runs" in str(told.value)
-        assert ("the coordinator does not list" in str(told.value)) == (presences is None)
+        assert f"s001 (no heartbeat; runs, its log ends: {namespace})" in str(reported.value)
+        assert "c001 (no heartbeat; runs" in str(reported.value)
+        assert ("the coordinator does not list" in str(reported.value)) == (presences is None)
         monkeypatch.setattr(serving, "READY_S", 600.0)
         stubs.kill("c001")
         # The call must not wait for the other agents.
-        with pytest.raises(LabBroken) as told:
+        with pytest.raises(LabBroken) as reported:
             serving.wait_for_agents(Coordinator(presences), stubs, stubs.states(), since_at)
-        assert "c001 (no heartbeat; ended with exit code -9, its log ends: " in str(told.value)
-        assert "s001" not in str(told.value)
+        assert "c001 (no heartbeat; ended with exit code -9, its log ends: " in str(reported.value)
+        assert "s001" not in str(reported.value)
 
 
 def test_sixty_agents_share_one_warm_process(prefix: str, tmp_path: Path) -> None:
@@ -197,8 +197,8 @@ def test_only_the_labs_own_processes_are_ever_its_own(prefix: str, tmp_path: Pat
         )
         for elsewhere in ([], ["unshare", "--net"]):
             argv = [*elsewhere, sys.executable, "-c", code, prefix]
-            found = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
-            assert sorted(map(int, found.split())) == family
+            stdout = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+            assert sorted(map(int, stdout.split())) == family
         bystander.kill()
 
 
@@ -267,7 +267,11 @@ def test_the_one_clock_ends_with_a_killed_owner() -> None:
         address = owner.stdout.readline().strip()
 
         def clocks() -> list[int]:
-            return [each.pid for each in list_processes() if address in each.command]
+            return [
+                list_process.pid
+                for list_process in list_processes()
+                if address in list_process.command
+            ]
 
         assert len(clocks()) == 1
         owner.kill()

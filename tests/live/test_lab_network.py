@@ -43,17 +43,17 @@ LEDGER_ERROR_S = 0.3
 
 def traces(prefix: str, base_path: Path) -> list[str]:
     """Return all objects on this machine that contain the name of a lab."""
-    found = [f"namespace {name}" for name in list_namespaces(prefix)]
-    found += [f"process {process}" for process in list_owned(prefix)]
-    found += [f"link {name}" for _, name in socket.if_nameindex() if name.startswith(prefix)]
-    found += [
+    results = [f"namespace {name}" for name in list_namespaces(prefix)]
+    results += [f"process {process}" for process in list_owned(prefix)]
+    results += [f"link {name}" for _, name in socket.if_nameindex() if name.startswith(prefix)]
+    results += [
         f"mount {line}"
         for line in Path("/proc/mounts").read_text().splitlines()
         if f"/{prefix}" in line
     ]
-    found += [str(path) for path in Path("/run").glob(f"*/*{prefix}*")]
-    found += [str(path) for path in base_path.rglob("*")]
-    return found
+    results += [str(path) for path in Path("/run").glob(f"*/*{prefix}*")]
+    results += [str(path) for path in base_path.rglob("*")]
+    return results
 
 
 @pytest.fixture(scope="module")
@@ -336,8 +336,8 @@ def test_the_firewalls_rate_holds_at_the_ip_layer(lab: Lab) -> None:
     try:
         network.set_firewall_rate(lab, 20_000_000)
         with Taken() as taken:
-            held = any(delivered_bits_per_second(lab) == expected for _ in range(6))
-        assert held or taken.much
+            stored = any(delivered_bits_per_second(lab) == expected for _ in range(6))
+        assert stored or taken.much
     finally:
         network.shape(lab.spec)
 
@@ -416,16 +416,16 @@ def test_a_lab_gets_an_answer_where_another_has_the_management_network_of_its_pr
     """Test two prefixes with the same hash of the management network (probability 1/127)."""
     taken = lab.spec.management_slot
     assert taken is not None
-    alike = next(
+    equal = next(
         prefix
         for prefix in (f"u{number:06d}" for number in range(100_000))
         if topology.first_slot(prefix) == taken
     )
-    with built(LabSpec(pairs_count=1, prefix=alike), tmp_path) as other:
+    with built(LabSpec(pairs_count=1, prefix=equal), tmp_path) as other:
         assert other.management_address != lab.management_address
-        for each in (lab, other):
-            test_agents_reach_a_broker_on_this_side(each)
-        mended = network.up(LabSpec(pairs_count=1, prefix=alike), tmp_path)
+        for item in (lab, other):
+            test_agents_reach_a_broker_on_this_side(item)
+        mended = network.up(LabSpec(pairs_count=1, prefix=equal), tmp_path)
         assert mended.management_address == other.management_address
     test_agents_reach_a_broker_on_this_side(lab)
 

@@ -74,12 +74,12 @@ def test_without_any_rights_one_line_says_what_to_do() -> None:
         "sh",
     ]
     done = run([*inside, *DROP_RIGHTS, *python(FIND)])
-    words = done.stdout.strip()
-    assert words.startswith("none no permission to build network namespaces"), done.stderr
-    assert "sudo sysctl -w user.max_user_namespaces=" in words
-    assert "\n" not in words
+    text = done.stdout.strip()
+    assert text.startswith("none no permission to build network namespaces"), done.stderr
+    assert "sudo sysctl -w user.max_user_namespaces=" in text
+    assert "\n" not in text
     with pytest.raises(NoRights, match="sudo"):
-        Finding(rights=Rights.NONE, reason=words).require()
+        Finding(rights=Rights.NONE, reason=text).require()
 
 
 def test_an_ordinary_user_outside_a_world_is_told_so(open_path: Path) -> None:

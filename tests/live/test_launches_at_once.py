@@ -51,8 +51,8 @@ def served(url: str, run_id: str, pairs_count: int) -> list[str]:
     for burst in summary["bursts"]:
         assert burst["pairs_measured"] == pairs_count, summary["findings"]
         assert {pair["joined_by"] for pair in burst["pairs"]} == {"cookie"}
-        each = SMALL["traffic.stream_bits_per_second"]
-        assert burst["fleet_received_bits_per_second"] == pytest.approx(each * pairs_count, rel=0.2)
+        item = SMALL["traffic.stream_bits_per_second"]
+        assert burst["fleet_received_bits_per_second"] == pytest.approx(item * pairs_count, rel=0.2)
     servers = {pair["server_agent_id"] for pair in summary["bursts"][0]["pairs"]}
     assert len(servers) == pairs_count
     return sorted(servers)
@@ -145,7 +145,7 @@ def test_two_schedules_of_one_minute_share_no_test(idle: list[str]) -> None:
     # One launch waited until the other run's traffic was over and its endpoints were free.
     else:
         starts = sorted(
-            datetime.fromisoformat(wait_for_summary(idle[0], each)["bursts"][0]["planned_start_at"])
-            for each in launched
+            datetime.fromisoformat(wait_for_summary(idle[0], item)["bursts"][0]["planned_start_at"])
+            for item in launched
         )
         assert starts[1] - starts[0] >= timedelta(seconds=float(SMALL["burst_s"]))

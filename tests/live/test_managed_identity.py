@@ -85,19 +85,19 @@ class Metadata:
             return self.status, BODIES[self.status]
         resource, now = query["resource"][0], time.time()
         token = issue_jwt(JWT_KEY, now=now, ttl_s=self.ttl_s, audience=resource.rstrip("/"))
-        told = {"access_token": token, "expires_on": str(int(now + self.ttl_s))}
-        return OK, told | {"resource": resource, "token_type": "Bearer"}
+        fields = {"access_token": token, "expires_on": str(int(now + self.ttl_s))}
+        return OK, fields | {"resource": resource, "token_type": "Bearer"}
 
 
 @pytest.fixture
 def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[Metadata]:
-    told = Metadata()
+    reported = Metadata()
 
     def answer(asked: Asked) -> Answer:
         # A probe has no such header.
         if asked.headers["Metadata"] != "true":
             return Answer(status=400, body={"error": "bad_request_102"})
-        status, body = told.answer(asked.query)
+        status, body = reported.answer(asked.query)
         return Answer(status=status, body=body)
 
     with serving(answer) as url:
@@ -106,8 +106,8 @@ def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[Metadata]:
         monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", url)
         # A VM has no az command that the SDK could try next.
         monkeypatch.setenv("PATH", "/nonexistent")
-        yield told
-        told.over.set()
+        yield reported
+        reported.over.set()
 
 
 @pytest.fixture(scope="module")
@@ -171,9 +171,9 @@ async def test_a_table_says_so_too(metadata: Metadata, monkeypatch: pytest.Monke
     table = AzureTable(
         TableAddress(table="results", endpoint="https://127.0.0.1:1", client_id=CLIENT)
     )
-    for status, kind, words in (WORDS[0], WORDS[4]):
+    for status, kind, parts in (WORDS[0], WORDS[4]):
         metadata.status = status
-        with pytest.raises(kind, match=words):
+        with pytest.raises(kind, match=parts):
             await table.get("a", "b")
         monkeypatch.setattr(identity, "REMEMBERED_S", 0.0)
     await table.close()
@@ -253,13 +253,13 @@ async def test_a_token_that_cannot_be_renewed_and_later_can(
     metadata.ttl_s = 6.0
     async with opened(address) as queue:
         await queue.send([outgoing()])
-        for status, words in (
+        for status, parts in (
             (500, "fails"),
             (400, "is not assigned to this VM"),
             (SLOW, "did not answer"),
         ):
             metadata.status = status
-            with pytest.raises(ExchangeUnavailable, match=words):
+            with pytest.raises(ExchangeUnavailable, match=parts):
                 async with asyncio.timeout(60):
                     while True:
                         await queue.receive(1)
@@ -303,8 +303,8 @@ def test_an_agent_stops_in_time_without_an_identity(
         "BROADSIDE_AGENT_SPOOL_DIR": str(tmp_path / "spool"),
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
     }
-    found = re.search(r"^TimeoutStopSec=(\d+)$", UNIT.read_text(), re.MULTILINE)
-    assert found is not None
+    match = re.search(r"^TimeoutStopSec=(\d+)$", UNIT.read_text(), re.MULTILINE)
+    assert match is not None
     log = tmp_path / "log"
     with log.open("wb") as stderr:
         agent = subprocess.Popen([sys.executable, "-m", "broadside.agent"], env=env, stderr=stderr)
@@ -315,7 +315,7 @@ def test_an_agent_stops_in_time_without_an_identity(
             assert time.monotonic() < end_s, log.read_text()
             time.sleep(0.1)
         agent.send_signal(signal.SIGTERM)
-        assert agent.wait(float(found[1])) == 0, log.read_text()
+        assert agent.wait(float(match[1])) == 0, log.read_text()
         assert f"no token for identity {CLIENT}" in log.read_text()
     finally:
         agent.kill()

@@ -65,10 +65,10 @@ def test_a_new_address_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
     try:
 
         def offers(wanted: str) -> bool:
-            found = presences(tmp_path / "data")
+            result = presences(tmp_path / "data")
             assert agent.poll() is None, (tmp_path / "log").read_text()
-            assert len(found) <= 1, "the old endpoint is given up before the new one is offered"
-            return [(one.address, one.ports) for one in found] == [(wanted, (port,))]
+            assert len(result) <= 1, "the old endpoint is given up before the new one is offered"
+            return [(one.address, one.ports) for one in result] == [(wanted, (port,))]
 
         wait_for("its endpoint", lambda: offers("127.0.0.1"))
         address.write_text("127.0.0.2")

@@ -35,16 +35,16 @@ def _stored(site: Site) -> Iterator[bytes]:
 
         secret = settings.tables_connection_string
         assert secret is not None
-        found: list[bytes] = []
+        results: list[bytes] = []
         async with TableServiceClient.from_connection_string(secret.get_secret_value()) as service:
             async for table in service.list_tables():
                 async with service.get_table_client(table.name) as client:
-                    found += [repr(dict(row)).encode() async for row in client.list_entities()]
+                    results += [repr(dict(row)).encode() async for row in client.list_entities()]
         fabric = open_fabric(settings)
         with contextlib.suppress(ExchangeError):
-            found += [repr(each).encode() for each in await fabric.queue.dead_letters()]
+            results += [repr(item).encode() for item in await fabric.queue.dead_letters()]
         await fabric.close()
-        return found
+        return results
 
     yield from asyncio.run(read())
 
@@ -65,9 +65,9 @@ def test_no_secret_is_in_what_a_run_leaves_or_shows(tmp_path: Path) -> None:
             "BROADSIDE_AGENT_LOG_LEVEL": "DEBUG",
         }
         keys = {
-            found
+            result
             for value in azure.fabric().values()
-            for found in re.findall(r"(?:SharedAccessKey|AccountKey)=([^;]+)", value)
+            for result in re.findall(r"(?:SharedAccessKey|AccountKey)=([^;]+)", value)
         }
         assert len(keys) == 2
         made = site.run("token", "add", "me", "--role", "operator")
@@ -78,8 +78,11 @@ def test_no_secret_is_in_what_a_run_leaves_or_shows(tmp_path: Path) -> None:
             _, url = site.start_coordinator()
             site.start_fleet(1)
             _use(site, url, token, seen)
-        assert any(b"iperf3" in each for each in watch.arguments), "it saw the engines"
-        assert any(b"--token-file" in each or b"coordinator" in each for each in watch.arguments)
+        assert any(b"iperf3" in argument for argument in watch.arguments), "it saw the engines"
+        assert any(
+            b"--token-file" in argument or b"coordinator" in argument
+            for argument in watch.arguments
+        )
         seen["process list"] = b"\n".join(watch.arguments)
         seen["tables"] = b"\n".join(_stored(site))
         assert b"measured" in b"".join(seen.values())
@@ -132,13 +135,13 @@ def _use(site: Site, url: str, token: str, seen: dict[str, bytes]) -> None:
             refused = ask("GET", path, headers={"Authorization": bad})
             assert token[:-1] not in refused.text
     ask("GET", f"/v1/runs?cursor={token}")
-    for words in (["runs"], ["agents"], ["verdict", run_id], ["audit"], ["doctor"]):
-        done = site.run(*words, "--api", url) if words[0] != "doctor" else site.run(*words)
-        seen[f"{words[0]} without"] = (done.stdout + done.stderr).encode()
+    for parts in (["runs"], ["agents"], ["verdict", run_id], ["audit"], ["doctor"]):
+        done = site.run(*parts, "--api", url) if parts[0] != "doctor" else site.run(*parts)
+        seen[f"{parts[0]} without"] = (done.stdout + done.stderr).encode()
     site.environment["BROADSIDE_TOKEN"] = token
-    for words in (["runs", "--json"], ["agents"], ["verdict", run_id], ["raw", run_id, "1"]):
-        done = site.run(*words, "--api", url)
-        seen[words[0]] = (done.stdout + done.stderr).encode()
+    for parts in (["runs", "--json"], ["agents"], ["verdict", run_id], ["raw", run_id, "1"]):
+        done = site.run(*parts, "--api", url)
+        seen[parts[0]] = (done.stdout + done.stderr).encode()
         assert done.returncode in (0, 2), done.stderr
     broken = {"BROADSIDE_TABLES_CONNECTION_STRING", "BROADSIDE_SERVICEBUS_CONNECTION_STRING"}
     for name in broken:

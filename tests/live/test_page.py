@@ -110,8 +110,8 @@ async def keep_studies(data: Path) -> None:
     fabric = open_fabric(FabricSettings(data_dir=data))
     try:
         shelf = Collection(fabric.private, "studies", Study)
-        for each in (over, going):
-            await shelf.put(each.study_id, each)
+        for item in (over, going):
+            await shelf.put(item.study_id, item)
     finally:
         await fabric.close()
 
@@ -123,8 +123,8 @@ def test_no_second_is_lost_where_there_are_more_than_pixels(watched: Watched, st
 
 
 def test_parts_within_parts_are_laid_in_their_order(watched: Watched, stage: Stage) -> None:
-    words = watched.page.evaluate(_NESTED, module(watched.page, stage.url, "dom.js"))
-    assert words == ["abc", "abc"]
+    parts = watched.page.evaluate(_NESTED, module(watched.page, stage.url, "dom.js"))
+    assert parts == ["abc", "abc"]
 
 
 def module(page: Page, url: str, name: str) -> str:
@@ -309,19 +309,19 @@ def test_a_page_opened_at_any_second_shows_what_second_it_is_whatever_its_own_cl
         time.sleep(max(0.0, start_s + second - time.time()))
         # The changed URL loads a new document.
         page.goto(f"{stage.url}/?opened={second}#/run/{run_id}")
-        words = page.locator(".stage strong")
-        expect(words).to_have_text(re.compile("^(Second|Collecting|Over)"))
+        parts = page.locator(".stage strong")
+        expect(parts).to_have_text(re.compile("^(Second|Collecting|Over)"))
         far_s = []
         for _ in range(10):
             before_s = time.time() - start_s
-            said = re.match(r"Second (\d+) of 25", words.inner_text())
+            match = re.match(r"Second (\d+) of 25", parts.inner_text())
             after_s = time.time() - start_s
-            if said is None:
+            if match is None:
                 # On an overloaded machine the page opens late.
                 assert after_s > 24
                 break
             # The number starts with each full second.
-            shown_s = int(said[1]) - 1
+            shown_s = int(match[1]) - 1
             far_s.append(max(before_s - shown_s - 1, shown_s - after_s, 0.0))
             page.wait_for_timeout(130)
         # A wrong clock is wrong in each sample.
@@ -395,7 +395,7 @@ def test_agents_history_schedules_and_the_api_are_there_to_be_used(
     assert saved.value.suggested_filename == f"{run_id}.xlsx"
     page.get_by_role("link", name="History").click()
     expect(page.locator("svg.history circle").first).to_be_visible()
-    of, card = (page.locator(each).bounding_box() for each in (".history", ".card:has(.history)"))
+    of, card = (page.locator(item).bounding_box() for item in (".history", ".card:has(.history)"))
     assert of and card and of["width"] > 0.9 * card["width"]
     expect(page.get_by_role("link", name=run_id).first).to_be_visible()
     faults += watched.all_faults()
@@ -411,11 +411,11 @@ def test_a_schedule_that_is_saved_as_it_is_stays_as_it_was(stage: Stage, watched
     with httpx.Client(base_url=stage.url, headers=bearer) as client:
 
         def schedule(name: str) -> dict[str, object]:
-            found: dict[str, object] = client.get(f"/v1/schedules/{name}").json()["schedule"]
-            return {key: found[key] for key in ("cron", "at", "until_at", "missed_limit_s")}
+            result: dict[str, object] = client.get(f"/v1/schedules/{name}").json()["schedule"]
+            return {key: result[key] for key in ("cron", "at", "until_at", "missed_limit_s")}
 
-        for name, asked in (("once", once), ("often", often)):
-            body = {"name": name, "scenario": "loopback", "timezone": "Asia/Tokyo", **asked}
+        for name, requested in (("once", once), ("often", often)):
+            body = {"name": name, "scenario": "loopback", "timezone": "Asia/Tokyo", **requested}
             client.post("/v1/schedules", json=body).raise_for_status()
         before = {name: schedule(name) for name in ("once", "often")}
         assert before["once"]["at"] == "2030-07-01T01:00:30Z"

@@ -75,10 +75,10 @@ def test_places_with_their_queue_and_last_error_are_on_the_page(tmp_path: Path) 
         wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide <= 390
         browser.close()
-        told = httpx.get(f"{url}/v1/notices").json()
+        answer = httpx.get(f"{url}/v1/notices").json()
         figures = httpx.get(f"{url}/metrics").text
-    assert [each["state"] for each in told] == ["failing", "idle"]
-    assert datetime.fromisoformat(told[0]["last_error_at"]) == now
+    assert [item["state"] for item in answer] == ["failing", "idle"]
+    assert datetime.fromisoformat(answer[0]["last_error_at"]) == now
     stamp = re.search(r'error_timestamp_seconds\{place="webhook"\} (\S+)', figures)
     assert stamp is not None
     assert float(stamp[1]) == now.timestamp()

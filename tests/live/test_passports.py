@@ -61,51 +61,51 @@ def presence(host: Host) -> Presence:
 
 
 def test_an_ioctl_says_what_ethtool_says_and_gro_off_is_named(lab: Lab) -> None:
-    odd = lab.clients[1]
+    invalid = lab.clients[1]
     for host in lab.clients:
-        ethtool(host, "-K", host.nic, "gro", "off" if host is odd else "on")
+        ethtool(host, "-K", host.nic, "gro", "off" if host is invalid else "on")
     hosts = [presence(host) for host in lab.clients]
-    for host, told in zip(lab.clients, hosts, strict=True):
-        assert told.passport is not None
-        assert told.passport.nic_driver == "veth"
+    for host, reported in zip(lab.clients, hosts, strict=True):
+        assert reported.passport is not None
+        assert reported.passport.nic_driver == "veth"
         shown = json.loads(ethtool(host, "--json", "-k", host.nic))[0]
-        for name, on in told.passport.offloads.items():
+        for name, on in reported.passport.offloads.items():
             if name in shown:
                 assert shown[name]["active"] is on, name
     [finding] = host_difference_findings(hosts, [host.agent_id for host in hosts])
-    assert f"generic-receive-offload: {odd.name} has off, 2 have on" in finding.sentence
+    assert f"generic-receive-offload: {invalid.name} has off, 2 have on" in finding.sentence
 
 
 def test_gro_off_is_named_in_the_verdict_and_between_two_runs(lab: Lab, tmp_path: Path) -> None:
-    odd = lab.clients[1]
+    invalid = lab.clients[1]
     for host in lab.clients:
-        ethtool(host, "-K", host.nic, "gro", "off" if host is odd else "on")
+        ethtool(host, "-K", host.nic, "gro", "off" if host is invalid else "on")
     body = {
         "scenario": "smoke",
         "overrides": {**GENTLE, "pairs_count": 3, "burst_s": 4},
         "by": "tester",
     }
-    run_ids, told = [], []
+    run_ids, reported = [], []
     with Site(tmp_path) as site, staged(lab, tmp_path, ledger={}) as stage:
         for _ in range(2):
             run_ids.append(stage.coordinator.launch(body)["run_id"])
-            told.append(wait_for_summary(stage.coordinator.url, run_ids[-1]))
-            ethtool(odd, "-K", odd.nic, "gro", "on")
-            wait_for("an agent that looks again", lambda: gro_of(stage.coordinator, odd), 90)
+            reported.append(wait_for_summary(stage.coordinator.url, run_ids[-1]))
+            ethtool(invalid, "-K", invalid.nic, "gro", "on")
+            wait_for("an agent that looks again", lambda: gro_of(stage.coordinator, invalid), 90)
         compared = site.run("compare", *run_ids, "--json")
     first, second = (
-        [each["sentence"] for each in summary["findings"] if each["id"] == "hosts-differ"]
-        for summary in told
+        [item["sentence"] for item in summary["findings"] if item["id"] == "hosts-differ"]
+        for summary in reported
     )
     assert "generic-receive-offload: c002 has off, 2 have on" in first[0]
     assert second == []
     differ = json.loads(compared.stdout)["conditions_differ"]
-    assert any("generic-receive-offload" in json.dumps(each) for each in differ), differ
+    assert any("generic-receive-offload" in json.dumps(item) for item in differ), differ
 
 
 def gro_of(coordinator: Serving, host: Host) -> Any:
     """Return whether GRO is on, as published by the agent of the host."""
     [presence] = [
-        each for each in coordinator.get("/v1/presences") if each["agent_id"] == host.name
+        item for item in coordinator.get("/v1/presences") if item["agent_id"] == host.name
     ]
     return presence["passport"]["offloads"]["generic-receive-offload"]

@@ -37,22 +37,22 @@ async def told(folder: Path, lines: str) -> DeviceTelemetry:
 async def test_an_echo_and_a_handshake_take_their_time(
     address: str, listening: int, tmp_path: Path
 ) -> None:
-    heard = await told(tmp_path, f'address = "{address}"\ntcp_port = {listening}')
-    [icmp], [tcp] = heard.of(Quantity.PING_ICMP), heard.of(Quantity.PING_TCP)
+    received = await told(tmp_path, f'address = "{address}"\ntcp_port = {listening}')
+    [icmp], [tcp] = received.of(Quantity.PING_ICMP), received.of(Quantity.PING_TCP)
     assert len(icmp.values) == len(tcp.values) == 3
     assert 0 < icmp.values.min() <= icmp.values.max() < 1
     assert 0 < tcp.values.min() <= tcp.values.max() < 1
-    assert all(loss.values.max() == 0 for loss in heard.of(Quantity.PING_LOSS))
+    assert all(loss.values.max() == 0 for loss in received.of(Quantity.PING_LOSS))
 
 
 async def test_a_refused_connection_is_an_answer(tmp_path: Path) -> None:
-    heard = await told(tmp_path, 'address = "127.0.0.1"\nicmp = false\ntcp_port = 1')
-    assert len(heard.of(Quantity.PING_TCP)[0].values) == 3
+    received = await told(tmp_path, 'address = "127.0.0.1"\nicmp = false\ntcp_port = 1')
+    assert len(received.of(Quantity.PING_TCP)[0].values) == 3
 
 
 async def test_nobody_is_a_loss_and_no_time(tmp_path: Path) -> None:
     # This address range is reserved (RFC 1112), so there is no host.
-    heard = await told(tmp_path, 'address = "240.0.0.1"')
-    assert not heard.of(Quantity.PING_ICMP)
-    [loss] = heard.of(Quantity.PING_LOSS)
+    received = await told(tmp_path, 'address = "240.0.0.1"')
+    assert not received.of(Quantity.PING_ICMP)
+    [loss] = received.of(Quantity.PING_LOSS)
     assert loss.values.tolist() == [1.0, 1.0, 1.0]

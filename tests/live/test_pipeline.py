@@ -55,12 +55,12 @@ def test_the_steps_satisfy_the_published_schema_of_their_makers(
         template.write_text(template.read_text("utf-8").replace(*mistake))
 
     def check(schema: str, *files: Path) -> int:
-        words = ["--builtin-schema", f"vendor.{schema}", "--regex-variant", "nonunicode"]
+        parts = ["--builtin-schema", f"vendor.{schema}", "--regex-variant", "nonunicode"]
         if schema == "azure-pipelines":
-            words += ["--data-transform", schema]
+            parts += ["--data-transform", schema]
         command = [
             str(Path(sys.executable).with_name("check-jsonschema")),
-            *words,
+            *parts,
             *map(str, files),
         ]
         return subprocess.run(command, check=False, timeout=60, capture_output=True).returncode
@@ -74,10 +74,10 @@ def test_the_steps_satisfy_the_published_schema_of_their_makers(
 
 def test_the_template_and_its_example_speak_of_the_same_parameters() -> None:
     template, example = load("azure-devops", "broadside.yml"), load("azure-devops", "example.yml")
-    declared = {each["name"]: each for each in template["parameters"]}
+    declared = {item["name"]: item for item in template["parameters"]}
     [given] = [step["parameters"] for step in example["steps"] if "template" in step]
     assert set(given) <= set(declared)
-    assert {name for name, each in declared.items() if "default" not in each} <= set(given)
+    assert {name for name, item in declared.items() if "default" not in item} <= set(given)
     for name in declared:
         assert f"${{{{ parameters.{name} }}}}" in (CI / "azure-devops/broadside.yml").read_text()
     action, workflow = load("github", "action.yml"), load("github", "example.yml")

@@ -50,7 +50,10 @@ async def test_without_an_answer_probes_are_lost_and_what_was_too_late_is_not_se
 
 async def test_an_echo_gives_back_what_came_and_only_to_probes_of_allowed_networks() -> None:
     refusing = make_settings(role="server", echo_port=0, allowed_networks="10.9.0.0/16")
-    for settings, heard in ((make_settings(role="server", echo_port=0), True), (refusing, False)):
+    for settings, received in (
+        (make_settings(role="server", echo_port=0), True),
+        (refusing, False),
+    ):
         echo = await Echo.open(settings, LOOPBACK)
         assert echo is not None and echo.port is not None
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
@@ -59,7 +62,7 @@ async def test_an_echo_gives_back_what_came_and_only_to_probes_of_allowed_networ
             for data in (b"BSP1" + bytes(13), b"BSP1", b"XXXX" + bytes(12), b"BSP1" + bytes(12)):
                 asker.sendto(data, (LOOPBACK, echo.port))
             got = []
-            if heard:
+            if received:
                 answer = asyncio.get_running_loop().sock_recv(asker, 100)
                 got.append(await asyncio.wait_for(answer, 10))
             # Wait for unexpected packets.
@@ -70,7 +73,7 @@ async def test_an_echo_gives_back_what_came_and_only_to_probes_of_allowed_networ
                 except BlockingIOError:
                     break
         echo.close()
-        assert got == ([b"BSP1" + bytes(12)] if heard else [])
+        assert got == ([b"BSP1" + bytes(12)] if received else [])
 
 
 async def test_a_port_that_is_taken_is_no_echo_and_no_failure() -> None:

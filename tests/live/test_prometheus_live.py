@@ -30,11 +30,11 @@ PACED = {"traffic.streams_count": 1, "traffic.stream_bits_per_second": 20_000_00
 
 
 def query(url: str, expression: str, **at: float) -> list[dict[str, Any]]:
-    asked = httpx.QueryParams(query=expression, **at)
-    answer = HTTP.get(f"{url}/api/v1/query", params=asked)
+    requested = httpx.QueryParams(query=expression, **at)
+    answer = HTTP.get(f"{url}/api/v1/query", params=requested)
     answer.raise_for_status()
-    found: list[dict[str, Any]] = answer.json()["data"]["result"]
-    return found
+    result: list[dict[str, Any]] = answer.json()["data"]["result"]
+    return result
 
 
 def serves(url: str) -> bool:
@@ -83,11 +83,15 @@ async def witnessed(folder: Path, url: str) -> DeviceTelemetry:
     [source] = open_telemetry(path)
     for _ in range(60):
         now = datetime.now(UTC)
-        told = await source.query(now - timedelta(minutes=1), now)
-        if told.series and len(told.series[0].at_s) >= 3 and told.series[0].values.min() == 1.0:
+        reported = await source.query(now - timedelta(minutes=1), now)
+        if (
+            reported.series
+            and len(reported.series[0].at_s) >= 3
+            and reported.series[0].values.min() == 1.0
+        ):
             break
         await asyncio.sleep(1)
-    return told
+    return reported
 
 
 def test_prometheus_reads_the_fleets_rate_with_a_token(tmp_path: Path) -> None:
@@ -106,18 +110,18 @@ def test_prometheus_reads_the_fleets_rate_with_a_token(tmp_path: Path) -> None:
         call(url, "POST", "/v1/runs", json=body, **signed)
 
         def rate() -> float | None:
-            found = query(prometheus, "max(broadside_fleet_bytes_per_second)")
-            return float(found[0]["value"][1]) if found else None
+            result = query(prometheus, "max(broadside_fleet_bytes_per_second)")
+            return float(result[0]["value"][1]) if result else None
 
         first = wait_for("the fleet's rate in Prometheus", rate)
         # Two pairs send 20 Mbit/s per stream. The first uploads may contain only part of the fleet.
         assert 1e6 < 8 * first < 100e6
         wait_for("a scrape", lambda: query(prometheus, 'up{job="broadside"} == 1'))
-        told = asyncio.run(witnessed(tmp_path, prometheus))
-        [health] = told.of(Quantity.HEALTH)
+        reported = asyncio.run(witnessed(tmp_path, prometheus))
+        [health] = reported.of(Quantity.HEALTH)
         assert set(health.values) == {1.0}
         assert len(health.at_s) >= 3
-        assert told.read_at.timestamp() - health.at_s[-1] < 60
+        assert reported.read_at.timestamp() - health.at_s[-1] < 60
         rules = httpx.get(f"{prometheus}/api/v1/rules", timeout=10).json()["data"]["groups"]
         assert all(rule["health"] != "err" for group in rules for rule in group["rules"])
         written = (ROOT / "dashboards/prometheus/broadside.rules.yml").read_text()
@@ -138,8 +142,10 @@ def recorded(at_s: float) -> str:
     lines = []
     for name, (_, labels) in METRICS.items():
         lines.append(f"# TYPE {name} gauge")
-        told = itertools.product(("one:8080", "two:8080"), *(LABELS.get(x, ("x",)) for x in labels))
-        for instance, *values in told:
+        reported = itertools.product(
+            ("one:8080", "two:8080"), *(LABELS.get(x, ("x",)) for x in labels)
+        )
+        for instance, *values in reported:
             pairs = zip(("job", "instance", *labels), ("broadside", instance, *values), strict=True)
             text = ",".join(f'{label}="{value}"' for label, value in pairs)
             lines.append(f"{name}{{{text}}} {0 if 'fail' in values else 1} {at_s}")
@@ -158,8 +164,8 @@ def test_every_panel_is_answered_and_two_coordinators_are_not_added_up(tmp_path:
 
         def answers(expression: str, instance: str, run: str) -> list[tuple[Any, float]]:
             chosen = expression.replace("$instance", instance).replace("$run", run)
-            found = query(prometheus, chosen, time=at_s)
-            return sorted((str(each["metric"]), float(each["value"][1])) for each in found)
+            result = query(prometheus, chosen, time=at_s)
+            return sorted((str(item["metric"]), float(item["value"][1])) for item in result)
 
         looked_at = 0
         for title, expression in dashboard_queries():

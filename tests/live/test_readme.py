@@ -55,11 +55,11 @@ def unsaid(printed: str, said: str) -> list[str]:
         for match in KIND.finditer(text):
             wanted += re.escape(text[last : match.start()]) + ANY_SUCH[match.lastgroup]
             last = match.end()
-        found = re.compile(wanted + re.escape(text[last:])).search(said, at)
-        if found is None:
+        result = re.compile(wanted + re.escape(text[last:])).search(said, at)
+        if result is None:
             missing.append(part)
         else:
-            at = found.end()
+            at = result.end()
     return missing
 
 
@@ -117,10 +117,10 @@ def test_the_readme_goes_as_it_says_in_a_fresh_clone(tmp_path: Path) -> None:
     undecided = "verdict: inconclusive" in done.stdout and taken.much
     assert done.returncode == 0 or undecided, done.stdout + done.stderr
     # Progress is written to stderr, the verdict to stdout, and the next steps to stderr.
-    before, kept, after = done.stderr.partition("\nstored in ")
-    said = before + "\n" + done.stdout + kept + after
+    before, stored, after = done.stderr.partition("\nstored in ")
+    text = before + "\n" + done.stdout + stored + after
     if not taken.much:
-        assert unsaid(printed, said) == [], said
+        assert unsaid(printed, text) == [], text
     # Each command of the last lines.
     commands = [line.split("  ")[1] for line in printed.splitlines() if line.startswith("  .venv")]
     assert [command.split()[1] for command in commands] == ["serve", "show", "report"]

@@ -236,9 +236,9 @@ def apply(tree: Path, edits: Edits) -> None:
         if not before:
             file.write_text(text)
             continue
-        stood = file.read_text()
-        assert before in stood, f"{path} has no {before!r}: correct the recipe"
-        file.write_text(stood.replace(before, text + before, 1))
+        was_up = file.read_text()
+        assert before in was_up, f"{path} has no {before!r}: correct the recipe"
+        file.write_text(was_up.replace(before, text + before, 1))
 
 
 def failing(tree: Path) -> set[str]:
@@ -288,7 +288,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str], set[st
 
 def read_in(tree: Path) -> dict[str, Any]:
     """Return verdicts, seals, jobs and rows of all versions as the code of the tree reads them."""
-    found = {}
+    by_name = {}
     for version in VERSIONS:
         done = subprocess.run(
             [sys.executable, "-m", "tests.compat.read", version],
@@ -299,8 +299,8 @@ def read_in(tree: Path) -> dict[str, Any]:
             timeout=120,
         )
         assert done.returncode == 0, done.stderr
-        found[version] = json.loads(done.stdout)
-    return found
+        by_name[version] = json.loads(done.stdout)
+    return by_name
 
 
 @pytest.fixture(scope="module")
@@ -318,28 +318,28 @@ def test_after_a_recipe_all_that_earlier_versions_wrote_reads_as_it_did(
     apply(tree, recipe.begun)
     apply(tree, recipe.whole)
     after = read_in(tree)
-    for version, found in before.items():
-        assert found["runs"], version
-        seals = [run["seal"] for run in found["runs"].values()]
+    for version, result in before.items():
+        assert result["runs"], version
+        seals = [run["seal"] for run in result["runs"].values()]
         assert seals.count("verified") == len(seals) - seals.count("none") >= 10
-        assert set(found["jobs"].values()) == {True}, "jobs are written byte by byte as they were"
-        assert after[version] == found
+        assert set(result["jobs"].values()) == {True}, "jobs are written byte by byte as they were"
+        assert after[version] == result
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.title)
 def test_a_recipe_fails_by_name_until_it_is_whole_and_takes_two_files_at_most(
     recipe: Recipe, followed: tuple[set[str], set[str]]
 ) -> None:
-    begun, whole = followed
+    begun, complete = followed
     for test in recipe.fails:
         assert any(name.startswith(test) for name in begun), (test, begun)
-    assert not {name for name in whole if name.startswith(recipe.proof)}, whole
+    assert not {name for name in complete if name.startswith(recipe.proof)}, complete
     code = {path for path in recipe.sources if not path.startswith("docs/")}
     assert len(code) <= 2, recipe.sources
     page = (ROOT / "CONTRIBUTING.md").read_text()
-    told = page[page.index(f"**{recipe.title}**") :].partition("\n\n")[0]
+    reported = page[page.index(f"**{recipe.title}**") :].partition("\n\n")[0]
     for path in recipe.sources:
         named = Path(path.removeprefix("coordinator/"))
-        assert named.name in told or named.parent.as_posix() in told, f"{path} is not in it"
+        assert named.name in reported or named.parent.as_posix() in reported, f"{path} is not in it"
     for path in {test.partition("::")[0] for test in recipe.fails}:
-        assert path in told, f"CONTRIBUTING.md does not say that {path} fails"
+        assert path in reported, f"CONTRIBUTING.md does not say that {path} fails"

@@ -52,9 +52,9 @@ def test_a_terminated_rehearsal_leaves_no_command(number: signal.Signals, tmp_pa
         try:
             wait_for("two stages' commands", lambda: len(sleepers()) == 4)
             rehearsal.send_signal(number)
-            told, _ = rehearsal.communicate(timeout=60)
+            reported, _ = rehearsal.communicate(timeout=60)
             assert rehearsal.returncode == 128 + number
-            assert f"stopped by {number.name}" in told
+            assert f"stopped by {number.name}" in reported
             wait_for("the commands' end", lambda: not sleepers())
             assert list(tmp_path.iterdir()) == [], "the stages' folders are gone"
         finally:

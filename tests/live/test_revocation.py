@@ -33,9 +33,9 @@ def site(tmp_path: Path) -> Iterator[Site]:
     spec = LabSpec(pairs_count=HOSTS, prefix=new_prefix(), firewall_bits_per_second=400_000_000)
     with (
         built(spec, tmp_path / "lab") as lab,
-        staged(lab, tmp_path, other_hosts=True, agents={"BROADSIDE_AGENT_UPLOAD_S": "1"}) as stands,
+        staged(lab, tmp_path, other_hosts=True, agents={"BROADSIDE_AGENT_UPLOAD_S": "1"}) as is_up,
     ):
-        yield stands
+        yield is_up
 
 
 def data_dir(site: Site) -> Path:
@@ -50,7 +50,7 @@ def engines(site: Site, agent_id: str) -> list[int]:
         process.pid
         for process in list_processes()
         if process.namespace_inode == inode
-        and any(Path(word).name == "iperf3" for word in process.arguments)
+        and any(Path(argument).name == "iperf3" for argument in process.arguments)
     ]
 
 
@@ -117,37 +117,37 @@ def test_a_revoked_agent_stops_with_its_engines_and_does_not_come_back(site: Sit
 
     # Armed: the engine is connected and waits for the planned start.
     def armed() -> dict[int, Claim] | None:
-        found = claims(site, run_id)
-        everybody = len(found) == PAIRS and all(c.armed_at is not None for c in found.values())
-        return found if everybody else None
+        result = claims(site, run_id)
+        everybody = len(result) == PAIRS and all(c.armed_at is not None for c in result.values())
+        return result if everybody else None
 
-    held = {index: claim.agent_id for index, claim in wait_for("all are armed", armed).items()}
-    assert engines(site, held[0])
-    revoke(site, held[0])
-    wait_for("the armed client is gone", is_gone(site, held[0]))
+    stored = {index: claim.agent_id for index, claim in wait_for("all are armed", armed).items()}
+    assert engines(site, stored[0])
+    revoke(site, stored[0])
+    wait_for("the armed client is gone", is_gone(site, stored[0]))
     assert time.time() < end_s, "it ended with its burst, not by its revocation"
 
     # During a burst: a client, and the server of another pair.
     def running() -> bool:
-        found = claims(site, run_id)
-        return all(found[index].phase is Phase.RUNNING for index in (1, 2))
+        result = claims(site, run_id)
+        return all(result[index].phase is Phase.RUNNING for index in (1, 2))
 
     wait_for("two pairs are sending", running)
-    [idle_client] = {host.name for host in site.lab.clients} - set(held.values())
-    assert engines(site, held[1])
+    [idle_client] = {host.name for host in site.lab.clients} - set(stored.values())
+    assert engines(site, stored[1])
     assert engines(site, servers[2])
-    revoke(site, held[1], servers[2], idle_client)
-    wait_for("the two are gone", is_gone(site, held[1], servers[2], idle_client))
+    revoke(site, stored[1], servers[2], idle_client)
+    wait_for("the two are gone", is_gone(site, stored[1], servers[2], idle_client))
     assert time.time() < end_s, "they ended with the burst, not by their revocation"
 
     # Agents that are not revoked continue.
-    left = {held[2], servers[0], servers[1]}
+    left = {stored[2], servers[0], servers[1]}
     assert all(site.agents.states()[name].exit_code is None for name in left)
     assert engines(site, servers[0])
     assert wait_for_summary(site.coordinator.url, run_id, 240)["verdict"] == "inconclusive"
 
     # Restart as a service manager does, with the old join code or only with the credential.
-    for agent_id in (idle_server, held[1]):
+    for agent_id in (idle_server, stored[1]):
         again = site.plans[agent_id]
         by_credential = {n: v for n, v in again.environment.items() if "JOIN" not in n}
         for environment in (again.environment, by_credential):

@@ -43,9 +43,9 @@ def test_what_a_scale_in_cut_is_told_also_where_pairs_went_on(tmp_path: Path) ->
         [gone_s] = profiles.falls(lab)
     assert done.returncode == 0, done.stderr
     conclusion = json.loads(done.stdout)["conclusion"]
-    found = conclusion["scale_out"]
-    assert found["steps"] == []
-    cut = found["scale_in"]
+    result = conclusion["scale_out"]
+    assert result["steps"] == []
+    cut = result["scale_in"]
     assert cut["holds_count"] == 1
     assert datetime.fromisoformat(cut["from_at"]).timestamp() < gone_s
     # The 16 streams and 2 control connections are split between both units. A pair with a working
@@ -54,5 +54,5 @@ def test_what_a_scale_in_cut_is_told_also_where_pairs_went_on(tmp_path: Path) ->
     assert broken + stalled == 2
     # This is at real scale, a large part of 0.8 Gbit/s for 10 s.
     assert cut["short_bytes"] > 100e6
-    said = f"on the way down, 1 holds: {broken} pairs reset, {stalled} stalled"
-    assert said in " ".join(conclusion["notes"])
+    text = f"on the way down, 1 holds: {broken} pairs reset, {stalled} stalled"
+    assert text in " ".join(conclusion["notes"])

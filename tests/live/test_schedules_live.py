@@ -64,8 +64,8 @@ def test_each_instant_fires_once_while_coordinators_die_and_come(site: Site) -> 
     call(url, "POST", "/v1/schedules", json=body)
 
     def view() -> dict[str, Any]:
-        found: dict[str, Any] = call(url, "GET", "/v1/schedules/often")
-        return found
+        result: dict[str, Any] = call(url, "GET", "/v1/schedules/often")
+        return result
 
     wait_for("three runs", lambda: len(view()["history"]) >= 3)
     kill(first)
@@ -108,9 +108,9 @@ def test_the_commands_list_pause_and_resume(site: Site) -> None:
         assert added.returncode == 0, added.stderr
 
     def listed(name: str) -> str:
-        said = site.run("schedule", "list")
-        assert said.returncode == 0, said.stderr
-        (line,) = [line for line in said.stdout.splitlines() if name in line]
+        text = site.run("schedule", "list")
+        assert text.returncode == 0, text.stderr
+        (line,) = [line for line in text.stdout.splitlines() if name in line]
         return line
 
     assert "active" in listed("monthly")
@@ -135,9 +135,9 @@ def test_the_commands_list_pause_and_resume(site: Site) -> None:
 
 def test_an_estimate_launches_nothing_and_a_budget_refuses(site: Site) -> None:
     at_once = ["--set", "bursts_count=1", "--set", "align_to_period=false"]
-    said = site.run("estimate", "jumbo-1740s", *at_once, "--json")
-    assert said.returncode == 0, said.stderr
-    answer = json.loads(said.stdout)
+    text = site.run("estimate", "jumbo-1740s", *at_once, "--json")
+    assert text.returncode == 0, text.stderr
+    answer = json.loads(text.stdout)
     assert answer["price"]["bill"]["total_usd"] == pytest.approx(2194, abs=1)
     assert answer["feasible"] is False
     assert answer["problems"][0]["field"] == "pairs_count"

@@ -64,7 +64,7 @@ def test_a_search_brackets_the_rate_that_was_planted(site: tuple[Site, str]) -> 
     )
     assert done.returncode == 0, done.stderr
     study = json.loads(done.stdout)
-    results, found = study["results"], study["conclusion"]["found"]
+    results, matched = study["results"], study["conclusion"]["found"]
     assert 2 <= len(results) <= 3
     for result in results:
         offered = result["offered_bits_per_second"]
@@ -77,7 +77,7 @@ def test_a_search_brackets_the_rate_that_was_planted(site: tuple[Site, str]) -> 
         assert result["beside_run_ids"] == []
     # The maximum offered rate that still meets the goal.
     most = PAYLOAD_BITS_PER_SECOND / (1 - SHORTFALL)
-    assert found["highest_bits_per_second"] <= 1.05 * most
-    assert found["lowest_failing_bits_per_second"] >= 0.9 * PAYLOAD_BITS_PER_SECOND
-    assert found["width_ratio"] <= 0.4
+    assert matched["highest_bits_per_second"] <= 1.05 * most
+    assert matched["lowest_failing_bits_per_second"] >= 0.9 * PAYLOAD_BITS_PER_SECOND
+    assert matched["width_ratio"] <= 0.4
     assert "at real scale; the lab is at 1:10" in study["conclusion"]["sentence"]

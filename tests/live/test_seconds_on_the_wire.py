@@ -82,11 +82,11 @@ class _Track:
     def of(cls, reading: Reading, flow: Flow) -> "_Track":
         rows, zero_s = reading.intervals[flow], reading.first_data_at_s
         assert zero_s is not None
-        starts, ends, told = (
+        starts, ends, reported = (
             np.array([getattr(row, name) for row in rows], np.float64)
             for name in ("start_s", "end_s", "transferred_bytes")
         )
-        return cls(start_s=zero_s + starts, end_s=zero_s + ends, told=told)
+        return cls(start_s=zero_s + starts, end_s=zero_s + ends, told=reported)
 
 
 async def _change(path: Wire, at_s: float) -> None:
@@ -140,16 +140,16 @@ def _off(
     crossed = meters[side].payload(seconds)
     allowed = RATIO * crossed.max()
     # Compare each interval at its own position and length ...
-    own = meters[side].payload(np.append(track.start_s, track.end_s[-1]))
-    worst = (np.abs(track.told - own) / allowed).max()
+    local = meters[side].payload(np.append(track.start_s, track.end_s[-1]))
+    worst = (np.abs(track.told - local) / allowed).max()
     # ... and each second since the start. A late interval contains parts of two seconds.
-    told = OverlapResampler(track.start_s, track.end_s, seconds).over(track.told)
+    reported = OverlapResampler(track.start_s, track.end_s, seconds).over(track.told)
     late_s = abs(track.start_s - at_s - np.round(track.start_s - at_s)).max()
     if late_s > LATE_MAX_S:
         return math.inf
     steps = np.abs(np.diff(crossed, prepend=0.0, append=0.0))
     mixed = allowed + late_s * np.maximum(steps[1:], steps[:-1])
-    return float(max(worst, (np.abs(told - crossed) / mixed).max()))
+    return float(max(worst, (np.abs(reported - crossed) / mixed).max()))
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,9 @@ OTHERS = {
 
 def _moved(launch: Launch, prefix: tuple[str, ...]) -> Launch:
     """Return the same launch inside a namespace."""
-    processes = tuple(replace(each, argv=(*prefix, *each.argv)) for each in launch.processes)
+    processes = tuple(
+        replace(process, argv=(*prefix, *process.argv)) for process in launch.processes
+    )
     return replace(launch, processes=processes)
 
 
@@ -276,8 +278,8 @@ async def _download(name: str, path: Wire, folder: Path) -> float:
     seconds = at_s + np.arange(LENGTH_S + 1.0)
     crossed = down.payload(seconds)
     track = _Track.of(reading, Flow.DOWN)
-    told = OverlapResampler(track.start_s, track.end_s, seconds).over(track.told)
-    return float((np.abs(told - crossed) / crossed.max()).max())
+    reported = OverlapResampler(track.start_s, track.end_s, seconds).over(track.told)
+    return float((np.abs(reported - crossed) / crossed.max()).max())
 
 
 @pytest.mark.parametrize("name", sorted(OTHERS))

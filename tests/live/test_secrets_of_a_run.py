@@ -100,7 +100,7 @@ class Run:
 
     def leaks(self, processes: ProcessList) -> list[str]:
         """Return the places of unexpected secrets, and files with secrets that others can read."""
-        found = []
+        results = []
         for path in self.site.folder.rglob("*"):
             if not path.is_file():
                 continue
@@ -108,19 +108,19 @@ class Run:
             for kind, secret in self._all():
                 if secret.encode() in content:
                     if kind not in KEEPS or not re.fullmatch(KEEPS[kind], name):
-                        found.append(f"{name} has a {kind}")
+                        results.append(f"{name} has a {kind}")
                     if path.stat().st_mode & 0o077:
-                        found.append(f"{name} has a {kind} and may be read by others")
-        seen = {f"printed by {words}": text.encode() for words, text in self.printed.items()}
+                        results.append(f"{name} has a {kind} and may be read by others")
+        seen = {f"printed by {parts}": text.encode() for parts, text in self.printed.items()}
         seen["process list"] = b"\n".join(processes.arguments)
         seen["engines' environment"] = b"\n".join(processes.engines_environments)
-        found += [
+        results += [
             f"{place} has a {kind}"
             for place, text in seen.items()
             for kind, secret in self._all()
             if secret.encode() in text
         ]
-        return found + [f"environment of {words}" for words in processes.open_environments]
+        return results + [f"environment of {parts}" for parts in processes.open_environments]
 
     def _all(self) -> Iterator[tuple[str, str]]:
         for kind, values in self.secrets.items():
@@ -180,7 +180,7 @@ def test_no_secret_of_a_whole_run_is_where_others_find_it(tmp_path: Path) -> Non
             enrol_fleet(run, port)
             wait_for_fleet(url, 2, headers=headers)
             reach = ("--api", url, "--token-file", str(token_file))
-            sets = [f"--set={each}" for each in BURST]
+            sets = [f"--set={item}" for item in BURST]
             run.do("launch", "smoke", *sets, PACED, "--detach", *reach)
             (header,) = call(url, "GET", "/v1/runs", headers=headers)
             path = f"/v1/runs/{header['run_id']}"
@@ -193,15 +193,15 @@ def test_no_secret_of_a_whole_run_is_where_others_find_it(tmp_path: Path) -> Non
             assert summary["pairs_measured"] == 1, summary["findings"]
             run.do("export", header["run_id"], "--format", "csv", "--output", "export", *reach)
             run.do("report", header["run_id"], "--output", "report.html", *reach)
-            for words in (["agents"], ["audit"], ["runs"]):
-                run.do(*words, *reach)
+            for parts in (["agents"], ["audit"], ["runs"]):
+                run.do(*parts, *reach)
             run.do("agents", "--api", url, code=4)
             run.do("backup")
             run.do("restore", "--drill")
             run.do("enroll", "list")
         run.take_up_keys()
-        assert any(b"--join-file" in words for words in processes.arguments)
+        assert any(b"--join-file" in parts for parts in processes.arguments)
         assert processes.engines_environments, "it saw the engines"
         made = [*(folder / "backups").iterdir(), *(folder / "data").rglob("*")]
-        assert [str(each) for each in made if each.stat().st_mode & 0o077] == []
+        assert [str(item) for item in made if item.stat().st_mode & 0o077] == []
     assert "\n".join(run.leaks(processes)) == ""

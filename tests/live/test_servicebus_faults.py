@@ -168,11 +168,11 @@ async def _before_every_call(
     await queue.send([outgoing("a"), outgoing("b")])
     cut()
     await queue.send([outgoing("c")])
-    kept, poison = await received(queue), await received(queue)
+    stored, poison = await received(queue), await received(queue)
     cut()
-    kept = await queue.renew(kept)
+    stored = await queue.renew(stored)
     cut()
-    await queue.complete(kept)
+    await queue.complete(stored)
     cut()
     await queue.dead_letter(poison, "Test", "set aside")
     cut()
@@ -181,7 +181,7 @@ async def _before_every_call(
     await queue.abandon(given_back)
     [letter] = await queue.dead_letters()
     cut()
-    assert [each.message_id for each in await queue.dead_letters()] == [letter.message_id]
+    assert [item.message_id for item in await queue.dead_letters()] == [letter.message_id]
     cut()
     await queue.ping()
     [number] = await queue.send([outgoing("later", after_s=100)])
@@ -310,7 +310,7 @@ async def test_a_namespace_that_moves_is_found_again_by_its_own_name(
     queue = opened(broker, name, Bounds(backoff_s=0.05, retries_max_count=3))
     async with closing(queue):
         await queue.send([outgoing("a"), outgoing("b")])
-        held = await received(queue)
+        stored = await received(queue)
         broker.ask("move", condition=redirect, for_s=60.0)
         broker.ask("close", condition="amqp:connection:forced", text="The namespace moves.")
         calls: list[Callable[[], Any]] = [
@@ -318,17 +318,17 @@ async def test_a_namespace_that_moves_is_found_again_by_its_own_name(
             lambda: queue.send([outgoing("c")]),
             queue.ping,
         ]
-        said = []
+        lines = []
         try:
             for call in calls:
                 with pytest.raises(ExchangeUnavailable) as away:
                     await call()
-                said.append(str(away.value))
+                lines.append(str(away.value))
         finally:
             broker.ask("move", condition=redirect, for_s=0.0)
         # The SDK may see only the closing and report a lost connection.
-        assert any("elsewhere" in each for each in said), said
-        await queue.complete(held)
+        assert any("elsewhere" in item for item in lines), lines
+        await queue.complete(stored)
         assert (await received(queue)).message_id == "b"
         await queue.ping()
 
@@ -351,14 +351,14 @@ async def test_a_partitioned_queue_carries_and_cancels(broker: BrokerProcess, na
         counts = broker.ask("counts", queue=f"{name}-p")
         assert (counts["active"], counts["scheduled"]) == (30, 10)
         deliveries = [await received(queue) for _ in range(30)]
-        assert {each.message_id for each in deliveries} == {f"a{i}" for i in range(30)}
+        assert {item.message_id for item in deliveries} == {f"a{i}" for i in range(30)}
         for delivery in deliveries[:3]:
             await queue.dead_letter(delivery, "Test", "set aside")
         for delivery in deliveries[3:]:
             await queue.complete(delivery)
         letters = await queue.dead_letters()
         ends_at = datetime.now(UTC) + timedelta(minutes=1)
-        assert all([await queue.resend(each.sequence_number, ends_at) for each in letters])
+        assert all([await queue.resend(item.sequence_number, ends_at) for item in letters])
         assert len({(await received(queue)).message_id for _ in letters}) == len(letters) == 3
 
 
@@ -437,7 +437,7 @@ async def test_a_killed_broker_loses_nothing(tmp_path: Path) -> None:
     try:
         async with closing(sender, holder, *workers), asyncio.timeout(90):
             await sender.send([outgoing("later", after_s=3), outgoing("held")])
-            held = await received(holder)
+            stored = await received(holder)
             working = [asyncio.create_task(work(queue)) for queue in workers]
             for at in range(0, 200, 20):
                 if at == 100:
@@ -446,7 +446,7 @@ async def test_a_killed_broker_loses_nothing(tmp_path: Path) -> None:
                 await sender.send([outgoing(f"m{at + number}") for number in range(20)])
             await restarting
             # The lock is stored in the journal.
-            await complete(holder, held)
+            await complete(holder, stored)
             while any(broker.ask("counts", queue="jobs").values()):  # noqa: ASYNC110 - a process
                 await asyncio.sleep(0.1)
             done.set()
@@ -482,16 +482,16 @@ async def test_a_refused_key_names_the_role_and_never_the_key(
         queue=name, connection_string=broker.connection_string.replace(KEY, wrong)
     )
     queue = ServiceBusQueue(address, bounds=Bounds(retries_max_count=0))
-    asks: list[tuple[Callable[[], Any], str, str]] = [
+    requests: list[tuple[Callable[[], Any], str, str]] = [
         (lambda: queue.send([outgoing("a")]), "Send", "Sender"),
         (lambda: queue.cancel([1]), "Send", "Sender"),
         (lambda: queue.receive(1), "Listen", "Receiver"),
         (queue.dead_letters, "Listen", "Receiver"),
     ]
     async with closing(queue):
-        for ask, right, role in asks:
-            words = f"InvalidSignature.*CONNECTION_STRING.* right {right},.*Data {role}"
-            with pytest.raises(ExchangeMisconfigured, match=words) as caught:
+        for ask, right, role in requests:
+            text = f"InvalidSignature.*CONNECTION_STRING.* right {right},.*Data {role}"
+            with pytest.raises(ExchangeMisconfigured, match=text) as caught:
                 await ask()
             assert "\n" not in str(caught.value)
             shown = f"{address} {address!r} {caught.value!r} {queue!r} {caplog.text}"

@@ -81,11 +81,13 @@ def test_a_record_cut_short_is_dropped_and_written_over(open_journal: Open, path
     journal.close()
     path.write_bytes(path.read_bytes()[:-3])
     again = open_journal()
-    assert [each.sent.content for each in again.queues["jobs"].messages.values()] == [b"whole"]
+    assert [message.sent.content for message in again.queues["jobs"].messages.values()] == [
+        b"whole"
+    ]
     again.queues["jobs"].send(Sent(content=b"next"), 0.0)
     again.close()
-    kept = open_journal().queues["jobs"].messages.values()
-    assert [each.sent.content for each in kept] == [b"whole", b"next"]
+    stored = open_journal().queues["jobs"].messages.values()
+    assert [message.sent.content for message in stored] == [b"whole", b"next"]
 
 
 def test_a_known_queue_keeps_its_settings(open_journal: Open) -> None:

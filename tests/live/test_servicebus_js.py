@@ -42,7 +42,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
         argv = [str(binary), str(PROGRAM), str(SDK), broker.connection_string, *VERBS]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
         lines = [line.split(" ", 1) for line in done.stdout.splitlines()]
-        yield {verb.split(":")[0]: f"{word} {verb}" for word, verb in lines} | {"": done.stderr}
+        yield {verb.split(":")[0]: f"{part} {verb}" for part, verb in lines} | {"": done.stderr}
 
 
 @pytest.mark.parametrize("verb", VERBS)

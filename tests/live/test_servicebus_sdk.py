@@ -46,11 +46,11 @@ def test_batches_and_properties_arrive_whole(
     broker: BrokerProcess, client: ServiceBusClient, name: str
 ) -> None:
     properties: dict[str | bytes, Any] = {"a": 1, "b": "x", "f": 1.5, "t": True}
-    said = {"message_id": "m1", "correlation_id": "c", "subject": "s", "content_type": "text/x"}
+    fields = {"message_id": "m1", "correlation_id": "c", "subject": "s", "content_type": "text/x"}
     received: list[ServiceBusReceivedMessage] = []
     with client.get_queue_sender(name) as sender, client.get_queue_receiver(name) as receiver:
         sender.send_messages(
-            ServiceBusMessage(b"one", application_properties=properties, **said)  # type: ignore[arg-type] # the SDK's union of value types is invariant
+            ServiceBusMessage(b"one", application_properties=properties, **fields)  # type: ignore[arg-type] # the SDK's union of value types is invariant
         )
         batch = sender.create_message_batch()
         assert batch.max_size_in_bytes == 262_144
@@ -72,7 +72,7 @@ def test_batches_and_properties_arrive_whole(
         receiver.complete_message(scheduled)
     first = received[0]
     assert _body(first) == b"one"
-    assert {name: getattr(first, name) for name in said} == said
+    assert {name: getattr(first, name) for name in fields} == fields
     assert first.application_properties == {b"a": 1, b"b": b"x", b"f": 1.5, b"t": True}
     assert first.delivery_count == 0
     assert first.enqueued_time_utc is not None

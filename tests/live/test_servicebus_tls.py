@@ -90,11 +90,11 @@ async def test_a_wrong_token_is_refused_with_its_reason_and_the_role(
     with pytest.raises(ExchangeMisconfigured) as caught:
         await queue.send([outgoing()])
     await queue.close()
-    said = str(caught.value)
+    text = str(caught.value)
     for part in (f"'jobs' of {NAMESPACE}", "0000-1111", reason, "Azure Service Bus Data Sender"):
-        assert part in said
-    assert "\n" not in said
-    assert "eyJ" not in said, "a token is a secret"
+        assert part in text
+    assert "\n" not in text
+    assert "eyJ" not in text, "a token is a secret"
 
 
 async def test_a_token_that_ended_on_its_way_is_asked_for_anew(address: ServiceBusAddress) -> None:

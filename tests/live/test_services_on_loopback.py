@@ -260,11 +260,11 @@ def _folders(agent_id: str) -> list[Path]:
 
 def _descendants(pid: int) -> list[int]:
     """Return all descendants of a process, including those started by its other threads."""
-    found: list[int] = []
+    results: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in map(int, task.read_text().split()):
-            found += [child, *_descendants(child)]
-    return found
+            results += [child, *_descendants(child)]
+    return results
 
 
 def _listening(pid: int) -> dict[int, str]:

@@ -102,11 +102,11 @@ def concrete(path: str) -> str:
 
 
 def needed(method: str, path: str) -> Access:
-    found = [
+    results = [
         access for listed, template, access in PERMISSIONS if (listed, template) == (method, path)
     ]
-    assert found, f"{method} {path} is not in coordinator/auth/permissions.py"
-    return found[0]
+    assert results, f"{method} {path} is not in coordinator/auth/permissions.py"
+    return results[0]
 
 
 def streams(api: Api, method: str, path: str) -> bool:
@@ -230,8 +230,8 @@ async def test_keys_that_cannot_be_had_are_503_and_asked_for_once(
             assert answer.status_code == 503
             assert answer.json()["title"] == "Sign-in unavailable"
         # Tokens of Broadside do not need Entra ID.
-        own = await app.token("own", Access.VIEWER)
-        answer = await http.get("/v1/runs", headers={"Authorization": f"Bearer {own}"})
+        local = await app.token("own", Access.VIEWER)
+        answer = await http.get("/v1/runs", headers={"Authorization": f"Bearer {local}"})
         assert answer.status_code == 200
     await app.http.aclose()
 
@@ -357,6 +357,6 @@ async def test_without_sign_in_pages_of_other_sites_are_refused(
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080") as http:
         assert (await http.get("/v1/runs")).status_code == 200
-        own = {"Origin": "http://127.0.0.1:8080"}
-        assert (await http.get("/v1/runs", headers=own)).status_code == 200
+        fields = {"Origin": "http://127.0.0.1:8080"}
+        assert (await http.get("/v1/runs", headers=fields)).status_code == 200
         assert (await http.get("/v1/runs", headers=headers)).status_code == 403

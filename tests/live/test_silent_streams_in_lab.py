@@ -24,25 +24,25 @@ def test_a_session_that_the_firewall_drops_is_named_by_pair_port_and_seconds(
     tmp_path: Path,
 ) -> None:
     spec = LabSpec(pairs_count=2, prefix=new_prefix(), firewall_bits_per_second=400_000_000)
-    asked = {**GENTLE, "pairs_count": 2, "burst_s": 20, "traffic.streams_count": 4}
+    fields = {**GENTLE, "pairs_count": 2, "burst_s": 20, "traffic.streams_count": 4}
     with built(spec, tmp_path / "lab") as lab, staged(lab, tmp_path) as site:
         client = lab.clients[1]
 
         def ports() -> list[int]:
-            told = run(
+            reported = run(
                 ["ss", "--no-header", "-tinO", "state", "established"], namespace=client.namespace
             )
             return [
                 int(port)
-                for port, sent in re.findall(r":(\d+) +\S+:\d+ .*?bytes_sent:(\d+)", told)
+                for port, sent in re.findall(r":(\d+) +\S+:\d+ .*?bytes_sent:(\d+)", reported)
                 if int(sent) > STREAM_BYTES
             ]
 
-        run_id = site.coordinator.launch({"scenario": "smoke", "overrides": asked})["run_id"]
+        run_id = site.coordinator.launch({"scenario": "smoke", "overrides": fields})["run_id"]
         wait_for("four streams under way", lambda: len(ports()) == 4)
         port = ports()[2]
         dropped_at = datetime.now(UTC)
-        rules = [f"add rule inet cut f tcp {way} {port} drop" for way in ("sport", "dport")]
+        rules = [f"add rule inet cut f tcp {method} {port} drop" for method in ("sport", "dport")]
         run_batch(
             Batch(
                 namespace=firewall_namespace(spec.prefix),
@@ -55,8 +55,8 @@ def test_a_session_that_the_firewall_drops_is_named_by_pair_port_and_seconds(
             )
         )
         wait_for_summary(site.coordinator.url, run_id, 120)
-        said = call(site.coordinator.url, "GET", f"/v1/runs/{run_id}/summary")
-    summary = RunSummary.model_validate(said)
+        text = call(site.coordinator.url, "GET", f"/v1/runs/{run_id}/summary")
+    summary = RunSummary.model_validate(text)
     assert (summary.pairs_measured, summary.completeness_ratio) == (2, 1.0)
     [burst] = summary.bursts
     [silent] = burst.silent_streams

@@ -69,13 +69,13 @@ def test_a_run_beside_an_alike_one_of_before_the_restart_is_told_from_it(tmp_pat
                 site.coordinator.start()
                 second = judged(site.coordinator)
     for summary in (first, second):
-        held = summary["reconciliation"]
-        told = json.dumps([held, summary["findings"]], indent=1)
-        assert held["lag_s"] is not None, told
-        assert abs(held["residual_ratio"]) <= 0.1, told
-        assert held["residual_low_ratio"] <= 0 <= held["residual_high_ratio"], told
+        stored = summary["reconciliation"]
+        reported = json.dumps([stored, summary["findings"]], indent=1)
+        assert stored["lag_s"] is not None, reported
+        assert abs(stored["residual_ratio"]) <= 0.1, reported
+        assert stored["residual_low_ratio"] <= 0 <= stored["residual_high_ratio"], reported
         # The covered part of the 24 s depends on the phase of net-snmp's 3 s updates. The accuracy
         # of their times depends on the load of the host.
-        wrong = {each["id"] for each in summary["findings"] if each["severity"] == "problem"}
-        assert wrong <= {"ledger-thin", "residual"}, told
+        wrong = {item["id"] for item in summary["findings"] if item["severity"] == "problem"}
+        assert wrong <= {"ledger-thin", "residual"}, reported
     assert second["reconciliation"]["neighbours"] == [first["run_id"]]

@@ -50,10 +50,10 @@ def test_a_soak_outlives_its_coordinators_and_names_the_kill(tmp_path: Path) -> 
     assert measured[:killed_in] == [4] * killed_in, soaked.summary.findings
     assert measured[killed_in + 1 :] == [4] * 2, "a spare takes the dead client's place"
     assert measured[killed_in] >= 3
-    course = soaked.summary.course
-    assert course is not None
-    assert course.availability is not None
-    assert course.availability.planned_s == 5 * 4 * 5
+    trend = soaked.summary.course
+    assert trend is not None
+    assert trend.availability is not None
+    assert trend.availability.planned_s == 5 * 4 * 5
 
 
 async def check(data_path: Path, summary: RunSummary) -> list[str]:
@@ -62,9 +62,9 @@ async def check(data_path: Path, summary: RunSummary) -> list[str]:
     try:
         coordinator = Coordinator(fabric)
         plan = await coordinator.stored.read_plan(summary.run_id)
-        found = broken(await read_stored(fabric.records, plan, summary))
+        result = broken(await read_stored(fabric.records, plan, summary))
         again = await recomputed(coordinator, summary.run_id)
-        return [*found, *again.differences]
+        return [*result, *again.differences]
     finally:
         await fabric.close()
 
@@ -84,7 +84,7 @@ def thirty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def launch(serving: Serving, **overrides: object) -> str:
-    asked = {
+    requested = {
         "pairs_count": 30,
         "burst_s": 60,
         "bursts_count": 1,
@@ -97,7 +97,7 @@ def launch(serving: Serving, **overrides: object) -> str:
         "traffic.stream_bits_per_second": 2_000_000,
         "objective.target_bits_per_second": None,
     } | overrides
-    answer = serving.launch({"scenario": "soak", "overrides": asked})
+    answer = serving.launch({"scenario": "soak", "overrides": requested})
     run_id = str(answer["run_id"])
     wait_for(
         "all pairs to run",
@@ -162,10 +162,10 @@ def test_after_an_abort_the_last_byte_leaves_within_five_seconds(
     wait_for_ledger(lab, aborted_s + 5)
     assert begun_s < last_byte_at_s(lab, begun_s) <= aborted_s + 5
     summary = wait_for("a verdict", lambda: serving.get(f"/v1/runs/{run_id}/summary"), pause_s=0.5)
-    stands = status(serving, run_id)
-    assert (stands["cancelled_by"], stands["cancel_reason"]) == ("tester", "seen enough")
-    assert stands["state"] == "cancelled"
-    assert stands["bursts"][0]["outcomes"] == {"abandoned": 30}
+    is_up = status(serving, run_id)
+    assert (is_up["cancelled_by"], is_up["cancel_reason"]) == ("tester", "seen enough")
+    assert is_up["state"] == "cancelled"
+    assert is_up["bursts"][0]["outcomes"] == {"abandoned": 30}
     assert summary["verdict"] != "pass"
     assert 0 < summary["completeness_ratio"] < 0.5
     assert summary["bursts"][0]["completeness"]["measured_s"] > 30, "what was measured is kept"
@@ -190,12 +190,12 @@ def test_a_clock_beyond_the_gate_stands_its_agent_down_and_marks_the_burst(
     [burst] = summary["bursts"]
     assert burst["completeness"]["refused_s"] == 3
     assert burst["pairs_measured"] == 29
-    [absent] = [each for each in burst["disruptions"] if each["kind"] == "absent"]
+    [absent] = [item for item in burst["disruptions"] if item["kind"] == "absent"]
     assert any("c030: clock bound" in cause for cause in absent["causes"])
 
 
 def _bound_s(serving: Serving, agent_id: str) -> float:
-    [there] = [each for each in serving.get("/v1/presences") if each["agent_id"] == agent_id]
+    [there] = [item for item in serving.get("/v1/presences") if item["agent_id"] == agent_id]
     return float((there["clock"] or {}).get("bound_s") or 0.0)
 
 

@@ -55,8 +55,8 @@ def test_a_demo_that_is_stopped_leaves_nothing(site: Site, number: signal.Signal
             assert line, seen
             seen += line
         (prefix,) = set(re.findall(r"--broadside-lab=(\w+)", " ".join(running(site))))
-        stood = parts(prefix)
-        assert stood
+        was_up = parts(prefix)
+        assert was_up
         process.send_signal(number)
         process.communicate(timeout=60)
     finally:
@@ -64,28 +64,28 @@ def test_a_demo_that_is_stopped_leaves_nothing(site: Site, number: signal.Signal
     assert process.returncode != 0
     if number is signal.SIGKILL:
         # Agents and coordinator end with their parent. The lab itself continues and counts.
-        lab_own = ("chronyd", "broadside.lab.ledger")
+        lab_local = ("chronyd", "broadside.lab.ledger")
         wait_for(
             "the fleet to end",
-            lambda: all(any(name in line for name in lab_own) for line in running(site)),
+            lambda: all(any(name in line for name in lab_local) for line in running(site)),
         )
         done = site.run("lab", "down")
         assert done.returncode == 0, done.stderr
     assert not running(site)
-    assert not stood & parts(prefix)
+    assert not was_up & parts(prefix)
     wait_for("its folder to be removed", lambda: not abandoned_demos())
 
 
 def running(site: Site) -> list[str]:
     """Return the command lines of processes in the folder of the demo."""
-    found = []
+    results = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             if f"TMPDIR={site.folder}".encode() in path.read_bytes():
-                found.append((path.parent / "cmdline").read_text().replace("\0", " "))
+                results.append((path.parent / "cmdline").read_text().replace("\0", " "))
         except OSError:
             continue
-    return found
+    return results
 
 
 @pytest.mark.parametrize(

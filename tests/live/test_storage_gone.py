@@ -16,8 +16,8 @@ def test_launch_and_agents_end_at_once_and_no_engine_stays(site: Site) -> None:
     site.start_fleet(1)
     wait_for("both agents", lambda: site.run("agents").stdout.count("idle") == 2)
     log = site.folder / "launch.log"
-    words = ("--set=pairs_count=1", "--set=burst_s=120", "--set=lead_s=8", PACED)
-    launch = site.start("launch", "launch", "smoke", *words)
+    parts = ("--set=pairs_count=1", "--set=burst_s=120", "--set=lead_s=8", PACED)
+    launch = site.start("launch", "launch", "smoke", *parts)
     wait_for("a burst under way", lambda: "running" in log.read_text())
     shutil.rmtree(site.folder / "data", ignore_errors=True)
     ends = {"launch": launch, **site.agents}

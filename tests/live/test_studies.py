@@ -56,16 +56,16 @@ def test_an_ab_study_switches_the_device_and_compares(fleet: tuple[Site, str, Pa
 def test_ctrl_c_says_where_the_study_is(fleet: tuple[Site, str, Path]) -> None:
     site, url, _ = fleet
     over = ["--over", "traffic.streams_count=1,2"]
-    words = ["study", "sweep", "smoke", *SMALL, *over, "--set=burst_s=60", "--api", url]
-    followed = site.start("followed", *words)
+    parts = ["study", "sweep", "smoke", *SMALL, *over, "--set=burst_s=60", "--api", url]
+    followed = site.start("followed", *parts)
     log = site.folder / "followed.log"
-    found = wait_for("the study", lambda: re.search(r"^study (\S+)$", log.read_text(), re.M))
+    result = wait_for("the study", lambda: re.search(r"^study (\S+)$", log.read_text(), re.M))
     followed.send_signal(signal.SIGINT)
     assert followed.wait(30) == INTERRUPTED
-    told = " ".join(log.read_text().split())
-    assert f"left study {found[1]} without aborting it, after 0 of 2 trials; it continues;" in told
-    assert f"broadside study abort {found[1]}" in told
-    assert site.run("study", "abort", found[1], "--api", url).returncode == 0
+    text = " ".join(log.read_text().split())
+    assert f"left study {result[1]} without aborting it, after 0 of 2 trials; it continues;" in text
+    assert f"broadside study abort {result[1]}" in text
+    assert site.run("study", "abort", result[1], "--api", url).returncode == 0
 
 
 def test_an_aborted_study_stops_its_run_and_puts_the_device_to_rest(

@@ -32,4 +32,4 @@ def test_a_peer_that_resets_as_it_is_accepted_leaves_nothing_open(tmp_path: Path
         with pytest.raises(ConnectionResetError):
             listener.context.wrap_socket(accepted, server_side=True)
         gc.collect()
-        assert [str(each.message) for each in seen] == []
+        assert [str(item.message) for item in seen] == []

@@ -64,7 +64,7 @@ def test_both_ways_in_two_processes_with_every_option_and_a_clamped_window(
     url: str,
 ) -> None:
     granted = int(Path("/proc/sys/net/core/wmem_max").read_text())
-    asked = granted + granted // 2
+    requested = granted + granted // 2
     summary = run(
         url,
         **{
@@ -72,7 +72,7 @@ def test_both_ways_in_two_processes_with_every_option_and_a_clamped_window(
             "traffic.processes_count": 2,
             "traffic.streams_count": 4,
             "traffic.stream_bits_per_second": 10_000_000,
-            "traffic.window_bytes": asked,
+            "traffic.window_bytes": requested,
             "traffic.dscp": 10,
             "traffic.mss_bytes": 1400,
             "traffic.congestion": "reno",
@@ -89,7 +89,7 @@ def test_both_ways_in_two_processes_with_every_option_and_a_clamped_window(
     (pair,) = burst["pairs"]
     assert (pair["basis"], pair["joined_by"]) == ("receiver", "cookie")
     (difference,) = burst["differences"]
-    assert (difference["field"], difference["asked"]) == ("window_bytes", str(asked))
+    assert (difference["field"], difference["asked"]) == ("window_bytes", str(requested))
     assert difference["did"] == str(granted)
     assert "engine-differs" in [finding["id"] for finding in burst["findings"]]
 

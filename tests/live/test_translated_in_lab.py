@@ -134,15 +134,15 @@ def is_whole(summary: Mapping[str, Any]) -> None:
     """Verify that each pair was measured at both ends by cookie, and that the run passes."""
     (burst,) = summary["bursts"]
     assert burst["pairs"], summary
-    said = [finding["sentence"] for finding in summary["findings"]]
+    lines = [finding["sentence"] for finding in summary["findings"]]
     for pair in burst["pairs"]:
-        assert (pair["state"], pair["joined_by"]) == ("measured", "cookie"), (pair["reason"], said)
+        assert (pair["state"], pair["joined_by"]) == ("measured", "cookie"), (pair["reason"], lines)
     assert burst["strays"] == []
     assert burst["contradictions"] == []
     for flow in burst["flows"]:
         # The ends of a window may cut off part of a transfer that is recorded only as a total.
         assert 0 < flow["received_bits_per_second"] <= 1.1 * flow["sent_bits_per_second"]
-    assert summary["verdict"] == "pass", said
+    assert summary["verdict"] == "pass", lines
 
 
 @pytest.mark.parametrize("traffic", RUNS)
@@ -177,7 +177,7 @@ class Stranger:
         """Send a request with curl and return its exit code."""
         argv = ["curl", "--silent", "--insecure", "--max-time", "5", "-o", "/dev/null"]
         argv = ["ip", "netns", "exec", str(self._lab.firewall_namespace), *argv]
-        urls = [word.replace("SERVER", server) for word in words]
+        urls = [part.replace("SERVER", server) for part in words]
         return subprocess.run([*argv, *urls], check=False, timeout=30).returncode
 
     def ask_all(self) -> None:
@@ -202,9 +202,9 @@ class Stranger:
             for host in self._lab.servers:
                 for port in PORTS.values():
                     socket.create_connection((host.address, port), 5).close()
-                held = socket.create_connection((host.address, PORTS["http"]), 5)
+                stored = socket.create_connection((host.address, PORTS["http"]), 5)
                 self._over.wait(1)
-                held.close()
+                stored.close()
 
     def __enter__(self) -> "Stranger":
         self._thread = threading.Thread(target=self._use)

@@ -92,8 +92,8 @@ class Range:
 
     def wait_for_traffic(self, run_id: str) -> None:
         """Wait until the planned start has passed."""
-        asked = f"/v1/runs/{run_id}"
-        wait_for("traffic", lambda: call(self.url, "GET", asked)["state"] == "running")
+        text = f"/v1/runs/{run_id}"
+        wait_for("traffic", lambda: call(self.url, "GET", text)["state"] == "running")
 
     def wait_until_ready(self) -> None:
         """Wait until every agent has a new heartbeat, can create tunnels and has free servers."""
@@ -144,26 +144,26 @@ def engines(host: Host, end: str = "--client") -> list[int]:
     """Return the engine processes on a host for one end of the traffic."""
     argv = ["ip", "netns", "pids", str(host.namespace)]
     pids = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30).stdout
-    found = []
+    results = []
     for pid in pids.split():
         # The process may have ended meanwhile.
         with contextlib.suppress(OSError):
-            words = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
+            parts = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
             # A newer iperf3 runs with its own loader.
-            if any(word.endswith(b"iperf3") for word in words) and end.encode() in words:
-                found.append(int(pid))
-    return found
+            if any(part.endswith(b"iperf3") for part in parts) and end.encode() in parts:
+                results.append(int(pid))
+    return results
 
 
 def guardians(name: str) -> list[int]:
     """Return the processes that guard a device."""
-    found = []
+    results = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         # The process may have ended meanwhile.
         with contextlib.suppress(OSError):
             if path.read_bytes().split(b"\0")[-2:] == [name.encode(), b""]:
-                found.append(int(path.parent.name))
-    return found
+                results.append(int(path.parent.name))
+    return results
 
 
 def test_a_slow_guardian_leaves_the_next_device_of_that_name_alone(site: Range) -> None:
@@ -229,9 +229,9 @@ def test_a_burst_in_tunnels_reconciles_with_their_overhead_and_leaves_nothing(
     sent_bytes = outer_bytes(site.lab)
     assert sent_bytes["marked"] > 0.9 * sent_bytes["any"] > 1_000_000, sent_bytes
     assert "50 B of them for VXLAN" in burst["header_how"]
-    held = summary["reconciliation"]
-    record_property("residual_ratio", held["residual_ratio"])
-    assert abs(held["residual_ratio"]) <= 0.01, held
+    stored = summary["reconciliation"]
+    record_property("residual_ratio", stored["residual_ratio"])
+    assert abs(stored["residual_ratio"]) <= 0.01, stored
     everybody = site.lab.clients + site.lab.servers
     wait_for("no device after the burst", lambda: not any(map(devices, everybody)), 20)
     for side in ("client_cpu", "server_cpu"):
@@ -247,8 +247,8 @@ def test_a_burst_in_tunnels_reconciles_with_their_overhead_and_leaves_nothing(
 def test_a_burst_keeps_its_tunnel_while_the_next_ones_client_asks_for_it(site: Range) -> None:
     """Test with a spare client, which requests the tunnel 3 s before the end of this burst."""
     site.wait_until_ready()
-    asked = {"pairs_count": 1, "bursts_count": 3, "period_s": 15, "traffic.probe": "off"}
-    summary = wait_for_summary(site.url, site.launch(**asked))
+    fields = {"pairs_count": 1, "bursts_count": 3, "period_s": 15, "traffic.probe": "off"}
+    summary = wait_for_summary(site.url, site.launch(**fields))
     graded = [(pair["state"], pair["reason"]) for b in summary["bursts"] for pair in b["pairs"]]
     assert [state for state, _ in graded] == ["measured"] * 3, graded
 
@@ -281,7 +281,7 @@ def test_what_agents_leave_that_die_in_a_burst_is_gone_within_seconds(site: Rang
         os.kill(states[host.name].pid, signal.SIGKILL)
     wait_for("no device of the dead", lambda: not devices(client) and not devices(server), 20)
     dead = ((client, "--client"), (server, "--server"))
-    wait_for("no engine of the dead", lambda: not any(engines(*each) for each in dead), 10)
+    wait_for("no engine of the dead", lambda: not any(engines(*item) for item in dead), 10)
     call(site.url, "POST", f"/v1/runs/{run_id}/abort")
     everybody = lab.clients + lab.servers
     wait_for("no device at all", lambda: not any(map(devices, everybody)), 30)
@@ -299,11 +299,11 @@ def test_an_agent_that_may_make_no_tunnels_any_more_still_removes_its_own(site: 
     with contextlib.suppress(ProcessLookupError):
         os.kill(site.agents.states()[client.name].pid, signal.SIGKILL)
     for vni, role in ((71, Role.CLIENT), (72, Role.SERVER)):
-        for words in (
+        for parts in (
             f"link add bsx{vni} type vxlan id {vni} local {client.address} dstport 4789 dev lo",
             f"link set bsx{vni} alias {mark_of(client.name, role)}",
         ):
-            run(["ip", *words.split()], namespace=client.namespace)
+            run(["ip", *parts.split()], namespace=client.namespace)
     no_more = replace(
         site, environment={**site.environment, "BROADSIDE_AGENT_ALLOW_TUNNELS": "false"}
     )

@@ -69,7 +69,7 @@ async def test_a_lost_first_datagram_is_sent_again(
             # A repeated opening datagram is not a data packet and has no sequence number.
             assert total.jitter_s is not None and total.jitter_s < 0.1
 
-    await asyncio.gather(*(play(PORT + each) for each in range(TRIES_COUNT)))
+    await asyncio.gather(*(play(PORT + item) for item in range(TRIES_COUNT)))
 
 
 @pytest.mark.parametrize("version", sorted(engines()))

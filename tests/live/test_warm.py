@@ -28,11 +28,11 @@ def test_a_forgotten_process_is_closed_and_no_later_test_is_told(
     assert process.wait(60) == 0
     files = {process._told.fileno(), process._pidfd}
     vars(process)["itself"] = process
-    told: list[object] = []
-    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    reported: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", reported.append)
     gc.disable()
     del process
     gc.collect()
     gc.enable()
-    assert told == []
-    assert not files & {int(each.name) for each in Path("/proc/self/fd").iterdir()}
+    assert reported == []
+    assert not files & {int(item.name) for item in Path("/proc/self/fd").iterdir()}

@@ -93,11 +93,11 @@ async def test_a_run_that_is_over_ends_with_its_verdict(site: Site) -> None:
     run_id = await store_run(fabric)
     await fabric.close()
     with on_terminal(site, "watch", run_id) as terminal:
-        said = terminal.until(None)
-    assert terminal.process.returncode == 2, said
+        text = terminal.until(None)
+    assert terminal.process.returncode == 2, text
     # The command switches to the alternate screen and back.
-    assert "\x1b[?1049h" in said
-    assert said.index("\x1b[?1049l") < said.index("verdict:")
+    assert "\x1b[?1049h" in text
+    assert text.index("\x1b[?1049l") < text.index("verdict:")
     plain = site.run("watch", run_id, "--plain")
     assert plain.returncode == 2
     assert "\x1b[?1049h" not in plain.stdout + plain.stderr
@@ -136,12 +136,12 @@ async def test_leaving_a_run_does_not_abort_it(site: Site) -> None:
                 terminal.press("q")
             else:
                 terminal.process.send_signal(signal.SIGINT)
-            said = terminal.until(None)
-        assert terminal.process.returncode == 130, said
-        assert f"left {run_id} without aborting it" in said
+            text = terminal.until(None)
+        assert terminal.process.returncode == 130, text
+        assert f"left {run_id} without aborting it" in text
         # No coordinator manages the run, and the output states that.
-        assert "broadside serve" in said
-        assert "Traceback" not in said
+        assert "broadside serve" in text
+        assert "Traceback" not in text
     control = await fabric.records.runs.read_control(run_id)
     await fabric.close()
     assert control is not None

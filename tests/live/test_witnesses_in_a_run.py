@@ -81,7 +81,7 @@ def test_a_reboot_a_wrap_and_a_dead_agent_are_found_and_nothing_else(tmp_path: P
     assert "dead" in text["witness-silent"]
     assert not any("steady" in sentence for sentence in text.values())
     [burst] = summary["bursts"]
-    known = {each["device"]: each["cpu_ratio"] for each in burst["devices"]}
+    known = {item["device"]: item["cpu_ratio"] for item in burst["devices"]}
     assert known["steady"]["covered_ratio"] == 1.0
     assert known["dead"] is None or known["dead"]["covered_ratio"] < 1.0
     for name in ("steady", "rebooted", "wrapped"):
@@ -95,17 +95,17 @@ def test_a_reboot_a_wrap_and_a_dead_agent_are_found_and_nothing_else(tmp_path: P
     assert stored
     for box in boxes.values():
         for secret in (box.community, box.auth_key, box.privacy_key):
-            assert [name for name, held in left.items() if secret.encode() in held] == []
+            assert [name for name, current in left.items() if secret.encode() in current] == []
 
 
 async def kept_of(data_dir: Path, run_id: str) -> bytes:
     """Return the stored telemetry of a run and its burst, unpacked."""
     fabric = open_fabric(FabricSettings(data_dir=data_dir))
     try:
-        kept = [
+        stored = [
             await fabric.records.private.read_document(run_id, Document.WITNESSES, index)
             for index in (None, 0)
         ]
     finally:
         await fabric.close()
-    return b"".join(zlib.decompress(each) for each in kept if each is not None)
+    return b"".join(zlib.decompress(item) for item in stored if item is not None)

@@ -64,9 +64,9 @@ async def asked_until(
     end_s = time.monotonic() + 60
     while True:
         await source.poll()
-        told = await heard(source)
-        if done(told) or time.monotonic() > end_s:
-            return told
+        reported = await heard(source)
+        if done(reported) or time.monotonic() > end_s:
+            return reported
         await asyncio.sleep(0.2)
 
 
@@ -85,15 +85,15 @@ async def test_both_versions_tell_the_planted_figures(
         ) as source,
     ):
         await source.poll()
-        told = await asked_until(source, lambda told: bool(told.of(Quantity.RECEIVED)))
-    figures = {each.quantity: each.values[-1] for each in told.series}
+        reported = await asked_until(source, lambda reported: bool(reported.of(Quantity.RECEIVED)))
+    figures = {sery.quantity: sery.values[-1] for sery in reported.series}
     assert figures[Quantity.CPU] == pytest.approx(0.37)
     assert figures[Quantity.MEMORY] == pytest.approx(0.12)
     assert figures[Quantity.SESSIONS] == 4321
     assert np.isfinite(figures[Quantity.RECEIVED])
-    [cpu] = told.of(Quantity.CPU)
+    [cpu] = reported.of(Quantity.CPU)
     assert 0 < cpu.bound_s[-1] < 1
-    assert not told.issues
+    assert not reported.issues
 
 
 @pytest.mark.parametrize(
@@ -111,15 +111,15 @@ async def test_longer_keys_of_version_3_are_as_the_device_makes_them(
     ways: tuple[str, str], privacy: str, tmp_path: Path
 ) -> None:
     agent = SnmpAgent(tmp_path / "fw", figures=PLANTED, ways=ways)
-    asked = {**V3, "auth": ways[0].lower().replace("-", ""), "profile": "fortinet"}
-    with answering(agent), opened(tmp_path, agent.entry("fw", privacy=privacy, **asked)) as source:
+    fields = {**V3, "auth": ways[0].lower().replace("-", ""), "profile": "fortinet"}
+    with answering(agent), opened(tmp_path, agent.entry("fw", privacy=privacy, **fields)) as source:
         assert await source.poll()
 
 
 async def test_the_other_way_to_a_longer_key_is_not_answered_and_named(tmp_path: Path) -> None:
     agent = SnmpAgent(tmp_path / "fw", figures=PLANTED, ways=("SHA", "AES-256"))
-    asked = {**V3, "auth": "sha", "privacy": "aes256", "profile": "fortinet"}
-    with answering(agent), opened(tmp_path, agent.entry("fw", **asked)) as source:
+    fields = {**V3, "auth": "sha", "privacy": "aes256", "profile": "fortinet"}
+    with answering(agent), opened(tmp_path, agent.entry("fw", **fields)) as source:
         assert not await source.poll()
         [issue] = (await heard(source)).issues
     assert "another privacy than aes256, such as aes256-blumenthal, is not answered" in issue.text
@@ -164,9 +164,9 @@ async def test_a_makers_figures_are_read_where_its_published_mib_has_them(
     agent = SnmpAgent(tmp_path / "fw", figures={oid: gauge((0, v)) for oid, v in figures.items()})
     with answering(agent), opened(tmp_path, agent.entry("fw", profile=maker)) as source:
         await source.poll()
-        told = await heard(source)
-    found = {(each.quantity.value, each.instance): each.values[-1] for each in told.series}
-    assert found == pytest.approx(planted)
+        reported = await heard(source)
+    by_name = {(sery.quantity.value, sery.instance): sery.values[-1] for sery in reported.series}
+    assert by_name == pytest.approx(planted)
 
 
 async def test_a_profile_of_ones_own_has_counters_with_a_scale(tmp_path: Path) -> None:
@@ -188,13 +188,13 @@ async def test_a_profile_of_ones_own_has_counters_with_a_scale(tmp_path: Path) -
         answering(agent),
         opened(tmp_path, agent.entry("fw", profile="mine", profiles_file="own.toml")) as source,
     ):
-        told = await asked_until(
-            source, lambda told: bool(told.series) and told.series[0].over_s.sum() > 5
+        reported = await asked_until(
+            source, lambda reported: bool(reported.series) and reported.series[0].over_s.sum() > 5
         )
     # The wrap is not seen if the first poll was late.
-    assert set(kinds(told)) <= {IssueKind.WRAPPED}
+    assert set(kinds(reported)) <= {IssueKind.WRAPPED}
     for quantity, rate in ((Quantity.RECEIVED, 8e6), (Quantity.CPU, 0.4)):
-        [series] = told.of(quantity)
+        [series] = reported.of(quantity)
         counted = np.sum(series.values * series.over_s)
         # The agent of a busy machine reads its clock late. A wrong scale or wrap gives a larger
         # error.
@@ -212,10 +212,10 @@ async def test_a_wrong_secret_is_a_silence_that_tells_no_secret(
             (tmp_path / "fw" / name).write_text("not-the-secret-of-it")
         with opened(tmp_path, entry) as source:
             await source.poll()
-            told = await heard(source)
-    assert kinds(told) == [IssueKind.SILENT]
-    assert not told.series
-    text = f"{told.issues} {caplog.text}"
+            reported = await heard(source)
+    assert kinds(reported) == [IssueKind.SILENT]
+    assert not reported.series
+    text = f"{reported.issues} {caplog.text}"
     for secret in ("not-the-secret-of-it", agent.community, agent.auth_key, agent.privacy_key):
         assert secret not in text
 
@@ -225,12 +225,12 @@ async def test_the_doctor_says_who_answers_and_what_is_wrong_with_who_does_not(
 ) -> None:
     path = tmp_path / "telemetry.toml"
     agents = [SnmpAgent(tmp_path / name, figures=PLANTED) for name in ("a", "b", "c")]
-    told = {"profile": "fortinet"}
+    fields = {"profile": "fortinet"}
     with answering(*agents):
         agents[1].stop()
         entries = [
-            agents[0].entry("fw-a", interfaces=["lo"], **told),
-            agents[1].entry("fw-b", **told),
+            agents[0].entry("fw-a", interfaces=["lo"], **fields),
+            agents[1].entry("fw-b", **fields),
             agents[2].entry("fw-c", profile="pan"),
         ]
         path.write_text("\n".join(entries))
@@ -246,15 +246,17 @@ async def test_the_doctor_says_who_answers_and_what_is_wrong_with_who_does_not(
 async def test_a_dead_agent_and_its_restart_are_two_findings_and_no_figure(tmp_path: Path) -> None:
     """Test v3, which detects restarts by protocol. The test after the next one uses v2c."""
     agent = SnmpAgent(tmp_path / "fw", figures=PLANTED)
-    asked = {**V3, "profile": "fortinet", "interfaces": ["lo"]}
-    with answering(agent), opened(tmp_path, agent.entry("fw", **asked)) as source:
+    fields = {**V3, "profile": "fortinet", "interfaces": ["lo"]}
+    with answering(agent), opened(tmp_path, agent.entry("fw", **fields)) as source:
         # The uptime is now large enough that its decrease is visible.
-        await asked_until(source, lambda told: told.series[0].at_s[-1] - told.series[0].at_s[0] > 4)
+        await asked_until(
+            source, lambda reported: reported.series[0].at_s[-1] - reported.series[0].at_s[0] > 4
+        )
         agent.stop()
-        dead = await asked_until(source, lambda told: bool(told.issues))
+        dead = await asked_until(source, lambda reported: bool(reported.issues))
         assert kinds(dead) == [IssueKind.SILENT]
         agent.start()
-        back = await asked_until(source, lambda told: IssueKind.RESTARTED in kinds(told))
+        back = await asked_until(source, lambda reported: IssueKind.RESTARTED in kinds(reported))
     assert sorted(kinds(back)) == [IssueKind.RESTARTED, IssueKind.SILENT]
     [received] = back.of(Quantity.RECEIVED)
     # This is the interval across the restart.
@@ -299,19 +301,19 @@ async def test_a_wrapped_32_bit_counter_is_read_through_its_wrap(tmp_path: Path)
             from_s = time.time()
             start += slow * (from_s - begun_s)
             agent.plant(interface32("eth0", 1, rate, from_s=from_s, start=start))
-            told = await asked_until(
+            reported = await asked_until(
                 source,
-                lambda told: (
-                    IssueKind.WRAPPED in kinds(told)
-                    and told.of(Quantity.RECEIVED)[0].at_s[-1] > told.issues[0].to_s
+                lambda reported: (
+                    IssueKind.WRAPPED in kinds(reported)
+                    and reported.of(Quantity.RECEIVED)[0].at_s[-1] > reported.issues[0].to_s
                 ),
             )
-            counts = await ledger_until(ledger, begun_at, told.issues[0].to_s)
+            counts = await ledger_until(ledger, begun_at, reported.issues[0].to_s)
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
-    assert kinds(told) == [IssueKind.WRAPPED]
-    [received] = told.of(Quantity.RECEIVED)
+    assert kinds(reported) == [IssueKind.WRAPPED]
+    [received] = reported.of(Quantity.RECEIVED)
     # A poll and one retry take at most one second, so the uncertainty is half of it on each side.
     unsure_bytes = rate * 1.0
     counted_bytes = np.sum(received.values * received.over_s) / 8
@@ -330,17 +332,19 @@ async def test_an_interface_is_found_by_its_name_where_a_restart_gave_its_index_
 
     agent = SnmpAgent(tmp_path / "fw", figures=planted(1, 2))
     with answering(agent), opened(tmp_path, agent.entry("fw", interfaces=["eth0"])) as source:
-        await asked_until(source, lambda told: bool(told.series) and len(told.series[0].at_s) > 10)
+        await asked_until(
+            source, lambda reported: bool(reported.series) and len(reported.series[0].at_s) > 10
+        )
         agent.stop()
         agent.figures = planted(2, 1)
         agent.start()
-        told = await asked_until(
+        reported = await asked_until(
             source,
-            lambda told: (
-                bool(told.issues)
-                and np.isfinite(told.of(Quantity.RECEIVED)[0].values[-1])
-                and told.of(Quantity.RECEIVED)[0].at_s[-1] > told.issues[-1].to_s
+            lambda reported: (
+                bool(reported.issues)
+                and np.isfinite(reported.of(Quantity.RECEIVED)[0].values[-1])
+                and reported.of(Quantity.RECEIVED)[0].at_s[-1] > reported.issues[-1].to_s
             ),
         )
-    assert IssueKind.RESTARTED in kinds(told)
-    assert told.of(Quantity.RECEIVED)[0].values[-1] > 4e6
+    assert IssueKind.RESTARTED in kinds(reported)
+    assert reported.of(Quantity.RECEIVED)[0].values[-1] > 4e6

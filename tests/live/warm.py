@@ -65,9 +65,9 @@ class WarmProcess:
         # A finalizer is needed instead of `__del__`. In a reference cycle, for example of a failed
         # test's traceback, the socket may be finalized first and would be reported as never closed.
         weakref.finalize(self, told.close)
-        words, (self._pidfd,), _, _ = socket.recv_fds(told, 20, 1)
+        parts, (self._pidfd,), _, _ = socket.recv_fds(told, 20, 1)
         weakref.finalize(self, os.close, self._pidfd)
-        self.pid = int(words)
+        self.pid = int(parts)
 
     def poll(self) -> int | None:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -128,11 +128,11 @@ class WarmShell:
             "folder": str(folder),
             "leads_group": leads_group,
         }
-        told, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+        reported, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         with theirs:
             files = [theirs.fileno(), stdout.fileno(), stderr.fileno()]
             socket.send_fds(self._requests, [json.dumps(request).encode()], files)
-        return WarmProcess([module, *arguments], told)
+        return WarmProcess([module, *arguments], reported)
 
     def run(
         self, arguments: list[str], env: Mapping[str, str], folder: Path, timeout_s: float
@@ -160,10 +160,10 @@ class WarmShell:
                 process.wait()
             for file in (stdout, stderr):
                 file.seek(0)
-            command, said = ["broadside", *arguments], (stdout.read(), stderr.read())
+            command, text = ["broadside", *arguments], (stdout.read(), stderr.read())
         if code is None:
-            raise subprocess.TimeoutExpired(command, timeout_s, *said)
-        return subprocess.CompletedProcess(command, code, *said)
+            raise subprocess.TimeoutExpired(command, timeout_s, *text)
+        return subprocess.CompletedProcess(command, code, *text)
 
 
 @cache
@@ -182,26 +182,26 @@ def _serve(requests: socket.socket) -> Mapping[str, Any]:
     while True:
         for ready in select.select([requests.fileno(), *running], [], [])[0]:
             if ready in running:
-                pid, told = running.pop(ready)
+                pid, reported = running.pop(ready)
                 code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
                 # The client may have stopped waiting.
-                with told, contextlib.suppress(OSError):
-                    told.send(str(code).encode())
+                with reported, contextlib.suppress(OSError):
+                    reported.send(str(code).encode())
                 os.close(ready)
                 continue
-            words, files, _, _ = socket.recv_fds(requests, _REQUEST_MAX_BYTES, 3)
-            if not words:
+            parts, files, _, _ = socket.recv_fds(requests, _REQUEST_MAX_BYTES, 3)
+            if not parts:
                 sys.exit()
-            request = json.loads(words)
+            request = json.loads(parts)
             if request["env"].get("BROADSIDE_FABRIC") == "azure":
                 import_module("broadside.exchange.azure.azure_fabric")
-            told = socket.socket(fileno=files[0])
+            reported = socket.socket(fileno=files[0])
             pid = os.fork()
             if pid == 0:
                 for pidfd, (_, another) in running.items():
                     os.close(pidfd)
                     another.close()
-                told.close()
+                reported.close()
                 requests.close()
                 for number, file in enumerate(files[1:], start=1):
                     os.dup2(file, number)
@@ -210,8 +210,8 @@ def _serve(requests: socket.socket) -> Mapping[str, Any]:
             for file in files[1:]:
                 os.close(file)
             pidfd = os.pidfd_open(pid)
-            running[pidfd] = pid, told
-            socket.send_fds(told, [str(pid).encode()], [pidfd])
+            running[pidfd] = pid, reported
+            socket.send_fds(reported, [str(pid).encode()], [pidfd])
 
 
 def _become(request: Mapping[str, Any]) -> NoReturn:

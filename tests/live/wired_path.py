@@ -82,9 +82,9 @@ class Meter:
             at_s, *stream, sequence, size = line.split()
             streams.setdefault(tuple(stream), []).append((float(at_s), int(sequence), int(size)))
         read = [
-            each
+            item
             for (protocol, *_), packets in streams.items()
-            for each in (_in_order(packets) if protocol == "6" else _as_it_comes(packets))
+            for item in (_in_order(packets) if protocol == "6" else _as_it_comes(packets))
         ]
         at_s, sizes = np.array(read, np.float64).T
         return np.histogram(at_s, edges, weights=sizes)[0].astype(np.float64)
@@ -98,14 +98,14 @@ def _as_it_comes(packets: Iterable[tuple[float, int, int]]) -> Iterator[tuple[fl
 def _in_order(packets: Iterable[tuple[float, int, int]]) -> Iterator[tuple[float, int]]:
     """Yield the times at which bytes of one TCP stream can be read, and their numbers."""
     first: int | None = None
-    end, held = 0, list[tuple[int, int]]()
+    end, stored = 0, list[tuple[int, int]]()
     for at_s, sequence, size in packets:
         first = sequence if first is None else first
-        apart = (sequence - first - end + SEQUENCES // 2) % SEQUENCES - SEQUENCES // 2
-        heappush(held, (end + apart, size))
+        gap = (sequence - first - end + SEQUENCES // 2) % SEQUENCES - SEQUENCES // 2
+        heappush(stored, (end + gap, size))
         before = end
-        while held and held[0][0] <= end:
-            start, length = heappop(held)
+        while stored and stored[0][0] <= end:
+            start, length = heappop(stored)
             end = max(end, start + length)
         yield at_s, end - before
 

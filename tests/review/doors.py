@@ -82,8 +82,8 @@ def judge(run: Fields) -> Fields:
         module("coordinator.core.measure.measure_burst").measure_burst(plan.spec, burst, now)
         for burst in bursts
     ]
-    told = run.get("ledger")
-    ledger = asyncio.run(_prometheus(told)) if told and "url" in told else _ledger(told)
+    answer = run.get("ledger")
+    ledger = asyncio.run(_prometheus(answer)) if answer and "url" in answer else _ledger(answer)
     summary = module("coordinator.core.judge.summarise").summarise_run(
         plan,
         measured,
@@ -97,8 +97,8 @@ def judge(run: Fields) -> Fields:
 
 
 def _json(message: Any) -> Fields:
-    found: Fields = json.loads(message.model_dump_json())
-    return found
+    document: Fields = json.loads(message.model_dump_json())
+    return document
 
 
 def _pair(pair: Fields) -> Any:
@@ -259,10 +259,10 @@ def kernel_clock(status: int, offset_us: int, error_us: int) -> Fields:
 def search(question: Fields, capacity: float, paced_ratio: float) -> Fields:
     """Search a path's capacity with a sender that paces a little off; return what was found."""
     searches, studies = module("coordinator.studies.search"), module("coordinator.studies.study")
-    asked = studies.Search.model_validate(question)
+    requested = studies.Search.model_validate(question)
     spec = module("coordinator.core.plan.spec").RunSpec(scenario="review")
     results: list[Any] = []
-    while (offer := searches.next_offer(asked, spec, results)) is not None:
+    while (offer := searches.next_offer(requested, spec, results)) is not None:
         sent = offer * paced_ratio
         received = min(sent, capacity)
         results.append(
@@ -277,7 +277,7 @@ def search(question: Fields, capacity: float, paced_ratio: float) -> Fields:
             )
         )
     answer_of = getattr(searches, "search_answer", None) or searches.found
-    return {"highest": answer_of(asked, spec, results).highest_bits_per_second}
+    return {"highest": answer_of(requested, spec, results).highest_bits_per_second}
 
 
 def join(plan: Fields, claim: Fields, report: Fields, tests: Sequence[Fields]) -> Fields:
@@ -368,7 +368,7 @@ def requests(engine: str, job: Fields) -> str:
             bind=None,
         )
     )
-    argv = [word for process in launch.processes for word in process.argv]
+    argv = [part for process in launch.processes for part in process.argv]
     return "\n".join([*argv, *(file.text for file in launch.files)])
 
 
@@ -514,11 +514,11 @@ async def _announce(data_dir: str) -> Fields:
     now = min(header.created_at for header in headers)
     announcer = notices.Announcer(fabric.records, [slow, quick], lambda: now)
     now = min(header.outcome.ended_at for header in headers)
-    look = getattr(announcer, "deliver_due", None) or announcer.look
-    looking = asyncio.create_task(look())
+    check = getattr(announcer, "deliver_due", None) or announcer.look
+    looking = asyncio.create_task(check())
     waits = [asyncio.create_task(event.wait()) for event in (enough, quick.is_told)]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    told_count = min(1, len(quick.told))
+    reported_count = min(1, len(quick.told))
     over.set()
     await asyncio.wait_for(quick.is_told.wait(), 60)
     for task in (looking, *waits):
@@ -526,7 +526,7 @@ async def _announce(data_dir: str) -> Fields:
     await asyncio.gather(looking, *waits, return_exceptions=True)
     server.close()
     await fabric.close()
-    return {"while it dripped": told_count, "in the end": min(1, len(quick.told))}
+    return {"while it dripped": reported_count, "in the end": min(1, len(quick.told))}
 
 
 DOORS: Final[Mapping[str, Callable[..., Any]]] = {

@@ -41,9 +41,9 @@ class Programs:
         return self.folder / "data"
 
     def environment(self, **variables: str) -> dict[str, str]:
-        own = {name: value for name, value in os.environ.items() if "BROADSIDE" not in name}
+        fields = {name: value for name, value in os.environ.items() if "BROADSIDE" not in name}
         chosen = {"PYTHONPATH": str(self.packages), "BROADSIDE_DATA_DIR": str(self.data)}
-        return own | chosen | variables
+        return fields | chosen | variables
 
     def start(self, *words: str, code: str = _COMMAND, **variables: str) -> subprocess.Popen[bytes]:
         """Start a command of ``broadside``, or other code; its output goes to ``log``."""
@@ -82,8 +82,8 @@ class Served:
 
     def new_code(self, role: str, count: int = 1) -> str:
         """Return the secret of a new join code."""
-        words = ("enroll", "new", "--role", role, "--count", str(count), "--json")
-        done = self.programs.run(*words)
+        parts = ("enroll", "new", "--role", role, "--count", str(count), "--json")
+        done = self.programs.run(*parts)
         assert done.returncode == 0, done.stderr
         return str(json.loads(done.stdout)["code"]).rpartition(".")[2]
 
@@ -91,8 +91,8 @@ class Served:
         """Enrol an agent; return the status, and the secret of its credential."""
         secret = secrets.token_urlsafe(32)
         sha256 = hashlib.sha256(secret.encode()).hexdigest()
-        asked = {"code": code, "agent_id": agent_id, "role": role, "sha256": sha256}
-        answer = httpx.post(f"{self.agents}/v1/exchange/join", json=asked, verify=False)  # noqa: S501
+        fields = {"code": code, "agent_id": agent_id, "role": role, "sha256": sha256}
+        answer = httpx.post(f"{self.agents}/v1/exchange/join", json=fields, verify=False)  # noqa: S501
         return answer.status_code, secret
 
     def operate(self, secret: str, operations: Sequence[Mapping[str, Any]]) -> httpx.Response:
@@ -115,8 +115,8 @@ class Served:
         }
         answer = self.operate(secret, [operation])
         assert answer.status_code == 200, answer.text
-        [told] = answer.json()
-        return "ok" if "ok" in told else str(told["error"])
+        [reported] = answer.json()
+        return "ok" if "ok" in reported else str(reported["error"])
 
     def stored(self, row: Entity) -> str | None:
         """Return the JSON of a stored row of results; None: there is none."""
@@ -151,15 +151,15 @@ def serving(*versions: Programs) -> Iterator[list[Served]]:
             process = programs.start("serve", "--port", "0", BROADSIDE_HOSTS_LISTEN=agents)
             stack.callback(end, process)
             started.append((programs, process, agents))
-        yield [_served(*each) for each in started]
+        yield [_served(*item) for item in started]
 
 
 def _served(programs: Programs, process: subprocess.Popen[bytes], agents: str) -> Served:
     def listening() -> str | None:
         text = (programs.folder / "log").read_text()
         assert process.poll() is None, text
-        found = re.search(r"listening on (http\S+)", text)
-        return found and found[1]
+        match = re.search(r"listening on (http\S+)", text)
+        return match and match[1]
 
     api = str(wait_for("the API", listening)).rstrip("/")
     return Served(programs, process.pid, api, f"https://{agents}")

@@ -71,8 +71,8 @@ def test_m2_two_clocks_of_one_test_are_held_together(
     [burst] = today["bursts"]
     assert burst["fleet_received_bits_per_second"] == pytest.approx(7e6, rel=1e-6)
     assert burst["fleet_sent_bits_per_second"] == pytest.approx(7e6, rel=1e-6)
-    [apart] = [found for found in today["findings"] if found["id"] == "clocks-apart"]
-    assert f"{abs(off_s):.1f} s {'behind' if off_s < 0 else 'ahead'}" in apart["sentence"]
+    [gap] = [result for result in today["findings"] if result["id"] == "clocks-apart"]
+    assert f"{abs(off_s):.1f} s {'behind' if off_s < 0 else 'ahead'}" in gap["sentence"]
 
 
 def with_metric(versions: Versions, bursts: list[Floats], folder: Path, factor: float) -> Answers:
@@ -115,5 +115,5 @@ def test_m11_bytes_that_were_read_as_bits_are_no_bypass(versions: Versions, tmp_
     assert "bypass" in ids(reviewed)
     assert today["verdict"] == "inconclusive"
     assert "bypass" not in ids(today)
-    [declared] = [found for found in today["findings"] if found["id"] == "metric-declaration"]
+    [declared] = [result for result in today["findings"] if result["id"] == "metric-declaration"]
     assert "A factor of 1/8 of the true bytes" in declared["sentence"]

@@ -44,7 +44,7 @@ def test_m4_other_traffic_on_another_interface_accuses_nobody(versions: Versions
     reviewed = versions.reviewed.ask("judge", run(OTHERS_RATIO))
     today = versions.today.ask("judge", run(1.0))
     assert reviewed["verdict"] == "inconclusive"
-    assert "contradiction-host-counters" in {found["id"] for found in reviewed["findings"]}
+    assert "contradiction-host-counters" in {result["id"] for result in reviewed["findings"]}
     assert today["verdict"] == "pass"
 
 
@@ -93,13 +93,13 @@ def test_m16_a_server_finds_the_record_of_a_translated_client(
     }
     claim = pair["claim"] | {"address": "10.1.0.1", "cookie": None}
     report = pair["report"] | {"engine": {"engine": engine}}
-    found = []
+    results = []
     for version in (versions.reviewed, versions.today):
         named = claim["job_id"] in version.ask("requests", engine, job)
         recorded = {"engine": engine, "cookie": claim["job_id"] if named else None}
         test = pair["server_test"] | {"client_address": "198.51.100.7", "engine": recorded}
-        found.append(version.ask("join", run["plan"], claim, report, [test]))
-    reviewed, today = found
+        results.append(version.ask("join", run["plan"], claim, report, [test]))
+    reviewed, today = results
     assert reviewed == {"joined": [], "strays": ["0"]}
     assert today == {"joined": ["0"], "strays": []}
 

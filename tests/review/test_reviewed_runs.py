@@ -279,7 +279,7 @@ def test_m10_intervals_of_correlated_bursts_hold(versions: Versions) -> None:
 
     At 6cca7b45: 23 of 30.
     """
-    held = np.zeros(2, int)
+    stored = np.zeros(2, int)
     for seed in range(30):
         draw = np.random.default_rng(seed)
         levels = [draw.standard_normal()]
@@ -287,11 +287,11 @@ def test_m10_intervals_of_correlated_bursts_hold(versions: Versions) -> None:
             levels.append(0.7 * levels[-1] + np.sqrt(1 - 0.49) * draw.standard_normal())
         bursts = [np.full((1, 30), 1e9 * (1 + 0.02 * level)) for level in levels]
         run = fleet(bursts, target_bits_per_second=9e8, period_s=60, reading_s=30, bin_s=None)
-        held += [
+        stored += [
             abs(answer["fleet_received_bits_per_second"] - 1e9) <= half_width(answer)
             for answer in versions.ask("judge", run)
         ]
-    reviewed, today = held
+    reviewed, today = stored
     assert reviewed <= 24
     assert today >= 28
 
@@ -339,13 +339,15 @@ def test_m13_a_busy_device_with_a_wrong_clock_fails_its_goal(
     )
     run["plan"]["witnesses"] = ["device"]
     from_s, every_s = START_S - 120, 2
-    asked = from_s + np.arange(0, 300, every_s)
+    requested = from_s + np.arange(0, 300, every_s)
     run["witness"] = {
         "quantity": "cpu_ratio",
         "off_s": off_s,
         "from_s": from_s,
         "every_s": every_s,
-        "values": np.where((asked >= START_S) & (asked < START_S + 30), 0.97, 0.04).tolist(),
+        "values": np.where(
+            (requested >= START_S) & (requested < START_S + 30), 0.97, 0.04
+        ).tolist(),
     }
     reviewed, today = versions.ask("judge", run)
     assert reviewed["verdict"] == "pass"
@@ -475,5 +477,5 @@ def test_m22_lost_datagrams_are_named_beside_the_bottleneck(versions: Versions) 
         total["sent_bytes"] = int(sum(sent["bytes"]))
     reviewed, today = versions.ask("judge", run)
     assert reviewed["limiter"] == today["limiter"] == "unknown"
-    assert not any("lost" in said for said in reviewed["limiter_details"]["evidence"])
+    assert not any("lost" in text for text in reviewed["limiter_details"]["evidence"])
     assert "5.00 % of datagrams were lost" in today["limiter_details"]["evidence"]

@@ -128,9 +128,9 @@ def test_s1_a_backup_ends_beside_small_writes(
 
 def _joined(served: Served, role: str, *agent_ids: str) -> list[str]:
     code = served.new_code(role, len(agent_ids))
-    found = [served.join(code, role, agent_id) for agent_id in agent_ids]
-    assert {status for status, _ in found} == {200}
-    return [secret for _, secret in found]
+    results = [served.join(code, role, agent_id) for agent_id in agent_ids]
+    assert {status for status, _ in results} == {200}
+    return [secret for _, secret in results]
 
 
 def test_s2_an_agent_writes_no_evidence_in_anothers_name(coordinators: list[Served]) -> None:
@@ -138,15 +138,15 @@ def test_s2_an_agent_writes_no_evidence_in_anothers_name(coordinators: list[Serv
 
     At 6cca7b45: accepted and stored. The rights check read the key only.
     """
-    own = written()[Kind.TEST]
-    forged = own.changed("agent_id", "s2").changed("endpoint.agent_id", "s2")
+    local = written()[Kind.TEST]
+    forged = local.changed("agent_id", "s2").changed("endpoint.agent_id", "s2")
     for served, answer in zip(coordinators, ("ok", "EntityRefused"), strict=True):
         [secret] = _joined(served, "server", "s1")
         assert served.write(secret, forged.row) == answer
         stored = served.stored(forged.row)
         assert (stored is not None) == (answer == "ok")
         assert stored is None or r"\"agent_id\":\"s2\"" in stored.replace(" ", "")
-        assert served.write(secret, own.row) == "ok"
+        assert served.write(secret, local.row) == "ok"
 
 
 def test_s3_one_address_and_port_have_one_holder(coordinators: list[Served]) -> None:
@@ -154,7 +154,7 @@ def test_s3_one_address_and_port_have_one_holder(coordinators: list[Served]) -> 
 
     At 6cca7b45: both offer it, and the plan uses both.
     """
-    for served, is_held in zip(coordinators, (False, True), strict=True):
+    for served, is_stored in zip(coordinators, (False, True), strict=True):
         names = ("twin-1", "twin-2")
         for name, secret in zip(names, _joined(served, "server", *names), strict=True):
             beat = presence(Role.SERVER, 1, agent_id=name, beat_at=datetime.now(UTC))
@@ -169,8 +169,8 @@ def test_s3_one_address_and_port_have_one_holder(coordinators: list[Served]) -> 
         first, second = (agents[name] for name in names)
         assert first["address"] == second["address"] == "10.0.0.2"
         assert first["ports"] == [5201]
-        assert second["ports"] == ([] if is_held else [5201])
-        assert ("twin-1 announced first" in str(second["problem"])) == is_held
+        assert second["ports"] == ([] if is_stored else [5201])
+        assert ("twin-1 announced first" in str(second["problem"])) == is_stored
 
 
 def test_s5_a_revoked_agent_does_not_join_by_its_old_code(coordinators: list[Served]) -> None:
@@ -269,10 +269,10 @@ def test_s6_a_small_import_takes_little_memory(coordinators: list[Served]) -> No
     body = recordings(claiming(CLAIMED_COUNT))
     answers, grown = [], []
     for served in coordinators:
-        with _growth(served.pid) as found:
+        with _growth(served.pid) as result:
             answer = httpx.post(f"{served.api}/v1/imports/iperf3", json=body, timeout=60)
         answers.append(answer.status_code)
-        grown += found
+        grown += result
     reviewed, today = grown
     assert answers[1] == 422, answers
     assert reviewed > 200 * CLAIMED_COUNT
@@ -299,12 +299,12 @@ def _offer(data: Path) -> tuple[str, str] | None:
         # The agent creates the file before the table.
         if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'entity'").fetchone():
             return None
-        found = database.execute(
+        result = database.execute(
             "SELECT properties FROM entity WHERE partition_key = 'presence'"
         ).fetchone()
-    if found is None:
+    if result is None:
         return None
-    beat = json.loads(json.loads(found[0])["json"])
+    beat = json.loads(json.loads(result[0])["json"])
     return beat["address"], beat["beat_at"]
 
 
@@ -331,9 +331,9 @@ class Agent:
 
     def offered(self) -> list[str]:
         """Return the address of each heartbeat that was seen."""
-        found = _offer(self._data)
-        if found is not None and found not in self._seen:
-            self._seen.append(found)
+        result = _offer(self._data)
+        if result is not None and result not in self._seen:
+            self._seen.append(result)
         return [address for address, _ in self._seen]
 
 

@@ -36,7 +36,7 @@ def iperf3_file(
 
     def row(start_s: int, end_s: int, size_bytes: int) -> dict[str, Any]:
         length_s = end_s - start_s
-        found = {
+        by_name = {
             "socket": 5,
             "start": start_s,
             "end": end_s,
@@ -47,14 +47,14 @@ def iperf3_file(
             "bits_per_second": size_bytes * 8 / length_s,
         }
         if sends:
-            found |= {"retransmits": 0, "snd_cwnd": 1_000_000, "rtt": 900, "rttvar": 20}
-        return found
+            by_name |= {"retransmits": 0, "snd_cwnd": 1_000_000, "rtt": 900, "rttvar": 20}
+        return by_name
 
     intervals = []
     for start_s, end_s in itertools.pairwise(edges):
         one = row(start_s, end_s, round(float(rate[start_s:end_s].sum()) / 8))
         intervals.append({"streams": [one], "sum": one})
-    whole = row(0, len(rate), total_bytes)
+    complete = row(0, len(rate), total_bytes)
     ends = [
         {"socket": 5, "local_host": "10.0.0.4", "local_port": 40000},
         {"remote_host": "10.0.0.5", "remote_port": 5201},
@@ -90,9 +90,9 @@ def iperf3_file(
         },
         "intervals": intervals,
         "end": {
-            "streams": [{"sender": whole, "receiver": whole}],
-            "sum_sent": whole,
-            "sum_received": whole,
+            "streams": [{"sender": complete, "receiver": complete}],
+            "sum_sent": complete,
+            "sum_received": complete,
             "cpu_utilization_percent": {"host_total": 10.0, "remote_total": 11.0},
         },
     }
@@ -140,5 +140,5 @@ def metric(
 def printed(answer: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON that a command printed."""
     assert answer["output"], answer["errors"]
-    found: dict[str, Any] = json.loads(answer["output"])
-    return found
+    document: dict[str, Any] = json.loads(answer["output"])
+    return document

@@ -60,14 +60,14 @@ class Facts:
     @classmethod
     def of_run(cls, summary: RunSummary) -> "Facts":
         details = summary.limiter_details
-        words = " ".join(finding.model_dump_json() for finding in summary.findings)
+        text = " ".join(finding.model_dump_json() for finding in summary.findings)
         burst = summary.bursts[0]
         cliff, latency = burst.cliff, burst.latency
         carried = burst.device.in_bits_per_second if burst.device is not None else None
         payload = RECEIVED.of_burst(burst)
         return cls(
             limiter=summary.limiter.value,
-            words=f"{words} {details}",
+            words=f"{text} {details}",
             found_at_s=None if cliff is None else cliff.at.timestamp(),
             burst_s=(burst.planned_start_at.timestamp(), burst.planned_end_at.timestamp()),
             window_s=(
@@ -79,25 +79,25 @@ class Facts:
                 (spike.from_at.timestamp(), spike.to_at.timestamp())
                 for spike in (latency.spikes if latency else ())
             ),
-            shares={each.device: each.share_ratio or 0.0 for each in burst.devices},
+            shares={device.device: device.share_ratio or 0.0 for device in burst.devices},
             devices_ratio=carried.mean / payload if carried and payload else None,
         )
 
     @classmethod
     def of_study(cls, study: Study) -> "Facts":
-        said = study.conclusion
+        conclusion = study.conclusion
         problems = tuple(result.problem for result in study.results if result.problem is not None)
-        if said is None:
+        if conclusion is None:
             return cls(words=study.problem or "", problems=problems)
-        metrics = said.comparison.metrics if said.comparison else ()
-        grown, drilled = said.scale_out, said.drilled
+        metrics = conclusion.comparison.metrics if conclusion.comparison else ()
+        grown, drilled = conclusion.scale_out, conclusion.drilled
         unit = grown.unit_bits_per_second if grown else None
         out_at = drilled.outage_from_at if drilled else None
         received = [m for m in metrics if m.name == "received_bits_per_second"]
         return cls(
-            words=" ".join((said.sentence, *said.notes)),
+            words=" ".join((conclusion.sentence, *conclusion.notes)),
             cost_ratio=received[0].ratio if received else None,
-            knees=tuple(knee.value for knee in said.knees),
+            knees=tuple(knee.value for knee in conclusion.knees),
             problems=problems,
             steps_s=tuple(step.at.timestamp() for step in grown.steps) if grown else (),
             unit_bits_per_second=None if unit is None else unit / study.spec.spec.scale,
@@ -109,9 +109,9 @@ def faults(case: Case, row: Row, facts: Facts, earlier: Mapping[str, Row]) -> It
     """Yield one line for each expectation of a case that is not met."""
     expected = case.expected
     yield from facts.problems
-    for each in row.trials or (row,):
-        yield from _unsound(each, expected)
-        yield from _told(each, expected.told)
+    for trial in row.trials or (row,):
+        yield from _unsound(trial, expected)
+        yield from _told(trial, expected.told)
     if expected.lost_says is not None and expected.lost_says not in " ".join(row.lost):
         yield f"no pair was lost to {expected.lost_says!r}"
     yield from _modes(expected.modes, row.trials)
@@ -138,13 +138,13 @@ def faults(case: Case, row: Row, facts: Facts, earlier: Mapping[str, Row]) -> It
         if not any(low <= knee <= high for knee in facts.knees):
             yield f"knees at {facts.knees or 'none'}, planted {low:g} to {high:g}"
     if expected.product_megabytes is not None:
-        said = re.search(r"bandwidth-delay product .* is ([\d.]+) ([kMG])B per pair", facts.words)
-        megabytes = None if said is None else float(said[1]) * MEGA[said[2]]
+        match = re.search(r"bandwidth-delay product .* is ([\d.]+) ([kMG])B per pair", facts.words)
+        megabytes = None if match is None else float(match[1]) * MEGA[match[2]]
         if megabytes is None or abs(megabytes / expected.product_megabytes - 1) > 0.15:
             yield f"BDP {megabytes} MB, planted {expected.product_megabytes:g} MB"
     if expected.fall_within_s is not None:
-        apart_s = [abs(at_s - (facts.found_at_s or 0.0)) for at_s in facts.fell_at_s]
-        if not apart_s or min(apart_s) > expected.fall_within_s:
+        gap_s = [abs(at_s - (facts.found_at_s or 0.0)) for at_s in facts.fell_at_s]
+        if not gap_s or min(gap_s) > expected.fall_within_s:
             yield f"collapse found at {facts.found_at_s}, planted at {facts.fell_at_s or 'none'}"
     if expected.pauses_within_s is not None:
         yield from _pauses(facts, expected.pauses_within_s)
@@ -247,9 +247,9 @@ def _steps(facts: Facts, within_s: float) -> Iterator[str]:
     """Yield planted capacity growths without a step, and steps without a growth."""
     if len(facts.steps_s) != len(facts.fell_at_s) or not facts.steps_s:
         yield f"{len(facts.steps_s)} steps, planted {len(facts.fell_at_s)}"
-    for found_s, planted_s in zip(facts.steps_s, facts.fell_at_s, strict=False):
-        if abs(found_s - planted_s) > within_s:
-            yield f"a step at {found_s:.1f}, planted at {planted_s:.1f}"
+    for result_s, planted_s in zip(facts.steps_s, facts.fell_at_s, strict=False):
+        if abs(result_s - planted_s) > within_s:
+            yield f"a step at {result_s:.1f}, planted at {planted_s:.1f}"
 
 
 def _outage(facts: Facts, within_s: tuple[float, float]) -> Iterator[str]:

@@ -57,7 +57,9 @@ def busiest(readings: Sequence[Sequence[CoreTicks]], over_count: int) -> Busiest
         pairs = list(zip(then, now, strict=False))
         busy = [after.busy - before.busy for before, after in pairs]
         total = [after.total - before.total for before, after in pairs]
-        core += [part / whole for part, whole in zip(busy, total, strict=True) if whole > 0]
+        core += [
+            part / complete for part, complete in zip(busy, total, strict=True) if complete > 0
+        ]
         if sum(total) > 0:
             machine.append(sum(busy) / sum(total))
     return Busiest(machine_ratio=max(machine, default=None), core_ratio=max(core, default=None))
@@ -105,7 +107,7 @@ class Watch:
     def cpu(self, from_s: float, to_s: float) -> Mapping[str, float]:
         """Return the ratio of a core that each device's process used between two times."""
         over_s, spent_s = _counted(self._cpu_s, from_s, to_s)
-        return {name: each_s / over_s for name, each_s in spent_s.items()}
+        return {name: item_s / over_s for name, item_s in spent_s.items()}
 
     @staticmethod
     def _read() -> Sequence[CoreTicks]:
@@ -119,7 +121,7 @@ def _counted(
 
     The result is zero and empty if there are fewer than two readings.
     """
-    inside = [each for each in readings if from_s <= each[0] <= to_s]
+    inside = [reading for reading in readings if from_s <= reading[0] <= to_s]
     if len(inside) < 2:
         return 0.0, {}
     (begun_s, before), (ended_s, after) = inside[0], inside[-1]
@@ -207,11 +209,11 @@ class Range:
             for letter, device in zip(topology.TWIN_LETTERS, self.bed.devices, strict=True)
         }
         return {
-            programs[each.arguments[0]]: parse_process_time(
-                Path(f"/proc/{each.pid}/stat").read_text()
+            programs[list_process.arguments[0]]: parse_process_time(
+                Path(f"/proc/{list_process.pid}/stat").read_text()
             ).cpu_s
-            for each in list_processes()
-            if each.arguments and each.arguments[0] in programs
+            for list_process in list_processes()
+            if list_process.arguments and list_process.arguments[0] in programs
         }
 
     def _run(self, case: Case, body: Mapping[str, Any]) -> tuple[Row, Facts]:
@@ -222,8 +224,8 @@ class Range:
         return row, Facts.of_run(summary)
 
     def _study(self, case: Case, body: Mapping[str, Any], watch: Watch) -> tuple[Row, Facts]:
-        asked = {**body, "question": case.question}
-        study_id = self.coordinator.post("/v1/studies", asked)["study_id"]
+        fields = {**body, "question": case.question}
+        study_id = self.coordinator.post("/v1/studies", fields)["study_id"]
         end_s = time.monotonic() + STUDY_WITHIN_S
         while time.monotonic() < end_s:
             answer = self.coordinator.get(f"/v1/studies/{study_id}")
@@ -277,7 +279,7 @@ def standing(bed: Bed, prefix: str) -> Iterator[Range]:
         allowed = {"BROADSIDE_AGENT_ALLOW_TUNNELS": "true"}
         if bed.services is not None:
             allowed["BROADSIDE_AGENT_SERVICES"] = bed.services
-        told = {"BROADSIDE_SWITCHES_FILE": str(write_switches(prefix, folder))}
+        fields = {"BROADSIDE_SWITCHES_FILE": str(write_switches(prefix, folder))}
         profiles.apply(lab, bed.profile)
         agent = None
         if bed.devices:
@@ -286,8 +288,8 @@ def standing(bed: Bed, prefix: str) -> Iterator[Range]:
             entries = telemetry_entries(agent, bed.devices, folder)
             if lab.ledger_path is not None:
                 entries.append(lab_entry(lab.ledger_path))
-            told |= write_telemetry_file(folder / "devices.toml", *entries)
-        site = stack.enter_context(staged(lab, folder, agents=allowed, coordinator=told))
+            fields |= write_telemetry_file(folder / "devices.toml", *entries)
+        site = stack.enter_context(staged(lab, folder, agents=allowed, coordinator=fields))
         yield Range(bed, lab, site.coordinator, agent)
 
 
@@ -319,12 +321,12 @@ def write_switches(prefix: str, folder: Path) -> Path:
 def carry_out(cases: Sequence[Case]) -> Iterator[Row]:
     """Execute all cases by bed, and in order within a bed."""
     rows: dict[str, Row] = {}
-    for name, bed in BEDS.items():
+    for name, lab in BEDS.items():
         here = [case for case in cases if case.bed == name]
         if not here:
             continue
-        with free_prefix() as prefix, standing(bed, prefix) as range_:
-            sys.stderr.write(f"lab {prefix}: {bed.pairs_count} pairs\n")
+        with free_prefix() as prefix, standing(lab, prefix) as range_:
+            sys.stderr.write(f"lab {prefix}: {lab.pairs_count} pairs\n")
             for case in here:
                 rows[case.name] = range_.carry_out(case, rows)
                 yield rows[case.name]

@@ -85,14 +85,14 @@ def run_row(name: str, summary: RunSummary, spec: RunSpec, says: str | None = No
         completeness_ratio=summary.completeness_ratio,
         limiter=summary.limiter.value,
         device={
-            each.name: value
-            for each in ALL_METRICS
-            if each.name.startswith("device_") and (value := each.of_run(summary)) is not None
+            item.name: value
+            for item in ALL_METRICS
+            if item.name.startswith("device_") and (value := item.of_run(summary)) is not None
         },
         cpu={
-            each.device: each.cpu_ratio.mean
-            for each in summary.bursts[0].devices
-            if each.cpu_ratio is not None
+            item.device: item.cpu_ratio.mean
+            for item in summary.bursts[0].devices
+            if item.cpu_ratio is not None
         },
         lost=tuple(
             f"burst {burst.index + 1} {pair.pair} {pair.state.value}: {pair.reason or 'no reason'}"
@@ -100,7 +100,7 @@ def run_row(name: str, summary: RunSummary, spec: RunSpec, says: str | None = No
             for pair in burst.pairs
             if pair.state is not State.MEASURED
         ),
-        problems=tuple(each.sentence for each in summary.findings if each.severity == "problem"),
+        problems=tuple(item.sentence for item in summary.findings if item.severity == "problem"),
     )
 
 
@@ -110,7 +110,7 @@ def study_row(name: str, study: Study, trials: Sequence[Row]) -> Row:
     The measured values are in the trials' rows.
     """
     spec = study.spec.spec
-    said = study.conclusion.sentence if study.conclusion else "no conclusion"
+    text = study.conclusion.sentence if study.conclusion else "no conclusion"
     return Row(
         name=name,
         pairs_count=spec.pairs_count,
@@ -118,7 +118,7 @@ def study_row(name: str, study: Study, trials: Sequence[Row]) -> Row:
         encapsulation=", ".join(dict.fromkeys(row.encapsulation for row in trials))
         or _encapsulation(spec),
         engine=spec.traffic.engine,
-        outcome=f"{len(study.results)} trials: {study.problem or said}",
+        outcome=f"{len(study.results)} trials: {study.problem or text}",
         problem=study.problem,
         trials=tuple(trials),
     )
@@ -181,8 +181,8 @@ def markdown(rows: Sequence[Row]) -> Iterator[str]:
     yield f"| {' | '.join(HEADINGS)} |"
     yield f"|{' --- |' * len(HEADINGS)}"
     for row in rows:
-        for each in (row, *row.trials):
-            yield f"| {' | '.join(cell.replace('|', '/') for cell in cells(each))} |"
+        for item in (row, *row.trials):
+            yield f"| {' | '.join(cell.replace('|', '/') for cell in cells(item))} |"
 
 
 def chapter(document: str, rows: Sequence[Row], when: str) -> str:

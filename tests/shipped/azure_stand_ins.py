@@ -59,17 +59,17 @@ def main() -> None:
     ):
         storage.create_tables(authority=certificates.authority)
         storage.create_container(CONTAINER, authority=certificates.authority)
-        told = {
+        fields = {
             "authority": certificates.authority.read_text(),
             "container": f"{storage.blob_endpoint}/{CONTAINER}",
             "tables": storage.endpoint,
             "servicebus_namespace": NAMESPACE,
             "servicebus_endpoint": f"sb://{host}:{broker.port}",
         }
-        report(json.dumps(told))
+        report(json.dumps(fields))
         for line in sys.stdin:
-            word, _, argument = line.strip().partition(" ")
-            if word == "rows":
+            part, _, argument = line.strip().partition(" ")
+            if part == "rows":
                 report(json.dumps(read_rows(storage, argument, certificates.authority)))
             else:
                 upload(storage, Path(argument), certificates.authority)
@@ -81,8 +81,8 @@ def read_rows(storage: Azurite, partition: str, authority: Path) -> dict[str, st
     with TableClient.from_connection_string(
         storage.connection_string(), "results", connection_verify=str(authority)
     ) as table:
-        found = table.query_entities(f"PartitionKey eq '{partition}'")
-        return {str(row["RowKey"]): str(row["json"]) for row in found}
+        result = table.query_entities(f"PartitionKey eq '{partition}'")
+        return {str(row["RowKey"]): str(row["json"]) for row in result}
 
 
 def upload(storage: Azurite, path: Path, authority: Path) -> None:

@@ -210,10 +210,10 @@ class Container:
 
     def start(self) -> None:
         """Start the process in its own namespaces."""
-        own_network = not self._compose.on_machine and self._service.get("network_mode") != "host"
+        local_network = not self._compose.on_machine and self._service.get("network_mode") != "host"
         spaces = ["--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child=KILL"]
-        unshare = ["unshare", *spaces, *(["--net"] if own_network else [])]
-        entered = unshare if own_network else self._compose.in_host(*unshare)
+        unshare = ["unshare", *spaces, *(["--net"] if local_network else [])]
+        entered = unshare if local_network else self._compose.in_host(*unshare)
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [*MORTAL, *entered, "sh", "-euc", self._script()],
@@ -222,7 +222,7 @@ class Container:
                 stderr=log,
             )
         first = wait_for(f"{self._name}: its first process", lambda: _child(self._process.pid))
-        if own_network:
+        if local_network:
             self._compose.connect(self._name, self._number, first)
         assert self._process.stdin is not None
         self._process.stdin.write(b"ready\n")

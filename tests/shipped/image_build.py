@@ -105,12 +105,12 @@ def _certificate(
         encipher_only=False,
         decipher_only=False,
     )
-    own, signers = key.public_key(), signer.public_key()
+    local, signers = key.public_key(), signer.public_key()
     return (
         x509.CertificateBuilder()
         .subject_name(named(name))
         .issuer_name(named(issuer))
-        .public_key(own)
+        .public_key(local)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - dt.timedelta(days=1))
         .not_valid_after(now + dt.timedelta(days=3650 if authority else 30))
@@ -120,7 +120,7 @@ def _certificate(
             critical=True,
         )
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(own), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(local), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signers), critical=False)
         .sign(signer, hashes.SHA256())
     )
@@ -204,8 +204,8 @@ class _Store:
             check=False,
         )
         if done.returncode and fails:
-            words = (done.stdout + done.stderr).strip()[-3000:]
-            raise RuntimeError(f"buildah {argv[0]} failed: {words}")
+            parts = (done.stdout + done.stderr).strip()[-3000:]
+            raise RuntimeError(f"buildah {argv[0]} failed: {parts}")
         return done.stdout.strip() if done.returncode == 0 else ""
 
     def prepare(self) -> None:
@@ -257,18 +257,18 @@ class _Store:
 
     def mount(self, tag: str) -> Image:
         """Mount a built image."""
-        found = json.loads(self.buildah("inspect", "--type=image", tag))["OCIv1"]["config"]
+        result = json.loads(self.buildah("inspect", "--type=image", tag))["OCIv1"]["config"]
         root = Path(self.buildah("mount", self.buildah("from", "--pull-never", tag)))
-        uid = int(found["User"])
+        uid = int(result["User"])
         users = (line.split(":") for line in (root / "etc/passwd").read_text().splitlines())
         return Image(
             name=tag,
             root=root,
             size_bytes=_bytes_under(root),
-            environment=dict(entry.split("=", 1) for entry in found.get("Env", [])),
-            entrypoint=tuple(found.get("Entrypoint") or ()),
-            command=tuple(found.get("Cmd") or ()),
-            folder=found.get("WorkingDir") or "/",
+            environment=dict(entry.split("=", 1) for entry in result.get("Env", [])),
+            entrypoint=tuple(result.get("Entrypoint") or ()),
+            command=tuple(result.get("Cmd") or ()),
+            folder=result.get("WorkingDir") or "/",
             uid=uid,
             gid=next(int(fields[3]) for fields in users if int(fields[2]) == uid),
         )

@@ -20,11 +20,11 @@ EXTRAS = {
 
 def missing() -> Iterator[str]:
     """Import all modules, and yield the top-level package of each missing import."""
-    for found in pkgutil.walk_packages(broadside.__path__, "broadside."):
-        if found.name.endswith(LEFT_OUT):
+    for result in pkgutil.walk_packages(broadside.__path__, "broadside."):
+        if result.name.endswith(LEFT_OUT):
             continue
         try:
-            importlib.import_module(found.name)
+            importlib.import_module(result.name)
         except ModuleNotFoundError as error:
             yield str(error.name).partition(".")[0]
 

@@ -220,12 +220,12 @@ class Host:
         """Start systemd, also after :meth:`stop`, and wait until every unit has started."""
         assert self._process is None, f"{self.name} is up already"
         self._cgroup.mkdir()
-        kept = self._network.kept / self.name
+        stored = self._network.kept / self.name
         namespaces = ("--mount", "--pid", "--cgroup", "--uts", "--ipc", "--fork", "--kill-child")
         entered = self._network.in_mounts(
             "nsenter", f"--net=/proc/{self._network.network_pid(self.name)}/ns/net"
         )
-        first = ["sh", str(BOOT), self.name, str(self._root), str(kept)]
+        first = ["sh", str(BOOT), self.name, str(self._root), str(stored)]
         first.append(self._network.hosts_file())
         joined = f'echo $$ >{shlex.quote(str(self._cgroup))}/cgroup.procs; exec "$@"'
         with self._log.open("ab") as log:
@@ -349,9 +349,9 @@ def _call(*argv: str) -> str:
 def cgroups() -> Path:
     """Return the mount point of cgroup v2."""
     for line in Path("/proc/mounts").read_text().splitlines():
-        _, where, kind, options, *_ = line.split()
+        _, place, kind, options, *_ = line.split()
         if kind == "cgroup2" and "rw" in options.split(","):
-            return Path(where)
+            return Path(place)
     raise HostsImpossible("no writable cgroup2 here; run: mount -t cgroup2 cgroup2 /sys/fs/cgroup")
 
 

@@ -62,9 +62,9 @@ def play(host: Host, *words: str) -> dict[str, int]:
         f" {playbook} -i ../inventory.yml --limit {host.name} broadside.yml {' '.join(words)}",
         timeout_s=400,
     )
-    told = re.search(rf"^{host.name} .*", done.stdout, re.M)
-    assert told, done.stdout
-    return {name: int(count) for name, count in re.findall(r"(\w+)=(\d+)", told[0])}
+    match = re.search(rf"^{host.name} .*", done.stdout, re.M)
+    assert match, done.stdout
+    return {name: int(count) for name, count in re.findall(r"(\w+)=(\d+)", match[0])}
 
 
 def test_ansible_installs_once_and_changes_nothing_again(
@@ -74,9 +74,9 @@ def test_ansible_installs_once_and_changes_nothing_again(
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as bundle:
         for name in ANSIBLE:
-            found = importlib.util.find_spec(name)
-            assert found is not None and found.origin is not None
-            package = Path(found.origin).parent
+            spec = importlib.util.find_spec(name)
+            assert spec is not None and spec.origin is not None
+            package = Path(spec.origin).parent
             bundle.add(package, f"site/{name}")
         # Ansible reads the versions of these packages.
         for known in package.parent.glob("*.dist-info"):

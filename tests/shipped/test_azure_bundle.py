@@ -99,23 +99,23 @@ class Range:
 
     def status(self, name: str) -> dict[str, str]:
         """Return the boot status of a VM, or an empty dict if there is none."""
-        found: dict[str, str] = self.services.rows("boot").get(name, {})
-        return found
+        answer: dict[str, str] = self.services.rows("boot").get(name, {})
+        return answer
 
     def wait_for_stage(self, name: str, stage: str, error: str = "") -> dict[str, str]:
         """Wait for a boot status with a matching error, or fail with the VM's journal."""
 
         def reached() -> dict[str, str] | None:
-            found = self.status(name)
-            is_it = found.get("stage") == stage and re.search(error, found["error"])
-            return found if is_it else None
+            result = self.status(name)
+            is_it = result.get("stage") == stage and re.search(error, result["error"])
+            return result if is_it else None
 
         try:
-            found: dict[str, str] = wait_for(f"{name} {stage}", reached, INSTALL_S, pause_s=1)
+            result: dict[str, str] = wait_for(f"{name} {stage}", reached, INSTALL_S, pause_s=1)
         except AssertionError as late:
             journal = self.hosts[name].journal()[-6000:]
             raise AssertionError(f"{late}; now {self.status(name)}\n{journal}") from late
-        return found
+        return result
 
 
 @pytest.fixture(scope="module")
@@ -173,12 +173,12 @@ def range_(network: HostNetwork, services: Services, package: Path) -> Range:
         ),
     }
     hosts = {}
-    for name, (service, own) in settings.items():
+    for name, (service, local) in settings.items():
         rendered = boot.render(
             FOLDER,
             boot.Boot(
                 service=service,
-                environment=services.environment() | own,
+                environment=services.environment() | local,
                 bundle_url=f"{services.told['container']}/{package.name}",
                 bundle_sha256=sha256,
                 identity_client_id=CLIENT_ID,
@@ -262,18 +262,18 @@ def test_vms_install_themselves_and_fire_a_burst(range_: Range, shipped_row: Add
 def cloud_init_ran(range_: Range) -> None:
     """Verify that cloud-init accepted the custom data without errors and wrote all files."""
     for host in range_.hosts.values():
-        told = json.loads(host.run("cloud-init status --wait --format json || true").stdout)
-        assert told["errors"] == [], told
-        assert told["status"] == "done", told
-        assert not told["recoverable_errors"], told
+        document = json.loads(host.run("cloud-init status --wait --format json || true").stdout)
+        assert document["errors"] == [], document
+        assert document["status"] == "done", document
+        assert not document["recoverable_errors"], document
         units = "broadside-host.service broadside-install.service"
         assert host.run(f"systemctl is-enabled {units}").stdout == "enabled\nenabled\n"
         assert host.run("stat -c '%a %U' /usr/local/lib/broadside/fetch.py").stdout == "755 root\n"
         written = host.run("ls /etc/systemd/system/broadside-*.service").stdout.split()
         assert len(written) == 3
         # The check uses the systemd of Debian 13. The program of the service is not installed yet.
-        said = host.run(f"systemd-analyze verify {' '.join(written)} 2>&1 || true").stdout
-        assert not [line for line in said.splitlines() if "is not executable" not in line], said
+        stdout = host.run(f"systemd-analyze verify {' '.join(written)} 2>&1 || true").stdout
+        assert not [line for line in stdout.splitlines() if "is not executable" not in line], stdout
 
 
 def kill_installer(host: Host, moment: str) -> None:
@@ -300,17 +300,19 @@ def installer_starts(host: Host) -> int:
 def heartbeats_are_whole(range_: Range) -> None:
     """Verify that both agents read their interface, its MTU and the host data in their sandbox."""
     text = range_.hosts["coordinator"].run(f"{BROADSIDE} agents --json --api http://127.0.0.1:8080")
-    agents = {each["agent_id"]: each for each in json.loads(text.stdout)}
+    agents = {load["agent_id"]: load for load in json.loads(text.stdout)}
     assert agents.keys() == {"client", "server"}
-    for name, told in agents.items():
+    for name, reported in agents.items():
         journal = range_.hosts[name].journal("broadside-agent.service")[-3000:]
-        assert told["problem"] is None, told
-        assert (told["nic"], told["nic_mtu_bytes"]) == ("eth0", 1500), journal
-        assert told["address"] == range_.network.address(name)
-        assert told["passport"]["nic_driver"] == "veth"
-        sysctls = told["passport"]["sysctls"]
+        assert reported["problem"] is None, reported
+        assert (reported["nic"], reported["nic_mtu_bytes"]) == ("eth0", 1500), journal
+        assert reported["address"] == range_.network.address(name)
+        assert reported["passport"]["nic_driver"] == "veth"
+        sysctls = reported["passport"]["sysctls"]
         assert sysctls["net.ipv4.ip_local_port_range"].split() == ["10000", "65535"], sysctls
-        assert told["clock"]["source"] == "chrony" and told["clock"]["synchronised"], told
+        assert reported["clock"]["source"] == "chrony" and reported["clock"]["synchronised"], (
+            reported
+        )
     assert agents["client"]["gate"]
     assert agents["server"]["ports"] == [5201]
 
@@ -330,9 +332,9 @@ def fire_a_burst(range_: Range) -> None:
     """Launch one pair of iperf3 for three seconds over the API of the coordinator's VM."""
     coordinator = range_.hosts["coordinator"]
     settings = ("pairs_count=1", "burst_s=3", "lead_s=12", "late_after_s=5")
-    words = " ".join(f"--set {each}" for each in settings)
+    text = " ".join(f"--set {setting}" for setting in settings)
     done = coordinator.run(
-        f"{BROADSIDE} launch smoke {words} --api http://127.0.0.1:8080 --json", check=False
+        f"{BROADSIDE} launch smoke {text} --api http://127.0.0.1:8080 --json", check=False
     )
     assert done.returncode == 0, f"{done.stdout}{done.stderr}{coordinator.journal()[-3000:]}"
     assert range_.network.counted_bytes("client", "rx") > 1_000_000

@@ -161,8 +161,8 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
             for path, methods in json.loads(text)["paths"].items()
             for method, described in methods.items()
         ]
-        found = {path.stem: path for path in (folder / "made_client" / "api").glob("*/*.py")}
-        assert {operation.name for operation in operations} <= found.keys()
+        by_name = {path.stem: path for path in (folder / "made_client" / "api").glob("*/*.py")}
+        assert {operation.name for operation in operations} <= by_name.keys()
         timeout = httpx.Timeout(60)
         client = stack.enter_context(
             package.AuthenticatedClient(base_url=url, token=token, timeout=timeout)
@@ -173,7 +173,7 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
             operations=operations,
             modules={
                 name: importlib.import_module(f"made_client.api.{path.parent.name}.{name}")
-                for name, path in found.items()
+                for name, path in by_name.items()
             },
             models=importlib.import_module("made_client.models"),
             client=client,
@@ -186,7 +186,7 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
 
 def launched(bed: Bed) -> dict[str, Any]:
     """Launch a run with the client, wait for its verdict, and return values for path parameters."""
-    (operation,) = (each for each in bed.operations if each.name == "create_run")
+    (operation,) = (item for item in bed.operations if item.name == "create_run")
     first = bed.call("create_run", **bed.body(operation), idempotency_key="once")
     assert isinstance(first.parsed, bed.models.RunStatus), first.content
     again = bed.call("create_run", **bed.body(operation), idempotency_key="once")
@@ -217,7 +217,7 @@ def prepare(bed: Bed, operation: Operation) -> dict[str, Any]:
     if operation.name == "add_schedule":
         bed.call("remove_schedule", name="nightly")
     elif operation.path.startswith("/v1/schedules/"):
-        (add,) = (each for each in bed.operations if each.name == "add_schedule")
+        (add,) = (item for item in bed.operations if item.name == "add_schedule")
         bed.call("add_schedule", **bed.body(add))
     if operation.name == "read_run_reconciliation":
         return {"run_id": STORED}
@@ -230,7 +230,7 @@ def prepare(bed: Bed, operation: Operation) -> dict[str, Any]:
 
         return {"run_id": wait_for("a launch", launch).run_id}
     if operation.name in ("abort_study", "cancel_study"):
-        (create,) = (each for each in bed.operations if each.name == "create_study")
+        (create,) = (item for item in bed.operations if item.name == "create_study")
         return {"study_id": bed.call("create_study", **bed.body(create)).parsed.study_id}
     if "deadletters" in operation.path:
         return {"sequence_number": asyncio.run(dead_letter(bed))}
@@ -240,23 +240,23 @@ def prepare(bed: Bed, operation: Operation) -> dict[str, Any]:
 async def dead_letter(bed: Bed) -> int:
     """Return the number of a dead-lettered job."""
     fabric = bed.fabric()
-    found = await fabric.queue.dead_letters(1)
-    if not found:
+    result = await fabric.queue.dead_letters(1)
+    if not result:
         # Otherwise the agents would take the job.
         for agent in bed.site.agents.values():
             agent.kill()
             agent.wait()
-        for each in fleet(40, beat_at=datetime.now(UTC)):
-            await fabric.records.fleet.beat(each)
+        for item in fleet(40, beat_at=datetime.now(UTC)):
+            await fabric.records.fleet.beat(item)
         body = bed.models.LaunchRequest.from_dict({"scenario": "smoke"})
         answer = await asyncio.to_thread(bed.call, "create_run", body=body)
         assert answer.status_code == 202, answer.content
         delivery = await fabric.queue.receive(10.0)
         assert delivery is not None
         await fabric.queue.dead_letter(delivery, "StoodDown", "clock gate: 80 ms is over 50 ms")
-        found = await fabric.queue.dead_letters(1)
+        result = await fabric.queue.dead_letters(1)
     await fabric.close()
-    return found[0].sequence_number
+    return result[0].sequence_number
 
 
 def what_is_wrong(bed: Bed, operation: Operation, answer: Any) -> str | None:
@@ -286,15 +286,15 @@ def what_is_wrong(bed: Bed, operation: Operation, answer: Any) -> str | None:
 
 def as_json(parsed: Any) -> Any:
     """Return a model or a list of models as the client would send it."""
-    return [each.to_dict() for each in parsed] if isinstance(parsed, list) else parsed.to_dict()
+    return [item.to_dict() for item in parsed] if isinstance(parsed, list) else parsed.to_dict()
 
 
 def _instants(value: Any) -> Any:
     """Return the value with parsed times, because the models use a numeric offset."""
     if isinstance(value, dict):
-        return {name: _instants(each) for name, each in value.items()}
+        return {name: _instants(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_instants(each) for each in value]
+        return [_instants(item) for item in value]
     if isinstance(value, str) and re.match(r"\d{4}-\d\d-\d\dT", value):
         return datetime.fromisoformat(value)
     return value

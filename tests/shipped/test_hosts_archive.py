@@ -42,9 +42,9 @@ def blocks(heading: str) -> list[tuple[tuple[str, ...], str]]:
     """Return the blocks of one section as words after ``sh`` and commands."""
     page = (ROOT / "docs" / "hosts.md").read_text()
     section = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    found = [(tuple(match[1].split()), match[2]) for match in BLOCK.finditer(section)]
-    assert found, f"docs/hosts.md has no commands under {heading!r}"
-    return found
+    results = [(tuple(match[1].split()), match[2]) for match in BLOCK.finditer(section)]
+    assert results, f"docs/hosts.md has no commands under {heading!r}"
+    return results
 
 
 @pytest.fixture
@@ -134,34 +134,34 @@ class Fleet:
 
         The result is empty if the coordinator does not answer.
         """
-        asked = self.hosts[at].run(f"broadside agents --json {API}", check=False)
-        if asked.returncode:
+        requested = self.hosts[at].run(f"broadside agents --json {API}", check=False)
+        if requested.returncode:
             return {}
-        return {agent["role"]: agent for agent in json.loads(asked.stdout)}
+        return {agent["role"]: agent for agent in json.loads(requested.stdout)}
 
     def wait_for_agents(self, roles: set[str], at: str = "coordinator") -> dict[str, Any]:
         """Wait until agents of these roles are ready, with a clock that passes the gate."""
         since = time.time()
 
         def ready() -> dict[str, dict[str, Any]] | None:
-            found = self.agents(at)
+            result = self.agents(at)
             fit = {
                 role
-                for role, agent in found.items()
+                for role, agent in result.items()
                 if agent["problem"] is None
                 and (agent["clock"] or {}).get("bound_s") is not None
                 and agent["clock"]["bound_s"] < 0.05
                 and _epoch_s(agent["beat_at"]) > since
             }
-            return found if fit >= roles else None
+            return result if fit >= roles else None
 
         try:
-            found: dict[str, Any] = wait_for(f"agents {sorted(roles)}", ready, 120, pause_s=1)
+            result: dict[str, Any] = wait_for(f"agents {sorted(roles)}", ready, 120, pause_s=1)
         except AssertionError as error:
-            said = [f"{self.agents(at)}"]
-            said += [host.journal()[-3000:] for host in self.hosts.values()]
-            raise AssertionError("\n".join([str(error), *said])) from error
-        return found
+            lines = [f"{self.agents(at)}"]
+            lines += [host.journal()[-3000:] for host in self.hosts.values()]
+            raise AssertionError("\n".join([str(error), *lines])) from error
+        return result
 
 
 def _epoch_s(text: str) -> float:
@@ -250,14 +250,14 @@ def test_doctor_names_nothing_that_is_not_there(fleet: Fleet, shipped_row: AddRo
     It should give no advice that needs a checkout.
     """
     (names, script) = next(
-        found for found in blocks("Install and launch a run") if "doctor" in found[1]
+        block for block in blocks("Install and launch a run") if "doctor" in block[1]
     )
     for name in names:
         done = fleet.hosts[name].run(script, check=False)
-        said = f"{name}: {done.stdout}{done.stderr}"
-        assert done.returncode == 0, said
-        assert "FAIL" not in done.stdout, said
-        assert not re.search(r"make (setup|tools)|\.venv|\.tools", done.stdout), said
+        text = f"{name}: {done.stdout}{done.stderr}"
+        assert done.returncode == 0, text
+        assert "FAIL" not in done.stdout, text
+        assert not re.search(r"make (setup|tools)|\.venv|\.tools", done.stdout), text
     shipped_row(ARTEFACT, fleet.system, "doctor on each host")
 
 
@@ -304,36 +304,36 @@ def test_upgrade_from_the_previous_archive(
         for name in names:
             old.boot(name, previous_archive)
         coordinator, client = old.hosts["coordinator"], old.hosts["client"]
-        for words, script in blocks("Install and launch a run"):
-            if words in (("coordinator",), ("client",)) and "TELEMETRY" not in script:
+        for parts, script in blocks("Install and launch a run"):
+            if parts in (("coordinator",), ("client",)) and "TELEMETRY" not in script:
                 if "broadside launch" in script:
                     break
-                old.hosts[words[0]].run(script, timeout_s=400)
+                old.hosts[parts[0]].run(script, timeout_s=400)
                 if ">client.code" in script:
                     code = coordinator.path("/root/client.code").read_bytes()
                     client.put("/root/client.code", code, 0o600)
         before = old.wait_for_agents({"client"})["client"]
-        kept = "cat /etc/broadside/environment; sha256sum /var/lib/broadside/credential.json"
-        settings = client.run(kept).stdout
+        stored = "cat /etc/broadside/environment; sha256sum /var/lib/broadside/credential.json"
+        settings = client.run(stored).stdout
         shipped_row(ARTEFACT, fleet.system, f"install the previous archive, {version_of(old)}")
 
         for name in names:
             old.carry(hosts_archive, name)
-        for words, script in blocks("Install and launch a run"):
-            if words[-1] == "upgraded":
-                old.hosts[words[0]].run(script, timeout_s=400)
+        for parts, script in blocks("Install and launch a run"):
+            if parts[-1] == "upgraded":
+                old.hosts[parts[0]].run(script, timeout_s=400)
         after = old.wait_for_agents({"client"})["client"]
         assert after["agent_id"] == before["agent_id"]
         assert after["started_at"] > before["started_at"]
         assert after["nic"] == "eth0"
         assert str(after["broadside_version"]).partition(" ")[0] == version_of(old)
-        assert client.run(kept).stdout == settings
+        assert client.run(stored).stdout == settings
         shipped_row(ARTEFACT, fleet.system, f"upgrade it to {version_of(old)}")
 
 
 def version_of(fleet: Fleet) -> str:
     """Return the version of the archive that was unpacked on the client."""
     lock = fleet.hosts["client"].run("cat broadside-hosts/hosts.lock").stdout
-    found = re.search(r"^broadside==(\S+)", lock, re.M)
-    assert found
-    return found[1]
+    match = re.search(r"^broadside==(\S+)", lock, re.M)
+    assert match
+    return match[1]

@@ -61,9 +61,9 @@ def test_the_image_is_small_and_has_no_build_tools(
     places = [
         image.root / place for place in ("usr/bin", "usr/local/bin", "opt/broadside/venv/bin")
     ]
-    found = {path.name for place in places for path in place.iterdir()}
-    assert "broadside" in found
-    assert not found.intersection(BUILD_TOOLS)
+    results = {path.name for place in places for path in place.iterdir()}
+    assert "broadside" in results
+    assert not results.intersection(BUILD_TOOLS)
     [packages] = (image.root / "opt/broadside/venv/lib").glob("python3*/site-packages")
     assert (packages / "numpy").is_dir()
     assert not (packages / "pip").exists()
@@ -123,9 +123,9 @@ def test_the_services_of_the_compose_file_fire_a_run(compose: Compose, shipped_r
     wait_for("client-3 is unhealthy", partial(is_unhealthy, services["client-2"], "client-3"))
     # uvicorn shuts down in order and then raises the signal again.
     assert coordinator.stop() == 128 + signal.SIGTERM
-    code, said = compose.run("coordinator", "healthy", "coordinator")
-    assert code == 1, said
-    assert "Connection refused" in said
+    code, text = compose.run("coordinator", "healthy", "coordinator")
+    assert code == 1, text
+    assert "Connection refused" in text
     shipped_row("image", SYSTEM, "health checks of agents and coordinator, both ways")
 
 
@@ -148,12 +148,12 @@ def test_emulators_ready_creates_the_tables(
     with serving(lambda _: Answer(status=200)) as emulator, started(Azurite(folder)) as azurite:
         tables = {"BROADSIDE_TABLES_CONNECTION_STRING": azurite.connection_string()}
         command = ("emulators-ready", f"{emulator}/health")
-        code, said = compose_on_machine.run("emulators-ready", *command, environment=tables)
-        assert code == 0, said
+        code, text = compose_on_machine.run("emulators-ready", *command, environment=tables)
+        assert code == 0, text
         # It reads the tables and finds no agent in them.
-        code, said = compose_on_machine.run("client-1", "healthy", "agent", environment=tables)
-        assert code == 1, said
-        assert "no heartbeat of client-1 was ever stored" in said
+        code, text = compose_on_machine.run("client-1", "healthy", "agent", environment=tables)
+        assert code == 1, text
+        assert "no heartbeat of client-1 was ever stored" in text
     shipped_row("image", SYSTEM, "emulators-ready, against Azurite alone")
 
 
@@ -164,11 +164,11 @@ def test_the_image_trusts_the_authorities_of_the_site(
     context.load_cert_chain(built[1].issue("localhost", compose_on_machine.folder))
     with serving(lambda _: Answer(status=418), tls=context) as url:
         command = ("runs", "--api", url.replace("127.0.0.1", "localhost"))
-        code, said = compose_on_machine.run("coordinator", *command)
-        assert code == 4, said
-        assert "HTTP 418 without a reason" in said
+        code, text = compose_on_machine.run("coordinator", *command)
+        assert code == 4, text
+        assert "HTTP 418 without a reason" in text
         public_alone = {"SSL_CERT_FILE": "/etc/ssl/certs/ISRG_Root_X1.pem"}
-        code, said = compose_on_machine.run("coordinator", *command, environment=public_alone)
-        assert code == 4, said
-        assert "certificate" in said.lower()
+        code, text = compose_on_machine.run("coordinator", *command, environment=public_alone)
+        assert code == 4, text
+        assert "certificate" in text.lower()
     shipped_row("image", SYSTEM, "HTTPS with a certificate of the site's own authority")

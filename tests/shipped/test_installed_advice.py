@@ -36,17 +36,17 @@ def test_doctor_of_an_installed_copy_advises_what_is_there(site: Path, tmp_path:
         "BROADSIDE_DATA_DIR": str(tmp_path / "data"),
         "BROADSIDE_AGENT_IPERF3": str(tmp_path / "none"),
     }
-    where = "import broadside.exchange as found; print(found.__file__)"
+    place = "import broadside.exchange as found; print(found.__file__)"
     done = [
         subprocess.run(
-            [sys.executable, "-P", *words],
+            [sys.executable, "-P", *parts],
             env=environment,
             cwd=tmp_path,
             capture_output=True,
             text=True,
             check=False,
         )
-        for words in (("-c", where), ("-m", "broadside.coordinator", "doctor", "--json"))
+        for parts in (("-c", place), ("-m", "broadside.coordinator", "doctor", "--json"))
     ]
     assert done[0].stdout.startswith(str(site)), done[0].stderr
     checks = {check["name"]: check for check in json.loads(done[1].stdout)}

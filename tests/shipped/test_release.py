@@ -121,14 +121,16 @@ def commit_of(place: Path) -> str:
     (place / ".git" / "info").mkdir(exist_ok=True)
     (place / ".git" / "info" / "exclude").write_text(".tools\n")
     (place / ".tools").symlink_to(ROOT / ".tools")
-    asked = ["git", "rev-parse", "--short=8", "HEAD"]
-    return subprocess.run(asked, cwd=place, check=True, capture_output=True, text=True).stdout[:-1]
+    requested = ["git", "rev-parse", "--short=8", "HEAD"]
+    return subprocess.run(requested, cwd=place, check=True, capture_output=True, text=True).stdout[
+        :-1
+    ]
 
 
 def start(
     place: Path, umask: int, parts: Sequence[str], *options: str, **environment: str
 ) -> "subprocess.Popen[str]":
-    only = [word for part in parts for word in ("--only", part)]
+    only = [token for part in parts for token in ("--only", part)]
     return subprocess.Popen(
         [
             sys.executable, "-m", "deploy.release", "--output", "dist/out", "--python", "3.11",
@@ -175,10 +177,10 @@ def test_a_bill_of_materials_is_valid_and_of_its_file(
     path = releases[0].folder / name
     text = path.with_name(f"{name}.cdx.json").read_text()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
-    whole = json.loads(text)["metadata"]["component"]
-    assert whole["version"] == VERSION
-    assert whole["hashes"] == [{"alg": "SHA-256", "content": digest(path)}]
-    assert whole["properties"] == [{"name": "broadside:commit", "value": releases[0].commit}]
+    complete = json.loads(text)["metadata"]["component"]
+    assert complete["version"] == VERSION
+    assert complete["hashes"] == [{"alg": "SHA-256", "content": digest(path)}]
+    assert complete["properties"] == [{"name": "broadside:commit", "value": releases[0].commit}]
 
 
 @pytest.mark.parametrize("name", [HOSTS, BUNDLE])
@@ -312,13 +314,13 @@ def test_two_images_of_a_commit_are_the_same(
 
 def file_of_layers(layout: Mapping[str, bytes], manifest: Any, name: str) -> str:
     """Return the text of a file from the last layer that contains it."""
-    found = ""
+    result = ""
     for layer in manifest["layers"]:
         packed = layout[f"blobs/{layer['digest'].replace(':', '/')}"]
         with tarfile.open(fileobj=io.BytesIO(packed)) as opened:
             if name in opened.getnames() and (file := opened.extractfile(name)):
-                found = file.read().decode()
-    return found
+                result = file.read().decode()
+    return result
 
 
 def blob(layout: Mapping[str, bytes], name: str) -> Any:
@@ -335,12 +337,12 @@ def digest(path: Path) -> str:
 
 def members(archive: Path) -> Mapping[str, bytes]:
     """Return the files of a .tar.gz by name."""
-    found = {}
+    by_name = {}
     with tarfile.open(archive) as opened:
         for member in opened:
             if file := opened.extractfile(member) if member.isfile() else None:
-                found[member.name] = file.read()
-    return found
+                by_name[member.name] = file.read()
+    return by_name
 
 
 def wheel_members(content: bytes, place: Path) -> Mapping[str, bytes]:

@@ -37,8 +37,8 @@ def test_a_host_boots_stops_and_boots_again(tmp_path: Path, suite: str) -> None:
         one.boot()
         assert one.run("cat kept; stat -c %a kept; hostname").stdout == "text\n600\none\n"
         # There is no listener on that port, so the other host rejects the connection.
-        asked = "import socket; print(socket.socket().connect_ex(('one', 9)))"
-        assert two.run(f'python3 -c "{asked}"').stdout == "111\n"
+        requested = "import socket; print(socket.socket().connect_ex(('one', 9)))"
+        assert two.run(f'python3 -c "{requested}"').stdout == "111\n"
         assert two.run("ip -o link show eth0 | grep -o 'mtu [0-9]*'").stdout == "mtu 1500\n"
         assert network.counted_bytes("two", "rx") > 0
     assert not left_behind(os.getpid(), tmp_path)

@@ -69,7 +69,9 @@ def test_an_installed_wheel_works(
     for name in ("wheel_user.sh", "same_name.py", "import_modules.py"):
         shutil.copy(HERE / name, files)
     shutil.copy(wheel, files)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("BROADSIDE_")}
+    stored = {
+        name: value for name, value in os.environ.items() if not name.startswith("BROADSIDE_")
+    }
     done = subprocess.run(
         [
             *("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh"),
@@ -78,7 +80,7 @@ def test_an_installed_wheel_works(
             "demo" if with_demo else "no-demo",
         ],
         cwd=tmp_path,
-        env=kept,
+        env=stored,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -133,15 +135,15 @@ def test_the_source_distribution_makes_the_same_wheel(
 
 
 def test_the_wheel_holds_the_package_and_nothing_of_the_checkout(wheel: Path) -> None:
-    held = contents(wheel)
-    tops = {name.partition("/")[0] for name in held}
+    stored = contents(wheel)
+    tops = {name.partition("/")[0] for name in stored}
     assert tops == {"broadside", next(top for top in tops if top.endswith(".dist-info"))}
-    assert "broadside/agent/libgate.abi3.so" in held
+    assert "broadside/agent/libgate.abi3.so" in stored
     web = {f"broadside/dashboards/web/{path.name}" for path in (ROOT / "dashboards/web").iterdir()}
     assert len(web) > 15
-    assert web <= held.keys()
+    assert web <= stored.keys()
     site = {f"broadside/dashboards/docs_site/{name}" for name in ("index.html", "js/base.js")}
-    assert site <= held.keys()
-    terraform = {name for name in held if name.startswith("broadside/deploy/")}
+    assert site <= stored.keys()
+    terraform = {name for name in stored if name.startswith("broadside/deploy/")}
     assert "broadside/deploy/azure/modules/boot/cloud-init.yaml.tftpl" in terraform
     assert not [name for name in terraform if "/tests/" in name or "tfstate" in name]

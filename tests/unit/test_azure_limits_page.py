@@ -12,8 +12,8 @@ SCRIPT = vars(azure_limits_page)
 def test_a_fleet_takes_no_more_than_this_part_of_any_limit_in_its_worst_second(
     pairs: int, most: float
 ) -> None:
-    for where, (asked, limit) in SCRIPT["loads"](pairs).items():
-        assert asked <= most * limit, where
+    for place, (requested, limit) in SCRIPT["loads"](pairs).items():
+        assert requested <= most * limit, place
 
 
 @pytest.mark.parametrize("kind", ["control: run", "results: burst", "results: tests"])

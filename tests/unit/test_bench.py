@@ -41,9 +41,9 @@ def test_a_ratio_that_grew_by_over_a_fifth_is_named(
     baseline.write_text(capsys.readouterr().out)
     assert [row["ratio"] for row in json.loads(baseline.read_text())] == [3.0, None]
     assert run(monkeypatch, ratio, "--against", baseline, value=value) == code
-    said = capsys.readouterr()
-    assert ("grown: a look" in said.err) == (ratio > 3.6)
-    assert ("MISSED" in said.out) == (value > 2)
+    text = capsys.readouterr()
+    assert ("grown: a look" in text.err) == (ratio > 3.6)
+    assert ("MISSED" in text.out) == (value > 2)
 
 
 @pytest.mark.parametrize(
@@ -59,10 +59,10 @@ def test_a_quick_ratio_is_held_against_the_machines_own_and_measured_again(
     """A machine that nobody measured on is kept; a neighbour's minute is no regression."""
     coming = iter([3.0, *ratios])
     monkeypatch.setattr(quick, "rows", lambda: told(next(coming)))
-    words = ["bench", "--quick", "--machines", str(tmp_path)]
-    monkeypatch.setattr("sys.argv", words)
+    parts = ["bench", "--quick", "--machines", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", parts)
     assert bench.main() == 0
-    assert [each.stem for each in tmp_path.iterdir()] == [bench.machine()]
+    assert [item.stem for item in tmp_path.iterdir()] == [bench.machine()]
     assert "kept" in capsys.readouterr().err
     assert bench.main() == code
     assert ("grown: a look: 3 to 3.7 times" in capsys.readouterr().err) == bool(code)

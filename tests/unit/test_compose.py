@@ -34,5 +34,5 @@ def test_the_compose_file_is_sound(profile: str) -> None:
 )
 def test_a_planted_fault_is_found(whole: str, broken: str, words: str) -> None:
     assert whole in COMPOSE
-    found = list(LINT["faults"](COMPOSE.replace(whole, broken), "emulators"))
-    assert any(words in fault for fault in found), found
+    result = list(LINT["faults"](COMPOSE.replace(whole, broken), "emulators"))
+    assert any(words in fault for fault in result), result

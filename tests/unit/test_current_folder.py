@@ -24,9 +24,9 @@ def unsafe_starts(source: str) -> Iterator[int]:
         if isinstance(node, ast.List | ast.Tuple | ast.Call):
             parts = node.args if isinstance(node, ast.Call) else node.elts
             names = {ast.unparse(part) for part in parts}
-            words = {part.value for part in parts if isinstance(part, ast.Constant)}
-            is_python = "sys.executable" in names or "-m" in words
-            if is_python and words & {"-m", "-c"} and "-P" not in words:
+            text = {part.value for part in parts if isinstance(part, ast.Constant)}
+            is_python = "sys.executable" in names or "-m" in text
+            if is_python and text & {"-m", "-c"} and "-P" not in text:
                 yield node.lineno
 
 
@@ -45,13 +45,13 @@ def test_an_unsafe_start_is_found(source: str, lines: list[int]) -> None:
 
 
 def test_no_shipped_module_starts_python_with_the_current_folder_on_its_path() -> None:
-    found = [
+    results = [
         f"{path.relative_to(ROOT)}:{line}"
         for folder in PACKAGES
         for path in sorted((ROOT / folder).rglob("*.py"))
         for line in unsafe_starts(path.read_text("utf-8"))
     ]
-    assert found == []
+    assert results == []
 
 
 def test_no_shipped_file_runs_a_module_with_the_current_folder_on_its_path() -> None:
@@ -59,13 +59,13 @@ def test_no_shipped_file_runs_a_module_with_the_current_folder_on_its_path() -> 
     assert RUNS_MODULE.search('["/opt/broadside/venv/bin/python", "-m", "broadside.agent"]')
     assert not RUNS_MODULE.search("python -P -m broadside.agent")
     paths = [ROOT / "docker-compose.yml", *(ROOT / "deploy").rglob("*"), *(ROOT / "docs").iterdir()]
-    found = [
+    results = [
         str(path.relative_to(ROOT))
         for path in paths
         if path.is_file() and path.suffix not in (".py", ".pyc", ".lock", ".png")
         if RUNS_MODULE.search(path.read_text("utf-8", errors="replace"))
     ]
-    assert found == []
+    assert results == []
 
 
 def test_a_process_of_the_lab_is_recognised_by_how_it_was_started() -> None:

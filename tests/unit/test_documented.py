@@ -58,15 +58,15 @@ def test_the_page_of_the_verdict_has_the_order_of_precedence_of_the_code() -> No
 
 def findings_made(folder: Path) -> dict[str, set[str]]:
     """Return the constant ids of findings that sources make, with the functions that make them."""
-    found: dict[str, set[str]] = {}
+    by_name: dict[str, set[str]] = {}
     for path in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
                 continue
             ids = [key.value for key in node.keywords if key.arg == "id"] + node.args[:1]
             if node.func.id in FINDING_MAKERS and ids and isinstance(ids[0], ast.Constant):
-                found.setdefault(str(ids[0].value), set()).add(node.func.id)
-    return found
+                by_name.setdefault(str(ids[0].value), set()).add(node.func.id)
+    return by_name
 
 
 def effects_documented() -> dict[str, str]:
@@ -94,7 +94,7 @@ def test_findings_that_are_named_by_a_kind_are_documented() -> None:
     named = {f"witness-{kind}" for kind in IssueKind}
     named |= {f"{state}-pairs" for state in stopped}
     named |= set(get_args(CauseId))
-    named |= {words.id for words in OUTAGE_TEMPLATES.values()}
+    named |= {parts.id for parts in OUTAGE_TEMPLATES.values()}
     assert named - effects_documented().keys() == set()
 
 
@@ -143,7 +143,7 @@ def test_every_file_that_a_newcomers_page_names_is_there(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     named = {name for name in re.findall(r"[\w/]+\.py\b", text) if "<" not in name}
     assert named
-    absent = {name for name in named if not any((ROOT / room / name).exists() for room in ROOMS)}
+    absent = {name for name in named if not any((ROOT / space / name).exists() for space in ROOMS)}
     assert absent == set()
 
 
@@ -165,9 +165,9 @@ def test_a_budget_in_the_docs_carries_the_run_beside_it(page: str, line: str, sk
     launch.add_argument("--set", action="append", default=[])
     launch.add_argument("--budget", type=float)
     launch.add_argument("--detach", action="store_true")
-    asked = launch.parse_args(shlex.split(line, comments=True)[2:])
-    overrides = scenarios.parse_overrides(asked.set) | {"budget_usd": asked.budget}
-    spec = scenarios.load(asked.scenario, overrides | {"device.sku": sku})
+    arguments = launch.parse_args(shlex.split(line, comments=True)[2:])
+    overrides = scenarios.parse_overrides(arguments.set) | {"budget_usd": arguments.budget}
+    spec = scenarios.load(arguments.scenario, overrides | {"device.sku": sku})
     sized = [agent.model_copy(update={"vm_size": "Standard_D4_v4"}) for agent in fleet(30)]
     assert estimate(spec, sized, prices.load()).over_budget is None, page
 

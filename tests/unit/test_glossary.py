@@ -29,8 +29,8 @@ ENDINGS: Final = ("", "s", "es", "ed", "d", "ing")
 @pytest.fixture(scope="module")
 def terms() -> frozenset[str]:
     """Return all words of the terms, with their usual endings."""
-    words = {word for line in read_terms() for word in WORD.findall(line["term"].lower())}
-    return frozenset(word + ending for word in words for ending in ENDINGS)
+    parts = {part for line in read_terms() for part in WORD.findall(line["term"].lower())}
+    return frozenset(part + ending for part in parts for ending in ENDINGS)
 
 
 def api_names(folder: Path) -> Iterator[str]:
@@ -81,6 +81,6 @@ def test_terms_are_unique_and_explained() -> None:
 
 
 def test_common_words_are_sorted_and_no_terms(terms: frozenset[str]) -> None:
-    words = Path(__file__).with_name("common_words.txt").read_text("utf-8").split()
-    assert words == sorted(COMMON)
+    parts = Path(__file__).with_name("common_words.txt").read_text("utf-8").split()
+    assert parts == sorted(COMMON)
     assert not COMMON & (terms | TO_RENAME)

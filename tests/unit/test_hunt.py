@@ -32,18 +32,18 @@ def test_bytes_of_each_end_are_conserved(kind: str) -> None:
                 for r in recording.pairs
                 if (r.pair, r.burst) == (pair.pair_index, burst.burst.index)
             )
-            said = {
+            fields = {
                 (track.side, track.flow): float(track.transferred_bytes.sum())
                 for track in (*pair.client_tracks, *pair.server_tracks)
             }
-            told = {
+            reported = {
                 (
                     Side.CLIENT if end.host.startswith("client") else Side.SERVER,
                     flows[end.direction],
                 ): float(end.rows.bytes.sum())
                 for end in record.ends
             }
-            assert said == told
+            assert fields == reported
             assert record.ends
 
 
@@ -65,9 +65,9 @@ def test_several_devices_are_added_up() -> None:
     ledger = ledger_of(recording, evidence_of(recording).now)
     assert ledger is not None
     assert len(recording.devices) > 1
-    whole = sum(float(np.nansum(device.value)) for device in recording.devices)
+    complete = sum(float(np.nansum(device.value)) for device in recording.devices)
     # Bins at the edges of the shorter records are unknown; nothing ran there.
-    assert float(np.nansum(ledger.bytes)) == pytest.approx(whole, rel=1e-6)
+    assert float(np.nansum(ledger.bytes)) == pytest.approx(complete, rel=1e-6)
 
 
 def test_partial_bins_are_unknown() -> None:

@@ -129,9 +129,9 @@ def test_mutants_that_were_not_drawn_are_left_out() -> None:
 def test_survivors_are_printed_with_their_difference() -> None:
     changes = dict(differences(ast.parse(MUTATED)))
     killers = {"x_limit__mutmut_1": "a test", "x_limit__mutmut_4": None}
-    said, share = report(list(changes), killers, changes, 7)
-    assert "return self.a * self.b" in said
-    assert "x_limit__mutmut_4" in said
-    assert "x_limit__mutmut_1" not in said
-    assert said.endswith("drawn 3 (seed 7), killed 1, survived 2 (66.7%)")
+    text, share = report(list(changes), killers, changes, 7)
+    assert "return self.a * self.b" in text
+    assert "x_limit__mutmut_4" in text
+    assert "x_limit__mutmut_1" not in text
+    assert text.endswith("drawn 3 (seed 7), killed 1, survived 2 (66.7%)")
     assert share == pytest.approx(2 / 3)

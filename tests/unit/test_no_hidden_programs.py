@@ -64,14 +64,14 @@ def hidden_programs(text: str, *, modules: bool = True) -> list[str]:
     # One line a command, and lists of arguments as the shell would have them.
     joined = re.sub(r"\\\n", " ", text)
     plain = re.sub(r"""["'\[\],]+""", " ", joined)
-    found = [
+    results = [
         f"{what}: {match.group().strip()[:80]}"
         for what, pattern in HIDDEN.items()
         for match in pattern.finditer(joined if what == "Python text" else plain)
     ]
     if modules:
-        found += [f"a module by its path: {match.group()}" for match in MODULE.finditer(plain)]
-    return found
+        results += [f"a module by its path: {match.group()}" for match in MODULE.finditer(plain)]
+    return results
 
 
 def found_in(path: Path) -> list[str]:
@@ -79,7 +79,7 @@ def found_in(path: Path) -> list[str]:
     text = path.read_text(encoding="utf-8")
     if path.suffix != ".md":
         return hidden_programs(text, modules=path.name != CHECKOUT)
-    quoted = "\n".join(f"`{words}`" for words in re.findall(r"`([^`\n]+(?:\n[^`\n]+)?)`", text))
+    quoted = "\n".join(f"`{parts}`" for parts in re.findall(r"`([^`\n]+(?:\n[^`\n]+)?)`", text))
     return hidden_programs("\n".join(SHELL_BLOCK.findall(text))) + hidden_programs(quoted)
 
 

@@ -35,7 +35,7 @@ def newer(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             called = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            if ARGUMENTS.get(called, "") in {word.arg for word in node.keywords}:
+            if ARGUMENTS.get(called, "") in {keyword.arg for keyword in node.keywords}:
                 yield f"{node.lineno}: {called}({ARGUMENTS[called]}=)"
         name = getattr(node, "attr", getattr(node, "id", None))
         if name in NAMES:
@@ -43,14 +43,14 @@ def newer(tree: ast.AST) -> Iterator[str]:
 
 
 def test_shipped_modules_run_on_python_3_11_2() -> None:
-    found = {
+    by_name = {
         str(path.relative_to(ROOT)): uses
         for folder in SHIPPED
         for path in sorted((ROOT / folder).rglob("*.py"))
         if "node_modules" not in path.parts and path not in NEWER_ONLY
         if (uses := list(newer(ast.parse(path.read_text()))))
     }
-    assert not found
+    assert not by_name
 
 
 @pytest.mark.parametrize(

@@ -69,26 +69,26 @@ def _client_names(tree: ast.AST) -> set[str]:
     def makes(node: ast.AST | None) -> bool:
         return isinstance(node, ast.Call) and _dotted(node.func).rpartition(".")[2] in _CLIENTS
 
-    found: set[str] = set()
+    result: set[str] = set()
     for node in ast.walk(tree):
         match node:
             case ast.arg(arg=name, annotation=said) if said and "AsyncClient" in ast.unparse(said):
-                found.add(name)
+                result.add(name)
             case ast.AnnAssign() if "AsyncClient" in ast.unparse(node.annotation):
-                found.add(_dotted(node.target).rpartition(".")[2])
+                result.add(_dotted(node.target).rpartition(".")[2])
             case ast.Assign(targets=targets, value=value) if makes(value):
-                found |= {_dotted(target).rpartition(".")[2] for target in targets}
+                result |= {_dotted(target).rpartition(".")[2] for target in targets}
             case ast.withitem(context_expr=made, optional_vars=ast.Name(id=name)) if makes(made):
-                found.add(name)
+                result.add(name)
     for node in ast.walk(tree):  # self._http = http
         match node:
-            case ast.Assign(targets=[target], value=ast.Name(id=name)) if name in found:
-                found.add(_dotted(target).rpartition(".")[2])
+            case ast.Assign(targets=[target], value=ast.Name(id=name)) if name in result:
+                result.add(_dotted(target).rpartition(".")[2])
             case ast.FunctionDef(name=name, returns=said) if said and "AsyncClient" in ast.unparse(
                 said
             ):
-                found.add(f"{name}()")
-    return found - {""}
+                result.add(f"{name}()")
+    return result - {""}
 
 
 def _holder(node: ast.AST) -> str:
@@ -103,12 +103,12 @@ def _outward(call: ast.Call, clients: set[str]) -> str | None:
     name = _dotted(call.func)
     if name in _CALLS or name.rpartition(".")[2] in _OPENERS:
         return name
-    if name == "getattr" and [ast.unparse(each) for each in call.args] == ["snmp", "command"]:
+    if name == "getattr" and [ast.unparse(arg) for arg in call.args] == ["snmp", "command"]:
         return "snmp"
     holder = _holder(call.func.value) if isinstance(call.func, ast.Attribute) else ""
     if holder in clients and name.rpartition(".")[2] in ("", *_VERBS):
         return ast.unparse(call.func)
-    bounded = any(word.arg == "timeout" for word in call.keywords)
+    bounded = any(keyword.arg == "timeout" for keyword in call.keywords)
     if name in ("subprocess.run", "subprocess.check_output", "subprocess.call") and not bounded:
         return name
     return None
@@ -124,10 +124,10 @@ def outward_calls(source: str) -> Iterator[tuple[str, str]]:
             named = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
             inner = child.name if named else function  # type: ignore[attr-defined]
             match child:
-                case ast.Call() if (found := _outward(child, clients)) is not None:
-                    yield function, found
+                case ast.Call() if (result := _outward(child, clients)) is not None:
+                    yield function, result
                 case ast.Import(names=names):
-                    yield from ((function, each.name) for each in names if each.name in _LIBRARIES)
+                    yield from ((function, name.name) for name in names if name.name in _LIBRARIES)
                 case ast.ImportFrom(module=str(module)) if module in _LIBRARIES:
                     yield function, module
             yield from within(child, inner)
@@ -136,14 +136,14 @@ def outward_calls(source: str) -> Iterator[tuple[str, str]]:
 
 
 def test_every_outward_call_has_a_total_deadline() -> None:
-    found: dict[tuple[str, str], set[str]] = {}
+    by_name: dict[tuple[str, str], set[str]] = {}
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
-            where = path.relative_to(ROOT).as_posix()
+            location = path.relative_to(ROOT).as_posix()
             for function, call in outward_calls(path.read_text()):
-                found.setdefault((where, function), set()).add(call)
-    assert {place: calls for place, calls in found.items() if place not in OTHERS} == {}
-    assert set(OTHERS) - set(found) == set(), "there no more: remove"
+                by_name.setdefault((location, function), set()).add(call)
+    assert {place: calls for place, calls in by_name.items() if place not in OTHERS} == {}
+    assert set(OTHERS) - set(by_name) == set(), "there no more: remove"
 
 
 @pytest.mark.parametrize(

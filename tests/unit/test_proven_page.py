@@ -38,9 +38,9 @@ def test_every_file_and_command_that_it_names_is_there() -> None:
 def test_every_claim_says_what_it_is_held_against() -> None:
     claims = table("Claims")
     assert len(claims) > 20
-    for claim, *held in claims:
-        assert held, claim
-        assert any(witness in held[0] for witness in (*WITNESSES, "`", "code")), claim
+    for claim, *stored in claims:
+        assert stored, claim
+        assert any(witness in stored[0] for witness in (*WITNESSES, "`", "code")), claim
 
 
 def test_counts_of_recordings_are_the_table_s() -> None:

@@ -178,40 +178,40 @@ def defined(tree: ast.AST) -> Iterator[str]:
 def internals(source: str, own_names: set[str]) -> set[str]:
     """Return the internals of libraries that a file's text uses."""
     tree = ast.parse(source)
-    found, library_names = set(), set()
+    result, library_names = set(), set()
     for module, name, called in imported(tree):
         library_names.add(called)
-        found |= {each for each in (*module.split("."), name) if is_private(each)}
+        result |= {item for item in (*module.split("."), name) if is_private(item)}
         if "." in module and module not in DOCUMENTED_MODULES:
-            found.add(module)
+            result.add(module)
     known = own_names | DOCUMENTED
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             if is_private(node.attr) and node.attr not in known:
-                found.add(node.attr)
+                result.add(node.attr)
             # An attribute of a library's module or class is replaced.
             if (
                 isinstance(node.ctx, ast.Store)
                 and isinstance(node.value, ast.Name)
                 and node.value.id in library_names
             ):
-                found.add(ast.unparse(node))
+                result.add(ast.unparse(node))
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "setattr"):
             attribute = node.args[1]
             if isinstance(attribute, ast.Constant) and is_private(str(attribute.value)):
-                found |= {str(attribute.value)} - known
-    return found
+                result |= {str(attribute.value)} - known
+    return result
 
 
 def used_internals() -> dict[str, set[str]]:
     """Return the internals that shipped files use, by file."""
     texts = {str(path.relative_to(ROOT)): path.read_text() for path in shipped(*PACKAGES, "deploy")}
-    own = {name for text in texts.values() for name in defined(ast.parse(text))}
+    local = {name for text in texts.values() for name in defined(ast.parse(text))}
     return {
         file: used
         for file, text in texts.items()
         # A name that is both ours and an exception's must not hide the exception.
-        if (used := internals(text, own - EXCEPTIONS.get(file, ("", set()))[1]))
+        if (used := internals(text, local - EXCEPTIONS.get(file, ("", set()))[1]))
     }
 
 
@@ -256,38 +256,38 @@ def codes(function: object) -> Iterator[CodeType]:
     while waiting:
         code = waiting.pop()
         yield code
-        waiting += [each for each in code.co_consts if isinstance(each, CodeType)]
+        waiting += [co_const for co_const in code.co_consts if isinstance(co_const, CodeType)]
 
 
 @functools.cache
 def private_names(of: type) -> frozenset[str]:
     """Return the private names that a class defines or that its functions use."""
-    found = {name for name in vars(of) if is_private(name)}
-    for each in vars(of).values():
+    results = {name for name in vars(of) if is_private(name)}
+    for var in vars(of).values():
         # Others were put there by a decorator or by a base of the standard library.
-        if getattr(each, "__module__", of.__module__) == of.__module__:
-            for code in codes(each):
-                found |= {name for name in code.co_names if is_private(name)}
-    return frozenset(name for name in found if not name.startswith(OF_PYTHON))
+        if getattr(var, "__module__", of.__module__) == of.__module__:
+            for code in codes(var):
+                results |= {name for name in code.co_names if is_private(name)}
+    return frozenset(name for name in results if not name.startswith(OF_PYTHON))
 
 
 def own_classes() -> Iterator[type]:
-    for found in pkgutil.walk_packages(broadside.__path__, "broadside."):
-        if found.name.endswith(("__main__", ".libgate")) or ".dashboards." in found.name:
+    for result in pkgutil.walk_packages(broadside.__path__, "broadside."):
+        if result.name.endswith(("__main__", ".libgate")) or ".dashboards." in result.name:
             continue
-        module = importlib.import_module(found.name)
-        for each in vars(module).values():
-            if isinstance(each, type) and each.__module__ == module.__name__:
-                yield each
+        module = importlib.import_module(result.name)
+        for var in vars(module).values():
+            if isinstance(var, type) and var.__module__ == module.__name__:
+                yield var
 
 
 def test_no_class_shares_private_names_with_a_librarys_class_that_it_extends() -> None:
     shared = {}
-    for each in own_classes():
-        bases = [base for base in each.__mro__ if is_library(base.__module__)]
+    for item in own_classes():
+        bases = [base for base in item.__mro__ if is_library(base.__module__)]
         theirs = frozenset[str]().union(*map(private_names, bases))
-        if common := private_names(each) & theirs:
-            shared[f"{each.__module__}.{each.__qualname__}"] = common
+        if common := private_names(item) & theirs:
+            shared[f"{item.__module__}.{item.__qualname__}"] = common
     assert shared == {}
 
 
@@ -327,10 +327,10 @@ def distribution_of(module: str) -> str:
     """Return whose a module is; azure and opentelemetry are spread over many distributions."""
     parts = module.split(".")
     for count in range(len(parts), 0, -1):
-        if (found := BROUGHT_BY.get(".".join(parts[:count]))) is not None:
-            return found
-    [found] = set(distributions()[parts[0]])
-    return canonical(found)
+        if (result := BROUGHT_BY.get(".".join(parts[:count]))) is not None:
+            return result
+    [result] = set(distributions()[parts[0]])
+    return canonical(result)
 
 
 def test_what_is_imported_is_declared_with_a_lower_bound() -> None:

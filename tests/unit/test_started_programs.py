@@ -38,7 +38,7 @@ WHOLE: Final[Mapping[tuple[str, str], str]] = {
 
 def _starts() -> set[tuple[str, str]]:
     """Where a program is started with no environment of its own, by file and function."""
-    found = set()
+    result = set()
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             tree = ast.parse(path.read_text())
@@ -48,9 +48,9 @@ def _starts() -> set[tuple[str, str]]:
                 for call in ast.walk(function):
                     if not isinstance(call, ast.Call) or ast.unparse(call.func) not in STARTERS:
                         continue
-                    if not any(word.arg == "env" for word in call.keywords):
-                        found.add((str(path.relative_to(ROOT)), function.name))
-    return found
+                    if not any(keyword.arg == "env" for keyword in call.keywords):
+                        result.add((str(path.relative_to(ROOT)), function.name))
+    return result
 
 
 def test_programs_that_get_the_whole_environment_are_known_with_their_reason() -> None:
@@ -60,6 +60,6 @@ def test_programs_that_get_the_whole_environment_are_known_with_their_reason() -
 def test_secrets_settings_and_proxies_are_kept_back(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("BROADSIDE_AGENT_JOIN", "AZURE_CLIENT_SECRET", "HTTPS_PROXY", "MY_TOKEN"):
         monkeypatch.setenv(name, "x")
-    kept = program_environment()
-    assert "x" not in kept.values()
-    assert "PATH" in kept
+    stored = program_environment()
+    assert "x" not in stored.values()
+    assert "PATH" in stored

@@ -87,8 +87,8 @@ def broken(source: str, path: str) -> list[str]:
 def test_import_directions_hold(package: str) -> None:
     files = sorted((ROOT / package).rglob("*.py"))
     assert files
-    found = [broken(file.read_text("utf-8"), str(file.relative_to(ROOT))) for file in files]
-    assert [line for lines in found for line in lines] == []
+    results = [broken(file.read_text("utf-8"), str(file.relative_to(ROOT))) for file in files]
+    assert [line for lines in results for line in lines] == []
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_chain_and_a_cycle_are_seen() -> None:
 
 def loaded_by(script: str) -> set[str]:
     """The modules that a Python of its own has after ``script``; what that prints is lost."""
-    told = "\n".join(
+    text = "\n".join(
         (
             "import contextlib, io, sys",
             "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):",
@@ -168,7 +168,7 @@ def loaded_by(script: str) -> set[str]:
         )
     )
     ran = subprocess.run(
-        [sys.executable, "-c", told], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=True
     )
     return set(ran.stdout.split())
 
@@ -269,6 +269,6 @@ def test_no_folders_of_the_core_import_each_other() -> None:
 
 def test_no_two_files_have_one_name() -> None:
     rooms = (*PACKAGES, "dashboards", "deploy", "docs", "tests")
-    names = Counter(path.name for room in rooms for path in (ROOT / room).rglob("*.py"))
+    names = Counter(path.name for space in rooms for path in (ROOT / space).rglob("*.py"))
     twice = {name for name, count in names.items() if count > 1}
     assert twice <= {"__init__.py", "__main__.py", "conftest.py"}  # Python's and pytest's own

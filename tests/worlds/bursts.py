@@ -82,10 +82,10 @@ def readings(series: Floats) -> tuple[float, float]:
 def lowest_fifth(series: Floats) -> float:
     """Return the lowest mean of a fifth of the window that lies behind the longest ramp."""
     length = max(int(STRETCH_LEAST_S), round(STRETCH_RATIO * series.size))
-    kept = series[ramp_cut_max(series.size) :]
-    if kept.size <= length:
-        return float(kept.mean())
-    sums = np.convolve(kept, np.ones(length), mode="valid")
+    stored = series[ramp_cut_max(series.size) :]
+    if stored.size <= length:
+        return float(stored.mean())
+    sums = np.convolve(stored, np.ones(length), mode="valid")
     return float(sums.min() / length)
 
 

@@ -92,11 +92,11 @@ def _background(
         beside = np.zeros(steps)
         counter = spec.counters[device]
         for flow in physics.flows:
-            own = physics.pairs_of_devices[device]
+            local = physics.pairs_of_devices[device]
             all_cross = replace(flow, crossing_ratio=np.ones(spec.pairs_count))
-            whole = counted_of_flow(spec, all_cross, counter, own)
+            complete = counted_of_flow(spec, all_cross, counter, local)
             first = round(flow.burst.grid_start_s / spec.step_s)
-            missing = whole - counted_of_flow(spec, flow, counter, own)
+            missing = complete - counted_of_flow(spec, flow, counter, local)
             beside[first : first + missing.size] += missing[: steps - first]
         return beside
     rng = np.random.default_rng([physics.background_seed, device])
@@ -152,9 +152,9 @@ def device_records(spec: Spec, physics: Physics, rng: np.random.Generator) -> li
             value = value / lengths
         if counter.bits:
             value = value * 8.0
-        asked = answered = None
+        requested = answered = None
         if counter.polled:
-            asked = labels[1:] - 0.004 * rng.random(bins)
+            requested = labels[1:] - 0.004 * rng.random(bins)
             answered = labels[1:] + 0.004 * rng.random(bins)
         labels = labels + counter.stamp_offset_s
         records.append(
@@ -163,7 +163,7 @@ def device_records(spec: Spec, physics: Physics, rng: np.random.Generator) -> li
                 start_s=labels[:-1],
                 end_s=labels[1:],
                 value=value,
-                asked_at_s=asked,
+                asked_at_s=requested,
                 answered_at_s=answered,
                 unit="bits" if counter.labelled_bits else "bytes",
                 aggregation="average" if counter.average else "total",

@@ -494,11 +494,11 @@ def _clock_apart(rng: np.random.Generator) -> Spec:
     spec.counters, spec.device_promised, spec.telemetry = (), False, None
     spec.hosts.recorded = False
     spec.pairs_count = _count(rng, 1, 2, 6)
-    apart = float(np.exp(rng.uniform(0.0, np.log(3600.0)))) * _pick(rng, -1.0, 1.0)
-    spec.clocks = Clocks(group="servers", group_offset_s=apart, unread_ratio=1.0)
+    gap = float(np.exp(rng.uniform(0.0, np.log(3600.0)))) * _pick(rng, -1.0, 1.0)
+    spec.clocks = Clocks(group="servers", group_offset_s=gap, unread_ratio=1.0)
     if rng.random() < 0.6:
         # A slow head that the shift cuts away.
-        part = min(abs(apart), spec.duration_s / 3)
+        part = min(abs(gap), spec.duration_s / 3)
         spec.stalls = (Stall(at_s=0.0, for_s=part, floor_ratio=_pick(rng, 0.1, 0.4)),)
     return spec
 
@@ -619,10 +619,10 @@ def _unheard_large_pair(rng: np.random.Generator) -> Spec:
     spec = _unheard(rng, _pick(rng, 1.01, 1.03, 1.08))
     spec.bottleneck = "policer"
     spec.giant_ratio = float(rng.uniform(2.0, 5.0))
-    heard_before = rng.random() < 0.4
+    received_before = rng.random() < 0.4
     spec.bursts_count = 3
     spec.events = (
-        Event(pair=0, what="unheard", burst=int(rng.integers(3)) if heard_before else None),
+        Event(pair=0, what="unheard", burst=int(rng.integers(3)) if received_before else None),
     )
     return _room_for(spec)
 

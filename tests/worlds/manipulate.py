@@ -230,12 +230,12 @@ def cut_outages(world: World, source: str, below_ratio: float = 0.7) -> World:
         length = rows.end_s - rows.start_s
         rate = rows.bytes / length
         keep = rate >= below_ratio * np.median(rate)
-        kept = _take(rows, keep)
+        stored = _take(rows, keep)
         ends = np.cumsum(length[keep])
         return replace(
             end,
-            rows=replace(kept, start_s=ends - length[keep], end_s=ends),
-            total_bytes=None if end.total_bytes is None else float(kept.bytes.sum()),
+            rows=replace(stored, start_s=ends - length[keep], end_s=ends),
+            total_bytes=None if end.total_bytes is None else float(stored.bytes.sum()),
             total_s=None if end.total_s is None or not ends.size else float(ends[-1]),
         )
 

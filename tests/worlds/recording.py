@@ -162,12 +162,12 @@ def _sides(spec: Spec, rng: np.random.Generator, flow: Flow, rtt_s: Floats) -> t
     edges = _edges(spec, rng, spec.sender_reading_s, length + spec.sender_early_s)
     # A step of the grid spreads its bytes evenly; the first and the last row
     # take all of theirs.
-    whole_step = np.zeros_like(edges)
-    whole_step[:, 0], whole_step[:, -1] = -flow.step_s, flow.step_s
-    written = np.floor(flow.written(began[:, None] + edges + whole_step))
+    complete_step = np.zeros_like(edges)
+    complete_step[:, 0], complete_step[:, -1] = -flow.step_s, flow.step_s
+    written = np.floor(flow.written(began[:, None] + edges + complete_step))
     resent = None
     if spec.protocol == "tcp":
-        again = flow.resent_by(began[:, None] + edges + whole_step)
+        again = flow.resent_by(began[:, None] + edges + complete_step)
         resent = np.diff(np.floor(again / spec.segment_bytes), axis=1)
     loaded = np.array([round_trips_of(spec, float(idle))[1] for idle in rtt_s])
     moves = np.exp(0.08 * rng.standard_normal((spec.pairs_count, edges.shape[1] - 1)))
@@ -177,12 +177,12 @@ def _sides(spec: Spec, rng: np.random.Generator, flow: Flow, rtt_s: Floats) -> t
     # The receiver counts until the last byte is read.
     tail = flow.delay_up_s + 0.01
     edges = _edges(spec, rng, spec.receiver_reading_s, length + tail + spec.receiver_early_s)
-    whole_step = np.zeros_like(edges)
-    whole_step[:, 0], whole_step[:, -1] = -flow.step_s, flow.step_s
-    received = np.floor(flow.received(began[:, None] + edges + whole_step))
+    complete_step = np.zeros_like(edges)
+    complete_step[:, 0], complete_step[:, -1] = -flow.step_s, flow.step_s
+    received = np.floor(flow.received(began[:, None] + edges + complete_step))
     lost = None
     if spec.protocol == "udp":
-        arrived = np.floor(flow.arrived(began[:, None] + edges + whole_step))
+        arrived = np.floor(flow.arrived(began[:, None] + edges + complete_step))
         lost = np.diff(arrived, axis=1) - np.diff(received, axis=1)
     return sender, _Side(began, edges, np.diff(received, axis=1), lost, None, None)
 
@@ -338,14 +338,14 @@ def _pair_records(
                         )
                     )
             planned = plan.pairs[pair]
-            own_port = 40000 + 7 * pair + burst.index
+            local_port = 40000 + 7 * pair + burst.index
             address: str | None = planned.client_address
-            port: int | None = own_port
+            port: int | None = local_port
             if spec.translation in ("address", "address-port"):
                 address = f"10.9.0.{4 + int(unit[pair])}"
             if spec.translation in ("port", "address-port"):
                 port = int(ports[pair])
-            server_heard = any(end.host == server(pair) for end in ends)
+            server_received = any(end.host == server(pair) for end in ends)
             window = float(WINDOW_BYTES)
             if spec.bottleneck == "window":
                 rate = physics.weights[pair] * spec.payload_bytes_per_second
@@ -361,11 +361,11 @@ def _pair_records(
                     reason="unable to receive on stream" if outcome == "failed" else "",
                     ends=tuple(ends),
                     token=planned.token,
-                    server_token=planned.token if server_heard else None,
+                    server_token=planned.token if server_received else None,
                     client_address=planned.client_address,
-                    client_port=own_port,
-                    seen_address=address if server_heard else None,
-                    seen_port=port if server_heard else None,
+                    client_port=local_port,
+                    seen_address=address if server_received else None,
+                    seen_port=port if server_received else None,
                     idle_rtt_s=idle if spec.rtt_baseline else None,
                     loaded_rtt_s=loaded,
                     device_ping_idle_s=path_ping if spec.rtt_baseline else None,

@@ -130,7 +130,7 @@ def _cpu_violations(
     limit = recording.plan.device_cpu_max_ratio
     if limit is None:
         return []
-    found = []
+    results = []
     known = partial = 0
     shows = False
     for record in recording.telemetry:
@@ -150,12 +150,12 @@ def _cpu_violations(
             inside &= np.isfinite(record.value)
             known += int(inside.sum())
             partial += int((inside & record.partial).sum())
-            whole = inside & ~record.partial
+            complete = inside & ~record.partial
             shows |= not placed or bool(
-                whole.sum() >= 3 and np.quantile(record.value[whole], 0.9) > limit
+                complete.sum() >= 3 and np.quantile(record.value[complete], 0.9) > limit
             )
     if cpu_p95 > limit + CPU_MARGIN:
-        found.append(
+        results.append(
             Violation(
                 name="cpu",
                 burst=None,
@@ -165,7 +165,7 @@ def _cpu_violations(
             )
         )
     if known == 0 or partial > 0.3 * known:
-        found.append(
+        results.append(
             Violation(
                 name="telemetry",
                 burst=None,
@@ -174,7 +174,7 @@ def _cpu_violations(
                 visible_in=frozenset({"telemetry"}),
             )
         )
-    return found
+    return results
 
 
 def _burst_violations(
@@ -191,7 +191,7 @@ def _burst_violations(
     if has_device:
         add_view_of_devices(spec, physics, recording, truth, view, receivers, device_shift_s)
     doubts = doubts_of_devices(view, recording) if has_device else frozenset()
-    found = []
+    results = []
 
     def shown_rate() -> set[str]:
         below = limit * (1.0 - RATE_MARGIN)
@@ -199,7 +199,7 @@ def _burst_violations(
         return names | {name for name, rate in view.totals.items() if rate < below}
 
     if truth.high_bits_per_second < limit * (1.0 - RATE_MARGIN):
-        found.append(
+        results.append(
             Violation(
                 name="rate",
                 burst=truth.index,
@@ -213,7 +213,7 @@ def _burst_violations(
         visible = {name for name in shown_rate() if name == "device"} | doubts
         if truth.high_bits_per_second < limit * (1.0 - RATE_MARGIN):
             visible |= shown_rate()
-        found.append(
+        results.append(
             Violation(
                 name="through",
                 burst=truth.index,
@@ -225,7 +225,7 @@ def _burst_violations(
     if truth.lowest_fifth_bits_per_second < limit * (1.0 - STRETCH_TRUE_MARGIN):
         below = limit * (1.0 - STRETCH_SHOWN_MARGIN)
         names = {n for n, series in view.series.items() if lowest_fifth(series) < below}
-        found.append(
+        results.append(
             Violation(
                 name="stretch",
                 burst=truth.index,
@@ -237,7 +237,7 @@ def _burst_violations(
     if truth.start_spread_s > SPREAD_S and spec.origin == "launched":
         names = {n for n, spread in view.spread_s.items() if spread > truth.start_spread_s / 2}
         names |= {d for d in doubts if d == "device-shape"}
-        found.append(
+        results.append(
             Violation(
                 name="start-spread",
                 burst=truth.index,
@@ -248,7 +248,7 @@ def _burst_violations(
         )
     floor = recording.plan.completeness_min_ratio
     if not receivers:
-        found.append(
+        results.append(
             Violation(
                 name="receivers-absent",
                 burst=truth.index,
@@ -258,7 +258,7 @@ def _burst_violations(
             )
         )
     elif view.coverage < floor - COMPLETENESS_MARGIN:
-        found.append(
+        results.append(
             Violation(
                 name="completeness",
                 burst=truth.index,
@@ -268,7 +268,7 @@ def _burst_violations(
             )
         )
     if recording.plan.device_promised and (not has_device or view.device_coverage < 0.5):
-        found.append(
+        results.append(
             Violation(
                 name="device-absent",
                 burst=truth.index,
@@ -281,22 +281,22 @@ def _burst_violations(
     if loss_max is not None and truth.sent_bytes > 0.0:
         loss = truth.lost_bytes / truth.sent_bytes
         if loss > loss_max + 1e-5:
-            heard = any(
+            received = any(
                 end.rows.lost is not None
                 for record in recording.pairs
                 if record.burst == truth.index
                 for end in record.ends
             )
-            found.append(
+            results.append(
                 Violation(
                     name="loss",
                     burst=truth.index,
                     value=loss,
                     limit=loss_max,
-                    visible_in=frozenset({"receiver"}) if heard else frozenset(),
+                    visible_in=frozenset({"receiver"}) if received else frozenset(),
                 )
             )
-    return found
+    return results
 
 
 def claimed_offsets(recording: Recording) -> dict[str, float]:
@@ -348,7 +348,7 @@ def find_truth(
     for device, counter in enumerate(spec.counters):
         curve, step = through_device(spec, physics, device)
         grid = step * np.arange(curve.size)
-        own = others = 0.0
+        local = others = 0.0
         for burst in bursts:
             ends = [burst.window_start_s, burst.window_start_s + burst.window_s]
             everything = float(np.diff(np.interp(ends, grid, curve))[0])
@@ -360,17 +360,17 @@ def find_truth(
                 steps = np.cumsum(counted_of_flow(spec, flow, counter, pairs))
                 at = flow.burst.grid_start_s + step * np.arange(1, steps.size + 1)
                 mine += float(np.diff(np.interp(ends, at, steps))[0])
-            own += mine
+            local += mine
             others += everything - mine
-        background[counter.device] = others / own if own > 0.0 else float("inf")
-    room = 1.0 + RATE_MARGIN
+        background[counter.device] = others / local if local > 0.0 else float("inf")
+    space = 1.0 + RATE_MARGIN
     cpu_limit = spec.device_cpu_max_ratio
     cpu_holds = cpu_limit is None or not cpu_p95 > cpu_limit - CPU_MARGIN
     loss_holds = spec.loss_max_ratio is None or all(
         b.lost_bytes <= spec.loss_max_ratio * b.sent_bytes for b in bursts
     )
     holds = all(
-        b.low_bits_per_second >= limit * room and b.lowest_fifth_bits_per_second >= limit
+        b.low_bits_per_second >= limit * space and b.lowest_fifth_bits_per_second >= limit
         for b in bursts
     )
     holds = holds and cpu_holds and loss_holds

@@ -167,12 +167,12 @@ def add_view_of_devices(
     squares: list[float] = []
     noise = 0.0
     usable = bool(recording.devices)
-    coverage = told = 1.0
+    coverage = reported = 1.0
     tail: float | None = None
     for device, counter in enumerate(spec.counters):
         record = next((r for r in recording.devices if r.device == counter.device), None)
         if record is None:
-            usable, coverage, told = False, 0.0, 0.0
+            usable, coverage, reported = False, 0.0, 0.0
             continue
         scale = 1.0 / 8.0 if counter.bits else 1.0
         amount = record.value * scale
@@ -183,15 +183,15 @@ def add_view_of_devices(
         )
         good = np.isfinite(amount) & ~record.partial
         inside = np.clip(end, edges[0], edges[-1]) - np.clip(start, edges[0], edges[-1])
-        told = min(told, float(inside[good].sum()) / seconds)
+        reported = min(reported, float(inside[good].sum()) / seconds)
         width = end - start
         rate = np.where(good, np.nan_to_num(amount) / width, 0.0)
         quiet = good.copy()
         before = np.zeros(good.size, dtype=np.bool_)
         after = np.zeros(good.size, dtype=np.bool_)
-        own_bins = np.zeros(good.size, dtype=np.bool_)
+        local_bins = np.zeros(good.size, dtype=np.bool_)
         of_others = np.zeros(good.size, dtype=np.bool_)
-        own_first, own_last = edges[0], edges[-1]
+        local_first, local_last = edges[0], edges[-1]
         for burst in physics.bursts:
             first = min(burst.start_s, float(np.min(burst.starts_s))) - 1.0
             finite = burst.ends_s[np.isfinite(burst.ends_s)]
@@ -202,7 +202,7 @@ def add_view_of_devices(
             if burst.index == truth.index:
                 before = (end <= first) & (end >= first - near)
                 after = (start >= last) & (start <= last + near)
-                own_bins, own_first, own_last = touches, first + 1.0, last - 1.0 + delay_s
+                local_bins, local_first, local_last = touches, first + 1.0, last - 1.0 + delay_s
             else:
                 of_others |= touches
         idle = float(rate[quiet].mean()) if quiet.any() else 0.0
@@ -216,17 +216,17 @@ def add_view_of_devices(
         pairs = physics.pairs_of_devices[device]
         counted = sum(float(counted_of_flow(spec, f, counter, pairs).sum()) for f in flows)
         crossed = sum(float(f.crossing_ratio * pairs @ f.delivered.sum(axis=1)) for f in flows)
-        whole = sum(float(pairs @ f.delivered.sum(axis=1)) for f in flows)
+        complete = sum(float(pairs @ f.delivered.sum(axis=1)) for f in flows)
         if counter.directions != "both" and spec.direction == "both":
             usable = False
-        if counted <= 0.0 or crossed <= 0.0 or whole <= 0.0:
-            usable = usable and whole <= 0.0
+        if counted <= 0.0 or crossed <= 0.0 or complete <= 0.0:
+            usable = usable and complete <= 0.0
             continue
         per_payload = counted / crossed
         # What a bin holds beside the idle level belongs to the part of it that the burst covers.
-        alone = good & own_bins & ~of_others
-        clipped_start = np.clip(start, own_first, own_last)
-        clipped_end = np.clip(end, own_first, own_last)
+        alone = good & local_bins & ~of_others
+        clipped_start = np.clip(start, local_first, local_last)
+        clipped_end = np.clip(end, local_first, local_last)
         excess_bytes = (rate - idle) * width
         at = np.empty(2 * int(alone.sum()))
         at[0::2], at[1::2] = clipped_start[alone], clipped_end[alone]
@@ -254,23 +254,23 @@ def add_view_of_devices(
         predicted_bins *= per_payload
         residual_sum += float((excess_bytes - predicted_bins)[alone].sum())
         predicted_sum += float(predicted_bins[alone].sum())
-        where = np.flatnonzero(inner)
-        if where.size and receivers:
-            predicted = predicted_bins[where]
-            excess = excess_bytes[where] - predicted
-            whole_groups = where.size // group
-            if whole_groups >= 3:
-                cut = whole_groups * group
-                grouped = excess[:cut].reshape(whole_groups, group).sum(axis=1)
-                base = predicted[:cut].reshape(whole_groups, group).sum(axis=1).mean()
+        place = np.flatnonzero(inner)
+        if place.size and receivers:
+            predicted = predicted_bins[place]
+            excess = excess_bytes[place] - predicted
+            complete_groups = place.size // group
+            if complete_groups >= 3:
+                cut = complete_groups * group
+                grouped = excess[:cut].reshape(complete_groups, group).sum(axis=1)
+                base = predicted[:cut].reshape(complete_groups, group).sum(axis=1).mean()
                 if base > 0.0:
                     relative = grouped / base
                     squares.append(float(np.sqrt(np.mean((relative - relative.mean()) ** 2))))
-                    own = counter.bin_noise_ratio**2 + 2 * counter.bin_trade_ratio**2
-                    own += (counter.bin_jitter_s * 1.5 / counter.bin_s) ** 2
-                    own += (0.01 / counter.bin_s) ** 2 + 0.003**2
-                    noise = max(noise, float(np.sqrt(own / group)))
-    view.device_coverage = told
+                    local = counter.bin_noise_ratio**2 + 2 * counter.bin_trade_ratio**2
+                    local += (counter.bin_jitter_s * 1.5 / counter.bin_s) ** 2
+                    local += (0.01 / counter.bin_s) ** 2 + 0.003**2
+                    noise = max(noise, float(np.sqrt(local / group)))
+    view.device_coverage = reported
     view.tail = tail
     # A few bytes at an edge are no residual.
     if predicted_sum > 0.3 * sum(float(f.delivered.sum()) for f in flows):

@@ -133,8 +133,8 @@ def judge(world: World) -> Judgement:
     against_pass = []
     unseen = []
     for violation in truth.violations:
-        where = "" if violation.burst is None else f" in burst {violation.burst}"
-        text = f"{violation.name}{where}: {violation.value:.6g}, limit {violation.limit:.6g}"
+        place = "" if violation.burst is None else f" in burst {violation.burst}"
+        text = f"{violation.name}{place}: {violation.value:.6g}, limit {violation.limit:.6g}"
         if violation.visible_in:
             against_pass.append(f"{text} ({', '.join(sorted(violation.visible_in))})")
         else:

@@ -304,12 +304,12 @@ def _repeated_rows(first: TelemetrySeries, second: TelemetrySeries) -> "np.ndarr
     if not len(first.at_s):
         return np.zeros(len(second.at_s), dtype=bool)
     after = np.clip(np.searchsorted(first.at_s, second.at_s), 0, len(first.at_s) - 1)
-    found = np.zeros(len(second.at_s), dtype=bool)
+    result = np.zeros(len(second.at_s), dtype=bool)
     for row in (after, np.maximum(after - 1, 0)):
         off_s = np.abs(first.at_s[row] - second.at_s)
         same = np.isclose(first.values[row], second.values, rtol=1e-6, equal_nan=True)
-        found |= (off_s <= first.bound_s[row] + second.bound_s) & same
-    return found
+        result |= (off_s <= first.bound_s[row] + second.bound_s) & same
+    return result
 
 
 def column(values: Iterable[float]) -> Floats:

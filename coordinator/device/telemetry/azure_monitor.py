@@ -301,7 +301,7 @@ class AzureMonitorSource(ArchiveSource):
         """
         if not self._metrics:
             return [], []
-        found: list[TelemetrySeries] = []
+        matched: list[TelemetrySeries] = []
         issues: list[TelemetryIssue] = []
         results = await self.query_metrics(self._metrics, from_at, before_at)
         errors = [result for result in results if isinstance(result, TelemetryError)]
@@ -316,8 +316,8 @@ class AzureMonitorSource(ArchiveSource):
                 series = without_values(series)
                 text = f"{metric.metric}: {result.partial}"
                 issues.append(self.issue(IssueKind.PARTIAL, text, from_at, before_at))
-            found += series
-        return found, issues
+            matched += series
+        return matched, issues
 
     def _series(self, metric: Metric, item: _Series) -> TelemetrySeries:
         columns = MetricResult(timeseries=(item,)).columns(metric.aggregation)
@@ -452,9 +452,9 @@ def parse_grain(text: str) -> float:
     Raises:
         TelemetryError: The text is not such a duration.
     """
-    found = _GRAIN.fullmatch(text)
+    match = _GRAIN.fullmatch(text)
     sizes_s = (86_400, 3600, 60, 1)
-    counts = map(int, found.groups("0")) if found else ()
+    counts = map(int, match.groups("0")) if match else ()
     seconds = float(sum(count * size_s for count, size_s in zip(counts, sizes_s, strict=False)))
     if not 0 < seconds <= _GRAIN_MAX_S:
         raise TelemetryError(

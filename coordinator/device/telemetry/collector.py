@@ -46,11 +46,11 @@ class TelemetryCollector:
     @property
     def quantities(self) -> Mapping[str, frozenset[Quantity]]:
         """Return the configured quantities by device, in the order of the file."""
-        found: dict[str, frozenset[Quantity]] = {}
+        by_name: dict[str, frozenset[Quantity]] = {}
         for source in self._sources:
             device = source.entry.device
-            found[device] = found.get(device, frozenset()) | source.quantities
-        return found
+            by_name[device] = by_name.get(device, frozenset()) | source.quantities
+        return by_name
 
     async def poll_forever(self) -> None:
         """Poll all sources without history until cancelled."""

@@ -72,15 +72,15 @@ def read_entries(path: Path) -> list[dict[str, Any]]:
 
 def _beside(folder: Path, table: Mapping[str, Any]) -> dict[str, Any]:
     """Return a table with paths relative to the folder of the telemetry file."""
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for field, value in table.items():
         if isinstance(value, dict):
-            found[field] = _beside(folder, value)
+            by_name[field] = _beside(folder, value)
         elif isinstance(value, str) and (field == "file" or field.endswith("_file")):
-            found[field] = str(folder / value)
+            by_name[field] = str(folder / value)
         else:
-            found[field] = value
-    return found
+            by_name[field] = value
+    return by_name
 
 
 def open_entry(entry: Mapping[str, Any]) -> TelemetrySource:

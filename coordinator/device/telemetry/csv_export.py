@@ -116,12 +116,12 @@ class CsvSource(ArchiveSource):
         """Return the bins of the byte counter (see :meth:`.TelemetrySource.query_bytes`)."""
         counter = self.entry.byte_counter or CsvByteCounter()
         at_s, values = self._column(counter.column)
-        where = self._where
+        place = self._where
         if len(at_s) > 1 and np.diff(at_s).min() < 0.99 * np.median(np.diff(at_s)):
-            raise TelemetryError(f"{where}: its rows are not a regular interval apart")
+            raise TelemetryError(f"{place}: its rows are not a regular interval apart")
         grain_s = float(np.median(np.diff(at_s))) if len(at_s) > 1 else 0.0
         if not grain_s:
-            raise TelemetryError(f"{where}: {len(at_s)} rows; give two or more")
+            raise TelemetryError(f"{place}: {len(at_s)} rows; give two or more")
         start_s = at_s - (grain_s if counter.label == "end" else 0.0)
         rate = _BYTES_PER_S.get(counter.unit)
         amount = 1 / 8 if counter.unit == "bits" else 1.0
@@ -140,21 +140,21 @@ class CsvSource(ArchiveSource):
         self, from_at: datetime, before_at: datetime
     ) -> tuple[list[TelemetrySeries], list[TelemetryIssue]]:
         """Return the columns, with an issue if no row is within the run."""
-        found: list[TelemetrySeries] = []
+        results: list[TelemetrySeries] = []
         issues: list[TelemetryIssue] = []
         for column in self.entry.read:
             at_s, values = self._column(column.column)
             series = self.series(
                 column, at_s, values, bound_s=self.entry.clock_bound_s, instance=column.instance
             ).within(from_at.timestamp(), before_at.timestamp())
-            found.append(series)
+            results.append(series)
             if len(at_s) and not len(series.at_s) and not issues:
                 first, last = (f"{datetime.fromtimestamp(s, UTC):%F %T}" for s in at_s[[0, -1]])
                 text = f"its rows reach from {first} to {last} UTC and none is of the run"
                 issues.append(
                     self.issue(IssueKind.UNPLACED, f"{text}: check zone", from_at, before_at)
                 )
-        return found, issues
+        return results, issues
 
     def _column(self, column: str) -> tuple[Floats, Floats]:
         """Return times in epoch seconds and unconverted values, sorted by time."""
@@ -187,7 +187,7 @@ def read_column(
     if len(data) > _FILE_MAX_BYTES:
         raise TelemetryError(f"{where}: over {formatting.size(_FILE_MAX_BYTES)}; cut it to the run")
     rows = csv.DictReader(io.StringIO(text))
-    found: dict[float, float] = {}
+    by_name: dict[float, float] = {}
     try:
         for column, field in ((time_column, "time_column"), (value_column, "column")):
             if column not in (rows.fieldnames or ()):
@@ -195,14 +195,14 @@ def read_column(
                 raise TelemetryError(f"{where}: no column {column!r}; it has {names}; set {field}")
         for row in rows:
             at_s = parse_timestamp(row[time_column] or "", zone)
-            if at_s in found:
+            if at_s in by_name:
                 raise ValueError(f"{row[time_column]!r} comes twice")
-            found[at_s] = _value(row[value_column] or "")
+            by_name[at_s] = _value(row[value_column] or "")
     except ValueError as error:
         raise TelemetryError(f"{where}, line {rows.line_num}: {error}") from error
     except csv.Error as error:
         raise TelemetryError(f"{where}: not CSV ({error})") from error
-    bins = np.array(sorted(found.items()), dtype=float).reshape(-1, 2)
+    bins = np.array(sorted(by_name.items()), dtype=float).reshape(-1, 2)
     return bins[:, 0], bins[:, 1]
 
 

@@ -172,7 +172,7 @@ class PrometheusSource(ArchiveSource):
                 f"(+- {bound_s:.2f} s; {CLOCK_MAX_S:g} s is the limit): corrected"
             )
             issues.append(self.issue(IssueKind.CLOCK, text, from_at, before_at))
-        found: list[TelemetrySeries] = []
+        results: list[TelemetrySeries] = []
         for query in self.entry.read:
             span = from_at.timestamp() + offset_s, before_at.timestamp() + offset_s
             result = await self._result(query, *span)
@@ -191,8 +191,8 @@ class PrometheusSource(ArchiveSource):
                 series = without_values(series)
                 text = f"{query.quantity}: {result.partial}"
                 issues.append(self.issue(IssueKind.PARTIAL, text, from_at, before_at))
-            found += series
-        return found, issues
+            results += series
+        return results, issues
 
     async def _result(self, query: Query, from_s: float, before_s: float) -> PrometheusResult:
         """Return the samples of a query, those of a plain selector at their scrape times.
@@ -210,7 +210,7 @@ class PrometheusSource(ArchiveSource):
         except TelemetryError:
             return result
         stamps = {_labels_of(item): item for item in scrapes.series}
-        found = []
+        results = []
         for series in result.series:
             scraped = stamps.get(_labels_of(series))
             if scraped is None or not np.array_equal(scraped.at_s, series.at_s):
@@ -219,8 +219,8 @@ class PrometheusSource(ArchiveSource):
             if not ((age_s > -1.0) & (age_s <= _LOOKBACK_S + 1.0)).all():
                 return result
             at_s, first = np.unique(scraped.values, return_index=True)
-            found.append(replace(series, at_s=at_s, values=series.values[first]))
-        return replace(result, series=found)
+            results.append(replace(series, at_s=at_s, values=series.values[first]))
+        return replace(result, series=results)
 
 
 def _labels_of(series: PrometheusSeries) -> frozenset[tuple[str, str]]:

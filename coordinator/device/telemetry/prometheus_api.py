@@ -100,7 +100,7 @@ class PrometheusApi:
         """
         first = int(from_s // step_s)
         last = max(int(-(-before_s // step_s)), first)
-        found: dict[tuple[str, int], tuple[Mapping[str, str], list[tuple[float, float]]]] = {}
+        by_name: dict[tuple[str, int], tuple[Mapping[str, str], list[tuple[float, float]]]] = {}
         partial: str | None = None
         for start in range(first, last + 1, _POINTS_MAX_COUNT):
             end = min(start + _POINTS_MAX_COUNT - 1, last)
@@ -109,14 +109,14 @@ class PrometheusApi:
             partial = partial or reason
             # Prometheus returns distinct label sets. The counter separates series if a response
             # repeats one.
-            alike: dict[str, int] = {}
+            equal: dict[str, int] = {}
             for labels, samples in rows:
                 name = json.dumps(labels, sort_keys=True)
-                alike[name] = alike.get(name, 0) + 1
-                found.setdefault((name, alike[name]), (labels, []))[1].extend(samples)
+                equal[name] = equal.get(name, 0) + 1
+                by_name.setdefault((name, equal[name]), (labels, []))[1].extend(samples)
         series = [
             PrometheusSeries(labels=labels, at_s=columns[:, 0], values=columns[:, 1])
-            for labels, samples in found.values()
+            for labels, samples in by_name.values()
             for columns in [np.array(samples, dtype=float).reshape(-1, 2)]
         ]
         return PrometheusResult(series=series, partial=partial)

@@ -101,10 +101,10 @@ class RestClient:
         readings: list[Reading] = []
         missing = []
         for read in self._entry.read:
-            found = self._search(read.path, document)
-            numbers = list(_numbers(found))
-            if isinstance(found, dict | list) and len(found) > ROWS_MAX_COUNT:
-                partial = f"{len(found)} figures at {read.path}; {ROWS_MAX_COUNT} are read"
+            result = self._search(read.path, document)
+            numbers = list(_numbers(result))
+            if isinstance(result, dict | list) and len(result) > ROWS_MAX_COUNT:
+                partial = f"{len(result)} figures at {read.path}; {ROWS_MAX_COUNT} are read"
             if not numbers:
                 missing.append(f"{read.quantity}: nothing at {read.path}")
             readings += [

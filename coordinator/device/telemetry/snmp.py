@@ -62,11 +62,11 @@ class SnmpPoller:
         oids = [UP, *dict.fromkeys(oid for q in scalars for oid in q.oids)]
         self._client.truncated.clear()
         # A device may assign other interface indices after a restart.
-        found, self._rows = self._rows, {}
+        result, self._rows = self._rows, {}
         at_s, bound_s, values = await self._timed(oids)
         up = values[UP]
         if up is None or up >= self._up:
-            self._rows = found
+            self._rows = result
         self._up = math.nan if up is None else up
         readings: list[Reading] = []
         missing: list[str] = []

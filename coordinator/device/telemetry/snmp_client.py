@@ -127,12 +127,12 @@ class SnmpClient:
 
     async def get(self, oids: Sequence[str]) -> dict[str, float | None]:
         """Return scalars by OID, with ``None`` for a value that the device does not have."""
-        found: dict[str, float | None] = {}
+        by_name: dict[str, float | None] = {}
         for start in range(0, len(oids), GET_MAX_COUNT):
             part = oids[start : start + GET_MAX_COUNT]
             for name, value in await self._request("get_cmd", part):
-                found[name] = number_of(value)
-        return {oid: found.get(oid) for oid in oids}
+                by_name[name] = number_of(value)
+        return {oid: by_name.get(oid) for oid in oids}
 
     async def table(self, oids: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         """Return the columns of a table, with the value for each row by its index.

@@ -67,18 +67,18 @@ class Profile(BaseModel):
 @cache
 def read_profiles(path: Path) -> Mapping[str, Profile]:
     """Return the profiles of a file by name. Raises TelemetryError that names the invalid field."""
-    found: dict[str, Profile] = {}
+    by_name: dict[str, Profile] = {}
     document: dict[str, Any] = read_toml(path, "profiles_file")
     for name, table in document.items():
         try:
-            found[name] = Profile.model_validate(table)
+            by_name[name] = Profile.model_validate(table)
         except ValidationError as error:
             first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
+            text = ".".join(map(str, first["loc"]))
             raise TelemetryError(
-                f"profiles_file {path}: [{name}] {where}: {first['msg']}"
+                f"profiles_file {path}: [{name}] {text}: {first['msg']}"
             ) from error
-    return found
+    return by_name
 
 
 def find_profile(name: str, own_file: Path | None) -> Profile:

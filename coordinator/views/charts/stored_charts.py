@@ -33,8 +33,8 @@ async def read_burst_view(records: Records, plan: Plan, burst_index: int) -> Bur
     )
     if measured is None:
         raise BurstNotOver(f"burst {burst_index} of run {plan.run_id} is not over yet")
-    judged = [] if summary is None else [b for b in summary.bursts if b.index == burst_index]
-    chosen = judged[0] if judged else measured.summary
+    evaluated = [] if summary is None else [b for b in summary.bursts if b.index == burst_index]
+    chosen = evaluated[0] if evaluated else measured.summary
     # Summaries of runs with many pairs do not contain the pairs.
     if not chosen.pairs:
         chosen = chosen.model_copy(update={"pairs": measured.summary.pairs})

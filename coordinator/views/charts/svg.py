@@ -414,8 +414,8 @@ def _symbols(series: Series, points: Iterable[Point]) -> Iterator[str]:
         else:
             form = f'cx="{x:.1f}" cy="{y:.1f}" r="{r:g}"'
             is_ring = series.symbol == "ring"
-            look = f's-{series.colour}" fill="none"' if is_ring else f'f-{series.colour}"'
-            yield f'<circle {form} class="{look}/>'
+            check = f's-{series.colour}" fill="none"' if is_ring else f'f-{series.colour}"'
+            yield f'<circle {form} class="{check}/>'
 
 
 def _without_gaps(points: Sequence[Point | None]) -> list[list[Point]]:

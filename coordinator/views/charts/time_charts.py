@@ -226,11 +226,11 @@ def _two_lines(
     y_range: tuple[float, float] | None = None,
 ) -> Figure:
     """Return a chart of at most two named quantities. The second line is dashed."""
-    looks = ((Colour.FLEET, "solid"), (Colour.OTHER, "dash"))
+    checks = ((Colour.FLEET, "solid"), (Colour.OTHER, "dash"))
     x = _seconds(view)
     drawn = [
         series("line", name, x, _in_burst(view, ratios), colour, unit, dash=dash)
-        for (name, ratios), (colour, dash) in zip(values.items(), looks, strict=False)
+        for (name, ratios), (colour, dash) in zip(values.items(), checks, strict=False)
     ]
     return _by_second(view, title, y_title, drawn, y_range=y_range)
 

@@ -230,11 +230,11 @@ def _residual(result: Reconciliation) -> str:
 
 def course_section(source: Source) -> Section | None:
     """Return a section with availability, trends and disruptions. None if there are none."""
-    course = source.summary.course
-    if course is None:
+    series = source.summary.course
+    if series is None:
         return None
-    facts = {"disruptions": count(course.disruptions_count)}
-    if (availability := course.availability) is not None:
+    facts = {"disruptions": count(series.disruptions_count)}
+    if (availability := series.availability) is not None:
         seconds = (availability.up_s, availability.down_s, availability.unknown_s)
         facts |= {
             "available, of planned pair-seconds": ratio(availability.up_ratio),
@@ -244,7 +244,7 @@ def course_section(source: Source) -> Section | None:
             ),
         }
     trends = make_table(
-        course.trends,
+        series.trends,
         {
             "metric": lambda trend: trend.name.replace("_", " "),
             "bursts": lambda trend: str(trend.bursts_count),
@@ -259,9 +259,9 @@ def course_section(source: Source) -> Section | None:
         note="Change relative to the median (Theil-Sen slope). A trend is significant if its "
         "interval does not include zero.",
     )
-    shown, total = len(course.disruptions), course.disruptions_count
+    shown, total = len(series.disruptions), series.disruptions_count
     disruptions = make_table(
-        course.disruptions,
+        series.disruptions,
         {
             "burst": bursts_of,
             "start": lambda row: instant(row.start_at),

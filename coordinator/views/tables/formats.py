@@ -300,46 +300,46 @@ def _xlsx(metadata: Metadata, tables: Mapping[str, Columns], summary: RunSummary
 
 def _add_verdict(book: Any, metadata: Metadata, summary: RunSummary) -> None:
     """Add a sheet with verdict, metadata, metrics and findings."""
-    sheet = book.add_worksheet("verdict")
-    sheet.set_column(0, 0, 52)
-    sheet.set_column(1, 4, 22)
+    worksheet = book.add_worksheet("verdict")
+    worksheet.set_column(0, 0, 52)
+    worksheet.set_column(1, 4, 22)
     bold, wrap = book.add_format({"bold": True}), book.add_format({"text_wrap": True})
     time = book.add_format({"num_format": "yyyy-mm-dd hh:mm:ss"})
     colour = _VERDICT_COLOURS.get(summary.verdict.value, "#e9f1f8")
     headline = book.add_format({"bold": True, "font_size": 18, "bg_color": colour})
-    sheet.write_string(0, 0, summary.verdict.value, headline)
+    worksheet.write_string(0, 0, summary.verdict.value, headline)
     row = 2
     for name, value in metadata.items():
-        sheet.write_string(row, 0, name, bold)
+        worksheet.write_string(row, 0, name, bold)
         if name.endswith("_at"):
             at = datetime.fromisoformat(value).astimezone(UTC).replace(tzinfo=None)
-            sheet.write_datetime(row, 1, at, time)
+            worksheet.write_datetime(row, 1, at, time)
         else:
-            sheet.write(row, 1, value)
+            worksheet.write(row, 1, value)
         row += 1
     titles = ("metric", "layer", "measured", "measured, base unit", "at real scale, base unit")
-    sheet.write_row(row + 1, 0, titles, bold)
+    worksheet.write_row(row + 1, 0, titles, bold)
     row += 2
     for metric in metric_rows(summary):
-        sheet.write_row(row, 0, (metric.words, metric.layer, metric.measured))
+        worksheet.write_row(row, 0, (metric.words, metric.layer, metric.measured))
         if metric.value is not None:
             scale = 1 if metric.stands_for is None else summary.scale
-            sheet.write_row(row, 3, (metric.value, metric.value * scale))
+            worksheet.write_row(row, 3, (metric.value, metric.value * scale))
         row += 1
-    sheet.write_string(row + 1, 0, "findings", bold)
+    worksheet.write_string(row + 1, 0, "findings", bold)
     row += 1
     for finding in summary.findings:
         row += 1
-        sheet.write_string(row, 0, finding.severity)
+        worksheet.write_string(row, 0, finding.severity)
         next_step = f" Next: {finding.next_step}" if finding.next_step else ""
-        sheet.merge_range(row, 1, row, 4, finding.sentence + next_step, wrap)
-        sheet.set_row(row, 15 * (1 + len(finding.sentence + next_step) // 88))
+        worksheet.merge_range(row, 1, row, 4, finding.sentence + next_step, wrap)
+        worksheet.set_row(row, 15 * (1 + len(finding.sentence + next_step) // 88))
 
 
 def _add_table(book: Any, name: str, columns: Columns) -> None:
     """Add a sheet with a table. The header row contains the units, and has filters."""
-    sheet = book.add_worksheet(name)
-    sheet.freeze_panes(1, 1)
+    worksheet = book.add_worksheet(name)
+    worksheet.freeze_panes(1, 1)
     bold = book.add_format({"bold": True, "text_wrap": True, "valign": "top"})
     time = book.add_format({"num_format": "yyyy-mm-dd hh:mm:ss"})
     formats = {
@@ -348,14 +348,14 @@ def _add_table(book: Any, name: str, columns: Columns) -> None:
     for index, column in enumerate(columns):
         unit = column.unit if column.layer is None else f"{column.unit}, {column.layer}"
         title = column.name if column.unit == "name" else f"{column.name} [{unit}]"
-        sheet.write_string(0, index, title, bold)
+        worksheet.write_string(0, index, title, bold)
         kind = column.values.dtype.kind
-        sheet.set_column(index, index, 19 if kind in "MU" else 15)
+        worksheet.set_column(index, index, 19 if kind in "MU" else 15)
         values = column.values.astype("datetime64[ms]") if kind == "M" else column.values
         cell_format = time if kind == "M" else formats.get(column.unit)
         for row, value in enumerate(values.tolist(), 1):
             # Cells of unknown values stay empty.
             if value not in (None, "") and value == value:
-                sheet.write(row, index, value, cell_format)
+                worksheet.write(row, index, value, cell_format)
     if columns:
-        sheet.autofilter(0, 0, len(columns[0].values), len(columns) - 1)
+        worksheet.autofilter(0, 0, len(columns[0].values), len(columns) - 1)

@@ -83,10 +83,10 @@ class MemoryTable:
 
     async def replace(self, entity: Entity, etag: str) -> str:
         self._here()
-        held = self.rows.get((entity.partition_key, entity.row_key))
-        if held is None:
+        answer = self.rows.get((entity.partition_key, entity.row_key))
+        if answer is None:
             raise EntityNotFound(entity.row_key)
-        if held.etag != etag:
+        if answer.etag != etag:
             raise EntityChanged(entity.row_key)
         return self._write(entity)
 
@@ -104,12 +104,12 @@ class MemoryTable:
     ) -> AsyncIterator[Entity]:
         self._here()
         keys = sorted(row for partition, row in self.rows if partition == partition_key)
-        found = [
+        results = [
             key
             for key in keys
             if (row_from is None or key >= row_from) and (row_before is None or key < row_before)
         ]
-        for key in found[:limit]:
+        for key in results[:limit]:
             yield self.rows[partition_key, key]
 
     async def delete(self, partition_key: str, row_key: str) -> bool:

@@ -115,32 +115,32 @@ lines = st.lists(st.binary(max_size=300).filter(lambda line: b"\n" not in line),
 
 
 def transcript(lines: list[bytes], max_bytes: int) -> Transcript:
-    kept = Transcript(max_bytes)
+    stored = Transcript(max_bytes)
     for line in lines:
-        kept.add(line)
-    return kept
+        stored.add(line)
+    return stored
 
 
 @given(lines)
 def test_a_short_output_is_kept_to_the_byte(lines: list[bytes]) -> None:
-    kept = transcript(lines, 2**20)
-    assert kept.text() == b"\n".join(lines)
-    assert not kept.is_cut
+    stored = transcript(lines, 2**20)
+    assert stored.text() == b"\n".join(lines)
+    assert not stored.is_cut
 
 
 @given(lines, st.integers(1, 5_000))
 def test_no_line_is_cut_and_the_missing_ones_are_counted(
     lines: list[bytes], max_bytes: int
 ) -> None:
-    kept = transcript(lines, max_bytes)
-    said = kept.text().split(b"\n")
-    notes = [at for at, line in enumerate(said) if line.startswith(b'{"event": "cut"')]
+    stored = transcript(lines, max_bytes)
+    parts = stored.text().split(b"\n")
+    notes = [at for at, line in enumerate(parts) if line.startswith(b'{"event": "cut"')]
     if not notes:
-        assert kept.text() == b"\n".join(lines)
+        assert stored.text() == b"\n".join(lines)
         return
     [at] = notes
-    note = json.loads(said[at])["data"]
-    head, tail = said[:at], said[at + 1 :]
+    note = json.loads(parts[at])["data"]
+    head, tail = parts[:at], parts[at + 1 :]
     assert head + tail == lines[:at] + lines[len(lines) - len(tail) :]
     missing = lines[at : len(lines) - len(tail)]
     assert note["lines_count"] == len(missing)
@@ -149,24 +149,24 @@ def test_no_line_is_cut_and_the_missing_ones_are_counted(
 
 def test_a_long_output_keeps_its_bound_its_start_and_its_end() -> None:
     lines = [b'{"event":"start"}', *(b"%08d" % n * 20 for n in range(30_000)), b'{"event":"end"}']
-    kept = transcript(lines, 2**20)
-    said = kept.text()
-    assert kept.is_cut
-    assert 0.9 * 2**20 < len(said) < 2**20 + 1_000
-    assert said.startswith(b'{"event":"start"}\n')
-    assert said.endswith(b'\n{"event":"end"}')
+    stored = transcript(lines, 2**20)
+    text = stored.text()
+    assert stored.is_cut
+    assert 0.9 * 2**20 < len(text) < 2**20 + 1_000
+    assert text.startswith(b'{"event":"start"}\n')
+    assert text.endswith(b'\n{"event":"end"}')
 
 
 def test_a_full_disk_costs_the_first_lines_and_says_so() -> None:
     noise = random.Random(7)
     lines = [noise.randbytes(300).hex().encode() for _ in range(3_000)]  # 0.9 MB, deflated
-    kept = Transcript(8 * 2**20)
+    stored = Transcript(8 * 2**20)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, hard))  # the error is a disk's own
     try:
         for line in lines:
-            kept.add(line)
-        note, *tail = kept.text().split(b"\n")
+            stored.add(line)
+        note, *tail = stored.text().split(b"\n")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert json.loads(note)["data"]["lines_count"] == len(lines) - len(tail)
@@ -174,7 +174,7 @@ def test_a_full_disk_costs_the_first_lines_and_says_so() -> None:
 
 
 def test_discarding_keeps_the_newest_lines() -> None:
-    kept = transcript([b"one", b"two"], 2**20)
-    kept.discard()
-    kept.add(b"three")
-    assert kept.text() == b"three"
+    stored = transcript([b"one", b"two"], 2**20)
+    stored.discard()
+    stored.add(b"three")
+    assert stored.text() == b"three"

@@ -61,11 +61,11 @@ def test_each_missing_thing_is_a_line_with_its_fix(
     set_iperf3(host, DOES_NOT_STREAM, monkeypatch)
     monkeypatch.setattr(engine_process, "preload_works", lambda gate, binary: False)
     set_engines(monkeypatch, {"vegeta": "vegeta: none here; install it"})
-    code, said = lines(capsys)
+    code, text = lines(capsys)
     assert code == 4
-    assert [line.partition(":")[0] for line in said] == ["iperf3", "start gate", "http", "https"]
-    assert "3.17 or newer" in said[0]
-    assert said[2] == "http: vegeta: none here; install it"
+    assert [line.partition(":")[0] for line in text] == ["iperf3", "start gate", "http", "https"]
+    assert "3.17 or newer" in text[0]
+    assert text[2] == "http: vegeta: none here; install it"
 
 
 @pytest.mark.parametrize(

@@ -61,9 +61,9 @@ def test_idle_interfaces_are_counted_only_where_they_are_asked_for() -> None:
 
 def test_a_host_of_many_interfaces_counts_some_and_its_own() -> None:
     busy = "".join(f"veth{number}: {' '.join(['1'] * 16)}\n" for number in range(300))
-    found = parse_net_dev(f"{NET_DEV}{busy}", "veth299")
-    assert len(found) <= NICS_MAX_COUNT + 1
-    assert "veth299" in found
+    net_dev = parse_net_dev(f"{NET_DEV}{busy}", "veth299")
+    assert len(net_dev) <= NICS_MAX_COUNT + 1
+    assert "veth299" in net_dev
 
 
 def test_an_interface_that_is_not_there_is_named() -> None:

@@ -32,9 +32,9 @@ def second(at_s: float, busy: float) -> HostSecond:
 
 def test_a_process_name_with_spaces_and_brackets_hides_nothing() -> None:
     text = "77 (a ) b (c) R 1 70 70 0 -1 4194560 1 2 3 4 250 50 20 10 20 0 1 0 99"
-    found = parse_process_time(text)
-    assert found.group_id == 70
-    assert found.cpu_s == pytest.approx(330 * TICK_S)
+    process_time = parse_process_time(text)
+    assert process_time.group_id == 70
+    assert process_time.cpu_s == pytest.approx(330 * TICK_S)
 
 
 def test_a_group_that_is_not_there_has_used_nothing() -> None:
@@ -68,10 +68,10 @@ def test_payload_holds_the_warm_up_as_the_time_does_and_without_payload_nothing_
 
 def test_processes_of_a_pair_add_up_and_one_that_is_silent_leaves_the_sum_unknown() -> None:
     reading = make_reading()
-    told = replace(reading, report=with_cpu(reading, 0.5))
-    assert merge([told, told]).report.cpu_s == 1.0
-    assert merge([told, told]).report.cpu_payload_bytes == 4000
-    assert merge([told, reading]).report.cpu_s is None
+    reported = replace(reading, report=with_cpu(reading, 0.5))
+    assert merge([reported, reported]).report.cpu_s == 1.0
+    assert merge([reported, reported]).report.cpu_payload_bytes == 4000
+    assert merge([reported, reading]).report.cpu_s is None
 
 
 async def test_what_a_process_and_its_child_burn_is_told_at_their_end() -> None:

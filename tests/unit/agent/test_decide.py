@@ -84,10 +84,10 @@ def body_with(place: str, value: object, **changes: object) -> bytes:
 def test_what_a_later_version_asks_for_is_refused_by_name(
     place: str, value: object, said: str
 ) -> None:
-    found = read_job(body_with(place, value))
-    assert isinstance(found, Unfamiliar)
-    assert found.job.job_id == make_job().job_id
-    assert found.reason == f"{said}; install the coordinator's Broadside on the agent"
+    job = read_job(body_with(place, value))
+    assert isinstance(job, Unfamiliar)
+    assert job.job.job_id == make_job().job_id
+    assert job.reason == f"{said}; install the coordinator's Broadside on the agent"
 
 
 def test_what_a_job_itself_calls_ignorable_is_ignored() -> None:

@@ -55,8 +55,8 @@ def test_this_hosts_kernel_answers() -> None:
 def looked(filled: list[bool], nic: str = "eth0") -> HostLog:
     """A log with a look a second from second 100 on."""
     log = HostLog(retention_s=60, nic="eth0")
-    for second, each in enumerate(filled):
-        log.sample(100.0 + second, {nic: each})
+    for second, item in enumerate(filled):
+        log.sample(100.0 + second, {nic: item})
     return log
 
 

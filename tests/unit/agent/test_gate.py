@@ -64,8 +64,8 @@ def test_the_environment_is_added_to() -> None:
 )
 def test_a_release_says_by_how_much_a_server_was_ahead(released: str, ahead_s: float) -> None:
     """Where the server sends, by nothing."""
-    said = f"warning: something\nbroadside-gate: armed 1000.1\nbroadside-gate: {released}\n"
-    release = read_release(said)
+    text = f"warning: something\nbroadside-gate: armed 1000.1\nbroadside-gate: {released}\n"
+    release = read_release(text)
     assert release is not None
     assert (release.gate_reached_at_s, release.released_at_s) == (
         1000.1,
@@ -99,5 +99,5 @@ def test_a_server_only_says_when_its_clock_starts() -> None:
 
 def test_what_the_gate_says_of_udp_streams_is_read() -> None:
     assert read_opening("broadside-gate: armed 1000.1\n") is None
-    said = "broadside-gate: armed 1000.1\nbroadside-gate: unanswered 2 of 16\n"
-    assert read_opening(said) == Opening(unanswered_count=2, streams_count=16)
+    text = "broadside-gate: armed 1000.1\nbroadside-gate: unanswered 2 of 16\n"
+    assert read_opening(text) == Opening(unanswered_count=2, streams_count=16)

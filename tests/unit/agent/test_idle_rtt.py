@@ -43,9 +43,13 @@ def tcp_info(rtt_us: int, min_rtt_us: int | None) -> bytes:
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
 def test_every_connection_to_the_port_tells_its_handshake(family: socket.AddressFamily) -> None:
-    with listening(family) as (address, port), listening(family) as (_, other), ExitStack() as held:
+    with (
+        listening(family) as (address, port),
+        listening(family) as (_, other),
+        ExitStack() as stored,
+    ):
         for to in (port, port, port, other):
-            held.enter_context(socket.create_connection((address, to)))
+            stored.enter_context(socket.create_connection((address, to)))
         rtts = connection_rtts(address, {port})
         assert len(rtts) == 3  # not the server's ends, not the other port's
         assert all(0 < rtt < SLOW_S for rtt in rtts)

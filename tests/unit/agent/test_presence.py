@@ -150,10 +150,10 @@ async def test_an_idle_agent_starts_again_where_its_address_changed(
     beats = 0
 
     def find_address() -> str:
-        found = looks[beats - 1]
-        if found is None:
+        result = looks[beats - 1]
+        if result is None:
             raise HostUnknown("no default route")
-        return found
+        return result
 
     monkeypatch.setattr(presence_module, "find_address", find_address)
     heart.condition = lambda: AgentHealth(busy=beats < busy_until)

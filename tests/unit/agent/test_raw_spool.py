@@ -150,8 +150,8 @@ async def test_rows_take_the_room_of_raw_output_the_oldest_of_which_goes_last(
     for pair_index, text in enumerate(texts):
         await raw.save(named(pair_index), text)
     assert spool.raws_count == 3
-    room = 10_000 - spool.size_bytes
-    await rows.upsert(row("chunk.0", room))  # in base64: more than the room
+    space = 10_000 - spool.size_bytes
+    await rows.upsert(row("chunk.0", space))  # in base64: more than the room
     assert spool.raws_count == 2
     await rows.upsert(row("chunk.1", 1_000))
     await rows.upsert(row("chunk.2", 10_000))  # no room for it, whatever is dropped

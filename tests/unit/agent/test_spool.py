@@ -132,8 +132,8 @@ async def test_a_report_that_waited_says_so_when_it_leaves(tmp_path: Path) -> No
     late = (await records_in(table).bursts.read_reports("run-1", 0))[0]
     [served] = await records_in(table).bursts.read_tests(at, at + timedelta(hours=1))
     assert late.delivered_at is not None
-    for told in (late.troubles, served.test.troubles):
-        assert [trouble.to_at is not None for trouble in told] == [True]
+    for reported in (late.troubles, served.test.troubles):
+        assert [trouble.to_at is not None for trouble in reported] == [True]
     assert late.model_copy(update={"delivered_at": None, "troubles": report.troubles}) == report
 
 
@@ -144,7 +144,7 @@ async def test_a_test_that_waited_ends_on_record_after_all_its_seconds(tmp_path:
     intervals = tuple(
         Interval(start_s=n, end_s=n + 1, transferred_bytes=n) for n in range(2 * CHUNK_S)
     )
-    whole = Track(
+    complete = Track(
         side=Side.SERVER, flow=Flow.UP, first_data_at_s=at.timestamp(), intervals=intervals
     )
     begun = ServerTest(
@@ -153,28 +153,28 @@ async def test_a_test_that_waited_ends_on_record_after_all_its_seconds(tmp_path:
         started_at=at,
         engine=EngineReport(engine="iperf3", version="3.18"),
     )
-    told: list[tuple[bool, int]] = []
+    reported: list[tuple[bool, int]] = []
 
     class Watched(MemoryTable):
         async def upsert(self, entity: Entity) -> str:
             await table.upsert(entity)
-            [found] = await records_in(table).bursts.read_tests(at, at + timedelta(seconds=1))
-            count = sum(len(track.intervals) for track in found.tracks)
-            told.append((found.test.ended_at is not None, count))
+            [result] = await records_in(table).bursts.read_tests(at, at + timedelta(seconds=1))
+            count = sum(len(track.intervals) for track in result.tracks)
+            reported.append((result.test.ended_at is not None, count))
             return ""
 
     bursts = records_in(results).bursts
-    await bursts.save_test(begun, [replace(whole, intervals=intervals[:9])], ())
+    await bursts.save_test(begun, [replace(complete, intervals=intervals[:9])], ())
     table.away = True
     for until in (12, 15):  # the spool has older rows of the same keys
-        sofar = replace(whole, intervals=intervals[:until])
+        sofar = replace(complete, intervals=intervals[:until])
         await bursts.save_test(begun, [sofar], (), from_s=until - 3)
     ended = begun.model_copy(update={"ended_at": at + timedelta(seconds=2 * CHUNK_S)})
-    await bursts.save_test(ended, [whole], ())
+    await bursts.save_test(ended, [complete], ())
     table.away = False
     await SpooledTable(Watched(), Spool(tmp_path, 10**7)).drain()
-    assert told[-1] == (True, len(intervals))
-    assert all(count == len(intervals) for is_ended, count in told if is_ended)
+    assert reported[-1] == (True, len(intervals))
+    assert all(count == len(intervals) for is_ended, count in reported if is_ended)
 
 
 async def test_an_agent_that_restarts_finds_its_rows(tmp_path: Path) -> None:
@@ -304,8 +304,8 @@ async def test_what_was_refused_counts_and_its_oldest_goes_first(tmp_path: Path)
         table.away = False
         await results.drain()
         assert 0 < spool.size_bytes == sum(map(len, contents(tmp_path))) <= max_bytes
-    kept = [parse_entity(text).row_key for text in contents(tmp_path)]
-    assert kept == [f"chunk.{index}" for index in range(10 - len(kept), 10)]
+    stored = [parse_entity(text).row_key for text in contents(tmp_path)]
+    assert stored == [f"chunk.{index}" for index in range(10 - len(stored), 10)]
     counts = {t.kind: t.count for t in troubles.new_since(datetime.min.replace(tzinfo=UTC))}
     assert counts[OutageKind.LOST] == 10
     again = Spool(tmp_path, max_bytes // 2)
@@ -378,8 +378,8 @@ asyncio.run(main())
 def test_on_a_full_disk_raw_output_gives_way_to_rows(tmp_path: Path) -> None:
     root = str(Path(__file__).parents[3])
     script = FULL_DISK.format(root=root, folder=str(tmp_path))
-    said = in_own_mounts(tmp_path, "size=200k", script)
-    assert said == "['chunk.0', 'chunk.1'] [1, 2] ['0'] 3\n"
+    text = in_own_mounts(tmp_path, "size=200k", script)
+    assert text == "['chunk.0', 'chunk.1'] [1, 2] ['0'] 3\n"
 
 
 async def test_a_row_that_cannot_be_read_is_lost_and_blocks_no_other(

@@ -322,6 +322,6 @@ async def test_a_slow_write_holds_up_no_later_one(monkeypatch: pytest.MonkeyPatc
     await client_tunnel.open()
     for _ in range(20):
         await asyncio.sleep(0)
-    (asked,) = await records.fleet.read_tunnels("server-1")
+    (requested,) = await records.fleet.read_tunnels("server-1")
     await client_tunnel.close()
-    assert asked.beat > 3
+    assert requested.beat > 3

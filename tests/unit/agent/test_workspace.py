@@ -42,14 +42,14 @@ def test_what_a_dead_agent_left_is_removed_and_nothing_else(tmp_path: Path) -> N
     )
     left = Path(died.stdout.strip())
     assert left.parent == tmp_path
-    kept = [tmp_path / "broadside-twins@1", tmp_path / "elsewhere"]
-    for folder in kept:
+    stored = [tmp_path / "broadside-twins@1", tmp_path / "elsewhere"]
+    for folder in stored:
         folder.mkdir()
     (tmp_path / "broadside-twin@file").touch()
-    (tmp_path / "broadside-twin@link").symlink_to(kept[1])
+    (tmp_path / "broadside-twin@link").symlink_to(stored[1])
     assert left.is_dir()
     sweep("twin")
     assert not left.exists()
-    assert all(folder.is_dir() for folder in kept)
+    assert all(folder.is_dir() for folder in stored)
     assert (tmp_path / "broadside-twin@file").exists()
     assert (tmp_path / "broadside-twin@link").is_symlink()

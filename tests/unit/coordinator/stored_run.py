@@ -12,8 +12,8 @@ async def store_run(
     """The run's id; with ``bursts_over`` only so many of its bursts are, and no verdict."""
     made, measured, summary = ended(plant)
     run_id = made.plan.run_id
-    judged = summary if bursts_over is None else None
-    await store_documents(fabric, run_id, made, measured[:bursts_over], judged)
+    evaluated = summary if bursts_over is None else None
+    await store_documents(fabric, run_id, made, measured[:bursts_over], evaluated)
     for evidence in made.evidence[:bursts_over]:
         for pair in evidence.pairs:
             if pair.report is not None:

@@ -141,9 +141,9 @@ def test_a_backup_that_fails_is_on_record_and_keeps_the_last_success(
 def test_a_drill_computes_the_verdicts_of_the_newest_runs_again(data: Path) -> None:
     restore(WRITTEN, data)
     assert broadside("backup")[0] == 0
-    code, told = broadside("restore", "--drill")
-    assert code == 0, told
-    assert re.search(r"can be restored; \d\d verdicts were recomputed", told), told
+    code, reported = broadside("restore", "--drill")
+    assert code == 0, reported
+    assert re.search(r"can be restored; \d\d verdicts were recomputed", reported), reported
     assert len(list((data.parent / "backups").iterdir())) == 1, "nothing is left of it"
     record = record_of(data, BackupKind.DRILL)
     assert record is not None
@@ -158,8 +158,8 @@ def test_a_drill_fails_where_a_verdict_cannot_be_computed_again(data: Path) -> N
         database.execute("DELETE FROM entity WHERE partition_key LIKE 'burst.%'")
         database.commit()
     back_up(spoiled, data.parent / "file")
-    code, told = broadside("restore", str(data.parent / "file"), "--drill")
-    assert code == 4, told
+    code, reported = broadside("restore", str(data.parent / "file"), "--drill")
+    assert code == 4, reported
     record = record_of(data, BackupKind.DRILL)
     assert record is not None
     assert "recomputed verdicts differ" in (record.error or "")
@@ -167,10 +167,10 @@ def test_a_drill_fails_where_a_verdict_cannot_be_computed_again(data: Path) -> N
 
 def test_a_drill_of_what_is_no_backup_fails_on_record(data: Path) -> None:
     on_fabric(data, lambda fabric: save_failure(fabric.private, BackupKind.BACKUP, "x", NOW))
-    code, told = broadside("restore", "--drill")
+    code, reported = broadside("restore", "--drill")
     assert code == 4
-    assert "no backup" in told
-    code, told = broadside("restore", str(data / "private.sqlite3"), "--drill")
+    assert "no backup" in reported
+    code, reported = broadside("restore", str(data / "private.sqlite3"), "--drill")
     assert code == 4
     record = record_of(data, BackupKind.DRILL)
     assert record is not None

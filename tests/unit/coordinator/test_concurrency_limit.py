@@ -68,12 +68,12 @@ async def test_one_caller_fills_its_own_places_only(
     fabric: Fabric, path: str, most: int, limit: str
 ) -> None:
     async with site(fabric) as (client, headers):
-        held = Held()
-        asked = [
-            asyncio.create_task(client.post(path, content=held.body(), headers=headers["one"]))
+        stored = Held()
+        requested = [
+            asyncio.create_task(client.post(path, content=stored.body(), headers=headers["one"]))
             for _ in range(most)
         ]
-        await held.wait_for(most)
+        await stored.wait_for(most)
         refused = await client.post(path, content=b"{}", headers=headers["one"])
         assert refused.status_code == 429
         assert refused.json()["title"] == "Too many requests at once"
@@ -83,8 +83,8 @@ async def test_one_caller_fills_its_own_places_only(
         assert (await client.get("/healthz", headers=headers["one"])).status_code == 200
         others = await client.post(path, content=b"{}", headers=headers["other"])
         assert others.status_code == 422
-        held.go.set()
-        assert {answer.status_code for answer in await asyncio.gather(*asked)} == {422}
+        stored.go.set()
+        assert {answer.status_code for answer in await asyncio.gather(*requested)} == {422}
         again = await client.post(path, content=b"{}", headers=headers["one"])
         assert again.status_code == 422
 
@@ -122,12 +122,12 @@ async def test_one_agent_fills_its_own_places_only(fabric: Fabric) -> None:
     transport, path = httpx.ASGITransport(app), "/v1/exchange/operations"
     headers = {name: {"Authorization": f"Bearer {name}"} for name in ("one", "other")}
     async with httpx.AsyncClient(transport=transport, base_url="http://c") as client:
-        held = Held()
-        asked = [
-            asyncio.create_task(client.post(path, content=held.body(), headers=headers["one"]))
+        stored = Held()
+        requested = [
+            asyncio.create_task(client.post(path, content=stored.body(), headers=headers["one"]))
             for _ in range(MOST)
         ]
-        await held.wait_for(MOST)
+        await stored.wait_for(MOST)
         refused = await client.post(path, content=b"[]", headers=headers["one"])
         assert refused.status_code == 429
         assert "BROADSIDE_REQUESTS_AT_ONCE" in refused.text
@@ -136,8 +136,8 @@ async def test_one_agent_fills_its_own_places_only(fabric: Fabric) -> None:
         assert (await client.post("/v1/exchange/join", content=b"{}")).status_code == 200
         others = await client.post(path, content=b"[]", headers=headers["other"])
         assert others.status_code == 200
-        held.go.set()
-        assert {answer.status_code for answer in await asyncio.gather(*asked)} == {400}
+        stored.go.set()
+        assert {answer.status_code for answer in await asyncio.gather(*requested)} == {400}
         again = await client.post(path, content=b"[]", headers=headers["one"])
         assert again.status_code == 200
 

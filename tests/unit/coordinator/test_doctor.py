@@ -85,9 +85,9 @@ async def test_rows_that_nobody_can_read_are_named(
     await fabric.private.upsert(make_row("runs", "open.x", {}))  # as ours are
     await fabric.close()
     checks, _ = await fabric_checks()
-    [found] = [check for check in checks if check.name == "rows"]
-    assert not found.ok
-    assert not found.required
-    assert "4 rows cannot be read" in found.detail
+    [result] = [check for check in checks if check.name == "rows"]
+    assert not result.ok
+    assert not result.required
+    assert "4 rows cannot be read" in result.detail
     for partition, key in (*spoiled.items(), ("presence", "client.c1")):
-        assert f"{partition}|{key}" in found.detail
+        assert f"{partition}|{key}" in result.detail

@@ -29,9 +29,9 @@ def as_before() -> Iterator[None]:
 
 
 def collections_while(count: int) -> int:
-    before = sum(each["collections"] for each in gc.get_stats())
-    kept = [[number] for number in range(count)]
-    return sum(each["collections"] for each in gc.get_stats()) - before if kept else 0
+    before = sum(get_stat["collections"] for get_stat in gc.get_stats())
+    stored = [[number] for number in range(count)]
+    return sum(get_stat["collections"] for get_stat in gc.get_stats()) - before if stored else 0
 
 
 def test_what_is_there_is_not_looked_through_again() -> None:
@@ -51,9 +51,9 @@ def test_garbage_in_cycles_goes_all_the_same() -> None:
     collect_rarely()
     garbage = weakref.ref(Cycle())
 
-    kept = [[number] for number in range(2 * NEW_MAX_COUNT)]
+    stored = [[number] for number in range(2 * NEW_MAX_COUNT)]
 
-    assert kept
+    assert stored
     assert garbage() is None
 
 
@@ -90,15 +90,15 @@ said.wait(60)
 def heaps_and_fresh_arrays(heaps: str) -> tuple[int, int]:
     """How many heaps the threads made, and how many arrays in none: fresh from the kernel."""
     by_default = {name: value for name, value in os.environ.items() if "MALLOC" not in name}
-    said = subprocess.run(
+    stdout = subprocess.run(
         [sys.executable, "-c", HELD_BY_THREADS, heaps],
         capture_output=True,
         text=True,
         check=True,
         env=by_default | {"GLIBC_TUNABLES": ""},
     ).stdout
-    before, held = map(int, re.findall(r'<total type="mmap" count="(\d+)"', said))
-    return said.count("<heap ") - 2, held - before
+    before, stored = map(int, re.findall(r'<total type="mmap" count="(\d+)"', stdout))
+    return stdout.count("<heap ") - 2, stored - before
 
 
 def test_threads_make_arrays_where_others_were() -> None:

@@ -49,10 +49,10 @@ def test_what_a_word_stands_for_has_fields_of_its_own(name: str, field: str, val
     """A scenario may name its tunnel or probe by a word, in full, or not at all."""
     _, parent, leaf = field.split(".")
     given = getattr(scenarios.load(name, {field: value}).traffic, parent)
-    word = {"probe": "udp", "encapsulation": "vxlan"}[parent]
-    both = {field: value, f"traffic.{parent}": word}  # whatever their order
+    part = {"probe": "udp", "encapsulation": "vxlan"}[parent]
+    both = {field: value, f"traffic.{parent}": part}  # whatever their order
     assert getattr(scenarios.load(name, both).traffic, parent) == given
-    usual = getattr(scenarios.load(name, {f"traffic.{parent}": word}).traffic, parent)
+    usual = getattr(scenarios.load(name, {f"traffic.{parent}": part}).traffic, parent)
     assert given == usual.model_copy(update={leaf: value})
 
 
@@ -136,8 +136,8 @@ def test_a_mistake_names_field_value_and_fix(
         scenarios.load(name, overrides)
     message = str(caught.value)
     assert "\n" not in message
-    for word in words:
-        assert word in message
+    for part in words:
+        assert part in message
 
 
 @pytest.mark.parametrize("assignment", ["pairs_count", "=3"])
@@ -206,7 +206,7 @@ def test_a_value_that_cannot_be_read_names_field_value_and_fix(
 ) -> None:
     with pytest.raises(scenarios.BadScenario) as caught:
         scenarios.load("smoke", {name: value})
-    assert all(word in str(caught.value) for word in words)
+    assert all(part in str(caught.value) for part in words)
 
 
 def test_two_names_of_one_field_are_refused() -> None:

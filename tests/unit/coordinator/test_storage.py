@@ -92,7 +92,7 @@ async def test_old_runs_are_listed_first_and_removed_when_asked(records: Records
     assert await records.bursts.read_raw("run-31", 1, 0) is None
     assert await records.bursts.read_raw("run-29", 1, 0) == RAW
     tests = await records.bursts.read_tests(NOW - 40 * DAY, NOW)
-    assert [(NOW - found.test.started_at) // DAY for found in tests] == [29, 1]
+    assert [(NOW - test.test.started_at) // DAY for test in tests] == [29, 1]
     again = await prune(records, PruneRequest(older_than_days=30, dry_run=False), NOW)
     assert (again.runs, again.tests_hours, again.rows_count) == ((), (), 0)
 
@@ -144,19 +144,19 @@ async def test_a_year_without_tests_costs_no_reads(
 ) -> None:
     await store(records, planned("old", NOW - 400 * DAY))
     await store(records, planned("new", NOW - DAY))
-    odd = Entity(partition_key="tests.0000someday", row_key="a", properties={})
-    await table.insert(odd)
-    asked = []
+    invalid = Entity(partition_key="tests.0000someday", row_key="a", properties={})
+    await table.insert(invalid)
+    requested = []
     find = table.next_partition
 
     async def counted(key_from: str, key_before: str) -> str | None:
-        asked.append(key_from)
+        requested.append(key_from)
         return await find(key_from, key_before)
 
     monkeypatch.setattr(table, "next_partition", counted)
     shown = await prune(records, PruneRequest(older_than_days=30), NOW)
     assert [(NOW - at) // DAY for at in shown.tests_hours] == [400]
-    assert len(asked) == 3  # one by another name, the one, no more
+    assert len(requested) == 3  # one by another name, the one, no more
 
 
 async def test_without_runs_there_is_nothing_to_do(records: Records) -> None:
@@ -183,14 +183,14 @@ async def ask(fabric: Fabric, method: str, path: str, **arguments: object) -> ht
 
 async def test_raw_output_comes_back_to_the_byte(fabric: Fabric) -> None:
     await store(fabric.records, planned("run-1", NOW))
-    whole = b'{\n\t"start":\t{}\n}'
-    await fabric.records.bursts.save_raw("run-1", 1, 1, whole)
+    complete = b'{\n\t"start":\t{}\n}'
+    await fabric.records.bursts.save_raw("run-1", 1, 1, complete)
     for pair in ("pair-001", "1"):
         answer = await ask(fabric, "GET", f"/v1/runs/run-1/raw/{pair}")
         assert (answer.status_code, answer.content) == (200, RAW)
         assert answer.headers["content-type"] == "application/x-ndjson"
     answer = await ask(fabric, "GET", "/v1/runs/run-1/raw/2", params={"burst_index": 1})
-    assert answer.content == whole
+    assert answer.content == complete
     assert answer.headers["content-type"] == "application/json"
 
 

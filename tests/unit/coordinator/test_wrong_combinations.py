@@ -105,8 +105,8 @@ async def launch_over_api(folder: Path, agents: list[Presence], body: object) ->
     """What the API answers to a launch, with these agents there."""
     fabric = open_fabric(FabricSettings(data_dir=folder))
     try:
-        for each in agents:
-            await fabric.records.fleet.beat(each)
+        for agent in agents:
+            await fabric.records.fleet.beat(agent)
         api = create_app(Coordinator(fabric), tick_s=None)
         transport = httpx.ASGITransport(app=api)
         async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:

@@ -57,22 +57,22 @@ def selectors(expression: str) -> Iterator[tuple[str, set[str]]]:
 def test_every_promql_selects_metrics_and_labels_that_exist() -> None:
     queries = [*dashboard_queries(), *((rule["alert"], rule["expr"]) for rule in alerts())]
     assert len(queries) > 25
-    for where, expression in queries:
-        found = list(selectors(expression))
-        assert found, where
-        for name, labels in found:
+    for place, expression in queries:
+        result = list(selectors(expression))
+        assert result, place
+        for name, labels in result:
             if name == "up":
                 assert labels <= OWN_LABELS
                 continue
-            assert name in METRICS, where
-            assert labels <= {*METRICS[name][1], *OWN_LABELS}, where
+            assert name in METRICS, place
+            assert labels <= {*METRICS[name][1], *OWN_LABELS}, place
 
 
 def test_a_query_of_what_does_not_exist_is_seen() -> None:
     wrong = "max by (layer) (nothing_of_ours / on (layer) broadside_fleet_bytes_per_second{a='b'})"
-    found = dict(selectors(wrong))
-    assert "nothing_of_ours" in found
-    assert not found["broadside_fleet_bytes_per_second"] <= {
+    result = dict(selectors(wrong))
+    assert "nothing_of_ours" in result
+    assert not result["broadside_fleet_bytes_per_second"] <= {
         *METRICS["broadside_fleet_bytes_per_second"][1]
     }
 

@@ -46,21 +46,21 @@ def test_an_archive_depends_on_names_and_contents_alone(
     assert one.read_bytes() == other.read_bytes()
     with tarfile.open(fileobj=io.BytesIO(one.read_bytes())) as opened:
         entries = opened.getmembers()
-    assert [each.name for each in entries] == [
+    assert [entry.name for entry in entries] == [
         "top/a", "top/b", "top/b/first", "top/b/second", "top/link", "top/run.sh",
     ]  # fmt: skip
-    assert {(each.mtime, each.uid, each.gid, each.uname) for each in entries} == {
+    assert {(entry.mtime, entry.uid, entry.gid, entry.uname) for entry in entries} == {
         (1_700_000_000, 0, 0, "root")
     }
-    assert {each.name: each.mode for each in entries}["top/run.sh"] == 0o755
+    assert {entry.name: entry.mode for entry in entries}["top/run.sh"] == 0o755
 
 
 def test_the_lock_pins_what_archives_carry() -> None:
-    locked = {each.name: each for each in read_lock()}
+    locked = {item.name: item for item in read_lock()}
     assert {*PACKAGES, *ENGINE, LICENCE_TEXTS} <= locked.keys()
-    for each in locked.values():
-        assert len(each.sha256) == 64
-        assert each.path.startswith("pool/main/"), each
+    for item in locked.values():
+        assert len(item.sha256) == 64
+        assert item.path.startswith("pool/main/"), item
 
 
 def mirror(place: Path, content: bytes | None) -> str:
@@ -84,11 +84,11 @@ def test_a_mirror_that_has_moved_on_is_named_with_what_to_do(
     archive = mirror(tmp_path, content)
     with pytest.raises(SystemExit) as stopped:
         debian_packages.fetch([PACKAGE], tmp_path / "debs", archive)
-    said = str(stopped.value)
-    assert archive in said
-    assert "deploy/debian.lock" in said
-    assert "make lock" in said
-    assert PACKAGE.name in said
+    text = str(stopped.value)
+    assert archive in text
+    assert "deploy/debian.lock" in text
+    assert "make lock" in text
+    assert PACKAGE.name in text
 
 
 def test_no_wheel_is_no_component(tmp_path: Path) -> None:

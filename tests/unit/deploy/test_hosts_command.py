@@ -44,22 +44,22 @@ def started_with(command: list[str], folder: Path, **environment: str) -> dict[s
 def test_the_hosts_settings_are_read_as_systemd_reads_them(
     command: list[str], tmp_path: Path
 ) -> None:
-    told = started_with(command, tmp_path)
-    assert told["BROADSIDE_DATA_DIR"] == "/var/lib/broadside"
-    assert told["BROADSIDE_API"] == "two words"
-    assert told["BROADSIDE_NAME"] == "$(touch made)"
-    assert told["BROADSIDE_LAST"] == "no newline behind it"
-    assert told["PATH"] == "/usr/bin:/bin"
+    reported = started_with(command, tmp_path)
+    assert reported["BROADSIDE_DATA_DIR"] == "/var/lib/broadside"
+    assert reported["BROADSIDE_API"] == "two words"
+    assert reported["BROADSIDE_NAME"] == "$(touch made)"
+    assert reported["BROADSIDE_LAST"] == "no newline behind it"
+    assert reported["PATH"] == "/usr/bin:/bin"
     assert not (tmp_path / "made").exists()
 
 
 def test_the_callers_environment_wins_even_where_it_is_empty(
     command: list[str], tmp_path: Path
 ) -> None:
-    own = {"BROADSIDE_DATA_DIR": "/srv/other", "BROADSIDE_API": ""}
-    told = started_with(command, tmp_path, **own)
-    assert {name: told[name] for name in own} == own
-    assert told["BROADSIDE_LAST"] == "no newline behind it"
+    fields = {"BROADSIDE_DATA_DIR": "/srv/other", "BROADSIDE_API": ""}
+    reported = started_with(command, tmp_path, **fields)
+    assert {name: reported[name] for name in fields} == fields
+    assert reported["BROADSIDE_LAST"] == "no newline behind it"
 
 
 def test_the_installer_keeps_secrets_to_root_from_the_first_byte(tmp_path: Path) -> None:

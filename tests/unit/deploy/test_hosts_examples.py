@@ -19,31 +19,31 @@ def objects() -> list[dict[str, Any]]:
 
 
 def test_kubernetes_knows_every_field_of_the_agents() -> None:
-    kinds = sorted(each["kind"] for each in objects())
+    kinds = sorted(item["kind"] for item in objects())
     assert kinds == ["ConfigMap", "DaemonSet", "DaemonSet", "Namespace"]
     assert tools.kubeconform().faults == ()
 
 
 def test_agents_are_of_the_nodes_own_network_and_may_nothing_else() -> None:
-    for each in objects():
-        if each["kind"] != "DaemonSet":
+    for item in objects():
+        if item["kind"] != "DaemonSet":
             continue
-        pod = each["spec"]["template"]["spec"]
+        pod = item["spec"]["template"]["spec"]
         assert pod["hostNetwork"]
         assert pod["dnsPolicy"] == "ClusterFirstWithHostNet"
         (agent,) = pod["containers"]
         assert agent["securityContext"]["capabilities"] == {"drop": ["ALL"]}
         assert agent["args"] == ["agent"]
-        told = next(each for each in agent["env"] if each["name"] == "BROADSIDE_AGENT_ROLE")
-        label = told["valueFrom"]["fieldRef"]["fieldPath"].partition("'")[2].rstrip("']")
-        role = each["spec"]["template"]["metadata"]["labels"][label]
+        reported = next(item for item in agent["env"] if item["name"] == "BROADSIDE_AGENT_ROLE")
+        label = reported["valueFrom"]["fieldRef"]["fieldPath"].partition("'")[2].rstrip("']")
+        role = item["spec"]["template"]["metadata"]["labels"][label]
         assert pod["nodeSelector"] == {"broadside/role": role}
-        assert each["metadata"]["name"] == f"broadside-{role}"
+        assert item["metadata"]["name"] == f"broadside-{role}"
 
 
 def test_the_roles_own_settings_are_ones() -> None:
     inventory = yaml.safe_load((HOSTS / "ansible" / "inventory.example.yml").read_text())
     host = inventory["all"]["children"]["broadside_coordinator_host"]["hosts"]
-    (told,) = host.values()
+    (reported,) = host.values()
     known = {f"BROADSIDE_{name.upper()}" for name in CoordinatorSettings.model_fields}
-    assert set(told["broadside_settings"]) <= known
+    assert set(reported["broadside_settings"]) <= known

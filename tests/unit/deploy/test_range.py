@@ -484,14 +484,14 @@ def test_the_package_holds_all_that_an_agent_imports() -> None:
 def test_the_package_holds_every_program_that_an_agent_runs() -> None:
     """The engines' own; and what makes certificates, and tunnels."""
     wheelhouse = runpy.run_path(str(AZURE / "wheelhouse.py"))
-    held = {*wheelhouse["PACKAGES"], *wheelhouse["PROGRAMS"]}
+    stored = {*wheelhouse["PACKAGES"], *wheelhouse["PROGRAMS"]}
     programs = {
         program.name
         for engine in engines().values()
         for program in (*engine.client_programs, *engine.server_programs)
     }
     assert programs > {"nginx", "lftp"}
-    assert programs | {"openssl", "iproute2", "chrony"} <= held
+    assert programs | {"openssl", "iproute2", "chrony"} <= stored
 
 
 def test_the_locks_pin_by_hash_and_name_no_index() -> None:

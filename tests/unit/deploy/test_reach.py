@@ -48,7 +48,7 @@ def a_range() -> Store:
         rule("Outbound", 200, "VirtualNetwork", "ServiceBus.eastus", ["5671"]),
         rule("Outbound", 210, "VirtualNetwork", "Storage.eastus", ["443"]),
     ]
-    shut = [rule(way, 4096, "*", "*", ["*"], "Deny") for way in ("Inbound", "Outbound")]
+    shut = [rule(method, 4096, "*", "*", ["*"], "Deny") for method in ("Inbound", "Outbound")]
     groups = {
         "clients": [rule("Outbound", 100, "10.2.0.0/21", "10.3.0.0/21", ["5200-5202"]), *exchange],
         "servers": [rule("Inbound", 100, "10.2.0.0/21", "10.3.0.0/21", ["5200-5202"]), exchange[1]],
@@ -59,8 +59,8 @@ def a_range() -> Store:
         ],
     }  # fmt: skip
     for group, rules in groups.items():
-        for index, each in enumerate([*rules, *shut]):
-            put(f"networkSecurityGroups/{group}/securityRules/{index}", **each)
+        for index, item in enumerate([*rules, *shut]):
+            put(f"networkSecurityGroups/{group}/securityRules/{index}", **item)
     for spoke, far in (("clients", "servers"), ("servers", "clients")):
         put(f"natGateways/{spoke}", publicIpAddresses=[{"id": "x"}])
         put(
@@ -131,15 +131,15 @@ def a_range() -> Store:
 
 
 def of(store: Store, path: str) -> dict[str, Any]:
-    found: dict[str, Any] = store[f"{NETWORK}/{path}".lower()]["properties"]
-    return found
+    result: dict[str, Any] = store[f"{NETWORK}/{path}".lower()]["properties"]
+    return result
 
 
 def firewall_rule(store: Store) -> dict[str, Any]:
-    found: dict[str, Any] = of(store, "firewallPolicies/p/ruleCollectionGroups/t")[
+    result: dict[str, Any] = of(store, "firewallPolicies/p/ruleCollectionGroups/t")[
         "ruleCollections"
     ][0]["rules"][0]
-    return found
+    return result
 
 
 def test_a_range_that_lets_all_through_has_no_faults() -> None:
@@ -177,8 +177,8 @@ def test_what_its_owner_has_still_to_do_is_no_fault() -> None:
     """An existing hub: neither its firewall nor its half of the way is the range's."""
     store = a_range()
     mine = {
-        path: copy.deepcopy(each)
-        for path, each in store.items()
+        path: copy.deepcopy(item)
+        for path, item in store.items()
         if "/virtualnetworks/hub/" not in path and "firewall" not in path
     }
     firewall_rule(store).update(sourceAddresses=[])

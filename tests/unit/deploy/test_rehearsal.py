@@ -93,7 +93,7 @@ def test_a_body_is_held_against_published_types(
     properties = {"addressSpace": {"addressPrefixes": ["10.0.0.0/16"]}, **told}
     put(subscription, f"{NETWORK}/virtualNetworks/hub", {"properties": properties})
     faults = subscription.body_faults()
-    assert [fault in each for each in faults] == [True] if fault else faults == []
+    assert [fault in item for item in faults] == [True] if fault else faults == []
     assert subscription.sent[-1].is_published
 
 
@@ -118,7 +118,7 @@ def test_what_is_required_and_what_is_read_only(subscription: Subscription) -> N
     types = subscription.published
     kind = "Microsoft.Network/virtualNetworks"
     faults = types.check(kind, "2024-05-01", "h", {"etag": "1", "properties": {}}).faults
-    assert [each.removeprefix(f"{kind}.") for each in faults] == [
+    assert [fault.removeprefix(f"{kind}.") for fault in faults] == [
         'etag: read-only, and sent: "1"',
         "properties.addressSpace: required and missing",
         "name: 'h' is not of length 2..20",
@@ -225,8 +225,8 @@ def test_what_is_in_use_stays(subscription: Subscription) -> None:
 def test_regions_and_their_zones(subscription: Subscription) -> None:
     address = f"{NETWORK}/publicIPAddresses/a"
     codes = [
-        refused(subscription, "PUT", address, {"properties": {}, **told})
-        for told in ({"location": "West Europe"}, {"location": "westus", "zones": ["1"]})
+        refused(subscription, "PUT", address, {"properties": {}, **reported})
+        for reported in ({"location": "West Europe"}, {"location": "westus", "zones": ["1"]})
     ]
     assert codes == ["LocationNotAvailableForResourceType", "AvailabilityZoneNotSupported"]
 
@@ -234,21 +234,21 @@ def test_regions_and_their_zones(subscription: Subscription) -> None:
 def test_a_role_counts_after_a_while_and_once(subscription: Subscription) -> None:
     subscription.role_delay_s = 1000
     role = f"{BASE}/providers/Microsoft.Authorization/roleDefinitions"
-    told = {
+    fields = {
         "principalId": DEPLOYER,
         "roleDefinitionId": f"{role}/{ROLES['Storage Blob Data Contributor']}",
     }
     one, two = (
         f"{GROUP}/providers/Microsoft.Authorization/roleAssignments/{n}" for n in ("one", "two")
     )
-    put(subscription, one, {"properties": told})
+    put(subscription, one, {"properties": fields})
     assert not subscription.may(DEPLOYER, "Storage Blob Data", f"{GROUP}/providers/x")
     subscription.role_delay_s = 0
     assert subscription.may(DEPLOYER, "Storage Blob Data", f"{GROUP}/providers/x")
     assert not subscription.may(DEPLOYER, "Storage Blob Data", BASE)
-    assert refused(subscription, "PUT", two, {"properties": told}) == "RoleAssignmentExists"
-    nobody = told | {"principalId": "nobody"}
-    assert refused(subscription, "PUT", two, {"properties": nobody}) == "PrincipalNotFound"
+    assert refused(subscription, "PUT", two, {"properties": fields}) == "RoleAssignmentExists"
+    no_user = fields | {"principalId": "nobody"}
+    assert refused(subscription, "PUT", two, {"properties": no_user}) == "PrincipalNotFound"
 
 
 def test_requests_are_throttled(subscription: Subscription) -> None:
@@ -259,10 +259,10 @@ def test_requests_are_throttled(subscription: Subscription) -> None:
 
 def test_a_list_of_groups_is_filtered_by_its_tag(subscription: Subscription) -> None:
     query = VERSION | {"$filter": ["tagName eq 'broadside' and tagValue eq 'night'"]}
-    asked = ("GET", f"{BASE}/resourcegroups", query, None)
-    assert subscription.answer(*asked).body == {"value": []}
+    requested = ("GET", f"{BASE}/resourcegroups", query, None)
+    assert subscription.answer(*requested).body == {"value": []}
     subscription.plant(f"{BASE}/resourceGroups/mine", {"tags": {"broadside": "night"}})
-    assert [each["name"] for each in subscription.answer(*asked).body["value"]] == ["mine"]
+    assert [item["name"] for item in subscription.answer(*requested).body["value"]] == ["mine"]
 
 
 def test_ids() -> None:
@@ -272,7 +272,7 @@ def test_ids() -> None:
     role = f"{rule}/providers/Microsoft.Authorization/roleAssignments/x"
     assert (kind_of(role), parent_of(role)) == ("Microsoft.Authorization/roleAssignments", rule)
     body = {"a": [{"id": rule}], "identity": {rule: {}}, "note": "no /subscriptions/x"}
-    assert [each for _, each in references(body)] == [rule, rule]
+    assert [item for _, item in references(body)] == [rule, rule]
 
 
 # Day one ------------------------------------------------------------------------------------------
@@ -290,7 +290,7 @@ def test_the_page_of_day_one_goes_from_up_to_down(heading: str) -> None:
 
 def test_each_step_says_how_long_it_takes_and_what_it_costs() -> None:
     for step in PAGE.read_text("utf-8").split("\n### ")[1:]:
-        lacks = [word for word in ("takes", "cost") if word not in step.lower()]
+        lacks = [part for part in ("takes", "cost") if part not in step.lower()]
         assert not lacks, step.partition("\n")[0]
 
 

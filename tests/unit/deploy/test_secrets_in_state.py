@@ -50,9 +50,9 @@ def unmarked(found: dict[str, Module]) -> Iterator[str]:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_no_secret_is_in_a_state_that_is_not_marked(folder: str) -> None:
-    found = modules(folder)
-    assert found
-    assert list(unmarked(found)) == []
+    result = modules(folder)
+    assert result
+    assert list(unmarked(result)) == []
 
 
 @pytest.mark.parametrize(

@@ -5,4 +5,4 @@ import yaml
 
 def files_of(cloud_config: str) -> dict[str, str]:
     """The files that it writes, by path."""
-    return {each["path"]: each["content"] for each in yaml.safe_load(cloud_config)["write_files"]}
+    return {item["path"]: item["content"] for item in yaml.safe_load(cloud_config)["write_files"]}

@@ -123,9 +123,9 @@ def test_a_29_minute_10_gigabit_flow_takes_at_most_12_bytes_a_second(seed: int) 
 def test_what_is_shared_or_constant_costs_next_to_nothing() -> None:
     flow = ten_gigabit_flow(CHUNK_S, 1)
     noise = random.Random(2)
-    whole_segments = len(pack({"cwnd": [interval.cwnd_bytes for interval in flow]}))
+    complete_segments = len(pack({"cwnd": [interval.cwnd_bytes for interval in flow]}))
     ragged = [(interval.cwnd_bytes or 0) + noise.randrange(MSS_BYTES) for interval in flow]
-    assert len(pack({"cwnd": ragged})) - whole_segments > CHUNK_S, "a byte a second, at least"
+    assert len(pack({"cwnd": ragged})) - complete_segments > CHUNK_S, "a byte a second, at least"
     queued = pack({"numbers": range(10**12, 10**12 + 1000)})
     assert len(queued) < 150
 

@@ -56,7 +56,7 @@ def test_what_only_a_checkout_has_says_so() -> None:
 
 
 def test_no_other_text_names_a_command_of_the_checkout() -> None:
-    found = {}
+    by_name = {}
     for folder in SHIPPED:
         for path in sorted((ROOT / folder).rglob("*")):
             is_text = path.suffix in (".py", ".js", ".html", ".j2", ".toml", ".css", ".json")
@@ -65,8 +65,8 @@ def test_no_other_text_names_a_command_of_the_checkout() -> None:
                 continue
             text = CALLS.sub("", path.read_text("utf-8"))
             if hits := [match[0] for match in OF_A_CHECKOUT.finditer(text)]:
-                found[str(path.relative_to(ROOT))] = hits
-    assert found == {}
+                by_name[str(path.relative_to(ROOT))] = hits
+    assert by_name == {}
 
 
 @pytest.mark.parametrize(

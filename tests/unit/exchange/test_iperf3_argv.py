@@ -63,7 +63,7 @@ def test_every_field_becomes_its_option() -> None:
         omit_s=2,
         interval_s=0.5,
     )
-    said = client(full)
+    text = client(full)
     expected = {
         "--parallel": "3",
         "--bitrate": "10000000",
@@ -76,14 +76,14 @@ def test_every_field_becomes_its_option() -> None:
         "--reverse": True,
         "--time": "30",
     }
-    assert expected.items() <= said.items()
-    assert "--udp" not in said and "--bidir" not in said
+    assert expected.items() <= text.items()
+    assert "--udp" not in text and "--bidir" not in text
 
 
 def test_what_is_not_asked_is_not_said() -> None:
-    said = client(Traffic())
+    text = client(Traffic())
     silent = {"--bitrate", "--length", "--window", "--set-mss", "--congestion", "--omit", "--bind"}
-    assert not silent & said.keys()
+    assert not silent & text.keys()
 
 
 @pytest.mark.parametrize(
@@ -161,9 +161,9 @@ def test_an_address_chooses_its_family() -> None:
     argv = client_argv(
         job(Traffic(), address="fd00::2"), NEWEST, binary=("iperf3",), bind="fd00::1"
     )
-    said = options(argv)
-    assert (said["--client"], said["--bind"], said["--version6"]) == ("fd00::2", "fd00::1", True)
-    assert "--version4" not in said
+    text = options(argv)
+    assert (text["--client"], text["--bind"], text["--version6"]) == ("fd00::2", "fd00::1", True)
+    assert "--version4" not in text
 
 
 def test_too_old_is_said_with_the_fix() -> None:

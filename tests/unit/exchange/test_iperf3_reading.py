@@ -147,16 +147,16 @@ def state(reading: Reading) -> str:
 def told(reading: Reading) -> str:
     """What a reading says, as a line of the table has it."""
     report = reading.report
-    said = [reading.side, report.protocol, report.direction, report.streams_count]
+    lines = [reading.side, report.protocol, report.direction, report.streams_count]
     ended = state(reading)
-    words = [ended] * (ended != "measured") + [str(each) for each in said if each is not None]
+    parts = [ended] * (ended != "measured") + [str(item) for item in lines if item is not None]
     totals = {total.flow: (total.sent_bytes, total.received_bytes) for total in report.totals}
     assert totals.keys() <= reading.intervals.keys()
     flows = [
         f"{flow} {len(intervals)} {_sums(totals.get(flow, ()))}".rstrip()
         for flow, intervals in reading.intervals.items()
     ]
-    return ", ".join([" ".join(words), *flows])
+    return ", ".join([" ".join(parts), *flows])
 
 
 def _sums(sent_and_received: tuple[int | None, ...]) -> str:
@@ -188,11 +188,11 @@ def test_intervals_add_up_to_the_totals(name: str) -> None:
     reading = readings(file)[int(index or 0)]
     for total in reading.report.totals:
         sends = (total.flow is UP) == (reading.side is Side.CLIENT)
-        own_bytes = total.sent_bytes if sends else total.received_bytes
-        assert own_bytes is not None
+        local_bytes = total.sent_bytes if sends else total.received_bytes
+        assert local_bytes is not None
         counted = counted_bytes(reading.intervals[total.flow])
         # iperf3 takes its totals a moment after its last interval.
-        assert own_bytes * 0.999 <= counted <= own_bytes
+        assert local_bytes * 0.999 <= counted <= local_bytes
 
 
 @pytest.mark.parametrize("name", sorted({name.partition("#")[0] for name in SEEN}))
@@ -433,11 +433,11 @@ def test_nothing_arrived_is_not_a_measurement() -> None:
 
 def test_sums_left_out_are_made_from_the_streams() -> None:
     bare = stream_with(',"sum(_sent|_received)?":{[^}]*}', "")
-    whole = readings("3.22/tcp-stream.json")[0]
+    complete = readings("3.22/tcp-stream.json")[0]
     assert bare.usable
-    for one, other in zip(bare.intervals[UP], whole.intervals[UP], strict=True):
+    for one, other in zip(bare.intervals[UP], complete.intervals[UP], strict=True):
         assert one == other
-    (bare_total,), (total,) = bare.report.totals, whole.report.totals
+    (bare_total,), (total,) = bare.report.totals, complete.report.totals
     assert bare_total.sent_bytes == total.sent_bytes
     assert bare_total.received_bytes == total.received_bytes
     assert bare_total.retransmits_count == total.retransmits_count
@@ -509,9 +509,9 @@ ALL = sorted({name.partition("#")[0] for name in SEEN})
 def test_a_cut_never_raises_and_never_adds(name: str, share: float) -> None:
     text = recorded(name)
     cut = text[: int(len(text) * share)]
-    whole, parts = readings(name), read_all(cut)
-    assert len(parts) <= len(whole) + 1  # --json-stream-full-output says a test twice
-    for full, part in zip(whole, parts, strict=False):
+    complete, parts = readings(name), read_all(cut)
+    assert len(parts) <= len(complete) + 1  # --json-stream-full-output says a test twice
+    for full, part in zip(complete, parts, strict=False):
         assert state(full) == "measured" or not part.usable
         if part.usable:
             assert part.report == full.report

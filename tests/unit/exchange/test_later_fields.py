@@ -46,12 +46,12 @@ def test_a_later_field_is_left_out_while_it_has_its_default() -> None:
 
 def test_so_it_is_wherever_the_value_stands() -> None:
     parts = (Inner(name="b"), Inner(name="c", colour="blue"))
-    whole = Outer(size=1, inner=parts[0], more=parts, by_name={"x": parts[0], "y": None})
-    assert whole.to_json() == (
+    complete = Outer(size=1, inner=parts[0], more=parts, by_name={"x": parts[0], "y": None})
+    assert complete.to_json() == (
         '{"size":1,"inner":{"name":"b"},"more":[{"name":"b"},{"name":"c","colour":"blue"}],'
         '"by_name":{"x":{"name":"b"},"y":null}}'
     )
-    assert Outer.model_validate_json(whole.to_json()) == whole
+    assert Outer.model_validate_json(complete.to_json()) == complete
 
 
 def test_what_people_are_shown_has_all_fields() -> None:

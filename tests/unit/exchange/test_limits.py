@@ -70,25 +70,25 @@ VALUES = st.one_of(
 def test_a_row_counts_no_less_than_its_json_and_than_azures_arithmetic(
     properties: dict[str, Value], key: str
 ) -> None:
-    said = {"PartitionKey": "part", "RowKey": key}
+    fields = {"PartitionKey": "part", "RowKey": key}
     azure = 4 + 2 * utf16_count("part" + key)
     for name, value in properties.items():
         azure += 8 + 2 * len(name)
         match value:
             case bool():
-                said[name], kind, size = str(value), "Edm.Boolean", 1
+                fields[name], kind, size = str(value), "Edm.Boolean", 1
             case str():
-                said[name], kind, size = value, "Edm.String", 2 * utf16_count(value) + 4
+                fields[name], kind, size = value, "Edm.String", 2 * utf16_count(value) + 4
             case bytes():
-                said[name] = base64.b64encode(value).decode()
+                fields[name] = base64.b64encode(value).decode()
                 kind, size = "Edm.Binary", len(value) + 4
             case _:
-                said[name], kind, size = str(value), "Edm.DateTime", 8
+                fields[name], kind, size = str(value), "Edm.DateTime", 8
         azure += size
-        said[f"{name}@odata.type"] = kind
+        fields[f"{name}@odata.type"] = kind
     counted = entity_bytes(entity(key, properties))
     assert counted >= azure
-    assert counted >= len(json.dumps(said)) + len(quote(key, safe=""))
+    assert counted >= len(json.dumps(fields)) + len(quote(key, safe=""))
 
 
 def utf16_count(text: str) -> int:

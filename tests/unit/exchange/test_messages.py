@@ -100,9 +100,9 @@ def test_udp_with_a_rate_is_fine() -> None:
     ],
 )
 def test_udp_that_cannot_be_sent_is_read_but_not_launched(fields: Any, told: list[str]) -> None:
-    asked = Traffic(protocol=Protocol.UDP, **fields)
-    assert Traffic.model_validate_json(asked.model_dump_json()) == asked
-    assert [problem.partition(":")[0] for problem in problems(asked)] == told
+    requested = Traffic(protocol=Protocol.UDP, **fields)
+    assert Traffic.model_validate_json(requested.model_dump_json()) == requested
+    assert [problem.partition(":")[0] for problem in problems(requested)] == told
 
 
 def test_a_direction_says_its_flows() -> None:

@@ -99,10 +99,10 @@ def test_however_much_goes_wrong_a_report_can_carry_it(
     for kind, what, pause_s in events:
         (log.failed, log.happened, log.record_success)[what](kind)
         clock.go(pause_s)
-    told = log.between(AT, clock())
-    assert len(told) <= TROUBLES_MAX_COUNT
-    assert [t.from_at for t in told] == sorted(t.from_at for t in told)
-    assert all(t.to_at is None or t.to_at >= t.from_at for t in told)
+    reported = log.between(AT, clock())
+    assert len(reported) <= TROUBLES_MAX_COUNT
+    assert [t.from_at for t in reported] == sorted(t.from_at for t in reported)
+    assert all(t.to_at is None or t.to_at >= t.from_at for t in reported)
 
 
 def test_a_report_that_waited_says_when_it_was_delivered() -> None:

@@ -64,19 +64,19 @@ def leaves(model: type[Message], path: str = "", within: tuple[Any, ...] = ()) -
         if not list(_models_in(field.annotation)):
             yield path + name
         for part in parts:
-            each = ".*." if "tuple" in str(field.annotation) else "."
-            yield from leaves(part, path + name + each, (*within, model))
+            item = ".*." if "tuple" in str(field.annotation) else "."
+            yield from leaves(part, path + name + item, (*within, model))
 
 
 @pytest.mark.parametrize("kind", [k for k, rule in ROW_RULES.items() if rule.model is not None])
 def test_every_field_has_a_rule_or_names_nobody(kind: Kind) -> None:
     rule = ROW_RULES[kind]
     assert rule.model is not None
-    found = set(leaves(rule.model))
+    result = set(leaves(rule.model))
     assert {
-        leaf for leaf in found - rule.fields.keys() if leaf.rpartition(".")[2] not in PLAIN
+        leaf for leaf in result - rule.fields.keys() if leaf.rpartition(".")[2] not in PLAIN
     } == (set())
-    assert rule.fields.keys() - found == set(), "rules for fields that are not there"
+    assert rule.fields.keys() - result == set(), "rules for fields that are not there"
     assert [path for path in rule.fields if path.rpartition(".")[2] in PLAIN] == []
 
 
@@ -177,15 +177,15 @@ def test_every_rule_is_tried_with_a_foreign_value() -> None:
     tried = {(case.kind, case.path) for case in cases()}
     for kind, rule in ROW_RULES.items():
         for path in rule.fields:
-            is_held = kind is Kind.PRESENCE and path in held_cases()
-            assert is_held or "<" in path or (kind, path) in tried, (kind, path)
+            is_stored = kind is Kind.PRESENCE and path in held_cases()
+            assert is_stored or "<" in path or (kind, path) in tried, (kind, path)
 
 
 @pytest.mark.parametrize("kind", written(), ids=lambda kind: kind.name)
 def test_an_honest_row_keeps_its_rules(kind: Kind) -> None:
-    own = written()[kind]
+    local = written()[kind]
     broken: list[Violation] = []
-    assert keeps_rules(own.row, own.message, broken)
+    assert keeps_rules(local.row, local.message, broken)
     assert broken == []
 
 
@@ -202,7 +202,7 @@ def test_a_reader_leaves_out_what_does_not_repeat_its_key(case: Case) -> None:
     broken: list[Violation] = []
     if case.field.fact in place.facts or case.field.fact == "unset":
         assert not keeps_rules(row, message, broken)
-        assert [each.field for each in broken] == [case.path]
+        assert [item.field for item in broken] == [case.path]
     else:  # the credential, the job and the plan say the rest
         facts = {
             **place.facts,
@@ -216,12 +216,12 @@ def test_a_reader_leaves_out_what_does_not_repeat_its_key(case: Case) -> None:
 
 
 def test_a_row_in_anothers_place_is_none() -> None:
-    own = written()[Kind.TEST].row
+    row = written()[Kind.TEST].row
     for partition, key in (
-        ("tests.2024-05-01T10", own.row_key),
-        ("tests.2024-05-01T11.5", own.row_key),
-        (own.partition_key, own.row_key.replace("5201", "05201")),
-        (own.partition_key, f"{own.row_key}.chunk.0000"),
+        ("tests.2024-05-01T10", row.row_key),
+        ("tests.2024-05-01T11.5", row.row_key),
+        (row.partition_key, row.row_key.replace("5201", "05201")),
+        (row.partition_key, f"{row.row_key}.chunk.0000"),
         ("tests.2024-05-01T11", "9999999999999.s1.5201"),
         ("burst.run-1.00000", "claim.00000.000"),
         ("burst.run-1.00000", "chunk.client.00000"),
@@ -229,7 +229,7 @@ def test_a_row_in_anothers_place_is_none() -> None:
         ("tunnel.s1", "ask.00004096.run-1"),
     ):
         assert place_of(partition, key) is None, (partition, key)
-    moved = replace(own, partition_key="tests.2024-05-01T10")
+    moved = replace(row, partition_key="tests.2024-05-01T10")
     broken: list[Violation] = []
     assert not keeps_rules(moved, server_test(0), broken)
-    assert [each.field for each in broken] == ["key"]
+    assert [item.field for item in broken] == ["key"]

@@ -9,8 +9,8 @@ def spent(*seconds: tuple[float, float]) -> list[list[CoreTicks]]:
     sums = [0, 0]
     readings = []
     for at, shares in enumerate([(0.0, 0.0), *seconds]):
-        sums = [each + round(100 * share) for each, share in zip(sums, shares, strict=True)]
-        readings.append([CoreTicks(busy=each, total=100 * at) for each in sums])
+        sums = [item + round(100 * share) for item, share in zip(sums, shares, strict=True)]
+        readings.append([CoreTicks(busy=item, total=100 * at) for item in sums])
     return readings
 
 

@@ -128,8 +128,8 @@ def test_rounds_of_luck_strike_several_at_once_and_are_the_same_for_a_seed() -> 
     assert cells[:5] != rounds(8, 5)
     assert {phase for _, phase in cells} == set(Phase)
     drawn = [moment for name, _ in cells for moment in moments(name, agents)]
-    assert all(2 <= len({each.victim for each in moment.strikes}) <= 4 for moment in drawn)
-    struck = {(each.victim, each.how) for moment in drawn for each in moment.strikes}
+    assert all(2 <= len({strike.victim for strike in moment.strikes}) <= 4 for moment in drawn)
+    struck = {(strike.victim, strike.how) for moment in drawn for strike in moment.strikes}
     victims = {"coordinator", "broker", *agents, *(f"engines@{agent}" for agent in agents)}
     assert struck == {(victim, how) for victim in victims for how in ("kill", "stop")}
     assert fault_named(cells[0][0]).name == cells[0][0]
@@ -170,8 +170,8 @@ def test_bytes_outside_every_burst_are_named() -> None:
     right = evidence()
     burst = right.stored.plan.bursts[0]
     after_s = burst.duration_s + 6.0
-    [said] = violations(evidence({after_s: 0, after_s + 1: 90_000}), SOME)
-    assert said.startswith("90000 bytes crossed the firewall outside any burst")
+    [message] = violations(evidence({after_s: 0, after_s + 1: 90_000}), SOME)
+    assert message.startswith("90000 bytes crossed the firewall outside any burst")
 
 
 def loud_after(end_s: float, *, whole: bool) -> Evidence:
@@ -189,7 +189,7 @@ def loud_after(end_s: float, *, whole: bool) -> Evidence:
 
 
 def outside(found: list[str]) -> list[str]:
-    return [said for said in found if "outside any burst" in said]
+    return [message for message in found if "outside any burst" in message]
 
 
 def test_silence_begins_at_once_after_a_burst_that_was_measured_whole() -> None:
@@ -207,8 +207,8 @@ def test_bytes_between_the_bursts_are_seen_also_where_the_first_was_struck(fault
 
 def test_what_does_not_recompute_or_still_runs_is_named() -> None:
     wrong = replace(evidence(), recomputed={"equal": False, "differences": ["x"]}, engines_left=2)
-    said = violations(wrong, SOME)
-    assert said == [
+    message = violations(wrong, SOME)
+    assert message == [
         "does not recompute: ['x']",
         "2 iperf3 clients still run after the verdict",
     ]
@@ -219,8 +219,8 @@ def test_a_pass_below_the_floor_is_named() -> None:
     summary = right.stored.summary.model_copy(
         update={"verdict": Verdict.PASS, "completeness_ratio": 0.5}
     )
-    said = violations(replace(right, stored=replace(right.stored, summary=summary)), SOME)
-    assert "the run passes at 50.0 % coverage" in said
+    message = violations(replace(right, stored=replace(right.stored, summary=summary)), SOME)
+    assert "the run passes at 50.0 % coverage" in message
 
 
 def test_a_row_that_a_full_disk_took_is_named() -> None:
@@ -228,8 +228,8 @@ def test_a_row_that_a_full_disk_took_is_named() -> None:
 
     def struck(phase: Told, *, reported: bool = True) -> Evidence:
         reports = right.stored.reports if reported else {0: {}}
-        told = replace(right.stored, claims={0: {0: claim(phase)}}, reports=reports)
-        return replace(right, stored=told, clients=frozenset({"c001"}))
+        answer = replace(right.stored, claims={0: {0: claim(phase)}}, reports=reports)
+        return replace(right, stored=answer, clients=frozenset({"c001"}))
 
     assert full_disk(struck(Told.REPORTED), fault) == []
     assert full_disk(struck(Told.RUNNING), fault) == [
@@ -242,7 +242,7 @@ def test_a_row_that_a_full_disk_took_is_named() -> None:
 
 
 def full_disk(found: Evidence, fault: Fault) -> list[str]:
-    return [said for said in violations(found, fault) if "full disk" in said]
+    return [violation for violation in violations(found, fault) if "full disk" in violation]
 
 
 def told_by_server(
@@ -292,8 +292,8 @@ def test_bytes_that_differ_between_the_ends_are_named() -> None:
     same = replace(right, stored=stored_so, tests=(told_by_server(3, from_s=start_s, cookie="c"),))
     assert violations(same, SOME) == []
     less = replace(same, tests=(told_by_server(2, from_s=start_s, cookie="c"),))
-    [said] = violations(less, SOME)
-    assert said.endswith("the client says 3000 bytes arrived, the server recorded 2000")
+    [message] = violations(less, SOME)
+    assert message.endswith("the client says 3000 bytes arrived, the server recorded 2000")
     for version, streams_count, block_bytes, known in (
         ("3.16", 2, 1000, True),
         ("3.18", 2, 500, True),  # one a stream
@@ -302,14 +302,18 @@ def test_bytes_that_differ_between_the_ends_are_named() -> None:
         ("3.15", 2, 1000, False),
         (None, 2, 1000, False),
     ):
-        told = {"version": version, "streams_count": streams_count, "block_bytes": block_bytes}
-        blocks = {0: {0: report.model_copy(update={"engine": engine.model_copy(update=told)})}}
+        fields = {"version": version, "streams_count": streams_count, "block_bytes": block_bytes}
+        blocks = {0: {0: report.model_copy(update={"engine": engine.model_copy(update=fields)})}}
         late = replace(less, stored=replace(less.stored, reports=blocks))
         assert (violations(late, SOME) == []) is known
         twice = replace(late, tests=(told_by_server(4, from_s=start_s, cookie="c"),))
         assert violations(twice, SOME) != [], "the server recorded more than arrived"
-    [said] = (each for each in violations(same, FAULTS["nothing"]) if "without a" not in each)
-    assert said == "only 1 tests have an account of their bytes from both ends"
+    [message] = (
+        violation
+        for violation in violations(same, FAULTS["nothing"])
+        if "without a" not in violation
+    )
+    assert message == "only 1 tests have an account of their bytes from both ends"
 
 
 def connection(at_s: float, client: str, server: str, payload_bytes: int = 90_000) -> Connection:
@@ -336,8 +340,10 @@ def test_a_pair_that_fires_twice_in_a_burst_is_named_whoever_did_it() -> None:
         "burst 1: the firewall saw 2 tests from 10.1.1.1, not one",
         "burst 1: the firewall saw 2 tests to 10.2.1.1, not one",
     ]
-    by_the_spare = connection(start_s + 4, "10.1.1.4", "10.2.1.1")
-    assert fired(more=(by_the_spare,)) == ["burst 1: the firewall saw 2 tests to 10.2.1.1, not one"]
+    by_the_standby = connection(start_s + 4, "10.1.1.4", "10.2.1.1")
+    assert fired(more=(by_the_standby,)) == [
+        "burst 1: the firewall saw 2 tests to 10.2.1.1, not one"
+    ]
     early = connection(start_s - EARLY_S - 0.1, "10.1.1.4", "10.2.1.4")
     assert fired(more=(early,)) == [
         "the firewall saw 1 tests from 10.1.1.4 before the first burst",
@@ -358,12 +364,12 @@ def test_two_tests_on_a_servers_record_are_named_also_where_one_has_no_report() 
 
 def test_evidence_with_holes_and_a_coordinator_that_grows_are_named() -> None:
     right = evidence()
-    [said] = violations(replace(right, unseen_count=7), SOME)
-    assert said.startswith("7 packets were not looked at")
-    [said] = violations(replace(right, watched=True), SOME)
-    assert "the rule had nothing to look at" in said
-    [said] = violations(replace(right, peak_bytes=401_000_000), SOME)
-    assert said == "the coordinator took 401 MB of memory"
+    [message] = violations(replace(right, unseen_count=7), SOME)
+    assert message.startswith("7 packets were not looked at")
+    [message] = violations(replace(right, watched=True), SOME)
+    assert "the rule had nothing to look at" in message
+    [message] = violations(replace(right, peak_bytes=401_000_000), SOME)
+    assert message == "the coordinator took 401 MB of memory"
     assert violations(replace(right, peak_bytes=400_000_000), SOME) == []
 
 
@@ -396,9 +402,9 @@ def test_payload_is_counted_by_connection_both_ways() -> None:
         wire.see(packet(*server, *client, 50, protocol=6), 2.0)
         wire.see(packet(*client, *server, 70, protocol=17), 3.0)
         wire.see(packet(*client, "10.2.1.1", 80, 70, protocol=6), 3.0)
-    [found] = wire.connections(0.0)
-    assert (found.client, found.server, found.client_port) == ("10.1.1.1", "10.2.1.1", 40_000)
-    assert (found.payload_bytes, found.first_at_s) == (1050, 1.0)
+    [result] = wire.connections(0.0)
+    assert (result.client, result.server, result.client_port) == ("10.1.1.1", "10.2.1.1", 40_000)
+    assert (result.payload_bytes, result.first_at_s) == (1050, 1.0)
     assert wire.connections(1.5) == ()
 
 

@@ -27,9 +27,9 @@ def test_an_agent_knows_its_own_host() -> None:
 def test_what_is_unknown_is_not_told() -> None:
     host = dataclasses.replace(LAB.clients[0], chrony=None, namespace=None)
     plans = plan_agents(dataclasses.replace(LAB, clients=(host,)), {})
-    told = plans[-1].environment
-    assert "BROADSIDE_AGENT_CHRONYC_SOCKET" not in told
-    assert "BROADSIDE_AGENT_NIC_BITS_PER_SECOND" not in told
+    environment = plans[-1].environment
+    assert "BROADSIDE_AGENT_CHRONYC_SOCKET" not in environment
+    assert "BROADSIDE_AGENT_NIC_BITS_PER_SECOND" not in environment
 
 
 def test_the_agents_keep_their_files_in_the_labs_folder() -> None:

@@ -40,8 +40,8 @@ def test_a_second_counted_twice_is_named() -> None:
     [burst] = right.summary.bursts
     wrong = burst.model_copy(update={"completeness": Completeness.of({State.MEASURED: 91})})
     summary = right.summary.model_copy(update={"bursts": (wrong,)})
-    said = broken(Stored(plan=right.plan, summary=summary))
-    assert any("states add up to 91 of 90" in line for line in said)
+    text = broken(Stored(plan=right.plan, summary=summary))
+    assert any("states add up to 91 of 90" in line for line in text)
 
 
 def test_pairs_that_do_not_add_up_are_named_though_one_has_no_rate() -> None:
@@ -51,8 +51,8 @@ def test_pairs_that_do_not_add_up_are_named_though_one_has_no_rate() -> None:
     unknown = one.model_copy(update={"received_bits_per_second": None})
     wrong = burst.model_copy(update={"pairs": (unknown, *others)})
     summary = right.summary.model_copy(update={"bursts": (wrong,)})
-    [said] = broken(replace(right, summary=summary))
-    assert "bit/s together, the fleet" in said
+    [text] = broken(replace(right, summary=summary))
+    assert "bit/s together, the fleet" in text
 
 
 def test_a_lost_burst_and_a_doubled_pair_are_named() -> None:
@@ -60,9 +60,9 @@ def test_a_lost_burst_and_a_doubled_pair_are_named() -> None:
     first = right.summary.bursts[0]
     doubled = first.model_copy(update={"pairs": (*first.pairs[:2], first.pairs[0])})
     summary = right.summary.model_copy(update={"bursts": (doubled,)})
-    said = broken(Stored(plan=right.plan, summary=summary))
-    assert any("bursts on record are [0]" in line for line in said)
-    assert any("not the planned ones, each once" in line for line in said)
+    text = broken(Stored(plan=right.plan, summary=summary))
+    assert any("bursts on record are [0]" in line for line in text)
+    assert any("not the planned ones, each once" in line for line in text)
 
 
 def test_a_report_of_another_agents_claim_is_named() -> None:
@@ -73,7 +73,7 @@ def test_a_report_of_another_agents_claim_is_named() -> None:
             for index, report in right.reports[0].items()
         }
     }
-    said = broken(
+    text = broken(
         Stored(plan=right.plan, summary=right.summary, claims=right.claims, reports=reports)
     )
-    assert len([line for line in said if "reported by stranger" in line]) == 3
+    assert len([line for line in text if "reported by stranger" in line]) == 3

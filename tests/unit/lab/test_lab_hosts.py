@@ -24,14 +24,14 @@ def test_a_second_lab_on_the_same_data_lets_its_agents_in(tmp_path: Path) -> Non
         try:
             known = Enrolments(fabric.private)
             for role, code in codes.items():
-                asked = Enrolled(
+                requested = Enrolled(
                     agent_id=f"{role[0]}001",
                     role=Role(role),
                     sha256=digest(code),
                     join="",
                     enrolled_at=NOW,
                 )
-                await known.enrol(code.rpartition(".")[2], asked, NOW)
+                await known.enrol(code.rpartition(".")[2], requested, NOW)
         finally:
             await fabric.close()
 

@@ -97,8 +97,8 @@ def test_a_file_cut_anywhere_yields_its_whole_lines(
 ) -> None:
     text = HEADER + "".join(map(format_reading, readings))
     cut = text[: data.draw(st.integers(0, len(text)))]
-    found = parse_ledger(cut)
-    assert found == tuple(readings)[: max(cut.count("\n") - 1, 0)]
+    ledger = parse_ledger(cut)
+    assert ledger == tuple(readings)[: max(cut.count("\n") - 1, 0)]
 
 
 def test_a_half_line_of_a_killed_writer_is_left_out() -> None:

@@ -105,15 +105,15 @@ def test_every_case_has_its_scenario_bed_and_profile_and_compares_with_one_run_b
     ],
 )
 def test_what_did_not_show_is_said(expected: Expected, facts: Facts, said: str | None) -> None:
-    found = said_of(expected, facts=facts)
-    assert len(found) == (said is not None)
-    assert said is None or said in found[0]
+    result = said_of(expected, facts=facts)
+    assert len(result) == (said is not None)
+    assert said is None or said in result[0]
 
 
 def test_a_rate_that_is_unknown_is_held_against_nothing() -> None:
     unknown = replace(BASE, payload_bits_per_second=None)
-    found = said_of(Expected(rate_ratio_of=("base", 0.4, 0.6)), base=unknown)
-    assert found == ["cannot be held against 'base', which has no rate"]
+    result = said_of(Expected(rate_ratio_of=("base", 0.4, 0.6)), base=unknown)
+    assert result == ["cannot be held against 'base', which has no rate"]
 
 
 def test_a_case_brings_along_what_it_is_held_against() -> None:
@@ -167,8 +167,8 @@ def test_a_limit_that_no_trial_may_have_is_said_of_each_that_has_it() -> None:
     named = [
         replace(BASE, name=f"- {name}", limiter=name) for name in ("window", "firewall", "unknown")
     ]
-    found = said_of(expected, replace(ROW, trials=tuple(named)))
-    assert found == ["- firewall: limiter firewall, which is not planted"]
+    result = said_of(expected, replace(ROW, trials=tuple(named)))
+    assert result == ["- firewall: limiter firewall, which is not planted"]
     assert said_of(expected) == ["no trial has a verdict"]
 
 
@@ -179,8 +179,8 @@ def test_each_mode_is_held_against_the_first() -> None:
         replace(BASE, name="- mode deny", payload_bits_per_second=22e6),
         replace(BASE, name="- mode alert", payload_bits_per_second=70e6),
     )
-    found = said_of(expected, replace(ROW, trials=trials))
-    assert found == ["alert is at 0.7 of the first mode's rate, planted 0.8 to 1"]
+    result = said_of(expected, replace(ROW, trials=trials))
+    assert result == ["alert is at 0.7 of the first mode's rate, planted 0.8 to 1"]
     (missing,) = said_of(expected, replace(ROW, trials=trials[:2]))
     assert missing.startswith("alert is at None")
 
@@ -198,8 +198,8 @@ def test_a_devices_cpu_is_held_against_what_the_kernel_counted_of_it(
     counted: tuple[float | None, float], said: list[str]
 ) -> None:
     trials = tuple(
-        replace(ROW, name=f"- {name}", cpu={"fw": found}, cpu_counted={"fw": each} if each else {})
-        for name, found, each in zip(("cef", "log"), (0.04, 0.3), counted, strict=True)
+        replace(ROW, name=f"- {name}", cpu={"fw": result}, cpu_counted={"fw": item} if item else {})
+        for name, result, item in zip(("cef", "log"), (0.04, 0.3), counted, strict=True)
     )
     expected = Expected(cpu_within=0.02)
     assert said_of(expected, replace(ROW, trials=trials)) == said

@@ -51,16 +51,16 @@ def _transfer(
 
 def _batch(*raws: bytes) -> bytes:
     """A transfer of so many messages on link 0."""
-    whole = b"".join(amqp.encode(Described(ULong(Code.DATA), raw)) for raw in raws)
-    return _transfer(0, whole, message_format=amqp.BATCH_FORMAT)
+    text = b"".join(amqp.encode(Described(ULong(Code.DATA), raw)) for raw in raws)
+    return _transfer(0, text, message_format=amqp.BATCH_FORMAT)
 
 
 def _put_token(name: str = "sb://host/", value: str = "token", request_id: str = "id") -> bytes:
     """The links to ``$cbs``, and a token on them."""
-    said = {"operation": "put-token", "type": "jwt", "name": name}
+    fields = {"operation": "put-token", "type": "jwt", "name": name}
     request = (
         amqp.performative(Code.PROPERTIES, [request_id])
-        + amqp.encode(Described(ULong(Code.APPLICATION_PROPERTIES), said))
+        + amqp.encode(Described(ULong(Code.APPLICATION_PROPERTIES), fields))
         + amqp.encode(Described(ULong(Code.VALUE), value))
     )
     links = _attach(90, "$cbs", receiver=True) + _attach(91, "$cbs", receiver=False)
@@ -181,8 +181,8 @@ def test_a_send_is_accepted_and_delivered_in_frames_that_fit(peer: Peer, broker:
     transfers = [(fields, payload) for code, fields, payload in frames if code == Code.TRANSFER]
     assert [fields[5] for fields, _ in transfers] == [True] * (len(transfers) - 1) + [False]
     assert all(len(payload) < 65_536 for _, payload in transfers)
-    whole = b"".join(payload for _, payload in transfers)
-    assert [part.value for part in amqp.sections(whole)][-1] == body
+    text = b"".join(payload for _, payload in transfers)
+    assert [part.value for part in amqp.sections(text)][-1] == body
     assert len(transfers[0][0][2]) == 16  # the delivery tag is the lock token
 
 
@@ -320,16 +320,16 @@ def test_a_malformed_batch_leaves_nothing_behind(peer: Peer, broker: Broker) -> 
 
 @given(st.lists(st.integers(1, 200), max_size=40))
 def test_the_bytes_may_come_in_any_pieces(sizes: list[int]) -> None:
-    said = OPENING + _attach(0, "nope", receiver=True) + _attach(1, "$cbs", receiver=False)
-    whole = Connection(Broker(), NOW)
-    whole.receive(said, NOW)
+    text = OPENING + _attach(0, "nope", receiver=True) + _attach(1, "$cbs", receiver=False)
+    complete = Connection(Broker(), NOW)
+    complete.receive(text, NOW)
     pieces = Connection(Broker(), NOW)
-    rest = said
+    rest = text
     for size in sizes:
         pieces.receive(rest[:size], NOW)
         rest = rest[size:]
     pieces.receive(rest, NOW)
-    assert pieces.take_output() == whole.take_output()
+    assert pieces.take_output() == complete.take_output()
 
 
 @given(st.binary(max_size=200))
@@ -353,13 +353,13 @@ _CONVERSATION = (
 def test_a_peer_that_garbles_breaks_nothing_for_the_others(flips: list[tuple[int, int]]) -> None:
     broker = Broker()
     broker.add(Queue("jobs", QueueSettings()))
-    said = bytearray(_CONVERSATION)
+    text = bytearray(_CONVERSATION)
     for at, value in flips:
-        said[at] = value
+        text[at] = value
     garbling, other = Connection(broker, NOW), Peer(broker)
-    garbling.receive(bytes(said), NOW)
+    garbling.receive(bytes(text), NOW)
     broker.advance(NOW)
-    if said == _CONVERSATION:
+    if text == _CONVERSATION:
         assert broker.queues["jobs"].counts()["locked"] == 1, "nothing to garble"
     broker.advance(NOW + 1_000.0)
     assert _codes(other.say(OPENING)) == [Code.OPEN, Code.BEGIN]

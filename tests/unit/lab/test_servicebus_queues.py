@@ -262,8 +262,8 @@ def test_every_message_is_in_exactly_one_place(steps: list[tuple[str, int, float
         elif what in ("complete", "cancel") and done:
             assert name not in gone
             gone.add(name)
-    kept = [*queue.messages.values(), *_dead(queue).messages.values()]
-    assert sorted(str(message.sent.message_id) for message in kept) == sorted(
+    stored = [*queue.messages.values(), *_dead(queue).messages.values()]
+    assert sorted(str(message.sent.message_id) for message in stored) == sorted(
         str(name) for name in sent - gone
     )
     assert queue.counts()["locked"] <= queue.counts()["active"]
@@ -275,7 +275,7 @@ def test_the_log_replays_to_the_same_queue(steps: list[tuple[str, int, float]]) 
     queue = Queue(
         "jobs",
         SETTINGS,
-        log=lambda each: lambda *entry: logged.append((each.path, *entry)),
+        log=lambda item: lambda *entry: logged.append((item.path, *entry)),
     )
     list(_walk(queue, steps))
     again = Queue("jobs", SETTINGS)
@@ -283,8 +283,8 @@ def test_the_log_replays_to_the_same_queue(steps: list[tuple[str, int, float]]) 
         target = again if path == again.path else _dead(again)
         getattr(target, command)(now=now, **arguments)
     end_s = 8.0 * len(steps)
-    for each in (queue, _dead(queue), again, _dead(again)):
-        each.advance(end_s)
+    for item in (queue, _dead(queue), again, _dead(again)):
+        item.advance(end_s)
     assert again.messages == queue.messages
     assert _dead(again).messages == _dead(queue).messages
     assert again.next_due() == queue.next_due()

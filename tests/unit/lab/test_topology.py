@@ -24,9 +24,9 @@ def cables(spec: LabSpec) -> list[re.Match[str]]:
         r"link add (?P<port>\S+) netns (?P<switch>\S+) mtu \d+ type veth "
         r"peer name (?P<device>\S+) (?:netns (?P<namespace>\S+) )?mtu \d+ address (?P<mac>\S+)"
     )
-    found = [pattern.fullmatch(line) for line in topology.link_batch(spec).lines]
-    assert all(found)
-    return [match for match in found if match]
+    results = [pattern.fullmatch(line) for line in topology.link_batch(spec).lines]
+    assert all(results)
+    return [match for match in results if match]
 
 
 @settings(max_examples=25, deadline=None)

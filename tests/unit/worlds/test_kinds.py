@@ -38,11 +38,11 @@ def reading_s(world: World, side: str) -> float:
 
 def lowest_20_s(world: World) -> float:
     """Return the lowest 20 s of any burst over its mean."""
-    found = []
+    results = []
     for burst in world.truth.bursts:
         means = np.convolve(burst.seconds[5:], np.ones(20) / 20, mode="valid")
-        found.append(float(means.min() / burst.seconds.mean()))
-    return min(found)
+        results.append(float(means.min() / burst.seconds.mean()))
+    return min(results)
 
 
 def bypassed(world: World) -> bool:
@@ -85,7 +85,7 @@ def manipulated(name: str) -> Callable[[World], bool]:
 
 def cpu_in_bursts(world: World) -> float:
     """Return the median of CPU readings by the instants of the questions, or of the truth."""
-    found = []
+    results = []
     for record in world.recording.telemetry:
         if record.quantity != "cpu_ratio":
             continue
@@ -95,9 +95,9 @@ def cpu_in_bursts(world: World) -> float:
         assert at is not None
         for burst in world.truth.bursts:
             end = burst.window_start_s + burst.window_s
-            whole = (at > burst.window_start_s + 2) & (at < end - 1) & ~record.partial
-            found.extend(record.value[whole].tolist())
-    return float(np.median(found)) if found else float("nan")
+            complete = (at > burst.window_start_s + 2) & (at < end - 1) & ~record.partial
+            results.extend(record.value[complete].tolist())
+    return float(np.median(results)) if results else float("nan")
 
 
 def bottleneck_is(name: str) -> Callable[[World], bool]:
@@ -353,8 +353,8 @@ def _window_full(world: World) -> bool:
         for end in record.ends:
             if end.side == "sender" and end.rows.cwnd_bytes is not None:
                 assert record.window_bytes is not None
-                asked = record.window_bytes * world.spec.streams_count
-                return 0.7 < float(np.median(end.rows.cwnd_bytes)) / asked < 1.3
+                requested = record.window_bytes * world.spec.streams_count
+                return 0.7 < float(np.median(end.rows.cwnd_bytes)) / requested < 1.3
     return False
 
 

@@ -60,8 +60,8 @@ def test_scale_multiplies_rows_and_totals(collapsed: World) -> None:
         assert after.rows.bytes == pytest.approx(np.floor(1.5 * before.rows.bytes))
         assert before.total_bytes is not None
         assert after.total_bytes == np.floor(1.5 * before.total_bytes)
-    kept = manipulate.scale(collapsed, "receiver", 1.5, with_totals=False)
-    assert _ends(kept, "receiver")[0].total_bytes == _ends(collapsed, "receiver")[0].total_bytes
+    stored = manipulate.scale(collapsed, "receiver", 1.5, with_totals=False)
+    assert _ends(stored, "receiver")[0].total_bytes == _ends(collapsed, "receiver")[0].total_bytes
 
 
 def test_flatten_keeps_the_sum_and_removes_the_shape(collapsed: World) -> None:
@@ -150,13 +150,13 @@ def test_factors_are_small_as_often_as_large() -> None:
 
 def test_random_manipulations_are_deterministic_and_of_every_name() -> None:
     world = generate("clean", 1)
-    found = set()
+    result = set()
     for seed in range(80):
         one = manipulate.random_manipulation(world, np.random.default_rng(seed))
         two = manipulate.random_manipulation(world, np.random.default_rng(seed))
         assert one.manipulations == two.manipulations
-        found.add(one.manipulations[0].name)
-    assert found == {
+        result.add(one.manipulations[0].name)
+    assert result == {
         "scale",
         "shift",
         "remove-source",

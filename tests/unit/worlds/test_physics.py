@@ -136,8 +136,8 @@ def test_readings_and_lowest_fifth_by_a_slow_method() -> None:
     means = [sum(values[cut:]) / (37 - cut) for cut in range(8)]
     assert ramp_cut_max(37) == 7
     assert readings(series) == pytest.approx((max(means), min(means)))
-    kept = values[7:]
-    fifths = [sum(kept[i : i + 7]) / 7 for i in range(len(kept) - 6)]
+    stored = values[7:]
+    fifths = [sum(stored[i : i + 7]) / 7 for i in range(len(stored) - 6)]
     assert lowest_fifth(series) == pytest.approx(min(fifths))
 
 
@@ -269,9 +269,9 @@ def test_measured_rho_of_a_pairs_seconds() -> None:
         world = make(spec)
         rows = np.array([e.rows.bytes[2:598] for e in ends_of(world, "receiver", 0, "forward")])
         centred = rows - rows.mean()
-        found = float((centred[:, 1:] * centred[:, :-1]).mean() / (centred**2).mean())
+        result = float((centred[:, 1:] * centred[:, :-1]).mean() / (centred**2).mean())
         # Delays of some ms put a little of each second into the next one.
-        assert found == pytest.approx(rho, abs=0.06)
+        assert result == pytest.approx(rho, abs=0.06)
 
 
 def test_shares_of_a_full_device_are_traded() -> None:

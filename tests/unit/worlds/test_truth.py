@@ -171,8 +171,8 @@ def test_a_large_unheard_pair_is_no_reason_to_fail() -> None:
         for e in r.ends
         if e.side == "receiver" and r.burst == 0
     )
-    heard = recorded * 8.0 / 30.0 * world.spec.layer_factor("ip")
-    assert heard < world.truth.limit_bits_per_second
+    received = recorded * 8.0 / 30.0 * world.spec.layer_factor("ip")
+    assert received < world.truth.limit_bits_per_second
 
 
 @pytest.mark.parametrize(

@@ -335,8 +335,8 @@ class FlowRows:
         self._proven_s[rows] = np.where(
             recorded, (engine_cells.coverage >= SECOND_SEEN_RATIO).sum(axis=1), 0.0
         )
-        for row, is_own in zip(rows, recorded, strict=True):
-            self._basis[row] = Basis.RECEIVER if is_own else Basis.TOTALS
+        for row, is_local in zip(rows, recorded, strict=True):
+            self._basis[row] = Basis.RECEIVER if is_local else Basis.TOTALS
         for name, matrix in self._of_receiver.items():
             _put_known(matrix, rows, portion.column(name), cells.share)
 

@@ -69,13 +69,13 @@ async def test_a_write_that_arrives_late_replaces_no_later_one(world: World, do:
     async def after(number: int, said: str) -> object:
         entity = Entity(partition_key=place[0], row_key=place[1], properties={"said": said})
         row = entity_fields(entity)
-        told = {"row": row} if do == "upsert" else {"rows": [row]}
-        operation = {"id": f"asker.{number}", "do": do, "table": "results", **told}
+        reported = {"row": row} if do == "upsert" else {"rows": [row]}
+        operation = {"id": f"asker.{number}", "do": do, "table": "results", **reported}
         [answer] = await world.service.do(world.agents["c1"], [operation])
         assert "error" not in answer
-        kept = await world.fabric.results.get(*place)
-        assert kept is not None
-        return kept.properties["said"]
+        response = await world.fabric.results.get(*place)
+        assert response is not None
+        return response.properties["said"]
 
     assert await after(9, "all of it") == "all of it"
     assert await after(8, "a part") == "all of it"
@@ -92,7 +92,7 @@ async def world(fabric: Fabric) -> World:
         for role, names in ((Role.CLIENT, CLIENTS), (Role.SERVER, SERVERS))
         for name in names
     }
-    service = ExchangeService(fabric, lambda who, do, _: refused.append(f"{who.name} {do}"))
+    service = ExchangeService(fabric, lambda user, do, _: refused.append(f"{user.name} {do}"))
     world = World(fabric, service, refused, agents)
     for number, name in enumerate(CLIENTS):
         delivery = Delivery(
@@ -108,19 +108,22 @@ async def world(fabric: Fabric) -> World:
         assert done == "ok"
     for role in Role:
         for number in (1, 0):
-            told = presence(role, number)
-            key = f"{role}.{told.agent_id}"
-            assert await world.write(told.agent_id, "presence", key, json=told.to_json()) == "ok"
+            reported = presence(role, number)
+            key = f"{role}.{reported.agent_id}"
+            assert (
+                await world.write(reported.agent_id, "presence", key, json=reported.to_json())
+                == "ok"
+            )
     return world
 
 
 @pytest.mark.parametrize("kind", written(), ids=lambda kind: kind.name)
 async def test_an_agent_writes_its_own_rows(world: World, kind: Kind) -> None:
-    own = written()[kind]
-    assert await world.put(own) == "ok"
+    local = written()[kind]
+    assert await world.put(local) == "ok"
     assert world.refused == []
-    for other in {*CLIENTS, *SERVERS} - {own.writer}:
-        assert await world.put(own, other) == "EntityRefused", other
+    for other in {*CLIENTS, *SERVERS} - {local.writer}:
+        assert await world.put(local, other) == "EntityRefused", other
 
 
 _CLAIM, _REPORT, _TEST = (written()[kind] for kind in (Kind.CLAIM, Kind.REPORT, Kind.TEST))
@@ -183,12 +186,17 @@ async def test_a_name_that_ends_as_a_chunks_key_writes_no_seconds_of_another(wor
 
 @pytest.mark.parametrize("field", held_cases())
 async def test_a_heartbeat_with_anothers_endpoint_is_held_back(world: World, field: str) -> None:
-    told = held_cases()[field]
-    assert await world.write("s1", "presence", "server.s1", json=told.to_json()) == "ok"
-    stored = {each.agent_id: each for each in await world.fabric.records.fleet.read_presences()}
-    held = stored["s1"]
-    assert (held.ports, held.busy_ports, held.engines, held.echo_port) == ((), (), (), None)
-    assert "server.s2 announced first" in str(held.problem)
+    reported = held_cases()[field]
+    assert await world.write("s1", "presence", "server.s1", json=reported.to_json()) == "ok"
+    stored = {item.agent_id: item for item in await world.fabric.records.fleet.read_presences()}
+    current = stored["s1"]
+    assert (current.ports, current.busy_ports, current.engines, current.echo_port) == (
+        (),
+        (),
+        (),
+        None,
+    )
+    assert "server.s2 announced first" in str(current.problem)
     assert stored["s2"] == presence(Role.SERVER, 1)
 
 
@@ -265,7 +273,7 @@ async def test_one_operation_is_done_once_however_often_it_is_asked(world: World
 def _operations() -> dict[str, set[str]]:
     """The arguments of every operation that the service's patterns name."""
     tree = ast.parse(inspect.getsource(exchange_service))
-    found: dict[str, set[str]] = {}
+    by_name: dict[str, set[str]] = {}
     for pattern in ast.walk(tree):
         if not isinstance(pattern, ast.MatchMapping):
             continue
@@ -273,8 +281,8 @@ def _operations() -> dict[str, set[str]]:
         value = dict(zip(keys, pattern.patterns, strict=True)).get("do")
         if isinstance(value, ast.MatchValue):
             name = ast.literal_eval(value.value)
-            found[name] = found.get(name, set()) | set(keys) - {"do"}
-    return found
+            by_name[name] = by_name.get(name, set()) | set(keys) - {"do"}
+    return by_name
 
 
 # Arguments of each operation, which were compared with the checks in ``AgentPermissions``.

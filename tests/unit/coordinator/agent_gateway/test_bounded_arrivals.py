@@ -39,13 +39,13 @@ async def test_a_large_text_is_parsed_while_the_loop_goes_on(name: str) -> None:
     lag = LoopLag(time.process_time)
     watching = asyncio.create_task(lag.watch())
     await asyncio.sleep(0.1)
-    told = await read_json(text, len(text))
+    reported = await read_json(text, len(text))
     await asyncio.sleep(0.1)
     watching.cancel()
     began_s = time.process_time()
     sum(range(1_000_000))
     unit_s = time.process_time() - began_s
-    assert told == json.loads(text)
+    assert reported == json.loads(text)
     assert lag.longest_s is not None
     assert lag.longest_s < LAG_MAX_UNITS * unit_s
 
@@ -68,4 +68,4 @@ async def test_what_is_made_of_a_text_is_made_beside_the_loop_too() -> None:
     text = json.dumps([list(range(50)) for _ in range(5_000)]).encode()
     assert await read_json_as(text, len(text), len) == 5_000
     with pytest.raises(TypeError):
-        await read_json_as(text, len(text), lambda told: told[0]["no"])
+        await read_json_as(text, len(text), lambda reported: reported[0]["no"])

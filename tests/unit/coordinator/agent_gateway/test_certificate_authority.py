@@ -110,18 +110,18 @@ def test_the_commands_refuse_and_the_way_out_works(
     monkeypatch.setenv("BROADSIDE_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("BROADSIDE_HOSTS_LISTEN", "127.0.0.1:0")
 
-    def broadside(*words: str) -> tuple[int, str]:
-        command = [sys.executable, "-P", "-m", "broadside.coordinator", *words]
+    def broadside(*parts: str) -> tuple[int, str]:
+        command = [sys.executable, "-P", "-m", "broadside.coordinator", *parts]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         return done.returncode, done.stderr
 
     assert broadside("enroll", "new", "--role", "client")[0] == 0
     shutil.rmtree(tmp_path / "data" / "tls")
-    for words in (["enroll", "new", "--role", "client"], ["serve", "--port", "0"]):
-        code, told = broadside(*words)
-        assert code == 4, told
-        assert "enroll new-authority" in told
-        assert "Traceback" not in told
+    for parts in (["enroll", "new", "--role", "client"], ["serve", "--port", "0"]):
+        code, reported = broadside(*parts)
+        assert code == 4, reported
+        assert "enroll new-authority" in reported
+        assert "Traceback" not in reported
     assert broadside("enroll", "new-authority")[0] == 0
     assert broadside("enroll", "new-authority")[0] == 3
     assert broadside("enroll", "new", "--role", "client")[0] == 0

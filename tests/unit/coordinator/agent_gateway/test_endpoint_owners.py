@@ -39,8 +39,8 @@ def held(clock: _Clock, *stored: Presence) -> EndpointOwners:
 
 def server(agent_id: str, *, boot: str | None = None, **changes: Any) -> Presence:
     clock = ClockReading(source=ClockSource.CHRONY, read_at=AT, synchronised=True, boot_id=boot)
-    said: dict[str, Any] = {"address": "10.0.0.9", "engines": (), "echo_port": None}
-    fields = {**said, "clock": clock, "agent_id": agent_id, **changes}
+    text: dict[str, Any] = {"address": "10.0.0.9", "engines": (), "echo_port": None}
+    fields = {**text, "clock": clock, "agent_id": agent_id, **changes}
     return presence(Role.SERVER, 0, **fields)
 
 
@@ -49,8 +49,8 @@ async def test_the_first_holds_whatever_start_time_the_second_writes(earlier_s: 
     clock = _Clock()
     endpoints = held(clock)
     assert await endpoints.claim(server("s1")) is None
-    told = server("s2", started_at=AT + timedelta(seconds=earlier_s))
-    why = str(await endpoints.claim(told))
+    reported = server("s2", started_at=AT + timedelta(seconds=earlier_s))
+    why = str(await endpoints.claim(reported))
     assert "server.s1 announced first" in why
     assert "10.0.0.9 port 5201" in why
     assert await endpoints.owner("10.0.0.9", 5201) == "server.s1"
@@ -135,8 +135,8 @@ async def test_what_is_remembered_has_a_bound() -> None:
     endpoints = held(clock)
     for number in range(50):
         started_at = AT + timedelta(seconds=number)
-        told = server("s1", address=f"10.0.1.{number}", started_at=started_at)
-        await endpoints.claim(told)
+        reported = server("s1", address=f"10.0.1.{number}", started_at=started_at)
+        await endpoints.claim(reported)
     assert len(endpoints._owners) == 1
     assert len(endpoints._servers) == 1
     for number in range(50):

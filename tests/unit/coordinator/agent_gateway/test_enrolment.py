@@ -119,9 +119,9 @@ async def test_a_code_that_is_older_than_the_revocation_does_not_bring_an_agent_
 
 async def test_an_agent_that_lost_patience_asks_beside_itself(fabric: Fabric) -> None:
     known = await with_code(fabric, count=1)
-    asked = agent("c1", "its own")
-    found = await asyncio.gather(*(known.enrol("code", asked, NOW) for _ in range(4)))
-    assert len({each.join for each in found}) == 1
+    requested = agent("c1", "its own")
+    result = await asyncio.gather(*(known.enrol("code", requested, NOW) for _ in range(4)))
+    assert len({item.join for item in result}) == 1
 
 
 async def test_a_revoked_code_takes_its_agents_with_it(fabric: Fabric) -> None:
@@ -227,7 +227,7 @@ def test_files_of_two_authorities_are_not_shown_together(tmp_path: Path, name: s
 def test_a_credential_is_kept_for_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "spool" / "credential.json"
     assert load_credential(path) is None
-    kept = Credential(
+    stored = Credential(
         coordinators=("https://a:1", "https://b:2"),
         authority=None,
         agent_id="c1",
@@ -236,14 +236,14 @@ def test_a_credential_is_kept_for_its_owner_alone(tmp_path: Path) -> None:
         issued_s=1.0,
     ).save(path)
     assert path.stat().st_mode & 0o777 == 0o600
-    assert load_credential(path) == kept
+    assert load_credential(path) == stored
     fields = json.loads(path.read_text())
-    odd: list[dict[str, object]] = [
+    invalid: list[dict[str, object]] = [
         {"coordinators": value} for value in ("https://a:1", [5], [], ["a"], None)
     ]
-    odd += [{"authority": value} for value in (5, "no certificate")]
-    odd += [{"secret": 5}, {"issued_s": "x"}, {"agent_id": None}]
-    for text in ("{}", "[]", "[" * 100_000, *(json.dumps(fields | each) for each in odd)):
+    invalid += [{"authority": value} for value in (5, "no certificate")]
+    invalid += [{"secret": 5}, {"issued_s": "x"}, {"agent_id": None}]
+    for text in ("{}", "[]", "[" * 100_000, *(json.dumps(fields | item) for item in invalid)):
         path.write_text(text)
         with pytest.raises(ExchangeMisconfigured, match="join anew"):
             load_credential(path)

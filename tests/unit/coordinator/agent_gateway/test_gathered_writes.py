@@ -41,22 +41,22 @@ async def test_writes_of_one_moment_share_a_commit(
 ) -> None:
     service = ExchangeService(fabric)
     assert "ok" in await _write(service, 0)  # with no stream there is nobody to wait for
-    said: list[str] = []
+    lines: list[str] = []
     monkeypatch.setattr(exchange_service, "GATHER_S", 4.0)
     monkeypatch.setattr(exchange_service, "GATHER_MAX_S", 4.0)
     stream = service.stream(Anyone(), "one")
     await anext(stream)
     database = fabric.results._database  # type: ignore[attr-defined]  # the embedded table's
-    await database.read(lambda connection: connection.set_trace_callback(said.append))
-    held, released = threading.Event(), threading.Event()
+    await database.read(lambda connection: connection.set_trace_callback(lines.append))
+    stored, released = threading.Event(), threading.Event()
 
     def hold(_: object) -> None:
-        held.set()
+        stored.set()
         released.wait(60)
 
     # Its thread takes up nothing from here until it is released.
     database.submit(hold, reads=True)
-    await asyncio.to_thread(held.wait, 60)
+    await asyncio.to_thread(stored.wait, 60)
     writes = []
     for number in range(1, WRITES_COUNT + 1):
         writes.append(asyncio.create_task(_write(service, number)))
@@ -68,7 +68,7 @@ async def test_writes_of_one_moment_share_a_commit(
     assert len(database._due) == WRITES_COUNT - 1  # all in one turn of the loop
     released.set()
     assert all("ok" in answer for answer in await asyncio.gather(*writes))
-    assert said.count("COMMIT") == 1
+    assert lines.count("COMMIT") == 1
     assert [row.row_key async for row in fabric.results.scan("p")] == [
         f"{number:03d}" for number in range(WRITES_COUNT)
     ]

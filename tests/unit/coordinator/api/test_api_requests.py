@@ -46,8 +46,8 @@ def test_the_document_is_valid_openapi_3_1(document: Any) -> None:
     names = [operation["operationId"] for operation in operations]
     assert len(set(names)) == len(names)
     assert all(re.fullmatch(r"[a-z_]+", name) for name in names), names
-    told = {tag["name"] for tag in document["tags"]}
-    assert {tag for operation in operations for tag in operation["tags"]} == told
+    reported = {tag["name"] for tag in document["tags"]}
+    assert {tag for operation in operations for tag in operation["tags"]} == reported
 
 
 def test_everything_in_the_document_has_an_example(document: Any) -> None:
@@ -62,10 +62,10 @@ def test_everything_in_the_document_has_an_example(document: Any) -> None:
                 is_text = "json" in media_type or media_type.startswith("text/")
                 assert "example" in content or not is_text, (method, path, status, media_type)
                 if status >= "4":
-                    said = content["example"]
+                    text = content["example"]
                     assert media_type == "application/problem+json"
-                    assert said["type"] == type_of(said["title"])
-                    assert KINDS[said["title"]][0] == said["status"] == int(status)
+                    assert text["type"] == type_of(text["title"])
+                    assert KINDS[text["title"]][0] == text["status"] == int(status)
 
 
 @pytest.mark.parametrize("sign_in", [True, False])
@@ -101,8 +101,8 @@ async def test_a_problem_points_into_the_body_and_its_type_explains_it(
     problem = answer.json()
     assert (answer.status_code, answer.headers["Content-Type"]) == (422, "application/problem+json")
     assert [fault["pointer"] for fault in problem["errors"]] == ["/dry_run"]
-    told = await api.get(problem["type"])
-    assert told.is_success and KINDS["Invalid request"][1] in told.text
+    response = await api.get(problem["type"])
+    assert response.is_success and KINDS["Invalid request"][1] in response.text
     nothing_special = (await api.get("/nowhere")).json()
     assert nothing_special["type"] == type_of("Not found") and "errors" not in nothing_special
 
@@ -124,13 +124,13 @@ async def test_every_kind_of_problem_is_explained(api: httpx.AsyncClient) -> Non
         assert meaning in (await api.get(type_of(title))).text
     assert (await api.get("/problems/none")).status_code == 404
     for index in ("/problems", "/problems/"):
-        told = (await api.get(index)).text.splitlines()
-        assert {line.split()[0] for line in told} == {type_of(title) for title in KINDS}
+        lines = (await api.get(index)).text.splitlines()
+        assert {line.split()[0] for line in lines} == {type_of(title) for title in KINDS}
 
 
 def test_by_is_who_everywhere(document: Any) -> None:
     """Never what something is grouped by, nor whose seconds are asked for."""
-    asked = [
+    requested = [
         parameter
         for operations in document["paths"].values()
         for operation in operations.values()
@@ -138,12 +138,12 @@ def test_by_is_who_everywhere(document: Any) -> None:
         if parameter["name"] == "by"
     ]
     schemas = document["components"]["schemas"].values()
-    said = [
+    lines = [
         schema["properties"]["by"] for schema in schemas if "by" in schema.get("properties", {})
     ]
-    assert len(asked) >= 2 and len(said) >= 5
-    assert all("who" in parameter["description"] for parameter in asked)
-    texts = [*said, *(parameter["schema"] for parameter in asked)]
+    assert len(requested) >= 2 and len(lines) >= 5
+    assert all("who" in parameter["description"] for parameter in requested)
+    texts = [*lines, *(parameter["schema"] for parameter in requested)]
     assert all("string" in str(schema) and "enum" not in str(schema) for schema in texts)
 
 

@@ -55,8 +55,8 @@ def claiming(rows_count: int, header: bytes | None = None) -> str:
 
 def claims(rows_count: int) -> list[str]:
     """Chunks that claim so many rows together."""
-    whole, rest = divmod(rows_count, CLAIMED_COUNT)
-    return [claiming(CLAIMED_COUNT)] * whole + [claiming(rest)]
+    complete, rest = divmod(rows_count, CLAIMED_COUNT)
+    return [claiming(CLAIMED_COUNT)] * complete + [claiming(rest)]
 
 
 def recordings(*chunks: str, **more: Any) -> dict[str, Any]:
@@ -218,13 +218,13 @@ def test_a_chunks_rows_are_counted_without_building_one() -> None:
 @given(st.lists(intervals(), max_size=10))
 def test_what_is_read_of_a_chunk_is_what_its_intervals_say(given_intervals: list[Interval]) -> None:
     chunk = pack_intervals(given_intervals)
-    kept = [one for one in given_intervals if not one.omitted]
+    stored = [one for one in given_intervals if not one.omitted]
     check_intervals(chunk)
     assert count_rows(chunk) == len(given_intervals)
     assert last_end_s(chunk) == max((one.end_s for one in given_intervals), default=0.0)
     assert sum_intervals(chunk) == (
-        sum(one.transferred_bytes for one in kept),
-        sum(one.end_s - one.start_s for one in kept),
+        sum(one.transferred_bytes for one in stored),
+        sum(one.end_s - one.start_s for one in stored),
     )
 
 

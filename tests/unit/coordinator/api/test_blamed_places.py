@@ -114,9 +114,9 @@ NIGHTLY: dict[str, Any] = {"name": "nightly", "scenario": "smoke", "cron": "0 2 
 async def test_a_refused_body_is_pointed_into(
     refusing: httpx.AsyncClient, path: str, body: dict[str, Any], blamed: list[str] | None
 ) -> None:
-    found = places(await refusing.post(path, json=body))
-    assert found if blamed is None else found == blamed
-    assert all(leads(pointer, body) for pointer in found), found
+    result = places(await refusing.post(path, json=body))
+    assert result if blamed is None else result == blamed
+    assert all(leads(pointer, body) for pointer in result), result
 
 
 def leads(pointer: str, sent: object) -> bool:
@@ -138,7 +138,7 @@ async def test_every_parameter_and_member_is_blamed_for_what_it_cannot_be(
     refusing: httpx.AsyncClient,
 ) -> None:
     document = (await refusing.get("/openapi.json")).json()
-    asked = set()
+    requested = set()
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             here = re.sub("{[a-z_]+}", "1", path.replace("{run_id}", RUN))
@@ -148,7 +148,7 @@ async def test_every_parameter_and_member_is_blamed_for_what_it_cannot_be(
                 name = parameter["name"]
                 answer = await refusing.request(method, here, params={name: wrong})
                 assert name in [place.split(".")[0] for place in places(answer)], (here, name)
-                asked.add((method.upper(), path))
+                requested.add((method.upper(), path))
             if "requestBody" not in operation:
                 continue
             no_form: list[Any] = [[], 1, "x", {"no_such": 1}]
@@ -157,15 +157,18 @@ async def test_every_parameter_and_member_is_blamed_for_what_it_cannot_be(
             example = REQUESTS[method.upper(), path]
             for name in example:
                 answer = await refusing.request(method, here, json={**example, name: {"?": [None]}})
-                found = places(answer)
-                assert found and all(place.startswith(f"/{name}") for place in found), (here, found)
+                result = places(answer)
+                assert result and all(place.startswith(f"/{name}") for place in result), (
+                    here,
+                    result,
+                )
             for content in (b"{", b"\xff", b'{"a": 1} x'):
                 answer = await refusing.request(
                     method, here, content=content, headers={"Content-Type": "application/json"}
                 )
                 assert places(answer) == [""], (here, content)
-            asked.add((method.upper(), path))
-    assert asked >= REQUESTS.keys() and len(asked) > 25
+            requested.add((method.upper(), path))
+    assert requested >= REQUESTS.keys() and len(requested) > 25
 
 
 def _wrong(schema: Mapping[str, Any]) -> str | None:
@@ -296,7 +299,7 @@ async def test_a_member_that_stands_twice_is_refused_by_name(
 @shared
 async def test_every_operation_refuses_what_is_said_twice(refusing: httpx.AsyncClient) -> None:
     document = (await refusing.get("/openapi.json")).json()
-    asked = 0
+    requested = 0
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             here = re.sub("{[a-z_]+}", "1", path)
@@ -307,12 +310,12 @@ async def test_every_operation_refuses_what_is_said_twice(refusing: httpx.AsyncC
                 name = parameter["name"]
                 answer = await refusing.request(method, f"{here}?{name}=1&{name}=1")
                 assert places(answer).count(name) >= 1 and "more than once" in answer.text, here
-                asked += 1
+                requested += 1
             if "requestBody" in operation:
                 twice = '{"by": "a", "by": "a"}'
                 json_type = {"Content-Type": "application/json"}
                 answer = await refusing.request(method, here, content=twice, headers=json_type)
                 assert "/by" in places(answer) and "more than once" in answer.text, here
-                asked += 1
-    assert asked > 50
+                requested += 1
+    assert requested > 50
     assert (await refusing.get("/v1/runs?label=a:b&label=c:d")).is_success

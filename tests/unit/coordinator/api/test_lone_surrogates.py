@@ -39,12 +39,12 @@ async def test_each_field_is_named_and_the_write_is_on_record(
     for method, path, field, body in tried:
         answer = await api.request(method, path, content=json.dumps(body), headers=headers)
         assert 400 <= answer.status_code < 500, (method, path, body, answer.text)
-        told = answer.json()
+        response = answer.json()
         # Where a required field is missing, some models say that first and look no further.
         assert any(
             field in str(error["field"]) or error["message"] == "Field required"
-            for error in told["errors"]
-        ), (path, body, told)
+            for error in response["errors"]
+        ), (path, body, response)
     rows, _ = await Audit(fabric.private).read(datetime.now(UTC), limit=1_000)
     writes = [row for row in rows if row.status is not None]
     assert len(writes) >= len([method for method, path, *_ in tried if "estimate" not in path]) / 2

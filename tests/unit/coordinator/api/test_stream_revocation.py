@@ -25,10 +25,10 @@ from tests.unit.coordinator.stored_run import store_run
 async def test_a_stream_ends_when_its_token_does(
     fabric: Fabric, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    looks: list[int] = []
+    checks: list[int] = []
 
     async def find_nothing(_: Feed) -> None:
-        looks.append(1)
+        checks.append(1)
 
     monkeypatch.setattr(Feed, "_poll", find_nothing)
     monkeypatch.setattr("broadside.coordinator.views.feeds.POLL_S", 0.01)
@@ -49,7 +49,7 @@ async def test_a_stream_ends_when_its_token_does(
         headers={"Authorization": f"Bearer {secret}"},
     ) as client:
         reading = asyncio.create_task(client.get(path))
-        while len(looks) < 30 and not reading.done():  # noqa: ASYNC110 # it counts, no event
+        while len(checks) < 30 and not reading.done():  # noqa: ASYNC110 # it counts, no event
             await asyncio.sleep(0.02)
         if how == "revoked":
             await tokens.revoke("page", now=utc_now())

@@ -19,11 +19,11 @@ from tests.unit.coordinator.stored_run import store_run
 async def leave(app: FastAPI, path: str, beats: list[int]) -> None:
     """Ask for a stream, stop reading after its first event, and go once all buffers are full."""
     left, stuck = asyncio.Event(), asyncio.Event()
-    asked = asyncio.Event()
+    requested = asyncio.Event()
 
     async def receive() -> dict[str, Any]:
-        if not asked.is_set():
-            asked.set()
+        if not requested.is_set():
+            requested.set()
             return {"type": "http.request", "body": b"", "more_body": False}
         await left.wait()
         return {"type": "http.disconnect"}
@@ -76,11 +76,13 @@ async def test_who_leaves_an_event_stream_in_mid_frame(
     path = f"/v1/runs/{await store_run(fabric)}/events"
     caplog.set_level(logging.DEBUG)
     await leave(app, path, beats)
-    told = [record for record in caplog.records if record.name.startswith("broadside")]
-    assert [record.levelno for record in told if "disconnected" in record.getMessage()] == [
+    reported = [record for record in caplog.records if record.name.startswith("broadside")]
+    assert [record.levelno for record in reported if "disconnected" in record.getMessage()] == [
         logging.DEBUG
     ]
-    assert [record for record in told if record.levelno > logging.DEBUG or record.exc_info] == []
+    assert [
+        record for record in reported if record.levelno > logging.DEBUG or record.exc_info
+    ] == []
 
 
 @pytest.mark.parametrize(

@@ -79,20 +79,20 @@ def test_a_list_of_nothing_says_so(
     monkeypatch.setenv("BROADSIDE_DATA_DIR", str(tmp_path))
     done = run_command(path.split(), monkeypatch, capfd)
     assert done.returncode == 0, done.stderr
-    [said] = done.stdout.splitlines()
-    assert said.startswith(("no ", "nothing "))
+    [text] = done.stdout.splitlines()
+    assert text.startswith(("no ", "nothing "))
 
 
 @pytest.mark.parametrize("path", LEAVES)
 def test_an_example_is_accepted(path: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    words = shlex.split(example(path))
-    for word in words:
-        if word.endswith((".csv", ".json", ".tfvars")):  # files that the command wants to exist
-            (tmp_path / word).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / word).touch()
+    parts = shlex.split(example(path))
+    for part in parts:
+        if part.endswith((".csv", ".json", ".tfvars")):  # files that the command wants to exist
+            (tmp_path / part).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / part).touch()
     command: Any = LEAVES[path]
-    given = words[len(path.split()) :]
+    given = parts[len(path.split()) :]
     try:
         command.make_context(path, given)  # parses and checks; nothing is called
     except typer.TyperException as error:
@@ -108,6 +108,6 @@ def test_a_group_without_a_command_says_what_is_missing(name: str) -> None:
 
 
 def test_errors_that_are_told_by_name_have_it() -> None:
-    rooms = (ROOT / room for room in ("coordinator", "exchange", "lab"))
-    texts = [path.read_text("utf-8") for room in rooms for path in room.rglob("*.py")]
+    rooms = (ROOT / space for space in ("coordinator", "exchange", "lab"))
+    texts = [path.read_text("utf-8") for space in rooms for path in space.rglob("*.py")]
     assert EXIT_BY_ERROR.keys() <= set(re.findall(r"^class (\w+)", "\n".join(texts), re.M))

@@ -25,6 +25,6 @@ def test_what_is_no_declaration_is_one_line_with_the_fix(
 ) -> None:
     with pytest.raises(typer.Exit):
         _parse_declaration([text])
-    said = capsys.readouterr().err
-    assert f"--metric {text!r}" in said
-    assert said.count("\n") == 1
+    err = capsys.readouterr().err
+    assert f"--metric {text!r}" in err
+    assert err.count("\n") == 1

@@ -125,4 +125,4 @@ async def test_a_host_is_asked_for_what_its_services_need(
     monkeypatch.setattr(doctor, "fabric_checks", on_fabric)
     monkeypatch.setattr(doctor, "agent_fabric_checks", of_agent)
     monkeypatch.setattr(doctor, "telemetry_checks", on_telemetry)
-    assert {found.name for found in await doctor._checks()} == asked
+    assert {result.name for result in await doctor._checks()} == asked

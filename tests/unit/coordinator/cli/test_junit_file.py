@@ -24,16 +24,16 @@ def test_the_verdict_and_each_burst_are_cases(verdict: Verdict, tmp_path: Path) 
     summary = measured(SMALL)[2].model_copy(update={"verdict": verdict})
     save_junit(junit_of_run(summary), tmp_path / "run.xml")
     (suite,) = JUnitXml.fromfile(str(tmp_path / "run.xml"))
-    whole, *bursts = suite
-    assert [type(result) for result in whole.result] == KINDS.get(verdict, [])
-    assert all(summary.findings[0].sentence in result.text for result in whole.result)
+    complete, *bursts = suite
+    assert [type(result) for result in complete.result] == KINDS.get(verdict, [])
+    assert all(summary.findings[0].sentence in result.text for result in complete.result)
     assert [case.name for case in bursts] == [f"burst {b.index + 1}" for b in summary.bursts]
 
 
 def test_each_gate_is_a_case(tmp_path: Path) -> None:
-    found = compare(group("a", [1e9, 1.001e9, 1.002e9]), group("b", [9e8, 9.01e8, 9.02e8]))
-    held = [hold(parse_gate(text), found) for text in ("received < -3%", "received > 3%")]
-    save_junit(junit_of_gates(found, held), tmp_path / "gates.xml")
+    matched = compare(group("a", [1e9, 1.001e9, 1.002e9]), group("b", [9e8, 9.01e8, 9.02e8]))
+    stored = [hold(parse_gate(text), matched) for text in ("received < -3%", "received > 3%")]
+    save_junit(junit_of_gates(matched, stored), tmp_path / "gates.xml")
     (suite,) = JUnitXml.fromfile(str(tmp_path / "gates.xml"))
     assert [case.name for case in suite] == ["received < -3%", "received > +3%"]
     assert [[type(result) for result in case.result] for case in suite] == [[Failure], []]

@@ -39,8 +39,8 @@ async def test_both_doors_answer_alike(fabric: Fabric, verb: str, given: dict[st
         transport=transport, base_url="http://127.0.0.1", headers={"Accept-Encoding": "gzip"}
     ) as http:
         here, there = Operations(fabric), ApiClient(http)
-        answers = [await getattr(door, verb)(run_id, **given) for door in (here, there)]
-        lists = [await door.runs(5, scenario="synthetic") for door in (here, there)]
+        answers = [await getattr(gateway, verb)(run_id, **given) for gateway in (here, there)]
+        lists = [await gateway.runs(5, scenario="synthetic") for gateway in (here, there)]
     assert answers[0] == answers[1]
     assert lists[0] == lists[1] != []
 
@@ -63,12 +63,12 @@ async def test_a_write_is_recorded_with_how_it_ended(fabric: Fabric) -> None:
 
 async def test_what_is_wrong_with_a_filter_is_said_as_the_api_says_it(fabric: Fabric) -> None:
     local = Operations(fabric)
-    for asked, said in (
+    for requested, text in (
         ({"from_at": "yesterday"}, r"query\.from_at: .*got 'yesterday'"),
         ({"label": ["idps"]}, "give name:value"),
     ):
-        with pytest.raises(ApiError, match=said) as refused:
-            await local.runs(5, **asked)
+        with pytest.raises(ApiError, match=text) as refused:
+            await local.runs(5, **requested)
         assert refused.value.status == 422
 
 

@@ -21,11 +21,11 @@ main()
 
 
 def agent(*words: str, given: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if "BROADSIDE" not in name}
+    stored = {name: value for name, value in os.environ.items() if "BROADSIDE" not in name}
     return subprocess.run(
         [sys.executable, "-P", "-c", SHOWN, "agent", "--role", "client", *words],
         input=given,
-        env=kept | environment,
+        env=stored | environment,
         capture_output=True,
         text=True,
         check=False,
@@ -34,13 +34,13 @@ def agent(*words: str, given: str = "", **environment: str) -> subprocess.Comple
 
 def test_a_join_code_is_read_from_a_file_standard_input_or_the_environment(tmp_path: Path) -> None:
     (tmp_path / "code").write_text("bsj.x.secret\n")
-    told = [
+    reported = [
         agent("--join-file", str(tmp_path / "code")),
         agent("--join-file", "-", given="bsj.x.secret\n"),
         agent(BROADSIDE_AGENT_JOIN="bsj.x.secret"),
         agent(BROADSIDE_AGENT_JOIN_FILE=str(tmp_path / "code")),
     ]
-    for done in told:
+    for done in reported:
         assert done.stdout.startswith("bsj.x.secret"), done.stderr
         assert done.stdout.count("bsj.x.secret") == 1, "it is in no argument of the agent"
         assert done.stderr == ""

@@ -21,5 +21,5 @@ READY = '{"host": "c0", "stage": "ready", "at": "2026-11-26T12:00:00Z", "error":
     ],
 )
 def test_the_newest_whole_status_counts(console: str, stage: str | None) -> None:
-    found = last_status(console)
-    assert (found and found["stage"]) == stage
+    result = last_status(console)
+    assert (result and result["stage"]) == stage

@@ -121,14 +121,14 @@ def up(
 def test_up_says_which_bundle_to_get(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    code, said = up(monkeypatch=monkeypatch, capfd=capfd)
+    code, text = up(monkeypatch=monkeypatch, capfd=capfd)
     assert code == 3
-    assert "broadside-bundle-" in said
-    assert "--bundle FILE" in said
-    assert "make" not in said  # an installed package has no Makefile
+    assert "broadside-bundle-" in text
+    assert "--bundle FILE" in text
+    assert "make" not in text  # an installed package has no Makefile
     absent = str(tmp_path / "absent.tar.gz")
-    code, said = up("--bundle", absent, monkeypatch=monkeypatch, capfd=capfd)
-    assert (code, "no such file" in said) == (3, True)
+    code, text = up("--bundle", absent, monkeypatch=monkeypatch, capfd=capfd)
+    assert (code, "no such file" in text) == (3, True)
 
 
 @pytest.mark.usefixtures("installed")
@@ -139,7 +139,7 @@ def test_a_bundle_may_be_given_in_several_ways(
     bundle = tmp_path / "a ${bundle}.tar.gz"
     bundle.write_bytes(b"x")
     (tmp_path / "mine.tfvars").write_text(f'bundle_path = "{bundle}"\n')
-    words = {
+    parts = {
         "option": ["--bundle", str(bundle)],
         "set": ["--set", f"bundle_path={bundle}"],
         "vars": ["--vars", str(tmp_path / "mine.tfvars")],
@@ -149,8 +149,8 @@ def test_a_bundle_may_be_given_in_several_ways(
         directory = range_files.default_directory()
         range_files.copy_files(directory)
         (tmp_path / "mine.tfvars").rename(directory / "terraform.tfvars")
-    code, said = up(*words, monkeypatch=monkeypatch, capfd=capfd)
-    assert (code, "terraform is not installed" in said) == (4, True)
+    code, text = up(*parts, monkeypatch=monkeypatch, capfd=capfd)
+    assert (code, "terraform is not installed" in text) == (4, True)
     noted = range_files.default_directory() / range_files.BUNDLE
     assert noted.is_file() == (way == "option")
     if way == "option":

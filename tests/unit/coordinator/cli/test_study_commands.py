@@ -9,9 +9,9 @@ from tests.unit.coordinator.studies.samples import SWEEP, drilled, grown, result
 def test_the_table_has_each_trials_cost_at_both_ends_and_says_what_is_unknown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    told = results(1e9, 2e9, client_cpu_s_per_gigabyte=1.254)
-    told[1] = told[1].model_copy(update={"server_cpu_s_per_gigabyte": 0.5})
-    print_study(study(SWEEP, told))
+    reported = results(1e9, 2e9, client_cpu_s_per_gigabyte=1.254)
+    reported[1] = reported[1].model_copy(update={"server_cpu_s_per_gigabyte": 0.5})
+    print_study(study(SWEEP, reported))
     printed = capsys.readouterr().out
     assert "CPU-s/GB, client / server" in printed
     assert "1.254 / unknown" in printed

@@ -54,12 +54,12 @@ async def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_commands_on_a_stored_run(stored: str, tmp_path: Path) -> None:
     runner = CliRunner()
     for arguments in (["show", "synthetc"], ["report", "synth"], ["chart", "synthetik", "rtt"]):
-        said = runner.invoke(app, arguments)
-        assert said.exit_code == 3, said.output
-        assert f"did you mean {stored}?" in said.output
+        text = runner.invoke(app, arguments)
+        assert text.exit_code == 3, text.output
+        assert f"did you mean {stored}?" in text.output
     wrong = runner.invoke(app, ["chart", "last", "troughput", "-o", str(tmp_path / "x.svg")])
     assert "did you mean 'throughput'?" in wrong.output
-    word = runner.invoke(
+    part = runner.invoke(
         app,
         [],
         env={
@@ -69,7 +69,7 @@ def test_commands_on_a_stored_run(stored: str, tmp_path: Path) -> None:
         },
         prog_name="root",
     )
-    assert word.stdout.split() == [stored]
+    assert part.stdout.split() == [stored]
 
 
 def test_files_are_written_where_asked(stored: str, tmp_path: Path) -> None:
@@ -84,11 +84,11 @@ def test_files_are_written_where_asked(stored: str, tmp_path: Path) -> None:
         (["chart", "last", "bursts"], "c.json", b'{"name"'),
     ):
         target = tmp_path / name
-        said = runner.invoke(app, [*arguments, "-o", str(target)])
-        assert said.exit_code == 0, said.output
+        text = runner.invoke(app, [*arguments, "-o", str(target)])
+        assert text.exit_code == 0, text.output
         assert target.read_bytes().startswith(begins)
-    said = runner.invoke(app, ["export", "last", "--format", "csv", "-o", str(tmp_path / "all")])
-    assert said.exit_code == 0, said.output
+    text = runner.invoke(app, ["export", "last", "--format", "csv", "-o", str(tmp_path / "all")])
+    assert text.exit_code == 0, text.output
     assert len(list((tmp_path / "all").iterdir())) == 4
 
 
@@ -99,7 +99,7 @@ def test_a_file_that_cannot_be_made_is_one_line(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("BROWSER_PATH", str(tmp_path / "none"))
-    for arguments, code, words in (
+    for arguments, code, parts in (
         (["report", "last", "-o", str(tmp_path / "r.pdf")], 4, "BROWSER_PATH: no file"),
         (["chart", "last", "rtt", "-o", str(tmp_path / "c.png")], 4, "BROWSER_PATH: no file"),
         (
@@ -111,7 +111,7 @@ def test_a_file_that_cannot_be_made_is_one_line(
         (["export", "last", "--table", "pears"], 3, "use seconds, pairs, bursts, summary"),
         (["report", "last", "-o", str(tmp_path / "no" / "r.html")], 3, "No such file"),
     ):
-        said = run_command(arguments, monkeypatch, capfd)
-        assert said.returncode == code, said
-        assert words in said.stderr
-        assert len((said.stdout + said.stderr).strip().splitlines()) == 1
+        text = run_command(arguments, monkeypatch, capfd)
+        assert text.returncode == code, text
+        assert parts in text.stderr
+        assert len((text.stdout + text.stderr).strip().splitlines()) == 1

@@ -34,8 +34,8 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_probes_are_shown_before_under_and_after_the_load(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    said = shown(0.001, capsys, s20_120=0.004, s120_140=0.002)
-    assert "1 / 4 / 2" in said and "300 %" in said
+    text = shown(0.001, capsys, s20_120=0.004, s120_140=0.002)
+    assert "1 / 4 / 2" in text and "300 %" in text
 
 
 def test_probes_that_are_all_lost_are_shown_as_lost(capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,7 +65,7 @@ def test_bursts_of_several_days_are_shown_with_their_day(
 def test_a_scaled_run_shows_what_its_figures_stand_for(capsys: pytest.CaptureFixture[str]) -> None:
     *_, summary = ended(FAULTY)
     print_summary(summary.model_copy(update={"scale": 100}))
-    said = capsys.readouterr().out
-    assert "lab at 1:100" in said
-    assert "at real scale" in said
-    assert "pairs measured" in said
+    out = capsys.readouterr().out
+    assert "lab at 1:100" in out
+    assert "at real scale" in out
+    assert "pairs measured" in out

@@ -79,16 +79,16 @@ async def test_without_a_file_nothing_is_checked_and_a_wrong_file_is_named(tmp_p
 async def test_a_device_that_misses_a_question_is_asked_again(
     answers: str, ok: bool, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = iter(answers)
+    requested = iter(answers)
 
     async def ask() -> Answer:
-        if next(asked) == "-":
+        if next(requested) == "-":
             raise TelemetryError("no answer of the device")
         return Answer(readings=[Reading(quantity=Quantity.CPU, value=0.37)])
 
-    told = {"device": "fw", "type": "snmp", "poll_s": 1.0}
+    fields = {"device": "fw", "type": "snmp", "poll_s": 1.0}
     source = PolledSource(
-        ask, quantities=[Quantity.CPU], name="snmp", entry=PolledEntry.model_validate(told)
+        ask, quantities=[Quantity.CPU], name="snmp", entry=PolledEntry.model_validate(fields)
     )
     monkeypatch.setattr(telemetry_checks, "open_entry", lambda entry: source)
     monkeypatch.setattr(telemetry_checks, "AGAIN_S", 0.0)
@@ -97,4 +97,4 @@ async def test_a_device_that_misses_a_question_is_asked_again(
     check, _ = await check_telemetry_sources(path)
     assert check.ok is ok, check.detail
     assert words in check.detail
-    assert next(asked, None) is None
+    assert next(requested, None) is None

@@ -23,10 +23,10 @@ def shown(columns: list[str], rows: list[list[str]], width: int, *low_priority: 
 
 
 def test_at_80_columns_ids_and_verdicts_are_whole_and_the_rest_is_named() -> None:
-    said = shown(COLUMNS, [ROW], 80, "scenario")
-    assert RUN in said and "inconclusive" in said
-    assert max(map(len, said.splitlines())) <= 80
-    assert "not shown: scenario, by, why;" in said
+    text = shown(COLUMNS, [ROW], 80, "scenario")
+    assert RUN in text and "inconclusive" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert "not shown: scenario, by, why;" in text
 
 
 def test_another_program_gets_all_on_one_line() -> None:
@@ -47,10 +47,10 @@ cells = st.lists(words, max_size=6).map(" ".join)
 def test_no_word_that_is_shown_is_cut(data: st.DataObject, count: int) -> None:
     columns = [f"c{number}" for number in range(count)]
     rows = data.draw(st.lists(st.lists(cells, min_size=count, max_size=count), max_size=4))
-    said = shown(columns, rows, 60)
-    assert all(len(line) <= 60 for line in said.splitlines())
-    head = next(line for line in said.splitlines() if line.strip())
-    there = set(said.split())
+    text = shown(columns, rows, 60)
+    assert all(len(line) <= 60 for line in text.splitlines())
+    head = next(line for line in text.splitlines() if line.strip())
+    there = set(text.split())
     for place, name in enumerate(columns):
         if name in head.split():
-            assert {word for row in rows for word in row[place].split()} <= there
+            assert {part for row in rows for part in row[place].split()} <= there

@@ -90,11 +90,11 @@ def seconds(rates: dict[int, float | None], pairs: list[list[int]], burst: int =
 def running() -> RunEventState:
     watched = RunEventState()
     watched.process("status", status(BurstPhase.RUNNING, RunState.RUNNING).model_dump_json())
-    said = seconds(
+    text = seconds(
         {0: 1e8, 1: 2e8, 2: None, 3: 3e8},
         [[1, 1, 1], [2, 2, 2], [UNKNOWN_CELL] * 3, [100_000, 200_000, UNKNOWN_CELL]],
     )
-    watched.process("seconds", said.model_dump_json())
+    watched.process("seconds", text.model_dump_json())
     return watched
 
 
@@ -112,17 +112,17 @@ def test_a_countdown_before_the_burst_and_a_bar_in_it() -> None:
     assert "starts in 10 s" in early
     assert "armed 2/3" in early
     assert "no complete second yet" in early
-    said = "\n".join(lines(running()))
-    assert "4 of 30 s" in said
-    assert "ends within 51 s" in said
-    assert "lab at 1:100" in said
+    text = "\n".join(lines(running()))
+    assert "4 of 30 s" in text
+    assert "ends within 51 s" in text
+    assert "lab at 1:100" in text
 
 
 def test_the_rate_is_a_sparkline_with_gaps() -> None:
-    said = "\n".join(lines(running()))
-    assert "now 300 Mbit/s payload" in said
-    assert "(100 %)" in said
-    assert "rate, up to 300 Mbit/s  ▃▅·█" in said  # second 2 is a gap, not a zero
+    text = "\n".join(lines(running()))
+    assert "now 300 Mbit/s payload" in text
+    assert "(100 %)" in text
+    assert "rate, up to 300 Mbit/s  ▃▅·█" in text  # second 2 is a gap, not a zero
 
 
 def test_a_line_says_where_a_run_stands() -> None:
@@ -174,7 +174,7 @@ def test_it_fits_into_any_terminal(width: int, height: int) -> None:
 
 async def test_events_are_read_as_the_standard_says() -> None:
     async def stream() -> AsyncIterator[str]:
-        for said in (
+        for text in (
             ": beat",
             "",
             "id: 7",
@@ -185,10 +185,10 @@ async def test_events_are_read_as_the_standard_says() -> None:
             "data: x",
             "",
         ):
-            yield said
+            yield text
 
-    found = [event async for event in events_of(stream())]
-    assert [(e.name, e.data, e.id) for e in found] == [
+    results = [event async for event in events_of(stream())]
+    assert [(e.name, e.data, e.id) for e in results] == [
         ("figures", "{\n}", "7"),
         ("message", "x", "7"),
     ]

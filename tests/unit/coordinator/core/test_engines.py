@@ -78,30 +78,30 @@ def test_a_wrong_combination_is_refused_with_the_field_named(
 
 def test_a_stored_run_is_read_whatever_a_launch_must_keep_by_now() -> None:
     """Rules for launches grow; a run that an older Broadside launched still shows."""
-    asked = spec(
+    requested = spec(
         traffic={"engine": "smtp", "probe": "udp"},
         objective={"loss_max_ratio": 0.01},
         bursts_count=2,
         burst_s=30,
         period_s=31,
     )
-    assert [problem.partition(":")[0] for problem in asked.problems()] == [
+    assert [problem.partition(":")[0] for problem in requested.problems()] == [
         "traffic.engine",
         "objective.loss_max_ratio",
         "period_s",
     ]
-    stored = Plan(run_id="r1", created_at=NOW, spec=asked, pairs=(PAIR,), bursts=(BURST,))
+    stored = Plan(run_id="r1", created_at=NOW, spec=requested, pairs=(PAIR,), bursts=(BURST,))
     assert Plan.model_validate_json(stored.model_dump_json()) == stored
 
 
 def test_bursts_leave_time_for_requests_that_hang() -> None:
-    asked = {"bursts_count": 2, "burst_s": 30, "period_s": 37}
-    assert spec(**asked).problems() == ()
+    fields = {"bursts_count": 2, "burst_s": 30, "period_s": 37}
+    assert spec(**fields).problems() == ()
     http = {"engine": "http", "options": {"timeout_s": 7.5}}
-    (short,) = spec(**asked, traffic=http).problems()
+    (short,) = spec(**fields, traffic=http).problems()
     assert short.startswith("period_s: 37 s is too short for bursts of 30 s (omit_s 0 s, up to 7.5")
     assert short.endswith("set at least 43 s")
-    (probed,) = spec(**asked, traffic=http | {"probe": "udp"}).problems()
+    (probed,) = spec(**fields, traffic=http | {"probe": "udp"}).problems()
     assert probed == short  # its last probe comes back meanwhile
 
 
@@ -154,9 +154,9 @@ def test_pairs_take_the_ports_of_the_engine_that_is_asked() -> None:
 def test_what_is_missing_where_is_said(
     client: EngineState, server: EngineState | None, said: str
 ) -> None:
-    asked = spec(traffic={"engine": "https"})
+    requested = spec(traffic={"engine": "https"})
     with pytest.raises(Infeasible) as caught:
-        plan(asked, engine_fleet(client=client, server=server), NOW, "r1")
+        plan(requested, engine_fleet(client=client, server=server), NOW, "r1")
     problems = {problem.field: str(problem) for problem in caught.value.problems}
     assert said in problems["traffic.engine"]
 
@@ -213,8 +213,8 @@ def test_the_tests_of_several_processes_are_summed(cookies: tuple[str | None, ..
     tests = [
         served(port, cookie, 0.25 * port) for port, cookie in zip((1, 2, 3), cookies, strict=True)
     ]
-    told = tuple(EngineReport(engine="iperf3", cookie=cookie) for cookie in cookies)
-    engine = EngineReport(engine="iperf3", cookie=cookies[0], processes=told)
+    reported = tuple(EngineReport(engine="iperf3", cookie=cookie) for cookie in cookies)
+    engine = EngineReport(engine="iperf3", cookie=cookies[0], processes=reported)
     join = join_tests(BURST, [PAIR], {}, {0: report(0, engine)}, tests)
     record = join.records[0]
     assert join.strays == ()
@@ -275,16 +275,16 @@ def http_report(good_count: int, latency_s: float) -> EngineReport:
 
 def test_measures_add_up_and_quantiles_are_of_all_requests() -> None:
     evidence = burst_of(http_report(100, 0.010), http_report(50, 1.0))
-    found = measure_pairs(align(evidence, Direction.REVERSE))
-    values = {measure.name: measure.value for measure in found}
+    result = measure_pairs(align(evidence, Direction.REVERSE))
+    values = {measure.name: measure.value for measure in result}
     assert values["requests_count"] == 200
     assert values["success_ratio"] == 0.75
     assert values["latency_p50"] == pytest.approx(0.010, rel=0.023)
     assert values["latency_p90"] == pytest.approx(1.0, rel=0.023)
     assert values["latency_max"] == 1.0
-    told = find(found, "latency_p99")
-    assert told is not None
-    assert (told.unit, told.pairs_count) == ("s", 2)
+    reported = find(result, "latency_p99")
+    assert reported is not None
+    assert (reported.unit, reported.pairs_count) == ("s", 2)
 
 
 @pytest.mark.parametrize(
@@ -298,20 +298,22 @@ def test_measures_add_up_and_quantiles_are_of_all_requests() -> None:
 def test_goals_are_held_against_measures(
     goal: dict[str, float], verdict: Verdict, finding: str
 ) -> None:
-    asked = spec(traffic={"engine": "http"}, objective=goal, burst_s=10)
+    requested = spec(traffic={"engine": "http"}, objective=goal, burst_s=10)
     evidence = burst_of(http_report(100, 0.010), http_report(50, 1.0))
-    summary = judged_burst(asked, evidence, None, NOW + timedelta(minutes=5), clocks_promised=False)
-    assert finding in [found.id for found in summary.findings]
+    summary = judged_burst(
+        requested, evidence, None, NOW + timedelta(minutes=5), clocks_promised=False
+    )
+    assert finding in [result.id for result in summary.findings]
     assert summary.verdict is verdict
     assert find(summary.measures, "requests_count") is not None
 
 
 def test_a_goal_that_some_pair_did_not_tell_is_not_met() -> None:
-    asked = spec(traffic={"engine": "http"}, objective={"success_min_ratio": 0.5}, burst_s=10)
+    requested = spec(traffic={"engine": "http"}, objective={"success_min_ratio": 0.5}, burst_s=10)
     evidence = burst_of(http_report(100, 0.010), EngineReport(engine="http"))
-    summary = judged_burst(asked, evidence, None, NOW + timedelta(minutes=5))
+    summary = judged_burst(requested, evidence, None, NOW + timedelta(minutes=5))
     assert summary.verdict is Verdict.INCONCLUSIVE
-    assert "success-ratio-unproven" in [found.id for found in summary.findings]
+    assert "success-ratio-unproven" in [finding.id for finding in summary.findings]
 
 
 def test_jitter_is_told_by_flow() -> None:
@@ -319,15 +321,15 @@ def test_jitter_is_told_by_flow() -> None:
         total = FlowTotals(flow=Flow.UP, received_bytes=5, received_s=1.0, jitter_s=jitter_s)
         return EngineReport(engine="iperf3", totals=(total,))
 
-    found = measure_pairs(
+    result = measure_pairs(
         align(burst_of(told(0.001), told(0.003), flow=Flow.UP), Direction.FORWARD)
     )
-    assert [(m.name, m.value, m.unit) for m in found] == [("jitter_up", 0.002, "s")]
+    assert [(m.name, m.value, m.unit) for m in result] == [("jitter_up", 0.002, "s")]
 
 
 def test_what_an_engine_did_otherwise_is_found_and_said() -> None:
     traffic = Traffic(streams_count=8, window_bytes=400_000, congestion="bbr", dscp=46)
-    as_asked = EngineReport(
+    as_requested = EngineReport(
         engine="iperf3",
         streams_count=8,
         duration_s=10,
@@ -335,11 +337,13 @@ def test_what_an_engine_did_otherwise_is_found_and_said() -> None:
         sender_congestion="bbr",
         tos=184,
     )
-    clamped = as_asked.model_copy(update={"window_bytes": 212_992, "sender_congestion": "cubic"})
-    aligned = align(burst_of(as_asked, clamped, clamped, flow=Flow.UP), Direction.FORWARD)
-    found = {one.field: one for one in find_setting_differences(traffic, 10, aligned)}
-    assert set(found) == {"window_bytes", "congestion"}
-    assert str(found["window_bytes"]) == (
+    clamped = as_requested.model_copy(
+        update={"window_bytes": 212_992, "sender_congestion": "cubic"}
+    )
+    aligned = align(burst_of(as_requested, clamped, clamped, flow=Flow.UP), Direction.FORWARD)
+    by_name = {one.field: one for one in find_setting_differences(traffic, 10, aligned)}
+    assert set(by_name) == {"window_bytes", "congestion"}
+    assert str(by_name["window_bytes"]) == (
         "window_bytes: 400000 requested, 212992 used by 2 pairs (pair-002, pair-003)"
     )
     silent = align(burst_of(EngineReport(engine="iperf3"), flow=Flow.UP), Direction.FORWARD)
@@ -348,27 +352,30 @@ def test_what_an_engine_did_otherwise_is_found_and_said() -> None:
 
 def test_a_segment_size_that_was_asked_is_told_by_iperf3_only_where_it_dropped_it() -> None:
     """With ``--set-mss`` it repeats the request; without, it tells its control connection's."""
-    asked = Traffic(mss_bytes=1000)
-    for recording, found in (("tcp-opts", ()), ("tcp-P2", (("1000", "1448"),))):
+    requested = Traffic(mss_bytes=1000)
+    for recording, result in (("tcp-opts", ()), ("tcp-P2", (("1000", "1448"),))):
         text = (RECORDINGS / f"{recording}.json").read_bytes()
         engine = read_any(text).report
-        told = EngineReport(engine="iperf3", mss_bytes=engine.mss_bytes)
-        aligned = align(burst_of(told, flow=Flow.UP), Direction.FORWARD)
-        said = find_setting_differences(asked, 10, aligned)
-        assert tuple((one.asked, one.did) for one in said if one.field == "mss_bytes") == found
+        reported = EngineReport(engine="iperf3", mss_bytes=engine.mss_bytes)
+        aligned = align(burst_of(reported, flow=Flow.UP), Direction.FORWARD)
+        setting_differences = find_setting_differences(requested, 10, aligned)
+        assert (
+            tuple((one.asked, one.did) for one in setting_differences if one.field == "mss_bytes")
+            == result
+        )
 
 
 def test_the_overhead_of_an_asked_segment_size_is_assumed() -> None:
     engine = EngineReport(engine="iperf3")
-    asked = spec(traffic={"mss_bytes": 9000}, burst_s=10)
+    requested = spec(traffic={"mss_bytes": 9000}, burst_s=10)
     evidence = burst_of(engine, flow=Flow.UP)
-    summary = judged_burst(asked, evidence, None, NOW + timedelta(minutes=5))
+    summary = judged_burst(requested, evidence, None, NOW + timedelta(minutes=5))
     assert summary.header_ratio == pytest.approx(1500 / 1448, abs=1e-6)
     assert summary.headers_assumed
     jumbo = replace(
         evidence, pairs=tuple(replace(pair, nic_mtu_bytes=9000) for pair in evidence.pairs)
     )
-    summary = judged_burst(asked, jumbo, None, NOW + timedelta(minutes=5))
+    summary = judged_burst(requested, jumbo, None, NOW + timedelta(minutes=5))
     assert summary.header_ratio == pytest.approx(9000 / 8948, abs=1e-6)
 
 
@@ -387,17 +394,17 @@ def test_a_segment_size_over_what_the_nics_carry_is_said_before_the_launch(
         ]
         return plan(spec(traffic={"mss_bytes": mss_bytes, **changes}), agents, NOW, "r1")
 
-    said = [each for each in made(nic_mtu_bytes=1500).warnings if "mss_bytes" in each]
+    lines = [warning for warning in made(nic_mtu_bytes=1500).warnings if "mss_bytes" in warning]
     if most is None:
-        assert said == []
+        assert lines == []
     else:
-        (words,) = said
-        assert words.startswith(f"traffic.mss_bytes: {mss_bytes} is above {most}, the largest")
-        assert "client-002" in words
-        assert words.endswith(f"request at most {most}")
+        (parts,) = lines
+        assert parts.startswith(f"traffic.mss_bytes: {mss_bytes} is above {most}, the largest")
+        assert "client-002" in parts
+        assert parts.endswith(f"request at most {most}")
     assert {pair.nic_mtu_bytes for pair in made(nic_mtu_bytes=1500).pairs} == {1500}
     unknown = made(nic_mtu_bytes=None)
-    assert not any("mss_bytes" in each for each in unknown.warnings)
+    assert not any("mss_bytes" in warning for warning in unknown.warnings)
     assert {pair.nic_mtu_bytes for pair in unknown.pairs} == {None}
 
 
@@ -418,12 +425,12 @@ def test_every_process_of_a_pair_is_held_against_what_was_asked() -> None:
     )
     changes = {"sender_congestion": "cubic", "pacing": Pacing.ENGINE}
     bad = good.model_copy(update=changes)
-    whole = good.model_copy(update={"streams_count": 8, "processes": (good, bad)})
-    aligned = align(burst_of(whole, flow=Flow.UP), Direction.FORWARD)
-    found = {
+    complete = good.model_copy(update={"streams_count": 8, "processes": (good, bad)})
+    aligned = align(burst_of(complete, flow=Flow.UP), Direction.FORWARD)
+    by_name = {
         one.field: (one.asked, one.did) for one in find_setting_differences(traffic, 10, aligned)
     }
-    assert found == {"congestion": ("bbr", "cubic"), "pacing": ("kernel", "engine")}
+    assert by_name == {"congestion": ("bbr", "cubic"), "pacing": ("kernel", "engine")}
     alone = align(burst_of(good.model_copy(update={"streams_count": 8})), Direction.REVERSE)
     (one,) = find_setting_differences(traffic, 10, alone)
     assert str(one) == "processes_count: 2 requested, 1 used by 1 pairs (pair-001)"
@@ -431,9 +438,9 @@ def test_every_process_of_a_pair_is_held_against_what_was_asked() -> None:
 
 def test_a_difference_is_a_finding() -> None:
     engine = EngineReport(engine="iperf3", streams_count=4, direction=Direction.REVERSE)
-    asked = spec(traffic={"streams_count": 8, "direction": "reverse"}, burst_s=10)
-    summary = judged_burst(asked, burst_of(engine), None, NOW + timedelta(minutes=5))
-    (finding,) = [found for found in summary.findings if found.id == "engine-differs"]
+    requested = spec(traffic={"streams_count": 8, "direction": "reverse"}, burst_s=10)
+    summary = judged_burst(requested, burst_of(engine), None, NOW + timedelta(minutes=5))
+    (finding,) = [result for result in summary.findings if result.id == "engine-differs"]
     assert "streams_count: 8 requested, 4 used by 1 pairs (pair-001)" in finding.sentence
 
 

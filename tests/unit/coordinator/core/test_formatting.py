@@ -50,19 +50,19 @@ def test_the_page_says_every_quantity_as_the_coordinator_does(tmp_path: Path) ->
     counts = [0, 1 / 3, 1.5, 7, 9.99, 10.4, 1234567]
     sums = [0, 0.126, 12, 99.99, 100, 1234.4, 5678901.6]
     sent = json.dumps([values, times, ratios, counts, sums])
-    asked = f"const [values, times, ratios, counts, sums] = {sent};"
+    text = f"const [values, times, ratios, counts, sums] = {sent};"
     (tmp_path / "ask.js").write_text(
         'import { count, dollars, percent, rate, seconds } from "./format.js";'
-        + asked
+        + text
         + "console.log("
         "JSON.stringify([[...values, null].map(rate), [...times, null].map(seconds), "
         "ratios.map((r) => percent(r)), ratios.map((r) => percent(r, 1, true)), "
         "counts.map(count), [...sums, null].map(dollars)]))"
     )
-    told = subprocess.run(
+    completed = subprocess.run(
         ["node", tmp_path / "ask.js"], check=True, capture_output=True, text=True, timeout=60
     )
-    assert json.loads(told.stdout) == [
+    assert json.loads(completed.stdout) == [
         [formatting.rate(value) for value in [*values, None]],
         [formatting.time(value) for value in [*times, None]],
         [formatting.ratio(value) for value in ratios],

@@ -80,9 +80,11 @@ def test_a_hard_end_before_the_last_burst_is_refused() -> None:
 
 def test_a_hard_end_that_is_an_instant_stays_it_whenever_the_launch_is_planned() -> None:
     end_at = NOW + timedelta(hours=3)
-    asked = RunSpec.model_validate(SOAK.model_dump() | {"unattended_until_at": end_at.isoformat()})
+    requested = RunSpec.model_validate(
+        SOAK.model_dump() | {"unattended_until_at": end_at.isoformat()}
+    )
     for after_s in (0, 10):
-        planned = plan(asked, fleet(2), NOW + timedelta(seconds=after_s), "run-1")
+        planned = plan(requested, fleet(2), NOW + timedelta(seconds=after_s), "run-1")
         assert first_lease_until(planned) == end_at
 
 
@@ -94,9 +96,9 @@ def test_a_hard_end_that_is_an_instant_stays_it_whenever_the_launch_is_planned()
     ],
 )
 def test_an_instant_that_does_not_fit_is_refused(end_at: datetime, words: str) -> None:
-    asked = SOAK.model_copy(update={"unattended_until_at": end_at})
+    requested = SOAK.model_copy(update={"unattended_until_at": end_at})
     with pytest.raises(Infeasible, match=f"unattended_until_at: .*{words}.*; set an end after"):
-        plan(asked, fleet(2), NOW, "run-1")
+        plan(requested, fleet(2), NOW, "run-1")
 
 
 def test_two_hard_ends_are_refused() -> None:
@@ -113,6 +115,6 @@ def test_a_hard_end_beyond_a_week_is_refused() -> None:
 def test_a_budget_that_no_coordinator_may_guard_is_warned_of() -> None:
     fits = SOAK.model_copy(update={"unattended_until_at": NOW + timedelta(days=1)})
     for budget, warned in ((None, False), (5000, True)):
-        asked = fits.model_copy(update={"budget_usd": budget})
-        warnings = plan(asked, fleet(2), NOW, "run-1").warnings
-        assert any("an unattended run is not stopped" in said for said in warnings) is warned
+        requested = fits.model_copy(update={"budget_usd": budget})
+        warnings = plan(requested, fleet(2), NOW, "run-1").warnings
+        assert any("an unattended run is not stopped" in warning for warning in warnings) is warned

@@ -139,15 +139,15 @@ def test_the_page_reads_and_folds_every_figure_alike(summary: RunSummary, tmp_pa
     done = subprocess.run(
         ["node", "ask.js"], cwd=tmp_path, check=True, capture_output=True, text=True, timeout=60
     )
-    told: list[list[Any]] = json.loads(done.stdout)
-    assert told == [
+    document: list[list[Any]] = json.loads(done.stdout)
+    assert document == [
         [
-            each.name,
-            each.format(each.of_run(summary)),
-            each.format(each.of_burst(summary.bursts[0])),
+            item.name,
+            item.format(item.of_run(summary)),
+            item.format(item.of_burst(summary.bursts[0])),
         ]
-        for each in ALL_METRICS
-        if each.path is not None
+        for item in ALL_METRICS
+        if item.path is not None
     ]
 
 

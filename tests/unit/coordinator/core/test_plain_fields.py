@@ -22,11 +22,11 @@ ROOT = Path(__file__).parents[4]
 
 def test_nested_values_are_opened_and_what_is_not_set_says_so() -> None:
     spec = RunSpec(scenario="x", traffic=Traffic(probe=Probe()), device={"sku": "premium"})
-    said = plain_fields(spec)
-    assert said["traffic.probe"] == "set"
-    assert said["traffic.encapsulation"] == said["labels"] == "not set"
-    assert said["device.sku"] == "premium"
-    assert {name.split(".")[0] for name in said} == set(RunSpec.model_fields)
+    text = plain_fields(spec)
+    assert text["traffic.probe"] == "set"
+    assert text["traffic.encapsulation"] == text["labels"] == "not set"
+    assert text["device.sku"] == "premium"
+    assert {name.split(".")[0] for name in text} == set(RunSpec.model_fields)
 
 
 def test_the_command_line_shows_every_field_of_a_scenario() -> None:

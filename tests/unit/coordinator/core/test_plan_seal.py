@@ -63,8 +63,8 @@ def old_document(sealed: Plan) -> bytes:
     spec["objective"].setdefault("device_memory_max_ratio", None)
 
     def text(value: object) -> str:
-        said = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-        return said.replace("1e-07", "1e-7")  # as pydantic writes it
+        message = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        return message.replace("1e-07", "1e-7")  # as pydantic writes it
 
     fields["seal_sha256"] = hashlib.sha256(text(hashed).encode()).hexdigest()
     return text(fields).encode()

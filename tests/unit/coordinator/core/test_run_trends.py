@@ -57,24 +57,24 @@ def test_a_dead_client_is_one_thing_that_broke_however_many_bursts_it_missed() -
         burst(8),
         burst(9, broken(9), broken(9, cause="refused")),
     ]
-    said = course(bursts)
-    assert [(d.kind, bursts_of(d), d.duration_s) for d in said.disruptions] == [
+    text = course(bursts)
+    assert [(d.kind, bursts_of(d), d.duration_s) for d in text.disruptions] == [
         (DisruptionKind.CUT, "3", 3.0),
         (ABSENT, "4 to 8", 25.0),
         (ABSENT, "10", 5.0),
         (ABSENT, "10", 5.0),
     ]
-    assert said.disruptions_count == 4
-    assert said.disruptions[1].end_at == NOW + timedelta(seconds=75)
+    assert text.disruptions_count == 4
+    assert text.disruptions[1].end_at == NOW + timedelta(seconds=75)
     assert "pair-008: never sent for 25.0 s in 5 bursts (no agent took the job)" in describe(
-        said.disruptions[1]
+        text.disruptions[1]
     )
 
 
 def test_the_order_of_bursts_does_not_matter() -> None:
     bursts = [burst(index, broken(index)) for index in (0, 1, 3)]
-    said = {course(order).model_dump_json() for order in permutations(bursts)}
-    assert len(said) == 1
+    lines = {course(order).model_dump_json() for order in permutations(bursts)}
+    assert len(lines) == 1
 
 
 # Gilbert's ranks M1 and M2 + 1 of the ordered slopes, counted from 1 and taken outwards.
@@ -86,16 +86,16 @@ def test_the_interval_takes_the_slopes_at_gilberts_ranks(count: int) -> None:
     """Of a curve that bends upwards all along, so that no two slopes are equal."""
     at_s = [3600.0 * i for i in range(count)]
     values = [math.exp(i * 0.1 * math.sqrt(2)) for i in range(count)]
-    said = trend("rate", at_s, values)
-    assert said is not None
+    text = trend("rate", at_s, values)
+    assert text is not None
     slopes = sorted(
-        (values[j] - values[i]) / (j - i) / said.median * 100
+        (values[j] - values[i]) / (j - i) / text.median * 100
         for i in range(count)
         for j in range(i + 1, count)
     )
     low, high = RANKS[count]
-    assert said.low_percent_per_hour == pytest.approx(slopes[low - 1])
-    assert said.high_percent_per_hour == pytest.approx(slopes[high - 1])
+    assert text.low_percent_per_hour == pytest.approx(slopes[low - 1])
+    assert text.high_percent_per_hour == pytest.approx(slopes[high - 1])
 
 
 @pytest.mark.parametrize("count", [4, 6, 7, 12, 48])
@@ -103,19 +103,19 @@ def test_values_mirrored_about_their_median_mirror_the_interval(count: int) -> N
     dice = random.Random(count)
     values = [dice.gauss(100, 5) for _ in range(count)]
     at_s = [60.0 * i for i in range(count)]
-    said = trend("rate", at_s, values)
-    assert said is not None
-    mirrored = trend("rate", at_s, [2 * said.median - value for value in values])
+    text = trend("rate", at_s, values)
+    assert text is not None
+    mirrored = trend("rate", at_s, [2 * text.median - value for value in values])
     assert mirrored is not None
-    assert mirrored.low_percent_per_hour == pytest.approx(-said.high_percent_per_hour)
-    assert mirrored.high_percent_per_hour == pytest.approx(-said.low_percent_per_hour)
+    assert mirrored.low_percent_per_hour == pytest.approx(-text.high_percent_per_hour)
+    assert mirrored.high_percent_per_hour == pytest.approx(-text.low_percent_per_hour)
 
 
 def _findings(silent: int = 0, **told: object) -> list[tuple[str, float, str]]:
-    said = Course.model_validate(told)
+    text = Course.model_validate(told)
     return [
-        (each.id, each.weight, each.sentence)
-        for each in course_findings(said, silent_controls_count=silent)
+        (item.id, item.weight, item.sentence)
+        for item in course_findings(text, silent_controls_count=silent)
     ]
 
 
@@ -190,15 +190,15 @@ def test_a_disruption_in_words(kind: DisruptionKind, verb: str) -> None:
 
 
 def test_absences_of_other_pairs_or_not_in_a_row_stay_apart() -> None:
-    said = in_a_row([broken(2), broken(0), broken(1), broken(4), broken(1, pair="pair-001")])
-    assert [(each.pairs[0], each.burst_index, each.bursts_count) for each in said] == [
+    text = in_a_row([broken(2), broken(0), broken(1), broken(4), broken(1, pair="pair-001")])
+    assert [(item.pairs[0], item.burst_index, item.bursts_count) for item in text] == [
         ("pair-008", 0, 3),
         ("pair-001", 1, 1),
         ("pair-008", 4, 1),
     ]
-    assert said[0].duration_s == 15.0
+    assert text[0].duration_s == 15.0
     stalls = in_a_row([broken(0, DisruptionKind.STALL), broken(1, DisruptionKind.STALL)])
-    assert [each.bursts_count for each in stalls] == [1, 1]
+    assert [item.bursts_count for item in stalls] == [1, 1]
 
 
 def test_a_trend_needs_four_known_bursts_a_level_and_some_time() -> None:
@@ -225,9 +225,9 @@ def test_a_course_keeps_figures_availability_and_the_gravest() -> None:
         )
         for index in range(4)
     ]
-    said = course(reversed(parts))
-    assert (said.bursts_count, said.disruptions_count) == (4, 8)
-    assert [each.name for each in said.trends] == ["received", "rtt", "retransmits"]
-    assert [each.percent_per_hour > 0 for each in said.trends] == [True, False, False]
-    assert said.availability == Availability.of(40, 36, 4, None)
+    text = course(reversed(parts))
+    assert (text.bursts_count, text.disruptions_count) == (4, 8)
+    assert [item.name for item in text.trends] == ["received", "rtt", "retransmits"]
+    assert [item.percent_per_hour > 0 for item in text.trends] == [True, False, False]
+    assert text.availability == Availability.of(40, 36, 4, None)
     assert course([]).availability is None

@@ -37,22 +37,22 @@ def test_every_field_of_an_objective_is_a_threshold_or_has_a_check_of_its_own() 
 
 
 def test_every_goal_can_be_measured_by_some_engine_or_by_probes() -> None:
-    told = {PROBES, WITNESSES}
+    reported = {PROBES, WITNESSES}
     for name in engines():
         for protocol in ("tcp", "udp"):
-            told |= measures(traffic_of(engine=name, protocol=protocol))
-    assert {threshold.requires for threshold in ALL_THRESHOLDS} == told
+            reported |= measures(traffic_of(engine=name, protocol=protocol))
+    assert {threshold.requires for threshold in ALL_THRESHOLDS} == reported
 
 
 @pytest.mark.parametrize("threshold", ALL_THRESHOLDS, ids=lambda threshold: threshold.bound)
 def test_a_goal_is_judged_and_without_its_figure_is_inconclusive(threshold: Threshold) -> None:
     made = fleet(Plant(pairs=2))
     assert summarise(made).verdict is Verdict.MEASURED
-    found = summarise(made.aiming(**{threshold.bound: STRICT[threshold.is_floor]}))
-    told = threshold.requires in measures(made.plan.spec.traffic)
-    ending, verdict = ("limit", Verdict.FAIL) if told else ("unproven", Verdict.INCONCLUSIVE)
-    assert found.verdict is verdict
-    assert f"{threshold.id}-{ending}" in ids(found)
+    result = summarise(made.aiming(**{threshold.bound: STRICT[threshold.is_floor]}))
+    reported = threshold.requires in measures(made.plan.spec.traffic)
+    ending, verdict = ("limit", Verdict.FAIL) if reported else ("unproven", Verdict.INCONCLUSIVE)
+    assert result.verdict is verdict
+    assert f"{threshold.id}-{ending}" in ids(result)
 
 
 @pytest.mark.parametrize(

@@ -81,9 +81,9 @@ async def test_an_incomplete_answer_is_marked(more: dict[str, Any], status: int)
     assert np.isnan(ledger.proving().bytes).all()
     assert load_ledger(dump_ledger(ledger)).partial == ledger.partial
     assert not is_stable(ledger, ledger, BEGUN_S, BEGUN_S + 60, 0.0)
-    told = await figures(prometheus(more, status=status))
-    assert np.isnan(told.series[0].values).all()
-    assert [issue.kind for issue in told.issues] == [IssueKind.PARTIAL]
+    reported = await figures(prometheus(more, status=status))
+    assert np.isnan(reported.series[0].values).all()
+    assert [issue.kind for issue in reported.issues] == [IssueKind.PARTIAL]
 
 
 @pytest.mark.parametrize("more", COMPLETE, ids=str)
@@ -92,26 +92,26 @@ async def test_a_complete_answer_is_not(more: dict[str, Any]) -> None:
     assert ledger.partial is None
     assert ledger.proving() is ledger
     assert "partial" not in dump_ledger(ledger).decode()
-    told = await figures(prometheus(more))
-    assert told.series[0].values.tolist() == list(range(9))
-    assert not told.issues
+    reported = await figures(prometheus(more))
+    assert reported.series[0].values.tolist() == list(range(9))
+    assert not reported.issues
 
 
 @pytest.mark.parametrize("off_s", [0.0, 45.0, -45.0, -3600.0])
 async def test_the_servers_clock_is_read_and_taken_off(off_s: float) -> None:
-    told = await figures(prometheus({}, off_s))
-    [series] = told.series
+    reported = await figures(prometheus({}, off_s))
+    [series] = reported.series
     np.testing.assert_allclose(series.at_s, BEGUN_S + 15 * np.arange(9) - off_s, atol=0.5)
     assert series.bound_s.max() < 0.5
-    assert [issue.kind for issue in told.issues] == ([IssueKind.CLOCK] if off_s else [])
+    assert [issue.kind for issue in reported.issues] == ([IssueKind.CLOCK] if off_s else [])
 
 
 @pytest.mark.parametrize(("stated", "bound_s"), [({}, np.nan), ({"clock_bound_s": 3}, 3.0)])
 async def test_a_server_that_does_not_tell_its_clock_has_the_stated_bound(
     stated: dict[str, Any], bound_s: float
 ) -> None:
-    told = await figures(prometheus({}, None), **stated)
-    np.testing.assert_array_equal(told.series[0].bound_s, np.full(9, bound_s))
+    reported = await figures(prometheus({}, None), **stated)
+    np.testing.assert_array_equal(reported.series[0].bound_s, np.full(9, bound_s))
 
 
 @pytest.mark.parametrize(
@@ -178,24 +178,26 @@ async def test_a_sample_is_placed_when_it_was_scraped(query: str, moved: bool) -
     """Scraped every 60 s, 7 s after the minute, and read in steps of 15 s."""
 
     def answer(request: httpx.Request) -> httpx.Response:
-        asked = request.url.params["query"]
-        if asked == "time()":
+        requested = request.url.params["query"]
+        if requested == "time()":
             return httpx.Response(404)
         steps = [BEGUN_S + 15 * n for n in range(9)]
         scrapes = [BEGUN_S + 7 + (at - BEGUN_S - 7) // 60 * 60 for at in steps]
         values = (
-            scrapes if asked.startswith("timestamp(") else [at - BEGUN_S + 60 for at in scrapes]
+            scrapes if requested.startswith("timestamp(") else [at - BEGUN_S + 60 for at in scrapes]
         )
         labels = (
-            {"job": "fw"} if asked.startswith("timestamp(") else {"__name__": "cpu", "job": "fw"}
+            {"job": "fw"}
+            if requested.startswith("timestamp(")
+            else {"__name__": "cpu", "job": "fw"}
         )
         rows = [[at, str(value)] for at, value in zip(steps, values, strict=True)]
         data = {"resultType": "matrix", "result": [{"metric": labels, "values": rows}]}
         return httpx.Response(200, json={"status": "success", "data": data})
 
     read = {"quantity": "sessions_count", "query": query}
-    told = await figures(httpx.MockTransport(answer), read=[read], clock_bound_s=0.1)
-    [series] = told.series
+    reported = await figures(httpx.MockTransport(answer), read=[read], clock_bound_s=0.1)
+    [series] = reported.series
     if moved:
         assert (series.at_s - BEGUN_S).tolist() == [-53, 7, 67]
         assert series.values.tolist() == [7, 67, 127]

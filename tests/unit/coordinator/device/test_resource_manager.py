@@ -52,14 +52,14 @@ def test_a_token_travels_over_https_only() -> None:
 def test_one_setting_decides_scope_and_who_signs_in(
     endpoint: str, authority: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: dict[str, object] = {}
+    fields: dict[str, object] = {}
 
     class Credential:
         def __init__(self, **options: object) -> None:
-            asked.update(options)
+            fields.update(options)
 
         async def get_token(self, scope: str) -> AccessToken:
-            asked["scope"] = scope
+            fields["scope"] = scope
             return AccessToken("given", 2**33)
 
         async def close(self) -> None:
@@ -67,8 +67,8 @@ def test_one_setting_decides_scope_and_who_signs_in(
 
     monkeypatch.setattr("azure.identity.aio.DefaultAzureCredential", Credential)
     token_source(CoordinatorSettings(azure_monitor_endpoint=endpoint))()
-    assert asked.get("authority") == authority
-    assert asked["scope"] == f"{endpoint.rstrip('/')}/.default"
+    assert fields.get("authority") == authority
+    assert fields["scope"] == f"{endpoint.rstrip('/')}/.default"
 
 
 def answering(
@@ -110,9 +110,9 @@ def test_a_time_to_wait_that_is_none_is_the_usual_one(
 ) -> None:
     paused: list[float] = []
     answers = iter([httpx.Response(429, headers={"Retry-After": told}), None])
-    found = httpx.Response(200, json={"id": FIREWALL})
+    result = httpx.Response(200, json={"id": FIREWALL})
     resource = answering(
-        lambda: next(answers) or found, monkeypatch, patience_s=2 * POLL_S, paused=paused
+        lambda: next(answers) or result, monkeypatch, patience_s=2 * POLL_S, paused=paused
     )
     assert resource.read() == {"id": FIREWALL}
     assert paused == [POLL_S]

@@ -55,7 +55,7 @@ def test_points_are_read_in_any_spelling() -> None:
 def test_what_cannot_be_right_is_one_line(rows: list[str], words: list[str]) -> None:
     with pytest.raises(BadFile) as caught:
         parse_metric("\n".join(rows) + "\n", "metric.csv")
-    said = str(caught.value)
-    assert said.startswith("metric.csv: ")
-    for word in words:
-        assert word in said
+    text = str(caught.value)
+    assert text.startswith("metric.csv: ")
+    for part in words:
+        assert part in text

@@ -65,9 +65,9 @@ def test_the_stored_values_give_the_same_text_again() -> None:
     )
     table = parse(fleet(3, 4)).model_copy(update={"metric": metric, "metric_source": "m.csv"})
     plan, summary = made(table)
-    kept_plan = Plan.model_validate_json(plan.model_dump_json())
-    kept = OriginalTable.model_validate_json(table.model_dump_json())
-    again = summarise(kept_plan, open_import(kept).measure(kept_plan), NOW)
+    stored_plan = Plan.model_validate_json(plan.model_dump_json())
+    stored = OriginalTable.model_validate_json(table.model_dump_json())
+    again = summarise(stored_plan, open_import(stored).measure(stored_plan), NOW)
     assert canonical(again) == canonical(summary)
     assert summary.reconciliation is not None
     assert summary.bursts[0].firewall_bits_per_second is not None
@@ -83,9 +83,9 @@ def test_an_instant_without_a_row_is_never_a_pass() -> None:
     lines = [line for line in fleet(3, 4) if " 11 05 00" not in line]
     _, summary = made(parse(lines, period_s=300))
     assert summary.verdict is Verdict.INCONCLUSIVE
-    said = next(finding for finding in summary.findings if finding.id == "import-open")
-    assert "1 planned start times" in said.sentence
-    assert "2022-01-04 16:05:00" in said.sentence
+    text = next(finding for finding in summary.findings if finding.id == "import-open")
+    assert "1 planned start times" in text.sentence
+    assert "2022-01-04 16:05:00" in text.sentence
 
 
 def test_removing_rows_never_makes_a_pass_where_the_pairs_are_given() -> None:
@@ -106,8 +106,8 @@ def test_without_durations_rates_stand_and_bytes_do_not() -> None:
     assert {burst.duration_s for burst in TableTests(table).describe(summary).bursts} == {None}
     assert summary.bursts[0].fleet_received_bits_per_second == 15e9
     assert summary.verdict is Verdict.INCONCLUSIVE
-    said = next(finding for finding in summary.findings if finding.id == "import-open")
-    assert "does not contain the duration" in said.sentence
+    text = next(finding for finding in summary.findings if finding.id == "import-open")
+    assert "does not contain the duration" in text.sentence
 
 
 def test_an_objective_can_be_set_and_decides() -> None:
@@ -127,22 +127,22 @@ def test_what_the_table_decides_cannot_be_set() -> None:
 
 
 def test_the_door_refuses_what_cannot_be() -> None:
-    kept = parse(fleet(2, 2)).model_dump(mode="json")
-    for change, words in (
+    stored = parse(fleet(2, 2)).model_dump(mode="json")
+    for change, parts in (
         ({"rows": []}, "at least 1"),
-        ({"rows": [kept["rows"][0]] * 2}, "has the same"),
-        ({"rows": [{**kept["rows"][0], "started_at": "2022-01-04T16:00:00"}]}, "timezone"),
-        ({"rows": [{**kept["rows"][0], "started_at": "1969-01-04T16:00:00Z"}]}, "from 1970"),
-        ({"rows": [{**kept["rows"][0], "duration_s": True}]}, "valid number"),
-        ({"rows": [{**kept["rows"][0], "duration_s": "30"}]}, "valid number"),
-        ({"rows": [{**kept["rows"][0], "duration_s": float("nan")}]}, "duration_s: nan: must be"),
+        ({"rows": [stored["rows"][0]] * 2}, "has the same"),
+        ({"rows": [{**stored["rows"][0], "started_at": "2022-01-04T16:00:00"}]}, "timezone"),
+        ({"rows": [{**stored["rows"][0], "started_at": "1969-01-04T16:00:00Z"}]}, "from 1970"),
+        ({"rows": [{**stored["rows"][0], "duration_s": True}]}, "valid number"),
+        ({"rows": [{**stored["rows"][0], "duration_s": "30"}]}, "valid number"),
+        ({"rows": [{**stored["rows"][0], "duration_s": float("nan")}]}, "duration_s: nan: must be"),
         ({"period_s": False}, "valid number"),
         ({"set_apart": {"x": "1"}}, "valid integer"),
         ({"metric": [{"at": "2022-01-04T16:00:00Z"}]}, "at least two points"),
         ({"labels": {"": "x"}}, "pattern"),
     ):
-        with pytest.raises(ValueError, match=words):
-            OriginalTable.model_validate(kept | change)
+        with pytest.raises(ValueError, match=parts):
+            OriginalTable.model_validate(stored | change)
 
 
 def test_two_series_of_different_fleets_make_one_run() -> None:

@@ -47,8 +47,8 @@ def test_the_seed_is_read_whole() -> None:
 def test_what_varies_does_not_matter(change: object) -> None:
     assert callable(change)
     seed = parse(SEED)
-    found = parse(change(SEED))
-    assert [(r.client, r.started_at, r.received_bits_per_second) for r in found.rows] == [
+    result = parse(change(SEED))
+    assert [(r.client, r.started_at, r.received_bits_per_second) for r in result.rows] == [
         (r.client, r.started_at, r.received_bits_per_second) for r in seed.rows
     ]
 
@@ -68,9 +68,9 @@ def test_type_columns_other_columns_and_other_tests_are_set_apart() -> None:
             ",,,,,,,,76472.8,,,",
         ]
     )
-    (found,) = table.rows
-    assert found.sent_bits_per_second == 1806
-    assert found.rtt_mean_s == pytest.approx(0.066492)
+    (result,) = table.rows
+    assert result.sent_bits_per_second == 1806
+    assert result.rtt_mean_s == pytest.approx(0.066492)
     assert table.set_apart == {"vegeta": 1, "other": 1, "ethr": 1, "summary or title": 1}
     notes = {note.id: note.sentence for note in table.notes}
     assert "colour" in notes["columns-unread"]
@@ -81,7 +81,7 @@ def test_minutes_of_the_later_clients_become_seconds() -> None:
     lines = ["PartitionKey,RowKey,test_type,sent_throughput,received_throughput,duration"]
     lines += [f"10.2.0.1,01 27 2022 16 {m:02d} 00,iperf3,2,1,5" for m in (0, 5, 10)]
     table = parse(lines)
-    assert {found.duration_s for found in table.rows} == {240}
+    assert {result.duration_s for result in table.rows} == {240}
     assert "duration-minutes" in {note.id for note in table.notes}
     # Without test_type, or off the multiples, it is seconds.
     assert {r.duration_s for r in parse([lines[0], lines[1].replace("00 00", "03 00")]).rows} == {5}
@@ -91,8 +91,8 @@ def test_minutes_of_the_later_clients_become_seconds() -> None:
 
 def test_a_table_without_durations() -> None:
     lines = [line.rpartition(",")[0] for line in fleet(2, 3)]
-    assert {found.duration_s for found in parse(lines).rows} == {None}
-    assert {found.duration_s for found in parse(lines, duration_s=31).rows} == {31}
+    assert {result.duration_s for result in parse(lines).rows} == {None}
+    assert {result.duration_s for result in parse(lines, duration_s=31).rows} == {31}
 
 
 def test_a_slice_by_time_and_a_zone_by_offset() -> None:
@@ -181,19 +181,19 @@ def test_a_start_may_be_written_as_iso_8601() -> None:
 def test_what_cannot_be_right_is_one_line(lines: list[str], words: list[str]) -> None:
     with pytest.raises(BadFile) as caught:
         parse(lines)
-    said = str(caught.value)
-    assert said.startswith("table.csv: ")
-    assert "\n" not in said
-    for word in words:
-        assert word in said
+    text = str(caught.value)
+    assert text.startswith("table.csv: ")
+    assert "\n" not in text
+    for part in words:
+        assert part in text
 
 
 def test_an_ambiguous_time_is_read_with_its_offset() -> None:
     from broadside.coordinator.imports.time_text import parse_zone
 
     line = row(1, 30).replace("01 04 2022 11", "11 06 2022 01")
-    (found,) = parse([HEADER, line], zone=parse_zone("UTC-05:00")).rows
-    assert found.started_at == datetime(2022, 11, 6, 6, 30, tzinfo=UTC)
+    (result,) = parse([HEADER, line], zone=parse_zone("UTC-05:00")).rows
+    assert result.started_at == datetime(2022, 11, 6, 6, 30, tzinfo=UTC)
 
 
 def test_too_few_planned_pairs_are_refused() -> None:

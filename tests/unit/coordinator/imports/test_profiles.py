@@ -114,8 +114,8 @@ def test_a_wrong_profile_is_one_line_with_the_field(
     path.write_text(text)
     with pytest.raises(BadFile) as caught:
         load_profile(str(path))
-    for word in [str(path), *words]:
-        assert word in str(caught.value)
+    for part in [str(path), *words]:
+        assert part in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

@@ -29,10 +29,10 @@ def results(*names: str) -> list[FileResult]:
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_every_recording_says_what_it_is(path: Path) -> None:
-    found = [describe(recording) for recording in read_recordings([path])]
-    assert found
+    matched = [describe(recording) for recording in read_recordings([path])]
+    assert matched
     erring = "err-" in path.name or path == DATA / "3.12" / "tcp-opts.json"
-    for result in found:
+    for result in matched:
         assert (result.state is RecordingState.MEASURED) == (not erring)
         assert (result.reason is None) == (not erring)
         if not erring:
@@ -74,9 +74,9 @@ def test_a_test_is_described_with_its_figures() -> None:
     ],
 )
 def test_what_went_wrong_is_said(name: str, state: str, words: str) -> None:
-    (found,) = results(name)
-    assert found.state == state
-    assert words in (found.reason or "")
+    (result,) = results(name)
+    assert result.state == state
+    assert words in (result.reason or "")
 
 
 def test_a_cut_recording_yields_what_it_holds() -> None:
@@ -130,8 +130,8 @@ def test_overlapping_tests_are_one_burst_and_others_are_not() -> None:
     near = Recordings(recordings=(moved(one, "a", 0), moved(one, "b", 1.0)))
     (burst,) = made(near)[1].bursts
     assert [pair.pair for pair in burst.pairs] == ["a", "b"]
-    apart = (moved(one, name, by_s) for name, by_s in (("a", 0), ("b", 2.0), ("c", 3600)))
-    far = Recordings(recordings=tuple(apart))
+    gap = (moved(one, name, by_s) for name, by_s in (("a", 0), ("b", 2.0), ("c", 3600)))
+    far = Recordings(recordings=tuple(gap))
     assert [len(burst.pairs) for burst in made(far)[1].bursts] == [1, 1, 1]
 
 
@@ -150,11 +150,11 @@ def test_a_mixture_of_everything_is_one_run_and_recomputes() -> None:
     plan, summary = made(imported)
     assert summary.verdict is not Verdict.PASS
     assert {"mixed-tests", "null-pairs"} <= {finding.id for finding in summary.findings}
-    kept = Recordings.model_validate_json(imported.model_dump_json())
-    kept_plan = Plan.model_validate_json(plan.model_dump_json())
-    assert canonical(summarise(kept_plan, open_import(kept).measure(kept_plan), NOW)) == canonical(
-        summary
-    )
+    stored = Recordings.model_validate_json(imported.model_dump_json())
+    stored_plan = Plan.model_validate_json(plan.model_dump_json())
+    assert canonical(
+        summarise(stored_plan, open_import(stored).measure(stored_plan), NOW)
+    ) == canonical(summary)
 
 
 def test_the_order_of_files_does_not_matter() -> None:
@@ -180,9 +180,9 @@ def test_a_version_before_3_9_is_not_read(tmp_path: Path) -> None:
     old = tmp_path / "old.json"
     text = (DATA / "3.12" / "tcp-P2.json").read_text(encoding="utf-8")
     old.write_text(text.replace('"iperf 3.12"', '"iperf 3.7"'), encoding="utf-8")
-    (found,) = read_recordings([old])
-    assert found.state is RecordingState.UNSUPPORTED
-    assert "3.9 is the oldest" in (found.reason or "")
+    (result,) = read_recordings([old])
+    assert result.state is RecordingState.UNSUPPORTED
+    assert "3.9 is the oldest" in (result.reason or "")
 
 
 @pytest.mark.parametrize(
@@ -197,9 +197,9 @@ def test_a_version_before_3_9_is_not_read(tmp_path: Path) -> None:
 def test_other_files_are_unreadable(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
-    (found,) = read_recordings([path])
-    assert found.state is RecordingState.UNREADABLE
-    assert words in (found.reason or "")
+    (result,) = read_recordings([path])
+    assert result.state is RecordingState.UNREADABLE
+    assert words in (result.reason or "")
 
 
 def test_what_cannot_be_opened_is_refused(tmp_path: Path) -> None:
@@ -210,10 +210,10 @@ def test_what_cannot_be_opened_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_hostile_chunk_is_refused_at_the_door() -> None:
-    kept = read("3.12/tcp-P2.json").model_dump(mode="json")
-    kept["recordings"][0]["packed"]["up"] = "QlND"
+    stored = read("3.12/tcp-P2.json").model_dump(mode="json")
+    stored["recordings"][0]["packed"]["up"] = "QlND"
     with pytest.raises(ValueError, match="up: "):
-        Recordings.model_validate(kept)
+        Recordings.model_validate(stored)
 
 
 @pytest.mark.parametrize("by_s", [-20.0, 0.4, 20.0, 3600.0])
@@ -239,8 +239,8 @@ def test_a_servers_clock_that_is_off_changes_no_figure(names: tuple[str, str], b
         for end in ends
     ]
     right, summary = (
-        made(both.model_copy(update={"recordings": tuple(each)}))[1].bursts[0]
-        for each in (ends, off)
+        made(both.model_copy(update={"recordings": tuple(item)}))[1].bursts[0]
+        for item in (ends, off)
     )
     for name in ("fleet_received_bits_per_second", "fleet_sent_bits_per_second", "window"):
         assert getattr(summary, name) == getattr(right, name)

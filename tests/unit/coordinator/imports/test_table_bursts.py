@@ -34,16 +34,18 @@ SEED = table("seed-280s-30clients.csv", metric=True)
 
 
 def test_thirty_clients_and_their_metric() -> None:
-    found = answered(SEED)
-    assert found.period_s == 300
-    assert [burst.planned_start_at for burst in found.bursts] == [
+    result = answered(SEED)
+    assert result.period_s == 300
+    assert [burst.planned_start_at for burst in result.bursts] == [
         datetime(2022, 1, 4, 16, 25, tzinfo=UTC) + timedelta(minutes=5 * i) for i in range(6)
     ]
     assert [
-        round((burst.fleet_received_bits_per_second or 0) / 1e9, 2) for burst in found.bursts
+        round((burst.fleet_received_bits_per_second or 0) / 1e9, 2) for burst in result.bursts
     ] == [175.50, 181.27, 181.88, 181.03, 180.29, 181.12]
     late = [
-        (burst.index, pair.pair, pair.late_s) for burst in found.bursts for pair in burst.late_pairs
+        (burst.index, pair.pair, pair.late_s)
+        for burst in result.bursts
+        for pair in burst.late_pairs
     ]
     assert late == [
         (0, "10.2.0.17", 36),
@@ -52,17 +54,17 @@ def test_thirty_clients_and_their_metric() -> None:
         (1, "10.2.0.32", 21),
         (2, "10.2.0.32", 3),
     ]
-    assert [burst.null_pairs for burst in found.bursts] == [(), *[("10.2.0.24",)] * 5]
-    assert [burst.missing_pairs for burst in found.bursts] == [("10.2.0.10",), *[()] * 5]
-    assert [burst.pairs_measured for burst in found.bursts] == [29] * 6
-    assert [round(burst.completeness_ratio, 3) for burst in found.bursts] == [
+    assert [burst.null_pairs for burst in result.bursts] == [(), *[("10.2.0.24",)] * 5]
+    assert [burst.missing_pairs for burst in result.bursts] == [("10.2.0.10",), *[()] * 5]
+    assert [burst.pairs_measured for burst in result.bursts] == [29] * 6
+    assert [round(burst.completeness_ratio, 3) for burst in result.bursts] == [
         0.9, 0.9, 0.933, 0.967, 0.967, 0.967,
     ]  # fmt: skip
-    assert found.reconciliation is not None
-    assert found.reconciliation.lag_s == pytest.approx(75, abs=15)
-    said = " ".join(finding.sentence for finding in found.findings)
+    assert result.reconciliation is not None
+    assert result.reconciliation.lag_s == pytest.approx(75, abs=15)
+    text = " ".join(finding.sentence for finding in result.findings)
     named = ("10.2.0.17", "10.2.0.32", "10.2.0.24", "10.2.0.10")
-    assert all(client in said for client in named)
+    assert all(client in text for client in named)
 
 
 def test_the_metric_misses_the_client_that_has_no_row() -> None:
@@ -135,13 +137,13 @@ def fired(
 def test_periods_are_inferred(clients: int, duration_s: float, period_s: float, seed: int) -> None:
     at = datetime(2022, 1, 4, 16, 0, tzinfo=UTC)
     rows = fired(at, clients=clients, bursts=8, duration_s=duration_s, period_s=period_s, seed=seed)
-    found = join_rows(rows)
+    result = join_rows(rows)
     assert periods(rows) == {period_s}
-    assert [burst.planned_start_at for burst in found] == [
+    assert [burst.planned_start_at for burst in result] == [
         at + timedelta(seconds=period_s * burst) for burst in range(8)
     ]
-    assert sum(len(burst.measured) for burst in found) == len(rows)
-    late = sum(burst.late_s(row) is not None for burst in found for row in burst.measured)
+    assert sum(len(burst.measured) for burst in result) == len(rows)
+    late = sum(burst.late_s(row) is not None for burst in result for row in burst.measured)
     assert late == sum((row.started_at.timestamp() % 60) > 1 for row in rows)
 
 
@@ -201,6 +203,6 @@ def test_rows_that_another_row_was_copied_to_are_named() -> None:
 
     for copy in (replace(SEED.rows[7], client="10.2.0.99"), SEED.rows[9]):
         twin = with_rates(copy, model.sent_bits_per_second, model.received_bits_per_second)
-        (found,) = problems([model, twin])
-        assert "row 2 has the same and the same sent rate" in str(found)
+        (result,) = problems([model, twin])
+        assert "row 2 has the same and the same sent rate" in str(result)
     assert not problems([with_rates(row, 5.12e9, 5.1e9) for row in SEED.rows[:3]])

@@ -29,9 +29,9 @@ def test_other_zones_are_refused(text: str) -> None:
 def test_a_local_time_is_its_instant_or_refused(naive: datetime) -> None:
     at = naive.replace(microsecond=0, tzinfo=UTC)
     local = at.astimezone(NEW_YORK).replace(tzinfo=None)
-    said = parse_time(f"{local:%m %d %Y %H %M %S}", "%m %d %Y %H %M %S")
+    time = parse_time(f"{local:%m %d %Y %H %M %S}", "%m %d %Y %H %M %S")
     try:
-        assert to_utc(said, NEW_YORK) == at
+        assert to_utc(time, NEW_YORK) == at
     except ValueError as error:
         assert "twice" in str(error)
 

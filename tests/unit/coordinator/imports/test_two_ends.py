@@ -85,7 +85,7 @@ def two_ends(
     server_rate: Rate | None = None,
 ) -> list[Recording]:
     """The client's and the server's recording of one test; ``drift`` is the server's clock's."""
-    found = []
+    results = []
     for side, reading_s in zip((Side.CLIENT, Side.SERVER), readings_s, strict=True):
         ours = side is Side.SERVER
         packed = {
@@ -100,7 +100,7 @@ def two_ends(
         }
         amount = {flow: sum(row.transferred_bytes for row in packed[flow]) for flow in packed}
         stamp_s = began_s + (apart_s if ours else client_s)
-        found.append(
+        results.append(
             Recording(
                 file=f"{number}.{side.value}.json",
                 state=RecordingState.MEASURED,
@@ -130,7 +130,7 @@ def two_ends(
                 packed=Recording.pack(packed),
             )
         )
-    return found
+    return results
 
 
 def judged(recordings: Sequence[Recording], target: float | None = None) -> RunSummary:
@@ -181,8 +181,8 @@ def test_each_pair_has_an_offset_of_its_own(count: int) -> None:
     offsets = [20.0, -7.0, 3600.0, 0.0, 1.7, -90.0, 45.0, 12.0][:count]
     recordings = [
         end
-        for number, apart_s in enumerate(offsets)
-        for end in two_ends(number, partial(slower, number), apart_s=apart_s)
+        for number, gap_s in enumerate(offsets)
+        for end in two_ends(number, partial(slower, number), apart_s=gap_s)
     ]
     summary = judged(recordings)
     (burst,) = summary.bursts
@@ -190,8 +190,8 @@ def test_each_pair_has_an_offset_of_its_own(count: int) -> None:
     assert burst.window is not None
     assert burst.window.common_s >= 58
     assert burst.contradictions == ()
-    for pair, apart_s in zip(burst.pairs, offsets, strict=True):
-        assert pair.ends_offset_s == pytest.approx(apart_s, abs=0.05)
+    for pair, gap_s in zip(burst.pairs, offsets, strict=True):
+        assert pair.ends_offset_s == pytest.approx(gap_s, abs=0.05)
 
 
 @pytest.mark.parametrize("count", [3, 8])

@@ -62,7 +62,7 @@ def receiver(*statuses: int) -> Iterator[tuple[str, list[Request]]]:
 async def ended_run(fabric: Fabric) -> tuple[str, datetime]:
     """A stored run with its outcome in the list, and when it ended."""
     run_id = await store_run(fabric)
-    [(_, header)] = [each async for each in fabric.records.private.scan_runs()]
+    [(_, header)] = [scan_run async for scan_run in fabric.records.private.scan_runs()]
     summary = await read_run_summary(fabric.records, run_id)
     assert summary is not None
     ended_at = header.created_at + timedelta(hours=1)
@@ -84,10 +84,10 @@ async def test_a_webhook_is_signed_and_comes_once(fabric: Fabric) -> None:
             await announcer.deliver_due()
             await announcer.deliver_due()
     [(_, headers, body)] = came
-    told = Verifier(SECRET).verify(body, headers)
-    assert told["type"] == "run.ended"
-    assert told["data"]["run_id"] == headers["webhook-id"] == run_id
-    assert told["data"]["verdict"] in ("pass", "fail", "inconclusive", "measured")
+    reported = Verifier(SECRET).verify(body, headers)
+    assert reported["type"] == "run.ended"
+    assert reported["data"]["run_id"] == headers["webhook-id"] == run_id
+    assert reported["data"]["verdict"] in ("pass", "fail", "inconclusive", "measured")
     with pytest.raises(WebhookVerificationError):
         Verifier(SECRET).verify(body.replace(b"run.ended", b"run.begun"), headers)
 
@@ -105,7 +105,7 @@ async def test_what_ended_before_a_place_was_set_is_not_told_and_what_ended_sinc
         assert came == []
         await Announcer(fabric.records, [Otlp(url)], lambda: ended_at).deliver_due()
         assert len(came) == 1  # each place has its own instant
-        [(_, header)] = [each async for each in fabric.records.private.scan_runs()]
+        [(_, header)] = [scan_run async for scan_run in fabric.records.private.scan_runs()]
         assert header.outcome is not None
         later = header.outcome.model_copy(update={"ended_at": now + timedelta(seconds=1)})
         await fabric.records.private.save_outcome(run_id, later)
@@ -121,12 +121,12 @@ async def test_a_place_that_does_not_answer_is_asked_again_and_given_up_after_a_
     now = ended_at
     with receiver(503, 302, 200) as (url, came):
         announcer = Announcer(fabric.records, [Webhook(url, SECRET)], lambda: now)
-        asked = []
+        requested = []
         for _ in range(8):
             await announcer.deliver_due()
-            asked.append(len(came))
+            requested.append(len(came))
             now += timedelta(seconds=4)
-    assert asked == [1, 1, 2, 2, 2, 3, 3, 3]  # after 5 s, then after 10 s
+    assert requested == [1, 1, 2, 2, 2, 3, 3, 3]  # after 5 s, then after 10 s
     with receiver(200) as (url, came):
         late = Announcer(
             fabric.records, [Webhook(url, SECRET)], lambda: ended_at + timedelta(days=2)
@@ -146,7 +146,7 @@ async def test_a_collector_is_sent_every_known_figure_with_its_unit(fabric: Fabr
     [resource] = request.resource_metrics
     [scope] = resource.scope_metrics
     sent = {metric.name: metric for metric in scope.metrics}
-    known = {each.name: each.of_run(summary) for each in ALL_METRICS}
+    known = {item.name: item.of_run(summary) for item in ALL_METRICS}
     assert {name.removeprefix("broadside.run.") for name in sent} == {
         name for name, value in known.items() if value is not None
     }
@@ -154,7 +154,7 @@ async def test_a_collector_is_sent_every_known_figure_with_its_unit(fabric: Fabr
     [point] = received.gauge.data_points
     assert received.unit == "bit/s"
     assert point.as_double == known["fleet_received_bits_per_second"]
-    attributes = {each.key: each.value.string_value for each in point.attributes}
+    attributes = {item.key: item.value.string_value for item in point.attributes}
     assert attributes["broadside.run.id"] == run_id
 
 

@@ -168,9 +168,9 @@ async def test_a_device_that_drips_is_no_answer_in_time(name: str) -> None:
 
 
 async def test_a_device_that_drips_over_tls_is_no_answer_in_time(tmp_path: Path) -> None:
-    own = load_authority(tmp_path, dt.datetime.now(dt.UTC))
+    authority = load_authority(tmp_path, dt.datetime.now(dt.UTC))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(own.certificate_file, own.key_file)
+    context.load_cert_chain(authority.certificate_file, authority.key_file)
     for name in ("headers", "chunks"):
         with dripping(name, context) as url:
             async with httpx.AsyncClient(verify=False, timeout=15) as client:  # noqa: S501 # drip
@@ -213,10 +213,10 @@ async def test_a_round_of_questions_without_end_is_silence() -> None:
     with soon():
         assert not await source.poll()
     assert closed == [True]
-    told = await source.query(
+    reported = await source.query(
         dt.datetime.fromtimestamp(0, dt.UTC), dt.datetime.fromtimestamp(2**33, dt.UTC)
     )
-    assert [issue.text for issue in told.issues] == ["no whole answer within 0.1 s"]
+    assert [issue.text for issue in reported.issues] == ["no whole answer within 0.1 s"]
 
 
 @pytest.mark.parametrize("name", DRIPS)

@@ -266,21 +266,21 @@ async def test_a_control_row_that_cannot_be_read_costs_no_other_its_lease(
 def renewed(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> dict[str, asyncio.Event]:
     """Set once a run's renewal was asked for three times; those of "bad" get no answer."""
     monkeypatch.setattr(leases, "LOOK_S", 0.05)
-    asked = {name: asyncio.Event() for name in ("bad", "good")}
-    counts = dict.fromkeys(asked, 0)
+    fields = {name: asyncio.Event() for name in ("bad", "good")}
+    counts = dict.fromkeys(fields, 0)
     renew = RunRecords.renew_lease
 
     async def counted(records: RunRecords, run_id: str, until_at: datetime) -> Control:
         counts[run_id] += 1
         if counts[run_id] == 3:
-            asked[run_id].set()
+            fields[run_id].set()
         if run_id == "bad":
             await asyncio.Event().wait()
         clock.forward(20)
         return await renew(records, run_id, until_at)
 
     monkeypatch.setattr(RunRecords, "renew_lease", counted)
-    return asked
+    return fields
 
 
 async def test_a_control_row_that_does_not_answer_costs_no_other_its_lease(

@@ -57,14 +57,14 @@ class Site:
         """Where a burst's messages send their pairs; no pair has two."""
         at = plan.bursts[burst_index].planned_start_at
         queue = self.queue((at - self.at).total_seconds() - 1)
-        found: dict[int, str] = {}
+        by_name: dict[int, str] = {}
         while (delivery := await queue.receive(0)) is not None:
             job = Job.model_validate_json(delivery.body)
             if job.burst_index == burst_index:
-                assert job.pair_index not in found
-                found[job.pair_index] = job.endpoint.agent_id
+                assert job.pair_index not in by_name
+                by_name[job.pair_index] = job.endpoint.agent_id
         await queue.close()
-        return found
+        return by_name
 
 
 @pytest.fixture

@@ -47,11 +47,11 @@ async def test_the_newest_rows_show_what_all_of_them_would(
     followed_count = 0
     try:
         for at_s in range(BEGIN_S + 1, BEGIN_S + 42):
-            told = [pair for pair in sent_s if noise.random() < 0.4 or at_s - sent_s[pair] > 5]
+            reported = [pair for pair in sent_s if noise.random() < 0.4 or at_s - sent_s[pair] > 5]
             if at_s < BEGIN_S + 10 + silent_s:
-                told = [pair for pair in told if pair > 1 or not silent_s]
-            noise.shuffle(told)
-            for pair in told:
+                reported = [pair for pair in reported if pair > 1 or not silent_s]
+            noise.shuffle(reported)
+            for pair in reported:
                 await upload(fabric, plan, until_s=at_s, from_s=sent_s[pair], only=[pair])
                 sent_s[pair] = at_s
             if noise.random() < 0.1:  # a chunk is lost: its pair's seconds are in the tail alone
@@ -59,17 +59,17 @@ async def test_the_newest_rows_show_what_all_of_them_would(
             now = START + timedelta(seconds=at_s + 1)
             shown = await live.look(None, now)
             evidence = await read_evidence(fabric.records, plan, plan.bursts[0])
-            whole = full_snapshot(plan, evidence, None, now)
-            followed_count += shown.figures != whole.figures
+            complete = full_snapshot(plan, evidence, None, now)
+            followed_count += shown.figures != complete.figures
             if not silent_s and not any(pair.report for pair in evidence.pairs):
-                part = slice(max(0, whole.known_s - 6), whole.known_s)
-                np.testing.assert_array_equal(shown.cells[part], whole.cells[part])
+                part = slice(max(0, complete.known_s - 6), complete.known_s)
+                np.testing.assert_array_equal(shown.cells[part], complete.cells[part])
         assert followed_count > 12, "most looks read the tails alone"
         monkeypatch.setattr(live_burst, "SHARE_RATIO", 1.0)
         for _ in range(2):  # one begins the whole measurement, the next one shows it
             await live.look(None, now)
             if live.measuring is not None:
                 await live.measuring
-        same_seconds(await live.look(None, now), whole)
+        same_seconds(await live.look(None, now), complete)
     finally:
         await live.close()

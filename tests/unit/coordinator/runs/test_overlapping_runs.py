@@ -85,17 +85,17 @@ async def find(
 async def test_measured_bursts_of_others_are_neighbours(coordinator: Coordinator) -> None:
     plan = await launch(coordinator)
     series = [await measure(coordinator, plan, index) for index in (0, 1)]
-    found = await find(coordinator)
-    assert found is not None
-    assert found.unknown_from_s is None
-    assert [(each.run_id, each.burst_index) for each in found.bursts] == [
+    result = await find(coordinator)
+    assert result is not None
+    assert result.unknown_from_s is None
+    assert [(item.run_id, item.burst_index) for item in result.bursts] == [
         (plan.run_id, 0),
         (plan.run_id, 1),
     ]
-    for each, measured in zip(found.bursts, series, strict=True):
-        assert each.start_s == measured.start_s
-        np.testing.assert_array_equal(each.received_bytes, measured.received_bytes)
-    again = OverlappingRuns.load(found.dump())
+    for item, measured in zip(result.bursts, series, strict=True):
+        assert item.start_s == measured.start_s
+        np.testing.assert_array_equal(item.received_bytes, measured.received_bytes)
+    again = OverlappingRuns.load(result.dump())
     assert again.bursts[1].run_id == plan.run_id
     np.testing.assert_array_equal(again.bursts[1].received_bytes, series[1].received_bytes)
 
@@ -107,9 +107,9 @@ async def test_who_was_over_before_the_device_counted_is_no_neighbour(
     plan = await launch(coordinator)
     for index in (0, 1):
         await measure(coordinator, plan, index)
-    found = await find(coordinator, counts_from_s=plan.bursts[0].planned_end_at.timestamp())
-    assert found is not None
-    assert [each.burst_index for each in found.bursts] == [1]
+    result = await find(coordinator, counts_from_s=plan.bursts[0].planned_end_at.timestamp())
+    assert result is not None
+    assert [burst.burst_index for burst in result.bursts] == [1]
 
 
 async def test_one_that_is_not_measured_is_waited_for_or_cut_off(coordinator: Coordinator) -> None:
@@ -133,13 +133,15 @@ async def test_who_the_ledger_does_not_count_leaves_it_unquiet(coordinator: Coor
     await measure(coordinator, back, 1)
     recorded = await launch(coordinator)
     await coordinator.fabric.records.private.save_document(recorded.run_id, Document.IMPORT, b"{}")
-    found = await find(coordinator, flows=(Flow.DOWN,))
-    assert found is not None
-    assert found.unknown_from_s is None
-    assert {each.run_id for each in found.bursts} == {around.run_id, back.run_id}
-    assert not any(each.received_bytes.any() for each in found.bursts)  # seconds are of the flow up
-    of_one = [each for each in found.bursts if each.run_id == around.run_id]
-    assert [(each.start_s, len(each.received_bytes)) for each in of_one] == [
+    result = await find(coordinator, flows=(Flow.DOWN,))
+    assert result is not None
+    assert result.unknown_from_s is None
+    assert {item.run_id for item in result.bursts} == {around.run_id, back.run_id}
+    assert not any(
+        item.received_bytes.any() for item in result.bursts
+    )  # seconds are of the flow up
+    of_one = [item for item in result.bursts if item.run_id == around.run_id]
+    assert [(item.start_s, len(item.received_bytes)) for item in of_one] == [
         (int(burst.planned_start_at.timestamp()), burst.duration_s) for burst in around.bursts
     ]
 
@@ -159,9 +161,9 @@ async def test_an_open_run_is_a_neighbour_however_many_came_after_it(
             outcome=over,
         )
         await coordinator.fabric.records.private.show_run(header)
-    found = await find(coordinator, from_at=NOW + timedelta(seconds=2))
-    assert found is not None
-    assert [each.run_id for each in found.bursts] == [plan.run_id]
+    result = await find(coordinator, from_at=NOW + timedelta(seconds=2))
+    assert result is not None
+    assert [burst.run_id for burst in result.bursts] == [plan.run_id]
 
 
 async def test_who_cannot_be_read_is_left_out(coordinator: Coordinator) -> None:
@@ -177,9 +179,9 @@ async def test_who_cannot_be_read_is_left_out(coordinator: Coordinator) -> None:
     await records.drop_run("removed")
     damaged = await launch(coordinator)
     await records.private.save_document(damaged.run_id, Document.SERIES, b"no series", 0)
-    found = await find(coordinator)
-    assert found is not None
-    assert [each.run_id for each in found.bursts] == [plan.run_id] * 2
+    result = await find(coordinator)
+    assert result is not None
+    assert [burst.run_id for burst in result.bursts] == [plan.run_id] * 2
 
 
 def test_the_ledger_ends_where_an_unmeasured_neighbour_may_begin() -> None:

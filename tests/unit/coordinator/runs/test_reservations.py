@@ -41,7 +41,7 @@ async def test_launches_of_one_instant_share_no_endpoint(
 ) -> None:
     await at_work(fabric, 2 * launches_count)
     others = [Coordinator(fabric, now=Clock()) for _ in range(launches_count)]
-    plans = await asyncio.gather(*(each.launch(TWO, by="test") for each in others))
+    plans = await asyncio.gather(*(other.launch(TWO, by="test") for other in others))
     assert len(set(ports(*plans))) == 2 * launches_count
 
 
@@ -51,10 +51,10 @@ async def test_what_is_left_is_refused_with_who_has_the_rest(fabric: Fabric) -> 
     first = await coordinator.launch(TWO, by="test")
     with pytest.raises(Infeasible) as refused:
         await coordinator.launch(TWO, by="test")
-    said = str(refused.value)
-    assert "have 1 free ports" in said
-    assert "but 3 client agents are live; 2 ports and 2 clients are reserved" in said
-    assert first.run_id in said
+    text = str(refused.value)
+    assert "have 1 free ports" in text
+    assert "but 3 client agents are live; 2 ports and 2 clients are reserved" in text
+    assert first.run_id in text
     assert [header.run_id async for header in fabric.records.private.list_runs()] == [first.run_id]
 
 

@@ -72,7 +72,7 @@ async def judge_anew(path: Path, folder: Path) -> None:
         rows = []
         for table, partition in dict.fromkeys((line[0], line[1]) for line in lines(path)):
             async for row in getattr(fabric, table).scan(partition):
-                properties = {name: told(each) for name, each in row.properties.items()}
+                properties = {name: told(item) for name, item in row.properties.items()}
                 rows.append(json.dumps([table, partition, row.row_key, properties]))
         path.write_bytes(  # noqa: ASYNC240 - nothing else runs here
             gzip.compress("\n".join(rows).encode(), mtime=0)

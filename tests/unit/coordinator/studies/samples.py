@@ -82,14 +82,14 @@ def _over_two_devices() -> Study:
     95 Mbit/s, and its CPU; beside it a second one that carries 30 % and is less busy."""
     modes = {"cef": (47, 22, 95e6), "acl": (55, 25, 95e6), "zpf": (83, 41, 90e6)}
     modes["log"] = (99, 64, 42e6)
-    told = results(*(rate for _, _, rate in modes.values()))
+    reported = results(*(rate for _, _, rate in modes.values()))
     for place, (*busy, rate) in enumerate(modes.values()):
         loads = tuple(
             DeviceLoad(device=name, cpu_ratio=percent / 100, received_bits_per_second=share * rate)
             for name, percent, share in zip(("fw-a", "fw-b"), busy, (0.7, 0.3), strict=True)
         )
-        told[place] = told[place].model_copy(update={"devices": loads})
-    return study(Matrix(modes=tuple(Mode(name=name) for name in modes)), told)
+        reported[place] = reported[place].model_copy(update={"devices": loads})
+    return study(Matrix(modes=tuple(Mode(name=name) for name in modes)), reported)
 
 
 OVER_TWO_DEVICES = _over_two_devices()
@@ -97,19 +97,19 @@ OVER_TWO_DEVICES = _over_two_devices()
 
 def closed_up(question: Question, found: CloseUp, event: ExecutedEvent | None = None) -> Study:
     """A study that is over, with what was found within its bursts."""
-    told = study(question, results(9e9))
-    said = conclude(told.spec, told.results, close_up=found, event=event)
-    return told.model_copy(update={"conclusion": said})
+    reported = study(question, results(9e9))
+    text = conclude(reported.spec, reported.results, close_up=found, event=event)
+    return reported.model_copy(update={"conclusion": text})
 
 
 def grown() -> Study:
     """Five steps of 11.4 Gbit/s from 20, 20 s apart."""
     rates = np.repeat(20e9 + 11.4e9 * np.arange(6), 20)
     blank = np.full(len(rates), np.nan)
-    hold = LoadPhase(start_s=1_795_000_000.0, rates=rates, retransmits=blank, rtt_s=blank)
-    found = find_scale_out([hold]).model_copy(update={"units_before_count": 2.0})
-    found = found.model_copy(update={"units_after_count": 7.0})
-    return closed_up(Staircase(plan_bits_per_second=150e9), found)
+    lock = LoadPhase(start_s=1_795_000_000.0, rates=rates, retransmits=blank, rtt_s=blank)
+    result = find_scale_out([lock]).model_copy(update={"units_before_count": 2.0})
+    result = result.model_copy(update={"units_after_count": 7.0})
+    return closed_up(Staircase(plan_bits_per_second=150e9), result)
 
 
 def drilled() -> Study:
@@ -126,7 +126,7 @@ def drilled() -> Study:
         new_ratio=0.98,
     )
     rates = np.repeat([10e9, 0.0, 10e9], [30, 2, 30])
-    found = DrillResult(
+    result = DrillResult(
         event=ExecutedEvent(planned_at=at, started_at=at, ended_at=at, exit_code=0),
         resolution_s=0.02,
         probed_count=2,
@@ -139,7 +139,7 @@ def drilled() -> Study:
         tcp_s=3.5,
         course=rate_curve(at.timestamp() - 30, rates),
     )
-    return closed_up(Drill(), found, found.event)
+    return closed_up(Drill(), result, result.event)
 
 
 def drill(**known: object) -> DrillResult:

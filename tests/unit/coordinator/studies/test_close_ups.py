@@ -147,11 +147,11 @@ async def test_a_switchs_state_is_an_event_and_the_device_is_put_to_rest(place: 
 
 
 async def test_who_has_not_the_command_does_not_invent_one(place: Place) -> None:
-    asked, other = place.studies(), place.studies()
+    requested, other = place.studies(), place.studies()
     spec = StudySpec(name="s", question=Drill(at_s=5), spec=LONG)
-    study_id = (await asked.create(spec, by="me", command=["true"])).study_id
+    study_id = (await requested.create(spec, by="me", command=["true"])).study_id
     await other.tick()  # it is held by who has the command
-    assert (await asked.read(study_id)).held_by == asked._name
+    assert (await requested.read(study_id)).held_by == requested._name
     await place.pass_time(31)  # who is gone by now
     study = await place.until_ended(study_id, other)
     assert study.conclusion is not None
@@ -168,13 +168,13 @@ def test_an_event_that_never_came_is_no_drill() -> None:
 
 
 def test_the_answers_in_words() -> None:
-    said = grown().conclusion
-    assert said is not None
-    assert said.sentence == (
+    conclusion = grown().conclusion
+    assert conclusion is not None
+    assert conclusion.sentence == (
         "100 s from 20 Gbit/s to 77 Gbit/s of payload; about 5 steps of 11.4 +- 0 Gbit/s; "
         "pre-scale to 14 units for 150 Gbit/s"
     )
-    assert "telemetry counted 2 to 7 units" in said.notes
+    assert "telemetry counted 2 to 7 units" in conclusion.notes
     drill = drilled().conclusion
     assert drill is not None
     assert drill.sentence.startswith(
@@ -202,17 +202,17 @@ def test_where_every_session_was_cut_the_old_ones_carry_nothing(cut_count: int, 
     """Nobody records seconds then: of what others carry nothing is known."""
     [dip] = drill().flows
     cut = drill(cut_count=cut_count, flows=(dip.model_copy(update={"old_ratio": None}),))
-    said = words_of_drill(cut.event, cut).sentence
-    assert f"{cut_count} of 8 sessions were cut" in said
-    assert f"old sessions carry {carry} of the earlier level and new ones 98 %" in said
+    sentence = words_of_drill(cut.event, cut).sentence
+    assert f"{cut_count} of 8 sessions were cut" in sentence
+    assert f"old sessions carry {carry} of the earlier level and new ones 98 %" in sentence
 
 
 @pytest.mark.parametrize(("count", "more"), [(3, ")"), (5, " and 2 more)")])
 def test_pairs_that_are_cut_and_not_named_are_counted(count: int, more: str) -> None:
     names = tuple(f"pair-00{number}" for number in range(1, count + 1))
-    found = drill(cut_count=8, cut_pairs=names)
-    said = words_of_drill(found.event, found).sentence
-    assert f"were cut (of pair-001, pair-002, pair-003{more}" in said
+    result = drill(cut_count=8, cut_pairs=names)
+    sentence = words_of_drill(result.event, result).sentence
+    assert f"were cut (of pair-001, pair-002, pair-003{more}" in sentence
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_pairs_that_are_cut_and_not_named_are_counted(count: int, more: str) -> 
     [(1.0, 1.0), (None, 4.0)],  # the window begins once the device has grown
 )
 def test_units_before_are_those_of_the_idle_device(idle: float | None, before: float) -> None:
-    hold = DeviceFigure(mean=5.0, p95=6.0, min=4.0, max=6.0, idle=idle, covered_ratio=1.0)
-    later = hold.model_copy(update={"max": 7.0})
-    assert units_counted([hold, later]) == {"units_before_count": before, "units_after_count": 7.0}
+    lock = DeviceFigure(mean=5.0, p95=6.0, min=4.0, max=6.0, idle=idle, covered_ratio=1.0)
+    later = lock.model_copy(update={"max": 7.0})
+    assert units_counted([lock, later]) == {"units_before_count": before, "units_after_count": 7.0}
     assert set(units_counted([]).values()) == {None}

@@ -46,10 +46,10 @@ def results(rates: list[float | None], broken: tuple[int, ...] = ()) -> list[Tri
 def test_a_sweep_marks_its_knee() -> None:
     question = Sweep(axes=(Axis(field="traffic.streams_count", values=STREAMS),))
     rates: list[float | None] = [min(n, 16) * 1e9 / 16 for n in STREAMS]
-    said = conclude(study(question), results(rates))
-    assert [knee.value for knee in said.knees] == [16] or [k.value for k in said.knees] == [8]
-    assert said.knees[0].field == "traffic.streams_count"
-    assert "the knee is at" in said.sentence
+    text = conclude(study(question), results(rates))
+    assert [knee.value for knee in text.knees] == [16] or [k.value for k in text.knees] == [8]
+    assert text.knees[0].field == "traffic.streams_count"
+    assert "the knee is at" in text.sentence
 
 
 RISING: list[float | None] = [20e9, 30e9, 40e9, 40e9, 40e9, 40e9]
@@ -88,9 +88,9 @@ def test_a_sweep_says_whether_there_is_a_knee_or_too_few_values_for_one(
         result.model_copy(update={"received_half_width_bits_per_second": half_width})
         for result in results(rates)
     ]
-    found = conclude(study(question), measured)
-    assert f": {said}" in found.sentence
-    assert bool(found.knees) is said.startswith("the knee")
+    matched = conclude(study(question), measured)
+    assert f": {said}" in matched.sentence
+    assert bool(matched.knees) is said.startswith("the knee")
 
 
 def test_a_sweep_over_two_fields_has_a_knee_for_each_value_of_the_second() -> None:
@@ -102,16 +102,16 @@ def test_a_sweep_over_two_fields_has_a_knee_for_each_value_of_the_second() -> No
     )
     caps = {65536: 1e9, 131072: 2e9}
     rates: list[float | None] = [min(n * 0.25e9, caps[w]) for n in STREAMS for w in (65536, 131072)]
-    said = conclude(study(question), results(rates))
-    assert len(said.knees) == 2
-    assert {knee.received_bits_per_second for knee in said.knees} == {1e9, 2e9}
+    text = conclude(study(question), results(rates))
+    assert len(text.knees) == 2
+    assert {knee.received_bits_per_second for knee in text.knees} == {1e9, 2e9}
 
 
 def test_a_failed_trial_is_left_out_and_named() -> None:
     question = Sweep(axes=(Axis(field="traffic.streams_count", values=(1, 2)),))
-    said = conclude(study(question), results([1e9, None]))
-    assert said.notes == ("trial 2: no agents",)
-    assert "highest rate at 1" in said.sentence
+    text = conclude(study(question), results([1e9, None]))
+    assert text.notes == ("trial 2: no agents",)
+    assert "highest rate at 1" in text.sentence
 
 
 def _compared(a: list[float], b: list[float]) -> Comparison:
@@ -128,9 +128,9 @@ def _compared(a: list[float], b: list[float]) -> Comparison:
 
 def test_an_ab_study_says_what_the_second_state_costs() -> None:
     comparison = _compared([100e9, 101e9, 99e9], [22e9, 21.8e9, 22.2e9])
-    said = conclude(study(AB_QUESTION), results([100e9, 22e9, 22e9, 100e9]), comparison)
-    assert said.sentence.startswith("deny costs 78.0 % +- ")
-    assert "chance" not in said.sentence
+    text = conclude(study(AB_QUESTION), results([100e9, 22e9, 22e9, 100e9]), comparison)
+    assert text.sentence.startswith("deny costs 78.0 % +- ")
+    assert "chance" not in text.sentence
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,8 @@ def test_an_ab_study_says_what_the_second_state_costs() -> None:
 def test_an_ab_study_of_equals_says_that_it_may_be_chance(bursts: int, margin: str) -> None:
     """Means 100 and 99.67, standard errors 2.31 and 1.76, 3.7 degrees of freedom: 6.7 %."""
     comparison = _compared([100e9, 104e9, 96e9][:bursts], [99e9, 103e9, 97e9][:bursts])
-    said = conclude(study(AB_QUESTION), results([1e9] * 4), comparison)
-    assert f"may be chance{margin}" in said.sentence
+    text = conclude(study(AB_QUESTION), results([1e9] * 4), comparison)
+    assert f"may be chance{margin}" in text.sentence
 
 
 def test_an_ab_study_compares_the_runs_of_each_state() -> None:
@@ -166,11 +166,11 @@ def test_every_answer_of_a_scaled_lab_is_at_real_scale_and_says_so() -> None:
         Matrix(modes=modes, rounds_count=2),
         Sweep(axes=(Axis(field="traffic.streams_count", values=(1, 2, 4, 8)),)),
     ):
-        said = conclude(
+        text = conclude(
             StudySpec(name="s", question=question, spec=scaled), results(rates), measured
         )
-        assert "46 Gbit/s" in said.sentence or "43 Gbit/s" in said.sentence
-        assert said.sentence.endswith(" (at real scale; the lab is at 1:100)")
+        assert "46 Gbit/s" in text.sentence or "43 Gbit/s" in text.sentence
+        assert text.sentence.endswith(" (at real scale; the lab is at 1:100)")
     assert "scale" not in conclude(study(AB_QUESTION), results(rates), measured).sentence
 
 
@@ -182,48 +182,48 @@ def test_a_broken_trial_is_not_compared() -> None:
     wanted = comparison_wanted(study(AB_QUESTION), done)
     assert wanted is not None
     assert wanted.a.run_ids == ("run-0",)
-    said = conclude(study(AB_QUESTION), done, _compared([10e9], [4e9, 4e9]))
-    assert said.notes == (f"trial 4: {HALF}; not used",)
-    assert "there are only 1 and 2 bursts, and three of each are needed" in said.sentence
+    text = conclude(study(AB_QUESTION), done, _compared([10e9], [4e9, 4e9]))
+    assert text.notes == (f"trial 4: {HALF}; not used",)
+    assert "there are only 1 and 2 bursts, and three of each are needed" in text.sentence
 
 
 def test_a_state_of_broken_trials_only_is_not_compared() -> None:
     done = results([5e9, 4e9, 4e9, 5e9], broken=(0, 3))
     assert comparison_wanted(study(AB_QUESTION), done) is None
-    said = conclude(study(AB_QUESTION), done)
-    assert said.sentence == "off and deny cannot be compared: no trial of off is complete"
+    text = conclude(study(AB_QUESTION), done)
+    assert text.sentence == "off and deny cannot be compared: no trial of off is complete"
 
 
 def test_a_broken_trial_does_not_enter_its_modes_mean() -> None:
     question = Matrix(modes=(Mode(name="ids"), Mode(name="plain")), rounds_count=2)
-    said = conclude(study(question), results([8e9, 9e9, 4e9, 9e9], broken=(2,)))
-    assert said.sentence == "payload by mode: plain 9 Gbit/s, ids 8 Gbit/s"
-    assert said.notes == (f"trial 3: {HALF}; not used",)
-    said = conclude(study(question), results([8e9, 9e9, 4e9, 9e9], broken=(0, 2)))
-    assert said.sentence == "the modes cannot be compared: only plain has a complete trial"
+    text = conclude(study(question), results([8e9, 9e9, 4e9, 9e9], broken=(2,)))
+    assert text.sentence == "payload by mode: plain 9 Gbit/s, ids 8 Gbit/s"
+    assert text.notes == (f"trial 3: {HALF}; not used",)
+    text = conclude(study(question), results([8e9, 9e9, 4e9, 9e9], broken=(0, 2)))
+    assert text.sentence == "the modes cannot be compared: only plain has a complete trial"
 
 
 def test_a_broken_trial_is_no_point_of_a_sweep() -> None:
     question = Sweep(axes=(Axis(field="traffic.streams_count", values=(1, 2, 4)),))
-    said = conclude(study(question), results([1e9, 2e9, 9e9], broken=(2,)))
-    assert "highest rate at 2" in said.sentence
-    assert said.notes == (f"trial 3: {HALF}; not used",)
-    said = conclude(study(question), results([1e9, 2e9, 9e9], broken=(0, 1, 2)))
-    assert said.sentence.startswith("the sweep has no result: no trial is complete")
+    text = conclude(study(question), results([1e9, 2e9, 9e9], broken=(2,)))
+    assert "highest rate at 2" in text.sentence
+    assert text.notes == (f"trial 3: {HALF}; not used",)
+    text = conclude(study(question), results([1e9, 2e9, 9e9], broken=(0, 1, 2)))
+    assert text.sentence.startswith("the sweep has no result: no trial is complete")
 
 
 def test_a_search_of_broken_trials_only_has_no_answer() -> None:
     question = Search(min_bits_per_second=1e9, max_bits_per_second=2e9, trials_max_count=2)
-    said = conclude(study(question), results([1e9, 1e9], broken=(0, 1)))
-    assert said.sentence.startswith("the search has no result: no trial is complete")
-    assert said.notes[0] == f"trial 1: {HALF}; counted as lost"
+    text = conclude(study(question), results([1e9, 1e9], broken=(0, 1)))
+    assert text.sentence.startswith("the search has no result: no trial is complete")
+    assert text.notes[0] == f"trial 1: {HALF}; counted as lost"
 
 
 def test_a_matrix_ranks_its_modes_and_names_the_silent_one() -> None:
     question = Matrix(modes=(Mode(name="ids"), Mode(name="plain"), Mode(name="tls")))
-    said = conclude(study(question), results([1e9, 9e9, None]))
-    assert said.sentence.index("plain") < said.sentence.index("ids")
-    assert "tls unknown" in said.sentence
+    text = conclude(study(question), results([1e9, 9e9, None]))
+    assert text.sentence.index("plain") < text.sentence.index("ids")
+    assert "tls unknown" in text.sentence
 
 
 def test_a_trials_cost_in_cpu_time_is_its_runs_and_unknown_stays_unknown() -> None:

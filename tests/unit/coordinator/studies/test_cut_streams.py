@@ -33,27 +33,27 @@ def test_only_what_stayed_silent_from_the_event_on_was_cut() -> None:
         silence(1, 4, after_s=-5, for_s=40),  # it was silent before
     )
     cut = cut_streams(silent, AT.timestamp(), ENDED_AT.timestamp())
-    assert [each.client_port for each in cut] == [1, 2]
+    assert [item.client_port for item in cut] == [1, 2]
 
 
 def test_cut_streams_are_among_a_drills_sessions() -> None:
     cut = (silence(1, 1), silence(1, 2, after_s=2), silence(2, 3))
-    found = with_cut_streams(drill(), cut, {"pair-001"})
-    assert (found.cut_count, found.opened_again_count) == (3, 2)
-    assert found.cut_pairs == ("pair-001", "pair-002")
-    assert (found.cut_from_at, found.cut_to_at) == (cut[0].from_at, cut[1].from_at)
+    result = with_cut_streams(drill(), cut, {"pair-001"})
+    assert (result.cut_count, result.opened_again_count) == (3, 2)
+    assert result.cut_pairs == ("pair-001", "pair-002")
+    assert (result.cut_from_at, result.cut_to_at) == (cut[0].from_at, cut[1].from_at)
     assert with_cut_streams(drill(), cut, None).opened_again_count is None
     assert with_cut_streams(drill(), (), {"pair-001"}) == drill()
 
 
 def test_a_pair_that_was_cut_whole_is_counted_once() -> None:
-    whole = drill(cut_count=4, cut_pairs=("pair-001",), cut_from_at=AT, cut_to_at=AT)
+    complete = drill(cut_count=4, cut_pairs=("pair-001",), cut_from_at=AT, cut_to_at=AT)
     cut = (silence(1, 1), silence(2, 3))
-    found = with_cut_streams(whole, cut, {"pair-002"})
-    assert (found.cut_count, found.opened_again_count) == (5, None)  # the first's are unknown
+    result = with_cut_streams(complete, cut, {"pair-002"})
+    assert (result.cut_count, result.opened_again_count) == (5, None)  # the first's are unknown
     assert (
         with_cut_streams(
-            whole.model_copy(update={"opened_again_count": 4}), cut, {"pair-002"}
+            complete.model_copy(update={"opened_again_count": 4}), cut, {"pair-002"}
         ).opened_again_count
         == 5
     )
@@ -78,10 +78,10 @@ def test_a_hold_has_them_as_pairs_that_were_reset(seen_s: int, short_bytes: floa
     received_bytes = np.array([1e6] * seen_s + [0.25e6] * 14 + [np.nan] + [0.25e6] * 14)
     start_s = AT.timestamp() + 1 - seen_s
     cut = (silence(1, 1), silence(2, 2), silence(3, 3))
-    [found] = as_reset(cut, (reset,), received_bytes, start_s, ENDED_AT)
-    assert (found.kind, found.pairs_count, found.pairs) == (
+    [result] = as_reset(cut, (reset,), received_bytes, start_s, ENDED_AT)
+    assert (result.kind, result.pairs_count, result.pairs) == (
         *(DisruptionKind.RESET, 2),
         ("pair-002", "pair-003"),
     )
-    assert found.short_bytes == short_bytes
+    assert result.short_bytes == short_bytes
     assert as_reset(cut[:1], (reset,), received_bytes, start_s, ENDED_AT) == ()

@@ -76,8 +76,8 @@ class Place:
 
     def studies(self, switches: Mapping[str, Switch] | None = None) -> Studies:
         """A coordinator that knows nothing but the rows."""
-        anew = Coordinator(self.fabric, now=self.clock)
-        studies = Studies(anew, Feeds(anew), self.fabric.private, switches, now=self.clock)
+        again = Coordinator(self.fabric, now=self.clock)
+        studies = Studies(again, Feeds(again), self.fabric.private, switches, now=self.clock)
         self.carriers.append(studies)
         return studies
 
@@ -216,13 +216,13 @@ async def test_another_waits_until_the_hold_has_lapsed(place: Place) -> None:
     one, other = place.studies(), place.studies()
     study_id = (await one.create(spec(TWO_SIZES), by="me")).study_id
     await one.tick()
-    held_by = (await one.read(study_id)).held_by
+    stored_by = (await one.read(study_id)).held_by
     await place.pass_time(HOLD_S - 1)
     await other.tick()
-    assert (await one.read(study_id)).held_by == held_by
+    assert (await one.read(study_id)).held_by == stored_by
     await place.pass_time(2)
     await other.tick()
-    assert (await one.read(study_id)).held_by not in (None, held_by)
+    assert (await one.read(study_id)).held_by not in (None, stored_by)
 
 
 async def test_a_switch_that_fails_ends_the_study_and_the_device_rests(place: Place) -> None:
@@ -305,8 +305,8 @@ async def test_the_device_is_switched_when_other_runs_are_over(place: Place) -> 
     study_id = (await studies.create(spec(OFF_OR_DENY), by="me")).study_id
     await studies.tick()
     until_at = other.bursts[-1].planned_end_at
-    said = f"run other, which sends traffic until {until_at:%H:%M:%SZ}"
-    assert (await studies.read(study_id)).waits_for == said
+    text = f"run other, which sends traffic until {until_at:%H:%M:%SZ}"
+    assert (await studies.read(study_id)).waits_for == text
     assert switch.noted == []
     study = await place.until_ended(study_id, studies)
     assert all(not result.beside_run_ids for result in study.results)
@@ -347,7 +347,7 @@ async def test_other_runs_that_do_not_end_are_on_record(place: Place) -> None:
         await place.pass_time(QUIET_WITHIN_S)
         await studies.tick()
     study = await studies.read(study_id)
-    assert ["run other, which sends" in (each.problem or "") for each in study.results] == [
+    assert ["run other, which sends" in (result.problem or "") for result in study.results] == [
         True
     ] * 4
     assert switch.noted == []

@@ -68,9 +68,9 @@ def test_a_search_that_starts_over_from_its_results_goes_on_as_before(cap: float
 
 
 def test_the_whole_range_holding_and_none_of_it() -> None:
-    held = search_answer(QUESTION, SPEC, carry_out(QUESTION, capped(500e9)))
-    assert held.highest_bits_per_second == 100e9
-    assert held.lowest_failing_bits_per_second is None
+    stored = search_answer(QUESTION, SPEC, carry_out(QUESTION, capped(500e9)))
+    assert stored.highest_bits_per_second == 100e9
+    assert stored.lowest_failing_bits_per_second is None
     none = search_answer(QUESTION, SPEC, carry_out(QUESTION, capped(0.1e9)))
     assert none.highest_bits_per_second is None
     assert none.lowest_failing_bits_per_second == 1e9
@@ -140,10 +140,10 @@ def test_a_rate_that_was_not_measured_is_not_said_to_have_failed(
         result = capped(500e9)(offered, index)
         return result.model_copy(update=broken) if offered > 98e9 else result
 
-    said = conclude(study, carry_out(question, device))
-    assert said.found is not None and said.found.lowest_failing_why is why
-    assert f"; {said.found.lowest_failing_bits_per_second / 1e9:.4g} Gbit/s {words}" in (  # type: ignore[operator]
-        said.sentence
+    text = conclude(study, carry_out(question, device))
+    assert text.found is not None and text.found.lowest_failing_why is why
+    assert f"; {text.found.lowest_failing_bits_per_second / 1e9:.4g} Gbit/s {words}" in (  # type: ignore[operator]
+        text.sentence
     )
 
     def slow(offered: float, index: int) -> TrialResult:
@@ -236,11 +236,11 @@ def test_a_sender_that_cannot_offer_the_load_is_its_own_finding(spec: RunSpec) -
         1e12, most_bits_per_second=40e9, udp=spec is UDP, limiter=LimiterName.CLIENT_CPU
     )
     study = StudySpec(name="s", question=QUESTION, spec=spec)
-    said = conclude(study, carry_out(QUESTION, device, spec))
-    assert said.found is not None
-    assert said.found.lowest_failing_why is Why.GENERATOR
-    assert said.found.highest_sent_bits_per_second == pytest.approx(40e9, rel=0.03)
-    assert "the generator was the limit, not the device" in said.sentence
+    text = conclude(study, carry_out(QUESTION, device, spec))
+    assert text.found is not None
+    assert text.found.lowest_failing_why is Why.GENERATOR
+    assert text.found.highest_sent_bits_per_second == pytest.approx(40e9, rel=0.03)
+    assert "the generator was the limit, not the device" in text.sentence
 
 
 def test_tcp_that_the_device_holds_back_is_the_devices_limit() -> None:

@@ -179,8 +179,8 @@ def resolved(study: StudySpec) -> list[RunSpec]:
 @pytest.mark.parametrize(("first", "second"), [*permutations(engines(), 2)])
 def test_every_engine_can_be_tried_in_the_place_of_every_other(first: str, second: str) -> None:
     spec = scenarios.load(SMOKE, {"traffic": {"engine": first}, "traffic.probe": "udp"})
-    own, other = resolved(swept(spec, engine=(first, second)))
-    assert own.traffic == spec.traffic
+    local, other = resolved(swept(spec, engine=(first, second)))
+    assert local.traffic == spec.traffic
     assert other.traffic.engine == second
     assert other.traffic.direction == engines()[second].defaults.get("direction", "forward")
     assert other.traffic.probe == spec.traffic.probe
@@ -197,8 +197,8 @@ def test_what_was_set_goes_along_as_far_as_the_engine_takes_it() -> None:
             "objective.target_bits_per_second": 1e9,
         },
     )
-    own, other = resolved(swept(spec, engine=("iperf3", "http")))
-    assert own.objective == spec.objective
+    local, other = resolved(swept(spec, engine=("iperf3", "http")))
+    assert local.objective == spec.objective
     assert other.traffic.streams_count == 4
     assert other.traffic.direction is Direction.REVERSE
     assert other.traffic.window_bytes is None
@@ -231,19 +231,19 @@ def test_an_engine_that_there_is_not_is_refused_by_name() -> None:
 
 def test_engines_are_ranked_and_have_no_knee() -> None:
     study = swept(scenarios.load(SMOKE), engine=("http", "iperf3", "ftp"))
-    said = conclude(study, results(0.9e9, 1.2e9, None))
-    assert said.sentence == (
+    text = conclude(study, results(0.9e9, 1.2e9, None))
+    assert text.sentence == (
         "traffic.engine: highest payload rate with iperf3 1.2 Gbit/s; "
         "then http 900 Mbit/s, ftp unknown"
     )
-    assert said.knees == ()
-    assert "http: runs with traffic.direction: reverse" in said.notes
+    assert text.knees == ()
+    assert "http: runs with traffic.direction: reverse" in text.notes
 
 
 def test_engines_are_ranked_for_each_value_of_a_second_field() -> None:
     study = swept(scenarios.load(SMOKE), engine=("http", "iperf3"), streams_count=(1, 8))
-    said = conclude(study, results(1e9, 2e9, 3e9, 1e9))
-    assert said.sentence == (
+    text = conclude(study, results(1e9, 2e9, 3e9, 1e9))
+    assert text.sentence == (
         "traffic.engine with traffic.streams_count = 1: "
         "highest payload rate with iperf3 3 Gbit/s; then http 1 Gbit/s; "
         "traffic.engine with traffic.streams_count = 8: "

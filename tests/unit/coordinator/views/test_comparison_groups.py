@@ -45,16 +45,16 @@ def split(at: datetime) -> CompareRequest:
     ],
 )
 def test_a_burst_that_holds_the_split_is_in_neither(at: datetime, counts: tuple[int, int]) -> None:
-    whole = [run([fleet(1, 1)[0], *halves()])]
-    found = compare_runs(split(at), whole, whole)
-    assert (found.metrics[0].a_count, found.metrics[0].b_count) == counts
+    complete = [run([fleet(1, 1)[0], *halves()])]
+    result = compare_runs(split(at), complete, complete)
+    assert (result.metrics[0].a_count, result.metrics[0].b_count) == counts
 
 
 def test_idps_on_and_off_of_the_originals_table_are_told_apart() -> None:
     table = (DATA / "seed-idps-on-off-1client.csv").read_text()
-    whole = [run(table.splitlines())]
-    found = compare_runs(split(datetime(2022, 1, 13, 15, 49, tzinfo=UTC)), whole, whole)
-    metrics = {metric.name: metric for metric in found.metrics}
+    complete = [run(table.splitlines())]
+    result = compare_runs(split(datetime(2022, 1, 13, 15, 49, tzinfo=UTC)), complete, complete)
+    metrics = {metric.name: metric for metric in result.metrics}
     received, rtt = metrics["received_bits_per_second"], metrics["rtt_s"]
     assert (received.a_count, received.b_count) == (35, 10)
     assert (round(received.a_mean / 1e9, 2), round(received.b_mean / 1e9, 2)) == (5.27, 9.21)
@@ -63,13 +63,13 @@ def test_idps_on_and_off_of_the_originals_table_are_told_apart() -> None:
 
 
 def test_a_change_is_told() -> None:
-    whole = [run([fleet(1, 1)[0], *halves()])]
-    found = compare_runs(split(FIRST + timedelta(minutes=20)), whole, whole)
-    received = found.metrics[0]
+    complete = [run([fleet(1, 1)[0], *halves()])]
+    result = compare_runs(split(FIRST + timedelta(minutes=20)), complete, complete)
+    received = result.metrics[0]
     assert received.ratio == pytest.approx(0.5)
     assert received.apart
-    assert not found.thin
-    assert found.conditions_differ == ()
+    assert not result.thin
+    assert result.conditions_differ == ()
 
 
 def test_a_run_against_itself_is_zero() -> None:
@@ -81,12 +81,12 @@ def test_a_run_against_itself_is_zero() -> None:
 def test_what_differs_besides_the_label_is_said() -> None:
     request = CompareRequest(a=Selection(run_ids=("a",)), b=Selection(run_ids=("b",)))
     off = [run(fleet(3, 4), idps="off")]
-    found = compare_runs(request, off, [run(fleet(3, 4), "b", idps="deny")])
-    assert found.conditions_differ == ()
-    assert (found.a, found.b) == ("a (idps=off)", "b (idps=deny)")
+    result = compare_runs(request, off, [run(fleet(3, 4), "b", idps="deny")])
+    assert result.conditions_differ == ()
+    assert (result.a, result.b) == ("a (idps=off)", "b (idps=deny)")
     other = [run(fleet(2, 4), "b", idps="deny", mtu="9000")]
-    found = compare_runs(request, off, other)
-    assert found.conditions_differ == (
+    result = compare_runs(request, off, other)
+    assert result.conditions_differ == (
         "label idps: off and deny",
         "label mtu: unknown and 9000",
         "pairs_count: 3 and 2",
@@ -96,17 +96,17 @@ def test_what_differs_besides_the_label_is_said() -> None:
         "label mtu: unknown and 9000",
         "pairs_count: 3 and 2",
     )
-    assert "conditions differ" in found.sentence
+    assert "conditions differ" in result.sentence
 
 
 def test_thin_data_is_said() -> None:
     request = CompareRequest(a=Selection(run_ids=("a",)), b=Selection(run_ids=("b",)))
-    found = compare_runs(request, [run(fleet(3, 2))], [run(fleet(3, 4), "b")])
-    assert found.thin
-    assert "too few bursts" in found.sentence
+    result = compare_runs(request, [run(fleet(3, 2))], [run(fleet(3, 4), "b")])
+    assert result.thin
+    assert "too few bursts" in result.sentence
 
 
 def test_an_empty_group_is_refused_with_the_span() -> None:
-    whole = [run([*fleet(1, 2), row(1, 10)])]
+    complete = [run([*fleet(1, 2), row(1, 10)])]
     with pytest.raises(EmptyGroup, match=r"before: no burst; bursts start from 2022-01-04T16:00"):
-        compare_runs(split(FIRST), whole, whole)
+        compare_runs(split(FIRST), complete, complete)

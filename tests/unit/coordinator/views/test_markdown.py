@@ -23,11 +23,11 @@ def test_a_verdict_has_headline_sparkline_figures_and_findings() -> None:
 
 
 def test_a_comparison_has_its_gates_and_a_row_a_figure() -> None:
-    found = compare(group("a", [1e9, 1.001e9, 1.002e9]), group("b", [9e8, 9.01e8, 9.02e8]))
-    held = [hold(parse_gate("received < -3%"), found)]
-    shown = READER.render(comparison_markdown(found, held))
+    result = compare(group("a", [1e9, 1.001e9, 1.002e9]), group("b", [9e8, 9.01e8, 9.02e8]))
+    stored = [hold(parse_gate("received < -3%"), result)]
+    shown = READER.render(comparison_markdown(result, stored))
     assert "<strong>fail</strong> received &lt; -3%: the change is beyond the limit" in shown
-    assert shown.count("<tr>") == 1 + len(found.metrics)
+    assert shown.count("<tr>") == 1 + len(result.metrics)
 
 
 @pytest.mark.parametrize(

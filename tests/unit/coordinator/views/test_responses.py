@@ -10,22 +10,25 @@ def summary(bursts: int = 3) -> RunSummary:
 
 
 def test_the_same_text_is_equal() -> None:
-    held = compare_stored_summary(canonical(summary()), summary())
-    assert held.equal
-    assert held.differences == ()
+    stored = compare_stored_summary(canonical(summary()), summary())
+    assert stored.equal
+    assert stored.differences == ()
 
 
 def test_each_field_that_differs_is_named() -> None:
     now = summary()
     stored = now.model_copy(update={"pairs_measured": 2, "scale": 100.0})
-    held = compare_stored_summary(canonical(stored), now)
-    assert not held.equal
-    assert held.differences == ("pairs_measured: 2 stored, 3 now", "scale: 100.0 stored, 1.0 now")
+    current = compare_stored_summary(canonical(stored), now)
+    assert not current.equal
+    assert current.differences == (
+        "pairs_measured: 2 stored, 3 now",
+        "scale: 100.0 stored, 1.0 now",
+    )
 
 
 def test_lists_of_other_lengths_and_many_differences_stay_short() -> None:
-    held = compare_stored_summary(canonical(summary(4)), summary(3))
-    assert any(said.startswith("bursts: ") for said in held.differences)
+    stored = compare_stored_summary(canonical(summary(4)), summary(3))
+    assert any(difference.startswith("bursts: ") for difference in stored.differences)
     rates = summary()
     other = rates.model_copy(
         update={"bursts": tuple(b.model_copy(update={"pairs": ()}) for b in rates.bursts)}
@@ -36,6 +39,6 @@ def test_lists_of_other_lengths_and_many_differences_stay_short() -> None:
 
 
 def test_another_form_of_the_same_values_is_not_equal() -> None:
-    held = compare_stored_summary(canonical(summary()).replace(b":", b": ", 1), summary())
-    assert not held.equal
-    assert "only the format differs" in held.differences[0]
+    stored = compare_stored_summary(canonical(summary()).replace(b":", b": ", 1), summary())
+    assert not stored.equal
+    assert "only the format differs" in stored.differences[0]

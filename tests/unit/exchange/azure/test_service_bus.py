@@ -149,10 +149,10 @@ def test_an_error_is_one_line_of_our_tree(
     explained = _explain(error, ADDRESS, ROLE)
     assert isinstance(explained, kind)
     assert isinstance(explained, ExchangeMisconfigured) is issubclass(kind, ExchangeMisconfigured)
-    said = str(explained)
-    assert "\n" not in said
+    text = str(explained)
+    assert "\n" not in text
     for part in parts if kind is LockLost else ["'jobs' of x.servicebus.windows.net", *parts]:
-        assert part in said
+        assert part in text
 
 
 @pytest.fixture(autouse=True)

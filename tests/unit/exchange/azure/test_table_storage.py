@@ -86,11 +86,11 @@ def test_a_blob_account_is_checked_too(values: dict[str, Any], words: str) -> No
 
 
 async def test_the_fabric_is_queue_and_table_and_where_raw_output_goes() -> None:
-    whole = {
+    complete = {
         "servicebus_namespace": "lab.servicebus.windows.net",
         "tables_endpoint": ENDPOINT,
     }
-    fabric = open_fabric(settings(**whole))
+    fabric = open_fabric(settings(**complete))
     assert isinstance(fabric.queue, ServiceBusQueue)
     tables = (fabric.control, fabric.results, fabric.private)
     assert [str(table) for table in tables] == [
@@ -98,7 +98,7 @@ async def test_the_fabric_is_queue_and_table_and_where_raw_output_goes() -> None
     ]
     assert isinstance(fabric.raw_store, TableRaw)
     await fabric.close()
-    fabric = open_fabric(settings(**whole, blobs_endpoint=BLOBS))
+    fabric = open_fabric(settings(**complete, blobs_endpoint=BLOBS))
     assert isinstance(fabric.raw_store, BlobRaw)
     await fabric.close()
 

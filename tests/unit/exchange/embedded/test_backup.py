@@ -49,23 +49,23 @@ async def test_a_backup_while_writing_has_what_was_told_before(tmp_path: Path) -
         ]
     )
     await fabric.private.insert(row(0))
-    told = 0
+    reported = 0
     stopping = False
     enough = asyncio.Event()
 
     async def write() -> None:
-        nonlocal told
+        nonlocal reported
         while not stopping:
-            await fabric.results.insert(row(told))
-            told += 1
-            if told == 200:
+            await fabric.results.insert(row(reported))
+            reported += 1
+            if reported == 200:
                 enough.set()
 
     writing = asyncio.create_task(write())
     await enough.wait()
-    before = told
+    before = reported
     names = await asyncio.to_thread(back_up, tmp_path / "data", tmp_path / "file")
-    after = told
+    after = reported
     stopping = True
     await writing
     await fabric.close()
@@ -74,7 +74,7 @@ async def test_a_backup_while_writing_has_what_was_told_before(tmp_path: Path) -
     restore(tmp_path / "file", tmp_path / "again")
     assert {path.stat().st_mode & 0o77 for path in (tmp_path / "again").rglob("*")} == {0}
     again = open_fabric(FabricSettings(data_dir=tmp_path / "again"))
-    keys = [found.row_key async for found in again.results.scan("p")]
+    keys = [result.row_key async for result in again.results.scan("p")]
     assert before <= len(keys) <= after + 1
     assert keys == [f"{number:05d}" for number in range(len(keys))]
     delivery = await again.queue.receive(0)
@@ -104,9 +104,9 @@ def test_nothing_that_is_there_is_written_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize("spoil", [lambda text: b"", lambda text: text[:400], lambda text: b"no"])
 def test_what_is_no_whole_backup_leaves_nothing(tmp_path: Path, spoil: object) -> None:
     test_nothing_that_is_there_is_written_over(tmp_path)
-    whole = (tmp_path / "file").read_bytes()
+    content = (tmp_path / "file").read_bytes()
     assert callable(spoil)
-    (tmp_path / "file").write_bytes(spoil(whole))
+    (tmp_path / "file").write_bytes(spoil(content))
     with pytest.raises(BackupUnusable):
         restore(tmp_path / "file", tmp_path / "again")
     assert not (tmp_path / "again").exists()
@@ -176,8 +176,8 @@ backup.back_up(Path(sys.argv[1]), Path(sys.argv[2]))
 def test_a_killed_backup_leaves_nothing_readable_and_the_next_removes_it(tmp_path: Path) -> None:
     make_store(data := tmp_path / "data")
     (folder := tmp_path / "backups").mkdir()
-    words = [str(data), str(folder / "one"), str(int(signal.SIGKILL))]
-    killed = subprocess.run([sys.executable, "-c", KILLED_IN_MID_COPY, *words], check=False)
+    parts = [str(data), str(folder / "one"), str(int(signal.SIGKILL))]
+    killed = subprocess.run([sys.executable, "-c", KILLED_IN_MID_COPY, *parts], check=False)
     assert killed.returncode == -signal.SIGKILL
     left = list(folder.rglob("*"))
     assert len(left) > 1, "the copy that it had just made"
@@ -189,8 +189,8 @@ def test_a_killed_backup_leaves_nothing_readable_and_the_next_removes_it(tmp_pat
 def test_a_backup_leaves_alone_what_another_one_writes_just_now(tmp_path: Path) -> None:
     make_store(data := tmp_path / "data")
     (folder := tmp_path / "backups").mkdir()
-    words = [str(data), str(folder / "one"), str(int(signal.SIGSTOP))]
-    other = subprocess.Popen([sys.executable, "-c", KILLED_IN_MID_COPY, *words])
+    parts = [str(data), str(folder / "one"), str(int(signal.SIGSTOP))]
+    other = subprocess.Popen([sys.executable, "-c", KILLED_IN_MID_COPY, *parts])
     try:
         assert os.WIFSTOPPED(os.waitpid(other.pid, os.WUNTRACED)[1])
         back_up(data, folder / "two")
@@ -327,9 +327,9 @@ CHANGES: dict[str, tuple[Callable[[dict[str, bytes]], dict[str, bytes]], str]] =
 def test_what_backup_did_not_write_is_refused(tmp_path: Path, change: str) -> None:
     make_store(data := tmp_path / "data")
     back_up(data, tmp_path / "file")
-    changed, said = CHANGES[change]
+    changed, text = CHANGES[change]
     pack(tmp_path / "other", changed(members_of(tmp_path / "file")))
-    with pytest.raises(BackupUnusable, match=said):
+    with pytest.raises(BackupUnusable, match=text):
         restore(tmp_path / "other", tmp_path / "again")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "file", "other"]
 
@@ -356,13 +356,16 @@ def test_no_flipped_byte_and_no_cut_of_the_file_is_laid_out(tmp_path: Path) -> N
     """Wherever it is: what gzip or the head carry beside the content may change harmlessly."""
     make_store(data := tmp_path / "data")
     back_up(data, tmp_path / "file")
-    whole = (tmp_path / "file").read_bytes()
+    content = (tmp_path / "file").read_bytes()
     right = members_of(tmp_path / "file")
     spoiled = [
-        whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :]
-        for at in {*range(0, len(whole), len(whole) // 40), *range(len(whole) - 8, len(whole))}
+        content[:at] + bytes([content[at] ^ 0x55]) + content[at + 1 :]
+        for at in {
+            *range(0, len(content), len(content) // 40),
+            *range(len(content) - 8, len(content)),
+        }
     ]
-    spoiled += [whole[:-1], whole[: len(whole) // 2], whole + b"x", whole + whole]
+    spoiled += [content[:-1], content[: len(content) // 2], content + b"x", content + content]
     refused_count = 0
     for text in spoiled:
         (tmp_path / "file").write_bytes(text)
@@ -433,8 +436,8 @@ def test_a_restore_that_is_killed_at_any_step_leaves_what_was_there(tmp_path: Pa
     back_up(data, tmp_path / "file")
     expected = members_of(tmp_path / "file")
     (again := tmp_path / "again").mkdir()
-    words = [sys.executable, "-c", KILLED_AT_EACH_STEP, str(tmp_path / "file"), str(again)]
-    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    parts = [sys.executable, "-c", KILLED_AT_EACH_STEP, str(tmp_path / "file"), str(again)]
+    done = subprocess.run(parts, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in again.iterdir()) == ["private.sqlite3", "results.sqlite3"]
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
@@ -493,9 +496,9 @@ def written_by_backup(data: Path, file: Path) -> int:
         "back_up(*map(Path, sys.argv[1:]))\n"
         "print(open('/proc/self/io').read())"
     )
-    words = [sys.executable, "-c", script, str(data), str(file)]
-    told = subprocess.run(words, check=True, capture_output=True, text=True).stdout
-    return int(told.partition("wchar: ")[2].split()[0])
+    parts = [sys.executable, "-c", script, str(data), str(file)]
+    stdout = subprocess.run(parts, check=True, capture_output=True, text=True).stdout
+    return int(stdout.partition("wchar: ")[2].split()[0])
 
 
 def test_the_log_that_grew_is_written_back_by_the_backup(tmp_path: Path) -> None:

@@ -251,15 +251,15 @@ def settle(data_dir: Path) -> None:
 
 def looks_of(queue: EmbeddedQueue, monkeypatch: pytest.MonkeyPatch) -> list[None]:
     """Grows by one with every look into the file."""
-    looks: list[None] = []
-    look = queue._claim_next
+    checks: list[None] = []
+    claim_next = queue._claim_next
 
     async def counted() -> Delivery | None:
-        looks.append(None)
-        return await look()
+        checks.append(None)
+        return await claim_next()
 
     monkeypatch.setattr(queue, "_claim_next", counted)
-    return looks
+    return checks
 
 
 def soon(seconds: float) -> datetime:
@@ -270,13 +270,13 @@ async def test_who_waits_looks_seldom_while_nobody_writes(
     lull: EmbeddedQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert await lull.receive(0) is None
-    looks = looks_of(lull, monkeypatch)
+    checks = looks_of(lull, monkeypatch)
     assert await lull.receive(0.5) is None
-    assert len(looks) > 2, "what was just written may not be readable yet"
+    assert len(checks) > 2, "what was just written may not be readable yet"
     settle(tmp_path)
-    looks.clear()
+    checks.clear()
     assert await lull.receive(0.5) is None
-    assert len(looks) == 1
+    assert len(checks) == 1
 
 
 async def test_who_waits_sees_what_another_sends(lull: EmbeddedQueue, tmp_path: Path) -> None:
@@ -299,10 +299,10 @@ async def test_who_waits_has_a_message_at_its_instant(
     later = Outgoing(body=b"", message_id="a", expires_at=soon(600), enqueue_at=at)
     await lull.send([later])
     settle(tmp_path)
-    looks = looks_of(lull, monkeypatch)
+    checks = looks_of(lull, monkeypatch)
     assert await lull.receive(60) is not None
     assert datetime.now(UTC) >= at
-    assert len(looks) <= 4, "not while it was to come"
+    assert len(checks) <= 4, "not while it was to come"
 
 
 async def test_who_waits_is_told_of_a_file_that_is_gone(
@@ -379,8 +379,8 @@ async def refused(data_dir: Path, error: type[Exception], *told: str, busy_s: fl
                 await work
             line = str(caught.value)
             assert "\n" not in line
-            for words in (str(data_dir), *told):
-                assert words in line, line
+            for parts in (str(data_dir), *told):
+                assert parts in line, line
     finally:
         await table.close()
         await queue.close()
@@ -580,7 +580,7 @@ asyncio.run(main())
 
 
 def test_a_read_only_directory_is_named(tmp_path: Path) -> None:
-    told = in_own_mounts(tmp_path, "ro", OPEN.format(directory=str(tmp_path)))
-    assert told.startswith("ExchangeMisconfigured ")
-    assert str(tmp_path) in told
-    assert "BROADSIDE_DATA_DIR" in told
+    reported = in_own_mounts(tmp_path, "ro", OPEN.format(directory=str(tmp_path)))
+    assert reported.startswith("ExchangeMisconfigured ")
+    assert str(tmp_path) in reported
+    assert "BROADSIDE_DATA_DIR" in reported

@@ -31,7 +31,7 @@ def row(number: int, size: int = 10) -> Entity:
 
 
 async def keys(table: EmbeddedTable) -> list[str]:
-    return [found.row_key async for found in table.scan("p")]
+    return [result.row_key async for result in table.scan("p")]
 
 
 async def hold(table: EmbeddedTable, pause_s: float = 0.3) -> asyncio.Task[None]:
@@ -40,17 +40,17 @@ async def hold(table: EmbeddedTable, pause_s: float = 0.3) -> asyncio.Task[None]
     def busy(connection: sqlite3.Connection) -> None:
         time.sleep(pause_s)
 
-    held = asyncio.create_task(table._database.read(busy))
+    current = asyncio.create_task(table._database.read(busy))
     await asyncio.sleep(0.05)
-    return held
+    return current
 
 
 async def test_writes_that_wait_together_share_commits(table: EmbeddedTable) -> None:
-    said: list[str] = []
-    await table._database.read(lambda connection: connection.set_trace_callback(said.append))
+    lines: list[str] = []
+    await table._database.read(lambda connection: connection.set_trace_callback(lines.append))
     await hold(table)
     await asyncio.gather(*(table.insert(row(number)) for number in range(4 * GROUP_MAX_COUNT)))
-    assert said.count("COMMIT") == 4
+    assert lines.count("COMMIT") == 4
     assert len(await keys(table)) == 4 * GROUP_MAX_COUNT
 
 
@@ -58,7 +58,7 @@ async def test_what_was_done_together_is_told_together(
     table: EmbeddedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each telling wakes the event loop, which costs more than the row."""
-    held = await hold(table, 1.0)
+    current = await hold(table, 1.0)
     loop = asyncio.get_running_loop()
     woken: list[object] = []
     wake = loop.call_soon_threadsafe
@@ -70,7 +70,7 @@ async def test_what_was_done_together_is_told_together(
     monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
     writes = (table.insert(row(number)) for number in range(4 * GROUP_MAX_COUNT))
     reads = (table.get("p", f"{number:05d}") for number in range(GROUP_MAX_COUNT))
-    await asyncio.gather(held, *writes, *reads)
+    await asyncio.gather(current, *writes, *reads)
     assert 0 < len(woken) < 2 * 6, "the one that held, four groups and what was read beside them"
 
 
@@ -143,10 +143,10 @@ async def test_on_a_full_disk_what_was_told_stands_and_nothing_else(table: Embed
     done = await asyncio.gather(
         *(table.insert(row(number, 9_000)) for number in range(12)), return_exceptions=True
     )
-    told = [f"{number:05d}" for number, one in enumerate(done) if isinstance(one, str)]
-    assert 0 < len(told) < 12
+    reported = [f"{number:05d}" for number, one in enumerate(done) if isinstance(one, str)]
+    assert 0 < len(reported) < 12
     assert {type(one) for one in done} == {str, ExchangeUnavailable}
-    assert await keys(table) == [*told, "00999"]
+    assert await keys(table) == [*reported, "00999"]
 
 
 async def test_a_write_given_up_before_its_turn_is_not_done(table: EmbeddedTable) -> None:
@@ -183,16 +183,16 @@ def test_a_killed_writer_loses_nothing_that_it_told(tmp_path: Path, after_lines:
         [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True
     )
     assert writer.stdout is not None
-    told = [writer.stdout.readline().strip() for _ in range(after_lines)]
+    reported = [writer.stdout.readline().strip() for _ in range(after_lines)]
     os.kill(writer.pid, signal.SIGKILL)
-    told += writer.stdout.read().split()[:-1]  # the last line may be cut
+    reported += writer.stdout.read().split()[:-1]  # the last line may be cut
     writer.wait()
     writer.stdout.close()
 
     async def stored() -> set[str]:
         table = EmbeddedTable(tmp_path, "results")
-        found = set(await keys(table))
+        result = set(await keys(table))
         await table.close()
-        return found
+        return result
 
-    assert set(told) <= asyncio.run(stored())
+    assert set(reported) <= asyncio.run(stored())

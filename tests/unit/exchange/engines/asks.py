@@ -29,5 +29,5 @@ def client_ask(asked: Job, bind: str | None = "10.1.0.4") -> ClientRequest:
 
 
 def server_ask(**changes: Any) -> ServerRequest:
-    asked: dict[str, Any] = {"port": 8080, "address": "10.2.0.4", "tools": TOOLS}
-    return ServerRequest(**(asked | {"folder": "/work/x", "duration_max_s": 60.5} | changes))
+    fields: dict[str, Any] = {"port": 8080, "address": "10.2.0.4", "tools": TOOLS}
+    return ServerRequest(**(fields | {"folder": "/work/x", "duration_max_s": 60.5} | changes))

@@ -54,8 +54,8 @@ def test_counters_become_seconds_from_the_look_before_data_flowed() -> None:
     assert rows[-1].end_s == pytest.approx(2.02)
     (totals,) = reading.report.totals
     assert totals.received_bytes == 2_500_000
-    (kept, files) = reading.report.measures
-    assert (kept.name, kept.value) == ("kept_ratio", 0.96)
+    (stored, files) = reading.report.measures
+    assert (stored.name, stored.value) == ("kept_ratio", 0.96)
     assert (files.name, files.value) == ("files_count", 0.0024)
 
 
@@ -95,8 +95,8 @@ def log_in(second: int, pid: int, named: str = "r1.00000.00000.10") -> str:
 
 
 def carried(second: int, pid: int, sent: int, rate: float, how: str = "OK") -> str:
-    told = f'{how} DOWNLOAD: Client "10.1.0.4", "/f/1024000", {sent} bytes, {rate:.2f}Kbyte/sec'
-    return logged(second, pid, told)
+    text = f'{how} DOWNLOAD: Client "10.1.0.4", "/f/1024000", {sent} bytes, {rate:.2f}Kbyte/sec'
+    return logged(second, pid, text)
 
 
 def served_by(log: str, at_s: float = 3.0) -> list[Reading]:

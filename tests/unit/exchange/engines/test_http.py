@@ -24,7 +24,7 @@ AT_S = T0.timestamp()
 def line(start_s: float, latency_s: float, code: int = 200, error: str = "") -> bytes:
     """One result as vegeta 12 writes it."""
     nanoseconds = round((start_s % 1) * 1e9)
-    said = {
+    fields = {
         "attack": "",
         "code": code,
         "timestamp": f"2026-11-20T12:00:{int(start_s):02d}.{nanoseconds:09d}Z",
@@ -34,7 +34,7 @@ def line(start_s: float, latency_s: float, code: int = 200, error: str = "") -> 
         "body": None,
         "headers": {"Content-Length": ["1000000"]} if code else None,
     }
-    return json.dumps(said).encode()
+    return json.dumps(fields).encode()
 
 
 def options(**changes: object) -> Traffic:
@@ -159,12 +159,12 @@ def test_one_long_request_among_many_leaves_seconds() -> None:
 
 
 def test_both_ends_of_a_job_carry_its_id() -> None:
-    asked = job(options(), duration_s=3)
-    client = HTTP.client_reader(asked)
-    assert client.finish(0).report.cookie == asked.job_id == "r1.00000.00000"
-    target = HTTP.client(client_ask(asked)).files[0].text
+    requested = job(options(), duration_s=3)
+    client = HTTP.client_reader(requested)
+    assert client.finish(0).report.cookie == requested.job_id == "r1.00000.00000"
+    target = HTTP.client(client_ask(requested)).files[0].text
     (served,) = served_by(logged(1.5, 1.0, named=target.strip().partition("?job=")[2]))
-    assert served.report.cookie == asked.job_id
+    assert served.report.cookie == requested.job_id
 
 
 def test_nginx_logs_only_requests_with_a_token_and_each_write_is_one_piece() -> None:

@@ -30,11 +30,11 @@ def recording(name: str) -> Reading:
 @given(streams_count=st.integers(1, 128), processes_count=st.integers(1, 16))
 def test_shares_of_any_partition_sum_to_the_whole(streams_count: int, processes_count: int) -> None:
     count = min(processes_count, streams_count)
-    asked = job(
+    requested = job(
         Traffic(streams_count=streams_count, processes_count=count),
         more_ports=tuple(range(9001, 9000 + count)),
     )
-    launch = IPERF3.client(client_ask(asked))
+    launch = IPERF3.client(client_ask(requested))
     assert len(launch.processes) == count
     shares = [process.streams_count or 0 for process in launch.processes]
     assert sum(shares) == streams_count
@@ -44,9 +44,9 @@ def test_shares_of_any_partition_sum_to_the_whole(streams_count: int, processes_
 
 
 def test_a_pair_with_too_few_ports_is_refused() -> None:
-    asked = job(Traffic(streams_count=4, processes_count=2))
+    requested = job(Traffic(streams_count=4, processes_count=2))
     with pytest.raises(Unsupported, match=r"processes_count: 2 processes, but the pair has 1 port"):
-        IPERF3.client(client_ask(asked))
+        IPERF3.client(client_ask(requested))
 
 
 def test_pacing_and_dscp_have_their_options() -> None:
@@ -82,20 +82,20 @@ def test_readings_of_several_processes_sum(name: str) -> None:
         assert total.packets_count == (single.packets_count and 2 * single.packets_count)
         assert total.rtt_mean_s == single.rtt_mean_s
     assert both.report.streams_count == 2 * (one.report.streams_count or 0)
-    for told, alone in zip(both.report.distributions, one.report.distributions, strict=True):
-        assert told.counts == {bucket: 2 * count for bucket, count in alone.counts.items()}
-        assert (told.name, told.max) == (alone.name, alone.max)
+    for reported, alone in zip(both.report.distributions, one.report.distributions, strict=True):
+        assert reported.counts == {bucket: 2 * count for bucket, count in alone.counts.items()}
+        assert (reported.name, reported.max) == (alone.name, alone.max)
 
 
 @pytest.mark.parametrize("version", ["3.12", "3.22"])
 def test_each_streams_round_trip_is_told_each_second_as_the_recording_has_it(version: str) -> None:
     name = f"{version}/tcp-P2.json"
     text = (RECORDINGS / name).read_text()
-    seen_s = [int(found) / 1e6 for found in re.findall(r'"rtt":\s*(\d+)', text)]
-    [told] = recording(name).report.distributions
-    assert (told.name, told.unit, told.max) == ("stream_rtt", "s", max(seen_s))
-    assert sum(told.counts.values()) == len(seen_s) == 2 * 3
-    lows = [BUCKET_RATIO**bucket for bucket in told.counts]
+    seen_s = [int(result) / 1e6 for result in re.findall(r'"rtt":\s*(\d+)', text)]
+    [reported] = recording(name).report.distributions
+    assert (reported.name, reported.unit, reported.max) == ("stream_rtt", "s", max(seen_s))
+    assert sum(reported.counts.values()) == len(seen_s) == 2 * 3
+    lows = [BUCKET_RATIO**bucket for bucket in reported.counts]
     assert all(any(low <= rtt_s * 1.001 <= low * 1.05 for low in lows) for rtt_s in seen_s)
 
 

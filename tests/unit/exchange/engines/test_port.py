@@ -27,8 +27,8 @@ CERTIFICATE = Certificate(certificate="/work/x/c.pem", key="/work/x/k.pem")
 
 @pytest.fixture(params=engines().values(), ids=lambda engine: engine.name)
 def engine(request: pytest.FixtureRequest) -> Engine:
-    found: Engine = request.param
-    return found
+    param: Engine = request.param
+    return param
 
 
 def test_an_engine_is_a_file_a_test_and_a_line_in_the_docs(engine: Engine) -> None:
@@ -38,8 +38,8 @@ def test_an_engine_is_a_file_a_test_and_a_line_in_the_docs(engine: Engine) -> No
     assert (Path(__file__).parent / f"test_{engine.name}.py").is_file()
     assert f"\n| `{engine.name}` |" in (ROOT / "docs" / "engines.md").read_text(encoding="utf-8")
     for path in (ROOT / "agent").glob("*.py"):  # the agent knows engines by the port alone
-        told = re.sub(r"fabric [!=]= \"\w+\"", "", path.read_text(encoding="utf-8"))
-        assert f'"{engine.name}"' not in told, path
+        reported = re.sub(r"fabric [!=]= \"\w+\"", "", path.read_text(encoding="utf-8"))
+        assert f'"{engine.name}"' not in reported, path
 
 
 def test_its_own_defaults_are_fit_to_launch(engine: Engine) -> None:
@@ -54,13 +54,13 @@ def test_its_own_defaults_are_fit_to_launch(engine: Engine) -> None:
 
 def test_a_client_binds_and_asks_the_endpoint_alone(engine: Engine) -> None:
     launch = engine.client(client_ask(job(traffic_of(engine=engine.name))))
-    said = " ".join(
+    text = " ".join(
         validate_argument for process in launch.processes for validate_argument in process.argv
     )
-    said += "".join(file.text for file in launch.files)
-    assert "10.2.0.4" in said
-    assert "8080" in said
-    assert "10.1.0.4" in said
+    text += "".join(file.text for file in launch.files)
+    assert "10.2.0.4" in text
+    assert "8080" in text
+    assert "10.1.0.4" in text
     for file in launch.files:
         assert not Path(file.name).is_absolute()
         assert ".." not in Path(file.name).parts
@@ -69,11 +69,11 @@ def test_a_client_binds_and_asks_the_endpoint_alone(engine: Engine) -> None:
 def test_the_files_that_a_client_reads_can_be_kept(engine: Engine) -> None:
     """A command line that names a file says little once the file is gone."""
     launch = engine.client(client_ask(job(traffic_of(engine=engine.name))))
-    said = " ".join(
+    text = " ".join(
         validate_argument for process in launch.processes for validate_argument in process.argv
     )
     assert launch.texts == {file.name: file.text for file in launch.files}
-    assert set(launch.texts) == {name for name in ("script", "targets") if f"/x/{name}" in said}
+    assert set(launch.texts) == {name for name in ("script", "targets") if f"/x/{name}" in text}
 
 
 def test_of_long_files_the_head_is_kept() -> None:
@@ -86,9 +86,9 @@ def test_a_server_listens_at_the_agents_address_alone(engine: Engine) -> None:
     ask = server_ask(certificate=CERTIFICATE if engine.needs_certificate else None)
     launch = engine.server(ask)
     (process,) = launch.processes
-    said = " ".join(process.argv) + "".join(file.text for file in launch.files)
-    assert "10.2.0.4" in said
-    assert "8080" in said
+    text = " ".join(process.argv) + "".join(file.text for file in launch.files)
+    assert "10.2.0.4" in text
+    assert "8080" in text
     assert launch.unprivileged or engine.serving is Serving.ONE_TEST
 
 
@@ -178,8 +178,8 @@ def test_readers_of_nothing_and_of_nonsense_say_so(engine: Engine) -> None:
     ],
 )
 def test_what_an_engine_cannot_do_is_named_with_the_fix(asked: dict[str, Any], said: str) -> None:
-    found = list(problems(traffic_of(**asked)))
-    assert any(problem.startswith(said) for problem in found), found
+    result = list(problems(traffic_of(**asked)))
+    assert any(problem.startswith(said) for problem in result), result
 
 
 def test_what_is_left_out_is_as_the_engine_has_it() -> None:

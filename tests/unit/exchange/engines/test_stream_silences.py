@@ -96,8 +96,8 @@ def test_a_servers_record_names_the_clients_port_too() -> None:
 def test_several_processes_tell_of_all_their_streams() -> None:
     one = recorded("3.22", silent(1, begin=3, end=9))
     two = recorded("3.22", silent(0, begin=2, end=9))
-    both = merge([replace(each, first_data_at_s=1000.0) for each in (one, two)])
-    assert [each.from_s for each in both.report.silent_streams] == [2, 3]
+    both = merge([replace(item, first_data_at_s=1000.0) for item in (one, two)])
+    assert [item.from_s for item in both.report.silent_streams] == [2, 3]
 
 
 def test_a_slow_pace_costs_no_memory_and_hides_no_silence() -> None:
@@ -114,4 +114,4 @@ def test_a_slow_pace_costs_no_memory_and_hides_no_silence() -> None:
         silences.take(Flow.UP, second, second + 1.0, moved)
     assert len(silences._over) <= 2_000
     silences_by_port = silences.silences_by_port({}, block_bytes=1)
-    assert max(each.to_s - each.from_s for each in silences_by_port) >= long_s[1] - long_s[0]
+    assert max(item.to_s - item.from_s for item in silences_by_port) >= long_s[1] - long_s[0]

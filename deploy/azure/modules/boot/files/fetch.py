@@ -76,9 +76,9 @@ def request(url: str, headers: dict, timeout_s: float, body: bytes | None = None
         body: Body of a PUT, or None for a GET.
     """
     method = "GET" if body is None else "PUT"
-    asked = urllib.request.Request(url, body, headers, method=method)  # noqa: S310 - our own URLs
+    requested = urllib.request.Request(url, body, headers, method=method)  # noqa: S310 - our own URLs
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    return opener.open(asked, timeout=timeout_s)
+    return opener.open(requested, timeout=timeout_s)
 
 
 def token(client_id: str) -> str:
@@ -170,15 +170,15 @@ def fetch(bundle: dict, path: Path) -> None:
         return
     url = bundle["url"]
     try:
-        found = download(url, token(bundle["client_id"]), path)
+        result = download(url, token(bundle["client_id"]), path)
     except urllib.error.HTTPError as error:
         hint = HINTS.get(error.code) if error.url == url else None
         raise Failed(f"{error.url.partition('?')[0]}: {error}; {hint or 'trying again'}") from error
     except FAULTS as error:
         raise Failed(f"{url}: {error}; trying again") from error
-    if found != bundle["sha256"]:
+    if result != bundle["sha256"]:
         path.unlink()
-        raise Failed(f"{url} has SHA-256 {found}, not {bundle['sha256']}; run: broadside up")
+        raise Failed(f"{url} has SHA-256 {result}, not {bundle['sha256']}; run: broadside up")
 
 
 def file_sha256(path: Path) -> str:
@@ -224,13 +224,16 @@ def wait_healthy(service: str) -> None:
     """
     end_s = time.monotonic() + HEALTHY_S
     while True:
-        asked = subprocess.run(
+        completed = subprocess.run(
             [BROADSIDE, "healthy", service], capture_output=True, text=True, check=False
         )
-        if asked.returncode == 0:
+        if completed.returncode == 0:
             return
         if time.monotonic() > end_s:
-            raise Failed((asked.stderr or asked.stdout).strip() or f"ended with {asked.returncode}")
+            raise Failed(
+                (completed.stderr or completed.stdout).strip()
+                or f"ended with {completed.returncode}"
+            )
         time.sleep(HEALTHY_PAUSE_S)
 
 

@@ -43,28 +43,28 @@ def test_swapping_the_groups_swaps_the_answer(one: list[float], two: list[float]
 
 
 def test_what_is_clearly_apart_is_said_so() -> None:
-    found = compare(
+    result = compare(
         group("off", [9.2e9, 9.21e9, 9.19e9, 9.2e9]), group("on", [5.1e9, 5.3e9, 5.2e9, 5.4e9])
     )
-    (metric,) = found.metrics
+    (metric,) = result.metrics
     assert metric.apart
     assert metric.ratio == pytest.approx(0.57, abs=0.01)
     assert metric.ratio_low is not None
     assert metric.ratio_high is not None
     assert metric.ratio_low < 0.57 < metric.ratio_high
-    assert not found.thin
+    assert not result.thin
 
 
 def test_thin_data_and_other_conditions_are_named() -> None:
-    found = compare(
+    result = compare(
         group("a", [1e9], streams="64", pairs="30"), group("b", [2e9], streams="8", pairs="30")
     )
-    assert found.thin
-    assert found.conditions_differ == ("streams: 64 and 8",)
-    assert "too few bursts: 1 and 1" in found.sentence
-    assert "streams" in found.sentence
-    assert found.sentence.startswith("fleet received, payload: 1 Gbit/s in a, 2 Gbit/s in b")
-    assert found.metrics[0].a_half_width == pytest.approx(1e7)
+    assert result.thin
+    assert result.conditions_differ == ("streams: 64 and 8",)
+    assert "too few bursts: 1 and 1" in result.sentence
+    assert "streams" in result.sentence
+    assert result.sentence.startswith("fleet received, payload: 1 Gbit/s in a, 2 Gbit/s in b")
+    assert result.metrics[0].a_half_width == pytest.approx(1e7)
 
 
 def test_rates_of_a_scaled_lab_are_said_to_be_as_measured() -> None:
@@ -106,9 +106,9 @@ def test_runs_compare_by_their_bursts() -> None:
                 conditions=conditions_of(built.plan, ()),
             )
         )
-    found = compare(*groups)
-    assert found.conditions_differ == ()
-    by_name = {metric.name: metric for metric in found.metrics}
+    result = compare(*groups)
+    assert result.conditions_differ == ()
+    by_name = {metric.name: metric for metric in result.metrics}
     assert by_name["received_bits_per_second"].ratio == pytest.approx(0.5, rel=0.01)
     assert by_name["received_bits_per_second"].apart
     assert {"rtt_s", "cpu_per_gigabit", "retransmit_ratio"} <= by_name.keys()
@@ -125,15 +125,15 @@ def test_one_or_two_bursts_are_never_apart(count: int) -> None:
 @pytest.mark.parametrize("count", [3, 5, 12])
 def test_alike_groups_are_told_apart_as_seldom_as_is_said(count: int) -> None:
     rng = np.random.default_rng(count)
-    apart = held = 0
+    gap = stored = 0
     for _ in range(400):
         a, b = (100 + rng.standard_normal((2, count))).tolist()
         (metric,) = compare(group("a", a), group("b", b)).metrics
         assert metric.difference_half_width is not None
-        apart += metric.apart
-        held += abs(metric.difference) <= metric.difference_half_width
-    assert apart <= 0.08 * 400
-    assert held >= 0.92 * 400
+        gap += metric.apart
+        stored += abs(metric.difference) <= metric.difference_half_width
+    assert gap <= 0.08 * 400
+    assert stored >= 0.92 * 400
 
 
 def test_a_small_real_cost_shows_where_single_intervals_overlap() -> None:
@@ -167,8 +167,8 @@ def test_bursts_that_took_turns_share_their_drift(turns: str) -> None:
     a, b = (Group(name=name, observations=tuple(seen[name])) for name in "ab")
     (metric,) = compare(a, b).metrics
     assert metric.paired
-    apart_from_drift = metric.difference_half_width
-    assert apart_from_drift is not None
+    gap_from_drift = metric.difference_half_width
+    assert gap_from_drift is not None
     plain = [
         Group(
             name=g.name,
@@ -179,7 +179,7 @@ def test_bursts_that_took_turns_share_their_drift(turns: str) -> None:
     (welch,) = compare(*plain).metrics
     assert not welch.paired
     assert welch.difference_half_width is not None
-    assert apart_from_drift < 0.5 * welch.difference_half_width
+    assert gap_from_drift < 0.5 * welch.difference_half_width
     (other,) = compare(b, a).metrics
     assert other.difference == -metric.difference
     assert other.paired

@@ -51,9 +51,9 @@ def test_a_planted_five_per_cent_is_caught_and_the_same_again_is_not(seed: int) 
     ],
 )
 def test_what_cannot_be_told_is_inconclusive(a: list[float], b: list[float]) -> None:
-    found = hold(GATE, compare(group("a", a), group("b", b)))
-    assert found.verdict is Verdict.INCONCLUSIVE
-    assert "inconclusive" in found.sentence or "inside the interval" in found.sentence
+    result = hold(GATE, compare(group("a", a), group("b", b)))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "inconclusive" in result.sentence or "inside the interval" in result.sentence
 
 
 @pytest.mark.parametrize("text", ["received", "received < 3", "< -3%", "received <= -3%", ""])
@@ -77,23 +77,23 @@ def test_a_gate_at_the_true_change_decides_as_seldom_as_is_said(
     Where bursts take turns they share a level that wanders by far more than they differ. Where they
     do not, they may correlate, so that it decides less often."""
     rng = np.random.default_rng(7)
-    decided = held = 0
+    decided = stored = 0
     draws, count = 600, 5
     for _ in range(draws):
         level = 100 + (10 * rng.standard_normal(count) if turns else np.zeros(count))
         one, two = (
             level * factor * (1 + 0.02 * rng.standard_normal(count)) for factor in (1.0, times)
         )
-        found = compare(_at("a", one, 0 if turns else None), _at("b", two, 1 if turns else None))
-        (metric,) = found.metrics
+        result = compare(_at("a", one, 0 if turns else None), _at("b", two, 1 if turns else None))
+        (metric,) = result.metrics
         assert metric.paired == turns
         assert metric.ratio_low is not None
         assert metric.ratio_high is not None
-        held += metric.ratio_low <= times <= metric.ratio_high
-        decided += hold(parse_gate(f"rtt {gate}"), found).verdict is not Verdict.INCONCLUSIVE
+        stored += metric.ratio_low <= times <= metric.ratio_high
+        decided += hold(parse_gate(f"rtt {gate}"), result).verdict is not Verdict.INCONCLUSIVE
     assert decided <= 0.08 * draws
-    assert 0.92 * draws <= held
-    assert held <= 0.98 * draws or not turns
+    assert 0.92 * draws <= stored
+    assert stored <= 0.98 * draws or not turns
 
 
 def _at(name: str, values: Iterable[float], place: int | None) -> Group:
@@ -116,8 +116,8 @@ def _at(name: str, values: Iterable[float], place: int | None) -> Group:
 def test_a_mean_that_is_not_told_from_zero_has_no_ratio(a: list[float], b: list[float]) -> None:
     (metric,) = compare(_at("a", a, None), _at("b", b, None)).metrics
     assert metric.ratio_low is None
-    held = hold(parse_gate("rtt < -50%"), compare(_at("a", a, None), _at("b", b, None)))
-    assert held.verdict is (Verdict.INCONCLUSIVE if a[1] < 0 else Verdict.FAIL)
+    stored = hold(parse_gate("rtt < -50%"), compare(_at("a", a, None), _at("b", b, None)))
+    assert stored.verdict is (Verdict.INCONCLUSIVE if a[1] < 0 else Verdict.FAIL)
 
 
 @pytest.mark.parametrize("field", ["difference_half_width", "a_half_width"])
@@ -125,6 +125,6 @@ def test_a_change_without_an_interval_is_inconclusive(field: str) -> None:
     compared = compare(group("a", [1e9, 1e9, 1.1e9]), group("b", [0.5e9, 0.5e9, 0.51e9]))
     assert hold(GATE, compared).verdict is Verdict.FAIL
     bare = tuple(metric.model_copy(update={field: None}) for metric in compared.metrics)
-    found = hold(GATE, compared.model_copy(update={"metrics": bare}))
-    assert found.verdict is Verdict.INCONCLUSIVE
-    assert "inconclusive" in found.sentence
+    result = hold(GATE, compared.model_copy(update={"metrics": bare}))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "inconclusive" in result.sentence

@@ -174,8 +174,8 @@ def _counted(
     moved[-1] = 0.0
     amounts = amounts - moved + np.concatenate(([0.0], moved[:-1]))
     amounts = np.maximum(0.0, amounts * (1 + setup.noise_ratio * rng.standard_normal(len(amounts))))
-    kept = rng.random(len(amounts)) >= setup.missing_ratio
-    bins = Bins(start_s=labels[:-1], end_s=labels[1:], bytes=amounts).pick(kept)
+    stored = rng.random(len(amounts)) >= setup.missing_ratio
+    bins = Bins(start_s=labels[:-1], end_s=labels[1:], bytes=amounts).pick(stored)
     recorded = [at for number, at in enumerate(starts) if number not in setup.unrecorded]
     return bins, np.array(recorded, dtype=np.float64) + setup.burst_s / 2 + setup.lag_s
 
@@ -192,11 +192,11 @@ def _known(setup: Setup, recorded: list[_Traffic], starts: NDArray[np.int_], ful
         unrecorded = seconds_curve(seconds, np.full(len(seconds), 1.5 * full))
     bursts = [
         (
-            float(each.start_s),
-            float(each.start_s + len(each.received_bytes)),
-            float(each.received_bytes.sum()),
+            float(item.start_s),
+            float(item.start_s + len(item.received_bytes)),
+            float(item.received_bytes.sum()),
         )
-        for each in recorded
+        for item in recorded
     ]
     return Known(fleet=fleet_curve(recorded), bursts=bursts, unrecorded=unrecorded)
 
@@ -216,13 +216,13 @@ class Tally:
 
 def tally(setups: Iterator[Setup]) -> Tally:
     """Estimate every setup's lag and count the outcomes."""
-    found = Tally()
+    result = Tally()
     for setup in setups:
         outcome = simulate(setup).outcome()
-        found.counts[outcome] += 1
+        result.counts[outcome] += 1
         if outcome in ("wrong", "drift"):
-            found.wrong.append(setup)
-    return found
+            result.wrong.append(setup)
+    return result
 
 
 def drawn(

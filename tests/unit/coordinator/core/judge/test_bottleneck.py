@@ -91,8 +91,8 @@ def pinged(mean_s: float = 0.008, idle_s: float = 0.001) -> DeviceSummary:
 
 
 def device(name: str, cpu: float, busiest: float | None = None) -> DeviceSummary:
-    told = DeviceFigure(mean=cpu, p95=cpu, min=cpu, max=cpu, busiest=busiest, covered_ratio=1.0)
-    return DeviceSummary(device=name, cpu_ratio=told)
+    reported = DeviceFigure(mean=cpu, p95=cpu, min=cpu, max=cpu, busiest=busiest, covered_ratio=1.0)
+    return DeviceSummary(device=name, cpu_ratio=reported)
 
 
 @pytest.mark.parametrize(
@@ -109,15 +109,15 @@ def device(name: str, cpu: float, busiest: float | None = None) -> DeviceSummary
 def test_a_device_whose_cpu_is_full_is_the_limit(
     devices: Sequence[DeviceSummary], evidence: list[str]
 ) -> None:
-    room: dict[str, Any] = {"client_nic": 0.2, "server_nic": 0.2, "devices": devices}
-    limiter = found(Traffic(), **room)
+    space: dict[str, Any] = {"client_nic": 0.2, "server_nic": 0.2, "devices": devices}
+    limiter = found(Traffic(), **space)
     assert limiter.name is LimiterName.FIREWALL
     assert list(limiter.evidence) == evidence
     # A sender's NIC that is full comes first, and what passes the device by is not its limit.
-    assert found(Traffic(), **{**room, "client_nic": 0.99}).name is LimiterName.CLIENT_NIC
-    assert found(Traffic(), **room, crosses=False).name is not LimiterName.FIREWALL
+    assert found(Traffic(), **{**space, "client_nic": 0.99}).name is LimiterName.CLIENT_NIC
+    assert found(Traffic(), **space, crosses=False).name is not LimiterName.FIREWALL
     roomy = [device("fw-a", 0.5)]
-    assert found(Traffic(), **{**room, "devices": roomy}).name is not LimiterName.FIREWALL
+    assert found(Traffic(), **{**space, "devices": roomy}).name is not LimiterName.FIREWALL
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def sessions(
 ) -> Limiter:
     """Who limits sessions of full 128 KiB windows over a path of 20 ms, NICs with room."""
     traffic = Traffic(streams_count=streams, window_bytes=window_bytes)
-    each = pairs_of(
+    item = pairs_of(
         pairs,
         received_bits_per_second=rate,
         rtt_mean_s=rtt_s,
@@ -208,10 +208,10 @@ def sessions(
         retransmit_ratio=ratio,
         mss_bytes=mss_bytes,
     )
-    told = counted(rate * 1.036, 0.005)
+    reported = counted(rate * 1.036, 0.005)
     return find_bottleneck(
         BottleneckInput(
-            traffic=traffic, flows=[lead], pairs=each, reconciliation=told, devices=devices
+            traffic=traffic, flows=[lead], pairs=item, reconciliation=reported, devices=devices
         )
     )
 
@@ -265,14 +265,14 @@ def test_one_pair_shows_no_device_that_pairs_share(
 def test_a_queue_in_front_of_full_windows_names_nobody_by_itself() -> None:
     limiter = sessions(60, pairs=4, rtt_s=0.05)
     assert limiter.name is LimiterName.UNKNOWN
-    assert any("share one limit" in said for said in limiter.not_known)
+    assert any("share one limit" in text for text in limiter.not_known)
     traded = sessions(60, pairs=4, rtt_s=0.05, share_movement=0.05)
     assert traded.name is LimiterName.UNKNOWN  # a limit that pairs share may be any link
     assert "device.path=bypass" in (traded.advice or "")
     located = sessions(60, pairs=4, rtt_s=0.05, share_movement=0.05, devices=[pinged(0.03)])
     assert located.name is LimiterName.FIREWALL
-    assert any("the path has a queue" in said for said in located.evidence)
-    assert any("pings to fw take" in said for said in located.evidence)
+    assert any("the path has a queue" in text for text in located.evidence)
+    assert any("pings to fw take" in text for text in located.evidence)
 
 
 def test_full_windows_whose_pairs_trade_shares_are_not_what_holds_the_sum() -> None:
@@ -298,8 +298,8 @@ def burst(
     drops: tuple[float, float | None] | None = (200.0, 0.0),
 ) -> Limiter:
     """Who limits pairs that carry 30 Gbit/s in all and that the path pushes back."""
-    room = {"server_cpu_ratio": 0.2, "server_core_ratio": 0.3, "server_nic_ratio": 0.0}
-    each = [
+    space = {"server_cpu_ratio": 0.2, "server_core_ratio": 0.3, "server_nic_ratio": 0.0}
+    item = [
         pair.model_copy(
             update={
                 "client_agent_id": f"client-{pair.pair_index}",
@@ -307,7 +307,7 @@ def burst(
             }
         )
         for pair in pairs_of(
-            pairs, received_bits_per_second=30e9 / pairs, cov_ratio=cov, **room if rooms else {}
+            pairs, received_bits_per_second=30e9 / pairs, cov_ratio=cov, **space if rooms else {}
         )
     ]
     lead = FlowSummary(
@@ -323,7 +323,7 @@ def burst(
         BottleneckInput(
             traffic=Traffic(streams_count=64),
             flows=[lead],
-            pairs=each,
+            pairs=item,
             reconciliation=counted(30e9, ledger_cov),
             sku=sku,
             window_s=30,
@@ -336,9 +336,9 @@ def test_the_firewall_needs_pairs_that_trade_shares_or_its_documented_rate() -> 
     assert burst().name is LimiterName.FIREWALL
     for movement, cov in ((1.0, 0.1), (7.0, 0.01), (None, 0.1), (0.05, 0.001)):
         assert burst(movement=movement, cov=cov).name is LimiterName.UNKNOWN
-        told = burst(movement=movement, cov=cov, sku="standard")
-        assert told.name is LimiterName.FIREWALL
-        assert any("standard is 30 Gbit/s" in said for said in told.evidence)
+        reported = burst(movement=movement, cov=cov, sku="standard")
+        assert reported.name is LimiterName.FIREWALL
+        assert any("standard is 30 Gbit/s" in text for text in reported.evidence)
     assert burst(movement=1.0, sku="standard", ledger_cov=0.08).name is LimiterName.UNKNOWN
     assert burst(movement=1.0, sku="premium").name is LimiterName.UNKNOWN
 
@@ -352,7 +352,7 @@ def test_pairs_of_one_host_trade_shares_of_that_host() -> None:
     assert burst(servers=1).name is LimiterName.FIREWALL
     blind = burst(servers=1, rooms=False)
     assert blind.name is LimiterName.UNKNOWN
-    assert any("server-0, which has several pairs" in said for said in blind.not_known)
+    assert any("server-0, which has several pairs" in text for text in blind.not_known)
     assert burst(servers=4, rooms=False).name is LimiterName.FIREWALL
 
 
@@ -360,16 +360,16 @@ def test_pairs_that_carry_the_same_each_are_no_sign_of_the_firewall() -> None:
     """A policer a client: what pairs carry is flat, and the caps are not told."""
     limiter = burst(movement=7.0, cov=0.01)
     assert any("as if each pair has its own limit" in fact for fact in limiter.evidence)
-    said = limiter.finding()
-    assert "NIC rate of the clients of 4 of 4 pairs" in said.sentence
-    assert "another VM size" in (said.next_step or "")
+    text = limiter.finding()
+    assert "NIC rate of the clients of 4 of 4 pairs" in text.sentence
+    assert "another VM size" in (text.next_step or "")
 
 
 def test_a_finding_states_evidence_and_how_to_rule_it_out_and_no_confidence() -> None:
-    said = burst().finding()
-    assert said.sentence.startswith("Bottleneck: firewall. Evidence: 4 pairs share one limit")
-    assert "To rule this out: the same total rate without the firewall" in said.sentence
-    assert "confidence" not in said.model_dump_json()
+    text = burst().finding()
+    assert text.sentence.startswith("Bottleneck: firewall. Evidence: 4 pairs share one limit")
+    assert "To rule this out: the same total rate without the firewall" in text.sentence
+    assert "confidence" not in text.model_dump_json()
 
 
 def test_a_run_is_limited_by_what_most_bursts_show() -> None:
@@ -447,7 +447,7 @@ def test_an_egress_queue_of_an_end_that_only_acknowledges_names_nothing() -> Non
 def test_a_nic_above_its_declared_cap_disproves_the_cap() -> None:
     limiter = found(Traffic(), client_nic=5.0, server_nic=0.1)
     assert limiter.name is not LimiterName.CLIENT_NIC
-    assert any("more than the declared rate" in said for said in limiter.not_known)
+    assert any("more than the declared rate" in text for text in limiter.not_known)
 
 
 def test_a_nic_is_full_of_headers_that_its_counter_does_not_see() -> None:

@@ -104,13 +104,13 @@ def full_shapers(rng: np.random.Generator) -> Planted:
     """A router's shaper a client, at 100 % of its rate all along: 0.1 ms idle, 14 ms loaded."""
     rates = 1e9 * wander(rng, int(rng.integers(1, 9)), 0.004, 0.0)
     known = bool(rng.random() < 0.7)
-    asked = int(14e-3 * 1e9 / 8 / 8) if rng.random() < 0.5 else None
+    requested = int(14e-3 * 1e9 / 8 / 8) if rng.random() < 0.5 else None
     return Planted(
         rates=rates,
         idle_s=0.0001 if known else None,
         queue_s=0.0139,
         window_ratio=1.0,
-        window_bytes=asked,
+        window_bytes=requested,
     )
 
 
@@ -190,8 +190,8 @@ def full_windows(rng: np.random.Generator) -> Planted:
     """A window over a long, idle path: asked for, or the kernel's own limit."""
     idle_s = rng.uniform(0.01, 0.06)
     rates = 8 * 131_072 * 8 / idle_s * wander(rng, int(rng.integers(1, 9)), 0.01, 0.0)
-    asked = 131_072 if rng.random() < 0.5 else None
-    return Planted(rates=rates, idle_s=idle_s, window_ratio=1.0, window_bytes=asked)
+    requested = 131_072 if rng.random() < 0.5 else None
+    return Planted(rates=rates, idle_s=idle_s, window_ratio=1.0, window_bytes=requested)
 
 
 NAMED: Final[dict[str, tuple[LimiterName, Callable[[np.random.Generator], Planted]]]] = {
@@ -295,44 +295,44 @@ def pings(case: Planted, made: Fleet) -> DeviceTelemetry | None:
 @cache
 def bottlenecks(draw: Callable[[np.random.Generator], Planted]) -> list[Limiter]:
     """Return what is named in each of the seeds' cases."""
-    found = []
+    results = []
     for seed in range(SEEDS):
         case = draw(np.random.default_rng([seed, 9]))
         with pytest.MonkeyPatch.context() as patch:
             made = recorded(case, seed, patch)
-        measured = [measure_burst(made.plan.spec, each, made.now) for each in made.evidence]
+        measured = [measure_burst(made.plan.spec, item, made.now) for item in made.evidence]
         summary = summarise_run(
             made.plan, measured, made.ledger, made.now, telemetry=pings(case, made)
         )
         assert summary.bursts[0].flows[0].flow is Flow.UP
-        found.append(summary.limiter_details)
-    return found
+        results.append(summary.limiter_details)
+    return results
 
 
 @pytest.mark.parametrize("kind", UNDECIDED)
 def test_without_a_causes_own_evidence_nothing_is_named(kind: str) -> None:
-    found = bottlenecks(UNDECIDED[kind])
-    names = Counter(each.name for each in found)
+    result = bottlenecks(UNDECIDED[kind])
+    names = Counter(item.name for item in result)
     assert names == {LimiterName.UNKNOWN: SEEDS}
-    assert all(each.not_known and "run" in (each.advice or "").lower() for each in found)
+    assert all(item.not_known and "run" in (item.advice or "").lower() for item in result)
 
 
 @pytest.mark.parametrize("kind", NAMED)
 def test_a_cause_with_its_own_evidence_is_named(kind: str) -> None:
     name, draw = NAMED[kind]
-    names = Counter(each.name for each in bottlenecks(draw))
+    names = Counter(bottleneck.name for bottleneck in bottlenecks(draw))
     assert set(names) <= {name, LimiterName.UNKNOWN}
     assert names[name] >= 0.95 * SEEDS
 
 
 def test_loss_of_datagrams_is_named_with_the_place_that_is_missing() -> None:
-    for each in bottlenecks(lost_datagrams):
-        sentence = each.finding().sentence
+    for bottleneck in bottlenecks(lost_datagrams):
+        sentence = bottleneck.finding().sentence
         assert "5.00 % of datagrams were lost" in sentence
         assert "the place of the datagram loss" in sentence
 
 
 def test_a_shared_limit_without_a_place_asks_for_the_run_past_the_firewall() -> None:
-    for each in bottlenecks(shared_link):
-        assert any("share one limit" in fact for fact in each.evidence)
-        assert "device.path=bypass" in (each.advice or "")
+    for bottleneck in bottlenecks(shared_link):
+        assert any("share one limit" in fact for fact in bottleneck.evidence)
+        assert "device.path=bypass" in (bottleneck.advice or "")

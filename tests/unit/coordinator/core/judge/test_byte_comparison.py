@@ -117,24 +117,24 @@ def _compared(
 
 
 def test_the_residual_is_counted_over_predicted_less_one() -> None:
-    found = _compared(_held())
-    assert found.basis == "bytes"
-    assert (found.ledger_bytes, found.expected_bytes) == (1100.0, 1050.0)
-    assert found.residual_ratio == pytest.approx(1100 / 1050 - 1)
-    assert found.below_ratio == found.above_ratio == pytest.approx(0.01)
-    assert found.between_ratio == pytest.approx(0.01)
-    assert (found.extra_ratio, found.unheard_ratio) == (0.0, 0.0)
-    assert found.noise_ratio == found.uncertainty_ratio == pytest.approx(0.01)
+    result = _compared(_held())
+    assert result.basis == "bytes"
+    assert (result.ledger_bytes, result.expected_bytes) == (1100.0, 1050.0)
+    assert result.residual_ratio == pytest.approx(1100 / 1050 - 1)
+    assert result.below_ratio == result.above_ratio == pytest.approx(0.01)
+    assert result.between_ratio == pytest.approx(0.01)
+    assert (result.extra_ratio, result.unheard_ratio) == (0.0, 0.0)
+    assert result.noise_ratio == result.uncertainty_ratio == pytest.approx(0.01)
 
 
 def test_the_idle_level_is_taken_off_with_its_own_error() -> None:
     """1100 - 10 x 50 are 600; 5 bytes a second below and 7 above are 50 and 70 of 1050."""
-    found = _compared(_held(idle=IDLE), ends=(5.0, 7.0))
-    assert found.residual_ratio == pytest.approx(600 / 1050 - 1)
-    assert found.below_ratio == pytest.approx(math.hypot(0.01, 70 / 1050))
-    assert found.above_ratio == pytest.approx(math.hypot(0.01, 50 / 1050))
-    assert found.uncertainty_ratio == found.below_ratio
-    assert found.between_ratio == pytest.approx(math.hypot(0.01, 70 / 1050))
+    result = _compared(_held(idle=IDLE), ends=(5.0, 7.0))
+    assert result.residual_ratio == pytest.approx(600 / 1050 - 1)
+    assert result.below_ratio == pytest.approx(math.hypot(0.01, 70 / 1050))
+    assert result.above_ratio == pytest.approx(math.hypot(0.01, 50 / 1050))
+    assert result.uncertainty_ratio == result.below_ratio
+    assert result.between_ratio == pytest.approx(math.hypot(0.01, 70 / 1050))
     fitted = _compared(_held(idle=replace(IDLE, how="fitted")), ends=(5.0, 7.0))
     assert fitted.between_ratio == pytest.approx(0.01)  # all bursts share its error
 
@@ -142,27 +142,29 @@ def test_the_idle_level_is_taken_off_with_its_own_error() -> None:
 def test_headers_clocks_and_other_runs_are_unsure_in_quadrature() -> None:
     """A clock that is off by 0.2 s of 10; 100 of 1000 bytes are other runs', of any size."""
     factor = replace(FACTOR, less_ratio=0.03, more_ratio=0.04, between_ratio=0.05)
-    found = _compared(_held(overhead=factor, clock_bound_s=0.2), replace(TEN, beside_bytes=100.0))
+    result = _compared(_held(overhead=factor, clock_bound_s=0.2), replace(TEN, beside_bytes=100.0))
     unsure = math.hypot(0.01, 0.02)
-    assert found.below_ratio == pytest.approx(math.hypot(unsure, 0.04, 0.1 * OVERHEAD_MORE_RATIO))
-    assert found.above_ratio == pytest.approx(math.hypot(unsure, 0.03, 0.1 * OVERHEAD_LESS_RATIO))
-    assert found.between_ratio == pytest.approx(math.hypot(unsure, 0.05, 0.1 * OVERHEAD_MORE_RATIO))
+    assert result.below_ratio == pytest.approx(math.hypot(unsure, 0.04, 0.1 * OVERHEAD_MORE_RATIO))
+    assert result.above_ratio == pytest.approx(math.hypot(unsure, 0.03, 0.1 * OVERHEAD_LESS_RATIO))
+    assert result.between_ratio == pytest.approx(
+        math.hypot(unsure, 0.05, 0.1 * OVERHEAD_MORE_RATIO)
+    )
 
 
 def test_an_unknown_layer_is_added_not_squared() -> None:
     factor = replace(FACTOR, layer_ratio=0.02, layer_low_ratio=0.03)
-    found = _compared(_held(overhead=factor))
-    assert found.below_ratio == pytest.approx(0.01 + 0.03)
-    assert found.above_ratio == pytest.approx(0.01 + 0.02)
+    result = _compared(_held(overhead=factor))
+    assert result.below_ratio == pytest.approx(0.01 + 0.03)
+    assert result.above_ratio == pytest.approx(0.01 + 0.02)
 
 
 def test_half_of_what_was_under_way_is_allowed_for() -> None:
     """40 of 1000 bytes were sent and not received: 20 more are predicted, give or take 20."""
     share = replace(TEN, tail_bytes=40.0, unseen_bytes=30.0)
-    found = _compared(_held(), share)
-    assert found.expected_bytes == pytest.approx(1050 * 1.02)
-    assert found.unheard_ratio == pytest.approx(math.hypot(0.03, 0.02))
-    assert found.below_ratio == pytest.approx(math.hypot(0.01, 0.03, 0.02))
+    result = _compared(_held(), share)
+    assert result.expected_bytes == pytest.approx(1050 * 1.02)
+    assert result.unheard_ratio == pytest.approx(math.hypot(0.03, 0.02))
+    assert result.below_ratio == pytest.approx(math.hypot(0.01, 0.03, 0.02))
     datagrams = _compared(_held(datagrams=True), share)
     assert datagrams.expected_bytes == 1050  # what UDP lost is lost
     assert datagrams.unheard_ratio == pytest.approx(0.03)
@@ -192,16 +194,16 @@ def test_of_a_run_that_was_not_to_cross_errors_shrink_with_what_did() -> None:
     factor = replace(FACTOR, less_ratio=0.03, more_ratio=0.04, layer_ratio=0.02)
     factor = replace(factor, layer_low_ratio=0.05)
     share = _share(_sums([10.5] * 10, [100.0] * 10), near_bytes_per_s=999.0)
-    held = _held(overhead=factor, bypassed=True, idle=replace(IDLE, bytes_per_s=0.0))
-    found = _compared(held, share, ends=(5.0, 7.0))
-    assert found.residual_ratio == pytest.approx(0.1)
-    assert found.below_ratio == pytest.approx(
+    stored = _held(overhead=factor, bypassed=True, idle=replace(IDLE, bytes_per_s=0.0))
+    result = _compared(stored, share, ends=(5.0, 7.0))
+    assert result.residual_ratio == pytest.approx(0.1)
+    assert result.below_ratio == pytest.approx(
         math.hypot(0.1 * math.hypot(0.01, 0.04), 70 / 1050) + 0.005
     )
-    assert found.above_ratio == pytest.approx(
+    assert result.above_ratio == pytest.approx(
         math.hypot(0.1 * math.hypot(0.01, 0.03), 50 / 1050) + 0.002
     )
-    more = _compared(held, _share(_sums([210.0] * 10, [100.0] * 10)), ends=(0.0, 0.0))
+    more = _compared(stored, _share(_sums([210.0] * 10, [100.0] * 10)), ends=(0.0, 0.0))
     assert more.above_ratio == pytest.approx(math.hypot(0.01, 0.03) + 0.02)  # never more
     extra = _compared(_held(bypassed=True), share, ExtraBytes(resent_ratio=0.25))
     assert extra.residual_ratio == pytest.approx(0.1)
@@ -211,9 +213,9 @@ def test_of_a_run_that_was_not_to_cross_errors_shrink_with_what_did() -> None:
 @pytest.mark.parametrize("near", [31.0, 7.0, 0.0])
 def test_traffic_right_beside_a_burst_may_have_run_during_it(near: float) -> None:
     """It is a rate over the level; the 7 that the level may be higher are in the interval."""
-    found = _compared(_held(), replace(TEN, near_bytes_per_s=near), ends=(5.0, 7.0))
+    result = _compared(_held(), replace(TEN, near_bytes_per_s=near), ends=(5.0, 7.0))
     lasting = max(0.0, near - 7) * 10 / 1050
-    assert found.below_ratio == pytest.approx(math.hypot(0.01, 70 / 1050) + lasting)
+    assert result.below_ratio == pytest.approx(math.hypot(0.01, 70 / 1050) + lasting)
 
 
 FULL = _sums([108.0, 112.0, 110.0, 109.0, 111.0], [100.0] * 5)
@@ -224,7 +226,7 @@ def test_full_bins_are_compared_too_where_there_are_five() -> None:
     both = compare_bytes(
         _held(), replace(TEN, full=FULL, tail_bytes=40.0), ExtraBytes(), (0.0, 0.0), 0.01
     )
-    assert [each.basis for each in both] == ["bytes", "rate"]
+    assert [item.basis for item in both] == ["bytes", "rate"]
     rate = both[1]
     assert (rate.ledger_bytes, rate.expected_bytes) == (550.0, 525.0)  # nothing is under way
     error = math.sqrt(10e-4 * 5 / 4) / 5
@@ -238,31 +240,31 @@ def test_bins_that_trade_bytes_lose_nothing_in_the_sum() -> None:
     """Without a scatter of bursts the bins tell: those beside an edge only what they do not give
     back (10 of 1000), the other eight -1, 1 ... %, whose neighbours take back all but one's."""
     ledger = [105.0, *([109.0, 111.0] * 4), 105.0]
-    found = _compared(_held(), _share(_sums(ledger, [100.0] * 10)), scatter=math.nan)
+    result = _compared(_held(), _share(_sums(ledger, [100.0] * 10)), scatter=math.nan)
     alone = 8e-4 * 8 / 7
     error = math.sqrt(alone / 8) / 8
-    kept = -10.0 / 1000
-    assert found.above_ratio == pytest.approx(math.hypot(error * t95(7), kept) / 1.1)
+    stored = -10.0 / 1000
+    assert result.above_ratio == pytest.approx(math.hypot(error * t95(7), stored) / 1.1)
 
 
 def test_bins_that_vary_alike_are_no_trade() -> None:
     """Offsets 1, 1, 1, -1, -1, -1 %, and two edges: 2 x 3 of the products are left over."""
     ledger = [110.0, *([111.0] * 3), *([109.0] * 3), 110.0]
-    found = _compared(_held(), _share(_sums(ledger, [100.0] * 8)), scatter=math.nan)
+    result = _compared(_held(), _share(_sums(ledger, [100.0] * 8)), scatter=math.nan)
     alone, traded = 6e-4 * 6 / 5, 2 * 3e-4
     error = math.sqrt(alone + traded) / 6
-    assert found.above_ratio == pytest.approx(error * t95(5) / 1.1)
+    assert result.above_ratio == pytest.approx(error * t95(5) / 1.1)
 
 
 def test_bins_that_are_hardly_busy_tell_no_scatter() -> None:
     """Three busy bins of six: a scatter is assumed, less for more bins."""
     share = _share(_sums([110.0] * 3 + [40.0] * 3, [100.0] * 3 + [50.0] * 3))
-    found = _compared(_held(), share, scatter=math.nan)
-    assert found.above_ratio == pytest.approx(NOISE_ASSUMED_RATIO / math.sqrt(6))
+    result = _compared(_held(), share, scatter=math.nan)
+    assert result.above_ratio == pytest.approx(NOISE_ASSUMED_RATIO / math.sqrt(6))
 
 
 def test_too_few_bursts_tell_no_scatter() -> None:
-    assert all(math.isnan(each) for each in scatter_of_bursts([1.0, 1.1]))
+    assert all(math.isnan(scatter_of_burst) for scatter_of_burst in scatter_of_bursts([1.0, 1.1]))
 
 
 def test_bursts_scatter_by_their_deviation_and_from_four_on_by_its_median() -> None:

@@ -42,13 +42,13 @@ def ledger(layer: LedgerLayer, counts_lost: bool | None = None) -> FirewallLedge
 
 
 def burst(received: float, sent: float, segments: float = np.nan) -> BurstSeries:
-    whole = burst_series(
+    complete = burst_series(
         0, 0.0, np.array([received]), np.array([[received * 8]]), retransmits_count=np.ones(1)
     )
     flow = replace(
-        whole.flows[0], sent_bytes=np.array([sent]), retransmits_count=np.array([segments])
+        complete.flows[0], sent_bytes=np.array([sent]), retransmits_count=np.array([segments])
     )
-    return replace(whole, flows=(flow,))
+    return replace(complete, flows=(flow,))
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,13 @@ def burst(received: float, sent: float, segments: float = np.nan) -> BurstSeries
 def test_assumed_segment_sizes_are_as_unsure_as_the_layer_makes_them(
     layer: LedgerLayer, ratio: float, less: float, more: float
 ) -> None:
-    found = counter_factor(ledger(layer), replace(HEADERS, assumed=True), ())
-    assert (found.ratio, found.less_ratio, found.more_ratio) == (ratio, less, more)
+    result = counter_factor(ledger(layer), replace(HEADERS, assumed=True), ())
+    assert (result.ratio, result.less_ratio, result.more_ratio) == (ratio, less, more)
 
 
 def test_recorded_segment_sizes_are_as_sure_as_they_are_told() -> None:
-    found = counter_factor(ledger("ip"), replace(HEADERS, doubt_ratio=0.002), ())
-    assert (found.less_ratio, found.more_ratio, found.how) == (0.002, 0.002, "recorded")
+    result = counter_factor(ledger("ip"), replace(HEADERS, doubt_ratio=0.002), ())
+    assert (result.less_ratio, result.more_ratio, result.how) == (0.002, 0.002, "recorded")
 
 
 def test_lost_datagrams_are_what_was_sent_beyond_what_arrived() -> None:

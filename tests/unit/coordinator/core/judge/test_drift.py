@@ -23,12 +23,12 @@ GRO_OFF = ALIKE.model_copy(
 
 
 def hosts(*passports: HostInfo | None, role: Role = Role.CLIENT) -> list[Presence]:
-    return [presence(role, n, passport=each) for n, each in enumerate(passports, 1)]
+    return [presence(role, n, passport=item) for n, item in enumerate(passports, 1)]
 
 
 def said(fleet: Sequence[Presence]) -> str:
-    found = host_difference_findings(fleet, [host.agent_id for host in fleet])
-    return " ".join(each.sentence for each in found)
+    result = host_difference_findings(fleet, [host.agent_id for host in fleet])
+    return " ".join(item.sentence for item in result)
 
 
 def test_the_one_host_without_gro_is_named() -> None:
@@ -54,8 +54,8 @@ def test_a_verdict_says_it_and_rests_on_the_fleet_at_its_launch() -> None:
         presence(Role.CLIENT, n, agent_id=name, passport=GRO_OFF if n == 1 else ALIKE)
         for n, name in enumerate(names)
     ]
-    found = summarise(made, fleet=fleet).findings
-    [finding] = [each for each in found if each.id == "hosts-differ"]
+    findings = summarise(made, fleet=fleet).findings
+    [finding] = [item for item in findings if item.id == "hosts-differ"]
     assert f"{names[1]} has off" in finding.sentence
 
 
@@ -74,11 +74,11 @@ def test_runs_on_other_hosts_are_told_apart_where_both_say_what_theirs_are() -> 
 def test_a_host_is_host_properties_by_the_short_names_of_what_is_known() -> None:
     """Offloads read as on and off; what is unknown is left out, with its name."""
     (host,) = hosts(ALIKE)
-    found = host_properties(host)
-    assert found["generic-receive-offload"] == "on"
-    assert found["large-receive-offload"] == "off"
-    assert found["net.ipv4.tcp_rmem"] == "4096 131072 6291456"
-    assert found["nic_driver"] == "hv_netvsc"
-    assert not any(name.startswith(("passport.", "offloads.", "sysctls.")) for name in found)
+    result = host_properties(host)
+    assert result["generic-receive-offload"] == "on"
+    assert result["large-receive-offload"] == "off"
+    assert result["net.ipv4.tcp_rmem"] == "4096 131072 6291456"
+    assert result["nic_driver"] == "hv_netvsc"
+    assert not any(name.startswith(("passport.", "offloads.", "sysctls.")) for name in result)
     (bare,) = hosts(HostInfo())
     assert not {"nic_driver", "generic-receive-offload"} & host_properties(bare).keys()

@@ -26,7 +26,7 @@ MADE = fleet(Plant(pairs=6, bursts=3, burst_s=30, period_s=60, ledger_noise=0.00
 
 def again(resent: float) -> list[BurstSeries]:
     """The bursts, with a share of their segments sent again."""
-    found = []
+    results = []
     for evidence in MADE.evidence:
         series = measure_burst(MADE.plan.spec, evidence, MADE.now).series
         flows = tuple(
@@ -37,8 +37,8 @@ def again(resent: float) -> list[BurstSeries]:
             )
             for flow in series.flows
         )
-        found.append(replace(series, flows=flows))
-    return found
+        results.append(replace(series, flows=flows))
+    return results
 
 
 def lost(share: float) -> list[BurstSeries]:
@@ -72,9 +72,9 @@ def test_a_counter_before_the_drop_may_hide_as_large_a_bypass(
 ) -> None:
     """The counter holds the fleet's bytes, but it may count some of them twice."""
     bursts = again(resent) if protocol is Protocol.TCP else lost(resent)
-    told = held(bursts, counting(1.0), protocol)
-    low, high = told.residual_ends
-    assert told.residual_ratio == pytest.approx(0, abs=0.002)
+    reported = held(bursts, counting(1.0), protocol)
+    low, high = reported.residual_ends
+    assert reported.residual_ratio == pytest.approx(0, abs=0.002)
     assert low < 1 / (1 + resent) - 1
     assert high < 0.006
 
@@ -96,10 +96,10 @@ def test_a_declared_counter_has_one_prediction(
     counts_lost: bool | None, factor: float, residual: float, protocol: Protocol
 ) -> None:
     bursts = again(0.03) if protocol is Protocol.TCP else lost(0.03)
-    told = held(bursts, counting(factor, counts_lost), protocol)
-    assert told.residual_ratio == pytest.approx(residual, abs=0.002)
-    assert (told.causes == ()) == (residual == 0)
-    low, high = told.residual_ends
+    reported = held(bursts, counting(factor, counts_lost), protocol)
+    assert reported.residual_ratio == pytest.approx(residual, abs=0.002)
+    assert (reported.causes == ()) == (residual == 0)
+    low, high = reported.residual_ends
     if counts_lost is not None:
         assert high - low < 0.015
 
@@ -126,14 +126,14 @@ def test_acknowledgements_have_one_bound() -> None:
 @pytest.mark.parametrize("acknowledged", [0.001, 0.005, 0.0175])
 def test_acknowledgements_of_the_other_way_are_no_residual(acknowledged: float) -> None:
     ledger = replace(counting(1 + acknowledged / 1.0359), flows=tuple(Flow))
-    told = held(again(0.0), ledger)
-    assert told.residual_ratio == pytest.approx(0, abs=0.001)
-    assert told.causes == ()
+    reported = held(again(0.0), ledger)
+    assert reported.residual_ratio == pytest.approx(0, abs=0.001)
+    assert reported.causes == ()
     measured, _ = reconcile(
         again(0.0), ledger, HEADERS, [NOBODY] * 3, acknowledged=[acknowledged] * 3
     )
     low, _ = measured.residual_ends
-    assert low > told.residual_ends[0] or acknowledged > 0.017
+    assert low > reported.residual_ends[0] or acknowledged > 0.017
     assert low == pytest.approx(-0.0025, abs=0.002)
 
 

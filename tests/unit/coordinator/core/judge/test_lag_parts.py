@@ -144,10 +144,10 @@ def test_bins_finer_than_the_search_are_added_up_but_not_over_gaps() -> None:
         end_s=np.append(bins.end_s, [11.0, 12.0]),
         bytes=np.append(bins.bytes, [100.0, 200.0]),
     )
-    found = _merged(gap, 3.9)
-    assert _list(found.start_s) == [0, 3, 6, 10]
-    assert _list(found.end_s) == [3, 6, 7, 12]
-    assert _list(found.bytes) == [0 + 1 + 2, 3 + 4 + 5, 6, 300]
+    result = _merged(gap, 3.9)
+    assert _list(result.start_s) == [0, 3, 6, 10]
+    assert _list(result.end_s) == [3, 6, 7, 12]
+    assert _list(result.bytes) == [0 + 1 + 2, 3 + 4 + 5, 6, 300]
     assert _merged(bins, 1.9) is bins
 
 
@@ -155,11 +155,11 @@ def test_bins_are_looked_at_that_a_burst_reaches_at_some_lag() -> None:
     """The fleet at 1000 .. 1010, lags from -60 to 300, bins of 10 s."""
     bins = _bins(*[1.0] * 60, at_s=800.0, width_s=10.0)
     fleet = _curve(*[1.0] * 10, at_s=1000.0)
-    found = _within_reach(bins, _known(fleet), 10.0)
-    assert (found.start_s[0], found.end_s[-1]) == (930.0, 1320.0)
+    result = _within_reach(bins, _known(fleet), 10.0)
+    assert (result.start_s[0], result.end_s[-1]) == (930.0, 1320.0)
     beside = _curve(1.0, at_s=950.0)
-    found = _within_reach(bins, _known(fleet, beside=beside), 10.0)
-    assert (found.start_s[0], found.end_s[-1]) == (880.0, 1320.0)
+    result = _within_reach(bins, _known(fleet, beside=beside), 10.0)
+    assert (result.start_s[0], result.end_s[-1]) == (880.0, 1320.0)
     later = _within_reach(bins, _known(fleet, beside=_curve(1.0, at_s=1500.0)), 10.0)
     assert later.start_s[0] == 930.0
 
@@ -220,28 +220,28 @@ RISE = [0.0, 0.0, 10.0, 20.0, 30.0, 10.0, 0.0, 0.0]
 
 
 def test_the_absolute_fit_is_not_moved_by_one_odd_bin() -> None:
-    counted = [2 * each + 5 for each in RISE]
+    counted = [2 * item + 5 for item in RISE]
     counted[3] += 1000
     view = _View(_bins(*counted), _known(_curve(*RISE), (2.0, 6.0, 70.0)))
-    found = view.least_absolute(np.array([0.0, 1.0]), np.zeros(2))
-    assert float(found.scale[0]) == pytest.approx(2.0, rel=0.02)
-    assert float(found.idle[0]) == pytest.approx(5.0, rel=0.02)
-    assert float(found.cost[0]) == pytest.approx(1000.0, rel=0.02)
-    assert found.best == 0
-    assert found.cost[1] > found.cost[0]
-    bounded = view.bounded(found, np.full(8, 1.0), 0.5)
+    result = view.least_absolute(np.array([0.0, 1.0]), np.zeros(2))
+    assert float(result.scale[0]) == pytest.approx(2.0, rel=0.02)
+    assert float(result.idle[0]) == pytest.approx(5.0, rel=0.02)
+    assert float(result.cost[0]) == pytest.approx(1000.0, rel=0.02)
+    assert result.best == 0
+    assert result.cost[1] > result.cost[0]
+    bounded = view.bounded(result, np.full(8, 1.0), 0.5)
     assert float(bounded.scale[0]) == pytest.approx(2.0, rel=1e-3)
     assert float(bounded.cost[0]) == pytest.approx(BIN_COST_MAX, rel=1e-3)
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1e9])
 def test_one_odd_bin_does_not_move_the_absolute_fit_in_any_unit(unit: float) -> None:
-    counted = np.array([2 * each + 5 for each in RISE], dtype=np.float64)
+    counted = np.array([2 * item + 5 for item in RISE], dtype=np.float64)
     counted[3] += 1000
     view = _View(_bins(*counted * unit), _known(_curve(*RISE), (2.0, 6.0, 70.0)))
-    found = view.least_absolute(np.zeros(1), np.zeros(1))
-    assert float(found.scale[0]) == pytest.approx(2.0 * unit, rel=0.02)
-    assert float(found.idle[0]) == pytest.approx(5.0 * unit, rel=0.02)
+    result = view.least_absolute(np.zeros(1), np.zeros(1))
+    assert float(result.scale[0]) == pytest.approx(2.0 * unit, rel=0.02)
+    assert float(result.idle[0]) == pytest.approx(5.0 * unit, rel=0.02)
 
 
 def test_an_even_level_is_the_best_of_the_quantiles() -> None:
@@ -291,16 +291,16 @@ def test_a_growth_is_the_middle_of_those_that_fit_and_widens_the_interval() -> N
         counted[29 + at] = counted[131 + at] = 1000.0
     view = _View(_bins(*counted), _known(_curve(*fleet), (20.0, 30.0, 1e4), (120.0, 130.0, 1e4)))
     lag = Lag(lag_s=10.0, uncertainty_s=0.5, known=True, scale=1.0)
-    found = _drifting(lag, view, _trials(10.0, drift_s=2.0))
-    assert found.drift_at_s is not None
-    assert found.drift_lag_s is not None
-    assert _list(found.drift_at_s) == [20.0, 130.0]
-    assert found.drift_s == pytest.approx(2.0, abs=0.4)
-    assert _list(found.drift_lag_s) == pytest.approx(
-        [10 - found.drift_s / 2, 10 + found.drift_s / 2]
+    result = _drifting(lag, view, _trials(10.0, drift_s=2.0))
+    assert result.drift_at_s is not None
+    assert result.drift_lag_s is not None
+    assert _list(result.drift_at_s) == [20.0, 130.0]
+    assert result.drift_s == pytest.approx(2.0, abs=0.4)
+    assert _list(result.drift_lag_s) == pytest.approx(
+        [10 - result.drift_s / 2, 10 + result.drift_s / 2]
     )
-    assert found.lag_s == 10.0
-    assert 0.5 < found.uncertainty_s < 1.5
+    assert result.lag_s == 10.0
+    assert 0.5 < result.uncertainty_s < 1.5
 
 
 def test_a_burst_that_is_counted_later_has_its_lag_scale_and_interval() -> None:
@@ -308,22 +308,22 @@ def test_a_burst_that_is_counted_later_has_its_lag_scale_and_interval() -> None:
     counted = [50.0] * 100
     for at in range(20):
         counted[47 + at] = 1150.0
-    found = estimate_lag(
+    result = estimate_lag(
         _bins(*counted, at_s=1000.0),
         _known(_curve(*fleet, at_s=1000.0), (1040.0, 1060.0, 2e4)),
         grain_s=1.0,
     )
-    assert found.known
-    assert found.lag_s == pytest.approx(7.0, abs=0.1)
-    assert found.scale == pytest.approx(1.1, rel=0.01)
-    assert 0.25 <= found.uncertainty_s < 1.5
+    assert result.known
+    assert result.lag_s == pytest.approx(7.0, abs=0.1)
+    assert result.scale == pytest.approx(1.1, rel=0.01)
+    assert 0.25 <= result.uncertainty_s < 1.5
 
 
 @pytest.mark.parametrize("hint_s", [None, 12.0])
 def test_a_counter_that_shows_nothing_has_no_lag(hint_s: float | None) -> None:
     known = _known(_curve(*[1000.0] * 20, at_s=1040.0), (1040.0, 1060.0, 2e4))
     for bins in (_bins(*[50.0] * 100, at_s=1000.0), _bins(*[0.0] * 100, at_s=1000.0), _bins(1, 2)):
-        found = estimate_lag(bins, known, grain_s=1.0, hint_s=hint_s)
-        assert not found.known
-        assert found.lag_s == (hint_s or 0.0)
-        assert found.uncertainty_s == 360.0
+        result = estimate_lag(bins, known, grain_s=1.0, hint_s=hint_s)
+        assert not result.known
+        assert result.lag_s == (hint_s or 0.0)
+        assert result.uncertainty_s == 360.0

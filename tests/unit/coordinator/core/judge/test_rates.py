@@ -60,11 +60,11 @@ def test_headers_count_at_the_ip_layer_and_are_as_unsure_as_they_were_recorded()
 
 def test_what_was_received_at_the_ip_layer() -> None:
     """1.2 x 1.04 = 1.248 Gbit/s, known to hypot(10.4, 1248 x doubt) Mbit/s."""
-    found = received_rate(IP, _burst(headers_assumed=True))
-    assert found is not None
-    assert found.value == pytest.approx(1.248e9)
-    assert found.below == pytest.approx(math.hypot(10.4e6, 1.248e9 * OVERHEAD_LESS_RATIO))
-    assert found.above == pytest.approx(math.hypot(10.4e6, 1.248e9 * OVERHEAD_MORE_RATIO))
+    result = received_rate(IP, _burst(headers_assumed=True))
+    assert result is not None
+    assert result.value == pytest.approx(1.248e9)
+    assert result.below == pytest.approx(math.hypot(10.4e6, 1.248e9 * OVERHEAD_LESS_RATIO))
+    assert result.above == pytest.approx(math.hypot(10.4e6, 1.248e9 * OVERHEAD_MORE_RATIO))
 
 
 @pytest.mark.parametrize(("window_s", "known"), [(7, True), (6, False)])
@@ -72,11 +72,11 @@ def test_the_scatter_between_bursts_stands_for_that_of_one_that_is_long_enough(
     window_s: int, known: bool
 ) -> None:
     means = _burst(half=None, window=window(window_s=window_s))
-    found = received_rate(PAYLOAD, means, 5e6)
-    assert (None if found is None else found.below) == (5e6 if known else None)
-    own = received_rate(PAYLOAD, _burst(), 5e6)
-    assert own is not None
-    assert own.below == 1e7
+    result = received_rate(PAYLOAD, means, 5e6)
+    assert (None if result is None else result.below) == (5e6 if known else None)
+    local = received_rate(PAYLOAD, _burst(), 5e6)
+    assert local is not None
+    assert local.below == 1e7
     assert received_rate(PAYLOAD, _burst(half=None, window=None), 5e6) is None
     assert received_rate(PAYLOAD, _burst(half=None)) is None
     assert received_rate(PAYLOAD, _burst(None)) is None
@@ -91,9 +91,9 @@ def _flow(sent: float | None, arrived: float | None) -> SimpleNamespace:
 def test_what_senders_tell_and_no_receiver_widens_the_upper_end() -> None:
     """A quarter is not proven: a quarter of (100 + 0) Mbit/s more, at the IP layer x 1.04."""
     flows = (_flow(0.7e9, 0.6e9), _flow(0.5e9, 0.6e9), _flow(None, 1.0), _flow(9e9, None))
-    found = received_rate(PAYLOAD, _burst(flows=flows, proven_ratio=0.75))
-    assert found is not None
-    assert (found.below, found.above) == pytest.approx((1e7, 3.5e7))
+    result = received_rate(PAYLOAD, _burst(flows=flows, proven_ratio=0.75))
+    assert result is not None
+    assert (result.below, result.above) == pytest.approx((1e7, 3.5e7))
     more = received_rate(IP, _burst(flows=flows, proven_ratio=0.75))
     same = received_rate(IP, _burst(flows=flows, proven_ratio=1.1))
     assert more is not None
@@ -116,8 +116,8 @@ def test_the_devices_bins_scatter_for_a_table_of_means(
     told: dict[str, Any], scatter: float | None
 ) -> None:
     device = held(**({"ledger_cov_ratio": 0.01, "full_bins_count": 3} | told))
-    found = half_width_of_device(_burst(reconciliation=device))
-    assert found == (None if scatter is None else pytest.approx(scatter))
+    result = half_width_of_device(_burst(reconciliation=device))
+    assert result == (None if scatter is None else pytest.approx(scatter))
     assert half_width_of_device(_burst(None, reconciliation=device)) is None
     assert half_width_of_device(_burst()) is None
 
@@ -135,31 +135,31 @@ FLEET = Interval(value=1e9, below=3e6, above=4e6)
 
 def test_what_the_device_carried_is_the_fleets_rate_with_the_residual() -> None:
     """10 % more, known to 0.5 % of the fleet's rate: hypot(3, 5), hypot(4, 5) Mbit/s."""
-    found = device_rate(PAYLOAD, _burst(reconciliation=held(0.1)), FLEET)
-    assert found is not None
-    assert found.value == pytest.approx(1.1e9)
-    assert found.below == pytest.approx(math.hypot(3e6, 5e6))
-    assert found.above == pytest.approx(math.hypot(4e6, 5e6))
+    result = device_rate(PAYLOAD, _burst(reconciliation=held(0.1)), FLEET)
+    assert result is not None
+    assert result.value == pytest.approx(1.1e9)
+    assert result.below == pytest.approx(math.hypot(3e6, 5e6))
+    assert result.above == pytest.approx(math.hypot(4e6, 5e6))
 
 
 def test_an_unknown_layer_is_no_random_error_and_is_added() -> None:
     """Of the interval 10 Mbit/s up are the layer's; of 30 down 20 are, and 6 of bytes sent again:
     what is left goes in quadrature."""
-    told = {
+    fields = {
         "residual_low_ratio": 0.07,
         "residual_high_ratio": 0.115,
         "layer_ratio": 0.01,
         "layer_low_ratio": 0.02,
         "extra_ratio": 0.006,
     }
-    found = device_rate(PAYLOAD, _burst(reconciliation=held(0.1, **told)), FLEET)
-    assert found is not None
-    assert found.below == pytest.approx(math.hypot(3e6, 4e6) + 26e6)
-    assert found.above == pytest.approx(math.hypot(4e6, 5e6) + 10e6)
-    same = held(0.1, **(told | {"layer_low_ratio": None}))
-    found = device_rate(PAYLOAD, _burst(reconciliation=same), FLEET)
-    assert found is not None
-    assert found.below == pytest.approx(math.hypot(3e6, 14e6) + 16e6)
+    result = device_rate(PAYLOAD, _burst(reconciliation=held(0.1, **fields)), FLEET)
+    assert result is not None
+    assert result.below == pytest.approx(math.hypot(3e6, 4e6) + 26e6)
+    assert result.above == pytest.approx(math.hypot(4e6, 5e6) + 10e6)
+    same = held(0.1, **(fields | {"layer_low_ratio": None}))
+    result = device_rate(PAYLOAD, _burst(reconciliation=same), FLEET)
+    assert result is not None
+    assert result.below == pytest.approx(math.hypot(3e6, 14e6) + 16e6)
 
 
 @pytest.mark.parametrize(
@@ -173,18 +173,18 @@ def test_a_counter_that_does_not_tell_carries_nothing(device: Any) -> None:
 
 def test_no_factor_shows_a_wrong_declaration_where_pairs_are_unseen() -> None:
     """What the counter holds more may be theirs: 10/8 is no bin length of 10 in place of 8 s."""
-    told = held(7.0, crossed_bits_per_second=8e9)
+    reported = held(7.0, crossed_bits_per_second=8e9)
     part = Completeness(planned_s=100, measured_s=80, lost_s=20, completeness_ratio=0.8)
-    found = device_rate(PAYLOAD, _burst(reconciliation=told, completeness=part), FLEET)
-    assert found is not None
-    assert found.value == 8e9
+    result = device_rate(PAYLOAD, _burst(reconciliation=reported, completeness=part), FLEET)
+    assert result is not None
+    assert result.value == 8e9
 
 
 def test_a_factor_that_traffic_may_make_still_tells() -> None:
     doubled = held(1.0, crossed_bits_per_second=2e9)
-    found = device_rate(PAYLOAD, _burst(reconciliation=doubled), FLEET)
-    assert found is not None
-    assert found.value == 2e9
+    result = device_rate(PAYLOAD, _burst(reconciliation=doubled), FLEET)
+    assert result is not None
+    assert result.value == 2e9
 
 
 def test_a_comparison_names_layer_window_limit_and_tolerance() -> None:

@@ -29,8 +29,8 @@ def test_a_sound_run_says_what_bytes_cannot_show() -> None:
     built, ledger = made()
     summary = judged(built, ledger)
     assert summary.verdict is Verdict.PASS
-    (said,) = [finding for finding in summary.findings if finding.id == "unseen-by-bytes"]
-    assert UNSEEN_BY_BYTES in said.sentence
+    (text,) = [finding for finding in summary.findings if finding.id == "unseen-by-bytes"]
+    assert UNSEEN_BY_BYTES in text.sentence
 
 
 @pytest.mark.parametrize("share", [0.1, 0.35, 0.6])
@@ -59,17 +59,17 @@ def test_a_lag_that_nobody_can_tell_is_no_pass() -> None:
     steady = np.full(len(ledger), float(np.median(ledger.bytes)) + 1e9)
     summary = judged(built, replace(ledger, bytes=steady))
     assert summary.verdict is Verdict.INCONCLUSIVE
-    held = summary.reconciliation
-    assert held is not None
-    assert held.lag_s is None
+    reconciliation = summary.reconciliation
+    assert reconciliation is not None
+    assert reconciliation.lag_s is None
 
 
 @pytest.mark.parametrize("odd", [-1.0, np.inf])
 def test_what_cannot_be_true_of_a_ledger_is_no_pass(odd: float) -> None:
     built, ledger = made()
-    told = ledger.bytes.copy()
-    told[3] = odd
-    summary = judged(built, replace(ledger, bytes=told))
+    reported = ledger.bytes.copy()
+    reported[3] = odd
+    summary = judged(built, replace(ledger, bytes=reported))
     assert summary.verdict is Verdict.INCONCLUSIVE
     assert "ledger-untrue" in ids(summary)
 

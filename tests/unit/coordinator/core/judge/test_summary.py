@@ -63,33 +63,35 @@ def causes(summary: RunSummary | BurstSummary) -> list[str]:
 
 def test_a_clean_fleet_passes() -> None:
     made = fleet(SMALL, target_bits_per_second=48e9)
-    found = summarise(made)
-    assert found.verdict is Verdict.PASS
-    assert (found.pairs_planned, found.pairs_measured, found.completeness_ratio) == (8, 8, 1.0)
-    assert found.fleet_received_bits_per_second == pytest.approx(
+    result = summarise(made)
+    assert result.verdict is Verdict.PASS
+    assert (result.pairs_planned, result.pairs_measured, result.completeness_ratio) == (8, 8, 1.0)
+    assert result.fleet_received_bits_per_second == pytest.approx(
         np.mean(made.truth.rates), rel=0.003
     )
-    assert found.fleet_ip_bits_per_second == pytest.approx(found.firewall_bits_per_second, rel=0.01)
-    assert found.reconciliation is not None
-    assert found.reconciliation.residual_ratio == pytest.approx(0, abs=0.01)
-    assert found.start_spread_s is not None
-    assert 0 < found.start_spread_s < 0.06
-    assert causes(found) == []
+    assert result.fleet_ip_bits_per_second == pytest.approx(
+        result.firewall_bits_per_second, rel=0.01
+    )
+    assert result.reconciliation is not None
+    assert result.reconciliation.residual_ratio == pytest.approx(0, abs=0.01)
+    assert result.start_spread_s is not None
+    assert 0 < result.start_spread_s < 0.06
+    assert causes(result) == []
 
 
 def test_a_firewall_half_as_fast_fails_and_is_named() -> None:
-    found = summarise(fleet(replace(SMALL, slow_firewall=0.5), target_bits_per_second=48e9))
-    assert found.verdict is Verdict.FAIL
-    assert found.limiter is LimiterName.FIREWALL
-    assert found.findings[0].id == "target-missed"
+    result = summarise(fleet(replace(SMALL, slow_firewall=0.5), target_bits_per_second=48e9))
+    assert result.verdict is Verdict.FAIL
+    assert result.limiter is LimiterName.FIREWALL
+    assert result.findings[0].id == "target-missed"
 
 
 def test_one_of_eight_killed_is_inconclusive_and_named() -> None:
-    found = summarise(fleet(replace(SMALL, killed=1), target_bits_per_second=48e9))
-    assert found.verdict is Verdict.INCONCLUSIVE
-    assert found.completeness_ratio == pytest.approx(1 - 0.5 / 8)
-    assert "abandoned-pairs" in ids(found)
-    (burst, _) = found.bursts
+    result = summarise(fleet(replace(SMALL, killed=1), target_bits_per_second=48e9))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert result.completeness_ratio == pytest.approx(1 - 0.5 / 8)
+    assert "abandoned-pairs" in ids(result)
+    (burst, _) = result.bursts
     (dead,) = burst.missing_pairs
     (row,) = [pair for pair in burst.pairs if pair.pair == dead]
     assert row.state is State.ABANDONED
@@ -113,12 +115,12 @@ def test_the_layer_decides_what_is_compared() -> None:
 
 
 def test_scaled_runs_say_both_rates() -> None:
-    found = summarise(fleet(SMALL, target_bits_per_second=4800e9).asked(scale=100.0))
-    assert found.target_bits_per_second == 48e9
-    assert found.real_target_bits_per_second == 4800e9
-    assert found.fleet_received_bits_per_second is not None
-    assert found.real_fleet_received_bits_per_second == pytest.approx(
-        found.fleet_received_bits_per_second * 100
+    result = summarise(fleet(SMALL, target_bits_per_second=4800e9).asked(scale=100.0))
+    assert result.target_bits_per_second == 48e9
+    assert result.real_target_bits_per_second == 4800e9
+    assert result.fleet_received_bits_per_second is not None
+    assert result.real_fleet_received_bits_per_second == pytest.approx(
+        result.fleet_received_bits_per_second * 100
     )
 
 
@@ -133,9 +135,9 @@ def test_scaled_runs_say_both_rates() -> None:
 )
 def test_optional_limits(limit: dict[str, float], ok: bool | None, unproven: str) -> None:
     made = fleet(replace(SMALL, pairs=30, firewall_bits_per_second=180e9)).aiming(**limit)
-    whole = summarise(made)
+    complete = summarise(made)
     expected = {True: Verdict.PASS, False: Verdict.FAIL, None: Verdict.INCONCLUSIVE}[ok]
-    assert whole.verdict is expected
+    assert complete.verdict is expected
     part = summarise(made.told(_silent, [0]))
     assert part.verdict is not Verdict.PASS
     assert unproven in ids(part)
@@ -145,9 +147,9 @@ def test_a_ledger_that_has_not_settled_is_no_pass() -> None:
     made = fleet(SMALL, target_bits_per_second=48e9)
     assert made.ledger is not None
     unread = replace(made.ledger, bytes=np.full(len(made.ledger), math.nan))
-    found = summarise(replace(made, ledger=unread))
-    assert found.verdict is Verdict.INCONCLUSIVE
-    assert "ledger-empty" in ids(found)
+    result = summarise(replace(made, ledger=unread))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "ledger-empty" in ids(result)
     assert summarise(replace(made, ledger=None)).verdict is Verdict.PASS
 
 
@@ -167,9 +169,9 @@ def test_a_cancelled_burst_is_abandoned() -> None:
     made = fleet(SMALL)
     burst = made.told(_silent).evidence[0]
     cut = replace(burst, cancelled_at=burst.burst.planned_start_at, cancel_reason="wrong target")
-    found = judged_burst(made.plan.spec, cut, made.ledger, made.now)
-    assert found.completeness.abandoned_s == 80
-    assert found.pairs[0].reason == "wrong target"
+    result = judged_burst(made.plan.spec, cut, made.ledger, made.now)
+    assert result.completeness.abandoned_s == 80
+    assert result.pairs[0].reason == "wrong target"
 
 
 # Properties -------------------------------------------------------------------------------------
@@ -273,16 +275,16 @@ def test_a_row_that_would_move_the_window_does_not_help() -> None:
     weakest = min(pairs, key=lambda p: p.server_tracks[0].transferred_bytes[1])
     cut = _by_track(lambda track: track.rows(slice(1, None)))
     fewer = made.told(cut, [weakest.pair_index])
-    whole, part = (measure(each)[0].summary for each in (made, fewer))
-    assert whole.fleet_ip_bits_per_second is not None
+    complete, part = (measure(item)[0].summary for item in (made, fewer))
+    assert complete.fleet_ip_bits_per_second is not None
     assert part.fleet_ip_bits_per_second is not None
-    assert part.fleet_ip_bits_per_second > whole.fleet_ip_bits_per_second  # the window moved
-    target = (whole.fleet_ip_bits_per_second + part.fleet_ip_bits_per_second) / 2
+    assert part.fleet_ip_bits_per_second > complete.fleet_ip_bits_per_second  # the window moved
+    target = (complete.fleet_ip_bits_per_second + part.fleet_ip_bits_per_second) / 2
     goal = {"target_bits_per_second": target, "tolerance_ratio": 0}
     assert judged_first(made.aiming(**goal)).verdict is not Verdict.PASS
-    found = judged_first(fewer.aiming(**goal))
-    assert found.verdict is Verdict.INCONCLUSIVE
-    assert {"target-unproven", "target-undecided"} & ids(found)
+    result = judged_first(fewer.aiming(**goal))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert {"target-unproven", "target-undecided"} & ids(result)
 
 
 @given(seed=st.integers(0, 10**6))
@@ -323,15 +325,15 @@ def test_payload_is_conserved_from_rows_to_series() -> None:
 
 
 def test_late_pairs_are_summed_openly_and_not_covered() -> None:
-    found = summarise(fleet(replace(SMALL, burst_s=60, period_s=90, late=1)))
-    (burst, _) = found.bursts
+    result = summarise(fleet(replace(SMALL, burst_s=60, period_s=90, late=1)))
+    (burst, _) = result.bursts
     assert len(burst.late_pairs) == 1
     assert burst.completeness.late_s == 60
     assert burst.pairs_measured == 7
     assert burst.flows[0].late_bits_per_second is not None
-    assert "late-traffic" in ids(found)
-    assert found.start_spread_s is not None
-    assert found.start_spread_s < 1
+    assert "late-traffic" in ids(result)
+    assert result.start_spread_s is not None
+    assert result.start_spread_s < 1
 
 
 @pytest.mark.parametrize(
@@ -345,44 +347,44 @@ def test_late_pairs_are_summed_openly_and_not_covered() -> None:
     ],
 )
 def test_a_report_without_seconds_says_its_state(outcome: Outcome, state: State) -> None:
-    said = {"outcome": outcome, "reason": "because", "engine": None, "first_data_at": None}
+    fields = {"outcome": outcome, "reason": "because", "engine": None, "first_data_at": None}
 
     def silent(pair: PairEvidence) -> PairEvidence:
         assert pair.report is not None
-        return replace(_silent(pair), report=pair.report.model_copy(update=said))
+        return replace(_silent(pair), report=pair.report.model_copy(update=fields))
 
-    found = judged_first(fleet(SMALL).told(silent, [0]))
-    (row,) = [pair for pair in found.pairs if pair.pair_index == 0]
+    result = judged_first(fleet(SMALL).told(silent, [0]))
+    (row,) = [pair for pair in result.pairs if pair.pair_index == 0]
     assert (row.state, row.reason) == (state, "because")
-    assert found.completeness.seconds(state) == 10
+    assert result.completeness.seconds(state) == 10
 
 
 def test_a_lost_report_is_recovered_by_the_server() -> None:
     def lost(pair: PairEvidence) -> PairEvidence:
         return replace(pair, report=None, client_tracks=(), client_host=NO_HOST, claim=None)
 
-    found = judged_first(fleet(SMALL).told(lost, [0]))
-    assert found.pairs_measured == 8
-    assert found.completeness_ratio == 1.0
+    result = judged_first(fleet(SMALL).told(lost, [0]))
+    assert result.pairs_measured == 8
+    assert result.completeness_ratio == 1.0
 
 
 def test_senders_alone_do_not_make_a_pass() -> None:
     made = fleet(replace(SMALL, unheard=8), target_bits_per_second=48e9)
-    found = summarise(made)
-    assert found.verdict is Verdict.INCONCLUSIVE
-    assert "receiver-unseen" in ids(found)
-    assert found.completeness_ratio == 1.0
-    assert found.fleet_received_bits_per_second == pytest.approx(
+    result = summarise(made)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "receiver-unseen" in ids(result)
+    assert result.completeness_ratio == 1.0
+    assert result.fleet_received_bits_per_second == pytest.approx(
         np.mean(made.truth.rates), rel=0.003
     )
 
 
 def test_both_directions_are_reported_and_summed() -> None:
     made = both_ways(fleet(SMALL, target_bits_per_second=48e9))
-    found = judged_first(replace(made, ledger=None))
-    assert [flow.flow for flow in found.flows] == [Flow.UP, Flow.DOWN]
-    assert found.fleet_received_bits_per_second == pytest.approx(2 * made.truth.rates[0], rel=0.01)
-    assert found.completeness_ratio == 1.0
+    result = judged_first(replace(made, ledger=None))
+    assert [flow.flow for flow in result.flows] == [Flow.UP, Flow.DOWN]
+    assert result.fleet_received_bits_per_second == pytest.approx(2 * made.truth.rates[0], rel=0.01)
+    assert result.completeness_ratio == 1.0
 
 
 @pytest.mark.parametrize("acknowledged", [0.0, 0.005, 0.017, 0.04])
@@ -393,12 +395,12 @@ def test_both_directions_are_held_against_a_ledger_of_both(acknowledged: float) 
     assert made.ledger is not None
     counted = made.ledger.bytes * 2 * (1 + acknowledged)
     ledger = replace(made.ledger, bytes=counted, flows=tuple(Flow))
-    held = judged_first(replace(made, ledger=ledger)).reconciliation
-    assert held is not None
-    assert held.residual_ratio == pytest.approx(max(0.0, acknowledged - most), abs=0.002)
-    low, _ = held.residual_ends
+    reconciliation = judged_first(replace(made, ledger=ledger)).reconciliation
+    assert reconciliation is not None
+    assert reconciliation.residual_ratio == pytest.approx(max(0.0, acknowledged - most), abs=0.002)
+    low, _ = reconciliation.residual_ends
     assert low < acknowledged - most  # a bypass of that size may hide behind acknowledgements
-    assert (held.causes == ()) == (acknowledged <= most)
+    assert (reconciliation.causes == ()) == (acknowledged <= most)
 
 
 def both_ways(made: Fleet) -> Fleet:
@@ -441,13 +443,13 @@ def test_the_engines_warm_up_is_traffic_but_not_window() -> None:
             )
         )
 
-    (told,) = made.told(_by_track(with_warm_up)).evidence
-    found = judged_first(replace(made, evidence=(replace(told, burst=burst),)))
-    assert found.completeness.measured_s == 80
-    assert found.window is not None
-    assert found.window.start_at >= burst.planned_start_at + timedelta(seconds=2)
-    assert found.reconciliation is not None
-    assert found.reconciliation.residual_ratio == pytest.approx(0, abs=0.003)
+    (reported,) = made.told(_by_track(with_warm_up)).evidence
+    result = judged_first(replace(made, evidence=(replace(reported, burst=burst),)))
+    assert result.completeness.measured_s == 80
+    assert result.window is not None
+    assert result.window.start_at >= burst.planned_start_at + timedelta(seconds=2)
+    assert result.reconciliation is not None
+    assert result.reconciliation.residual_ratio == pytest.approx(0, abs=0.003)
 
 
 def test_datagrams_lost_on_the_way_are_counted() -> None:
@@ -463,15 +465,15 @@ def test_datagrams_lost_on_the_way_are_counted() -> None:
 
     plant = replace(SMALL, bursts=1, offered_bits_per_second=4e9, ledger=False)
     made = fleet(plant).asked(traffic=traffic).aiming(loss_max_ratio=0.001)
-    found = judged_first(made.told(as_udp))
-    assert found.flows[0].loss_ratio == pytest.approx(0.01, rel=1e-3)
-    assert found.header_ratio == pytest.approx(1428 / 1400)
-    assert found.verdict is Verdict.FAIL
-    assert "loss-limit" in ids(found)
-    assert found.limiter is LimiterName.UNKNOWN
-    said = found.limiter_details.finding().sentence
-    assert "1.00 % of datagrams were lost" in said
-    assert "the place of the datagram loss" in said
+    result = judged_first(made.told(as_udp))
+    assert result.flows[0].loss_ratio == pytest.approx(0.01, rel=1e-3)
+    assert result.header_ratio == pytest.approx(1428 / 1400)
+    assert result.verdict is Verdict.FAIL
+    assert "loss-limit" in ids(result)
+    assert result.limiter is LimiterName.UNKNOWN
+    sentence = result.limiter_details.finding().sentence
+    assert "1.00 % of datagrams were lost" in sentence
+    assert "the place of the datagram loss" in sentence
 
 
 def test_a_vm_size_gives_the_cap_that_nobody_named() -> None:
@@ -484,27 +486,28 @@ def test_a_vm_size_gives_the_cap_that_nobody_named() -> None:
             ledger=False,
         )
     )
-    found = judged_first(made.told(lambda pair: replace(pair, client_vm_size="standard_d4_V4")))
-    assert found.client.nic_max_ratio is not None
-    assert found.limiter is LimiterName.CLIENT_NIC
+    result = judged_first(made.told(lambda pair: replace(pair, client_vm_size="standard_d4_V4")))
+    assert result.client.nic_max_ratio is not None
+    assert result.limiter is LimiterName.CLIENT_NIC
     assert DOCUMENTED.of_vm("Standard_D4_v4") == 10e9
 
 
 def test_a_small_window_comes_with_the_window_to_set() -> None:
-    found = summarise(
+    result = summarise(
         fleet(replace(SMALL, small_window=True, firewall_bits_per_second=None, rtt_base_s=0.02))
     )
-    assert found.limiter is LimiterName.WINDOW
-    assert found.limiter_details.advice is not None
-    assert "window_bytes to at least" in found.limiter_details.advice
+    assert result.limiter is LimiterName.WINDOW
+    assert result.limiter_details.advice is not None
+    assert "window_bytes to at least" in result.limiter_details.advice
 
 
 def test_the_devices_sku_brings_its_documented_flow_cap_to_the_limiter() -> None:
     made = fleet(replace(SMALL, single_flow_bits_per_second=0.6e9, firewall_bits_per_second=None))
-    found = summarise(made.asked(device={"sku": "Premium", "idps": "Deny"}))
-    assert found.limiter is LimiterName.SINGLE_FLOW
+    result = summarise(made.asked(device={"sku": "Premium", "idps": "Deny"}))
+    assert result.limiter is LimiterName.SINGLE_FLOW
     assert any(
-        "through premium-idps-deny is 600 Mbit/s" in line for line in found.limiter_details.evidence
+        "through premium-idps-deny is 600 Mbit/s" in line
+        for line in result.limiter_details.evidence
     )
     unnamed = summarise(made).limiter_details
     assert not any("premium" in line for line in unnamed.evidence)
@@ -512,28 +515,28 @@ def test_the_devices_sku_brings_its_documented_flow_cap_to_the_limiter() -> None
 
 def test_a_collapse_is_dated() -> None:
     made = fleet(replace(SMALL, burst_s=60, period_s=90, collapse=0.5))
-    found = summarise(made)
-    cliff = found.bursts[0].cliff
+    result = summarise(made)
+    cliff = result.bursts[0].cliff
     assert cliff is not None
     fell_s = (cliff.at - made.evidence[0].burst.planned_start_at).total_seconds()
     assert fell_s == pytest.approx(30, abs=1)
-    (said,) = [finding.sentence for finding in found.findings if finding.id == "collapse"]
-    assert "the received rate fell by 49 %, from 47.48 Gbit/s to 24.02 Gbit/s" in said
+    (text,) = [finding.sentence for finding in result.findings if finding.id == "collapse"]
+    assert "the received rate fell by 49 %, from 47.48 Gbit/s to 24.02 Gbit/s" in text
 
 
 def test_nothing_at_all_is_inconclusive() -> None:
     made = fleet(replace(SMALL, bursts=1))
-    found = judged_first(replace(made.told(_silent), now=made.now + timedelta(hours=1)))
-    assert found.verdict is Verdict.INCONCLUSIVE
-    assert found.fleet_received_bits_per_second is None
-    assert found.completeness.missed_s == 80
+    result = judged_first(replace(made.told(_silent), now=made.now + timedelta(hours=1)))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert result.fleet_received_bits_per_second is None
+    assert result.completeness.missed_s == 80
 
 
 def test_what_a_ledger_says_of_itself_reaches_the_reader() -> None:
     made = fleet(SMALL)
     assert made.ledger is not None
-    said = replace(made.ledger, notes=("it had not come to rest",), snat_utilization_ratio=0.99)
-    run = summarise(replace(made, ledger=said))
+    text = replace(made.ledger, notes=("it had not come to rest",), snat_utilization_ratio=0.99)
+    run = summarise(replace(made, ledger=text))
     [note] = [finding for finding in run.findings if finding.id == "ledger-note"]
     assert note.sentence == "it had not come to rest"
     assert run.verdict is summarise(made).verdict, "a note judges nothing by itself"
@@ -558,17 +561,17 @@ def test_a_reference_passes_where_the_ledger_shows_nothing_of_it_and_else_not() 
 
 
 def test_a_stored_summary_is_read_whatever_fields_it_had_besides() -> None:
-    found = summarise(fleet(SMALL))
-    stored = json.loads(canonical(found))
+    result = summarise(fleet(SMALL))
+    stored = json.loads(canonical(result))
     stored["once"] = 1
     stored["limiter_details"]["confidence_ratio"] = 0.85
     stored["bursts"][0]["pairs"][0]["once"] = "more"
-    assert parse_run(json.dumps(stored).encode()) == found
+    assert parse_run(json.dumps(stored).encode()) == result
 
 
 def test_a_counter_in_a_unit_far_too_small_is_named_as_a_wrong_declaration() -> None:
     made = fleet(replace(SMALL, pairs=2, bursts=1))
     assert made.ledger is not None
-    found = summarise(replace(made, ledger=replace(made.ledger, bytes=made.ledger.bytes / 1e6)))
-    assert "metric-declaration" in ids(found)
-    assert "bypass" not in ids(found)
+    result = summarise(replace(made, ledger=replace(made.ledger, bytes=made.ledger.bytes / 1e6)))
+    assert "metric-declaration" in ids(result)
+    assert "bypass" not in ids(result)

@@ -28,7 +28,7 @@ def told(*ratios: float | None) -> BurstSummary:
 
 
 def sentences(summary: BurstSummary) -> list[str]:
-    return [found.sentence for found in summary.findings if found.id == "cpu-taken"]
+    return [finding.sentence for finding in summary.findings if finding.id == "cpu-taken"]
 
 
 def test_the_worst_host_is_named_and_the_verdict_stays() -> None:

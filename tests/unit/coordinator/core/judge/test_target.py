@@ -34,10 +34,10 @@ def judged(made: Fleet, *, share: float, seal: bool = True, **promised: object) 
 )
 def test_only_a_whole_interval_beyond_the_limit_decides(share: float, verdict: Verdict) -> None:
     made = fleet(replace(MINUTE, ledger=False))
-    found = judged(made, share=share)
-    assert found.verdict is verdict
+    result = judged(made, share=share)
+    assert result.verdict is verdict
     if verdict is Verdict.INCONCLUSIVE:
-        assert "target-undecided" in ids(found)
+        assert "target-undecided" in ids(result)
 
 
 @pytest.mark.parametrize(("fallen_s", "factor"), [(33, 0.65), (45, 0.75)])
@@ -49,10 +49,10 @@ def test_what_is_left_after_a_fall_must_reach_the_limit(
     broken = Break(burst=0, from_s=300 - fallen_s, length_s=fallen_s, factor=factor)
     made = fleet(replace(MINUTE, bursts=1, burst_s=300, ledger=False, breaks=(broken,)))
     mean = 1 - (1 - factor) * fallen_s / 300
-    found = judged(made, share=mean / (factor * times))
-    assert "collapse" in ids(found)
-    assert ("slow-stretch" in ids(found)) == slow
-    assert found.verdict is not Verdict.PASS or not slow
+    result = judged(made, share=mean / (factor * times))
+    assert "collapse" in ids(result)
+    assert ("slow-stretch" in ids(result)) == slow
+    assert result.verdict is not Verdict.PASS or not slow
 
 
 def test_noise_of_seconds_excuses_no_part_that_was_counted_below_the_limit() -> None:
@@ -71,8 +71,8 @@ def test_rows_that_are_missing_from_a_slow_part_make_it_no_faster() -> None:
     made = fleet(replace(plant, firewall_bits_per_second=None))
 
     def without(tracks: Sequence[IntervalColumns]) -> tuple[IntervalColumns, ...]:
-        kept = (track.rows((track.start_s < 50) | (track.start_s >= 80)) for track in tracks)
-        return tuple(kept)
+        stored = (track.rows((track.start_s < 50) | (track.start_s >= 80)) for track in tracks)
+        return tuple(stored)
 
     def fewer(pair: PairEvidence) -> PairEvidence:
         return replace(
@@ -84,10 +84,10 @@ def test_rows_that_are_missing_from_a_slow_part_make_it_no_faster() -> None:
     tampered = made.told(fewer, range(4))
     share = (1 - 0.3 * 30 / 120) / 0.74
     assert "slow-stretch" in ids(judged(made, share=share))
-    found = judged(tampered, share=share)
-    assert found.completeness_ratio >= found.bursts[0].completeness.completeness_ratio > 0.95
-    assert "stretch-unproven" in ids(found)
-    assert found.verdict is Verdict.INCONCLUSIVE
+    result = judged(tampered, share=share)
+    assert result.completeness_ratio >= result.bursts[0].completeness.completeness_ratio > 0.95
+    assert "stretch-unproven" in ids(result)
+    assert result.verdict is Verdict.INCONCLUSIVE
     assert "stretch-unproven" not in ids(judged(tampered, share=share * 1.5))
 
 
@@ -99,24 +99,24 @@ def test_no_run_a_little_below_the_limit_passes() -> None:
 
 def test_a_burst_too_short_for_an_interval_decides_nothing() -> None:
     made = fleet(replace(MINUTE, burst_s=3, bursts=1, ledger=False))
-    found = judged(made, share=2.0)
-    assert found.verdict is Verdict.INCONCLUSIVE
-    assert ids(found) & {"interval-unknown", "no-window"}
+    result = judged(made, share=2.0)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert ids(result) & {"interval-unknown", "no-window"}
 
 
 def test_the_devices_own_rate_is_held_against_the_limit_too() -> None:
     """A quarter of the fleet's traffic passes it by: the fleet reached the limit, it did not."""
     made = fleet(replace(MINUTE, bypass=1, foreign_ratio=0.0))
-    found = judged(made.aiming(residual_max_ratio=0.9), share=1.1)
-    assert found.verdict is Verdict.INCONCLUSIVE
-    assert "device-unproven" in ids(found)
+    result = judged(made.aiming(residual_max_ratio=0.9), share=1.1)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "device-unproven" in ids(result)
 
 
 def test_a_promised_ledger_that_is_absent_proves_nothing() -> None:
     made = fleet(replace(MINUTE, ledger=False))
-    found = judged(made, share=1.2, ledger=LedgerPromise(source="azure-monitor Throughput"))
-    assert found.verdict is Verdict.INCONCLUSIVE
-    assert found.findings[0].id == "ledger-absent"
+    result = judged(made, share=1.2, ledger=LedgerPromise(source="azure-monitor Throughput"))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert result.findings[0].id == "ledger-absent"
 
 
 def test_a_promised_ledger_that_knows_too_little_of_a_burst_proves_nothing() -> None:
@@ -129,11 +129,11 @@ def test_a_promised_ledger_that_knows_too_little_of_a_burst_proves_nothing() -> 
     known[inside] = np.nan
     promise = LedgerPromise(source="lab")
     assert judged(made, share=1.5, ledger=promise).verdict is Verdict.PASS
-    found = judged(
+    result = judged(
         replace(made, ledger=replace(made.ledger, bytes=known)), share=1.5, ledger=promise
     )
-    assert found.verdict is Verdict.INCONCLUSIVE
-    assert "ledger-thin" in ids(found)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "ledger-thin" in ids(result)
 
 
 @pytest.mark.parametrize(("before_s", "verdict"), [(0, "inconclusive"), (8, "pass")])
@@ -142,43 +142,46 @@ def test_a_ledger_that_begins_with_the_traffic_proves_nothing(before_s: int, ver
     ledger = made.ledger
     assert ledger is not None
     begun_s = made.plan.bursts[0].planned_start_at.timestamp()
-    kept = ledger.end_s > begun_s - before_s
+    stored = ledger.end_s > begun_s - before_s
     cut = replace(
-        ledger, start_s=ledger.start_s[kept], end_s=ledger.end_s[kept], bytes=ledger.bytes[kept]
+        ledger,
+        start_s=ledger.start_s[stored],
+        end_s=ledger.end_s[stored],
+        bytes=ledger.bytes[stored],
     )
-    found = judged(replace(made, ledger=cut), share=1.5)
-    assert found.verdict == verdict
-    assert ("ledger-late" in ids(found)) == (verdict != "pass")
+    result = judged(replace(made, ledger=cut), share=1.5)
+    assert result.verdict == verdict
+    assert ("ledger-late" in ids(result)) == (verdict != "pass")
 
 
 def test_a_run_that_promised_no_ledger_says_so_first() -> None:
-    found = judged(fleet(replace(MINUTE, ledger=False)), share=1.2)
-    assert found.verdict is Verdict.PASS
-    assert found.findings[0].id == "fleet-alone"
+    result = judged(fleet(replace(MINUTE, ledger=False)), share=1.2)
+    assert result.verdict is Verdict.PASS
+    assert result.findings[0].id == "fleet-alone"
 
 
 def test_a_plan_that_was_altered_proves_nothing() -> None:
     made = fleet(replace(MINUTE, ledger=False))
-    found = judged(made, share=1.2, seal=False, seal_sha256="0" * 64)
-    assert found.verdict is Verdict.INCONCLUSIVE
-    assert found.findings[0].id == "plan-altered"
+    result = judged(made, share=1.2, seal=False, seal_sha256="0" * 64)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert result.findings[0].id == "plan-altered"
 
 
 def test_the_verdict_repeats_the_seal_and_the_rule() -> None:
-    found = judged(fleet(replace(MINUTE, ledger=False)), share=1.2)
-    assert found.plan_sha256 is not None
-    assert len(found.plan_sha256) == 64
-    assert found.decision_rule == "guarded-acceptance"
-    assert found.limit_bits_per_second == found.target_bits_per_second
+    result = judged(fleet(replace(MINUTE, ledger=False)), share=1.2)
+    assert result.plan_sha256 is not None
+    assert len(result.plan_sha256) == 64
+    assert result.decision_rule == "guarded-acceptance"
+    assert result.limit_bits_per_second == result.target_bits_per_second
 
 
 def test_bursts_that_differ_widely_do_not_pass_together() -> None:
     """Each is above the limit; their mean, with so much scatter, is not surely."""
     made = fleet(replace(MINUTE, ledger=False, drift_per_hour=-6.0))
     lowest = min(made.truth.rates) / float(np.mean(made.truth.rates))
-    found = judged(made, share=1.03 / lowest)
-    assert {burst.verdict for burst in found.bursts} == {Verdict.PASS}
-    assert found.verdict is Verdict.INCONCLUSIVE
+    result = judged(made, share=1.03 / lowest)
+    assert {burst.verdict for burst in result.bursts} == {Verdict.PASS}
+    assert result.verdict is Verdict.INCONCLUSIVE
 
 
 def test_what_is_worse() -> None:
@@ -203,6 +206,6 @@ def test_receivers_rows_above_what_was_sent_are_no_evidence(
         )
         return replace(pair, server_tracks=tuple(tracks))
 
-    found = judged(made.told(larger), share=0.985)
-    assert found.verdict is verdict
-    assert ("target-above-sent" in ids(found)) == (verdict is Verdict.INCONCLUSIVE)
+    result = judged(made.told(larger), share=0.985)
+    assert result.verdict is verdict
+    assert ("target-above-sent" in ids(result)) == (verdict is Verdict.INCONCLUSIVE)

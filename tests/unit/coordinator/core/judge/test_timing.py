@@ -47,16 +47,16 @@ def _judged(change: Change, count: int, *, promised: bool = True) -> RunSummary:
     "names", [("clock_after",), ("clock_before",), ("clock_before", "clock_after")]
 )
 def test_a_fleet_that_read_no_clock_is_no_pass(names: tuple[str, ...]) -> None:
-    said = _judged(_unread(*names), 30)
-    assert said.verdict is Verdict.INCONCLUSIVE
-    assert "clocks-unread" in ids(said)
-    assert said.bursts[0].clocks_read_ratio == 0
+    text = _judged(_unread(*names), 30)
+    assert text.verdict is Verdict.INCONCLUSIVE
+    assert "clocks-unread" in ids(text)
+    assert text.bursts[0].clocks_read_ratio == 0
 
 
 def test_one_agent_that_lost_a_reading_costs_no_verdict_and_is_counted() -> None:
-    said = _judged(_unread("clock_after"), 1)
-    assert said.verdict is Verdict.PASS
-    assert said.bursts[0].clocks_read_ratio == pytest.approx(29 / 30)
+    text = _judged(_unread("clock_after"), 1)
+    assert text.verdict is Verdict.PASS
+    assert text.bursts[0].clocks_read_ratio == pytest.approx(29 / 30)
 
 
 def test_an_import_promises_no_clocks() -> None:
@@ -82,11 +82,11 @@ def test_unread_and_moved_clocks_share_one_floor() -> None:
 
 
 def test_starts_apart_are_no_pass_and_the_latest_are_named() -> None:
-    said = summarise(SPREAD)
-    found = next(finding for finding in said.findings if finding.id == "start-spread")
-    assert said.verdict is Verdict.INCONCLUSIVE
-    latest = max(said.bursts[0].pairs, key=lambda pair: pair.start_error_s or 0.0)
-    assert latest.pair in found.sentence
+    text = summarise(SPREAD)
+    result = next(finding for finding in text.findings if finding.id == "start-spread")
+    assert text.verdict is Verdict.INCONCLUSIVE
+    latest = max(text.bursts[0].pairs, key=lambda pair: pair.start_error_s or 0.0)
+    assert latest.pair in result.sentence
 
 
 def test_a_spread_that_was_allowed_passes() -> None:

@@ -22,10 +22,10 @@ def rates(burst: BurstSummary, *values: float | None) -> BurstSummary:
     """The burst with these rates of its pairs; `None`: nobody heard of it."""
 
     def changed(pair: PairSummary, rate: float | None) -> PairSummary:
-        unheard = {"state": State.LOST, "completeness_ratio": 0.0}
-        heard = {"state": State.MEASURED, "completeness_ratio": 1.0}
+        missing = {"state": State.LOST, "completeness_ratio": 0.0}
+        received = {"state": State.MEASURED, "completeness_ratio": 1.0}
         return pair.model_copy(
-            update={"received_bits_per_second": rate, **(unheard if rate is None else heard)}
+            update={"received_bits_per_second": rate, **(missing if rate is None else received)}
         )
 
     pairs = zip(burst.pairs[: len(values)], values, strict=True)
@@ -95,13 +95,19 @@ def test_a_large_pair_that_was_heard_in_other_bursts_makes_no_fail() -> None:
         else p
         for p in first.pairs
     )
-    unheard = replace(large, evidence=(replace(first, pairs=lost), *large.evidence[1:]))
-    whole = summarise(large).bursts[0].fleet_received_bits_per_second
-    assert whole is not None
-    found = summarise(unheard.aiming(target_bits_per_second=whole, tolerance_ratio=0.05))
-    assert "target-open" in ids(found)
-    assert found.verdict is Verdict.INCONCLUSIVE
-    twice = summarise(unheard.aiming(target_bits_per_second=2 * whole, tolerance_ratio=0.05))
+    missing = replace(large, evidence=(replace(first, pairs=lost), *large.evidence[1:]))
+    fleet_received_bits_per_second = summarise(large).bursts[0].fleet_received_bits_per_second
+    assert fleet_received_bits_per_second is not None
+    result = summarise(
+        missing.aiming(target_bits_per_second=fleet_received_bits_per_second, tolerance_ratio=0.05)
+    )
+    assert "target-open" in ids(result)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    twice = summarise(
+        missing.aiming(
+            target_bits_per_second=2 * fleet_received_bits_per_second, tolerance_ratio=0.05
+        )
+    )
     assert twice.verdict is Verdict.FAIL
 
 

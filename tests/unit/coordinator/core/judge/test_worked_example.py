@@ -66,12 +66,12 @@ def by_hand(made: Fleet) -> ByHand:
         ratios.append(float(bins.bytes[lagged].sum()) / total)
         payload.append(total)
     scatter = float(np.std(rates, ddof=1))
-    own = math.sqrt(sum(half**2 for half in halves)) / 3
+    local = math.sqrt(sum(half**2 for half in halves)) / 3
     between = quantile(2) * float(np.std(ratios, ddof=1)) / math.sqrt(3) / float(np.mean(ratios))
     return ByHand(
         rates=rates,
         halves=halves,
-        run_half=max(half_of_mean(np.array(rates), BURSTS), own),
+        run_half=max(half_of_mean(np.array(rates), BURSTS), local),
         scatter=scatter,
         counted_bytes=float(np.dot(ratios, payload)),
         expected_bytes=sum(payload) * 1500 / 1448,
@@ -118,11 +118,11 @@ def half_of_mean(values: NDArray[np.float64], processes: list[tuple[float, float
     weights = np.exp(np.array(likelihoods) - max(likelihoods))
     at = np.linspace(0, 100, 200_001)
     density = (1 + at**2 / (count - 1)) ** (-count / 2)
-    held = np.cumsum(density) / density.sum()
+    stored = np.cumsum(density) / density.sum()
     low, high = 0.0, 100 * max(errors)
     for _ in range(60):
         middle = (low + high) / 2
-        inside = np.interp(middle / np.array(errors), at, held) @ weights / weights.sum()
+        inside = np.interp(middle / np.array(errors), at, stored) @ weights / weights.sum()
         low, high = (middle, high) if inside < 0.95 else (low, middle)
     return high
 
@@ -133,11 +133,11 @@ def arfima(phi: float, d: float, count: int) -> NDArray[np.float64]:
     for lag in range(1, count + 2000):
         noise.append(noise[-1] * (lag - 1 + d) / (lag - d))
     steps = np.arange(-1000, 1001)
-    found = [
+    results = [
         sum(phi ** abs(step) * noise[abs(lag - step)] for step in steps.tolist() if phi or not step)
         for lag in range(count)
     ]
-    return np.array(found)[np.abs(np.subtract.outer(range(count), range(count)))] / found[0]
+    return np.array(results)[np.abs(np.subtract.outer(range(count), range(count)))] / results[0]
 
 
 def near(one: float, other: float, digit: float) -> bool:
@@ -154,17 +154,17 @@ def printed(column: int) -> list[list[float]]:
     """The table's rows of figures: bursts, run, lag, idle level, bytes, residual."""
     page = PAGE.read_text("utf-8").partition("## Worked example")[2].partition("\n## ")[0]
     lines = [line.split("|")[column] for line in page.splitlines() if line.startswith("| ")]
-    return [[float(each) for each in re.findall(r"-?\d+\.\d+", line)] for line in lines[2:8]]
+    return [[float(item) for item in re.findall(r"-?\d+\.\d+", line)] for line in lines[2:8]]
 
 
 def test_the_example_is_what_its_formulas_give_and_what_the_engine_says() -> None:
     made = fleet(PLANT)
-    hand, said = by_hand(made), judged(made, made.ledger)
+    hand, text = by_hand(made), judged(made, made.ledger)
     bursts, run, lag, _, sizes, residual = printed(2)
-    told = said.reconciliation
-    assert said.verdict == "pass"
-    assert told is not None
-    for place, burst in enumerate(said.bursts):
+    reconciliation = text.reconciliation
+    assert text.verdict == "pass"
+    assert reconciliation is not None
+    for place, burst in enumerate(text.bursts):
         for mine, figure, page in (
             (hand.rates, burst.fleet_received_bits_per_second, bursts[2 * place]),
             (hand.halves, burst.fleet_received_half_width_bits_per_second, bursts[2 * place + 1]),
@@ -174,11 +174,11 @@ def test_the_example_is_what_its_formulas_give_and_what_the_engine_says() -> Non
     assert near(float(np.mean(hand.rates)) / 1e9, run[0], 1e-3)
     assert near(hand.run_half / 1e9, run[1], 1e-3)
     assert near(hand.scatter / 1e9, run[-1], 1e-3)
-    assert near((said.fleet_received_half_width_bits_per_second or 0) / 1e9, run[1], 1e-3)
-    assert [told.lag_s, told.lag_uncertainty_s] == lag
+    assert near((text.fleet_received_half_width_bits_per_second or 0) / 1e9, run[1], 1e-3)
+    assert [reconciliation.lag_s, reconciliation.lag_uncertainty_s] == lag
     assert near(hand.counted_bytes / 1e9, sizes[0], 0.1)
     assert near(hand.expected_bytes / 1e9, sizes[1], 0.1)
-    _same_residual(told, hand, 1.0, residual)
+    _same_residual(reconciliation, hand, 1.0, residual)
 
 
 def test_the_example_with_a_tenth_beside_the_firewall_too() -> None:
@@ -186,14 +186,14 @@ def test_the_example_with_a_tenth_beside_the_firewall_too() -> None:
     _, _, _, (idle,), sizes, residual = printed(3)
     assert made.ledger is not None
     foreign = idle * 1e9 / 8 * PLANT.grain_s
-    said = judged(made, replace(made.ledger, bytes=0.9 * made.ledger.bytes + foreign))
-    told, hand = said.reconciliation, by_hand(made)
-    assert said.verdict == "inconclusive"
-    assert {"residual", "bypass", "foreign-traffic"} <= {each.id for each in said.findings}
-    assert told is not None
-    assert near((told.baseline_bits_per_second or 0.0) / 1e9, idle, 1e-3)
+    text = judged(made, replace(made.ledger, bytes=0.9 * made.ledger.bytes + foreign))
+    reported, hand = text.reconciliation, by_hand(made)
+    assert text.verdict == "inconclusive"
+    assert {"residual", "bypass", "foreign-traffic"} <= {finding.id for finding in text.findings}
+    assert reported is not None
+    assert near((reported.baseline_bits_per_second or 0.0) / 1e9, idle, 1e-3)
     assert near(0.9 * hand.counted_bytes / 1e9, sizes[0], 0.1)
-    _same_residual(told, hand, 0.9, residual)
+    _same_residual(reported, hand, 0.9, residual)
 
 
 def _same_residual(told: Reconciliation, hand: ByHand, share: float, page: list[float]) -> None:
@@ -210,19 +210,22 @@ def test_the_page_of_the_verdict_goes_on_by_hand_as_the_engine_does() -> None:
     text = page.partition("## Worked example")[2]
     made = fleet(PLANT)
     spec = made.aiming(target_bits_per_second=30e9, tolerance_ratio=0.05).plan.spec
-    said = judged(made, made.ledger)
-    burst = said.bursts[0]
+    message = judged(made, made.ledger)
+    burst = message.bursts[0]
     rate = received_rate(spec, burst)
     assert rate is not None
     device = device_rate(spec, burst, rate)
-    told = burst.reconciliation
+    reconciliation = burst.reconciliation
     assert device is not None
-    assert told is not None
-    low, high = (told.residual_low_ratio or 0) * 100, (told.residual_high_ratio or 0) * 100
+    assert reconciliation is not None
+    low, high = (
+        (reconciliation.residual_low_ratio or 0) * 100,
+        (reconciliation.residual_high_ratio or 0) * 100,
+    )
     for shown in (
         f"`37.383 - 0.099 = {rate.low / 1e9:.3f} > 28.5`",
-        f"counter has {(told.firewall_bytes or 0) / 1e9:.3f} GB",
-        f"prediction is {(told.expected_bytes or 0) / 1e9:.3f} GB",
+        f"counter has {(reconciliation.firewall_bytes or 0) / 1e9:.3f} GB",
+        f"prediction is {(reconciliation.expected_bytes or 0) / 1e9:.3f} GB",
         f"interval is {low:.2f} % to +{high:.2f} %",
         f"`{device.value / 1e9:.3f} - {device.below / 1e9:.3f} > 28.5`",
     ):
@@ -239,7 +242,7 @@ def test_the_page_of_the_verdict_goes_on_by_hand_as_the_engine_does() -> None:
 )
 def test_other_targets_of_the_example(target: float, verdict: str, finding: str) -> None:
     made = fleet(PLANT).aiming(target_bits_per_second=target, tolerance_ratio=0.05)
-    said = summarise(replace(made, plan=made.plan.sealed()))
-    assert said.verdict == verdict
+    text = summarise(replace(made, plan=made.plan.sealed()))
+    assert text.verdict == verdict
     on_target = {"target-reached", "target-missed", "target-undecided"}
-    assert on_target & {each.id for each in said.findings} == {finding}
+    assert on_target & {item.id for item in text.findings} == {finding}

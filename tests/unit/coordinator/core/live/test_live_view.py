@@ -83,14 +83,14 @@ def test_a_burst_under_way_is_measured_as_if_it_had_been_planned_so_long() -> No
 
 
 def test_a_residual_is_held_back_until_both_ledgers_hold_the_whole_burst() -> None:
-    told = final(CLEAN).figures
-    assert told is not None and told.summary.reconciliation is not None
-    assert told.summary.reconciliation.residual_ratio is not None
+    reported = final(CLEAN).figures
+    assert reported is not None and reported.summary.reconciliation is not None
+    assert reported.summary.reconciliation.residual_ratio is not None
     for second in range(2, BURST_S):
         shown = so_far(CLEAN, second)
         figures = shown.figures
-        held = figures.summary.reconciliation if figures else None
-        assert held is None or (held.residual_ratio, held.causes) == (None, ())
+        stored = figures.summary.reconciliation if figures else None
+        assert stored is None or (stored.residual_ratio, stored.causes) == (None, ())
         assert not {f.id for f in shown.findings} & {"reconciled", "bypass"}
 
 
@@ -116,9 +116,9 @@ VARIED = [
 def test_no_residual_shown_live_is_off_by_more_than_its_own_interval(plant: Plant) -> None:
     """A recorded feed, second by second until its verdict: rows and bins come as they came."""
     made = fleet(plant)
-    told = final(made).figures
-    assert told is not None and told.summary.reconciliation is not None
-    last = told.summary.reconciliation.residual_ratio
+    reported = final(made).figures
+    assert reported is not None and reported.summary.reconciliation is not None
+    last = reported.summary.reconciliation.residual_ratio
     assert last is not None and made.ledger is not None
     shown = 0
     for second in (5, 14, 20, 26, *range(28, BURST_S + 16)):
@@ -127,12 +127,12 @@ def test_no_residual_shown_live_is_off_by_more_than_its_own_interval(plant: Plan
         bins = {name: getattr(made.ledger, name)[there] for name in ("start_s", "end_s", "bytes")}
         ledger = replace(made.ledger, **bins)
         figures = full_snapshot(made.plan, until(made, second), ledger, now).figures
-        held = figures.summary.reconciliation if figures else None
-        if held is None or held.residual_ratio is None:
+        stored = figures.summary.reconciliation if figures else None
+        if stored is None or stored.residual_ratio is None:
             continue
-        low, high = held.residual_ends
+        low, high = stored.residual_ends
         assert low is not None and high is not None
-        assert low <= last <= high, f"second {second}: {held.residual_ratio:.4f}, then {last:.4f}"
+        assert low <= last <= high, f"second {second}: {stored.residual_ratio:.4f}, then {last:.4f}"
         shown += 1
     assert shown
 
@@ -158,9 +158,9 @@ def test_a_fleet_that_falls_silent_goes_missing_and_not_on_for_ever() -> None:
 def test_pairs_in_trouble_are_named_with_their_reason() -> None:
     shown = final(HURT)
     assert shown.figures is not None
-    said = {each.state.value: each.reason for each in shown.figures.trouble}
-    assert {"late", "null", "missed"} <= said.keys()
-    assert all(said.values())
+    fields = {item.state.value: item.reason for item in shown.figures.trouble}
+    assert {"late", "null", "missed"} <= fields.keys()
+    assert all(fields.values())
     assert shown.figures.summary.pairs == ()  # told by name, not all of them
 
 
@@ -198,22 +198,24 @@ def test_only_what_changed_is_told_again() -> None:
 @given(looks=st.lists(st.floats(1, BURST_S), min_size=1, max_size=4).map(sorted))
 def test_changes_add_up_to_the_whole_picture(looks: list[float]) -> None:
     """Whoever applies every update holds what a newcomer is told at once."""
-    held: dict[int, bytes] = {}
+    stored: dict[int, bytes] = {}
     sums: dict[int, float | None] = {}
     before = None
-    for look in looks:
-        now = so_far(CLEAN, look)
+    for check in looks:
+        now = so_far(CLEAN, check)
         message = seconds_message(now, changed_seconds(before, now))
         cells = base64.b64decode(message.pairs)
         width = 4 * message.pairs_count
         for place, second in enumerate(message.second):
-            held[second] = cells[place * width : (place + 1) * width]
+            stored[second] = cells[place * width : (place + 1) * width]
             sums[second] = message.fleet_bits_per_second[place]
         before = now
     assert before is not None
-    whole = seconds_message(before, changed_seconds(None, before))
-    assert b"".join(held[second] for second in whole.second) == base64.b64decode(whole.pairs)
-    for second, rate in zip(whole.second, whole.fleet_bits_per_second, strict=True):
+    complete = seconds_message(before, changed_seconds(None, before))
+    assert b"".join(stored[second] for second in complete.second) == base64.b64decode(
+        complete.pairs
+    )
+    for second, rate in zip(complete.second, complete.fleet_bits_per_second, strict=True):
         assert (sums[second] is None) == (rate is None)
         assert (sums[second] or 0) == pytest.approx(rate or 0, rel=1e-5)
 
@@ -223,12 +225,12 @@ def test_the_ledger_comes_in_seconds_of_the_burst_and_unknown_stays_unknown() ->
     counted = CLEAN.ledger.bytes.copy()
     counted[:] = np.nan
     burst = CLEAN.plan.bursts[0]
-    said = ledger_message(replace(CLEAN.ledger, bytes=counted), burst)
-    assert said.bins
-    assert all(each.bits_per_second is None for each in said.bins)
-    told = ledger_message(CLEAN.ledger, burst).bins
-    inside = [each for each in told if each.from_s >= 5 and each.before_s <= BURST_S - 1]
-    mean = sum(each.bits_per_second or 0 for each in inside) / len(inside)
+    text = ledger_message(replace(CLEAN.ledger, bytes=counted), burst)
+    assert text.bins
+    assert all(item.bits_per_second is None for item in text.bins)
+    bins = ledger_message(CLEAN.ledger, burst).bins
+    inside = [item for item in bins if item.from_s >= 5 and item.before_s <= BURST_S - 1]
+    mean = sum(item.bits_per_second or 0 for item in inside) / len(inside)
     assert mean == pytest.approx(CLEAN.truth.rates[0] * 1500 / 1448, rel=0.05)
 
 
@@ -247,13 +249,13 @@ def test_a_picture_has_a_cell_of_each_pair_whatever_flows_have_seconds(lacking: 
     )
     series = replace(burst.series, flows=flows)
     shown = final_snapshot(summarise(CLEAN), 0, series)
-    whole = final(CLEAN)
+    complete = final(CLEAN)
     rates = series.pair_rates(6)
-    assert [np.isnan(each).all() for each in rates] == [flow.flow in lacking for flow in flows]
+    assert [np.isnan(rate).all() for rate in rates] == [flow.flow in lacking for flow in flows]
     if len(lacking) == len(flows):
-        assert shown.cells.shape == (len(whole.cells), 0)  # and a page draws no heat map
+        assert shown.cells.shape == (len(complete.cells), 0)  # and a page draws no heat map
         burst_s = series.duration_s + series.omit_s
-        goes_on = make_snapshot(
+        runs_on = make_snapshot(
             summarise(CLEAN).bursts[0],
             series,
             pairs_count=6,
@@ -261,11 +263,11 @@ def test_a_picture_has_a_cell_of_each_pair_whatever_flows_have_seconds(lacking: 
             known_s=burst_s,
             final=False,
         )
-        assert goes_on.cells.shape == whole.cells.shape  # others may still tell theirs
-        assert (goes_on.cells == UNKNOWN_CELL).all()
+        assert runs_on.cells.shape == complete.cells.shape  # others may still tell theirs
+        assert (runs_on.cells == UNKNOWN_CELL).all()
         return
-    assert shown.cells.shape == whole.cells.shape
+    assert shown.cells.shape == complete.cells.shape
     if lacking:
-        assert (shown.cells == whole.cells).all()
+        assert (shown.cells == complete.cells).all()
     else:
         assert (shown.cells != UNKNOWN_CELL).all()

@@ -84,8 +84,8 @@ def test_gaps_are_filled_with_a_pairs_own_mean() -> None:
     cut = [SimpleNamespace(ran=False)] * 3  # nothing before its first second, or from its last on
     part = _flow([[0, 1, 0, 1, 0]], [[0, 30, 0, 30, 0]])
     assert _filled(part, cast(Any, cut), slice(0, 5)).tolist() == [[0, 30, 30, 30, 0]]
-    whole = _flow([[1, 1]], [[5, 6]])
-    assert _filled(whole, cast(Any, ran), slice(0, 2)) is whole.received_bytes
+    complete = _flow([[1, 1]], [[5, 6]])
+    assert _filled(complete, cast(Any, ran), slice(0, 2)) is complete.received_bytes
 
 
 def test_what_was_sent_in_unknown_seconds_counts_at_the_mean_of_a_pair_that_ran() -> None:
@@ -143,13 +143,13 @@ def test_quantiles_of_columns_are_by_the_nearest_rank() -> None:
 def test_a_series_has_the_flow_of_its_seconds() -> None:
     made = fleet(Plant(pairs=2, bursts=1, burst_s=10, ledger=False))
     (measured,) = measure(made)
-    assert [each.flow for each in measured.series.flows] == [Flow.UP]
+    assert [flow.flow for flow in measured.series.flows] == [Flow.UP]
 
 
 def test_a_pair_has_the_clock_offset_of_its_ends_with_its_bound() -> None:
     made = fleet(Plant(pairs=2, bursts=1, burst_s=10, ledger=False))
-    apart = EndsOffset(low_s=1.5, high_s=2.5, offset_s=2.0)
-    (measured,) = measure(made.told(lambda pair: replace(pair, ends_offset=apart), [0]))
+    gap = EndsOffset(low_s=1.5, high_s=2.5, offset_s=2.0)
+    (measured,) = measure(made.told(lambda pair: replace(pair, ends_offset=gap), [0]))
     first, second = measured.summary.pairs
     assert (first.ends_offset_s, first.ends_offset_bound_s) == (2.0, 0.5)
     assert (second.ends_offset_s, second.ends_offset_bound_s) == (None, None)

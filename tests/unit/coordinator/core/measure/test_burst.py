@@ -80,8 +80,8 @@ def test_missing_pairs_are_those_missed_refused_abandoned_or_lost() -> None:
         for row, outcome in enumerate(outcomes)
     ]
     (evidence,) = made.evidence
-    heard = tuple(pair for pair in evidence.pairs if pair.pair_index >= len(pairs))
-    changed = BurstEvidence(burst=evidence.burst, pairs=(*pairs, *heard))
+    received = tuple(pair for pair in evidence.pairs if pair.pair_index >= len(pairs))
+    changed = BurstEvidence(burst=evidence.burst, pairs=(*pairs, *received))
     summary = measure_burst(made.plan.spec, changed, made.now).summary
     assert summary.missing_pairs == ("pair-001", "pair-002", "pair-003")
     assert summary.null_pairs == ("pair-004",)
@@ -124,6 +124,6 @@ def test_headers_are_of_the_segments_that_clients_tell() -> None:
 
     assert _headers(spec, [pair(0, 8948), pair(1, 8948)]).mss_bytes == 8948
     assert _headers(spec, [pair(0, None)]).assumed
-    asked = cast(RunSpec, SimpleNamespace(traffic=Traffic(mss_bytes=8000)))
-    assert _headers(asked, [pair(0, None, 9000), pair(1, None, 1500)]).mss_bytes == 1448
-    assert _headers(asked, [pair(0, None, 9000), pair(1, None)]).mss_bytes == 7988
+    requested = cast(RunSpec, SimpleNamespace(traffic=Traffic(mss_bytes=8000)))
+    assert _headers(requested, [pair(0, None, 9000), pair(1, None, 1500)]).mss_bytes == 1448
+    assert _headers(requested, [pair(0, None, 9000), pair(1, None)]).mss_bytes == 7988

@@ -44,8 +44,8 @@ def _aligned(
         proven_s=np.array([float(seen) if proven_s is None else proven_s]),
     )
     first = np.nan if start_s is None else AT.timestamp() + start_s
-    told = SimpleNamespace(pairs=[pair], flows=[flow], first_data_at_s=np.array([first]))
-    return cast(Aligned, told)
+    reported = SimpleNamespace(pairs=[pair], flows=[flow], first_data_at_s=np.array([first]))
+    return cast(Aligned, reported)
 
 
 def _graded(
@@ -58,8 +58,8 @@ def _graded(
 ) -> PairGrade:
     known = {name: told.pop(name) for name in ("proven_s", "start_s") if name in told}
     evidence = BurstEvidence(burst=BURST, pairs=(pair,), **told)
-    (found,) = grade(evidence, _aligned(pair, seen, **known), late_after_s, now)
-    return found
+    (result,) = grade(evidence, _aligned(pair, seen, **known), late_after_s, now)
+    return result
 
 
 def _pair(outcome: Outcome | None = None, **told: Any) -> PairEvidence:
@@ -69,25 +69,25 @@ def _pair(outcome: Outcome | None = None, **told: Any) -> PairEvidence:
 
 
 def test_a_pair_that_was_seen_is_measured() -> None:
-    found = _graded(_pair(Outcome.MEASURED), 10, proven_s=8.0, start_s=0.25)
-    assert (found.state, found.reason, found.measured, found.ran) == (
+    result = _graded(_pair(Outcome.MEASURED), 10, proven_s=8.0, start_s=0.25)
+    assert (result.state, result.reason, result.measured, result.ran) == (
         State.MEASURED, None, True, True,
     )  # fmt: skip
-    assert (found.start_error_s, found.proven_ratio) == (0.25, 0.8)
-    assert (found.completeness.measured_s, found.completeness.planned_s) == (10, 10)
+    assert (result.start_error_s, result.proven_ratio) == (0.25, 0.8)
+    assert (result.completeness.measured_s, result.completeness.planned_s) == (10, 10)
     assert _graded(_pair(Outcome.MEASURED), 10, proven_s=11.0).proven_ratio == 1.0
 
 
 @pytest.mark.parametrize(("seen", "measured"), [(9, True), (8, False)])
 def test_nine_tenths_of_its_seconds_make_a_pair_measured(seen: int, measured: bool) -> None:
-    found = _graded(_pair(Outcome.MEASURED), seen)
-    assert found.measured is measured
-    assert found.completeness.seconds(State.MEASURED) == seen
-    assert found.completeness.seconds(State.LOST) == 10 - seen
+    result = _graded(_pair(Outcome.MEASURED), seen)
+    assert result.measured is measured
+    assert result.completeness.seconds(State.MEASURED) == seen
+    assert result.completeness.seconds(State.LOST) == 10 - seen
     if not measured:
-        assert found.state is State.LOST
-        assert found.reason == "seconds are missing from the record after 8 of 10 s"
-        assert found.ran  # by its own report
+        assert result.state is State.LOST
+        assert result.reason == "seconds are missing from the record after 8 of 10 s"
+        assert result.ran  # by its own report
 
 
 @pytest.mark.parametrize(
@@ -105,13 +105,13 @@ def test_nine_tenths_of_its_seconds_make_a_pair_measured(seen: int, measured: bo
 def test_a_report_says_what_became_of_the_rest(
     outcome: Outcome, seen: int, state: State, reason: str
 ) -> None:
-    found = _graded(_pair(outcome), seen)
-    assert (found.state, found.reason) == (state, reason)
-    assert found.completeness.seconds(state) == 10 - seen
-    assert not found.measured
-    assert not found.ran
-    own = _graded(_pair(outcome, reason="in its own words"), seen)
-    assert (own.reason or "").startswith("in its own words")
+    result = _graded(_pair(outcome), seen)
+    assert (result.state, result.reason) == (state, reason)
+    assert result.completeness.seconds(state) == 10 - seen
+    assert not result.measured
+    assert not result.ran
+    local = _graded(_pair(outcome, reason="in its own words"), seen)
+    assert (local.reason or "").startswith("in its own words")
     engine = EngineReport(engine="iperf3", error="connection reset")
     engines = _graded(_pair(outcome, engine=engine), seen)
     assert (engines.reason or "").startswith("connection reset")
@@ -133,8 +133,8 @@ def test_without_a_report_the_reason_is_what_is_known(
     told: dict[str, Any], seen: int, state: State, reason: str
 ) -> None:
     of_pair = {name: told.pop(name) for name in ("missing_reason", "claim") if name in dict(told)}
-    found = _graded(_pair(**of_pair), seen, start_s=None, **told)
-    assert (found.state, found.reason, found.start_error_s) == (state, reason, None)
+    result = _graded(_pair(**of_pair), seen, start_s=None, **told)
+    assert (result.state, result.reason, result.start_error_s) == (state, reason, None)
 
 
 @pytest.mark.parametrize(
@@ -150,11 +150,11 @@ def test_without_a_report_the_reason_is_what_is_known(
 def test_a_pair_is_late_beyond_the_tolerance_or_by_its_own_word(
     start_s: float | None, outcome: Outcome, late: bool
 ) -> None:
-    found = _graded(_pair(outcome), 10, start_s=start_s)
-    assert (found.state is State.LATE) is late
-    assert found.completeness.seconds(State.LATE if late else State.MEASURED) == 10
+    result = _graded(_pair(outcome), 10, start_s=start_s)
+    assert (result.state is State.LATE) is late
+    assert result.completeness.seconds(State.LATE if late else State.MEASURED) == 10
     if late and start_s:
-        assert found.reason == (
+        assert result.reason == (
             f"data began 1.5 s {'after' if start_s > 0 else 'before'} the start"
         )
 
@@ -225,13 +225,13 @@ def test_a_claims_clock_is_the_first_reading() -> None:
     assert clock_fields(aligned, [MEASURED], 0.05)["clocks_unread_s"] == 0
     silent = cast(Aligned, SimpleNamespace(pairs=[PairEvidence(pair_index=0)]))
     assert clock_fields(silent, [MEASURED], 0.05)["clocks_read_ratio"] == 0.0
-    nobody = cast(Aligned, SimpleNamespace(pairs=[]))
-    assert clock_fields(nobody, [], 0.05)["clocks_read_ratio"] is None
+    no_user = cast(Aligned, SimpleNamespace(pairs=[]))
+    assert clock_fields(no_user, [], 0.05)["clocks_read_ratio"] is None
 
 
 def test_clocks_that_moved_are_counted_and_three_are_named() -> None:
     moved = [*GOOD[:3], _reading(offset_s=9.0, bound_s=9.5)]
-    held, bad = _clocked(*GOOD), _clocked(*moved)
+    stored, bad = _clocked(*GOOD), _clocked(*moved)
     nothing = PairGrade(
         completeness=Completeness.of({State.LOST: 10}), state=State.LOST, reason="",
         start_error_s=None, proven_ratio=0.0,
@@ -240,13 +240,13 @@ def test_clocks_that_moved_are_counted_and_three_are_named() -> None:
         completeness=Completeness.of({State.LATE: 10}), state=State.LATE, reason="",
         start_error_s=9.0, proven_ratio=0.0,
     )  # fmt: skip
-    pairs = [bad, held, bad, bad, bad, bad]
+    pairs = [bad, stored, bad, bad, bad, bad]
     aligned = cast(Aligned, SimpleNamespace(pairs=pairs))
     grades = [MEASURED, MEASURED, nothing, late, MEASURED, MEASURED]
-    found = clock_fields(aligned, grades, 0.05)["unsteady_clocks"]
-    assert found is not None
-    assert (found.pairs_count, found.measured_s) == (4, 18)
-    assert len(found.said) == 3
-    assert all(each.startswith("pair-001 (") for each in found.said)
-    steady = cast(Aligned, SimpleNamespace(pairs=[held, bad]))
+    result = clock_fields(aligned, grades, 0.05)["unsteady_clocks"]
+    assert result is not None
+    assert (result.pairs_count, result.measured_s) == (4, 18)
+    assert len(result.said) == 3
+    assert all(item.startswith("pair-001 (") for item in result.said)
+    steady = cast(Aligned, SimpleNamespace(pairs=[stored, bad]))
     assert clock_fields(steady, [MEASURED, nothing], 0.05)["unsteady_clocks"] is None

@@ -60,7 +60,7 @@ def _found(*pairs: PairEvidence, traffic: Traffic = TRAFFIC) -> list[Contradicti
 
 
 def _rules(*pairs: PairEvidence, traffic: Traffic = TRAFFIC) -> list[Rule]:
-    return [each.rule for each in _found(*pairs, traffic=traffic)]
+    return [item.rule for item in _found(*pairs, traffic=traffic)]
 
 
 def _plus(track: IntervalColumns, more: float, second: int = -1) -> IntervalColumns:
@@ -76,10 +76,10 @@ SLACK = TOTAL * rules.SAME_BYTES_RATIO + 2 * BLOCK  # a share, and a block a str
 
 @pytest.mark.parametrize(("more", "broken"), [(SLACK - 1, False), (SLACK + 1, True)])
 def test_no_more_came_than_was_sent_but_for_a_block_a_stream(more: float, broken: bool) -> None:
-    found = _found(_pair(_plus(RECEIVER, more), SENDER))
-    assert [each.rule for each in found] == [Rule.RECEIVED_OVER_SENT] * broken
+    result = _found(_pair(_plus(RECEIVER, more), SENDER))
+    assert [item.rule for item in result] == [Rule.RECEIVED_OVER_SENT] * broken
     if broken:
-        (one,) = found
+        (one,) = result
         assert (one.pair, one.flow, one.side) == ("pair-001", Flow.UP, None)
         assert (one.said, one.bound) == (TOTAL + more, TOTAL)
 
@@ -92,33 +92,33 @@ def test_at_every_instant_no_more_had_come_than_was_sent() -> None:
     slack = by_then * (1 + rules.SAME_BYTES_RATIO) + 2 * BLOCK - sum(SENT[:3])
     for more, broken in ((slack - 1, False), (slack + 1, True)):
         early = _plus(_plus(_track(Side.SERVER, sent), more, 2), -more, 8)
-        found = _rules(_pair(early, _track(Side.CLIENT, sent)))
-        assert found == [Rule.RECEIVED_OVER_SENT] * broken
+        result = _rules(_pair(early, _track(Side.CLIENT, sent)))
+        assert result == [Rule.RECEIVED_OVER_SENT] * broken
 
 
 def test_a_sender_that_did_not_record_all_bounds_nothing() -> None:
     more = _plus(RECEIVER, 10 * SLACK)
-    kept = np.ones(10, bool)
+    stored = np.ones(10, bool)
     for lost in (0, 5, 9):
-        whole = kept.copy()
-        whole[lost] = False
-        assert _rules(_pair(more, SENDER.rows(whole))) == []
+        complete = stored.copy()
+        complete[lost] = False
+        assert _rules(_pair(more, SENDER.rows(complete))) == []
     assert _rules(_pair(more, None)) == []
     assert _rules(_pair(None, SENDER)) == []
 
 
 def test_of_many_pairs_the_sum_has_a_smaller_tolerance() -> None:
     blocks = 2 * BLOCK
-    each = TOTAL * rules.FLEET_BYTES_RATIO + blocks
-    assert each < SLACK
-    for more, broken in ((each - 1, False), (each + 1, True)):
+    item = TOTAL * rules.FLEET_BYTES_RATIO + blocks
+    assert item < SLACK
+    for more, broken in ((item - 1, False), (item + 1, True)):
         one = _pair(_plus(RECEIVER, more), SENDER)
         other = _pair(_plus(_plus(RECEIVER, more + 7), -7, 0), SENDER, 1)
-        found = _found(one, other)
-        assert [each.rule for each in found] == [Rule.RECEIVED_OVER_SENT] * broken
+        result = _found(one, other)
+        assert [item.rule for item in result] == [Rule.RECEIVED_OVER_SENT] * broken
         if broken:
-            assert (found[0].pair, found[0].flow) == (None, Flow.UP)
-            assert (found[0].said, found[0].bound) == (2 * (TOTAL + more), 2 * TOTAL)
+            assert (result[0].pair, result[0].flow) == (None, Flow.UP)
+            assert (result[0].said, result[0].bound) == (2 * (TOTAL + more), 2 * TOTAL)
         assert _rules(one) == []  # of one pair its own tolerance holds
 
 
@@ -127,9 +127,9 @@ def test_two_receivers_are_never_alike_to_the_byte() -> None:
     count = rules.COPIED_COUNT
     varied = [MEAN + 977 * second for second in range(count)]
     ends = _track(Side.SERVER, varied), _track(Side.CLIENT, varied)
-    found = _found(_pair(*ends), _pair(*ends, 1))
-    assert [(each.rule, each.pair) for each in found] == [(Rule.COPIED, "pair-002")]
-    assert (found[0].said, found[0].bound, found[0].flow) == (sum(varied), 0.0, Flow.UP)
+    result = _found(_pair(*ends), _pair(*ends, 1))
+    assert [(item.rule, item.pair) for item in result] == [(Rule.COPIED, "pair-002")]
+    assert (result[0].said, result[0].bound, result[0].flow) == (sum(varied), 0.0, Flow.UP)
     fewer = varied[:-1]
     ends = _track(Side.SERVER, fewer), _track(Side.CLIENT, fewer)
     assert _rules(_pair(*ends), _pair(*ends, 1)) == []
@@ -148,8 +148,8 @@ def test_paced_pairs_that_read_whole_blocks_may_keep_step_for_longer() -> None:
     ):
         amounts = [blocks[0] + offset, *blocks[1:count]]
         ends = _track(Side.SERVER, amounts), _track(Side.CLIENT, amounts)
-        found = _rules(_pair(*ends), _pair(*ends, 1), traffic=paced)
-        assert found == [Rule.COPIED] * broken
+        result = _rules(_pair(*ends), _pair(*ends, 1), traffic=paced)
+        assert result == [Rule.COPIED] * broken
 
 
 @pytest.mark.parametrize(("unit_bytes", "is_copy"), [(100_000, False), (1_000, False), (999, True)])
@@ -183,34 +183,34 @@ def _told(side: Side, **totals: int) -> dict[str, Any]:
 def test_seconds_come_to_no_more_than_an_ends_own_total(side: Side, name: str) -> None:
     least = (TOTAL - 2 * BLOCK) / (1 + rules.SAME_BYTES_RATIO)
     for total, broken in ((int(least) + 1, False), (int(least) - 1, True)):
-        found = _found(_pair(RECEIVER, SENDER, **_told(side, **{name: total})))
-        assert [each.rule for each in found] == [Rule.TOTALS] * broken
+        result = _found(_pair(RECEIVER, SENDER, **_told(side, **{name: total})))
+        assert [item.rule for item in result] == [Rule.TOTALS] * broken
         if broken:
-            assert (found[0].said, found[0].bound, found[0].side) == (TOTAL, total, side)
+            assert (result[0].said, result[0].bound, result[0].side) == (TOTAL, total, side)
 
 
 def test_an_end_tells_no_more_received_than_sent_and_zero_is_no_word() -> None:
-    told = _told(Side.CLIENT, sent_bytes=TOTAL, received_bytes=TOTAL + int(SLACK) + 2)
-    assert _rules(_pair(None, None, **told)) == [Rule.TOTALS]
-    told = _told(Side.CLIENT, sent_bytes=TOTAL, received_bytes=TOTAL + int(SLACK) - 2)
-    assert _rules(_pair(None, None, **told)) == []
+    reported = _told(Side.CLIENT, sent_bytes=TOTAL, received_bytes=TOTAL + int(SLACK) + 2)
+    assert _rules(_pair(None, None, **reported)) == [Rule.TOTALS]
+    reported = _told(Side.CLIENT, sent_bytes=TOTAL, received_bytes=TOTAL + int(SLACK) - 2)
+    assert _rules(_pair(None, None, **reported)) == []
     assert _rules(_pair(RECEIVER, SENDER, **_told(Side.CLIENT, sent_bytes=0))) == []
 
 
 def test_totals_do_not_tell_of_the_warm_up() -> None:
     warm = replace(RECEIVER, omitted=np.arange(10) < 4)
-    told = _told(Side.SERVER, received_bytes=sum(SENT[4:]))
-    assert _rules(_pair(warm, None, **told)) == []
-    assert _rules(_pair(RECEIVER, None, **told)) == [Rule.TOTALS]
+    reported = _told(Side.SERVER, received_bytes=sum(SENT[4:]))
+    assert _rules(_pair(warm, None, **reported)) == []
+    assert _rules(_pair(RECEIVER, None, **reported)) == [Rule.TOTALS]
 
 
 @pytest.mark.parametrize("wrong", [{"error": "broken pipe"}, {"truncated": True}])
 def test_an_engine_that_broke_off_told_no_total(wrong: dict[str, Any]) -> None:
-    told = _told(Side.SERVER, received_bytes=5)
-    test = told["server_test"]
+    reported = _told(Side.SERVER, received_bytes=5)
+    test = reported["server_test"]
     engine = test.engine.model_copy(update=wrong)
-    told = {"server_test": test.model_copy(update={"engine": engine})}
-    assert _rules(_pair(RECEIVER, SENDER, **told)) == []
+    reported = {"server_test": test.model_copy(update={"engine": engine})}
+    assert _rules(_pair(RECEIVER, SENDER, **reported)) == []
 
 
 def _paced(bits_per_second: float, **told: Any) -> Traffic:
@@ -224,9 +224,9 @@ def test_no_end_counts_more_than_the_pace_offers(track: IntervalColumns) -> None
     offered = (TOTAL - 2 * BLOCK) / (1 + rules.OFFERED_RATIO) / 10 * 8
     ends = (None, track) if track is SENDER else (track, None)
     assert _rules(_pair(*ends), traffic=_paced(offered + 8)) == []
-    found = _found(_pair(*ends), traffic=_paced(offered - 8))
-    assert [(each.rule, each.side) for each in found] == [(Rule.SENT_OVER_OFFERED, track.side)]
-    assert (found[0].said, found[0].bound) == pytest.approx((TOTAL, offered / 8 * 10), rel=1e-5)
+    result = _found(_pair(*ends), traffic=_paced(offered - 8))
+    assert [(item.rule, item.side) for item in result] == [(Rule.SENT_OVER_OFFERED, track.side)]
+    assert (result[0].said, result[0].bound) == pytest.approx((TOTAL, offered / 8 * 10), rel=1e-5)
 
 
 def test_a_kernel_that_paces_may_have_more_written_than_sent() -> None:
@@ -240,10 +240,10 @@ def test_what_came_left_its_senders_nic() -> None:
     cap = TOTAL * HEADERS.wire_ratio * 8 / (10 * (1 + rules.CAP_RATIO) + rules.CAP_CREDIT_S)
     fits = _pair(RECEIVER, SENDER, client_nic_bits_per_second=cap * 1.0001)
     assert _rules(fits) == []
-    found = _found(_pair(RECEIVER, SENDER, client_nic_bits_per_second=cap * 0.9999))
-    assert [(each.rule, each.side) for each in found] == [(Rule.OVER_NIC, Side.CLIENT)]
-    assert found[0].said == pytest.approx(TOTAL * 1.05)
-    assert found[0].bound == pytest.approx(cap * 0.9999 / 8 * 10)
+    result = _found(_pair(RECEIVER, SENDER, client_nic_bits_per_second=cap * 0.9999))
+    assert [(item.rule, item.side) for item in result] == [(Rule.OVER_NIC, Side.CLIENT)]
+    assert result[0].said == pytest.approx(TOTAL * 1.05)
+    assert result[0].bound == pytest.approx(cap * 0.9999 / 8 * 10)
     assert _rules(_pair(RECEIVER, SENDER, server_nic_bits_per_second=1.0)) == []
 
 
@@ -272,12 +272,12 @@ def test_what_came_is_in_both_nics_counters(side: Side) -> None:
     edge = TOTAL / 10 * rules.HOST_EDGE_S
     least = (TOTAL - edge) / (1 + rules.HOST_RATIO) / 14
     for counted, broken in ((least * 1.001, False), (least * 0.999, True)):
-        told: dict[str, Any] = {f"{side}_host": _host(counted, side=side)}
-        found = _found(_pair(RECEIVER, SENDER, **told))
-        assert [each.rule for each in found] == [Rule.HOST_COUNTERS] * broken
+        fields: dict[str, Any] = {f"{side}_host": _host(counted, side=side)}
+        result = _found(_pair(RECEIVER, SENDER, **fields))
+        assert [item.rule for item in result] == [Rule.HOST_COUNTERS] * broken
         if broken:
-            assert (found[0].said, found[0].side) == (TOTAL, side)
-            assert found[0].bound == pytest.approx(14 * counted)
+            assert (result[0].said, result[0].side) == (TOTAL, side)
+            assert result[0].bound == pytest.approx(14 * counted)
 
 
 def test_a_counter_of_another_interface_or_of_a_part_says_nothing() -> None:
@@ -302,13 +302,13 @@ def _windows(track: IntervalColumns, most: float, known: int = 10) -> IntervalCo
 def test_no_end_moved_more_than_windows_and_round_trips_allow() -> None:
     most = (TOTAL - 2 * BLOCK) / rules.WINDOW_FACTOR
     assert _rules(_pair(RECEIVER, _windows(SENDER, most * 1.001))) == []
-    found = _found(_pair(RECEIVER, _windows(SENDER, most * 0.999)))
-    assert [(each.rule, each.side) for each in found] == [
+    result = _found(_pair(RECEIVER, _windows(SENDER, most * 0.999)))
+    assert [(item.rule, item.side) for item in result] == [
         (Rule.OVER_WINDOW, Side.CLIENT),
         (Rule.OVER_WINDOW, Side.SERVER),
     ]
-    assert found[0].said == TOTAL
-    assert found[0].bound == pytest.approx(most * 0.999, rel=1e-5)
+    assert result[0].said == TOTAL
+    assert result[0].bound == pytest.approx(most * 0.999, rel=1e-5)
 
 
 def test_windows_that_are_known_for_a_part_stand_for_all() -> None:
@@ -348,8 +348,8 @@ def test_both_ends_saw_the_same_test_begin(ahead: int, heard_s: float) -> None:
     most = rules.STAMPS_APART_S + 0.02
     within, beyond = (ahead * (most + heard_s + by) for by in (-0.001, 0.001))
     assert Rule.STAMPS not in _rules(_clocked(0.0, within))
-    (found,) = (each for each in _found(_clocked(0.0, beyond)) if each.rule is Rule.STAMPS)
-    assert (found.pair, found.flow) == ("pair-001", None)
-    assert found.said == pytest.approx(most + 0.001, abs=1e-4)
-    assert found.bound == pytest.approx(0.02)
+    (result,) = (item for item in _found(_clocked(0.0, beyond)) if item.rule is Rule.STAMPS)
+    assert (result.pair, result.flow) == ("pair-001", None)
+    assert result.said == pytest.approx(most + 0.001, abs=1e-4)
+    assert result.bound == pytest.approx(0.02)
     assert Rule.STAMPS not in _rules(_clocked(0.0, 9.0 * ahead, bound_s=None))

@@ -42,12 +42,12 @@ def _judged(
     change: Change, *, pairs: tuple[int, ...] = (2,), made: Fleet = MADE, **traffic: object
 ) -> RunSummary:
     """The verdict where some pairs' evidence was changed, of a fleet that passes by far."""
-    asked = Traffic.model_validate(made.plan.spec.traffic.model_dump() | traffic)
-    return summarise(made.asked(traffic=asked).told(change, pairs))
+    requested = Traffic.model_validate(made.plan.spec.traffic.model_dump() | traffic)
+    return summarise(made.asked(traffic=requested).told(change, pairs))
 
 
 def _rules(said: RunSummary) -> set[Rule]:
-    return {each.rule for burst in said.bursts for each in burst.contradictions}
+    return {contradiction.rule for burst in said.bursts for contradiction in burst.contradictions}
 
 
 def _at(side: Side, change: Callable[[IntervalColumns], IntervalColumns]) -> Change:
@@ -75,9 +75,9 @@ def _row(index: int, value: float) -> Callable[[IntervalColumns], IntervalColumn
 
 
 def test_a_true_fleet_contradicts_nothing() -> None:
-    said = _judged(lambda pair: pair)
-    assert said.verdict is Verdict.PASS
-    assert _rules(said) == set()
+    text = _judged(lambda pair: pair)
+    assert text.verdict is Verdict.PASS
+    assert _rules(text) == set()
 
 
 @pytest.mark.parametrize(
@@ -112,11 +112,11 @@ def test_a_true_fleet_contradicts_nothing() -> None:
     ],
 )
 def test_what_cannot_be_true_is_named_and_no_pass(change: Change, rule: Rule) -> None:
-    said = _judged(change)
-    assert rule in _rules(said)
-    assert said.verdict is Verdict.INCONCLUSIVE
-    found = next(f for f in said.findings if f.id == f"contradiction-{rule}")
-    assert "pair-003" in found.sentence
+    text = _judged(change)
+    assert rule in _rules(text)
+    assert text.verdict is Verdict.INCONCLUSIVE
+    result = next(f for f in text.findings if f.id == f"contradiction-{rule}")
+    assert "pair-003" in result.sentence
 
 
 def test_a_moved_end_is_found_without_its_seconds_too() -> None:
@@ -138,8 +138,8 @@ def test_ends_that_log_in_first_may_begin_further_apart(
     engine: str, apart_s: float, untrue: bool
 ) -> None:
     earlier = _at(Side.CLIENT, lambda t: replace(t, first_data_at_s=t.first_data_at_s - apart_s))
-    said = _judged(earlier, engine=engine, streams_count=1)
-    assert (Rule.STAMPS in _rules(said)) is untrue
+    text = _judged(earlier, engine=engine, streams_count=1)
+    assert (Rule.STAMPS in _rules(text)) is untrue
 
 
 @pytest.mark.parametrize(("silent_s", "untrue"), [(1.75, False), (1.4, False), (0.0, True)])
@@ -156,8 +156,8 @@ def test_a_server_counts_from_when_a_late_clients_connections_stood(
         return replace(track, first_data_at_s=zero_s, transferred_bytes=bytes_then)
 
     late = _at(Side.CLIENT, lambda t: replace(t, first_data_at_s=t.first_data_at_s + 1.5))
-    said = _judged(lambda pair: _at(Side.SERVER, served)(late(pair)))
-    assert (Rule.STAMPS in _rules(said)) is untrue
+    text = _judged(lambda pair: _at(Side.SERVER, served)(late(pair)))
+    assert (Rule.STAMPS in _rules(text)) is untrue
 
 
 @pytest.mark.parametrize(
@@ -202,8 +202,8 @@ def test_counters_that_end_before_the_test_does_say_nothing() -> None:
 
 def test_more_than_the_pace_offers_contradicts() -> None:
     """6 Gbit/s a pair on 8 streams of 0.5 Gbit/s each."""
-    said = _judged(lambda pair: pair, streams_count=8, stream_bits_per_second=500_000_000)
-    assert Rule.SENT_OVER_OFFERED in _rules(said)
+    text = _judged(lambda pair: pair, streams_count=8, stream_bits_per_second=500_000_000)
+    assert Rule.SENT_OVER_OFFERED in _rules(text)
 
 
 def test_an_end_total_that_its_seconds_exceed_contradicts() -> None:
@@ -241,8 +241,8 @@ def _downloaded(
     )
     track = seconds(Side.CLIENT, at.timestamp(), [RECEIVED // 10] * 10, flow=Flow.DOWN)
     pair = PairEvidence(pair_index=0, server_test=test, client_tracks=(track,))
-    asked = traffic_of(engine=engine, streams_count=1)
-    examination = ConsistencyChecker(asked, headers(Protocol.TCP, ()), 0.05)
+    requested = traffic_of(engine=engine, streams_count=1)
+    examination = ConsistencyChecker(requested, headers(Protocol.TCP, ()), 0.05)
     examination.add([pair])
     return list(examination.done())
 
@@ -251,9 +251,9 @@ def _downloaded(
 def test_more_received_than_a_daemon_sent_contradicts(engine: str) -> None:
     """40 Mbit/s where the server's log has 8; and a log that lost one of 30 seconds."""
     for sent_ratio in (0.2, 29 / 30):
-        (found,) = _downloaded(sent_ratio, engine)
-        assert (found.rule, found.said) == (Rule.RECEIVED_OVER_SENT, RECEIVED)
-        assert found.bound == pytest.approx(RECEIVED * sent_ratio)
+        (result,) = _downloaded(sent_ratio, engine)
+        assert (result.rule, result.said) == (Rule.RECEIVED_OVER_SENT, RECEIVED)
+        assert result.bound == pytest.approx(RECEIVED * sent_ratio)
     for sent_ratio in (1.0, 1.3):  # what a client broke off was sent as well
         assert _downloaded(sent_ratio, engine) == []
 
@@ -262,8 +262,8 @@ def test_replies_beside_small_files_are_no_payload() -> None:
     """Each transfer of 1,000 bytes comes with some 350 bytes of replies."""
     count = RECEIVED // 1350
     assert _downloaded(1000 * count / RECEIVED, "ftp", count) == []
-    (found,) = _downloaded(0.3, "ftp", 100)
-    assert found.rule is Rule.RECEIVED_OVER_SENT
+    (result,) = _downloaded(0.3, "ftp", 100)
+    assert result.rule is Rule.RECEIVED_OVER_SENT
 
 
 def test_a_daemons_test_that_goes_on_bounds_nothing() -> None:
@@ -272,10 +272,12 @@ def test_a_daemons_test_that_goes_on_bounds_nothing() -> None:
 
 def test_little_of_every_pair_is_much_of_the_fleet() -> None:
     """Each pair is within its own tolerance; their sum is not."""
-    said = _judged(_at(Side.SERVER, _times(1.008)), pairs=tuple(range(6)))
-    assert _rules(said) == {Rule.RECEIVED_OVER_SENT}
-    assert {each.pair for burst in said.bursts for each in burst.contradictions} == {None}
-    assert said.verdict is Verdict.INCONCLUSIVE
+    text = _judged(_at(Side.SERVER, _times(1.008)), pairs=tuple(range(6)))
+    assert _rules(text) == {Rule.RECEIVED_OVER_SENT}
+    assert {
+        contradiction.pair for burst in text.bursts for contradiction in burst.contradictions
+    } == {None}
+    assert text.verdict is Verdict.INCONCLUSIVE
 
 
 def test_a_sender_that_lost_its_last_seconds_bounds_nothing() -> None:
@@ -289,9 +291,9 @@ def test_a_sender_that_lost_its_last_seconds_bounds_nothing() -> None:
 
 def test_rows_that_were_stored_twice_are_no_contradiction() -> None:
     twice = _at(Side.SERVER, lambda track: track.rows(np.repeat(np.arange(len(track)), 2)))
-    said = _judged(twice)
-    assert _rules(said) == set()
-    assert said.verdict is Verdict.PASS
+    text = _judged(twice)
+    assert _rules(text) == set()
+    assert text.verdict is Verdict.PASS
 
 
 def test_a_block_a_stream_more_at_the_end_is_how_iperf3_counts() -> None:
@@ -310,9 +312,9 @@ def test_a_pair_that_tells_another_s_account_is_a_copy() -> None:
     def copied(pair: PairEvidence) -> PairEvidence:
         return replace(pair, client_tracks=model.client_tracks, server_tracks=model.server_tracks)
 
-    said = _judged(copied)
-    assert Rule.COPIED in _rules(said)
-    assert said.verdict is not Verdict.PASS
+    text = _judged(copied)
+    assert Rule.COPIED in _rules(text)
+    assert text.verdict is not Verdict.PASS
     assert Rule.COPIED not in _rules(_judged(lambda pair: pair))
 
 
@@ -322,9 +324,9 @@ def test_senders_rows_that_are_another_pair_s_are_a_copy() -> None:
     def copied(pair: PairEvidence) -> PairEvidence:
         return replace(pair, client_tracks=model.client_tracks)
 
-    said = _judged(copied)
-    assert Rule.COPIED in _rules(said)
-    assert said.verdict is not Verdict.PASS
+    text = _judged(copied)
+    assert Rule.COPIED in _rules(text)
+    assert text.verdict is not Verdict.PASS
 
 
 def test_senders_of_few_whole_blocks_may_write_the_same() -> None:
@@ -351,10 +353,10 @@ def test_paced_pairs_may_read_the_same_blocks_in_turn(
         blocks = np.resize([36.0, 38, 39, 38, 40, 38, 37], len(track))
         return replace(track, transferred_bytes=blocks * 131_072 + surplus_bytes)
 
-    said = _judged(
+    text = _judged(
         _at(Side.SERVER, in_blocks),
         pairs=(2, 4),
         streams_count=4,
         stream_bits_per_second=stream_bits_per_second,
     )
-    assert (Rule.COPIED in _rules(said)) is is_copy
+    assert (Rule.COPIED in _rules(text)) is is_copy

@@ -48,9 +48,9 @@ ENDS = st.tuples(st.floats(0.001, 1e4), st.integers(1, 10**13))
 @given(st.lists(ENDS, min_size=1, max_size=20))
 def test_the_fleets_cost_lies_between_its_pairs_costs(ends: list[tuple[float, int]]) -> None:
     cost = apart(*(report(*end) for end in ends))
-    each = [cpu_s / size * 1e9 for cpu_s, size in ends]
+    item = [cpu_s / size * 1e9 for cpu_s, size in ends]
     assert cost is not None
-    assert min(each) * (1 - 1e-6) <= cost.cpu_s_per_gigabyte <= max(each) * (1 + 1e-6)
+    assert min(item) * (1 - 1e-6) <= cost.cpu_s_per_gigabyte <= max(item) * (1 + 1e-6)
     twice = apart(*(report(*end) for end in ends * 2))
     assert twice is not None
     assert twice.cpu_s_per_gigabyte == pytest.approx(cost.cpu_s_per_gigabyte)

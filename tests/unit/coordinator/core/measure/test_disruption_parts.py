@@ -132,8 +132,8 @@ CLAIM = Claim(job_id="j", agent_id="c-1", phase=Phase.RUNNING, claimed_at=AT)
 def test_without_a_report_an_end_is_what_is_known(
     pair: dict[str, Any], state: State, kind: DisruptionKind, cause: str
 ) -> None:
-    found = _ending(PairEvidence(pair_index=0, **pair), _grade(state))
-    assert found == _Ending(kind=kind, cause=cause, broken=False)
+    result = _ending(PairEvidence(pair_index=0, **pair), _grade(state))
+    assert result == _Ending(kind=kind, cause=cause, broken=False)
 
 
 @pytest.mark.parametrize(
@@ -152,12 +152,12 @@ def test_a_report_says_how_it_ended(outcome: Outcome, kind: DisruptionKind) -> N
         report = job_report(0, AT, outcome=outcome, **told)
         return _ending(PairEvidence(pair_index=0, report=report), _grade(State.LOST))
 
-    found = ended(reason="its words")
-    assert (found.kind, found.broken) == (kind, outcome is Outcome.FAILED)
+    result = ended(reason="its words")
+    assert (result.kind, result.broken) == (kind, outcome is Outcome.FAILED)
     if kind is DisruptionKind.GAP:
-        assert found.cause == "why"
+        assert result.cause == "why"
         return
-    assert found.cause == "client-0: its words"
+    assert result.cause == "client-0: its words"
     assert ended().cause == f"client-0: {outcome}"
     engine = EngineReport(engine="iperf3", error="reset by peer")
     assert ended(engine=engine).cause == "client-0: reset by peer"
@@ -165,9 +165,9 @@ def test_a_report_says_how_it_ended(outcome: Outcome, kind: DisruptionKind) -> N
 
 def test_a_pair_of_which_nothing_is_known_was_absent_all_along() -> None:
     cut = _Ending(kind=DisruptionKind.CUT, cause="killed", broken=False)
-    found = _absence(2, BURST, cut)
-    assert (found.kind, found.row, found.cause) == (DisruptionKind.ABSENT, 2, "killed")
-    assert (found.start_s, found.end_s, found.short_bytes) == (AT_S, AT_S + 10, None)
+    result = _absence(2, BURST, cut)
+    assert (result.kind, result.row, result.cause) == (DisruptionKind.ABSENT, 2, "killed")
+    assert (result.start_s, result.end_s, result.short_bytes) == (AT_S, AT_S + 10, None)
     reset = _Ending(kind=DisruptionKind.RESET, cause="x", broken=True)
     assert _absence(2, BURST, reset).kind is DisruptionKind.RESET
 
@@ -195,7 +195,7 @@ def _events(
         empty=np.isin(np.arange(row.shape[1]), empty)[None, :],
     )
     known = np.flatnonzero(~np.isnan(row[0]))
-    found = _of_pair(
+    result = _of_pair(
         0,
         PairEvidence(pair_index=0),
         levels,
@@ -208,8 +208,8 @@ def _events(
         reading_s=reading_s,
     )
     return [
-        (each.kind, each.start_s - AT_S, each.end_s - AT_S, each.short_bytes, each.cause)
-        for each in found
+        (item.kind, item.start_s - AT_S, item.end_s - AT_S, item.short_bytes, item.cause)
+        for item in result
     ]
 
 
@@ -217,15 +217,15 @@ NAN = float("nan")
 
 
 def test_a_drop_lacks_what_is_below_the_median() -> None:
-    found = _events([100, 20, 30, 100], [1, 2])
-    assert found == [(DisruptionKind.DROP, 1.0, 3.0, 150.0, None)]
+    result = _events([100, 20, 30, 100], [1, 2])
+    assert result == [(DisruptionKind.DROP, 1.0, 3.0, 150.0, None)]
     stalled = _events([100, 0, 30, 100], [1, 2], [1])
     assert stalled == [(DisruptionKind.STALL, 1.0, 3.0, 170.0, None)]
 
 
 def test_unknown_seconds_between_known_ones_are_a_gap() -> None:
-    found = _events([100, NAN, NAN, 100], server_only=True)
-    assert found == [(DisruptionKind.GAP, 1.0, 3.0, None, "the server's record only")]
+    result = _events([100, NAN, NAN, 100], server_only=True)
+    assert result == [(DisruptionKind.GAP, 1.0, 3.0, None, "the server's record only")]
 
 
 def test_what_is_missing_at_the_end_is_of_the_reports_kind() -> None:
@@ -236,15 +236,15 @@ def test_what_is_missing_at_the_end_is_of_the_reports_kind() -> None:
 
 
 def test_a_fall_that_did_not_come_back_is_one_with_its_ending() -> None:
-    found = _events([100, 100, 40, 0, NAN], [2, 3], [3], ending=BROKE)
-    assert found == [(DisruptionKind.RESET, 2.0, 5.0, 60.0 + 100.0 + 100.0, "reset")]
-    apart = _events([100, 100, 40, 0, NAN], [2, 3], [3])
-    assert [each[0] for each in apart] == [DisruptionKind.STALL, DisruptionKind.GAP]
+    result = _events([100, 100, 40, 0, NAN], [2, 3], [3], ending=BROKE)
+    assert result == [(DisruptionKind.RESET, 2.0, 5.0, 60.0 + 100.0 + 100.0, "reset")]
+    gap = _events([100, 100, 40, 0, NAN], [2, 3], [3])
+    assert [item[0] for item in gap] == [DisruptionKind.STALL, DisruptionKind.GAP]
 
 
 def test_events_are_as_wide_as_readings() -> None:
-    found = _events([100, 100, 100, 0, 100, 100], [3], [3], reading_s=2.0)
-    assert found == [(DisruptionKind.STALL, 2.0, 4.0, 100.0, None)]
+    result = _events([100, 100, 100, 0, 100, 100], [3], [3], reading_s=2.0)
+    assert result == [(DisruptionKind.STALL, 2.0, 4.0, 100.0, None)]
 
 
 def _event(row: int, start_s: float, **told: Any) -> _Event:
@@ -262,18 +262,18 @@ def test_events_of_one_kind_that_began_together_are_one() -> None:
         _event(0, 0.0), _event(1, 1.5), _event(2, 90.0),
         _event(3, 0.5, kind=DisruptionKind.DROP),
     ]  # fmt: skip
-    assert [[each.row for each in group] for group in _groups(events)] == [[3], [0, 1], [2]]
+    assert [[item.row for item in group] for group in _groups(events)] == [[3], [0, 1], [2]]
     assert list(_groups([])) == []
 
 
 def test_a_group_is_summed_and_names_its_pairs_and_causes() -> None:
     events = [_event(2, 5.0, cause="a"), _event(0, 3.0, cause="a"), _event(2, 4.0, cause="b")]
-    found = _cluster(BURST, ["p0", "p1", "p2"], events)
-    assert (found.kind, found.burst_index) == (DisruptionKind.STALL, 3)
-    assert (found.start_at.timestamp(), found.end_at.timestamp()) == (3.0, 6.0)
-    assert (found.duration_s, found.scope, found.pairs_count) == (3.0, "some", 2)
-    assert (found.pairs, found.short_bytes, found.causes) == (("p0", "p2"), 30.0, ("a", "b"))
-    assert found.resolution_s is None
+    result = _cluster(BURST, ["p0", "p1", "p2"], events)
+    assert (result.kind, result.burst_index) == (DisruptionKind.STALL, 3)
+    assert (result.start_at.timestamp(), result.end_at.timestamp()) == (3.0, 6.0)
+    assert (result.duration_s, result.scope, result.pairs_count) == (3.0, "some", 2)
+    assert (result.pairs, result.short_bytes, result.causes) == (("p0", "p2"), 30.0, ("a", "b"))
+    assert result.resolution_s is None
     unknown = _cluster(BURST, ["p0"], [_event(0, 3.0, short_bytes=None), _event(0, 4.0)])
     assert (unknown.scope, unknown.short_bytes) == ("one", None)
     coarse = [_event(0, 3.0, resolution_s=5.0), _event(1, 3.0, resolution_s=10.0)]

@@ -67,8 +67,8 @@ def test_a_stall_of_the_whole_fleet_is_one_disruption() -> None:
     assert off_s(stall, 31) <= 1
     assert stall.duration_s == pytest.approx(4, abs=1)
     assert stall.short_bytes == pytest.approx(12 * 4 * 6e9 / 8, rel=0.1)
-    said = course_of(made).availability
-    assert said == Availability.of(720, 720 - 48, 48)
+    availability = course_of(made).availability
+    assert availability == Availability.of(720, 720 - 48, 48)
 
 
 @given(
@@ -122,17 +122,17 @@ def test_a_killed_client_is_a_cut_with_its_name_and_the_rest_is_unknown() -> Non
     assert (cut.kind, cut.scope) == (DisruptionKind.CUT, "one")
     assert off_s(cut, 30) <= 1
     assert "fell silent: killed, or cut off" in cut.causes[0]
-    said = course_of(made).availability
-    assert said is not None
-    assert (said.down_s, said.unknown_s) == (0, 30)
+    availability = course_of(made).availability
+    assert availability is not None
+    assert (availability.down_s, availability.unknown_s) == (0, 30)
 
 
 def ended(made: Fleet, outcome: Outcome, reason: str) -> BurstSummary:
     """The burst, had the agent of the pair without a report told so of its end."""
-    whole = next(pair.report for pair in made.evidence[0].pairs if pair.report is not None)
-    report = whole.model_copy(update={"outcome": outcome, "reason": reason})
-    told = made.told(lambda pair: pair if pair.report else replace(pair, report=report))
-    return measure(told)[0].summary
+    complete = next(pair.report for pair in made.evidence[0].pairs if pair.report is not None)
+    report = complete.model_copy(update={"outcome": outcome, "reason": reason})
+    answer = made.told(lambda pair: pair if pair.report else replace(pair, report=report))
+    return measure(answer)[0].summary
 
 
 def test_a_broken_engine_is_a_reset_and_its_rest_is_down() -> None:
@@ -146,8 +146,8 @@ def test_a_broken_engine_is_a_reset_and_its_rest_is_down() -> None:
 
 def test_a_lapsed_lease_is_named_in_the_agents_own_words() -> None:
     now = datetime(2026, 11, 20, tzinfo=UTC)
-    words = control_problem(Control(run_id="r", lease_until_at=now), now)
-    [cut] = ended(planted(killed=1), Outcome.ABANDONED, str(words)).disruptions
+    parts = control_problem(Control(run_id="r", lease_until_at=now), now)
+    [cut] = ended(planted(killed=1), Outcome.ABANDONED, str(parts)).disruptions
     assert cut.kind is DisruptionKind.CUT
     assert cut.end_at - cut.start_at == timedelta(seconds=cut.duration_s)
     assert "lease lapsed" in cut.causes[0]
@@ -183,9 +183,9 @@ def test_a_job_that_nobody_took_is_absent_and_unknown() -> None:
     [absent] = found(made)
     assert (absent.kind, absent.pairs_count) == (DisruptionKind.ABSENT, 2)
     assert absent.causes == ("no agent took the job",)
-    said = course_of(made).availability
-    assert said is not None
-    assert (said.down_s, said.unknown_s) == (0, 120)
+    availability = course_of(made).availability
+    assert availability is not None
+    assert (availability.down_s, availability.unknown_s) == (0, 120)
 
 
 # The run ----------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def test_a_job_that_nobody_took_is_absent_and_unknown() -> None:
 
 def test_drift_is_found_with_an_interval_that_holds_it() -> None:
     made = planted(bursts=12, burst_s=10, period_s=600, drift_per_hour=-0.05)
-    [rate] = [each for each in course_of(made).trends if each.name == "received"]
+    [rate] = [trend for trend in course_of(made).trends if trend.name == "received"]
     assert rate.moved
     assert rate.low_percent_per_hour <= rate.percent_per_hour <= rate.high_percent_per_hour
     assert rate.percent_per_hour == pytest.approx(-5, abs=1.0)
@@ -202,8 +202,8 @@ def test_drift_is_found_with_an_interval_that_holds_it() -> None:
 def test_a_steady_run_does_not_drift() -> None:
     moved = 0
     for seed in range(20):
-        said = course_of(planted(pairs=4, bursts=10, burst_s=10, period_s=600, seed=seed))
-        moved += any(each.moved for each in said.trends if each.name == "received")
+        text = course_of(planted(pairs=4, bursts=10, burst_s=10, period_s=600, seed=seed))
+        moved += any(trend.moved for trend in text.trends if trend.name == "received")
     assert moved <= 3, "a 95 % interval leaves zero out in about one of twenty"
 
 
@@ -217,9 +217,9 @@ def test_a_run_says_what_broke_and_its_text_is_the_same_again() -> None:
     again = summarise_run(made.plan, measure(made)[::-1], made.ledger, made.now)
     assert canonical(summary) == canonical(again)
     assert summary.course is not None
-    assert [each.burst_index for each in summary.course.disruptions] == [1, 2]
-    [said] = [finding for finding in summary.findings if finding.id == "disruptions"]
-    assert "12:02:01 UTC, all 12 pairs: no traffic for 4" in said.sentence
+    assert [disruption.burst_index for disruption in summary.course.disruptions] == [1, 2]
+    [text] = [finding for finding in summary.findings if finding.id == "disruptions"]
+    assert "12:02:01 UTC, all 12 pairs: no traffic for 4" in text.sentence
 
 
 def test_a_summary_of_an_older_broadside_is_still_read() -> None:
@@ -254,9 +254,9 @@ def test_many_pairs_leave_the_runs_summary_and_stay_in_the_bursts(
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50)), max_size=6))
 def test_availability_adds_up_in_any_grouping(parts: list[tuple[int, int, int]]) -> None:
     listed = [Availability.of(up + down + unknown, up, down) for up, down, unknown in parts]
-    whole = combined(listed)
-    assert whole == combined([combined(listed[:2]), combined(listed[2:])])
-    assert whole.up_s + whole.down_s + whole.unknown_s == whole.planned_s
+    complete = combined(listed)
+    assert complete == combined([combined(listed[:2]), combined(listed[2:])])
+    assert complete.up_s + complete.down_s + complete.unknown_s == complete.planned_s
 
 
 def _in_readings(made: Fleet, reading_s: int) -> Fleet:
@@ -275,28 +275,28 @@ def test_no_outage_is_dated_finer_than_its_readings(reading_s: int, from_s: int)
     made = _in_readings(
         planted(Break(burst=0, from_s=from_s, length_s=reading_s + 3, factor=0.0)), reading_s
     )
-    said = course_of(made)
-    assert said.availability is not None
-    assert said.availability.resolution_s == pytest.approx(reading_s, rel=0.05)
-    for each in said.disruptions:
-        assert each.resolution_s == pytest.approx(reading_s, rel=0.05)
-        assert each.duration_s >= reading_s * 0.95
-        begin_s = (each.start_at - START).total_seconds()
+    text = course_of(made)
+    assert text.availability is not None
+    assert text.availability.resolution_s == pytest.approx(reading_s, rel=0.05)
+    for disruption in text.disruptions:
+        assert disruption.resolution_s == pytest.approx(reading_s, rel=0.05)
+        assert disruption.duration_s >= reading_s * 0.95
+        begin_s = (disruption.start_at - START).total_seconds()
         assert begin_s - 1 <= from_s + reading_s
         assert from_s - reading_s <= begin_s + 1
-    notes = [f for f in course_findings(said) if f.id == "disruptions-resolution"]
+    notes = [f for f in course_findings(text) if f.id == "disruptions-resolution"]
     assert len(notes) == 1
-    assert f"Readings cover up to {said.availability.resolution_s:g} s" in notes[0].sentence
+    assert f"Readings cover up to {text.availability.resolution_s:g} s" in notes[0].sentence
 
 
 def test_an_outage_shorter_than_a_reading_is_not_denied() -> None:
     made = _in_readings(planted(Break(burst=0, from_s=31, length_s=3, factor=0.0)), 20)
-    said = course_of(made)
-    assert said.disruptions == ()
-    assert any(f.id == "disruptions-resolution" for f in course_findings(said))
+    text = course_of(made)
+    assert text.disruptions == ()
+    assert any(f.id == "disruptions-resolution" for f in course_findings(text))
 
 
 def test_of_seconds_nothing_is_said_about_their_length() -> None:
-    said = course_of(planted(Break(burst=0, from_s=31, length_s=3, factor=0.0)))
-    assert [each.resolution_s for each in said.disruptions] == [None]
-    assert not any(f.id == "disruptions-resolution" for f in course_findings(said))
+    text = course_of(planted(Break(burst=0, from_s=31, length_s=3, factor=0.0)))
+    assert [disruption.resolution_s for disruption in text.disruptions] == [None]
+    assert not any(f.id == "disruptions-resolution" for f in course_findings(text))

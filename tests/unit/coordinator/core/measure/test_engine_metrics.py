@@ -20,8 +20,8 @@ from broadside.exchange.messages import (
 
 def _aligned(*pairs: tuple[EngineReport | None, ...]) -> Aligned:
     """Pairs of which the ends' engines told something."""
-    told = [SimpleNamespace(engines=tuple(e for e in ends if e is not None)) for ends in pairs]
-    return cast("Aligned", SimpleNamespace(pairs=told))
+    reported = [SimpleNamespace(engines=tuple(e for e in ends if e is not None)) for ends in pairs]
+    return cast("Aligned", SimpleNamespace(pairs=reported))
 
 
 def _end(*measures: Measure, **told: Any) -> EngineReport:
@@ -42,30 +42,30 @@ def _measure(value: float, combine: Aggregation, weight: float = 1.0) -> Measure
 )
 def test_a_measure_of_pairs_is_combined_as_it_says(combine: Aggregation, value: float) -> None:
     pairs = [(_end(_measure(2.0, combine, 1.0)),), (_end(_measure(3.0, combine, 3.0)),), ()]
-    (found,) = measure_pairs(_aligned(*pairs))
-    assert (found.name, found.value, found.unit, found.pairs_count) == ("x", value, "s", 2)
+    (result,) = measure_pairs(_aligned(*pairs))
+    assert (result.name, result.value, result.unit, result.pairs_count) == ("x", value, "s", 2)
 
 
 def test_a_mean_without_weights_is_that_of_the_values() -> None:
     pairs = [(_end(_measure(value, Aggregation.MEAN, 0.0)),) for value in (2.0, 5.0)]
-    (found,) = measure_pairs(_aligned(*pairs))
-    assert found.value == 3.5
+    (result,) = measure_pairs(_aligned(*pairs))
+    assert result.value == 3.5
 
 
 def test_a_pair_whose_two_ends_tell_counts_once_and_with_both() -> None:
     ends = (_end(_measure(2.0, Aggregation.SUM)), _end(_measure(3.0, Aggregation.SUM)))
-    (found,) = measure_pairs(_aligned(ends))
-    assert (found.value, found.pairs_count) == (5.0, 1)
+    (result,) = measure_pairs(_aligned(ends))
+    assert (result.value, result.pairs_count) == (5.0, 1)
 
 
 def test_jitter_is_the_first_ends_by_flow_and_the_mean_of_pairs() -> None:
     def end(**jitter_s: float) -> EngineReport:
-        totals = [FlowTotals(flow=Flow(flow), jitter_s=each) for flow, each in jitter_s.items()]
+        totals = [FlowTotals(flow=Flow(flow), jitter_s=item) for flow, item in jitter_s.items()]
         return _end(totals=(*totals, FlowTotals(flow=Flow.UP)))
 
     pairs = [(end(up=0.001), end(up=0.9, down=0.004)), (end(up=0.003),)]
-    found = measure_pairs(_aligned(*pairs))
-    assert [(each.name, each.value, each.unit, each.pairs_count) for each in found] == [
+    result = measure_pairs(_aligned(*pairs))
+    assert [(item.name, item.value, item.unit, item.pairs_count) for item in result] == [
         ("jitter_down", 0.004, "s", 1),
         ("jitter_up", 0.002, "s", 2),
     ]
@@ -80,26 +80,26 @@ def test_quantiles_are_of_the_added_up_buckets_by_the_nearest_rank() -> None:
         return _end(distributions=(spread,))
 
     one, other = end({0: 20, 10: 40, 40: 1}, 10.0), end({0: 30, 20: 5, 30: 4}, 9.0)
-    found = measure_pairs(_aligned((one,), (other,)))
-    assert {each.pairs_count for each in found} == {2}
-    assert {each.unit for each in found} == {"s"}
-    assert [each.name for each in found] == [
+    result = measure_pairs(_aligned((one,), (other,)))
+    assert {item.pairs_count for item in result} == {2}
+    assert {item.unit for item in result} == {"s"}
+    assert [item.name for item in result] == [
         f"wait_{label}" for label in ("max", "p50", "p90", "p95", "p99")
     ]
     middle = [BUCKET_RATIO ** (bucket + 0.5) for bucket in (0, 10, 20, 30)]
-    assert [each.value for each in found] == pytest.approx([10.0, *middle], rel=1e-5)
+    assert [item.value for item in result] == pytest.approx([10.0, *middle], rel=1e-5)
 
 
 def test_no_quantile_is_above_the_largest_value() -> None:
     spread = Distribution(name="wait", unit="s", counts={0: 3}, max=1.0)
-    found = measure_pairs(_aligned((_end(distributions=(spread,)),)))
-    assert [each.value for each in found] == [1.0] * 5
+    result = measure_pairs(_aligned((_end(distributions=(spread,)),)))
+    assert [item.value for item in result] == [1.0] * 5
 
 
 def test_a_measure_is_found_by_its_name() -> None:
-    found = measure_pairs(_aligned((_end(_measure(2.0, Aggregation.SUM)),)))
-    assert find(found, "x") == found[0]
-    assert find(found, "y") is None
+    result = measure_pairs(_aligned((_end(_measure(2.0, Aggregation.SUM)),)))
+    assert find(result, "x") == result[0]
+    assert find(result, "y") is None
 
 
 def test_a_host_counts_once_with_the_most_that_its_ends_tell() -> None:
@@ -112,8 +112,8 @@ def test_a_host_counts_once_with_the_most_that_its_ends_tell() -> None:
         SimpleNamespace(report=None, server_test=SimpleNamespace(agent_id="d", engine=None)),
         SimpleNamespace(report=told("a", 0.2), server_test=None),
     ]
-    found = taken_cpu(cast("Aligned", SimpleNamespace(pairs=pairs)))
-    assert found is not None
-    assert (found.hosts_count, found.mean_ratio) == (2, 0.25)  # a: 0.3, b: 0.2
-    assert (found.worst_host, found.worst_ratio) == ("a", 0.3)
+    result = taken_cpu(cast("Aligned", SimpleNamespace(pairs=pairs)))
+    assert result is not None
+    assert (result.hosts_count, result.mean_ratio) == (2, 0.25)  # a: 0.3, b: 0.2
+    assert (result.worst_host, result.worst_ratio) == ("a", 0.3)
     assert taken_cpu(cast("Aligned", SimpleNamespace(pairs=pairs[2:3]))) is None

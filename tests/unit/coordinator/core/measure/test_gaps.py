@@ -36,17 +36,17 @@ def _measured(gap: slice, count: int) -> BurstMeasurement:
 
 @pytest.mark.parametrize("gap", [slice(50, 60), slice(3, 13), slice(100, 110)])
 def test_gaps_lower_no_rate_and_are_stated(gap: slice) -> None:
-    whole, part = _measured(slice(0), 0), _measured(gap, 6)
-    figures, fewer = whole.summary, part.summary
+    complete, part = _measured(slice(0), 0), _measured(gap, 6)
+    figures, fewer = complete.summary, part.summary
     assert fewer.fleet_received_bits_per_second == pytest.approx(
         figures.fleet_received_bits_per_second, rel=2e-3
     )
     assert fewer.fleet_sent_bits_per_second == pytest.approx(
         figures.fleet_sent_bits_per_second, rel=2e-3
     )
-    for lost, kept in zip(fewer.pairs[:6], figures.pairs[:6], strict=True):
+    for lost, stored in zip(fewer.pairs[:6], figures.pairs[:6], strict=True):
         assert lost.received_bits_per_second == pytest.approx(
-            kept.received_bits_per_second, rel=0.01
+            stored.received_bits_per_second, rel=0.01
         )
     assert fewer.cliff is None
     assert figures.window is not None
@@ -61,29 +61,29 @@ def test_gaps_lower_no_rate_and_are_stated(gap: slice) -> None:
 @pytest.mark.parametrize("count", [6, 30])
 def test_a_gap_that_costs_a_pair_its_state_lowers_no_rate_either(gap: slice, count: int) -> None:
     """Under nine tenths a pair does not count as measured; by its report it ran all the same."""
-    whole, part = _measured(slice(0), 0).summary, _measured(gap, count).summary
+    complete, part = _measured(slice(0), 0).summary, _measured(gap, count).summary
     assert part.pairs_measured == 30 - count
     window = part.window
     assert window is not None
     assert window.slowest_bits_per_second is not None
-    assert window.slowest_bits_per_second > 0.99 * (whole.fleet_received_bits_per_second or 0.0)
+    assert window.slowest_bits_per_second > 0.99 * (complete.fleet_received_bits_per_second or 0.0)
     for figure in ("fleet_received_bits_per_second", "fleet_sent_bits_per_second"):
-        assert getattr(part, figure) == pytest.approx(getattr(whole, figure), rel=4e-3)
+        assert getattr(part, figure) == pytest.approx(getattr(complete, figure), rel=4e-3)
     for figure in ("second_p5_bits_per_second", "pair_p5_bits_per_second"):
         assert getattr(part.flows[0], figure) == pytest.approx(
-            getattr(whole.flows[0], figure), rel=0.02
+            getattr(complete.flows[0], figure), rel=0.02
         )
-    assert part.completeness.measured_s < whole.completeness.measured_s
+    assert part.completeness.measured_s < complete.completeness.measured_s
     assert part.cliff is None
 
 
 def test_bytes_that_are_not_on_record_are_in_no_ledger() -> None:
-    whole, part = _measured(slice(0), 0), _measured(slice(50, 60), 6)
+    complete, part = _measured(slice(0), 0), _measured(slice(50, 60), 6)
     gone = sum(
         float(track.transferred_bytes[50:60].sum())
         for pair in MADE.evidence[0].pairs
         if pair.pair_index < 6
         for track in pair.server_tracks
     )
-    left = whole.series.received_bytes.sum() - part.series.received_bytes.sum()
+    left = complete.series.received_bytes.sum() - part.series.received_bytes.sum()
     assert left == pytest.approx(gone, rel=1e-6)

@@ -148,9 +148,9 @@ def test_goals_of_probes_fail_or_stay_unproven_and_the_worst_is_named() -> None:
 
 def test_probes_that_nobody_answers_are_said_without_a_goal() -> None:
     shut = {finding.id: finding for finding in judged({}, column(np.nan)).findings}
-    said = shut["probes-unanswered"]
-    assert said.severity == "warning" and "1 of 1 probed pairs" in said.sentence
-    assert said.next_step is not None and "BROADSIDE_AGENT_ECHO_PORT" in said.next_step
+    text = shut["probes-unanswered"]
+    assert text.severity == "warning" and "1 of 1 probed pairs" in text.sentence
+    assert text.next_step is not None and "BROADSIDE_AGENT_ECHO_PORT" in text.next_step
     dropped = {finding.id: finding for finding in judged({}, column(s22_120=np.nan)).findings}
     assert "under load" in (dropped["probes-unanswered"].next_step or "")
     for answered in (column(), column(s20_80=np.nan), column(-1.0)):

@@ -57,8 +57,8 @@ def burst(*pairs: PairEvidence) -> BurstEvidence:
 
 
 def sentences(evidence: BurstEvidence, *, late_count: int = 0, whole: bool = True) -> list[str]:
-    found = outage_findings(outages(evidence), late_count=late_count, whole=whole)
-    return [finding.sentence for finding in found]
+    result = outage_findings(outages(evidence), late_count=late_count, whole=whole)
+    return [finding.sentence for finding in result]
 
 
 def test_without_trouble_there_is_nothing_to_say() -> None:
@@ -124,14 +124,14 @@ def test_a_spell_that_both_ends_of_an_agent_tell_counts_once() -> None:
 
 
 def test_the_coordinators_own_troubles_are_its_own_findings() -> None:
-    found = coordinator_findings(
+    result = coordinator_findings(
         [
             spell(QUEUE, 3, 6, 2),
             spell(OutageKind.TICK_FAILED, 0, None),
             *(spell(QUEUE, 60 * n, 60 * n) for n in range(1, 5)),
         ]
     )
-    assert {finding.id: finding.sentence for finding in found} == {
+    assert {finding.id: finding.sentence for finding in result} == {
         "coordinator-queue-away": "the queue did not answer the coordinator between 03:12:03 and "
         "03:12:06 UTC, at 03:13:00 UTC, at 03:14:00 UTC and 2 times more",
         "coordinator-ticks-failed": "the coordinator could not look after its runs from 03:12:00 "

@@ -65,23 +65,23 @@ def judged(made: Fleet) -> RunSummary:
 def test_senders_seconds_show_what_receivers_readings_hide(receivers_s: int) -> None:
     made = fleet(replace(PLANT, ledger=False))
     assert "slow-stretch" in ids(judged(made))
-    found = judged(read_every(made, receivers_s, 1))
-    assert "slow-stretch" in ids(found)
-    assert found.verdict is Verdict.INCONCLUSIVE
+    result = judged(read_every(made, receivers_s, 1))
+    assert "slow-stretch" in ids(result)
+    assert result.verdict is Verdict.INCONCLUSIVE
 
 
 @pytest.mark.parametrize("reading_s", [20, 30, 60])
 def test_the_device_shows_what_both_ends_hide(reading_s: int) -> None:
-    found = judged(read_every(fleet(PLANT), reading_s, reading_s))
-    assert "slow-stretch-device" in ids(found)
-    assert found.verdict is Verdict.INCONCLUSIVE
+    result = judged(read_every(fleet(PLANT), reading_s, reading_s))
+    assert "slow-stretch-device" in ids(result)
+    assert result.verdict is Verdict.INCONCLUSIVE
 
 
 @pytest.mark.parametrize("reading_s", [20, 60])
 def test_the_senders_hosts_show_what_both_ends_hide(reading_s: int) -> None:
-    found = judged(read_every(fleet(replace(PLANT, ledger=False)), reading_s, reading_s, None))
-    assert "slow-stretch" in ids(found)
-    assert found.verdict is Verdict.INCONCLUSIVE
+    result = judged(read_every(fleet(replace(PLANT, ledger=False)), reading_s, reading_s, None))
+    assert "slow-stretch" in ids(result)
+    assert result.verdict is Verdict.INCONCLUSIVE
     steady = fleet(replace(PLANT, bursts=3, breaks=(), ledger=False))
     assert judged(read_every(steady, reading_s, reading_s, None)).verdict is not Verdict.FAIL
     assert "shape-not-assessed" not in ids(judged(read_every(steady, reading_s, reading_s, None)))
@@ -105,28 +105,28 @@ def test_an_interface_with_other_traffic_or_rare_readings_shows_no_shape() -> No
     made = fleet(replace(PLANT, bursts=3, breaks=(), ledger=False))
     for factor, rows in ((1.15, 1), (0.9, 1), (1.0, 10), (1.0, 20)):
         changed = made.told(partial(read_by, factor=factor, rows=rows))
-        found = judged(read_every(changed, 20, 20, None))
-        assert "shape-not-assessed" in ids(found), (factor, rows)
+        result = judged(read_every(changed, 20, 20, None))
+        assert "shape-not-assessed" in ids(result), (factor, rows)
 
 
 @pytest.mark.parametrize("reading_s", [20, 30, 60])
 def test_what_no_source_shows_is_not_assessed(reading_s: int) -> None:
     made = fleet(replace(PLANT, bursts=3, breaks=(), ledger=False))
     assert judged(made).verdict is Verdict.PASS
-    found = judged(read_every(made, reading_s, reading_s))
-    assert "shape-not-assessed" in ids(found)
+    result = judged(read_every(made, reading_s, reading_s))
+    assert "shape-not-assessed" in ids(result)
     assert f"within {reading_s} s" in next(
-        finding.sentence for finding in found.findings if finding.id == "shape-not-assessed"
+        finding.sentence for finding in result.findings if finding.id == "shape-not-assessed"
     )
-    assert found.verdict is Verdict.INCONCLUSIVE
+    assert result.verdict is Verdict.INCONCLUSIVE
 
 
 def test_an_import_of_means_states_it_and_may_pass() -> None:
     made = read_every(fleet(replace(PLANT, bursts=4, breaks=(), ledger=False)), 60, 60)
     plan = made.plan.model_copy(update={"clocks_promised": False, "seal_sha256": None})
-    found = judged(replace(made, plan=plan))
-    assert "shape-not-assessed" in ids(found)
-    assert found.verdict is Verdict.PASS
+    result = judged(replace(made, plan=plan))
+    assert "shape-not-assessed" in ids(result)
+    assert result.verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize("reading_s", [2, 5])
@@ -190,7 +190,7 @@ def test_means_of_readings_begin_where_readings_do() -> None:
 def test_noise_of_readings_is_that_of_fewer_values() -> None:
     readings = np.array([10.0, 12, 10, 12, 10, 12, 10, 12])
     spread = np.repeat(readings, 5)
-    told = slowest_stretch(spread, readings, 5.0)
-    assert told is not None
-    assert told.length_s == 8
-    assert told.noise == pytest.approx(1.4826 * 2 / math.sqrt(2 * 8 / 5))
+    reported = slowest_stretch(spread, readings, 5.0)
+    assert reported is not None
+    assert reported.length_s == 8
+    assert reported.noise == pytest.approx(1.4826 * 2 / math.sqrt(2 * 8 / 5))

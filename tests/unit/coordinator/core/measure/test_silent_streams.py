@@ -61,16 +61,16 @@ def sentence(said: RunSummary) -> str | None:
 
 
 def test_a_dead_stream_is_named_and_dated_by_what_arrived() -> None:
-    said = judged((silence(40001, 12, 30),), (silence(40001, 10, 30),), server_ahead_s=0.02)
-    [one] = said.bursts[0].silent_streams
+    message = judged((silence(40001, 12, 30),), (silence(40001, 10, 30),), server_ahead_s=0.02)
+    [one] = message.bursts[0].silent_streams
     begun_at = MADE.plan.bursts[0].planned_start_at
     assert (one.pair, one.client_port, one.duration_s) == ("pair-002", 40001, 20)
     assert (one.from_at - begun_at).total_seconds() == pytest.approx(10, abs=0.2)
-    text = sentence(said)
+    text = sentence(message)
     assert text is not None
     assert "pair-002, stream with client port 40001 (one of 64) from " in text
     assert "UTC for 20 s" in text
-    assert said.verdict is judged().verdict is Verdict.PASS
+    assert message.verdict is judged().verdict is Verdict.PASS
 
 
 def test_a_senders_word_stands_where_the_receivers_is_missing() -> None:

@@ -57,11 +57,11 @@ def _witnessed(*series: TelemetrySeries, **told: Any) -> DeviceTelemetry:
 
 
 def test_a_ratio_above_one_is_unknown_and_told_with_its_fix() -> None:
-    told = _witnessed(_series([0.5, 55.0, 1.01, 60.0], instance="core 1"), issues=(_remark(),))
-    found = drop_invalid(told)
-    (series,) = found.series
+    reported = _witnessed(_series([0.5, 55.0, 1.01, 60.0], instance="core 1"), issues=(_remark(),))
+    result = drop_invalid(reported)
+    (series,) = result.series
     assert series.values == pytest.approx([0.5, np.nan, 1.01, np.nan], nan_ok=True)
-    first, second = found.issues
+    first, second = result.issues
     assert first == _remark()
     assert (second.kind, second.device, second.source) == (IssueKind.MISSING, "fw", "snmp")
     assert (second.from_s, second.to_s, second.count) == (20.0, 40.0, 2)
@@ -71,18 +71,20 @@ def test_a_ratio_above_one_is_unknown_and_told_with_its_fix() -> None:
 
 
 def test_what_is_under_zero_is_unknown_whatever_its_unit() -> None:
-    found = drop_invalid(_witnessed(_series([5e9, -1.0], quantity=Quantity.RECEIVED)))
-    assert found.series[0].values == pytest.approx([5e9, np.nan], nan_ok=True)
-    (issue,) = found.issues
+    result = drop_invalid(_witnessed(_series([5e9, -1.0], quantity=Quantity.RECEIVED)))
+    assert result.series[0].values == pytest.approx([5e9, np.nan], nan_ok=True)
+    (issue,) = result.issues
     assert issue.text == "in_bits_per_second: -1, which none can be: it is under zero"
 
 
 def test_figures_that_can_be_are_left_as_they_are() -> None:
     """A rate is no ratio, zero and an unknown value are none under zero."""
-    told = _witnessed(_series([0.0, np.nan, 1.0]), _series([0.0, 7e10], quantity=Quantity.RECEIVED))
-    found = drop_invalid(told)
-    assert found.series == told.series
-    assert found.issues == ()
+    reported = _witnessed(
+        _series([0.0, np.nan, 1.0]), _series([0.0, 7e10], quantity=Quantity.RECEIVED)
+    )
+    result = drop_invalid(reported)
+    assert result.series == reported.series
+    assert result.issues == ()
 
 
 def test_a_reading_is_within_a_span_that_it_stands_for_in_part() -> None:
@@ -104,7 +106,7 @@ def test_witnesses_together_keep_every_word_in_order() -> None:
     both = merge_sources([one, other], LATER)
     assert both.devices == ("fw", "fw-2")
     assert both.series == (*one.series, *other.series)
-    assert [(each.from_s, each.device) for each in both.issues] == [
+    assert [(issue.from_s, issue.device) for issue in both.issues] == [
         (3.0, "fw-2"),
         (5.0, "a"),
         (5.0, "fw"),
@@ -123,12 +125,12 @@ def test_readings_kept_before_a_restart_count_once() -> None:
         devices=("fw", "fw-2"),
         read_at=LATER,
     )
-    found = merge_readings(earlier, later)
-    assert [each.instance for each in found.series] == ["", "core 1"]
-    assert list(found.series[0].values) == [0.1, 0.2, 0.3]
-    assert list(found.series[0].at_s) == [10.0, 20.0, 30.0]
-    assert (found.devices, found.read_at) == (("fw", "fw-2"), LATER)
-    assert found.cores_count == {"fw": 8}
+    result = merge_readings(earlier, later)
+    assert [sery.instance for sery in result.series] == ["", "core 1"]
+    assert list(result.series[0].values) == [0.1, 0.2, 0.3]
+    assert list(result.series[0].at_s) == [10.0, 20.0, 30.0]
+    assert (result.devices, result.read_at) == (("fw", "fw-2"), LATER)
+    assert result.cores_count == {"fw": 8}
     assert merge_readings(later, later).cores_count is None
 
 
@@ -166,8 +168,8 @@ def test_a_remark_that_goes_on_is_told_once_and_longer() -> None:
             _remark(IssueKind.SILENT, from_s=7.0),
         )
     )
-    found = merge_readings(earlier, later).issues
-    assert [(each.kind, each.text, each.to_s) for each in found] == [
+    issues = merge_readings(earlier, later).issues
+    assert [(item.kind, item.text, item.to_s) for item in issues] == [
         (IssueKind.SILENT, "no route", 9.0),
         (IssueKind.STAMPS, "stamps go back", 2.0),
         (IssueKind.WRAPPED, "in", 2.0),

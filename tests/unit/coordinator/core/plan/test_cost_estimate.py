@@ -33,40 +33,40 @@ def spec(scenario: str = "jumbo-1740s", /, **overrides: object) -> RunSpec:
 
 
 def line(said: Estimate, item: str) -> Line:
-    (found,) = [each for each in said.bill.lines if each.item.endswith(item)]
-    return found
+    (result,) = [entry for entry in said.bill.lines if entry.item.endswith(item)]
+    return result
 
 
 def test_29_minutes_at_180_gbits_cost_about_2200_dollars() -> None:
-    said = estimate(spec(bursts_count=1), D4_FLEET, TABLE)
-    assert line(said, "firewall data").quantity == pytest.approx(39_150)  # 22.5 GB/s x 1740 s
-    assert line(said, "firewall data").usd == pytest.approx(626.4)
-    assert line(said, "peering data").usd == pytest.approx(1566)
-    assert said.bill.total_usd == pytest.approx(2200, rel=0.005)
-    assert said.bill.unknown == ()
-    assert said.bill.total_low_usd is not None
-    assert said.bill.total_low_usd < 2200
-    assert line(said, "capacity units").quantity == pytest.approx((20 - 2) * 1780 / 3600)
-    assert line(said, "VMs Standard_D4_v4").usd_each == pytest.approx(0.192)
-    assert line(said, "VMs Standard_D4_v4").quantity == pytest.approx(60 * 1780 / 3600)
-    assert said.charged
+    text = estimate(spec(bursts_count=1), D4_FLEET, TABLE)
+    assert line(text, "firewall data").quantity == pytest.approx(39_150)  # 22.5 GB/s x 1740 s
+    assert line(text, "firewall data").usd == pytest.approx(626.4)
+    assert line(text, "peering data").usd == pytest.approx(1566)
+    assert text.bill.total_usd == pytest.approx(2200, rel=0.005)
+    assert text.bill.unknown == ()
+    assert text.bill.total_low_usd is not None
+    assert text.bill.total_low_usd < 2200
+    assert line(text, "capacity units").quantity == pytest.approx((20 - 2) * 1780 / 3600)
+    assert line(text, "VMs Standard_D4_v4").usd_each == pytest.approx(0.192)
+    assert line(text, "VMs Standard_D4_v4").quantity == pytest.approx(60 * 1780 / 3600)
+    assert text.charged
 
 
 def test_every_figure_has_a_source_and_what_nobody_read_again_says_so() -> None:
-    said = estimate(spec(), D4_FLEET, TABLE)
-    for each in said.bill.lines:
-        assert each.source
-        assert each.as_of == TABLE.as_of
-    assert line(said, "firewall deployment").note == "unverified here"
-    assert "unverified here" in (line(said, "VMs Standard_D4_v4").note or "")
+    text = estimate(spec(), D4_FLEET, TABLE)
+    for item in text.bill.lines:
+        assert item.source
+        assert item.as_of == TABLE.as_of
+    assert line(text, "firewall deployment").note == "unverified here"
+    assert "unverified here" in (line(text, "VMs Standard_D4_v4").note or "")
 
 
 def test_an_unknown_price_is_named_and_not_zero() -> None:
-    said = estimate(spec(), fleet(30), TABLE)
-    machines = line(said, "VMs of unknown size")
+    text = estimate(spec(), fleet(30), TABLE)
+    machines = line(text, "VMs of unknown size")
     assert (machines.usd, machines.note) == (None, "price unknown")
-    assert said.bill.unknown == ("60 VMs of unknown size",)
-    assert any("BROADSIDE_AGENT_VM_SIZE" in assumption for assumption in said.assumed)
+    assert text.bill.unknown == ("60 VMs of unknown size",)
+    assert any("BROADSIDE_AGENT_VM_SIZE" in assumption for assumption in text.assumed)
 
 
 def test_a_lab_run_costs_nothing_and_is_priced_at_real_scale() -> None:
@@ -85,8 +85,8 @@ def test_a_lab_run_costs_nothing_and_is_priced_at_real_scale() -> None:
 def test_paced_traffic_is_priced_as_offered_and_unpaced_up_to_the_nics() -> None:
     pace = {"stream_bits_per_second": 10_000_000, "streams_count": 10}
     paced = spec(traffic=pace)
-    said = estimate(paced, [], TABLE)
-    assert said.ip_bits_per_second == pytest.approx(30 * 10 * 10e6 * 1500 / 1448)
+    text = estimate(paced, [], TABLE)
+    assert text.ip_bits_per_second == pytest.approx(30 * 10 * 10e6 * 1500 / 1448)
     capped = [
         presence(Role.CLIENT, index, nic_bits_per_second=10_000_000_000) for index in range(1, 31)
     ]
@@ -100,10 +100,10 @@ def test_paced_traffic_is_priced_as_offered_and_unpaced_up_to_the_nics() -> None
 
 def test_without_target_pacing_or_caps_the_price_is_unknown() -> None:
     open_ended = spec("smoke", device={}, objective={}, traffic={"streams_count": 1})
-    said = estimate(open_ended, fleet(2), TABLE)
-    assert said.ip_bits_per_second is None
-    assert line(said, "firewall data").usd is None
-    assert "firewall data" in said.bill.unknown
+    text = estimate(open_ended, fleet(2), TABLE)
+    assert text.ip_bits_per_second is None
+    assert line(text, "firewall data").usd is None
+    assert "firewall data" in text.bill.unknown
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,9 @@ def test_without_target_pacing_or_caps_the_price_is_unknown() -> None:
 def test_a_budget_refuses_with_the_numbers_and_the_fix(
     overrides: dict[str, object], words: str
 ) -> None:
-    asked = spec(**overrides)
-    agents = D4_FLEET if asked.objective.target_bits_per_second else fleet(30)
-    refusal = estimate(asked, agents, TABLE).over_budget
+    requested = spec(**overrides)
+    agents = D4_FLEET if requested.objective.target_bits_per_second else fleet(30)
+    refusal = estimate(requested, agents, TABLE).over_budget
     assert refusal is not None
     assert refusal.field == "budget_usd"
     assert re.search(words, str(refusal)), str(refusal)
@@ -136,8 +136,8 @@ def test_a_budget_that_is_enough_refuses_nothing() -> None:
 
 
 def soak(agents: list[Presence] = D4_FLEET, **overrides: object) -> Plan:
-    asked = spec("soak", bursts_count=10, align_to_period=False, **overrides)
-    return plan(asked, agents, NOW, "run-1")
+    requested = spec("soak", bursts_count=10, align_to_period=False, **overrides)
+    return plan(requested, agents, NOW, "run-1")
 
 
 def spending(run: Plan, *payload_bytes: int, running: int | None = None) -> Spend:
@@ -173,10 +173,10 @@ def test_a_meter_goes_from_nothing_to_the_estimate() -> None:
 
 @pytest.mark.parametrize("after_s", [0, 1, 100, 1700, 1799])
 def test_the_wait_for_an_aligned_start_is_in_the_estimate(after_s: int) -> None:
-    asked, now = spec("soak", bursts_count=3), NOW + timedelta(seconds=after_s)
-    assert asked.align_to_period
-    estimated = estimate(asked, D4_FLEET, TABLE, now)
-    budgeted = asked.model_copy(update={"budget_usd": estimated.bill.total_usd})
+    requested, now = spec("soak", bursts_count=3), NOW + timedelta(seconds=after_s)
+    assert requested.align_to_period
+    estimated = estimate(requested, D4_FLEET, TABLE, now)
+    budgeted = requested.model_copy(update={"budget_usd": estimated.bill.total_usd})
     agents = [agent.model_copy(update={"beat_at": now}) for agent in D4_FLEET]
     run = plan(budgeted, agents, now, "run-1")
     ends_at = due_at(run.bursts[-1])
@@ -191,8 +191,8 @@ def test_a_running_burst_counts_what_it_has_sent_and_projects_a_whole_one() -> N
     now = run.bursts[1].planned_start_at + timedelta(seconds=60)
     meter = measure(spending(run, BURST_BYTES, running=1000), TABLE, now, None)
     assert meter.measured_bytes == BURST_BYTES + 1000
-    whole = measure(spending(run, *[BURST_BYTES] * 10), TABLE, NOW + timedelta(days=9), None)
-    assert meter.projected.total_usd == pytest.approx(whole.spent.total_usd, rel=1e-6)
+    complete = measure(spending(run, *[BURST_BYTES] * 10), TABLE, NOW + timedelta(days=9), None)
+    assert meter.projected.total_usd == pytest.approx(complete.spent.total_usd, rel=1e-6)
 
 
 def test_a_run_that_was_cancelled_costs_nothing_more() -> None:
@@ -240,15 +240,19 @@ def test_a_burst_that_would_cross_the_budget_is_named_with_the_numbers() -> None
 
 def test_a_burst_that_is_over_and_that_nobody_has_told_of_counts_as_expected() -> None:
     run = soak(budget_usd=5000)  # a burst is about $1,100
-    told = spending(run, *[BURST_BYTES] * 4)
+    reported = spending(run, *[BURST_BYTES] * 4)
     for silent in ({0}, {1, 2}, {0, 1, 2, 3}):
-        kept = {index: sent for index, sent in told.payload_bytes.items() if index not in silent}
-        untold = replace(told, payload_bytes=kept)
-        assert untold.over_ip_bytes.value == pytest.approx(told.over_ip_bytes.value, rel=1e-3)
-        assert over_budget_reason(untold, run.bursts[4], TABLE) is not None
-        meter = measure(untold, TABLE, run.bursts[4].planned_start_at, None)
+        stored = {
+            index: sent for index, sent in reported.payload_bytes.items() if index not in silent
+        }
+        unreported = replace(reported, payload_bytes=stored)
+        assert unreported.over_ip_bytes.value == pytest.approx(
+            reported.over_ip_bytes.value, rel=1e-3
+        )
+        assert over_budget_reason(unreported, run.bursts[4], TABLE) is not None
+        meter = measure(unreported, TABLE, run.bursts[4].planned_start_at, None)
         assert meter.measured_bytes == (4 - len(silent)) * BURST_BYTES
-    nothing = replace(told, payload_bytes=dict.fromkeys(range(4), 0))
+    nothing = replace(reported, payload_bytes=dict.fromkeys(range(4), 0))
     assert nothing.over_ip_bytes.value == 0
 
 
@@ -265,7 +269,7 @@ def test_the_budget_ends_the_plan_where_it_stopped_the_run_and_nobody_else_does(
 
 
 def test_own_figures_take_the_place_of_the_tables() -> None:
-    own = prices.override(
+    local = prices.override(
         {
             "name": "ours",
             "firewall": {"premium": {"gb": 0.01}},
@@ -273,13 +277,13 @@ def test_own_figures_take_the_place_of_the_tables() -> None:
             "vm_hour": {"standard_d4_v4": 0.1},
         }
     )
-    said = estimate(spec(bursts_count=1), D4_FLEET, own)
-    assert said.prices == "ours"
-    assert line(said, "firewall data").usd == pytest.approx(391.5)
-    assert line(said, "firewall data").source == "your own figure"
-    assert (line(said, "peering data").usd, line(said, "peering data").low_usd) == (0, 0)
-    assert line(said, "VMs Standard_D4_v4").usd_each == pytest.approx(0.1)
-    assert line(said, "firewall deployment").usd_each == pytest.approx(1.75)  # the table's
+    text = estimate(spec(bursts_count=1), D4_FLEET, local)
+    assert text.prices == "ours"
+    assert line(text, "firewall data").usd == pytest.approx(391.5)
+    assert line(text, "firewall data").source == "your own figure"
+    assert (line(text, "peering data").usd, line(text, "peering data").low_usd) == (0, 0)
+    assert line(text, "VMs Standard_D4_v4").usd_each == pytest.approx(0.1)
+    assert line(text, "firewall deployment").usd_each == pytest.approx(1.75)  # the table's
 
 
 @pytest.mark.parametrize(

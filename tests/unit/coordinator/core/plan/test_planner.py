@@ -70,15 +70,15 @@ def test_a_pairing_appears_once_a_burst(pairs_count: int, bursts_count: int) -> 
 
 
 def test_a_goal_of_the_device_needs_somebody_who_tells_of_it() -> None:
-    asked = spec(pairs_count=1, objective={"device_cpu_p95_max_ratio": 0.8})
-    assert not asked.problems()
+    requested = spec(pairs_count=1, objective={"device_cpu_p95_max_ratio": 0.8})
+    assert not requested.problems()
     with pytest.raises(Infeasible, match=r"device_cpu_p95_max_ratio: the limit is 80\.000 %, but"):
-        plan(asked, fleet(1), NOW, "run-1")
-    told = {"fw-a": {"cpu_ratio", "sessions_count"}}
-    assert plan(asked, fleet(1), NOW, "run-1", witnesses=told).witnesses == ("fw-a",)
-    told["lb"] = {"health_ratio", "ping_loss_ratio"}
+        plan(requested, fleet(1), NOW, "run-1")
+    fields = {"fw-a": {"cpu_ratio", "sessions_count"}}
+    assert plan(requested, fleet(1), NOW, "run-1", witnesses=fields).witnesses == ("fw-a",)
+    fields["lb"] = {"health_ratio", "ping_loss_ratio"}
     with pytest.raises(Infeasible, match=r"but lb has no cpu_ratio"):
-        plan(asked, fleet(1), NOW, "run-1", witnesses=told)
+        plan(requested, fleet(1), NOW, "run-1", witnesses=fields)
 
 
 def test_every_shortage_is_named_with_what_the_silent_agents_said() -> None:
@@ -146,18 +146,21 @@ def test_the_operator_is_warned_before_paying() -> None:
     ]
     agents[0] = agents[0].model_copy(update={"clock": None})
     made = plan(spec(objective={"target_bits_per_second": 180e9}), agents, NOW, "run-1")
-    said = " | ".join(made.warnings)
-    assert "2 clients can send at most 2 Gbit/s, which is below the target 180 Gbit/s" in said
-    assert "1 client agents have a clock error above 0.05 s (client-001)" in said
-    assert "2 client agents have none" in said
+    text = " | ".join(made.warnings)
+    assert "2 clients can send at most 2 Gbit/s, which is below the target 180 Gbit/s" in text
+    assert "1 client agents have a clock error above 0.05 s (client-001)" in text
+    assert "2 client agents have none" in text
 
 
 @pytest.mark.parametrize(("burst_s", "warned"), [(5, True), (9, True), (10, False)])
 def test_a_burst_too_short_for_an_interval_is_known_at_launch(burst_s: int, warned: bool) -> None:
-    asked = spec(burst_s=burst_s, objective={"target_bits_per_second": 1e9})
-    for aim, said in ((asked, warned), (spec(burst_s=burst_s), False)):
+    requested = spec(burst_s=burst_s, objective={"target_bits_per_second": 1e9})
+    for aim, text in ((requested, warned), (spec(burst_s=burst_s), False)):
         warnings = plan(aim, fleet(2), NOW, "run-1").warnings
-        assert any("burst_s: a verdict on a target needs 7 s" in each for each in warnings) is said
+        assert (
+            any("burst_s: a verdict on a target needs 7 s" in warning for warning in warnings)
+            is text
+        )
 
 
 @pytest.mark.parametrize(
@@ -173,26 +176,26 @@ def test_a_ledger_that_cannot_agree_is_known_at_launch(
     engine: str, allowed: float, promised: bool, warned: bool
 ) -> None:
     traffic = {"engine": engine, "streams_count": 1}
-    asked = spec(traffic=traffic, objective={"residual_max_ratio": allowed})
+    requested = spec(traffic=traffic, objective={"residual_max_ratio": allowed})
     state = EngineState(name=engine, version="1", ports=(2121,))
     agents = [agent.model_copy(update={"engines": (state,)}) for agent in fleet(2)]
     ledger = LedgerPromise(source="lab") if promised else None
-    warnings = plan(asked, agents, NOW, "run-1", ledger=ledger).warnings
-    assert any("does not report its segment size" in each for each in warnings) is warned
+    warnings = plan(requested, agents, NOW, "run-1", ledger=ledger).warnings
+    assert any("does not report its segment size" in warning for warning in warnings) is warned
 
 
 def test_documented_limits_warn_before_a_flow_or_a_sku_is_the_limit() -> None:
     agents = [presence(role, i, vm_size="Standard_D4_v4") for role in Role for i in (1, 2)]
-    asked = spec(
+    requested = spec(
         objective={"target_bits_per_second": 180e9},
         traffic=Traffic(streams_count=2),
         device={"sku": "Premium"},
     )
-    said = " | ".join(plan(asked, agents, NOW, "run-1").warnings)
-    assert "2 clients can send at most 20 Gbit/s" in said
-    assert "4 flows of at most 9 Gbit/s each (premium" in said
-    assert "above the documented rate of premium, 100 Gbit/s" in said
-    modest = asked.model_copy(update={"objective": spec().objective})
+    text = " | ".join(plan(requested, agents, NOW, "run-1").warnings)
+    assert "2 clients can send at most 20 Gbit/s" in text
+    assert "4 flows of at most 9 Gbit/s each (premium" in text
+    assert "above the documented rate of premium, 100 Gbit/s" in text
+    modest = requested.model_copy(update={"objective": spec().objective})
     assert plan(modest, agents, NOW, "run-1").warnings == ()
 
 
@@ -216,8 +219,8 @@ def test_agents_of_one_host_share_its_clock_and_the_plan_says_so() -> None:
 
 @pytest.mark.parametrize("boot_id", ["another", None])
 def test_an_agent_of_another_host_keeps_the_gate_for_all(boot_id: str | None) -> None:
-    odd, *rest = fleet(2)
-    agents = [on_host(odd, boot_id), *(on_host(agent, "laptop") for agent in rest)]
+    invalid, *rest = fleet(2)
+    agents = [on_host(invalid, boot_id), *(on_host(agent, "laptop") for agent in rest)]
     made = plan(spec(), agents, NOW, "run-1")
     assert made.shared_boot_id is None
     assert "would refuse jobs" in " ".join(made.warnings)
@@ -238,7 +241,7 @@ def test_a_server_that_clients_may_not_reach_is_said_before_the_run() -> None:
 
 def test_a_device_that_clients_may_not_ping_is_said_before_the_run() -> None:
     client = presence(Role.CLIENT, 1, allowed_networks=("10.0.0.0/8",))
-    agents = [each.model_copy(update={"echo_port": 7000}) for each in [client, *fleet(2)[1:]]]
+    agents = [item.model_copy(update={"echo_port": 7000}) for item in [client, *fleet(2)[1:]]]
     plan(spec(traffic={"probe": {"device": "10.9.0.4"}}), agents, NOW, "run-1")
     with pytest.raises(Infeasible, match=r"would refuse 192\.0\.2\.1") as caught:
         plan(spec(traffic={"probe": {"device": "192.0.2.1"}}), agents, NOW, "run-1")
@@ -253,11 +256,11 @@ def test_a_host_that_cannot_start_so_many_streams_at_once_is_told(
 ) -> None:
     """Thirty pairs of 64 streams on two cores start 782 ms apart; of 8, within 45 ms."""
     agents = [
-        each.model_copy(update={"cpu_count": 2, "address": "10.1.0.4", "ports": (5201 + number,)})
-        for number, each in enumerate(fleet(30))
+        item.model_copy(update={"cpu_count": 2, "address": "10.1.0.4", "ports": (5201 + number,)})
+        for number, item in enumerate(fleet(30))
     ]
     made = plan(
         spec(pairs_count=30, traffic={"streams_count": streams_count}), agents, NOW, "run-1"
     )
-    said = [each for each in made.warnings if "differ by hundreds of milliseconds" in each]
-    assert bool(said) == warned
+    lines = [item for item in made.warnings if "differ by hundreds of milliseconds" in item]
+    assert bool(lines) == warned

@@ -164,15 +164,15 @@ def test_instants_ascend_and_do_not_depend_on_where_one_begins(
     cron: str, zone: str, after: datetime, step: int
 ) -> None:
     plan = schedule(cron, timezone=zone, from_at=after, settled_at=after)
-    found = next_instants(plan, after, 8)
-    assert found == sorted(set(found))
-    assert all(at > after for at in found)
-    assert next_instants(plan, found[step - 1], 8 - step) == found[step:]
+    result = next_instants(plan, after, 8)
+    assert result == sorted(set(result))
+    assert all(at > after for at in result)
+    assert next_instants(plan, result[step - 1], 8 - step) == result[step:]
 
 
 def test_a_wall_time_without_an_offset_is_of_the_zone_and_one_in_the_gap_is_refused() -> None:
-    said = localise(datetime.fromisoformat("2026-11-21T02:00"), "Europe/Amsterdam", "at")
-    assert said == datetime(2026, 11, 21, 1, tzinfo=UTC)
+    text = localise(datetime.fromisoformat("2026-11-21T02:00"), "Europe/Amsterdam", "at")
+    assert text == datetime(2026, 11, 21, 1, tzinfo=UTC)
     with_offset = datetime.fromisoformat("2026-11-21T02:00+05:00")
     assert localise(with_offset, "Europe/Amsterdam", "at").hour == 21
     with pytest.raises(BadSchedule, match="at: 2027-03-28 02:30 does not exist in Europe/Amsterd"):
@@ -284,8 +284,8 @@ def test_a_rare_instant_is_due_and_no_more_are_found_than_it_takes(
 
 
 def test_a_cron_ends_with_the_calendar() -> None:
-    found = next_instants(schedule("0 2 1 1 *"), NOW, DUE_MAX_COUNT)
-    assert found[-1] == datetime(9999, 1, 1, 2, tzinfo=UTC)
+    result = next_instants(schedule("0 2 1 1 *"), NOW, DUE_MAX_COUNT)
+    assert result[-1] == datetime(9999, 1, 1, 2, tzinfo=UTC)
 
 
 def test_years_of_absence_are_looked_at_in_bounded_steps() -> None:

@@ -52,7 +52,7 @@ def test_two_pairs_never_share_a_spare() -> None:
     moves = choose_failovers(PLAN, [], servers(3, 4, 5), 2, LATER)
     assert {move.endpoint.agent_id for move in moves} == {"server-004", "server-005"}
     endpoints = [pair.endpoint for pair in pairs_in(PLAN, moves, 2)]
-    assert len({(each.agent_id, each.port) for each in endpoints}) == 3
+    assert len({(endpoint.agent_id, endpoint.port) for endpoint in endpoints}) == 3
 
 
 def test_a_spare_must_answer_probes_and_make_tunnels_where_the_run_asks_for_them() -> None:

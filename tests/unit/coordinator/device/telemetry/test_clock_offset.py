@@ -72,20 +72,20 @@ def true_s(told: DeviceTelemetry) -> np.ndarray:
 
 @pytest.mark.parametrize("off_s", [-45.0, 45.0, -3600.0, 0.3, 0.0, 86_400.0])
 async def test_a_constant_offset_is_estimated_and_taken_off(off_s: float) -> None:
-    told = await polled(lambda at_s: at_s + off_s)
-    [series] = told.of(Quantity.CPU)
-    assert np.abs(series.at_s - true_s(told)).max() <= series.bound_s.max() <= 0.051
-    kinds = [issue.kind for issue in told.issues]
+    reported = await polled(lambda at_s: at_s + off_s)
+    [series] = reported.of(Quantity.CPU)
+    assert np.abs(series.at_s - true_s(reported)).max() <= series.bound_s.max() <= 0.051
+    kinds = [issue.kind for issue in reported.issues]
     assert kinds == ([IssueKind.CLOCK] if abs(off_s) > 2 else [])
     if kinds:
-        assert f"{abs(off_s):.1f} s" in told.issues[0].text
+        assert f"{abs(off_s):.1f} s" in reported.issues[0].text
 
 
 async def test_stamps_of_whole_seconds_are_no_contradiction() -> None:
-    told = await polled(lambda at_s: float(int(at_s - 45.0)), poll_s=2.3)
-    [series] = told.of(Quantity.CPU)
-    assert (np.abs(series.at_s - true_s(told)) <= series.bound_s + 0.5).all()
-    assert [issue.kind for issue in told.issues] == [IssueKind.CLOCK]
+    reported = await polled(lambda at_s: float(int(at_s - 45.0)), poll_s=2.3)
+    [series] = reported.of(Quantity.CPU)
+    assert (np.abs(series.at_s - true_s(reported)) <= series.bound_s + 0.5).all()
+    assert [issue.kind for issue in reported.issues] == [IssueKind.CLOCK]
 
 
 async def test_figures_that_are_refreshed_rarely_are_placed_when_they_were_made() -> None:
@@ -94,15 +94,15 @@ async def test_figures_that_are_refreshed_rarely_are_placed_when_they_were_made(
     def made_s(at_s: float) -> float:
         return BEGAN_S + 1 + (at_s - BEGAN_S - 1) // 10 * 10
 
-    told = await polled(
+    reported = await polled(
         lambda at_s: made_s(at_s) - 45,
         readings_of=lambda at_s: [
             Reading(quantity=Quantity.CPU, value=(made_s(at_s) - BEGAN_S) / 1000)
         ],
     )
-    [series] = told.of(Quantity.CPU)
+    [series] = reported.of(Quantity.CPU)
     assert len(series.values) == len(set(series.values.tolist()))
-    assert (np.abs(series.at_s - true_s(told)) <= series.bound_s + 1e-6).all()
+    assert (np.abs(series.at_s - true_s(reported)) <= series.bound_s + 1e-6).all()
     assert series.bound_s.max() < 2
 
 
@@ -119,11 +119,11 @@ async def test_figures_that_are_refreshed_rarely_are_placed_when_they_were_made(
 async def test_stamps_that_contradict_each_other_are_not_used(
     stamp_of: Callable[[float], float],
 ) -> None:
-    told = await polled(stamp_of)
-    [series] = told.of(Quantity.CPU)
-    np.testing.assert_allclose(series.at_s, true_s(told), atol=0.051)
+    reported = await polled(stamp_of)
+    [series] = reported.of(Quantity.CPU)
+    np.testing.assert_allclose(series.at_s, true_s(reported), atol=0.051)
     assert series.bound_s.min() > 10
-    [issue] = told.issues
+    [issue] = reported.issues
     assert issue.kind is IssueKind.STAMPS
     assert "not used" in issue.text
 
@@ -136,8 +136,8 @@ async def test_a_counters_rate_is_by_its_own_stamps() -> None:
         total = (made_s - BEGAN_S + 10) * 100
         return [Reading(quantity=Quantity.PACKETS, value=total, counts_to=2.0**64)]
 
-    told = await polled(lambda at_s: at_s - (at_s * 3) % 0.6 - 45, readings_of=counted)
-    [series] = told.of(Quantity.PACKETS)
+    reported = await polled(lambda at_s: at_s - (at_s * 3) % 0.6 - 45, readings_of=counted)
+    [series] = reported.of(Quantity.PACKETS)
     np.testing.assert_allclose(series.values, 100, rtol=1e-6)
 
 
@@ -149,9 +149,9 @@ async def test_a_better_estimate_does_not_double_what_was_kept() -> None:
     def stamp(at_s: float) -> float:
         return stamps.setdefault(at_s, at_s - 45 + 0.4 * next(jitter))
 
-    kept = load_telemetry(dump_telemetry(await polled(stamp, count=5, before=early)))
-    whole = await polled(stamp)
-    both = merge_readings(kept, whole)
+    telemetry = load_telemetry(dump_telemetry(await polled(stamp, count=5, before=early)))
+    complete = await polled(stamp)
+    both = merge_readings(telemetry, complete)
     assert len(both.series[0].values) == 30
     assert [issue.kind for issue in both.issues] == [IssueKind.CLOCK]
 
@@ -178,13 +178,13 @@ async def test_a_busy_device_with_a_wrong_clock_fails_its_threshold(off_s: float
     while now_s < to_s + 60:
         await source.poll()
         now_s += 2
-    told = await source.query(
+    reported = await source.query(
         datetime.fromtimestamp(from_s - 60, UTC), datetime.fromtimestamp(to_s + 60, UTC)
     )
-    found = summarise(made, telemetry=load_telemetry(dump_telemetry(told)))
-    assert found.verdict is Verdict.FAIL
-    assert "device-cpu-limit" in ids(found)
-    assert ("witness-clock" in ids(found)) is bool(off_s)
+    result = summarise(made, telemetry=load_telemetry(dump_telemetry(reported)))
+    assert result.verdict is Verdict.FAIL
+    assert "device-cpu-limit" in ids(result)
+    assert ("witness-clock" in ids(result)) is bool(off_s)
 
 
 def test_the_interval_of_every_answer_counts() -> None:
@@ -204,8 +204,8 @@ async def test_an_answer_that_is_incomplete_tells_no_figure() -> None:
 
     source = PolledSource(ask, name="rest", entry=PolledEntry(type="rest", device="fw"))
     await source.poll()
-    told = await source.query(
+    reported = await source.query(
         datetime.fromtimestamp(0, UTC), datetime.fromtimestamp(4_000_000_000, UTC)
     )
-    assert np.isnan(told.series[0].values).all()
-    assert [issue.kind for issue in told.issues] == [IssueKind.PARTIAL]
+    assert np.isnan(reported.series[0].values).all()
+    assert [issue.kind for issue in reported.issues] == [IssueKind.PARTIAL]

@@ -75,7 +75,7 @@ def test_the_examples_of_the_page_open(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(device_ping, "may_echo", lambda address: True)
     path = tmp_path / "telemetry.toml"
     path.write_text(text)
-    counting = [each.entry.type for each in open_telemetry(path) if each.entry.byte_counter]
+    counting = [item.entry.type for item in open_telemetry(path) if item.entry.byte_counter]
     assert counting == ["snmp", "azure-monitor", "prometheus", "rest"]
 
 
@@ -84,8 +84,8 @@ def test_each_opens_and_tells_of_its_device(source: str, tmp_path: Path) -> None
     telemetry = opened(tmp_path, source, LINES[source])
     assert isinstance(telemetry, PolledSource) is (source in POLLED)
     assert telemetry.entry.device == "fw"
-    told_by_all = Quantity.PING_TCP if source == "ping" else Quantity.CPU
-    assert (told_by_all in telemetry.quantities) is (source not in ("azure-monitor", "lab"))
+    reported_by_all = Quantity.PING_TCP if source == "ping" else Quantity.CPU
+    assert (reported_by_all in telemetry.quantities) is (source not in ("azure-monitor", "lab"))
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_the_makers_profiles_can_all_be_read() -> None:
     assert {"cisco", "fortinet", "host-resources", "pan"} <= profiles.keys()
     assert all(profile.mib for profile in profiles.values())
     # As Fortinet's and Cisco's own pages name them.
-    fortinet = {each.quantity: each.oid for each in profiles["fortinet"].read}
+    fortinet = {item.quantity: item.oid for item in profiles["fortinet"].read}
     assert fortinet[Quantity.CPU] == "1.3.6.1.4.1.12356.101.4.1.3.0"
     assert fortinet[Quantity.SESSIONS] == "1.3.6.1.4.1.12356.101.4.1.8.0"
     assert profiles["cisco"].read[0].oid == "1.3.6.1.4.1.9.9.109.1.1.1.1.6"
@@ -185,9 +185,9 @@ async def test_prometheus_is_told_by_query_and_label() -> None:
     fields = {"type": "prometheus", "device": "fw", "url": "http://p", "read": [query]}
     entry = PrometheusEntry.model_validate(fields)
     telemetry = PrometheusSource(entry, transport=httpx.MockTransport(Server(answer)))
-    told = await read(telemetry)
-    assert [each.instance for each in told.series] == ["0", "1"]
-    np.testing.assert_allclose(told.series[0].values, [0.2, 0.21, 0.22])
+    reported = await read(telemetry)
+    assert [sery.instance for sery in reported.series] == ["0", "1"]
+    np.testing.assert_allclose(reported.series[0].values, [0.2, 0.21, 0.22])
 
 
 async def test_the_password_in_a_prometheus_address_is_in_no_name_and_no_word(
@@ -246,40 +246,40 @@ async def rest(device: str, folder: Path, answer: Any, key: str = "s3cret") -> D
 
 async def test_rest_tells_numbers_and_numbers_by_name(device: str, tmp_path: Path) -> None:
     at_s = BEGUN.timestamp() + 3
-    told = await rest(
+    reported = await rest(
         device, tmp_path, {"at": at_s, "cpu": {"all": 55}, "units": {"u1": 7, "u2": "9"}}
     )
-    assert by_name(told) == {
+    assert by_name(reported) == {
         (Quantity.CPU, ""): pytest.approx(0.55),
         (Quantity.SESSIONS, "u1"): 7,
         (Quantity.SESSIONS, "u2"): 9,
     }
     # The device's clock is off by days: the reading is placed by question and answer.
-    assert told.series[0].at_s[0] == pytest.approx(told.read_at.timestamp(), abs=5)
-    [issue] = told.issues
+    assert reported.series[0].at_s[0] == pytest.approx(reported.read_at.timestamp(), abs=5)
+    [issue] = reported.issues
     assert issue.kind is IssueKind.CLOCK
 
 
 def by_name(told: DeviceTelemetry) -> dict[tuple[Quantity, str], float]:
-    return {(each.quantity, each.instance): float(each.values[0]) for each in told.series}
+    return {(sery.quantity, sery.instance): float(sery.values[0]) for sery in told.series}
 
 
 async def test_rest_tells_a_list_by_place_and_leaves_out_what_is_no_number(
     device: str, tmp_path: Path
 ) -> None:
     """As a projection (``cores[*].usage``) has it; an instant without an offset is UTC."""
-    odd = [55, None, "n/a", True, "7e1", [3], {"x": 1}, -1]
+    invalid = [55, None, "n/a", True, "7e1", [3], {"x": 1}, -1]
     at = f"{BEGUN:%Y-%m-%dT%H:%M:%S}"
-    told = await rest(device, tmp_path, {"at": at, "cpu": {"all": odd}, "units": {}})
-    assert by_name(told) == {
+    reported = await rest(device, tmp_path, {"at": at, "cpu": {"all": invalid}, "units": {}})
+    assert by_name(reported) == {
         (Quantity.CPU, "0"): pytest.approx(0.55),
         (Quantity.CPU, "4"): pytest.approx(0.7),
     }
-    off_s = BEGUN.timestamp() - told.read_at.timestamp()
-    untold, clock = told.issues
-    assert untold.text == "sessions_count: nothing at units"
-    [said_s] = re.findall(r"stamps are ([0-9.]+) s", clock.text)
-    assert float(said_s) == pytest.approx(abs(off_s), abs=5)
+    off_s = BEGUN.timestamp() - reported.read_at.timestamp()
+    unreported, clock = reported.issues
+    assert unreported.text == "sessions_count: nothing at units"
+    [text_s] = re.findall(r"stamps are ([0-9.]+) s", clock.text)
+    assert float(text_s) == pytest.approx(abs(off_s), abs=5)
 
 
 async def test_a_percentage_that_is_taken_for_a_ratio_is_unknown_and_said(tmp_path: Path) -> None:
@@ -287,9 +287,9 @@ async def test_a_percentage_that_is_taken_for_a_ratio_is_unknown_and_said(tmp_pa
     rows = [f"{BEGUN.timestamp() + n},{cpu}" for n, cpu in enumerate((0.4, 37, 0.5, 41))]
     (tmp_path / "x.csv").write_text("\n".join(["time,cpu", *rows, ""]))
     source = opened(tmp_path, "csv", LINES["csv"].replace(", scale = 0.01", ""))
-    told = drop_invalid(await read(source))
-    np.testing.assert_allclose(told.series[0].values, [0.4, np.nan, 0.5, np.nan])
-    [issue] = told.issues
+    reported = drop_invalid(await read(source))
+    np.testing.assert_allclose(reported.series[0].values, [0.4, np.nan, 0.5, np.nan])
+    [issue] = reported.issues
     assert (issue.kind, issue.count) == (IssueKind.MISSING, 2)
     assert issue.text == "cpu_ratio: 41, which none can be: a percentage needs scale = 0.01"
 
@@ -306,10 +306,10 @@ async def test_a_percentage_that_is_taken_for_a_ratio_is_unknown_and_said(tmp_pa
 async def test_what_rest_cannot_be_told_is_a_silence(
     answer: Any, key: str, words: str, device: str, tmp_path: Path
 ) -> None:
-    told = await rest(device, tmp_path, answer, key)
-    assert words in told.issues[0].text
-    assert not told.series
-    assert "s3cret" not in str(told.issues)
+    reported = await rest(device, tmp_path, answer, key)
+    assert words in reported.issues[0].text
+    assert not reported.series
+    assert "s3cret" not in str(reported.issues)
 
 
 @pytest.mark.parametrize(

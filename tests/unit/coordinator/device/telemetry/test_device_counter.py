@@ -67,7 +67,7 @@ def bins(telemetry: DeviceTelemetry) -> list[tuple[float, float, float | None]]:
     assert readable(ledger).rejected_count == 0  # no bin over another, by however little
     return [
         (round(start, 2), round(end, 2), None if np.isnan(count) else round(count, 2))
-        for start, end, count in zip(*(each.tolist() for each in columns), strict=True)
+        for start, end, count in zip(*(column.tolist() for column in columns), strict=True)
     ]
 
 
@@ -88,13 +88,13 @@ def test_what_a_restart_did_not_ask_is_an_unknown_bin() -> None:
 
 def test_two_coordinators_that_ask_one_device_count_nothing_twice() -> None:
     one, other = told(series(range(6))), told(series([2.5, 3.5, 4.5, 5.5, 6.5, 7.5]))
-    found = bins(merge_readings(kept(one), other))
-    assert [(start, end) for start, end, count in found if count is not None] == [
+    result = bins(merge_readings(kept(one), other))
+    assert [(start, end) for start, end, count in result if count is not None] == [
         *((second, second + 1) for second in range(5)),
         (5.5, 6.5),
         (6.5, 7.5),
     ]
-    assert [count for *_, count in found] == [1, 1, 1, 1, 1, None, 1, 1]
+    assert [count for *_, count in result] == [1, 1, 1, 1, 1, None, 1, 1]
 
 
 def test_what_one_device_was_not_asked_is_unknown_of_all() -> None:

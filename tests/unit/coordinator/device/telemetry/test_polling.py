@@ -94,11 +94,11 @@ def rates(telemetry: DeviceTelemetry) -> list[float]:
 async def test_a_counter_is_read_through_its_wrap_and_no_further(
     readings: list[Reading], ups_s: list[float], expected: list[float], kinds: list[str]
 ) -> None:
-    heard = await told(
+    received = await told(
         [Answer(readings=[r], up_s=up) for r, up in zip(readings, ups_s, strict=True)]
     )
-    np.testing.assert_array_equal(rates(heard), expected)
-    assert [issue.kind for issue in heard.issues] == kinds
+    np.testing.assert_array_equal(rates(received), expected)
+    assert [issue.kind for issue in received.issues] == kinds
 
 
 @pytest.mark.parametrize(
@@ -111,32 +111,32 @@ async def test_a_counter_is_read_through_its_wrap_and_no_further(
 async def test_counters_that_are_told_once_more_are_no_idle_second(
     totals: list[float], expected: list[float]
 ) -> None:
-    heard = await told([Answer(readings=[CPU, counted(total)], up_s=None) for total in totals])
-    assert rates(heard) == expected
-    [series] = heard.of(Quantity.PACKETS)
+    received = await told([Answer(readings=[CPU, counted(total)], up_s=None) for total in totals])
+    assert rates(received) == expected
+    [series] = received.of(Quantity.PACKETS)
     assert series.over_s.tolist() == [15, 5]
-    [cpu] = heard.of(Quantity.CPU)
+    [cpu] = received.of(Quantity.CPU)
     assert len(cpu.values) == 5
 
 
 async def test_one_counter_that_moves_says_that_the_others_stand_still() -> None:
     other = replace(counted(0), instance="eth1")
     rounds = [[counted(100 * n), other] for n in range(3)]
-    heard = await told([Answer(readings=readings) for readings in rounds])
-    by_name = {each.instance: each.values.tolist() for each in heard.of(Quantity.PACKETS)}
+    received = await told([Answer(readings=readings) for readings in rounds])
+    by_name = {item.instance: item.values.tolist() for item in received.of(Quantity.PACKETS)}
     assert by_name == {"eth0": [20, 20], "eth1": [0, 0]}
 
 
 async def test_a_dead_agent_is_one_spell_and_no_figure() -> None:
     up = Answer(readings=[CPU, counted(0)], up_s=10)
     later = Answer(readings=[CPU, counted(2000)], up_s=30)
-    heard = await told([up, DOWN, DOWN, DOWN, later, DOWN])
-    first, second = heard.issues
+    received = await told([up, DOWN, DOWN, DOWN, later, DOWN])
+    first, second = received.issues
     assert (first.kind, first.count, first.to_s - first.from_s) == (IssueKind.SILENT, 3, 10)
     assert second.count == 1
-    [cpu] = heard.of(Quantity.CPU)
+    [cpu] = received.of(Quantity.CPU)
     assert len(cpu.values) == 2
-    assert rates(heard) == [100]  # over the silence: the counter went on
+    assert rates(received) == [100]  # over the silence: the counter went on
 
 
 @pytest.mark.parametrize(
@@ -153,27 +153,29 @@ async def test_a_restart_shows_by_how_young_a_device_is_and_not_by_our_clock(
     silent_count: int, ups_s: tuple[int, int], restarts: bool, wall_off_s: float
 ) -> None:
     first, last = (Answer(readings=[CPU], up_s=up) for up in ups_s)
-    heard = await told([first, *[DOWN] * silent_count, last], wall_off_s=wall_off_s)
-    assert (IssueKind.RESTARTED in [each.kind for each in heard.issues]) is restarts
+    received = await told([first, *[DOWN] * silent_count, last], wall_off_s=wall_off_s)
+    assert (IssueKind.RESTARTED in [issue.kind for issue in received.issues]) is restarts
 
 
 async def test_what_is_kept_comes_back_and_joins_what_came_later() -> None:
-    heard = await told([Answer(readings=[CPU, counted(n)], up_s=9 + n) for n in range(4)])
-    kept = load_telemetry(dump_telemetry(heard))
-    assert dump_telemetry(kept) == dump_telemetry(heard)
-    assert kept.cores_count == {"fw": 4}
-    assert dump_telemetry(merge_readings(kept, heard)) == dump_telemetry(heard)
+    received = await told([Answer(readings=[CPU, counted(n)], up_s=9 + n) for n in range(4)])
+    telemetry = load_telemetry(dump_telemetry(received))
+    assert dump_telemetry(telemetry) == dump_telemetry(received)
+    assert telemetry.cores_count == {"fw": 4}
+    assert dump_telemetry(merge_readings(telemetry, received)) == dump_telemetry(received)
 
 
 async def test_a_spell_that_went_on_after_it_was_kept_is_one() -> None:
     up = Answer(readings=[CPU], missing=["drops: none"], up_s=9)
-    whole = await told([up, DOWN, DOWN, DOWN])
-    kept = await told([up, DOWN])
-    assert merge_readings(load_telemetry(dump_telemetry(kept)), whole).issues == whole.issues
+    complete = await told([up, DOWN, DOWN, DOWN])
+    stored = await told([up, DOWN])
+    assert (
+        merge_readings(load_telemetry(dump_telemetry(stored)), complete).issues == complete.issues
+    )
 
 
 async def test_unknown_comes_back_as_unknown() -> None:
-    heard = await told([Answer(readings=[counted(n)], up_s=up) for n, up in ((5, 99), (9, 1))])
-    kept = load_telemetry(dump_telemetry(heard))
-    np.testing.assert_array_equal(rates(kept), [math.nan])
-    assert kept.issues == heard.issues
+    received = await told([Answer(readings=[counted(n)], up_s=up) for n, up in ((5, 99), (9, 1))])
+    telemetry = load_telemetry(dump_telemetry(received))
+    np.testing.assert_array_equal(rates(telemetry), [math.nan])
+    assert telemetry.issues == received.issues

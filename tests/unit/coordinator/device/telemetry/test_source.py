@@ -95,17 +95,17 @@ def test_grains_are_durations(text: str, seconds: float) -> None:
 
 
 def test_what_is_kept_comes_back_unknown_bins_and_notes_too() -> None:
-    kept: FirewallLedger = ledger(1, NAN, 3)
-    back = load_ledger(dump_ledger(kept))
-    np.testing.assert_array_equal(back.bytes, kept.bytes)
-    np.testing.assert_array_equal(back.start_s, kept.start_s)
-    assert (back.source, back.read_at, back.notes) == (kept.source, kept.read_at, kept.notes)
+    stored: FirewallLedger = ledger(1, NAN, 3)
+    back = load_ledger(dump_ledger(stored))
+    np.testing.assert_array_equal(back.bytes, stored.bytes)
+    np.testing.assert_array_equal(back.start_s, stored.start_s)
+    assert (back.source, back.read_at, back.notes) == (stored.source, stored.read_at, stored.notes)
     assert back.drops_count is None
 
 
 def test_drops_that_are_kept_come_back() -> None:
-    kept = replace(ledger(1, 2, 3), drops_count=np.array([7, NAN, 0.0]))
-    back = load_ledger(dump_ledger(kept))
+    stored = replace(ledger(1, 2, 3), drops_count=np.array([7, NAN, 0.0]))
+    back = load_ledger(dump_ledger(stored))
     assert back.drops_count is not None
     np.testing.assert_array_equal(back.drops_count, [7, NAN, 0.0])
 
@@ -144,9 +144,9 @@ def test_a_ledger_carries_what_is_declared_of_its_counter(
     read = asyncio.run(source.read(*span, Direction.FORWARD))
     assert read.bytes.tolist() == [1, 2]
     assert {name: getattr(read, name) for name in expected} == expected
-    kept = load_ledger(dump_ledger(read))
+    stored = load_ledger(dump_ledger(read))
     for name in ("extreme", "mss_bytes", "counts_lost"):
-        assert getattr(kept, name) == getattr(read, name)
+        assert getattr(stored, name) == getattr(read, name)
 
 
 REST: dict[str, Any] = {"type": "rest", "device": "fw", "url": "https://x", "byte_counter": {}}

@@ -140,14 +140,14 @@ async def test_a_source_that_fails_at_last_leaves_its_last_answer() -> None:
 async def test_a_throttling_source_is_left_alone_as_long_as_it_says() -> None:
     source = Source(POLLED, TelemetryBusy("busy", 120), ledger(60, 60, 30, 7))
     settling = StableReader(source, lambda: source.now)
-    asked_at = []
+    requested_at = []
     for second in range(200):
         source.now = ENDED + timedelta(seconds=second)
         before = source.read_count
         await settling.read(SPAN)
         if source.read_count > before:
-            asked_at.append(second)
-    assert asked_at[:2] == [30, 150]
+            requested_at.append(second)
+    assert requested_at[:2] == [30, 150]
 
 
 async def test_nothing_is_waited_for_when_nothing_was_sent() -> None:

@@ -16,15 +16,15 @@ async def test_every_listed_chart_can_be_read(fabric: Fabric, api: httpx.AsyncCl
     grounds = set()
     for entry in listed["charts"]:
         path = f"/v1/runs/{run_id}/charts/{entry['name']}"
-        asked = {"burst": "3"} if entry["kind"] == "burst" else {}
-        answer = await api.get(path, params=asked)
+        requested = {"burst": "3"} if entry["kind"] == "burst" else {}
+        answer = await api.get(path, params=requested)
         assert answer.status_code == 200, answer.text
         chart = answer.json()
         assert chart["burst_index"] == (3 if entry["kind"] == "burst" else None)
         assert chart["figure"]["series"] or chart["figure"]["heat_map"]
         for theme in ("light", "dark"):
             drawn = await api.get(
-                path, params={**asked, "theme": theme}, headers={"Accept": "image/svg+xml"}
+                path, params={**requested, "theme": theme}, headers={"Accept": "image/svg+xml"}
             )
             assert drawn.headers["content-type"] == "image/svg+xml"
             assert drawn.text.startswith("<svg ")
@@ -37,8 +37,8 @@ async def test_a_burst_can_be_drawn_while_the_run_goes_on(
 ) -> None:
     run_id = await store_run(fabric, bursts_over=1)
     codes = {
-        asked: (await api.get(f"/v1/runs/{run_id}/charts/{asked}")).status_code
-        for asked in (
+        requested: (await api.get(f"/v1/runs/{run_id}/charts/{requested}")).status_code
+        for requested in (
             "throughput",
             "throughput?burst=1",
             "throughput?burst=99",

@@ -67,7 +67,7 @@ def test_each_devices_payload_and_cpu_stand_side_by_side_in_its_colour() -> None
     assert [s.colour for s in drawn_series[::2]] == [s.colour for s in drawn_series[1::2]]
     assert [s.hatch for s in drawn_series] == [None, "up"] * 2
     drawn = standalone(chart.figure, width=900, height=400, theme=Theme.LIGHT)
-    assert all(f">{words}<" in drawn for words in ("cef", "95 Mbit/s", "log", "42 Mbit/s"))
+    assert all(f">{parts}<" in drawn for parts in ("cef", "95 Mbit/s", "log", "42 Mbit/s"))
 
 
 def test_names_that_are_too_long_for_a_phone_are_numbered() -> None:
@@ -112,8 +112,13 @@ async def test_charts_over_the_api(api: httpx.AsyncClient) -> None:
         "question": {"kind": "sweep", "axes": [{"field": "pairs_count", "values": [1]}]},
     }
     study_id = (await api.post("/v1/studies", json=body)).json()["study_id"]
-    asked = [*((study_id, name) for name in STUDY_CHARTS), (study_id, "pie"), ("nothing", "sweep")]
+    requested = [
+        *((study_id, name) for name in STUDY_CHARTS),
+        (study_id, "pie"),
+        ("nothing", "sweep"),
+    ]
     codes = [
-        (await api.get(f"/v1/studies/{where}/charts/{name}")).status_code for where, name in asked
+        (await api.get(f"/v1/studies/{place}/charts/{name}")).status_code
+        for place, name in requested
     ]
     assert set(codes) <= {404, 409}

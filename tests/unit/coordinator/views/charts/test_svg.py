@@ -38,12 +38,12 @@ def parsed(text: str) -> ET.Element:
 def test_every_chart_is_drawn_whole(entry: ChartEntry, width: float) -> None:
     chart = drawn(entry)
     root = parsed(draw(chart.figure, width=width, height=280, name="one"))
-    words = [text.text for text in root.iter(f"{SVG}text")]
+    parts = [text.text for text in root.iter(f"{SVG}text")]
     title = chart.figure.x.title
-    assert title in words or set(title.replace(" (", "\n(").split("\n")) <= set(words)
-    assert chart.figure.y.title in words
+    assert title in parts or set(title.replace(" (", "\n(").split("\n")) <= set(parts)
+    assert chart.figure.y.title in parts
     if len(chart.figure.series) > 1 or chart.figure.has_legend:
-        assert {series.name for series in chart.figure.series} <= set(words)
+        assert {series.name for series in chart.figure.series} <= set(parts)
     classes = {element.get("class") for element in root.iter() if element.get("class")}
     known = set(re.findall(r"\.([sf]-[a-z-]+)\{", styles(Theme.DARK)))
     assert {c for c in classes if c is not None and c[:2] in ("s-", "f-")} <= known

@@ -35,8 +35,8 @@ Vector = NDArray[np.float64]
 
 def linear(colour: str) -> Vector:
     """sRGB to linear light, IEC 61966-2-1."""
-    said = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
-    return np.asarray(np.where(said <= 0.04045, said / 12.92, ((said + 0.055) / 1.055) ** 2.4))
+    text = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    return np.asarray(np.where(text <= 0.04045, text / 12.92, ((text + 0.055) / 1.055) ** 2.4))
 
 
 def luminance(colour: str) -> float:

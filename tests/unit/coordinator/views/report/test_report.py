@@ -37,8 +37,8 @@ async def sourced(fabric: Fabric, plant: Plant = FAULTY) -> Source:
 
 def section(report: Report, name: str) -> str:
     """All words of one section."""
-    found = next(part for part in report.sections if part.id == name)
-    return found.model_dump_json()
+    result = next(part for part in report.sections if part.id == name)
+    return result.model_dump_json()
 
 
 class Page(HTMLParser):
@@ -93,7 +93,7 @@ def html_text(words: str) -> str:
 
 async def test_round_trips_are_shown_before_under_and_after_the_load(fabric: Fabric) -> None:
     report = build(await sourced(fabric))
-    part = next(each for each in report.sections if each.id == "latency")
+    part = next(item for item in report.sections if item.id == "latency")
     bursts, *phases, spikes = part.tables
     assert len(bursts.rows) == FAULTY.bursts
     assert phases[0].rows[0][:4] == ("before load", "560", "0.00 %", "1 ms")
@@ -105,13 +105,13 @@ async def test_round_trips_are_shown_before_under_and_after_the_load(fabric: Fab
 
 async def test_every_part_of_a_reproducible_report_is_there(fabric: Fabric) -> None:
     report = build(await sourced(fabric))
-    said = {part.id: section(report, part.id) for part in report.sections}
-    assert set(said) >= {
+    fields = {part.id: section(report, part.id) for part in report.sections}
+    assert set(fields) >= {
         *("figures", "charts", "method", "planned", "bursts", "pairs", "clocks"),
         *("reconciliation", "completeness", "course", "configuration", "generators", "device"),
         *("deviations", "recompute"),
     }
-    for part, words in {
+    for part, parts in {
         "method": [
             "MSER",
             "interpolating cumulative bytes",
@@ -128,8 +128,8 @@ async def test_every_part_of_a_reproducible_report_is_there(fabric: Fabric) -> N
         "configuration": ["traffic.streams_count", "objective.tolerance_ratio", "me"],
         "generators": ["iperf3 3.18", "10.2.0.4:5201"],
     }.items():
-        for word in words:
-            assert word in said[part], (part, word)
+        for token in parts:
+            assert token in fields[part], (part, token)
 
 
 async def test_what_an_engine_did_not_do_as_asked_shows(fabric: Fabric) -> None:
@@ -138,14 +138,17 @@ async def test_what_an_engine_did_not_do_as_asked_shows(fabric: Fabric) -> None:
     reports = dict(source.ends[0].reports)
     wrong = reports[0].engine
     assert wrong is not None
-    asked = source.plan.spec.traffic.streams_count
-    said = [wrong.model_copy(update={"streams_count": count}) for count in (asked, asked, 1)]
-    for index, engine in enumerate(said):
+    streams_count = source.plan.spec.traffic.streams_count
+    lines = [
+        wrong.model_copy(update={"streams_count": count})
+        for count in (streams_count, streams_count, 1)
+    ]
+    for index, engine in enumerate(lines):
         reports[index] = reports[index].model_copy(update={"engine": engine})
     object.__setattr__(source.ends[0], "reports", reports)
     rows = next(p for p in build(source).sections if p.id == "planned").tables[0].rows
     streams = next(row for row in rows if row[0] == "streams per pair")
-    assert streams[1] == str(asked)
+    assert streams[1] == str(streams_count)
     assert streams[3] == "NO: 2 of 3"
 
 
@@ -166,16 +169,16 @@ def rows_of(source: Source, name: str, table: int = 0) -> dict[str, tuple[str, .
 
 async def test_the_table_and_the_finding_speak_of_the_same_settings(fabric: Fabric) -> None:
     source = await sourced(fabric, Plant(pairs=3, bursts=1))
-    asked = {
+    fields = {
         "window_bytes": 400_000,
         "dscp": 46,
         "stream_bits_per_second": 5_000_000,
         "mss_bytes": 1400,
     }
-    traffic = source.plan.spec.traffic.model_copy(update=asked)
+    traffic = source.plan.spec.traffic.model_copy(update=fields)
     spec = source.plan.spec.model_copy(update={"traffic": traffic, "scale": 1.0})
     source = replace(source, plan=source.plan.model_copy(update={"spec": spec}))
-    as_asked = EngineReport(
+    as_requested = EngineReport(
         engine="iperf3",
         window_bytes=425_984,  # more than asked is as asked
         tos=184,
@@ -183,11 +186,11 @@ async def test_the_table_and_the_finding_speak_of_the_same_settings(fabric: Fabr
         pacing=Pacing.ENGINE,
         mss_bytes=1388,  # net of timestamps
     )
-    clamped = as_asked.model_copy(
+    clamped = as_requested.model_copy(
         update={"window_bytes": 212_992, "tos": 0, "stream_bits_per_second": 4_000_000}
     )
     failed = clamped.model_copy(update={"error": "it did not run"})
-    rows = rows_of(said_by(source, as_asked, clamped, failed), "planned")
+    rows = rows_of(said_by(source, as_requested, clamped, failed), "planned")
     assert rows["window, bytes"] == ("400000", "425984 in 1, 212992 in 1", "NO: 1 of 2")
     assert rows["DSCP"] == ("46", "46 in 1, 0 in 1", "NO: 1 of 2")
     assert rows["rate per stream"] == ("5 Mbit/s", "5 Mbit/s in 1, 4 Mbit/s in 1", "NO: 1 of 2")
@@ -206,8 +209,8 @@ async def test_every_command_line_and_what_it_read_is_shown(fabric: Fabric) -> N
     ftp = EngineReport(
         engine="ftp", argv=("lftp", "-f", "/x/script"), files={"script": "pget -n 64 1000\n"}
     )
-    told = said_by(source, two, ftp)
-    part = next(part for part in build(told).sections if part.id == "generators")
+    reported = said_by(source, two, ftp)
+    part = next(part for part in build(reported).sections if part.id == "generators")
     rows = [
         row for table in part.tables if table.title.startswith("Pairs of") for row in table.rows
     ]
@@ -228,12 +231,12 @@ async def test_the_agents_are_told_as_they_were_at_the_launch(fabric: Fabric) ->
     for agent in fleet(2):
         await fabric.records.fleet.beat(agent.model_copy(update={"kernel": "6.12"}))
     source = await sourced(fabric, Plant(pairs=2, bursts=1))
-    kept = replace(source, plan=plan, fleet=await read_fleet(fabric.records, plan.run_id))
-    said = section(build(kept), "generators")
-    assert '"6.1"' in said
-    assert "6.12" not in said
-    assert "D4" in said
-    assert '"server-002"' in said
+    stored = replace(source, plan=plan, fleet=await read_fleet(fabric.records, plan.run_id))
+    text = section(build(stored), "generators")
+    assert '"6.1"' in text
+    assert "6.12" not in text
+    assert "D4" in text
+    assert '"server-002"' in text
 
 
 async def test_the_hash_is_of_the_stored_bytes(fabric: Fabric) -> None:
@@ -281,8 +284,8 @@ async def test_the_api_serves_html_and_json(fabric: Fabric, api: httpx.AsyncClie
     assert page.headers["content-type"].startswith("text/html")
     assert page.text.startswith("<!doctype html>")
     assert "default-src 'none'" in page.headers["content-security-policy"]
-    for asked in ({"headers": {"Accept": "application/json"}}, {"params": {"format": "json"}}):
-        answer = await api.get(path, **asked)  # type: ignore[arg-type]  # one of two arguments
+    for requested in ({"headers": {"Accept": "application/json"}}, {"params": {"format": "json"}}):
+        answer = await api.get(path, **requested)  # type: ignore[arg-type]  # one of two arguments
         assert json.loads(answer.text)["run_id"] == run_id
     assert (await api.get(path, params={"format": "docx"})).status_code == 422
     assert (await api.get("/v1/runs/none/report")).status_code == 404
@@ -291,16 +294,16 @@ async def test_the_api_serves_html_and_json(fabric: Fabric, api: httpx.AsyncClie
 async def test_an_imported_table_has_means_and_what_is_not_drawn_is_named(
     fabric: Fabric,
 ) -> None:
-    said = "one mean for each pair and burst"
-    assert said not in section(build(await sourced(fabric)), "charts")
+    text = "one mean for each pair and burst"
+    assert text not in section(build(await sourced(fabric)), "charts")
     imported = await store_table(fabric.records, small_tables.parse(small_tables.fleet(3, 2)), NOW)
     source = await gather(fabric.records, imported.run_id, NOW)
     charts = section(build(source), "charts")
-    assert said in charts
+    assert text in charts
     assert '"throughput"' in charts
     assert '"heatmap"' not in charts  # no seconds, so nothing to draw
     page = html(build(source), source)
-    assert said in page
+    assert text in page
     assert len(re.findall("Charts without data: Start errors", page)) == 1
     assert "no data for it" not in page
 

@@ -50,17 +50,17 @@ def of_traffic(source: Source, traffic: Traffic) -> Source:
 async def test_the_chapters_speak_of_the_engine_that_ran(fabric: Fabric) -> None:
     stored = await gather(fabric.records, await store_run(fabric, PLANT), NOW)
     for traffic in TRAFFICS:
-        words = said(build(of_traffic(stored, traffic)), "method", "deviations")
+        parts = said(build(of_traffic(stored, traffic)), "method", "deviations")
         engine = engines()[traffic.engine]
-        assert engine.statement(traffic).rstrip(".") in words
+        assert engine.statement(traffic).rstrip(".") in parts
         programs = {p.name for e in engines().values() for p in (*e.client_programs,)}
         for other in programs - {p.name for p in engine.client_programs}:
-            assert other not in words, (traffic.engine, other)
-        assert ("without TLS" in words) == (traffic.engine != "https"), traffic.engine
-        assert ("UDP datagrams" in words) == (traffic.protocol is Protocol.UDP)
-        assert ("released by a start gate" in words) == engine.gated
-        told = "success" in engine.measures(traffic)
-        assert ("times to the last byte are" in words) == told
+            assert other not in parts, (traffic.engine, other)
+        assert ("without TLS" in parts) == (traffic.engine != "https"), traffic.engine
+        assert ("UDP datagrams" in parts) == (traffic.protocol is Protocol.UDP)
+        assert ("released by a start gate" in parts) == engine.gated
+        reported = "success" in engine.measures(traffic)
+        assert ("times to the last byte are" in parts) == reported
 
 
 @pytest.mark.parametrize("traffic", TRAFFICS, ids=lambda t: f"{t.engine}-{t.direction}")
@@ -150,11 +150,11 @@ async def test_the_rule_is_told_as_the_run_has_it(
     objective = source.plan.spec.objective.model_copy(update=changes)
     spec = source.plan.spec.model_copy(update={"objective": objective})
     plan = source.plan.model_copy(update={"spec": spec})
-    words = said(build(replace(source, plan=plan)), "method")
-    assert word in words
-    assert rests_on in words
-    assert "batch means" not in words
-    assert ("no target was set" in words) == (changes != {})
+    parts = said(build(replace(source, plan=plan)), "method")
+    assert word in parts
+    assert rests_on in parts
+    assert "batch means" not in parts
+    assert ("no target was set" in parts) == (changes != {})
 
 
 async def test_a_runs_dates_are_its_launchs_and_its_traffics(fabric: Fabric) -> None:
@@ -178,15 +178,15 @@ async def test_an_import_claims_nothing_that_its_files_do_not_say(fabric: Fabric
     assert report.traffic_from_at.year == 2022
     assert "Launched" not in text
     assert "launched by" not in said(report)
-    words = said(report, "method", "deviations", "planned")
-    assert "The generation of the traffic is unknown." in words
-    assert "no target was set" in words
+    parts = said(report, "method", "deviations", "planned")
+    assert "The generation of the traffic is unknown." in parts
+    assert "no target was set" in parts
     for claim in (
         *("iperf3", "start gate", "bulk streams", "TLS and", "start at one instant"),
         *("are resampled", "without the ramp", "start error shows", "a pass needs"),
         *("clock uncertainty added", "autocorrelation"),
     ):
-        assert claim not in words, claim
+        assert claim not in parts, claim
     pairs = next(part for part in report.sections if part.id == "pairs").tables
     for table in pairs:
         if "start error" in table.columns:

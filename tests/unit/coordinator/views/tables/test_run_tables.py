@@ -46,8 +46,8 @@ def test_csv_holds_the_summarys_figures() -> None:
         assert float(row["fleet_received_bits_per_second"]) == pytest.approx(rate, rel=1e-8)
         assert row["verdict"] == burst.verdict.value
         assert int(row["completeness_planned_s"]) == burst.completeness.planned_s
-    [whole] = read_csv("summary", made)
-    assert whole["run_id"] == "synthetic"
+    [complete] = read_csv("summary", made)
+    assert complete["run_id"] == "synthetic"
     assert len(read_csv("pairs", made)) == FAULTY.pairs * FAULTY.bursts
 
 
@@ -90,12 +90,16 @@ def test_a_second_that_nobody_saw_is_empty_in_every_format() -> None:
     parquet = pyarrow.parquet.read_table(io.BytesIO(write(Format.PARQUET, HEAD, made, "seconds")))
     assert parquet.column(name)[7].as_py() is None
     assert parquet.schema.field(name).metadata[b"unit"] == b"bit/s"
-    sheet = openpyxl.load_workbook(io.BytesIO(write(Format.XLSX, HEAD, made, "seconds")))["seconds"]
-    place = next(cell.column for cell in sheet[1] if str(cell.value).startswith(name))
-    assert sheet.cell(9, place).value is None
-    assert sheet.cell(10, place).value == pytest.approx(float(read_csv("seconds", made)[8][name]))
-    whole = json.loads(write(Format.JSON, HEAD, made, "seconds"))
-    column = next(c for c in whole["tables"]["seconds"] if c["name"] == name)
+    worksheet = openpyxl.load_workbook(io.BytesIO(write(Format.XLSX, HEAD, made, "seconds")))[
+        "seconds"
+    ]
+    place = next(cell.column for cell in worksheet[1] if str(cell.value).startswith(name))
+    assert worksheet.cell(9, place).value is None
+    assert worksheet.cell(10, place).value == pytest.approx(
+        float(read_csv("seconds", made)[8][name])
+    )
+    document = json.loads(write(Format.JSON, HEAD, made, "seconds"))
+    column = next(c for c in document["tables"]["seconds"] if c["name"] == name)
     assert column["values"][7] is None
 
 
@@ -106,8 +110,8 @@ def test_a_workbook_has_a_sheet_a_table_and_units_in_its_headers() -> None:
     assert book.sheetnames == ["verdict", *reversed(TABLES)]
     assert book.active is book["verdict"]
     assert book["verdict"]["A1"].value == summary.verdict.value
-    said = [cell.value for row in book["verdict"].iter_rows() for cell in row if cell.value]
-    assert all(any(finding.sentence in str(cell) for cell in said) for finding in summary.findings)
+    lines = [cell.value for row in book["verdict"].iter_rows() for cell in row if cell.value]
+    assert all(any(finding.sentence in str(cell) for cell in lines) for finding in summary.findings)
     for name in TABLES:
         assert book[name].freeze_panes == "B2"
         assert book[name].auto_filter.ref
@@ -125,15 +129,15 @@ def test_the_front_sheet_has_each_metric_as_text_and_as_a_number() -> None:
     _, _, summary = ended()
     head = {"run_id": "synthetic", "scale": 100.0, "computed_at": "2026-11-20T13:00:00+01:00"}
     file = write(Format.XLSX, head, tables(), "seconds", summary)
-    sheet = openpyxl.load_workbook(io.BytesIO(file))["verdict"]
-    cells = {(row[0].value, row[1].value or ""): row for row in sheet.iter_rows(max_col=5)}
+    worksheet = openpyxl.load_workbook(io.BytesIO(file))["verdict"]
+    cells = {(row[0].value, row[1].value or ""): row for row in worksheet.iter_rows(max_col=5)}
     shown = metric_rows(summary)
     assert len(shown) > 10
     for row in shown:
         _, _, text, value, _ = cells[row.words, row.layer]
         assert text.value == row.measured
         assert value.value == (None if row.value is None else pytest.approx(row.value))
-    values = {row[0].value: row[1].value for row in sheet.iter_rows(max_col=2)}
+    values = {row[0].value: row[1].value for row in worksheet.iter_rows(max_col=2)}
     assert (values["scale"], str(values["computed_at"])) == (100, "2026-11-20 12:00:00")
 
 

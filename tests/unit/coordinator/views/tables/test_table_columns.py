@@ -90,10 +90,10 @@ async def test_accept_is_honoured_or_refused_with_what_there_is(
             refused = await http.get(here, headers={"Accept": "image/png"})
             offered = operations["get"]["responses"]["200"]["content"].keys()
             assert refused.status_code == 406, path
-            told = refused.json()["errors"]
-            assert [fault["parameter"] for fault in told] == ["Accept"]
+            reported = refused.json()["errors"]
+            assert [fault["parameter"] for fault in reported] == ["Accept"]
             if "/raw/" not in path:
-                assert all(media_type in told[0]["message"] for media_type in offered), path
+                assert all(media_type in reported[0]["message"] for media_type in offered), path
             for media_type in offered:
                 answer = await http.get(here, headers={"Accept": media_type})
                 assert answer.headers["Content-Type"].split(";")[0] == media_type, path
@@ -107,9 +107,9 @@ async def test_accept_is_honoured_or_refused_with_what_there_is(
 
 def test_a_run_s_tables_have_their_columns_whatever_was_measured() -> None:
     _, measured, summary = ended(FAULTY)
-    whole = make_tables(summary, [part.series for part in measured])
+    tables = make_tables(summary, [part.series for part in measured])
     bare = make_tables(summary.model_copy(update={"bursts": ()}), [])
-    for name in whole:
-        known = [(column.name, column.unit, column.values.dtype.kind) for column in whole[name]]
+    for name in tables:
+        known = [(column.name, column.unit, column.values.dtype.kind) for column in tables[name]]
         assert known == [(c.name, c.unit, c.values.dtype.kind) for c in bare[name]], name
     assert all(np.size(column.values) == 0 for column in bare["seconds"])

@@ -26,9 +26,9 @@ BESIDE: dict[str, Any] = {"crosses": False}
 
 @pytest.mark.parametrize(("used", "holds"), [(0.95, True), (0.949, False), (None, False)])
 def test_snat_ports_that_are_used_up(used: float | None, holds: bool) -> None:
-    found = SNAT_PORTS.evaluate(given(pairs({}), snat_utilization_ratio=used))
-    assert found.holds is holds
-    assert not holds or found.facts == (
+    result = SNAT_PORTS.evaluate(given(pairs({}), snat_utilization_ratio=used))
+    assert result.holds is holds
+    assert not holds or result.facts == (
         "95 % of the firewall's SNAT ports are in use (limit 95 %)",
     )
 
@@ -61,15 +61,15 @@ def test_of_several_devices_the_full_ones_are_named_and_counted() -> None:
 def test_a_counter_is_flat_under_five_per_cent(
     rate: float | None, cov: float | None, flat: bool
 ) -> None:
-    said = "the rate in the device counter is constant at 1 Gbit/s (CoV 4.9 %)"
-    assert flat_counter(counted(rate, cov)) == (said if flat else None)
+    text = "the rate in the device counter is constant at 1 Gbit/s (CoV 4.9 %)"
+    assert flat_counter(counted(rate, cov)) == (text if flat else None)
     assert flat_counter(None) is None
 
 
 def _at_documented(rate: float | None = 30e9, cov: float = 0.01, **told: Any) -> BottleneckInput:
     """Azure's standard firewall is documented for 30 Gbit/s."""
-    held = None if rate is None else counted(rate, cov)
-    known: dict[str, Any] = {"sku": "standard", "reconciliation": held, "retransmit_ratio": 0.01}
+    stored = None if rate is None else counted(rate, cov)
+    known: dict[str, Any] = {"sku": "standard", "reconciliation": stored, "retransmit_ratio": 0.01}
     nic = told.pop("nic", 0.5)
     return given(pairs({"client_nic_ratio": nic}), **(known | told))
 
@@ -93,14 +93,14 @@ def test_a_flat_counter_at_the_documented_rate_names_the_device(
 
 
 def test_the_documented_rate_is_told_with_its_source_and_what_the_path_shows() -> None:
-    flat, drops, room = KNOWN_RATE.evaluate(_at_documented()).facts
+    flat, drops, space = KNOWN_RATE.evaluate(_at_documented()).facts
     assert flat == (
         "the rate in the device counter is constant at 30 Gbit/s (CoV 1.0 %); the "
         "documented rate of standard is 30 Gbit/s "
         "(learn.microsoft.com/azure/firewall/firewall-performance, 2026-03-01)"
     )
     assert drops.startswith("the path drops packets: 1.000 %")
-    assert room == "the highest utilization of a sender's NIC is 50 %"
+    assert space == "the highest utilization of a sender's NIC is 50 %"
 
 
 def test_a_documented_rate_needs_a_counter_a_sku_and_senders_with_room() -> None:
@@ -148,24 +148,24 @@ def _queue(*devices: Any, row: dict[str, Any] | None = None, **told: Any) -> Bot
 def test_pings_that_wait_in_the_streams_queue_place_it(
     idle_s: float | None, mean_s: float, holds: bool | None, how: str
 ) -> None:
-    found = OWN_QUEUE.evaluate(_queue(device("fw", **{how: figure(mean_s, idle=idle_s)})))
-    assert found.holds is holds
+    result = OWN_QUEUE.evaluate(_queue(device("fw", **{how: figure(mean_s, idle=idle_s)})))
+    assert result.holds is holds
     if holds:
-        shared, pinged, queue, drops, room = found.facts
+        shared, pinged, queue, drops, space = result.facts
         assert shared.startswith("4 pairs share one limit")
         assert pinged.startswith("pings to fw take ")
         assert pinged.endswith("without load, so the queue is in or before it")
         assert queue.startswith("the path has a queue")
         assert drops.startswith("the path drops")
-        assert room == "the highest utilization of a sender's NIC is 50 %"
+        assert space == "the highest utilization of a sender's NIC is 50 %"
     else:
-        assert found.missing[0].startswith("the place of the shared limit")
+        assert result.missing[0].startswith("the place of the shared limit")
 
 
 def test_a_second_device_may_be_the_one_that_queues() -> None:
     pinged = figure(0.03, idle=0.01)
-    found = OWN_QUEUE.evaluate(_queue(device("a"), device("b", ping_tcp_s=pinged)))
-    assert found.facts[1].startswith("pings to b take 30 ms under load and 10 ms without load")
+    result = OWN_QUEUE.evaluate(_queue(device("a"), device("b", ping_tcp_s=pinged)))
+    assert result.facts[1].startswith("pings to b take 30 ms under load and 10 ms without load")
     streams_do_not_wait = _queue(device(ping_icmp_s=pinged), row={"rtt_mean_s": 0.01})
     assert OWN_QUEUE.evaluate(streams_do_not_wait).holds is None
 
@@ -183,10 +183,10 @@ def test_drops_that_cover_half_of_the_fleets_loss_place_it(
     drops: tuple[float, float | None], holds: bool | None
 ) -> None:
     """2700 segments in 30 s. A device may count 64 KiB as one drop: 44.9 segments of 1460."""
-    told: dict[str, Any] = {"retransmits_count": 2690, "mss_bytes": 1460}
-    by_counter = OWN_QUEUE.evaluate(_queue(drops_per_second=drops, **told))
+    fields: dict[str, Any] = {"retransmits_count": 2690, "mss_bytes": 1460}
+    by_counter = OWN_QUEUE.evaluate(_queue(drops_per_second=drops, **fields))
     assert by_counter.holds is holds
-    by_witness = _queue(device(drops_per_second=figure(drops[0], idle=drops[1])), **told)
+    by_witness = _queue(device(drops_per_second=figure(drops[0], idle=drops[1])), **fields)
     assert OWN_QUEUE.evaluate(by_witness).holds is holds
     if holds:
         assert by_counter.facts[1] == (
@@ -203,26 +203,26 @@ def test_drops_show_nothing_where_the_fleet_lost_none_or_did_not_count() -> None
         {"retransmits_count": 2690, "retransmit_ratio": 1e-6},
         {"retransmits_count": 2690, "window_s": None},
     ]
-    for told in cases:
-        assert OWN_QUEUE.evaluate(_queue(drops_per_second=(1e6, 0.0), **told)).holds is None
+    for case in cases:
+        assert OWN_QUEUE.evaluate(_queue(drops_per_second=(1e6, 0.0), **case)).holds is None
 
 
 def test_a_segment_size_that_nobody_tells_is_that_of_1500_bytes() -> None:
     """65,536 / 1448 = 45.26 segments a drop: one covers half of 90.5."""
     for lost, holds in ((90.5, True), (90.6, None)):
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "retransmits_count": round(10 * lost),
             "window_s": 10,
             "share_movement_ratio": 0.05,
         }
-        assert OWN_QUEUE.evaluate(_queue(drops_per_second=(1.0, 0.0), **told)).holds is holds
+        assert OWN_QUEUE.evaluate(_queue(drops_per_second=(1.0, 0.0), **fields)).holds is holds
 
 
 def test_a_flat_counter_is_told_beside_the_queue() -> None:
-    found = OWN_QUEUE.evaluate(
+    result = OWN_QUEUE.evaluate(
         _queue(device(ping_icmp_s=figure(0.03, idle=0.01)), reconciliation=counted(1e9))
     )
-    assert found.facts[-2].startswith("the rate in the device counter is constant at 1 Gbit/s")
+    assert result.facts[-2].startswith("the rate in the device counter is constant at 1 Gbit/s")
 
 
 def test_pairs_that_do_not_trade_show_no_device() -> None:
@@ -259,15 +259,15 @@ def test_each_stream_carries_what_one_connection_is_documented_for(
     rate: float, scale: float, cov: float, holds: bool
 ) -> None:
     """Azure's standard firewall carries 1.5 Gbit/s in one TCP connection."""
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "pair_median_bits_per_second": rate,
         "pair_cov_ratio": cov,
         "scale": scale,
     }
-    found = SINGLE_FLOW.evaluate(given(pairs({}, {}), sku="standard", **told))
-    assert found.holds is holds
+    result = SINGLE_FLOW.evaluate(given(pairs({}, {}), sku="standard", **fields))
+    assert result.holds is holds
     if rate == 1.5e9 and holds:
-        same, documented = found.facts
+        same, documented = result.facts
         assert same == "all 2 pairs have the same rate per stream, 1.5 Gbit/s"
         assert documented == (
             "the documented rate of one TCP connection through standard is 1.5 Gbit/s "
@@ -276,12 +276,12 @@ def test_each_stream_carries_what_one_connection_is_documented_for(
 
 
 def test_one_flow_is_no_limit_beside_the_device_or_of_a_full_nic() -> None:
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "pair_median_bits_per_second": 1.5e9,
         "pair_cov_ratio": 0.01,
         "sku": "standard",
     }
-    assert SINGLE_FLOW.evaluate(given(pairs({}), **told, **BESIDE)) == ABSENT
-    assert SINGLE_FLOW.evaluate(given(pairs({"client_nic_ratio": 0.9}), **told)) == ABSENT
-    assert SINGLE_FLOW.evaluate(given(pairs({}), **(told | {"sku": "other"}))) == ABSENT
-    assert SINGLE_FLOW.evaluate(given(pairs({}), **(told | {"sku": None}))) == ABSENT
+    assert SINGLE_FLOW.evaluate(given(pairs({}), **fields, **BESIDE)) == ABSENT
+    assert SINGLE_FLOW.evaluate(given(pairs({"client_nic_ratio": 0.9}), **fields)) == ABSENT
+    assert SINGLE_FLOW.evaluate(given(pairs({}), **(fields | {"sku": "other"}))) == ABSENT
+    assert SINGLE_FLOW.evaluate(given(pairs({}), **(fields | {"sku": None}))) == ABSENT

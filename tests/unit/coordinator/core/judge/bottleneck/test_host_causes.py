@@ -35,11 +35,11 @@ PACED = Traffic(streams_count=4, stream_bits_per_second=1_000_000)
 )
 def test_pairs_that_carry_what_was_asked(rates: tuple[float | None, ...], holds: bool) -> None:
     of = given([pair(index, rate) for index, rate in enumerate(rates)], PACED)
-    found = OFFERED_LOAD.evaluate(of)
-    assert found.holds is holds
+    result = OFFERED_LOAD.evaluate(of)
+    assert result.holds is holds
     if holds:
         full = sum((rate or 0) > 3.8e6 for rate in rates)
-        assert found.facts == (
+        assert result.facts == (
             f"{full} of {len(rates)} pairs carry the requested rate of 4 Mbit/s",
         )
 
@@ -64,10 +64,10 @@ def _nics(*ratios: float | None, queued: tuple[float | None, ...] = (), **told: 
 
 
 def test_senders_of_half_of_the_traffic_fill_their_nics() -> None:
-    found = CLIENT_NIC.evaluate(_nics(0.97, 0.95, 0.94, 0.5))
-    assert found.holds is True
-    said = "2 of 4 pairs have a client that sends at 95 % of its NIC's rate or more"
-    assert found.facts == (said,)
+    result = CLIENT_NIC.evaluate(_nics(0.97, 0.95, 0.94, 0.5))
+    assert result.holds is True
+    text = "2 of 4 pairs have a client that sends at 95 % of its NIC's rate or more"
+    assert result.facts == (text,)
     assert CLIENT_NIC.evaluate(_nics(0.97, 0.94, 0.94)) == ABSENT
     over = CLIENT_NIC.evaluate(_nics(1.02, 1.03))
     assert over.facts[0].endswith("at 100 % of its NIC's rate or more")
@@ -79,28 +79,28 @@ def test_more_than_a_cap_and_its_credit_disproves_the_cap(
 ) -> None:
     """5 % over a round number, and half a second of a token bucket's credit in the window."""
     assert CLIENT_NIC.evaluate(_nics(most - 0.01, 0.1, window_s=window_s)).holds is True
-    found = CLIENT_NIC.evaluate(_nics(most + 0.01, 0.1, window_s=window_s))
-    assert found.holds is None
-    said = "the true NIC rate of the clients: 1 of 2 pairs send more than the declared rate"
-    assert found.missing == (said,)
+    result = CLIENT_NIC.evaluate(_nics(most + 0.01, 0.1, window_s=window_s))
+    assert result.holds is None
+    text = "the true NIC rate of the clients: 1 of 2 pairs send more than the declared rate"
+    assert result.missing == (text,)
     few = CLIENT_NIC.evaluate(_nics(most + 0.01, 0.1, 0.1, window_s=window_s))
     assert few == ABSENT
 
 
 def test_an_egress_queue_that_is_filled_is_a_full_nic_without_a_cap() -> None:
-    found = CLIENT_NIC.evaluate(_nics(None, None, queued=(0.95, 0.94)))
-    assert found.holds is True
-    assert found.facts[0].startswith(
+    result = CLIENT_NIC.evaluate(_nics(None, None, queued=(0.95, 0.94)))
+    assert result.holds is True
+    assert result.facts[0].startswith(
         "1 of 2 pairs have a client with packets in its egress queue (qdisc) in 95 % of all samples"
     )
     lower = CLIENT_NIC.evaluate(_nics(None, None, queued=(0.99, 0.96)))
     assert "in 96 % of all samples" in lower.facts[0]
     few = CLIENT_NIC.evaluate(_nics(None, None, None, queued=(0.95, 0.94, None)))
     assert few.holds is None
-    said = "the NIC rate of the clients of 3 of 3 pairs (set the agents' VM size or NIC rate)"
-    assert few.missing == (said,)
+    text = "the NIC rate of the clients of 3 of 3 pairs (set the agents' VM size or NIC rate)"
+    assert few.missing == (text,)
     part = CLIENT_NIC.evaluate(_nics(0.5, None))
-    assert part.missing == (said.replace("3 of 3", "1 of 2"),)
+    assert part.missing == (text.replace("3 of 3", "1 of 2"),)
     assert CLIENT_NIC.evaluate(_nics(0.5, 0.4)) == ABSENT
 
 
@@ -153,10 +153,10 @@ def test_cpus_are_as_full_as_all_cores_or_the_busiest() -> None:
 
 def test_hosts_of_half_of_the_traffic_fill_their_cpus() -> None:
     rows = [{"client_core_ratio": 0.95}, {"client_core_ratio": 0.94}]
-    found = CLIENT_CPU.evaluate(given(pairs(*rows)))
-    assert found.holds is True
-    said = "1 of 2 pairs have a client with all cores, or its busiest core, 95 % busy"
-    assert found.facts == (said,)
+    result = CLIENT_CPU.evaluate(given(pairs(*rows)))
+    assert result.holds is True
+    text = "1 of 2 pairs have a client with all cores, or its busiest core, 95 % busy"
+    assert result.facts == (text,)
     assert CLIENT_CPU.evaluate(given(pairs(*rows, rows[1]))) == ABSENT
     over = CLIENT_CPU.evaluate(given(pairs({"client_core_ratio": 1.004})))
     assert "100 % busy" in over.facts[0]
@@ -201,8 +201,8 @@ def test_a_window_is_full_by_littles_law(
 
 
 def test_a_full_window_names_itself_on_an_idle_path_only() -> None:
-    found = WINDOW.evaluate(_windows(0.95))
-    [fact] = found.facts
+    result = WINDOW.evaluate(_windows(0.95))
+    [fact] = result.facts
     assert fact.startswith("1 of 2 pairs always have a full window in flight (RTT 10 ms); ")
     assert fact.endswith("the path has no queue and no drops")
     assert WINDOW.evaluate(_windows(0.95, retransmit_ratio=0.01)) == ABSENT
@@ -228,21 +228,21 @@ def test_a_window_that_was_asked_for_may_be_full_beside_a_few_drops() -> None:
     assert WINDOW.evaluate(fewer).holds is False  # 64 windows are not full
     traffic = Traffic(window_bytes=15_625, streams_count=64)
     row: dict[str, Any] = {"rtt_mean_s": 0.01, "rtt_idle_s": 0.01}
-    told: dict[str, Any] = {"retransmit_ratio": 2e-5, "retransmits_count": 9, "rtt_mean_s": 0.01}
-    found = WINDOW.evaluate(given([pair(0, 6.4e8, **row)], traffic, **told))
-    assert found.holds is True
-    assert found.facts[0].endswith(
+    fields: dict[str, Any] = {"retransmit_ratio": 2e-5, "retransmits_count": 9, "rtt_mean_s": 0.01}
+    result = WINDOW.evaluate(given([pair(0, 6.4e8, **row)], traffic, **fields))
+    assert result.holds is True
+    assert result.facts[0].endswith(
         "the path has no queue; 0.002 % of segments were dropped, which is too few to limit the "
         "rate"
     )
-    told = {"retransmit_ratio": None, "rtt_mean_s": 0.01}
-    found = WINDOW.evaluate(given([pair(0, 6.4e8, **row)], traffic, **told))
-    assert found.facts[0].endswith("the path has no queue; its packet loss is unknown")
-    told = {"retransmit_ratio": 1e-7, "retransmits_count": 0, "rtt_mean_s": 0.01}
-    found = WINDOW.evaluate(given([pair(0, 6.4e8, **row)], traffic, **told))
-    assert found.facts[0].endswith("the path has no queue and no drops")
+    fields = {"retransmit_ratio": None, "rtt_mean_s": 0.01}
+    result = WINDOW.evaluate(given([pair(0, 6.4e8, **row)], traffic, **fields))
+    assert result.facts[0].endswith("the path has no queue; its packet loss is unknown")
+    fields = {"retransmit_ratio": 1e-7, "retransmits_count": 0, "rtt_mean_s": 0.01}
+    result = WINDOW.evaluate(given([pair(0, 6.4e8, **row)], traffic, **fields))
+    assert result.facts[0].endswith("the path has no queue and no drops")
     udp = traffic.model_copy(update={"protocol": Protocol.UDP})
-    assert WINDOW.evaluate(given([pair(0, 6.4e8, **row)], udp, **told)) == ABSENT
+    assert WINDOW.evaluate(given([pair(0, 6.4e8, **row)], udp, **fields)) == ABSENT
 
 
 @pytest.mark.parametrize(

@@ -109,16 +109,16 @@ def test_drops_hold_streams_that_carry_what_mathis_allows(
 ) -> None:
     """1.22 x 1460 bytes / (10 ms x sqrt(1 %)) = 14.2496 Mbit/s a stream."""
     rate = share * streams * 1.22 * 1460 * 8 / (0.01 * 0.1)
-    told: dict[str, Any] = {"retransmit_ratio": 0.01, "rtt_mean_s": 0.01, "mss_bytes": 1460}
+    fields: dict[str, Any] = {"retransmit_ratio": 0.01, "rtt_mean_s": 0.01, "mss_bytes": 1460}
     rates = [pair(0, 0.5 * rate), pair(1, 1.5 * rate)]
-    assert drops_could_hold(given(rates, Traffic(streams_count=streams), **told)) is could
+    assert drops_could_hold(given(rates, Traffic(streams_count=streams), **fields)) is could
 
 
 def test_an_assumed_segment_size_and_an_unknown_round_trip() -> None:
-    told: dict[str, Any] = {"retransmit_ratio": 0.01, "rtt_mean_s": 0.01}
+    fields: dict[str, Any] = {"retransmit_ratio": 0.01, "rtt_mean_s": 0.01}
     most = 1.22 * 1448 * 8 / (0.01 * 0.1)
-    assert drops_could_hold(given([pair(0, 1.001 * most)], **told)) is True
-    assert drops_could_hold(given([pair(0, 0.999 * most)], **told)) is False
+    assert drops_could_hold(given([pair(0, 1.001 * most)], **fields)) is True
+    assert drops_could_hold(given([pair(0, 0.999 * most)], **fields)) is False
     assert drops_could_hold(given([pair(0, 1.0)], retransmit_ratio=0.01)) is True
     assert drops_could_hold(given([pair(0, 1.0)], retransmit_ratio=0.0)) is False
     assert drops_could_hold(given([pair(0, 1.0)])) is None

@@ -81,19 +81,19 @@ def test_how_pairs_move_is_a_fact(ratio: float | None, said: str | None) -> None
 
 @pytest.mark.parametrize(("cov", "equal"), [(0.03, True), (0.031, False)])
 def test_equal_pairs_are_a_fact_but_not_one_alone(cov: float, equal: bool) -> None:
-    told: dict[str, Any] = {"pair_median_bits_per_second": 1e9, "pair_cov_ratio": cov}
-    said = (
+    fields: dict[str, Any] = {"pair_median_bits_per_second": 1e9, "pair_cov_ratio": cov}
+    text = (
         "all 2 pairs have the same rate per stream, 1 Gbit/s (within 3 %), as if each pair has its "
         "own limit"
     )
-    assert movement_facts(given(pairs({}, {}), **told)) == [said] * equal
-    assert movement_facts(given(pairs({}), **told)) == []
+    assert movement_facts(given(pairs({}, {}), **fields)) == [text] * equal
+    assert movement_facts(given(pairs({}), **fields)) == []
 
 
 def _ends(agent: str, **server: float | None) -> dict[str, Any]:
     """A client of its own, and a server that several pairs may share."""
-    told = {f"server_{name}": value for name, value in (ROOM | server).items()}
-    return {"server_agent_id": agent} | told
+    fields = {f"server_{name}": value for name, value in (ROOM | server).items()}
+    return {"server_agent_id": agent} | fields
 
 
 @pytest.mark.parametrize(
@@ -119,5 +119,5 @@ def test_a_host_of_several_pairs_needs_room_that_is_known(
 def test_a_client_of_several_pairs_is_such_a_host_too() -> None:
     full = {"client_agent_id": "c", "client_cpu_ratio": 0.99, "client_core_ratio": 0.1}
     assert list(crowded_hosts(given(pairs(full, full)))) == ["c"]
-    room = {"client_agent_id": "c"} | {f"client_{name}": value for name, value in ROOM.items()}
-    assert list(crowded_hosts(given(pairs(room, room)))) == []
+    space = {"client_agent_id": "c"} | {f"client_{name}": value for name, value in ROOM.items()}
+    assert list(crowded_hosts(given(pairs(space, space)))) == []

@@ -21,10 +21,10 @@ def _judged(
 
 
 def test_a_scatter_that_reaches_the_limit_is_undecided() -> None:
-    found = _judged(1.0e9, 1.1e9, 1.2e9)
-    assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("target-undecided", 86)])
-    assert "Mean received rate of 3 bursts is 1.1 Gbit/s +- " in found.findings[0].sentence
-    assert "The limit 1 Gbit/s is inside" in found.findings[0].sentence
+    result = _judged(1.0e9, 1.1e9, 1.2e9)
+    assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("target-undecided", 86)])
+    assert "Mean received rate of 3 bursts is 1.1 Gbit/s +- " in result.findings[0].sentence
+    assert "The limit 1 Gbit/s is inside" in result.findings[0].sentence
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,9 @@ def _judged(crossed: float | None, **told: Any) -> Result:
 def test_what_may_have_crossed_is_held_against_the_limit(
     crossed: float, told: dict[str, Any], passes: bool
 ) -> None:
-    found = _judged(crossed, **told)
-    assert found.verdict is (Verdict.PASS if passes else Verdict.INCONCLUSIVE)
-    assert weights(found) == [("bypassed", 40) if passes else ("not-bypassed", 88)]
+    result = _judged(crossed, **told)
+    assert result.verdict is (Verdict.PASS if passes else Verdict.INCONCLUSIVE)
+    assert weights(result) == [("bypassed", 40) if passes else ("not-bypassed", 88)]
 
 
 def test_unknown_bins_are_told_where_they_alone_exceed_the_limit() -> None:
@@ -47,8 +47,8 @@ def test_unknown_bins_are_told_where_they_alone_exceed_the_limit() -> None:
 
 
 def test_without_quiet_bins_the_idle_level_is_unknown() -> None:
-    found = _judged(0.0, baseline_how="fitted")
-    assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("idle-unknown", 87)])
+    result = _judged(0.0, baseline_how="fitted")
+    assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("idle-unknown", 87)])
 
 
 @pytest.mark.parametrize(

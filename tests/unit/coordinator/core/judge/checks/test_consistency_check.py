@@ -25,18 +25,18 @@ def test_records_that_can_be_true_have_no_finding() -> None:
 def test_the_worst_pair_stands_for_all_that_break_a_rule() -> None:
     """3 of 1 is worse than 8 of 4."""
     rule = Rule.RECEIVED_OVER_SENT
-    (said,) = _found(_broken(rule, 8, 4, "a"), _broken(rule, 3, 1, "b"), _broken(rule, 3, 3, "b"))
-    assert said == (
+    (text,) = _found(_broken(rule, 8, 4, "a"), _broken(rule, 3, 1, "b"), _broken(rule, 3, 3, "b"))
+    assert text == (
         "b (and 1 more pairs): 3 B were received, but only 1 B were sent. These records cannot all "
         "be true."
     )
 
 
 def test_nothing_allowed_is_the_least_of_all_bounds() -> None:
-    (said,) = _found(
+    (text,) = _found(
         _broken(Rule.OVER_NIC, 5, 0, "zero"), _broken(Rule.OVER_NIC, 100, 1, "a hundredfold")
     )
-    assert said.startswith("zero (and 1 more pairs): 5 B crossed the NIC of the server")
+    assert text.startswith("zero (and 1 more pairs): 5 B crossed the NIC of the server")
 
 
 def test_each_rule_has_its_sentence_and_unit() -> None:
@@ -54,7 +54,7 @@ def test_each_rule_has_its_sentence_and_unit() -> None:
 
 
 def test_an_unnamed_side_is_an_end() -> None:
-    (said,) = _found(Contradiction(rule=Rule.TOTALS, pair="a", side=None, said=2, bound=1))
-    assert said.startswith(
+    (text,) = _found(Contradiction(rule=Rule.TOTALS, pair="a", side=None, said=2, bound=1))
+    assert text.startswith(
         "a: the rows add up to 2 B, but the total of the engine on one end is 1 B"
     )

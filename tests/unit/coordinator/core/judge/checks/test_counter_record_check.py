@@ -31,22 +31,22 @@ def _judged(ledger: FirewallLedger | None, *unknown_ratios: float) -> Result:
 
 
 def test_a_promised_counter_that_is_absent_makes_the_run_inconclusive() -> None:
-    found = _judged(None)
-    assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("ledger-absent", 105)])
+    result = _judged(None)
+    assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("ledger-absent", 105)])
     assert check_counter_record(of_run(plan())) == Result()
 
 
 def test_an_incomplete_answer_is_named() -> None:
-    found = _judged(counter(-10, 40, partial="page 2 of 3"))
-    assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("ledger-partial", 94)])
-    assert "page 2 of 3" in found.findings[0].sentence
+    result = _judged(counter(-10, 40, partial="page 2 of 3"))
+    assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("ledger-partial", 94)])
+    assert "page 2 of 3" in result.findings[0].sentence
 
 
 def test_the_burst_of_which_least_is_known_is_named() -> None:
     """95 % of each was promised: of two of three less is known."""
-    found = _judged(counter(-10, 40), 0.05, 0.4, 0.06)
-    assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("ledger-thin", 93)])
-    sentence = found.findings[0].sentence
+    result = _judged(counter(-10, 40), 0.05, 0.4, 0.06)
+    assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("ledger-thin", 93)])
+    sentence = result.findings[0].sentence
     assert sentence.startswith("Burst 2: the device counter counter covers 60.0 % of")
     assert "2 of 3 bursts are below this limit" in sentence
     assert _judged(counter(-10, 40), 0.05) == Result()
@@ -65,10 +65,10 @@ def test_the_burst_of_which_least_is_known_is_named() -> None:
 def test_bins_from_before_the_first_burst_come_to_five_seconds_or_a_bin(
     from_s: float, grain_s: float, late: bool
 ) -> None:
-    found = _judged(counter(from_s, 60, grain_s))
-    assert weights(found) == ([("ledger-late", 91)] if late else [])
+    result = _judged(counter(from_s, 60, grain_s))
+    assert weights(result) == ([("ledger-late", 91)] if late else [])
     if late:
-        sentence = found.findings[0].sentence
+        sentence = result.findings[0].sentence
         assert f"covers {-from_s:g} s before the first burst; 5 s are required" in sentence
 
 

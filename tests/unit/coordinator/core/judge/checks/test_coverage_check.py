@@ -28,6 +28,6 @@ def test_coverage_is_held_against_its_floor(
         spec=SimpleNamespace(objective=objective),
         burst=SimpleNamespace(completeness=seen, proven_ratio=proven),
     )
-    found = check_coverage(cast(BurstInput, given))
-    assert [each.id for each in found.findings] == findings
-    assert found.verdict is (Verdict.INCONCLUSIVE if findings else Verdict.PASS)
+    result = check_coverage(cast(BurstInput, given))
+    assert [finding.id for finding in result.findings] == findings
+    assert result.verdict is (Verdict.INCONCLUSIVE if findings else Verdict.PASS)

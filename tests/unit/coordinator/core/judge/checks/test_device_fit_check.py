@@ -10,12 +10,12 @@ from tests.unit.coordinator.core.judge.checks.check_input import burst, held, of
 
 def test_a_distance_over_its_limit_is_no_pass() -> None:
     of_counter = held(fit_distance_ratio=0.031, fit_limit_ratio=0.03)
-    found = check_device_fit(of_burst(burst(reconciliation=of_counter)))
-    assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("device-shape", 86)])
-    assert found.findings[0].sentence.startswith(
+    result = check_device_fit(of_burst(burst(reconciliation=of_counter)))
+    assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("device-shape", 86)])
+    assert result.findings[0].sentence.startswith(
         "The device counter counter has 3.1 % of the bytes"
     )
-    assert "explain at most 3.0 %" in found.findings[0].sentence
+    assert "explain at most 3.0 %" in result.findings[0].sentence
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from tests.unit.coordinator.core.judge.checks.check_input import (
 
 def test_a_device_that_counted_less_than_the_limit_is_no_pass() -> None:
     """The fleet's 1.2 Gbit/s less 20 % are 0.96."""
-    found = check_device_rate(of_burst(burst(reconciliation=held(-0.2))))
-    assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("device-unproven", 84)])
-    assert "By the device counter the rate is 960 Mbit/s" in found.findings[0].sentence
-    assert "by the fleet it is 1.2 Gbit/s +- 10 Mbit/s" in found.findings[0].sentence
+    result = check_device_rate(of_burst(burst(reconciliation=held(-0.2))))
+    assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("device-unproven", 84)])
+    assert "By the device counter the rate is 960 Mbit/s" in result.findings[0].sentence
+    assert "by the fleet it is 1.2 Gbit/s +- 10 Mbit/s" in result.findings[0].sentence
 
 
 @pytest.mark.parametrize(("residual", "undecided"), [(-0.153, False), (-0.156, True), (0.0, False)])
@@ -27,8 +27,8 @@ def test_the_low_end_of_the_devices_interval_decides(residual: float, undecided:
     """1.2 x 0.847 = 1.0164 less hypot(10, 1200 x 0.005) Mbit/s = 11.7; 1.2 x 0.844 = 1.0128 less
     as much is above, too, less 13 it is not."""
     of_counter = held(residual, residual_uncertainty_ratio=0.005 if not undecided else 0.01)
-    found = check_device_rate(of_burst(burst(reconciliation=of_counter)))
-    assert bool(found.findings) is undecided
+    result = check_device_rate(of_burst(burst(reconciliation=of_counter)))
+    assert bool(result.findings) is undecided
 
 
 def test_nothing_is_concluded_of_a_fleet_below_the_limit_or_without_one() -> None:

@@ -54,14 +54,14 @@ def test_findings_of_a_rate_are_of_the_verdict() -> None:
 
 @pytest.mark.parametrize("told", [{"rate": None}, {"window": None}])
 def test_without_a_window_there_is_no_rate(told: dict[str, Any]) -> None:
-    found = check_rate(of_burst(burst(**told)))
-    assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("no-window", 92)])
+    result = check_rate(of_burst(burst(**told)))
+    assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("no-window", 92)])
 
 
 def test_a_rate_without_an_interval_decides_nothing() -> None:
-    found = check_rate(of_burst(burst(half=None)))
-    assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("interval-unknown", 91)])
-    assert "window of 30 s" in found.findings[0].sentence
+    result = check_rate(of_burst(burst(half=None)))
+    assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("interval-unknown", 91)])
+    assert "window of 30 s" in result.findings[0].sentence
     between = check_rate(of_burst(burst(half=None), between_bits_per_second=1e6))
     assert between.verdict is Verdict.PASS
 
@@ -79,10 +79,10 @@ def test_without_a_target_a_run_is_measured(told: dict[str, Any], verdict: Verdi
     bounds = {goal.bound: told.pop(goal.bound, None) for goal in ALL_THRESHOLDS}
     vars(under.objective).update(bounds)
     vars(under).update(told)
-    found = check_rate(of_burst(burst(1e9), under))
-    assert (found.verdict, weights(found)) == (verdict, [("no-target", 20)])
-    assert found.findings[0].sentence.startswith("Received rate 1.04 Gbit/s (ip layer)")
-    assert (found.findings[0].kind, found.findings[0].severity) == ("verdict", "note")
+    result = check_rate(of_burst(burst(1e9), under))
+    assert (result.verdict, weights(result)) == (verdict, [("no-target", 20)])
+    assert result.findings[0].sentence.startswith("Received rate 1.04 Gbit/s (ip layer)")
+    assert (result.findings[0].kind, result.findings[0].severity) == ("verdict", "note")
 
 
 def test_headers_count_at_the_ip_layer() -> None:
@@ -129,16 +129,17 @@ def test_a_fail_needs_that_unseen_pairs_cannot_make_it_up(
         pairs=pairs,
         reconciliation=None if device is None else held(device),
     )
-    found = check_rate(of_burst(of, under, others=cast(Any, others)))
-    assert found.verdict is verdict
+    result = check_rate(of_burst(of, under, others=cast(Any, others)))
+    assert result.verdict is verdict
     if verdict is Verdict.INCONCLUSIVE:
-        assert weights(found) == [("target-open", 85)]
-        said = found.findings[0].sentence
+        assert weights(result) == [("target-open", 85)]
+        sentence = result.findings[0].sentence
         assert (
             "100 pair-seconds were not measured; they may have carried the missing 100 Mbit/s"
-            in said
+            in sentence
             if device is None
-            else "100 pair-seconds were not measured, and the device counted 1.008 Gbit/s" in said
+            else "100 pair-seconds were not measured, and the device counted 1.008 Gbit/s"
+            in sentence
         )
 
 
@@ -147,11 +148,11 @@ def test_a_fail_needs_that_unseen_pairs_cannot_make_it_up(
 )
 def test_what_was_not_sent_is_no_evidence(sent: float, verdict: Verdict | None) -> None:
     """Received 1.2 +- 0.01: less what is above the sent, 1.02 - 0.01 is above the limit."""
-    found = _judged(1.2e9, fleet_sent_bits_per_second=sent)
-    assert found.verdict is (verdict or Verdict.INCONCLUSIVE)
+    result = _judged(1.2e9, fleet_sent_bits_per_second=sent)
+    assert result.verdict is (verdict or Verdict.INCONCLUSIVE)
     if verdict is None:
-        assert weights(found) == [("target-above-sent", 82)]
-        assert "the senders recorded only 1 Gbit/s" in found.findings[0].sentence
+        assert weights(result) == [("target-above-sent", 82)]
+        assert "the senders recorded only 1 Gbit/s" in result.findings[0].sentence
 
 
 def test_senders_that_were_not_all_heard_bound_nothing() -> None:
@@ -175,7 +176,7 @@ def test_senders_that_were_not_all_heard_bound_nothing() -> None:
 def test_the_worst_window_that_missing_rows_leave_open_must_reach_the_limit(
     worst: float | None, told: dict[str, Any], verdict: Verdict
 ) -> None:
-    found = _judged(1.2e9, worst_bits_per_second=worst, **told)
-    assert found.verdict is verdict
+    result = _judged(1.2e9, worst_bits_per_second=worst, **told)
+    assert result.verdict is verdict
     if verdict is Verdict.INCONCLUSIVE:
-        assert weights(found) == [("target-unproven", 80)]
+        assert weights(result) == [("target-unproven", 80)]

@@ -33,9 +33,9 @@ def _judged(ledger: FirewallLedger | None, promised: object = None) -> Result:
     ],
 )
 def test_the_last_known_bin_is_late_enough(ends_s: float, grain_s: float, is_short: bool) -> None:
-    found = _judged(counter(ends_s - 12 * grain_s, ends_s, grain_s))
-    assert weights(found) == ([("reference-short", 92)] if is_short else [])
-    assert found.verdict is (Verdict.INCONCLUSIVE if is_short else Verdict.PASS)
+    result = _judged(counter(ends_s - 12 * grain_s, ends_s, grain_s))
+    assert weights(result) == ([("reference-short", 92)] if is_short else [])
+    assert result.verdict is (Verdict.INCONCLUSIVE if is_short else Verdict.PASS)
 
 
 def test_unknown_bins_do_not_go_on() -> None:

@@ -42,9 +42,9 @@ def _judged(residual: float | None, of_burst_: dict[str, Any] | None = None, **t
 def test_either_end_of_the_residual_is_within_the_limit(
     residual: float, told: dict[str, Any], passes: bool
 ) -> None:
-    found = _judged(residual, **told)
-    assert found.verdict is (Verdict.PASS if passes else Verdict.INCONCLUSIVE)
-    assert weights(found) == (AGREES if passes else [("residual", 88)])
+    result = _judged(residual, **told)
+    assert result.verdict is (Verdict.PASS if passes else Verdict.INCONCLUSIVE)
+    assert weights(result) == (AGREES if passes else [("residual", 88)])
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_a_residual_is_told_with_its_interval_and_what_would_narrow_it() -> None
     assert larger.next_step == "Find traffic that only the firewall or only the fleet counted"
     assert unsure.sentence.endswith("missing pairs and unknown bins it may be 2.3 %.")
     assert (unsure.next_step or "").startswith("Reduce the uncertainty")
-    for told in ({"layer_ratio": 0.01}, {"overhead_how": "assumed"}):
-        layer = _judged(0.018, **told).findings[0]
+    for reported in ({"layer_ratio": 0.01}, {"overhead_how": "assumed"}):
+        layer = _judged(0.018, **reported).findings[0]
         assert (layer.next_step or "").startswith("Declare the layer")
     assert _judged(0.02).findings[0].sentence.endswith("it may be 2.5 %.")
 
@@ -100,21 +100,21 @@ def test_without_a_residual_the_reason_is_named(
 
 
 def test_bins_that_cannot_be_true_are_counted() -> None:
-    found = _judged(0.0, rejected_bins_count=3)
-    assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("ledger-untrue", 89)])
-    assert found.findings[0].sentence.startswith(
+    result = _judged(0.0, rejected_bins_count=3)
+    assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("ledger-untrue", 89)])
+    assert result.findings[0].sentence.startswith(
         "3 bins of the device counter counter have impossible"
     )
     assert weights(_judged(0.0, rejected_bins_count=3, bypassed=True)) == [("ledger-untrue", 89)]
 
 
 def test_a_wrong_declaration_is_named_by_its_factor() -> None:
-    found = _judged(7.0, crossed_bits_per_second=8e9)
-    assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("metric-declaration", 88)])
-    assert found.findings[0].sentence.startswith(
+    result = _judged(7.0, crossed_bits_per_second=8e9)
+    assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("metric-declaration", 88)])
+    assert result.findings[0].sentence.startswith(
         "The device counter counter has 8 times the bytes of the fleet. A factor of 8 times"
     )
-    assert "declare unit=bits" in (found.findings[0].next_step or "")
+    assert "declare unit=bits" in (result.findings[0].next_step or "")
     at_lags = _judged(None, lag_s=None, lags_scale_ratio=60.0, grain_s=60.0)
     assert "has 60 times the bytes of the fleet" in at_lags.findings[0].sentence
     doubled = _judged(1.0, crossed_bits_per_second=2e9)  # traffic may do so too

@@ -26,14 +26,14 @@ def test_all_planned_seconds_are_held_against_the_floor(ratio: float, result: Re
 
 def test_bursts_that_are_not_over_are_pending() -> None:
     three = plan(bursts=plan().bursts * 3)
-    found = check_run_coverage(of_run(three, burst()))
-    assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("bursts-pending", 99)])
-    assert found.findings[0].sentence.startswith("2 of 3 bursts have not ended")
+    result = check_run_coverage(of_run(three, burst()))
+    assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("bursts-pending", 99)])
+    assert result.findings[0].sentence.startswith("2 of 3 bursts have not ended")
 
 
 def test_the_largest_of_samples_is_no_sum_of_bytes() -> None:
-    found = check_metric_aggregation(of_run(plan(), ledger=counter(0, 9, extreme="maximum")))
-    assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("metric-aggregation", 88)])
+    result = check_metric_aggregation(of_run(plan(), ledger=counter(0, 9, extreme="maximum")))
+    assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("metric-aggregation", 88)])
     assert check_metric_aggregation(of_run(plan(), ledger=counter(0, 9))) == NOTHING
     assert check_metric_aggregation(of_run(plan())) == NOTHING
 
@@ -41,8 +41,8 @@ def test_the_largest_of_samples_is_no_sum_of_bytes() -> None:
 @pytest.mark.parametrize("seal", ["0123456789abcdefXYZ", None])
 def test_an_altered_plan_shows_both_digests(seal: str | None) -> None:
     altered = plan(is_intact=False, seal_sha256=seal, digest=lambda: "fedcba9876543210XYZ")
-    found = check_seal(of_run(SimpleNamespace(**vars(altered))))
-    assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("plan-altered", 106)])
-    assert "fedcba9876543210..., the seal is " in found.findings[0].sentence
-    assert found.findings[0].sentence.endswith(f"{(seal or '')[:16]}....")
+    result = check_seal(of_run(SimpleNamespace(**vars(altered))))
+    assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("plan-altered", 106)])
+    assert "fedcba9876543210..., the seal is " in result.findings[0].sentence
+    assert result.findings[0].sentence.endswith(f"{(seal or '')[:16]}....")
     assert check_seal(of_run(plan())) == NOTHING

@@ -32,11 +32,11 @@ def _judged(of_window: dict[str, Any] | None = None, **told: Any) -> Result:
 
 @pytest.mark.parametrize(("rate", "slow"), [(LEAST, False), (LEAST - 1, True)])
 def test_the_slowest_fifth_reaches_the_limit_but_for_noise(rate: float, slow: bool) -> None:
-    found = _judged({"slowest_bits_per_second": rate, **PART})
-    assert found.verdict is (Verdict.INCONCLUSIVE if slow else Verdict.PASS)
-    assert weights(found) == [("slow-stretch", 84)] * slow
+    result = _judged({"slowest_bits_per_second": rate, **PART})
+    assert result.verdict is (Verdict.INCONCLUSIVE if slow else Verdict.PASS)
+    assert weights(result) == [("slow-stretch", 84)] * slow
     if slow:
-        assert found.findings[0].sentence.startswith(
+        assert result.findings[0].sentence.startswith(
             "For 6 s, starting 7 s into the window, the fleet received 985 Mbit/s (payload layer), "
             "below the limit 1 Gbit/s"
         )
@@ -57,10 +57,10 @@ def test_headers_count_at_the_ip_layer() -> None:
 @pytest.mark.parametrize(("after", "slow"), [(LEAST, False), (LEAST - 1, True)])
 def test_what_is_left_after_a_cliff_reaches_the_limit(after: float, slow: bool) -> None:
     cliff = SimpleNamespace(at=at(22.4), after_bits_per_second=after)
-    found = _judged({"slowest_bits_per_second": 1e9, **PART}, cliff=cliff)
-    assert weights(found) == [("slow-stretch", 84)] * slow
+    result = _judged({"slowest_bits_per_second": 1e9, **PART}, cliff=cliff)
+    assert weights(result) == [("slow-stretch", 84)] * slow
     if slow:
-        assert found.findings[0].sentence.startswith("For 8 s, starting 22 s into the window")
+        assert result.findings[0].sentence.startswith("For 8 s, starting 22 s into the window")
 
 
 @pytest.mark.parametrize(
@@ -76,11 +76,11 @@ def test_the_devices_bins_may_fall_short_by_three_standard_errors(
     rate: float, noise: float | None, slow: bool
 ) -> None:
     device = held(slowest_bits_per_second=rate, slowest_noise_bits_per_second=noise, slowest_s=6)
-    found = _judged(reconciliation=device)
-    assert found.verdict is (Verdict.INCONCLUSIVE if slow else Verdict.PASS)
-    assert weights(found) == [("slow-stretch-device", 84)] * slow
+    result = _judged(reconciliation=device)
+    assert result.verdict is (Verdict.INCONCLUSIVE if slow else Verdict.PASS)
+    assert weights(result) == [("slow-stretch-device", 84)] * slow
     if slow:
-        assert found.findings[0].sentence.startswith(
+        assert result.findings[0].sentence.startswith(
             "For 6 s the device counter counter shows at most "
         )
 
@@ -91,18 +91,18 @@ def test_the_devices_bins_count_with_headers_too() -> None:
     assert check_shape(of_burst(of, spec(layer=Layer.IP))) == NOTHING
     device = held(slowest_bits_per_second=0.94e9, slowest_noise_bits_per_second=2e6, slowest_s=6)
     of = burst(reconciliation=device)  # 1.04 x (0.94 + 0.006) = 0.98384
-    found = check_shape(of_burst(of, spec(layer=Layer.IP)))
-    assert weights(found) == [("slow-stretch-device", 84)]
-    assert "at most 977.6 Mbit/s (ip layer)" in found.findings[0].sentence
+    result = check_shape(of_burst(of, spec(layer=Layer.IP)))
+    assert weights(result) == [("slow-stretch-device", 84)]
+    assert "at most 977.6 Mbit/s (ip layer)" in result.findings[0].sentence
 
 
 @pytest.mark.parametrize(("rate", "slow"), [(LEAST, False), (LEAST - 1, True)])
 def test_senders_show_a_slow_part_too(rate: float, slow: bool) -> None:
     sent = Stretch(at=3, length_s=6, mean=rate, noise=0.0)
-    found = _judged(slowest_sent=sent)
-    assert weights(found) == [("slow-stretch-senders", 84)] * slow
+    result = _judged(slowest_sent=sent)
+    assert weights(result) == [("slow-stretch-senders", 84)] * slow
     if slow:
-        assert found.findings[0].sentence.startswith(
+        assert result.findings[0].sentence.startswith(
             "For 6 s, starting 3 s into the window, the fleet sent 985 Mbit/s (payload layer)"
         )
         of = of_burst(burst(), spec(layer=Layer.IP), slowest_sent=sent)
@@ -110,10 +110,10 @@ def test_senders_show_a_slow_part_too(rate: float, slow: bool) -> None:
 
 
 def test_readings_longer_than_a_part_show_no_shape() -> None:
-    found = _judged({"reading_s": 10.0, "window_s": 100})
-    assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("shape-not-assessed", 83)])
-    assert found.findings[0].sentence.startswith("Changes of the rate within 10 s are not visible")
-    assert "in bins of 10 s or less" in (found.findings[0].next_step or "")  # half of a fifth
+    result = _judged({"reading_s": 10.0, "window_s": 100})
+    assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("shape-not-assessed", 83)])
+    assert result.findings[0].sentence.startswith("Changes of the rate within 10 s are not visible")
+    assert "in bins of 10 s or less" in (result.findings[0].next_step or "")  # half of a fifth
     imported = _judged({"reading_s": 10.0}, clocks_promised=False)
     assert (imported.verdict, weights(imported)) == (Verdict.PASS, [("shape-not-assessed", 30)])
 
@@ -131,11 +131,11 @@ def test_a_source_that_shows_the_shape_assesses_it() -> None:
 def test_a_part_with_missing_rows_is_proven_by_those_that_are_there(
     rate: float, unproven: bool
 ) -> None:
-    found = _judged({"slowest_proven_bits_per_second": rate})
-    assert found.verdict is (Verdict.INCONCLUSIVE if unproven else Verdict.PASS)
-    assert weights(found) == [("stretch-unproven", 79)] * unproven
+    result = _judged({"slowest_proven_bits_per_second": rate})
+    assert result.verdict is (Verdict.INCONCLUSIVE if unproven else Verdict.PASS)
+    assert weights(result) == [("stretch-unproven", 79)] * unproven
     if unproven:
-        assert "Over 6 s the receivers recorded 985 Mbit/s" in found.findings[0].sentence
+        assert "Over 6 s the receivers recorded 985 Mbit/s" in result.findings[0].sentence
         of = burst(window=window(slowest_proven_bits_per_second=rate))
         assert check_shape(of_burst(of, spec(layer=Layer.IP))) == NOTHING
 
@@ -143,18 +143,18 @@ def test_a_part_with_missing_rows_is_proven_by_those_that_are_there(
 def test_a_ramp_that_was_cut_is_stated_beside_any_result() -> None:
     cut = {"ramp_s": 4, "ramp_bits_per_second": 5e8}
     note = ("ramp-cut", 12)
-    found = _judged(cut)
-    assert (found.verdict, weights(found)) == (Verdict.PASS, [note])
-    assert found.findings[0].sentence.startswith(
+    result = _judged(cut)
+    assert (result.verdict, weights(result)) == (Verdict.PASS, [note])
+    assert result.findings[0].sentence.startswith(
         "The first 4 of 30 common seconds are not used, because the rate still increased: 500 "
         "Mbit/s of payload"
     )
-    for told, id_ in (
+    for reported, id_ in (
         ({"slowest_bits_per_second": 1.0, **PART}, "slow-stretch"),
         ({"reading_s": 10.0}, "shape-not-assessed"),
         ({"slowest_proven_bits_per_second": 1.0}, "stretch-unproven"),
     ):
-        assert [each for each, _ in weights(_judged(cut | told))] == ["ramp-cut", id_]
+        assert [item for item, _ in weights(_judged(cut | reported))] == ["ramp-cut", id_]
     sent = Stretch(at=3, length_s=6, mean=1.0, noise=0.0)
     assert weights(_judged(cut, slowest_sent=sent)) == [note, ("slow-stretch-senders", 84)]
     assert _judged({"ramp_s": 0, "ramp_bits_per_second": 5e8}) == NOTHING

@@ -39,12 +39,12 @@ def test_a_spread_that_is_not_allowed_names_the_three_latest(
     of = burst(
         start_spread_s=spread_s, pairs=PAIRS, late_pairs=("late",), window=window(common_s=28)
     )
-    found = check_starts(of_burst(of, spec(clock_bound_max_s=bound_s)))
-    assert (found.verdict, weights(found)) == (verdict, [("start-spread", weight)])
-    (finding,) = found.findings
-    apart = verdict is Verdict.INCONCLUSIVE
-    assert finding.kind == ("verdict" if apart else "context")
-    assert finding.severity == ("problem" if apart else "warning")
+    result = check_starts(of_burst(of, spec(clock_bound_max_s=bound_s)))
+    assert (result.verdict, weights(result)) == (verdict, [("start-spread", weight)])
+    (finding,) = result.findings
+    gap = verdict is Verdict.INCONCLUSIVE
+    assert finding.kind == ("verdict" if gap else "context")
+    assert finding.severity == ("problem" if gap else "warning")
     assert "(limit 1 s). 28 of 30 s are common" in finding.sentence
     assert finding.sentence.endswith("b (+1.5 s), c (+700 ms), a (+200 ms).")
 
@@ -55,5 +55,5 @@ def test_a_spread_that_is_allowed_or_unknown_is_no_finding(spread_s: float | Non
 
 
 def test_without_a_window_no_second_is_shared() -> None:
-    found = check_starts(of_burst(burst(start_spread_s=2.0, window=None, pairs=PAIRS)))
-    assert "0 of 30 s are common" in found.findings[0].sentence
+    result = check_starts(of_burst(burst(start_spread_s=2.0, window=None, pairs=PAIRS)))
+    assert "0 of 30 s are common" in result.findings[0].sentence

@@ -14,13 +14,13 @@ from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
 def _judged(limits: dict[str, float], *, completeness: float = 1.0, **burst: Any) -> Result:
     """The result of these limits on a burst of two pairs."""
     unset: dict[str, float | None] = {threshold.bound: None for threshold in ALL_THRESHOLDS}
-    told = {"devices": (), "flows": (), "measures": (), "latency": None} | burst
+    reported = {"devices": (), "flows": (), "measures": (), "latency": None} | burst
     given = SimpleNamespace(
         spec=SimpleNamespace(objective=SimpleNamespace(**(unset | limits))),
         burst=SimpleNamespace(
             pairs=("a", "b"),
             completeness=SimpleNamespace(completeness_ratio=completeness),
-            **told,
+            **reported,
         ),
     )
     return check_thresholds(cast(BurstInput, given))
@@ -67,22 +67,22 @@ def test_a_flows_figure_is_held_against_its_limit(
     limit_s: float, pairs: int, completeness: float, verdict: Verdict, ids: list[str]
 ) -> None:
     flows = (_flow(rtt_pairs_count=pairs),)
-    found = _judged({"rtt_mean_max_s": limit_s}, flows=flows, completeness=completeness)
-    assert (found.verdict, _ids(found)) == (verdict, ids)
+    result = _judged({"rtt_mean_max_s": limit_s}, flows=flows, completeness=completeness)
+    assert (result.verdict, _ids(result)) == (verdict, ids)
 
 
 def test_every_flow_is_named_with_its_own_figure() -> None:
     flows = (_flow(), _flow(flow="down", rtt_mean_s=0.04), _flow(flow="x", rtt_mean_s=None))
-    found = _judged({"rtt_mean_max_s": 0.03}, flows=flows)
-    assert found.verdict is Verdict.FAIL
-    assert _ids(found) == ["rtt-limit", "rtt-unproven"]
-    assert [finding.weight for finding in found.findings] == [90, 70]
-    assert found.findings[0].sentence == "down: mean RTT is 40 ms, above the limit 30 ms."
-    assert found.findings[0].next_step == ALL_THRESHOLDS[0].next_step
-    assert found.findings[1].sentence == (
+    result = _judged({"rtt_mean_max_s": 0.03}, flows=flows)
+    assert result.verdict is Verdict.FAIL
+    assert _ids(result) == ["rtt-limit", "rtt-unproven"]
+    assert [finding.weight for finding in result.findings] == [90, 70]
+    assert result.findings[0].sentence == "down: mean RTT is 40 ms, above the limit 30 ms."
+    assert result.findings[0].next_step == ALL_THRESHOLDS[0].next_step
+    assert result.findings[1].sentence == (
         "x: mean RTT is known for 2 of 2 pairs, which is not enough for the limit 30 ms."
     )
-    assert found.findings[1].next_step == "Run again with all pairs"
+    assert result.findings[1].next_step == "Run again with all pairs"
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,9 @@ def test_every_flow_is_named_with_its_own_figure() -> None:
     ],
 )
 def test_a_measures_floor_fails_below_it(value: float | None, pairs: int, verdict: Verdict) -> None:
-    told = SimpleNamespace(name="success_ratio", value=value, pairs_count=pairs)
-    found = _judged({"success_min_ratio": 0.99}, measures=() if value is None else (told,))
-    assert found.verdict is verdict
+    reported = SimpleNamespace(name="success_ratio", value=value, pairs_count=pairs)
+    result = _judged({"success_min_ratio": 0.99}, measures=() if value is None else (reported,))
+    assert result.verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -126,21 +126,21 @@ def test_a_device_must_be_known_for_four_fifths_of_the_window(
     covered: float, verdict: Verdict
 ) -> None:
     devices = (_device(cpu_ratio=_figure(0.5, covered_ratio=covered)),)
-    found = _judged({"device_cpu_p95_max_ratio": 0.9}, devices=devices)
-    assert found.verdict is verdict
+    result = _judged({"device_cpu_p95_max_ratio": 0.9}, devices=devices)
+    assert result.verdict is verdict
     if verdict is not Verdict.PASS:
-        assert "fw: " in found.findings[0].sentence
-        assert "79 % of the window" in found.findings[0].sentence
-        assert (found.findings[0].next_step or "").startswith(
+        assert "fw: " in result.findings[0].sentence
+        assert "79 % of the window" in result.findings[0].sentence
+        assert (result.findings[0].next_step or "").startswith(
             "Make the telemetry of the device available"
         )
 
 
 def test_a_device_that_tells_nothing_proves_nothing() -> None:
     limits = {"device_cpu_p95_max_ratio": 0.9}
-    nobody, silent = _judged(limits), _judged(limits, devices=(_device(),))
-    assert nobody.verdict is silent.verdict is Verdict.INCONCLUSIVE
-    assert "no device" in nobody.findings[0].sentence
+    no_user, silent = _judged(limits), _judged(limits, devices=(_device(),))
+    assert no_user.verdict is silent.verdict is Verdict.INCONCLUSIVE
+    assert "no device" in no_user.findings[0].sentence
     assert "fw: " in silent.findings[0].sentence
     assert "0 % of the window" in silent.findings[0].sentence
 
@@ -157,25 +157,25 @@ def test_a_limit_holds_for_every_placement_of_the_readings(
     least: float, most: float, verdict: Verdict
 ) -> None:
     seen = _figure(0.7, at_least=_placement(least), at_most=_placement(most), bound_s=30.0)
-    found = _judged({"device_cpu_p95_max_ratio": 0.9}, devices=(_device(cpu_ratio=seen),))
-    assert found.verdict is verdict
+    result = _judged({"device_cpu_p95_max_ratio": 0.9}, devices=(_device(cpu_ratio=seen),))
+    assert result.verdict is verdict
     if verdict is Verdict.INCONCLUSIVE:
-        assert _ids(found) == ["device-cpu-unproven"]
-        assert "between 50.000 % and 95.000 %" in found.findings[0].sentence
-        assert "uncertain by 30 s" in found.findings[0].sentence
+        assert _ids(result) == ["device-cpu-unproven"]
+        assert "between 50.000 % and 95.000 %" in result.findings[0].sentence
+        assert "uncertain by 30 s" in result.findings[0].sentence
     if verdict is Verdict.FAIL:  # by the least that it can be
-        assert "92.000 %" in found.findings[0].sentence
+        assert "92.000 %" in result.findings[0].sentence
 
 
 def test_a_floor_fails_by_the_most_that_a_placement_allows() -> None:
     seen = _figure(0.7, at_least=_placement(0.4), at_most=_placement(0.6))
-    found = _judged({"device_health_min_ratio": 0.9}, devices=(_device(health_ratio=seen),))
-    assert found.verdict is Verdict.FAIL
-    assert "60.000 %" in found.findings[0].sentence
+    result = _judged({"device_health_min_ratio": 0.9}, devices=(_device(health_ratio=seen),))
+    assert result.verdict is Verdict.FAIL
+    assert "60.000 %" in result.findings[0].sentence
 
 
 @pytest.mark.parametrize("told", ["at_least", "at_most"])
 def test_one_end_of_a_placement_alone_is_no_interval(told: str) -> None:
     seen = _figure(0.7, **{told: _placement(0.99)})
-    found = _judged({"device_cpu_p95_max_ratio": 0.9}, devices=(_device(cpu_ratio=seen),))
-    assert found.verdict is Verdict.PASS
+    result = _judged({"device_cpu_p95_max_ratio": 0.9}, devices=(_device(cpu_ratio=seen),))
+    assert result.verdict is Verdict.PASS

@@ -25,8 +25,8 @@ def test_seconds_outside_are_allowed_noted_or_too_many(
     result = check_window(of_burst(of))
     assert (result.verdict, weights(result)) == (verdict, found)
     if found:
-        said = f"{outside_s} of 100 s of pair-001 are outside the 90 s that are common to all"
-        assert result.findings[0].sentence.startswith(said)
+        text = f"{outside_s} of 100 s of pair-001 are outside the 90 s that are common to all"
+        assert result.findings[0].sentence.startswith(text)
 
 
 def test_without_a_window_nothing_is_concluded() -> None:
@@ -35,5 +35,5 @@ def test_without_a_window_nothing_is_concluded() -> None:
 
 def test_a_burst_without_a_length_is_all_outside() -> None:
     """3 - 2 of at least one second."""
-    found = check_window(of_burst(burst(duration_s=0, window=window(outside_s=3))))
-    assert found.verdict is Verdict.INCONCLUSIVE
+    result = check_window(of_burst(burst(duration_s=0, window=window(outside_s=3))))
+    assert result.verdict is Verdict.INCONCLUSIVE

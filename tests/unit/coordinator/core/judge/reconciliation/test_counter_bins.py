@@ -57,12 +57,12 @@ def test_what_cannot_have_been_sent_is_none() -> None:
 
 
 def test_readable_bins_are_in_order_and_none_over_another() -> None:
-    found = readable(_ledger((2, 3, 30), (0, 1, 10), (1, 2, 20)))
-    assert list(found.start_s) == [0, 1, 2]
-    assert list(found.end_s) == [1, 2, 3]
-    assert list(found.bytes) == [10, 20, 30]
-    assert list(found.width_s) == [1, 1, 1]
-    assert (len(found), found.rejected_count) == (3, 0)
+    result = readable(_ledger((2, 3, 30), (0, 1, 10), (1, 2, 20)))
+    assert list(result.start_s) == [0, 1, 2]
+    assert list(result.end_s) == [1, 2, 3]
+    assert list(result.bytes) == [10, 20, 30]
+    assert list(result.width_s) == [1, 1, 1]
+    assert (len(result), result.rejected_count) == (3, 0)
 
 
 @pytest.mark.parametrize(
@@ -84,13 +84,13 @@ def test_readable_bins_are_in_order_and_none_over_another() -> None:
 def test_bins_that_no_device_can_have_counted_are_counted(
     row: tuple[float, float, float], kept: int, rejected: int
 ) -> None:
-    found = readable(_ledger((0, 1, 10), row, (2, 3, 30)))
-    assert (len(found), found.rejected_count) == (kept, rejected)
+    result = readable(_ledger((0, 1, 10), row, (2, 3, 30)))
+    assert (len(result), result.rejected_count) == (kept, rejected)
 
 
 def test_a_bin_that_is_not_placed_hides_no_other() -> None:
-    found = readable(_ledger((0, np.nan, 10), (1, 2, 20), (2, 3, np.nan)))
-    assert (list(found.bytes), found.rejected_count) == ([20], 1)
+    result = readable(_ledger((0, np.nan, 10), (1, 2, 20), (2, 3, np.nan)))
+    assert (list(result.bytes), result.rejected_count) == ([20], 1)
 
 
 def test_some_bins_are_picked() -> None:

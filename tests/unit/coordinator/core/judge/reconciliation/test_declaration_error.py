@@ -82,9 +82,9 @@ def explain(counter: Reconciliation | None, rates: Mapping[Flow, float]) -> Decl
     ],
 )
 def test_a_factor_names_what_to_declare(ratio: float, fix: str) -> None:
-    found = explain(held(ratio), FORWARD)
-    assert found is not None
-    assert fix in found.fix
+    result = explain(held(ratio), FORWARD)
+    assert result is not None
+    assert fix in result.fix
 
 
 @pytest.mark.parametrize("ratio", [1.0, 0.995, 1.009, 0.9, 0.8, 0.3, 1.3, 3.0, 20.0, 0.02])
@@ -104,16 +104,16 @@ def test_other_factors_are_no_declaration(ratio: float) -> None:
 def test_one_direction_of_two_is_told_by_its_share(
     ratio: float, counted: tuple[Flow, ...], fix: str
 ) -> None:
-    found = explain(held(ratio, counted_flows=counted), BOTH)
-    assert found is not None
-    assert found.is_sure
-    assert found.fix == fix
+    result = explain(held(ratio, counted_flows=counted), BOTH)
+    assert result is not None
+    assert result.is_sure
+    assert result.fix == fix
 
 
 def test_a_direction_without_traffic_cannot_be_compared() -> None:
-    found = explain(held(0.02, counted_flows=(Flow.DOWN,)), FORWARD)
-    assert found is not None
-    assert found.fix == "direction=both"
+    result = explain(held(0.02, counted_flows=(Flow.DOWN,)), FORWARD)
+    assert result is not None
+    assert result.fix == "direction=both"
 
 
 def test_a_counter_that_shows_nothing_above_its_idle_level_has_no_factor() -> None:
@@ -133,16 +133,16 @@ def test_a_scale_that_fits_at_any_lag_is_a_unit_a_sum_or_a_prefix(
     ratio: float, fix: str | None
 ) -> None:
     """What traffic may make too (a half, 1024) is not told without a lag."""
-    found = explain(held(1.0, residual_ratio=None, lags_scale_ratio=ratio), FORWARD)
-    assert (None if found is None else found.fix) == fix
+    result = explain(held(1.0, residual_ratio=None, lags_scale_ratio=ratio), FORWARD)
+    assert (None if result is None else result.fix) == fix
 
 
 def test_a_factor_within_the_uncertainty_of_the_residual_is_told() -> None:
     """8.4 is 4.9 % above 8; the residual is known to 5 % of itself, then to 1 %."""
     near = held(8.4, residual_uncertainty_ratio=0.05 * 8.4)
-    found = explain(near, FORWARD)
-    assert found is not None
-    assert found.fix == "unit=bits"
+    result = explain(near, FORWARD)
+    assert result is not None
+    assert result.fix == "unit=bits"
     assert explain(held(8.4, residual_uncertainty_ratio=0.01 * 8.4), FORWARD) is None
     # However uncertain, headers alone excuse 12 %.
     assert explain(held(9.2, residual_uncertainty_ratio=5.0), FORWARD) is None
@@ -217,7 +217,7 @@ def test_the_flows_that_a_counter_counts_are_compared(
 ) -> None:
     both = _series(Flow.UP, Flow.DOWN)
     assert [
-        each.flow for each in counted_flows_only(both, _ledger(1, flows=of_ledger)).flows
+        flow.flow for flow in counted_flows_only(both, _ledger(1, flows=of_ledger)).flows
     ] == kept
 
 
@@ -244,15 +244,15 @@ def test_a_counter_that_was_divided_is_told_in_its_own_unit() -> None:
         baseline_bits_per_second=3e6,
         baseline_uncertainty_bits_per_second=None,
     )
-    found = rescaled(divided, 4.0)
-    assert found.residual_ratio == pytest.approx(3.4)
-    assert found.residual_low_ratio == pytest.approx(2.6)
-    assert found.residual_high_ratio is None
-    assert found.residual_uncertainty_ratio == pytest.approx(0.08)
-    assert (found.firewall_bits_per_second, found.crossed_bits_per_second) == (4e9, 8e9)
-    assert (found.firewall_bytes, found.baseline_bits_per_second) == (2000, 12e6)
-    assert found.baseline_uncertainty_bits_per_second is None
-    assert (found.lag_s, found.overhead_ratio) == (divided.lag_s, divided.overhead_ratio)
+    result = rescaled(divided, 4.0)
+    assert result.residual_ratio == pytest.approx(3.4)
+    assert result.residual_low_ratio == pytest.approx(2.6)
+    assert result.residual_high_ratio is None
+    assert result.residual_uncertainty_ratio == pytest.approx(0.08)
+    assert (result.firewall_bits_per_second, result.crossed_bits_per_second) == (4e9, 8e9)
+    assert (result.firewall_bytes, result.baseline_bits_per_second) == (2000, 12e6)
+    assert result.baseline_uncertainty_bits_per_second is None
+    assert (result.lag_s, result.overhead_ratio) == (divided.lag_s, divided.overhead_ratio)
 
 
 @pytest.mark.parametrize(
@@ -275,32 +275,32 @@ OF_BYTES = {
 
 
 def test_a_wrong_unit_leaves_no_finding_on_the_device() -> None:
-    found = with_declaration(held(8.0, **OF_BYTES), _ledger(1.0), [_burst(up=1e9)])
-    assert found.causes == ()
-    assert found.firewall_bits_per_second is None
-    assert found.slowest_bits_per_second is None
-    assert found.slowest_noise_bits_per_second is None
-    assert found.slowest_s is None
-    assert found.counted_flows == ()
-    assert found.residual_ratio == 7.0
+    result = with_declaration(held(8.0, **OF_BYTES), _ledger(1.0), [_burst(up=1e9)])
+    assert result.causes == ()
+    assert result.firewall_bits_per_second is None
+    assert result.slowest_bits_per_second is None
+    assert result.slowest_noise_bits_per_second is None
+    assert result.slowest_s is None
+    assert result.counted_flows == ()
+    assert result.residual_ratio == 7.0
 
 
 def test_a_factor_that_traffic_may_make_too_is_one_more_cause() -> None:
-    found = with_declaration(held(2.0, **OF_BYTES), _ledger(1.0), [_burst(up=1e9)])
-    assert [cause.id for cause in found.causes] == ["duplicate-counting", "metric-declaration"]
-    assert found.causes[1].share_ratio == 1.0
-    assert found.causes[1].sentence.startswith("A factor of 2 times the true bytes results if")
-    assert found.firewall_bits_per_second == 8e9
+    result = with_declaration(held(2.0, **OF_BYTES), _ledger(1.0), [_burst(up=1e9)])
+    assert [cause.id for cause in result.causes] == ["duplicate-counting", "metric-declaration"]
+    assert result.causes[1].share_ratio == 1.0
+    assert result.causes[1].sentence.startswith("A factor of 2 times the true bytes results if")
+    assert result.firewall_bits_per_second == 8e9
     without = held(2.0, **(OF_BYTES | {"causes": ()}))
     assert with_declaration(without, _ledger(1.0), [_burst(up=1e9)]).causes == ()
 
 
 def test_the_flows_that_a_ledger_declares_are_kept() -> None:
-    one_way = _ledger(1.0, flows=(Flow.UP,))
-    found = with_declaration(held(1 / 0.7, causes=CAUSES), one_way, [_burst(up=7e8, down=3e8)])
-    assert found.counted_flows == (Flow.UP,)
-    assert found.causes == ()  # both directions are counted, and one is declared
-    agrees = with_declaration(held(1.0, causes=CAUSES), one_way, [_burst(up=7e8, down=3e8)])
+    one_method = _ledger(1.0, flows=(Flow.UP,))
+    result = with_declaration(held(1 / 0.7, causes=CAUSES), one_method, [_burst(up=7e8, down=3e8)])
+    assert result.counted_flows == (Flow.UP,)
+    assert result.causes == ()  # both directions are counted, and one is declared
+    agrees = with_declaration(held(1.0, causes=CAUSES), one_method, [_burst(up=7e8, down=3e8)])
     assert (agrees.counted_flows, agrees.causes) == ((Flow.UP,), CAUSES)
 
 

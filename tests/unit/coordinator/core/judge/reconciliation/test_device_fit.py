@@ -55,9 +55,9 @@ def test_bursts_that_fit_are_reported_at_the_stated_rate(count: int, trades: flo
             moved = trades * rng.standard_normal(count + 1)
             noisy = 1 + 0.01 * rng.standard_normal(count) + np.diff(moved)
             bursts.append(bins_of(noisy, np.ones(count)))
-        found = fit_burst(bursts[0], 0.0, relative_noise(bursts, 0.0), FitBounds())
-        assert found is not None
-        rejected += found.distance_ratio > found.limit_ratio
+        result = fit_burst(bursts[0], 0.0, relative_noise(bursts, 0.0), FitBounds())
+        assert result is not None
+        rejected += result.distance_ratio > result.limit_ratio
     # One in 1,000 is 2 of these; 8 or more have a probability of 0.1 %.
     assert rejected < 8, f"{rejected} of {draws}, stated {ERROR_RATIO:.1%}"
 
@@ -66,9 +66,9 @@ def test_a_step_is_found_whatever_its_mean() -> None:
     rng = np.random.default_rng(7)
     shape = np.repeat([0.6, 1.0, 0.36], 20)
     bins = bins_of(shape * (1 + 0.01 * rng.standard_normal(60)), np.ones(60))
-    found = fit_burst(bins, 0.0, relative_noise([bins], 0.0), FitBounds())
-    assert found is not None
-    assert found.distance_ratio > 3 * found.limit_ratio
+    result = fit_burst(bins, 0.0, relative_noise([bins], 0.0), FitBounds())
+    assert result is not None
+    assert result.distance_ratio > 3 * result.limit_ratio
 
 
 def test_one_late_reading_is_no_misfit() -> None:
@@ -78,9 +78,9 @@ def test_one_late_reading_is_no_misfit() -> None:
     counts[30] -= 0.4
     counts[31] += 0.4
     bins = bins_of(counts, np.ones(60))
-    found = fit_burst(bins, 0.0, relative_noise([bins], 0.0), FitBounds(flat_ratio=0.006))
-    assert found is not None
-    assert found.distance_ratio <= found.limit_ratio
+    result = fit_burst(bins, 0.0, relative_noise([bins], 0.0), FitBounds(flat_ratio=0.006))
+    assert result is not None
+    assert result.distance_ratio <= result.limit_ratio
 
 
 def test_a_group_that_is_early_shows_at_the_ends_of_a_few_bins() -> None:
@@ -93,9 +93,9 @@ def test_a_group_that_is_early_shows_at_the_ends_of_a_few_bins() -> None:
             counts = 1 + 0.01 * rng.standard_normal(14)
             counts[[0, 1, -2, -1]] += [0.13, -0.13, -0.13, 0.13]
             bursts.append(bins_of(counts, np.ones(14)))
-        found = fit_burst(bursts[0], 0.0, relative_noise(bursts, 0.0), FitBounds())
-        assert found is not None
-        seen += found.distance_ratio > found.limit_ratio
+        result = fit_burst(bursts[0], 0.0, relative_noise(bursts, 0.0), FitBounds())
+        assert result is not None
+        seen += result.distance_ratio > result.limit_ratio
     assert seen > 0.6 * draws  # one limit for all ends of bins finds 20 %
 
 
@@ -103,7 +103,7 @@ def test_the_rate_of_a_fleet_is_no_noise_of_its_counter() -> None:
     rng = np.random.default_rng(9)
     fleets = [np.exp(0.3 * rng.standard_normal(12)) for _ in range(4)]
     noise = counters_noise(
-        [(1.04 * each * (1 + 0.01 * rng.standard_normal(12)), each) for each in fleets]
+        [(1.04 * item * (1 + 0.01 * rng.standard_normal(12)), item) for item in fleets]
     )
     assert 0.007 < noise < 0.014
     assert math.isnan(counters_noise([(fleets[0][:4], fleets[0][:4])]))
@@ -132,9 +132,9 @@ def findings(said: RunSummary) -> set[str]:
 @pytest.mark.parametrize("by_s", [-20.0, -5.0, 0.0, 0.4, 5.0, 40.0])
 def test_a_common_shift_is_only_a_lag(by_s: float) -> None:
     made = fleet(PLANT)
-    said = judged(made, shifted(made, by_s))
-    assert "device-shape" not in findings(said)
-    assert said.verdict is Verdict.PASS
+    text = judged(made, shifted(made, by_s))
+    assert "device-shape" not in findings(text)
+    assert text.verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize("grain_s", [1.0, 5.0])
@@ -143,8 +143,8 @@ def test_a_shift_of_a_group_of_hosts_is_seen(share: float, by_s: float, grain_s:
     """All records claim one instant; the device counts a group's traffic earlier or later."""
     made = fleet(replace(PLANT, grain_s=grain_s))
     counted = (1 - share) * shifted(made, 0.0) + share * shifted(made, by_s)
-    said = judged(made, counted)
-    assert said.verdict is Verdict.INCONCLUSIVE
+    text = judged(made, counted)
+    assert text.verdict is Verdict.INCONCLUSIVE
 
 
 @pytest.mark.parametrize(
@@ -165,9 +165,9 @@ def test_a_counter_of_another_shape_is_no_pass(parts: tuple[float, ...], named: 
         inside = (at >= 0) & (at < 1)
         place = np.minimum((at[inside] * len(parts)).astype(int), len(parts) - 1)
         counted[inside] *= np.array(parts)[place] / np.mean(parts)
-    said = judged(made, counted)
-    assert said.verdict is Verdict.INCONCLUSIVE
-    assert named & findings(said)
+    text = judged(made, counted)
+    assert text.verdict is Verdict.INCONCLUSIVE
+    assert named & findings(text)
 
 
 @pytest.mark.parametrize("grain_s", [1.0, 5.0])
@@ -215,6 +215,6 @@ def test_senders_show_a_part_that_receivers_do_not(
     slow = Break(burst=0, from_s=40, length_s=20, factor=0.7)
     made = fleet(replace(PLANT, bursts=1, ledger=False, breaks=(slow,))).told(forged)
     made = made.aiming(target_bits_per_second=0.97 * made.truth.rates[0], tolerance_ratio=0.0)
-    said = summarise(replace(made, plan=made.plan.sealed()))
-    assert said.verdict is Verdict.INCONCLUSIVE
-    assert "slow-stretch-senders" in findings(said)
+    text = summarise(replace(made, plan=made.plan.sealed()))
+    assert text.verdict is Verdict.INCONCLUSIVE
+    assert "slow-stretch-senders" in findings(text)

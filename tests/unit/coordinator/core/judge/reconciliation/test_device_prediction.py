@@ -108,18 +108,18 @@ def test_a_usual_rate_is_of_bursts_as_if_all_of_their_pairs_were_seen() -> None:
 
 def test_unseen_pairs_may_have_sent_what_is_missing() -> None:
     """Of 100 bytes a second a quarter; of seconds that were not recorded at all."""
-    found = _unrecorded(_burst(100, [1.0, 1.0], seen=0.75), 100.0)
-    assert found is not None
-    assert (list(found[0]), list(found[1])) == ([100, 101], [25, 25])
+    result = _unrecorded(_burst(100, [1.0, 1.0], seen=0.75), 100.0)
+    assert result is not None
+    assert (list(result[0]), list(result[1])) == ([100, 101], [25, 25])
     assert _unrecorded(_burst(100, [1.0, 1.0], seen=0.995), 100.0) is None
     part = replace(_burst(100, [1.0, 1.0]), start_s=101, duration_s=3)
-    found = _unrecorded(part, 100.0)
-    assert found is not None
-    assert (list(found[0]), list(found[1])) == ([100, 101, 102], [100, 0, 0])
+    result = _unrecorded(part, 100.0)
+    assert result is not None
+    assert (list(result[0]), list(result[1])) == ([100, 101, 102], [100, 0, 0])
     unknown = replace(_burst(100, [1.0, 1.0]), coverage_ratio=np.array([np.nan, 1.2]))
-    found = _unrecorded(unknown, 100.0)
-    assert found is not None
-    assert list(found[1]) == [100, 0]
+    result = _unrecorded(unknown, 100.0)
+    assert result is not None
+    assert list(result[1]) == [100, 0]
 
 
 def test_absent_bursts_may_have_sent_in_each_of_their_seconds() -> None:
@@ -212,8 +212,8 @@ def test_bins_that_unseen_pairs_of_another_burst_may_fill_are_left_out() -> None
     share = _predicted(counted, _burst(10, EVEN), other).share(0, NO_LAG)
     assert (share.fleet_bytes, share.bins_count) == (500.0, 5)
     # Its own unseen pairs are no reason: they are a part of what is compared.
-    own = _predicted(counted, other).share(0, NO_LAG)
-    assert own.fleet_bytes == 500.0
+    local = _predicted(counted, other).share(0, NO_LAG)
+    assert local.fleet_bytes == 500.0
 
 
 IDLE = IdleLevel(
@@ -243,7 +243,7 @@ def test_what_runs_right_beside_a_burst_is_shown_by_the_higher_side() -> None:
 
 def test_what_ended_inside_the_first_quiet_bin_ran_faster_before() -> None:
     """A first bin of 10 over the level: the burst's edge had room for as much as it counted."""
-    counted = [5.0] * 10 + [each + 25.0 for each in EVEN] + [25.0, 25.0, 15.0, 5.0] + [5.0] * 10
+    counted = [5.0] * 10 + [item + 25.0 for item in EVEN] + [25.0, 25.0, 15.0, 5.0] + [5.0] * 10
     assert _beside(counted) == pytest.approx(20.0)
     counted[20:22] = [5.0, 5.0]
     assert _beside(counted) == pytest.approx(10.0)
@@ -256,7 +256,7 @@ def test_quiet_bins_tell_the_idle_level() -> None:
     assert idle is not None
     assert (idle.bytes_per_s, idle.how) == (5.0, "quiet")
     beside = _predicted(
-        [each + 3 for each in counted], _burst(20, EVEN), neighbours=(_neighbour(0, *[3.0] * 50),)
+        [item + 3 for item in counted], _burst(20, EVEN), neighbours=(_neighbour(0, *[3.0] * 50),)
     )
     assert beside.idle(NO_LAG, 10) is not None
 
@@ -265,7 +265,7 @@ def test_without_quiet_bins_a_level_is_fitted_from_bins_without_unseen_pairs() -
     """The second burst's bins may hold unseen pairs' bytes: they are no part of the fit."""
     rates = [100.0, 60.0, 140.0, 80.0, 120.0] * 4
     one, other = _burst(0, rates), _burst(20, rates, seen=0.5)
-    counted = [each + 30 for each in rates] + [2 * each + 30 for each in rates]
+    counted = [rate + 30 for rate in rates] + [2 * rate + 30 for rate in rates]
     made = _predicted(counted, one, other)
     idle = made.idle(NO_LAG, 20)
     assert idle is not None
@@ -279,8 +279,8 @@ def test_of_a_run_that_was_not_to_cross_the_lag_is_where_it_would_show_most() ->
     for at in range(10):
         counted[27 + at] += 40
     made = _predicted(counted, _burst(20, EVEN))
-    found = made.crossing_lag()
-    assert (found.lag_s, found.uncertainty_s, found.known) == (7.0, 1.0, False)
+    result = made.crossing_lag()
+    assert (result.lag_s, result.uncertainty_s, result.known) == (7.0, 1.0, False)
     hinted = _predicted(counted, _burst(20, EVEN), hint_s=6.5).crossing_lag()
     assert hinted.lag_s == 6.5
     near = _predicted(counted, _burst(20, EVEN), hint_s=5.0).crossing_lag()
@@ -295,8 +295,8 @@ def test_other_runs_place_a_run_that_does_not_show() -> None:
     for at in range(10):
         counted[55 + at] = 1000.0
     neighbours = (_neighbour(50, *[1000.0] * 10),)
-    found = _predicted(counted, _burst(20, EVEN), neighbours=neighbours).crossing_lag()
-    assert found.lag_s == 5.0
+    result = _predicted(counted, _burst(20, EVEN), neighbours=neighbours).crossing_lag()
+    assert result.lag_s == 5.0
 
 
 def test_a_counter_without_bins_has_no_level() -> None:

@@ -49,31 +49,33 @@ def test_zeros_at_the_end_are_unread_where_quiet_never_was_zero() -> None:
 def test_quiet_bins_have_a_mean_and_a_prediction_interval() -> None:
     """Rates 1, 3, 5, 7 one by one: mean 4, deviation 2.582, t of 3 degrees 3.182."""
     bins = _bins(2, 6, 99, 10, 14, width=2.0)
-    found = from_quiet(bins, _is(1, 1, 0, 1, 1), bins_a_burst=1, bursts_count=2)
+    result = from_quiet(bins, _is(1, 1, 0, 1, 1), bins_a_burst=1, bursts_count=2)
     spread = math.sqrt(20 / 3) * t95(3)
-    assert found.bytes_per_s == 4.0
-    assert found.below == found.above == pytest.approx(spread * math.sqrt(1 + 1 / 4))
-    assert found.mean_below == found.mean_above == pytest.approx(spread * math.sqrt(1 / 2 + 1 / 4))
-    assert found.bin_sigma == pytest.approx(1.4826 * 2)
-    assert found.how == "quiet"
+    assert result.bytes_per_s == 4.0
+    assert result.below == result.above == pytest.approx(spread * math.sqrt(1 + 1 / 4))
+    assert (
+        result.mean_below == result.mean_above == pytest.approx(spread * math.sqrt(1 / 2 + 1 / 4))
+    )
+    assert result.bin_sigma == pytest.approx(1.4826 * 2)
+    assert result.how == "quiet"
 
 
 def test_stretches_as_long_as_a_burst_tell_the_scatter() -> None:
     """Nine bins in four stretches of two, the last left over: means 1.5, 3.5, 5.5, 7.5."""
     bins = _bins(*range(1, 10))
     quiet = np.ones(9, bool)
-    found = from_quiet(bins, quiet, bins_a_burst=2, bursts_count=9)
+    result = from_quiet(bins, quiet, bins_a_burst=2, bursts_count=9)
     spread = math.sqrt(20 / 3) * t95(3)
-    assert found.bytes_per_s == 5.0
-    assert found.below == pytest.approx(spread * math.sqrt(1 + 1 / 4))
-    assert found.mean_below == pytest.approx(spread * math.sqrt(1 / 4 + 1 / 4))  # four at most
+    assert result.bytes_per_s == 5.0
+    assert result.below == pytest.approx(spread * math.sqrt(1 + 1 / 4))
+    assert result.mean_below == pytest.approx(spread * math.sqrt(1 / 4 + 1 / 4))  # four at most
     longer = from_quiet(bins, quiet, bins_a_burst=100, bursts_count=9)
-    assert longer.below == found.below  # four stretches at least
+    assert longer.below == result.below  # four stretches at least
 
 
 def test_three_quiet_bins_are_a_stretch_each() -> None:
-    found = from_quiet(_bins(1, 2, 3), _is(1, 1, 1), bins_a_burst=30, bursts_count=1)
-    assert found.below == pytest.approx(t95(2) * math.sqrt(4 / 3))
+    result = from_quiet(_bins(1, 2, 3), _is(1, 1, 1), bins_a_burst=30, bursts_count=1)
+    assert result.below == pytest.approx(t95(2) * math.sqrt(4 / 3))
 
 
 FLEET = np.array([0.0, 50, 100, 100, 100, 100, 100, 80, 20, 0.0])
@@ -89,23 +91,23 @@ def _fit(idle: float, fleet: Floats = FLEET, *, seen: tuple[float, ...] = ()):  
 
 
 def test_a_level_beside_the_fleets_bytes_is_fitted() -> None:
-    found = _fit(30.0)
-    assert found is not None
-    assert found.how == "fitted"
-    assert found.bytes_per_s == pytest.approx(30.0, rel=1e-4)
-    assert 0 <= found.below < 0.1
-    assert 0 <= found.above <= 30 * HOLDS_RATIO - found.bytes_per_s + 1e-9
-    assert (found.mean_below, found.mean_above) == (found.below, found.above)
+    result = _fit(30.0)
+    assert result is not None
+    assert result.how == "fitted"
+    assert result.bytes_per_s == pytest.approx(30.0, rel=1e-4)
+    assert 0 <= result.below < 0.1
+    assert 0 <= result.above <= 30 * HOLDS_RATIO - result.bytes_per_s + 1e-9
+    assert (result.mean_below, result.mean_above) == (result.below, result.above)
 
 
 def test_no_level_is_above_the_emptiest_bin() -> None:
     """Without a quiet bin the lowest holds 30 + 22: 2 % of noise more bounds the level."""
     fleet = np.full(10, 100.0)
-    found = from_fit(_bins(*np.full(10, 140.0)), _is(*[0] * 10), fleet, np.zeros(10), 0.5)
-    assert found is not None
-    assert found.how == "bounded"
-    assert (found.bytes_per_s, found.below) == (0.0, 0.0)
-    assert found.above == pytest.approx(140 * HOLDS_RATIO)
+    result = from_fit(_bins(*np.full(10, 140.0)), _is(*[0] * 10), fleet, np.zeros(10), 0.5)
+    assert result is not None
+    assert result.how == "bounded"
+    assert (result.bytes_per_s, result.below) == (0.0, 0.0)
+    assert result.above == pytest.approx(140 * HOLDS_RATIO)
 
 
 def test_what_quiet_bins_hold_lies_in_the_interval() -> None:

@@ -76,20 +76,20 @@ def published(name: str) -> Reconciliation:
     table = parse((DATA / f"seed-{name}-30clients.csv").read_text("utf-8"), f"{name}.csv")
     points, _ = read_declared_metric(DATA / f"seed-{name}-firewall-throughput.csv")
     table = table.model_copy(update={"metric_source": "chart", "metric": points})
-    found = TableTests(table).describe(made(table)[1]).reconciliation
-    assert found is not None
-    return found
+    reconciliation = TableTests(table).describe(made(table)[1]).reconciliation
+    assert reconciliation is not None
+    return reconciliation
 
 
 @pytest.mark.parametrize(("name", "lag_s"), [("280s", 75.5), ("1740s", 75.0)])
 def test_published_tables_have_their_lag_and_no_drift(name: str, lag_s: float) -> None:
     """The 1,740 s table holds two of three bursts; the third is in the metric alone."""
-    found = published(name)
-    assert found.lag_s == pytest.approx(lag_s, abs=2)
-    assert found.lag_drift_s == 0
-    assert found.lag_uncertainty_s is not None
-    assert found.lag_uncertainty_s < 5
-    assert found.residual_ratio == pytest.approx(0, abs=0.01)
+    result = published(name)
+    assert result.lag_s == pytest.approx(lag_s, abs=2)
+    assert result.lag_drift_s == 0
+    assert result.lag_uncertainty_s is not None
+    assert result.lag_uncertainty_s < 5
+    assert result.residual_ratio == pytest.approx(0, abs=0.01)
 
 
 KINDS = (
@@ -106,24 +106,24 @@ KINDS = (
 @pytest.mark.parametrize("shape", LONG)
 def test_long_bursts_close_together_are_right_or_unknown(shape: str, kind: str) -> None:
     """280 in 300 s and 1,740 in 1,800 s, with a burst that is not on record or was not planned."""
-    found = tally(drawn(16, 31, setups(shape, kind)))
-    assert found.counts["wrong"] + found.counts["drift"] == 0, found.wrong
-    assert found.counts["right"] >= (11 if kind.startswith("unplanned") else 15), found.summary
+    result = tally(drawn(16, 31, setups(shape, kind)))
+    assert result.counts["wrong"] + result.counts["drift"] == 0, result.wrong
+    assert result.counts["right"] >= (11 if kind.startswith("unplanned") else 15), result.summary
 
 
 @pytest.mark.parametrize("kind", ["clean", "unrecorded", "unplanned-before", "unplanned-after"])
 @pytest.mark.parametrize("shape", sorted(set(SHAPES) - set(LONG)))
 def test_other_shapes_are_right_or_unknown(shape: str, kind: str) -> None:
     """Where an unplanned burst continues a short series of alike ones, two lags often fit."""
-    found = tally(drawn(12, 31, setups(shape, kind)))
-    assert found.counts["wrong"] + found.counts["drift"] == 0, found.wrong
-    assert found.counts["right"] >= (10 if kind == "clean" else 4), found.summary
+    result = tally(drawn(12, 31, setups(shape, kind)))
+    assert result.counts["wrong"] + result.counts["drift"] == 0, result.wrong
+    assert result.counts["right"] >= (10 if kind == "clean" else 4), result.summary
 
 
 def test_a_clock_of_some_ppm_needs_no_drift() -> None:
     """100 ppm move the labels by up to 0.6 s, far inside the interval."""
-    found = tally(drawn(12, 31, setups("1740-in-1800", "ppm")))
-    assert found.counts["right"] == 12, found.summary
+    result = tally(drawn(12, 31, setups("1740-in-1800", "ppm")))
+    assert result.counts["right"] == 12, result.summary
 
 
 def test_a_delay_that_changes_is_followed_and_is_no_clock() -> None:
@@ -221,7 +221,7 @@ def test_only_some_hundred_ppm_are_a_clock(drift_s: float, clock: bool) -> None:
 def test_a_lag_that_changes_is_worded_as_a_clock_or_as_a_delay(
     drift_s: float, words: list[str]
 ) -> None:
-    held = Reconciliation(
+    stored = Reconciliation(
         source="counter",
         layer="ip",
         grain_s=10.0,
@@ -231,8 +231,8 @@ def test_a_lag_that_changes_is_worded_as_a_clock_or_as_a_delay(
         overhead_ratio=1.036,
         overhead_how="recorded",
     )
-    (finding,) = lag_findings(held, 1000.0)
-    for word in words:
-        assert word in finding.sentence
-    assert not list(lag_findings(held.model_copy(update={"lag_drift_s": 0.0}), 1000.0))
-    assert not list(lag_findings(held.model_copy(update={"lag_s": None}), 1000.0))
+    (finding,) = lag_findings(stored, 1000.0)
+    for part in words:
+        assert part in finding.sentence
+    assert not list(lag_findings(stored.model_copy(update={"lag_drift_s": 0.0}), 1000.0))
+    assert not list(lag_findings(stored.model_copy(update={"lag_s": None}), 1000.0))

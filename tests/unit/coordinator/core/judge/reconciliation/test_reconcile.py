@@ -49,8 +49,8 @@ def held_to(
     series: list[BurstSeries], ledger: FirewallLedger, counted: NDArray[np.float64], **known: Any
 ) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
     """The same of a ledger that counted otherwise."""
-    told = replace(ledger, bytes=counted)
-    return reconcile(series, told, HEADERS, [NOBODY] * len(series), **known)
+    reported = replace(ledger, bytes=counted)
+    return reconcile(series, reported, HEADERS, [NOBODY] * len(series), **known)
 
 
 def ends(part: Reconciliation) -> tuple[float, float]:
@@ -67,28 +67,28 @@ MINUTES = Plant(
 
 @pytest.mark.parametrize("lag_s", [-45.0, 0.0, 17.0, 75.0, 140.0, 290.0])
 def test_minute_bins_tell_their_lag_within_five_seconds(lag_s: float) -> None:
-    whole, bursts = held(replace(MINUTES, lag_s=lag_s))
-    assert whole.lag_s is not None
-    assert whole.lag_uncertainty_s is not None
-    assert abs(whole.lag_s - lag_s) <= 5
-    assert whole.residual_ratio == pytest.approx(0, abs=0.003)
-    assert {burst.lag_s for burst in bursts} == {whole.lag_s}
+    complete, bursts = held(replace(MINUTES, lag_s=lag_s))
+    assert complete.lag_s is not None
+    assert complete.lag_uncertainty_s is not None
+    assert abs(complete.lag_s - lag_s) <= 5
+    assert complete.residual_ratio == pytest.approx(0, abs=0.003)
+    assert {burst.lag_s for burst in bursts} == {complete.lag_s}
 
 
 def test_second_bins_off_the_grid_agree_within_a_permille() -> None:
-    whole, bursts = held(Plant(pairs=6, burst_s=10, period_s=25))
-    for part in (whole, *bursts):
+    complete, bursts = held(Plant(pairs=6, burst_s=10, period_s=25))
+    for part in (complete, *bursts):
         assert part.full_bins_count >= 7
         assert part.residual_ratio == pytest.approx(0, abs=1e-3)
         assert part.causes == ()
-    assert whole.overhead_ratio == pytest.approx(IP_RATIO)
+    assert complete.overhead_ratio == pytest.approx(IP_RATIO)
 
 
 def test_short_bursts_in_coarse_bins_are_compared_on_bytes() -> None:
     plant = Plant(pairs=6, bursts=4, burst_s=30, period_s=300, grain_s=60, lag_s=75)
-    whole, bursts = held(plant)
+    complete, bursts = held(plant)
     assert {part.basis for part in bursts} == {"bytes"}
-    assert whole.residual_ratio == pytest.approx(0, abs=0.01)
+    assert complete.residual_ratio == pytest.approx(0, abs=0.01)
     measured = made(plant)[0][0]
     assert measured.window is not None
     rate = measured.received_bytes[slice(*measured.window)].mean() * 8 * IP_RATIO
@@ -109,8 +109,8 @@ def test_what_was_under_way_at_the_end_is_nobodys_residual() -> None:
         more = flow.sent_bytes.copy()
         more[burst.window[0]] += queue
         sent.append(replace(burst, flows=(replace(flow, sent_bytes=more),)))
-    whole, bursts = held_to(sent, ledger, drained)
-    for part in (whole, *bursts):
+    complete, bursts = held_to(sent, ledger, drained)
+    for part in (complete, *bursts):
         low, high = ends(part)
         assert low < 0 < high < 0.015
         assert part.causes == ()
@@ -131,19 +131,19 @@ def test_what_bins_trade_at_an_edge_is_not_their_noise() -> None:
         coverage_ratio=np.concatenate(([1.0], burst.coverage_ratio)),
         flows=(replace(flow, received_bytes=np.concatenate(([early], flow.received_bytes))),),
     )
-    whole, _ = held_to([burst], ledger, traded)
+    complete, _ = held_to([burst], ledger, traded)
     assert calm.residual_uncertainty_ratio is not None
-    assert whole.residual_uncertainty_ratio is not None
-    assert whole.residual_uncertainty_ratio < 1.5 * calm.residual_uncertainty_ratio
-    assert whole.residual_ratio == pytest.approx(0, abs=0.01)
+    assert complete.residual_uncertainty_ratio is not None
+    assert complete.residual_uncertainty_ratio < 1.5 * calm.residual_uncertainty_ratio
+    assert complete.residual_ratio == pytest.approx(0, abs=0.01)
 
 
 def test_unknown_bins_are_not_zero() -> None:
     series, ledger = made(MINUTES)
     hollow = ledger.bytes.copy()
     hollow[np.flatnonzero(hollow > hollow.max() / 2)[2]] = math.nan
-    whole, bursts = held_to(series, ledger, hollow)
-    assert whole.residual_ratio == pytest.approx(0, abs=0.01)
+    complete, bursts = held_to(series, ledger, hollow)
+    assert complete.residual_ratio == pytest.approx(0, abs=0.01)
     assert max(burst.unknown_ratio for burst in bursts) > 0.1
 
 
@@ -152,9 +152,9 @@ def test_bins_that_the_source_has_not_filled_yet_are_no_quiet() -> None:
     series, ledger = made(replace(MINUTES, foreign_ratio=0.4))
     empty = ledger.bytes.copy()
     empty[-2:] = 0.0
-    whole, _ = held_to(series, ledger, empty)
-    assert whole.residual_ratio == pytest.approx(0, abs=0.01)
-    low, high = ends(whole)
+    complete, _ = held_to(series, ledger, empty)
+    assert complete.residual_ratio == pytest.approx(0, abs=0.01)
+    low, high = ends(complete)
     assert low <= 0 <= high
 
 
@@ -162,24 +162,24 @@ def test_a_lag_that_drifts_inside_a_burst_moves_no_byte() -> None:
     """Bins that are a tenth longer than they say hold a tenth more each, and are fewer."""
     series, ledger = made(Plant(pairs=6, bursts=1, burst_s=90, period_s=100, grain_s=1))
     edges = np.append(ledger.start_s, ledger.end_s[-1])
-    held_bytes = np.concatenate(([0.0], np.cumsum(ledger.bytes)))
+    stored_bytes = np.concatenate(([0.0], np.cumsum(ledger.bytes)))
     labels = edges[::10]
     middle = labels.mean()
-    counted = np.interp(middle + 1.1 * (labels - middle), edges, held_bytes)
+    counted = np.interp(middle + 1.1 * (labels - middle), edges, stored_bytes)
     stretched = replace(
         ledger, start_s=labels[:-1], end_s=labels[1:], bytes=np.diff(counted), grain_s=10.0
     )
-    whole, _ = reconcile(series, stretched, HEADERS, [NOBODY])
-    low, high = ends(whole)
+    complete, _ = reconcile(series, stretched, HEADERS, [NOBODY])
+    low, high = ends(complete)
     assert low <= 0 <= high
 
 
 def test_a_ledger_of_nothing_known_has_no_residual() -> None:
     series, ledger = made(MINUTES)
     empty = replace(ledger, bytes=np.full(len(ledger), math.nan))
-    whole, _ = reconcile(series, empty, HEADERS, [NOBODY] * len(series))
-    assert whole.residual_ratio is None
-    assert whole.lag_s is None
+    complete, _ = reconcile(series, empty, HEADERS, [NOBODY] * len(series))
+    assert complete.residual_ratio is None
+    assert complete.lag_s is None
 
 
 def test_an_ambiguous_lag_is_not_claimed() -> None:
@@ -192,8 +192,8 @@ def test_an_ambiguous_lag_is_not_claimed() -> None:
     spans = [(b.start_s, b.start_s + 280.0, float(b.received_bytes.sum())) for b in series]
     known = Known(fleet=fleet_curve(series), bursts=spans)
     assert not estimate_lag(readable(inside), known, grain_s=60).known
-    whole, _ = reconcile(series, inside, HEADERS, [NOBODY])
-    assert whole.residual_ratio is None
+    complete, _ = reconcile(series, inside, HEADERS, [NOBODY])
+    assert complete.residual_ratio is None
 
 
 def test_the_order_of_bursts_is_irrelevant() -> None:
@@ -220,7 +220,7 @@ def test_the_order_of_bursts_is_irrelevant() -> None:
 def test_causes(
     residual: float, foreign_ratio: float | None, missing_ratio: float, named: str | None
 ) -> None:
-    found = causes(
+    result = causes(
         residual,
         0.004,
         missing=Missing(pairs_count=1, share_ratio=missing_ratio, planned_pairs_count=30),
@@ -228,8 +228,8 @@ def test_causes(
         foreign_bits_per_second=1e9,
         unknown_ratio=0.0,
     )
-    assert (found[0].id if found else None) == named
-    assert "confidence" not in "".join(cause.model_dump_json() for cause in found)
+    assert (result[0].id if result else None) == named
+    assert "confidence" not in "".join(cause.model_dump_json() for cause in result)
 
 
 def test_header_overhead() -> None:
@@ -239,9 +239,9 @@ def test_header_overhead() -> None:
     assert headers(Protocol.TCP, [1428], ipv6=True).ip_ratio == pytest.approx(1500 / 1428)
     assert headers(Protocol.TCP, [1448]).wire_ratio == pytest.approx(1514 / 1448)
     assert headers(Protocol.TCP, [None]).assumed
-    told = headers(Protocol.TCP, [1448], requested_mss_bytes=9000)
-    assert told.ip_ratio == pytest.approx(1500 / 1448)
-    assert not told.assumed
+    reported = headers(Protocol.TCP, [1448], requested_mss_bytes=9000)
+    assert reported.ip_ratio == pytest.approx(1500 / 1448)
+    assert not reported.assumed
     assert headers(Protocol.UDP, [], block_bytes=1400).ip_ratio == pytest.approx(1428 / 1400)
     assert headers(Protocol.UDP, [], block_bytes=8192).ip_ratio == pytest.approx(8320 / 8192)
     jumbo = headers(Protocol.UDP, [], block_bytes=8192, mtu_bytes=9000)
@@ -265,11 +265,11 @@ def test_a_segment_size_that_was_asked_is_no_larger_than_the_path_leaves(
     asked: int, path: dict[str, Any], ratio: float
 ) -> None:
     """iperf3 repeats what it was asked, so nobody tells what it was."""
-    found = headers(Protocol.TCP, [None], requested_mss_bytes=asked, **path)
-    assert found.ip_ratio == pytest.approx(ratio)
-    assert found.assumed
+    result = headers(Protocol.TCP, [None], requested_mss_bytes=asked, **path)
+    assert result.ip_ratio == pytest.approx(ratio)
+    assert result.assumed
     echoed = headers(Protocol.TCP, [asked], requested_mss_bytes=asked, **path)
-    assert echoed == found  # of an older Broadside's record
+    assert echoed == result  # of an older Broadside's record
 
 
 def test_a_series_survives_packing() -> None:
@@ -277,9 +277,9 @@ def test_a_series_survives_packing() -> None:
     again = BurstSeries.unpack(series.pack())
     assert again.window == series.window
     assert (again.received_bytes == series.received_bytes).all()
-    (flow,), (kept,) = series.flows, again.flows
+    (flow,), (stored,) = series.flows, again.flows
     np.testing.assert_allclose(
-        kept.pairs_bits_per_second, flow.pairs_bits_per_second, rtol=0, atol=1e6
+        stored.pairs_bits_per_second, flow.pairs_bits_per_second, rtol=0, atol=1e6
     )
     assert len(series.pack()) < 5 * len(series.coverage_ratio) * 20
     with pytest.raises(ValueError, match="burst series"):
@@ -294,10 +294,10 @@ def parts(draw: st.DrawFn) -> Completeness:
 @given(st.lists(parts(), max_size=8), st.integers(0, 8))
 @settings(max_examples=50)
 def test_combining_is_associative(found: list[Completeness], cut: int) -> None:
-    whole = combine(found)
-    assert combine([combine(found[:cut]), combine(found[cut:])]) == whole
-    assert combine(reversed(found)) == whole
-    assert sum(whole.seconds(state) for state in State) == whole.planned_s
+    complete = combine(found)
+    assert combine([combine(found[:cut]), combine(found[cut:])]) == complete
+    assert combine(reversed(found)) == complete
+    assert sum(complete.seconds(state) for state in State) == complete.planned_s
 
 
 def beside(series: list[BurstSeries], by_s: int, factor: float) -> list[Neighbour]:
@@ -323,8 +323,8 @@ def test_a_run_is_not_held_against_a_larger_neighbour(by_s: int) -> None:
     alone, _ = reconcile(series, both, HEADERS, [NOBODY])
     assert alone.residual_ratio is not None
     assert abs(alone.residual_ratio) > 0.5  # what the neighbour's bytes do when nobody knows them
-    whole, bursts = reconcile(series, both, HEADERS, [NOBODY], neighbours=others)
-    for part in (whole, *bursts):
+    complete, bursts = reconcile(series, both, HEADERS, [NOBODY], neighbours=others)
+    for part in (complete, *bursts):
         assert part.lag_s == pytest.approx(0, abs=0.1)
         assert part.residual_ratio == pytest.approx(0, abs=0.01)
         assert part.causes == ()
@@ -337,7 +337,7 @@ def test_the_last_of_alike_runs_in_a_row_is_not_taken_for_the_one_before(seed: i
     series, ledger = made(Plant(pairs=6, bursts=1, burst_s=20))
     random = np.random.default_rng(seed)
     pauses_s = random.integers(33, 36, 3)
-    others = [each for by_s in -np.cumsum(pauses_s) for each in beside(series, int(by_s), 1.0)]
+    others = [item for by_s in -np.cumsum(pauses_s) for item in beside(series, int(by_s), 1.0)]
     begun_s = series[0].start_s - 111 + random.uniform()
     edges = begun_s + np.arange(135.0)
     device_rate = np.diff(fleet_curve([*series, *others]).between(edges[0], edges)) * IP_RATIO
@@ -347,17 +347,17 @@ def test_the_last_of_alike_runs_in_a_row_is_not_taken_for_the_one_before(seed: i
         end_s=edges[1:],
         bytes=device_rate * random.normal(1, 0.03, len(device_rate)),
     )
-    whole, _ = reconcile(series, seen, HEADERS, [NOBODY], neighbours=others)
-    assert whole.lag_s == pytest.approx(0, abs=0.3)
+    complete, _ = reconcile(series, seen, HEADERS, [NOBODY], neighbours=others)
+    assert complete.lag_s == pytest.approx(0, abs=0.3)
 
 
 def test_a_bypassed_run_is_not_found_in_its_neighbours_bytes() -> None:
     series, ledger = made(Plant(pairs=6, bursts=1, burst_s=10))
     others = beside(series, -20, 0.6)
     theirs = fleet_curve(others).between(ledger.start_s, ledger.end_s) * IP_RATIO
-    whole, _ = held_to(series, ledger, theirs, neighbours=others)
-    assert whole.residual_ratio == pytest.approx(-1, abs=0.01)
-    assert whole.causes[0].id == "bypass"
+    complete, _ = held_to(series, ledger, theirs, neighbours=others)
+    assert complete.residual_ratio == pytest.approx(-1, abs=0.01)
+    assert complete.causes[0].id == "bypass"
     planned, _ = held_to(series, ledger, theirs, neighbours=others, bypassed=True)
     assert planned.residual_ratio == pytest.approx(0, abs=0.01)
     assert planned.causes == ()
@@ -373,10 +373,10 @@ def test_a_run_that_is_to_pass_the_device_by_is_expected_nowhere_in_its_ledger(
     idle = np.full(len(ledger), 1e9 * grain_s)
     for share in (0.0, 0.2, 1.0):
         seen = replace(ledger, bytes=ledger.bytes * share + idle)
-        whole, _ = reconcile(series, seen, HEADERS, [NOBODY] * 3, bypassed=True)
-        assert whole.residual_ratio == pytest.approx(share, abs=0.02)
-        assert whole.residual_uncertainty_ratio is not None
-        assert whole.residual_uncertainty_ratio < 0.05
+        complete, _ = reconcile(series, seen, HEADERS, [NOBODY] * 3, bypassed=True)
+        assert complete.residual_ratio == pytest.approx(share, abs=0.02)
+        assert complete.residual_uncertainty_ratio is not None
+        assert complete.residual_uncertainty_ratio < 0.05
 
 
 def bypassing(share: float, seed: int) -> tuple[list[BurstSeries], FirewallLedger]:
@@ -392,14 +392,14 @@ def bypassing(share: float, seed: int) -> tuple[list[BurstSeries], FirewallLedge
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.6])
 def test_a_bypass_that_foreign_traffic_makes_up_for_shows(share: float, seed: int) -> None:
     series, ledger = bypassing(share, seed)
-    whole, bursts = reconcile(series, ledger, HEADERS, [NOBODY] * len(series))
-    for part in (whole, *bursts):
+    complete, bursts = reconcile(series, ledger, HEADERS, [NOBODY] * len(series))
+    for part in (complete, *bursts):
         assert part.residual_high_ratio is not None
         assert part.residual_high_ratio < -0.05
         assert part.baseline_bits_per_second is not None
         assert part.baseline_how == "quiet"
         assert {cause.id for cause in part.causes} >= {"bypass", "foreign-traffic"}
-    assert whole.residual_ratio == pytest.approx(-share, abs=0.02)
+    assert complete.residual_ratio == pytest.approx(-share, abs=0.02)
 
 
 @pytest.mark.parametrize("gone", [(0,), (1,), (0, 2), (1, 3)])
@@ -413,10 +413,10 @@ def test_bursts_off_the_record_bend_neither_lag_nor_idle_level(gone: tuple[int, 
         for burst in series
         if burst.burst_index in gone
     ]
-    whole, _ = reconcile(left, ledger, HEADERS, [NOBODY] * len(left), absent=spans)
-    assert whole.lag_s == pytest.approx(40, abs=1)
-    assert whole.baseline_bits_per_second == pytest.approx(0, abs=1e6)
-    assert whole.residual_ratio == pytest.approx(0, abs=0.005)
+    complete, _ = reconcile(left, ledger, HEADERS, [NOBODY] * len(left), absent=spans)
+    assert complete.lag_s == pytest.approx(40, abs=1)
+    assert complete.baseline_bits_per_second == pytest.approx(0, abs=1e6)
+    assert complete.residual_ratio == pytest.approx(0, abs=0.005)
     silent = [
         burst
         if burst.burst_index not in gone
@@ -443,18 +443,18 @@ def test_one_burst_that_nobody_planned_is_no_level(grain_s: int) -> None:
         pairs=6, bursts=5, burst_s=120, period_s=600, grain_s=grain_s, lag_s=40, noise=0.01
     )
     series, ledger = made(plant)
-    whole, _ = reconcile(series[:3], ledger, HEADERS, [NOBODY] * 3)
-    assert whole.baseline_bits_per_second is not None
-    assert whole.baseline_bits_per_second > 1e9
-    assert whole.unplanned_bytes is None
+    complete, _ = reconcile(series[:3], ledger, HEADERS, [NOBODY] * 3)
+    assert complete.baseline_bits_per_second is not None
+    assert complete.baseline_bits_per_second > 1e9
+    assert complete.unplanned_bytes is None
     for left in (series[1:], series[:2] + series[3:]):
-        (gone,) = (burst for burst in series if all(burst is not each for each in left))
-        whole, parts = reconcile(left, ledger, HEADERS, [NOBODY] * 4)
-        assert whole.baseline_bits_per_second == pytest.approx(0, abs=1e6)
-        assert whole.unplanned_bytes == pytest.approx(
+        (gone,) = (burst for burst in series if all(burst is not item for item in left))
+        complete, parts = reconcile(left, ledger, HEADERS, [NOBODY] * 4)
+        assert complete.baseline_bits_per_second == pytest.approx(0, abs=1e6)
+        assert complete.unplanned_bytes == pytest.approx(
             gone.received_bytes.sum() * IP_RATIO, rel=0.01
         )
-        for part in (whole, *parts):
+        for part in (complete, *parts):
             low, high = ends(part)
             assert -0.05 < low < 0 < high < 0.05
 
@@ -465,9 +465,9 @@ def test_somebody_elses_bursts_do_not_move_the_lag() -> None:
     strange = ledger.bytes.copy()
     strange[20:27] += ledger.bytes.max()
     strange[80:86] += 0.5 * ledger.bytes.max()
-    whole, _ = held_to(series, ledger, strange)
-    assert whole.lag_s == pytest.approx(40, abs=1)
-    assert ends(whole)
+    complete, _ = held_to(series, ledger, strange)
+    assert complete.lag_s == pytest.approx(40, abs=1)
+    assert ends(complete)
 
 
 @pytest.mark.parametrize("drift_s", [-30.0, 25.0])
@@ -482,9 +482,9 @@ def test_a_lag_that_drifts_is_followed(drift_s: float) -> None:
         start_s=ledger.start_s + by_s,
         end_s=ledger.start_s + by_s + width,
     )
-    whole, bursts = reconcile(series, late, HEADERS, [NOBODY] * 8)
-    assert math.copysign(1, whole.lag_drift_s) == math.copysign(1, drift_s)
-    for part in (whole, *bursts):
+    complete, bursts = reconcile(series, late, HEADERS, [NOBODY] * 8)
+    assert math.copysign(1, complete.lag_drift_s) == math.copysign(1, drift_s)
+    for part in (complete, *bursts):
         assert part.residual_ratio == pytest.approx(0, abs=0.01)
 
 
@@ -492,22 +492,22 @@ def test_a_ledger_of_part_of_the_run_says_how_much_it_does_not_know() -> None:
     series, ledger = made(Plant(pairs=6, bursts=4, burst_s=30, period_s=60, noise=0.01))
     half = ledger.start_s < series[2].start_s - 5
     known = replace(ledger, bytes=np.where(half, ledger.bytes, np.nan))
-    whole, bursts = reconcile(series, known, HEADERS, [NOBODY] * 4)
-    assert whole.unknown_ratio == pytest.approx(0.5, abs=0.02)
-    assert whole.residual_ratio == pytest.approx(0, abs=0.005)
+    complete, bursts = reconcile(series, known, HEADERS, [NOBODY] * 4)
+    assert complete.unknown_ratio == pytest.approx(0.5, abs=0.02)
+    assert complete.residual_ratio == pytest.approx(0, abs=0.005)
     assert [part.residual_ratio is None for part in bursts] == [False, False, True, True]
 
 
 @pytest.mark.parametrize("odd", [-1e9, math.inf, -math.inf, 1e30, math.nan])
 def test_what_no_device_can_have_counted_is_not_counted(odd: float) -> None:
     series, ledger = made(Plant(pairs=6, bursts=2, burst_s=30, period_s=60, noise=0.01))
-    told = ledger.bytes.copy()
-    place = int(np.argmax(told))
-    told[place] = odd
-    whole, _ = held_to(series, ledger, told)
-    assert whole.rejected_bins_count == (0 if math.isnan(odd) else 1)
-    assert whole.residual_ratio == pytest.approx(0, abs=0.005)
-    assert whole.unknown_ratio == pytest.approx(1 / 60, abs=0.01)
+    reported = ledger.bytes.copy()
+    place = int(np.argmax(reported))
+    reported[place] = odd
+    complete, _ = held_to(series, ledger, reported)
+    assert complete.rejected_bins_count == (0 if math.isnan(odd) else 1)
+    assert complete.residual_ratio == pytest.approx(0, abs=0.005)
+    assert complete.unknown_ratio == pytest.approx(1 / 60, abs=0.01)
 
 
 def test_reversed_and_repeated_bins_are_rejected() -> None:
@@ -519,8 +519,10 @@ def test_reversed_and_repeated_bins_are_rejected() -> None:
     bins = readable(replace(ledger, start_s=start, end_s=end))
     assert bins.rejected_count == 2
     assert (bins.start_s[1:] >= bins.end_s[:-1] - 1e-6).all()
-    whole, _ = reconcile(series, replace(ledger, start_s=start, end_s=end), HEADERS, [NOBODY] * 2)
-    assert whole.rejected_bins_count == 2
+    complete, _ = reconcile(
+        series, replace(ledger, start_s=start, end_s=end), HEADERS, [NOBODY] * 2
+    )
+    assert complete.rejected_bins_count == 2
 
 
 def test_no_quiet_leaves_the_idle_level_open_towards_more() -> None:
@@ -534,10 +536,10 @@ def test_no_quiet_leaves_the_idle_level_open_towards_more() -> None:
         end_s=ledger.end_s[inside],
         bytes=ledger.bytes[inside],
     )
-    whole, _ = reconcile(series, short, HEADERS, [NOBODY] * len(series))
-    assert whole.baseline_how in ("fitted", "bounded")
-    if whole.residual_ratio is not None:
-        low, high = ends(whole)
+    complete, _ = reconcile(series, short, HEADERS, [NOBODY] * len(series))
+    assert complete.baseline_how in ("fitted", "bounded")
+    if complete.residual_ratio is not None:
+        low, high = ends(complete)
         assert low <= 0 <= high
 
 
@@ -548,16 +550,16 @@ def test_two_quiet_bins_before_zeros_leave_open_whether_the_level_went() -> None
     foreign = 0.09 * ledger.bytes.max()
     ends = ledger.end_s[-1] + 60.0 * np.arange(6)
     seen = ledger.bytes + np.where(ledger.end_s < burst_at_s, foreign, 0.0)
-    kept = ledger.end_s > burst_at_s - 120
+    stored = ledger.end_s > burst_at_s - 120
     cut = replace(
         ledger,
-        start_s=np.concatenate((ledger.start_s[kept], ends[:-1])),
-        end_s=np.concatenate((ledger.end_s[kept], ends[1:])),
-        bytes=np.concatenate((seen[kept], np.zeros(5))),
+        start_s=np.concatenate((ledger.start_s[stored], ends[:-1])),
+        end_s=np.concatenate((ledger.end_s[stored], ends[1:])),
+        bytes=np.concatenate((seen[stored], np.zeros(5))),
     )
     assert 1 <= (cut.end_s < burst_at_s).sum() <= 2
-    whole, _ = reconcile(series, cut, HEADERS, [NOBODY])
-    level, half = whole.baseline_bits_per_second, whole.baseline_uncertainty_bits_per_second
+    complete, _ = reconcile(series, cut, HEADERS, [NOBODY])
+    level, half = complete.baseline_bits_per_second, complete.baseline_uncertainty_bits_per_second
     assert level is not None
     assert half is not None
     assert level + half >= 0.999 * foreign * 8 / MINUTES.grain_s
@@ -567,7 +569,7 @@ def test_two_quiet_bins_before_zeros_leave_open_whether_the_level_went() -> None
 def test_stated_intervals_hold_the_truth(grain_s: float) -> None:
     """Of 20 planted fleets a grain at least 17 (95 % each: fewer in 1 of 60 draws); nearly every
     one states an interval."""
-    held_count = stated_count = 0
+    stored_count = stated_count = 0
     for seed in range(20):
         rng = np.random.default_rng([seed, int(grain_s)])
         burst_s = max(20, 3 * int(grain_s))
@@ -587,13 +589,13 @@ def test_stated_intervals_hold_the_truth(grain_s: float) -> None:
         rate = float(series[0].received_bytes.max()) * IP_RATIO * float(rng.uniform(0, 0.5))
         noise = 1 + 0.01 * rng.standard_normal(len(ledger))
         seen = ledger.bytes * (1 - share) + rate * grain_s * noise
-        whole, _ = held_to(series, ledger, seen)
-        if whole.residual_low_ratio is None or whole.residual_high_ratio is None:
+        complete, _ = held_to(series, ledger, seen)
+        if complete.residual_low_ratio is None or complete.residual_high_ratio is None:
             continue
         stated_count += 1
-        held_count += whole.residual_low_ratio <= -share <= whole.residual_high_ratio
+        stored_count += complete.residual_low_ratio <= -share <= complete.residual_high_ratio
     assert stated_count >= 18
-    assert held_count >= stated_count - 3
+    assert stored_count >= stated_count - 3
 
 
 @pytest.mark.parametrize("omit_s", [0, 10])

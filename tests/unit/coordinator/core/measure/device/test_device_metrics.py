@@ -55,14 +55,14 @@ def series(
 
 
 def heard(*told: TelemetrySeries, cores: dict[str, int] | None = None) -> DeviceTelemetry:
-    devices = tuple(dict.fromkeys(each.device for each in told))
+    devices = tuple(dict.fromkeys(item.device for item in told))
     return DeviceTelemetry(
         devices=devices, series=told, read_at=datetime.now(UTC), cores_count=cores
     )
 
 
 def test_two_devices_make_all_of_them_each_quantity_by_its_rule() -> None:
-    whole, (first, second) = device_figures(
+    complete, (first, second) = device_figures(
         heard(
             series("a", 0.6),
             series("b", 0.2),
@@ -74,17 +74,17 @@ def test_two_devices_make_all_of_them_each_quantity_by_its_rule() -> None:
         ),
         BURST,
     )
-    assert whole.cpu_ratio is not None
-    assert whole.in_bits_per_second is not None
-    assert whole.health_ratio is not None
-    assert whole.cpu_ratio.mean == pytest.approx(0.4)
-    assert whole.in_bits_per_second.mean == pytest.approx(10e6)
-    assert whole.health_ratio.min == pytest.approx(0.9)
+    assert complete.cpu_ratio is not None
+    assert complete.in_bits_per_second is not None
+    assert complete.health_ratio is not None
+    assert complete.cpu_ratio.mean == pytest.approx(0.4)
+    assert complete.in_bits_per_second.mean == pytest.approx(10e6)
+    assert complete.health_ratio.min == pytest.approx(0.9)
     assert [first.share_ratio, second.share_ratio] == pytest.approx([0.7, 0.3])
     assert first.cpu_s_per_gigabyte == pytest.approx(
         0.6 * 4 * LONG_S / (0.7 * PAYLOAD_BYTES / 1e9), rel=1e-6
     )
-    assert whole.cpu_s_per_gigabyte == pytest.approx(
+    assert complete.cpu_s_per_gigabyte == pytest.approx(
         (0.6 * 4 + 0.2 * 8) * LONG_S / (PAYLOAD_BYTES / 1e9), rel=1e-6
     )
 
@@ -108,8 +108,8 @@ def test_a_mean_that_began_before_the_window_is_no_figure_of_it() -> None:
 def test_what_a_device_was_before_and_after_a_burst_is_no_figure_of_it() -> None:
     """Asked more rarely than the burst lasts, and never within it."""
     rare = series("a", 0.05, every_s=LONG_S + 20, from_s=-10)
-    whole, (device,) = device_figures(heard(rare), BURST)
-    assert whole.cpu_ratio is None
+    complete, (device,) = device_figures(heard(rare), BURST)
+    assert complete.cpu_ratio is None
     assert device.cpu_ratio is None
     once = series("a", [0.05, 0.8], every_s=LONG_S - 5, from_s=-LONG_S / 2)
     _, (device,) = device_figures(heard(once), BURST)
@@ -118,10 +118,10 @@ def test_what_a_device_was_before_and_after_a_burst_is_no_figure_of_it() -> None
 
 
 def test_a_silence_is_unknown_and_never_zero() -> None:
-    told = series("a", 0.8)
-    inside = (told.at_s > START_S + 5) & (told.at_s < START_S + LONG_S - 5)
-    told.values[inside] = np.nan
-    _, (device,) = device_figures(heard(told), BURST)
+    reported = series("a", 0.8)
+    inside = (reported.at_s > START_S + 5) & (reported.at_s < START_S + LONG_S - 5)
+    reported.values[inside] = np.nan
+    _, (device,) = device_figures(heard(reported), BURST)
     assert device.cpu_ratio is not None
     assert device.cpu_ratio.min == device.cpu_ratio.mean == 0.8
     assert device.cpu_ratio.covered_ratio < 0.5
@@ -138,7 +138,7 @@ def test_what_befell_a_witness_is_a_finding_while_bursts_go_on_only() -> None:
             text="why",
         )
 
-    told = DeviceTelemetry(
+    reported = DeviceTelemetry(
         devices=("a",),
         issues=(
             at(5, IssueKind.RESTARTED),
@@ -148,8 +148,8 @@ def test_what_befell_a_witness_is_a_finding_while_bursts_go_on_only() -> None:
         read_at=datetime.now(UTC),
     )
     begun_at = datetime.fromtimestamp(START_S, UTC)
-    found = witness_findings(told, begun_at, begun_at + timedelta(seconds=LONG_S))
-    assert {(each.id, each.severity) for each in found} == {
+    result = witness_findings(reported, begun_at, begun_at + timedelta(seconds=LONG_S))
+    assert {(item.id, item.severity) for item in result} == {
         ("witness-restarted", "warning"),
         ("witness-wrapped", "note"),
     }
@@ -157,7 +157,7 @@ def test_what_befell_a_witness_is_a_finding_while_bursts_go_on_only() -> None:
 
 def test_every_quantity_has_its_field() -> None:
     _, (device,) = device_figures(
-        heard(*(series("a", 0.5, quantity=each) for each in Quantity)), BURST
+        heard(*(series("a", 0.5, quantity=item) for item in Quantity)), BURST
     )
     for quantity in Quantity:
         assert getattr(device, quantity).mean == pytest.approx(0.5)
@@ -176,19 +176,21 @@ def test_a_goal_is_held_against_each_device_and_absence_is_inconclusive(
     values: float | None, verdict: Verdict, finding: str | None
 ) -> None:
     made = fleet(Plant(pairs=2, bursts=1, burst_s=60)).aiming(device_cpu_p95_max_ratio=0.8)
-    told = None if values is None else heard(series("a", 0.5), series("b", values))
-    found = summarise(made, telemetry=told)
-    assert found.verdict is verdict
-    assert finding is None or finding in ids(found)
+    reported = None if values is None else heard(series("a", 0.5), series("b", values))
+    result = summarise(made, telemetry=reported)
+    assert result.verdict is verdict
+    assert finding is None or finding in ids(result)
 
 
 def test_without_a_window_a_device_has_the_figures_of_the_planned_burst() -> None:
     """No second is common to all pairs, and the device was busy in the planned time."""
     bare = BURST.model_copy(update={"window": None})
-    told = series("a", 0.1)
+    reported = series("a", 0.1)
     planned_s = BURST.planned_start_at.timestamp()
-    told.values[(told.at_s >= planned_s) & (told.at_s <= planned_s + BURST.duration_s)] = 0.7
-    _, (device,) = device_figures(heard(told), bare)
+    reported.values[
+        (reported.at_s >= planned_s) & (reported.at_s <= planned_s + BURST.duration_s)
+    ] = 0.7
+    _, (device,) = device_figures(heard(reported), bare)
     assert device.cpu_ratio is not None
     assert device.cpu_ratio.max == 0.7
     assert device.cpu_ratio.mean == pytest.approx(0.7, abs=0.05)

@@ -65,9 +65,9 @@ def test_the_offset_is_where_the_figures_rise_and_fall(
     off_s: float, every_s: float, over_s: float, noise: float
 ) -> None:
     series = told(off_s, every_s=every_s, over_s=over_s, noise=noise)
-    found = estimate_offset([series], BURSTS)
-    assert found is not None
-    assert abs(found[0] - off_s) <= found[1] <= 0.7 * max(every_s, 5.0)
+    result = estimate_offset([series], BURSTS)
+    assert result is not None
+    assert abs(result[0] - off_s) <= result[1] <= 0.7 * max(every_s, 5.0)
 
 
 @pytest.mark.parametrize(
@@ -130,10 +130,10 @@ def test_a_busy_device_fails_its_threshold_whatever_its_clock_says(
 ) -> None:
     """M13: CPU 97 % against 80 %, by stamps that are 45 s off."""
     made = fleet(Plant(pairs=2, bursts=1, burst_s=60))
-    found = run(told(off_s, bursts=spans(made), bound_s=bound_s), made)
-    assert found.verdict is Verdict.FAIL
-    assert "device-cpu-limit" in ids(found)
-    assert ("witness-clock" in ids(found)) is bool(off_s)
+    result = run(told(off_s, bursts=spans(made), bound_s=bound_s), made)
+    assert result.verdict is Verdict.FAIL
+    assert "device-cpu-limit" in ids(result)
+    assert ("witness-clock" in ids(result)) is bool(off_s)
     calm = run(told(off_s, bursts=spans(made), busy=0.6, bound_s=bound_s), made)
     assert calm.verdict is Verdict.PASS
 
@@ -142,9 +142,9 @@ def test_a_flat_export_without_a_stated_clock_proves_nothing() -> None:
     """An hour off: the export shows the idle hour only."""
     made = fleet(Plant(pairs=2, bursts=1, burst_s=60))
     flat = told(0.0, bursts=spans(made), busy=0.04)
-    found = run(flat, made)
-    assert found.verdict is Verdict.INCONCLUSIVE
-    assert {"device-cpu-unproven", "witness-unplaced"} <= set(ids(found))
+    result = run(flat, made)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert {"device-cpu-unproven", "witness-unplaced"} <= set(ids(result))
     stated = replace(flat, bound_s=np.full(len(flat.at_s), 1.0))
     assert run(stated, made).verdict is Verdict.PASS
 
@@ -154,8 +154,8 @@ def test_a_source_with_a_clock_counts_beside_one_without() -> None:
     flat = told(0.0, bursts=spans(made), busy=0.04)
     polled = replace(told(0.0, bursts=spans(made), bound_s=0.1), source="snmp", is_archive=False)
     read = DeviceTelemetry(devices=("fw",), series=(flat, polled), read_at=NOW_AT)
-    found = summarise(made.aiming(device_cpu_p95_max_ratio=0.8), telemetry=read)
-    assert found.verdict is Verdict.FAIL
+    result = summarise(made.aiming(device_cpu_p95_max_ratio=0.8), telemetry=read)
+    assert result.verdict is Verdict.FAIL
 
 
 @pytest.mark.parametrize(
@@ -200,11 +200,11 @@ def test_an_incomplete_counter_neither_passes_nor_accuses() -> None:
     half = replace(made.ledger, bytes=made.ledger.bytes / 2)
     accused = summarise(replace(made, ledger=half))
     partial = replace(half, partial="warning '1 store of 2 did not answer'")
-    found = summarise(replace(made, ledger=partial))
+    result = summarise(replace(made, ledger=partial))
     assert accused.verdict is not Verdict.PASS
-    assert found.verdict is Verdict.INCONCLUSIVE
-    assert "ledger-partial" in ids(found)
-    assert not {"bypass", "residual"} & {each.partition("-")[0] for each in ids(found)}
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "ledger-partial" in ids(result)
+    assert not {"bypass", "residual"} & {item.partition("-")[0] for item in ids(result)}
 
 
 def test_a_correction_is_told_with_its_size_and_side() -> None:

@@ -42,8 +42,8 @@ def series(
     rates: NDArray[np.float64], *, pairs: int = 2, retransmits: NDArray[np.float64] | None = None
 ) -> BurstSeries:
     """A burst of pairs that share a rate in bit/s evenly."""
-    each = np.tile(rates / pairs, (pairs, 1))
-    return burst_series(int(START_S), START_S, rates / 8, each, retransmits_count=retransmits)
+    item = np.tile(rates / pairs, (pairs, 1))
+    return burst_series(int(START_S), START_S, rates / 8, item, retransmits_count=retransmits)
 
 
 def event(at_s: float = EVENT_S) -> ExecutedEvent:
@@ -55,11 +55,11 @@ def event(at_s: float = EVENT_S) -> ExecutedEvent:
 def test_an_outage_of_a_second_and_a_half_is_measured_and_dated(held: bool) -> None:
     for seed in range(10):
         planted_s = EVENT_S + 0.3 + 0.013 * seed
-        found = find_outage("pair-001", probes(planted_s, 1.5, held=held, seed=seed), EVENT_S)
-        assert found is not None
-        assert found.outage_s == pytest.approx(1.5, abs=0.03)
-        assert found.from_at.timestamp() == pytest.approx(planted_s, abs=0.03)
-        assert found.resolution_s <= 0.03
+        outage = find_outage("pair-001", probes(planted_s, 1.5, held=held, seed=seed), EVENT_S)
+        assert outage is not None
+        assert outage.outage_s == pytest.approx(1.5, abs=0.03)
+        assert outage.from_at.timestamp() == pytest.approx(planted_s, abs=0.03)
+        assert outage.resolution_s <= 0.03
 
 
 @pytest.mark.parametrize(("held", "lost_count"), [(False, 75), (True, 0)])
@@ -68,9 +68,9 @@ def test_probes_lost_in_an_outage_are_counted_and_held_ones_are_not(
 ) -> None:
     column = probes(EVENT_S + 0.31, 1.5, held=held)
     column.rtt_s[[50, 3000]] = np.nan  # lost long before and long after
-    found = find_outage("pair-001", column, EVENT_S)
-    assert found is not None
-    assert found.lost_count == lost_count
+    outage = find_outage("pair-001", column, EVENT_S)
+    assert outage is not None
+    assert outage.lost_count == lost_count
 
 
 def test_a_steady_path_and_an_agent_that_paused_have_no_outage() -> None:
@@ -79,18 +79,18 @@ def test_a_steady_path_and_an_agent_that_paused_have_no_outage() -> None:
 
 
 def test_a_path_that_stays_dead_is_out_until_the_last_probe() -> None:
-    found = find_outage("pair-001", probes(EVENT_S, 1000.0), EVENT_S)
-    assert found is not None
-    assert (found.over, round(found.outage_s)) == (False, 32)
+    outage = find_outage("pair-001", probes(EVENT_S, 1000.0), EVENT_S)
+    assert outage is not None
+    assert (outage.over, round(outage.outage_s)) == (False, 32)
 
 
 def drilled(rates: NDArray[np.float64], *columns: ProbeColumn, **more: Any) -> DrillResult:
     pairs_count = more.pop("pairs_count", 2)
-    whole = series(rates, pairs=pairs_count, retransmits=more.pop("retransmits", None))
+    complete = series(rates, pairs=pairs_count, retransmits=more.pop("retransmits", None))
     for index, from_s in more.pop("silent_from_s", {}).items():
-        whole.flows[0].pairs_bits_per_second[index, from_s:] = 0.0
+        complete.flows[0].pairs_bits_per_second[index, from_s:] = 0.0
     burst = DrillRecords(
-        series=whole,
+        series=complete,
         probes=dict(enumerate(columns)),
         pairs_count=pairs_count,
         streams_count=4,
@@ -107,27 +107,27 @@ def test_what_tcp_takes_longer_than_the_device_is_its_own() -> None:
     rates[32:35] = 0.5e9
     retransmits = np.full(60, 2.0)
     retransmits[31:35] += [40, 90, 10, 3]
-    found = drilled(rates, probes(EVENT_S, 1.5), probes(EVENT_S, 0.0), retransmits=retransmits)
-    assert found.flows[0].retransmits_count == 143
-    assert found.outage_s == pytest.approx(1.5, abs=0.03)
-    assert found.outages_count == 1
-    assert found.probed_count == 2
-    [dip] = found.flows
+    result = drilled(rates, probes(EVENT_S, 1.5), probes(EVENT_S, 0.0), retransmits=retransmits)
+    assert result.flows[0].retransmits_count == 143
+    assert result.outage_s == pytest.approx(1.5, abs=0.03)
+    assert result.outages_count == 1
+    assert result.probed_count == 2
+    [dip] = result.flows
     assert dip.level_bits_per_second == pytest.approx(100e9, rel=0.01)
     assert dip.short_bytes == pytest.approx(100 * (2 + 3 * 0.5) * 1e9 / 8, rel=0.02)
     assert dip.back_after_s == 5.0
-    assert found.tcp_s == pytest.approx(3.5, abs=0.05)
-    assert found.touched_count == 2
-    assert (found.sessions_count, found.cut_count) == (8, 0)
+    assert result.tcp_s == pytest.approx(3.5, abs=0.05)
+    assert result.touched_count == 2
+    assert (result.sessions_count, result.cut_count) == (8, 0)
 
 
 def test_a_burst_that_does_not_come_back_says_so() -> None:
-    found = drilled(np.repeat([1e9, 0.6e9], 30), probes(EVENT_S, 1.5))
-    [dip] = found.flows
+    result = drilled(np.repeat([1e9, 0.6e9], 30), probes(EVENT_S, 1.5))
+    [dip] = result.flows
     assert dip.back_after_s is None
     assert dip.old_ratio == pytest.approx(0.6)
-    assert found.tcp_s is None
-    assert found.back_after_s is None
+    assert result.tcp_s is None
+    assert result.back_after_s is None
 
 
 @pytest.mark.filterwarnings("error")
@@ -141,10 +141,10 @@ def test_where_nobody_is_known_at_the_end_the_old_sessions_level_is_unknown() ->
 
 
 def test_an_event_that_does_nothing_shows_nothing() -> None:
-    found = drilled(np.full(60, 1e9), probes(EVENT_S, 0.0))
-    assert (found.outage_s, found.outages_count, found.touched_count) == (0.0, 0, 0)
-    assert found.flows[0].back_after_s == 0.0
-    assert found.flows[0].short_bytes == 0.0
+    result = drilled(np.full(60, 1e9), probes(EVENT_S, 0.0))
+    assert (result.outage_s, result.outages_count, result.touched_count) == (0.0, 0, 0)
+    assert result.flows[0].back_after_s == 0.0
+    assert result.flows[0].short_bytes == 0.0
 
 
 def test_nobody_who_probed_is_no_outage_of_zero() -> None:
@@ -159,57 +159,57 @@ def reset(after_s: int, *pairs: int) -> Disruption:
 
 def test_cut_sessions_are_those_reset_and_the_next_burst_opens_them_again() -> None:
     following = series(np.full(60, 0.9e9))
-    found = drilled(np.full(60, 1e9), disruptions=(reset(31, 1),), following=following)
-    assert (found.cut_count, found.cut_pairs, found.opened_again_count) == (4, ("pair-002",), 4)
-    assert (found.cut_from_at, found.cut_to_at) == (AT + timedelta(seconds=31),) * 2
-    assert found.flows[0].new_ratio == pytest.approx(0.9)
+    result = drilled(np.full(60, 1e9), disruptions=(reset(31, 1),), following=following)
+    assert (result.cut_count, result.cut_pairs, result.opened_again_count) == (4, ("pair-002",), 4)
+    assert (result.cut_from_at, result.cut_to_at) == (AT + timedelta(seconds=31),) * 2
+    assert result.flows[0].new_ratio == pytest.approx(0.9)
 
 
 def test_what_was_cut_before_the_event_is_none_of_its_doing() -> None:
-    found = drilled(np.full(60, 1e9), disruptions=(reset(12, 0), reset(30, 1), reset(34, 1)))
-    assert (found.cut_count, found.cut_pairs) == (8, ("pair-002",))
+    result = drilled(np.full(60, 1e9), disruptions=(reset(12, 0), reset(30, 1), reset(34, 1)))
+    assert (result.cut_count, result.cut_pairs) == (8, ("pair-002",))
     begun, ended = (AT + timedelta(seconds=after_s) for after_s in (30, 34))
-    assert (found.cut_from_at, found.cut_to_at) == (begun, ended)
+    assert (result.cut_from_at, result.cut_to_at) == (begun, ended)
 
 
 @pytest.mark.parametrize("ended", [True, False])
 def test_of_a_large_fleet_all_that_opened_again_are_counted(ended: bool) -> None:
     """A disruption names its first ten pairs; who the others are their own seconds say."""
-    found = drilled(
+    result = drilled(
         np.full(60, 1e9),
         disruptions=(reset(31, *range(25)),),
         silent_from_s=dict.fromkeys(range(25), 31) if ended else {},
         following=series(np.full(60, 1e9), pairs=30),
         pairs_count=30,
     )
-    assert (found.cut_count, found.opened_again_count) == (100, 100 if ended else None)
+    assert (result.cut_count, result.opened_again_count) == (100, 100 if ended else None)
 
 
 def test_a_pair_that_falls_silent_to_the_end_is_cut_and_one_whose_agent_died_is_not() -> None:
     """As iperf3 whose data connections were reset: it goes on to its end, without a byte."""
     gone = reset(33, 3).model_copy(update={"kind": DisruptionKind.CUT})
-    found = drilled(
+    result = drilled(
         np.full(60, 1e9),
         disruptions=(gone,),
         silent_from_s={0: 12, 1: 32, 3: 33},  # the first before the event
         following=series(np.full(60, 1e9), pairs=4),
         pairs_count=4,
     )
-    assert (found.cut_count, found.cut_pairs, found.opened_again_count) == (4, ("pair-002",), 4)
-    assert found.cut_from_at == found.cut_to_at == AT + timedelta(seconds=32)
+    assert (result.cut_count, result.cut_pairs, result.opened_again_count) == (4, ("pair-002",), 4)
+    assert result.cut_from_at == result.cut_to_at == AT + timedelta(seconds=32)
 
 
 def test_the_answer_is_that_of_most_pairs_that_saw_it() -> None:
     columns = [probes(EVENT_S + 1, outage_s) for outage_s in (1.5, 1.5, 1.9)]
-    found = drilled(np.full(60, 1e9), *columns, probes(EVENT_S, 0.0))
-    assert found.outages_count == 3
-    assert found.outage_s == pytest.approx(1.5, abs=0.03)
-    assert found.outages[0].outage_s == pytest.approx(1.9, abs=0.03)
+    result = drilled(np.full(60, 1e9), *columns, probes(EVENT_S, 0.0))
+    assert result.outages_count == 3
+    assert result.outage_s == pytest.approx(1.5, abs=0.03)
+    assert result.outages[0].outage_s == pytest.approx(1.9, abs=0.03)
 
 
 def test_the_course_holds_the_minute_before_the_event_at_real_scale() -> None:
-    course = drilled(np.repeat([1e9, 0.5e9], 30), probes(EVENT_S, 1.5)).course
-    assert course is not None
-    assert course.start_at == AT
-    assert course.bits_per_second[0] == pytest.approx(100e9)
-    assert course.bits_per_second[-1] == pytest.approx(50e9)
+    trend = drilled(np.repeat([1e9, 0.5e9], 30), probes(EVENT_S, 1.5)).course
+    assert trend is not None
+    assert trend.start_at == AT
+    assert trend.bits_per_second[0] == pytest.approx(100e9)
+    assert trend.bits_per_second[-1] == pytest.approx(50e9)

@@ -104,31 +104,31 @@ KINDS: dict[str, Callable[[NDArray[np.float64], int], LoadPhase]] = {
 def test_one_step_of_load_shows_every_step_of_the_device(kind: str) -> None:
     good = 0
     for seed in range(10):
-        found = find_scale_out([KINDS[kind](stair(20e9, 5, 20), seed)])
-        good += len(found.steps) == 5 and all(
+        scale_out = find_scale_out([KINDS[kind](stair(20e9, 5, 20), seed)])
+        good += len(scale_out.steps) == 5 and all(
             abs(step.after_overload_s - 20 * number) <= 3
             and step.size_bits_per_second == pytest.approx(UNIT, rel=0.05)
-            for number, step in enumerate(found.steps, 1)
+            for number, step in enumerate(scale_out.steps, 1)
         )
-        if len(found.steps) == 5:
-            assert found.unit_bits_per_second == pytest.approx(UNIT, rel=0.05)
-            assert found.took_s == pytest.approx(100, abs=3)
+        if len(scale_out.steps) == 5:
+            assert scale_out.unit_bits_per_second == pytest.approx(UNIT, rel=0.05)
+            assert scale_out.took_s == pytest.approx(100, abs=3)
     assert good >= 9
 
 
 def test_steps_that_differ_by_noise_only_have_the_size_of_the_unit() -> None:
-    found = find_scale_out([plain(noisy(stair(20e9, 3, 20), 1, 0.01, 0.0))])
-    assert found.unit_bits_per_second is not None
-    sizes = [step.size_bits_per_second for step in found.steps]
-    assert sizes == pytest.approx([found.unit_bits_per_second] * 3, rel=1e-5)
+    scale_out = find_scale_out([plain(noisy(stair(20e9, 3, 20), 1, 0.01, 0.0))])
+    assert scale_out.unit_bits_per_second is not None
+    sizes = [step.size_bits_per_second for step in scale_out.steps]
+    assert sizes == pytest.approx([scale_out.unit_bits_per_second] * 3, rel=1e-5)
 
 
 def test_steps_that_differ_by_more_than_noise_keep_their_own_sizes() -> None:
     planted = [8e9, 14e9, 11e9, 17e9, 9e9]
     levels = np.repeat(20e9 + np.cumsum([0, *planted]), 20)
     for seed in range(10):
-        found = find_scale_out([plain(noisy(levels, seed, 0.01, 0.5))])
-        sizes = [step.size_bits_per_second for step in found.steps]
+        scale_out = find_scale_out([plain(noisy(levels, seed, 0.01, 0.5))])
+        sizes = [step.size_bits_per_second for step in scale_out.steps]
         assert sizes == pytest.approx(planted, rel=0.1)
 
 
@@ -136,8 +136,8 @@ def test_steps_that_differ_by_more_than_noise_keep_their_own_sizes() -> None:
 @pytest.mark.parametrize("count", [60, 120])
 def test_flat_holds_have_no_step(kind: str, count: int) -> None:
     flat = [find_scale_out([KINDS[kind](np.full(count, 20e9), seed)]) for seed in range(10)]
-    assert not any(found.steps for found in flat)
-    assert all(found.unit_bits_per_second is None for found in flat)
+    assert not any(result.steps for result in flat)
+    assert all(result.unit_bits_per_second is None for result in flat)
 
 
 def test_a_staircase_joins_its_holds_and_leaves_out_what_the_offer_capped() -> None:
@@ -147,20 +147,24 @@ def test_a_staircase_joins_its_holds_and_leaves_out_what_the_offer_capped() -> N
         hold(device[20:80], offered=50e9, after_s=20),
         hold(device[95:160], offered=60e9, after_s=95, seed=1),  # a pause of 15 s, with a step
     ]
-    found = find_scale_out(holds)
-    assert found.overload_at == datetime.fromtimestamp(START_S + 20, UTC)
-    told = [(step.in_pause, step.capped) for step in found.steps]
-    assert told == [(False, False), (False, False), (True, False), (False, True)]
-    assert found.steps[2].from_at < found.steps[2].at < found.steps[2].to_at
-    assert found.unit_bits_per_second == pytest.approx(UNIT, rel=0.05)
+    scale_out = find_scale_out(holds)
+    assert scale_out.overload_at == datetime.fromtimestamp(START_S + 20, UTC)
+    reported = [(step.in_pause, step.capped) for step in scale_out.steps]
+    assert reported == [(False, False), (False, False), (True, False), (False, True)]
+    assert scale_out.steps[2].from_at < scale_out.steps[2].at < scale_out.steps[2].to_at
+    assert scale_out.unit_bits_per_second == pytest.approx(UNIT, rel=0.05)
     assert scaling_of(holds[0]).carried
     assert not scaling_of(holds[1]).carried
     assert scaling_of(holds[1]).quiet_s == pytest.approx(20, abs=3)
 
 
 def test_what_carries_everything_is_never_overloaded() -> None:
-    found = find_scale_out([hold(np.full(60, 20e9), offered=10e9)])
-    assert (found.overload_at, found.steps, found.unit_bits_per_second) == (None, (), None)
+    scale_out = find_scale_out([hold(np.full(60, 20e9), offered=10e9)])
+    assert (scale_out.overload_at, scale_out.steps, scale_out.unit_bits_per_second) == (
+        None,
+        (),
+        None,
+    )
 
 
 def test_a_step_has_its_costs_and_the_ledgers_word() -> None:
@@ -203,17 +207,17 @@ def test_what_was_cut_on_the_way_down_is_counted_apart() -> None:
         hold(stair(20e9, 1, 30)),
         hold(np.full(60, 90e9), offered=10e9, after_s=75, disruptions=(cut,), downward=True),
     ]
-    found = find_scale_out(holds)
-    assert len(found.steps) == 1
-    assert found.scale_in is not None
-    assert (found.scale_in.broken_pairs_count, found.scale_in.short_bytes) == (3, 4e9)
+    scale_out = find_scale_out(holds)
+    assert len(scale_out.steps) == 1
+    assert scale_out.scale_in is not None
+    assert (scale_out.scale_in.broken_pairs_count, scale_out.scale_in.short_bytes) == (3, 4e9)
 
 
 def test_units_are_counted_by_the_lower_end_of_one() -> None:
-    found = find_scale_out([hold(stair(20e9, 5, 20))]).model_copy(
+    result = find_scale_out([hold(stair(20e9, 5, 20))]).model_copy(
         update={"unit_bits_per_second": 11.4e9, "unit_half_width_bits_per_second": 0.6e9}
     )
-    first = found.model_copy(update={"first_bits_per_second": 20e9})
+    first = result.model_copy(update={"first_bits_per_second": 20e9})
     assert first.units_for(150e9, 2) == 15  # 2 there, and 130 of 10.8 Gbit/s
     assert first.units_for(150e9, None) == 15  # 20 / 11.4 is 2
     assert first.units_for(10e9, 2) == 2

@@ -54,11 +54,11 @@ def _step(size: float, half: float = 1.0, **told: Any) -> CapacityStep:
 
 
 def test_a_level_is_the_median_of_five_seconds_without_the_head() -> None:
-    hold = _hold([9, 9, 9, 1, 2, NAN, 3, 4, 100, 50, 60, 70, 80])
-    assert list(hold.known) == [3, 4, 6, 7, 8, 9, 10, 11, 12]
-    assert hold.level(at_end=False) == 3.0  # of 1 2 3 4 100
-    assert hold.level(at_end=True) == 70.0  # of 100 50 60 70 80
-    assert hold.end_s == START_S + 13
+    lock = _hold([9, 9, 9, 1, 2, NAN, 3, 4, 100, 50, 60, 70, 80])
+    assert list(lock.known) == [3, 4, 6, 7, 8, 9, 10, 11, 12]
+    assert lock.level(at_end=False) == 3.0  # of 1 2 3 4 100
+    assert lock.level(at_end=True) == 70.0  # of 100 50 60 70 80
+    assert lock.end_s == START_S + 13
     assert _hold([1.0, 1.0, 1.0, NAN]).level(at_end=True) is None
 
 
@@ -76,11 +76,11 @@ def test_stalled_pairs_are_thought_to_carry_as_the_others() -> None:
     """One of four for two seconds: 75 of the others stand for 100."""
     stall = disruption(DisruptionKind.STALL, _at(2), 2.0, "p")
     drop = disruption(DisruptionKind.DROP, _at(0), 2.0, "p")
-    hold = _hold([100, 100, 75, 75, 100], disruptions=(stall, drop), pairs_count=4)
-    assert list(hold.without_stalls) == [100, 100, 100, 100, 100]
-    before = replace(hold, disruptions=(disruption(DisruptionKind.STALL, _at(-3), 4.0, "p"),))
+    lock = _hold([100, 100, 75, 75, 100], disruptions=(stall, drop), pairs_count=4)
+    assert list(lock.without_stalls) == [100, 100, 100, 100, 100]
+    before = replace(lock, disruptions=(disruption(DisruptionKind.STALL, _at(-3), 4.0, "p"),))
     assert list(before.without_stalls) == pytest.approx([400 / 3, 100, 75, 75, 100])
-    alone = replace(hold, pairs_count=1)
+    alone = replace(lock, pairs_count=1)
     assert list(alone.without_stalls) == [100, 100, 75, 75, 100]
 
 
@@ -90,7 +90,7 @@ def test_stalled_pairs_are_thought_to_carry_as_the_others() -> None:
 )
 def test_units_for_a_rate(rate: float, count: float | None, units: int) -> None:
     """A unit adds 14 at the least: the 60 over the first 40 need 5 beside the 2 that are there."""
-    found = ScaleOut(
+    result = ScaleOut(
         overload_at=START,
         first_bits_per_second=40.0,
         last_bits_per_second=100.0,
@@ -98,16 +98,16 @@ def test_units_for_a_rate(rate: float, count: float | None, units: int) -> None:
         unit_bits_per_second=20.0,
         unit_half_width_bits_per_second=6.0,
     )
-    assert found.units_for(rate, count) == units
-    witnessed = found.model_copy(update={"units_before_count": 9.0})
+    assert result.units_for(rate, count) == units
+    witnessed = result.model_copy(update={"units_before_count": 9.0})
     assert witnessed.units_for(10.0, None) == 9
-    assert found.model_copy(update={"unit_bits_per_second": None}).units_for(9.0, 1) is None
-    assert found.model_copy(update={"first_bits_per_second": None}).units_for(9.0, 1) is None
-    wide = found.model_copy(update={"unit_half_width_bits_per_second": 20.0})
+    assert result.model_copy(update={"unit_bits_per_second": None}).units_for(9.0, 1) is None
+    assert result.model_copy(update={"first_bits_per_second": None}).units_for(9.0, 1) is None
+    wide = result.model_copy(update={"unit_half_width_bits_per_second": 20.0})
     assert wide.units_for(100.0, 2.0) is None
-    sure = found.model_copy(update={"unit_half_width_bits_per_second": None})
+    sure = result.model_copy(update={"unit_half_width_bits_per_second": None})
     assert sure.units_for(100.0, 2.0) == 5
-    small = found.model_copy(update={"first_bits_per_second": 4.0})
+    small = result.model_copy(update={"first_bits_per_second": 4.0})
     assert small.units_for(4.0, None) == 1
 
 
@@ -151,8 +151,8 @@ def test_a_step_in_a_pause_is_of_the_holds_levels() -> None:
 
 @pytest.mark.parametrize(("rate", "is_step"), [(104.1, False), (104.2, True)])
 def test_a_step_is_over_four_per_cent_of_the_larger_level(rate: float, is_step: bool) -> None:
-    found = _between(_hold(FLAT), _hold([rate] * 9, after_s=20), START_S)
-    assert (found is not None) is is_step
+    result = _between(_hold(FLAT), _hold([rate] * 9, after_s=20), START_S)
+    assert (result is not None) is is_step
 
 
 def test_what_was_carried_or_scatters_or_is_unknown_has_no_step() -> None:
@@ -181,29 +181,29 @@ def test_a_step_has_its_size_by_the_counters_bins_beside_it() -> None:
     """From the head of 3 s to its earliest place 9, from its latest 12 to the hold's last second:
     (400 - 100) bytes a second x 8 x 2 of a lab at 1:2."""
     counted = [7.0] * 3 + [100.0] * 6 + [999.0] * 3 + [400.0] * 7 + [5.0]
-    hold = _hold([1.0] * 20, ledger=_ledger(counted), scale=2.0)
-    found = _with_ledger([_step(1.0)], 0, [hold])
-    assert found.ledger_size_bits_per_second == 4800.0
-    late = replace(hold, ledger=_ledger([9.0] * 2 + counted, 2.0))
+    lock = _hold([1.0] * 20, ledger=_ledger(counted), scale=2.0)
+    result = _with_ledger([_step(1.0)], 0, [lock])
+    assert result.ledger_size_bits_per_second == 4800.0
+    late = replace(lock, ledger=_ledger([9.0] * 2 + counted, 2.0))
     assert _with_ledger([_step(1.0)], 0, [late]).ledger_size_bits_per_second == 4800.0
-    unknown = replace(hold, ledger=_ledger([*counted[:3], NAN, *counted[4:]]))
+    unknown = replace(lock, ledger=_ledger([*counted[:3], NAN, *counted[4:]]))
     assert _with_ledger([_step(1.0)], 0, [unknown]).ledger_size_bits_per_second == 4800.0
 
 
 def test_bins_between_two_steps_are_of_one_level() -> None:
     counted = [0.0] * 3 + [100.0] * 6 + [0.0] * 3 + [400.0] * 3 + [900.0] * 5
-    hold = _hold([1.0] * 20, ledger=_ledger(counted))
+    lock = _hold([1.0] * 20, ledger=_ledger(counted))
     second = _step(1.0, at=_at(15.5), from_at=_at(15), to_at=_at(16))
-    first, last = (_with_ledger([_step(1.0), second], place, [hold]) for place in (0, 1))
+    first, last = (_with_ledger([_step(1.0), second], place, [lock]) for place in (0, 1))
     assert first.ledger_size_bits_per_second == 2400.0
     assert last.ledger_size_bits_per_second == 4000.0
 
 
 @pytest.mark.parametrize("told", [{"in_pause": True}, {"from_at": _at(5)}, {"at": _at(99)}])
 def test_too_few_bins_or_none_tell_no_size(told: dict[str, Any]) -> None:
-    hold = _hold([1.0] * 20, ledger=_ledger([100.0] * 20))
-    assert _with_ledger([_step(1.0, **told)], 0, [hold]).ledger_size_bits_per_second is None
-    bare = replace(hold, ledger=None)
+    lock = _hold([1.0] * 20, ledger=_ledger([100.0] * 20))
+    assert _with_ledger([_step(1.0, **told)], 0, [lock]).ledger_size_bits_per_second is None
+    bare = replace(lock, ledger=None)
     assert _with_ledger([_step(1.0)], 0, [bare]).ledger_size_bits_per_second is None
 
 
@@ -214,19 +214,19 @@ def test_what_broke_on_the_way_down_is_summed() -> None:
         _hold([1.0] * 3, retransmits=np.array([1.0, NAN, 2.0]), disruptions=(reset, stall)),
         _hold([1.0] * 3, retransmits=np.full(3, NAN), disruptions=(reset,), after_s=5),
     ]
-    found = _scale_in(holds)
-    assert (found.from_at, found.holds_count) == (START, 2)
-    assert (found.broken_pairs_count, found.stalled_pairs_count) == (4, 1)
-    assert (found.short_bytes, found.retransmits_count) == (10.0, 3.0)
+    result = _scale_in(holds)
+    assert (result.from_at, result.holds_count) == (START, 2)
+    assert (result.broken_pairs_count, result.stalled_pairs_count) == (4, 1)
+    assert (result.short_bytes, result.retransmits_count) == (10.0, 3.0)
     nothing = _scale_in([_hold([1.0], retransmits=np.full(1, NAN))])
     assert (nothing.short_bytes, nothing.retransmits_count) == (None, None)
 
 
 def test_a_course_has_the_holds_in_their_seconds() -> None:
-    found = _rate_curve([_hold([1.0, 2.0]), _hold([3.0, NAN], after_s=3.0)])
-    assert found is not None
-    assert (found.start_at, found.every_s) == (START, 1.0)
-    assert found.bits_per_second == (1.0, 2.0, None, 3.0, None)
+    result = _rate_curve([_hold([1.0, 2.0]), _hold([3.0, NAN], after_s=3.0)])
+    assert result is not None
+    assert (result.start_at, result.every_s) == (START, 1.0)
+    assert result.bits_per_second == (1.0, 2.0, None, 3.0, None)
     assert _rate_curve([]) is None
     overlapping = _rate_curve([_hold([1.0] * 4), _hold([5.0], after_s=1.0)])
     assert overlapping is not None
@@ -234,10 +234,10 @@ def test_a_course_has_the_holds_in_their_seconds() -> None:
 
 
 def test_a_long_course_is_of_means() -> None:
-    found = rate_curve(START_S, np.append(np.arange(1200.0), 5.0))
-    assert (found.every_s, len(found.bits_per_second)) == (3.0, 401)
-    assert found.bits_per_second[:2] == (1.0, 4.0)
-    assert found.bits_per_second[-1] is None  # a mean over an unknown is one
+    result = rate_curve(START_S, np.append(np.arange(1200.0), 5.0))
+    assert (result.every_s, len(result.bits_per_second)) == (3.0, 401)
+    assert result.bits_per_second[:2] == (1.0, 4.0)
+    assert result.bits_per_second[-1] is None  # a mean over an unknown is one
     assert rate_curve(START_S, np.ones(600)).every_s == 1.0
 
 

@@ -44,7 +44,7 @@ def test_five_steps_after_20_s_each_are_found_in_size_and_time(rho: float) -> No
 
 def test_steps_are_found_in_whatever_they_are_hidden_in() -> None:
     """Noise that grows with the level, correlated as far as one may meet it, or a sawtooth."""
-    told = {}
+    fields = {}
     for rho in (0.3, 0.6, 0.8, None):
         series = [
             sawtooth(STAIR, seed, 0.02)
@@ -52,12 +52,12 @@ def test_steps_are_found_in_whatever_they_are_hidden_in() -> None:
             else STAIR * noisy(np.ones(len(STAIR)), seed, 0.02, rho)
             for seed in range(100, 120)
         ]
-        told[rho] = sum(
+        fields[rho] = sum(
             [abs(step.index - 20 * n) <= 3 for n, step in enumerate(find_steps(values), 1)]
             == [True] * 5
             for values in series
         )
-    assert min(told.values()) >= 18, told
+    assert min(fields.values()) >= 18, fields
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.6, 0.8])
@@ -69,16 +69,16 @@ def test_no_step_is_found_in_what_is_flat(rho: float, count: int) -> None:
 
 def test_an_interval_holds_what_was_planted_as_often_as_it_says() -> None:
     levels = np.repeat([100.0, 104.0], 40)
-    held = sized = found = 0
+    stored = sized = result = 0
     for seed in range(60):
         steps = find_steps(noisy(levels, seed, 0.015, 0.3))
         if len(steps) == 1:
-            found += 1
-            held += steps[0].index_low <= 40 <= steps[0].index_high
+            result += 1
+            stored += steps[0].index_low <= 40 <= steps[0].index_high
             sized += abs(steps[0].size - 4.0) <= steps[0].half_width
-    assert found >= 50
-    assert held >= 0.9 * found
-    assert sized >= 0.85 * found
+    assert result >= 50
+    assert stored >= 0.9 * result
+    assert sized >= 0.85 * result
 
 
 def test_the_noise_is_taken_for_no_less_than_that_of_the_autoregression() -> None:

@@ -47,12 +47,12 @@ from broadside.exchange.messages import Protocol
 def test_tcp_packets(
     sizes: list[int | None], told: dict[str, Any], packet: int, mss: int, assumed: bool
 ) -> None:
-    found = headers(Protocol.TCP, sizes, **told)
-    assert found.ip_ratio == packet / mss
-    assert found.wire_ratio == (packet + 14) / mss
-    assert (found.mss_bytes, found.assumed) == (mss, assumed)
+    result = headers(Protocol.TCP, sizes, **told)
+    assert result.ip_ratio == packet / mss
+    assert result.wire_ratio == (packet + 14) / mss
+    assert (result.mss_bytes, result.assumed) == (mss, assumed)
     outer = ", 50 B of them for VXLAN" if "vxlan" in told else ""
-    assert found.how == f"{packet} B packets carry {mss} B of payload{outer}"
+    assert result.how == f"{packet} B packets carry {mss} B of payload{outer}"
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ def test_tcp_packets(
 def test_udp_datagrams(
     block: int | None, told: dict[str, Any], ip_bytes: int, fragments: int, assumed: bool
 ) -> None:
-    found = headers(Protocol.UDP, [9999], block_bytes=block, **told)
+    result = headers(Protocol.UDP, [9999], block_bytes=block, **told)
     payload = block or 1448
-    assert found.ip_ratio == ip_bytes / payload
-    assert found.wire_ratio == (ip_bytes + 14 * fragments) / payload
-    assert found.assumed is assumed
-    assert found.how == (f"{payload} B datagrams take {ip_bytes} B of IP in {fragments} packet(s)")
+    assert result.ip_ratio == ip_bytes / payload
+    assert result.wire_ratio == (ip_bytes + 14 * fragments) / payload
+    assert result.assumed is assumed
+    assert result.how == (f"{payload} B datagrams take {ip_bytes} B of IP in {fragments} packet(s)")
 
 
 def test_declared_segments_and_paths() -> None:
@@ -123,6 +123,6 @@ def test_every_second_segment_is_acknowledged_and_each_behind_a_loss(
     """With a loss of 1 % there are 1.22 / 0.1 segments in flight: 12.2 % of all are answered by
     themselves, each with 12 bytes more."""
     of = Headers(ip_ratio=1500 / 1448, wire_ratio=1514 / 1448, assumed=False, how="")
-    found = acknowledged_max_ratio(of, wire=wire, resent_ratio=resent)
-    assert found * 1448 == pytest.approx(bytes_ * (alone + (1 - alone) / 2) + 12 * alone)
-    assert math.isfinite(found)
+    result = acknowledged_max_ratio(of, wire=wire, resent_ratio=resent)
+    assert result * 1448 == pytest.approx(bytes_ * (alone + (1 - alone) / 2) + 12 * alone)
+    assert math.isfinite(result)

@@ -67,9 +67,9 @@ SERIES = {
 def test_a_burst_covers(name: str, length_s: int) -> None:
     draws = 400
     series = SERIES[name](np.random.default_rng([length_s, 1]), draws, length_s)
-    found = [correlated_mean(values) for values in series]
-    held = sum(abs(mean.value) <= mean.half_width for mean in found)
-    assert held >= least_hits(draws)
+    results = [correlated_mean(values) for values in series]
+    stored = sum(abs(mean.value) <= mean.half_width for mean in results)
+    assert stored >= least_hits(draws)
 
 
 @pytest.mark.parametrize("length_s", [7, 10, 15])
@@ -77,8 +77,8 @@ def test_a_burst_covers(name: str, length_s: int) -> None:
 def test_a_short_burst_covers(rho: float, length_s: int) -> None:
     draws = 400
     series = autoregressive(rho)(np.random.default_rng([length_s, 2]), draws, length_s)
-    held = sum(abs(values.mean()) <= correlated_half_width(values) for values in series)
-    assert held >= least_hits(draws)
+    stored = sum(abs(values.mean()) <= correlated_half_width(values) for values in series)
+    assert stored >= least_hits(draws)
 
 
 @pytest.mark.parametrize("length_s", [30, 280])
@@ -86,8 +86,8 @@ def test_a_short_burst_covers(rho: float, length_s: int) -> None:
 def test_an_interval_is_no_wider_than_three_times_the_best(rho: float, length_s: int) -> None:
     """Beside the interval of somebody who knows the process."""
     series = autoregressive(rho)(np.random.default_rng([length_s, 3]), 400, length_s)
-    apart = np.abs(np.subtract.outer(np.arange(length_s), np.arange(length_s)))
-    known = 1.96 * math.sqrt((rho**apart if rho else np.eye(length_s)).mean())
+    gap = np.abs(np.subtract.outer(np.arange(length_s), np.arange(length_s)))
+    known = 1.96 * math.sqrt((rho**gap if rho else np.eye(length_s)).mean())
     halves = [correlated_half_width(values) for values in series]
     assert known < np.median(halves) < 3 * known
 
@@ -103,9 +103,9 @@ def test_a_run_covers(count: int, draw: Draw, within: float) -> None:
     rng = np.random.default_rng([count, int(10 * within)])
     bursts = draw(rng, draws, count) + within * rng.standard_normal((draws, count))
     stated = [2.2 * 1.96 * within if within else None] * count
-    found = [mean_of_bursts(values.tolist(), stated) for values in bursts]
-    held = sum(abs(mean.value) <= mean.half_width for mean in found)
-    assert held >= least_hits(draws)
+    results = [mean_of_bursts(values.tolist(), stated) for values in bursts]
+    stored = sum(abs(mean.value) <= mean.half_width for mean in results)
+    assert stored >= least_hits(draws)
 
 
 @pytest.mark.parametrize("correlation", [-0.9, -0.5, 0.0, 0.5, 0.9])
@@ -117,11 +117,11 @@ def test_both_directions_cover(correlation: float) -> None:
     other = 10 + correlation * (one - 10) + math.sqrt(1 - correlation**2) * (two - 10)
     flows: list[Any] = [None, None]  # seconds of receivers need nothing else of a flow
     scale = TimeScale(receivers_s=1.0, senders_s=1.0)
-    held = 0
+    stored = 0
     for up, down in zip(one, other, strict=True):
         half = half_width(flows, [up[None, :], down[None, :]], slice(0, length_s), scale)
-        held += abs(float(np.mean(up + down)) - 20) * 8 <= half
-    assert held >= least_hits(draws)
+        stored += abs(float(np.mean(up + down)) - 20) * 8 <= half
+    assert stored >= least_hits(draws)
 
 
 def test_what_one_direction_takes_from_the_other_costs_no_width() -> None:

@@ -31,5 +31,5 @@ def test_columns_take_the_nearest_rank_of_their_known_cells() -> None:
 
 
 def test_columns_without_rows_are_unknown() -> None:
-    (found,) = column_quantiles(np.empty((0, 2), np.float32), (0.5,))
-    assert np.isnan(found).all() and found.shape == (2,)
+    (result,) = column_quantiles(np.empty((0, 2), np.float32), (0.5,))
+    assert np.isnan(result).all() and result.shape == (2,)

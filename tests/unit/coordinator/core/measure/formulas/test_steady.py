@@ -100,24 +100,24 @@ def test_the_slowest_part_is_found_where_it_is(at: float) -> None:
 def test_a_cliff_is_found_and_placed() -> None:
     rng = np.random.default_rng(3)
     fleet = np.r_[np.full(100, 100.0), np.full(80, 60.0)] * (1 + 0.02 * rng.standard_normal(180))
-    found = cliff(fleet)
-    assert found is not None
-    assert abs(found.at - 100) <= 1
-    assert found.before == pytest.approx(100, rel=0.01)
-    assert found.after == pytest.approx(60, rel=0.01)
+    result = cliff(fleet)
+    assert result is not None
+    assert abs(result.at - 100) <= 1
+    assert result.before == pytest.approx(100, rel=0.01)
+    assert result.after == pytest.approx(60, rel=0.01)
 
 
 def test_a_cliff_shortly_before_the_end_is_placed_to_the_second() -> None:
-    found = cliff(np.repeat([100.0, 50.0], [18, 2]))
-    assert found is not None
-    assert (found.at, found.before, found.after) == (18, 100.0, 50.0)
+    result = cliff(np.repeat([100.0, 50.0], [18, 2]))
+    assert result is not None
+    assert (result.at, result.before, result.after) == (18, 100.0, 50.0)
 
 
 @pytest.mark.parametrize(("low", "fell"), [(60.0, False), (30.0, True)])
 def test_a_fall_within_the_scatter_of_the_plateau_is_no_cliff(low: float, fell: bool) -> None:
     """The plateau varies by 10 around 100: four standard deviations are 59."""
-    found = cliff(np.concatenate((np.tile([90.0, 110.0], 10), np.full(20, low))))
-    assert (found is not None) is fell
+    result = cliff(np.concatenate((np.tile([90.0, 110.0], 10), np.full(20, low))))
+    assert (result is not None) is fell
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -140,12 +140,12 @@ def test_too_few_values_have_no_interval() -> None:
 def test_a_runs_interval_holds_the_scatter_between_its_bursts(count: int) -> None:
     """Bursts that scatter by 2 %, each with an interval of 0.2 %; conservative."""
     rng = np.random.default_rng(count)
-    held = 0
+    stored = 0
     for _ in range(400):
         bursts = 100 + 2 * rng.standard_normal(count)
         mean = mean_of_bursts(bursts.tolist(), [0.2] * count)
-        held += abs(mean.value - 100) <= mean.half_width
-    assert held >= 0.92 * 400
+        stored += abs(mean.value - 100) <= mean.half_width
+    assert stored >= 0.92 * 400
 
 
 def test_a_run_is_never_surer_than_its_bursts() -> None:
@@ -161,5 +161,5 @@ def test_a_run_is_never_surer_than_its_bursts() -> None:
     [(t95, (12.706, 2.776, 2.042, 2.000, 1.962)), (t90, (6.314, 2.132, 1.697, 1.671, 1.646))],
 )
 def test_t_quantiles(table: Callable[[float], float], quantiles: tuple[float, ...]) -> None:
-    found = [table(freedom) for freedom in (1, 4, 30, 60, 1000)]
-    assert found == pytest.approx(quantiles, rel=0.003)
+    results = [table(freedom) for freedom in (1, 4, 30, 60, 1000)]
+    assert results == pytest.approx(quantiles, rel=0.003)

@@ -256,18 +256,18 @@ def test_pairs_that_come_one_by_one_lie_as_all_at_once(
         "broadside.coordinator.core.measure.grid.grid_rows._PORTION_COUNT", portion_count
     )
     bare = tuple(replace(pair, client_tracks=(), server_tracks=()) for pair in reversed(pairs))
-    asked: list[int] = []
+    requested: list[int] = []
 
     def unpack(part: Sequence[PairEvidence], instants_only: bool) -> Sequence[PairEvidence]:
-        asked.append(len(part))
+        requested.append(len(part))
         return [pairs[pair.pair_index] for pair in part]
 
     packed = replace(evidence(*bare), unpack=unpack)
     one_by_one = align(packed, Direction.FORWARD)
-    assert asked == [1] * len(pairs)
+    assert requested == [1] * len(pairs)
     assert one_by_one.grid == at_once.grid
     for name in FlowSeconds.__dataclass_fields__:
-        here, there = (getattr(each.flows[0], name) for each in (at_once, one_by_one))
+        here, there = (getattr(item.flows[0], name) for item in (at_once, one_by_one))
         if name not in ("received_bytes", "sent_bytes", "proven_bytes", "own_bytes"):
             np.testing.assert_array_equal(here, there, err_msg=name)
         else:  # sums begin at a portion's first interval

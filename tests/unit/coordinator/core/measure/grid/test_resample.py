@@ -57,9 +57,9 @@ def test_tracks_end_to_end_are_spread_each_by_itself() -> None:
     """Uneven intervals: a guess by the mean length is beside the place, then searched for."""
     lengths: list[list[float]] = [[1, 1, 1], [0.1, 0.1, 0.1, 0.1, 9.6], [5]]
     bounds = [
-        (sum(each[:place]), sum(each[: place + 1]))
-        for each in lengths
-        for place in range(len(each))
+        (sum(length[:place]), sum(length[: place + 1]))
+        for length in lengths
+        for place in range(len(length))
     ]
     start, end = np.array(bounds).T
     edges = np.array([0.0, 0.25, 1.0, 5.0, 11.0])
@@ -67,8 +67,8 @@ def test_tracks_end_to_end_are_spread_each_by_itself() -> None:
     assert cells.coverage == pytest.approx(
         np.array([[0.25, 0.75, 2, 0], [0.25, 0.75, 4, 5], [0.25, 0.75, 4, 0]])
     )
-    found = cells.over(np.array([4.0, 8, 12, 1, 1, 1, 1, 96, 50]))
-    assert found == pytest.approx(
+    result = cells.over(np.array([4.0, 8, 12, 1, 1, 1, 1, 96, 50]))
+    assert result == pytest.approx(
         np.array([[1, 3, 20, 0], [2.5, 1.5 + 6, 40, 50], [2.5, 7.5, 40, 0]])
     )
 
@@ -86,8 +86,8 @@ def test_places_are_right_whatever_the_lengths(seed: int) -> None:
     edges = np.linspace(0, 40, 23)
     amounts = [random.uniform(1, 9, count) for count in counts]
     cells = OverlapResampler(np.concatenate(starts), np.concatenate(ends), edges, counts)
-    found = cells.over(np.concatenate(amounts))
+    result = cells.over(np.concatenate(amounts))
     for row, (start, end, amount) in enumerate(zip(starts, ends, amounts, strict=True)):
         overlap = np.minimum(end[:, None], edges[1:]) - np.maximum(start[:, None], edges[:-1])
         part = np.maximum(0, overlap) / (end - start)[:, None]
-        assert found[row] == pytest.approx((part * amount[:, None]).sum(axis=0), abs=1e-9)
+        assert result[row] == pytest.approx((part * amount[:, None]).sum(axis=0), abs=1e-9)

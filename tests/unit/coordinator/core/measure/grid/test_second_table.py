@@ -40,8 +40,8 @@ def series(
 
 def column(table: "list[Column] | object", name: str) -> list[float | None]:
     assert isinstance(table, list)
-    (found,) = [each for each in table if each.name == name]
-    return [None if value != value else value for value in found.values.tolist()]
+    (result,) = [item for item in table if item.name == name]
+    return [None if value != value else value for value in result.values.tolist()]
 
 
 RECEIVED = "received_payload_bits_per_second"
@@ -97,7 +97,7 @@ def test_a_bin_is_the_mean_of_what_is_known_of_it() -> None:
 
 def test_flows_stand_one_below_the_other() -> None:
     table = list(fleet_table(series([[1.0, 2.0]], flows=(Flow.UP, Flow.DOWN)), 1))
-    (flow,) = [each for each in table if each.name == "flow"]
+    (flow,) = [item for item in table if item.name == "flow"]
     assert flow.values.tolist() == ["up", "up", "down", "down"]
 
 
@@ -126,7 +126,7 @@ def test_a_table_over_the_limit_says_what_to_do() -> None:
 
 def test_a_fleets_table_begins_with_when_and_which_way() -> None:
     table = list(fleet_table(series([[1.0, 2.0]]), 1))
-    assert [(each.name, each.unit) for each in table[:3]] == [
+    assert [(item.name, item.unit) for item in table[:3]] == [
         ("at", "UTC"),
         ("from_start_s", "s"),
         ("flow", "name"),
@@ -135,8 +135,8 @@ def test_a_fleets_table_begins_with_when_and_which_way() -> None:
 
 def test_figures_have_nine_digits_and_what_is_no_figure_stays() -> None:
     values = np.array([123456789012.0, -0.00123456789012, 0.0, np.nan, np.inf])
-    found = second_table._rounded(values)
-    assert found.tolist()[:3] == [123456789000.0, pytest.approx(-0.00123456789, rel=1e-12), 0.0]
-    assert np.isnan(found[3])
-    assert np.isinf(found[4])
-    assert found[1] != values[1]
+    result = second_table._rounded(values)
+    assert result.tolist()[:3] == [123456789000.0, pytest.approx(-0.00123456789, rel=1e-12), 0.0]
+    assert np.isnan(result[3])
+    assert np.isinf(result[4])
+    assert result[1] != values[1]

@@ -48,18 +48,18 @@ UNSYNCHRONISED = ClockReading(source=ClockSource.CHRONY, read_at=START, synchron
 def test_a_clock_that_did_not_hold_is_no_pass_where_it_costs_the_floor(
     reading: ClockReading, words: str, side: Side
 ) -> None:
-    found = after(4, 1, reading, side)
-    assert found.verdict is Verdict.INCONCLUSIVE
-    assert f"pair-001 (the {side}'s {words})" in named(found)["clock-moved"].sentence
-    assert "75.0 % of the planned" in named(found)["clocks-unproven"].sentence
-    assert found.completeness_ratio == 1.0
+    result = after(4, 1, reading, side)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert f"pair-001 (the {side}'s {words})" in named(result)["clock-moved"].sentence
+    assert "75.0 % of the planned" in named(result)["clocks-unproven"].sentence
+    assert result.completeness_ratio == 1.0
 
 
 def test_one_clock_of_many_is_named_and_costs_no_verdict() -> None:
-    found = after(30, 1, clock(0.4, 0.401, START), Side.CLIENT)
-    assert found.verdict is Verdict.MEASURED
-    assert list(named(found)) == ["clock-moved"]
-    assert "1 of 30 pairs" in named(found)["clock-moved"].sentence
+    result = after(30, 1, clock(0.4, 0.401, START), Side.CLIENT)
+    assert result.verdict is Verdict.MEASURED
+    assert list(named(result)) == ["clock-moved"]
+    assert "1 of 30 pairs" in named(result)["clock-moved"].sentence
 
 
 @pytest.mark.parametrize(
@@ -75,26 +75,26 @@ def test_one_clock_of_many_is_named_and_costs_no_verdict() -> None:
 def test_a_slewed_clock_or_a_missing_reading_is_no_moved_one(
     reading: ClockReading | None, side: Side
 ) -> None:
-    found = after(4, 4, reading, side)
+    result = after(4, 4, reading, side)
     # Nobody's clock moved; a clock that nobody read is no proof that it held, though.
     is_read = reading is not None and reading.synchronised
-    assert found.verdict is (Verdict.MEASURED if is_read else Verdict.INCONCLUSIVE)
-    assert {f.id for f in found.findings} & {"clocks-unread"} == (
+    assert result.verdict is (Verdict.MEASURED if is_read else Verdict.INCONCLUSIVE)
+    assert {f.id for f in result.findings} & {"clocks-unread"} == (
         set() if is_read else {"clocks-unread"}
     )
-    assert not named(found)
-    assert found.unsteady_clocks is None
+    assert not named(result)
+    assert result.unsteady_clocks is None
 
 
 def test_a_pair_that_stood_down_for_its_clock_is_refused_and_not_named_twice() -> None:
     made = fleet(Plant(pairs=4, bursts=1, burst_s=10, period_s=25))
-    said = {"outcome": Outcome.REFUSED, "engine": None, "first_data_at": None}
+    fields = {"outcome": Outcome.REFUSED, "engine": None, "first_data_at": None}
 
     def refuse(pair: PairEvidence) -> PairEvidence:
         assert pair.report is not None
-        report = pair.report.model_copy(update=said | {"clock_after": clock(0.4, 0.401, START)})
+        report = pair.report.model_copy(update=fields | {"clock_after": clock(0.4, 0.401, START)})
         return PairEvidence(pair_index=0, claim=pair.claim, report=report)
 
-    found = judged_first(made.told(refuse, [0]))
-    assert found.completeness.refused_s == 10
-    assert not named(found)
+    result = judged_first(made.told(refuse, [0]))
+    assert result.completeness.refused_s == 10
+    assert not named(result)

@@ -18,7 +18,7 @@ def _track(
     """Rows of start, end and bytes; the first so many are the warm-up."""
     start, end, amount = np.array(rows, dtype=np.float64).reshape(-1, 3).T
     count = len(rows)
-    told = np.arange(count, dtype=np.float32)
+    reported = np.arange(count, dtype=np.float32)
     return IntervalColumns(
         side=side,
         flow=Flow.UP,
@@ -27,11 +27,11 @@ def _track(
         end_s=end,
         transferred_bytes=amount,
         omitted=np.arange(count) < omitted,
-        retransmits_count=told,
-        rtt_s=told,
-        cwnd_bytes=told,
-        packets_count=told,
-        lost_count=told,
+        retransmits_count=reported,
+        rtt_s=reported,
+        cwnd_bytes=reported,
+        packets_count=reported,
+        lost_count=reported,
     )
 
 
@@ -46,10 +46,10 @@ def test_rows_in_order_are_left_as_they_are() -> None:
 
 
 def test_rows_are_sorted_with_all_their_columns() -> None:
-    found = disjoint_track(_track((1, 2, 20), (0, 1, 10)))
-    assert _rows(found) == [(0, 1, 10), (1, 2, 20)]
-    assert list(found.rtt_s) == [1, 0]
-    assert found.impossible_count == 0
+    result = disjoint_track(_track((1, 2, 20), (0, 1, 10)))
+    assert _rows(result) == [(0, 1, 10), (1, 2, 20)]
+    assert list(result.rtt_s) == [1, 0]
+    assert result.impossible_count == 0
 
 
 @pytest.mark.parametrize(
@@ -82,17 +82,17 @@ def test_a_row_over_another_never_counts_twice(
     kept: list[tuple[float, float, float]],
     impossible: int,
 ) -> None:
-    found = disjoint_track(_track(*rows))
-    assert (_rows(found), found.impossible_count) == (kept, impossible)
+    result = disjoint_track(_track(*rows))
+    assert (_rows(result), result.impossible_count) == (kept, impossible)
 
 
 @pytest.mark.parametrize(
     "row", [(2, 1, 5), (1, 2, -1), (1, 2, np.nan), (np.nan, 2, 5), (1, np.inf, 5), (1, 2, np.inf)]
 )
 def test_rows_that_cannot_be_true_are_unknown_and_counted(row: tuple[float, float, float]) -> None:
-    found = disjoint_track(_track((0, 1, 10), row, (2, 3, 30)))
-    assert _rows(found) == [(0, 1, 10), (2, 3, 30)]
-    assert found.impossible_count == 1
+    result = disjoint_track(_track((0, 1, 10), row, (2, 3, 30)))
+    assert _rows(result) == [(0, 1, 10), (2, 3, 30)]
+    assert result.impossible_count == 1
 
 
 def test_engine_time_that_begins_anew_after_the_warm_up_runs_on() -> None:
@@ -125,12 +125,12 @@ def test_hosts_rows_count_once() -> None:
 def test_a_servers_lead_goes_with_what_the_gate_sent() -> None:
     """1.5 s: the first row is over by then, its byte goes to the row that reaches over it."""
     track = _track((0, 1, 1), (1, 2, 100), (2, 3, 200))
-    found = track.without_lead(1.5)
-    assert found.first_data_at_s == 1001.5
-    assert _rows(found) == [(0, 0.5, 101), (0.5, 1.5, 200)]
-    assert list(found.rtt_s) == [1, 2]
-    whole = track.without_lead(1.0)
-    assert _rows(whole) == [(0, 1, 101), (1, 2, 200)]
+    result = track.without_lead(1.5)
+    assert result.first_data_at_s == 1001.5
+    assert _rows(result) == [(0, 0.5, 101), (0.5, 1.5, 200)]
+    assert list(result.rtt_s) == [1, 2]
+    complete = track.without_lead(1.0)
+    assert _rows(complete) == [(0, 1, 101), (1, 2, 200)]
 
 
 def test_what_is_no_lead_is_left_alone() -> None:

@@ -52,49 +52,49 @@ def _read(
 def test_without_features_the_common_start_alone_places_the_ends() -> None:
     """Stamps are 3 s apart; the start may be off by 1 s of control and 0.2 s of round trip."""
     flat = np.full(300, MEAN / 10)
-    found = place_ends(
+    result = place_ends(
         [_read(Side.CLIENT, flat)],
         [_read(Side.SERVER, flat, zero_s=ZERO_S + 3)],
         rtt_max_s=0.2,
         stamps_s=0.05,
     )
-    assert found is not None
-    assert (found.offset_s, found.drift_ratio, found.by_series) == (3.0, 0.0, False)
-    assert (found.low_s, found.high_s) == pytest.approx((3 - 1.25, 3 + 1.25))
-    assert found.bound_s == pytest.approx(1.25)
-    assert found.is_significant
+    assert result is not None
+    assert (result.offset_s, result.drift_ratio, result.by_series) == (3.0, 0.0, False)
+    assert (result.low_s, result.high_s) == pytest.approx((3 - 1.25, 3 + 1.25))
+    assert result.bound_s == pytest.approx(1.25)
+    assert result.is_significant
 
 
 @pytest.mark.parametrize("late_s", [0.0, 0.3, 0.8])
 def test_bytes_show_by_how_much_one_end_began_later(late_s: float) -> None:
     """The server's zero is late, and its stamp says 2 s + late: its clock is 2 s ahead."""
     rates = _rates(60)
-    found = place_ends(
+    result = place_ends(
         [_read(Side.CLIENT, rates)],
         [_read(Side.SERVER, rates, zero_s=ZERO_S + 2 + late_s, late_s=late_s)],
     )
-    assert found is not None
+    assert result is not None
     # Between the edges of readings bytes are taken as even, here to within a tenth of a second.
-    assert found.low_s - 0.1 <= 2.0 <= found.high_s + 0.1
-    assert found.high_s - found.low_s < 0.5
+    assert result.low_s - 0.1 <= 2.0 <= result.high_s + 0.1
+    assert result.high_s - result.low_s < 0.5
     # Of the interval what is nearest to the difference of the stamps.
-    assert found.offset_s == pytest.approx(min(2 + late_s, found.high_s))
-    assert found.by_series
-    assert found.drift_ratio == 0.0
+    assert result.offset_s == pytest.approx(min(2 + late_s, result.high_s))
+    assert result.by_series
+    assert result.drift_ratio == 0.0
 
 
 def test_a_flow_with_few_rows_does_not_hide_the_other_one() -> None:
     rates, few = _rates(60), _rates(5)
-    found = place_ends(
+    result = place_ends(
         [_read(Side.CLIENT, rates), _read(Side.CLIENT, few, flow=Flow.DOWN)],
         [
             _read(Side.SERVER, rates, zero_s=ZERO_S + 2),
             _read(Side.SERVER, few, zero_s=ZERO_S + 2, flow=Flow.DOWN),
         ],
     )
-    assert found is not None
-    assert found.by_series
-    assert found.offset_s == pytest.approx(2.0, abs=0.1)
+    assert result is not None
+    assert result.by_series
+    assert result.offset_s == pytest.approx(2.0, abs=0.1)
 
 
 def test_a_round_trip_widens_the_interval_on_both_sides() -> None:
@@ -112,22 +112,22 @@ def test_a_round_trip_widens_the_interval_on_both_sides() -> None:
 def test_the_end_with_longer_readings_is_placed_in_the_other(side: Side) -> None:
     rates = _rates(240)
     every = {Side.CLIENT: 1.0, Side.SERVER: 1.0} | {side: 5.0}
-    found = place_ends(
+    result = place_ends(
         [_read(Side.CLIENT, rates, every_s=every[Side.CLIENT])],
         [_read(Side.SERVER, rates, zero_s=ZERO_S + 0.5, late_s=0.5, every_s=every[Side.SERVER])],
     )
-    assert found is not None
-    assert found.by_series
-    assert found.offset_s == pytest.approx(0.0, abs=0.1)
+    assert result is not None
+    assert result.by_series
+    assert result.offset_s == pytest.approx(0.0, abs=0.1)
 
 
 @pytest.mark.parametrize("drift", [0.02, -0.02])
 def test_a_clock_that_runs_faster_is_told(drift: float) -> None:
     rates = _rates(400)
-    found = place_ends([_read(Side.CLIENT, rates)], [_read(Side.SERVER, rates, pace=1 + drift)])
-    assert found is not None
-    assert found.drift_ratio == pytest.approx(drift, abs=5e-4)
-    assert found.is_significant
+    result = place_ends([_read(Side.CLIENT, rates)], [_read(Side.SERVER, rates, pace=1 + drift)])
+    assert result is not None
+    assert result.drift_ratio == pytest.approx(drift, abs=5e-4)
+    assert result.is_significant
 
 
 @pytest.mark.parametrize("drift", [0.004, -0.004])
@@ -137,16 +137,16 @@ def test_a_drift_shows_in_the_halves_where_the_ends_stop_together(drift: float) 
     server = _read(Side.SERVER, rates, pace=1 + drift)
     ends = 390.0
     client = _read(Side.CLIENT, rates)
-    found = place_ends([client.rows(client.end_s <= ends)], [server.rows(server.end_s <= ends)])
-    assert found is not None
-    assert found.drift_ratio == pytest.approx(drift, rel=0.1)
+    result = place_ends([client.rows(client.end_s <= ends)], [server.rows(server.end_s <= ends)])
+    assert result is not None
+    assert result.drift_ratio == pytest.approx(drift, rel=0.1)
 
 
 def test_more_drift_than_a_clock_is_slewed_by_is_none() -> None:
     rates = _rates(200)
     pace = 1 + 2 * DRIFT_MAX_RATIO
-    found = place_ends([_read(Side.CLIENT, rates)], [_read(Side.SERVER, rates, pace=pace)])
-    assert found is None or found.drift_ratio == 0.0
+    result = place_ends([_read(Side.CLIENT, rates)], [_read(Side.SERVER, rates, pace=pace)])
+    assert result is None or result.drift_ratio == 0.0
 
 
 def test_bytes_that_fit_far_from_the_common_start_contradict_it() -> None:
@@ -156,30 +156,30 @@ def test_bytes_that_fit_far_from_the_common_start_contradict_it() -> None:
 
 
 def test_bytes_of_another_test_fit_nowhere_and_contradict_nothing() -> None:
-    found = place_ends([_read(Side.CLIENT, _rates(240, 1))], [_read(Side.SERVER, _rates(240, 2))])
-    assert found is not None
-    assert not found.by_series
-    assert found.bound_s == pytest.approx(CONTROL_S)
+    result = place_ends([_read(Side.CLIENT, _rates(240, 1))], [_read(Side.SERVER, _rates(240, 2))])
+    assert result is not None
+    assert not result.by_series
+    assert result.bound_s == pytest.approx(CONTROL_S)
 
 
 def test_ends_without_a_flow_in_common_are_placed_by_their_stamps() -> None:
     rates = _rates(60)
     server = _read(Side.SERVER, rates, zero_s=ZERO_S - 1.5, flow=Flow.DOWN)
-    found = place_ends([_read(Side.CLIENT, rates)], [server])
-    assert found is not None
-    assert (found.offset_s, found.low_s, found.high_s) == (-1.5, -2.5, -0.5)
-    assert found.is_significant
+    result = place_ends([_read(Side.CLIENT, rates)], [server])
+    assert result is not None
+    assert (result.offset_s, result.low_s, result.high_s) == (-1.5, -2.5, -0.5)
+    assert result.is_significant
 
 
 def test_seconds_that_an_end_did_not_record_are_not_compared() -> None:
     rates = _rates(120)
     server = _read(Side.SERVER, rates, zero_s=ZERO_S + 0.5, late_s=0.5)
-    kept = np.ones(len(server), bool)
-    kept[40:60] = False
-    found = place_ends([_read(Side.CLIENT, rates)], [server.rows(kept)])
-    assert found is not None
-    assert found.by_series
-    assert found.offset_s == pytest.approx(0.0, abs=0.1)
+    stored = np.ones(len(server), bool)
+    stored[40:60] = False
+    result = place_ends([_read(Side.CLIENT, rates)], [server.rows(stored)])
+    assert result is not None
+    assert result.by_series
+    assert result.offset_s == pytest.approx(0.0, abs=0.1)
 
 
 def test_a_server_is_placed_on_its_clients_clock() -> None:

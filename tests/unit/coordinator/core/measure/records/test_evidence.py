@@ -99,7 +99,7 @@ def test_a_cookie_on_another_pairs_endpoint_is_a_stray() -> None:
     joined = join_tests(BURST, [pair(0), pair(1)], {1: claim("b")}, reports, swapped)
     assert joined.records == {}
     assert {
-        found.pair_index for found in foreign_tests_during(BURST, [pair(0), pair(1)], swapped)
+        result.pair_index for result in foreign_tests_during(BURST, [pair(0), pair(1)], swapped)
     } == {
         0,
         1,
@@ -108,26 +108,26 @@ def test_a_cookie_on_another_pairs_endpoint_is_a_stray() -> None:
 
 def test_only_the_planned_agent_records_a_pairs_test() -> None:
     """S2 of November 2026: a pair that was lost became *measured* by another server's record."""
-    for own, claims, reports in (
+    for local, claims, reports in (
         (record(5201, "a"), {}, {0: report(Outcome.MEASURED, "a")}),  # by cookie
         (record(5201, None), {0: claim(None)}, {}),  # by endpoint
     ):
-        rogue = replace(own, test=own.test.model_copy(update={"agent_id": "rogue"}))
+        rogue = replace(local, test=local.test.model_copy(update={"agent_id": "rogue"}))
         assert join_tests(BURST, [pair(0)], claims, reports, [rogue]).records == {}
-        assert join_tests(BURST, [pair(0)], claims, reports, [rogue, own]).records == {0: own}
+        assert join_tests(BURST, [pair(0)], claims, reports, [rogue, local]).records == {0: local}
 
 
 def test_two_pairs_with_one_endpoint_keep_their_own_servers_records() -> None:
     """S3 of November 2026: of two servers that announced one endpoint, the last took all."""
     twin = Pair(index=1, endpoint=pair(0).endpoint.model_copy(update={"agent_id": "twin"}))
-    own = record(5201, "a")
-    theirs = replace(own, test=own.test.model_copy(update={"agent_id": "twin"}))
+    local = record(5201, "a")
+    theirs = replace(local, test=local.test.model_copy(update={"agent_id": "twin"}))
     reports = {0: report(Outcome.MEASURED, "a"), 1: report(Outcome.MEASURED, "a")}
     for pairs in ([pair(0), twin], [twin, pair(0)]):
-        joined = join_tests(BURST, pairs, {}, reports, [own])
-        assert joined.records == {0: own}
-        joined = join_tests(BURST, pairs, {}, reports, [theirs, own])
-        assert joined.records == {0: own, 1: theirs}
+        joined = join_tests(BURST, pairs, {}, reports, [local])
+        assert joined.records == {0: local}
+        joined = join_tests(BURST, pairs, {}, reports, [theirs, local])
+        assert joined.records == {0: local, 1: theirs}
 
 
 def test_a_client_that_died_nameless_is_joined_by_endpoint_and_address() -> None:
@@ -157,8 +157,12 @@ def test_a_client_that_failed_without_a_byte_takes_nothing() -> None:
     theirs = record(5201, "theirs", client="10.9.0.4")
     joined = join_tests(BURST, [pair(0)], {0: claim(None)}, {0: failed}, [theirs])
     assert joined.records == {}
-    (found,) = foreign_tests_during(BURST, [pair(0)], joined.strays)
-    assert (found.pair_index, found.client_address, found.received_bytes) == (0, "10.9.0.4", 1000)
+    (result,) = foreign_tests_during(BURST, [pair(0)], joined.strays)
+    assert (result.pair_index, result.client_address, result.received_bytes) == (
+        0,
+        "10.9.0.4",
+        1000,
+    )
     halfway = failed.model_copy(update={"first_data_at": AT})
     assert not is_unsent(halfway)
 
@@ -240,11 +244,11 @@ def test_a_pair_that_never_started_takes_nothing() -> None:
 
 
 def test_the_fullest_record_of_a_test_stands_in_any_order() -> None:
-    part, whole = record(5201, "a", rows=4, ended=False), record(5201, "a", rows=10)
+    part, complete = record(5201, "a", rows=4, ended=False), record(5201, "a", rows=10)
     reports = {0: report(Outcome.MEASURED, "a")}
-    for tests in ([part, whole], [whole, part]):
+    for tests in ([part, complete], [complete, part]):
         joined = join_tests(BURST, [pair(0)], {}, reports, tests)
-        assert joined.records[0] is whole
+        assert joined.records[0] is complete
         assert joined.strays == ()
 
 
@@ -259,14 +263,14 @@ def test_unsynchronised_clocks_correct_nothing_and_bound_nothing() -> None:
 
 def _process(port: int, **told: Any) -> Summed:
     """The record of one of a pair's processes."""
-    whole = record(port, None)
+    complete = record(port, None)
     fields = {"first_data_at", "ended_at"} & told.keys()
     engine = {name: value for name, value in told.items() if name not in {*fields, "tracks"}}
-    test = whole.test.model_copy(
+    test = complete.test.model_copy(
         update={name: told[name] for name in fields}
-        | {"engine": whole.test.engine.model_copy(update=engine)}
+        | {"engine": complete.test.engine.model_copy(update=engine)}
     )
-    return replace(whole, test=test, tracks=told.get("tracks", whole.tracks))
+    return replace(complete, test=test, tracks=told.get("tracks", complete.tracks))
 
 
 def _distribution(counts: dict[int, int], largest: float) -> Distribution:
@@ -392,9 +396,9 @@ def test_a_pair_of_processes_needs_a_test_on_each_of_its_ports() -> None:
     )
     reports = {0: job_report(0, AT, engine=engine)}
     tests = [record(5201, "a"), record(5202, "b")]
-    whole = join_tests(BURST, two, {}, reports, tests)
-    assert whole.records[0].tracks[0].transferred_bytes.sum() == pytest.approx(2000)
-    assert whole.joined_by == {0: MatchMethod.COOKIE}
+    complete = join_tests(BURST, two, {}, reports, tests)
+    assert complete.records[0].tracks[0].transferred_bytes.sum() == pytest.approx(2000)
+    assert complete.joined_by == {0: MatchMethod.COOKIE}
     part = join_tests(BURST, two, {}, reports, tests[:1])
     assert (part.records, part.joined_by, part.strays) == ({}, {}, ())
 
@@ -416,15 +420,15 @@ def test_of_two_tests_near_the_instant_the_nearer_one_is_the_pairs() -> None:
 
 def test_a_stray_is_told_with_what_it_carried() -> None:
     stray = record(5201, "other", client="10.1.0.9")
-    (found,) = foreign_tests_during(BURST, [pair(0)], [stray])
-    assert (found.pair_index, found.address, found.port) == (0, "10.2.0.4", 5201)
-    assert (found.client_address, found.cookie, found.received_bytes) == (
+    (result,) = foreign_tests_during(BURST, [pair(0)], [stray])
+    assert (result.pair_index, result.address, result.port) == (0, "10.2.0.4", 5201)
+    assert (result.client_address, result.cookie, result.received_bytes) == (
         "10.1.0.9",
         "other",
         1000,
     )
-    (untold,) = foreign_tests_during(BURST, [pair(0)], [replace(stray, tracks=())])
-    assert untold.received_bytes is None
+    (unreported,) = foreign_tests_during(BURST, [pair(0)], [replace(stray, tracks=())])
+    assert unreported.received_bytes is None
 
 
 def test_synchronised_readings_correct_by_their_mean_and_bound_by_the_worst() -> None:

@@ -36,14 +36,14 @@ def ahead(track: IntervalColumns, lead_s: float) -> IntervalColumns:
     at_s = np.append(track.start_s, track.end_s[-1]) + lead_s
     reached = np.append(0.0, np.cumsum(track.transferred_bytes, dtype=np.float64))
     edges = np.append(np.arange(0.0, at_s[-1]), at_s[-1])
-    told = np.diff(np.interp(edges, at_s, reached))
-    rows = track.rows(np.minimum(np.arange(len(told)), len(track) - 1))
+    reported = np.diff(np.interp(edges, at_s, reached))
+    rows = track.rows(np.minimum(np.arange(len(reported)), len(track) - 1))
     return replace(
         rows,
         first_data_at_s=track.first_data_at_s - lead_s,
         start_s=edges[:-1],
         end_s=edges[1:],
-        transferred_bytes=told,
+        transferred_bytes=reported,
     )
 
 
@@ -65,29 +65,29 @@ def led(lead_s: float) -> Fleet:
 def aligned_up(evidence: BurstEvidence, made: Fleet) -> tuple[Floats, Floats]:
     """Received bytes on the grid, and in each pair's own seconds."""
     flows = align(evidence, made.plan.spec.traffic.direction).flows
-    [flow] = [each for each in flows if each.flow is Flow.UP]
+    [flow] = [item for item in flows if item.flow is Flow.UP]
     return np.asarray(flow.received_bytes), np.asarray(flow.engine_bytes)
 
 
 @pytest.mark.parametrize("lead_s", [1.0, 0.997, 1.004, 2.0])
 def test_a_lead_of_whole_readings_moves_no_byte(lead_s: float) -> None:
     plain, led_fleet = fleet(PLANT), led(lead_s)
-    truth, own_truth = aligned_up(plain.evidence[0], plain)
-    told, own = aligned_up(led_fleet.evidence[0], led_fleet)
-    offset = told.shape[1] - truth.shape[1]
+    truth, local_truth = aligned_up(plain.evidence[0], plain)
+    reported, local = aligned_up(led_fleet.evidence[0], led_fleet)
+    offset = reported.shape[1] - truth.shape[1]
     rate = truth.max()
-    told = told[:, offset:] if offset > 0 else told
-    assert np.abs(told - truth).max() <= 0.01 * rate
-    assert np.abs(own - own_truth).max() <= 0.01 * rate
-    assert own[:, DARK_S].max() <= 0.01 * rate
-    assert told.sum() == pytest.approx(truth.sum(), rel=1e-9)
+    reported = reported[:, offset:] if offset > 0 else reported
+    assert np.abs(reported - truth).max() <= 0.01 * rate
+    assert np.abs(local - local_truth).max() <= 0.01 * rate
+    assert local[:, DARK_S].max() <= 0.01 * rate
+    assert reported.sum() == pytest.approx(truth.sum(), rel=1e-9)
 
 
 def test_a_pairs_own_seconds_begin_with_its_data() -> None:
     """An outage is found in the second that it was in, not in the one after it."""
     made = led(1.0)
-    _, own = aligned_up(made.evidence[0], made)
-    levels = judge_levels(own, np.ones_like(own), 0.5)
+    _, local = aligned_up(made.evidence[0], made)
+    levels = judge_levels(local, np.ones_like(local), 0.5)
     assert [list(np.flatnonzero(row)) for row in levels.low] == [[DARK_S]] * PLANT.pairs
 
 
@@ -98,5 +98,7 @@ def test_ends_that_began_by_the_gate_contradict_each_other_in_nothing() -> None:
 
 def test_a_clients_track_has_no_lead() -> None:
     [pair] = fleet(replace(PLANT, pairs=1)).evidence[0].pairs
-    [track] = [each for each in pair.client_tracks if each.side is Side.CLIENT][:1]
+    [track] = [
+        client_track for client_track in pair.client_tracks if client_track.side is Side.CLIENT
+    ][:1]
     assert track.without_lead(1.0) is track

@@ -40,15 +40,15 @@ def _read_by(pair: PairEvidence, boot_id: str) -> PairEvidence:
 
 
 def test_ends_of_one_host_are_not_off_from_each_other() -> None:
-    said = judged("laptop", "laptop", "laptop", "laptop")
-    assert said.verdict is Verdict.PASS
-    assert said.bursts[0].clock_bound_max_s == 0
-    assert "clocks-shared" in ids(said)
-    assert "clocks-own-word" not in ids(said)
+    text = judged("laptop", "laptop", "laptop", "laptop")
+    assert text.verdict is Verdict.PASS
+    assert text.bursts[0].clock_bound_max_s == 0
+    assert "clocks-shared" in ids(text)
+    assert "clocks-own-word" not in ids(text)
 
 
 @pytest.mark.parametrize("boots", [("laptop", "laptop", "laptop", "other"), ("other",) * 4])
 def test_one_end_of_another_host_takes_the_common_clock_away(boots: tuple[str, ...]) -> None:
-    said = judged(*boots)
-    assert said.verdict is Verdict.INCONCLUSIVE
-    assert "clocks-unproven" in ids(said)
+    text = judged(*boots)
+    assert text.verdict is Verdict.INCONCLUSIVE
+    assert "clocks-unproven" in ids(text)
