@@ -60,7 +60,7 @@ def leads_to_a_number(model: type[BaseModel], path: str) -> bool:
 
 
 @pytest.mark.parametrize("figure", ALL_METRICS, ids=lambda figure: figure.name)
-def test_a_figure_is_where_it_says(figure: MetricDefinition) -> None:
+def test_metric_path_leads_to_a_number(figure: MetricDefinition) -> None:
     if figure.path is not None:
         assert leads_to_a_number(BurstSummary, figure.path)
     stored = figure.stored or figure.name
@@ -72,7 +72,7 @@ def test_a_figure_is_where_it_says(figure: MetricDefinition) -> None:
         assert f"real_{figure.name}" in RunSummary.model_fields or "half_width" in figure.name
 
 
-def test_every_number_of_a_runs_summary_is_a_figure() -> None:
+def test_every_number_of_run_summary_is_a_metric() -> None:
     numbers = {
         name
         for name, field in RunSummary.model_fields.items()
@@ -83,7 +83,7 @@ def test_every_number_of_a_runs_summary_is_a_figure() -> None:
 
 
 @pytest.mark.parametrize("figure", ALL_METRICS, ids=lambda figure: figure.name)
-def test_every_face_shows_a_known_figure(
+def test_every_interface_shows_known_metrics(
     figure: MetricDefinition, summary: RunSummary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     value = figure.of_run(summary)
@@ -109,7 +109,7 @@ def test_every_face_shows_a_known_figure(
     assert figure.short_name in compared or figure is RECEIVED_HALF_WIDTH
 
 
-def test_a_trial_has_the_runs_figures_at_real_scale(summary: RunSummary) -> None:
+def test_trial_has_metrics_of_the_run_at_real_scale(summary: RunSummary) -> None:
     lab = summary.model_copy(update={"scale": 100.0})
     result = result_of(0, lab)
     for figure in ALL_METRICS:
@@ -123,7 +123,9 @@ def test_a_trial_has_the_runs_figures_at_real_scale(summary: RunSummary) -> None
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
-def test_the_page_reads_and_folds_every_figure_alike(summary: RunSummary, tmp_path: Path) -> None:
+def test_page_reads_and_aggregates_metrics_like_the_coordinator(
+    summary: RunSummary, tmp_path: Path
+) -> None:
     (tmp_path / "package.json").write_text('{"type": "module"}')
     (tmp_path / "words.js").write_text(page_labels())
     (tmp_path / "format.js").write_text((WEB / "format.js").read_text())
@@ -151,7 +153,7 @@ def test_the_page_reads_and_folds_every_figure_alike(summary: RunSummary, tmp_pa
     ]
 
 
-def test_few_files_spell_the_headline_figure() -> None:
+def test_few_files_use_the_received_rate_by_name() -> None:
     files = [
         path
         for folder in ("agent", "coordinator", "dashboards", "exchange", "lab")

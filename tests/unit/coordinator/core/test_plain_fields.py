@@ -20,7 +20,7 @@ from broadside.exchange.messages import Probe, Traffic
 ROOT = Path(__file__).parents[4]
 
 
-def test_nested_values_are_opened_and_what_is_not_set_says_so() -> None:
+def test_flattens_nested_values_and_shows_unset_fields() -> None:
     spec = RunSpec(scenario="x", traffic=Traffic(probe=Probe()), device={"sku": "premium"})
     text = plain_fields(spec)
     assert text["traffic.probe"] == "set"
@@ -29,7 +29,7 @@ def test_nested_values_are_opened_and_what_is_not_set_says_so() -> None:
     assert {name.split(".")[0] for name in text} == set(RunSpec.model_fields)
 
 
-def test_the_command_line_shows_every_field_of_a_scenario() -> None:
+def test_cli_shows_every_field_of_a_scenario() -> None:
     spec = scenarios.load("smoke")
     shown = CliRunner().invoke(app, ["scenarios", "smoke"])
     fields = {line.split()[0] for line in shown.stdout.splitlines() if line.strip()}
@@ -39,7 +39,7 @@ def test_the_command_line_shows_every_field_of_a_scenario() -> None:
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
-def test_the_page_shows_every_field_of_a_scenario(tmp_path: Path) -> None:
+def test_page_shows_every_field_of_a_scenario(tmp_path: Path) -> None:
     spec = scenarios.load("smoke")
     (tmp_path / "package.json").write_text('{"type": "module"}')
     (tmp_path / "words.js").write_text(page_labels())
@@ -54,7 +54,7 @@ def test_the_page_shows_every_field_of_a_scenario(tmp_path: Path) -> None:
     assert {name for name, _ in json.loads(done.stdout)} == plain_fields(spec).keys()
 
 
-def test_every_field_of_a_scenario_is_read_by_something() -> None:
+def test_code_reads_every_field_of_a_scenario() -> None:
     """Shown alone it would be a promise that nobody keeps."""
     read = {threshold.bound for threshold in ALL_THRESHOLDS}
     for package in ("agent", "coordinator", "exchange"):

@@ -21,7 +21,7 @@ def plan(**changes: object) -> Plan:
     return Plan.model_validate(fields | changes).sealed()
 
 
-def test_the_seal_is_over_the_stored_bytes_without_it() -> None:
+def test_seal_is_hash_of_stored_bytes_without_the_seal() -> None:
     sealed = plan()
     seal = sealed.seal_sha256
     assert seal is not None
@@ -34,7 +34,7 @@ def test_the_seal_is_over_the_stored_bytes_without_it() -> None:
     assert stored.digest() == seal
 
 
-def test_fields_of_a_later_version_do_not_move_the_seal() -> None:
+def test_fields_of_newer_version_do_not_change_the_seal() -> None:
     """What is stored is hashed, not what this version would write."""
 
     class LaterPlan(Plan):
@@ -84,7 +84,7 @@ def old_document(sealed: Plan) -> bytes:
     ],
     ids=["plain", "witnesses", "raw", "a goal of the device"],
 )
-def test_a_seal_of_6cca7b45_is_verified(made: Plan) -> None:
+def test_verifies_seal_of_version_6cca7b45(made: Plan) -> None:
     document = old_document(made)
     stored = Plan.read(document)
     assert b'"device_memory_max_ratio":null' in document
@@ -105,14 +105,14 @@ def test_a_seal_of_6cca7b45_is_verified(made: Plan) -> None:
         (b',"labels":{"raw":"failed",', b',"labels":{'),
     ],
 )
-def test_whatever_is_changed_in_the_stored_bytes_shows(before: bytes, after: bytes) -> None:
+def test_detects_changes_in_stored_bytes(before: bytes, after: bytes) -> None:
     for document in (old_document(plan()), plan().document):
         if before in document:
             assert not Plan.read(document.replace(before, after)).is_intact
     assert before in old_document(plan())
 
 
-def test_a_copy_that_was_changed_is_no_longer_what_was_stored() -> None:
+def test_changed_copy_is_not_intact() -> None:
     stored = Plan.read(plan().document)
     assert stored.model_copy().is_intact
     assert not stored.model_copy(update={"run_id": "other"}).is_intact

@@ -49,7 +49,7 @@ def burst(index: int, *events: Disruption) -> BurstCourse:
     )
 
 
-def test_a_dead_client_is_one_thing_that_broke_however_many_bursts_it_missed() -> None:
+def test_merges_absences_of_one_pair_in_consecutive_bursts() -> None:
     cut = broken(2, DisruptionKind.CUT, "pair-006", "c001 fell silent", 3.0)
     bursts = [
         burst(2, cut),
@@ -71,7 +71,7 @@ def test_a_dead_client_is_one_thing_that_broke_however_many_bursts_it_missed() -
     )
 
 
-def test_the_order_of_bursts_does_not_matter() -> None:
+def test_trends_do_not_depend_on_burst_order() -> None:
     bursts = [burst(index, broken(index)) for index in (0, 1, 3)]
     lines = {course(order).model_dump_json() for order in permutations(bursts)}
     assert len(lines) == 1
@@ -82,7 +82,7 @@ RANKS = {4: (1, 6), 6: (2, 14), 8: (6, 23), 12: (18, 49), 48: (453, 676)}
 
 
 @pytest.mark.parametrize("count", RANKS)
-def test_the_interval_takes_the_slopes_at_gilberts_ranks(count: int) -> None:
+def test_trend_interval_uses_ranks_of_gilbert(count: int) -> None:
     """Of a curve that bends upwards all along, so that no two slopes are equal."""
     at_s = [3600.0 * i for i in range(count)]
     values = [math.exp(i * 0.1 * math.sqrt(2)) for i in range(count)]
@@ -99,7 +99,7 @@ def test_the_interval_takes_the_slopes_at_gilberts_ranks(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [4, 6, 7, 12, 48])
-def test_values_mirrored_about_their_median_mirror_the_interval(count: int) -> None:
+def test_mirrored_values_mirror_the_trend_interval(count: int) -> None:
     dice = random.Random(count)
     values = [dice.gauss(100, 5) for _ in range(count)]
     at_s = [60.0 * i for i in range(count)]
@@ -119,12 +119,12 @@ def _findings(silent: int = 0, **told: object) -> list[tuple[str, float, str]]:
     ]
 
 
-def test_a_run_in_which_nothing_broke_has_no_finding() -> None:
+def test_run_without_disruptions_has_no_finding() -> None:
     assert _findings() == []
     assert _findings(availability=Availability.of(100, 100, 0, None)) == []
 
 
-def test_the_three_gravest_are_told_and_the_others_counted() -> None:
+def test_lists_three_worst_disruptions_and_counts_the_others() -> None:
     many = [broken(index, DisruptionKind.STALL, length_s=1.0 + index) for index in range(5)]
     ((id, weight, sentence),) = _findings(disruptions=many, disruptions_count=9)
     assert (id, weight) == ("disruptions", 59)
@@ -135,7 +135,7 @@ def test_the_three_gravest_are_told_and_the_others_counted() -> None:
     assert three.endswith("no traffic for 1.0 s (no agent took the job).")
 
 
-def test_what_was_down_and_how_fine_is_told() -> None:
+def test_reports_availability_and_time_resolution() -> None:
     down = Availability.of(1000, 900, 60, 5.0)
     resolution, availability = _findings(availability=down)
     assert resolution[:2] == ("disruptions-resolution", 43)
@@ -148,7 +148,7 @@ def test_what_was_down_and_how_fine_is_told() -> None:
     assert _findings(availability=Availability.of(1000, 990, 0, None)) == []
 
 
-def test_what_drifted_is_told_with_its_interval() -> None:
+def test_reports_trend_with_interval() -> None:
     moving = Trend(
         name="rtt", bursts_count=8, median=1.0, percent_per_hour=2.5, low_percent_per_hour=0.5,
         high_percent_per_hour=4.0,
@@ -159,7 +159,7 @@ def test_what_drifted_is_told_with_its_interval() -> None:
     ]
 
 
-def test_control_connections_without_a_word_are_a_caution() -> None:
+def test_idle_control_connections_are_a_warning() -> None:
     ((id, weight, sentence),) = _findings(3)
     assert (id, weight) == ("silent-control", 46)
     assert sentence.startswith("3 tests left the control connection of iperf3 idle for more than ")
@@ -177,7 +177,7 @@ def test_control_connections_without_a_word_are_a_caution() -> None:
         (DisruptionKind.GAP, "not recorded"),
     ],
 )
-def test_a_disruption_in_words(kind: DisruptionKind, verb: str) -> None:
+def test_describes_disruption(kind: DisruptionKind, verb: str) -> None:
     one = broken(0, kind)
     when = f"{one.start_at:%Y-%m-%d %H:%M:%S} UTC"
     assert describe(one) == f"{when}, pair-008: {verb} for 5.0 s (no agent took the job)"
@@ -189,7 +189,7 @@ def test_a_disruption_in_words(kind: DisruptionKind, verb: str) -> None:
     assert describe(row).startswith(f"{when}, all 8 pairs: {verb} for 5.0 s in 2 bursts (")
 
 
-def test_absences_of_other_pairs_or_not_in_a_row_stay_apart() -> None:
+def test_does_not_merge_absences_of_other_pairs_or_with_gaps() -> None:
     text = in_a_row([broken(2), broken(0), broken(1), broken(4), broken(1, pair="pair-001")])
     assert [(item.pairs[0], item.burst_index, item.bursts_count) for item in text] == [
         ("pair-008", 0, 3),
@@ -201,7 +201,7 @@ def test_absences_of_other_pairs_or_not_in_a_row_stay_apart() -> None:
     assert [item.bursts_count for item in stalls] == [1, 1]
 
 
-def test_a_trend_needs_four_known_bursts_a_level_and_some_time() -> None:
+def test_trend_needs_four_bursts_a_positive_median_and_a_time_span() -> None:
     at = [0.0, 3600.0, 7200.0, 10800.0]
     rising = trend("rtt", at, [100.0, 101.0, 102.0, 103.0])
     assert rising is not None
@@ -212,7 +212,7 @@ def test_a_trend_needs_four_known_bursts_a_level_and_some_time() -> None:
     assert trend("rtt", [5.0] * 4, [1.0, 2.0, 3.0, 4.0]) is None
 
 
-def test_a_course_keeps_figures_availability_and_the_gravest() -> None:
+def test_run_trends_contain_metrics_and_availability() -> None:
     parts = [
         BurstCourse(
             index=index,

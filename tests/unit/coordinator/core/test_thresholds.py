@@ -30,13 +30,13 @@ OTHER_CHECKS = {
 }
 
 
-def test_every_field_of_an_objective_is_a_threshold_or_has_a_check_of_its_own() -> None:
+def test_every_objective_field_is_a_threshold_or_used_by_a_check() -> None:
     bounds = [threshold.bound for threshold in ALL_THRESHOLDS]
     assert sorted([*bounds, *OTHER_CHECKS]) == sorted(Objective.model_fields)
     assert len({threshold.id for threshold in ALL_THRESHOLDS}) == len(ALL_THRESHOLDS)
 
 
-def test_every_goal_can_be_measured_by_some_engine_or_by_probes() -> None:
+def test_engines_or_probes_measure_every_threshold() -> None:
     reported = {PROBES, WITNESSES}
     for name in engines():
         for protocol in ("tcp", "udp"):
@@ -45,7 +45,7 @@ def test_every_goal_can_be_measured_by_some_engine_or_by_probes() -> None:
 
 
 @pytest.mark.parametrize("threshold", ALL_THRESHOLDS, ids=lambda threshold: threshold.bound)
-def test_a_goal_is_judged_and_without_its_figure_is_inconclusive(threshold: Threshold) -> None:
+def test_threshold_without_measured_value_is_inconclusive(threshold: Threshold) -> None:
     made = fleet(Plant(pairs=2))
     assert summarise(made).verdict is Verdict.MEASURED
     result = summarise(made.aiming(**{threshold.bound: STRICT[threshold.is_floor]}))
@@ -60,7 +60,7 @@ def test_a_goal_is_judged_and_without_its_figure_is_inconclusive(threshold: Thre
     [threshold for threshold in ALL_THRESHOLDS if threshold.requires != WITNESSES],
     ids=lambda threshold: threshold.bound,
 )
-def test_a_launch_is_refused_where_nothing_measures_the_goal(threshold: Threshold) -> None:
+def test_rejects_threshold_that_no_source_measures(threshold: Threshold) -> None:
     def said(traffic: Traffic) -> list[str]:
         objective = Objective.model_validate({threshold.bound: 0.5})
         spec = RunSpec(scenario="x", traffic=traffic, objective=objective)

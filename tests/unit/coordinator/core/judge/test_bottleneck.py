@@ -106,7 +106,7 @@ def device(name: str, cpu: float, busiest: float | None = None) -> DeviceSummary
         ),
     ],
 )
-def test_a_device_whose_cpu_is_full_is_the_limit(
+def test_device_with_full_cpu_is_the_bottleneck(
     devices: Sequence[DeviceSummary], evidence: list[str]
 ) -> None:
     space: dict[str, Any] = {"client_nic": 0.2, "server_nic": 0.2, "devices": devices}
@@ -134,7 +134,7 @@ def test_a_device_whose_cpu_is_full_is_the_limit(
         (Direction.FORWARD, None, 0.93, True),
     ],
 )
-def test_room_on_a_nic_that_only_acknowledges_is_no_sign_of_the_firewall(
+def test_free_nic_of_receiver_is_no_evidence_for_the_firewall(
     direction: Direction, client_nic: float | None, server_nic: float | None, firewall: bool
 ) -> None:
     traffic = Traffic(direction=direction)
@@ -142,7 +142,7 @@ def test_room_on_a_nic_that_only_acknowledges_is_no_sign_of_the_firewall(
     assert (limiter.name is LimiterName.FIREWALL) == firewall
 
 
-def test_equal_streams_name_no_cap_on_one_connection_without_a_documented_one() -> None:
+def test_equal_streams_need_documented_limit_for_single_flow() -> None:
     down = Traffic(direction=Direction.REVERSE, streams_count=1)
     alone = found(down, client_nic=0.03, server_nic=0.5)
     assert alone.name is LimiterName.UNKNOWN
@@ -151,7 +151,7 @@ def test_equal_streams_name_no_cap_on_one_connection_without_a_documented_one() 
 
 
 @pytest.mark.parametrize("pair", [0.8e9, 1.6e9])
-def test_both_ways_have_windows_of_their_own(pair: float) -> None:
+def test_directions_have_separate_windows(pair: float) -> None:
     """A window of 1.25 MB over 10 ms is 1 Gbit/s each way, 2 Gbit/s both ways."""
     traffic = Traffic(
         direction=Direction.BIDIRECTIONAL, streams_count=4, window_bytes=1_250_000 // 4
@@ -160,7 +160,7 @@ def test_both_ways_have_windows_of_their_own(pair: float) -> None:
     assert (limiter.name is LimiterName.WINDOW) == (pair > 1e9)
 
 
-def test_the_window_that_is_advised_is_for_the_senders_nic() -> None:
+def test_advised_window_uses_nic_of_the_sender() -> None:
     traffic = Traffic(direction=Direction.REVERSE, streams_count=4, window_bytes=312_500)
     limiter = found(traffic, client_nic=0.01, server_nic=0.5)
     assert limiter.name is LimiterName.WINDOW
@@ -218,23 +218,21 @@ def sessions(
 
 @pytest.mark.parametrize("pairs", [1, 4])
 @pytest.mark.parametrize("retransmits", [0, 1, 2])
-def test_a_few_drops_that_could_not_hold_full_windows_leave_the_window_as_the_limit(
-    retransmits: int, pairs: int
-) -> None:
+def test_few_drops_leave_the_window_as_bottleneck(retransmits: int, pairs: int) -> None:
     limiter = sessions(retransmits, pairs=pairs)
     assert limiter.name is LimiterName.WINDOW
     assert ("and no drops" in limiter.evidence[0]) == (retransmits == 0)
     assert ("too few" in limiter.evidence[0]) == (retransmits > 0)
 
 
-def test_drops_that_could_hold_full_windows_name_neither_them_nor_the_firewall() -> None:
+def test_limiting_drops_leave_the_bottleneck_unknown() -> None:
     """1.22 MSS / (RTT sqrt(p)) is 59.4 Mbit/s at p = 0.00013."""
     assert sessions(60, pairs=4).name is LimiterName.UNKNOWN
     assert sessions(60, pairs=4, mss_bytes=8948).name is LimiterName.WINDOW
     assert sessions(60, pairs=4, mss_bytes=None).name is LimiterName.UNKNOWN
 
 
-def test_whether_anything_was_dropped_is_said_to_be_unknown_where_it_is() -> None:
+def test_reports_unknown_packet_loss() -> None:
     limiter = sessions(None)
     assert limiter.name is LimiterName.WINDOW
     assert "its packet loss is unknown" in limiter.evidence[0]
@@ -248,7 +246,7 @@ def test_whether_anything_was_dropped_is_said_to_be_unknown_where_it_is() -> Non
         (419.9e6, 16, 0.0449, 0.0310, 1.66e-3, LimiterName.UNKNOWN),
     ],
 )
-def test_one_pair_shows_no_device_that_pairs_share(
+def test_one_pair_is_no_evidence_for_a_shared_device(
     rate: float, streams: int, rtt_s: float, baseline_s: float, ratio: float, name: LimiterName
 ) -> None:
     limiter = sessions(
@@ -262,7 +260,7 @@ def test_one_pair_shows_no_device_that_pairs_share(
     assert limiter.name is name
 
 
-def test_a_queue_in_front_of_full_windows_names_nobody_by_itself() -> None:
+def test_queue_with_full_windows_needs_evidence_of_its_place() -> None:
     limiter = sessions(60, pairs=4, rtt_s=0.05)
     assert limiter.name is LimiterName.UNKNOWN
     assert any("share one limit" in text for text in limiter.not_known)
@@ -275,12 +273,12 @@ def test_a_queue_in_front_of_full_windows_names_nobody_by_itself() -> None:
     assert any("pings to fw take" in text for text in located.evidence)
 
 
-def test_full_windows_whose_pairs_trade_shares_are_not_what_holds_the_sum() -> None:
+def test_shared_device_limit_takes_precedence_over_full_windows() -> None:
     limiter = sessions(60, pairs=4, rtt_s=0.05, share_movement=0.05, devices=[pinged(0.03)])
     assert limiter.name is LimiterName.FIREWALL
 
 
-def test_one_retransmit_is_no_path_that_drops() -> None:
+def test_one_retransmission_is_no_packet_loss() -> None:
     """Without a window that was asked for, drops are the only thing that holds a window."""
     assert sessions(1, window_bytes=None, pairs=4).name is LimiterName.WINDOW
     assert sessions(40, window_bytes=None, pairs=4).name is LimiterName.UNKNOWN
@@ -332,7 +330,7 @@ def burst(
     )
 
 
-def test_the_firewall_needs_pairs_that_trade_shares_or_its_documented_rate() -> None:
+def test_firewall_needs_shared_limit_or_documented_rate() -> None:
     assert burst().name is LimiterName.FIREWALL
     for movement, cov in ((1.0, 0.1), (7.0, 0.01), (None, 0.1), (0.05, 0.001)):
         assert burst(movement=movement, cov=cov).name is LimiterName.UNKNOWN
@@ -343,12 +341,12 @@ def test_the_firewall_needs_pairs_that_trade_shares_or_its_documented_rate() -> 
     assert burst(movement=1.0, sku="premium").name is LimiterName.UNKNOWN
 
 
-def test_one_pair_names_the_firewall_by_its_documented_rate_alone() -> None:
+def test_one_pair_names_firewall_only_by_documented_rate() -> None:
     assert burst(pairs=1, movement=None).name is LimiterName.UNKNOWN
     assert burst(pairs=1, movement=None, sku="standard").name is LimiterName.FIREWALL
 
 
-def test_pairs_of_one_host_trade_shares_of_that_host() -> None:
+def test_shared_host_with_unknown_capacity_is_ambiguous() -> None:
     assert burst(servers=1).name is LimiterName.FIREWALL
     blind = burst(servers=1, rooms=False)
     assert blind.name is LimiterName.UNKNOWN
@@ -356,7 +354,7 @@ def test_pairs_of_one_host_trade_shares_of_that_host() -> None:
     assert burst(servers=4, rooms=False).name is LimiterName.FIREWALL
 
 
-def test_pairs_that_carry_the_same_each_are_no_sign_of_the_firewall() -> None:
+def test_equal_pair_rates_are_no_evidence_for_the_firewall() -> None:
     """A policer a client: what pairs carry is flat, and the caps are not told."""
     limiter = burst(movement=7.0, cov=0.01)
     assert any("as if each pair has its own limit" in fact for fact in limiter.evidence)
@@ -365,14 +363,14 @@ def test_pairs_that_carry_the_same_each_are_no_sign_of_the_firewall() -> None:
     assert "another VM size" in (text.next_step or "")
 
 
-def test_a_finding_states_evidence_and_how_to_rule_it_out_and_no_confidence() -> None:
+def test_finding_states_evidence_and_how_to_rule_it_out() -> None:
     text = burst().finding()
     assert text.sentence.startswith("Bottleneck: firewall. Evidence: 4 pairs share one limit")
     assert "To rule this out: the same total rate without the firewall" in text.sentence
     assert "confidence" not in text.model_dump_json()
 
 
-def test_a_run_is_limited_by_what_most_bursts_show() -> None:
+def test_run_bottleneck_is_that_of_most_bursts() -> None:
     named = burst()
     assert common_bottleneck([]) == UNKNOWN
     assert common_bottleneck([named, named]) == named
@@ -421,7 +419,7 @@ def slow_nics(
 @pytest.mark.parametrize(
     ("down", "name"), [(False, LimiterName.CLIENT_NIC), (True, LimiterName.SERVER_NIC)]
 )
-def test_a_senders_filled_egress_queue_names_its_nic(down: bool, name: LimiterName) -> None:
+def test_full_egress_queue_of_sender_names_its_nic(down: bool, name: LimiterName) -> None:
     for movement in (0.6, 1.0, 1.79):  # the last two: ten seconds of four pairs in the lab
         limiter = slow_nics(movement=movement, down=down, queued=1.0)
         assert limiter.name is name
@@ -430,13 +428,13 @@ def test_a_senders_filled_egress_queue_names_its_nic(down: bool, name: LimiterNa
 
 @pytest.mark.parametrize("queued", [None, 0.0, 0.7, 0.94])
 @pytest.mark.parametrize("movement", [0.31, 0.7, 1.0, 1.79, 3.0, None])
-def test_how_pairs_move_names_no_nic(movement: float | None, queued: float | None) -> None:
+def test_pair_movement_does_not_name_a_nic(movement: float | None, queued: float | None) -> None:
     limiter = slow_nics(movement=movement, queued=queued)
     assert limiter.name is LimiterName.UNKNOWN
     assert any("the path has a queue" in fact for fact in limiter.evidence)
 
 
-def test_an_egress_queue_of_an_end_that_only_acknowledges_names_nothing() -> None:
+def test_egress_queue_of_receiver_is_no_evidence() -> None:
     """Acknowledgements wait there; the payload does not."""
     pairs = pairs_of(4, received_bits_per_second=1e9, server_egress_queued_ratio=1.0)
     flow = FlowSummary(flow=Flow.UP, share_movement_ratio=1.0)
@@ -444,13 +442,13 @@ def test_an_egress_queue_of_an_end_that_only_acknowledges_names_nothing() -> Non
     assert find_bottleneck(given).name is LimiterName.UNKNOWN
 
 
-def test_a_nic_above_its_declared_cap_disproves_the_cap() -> None:
+def test_rate_above_declared_nic_limit_disproves_it() -> None:
     limiter = found(Traffic(), client_nic=5.0, server_nic=0.1)
     assert limiter.name is not LimiterName.CLIENT_NIC
     assert any("more than the declared rate" in text for text in limiter.not_known)
 
 
-def test_a_nic_is_full_of_headers_that_its_counter_does_not_see() -> None:
+def test_full_nic_with_headers_missing_from_its_counter() -> None:
     """Above segmentation offload a counter sees payload and little else."""
     plant = Plant(
         pairs=4,

@@ -310,7 +310,7 @@ def bottlenecks(draw: Callable[[np.random.Generator], Planted]) -> list[Limiter]
 
 
 @pytest.mark.parametrize("kind", UNDECIDED)
-def test_without_a_causes_own_evidence_nothing_is_named(kind: str) -> None:
+def test_names_no_cause_without_evidence(kind: str) -> None:
     result = bottlenecks(UNDECIDED[kind])
     names = Counter(item.name for item in result)
     assert names == {LimiterName.UNKNOWN: SEEDS}
@@ -318,21 +318,21 @@ def test_without_a_causes_own_evidence_nothing_is_named(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", NAMED)
-def test_a_cause_with_its_own_evidence_is_named(kind: str) -> None:
+def test_names_cause_with_evidence(kind: str) -> None:
     name, draw = NAMED[kind]
     names = Counter(bottleneck.name for bottleneck in bottlenecks(draw))
     assert set(names) <= {name, LimiterName.UNKNOWN}
     assert names[name] >= 0.95 * SEEDS
 
 
-def test_loss_of_datagrams_is_named_with_the_place_that_is_missing() -> None:
+def test_reports_datagram_loss_with_unknown_place() -> None:
     for bottleneck in bottlenecks(lost_datagrams):
         sentence = bottleneck.finding().sentence
         assert "5.00 % of datagrams were lost" in sentence
         assert "the place of the datagram loss" in sentence
 
 
-def test_a_shared_limit_without_a_place_asks_for_the_run_past_the_firewall() -> None:
+def test_shared_limit_of_unknown_place_advises_bypass_run() -> None:
     for bottleneck in bottlenecks(shared_link):
         assert any("share one limit" in fact for fact in bottleneck.evidence)
         assert "device.path=bypass" in (bottleneck.advice or "")

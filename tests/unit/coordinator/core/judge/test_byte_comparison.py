@@ -116,7 +116,7 @@ def _compared(
     return compare_bytes(held, share, extra, ends, scatter)[0]
 
 
-def test_the_residual_is_counted_over_predicted_less_one() -> None:
+def test_residual_is_counted_over_predicted_minus_one() -> None:
     result = _compared(_held())
     assert result.basis == "bytes"
     assert (result.ledger_bytes, result.expected_bytes) == (1100.0, 1050.0)
@@ -127,7 +127,7 @@ def test_the_residual_is_counted_over_predicted_less_one() -> None:
     assert result.noise_ratio == result.uncertainty_ratio == pytest.approx(0.01)
 
 
-def test_the_idle_level_is_taken_off_with_its_own_error() -> None:
+def test_subtracts_idle_level_with_its_error() -> None:
     """1100 - 10 x 50 are 600; 5 bytes a second below and 7 above are 50 and 70 of 1050."""
     result = _compared(_held(idle=IDLE), ends=(5.0, 7.0))
     assert result.residual_ratio == pytest.approx(600 / 1050 - 1)
@@ -139,7 +139,7 @@ def test_the_idle_level_is_taken_off_with_its_own_error() -> None:
     assert fitted.between_ratio == pytest.approx(0.01)  # all bursts share its error
 
 
-def test_headers_clocks_and_other_runs_are_unsure_in_quadrature() -> None:
+def test_adds_header_clock_and_other_run_errors_in_quadrature() -> None:
     """A clock that is off by 0.2 s of 10; 100 of 1000 bytes are other runs', of any size."""
     factor = replace(FACTOR, less_ratio=0.03, more_ratio=0.04, between_ratio=0.05)
     result = _compared(_held(overhead=factor, clock_bound_s=0.2), replace(TEN, beside_bytes=100.0))
@@ -151,14 +151,14 @@ def test_headers_clocks_and_other_runs_are_unsure_in_quadrature() -> None:
     )
 
 
-def test_an_unknown_layer_is_added_not_squared() -> None:
+def test_layer_error_is_added_linearly() -> None:
     factor = replace(FACTOR, layer_ratio=0.02, layer_low_ratio=0.03)
     result = _compared(_held(overhead=factor))
     assert result.below_ratio == pytest.approx(0.01 + 0.03)
     assert result.above_ratio == pytest.approx(0.01 + 0.02)
 
 
-def test_half_of_what_was_under_way_is_allowed_for() -> None:
+def test_predicts_half_of_the_bytes_in_flight() -> None:
     """40 of 1000 bytes were sent and not received: 20 more are predicted, give or take 20."""
     share = replace(TEN, tail_bytes=40.0, unseen_bytes=30.0)
     result = _compared(_held(), share)
@@ -170,7 +170,7 @@ def test_half_of_what_was_under_way_is_allowed_for() -> None:
     assert datagrams.unheard_ratio == pytest.approx(0.03)
 
 
-def test_bytes_that_the_counter_may_hold_beside_are_no_residual() -> None:
+def test_extra_bytes_are_no_residual() -> None:
     """It counts 2 % sent again; 3 % more may be: 1071 at least, 1102.5 at the most."""
     extra = ExtraBytes(low_ratio=0.02, resent_ratio=0.05)
     assert extra.high_ratio == pytest.approx(0.05)
@@ -189,7 +189,7 @@ def test_bytes_that_the_counter_may_hold_beside_are_no_residual() -> None:
     assert under.extra_ratio == pytest.approx(1000 / 1071 * (1 - 1 / most))
 
 
-def test_of_a_run_that_was_not_to_cross_errors_shrink_with_what_did() -> None:
+def test_errors_of_bypassing_run_scale_with_crossed_bytes() -> None:
     """105 of 1050 crossed: a tenth of the errors of headers and layer; the idle level's stays."""
     factor = replace(FACTOR, less_ratio=0.03, more_ratio=0.04, layer_ratio=0.02)
     factor = replace(factor, layer_low_ratio=0.05)
@@ -211,7 +211,7 @@ def test_of_a_run_that_was_not_to_cross_errors_shrink_with_what_did() -> None:
 
 
 @pytest.mark.parametrize("near", [31.0, 7.0, 0.0])
-def test_traffic_right_beside_a_burst_may_have_run_during_it(near: float) -> None:
+def test_adjacent_traffic_may_have_run_during_the_burst(near: float) -> None:
     """It is a rate over the level; the 7 that the level may be higher are in the interval."""
     result = _compared(_held(), replace(TEN, near_bytes_per_s=near), ends=(5.0, 7.0))
     lasting = max(0.0, near - 7) * 10 / 1050
@@ -221,7 +221,7 @@ def test_traffic_right_beside_a_burst_may_have_run_during_it(near: float) -> Non
 FULL = _sums([108.0, 112.0, 110.0, 109.0, 111.0], [100.0] * 5)
 
 
-def test_full_bins_are_compared_too_where_there_are_five() -> None:
+def test_compares_full_bins_if_there_are_five() -> None:
     """Their scatter: offsets -2, 2, 0, -1, 1 %, squares 10 x 5 / 4, over 5 bins and 1.1."""
     both = compare_bytes(
         _held(), replace(TEN, full=FULL, tail_bytes=40.0), ExtraBytes(), (0.0, 0.0), 0.01
@@ -236,7 +236,7 @@ def test_full_bins_are_compared_too_where_there_are_five() -> None:
     assert len(compare_bytes(_held(), replace(TEN, full=four), ExtraBytes(), (0, 0), 0.01)) == 1
 
 
-def test_bins_that_trade_bytes_lose_nothing_in_the_sum() -> None:
+def test_bytes_shifted_between_bins_cancel_in_the_sum() -> None:
     """Without a scatter of bursts the bins tell: those beside an edge only what they do not give
     back (10 of 1000), the other eight -1, 1 ... %, whose neighbours take back all but one's."""
     ledger = [105.0, *([109.0, 111.0] * 4), 105.0]
@@ -247,7 +247,7 @@ def test_bins_that_trade_bytes_lose_nothing_in_the_sum() -> None:
     assert result.above_ratio == pytest.approx(math.hypot(error * t95(7), stored) / 1.1)
 
 
-def test_bins_that_vary_alike_are_no_trade() -> None:
+def test_correlated_bins_do_not_cancel() -> None:
     """Offsets 1, 1, 1, -1, -1, -1 %, and two edges: 2 x 3 of the products are left over."""
     ledger = [110.0, *([111.0] * 3), *([109.0] * 3), 110.0]
     result = _compared(_held(), _share(_sums(ledger, [100.0] * 8)), scatter=math.nan)
@@ -256,18 +256,18 @@ def test_bins_that_vary_alike_are_no_trade() -> None:
     assert result.above_ratio == pytest.approx(error * t95(5) / 1.1)
 
 
-def test_bins_that_are_hardly_busy_tell_no_scatter() -> None:
+def test_assumes_scatter_for_few_busy_bins() -> None:
     """Three busy bins of six: a scatter is assumed, less for more bins."""
     share = _share(_sums([110.0] * 3 + [40.0] * 3, [100.0] * 3 + [50.0] * 3))
     result = _compared(_held(), share, scatter=math.nan)
     assert result.above_ratio == pytest.approx(NOISE_ASSUMED_RATIO / math.sqrt(6))
 
 
-def test_too_few_bursts_tell_no_scatter() -> None:
+def test_no_scatter_for_fewer_than_three_bursts() -> None:
     assert all(math.isnan(scatter_of_burst) for scatter_of_burst in scatter_of_bursts([1.0, 1.1]))
 
 
-def test_bursts_scatter_by_their_deviation_and_from_four_on_by_its_median() -> None:
+def test_burst_scatter_uses_median_deviation_from_four_bursts() -> None:
     """1.0, 1.1, 1.2: deviation 0.1, t 4.303, mean 1.1. With an odd one the median absolute
     deviation, 0.05, stands for one burst's."""
     mean, one = scatter_of_bursts([1.0, 1.1, 1.2])
@@ -280,6 +280,6 @@ def test_bursts_scatter_by_their_deviation_and_from_four_on_by_its_median() -> N
     assert mean == pytest.approx(np.std(ratios, ddof=1) / math.sqrt(5) / size)
 
 
-def test_of_a_bypassed_device_the_scatter_is_of_a_byte() -> None:
+def test_scatter_of_bypassed_device_is_absolute() -> None:
     _, one = scatter_of_bursts([0.0, 0.1, 0.2])
     assert one == pytest.approx(0.1 * t95(2))

@@ -45,11 +45,11 @@ def counted(drops: float, idle: float) -> FirewallLedger:
     )
 
 
-def test_drops_are_taken_from_the_windows_own_bins() -> None:
+def test_reads_drops_from_bins_of_the_window() -> None:
     assert drops_per_second(counted(50, 2), WINDOW, LAG_S, [BURST]) == (50, 2)
 
 
-def test_a_source_without_drops_or_bins_of_the_window_tells_nothing() -> None:
+def test_no_drop_rate_without_drops_or_bins_of_the_window() -> None:
     counts = counted(50, 2)
     assert drops_per_second(None, WINDOW, 0, [BURST]) is None
     assert drops_per_second(counts, None, 0, [BURST]) is None
@@ -59,7 +59,7 @@ def test_a_source_without_drops_or_bins_of_the_window_tells_nothing() -> None:
     assert drops_per_second(unknown, WINDOW, 0, [BURST]) is None
 
 
-def test_where_bursts_fill_the_record_the_idle_rate_is_unknown() -> None:
+def test_idle_drop_rate_is_unknown_if_bursts_fill_the_record() -> None:
     always = (at(900), at(1300))
     assert drops_per_second(counted(50, 2), WINDOW, LAG_S, [always]) == (50, None)
 
@@ -74,7 +74,7 @@ def test_where_bursts_fill_the_record_the_idle_rate_is_unknown() -> None:
         (None, LimiterName.UNKNOWN),
     ],
 )
-def test_only_drops_of_the_fleets_own_loss_place_a_shared_limit(
+def test_drops_must_match_fleet_loss_to_locate_the_limit(
     drops: tuple[float, float | None] | None, name: LimiterName
 ) -> None:
     pairs = [

@@ -67,7 +67,7 @@ def held(
 
 @pytest.mark.parametrize("protocol", list(Protocol))
 @pytest.mark.parametrize("resent", [0.01, 0.03, 0.045])
-def test_a_counter_before_the_drop_may_hide_as_large_a_bypass(
+def test_retransmissions_may_hide_a_bypass_of_the_same_size(
     resent: float, protocol: Protocol
 ) -> None:
     """The counter holds the fleet's bytes, but it may count some of them twice."""
@@ -92,7 +92,7 @@ def test_a_counter_before_the_drop_may_hide_as_large_a_bypass(
         (None, 0.97, -0.03),
     ],
 )
-def test_a_declared_counter_has_one_prediction(
+def test_declared_counter_position_gives_one_prediction(
     counts_lost: bool | None, factor: float, residual: float, protocol: Protocol
 ) -> None:
     bursts = again(0.03) if protocol is Protocol.TCP else lost(0.03)
@@ -105,7 +105,7 @@ def test_a_declared_counter_has_one_prediction(
 
 
 @pytest.mark.parametrize("seed", [1000001, 1000020, 5000000])
-def test_no_world_passes_by_bytes_that_were_counted_twice(seed: int) -> None:
+def test_no_simulation_passes_with_bytes_counted_twice(seed: int) -> None:
     """Another author's worlds: of these, all passed with a bypass of 1 to 4.5 %."""
     world = generate("retransmission-bypass", seed)
     assert conclude(world.recording).verdict is not Verdict.PASS
@@ -114,7 +114,7 @@ def test_no_world_passes_by_bytes_that_were_counted_twice(seed: int) -> None:
 # Acknowledgements -------------------------------------------------------------------------------
 
 
-def test_acknowledgements_have_one_bound() -> None:
+def test_acknowledgements_have_an_upper_bound() -> None:
     """One of 52 bytes for two segments; measured without merging at 5 % loss: 2.35 %."""
     none = acknowledged_max_ratio(HEADERS, wire=False, resent_ratio=0.0)
     assert none == pytest.approx(52 / 2 / 1448)
@@ -124,7 +124,7 @@ def test_acknowledgements_have_one_bound() -> None:
 
 
 @pytest.mark.parametrize("acknowledged", [0.001, 0.005, 0.0175])
-def test_acknowledgements_of_the_other_way_are_no_residual(acknowledged: float) -> None:
+def test_acknowledgements_are_no_residual(acknowledged: float) -> None:
     ledger = replace(counting(1 + acknowledged / 1.0359), flows=tuple(Flow))
     reported = held(again(0.0), ledger)
     assert reported.residual_ratio == pytest.approx(0, abs=0.001)
@@ -145,7 +145,7 @@ def test_acknowledgements_of_the_other_way_are_no_residual(acknowledged: float) 
         (1.04, 0.0001, None),  # fewer than any receiver sends
     ],
 )
-def test_receivers_interfaces_measure_acknowledgements(
+def test_measures_acknowledgements_from_receiver_interfaces(
     received: float, sent: float, measured: float | None
 ) -> None:
     evidence = MADE.evidence[0]

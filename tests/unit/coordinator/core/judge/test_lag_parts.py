@@ -61,7 +61,7 @@ def _list(values: Floats) -> list[float]:
     return [float(value) for value in values.ravel()]
 
 
-def test_a_lag_that_grows_is_read_between_the_bursts() -> None:
+def test_interpolates_drifting_lag_between_bursts() -> None:
     labels = np.array([0.0, 100.0, 150.0, 300.0])
     steady = Lag(lag_s=5.0, uncertainty_s=1.0, known=True)
     assert _list(steady.at(labels)) == [5, 5, 5, 5]
@@ -78,16 +78,16 @@ def test_a_lag_that_grows_is_read_between_the_bursts() -> None:
 
 
 @pytest.mark.parametrize(("drift_s", "clock"), [(0.05, True), (-0.05, True), (0.051, False)])
-def test_a_clock_is_off_by_500_ppm_at_most(drift_s: float, clock: bool) -> None:
+def test_clock_error_is_at_most_500_ppm(drift_s: float, clock: bool) -> None:
     assert is_clock(drift_s, 100.0) is clock
 
 
-def test_too_few_bytes_weigh_three_times_as_much() -> None:
+def test_missing_bytes_cost_three_times_as_much() -> None:
     """Other traffic fills a bin, nothing empties it: 2 + 3 x 1."""
     assert _list(_absolute(np.array([[2.0, -1.0], [0.0, -3.0]]))) == [5.0, 9.0]
 
 
-def test_tukeys_biweight_of_a_bin() -> None:
+def test_biweight_cost_of_a_bin() -> None:
     """At half of the biweight's reach (1 - 1/4) is left; below the fit the reach is sqrt(3) as
     wide, and the cost three times as high."""
     sigma = np.array([2.0])
@@ -109,7 +109,7 @@ def test_tukeys_biweight_of_a_bin() -> None:
     assert _list(_bin_cost(np.array([0.02]), sigma)) == pytest.approx([0.5 * 0.01**2], rel=1e-3)
 
 
-def test_a_scatter_is_larger_where_few_errors_tell_it() -> None:
+def test_scatter_is_larger_for_few_errors() -> None:
     """1.4826 times the median, by Student's t of 37 % of n - 3 degrees, two at least."""
     assert _scatter(np.empty(0)) == 0.0
     few = _scatter(np.array([1.0, 2.0, 9.0]))
@@ -131,13 +131,13 @@ def test_a_scatter_is_larger_where_few_errors_tell_it() -> None:
         pytest.param([(0, 6, 1.0)], 30.0, 5.0, id="a sixth of a bin"),
     ],
 )
-def test_trial_lags_are_as_far_apart_as_bursts_allow(
+def test_step_between_trial_lags_depends_on_bursts_and_bins(
     bursts: list[tuple[float, float, float]], grain_s: float, step_s: float
 ) -> None:
     assert _step_s(_known(_curve(1.0), *bursts), grain_s) == step_s
 
 
-def test_bins_finer_than_the_search_are_added_up_but_not_over_gaps() -> None:
+def test_merges_fine_bins_but_not_across_gaps() -> None:
     bins = _bins(*range(7))
     gap = Bins(
         start_s=np.append(bins.start_s, [10.0, 11.0]),
@@ -151,7 +151,7 @@ def test_bins_finer_than_the_search_are_added_up_but_not_over_gaps() -> None:
     assert _merged(bins, 1.9) is bins
 
 
-def test_bins_are_looked_at_that_a_burst_reaches_at_some_lag() -> None:
+def test_selects_bins_that_a_burst_can_reach() -> None:
     """The fleet at 1000 .. 1010, lags from -60 to 300, bins of 10 s."""
     bins = _bins(*[1.0] * 60, at_s=800.0, width_s=10.0)
     fleet = _curve(*[1.0] * 10, at_s=1000.0)
@@ -164,7 +164,7 @@ def test_bins_are_looked_at_that_a_burst_reaches_at_some_lag() -> None:
     assert later.start_s[0] == 930.0
 
 
-def test_a_curve_is_shifted_by_lag_and_growth() -> None:
+def test_shifts_curve_by_lag_and_drift() -> None:
     """A byte each in seconds 10 and 20; at a lag of 2 they are counted in 12 and 22. A growth of
     2 s over the bursts makes it 1 less at the first one, 1 more at the last."""
     fleet = seconds_curve(np.array([10.0, 20.0]), np.array([1.0, 1.0]))
@@ -181,7 +181,7 @@ def test_a_curve_is_shifted_by_lag_and_growth() -> None:
     assert view.shifted(None, np.array([1.0, 2.0]), np.zeros(2)).shape == (1, 30)
 
 
-def test_a_misfit_is_what_unrecorded_bytes_do_not_explain() -> None:
+def test_misfit_excludes_possible_unrecorded_bytes() -> None:
     """Counted 5, 9, 2, 20 less 1 of another run; predicted 2 x fleet + 1; up to 3 are free."""
     known = _known(
         _curve(1.0, 2.0, 3.0, 4.0),
@@ -195,7 +195,7 @@ def test_a_misfit_is_what_unrecorded_bytes_do_not_explain() -> None:
     assert _list(off) == [0.0, 0.0, -6.0, 7.0]  # 4 - 3, 8 - 5, 1 - 7, 19 - 9
 
 
-def test_scale_and_idle_level_are_fitted_by_least_squares() -> None:
+def test_fits_scale_and_idle_level_by_least_squares() -> None:
     view = _View(_bins(*[0.0] * 4, width_s=2.0), _known(_curve(1.0)))
     fleet = np.array([[1.0, 2.0, 3.0, 4.0]])
     ones = np.ones((1, 4))
@@ -219,7 +219,7 @@ def test_scale_and_idle_level_are_fitted_by_least_squares() -> None:
 RISE = [0.0, 0.0, 10.0, 20.0, 30.0, 10.0, 0.0, 0.0]
 
 
-def test_the_absolute_fit_is_not_moved_by_one_odd_bin() -> None:
+def test_absolute_fit_ignores_one_outlier() -> None:
     counted = [2 * item + 5 for item in RISE]
     counted[3] += 1000
     view = _View(_bins(*counted), _known(_curve(*RISE), (2.0, 6.0, 70.0)))
@@ -235,7 +235,7 @@ def test_the_absolute_fit_is_not_moved_by_one_odd_bin() -> None:
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1e9])
-def test_one_odd_bin_does_not_move_the_absolute_fit_in_any_unit(unit: float) -> None:
+def test_absolute_fit_ignores_one_outlier_in_any_unit(unit: float) -> None:
     counted = np.array([2 * item + 5 for item in RISE], dtype=np.float64)
     counted[3] += 1000
     view = _View(_bins(*counted * unit), _known(_curve(*RISE), (2.0, 6.0, 70.0)))
@@ -244,7 +244,7 @@ def test_one_odd_bin_does_not_move_the_absolute_fit_in_any_unit(unit: float) -> 
     assert float(result.idle[0]) == pytest.approx(5.0 * unit, rel=0.02)
 
 
-def test_an_even_level_is_the_best_of_the_quantiles() -> None:
+def test_constant_level_is_the_best_quantile() -> None:
     """Without the fleet 10, 10, 10, 40 are best at 10: 30 bytes are off, one bin costs all."""
     view = _View(_bins(20.0, 20, 20, 80, width_s=2.0), _known(_curve(1.0)))
     seen, none = np.array([20.0, 20, 20, 80]), np.zeros(4)
@@ -254,7 +254,7 @@ def test_an_even_level_is_the_best_of_the_quantiles() -> None:
     assert (loss, cost) == (0.0, 0.0)  # unrecorded bytes explain it
 
 
-def test_noise_of_a_bin_is_that_of_busy_or_quiet_ones() -> None:
+def test_bin_noise_comes_from_busy_bins() -> None:
     """Twelve busy bins off by 30 of 1000; the edges of a second move 0.167 of a full bin."""
     fleet = [0.0] * 4 + [1000.0] * 12 + [0.0] * 4
     off = [0.0] * 4 + [30.0, -30.0] * 6 + [0.0] * 4
@@ -272,7 +272,7 @@ def test_noise_of_a_bin_is_that_of_busy_or_quiet_ones() -> None:
     assert _list(short.sigma(_trials(0.0))) == pytest.approx([least] * 3)
 
 
-def test_quiet_bins_that_scatter_are_noise_too() -> None:
+def test_bin_noise_includes_quiet_bins() -> None:
     """From one to the next by 400, over sqrt(2)."""
     fleet = [0.0] * 12 + [1000.0] * 2
     counted = [100.0, 500.0] * 6 + [1300.0, 1300.0]
@@ -282,7 +282,7 @@ def test_quiet_bins_that_scatter_are_noise_too() -> None:
     assert _list(sigma) == pytest.approx([math.hypot(quiet, SECOND_ERROR_S * 1000)] * 14)
 
 
-def test_a_growth_is_the_middle_of_those_that_fit_and_widens_the_interval() -> None:
+def test_lag_drift_is_midpoint_and_widens_the_interval() -> None:
     """Two bursts of 10 s, 100 s apart; the counter shows the second 2 s later than the first."""
     fleet = [0.0] * 150
     counted = [0.0] * 150
@@ -303,7 +303,7 @@ def test_a_growth_is_the_middle_of_those_that_fit_and_widens_the_interval() -> N
     assert 0.5 < result.uncertainty_s < 1.5
 
 
-def test_a_burst_that_is_counted_later_has_its_lag_scale_and_interval() -> None:
+def test_estimates_lag_scale_and_interval_of_late_counter() -> None:
     fleet = [0.0] * 40 + [1000.0] * 20 + [0.0] * 40
     counted = [50.0] * 100
     for at in range(20):
@@ -320,7 +320,7 @@ def test_a_burst_that_is_counted_later_has_its_lag_scale_and_interval() -> None:
 
 
 @pytest.mark.parametrize("hint_s", [None, 12.0])
-def test_a_counter_that_shows_nothing_has_no_lag(hint_s: float | None) -> None:
+def test_counter_without_signal_has_no_lag(hint_s: float | None) -> None:
     known = _known(_curve(*[1000.0] * 20, at_s=1040.0), (1040.0, 1060.0, 2e4))
     for bins in (_bins(*[50.0] * 100, at_s=1000.0), _bins(*[0.0] * 100, at_s=1000.0), _bins(1, 2)):
         result = estimate_lag(bins, known, grain_s=1.0, hint_s=hint_s)

@@ -36,7 +36,7 @@ def _burst(*args: Any, **told: Any) -> BurstSummary:
     return cast(BurstSummary, burst(*args, **told))
 
 
-def test_an_interval_reads_as_one_half_width_or_two() -> None:
+def test_formats_symmetric_and_asymmetric_interval() -> None:
     even = Interval(value=1e9, below=1e7, above=1e7)
     assert (even.low, even.high) == (0.99e9, 1.01e9)
     assert str(even) == "1 Gbit/s +- 10 Mbit/s"
@@ -45,12 +45,12 @@ def test_an_interval_reads_as_one_half_width_or_two() -> None:
     assert str(uneven) == "1 Gbit/s (-10 Mbit/s, +20 Mbit/s)"
 
 
-def test_the_limit_is_the_target_less_its_tolerance() -> None:
+def test_limit_is_target_minus_tolerance() -> None:
     assert limit_of(cast(RunSpec, spec(tolerance_ratio=0.1))) == 0.9e9
     assert limit_of(cast(RunSpec, spec(scaled_target_bits_per_second=None))) is None
 
 
-def test_headers_count_at_the_ip_layer_and_are_as_unsure_as_they_were_recorded() -> None:
+def test_header_factor_and_uncertainty_at_ip_layer() -> None:
     assert (layer_factor(PAYLOAD, _burst()), layer_factor(IP, _burst())) == (1.0, 1.04)
     assert header_bounds(PAYLOAD, _burst(headers_assumed=True)) == (0.0, 0.0)
     assert header_bounds(IP, _burst()) == (OVERHEAD_KNOWN_RATIO, OVERHEAD_KNOWN_RATIO)
@@ -58,7 +58,7 @@ def test_headers_count_at_the_ip_layer_and_are_as_unsure_as_they_were_recorded()
     assert assumed == (OVERHEAD_LESS_RATIO, OVERHEAD_MORE_RATIO)
 
 
-def test_what_was_received_at_the_ip_layer() -> None:
+def test_received_rate_at_ip_layer() -> None:
     """1.2 x 1.04 = 1.248 Gbit/s, known to hypot(10.4, 1248 x doubt) Mbit/s."""
     result = received_rate(IP, _burst(headers_assumed=True))
     assert result is not None
@@ -68,9 +68,7 @@ def test_what_was_received_at_the_ip_layer() -> None:
 
 
 @pytest.mark.parametrize(("window_s", "known"), [(7, True), (6, False)])
-def test_the_scatter_between_bursts_stands_for_that_of_one_that_is_long_enough(
-    window_s: int, known: bool
-) -> None:
+def test_scatter_between_bursts_applies_to_long_enough_burst(window_s: int, known: bool) -> None:
     means = _burst(half=None, window=window(window_s=window_s))
     result = received_rate(PAYLOAD, means, 5e6)
     assert (None if result is None else result.below) == (5e6 if known else None)
@@ -88,7 +86,7 @@ def _flow(sent: float | None, arrived: float | None) -> SimpleNamespace:
     )
 
 
-def test_what_senders_tell_and_no_receiver_widens_the_upper_end() -> None:
+def test_bytes_recorded_only_by_senders_raise_upper_bound() -> None:
     """A quarter is not proven: a quarter of (100 + 0) Mbit/s more, at the IP layer x 1.04."""
     flows = (_flow(0.7e9, 0.6e9), _flow(0.5e9, 0.6e9), _flow(None, 1.0), _flow(9e9, None))
     result = received_rate(PAYLOAD, _burst(flows=flows, proven_ratio=0.75))
@@ -112,7 +110,7 @@ def test_what_senders_tell_and_no_receiver_widens_the_upper_end() -> None:
         ({"residual_ratio": None}, None),
     ],
 )
-def test_the_devices_bins_scatter_for_a_table_of_means(
+def test_half_width_from_scatter_of_device_bins(
     told: dict[str, Any], scatter: float | None
 ) -> None:
     device = held(**({"ledger_cov_ratio": 0.01, "full_bins_count": 3} | told))
@@ -122,7 +120,7 @@ def test_the_devices_bins_scatter_for_a_table_of_means(
     assert half_width_of_device(_burst()) is None
 
 
-def test_bursts_scatter_by_students_t() -> None:
+def test_half_width_of_bursts_uses_student_t() -> None:
     """1.0, 1.1, 1.2: standard deviation 0.1, t of 2 degrees 4.303."""
     bursts = [_burst(rate) for rate in (1.0e9, 1.1e9, 1.2e9)]
     assert half_width_of_bursts(bursts) == pytest.approx(0.4303e9)
@@ -133,7 +131,7 @@ def test_bursts_scatter_by_students_t() -> None:
 FLEET = Interval(value=1e9, below=3e6, above=4e6)
 
 
-def test_what_the_device_carried_is_the_fleets_rate_with_the_residual() -> None:
+def test_device_rate_is_fleet_rate_plus_residual() -> None:
     """10 % more, known to 0.5 % of the fleet's rate: hypot(3, 5), hypot(4, 5) Mbit/s."""
     result = device_rate(PAYLOAD, _burst(reconciliation=held(0.1)), FLEET)
     assert result is not None
@@ -142,7 +140,7 @@ def test_what_the_device_carried_is_the_fleets_rate_with_the_residual() -> None:
     assert result.above == pytest.approx(math.hypot(4e6, 5e6))
 
 
-def test_an_unknown_layer_is_no_random_error_and_is_added() -> None:
+def test_layer_error_of_device_rate_is_added_linearly() -> None:
     """Of the interval 10 Mbit/s up are the layer's; of 30 down 20 are, and 6 of bytes sent again:
     what is left goes in quadrature."""
     fields = {
@@ -167,11 +165,11 @@ def test_an_unknown_layer_is_no_random_error_and_is_added() -> None:
     [None, held(0.1, bypassed=True), held(None), held(7.0, crossed_bits_per_second=8e9)],
     ids=["none", "reference", "no residual", "bits read as bytes"],
 )
-def test_a_counter_that_does_not_tell_carries_nothing(device: Any) -> None:
+def test_no_device_rate_without_usable_counter(device: Any) -> None:
     assert device_rate(PAYLOAD, _burst(reconciliation=device), FLEET) is None
 
 
-def test_no_factor_shows_a_wrong_declaration_where_pairs_are_unseen() -> None:
+def test_factor_is_no_declaration_error_if_pairs_are_unseen() -> None:
     """What the counter holds more may be theirs: 10/8 is no bin length of 10 in place of 8 s."""
     reported = held(7.0, crossed_bits_per_second=8e9)
     part = Completeness(planned_s=100, measured_s=80, lost_s=20, completeness_ratio=0.8)
@@ -180,14 +178,14 @@ def test_no_factor_shows_a_wrong_declaration_where_pairs_are_unseen() -> None:
     assert result.value == 8e9
 
 
-def test_a_factor_that_traffic_may_make_still_tells() -> None:
+def test_ambiguous_factor_keeps_the_device_rate() -> None:
     doubled = held(1.0, crossed_bits_per_second=2e9)
     result = device_rate(PAYLOAD, _burst(reconciliation=doubled), FLEET)
     assert result is not None
     assert result.value == 2e9
 
 
-def test_a_comparison_names_layer_window_limit_and_tolerance() -> None:
+def test_comparison_sentence_has_layer_window_limit_and_tolerance() -> None:
     under = cast(RunSpec, spec(tolerance_ratio=0.1, layer=Layer.IP))
     assert _compare(under, _burst(), FLEET, 0.9e9) == (
         "Received rate 1 Gbit/s (-3 Mbit/s, +4 Mbit/s) is above the limit 900 Mbit/s (target "

@@ -25,7 +25,7 @@ def judged(built: Fleet, ledger: FirewallLedger) -> RunSummary:
     return summarise(replace(built, ledger=ledger))
 
 
-def test_a_sound_run_says_what_bytes_cannot_show() -> None:
+def test_valid_run_states_limits_of_byte_comparison() -> None:
     built, ledger = made()
     summary = judged(built, ledger)
     assert summary.verdict is Verdict.PASS
@@ -34,7 +34,7 @@ def test_a_sound_run_says_what_bytes_cannot_show() -> None:
 
 
 @pytest.mark.parametrize("share", [0.1, 0.35, 0.6])
-def test_a_bypass_that_foreign_traffic_makes_up_for_is_no_pass(share: float) -> None:
+def test_bypass_compensated_by_foreign_traffic_is_inconclusive(share: float) -> None:
     built, ledger = made()
     busy = np.median(ledger.bytes[ledger.bytes > 0.9 * ledger.bytes.max()])
     hidden = replace(ledger, bytes=ledger.bytes * (1 - share) + share * busy)
@@ -43,7 +43,7 @@ def test_a_bypass_that_foreign_traffic_makes_up_for_is_no_pass(share: float) -> 
     assert ids(summary) >= {"residual", "foreign-traffic", "bypass"}
 
 
-def test_an_interval_that_reaches_over_the_limit_is_no_pass() -> None:
+def test_residual_interval_beyond_the_limit_is_inconclusive() -> None:
     """Others' traffic comes and goes: the middle agrees, and nobody can say that it means much."""
     built, ledger = made()
     rng = np.random.default_rng(1)
@@ -54,7 +54,7 @@ def test_an_interval_that_reaches_over_the_limit_is_no_pass() -> None:
     assert "residual" in ids(summary)
 
 
-def test_a_lag_that_nobody_can_tell_is_no_pass() -> None:
+def test_unknown_lag_is_inconclusive() -> None:
     built, ledger = made()
     steady = np.full(len(ledger), float(np.median(ledger.bytes)) + 1e9)
     summary = judged(built, replace(ledger, bytes=steady))
@@ -65,7 +65,7 @@ def test_a_lag_that_nobody_can_tell_is_no_pass() -> None:
 
 
 @pytest.mark.parametrize("odd", [-1.0, np.inf])
-def test_what_cannot_be_true_of_a_ledger_is_no_pass(odd: float) -> None:
+def test_impossible_counter_values_are_inconclusive(odd: float) -> None:
     built, ledger = made()
     reported = ledger.bytes.copy()
     reported[3] = odd
@@ -95,9 +95,7 @@ def outlasted(after_s: int) -> tuple[Fleet, FirewallLedger, NDArray[np.float64]]
     ("after_s", "verdict"),
     [(0, Verdict.PASS), (15, Verdict.INCONCLUSIVE), (40, Verdict.INCONCLUSIVE)],
 )
-def test_traffic_that_outlasts_the_bursts_may_have_hidden_a_bypass(
-    after_s: int, verdict: Verdict
-) -> None:
+def test_traffic_after_bursts_may_have_hidden_a_bypass(after_s: int, verdict: Verdict) -> None:
     """Six percent of the bytes pass by, and the traffic of others makes up for them.
 
     It begins with each burst. Where it ends 40 s later, the bins after the burst show it. Where it
@@ -110,7 +108,7 @@ def test_traffic_that_outlasts_the_bursts_may_have_hidden_a_bypass(
     assert ("residual" in ids(summary)) == bool(after_s)
 
 
-def test_rows_that_senders_add_do_not_excuse_traffic_behind_the_bursts() -> None:
+def test_extra_sender_rows_do_not_explain_traffic_after_bursts() -> None:
     """As above, 15 s; the senders' records end one second of bytes later."""
     built, ledger, others = outlasted(15)
 

@@ -31,7 +31,7 @@ def sentences(summary: BurstSummary) -> list[str]:
     return [finding.sentence for finding in summary.findings if finding.id == "cpu-taken"]
 
 
-def test_the_worst_host_is_named_and_the_verdict_stays() -> None:
+def test_names_worst_host_without_changing_the_verdict() -> None:
     quiet, noisy = told(0.0, 0.0, 0.0), told(0.03, 0.27, None)
     assert noisy.taken_cpu is not None
     assert (noisy.taken_cpu.hosts_count, noisy.taken_cpu.worst_ratio) == (5, 0.27)
@@ -43,7 +43,7 @@ def test_the_worst_host_is_named_and_the_verdict_stays() -> None:
     assert noisy.verdict is quiet.verdict
 
 
-def test_little_is_no_finding_and_nothing_told_is_not_zero() -> None:
+def test_no_finding_for_little_or_unknown_steal_time() -> None:
     assert sentences(told(0.04, 0.01)) == []
     silent = judged_first(fleet(Plant(pairs=2, bursts=1, burst_s=10, period_s=25)))
     assert silent.taken_cpu is None

@@ -32,7 +32,7 @@ def judged(made: Fleet, *, share: float, seal: bool = True, **promised: object) 
     ("share", "verdict"),
     [(1.05, Verdict.PASS), (1.0, Verdict.INCONCLUSIVE), (0.95, Verdict.FAIL)],
 )
-def test_only_a_whole_interval_beyond_the_limit_decides(share: float, verdict: Verdict) -> None:
+def test_only_interval_beyond_the_limit_decides(share: float, verdict: Verdict) -> None:
     made = fleet(replace(MINUTE, ledger=False))
     result = judged(made, share=share)
     assert result.verdict is verdict
@@ -42,7 +42,7 @@ def test_only_a_whole_interval_beyond_the_limit_decides(share: float, verdict: V
 
 @pytest.mark.parametrize(("fallen_s", "factor"), [(33, 0.65), (45, 0.75)])
 @pytest.mark.parametrize(("times", "slow"), [(1.1, True), (0.97, False)])
-def test_what_is_left_after_a_fall_must_reach_the_limit(
+def test_rate_after_a_drop_must_reach_the_limit(
     fallen_s: int, factor: float, times: float, slow: bool
 ) -> None:
     """A fifth of the window, the plateau's end in it, reaches it in both."""
@@ -55,7 +55,7 @@ def test_what_is_left_after_a_fall_must_reach_the_limit(
     assert result.verdict is not Verdict.PASS or not slow
 
 
-def test_noise_of_seconds_excuses_no_part_that_was_counted_below_the_limit() -> None:
+def test_noise_does_not_excuse_slow_part_below_the_limit() -> None:
     """3 % below for a fifth of the window, beside seconds that scatter by 4 %."""
     slow = Break(burst=0, from_s=120, length_s=60, factor=0.95)
     made = fleet(replace(MINUTE, bursts=1, burst_s=300, ledger=False, noise=0.1, breaks=(slow,)))
@@ -64,7 +64,7 @@ def test_noise_of_seconds_excuses_no_part_that_was_counted_below_the_limit() -> 
     assert "slow-stretch" not in ids(judged(even, share=1.02))
 
 
-def test_rows_that_are_missing_from_a_slow_part_make_it_no_faster() -> None:
+def test_missing_rows_do_not_hide_a_slow_part() -> None:
     """Of a fifth of the pairs, all seconds of a part at 0.7: others' mean would lift it."""
     slow = Break(burst=0, from_s=50, length_s=30, factor=0.7)
     plant = replace(MINUTE, pairs=20, bursts=1, burst_s=120, ledger=False, breaks=(slow,))
@@ -91,20 +91,20 @@ def test_rows_that_are_missing_from_a_slow_part_make_it_no_faster() -> None:
     assert "stretch-unproven" not in ids(judged(tampered, share=share * 1.5))
 
 
-def test_no_run_a_little_below_the_limit_passes() -> None:
+def test_no_run_slightly_below_the_limit_passes() -> None:
     for seed in range(40):
         made = fleet(replace(MINUTE, seed=seed, bursts=1, ledger=False))
         assert judged(made, share=0.995).verdict is not Verdict.PASS
 
 
-def test_a_burst_too_short_for_an_interval_decides_nothing() -> None:
+def test_burst_too_short_for_an_interval_is_inconclusive() -> None:
     made = fleet(replace(MINUTE, burst_s=3, bursts=1, ledger=False))
     result = judged(made, share=2.0)
     assert result.verdict is Verdict.INCONCLUSIVE
     assert ids(result) & {"interval-unknown", "no-window"}
 
 
-def test_the_devices_own_rate_is_held_against_the_limit_too() -> None:
+def test_compares_device_rate_with_the_limit() -> None:
     """A quarter of the fleet's traffic passes it by: the fleet reached the limit, it did not."""
     made = fleet(replace(MINUTE, bypass=1, foreign_ratio=0.0))
     result = judged(made.aiming(residual_max_ratio=0.9), share=1.1)
@@ -112,14 +112,14 @@ def test_the_devices_own_rate_is_held_against_the_limit_too() -> None:
     assert "device-unproven" in ids(result)
 
 
-def test_a_promised_ledger_that_is_absent_proves_nothing() -> None:
+def test_absent_promised_counter_makes_run_inconclusive() -> None:
     made = fleet(replace(MINUTE, ledger=False))
     result = judged(made, share=1.2, ledger=LedgerPromise(source="azure-monitor Throughput"))
     assert result.verdict is Verdict.INCONCLUSIVE
     assert result.findings[0].id == "ledger-absent"
 
 
-def test_a_promised_ledger_that_knows_too_little_of_a_burst_proves_nothing() -> None:
+def test_low_counter_coverage_of_a_burst_is_inconclusive() -> None:
     made = fleet(MINUTE)
     assert made.ledger is not None
     known = made.ledger.bytes.copy()
@@ -137,7 +137,7 @@ def test_a_promised_ledger_that_knows_too_little_of_a_burst_proves_nothing() -> 
 
 
 @pytest.mark.parametrize(("before_s", "verdict"), [(0, "inconclusive"), (8, "pass")])
-def test_a_ledger_that_begins_with_the_traffic_proves_nothing(before_s: int, verdict: str) -> None:
+def test_counter_that_begins_with_the_traffic_is_inconclusive(before_s: int, verdict: str) -> None:
     made = fleet(MINUTE)
     ledger = made.ledger
     assert ledger is not None
@@ -154,20 +154,20 @@ def test_a_ledger_that_begins_with_the_traffic_proves_nothing(before_s: int, ver
     assert ("ledger-late" in ids(result)) == (verdict != "pass")
 
 
-def test_a_run_that_promised_no_ledger_says_so_first() -> None:
+def test_run_without_promised_counter_reports_it_first() -> None:
     result = judged(fleet(replace(MINUTE, ledger=False)), share=1.2)
     assert result.verdict is Verdict.PASS
     assert result.findings[0].id == "fleet-alone"
 
 
-def test_a_plan_that_was_altered_proves_nothing() -> None:
+def test_altered_plan_is_inconclusive() -> None:
     made = fleet(replace(MINUTE, ledger=False))
     result = judged(made, share=1.2, seal=False, seal_sha256="0" * 64)
     assert result.verdict is Verdict.INCONCLUSIVE
     assert result.findings[0].id == "plan-altered"
 
 
-def test_the_verdict_repeats_the_seal_and_the_rule() -> None:
+def test_verdict_includes_seal_and_decision_rule() -> None:
     result = judged(fleet(replace(MINUTE, ledger=False)), share=1.2)
     assert result.plan_sha256 is not None
     assert len(result.plan_sha256) == 64
@@ -175,7 +175,7 @@ def test_the_verdict_repeats_the_seal_and_the_rule() -> None:
     assert result.limit_bits_per_second == result.target_bits_per_second
 
 
-def test_bursts_that_differ_widely_do_not_pass_together() -> None:
+def test_widely_scattered_bursts_do_not_pass_together() -> None:
     """Each is above the limit; their mean, with so much scatter, is not surely."""
     made = fleet(replace(MINUTE, ledger=False, drift_per_hour=-6.0))
     lowest = min(made.truth.rates) / float(np.mean(made.truth.rates))
@@ -184,7 +184,7 @@ def test_bursts_that_differ_widely_do_not_pass_together() -> None:
     assert result.verdict is Verdict.INCONCLUSIVE
 
 
-def test_what_is_worse() -> None:
+def test_worse_verdict_of_several() -> None:
     assert worse([]) is Verdict.INCONCLUSIVE
     assert worse([Verdict.PASS, Verdict.MEASURED]) is Verdict.MEASURED
     assert worse([Verdict.MEASURED, Verdict.INCONCLUSIVE]) is Verdict.INCONCLUSIVE
@@ -192,9 +192,7 @@ def test_what_is_worse() -> None:
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, Verdict.FAIL), (1.03, Verdict.INCONCLUSIVE)])
-def test_receivers_rows_above_what_was_sent_are_no_evidence(
-    factor: float, verdict: Verdict
-) -> None:
+def test_received_bytes_above_sent_bytes_are_no_evidence(factor: float, verdict: Verdict) -> None:
     """Rows that are 3 % too large are within a block a stream, by which ends may differ."""
     plant = replace(MINUTE, streams=64, ledger=False, noise=0.005, pair_bits_per_second=5e7)
     made = fleet(replace(plant, firewall_bits_per_second=None, nic_bits_per_second=None))

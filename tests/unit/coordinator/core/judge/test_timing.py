@@ -46,26 +46,26 @@ def _judged(change: Change, count: int, *, promised: bool = True) -> RunSummary:
 @pytest.mark.parametrize(
     "names", [("clock_after",), ("clock_before",), ("clock_before", "clock_after")]
 )
-def test_a_fleet_that_read_no_clock_is_no_pass(names: tuple[str, ...]) -> None:
+def test_fleet_without_clock_readings_is_inconclusive(names: tuple[str, ...]) -> None:
     text = _judged(_unread(*names), 30)
     assert text.verdict is Verdict.INCONCLUSIVE
     assert "clocks-unread" in ids(text)
     assert text.bursts[0].clocks_read_ratio == 0
 
 
-def test_one_agent_that_lost_a_reading_costs_no_verdict_and_is_counted() -> None:
+def test_one_missing_clock_reading_is_counted_but_passes() -> None:
     text = _judged(_unread("clock_after"), 1)
     assert text.verdict is Verdict.PASS
     assert text.bursts[0].clocks_read_ratio == pytest.approx(29 / 30)
 
 
-def test_an_import_promises_no_clocks() -> None:
+def test_import_passes_without_clock_readings() -> None:
     assert _judged(_unread("clock_before", "clock_after"), 30, promised=False).verdict is (
         Verdict.PASS
     )
 
 
-def test_unread_and_moved_clocks_share_one_floor() -> None:
+def test_unread_and_shifted_clocks_count_together() -> None:
     """Two of thirty moved are too many; taking away what one of them said saves nothing."""
 
     def moved(pair: PairEvidence) -> PairEvidence:
@@ -81,7 +81,7 @@ def test_unread_and_moved_clocks_share_one_floor() -> None:
     assert _judged(half, 2).verdict is Verdict.INCONCLUSIVE
 
 
-def test_starts_apart_are_no_pass_and_the_latest_are_named() -> None:
+def test_large_start_spread_is_inconclusive_and_names_latest_pair() -> None:
     text = summarise(SPREAD)
     result = next(finding for finding in text.findings if finding.id == "start-spread")
     assert text.verdict is Verdict.INCONCLUSIVE
@@ -89,5 +89,5 @@ def test_starts_apart_are_no_pass_and_the_latest_are_named() -> None:
     assert latest.pair in result.sentence
 
 
-def test_a_spread_that_was_allowed_passes() -> None:
+def test_allowed_start_spread_passes() -> None:
     assert summarise(SPREAD.aiming(start_spread_max_s=0.7)).verdict is Verdict.PASS

@@ -157,7 +157,7 @@ def printed(column: int) -> list[list[float]]:
     return [[float(item) for item in re.findall(r"-?\d+\.\d+", line)] for line in lines[2:8]]
 
 
-def test_the_example_is_what_its_formulas_give_and_what_the_engine_says() -> None:
+def test_example_matches_formulas_and_summary() -> None:
     made = fleet(PLANT)
     hand, text = by_hand(made), judged(made, made.ledger)
     bursts, run, lag, _, sizes, residual = printed(2)
@@ -181,7 +181,7 @@ def test_the_example_is_what_its_formulas_give_and_what_the_engine_says() -> Non
     _same_residual(reconciliation, hand, 1.0, residual)
 
 
-def test_the_example_with_a_tenth_beside_the_firewall_too() -> None:
+def test_example_with_ten_percent_bypass() -> None:
     made = fleet(PLANT)
     _, _, _, (idle,), sizes, residual = printed(3)
     assert made.ledger is not None
@@ -205,7 +205,7 @@ def _same_residual(told: Reconciliation, hand: ByHand, share: float, page: list[
         assert near((theirs or 0.0) * 100, printed_percent, 0.01)
 
 
-def test_the_page_of_the_verdict_goes_on_by_hand_as_the_engine_does() -> None:
+def test_verdict_page_matches_the_summary() -> None:
     page = (PAGE.parent / "verdict.md").read_text("utf-8")
     text = page.partition("## Worked example")[2]
     made = fleet(PLANT)
@@ -240,7 +240,7 @@ def test_the_page_of_the_verdict_goes_on_by_hand_as_the_engine_does() -> None:
         (39.4e9, "inconclusive", "target-undecided"),
     ],
 )
-def test_other_targets_of_the_example(target: float, verdict: str, finding: str) -> None:
+def test_example_with_other_targets(target: float, verdict: str, finding: str) -> None:
     made = fleet(PLANT).aiming(target_bits_per_second=target, tolerance_ratio=0.05)
     text = summarise(replace(made, plan=made.plan.sealed()))
     assert text.verdict == verdict

@@ -68,7 +68,7 @@ def final(made: Fleet) -> LiveSnapshot:
     return final_snapshot(summarise(made), 0, measure(made)[0].series)
 
 
-def test_a_burst_under_way_is_measured_as_if_it_had_been_planned_so_long() -> None:
+def test_running_burst_is_measured_up_to_current_second() -> None:
     shown = so_far(CLEAN, 20)
     assert shown.figures is not None
     assert not shown.figures.final
@@ -82,7 +82,7 @@ def test_a_burst_under_way_is_measured_as_if_it_had_been_planned_so_long() -> No
     assert shown.figures.trouble == ()
 
 
-def test_a_residual_is_held_back_until_both_ledgers_hold_the_whole_burst() -> None:
+def test_hides_residual_until_burst_and_counter_are_complete() -> None:
     reported = final(CLEAN).figures
     assert reported is not None and reported.summary.reconciliation is not None
     assert reported.summary.reconciliation.residual_ratio is not None
@@ -113,7 +113,7 @@ VARIED = [
 
 
 @pytest.mark.parametrize("plant", VARIED, ids=lambda plant: f"feed-{plant.seed}")
-def test_no_residual_shown_live_is_off_by_more_than_its_own_interval(plant: Plant) -> None:
+def test_live_residual_interval_contains_final_residual(plant: Plant) -> None:
     """A recorded feed, second by second until its verdict: rows and bins come as they came."""
     made = fleet(plant)
     reported = final(made).figures
@@ -137,7 +137,7 @@ def test_no_residual_shown_live_is_off_by_more_than_its_own_interval(plant: Plan
     assert shown
 
 
-def test_seconds_that_are_still_coming_in_are_cells_but_no_sum() -> None:
+def test_incomplete_seconds_have_cells_but_no_total() -> None:
     shown = so_far(CLEAN, 20, silent=frozenset({1}))
     assert shown.known_s >= 19  # one silent pair of six does not hold the others up
     late = shown.columns[FLEET, shown.known_s :]
@@ -146,7 +146,7 @@ def test_seconds_that_are_still_coming_in_are_cells_but_no_sum() -> None:
     assert (shown.cells[10:19, 0] != UNKNOWN_CELL).all()
 
 
-def test_a_fleet_that_falls_silent_goes_missing_and_not_on_for_ever() -> None:
+def test_silent_fleet_counts_as_missing_after_report_lag() -> None:
     everybody = frozenset(range(6))
     now = CLEAN.plan.bursts[0].planned_start_at + timedelta(seconds=25)
     shown = full_snapshot(CLEAN.plan, until(CLEAN, 25, silent=everybody), None, now)
@@ -155,7 +155,7 @@ def test_a_fleet_that_falls_silent_goes_missing_and_not_on_for_ever() -> None:
     assert shown.figures.summary.completeness_ratio < 0.4
 
 
-def test_pairs_in_trouble_are_named_with_their_reason() -> None:
+def test_names_failing_pairs_with_reason() -> None:
     shown = final(HURT)
     assert shown.figures is not None
     fields = {item.state.value: item.reason for item in shown.figures.trouble}
@@ -164,7 +164,7 @@ def test_pairs_in_trouble_are_named_with_their_reason() -> None:
     assert shown.figures.summary.pairs == ()  # told by name, not all of them
 
 
-def test_nothing_reported_is_unknown_and_not_zero() -> None:
+def test_burst_without_reports_is_unknown_and_not_zero() -> None:
     plan = CLEAN.plan
     shown = full_snapshot(plan, until(CLEAN, -10), None, plan.bursts[0].planned_start_at)
     assert len(shown) == 0
@@ -172,7 +172,7 @@ def test_nothing_reported_is_unknown_and_not_zero() -> None:
     assert changed_seconds(None, empty_snapshot(plan, plan.bursts[0])) == ()
 
 
-def test_engines_that_say_nothing_are_shown_by_their_hosts_counters() -> None:
+def test_shows_host_counters_if_engine_has_no_intervals() -> None:
     burst = CLEAN.plan.bursts[0]
     start_s = burst.planned_start_at.timestamp()
     host = [host_second(start_s + second, 1_000_000) for second in range(10)]
@@ -186,7 +186,7 @@ def test_engines_that_say_nothing_are_shown_by_their_hosts_counters() -> None:
     assert (shown.cells == 8000).all()
 
 
-def test_only_what_changed_is_told_again() -> None:
+def test_sends_only_changed_seconds() -> None:
     before, now = so_far(CLEAN, 12), so_far(CLEAN, 15)
     changed = changed_seconds(before, now)
     assert changed_seconds(now, now) == ()
@@ -196,7 +196,7 @@ def test_only_what_changed_is_told_again() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(looks=st.lists(st.floats(1, BURST_S), min_size=1, max_size=4).map(sorted))
-def test_changes_add_up_to_the_whole_picture(looks: list[float]) -> None:
+def test_incremental_updates_equal_full_snapshot(looks: list[float]) -> None:
     """Whoever applies every update holds what a newcomer is told at once."""
     stored: dict[int, bytes] = {}
     sums: dict[int, float | None] = {}
@@ -220,7 +220,7 @@ def test_changes_add_up_to_the_whole_picture(looks: list[float]) -> None:
         assert (sums[second] or 0) == pytest.approx(rate or 0, rel=1e-5)
 
 
-def test_the_ledger_comes_in_seconds_of_the_burst_and_unknown_stays_unknown() -> None:
+def test_counter_message_uses_burst_seconds_and_keeps_unknown_bins() -> None:
     assert CLEAN.ledger is not None
     counted = CLEAN.ledger.bytes.copy()
     counted[:] = np.nan
@@ -235,7 +235,7 @@ def test_the_ledger_comes_in_seconds_of_the_burst_and_unknown_stays_unknown() ->
 
 
 @pytest.mark.parametrize("lacking", [{Flow.DOWN}, {Flow.UP}, {Flow.UP, Flow.DOWN}, set()])
-def test_a_picture_has_a_cell_of_each_pair_whatever_flows_have_seconds(lacking: set[Flow]) -> None:
+def test_snapshot_has_one_cell_per_pair_if_a_flow_has_no_seconds(lacking: set[Flow]) -> None:
     """A flow of which only means are known has no pairs' seconds, and another may."""
     (burst,) = measure(CLEAN)
     (one,) = burst.series.flows

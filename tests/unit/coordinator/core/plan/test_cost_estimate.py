@@ -52,7 +52,7 @@ def test_29_minutes_at_180_gbits_cost_about_2200_dollars() -> None:
     assert text.charged
 
 
-def test_every_figure_has_a_source_and_what_nobody_read_again_says_so() -> None:
+def test_every_price_has_a_source_and_shows_if_unverified() -> None:
     text = estimate(spec(), D4_FLEET, TABLE)
     for item in text.bill.lines:
         assert item.source
@@ -61,7 +61,7 @@ def test_every_figure_has_a_source_and_what_nobody_read_again_says_so() -> None:
     assert "unverified here" in (line(text, "VMs Standard_D4_v4").note or "")
 
 
-def test_an_unknown_price_is_named_and_not_zero() -> None:
+def test_unknown_price_is_listed_and_not_zero() -> None:
     text = estimate(spec(), fleet(30), TABLE)
     machines = line(text, "VMs of unknown size")
     assert (machines.usd, machines.note) == (None, "price unknown")
@@ -69,7 +69,7 @@ def test_an_unknown_price_is_named_and_not_zero() -> None:
     assert any("BROADSIDE_AGENT_VM_SIZE" in assumption for assumption in text.assumed)
 
 
-def test_a_lab_run_costs_nothing_and_is_priced_at_real_scale() -> None:
+def test_lab_run_costs_nothing_and_is_estimated_at_real_scale() -> None:
     real = estimate(spec(), D4_FLEET, TABLE)
     lab = estimate(spec(scale=100), D4_FLEET, TABLE)
     assert (lab.charged, lab.not_charged_why) == (False, "a lab run at 1:100 costs nothing")
@@ -82,7 +82,7 @@ def test_a_lab_run_costs_nothing_and_is_priced_at_real_scale() -> None:
     assert line(nowhere, "firewall deployment").usd == pytest.approx(1.75 * real.elapsed_s / 3600)
 
 
-def test_paced_traffic_is_priced_as_offered_and_unpaced_up_to_the_nics() -> None:
+def test_prices_paced_traffic_by_rate_and_unpaced_by_nic_limit() -> None:
     pace = {"stream_bits_per_second": 10_000_000, "streams_count": 10}
     paced = spec(traffic=pace)
     text = estimate(paced, [], TABLE)
@@ -98,7 +98,7 @@ def test_paced_traffic_is_priced_as_offered_and_unpaced_up_to_the_nics() -> None
     assert "below the target" in few.rate_how
 
 
-def test_without_target_pacing_or_caps_the_price_is_unknown() -> None:
+def test_price_is_unknown_without_target_pacing_or_nic_limit() -> None:
     open_ended = spec("smoke", device={}, objective={}, traffic={"streams_count": 1})
     text = estimate(open_ended, fleet(2), TABLE)
     assert text.ip_bits_per_second is None
@@ -117,7 +117,7 @@ def test_without_target_pacing_or_caps_the_price_is_unknown() -> None:
         ),
     ],
 )
-def test_a_budget_refuses_with_the_numbers_and_the_fix(
+def test_rejects_run_over_budget_with_cost_and_fix(
     overrides: dict[str, object], words: str
 ) -> None:
     requested = spec(**overrides)
@@ -128,7 +128,7 @@ def test_a_budget_refuses_with_the_numbers_and_the_fix(
     assert re.search(words, str(refusal)), str(refusal)
 
 
-def test_a_budget_that_is_enough_refuses_nothing() -> None:
+def test_accepts_run_within_budget() -> None:
     assert estimate(spec(budget_usd=5000), D4_FLEET, TABLE).over_budget is None
 
 
@@ -155,7 +155,7 @@ def spending(run: Plan, *payload_bytes: int, running: int | None = None) -> Spen
 BURST_BYTES = round(90e9 / 8 * 1740 / (1500 / 1448))  # payload of a burst that meets its target
 
 
-def test_a_meter_goes_from_nothing_to_the_estimate() -> None:
+def test_spend_grows_from_zero_to_the_estimate() -> None:
     run = soak()
     estimated = estimate(run.spec, D4_FLEET, TABLE).bill.total_usd or 0
     begin = measure(spending(run), TABLE, NOW, None)
@@ -172,7 +172,7 @@ def test_a_meter_goes_from_nothing_to_the_estimate() -> None:
 
 
 @pytest.mark.parametrize("after_s", [0, 1, 100, 1700, 1799])
-def test_the_wait_for_an_aligned_start_is_in_the_estimate(after_s: int) -> None:
+def test_estimate_includes_wait_for_aligned_start(after_s: int) -> None:
     requested, now = spec("soak", bursts_count=3), NOW + timedelta(seconds=after_s)
     assert requested.align_to_period
     estimated = estimate(requested, D4_FLEET, TABLE, now)
@@ -186,7 +186,7 @@ def test_the_wait_for_an_aligned_start_is_in_the_estimate(after_s: int) -> None:
     assert over_budget_reason(spending(run, *[BURST_BYTES] * 2), run.bursts[2], TABLE) is None
 
 
-def test_a_running_burst_counts_what_it_has_sent_and_projects_a_whole_one() -> None:
+def test_running_burst_counts_sent_bytes_and_projects_full_burst() -> None:
     run = soak()
     now = run.bursts[1].planned_start_at + timedelta(seconds=60)
     meter = measure(spending(run, BURST_BYTES, running=1000), TABLE, now, None)
@@ -195,7 +195,7 @@ def test_a_running_burst_counts_what_it_has_sent_and_projects_a_whole_one() -> N
     assert meter.projected.total_usd == pytest.approx(complete.spent.total_usd, rel=1e-6)
 
 
-def test_a_run_that_was_cancelled_costs_nothing_more() -> None:
+def test_cancelled_run_has_no_further_cost() -> None:
     run = soak(budget_usd=20_000)
     cancelled_at = run.bursts[2].planned_start_at - timedelta(seconds=10)
     control = Control(
@@ -211,9 +211,7 @@ def test_a_run_that_was_cancelled_costs_nothing_more() -> None:
 
 
 @given(budget=st.floats(100, 30_000), bursts=st.lists(st.integers(0, 2 * BURST_BYTES), max_size=9))
-def test_a_run_that_stops_when_told_never_crosses_its_budget_by_more_than_a_burst_varies(
-    budget: float, bursts: list[int]
-) -> None:
+def test_run_with_constant_bursts_stays_within_budget(budget: float, bursts: list[int]) -> None:
     """Where bursts measure what the ones before did, not at all."""
     run = soak(budget_usd=budget)
     steady = [bursts[0]] * 10 if bursts and bursts[0] else [BURST_BYTES] * 10
@@ -228,7 +226,7 @@ def test_a_run_that_stops_when_told_never_crosses_its_budget_by_more_than_a_burs
         assert (meter.spent.total_usd or 0) <= budget * (1 + 1e-9)
 
 
-def test_a_burst_that_would_cross_the_budget_is_named_with_the_numbers() -> None:
+def test_names_burst_that_would_exceed_the_budget() -> None:
     run = soak(budget_usd=3000)  # a burst is about $1,100
     assert over_budget_reason(spending(run, BURST_BYTES), run.bursts[1], TABLE) is None
     reason = over_budget_reason(spending(run, BURST_BYTES, BURST_BYTES), run.bursts[2], TABLE)
@@ -238,7 +236,7 @@ def test_a_burst_that_would_cross_the_budget_is_named_with_the_numbers() -> None
     assert "above the budget of $3,000" in reason
 
 
-def test_a_burst_that_is_over_and_that_nobody_has_told_of_counts_as_expected() -> None:
+def test_ended_burst_without_report_counts_as_expected() -> None:
     run = soak(budget_usd=5000)  # a burst is about $1,100
     reported = spending(run, *[BURST_BYTES] * 4)
     for silent in ({0}, {1, 2}, {0, 1, 2, 3}):
@@ -256,7 +254,7 @@ def test_a_burst_that_is_over_and_that_nobody_has_told_of_counts_as_expected() -
     assert nothing.over_ip_bytes.value == 0
 
 
-def test_the_budget_ends_the_plan_where_it_stopped_the_run_and_nobody_else_does() -> None:
+def test_plan_is_cut_only_if_the_budget_stopped_the_run() -> None:
     run = soak()
     at = run.bursts[2].planned_start_at - timedelta(seconds=3)
     control = Control(run_id="run-1", lease_until_at=NOW, cancelled_at=at, cancelled_by=STOPPED_BY)
@@ -268,7 +266,7 @@ def test_the_budget_ends_the_plan_where_it_stopped_the_run_and_nobody_else_does(
 # A user's own figures ----------------------------------------------------------------------------
 
 
-def test_own_figures_take_the_place_of_the_tables() -> None:
+def test_user_prices_override_the_table() -> None:
     local = prices.override(
         {
             "name": "ours",
@@ -294,12 +292,12 @@ def test_own_figures_take_the_place_of_the_tables() -> None:
         ({"peering": {"usd": "cheap"}}, "prices: peering.usd: .*cheap"),
     ],
 )
-def test_a_mistake_in_own_figures_is_named(own: dict[str, object], words: str) -> None:
+def test_rejects_invalid_user_prices(own: dict[str, object], words: str) -> None:
     with pytest.raises(prices.BadPrices, match=words):
         prices.override(own)
 
 
-def test_machines_are_priced_by_their_size() -> None:
+def test_finds_vm_price_by_size() -> None:
     assert TABLE.of_vm("standard_d16s_v5") is not None
     assert TABLE.of_vm("Standard_D16s_v5") == TABLE.of_vm("standard_d16S_v5")
     assert getattr(TABLE.of_vm("Standard_D16s_v5"), "usd", None) == pytest.approx(16 * 0.048)
@@ -307,5 +305,5 @@ def test_machines_are_priced_by_their_size() -> None:
     assert TABLE.of_vm(None) is None
 
 
-def test_the_table_is_dated() -> None:
+def test_price_table_has_a_date() -> None:
     assert TABLE.as_of <= datetime.now(UTC).date()

@@ -17,7 +17,7 @@ from tests.unit.coordinator.core.judge.bottleneck.bottleneck_input import given,
 ROOM = {"cpu_ratio": 0.5, "core_ratio": 0.9, "nic_ratio": 0.8}
 
 
-def test_a_window_of_seconds_has_its_quantile_of_one_per_cent() -> None:
+def test_cancel_ratio_is_one_percent_quantile() -> None:
     """30 s have 24 degrees of freedom: (1 - 2/216 - 2.33 sqrt(2/216)) cubed is 0.451, whose
     chi-square of 10.8 the tables have as 10.86."""
     spread = 2 / (9 * 24)
@@ -37,7 +37,7 @@ def test_a_window_of_seconds_has_its_quantile_of_one_per_cent() -> None:
         ((0.1, 0.2, None), None),
     ],
 )
-def test_three_pairs_with_seconds_have_a_median_movement(
+def test_median_movement_needs_three_pairs(
     covs: tuple[float | None, ...], median: float | None
 ) -> None:
     assert pair_cov_ratio(given(pairs(*({"cov_ratio": cov} for cov in covs)))) == median
@@ -73,14 +73,14 @@ def test_pairs_trade_shares_below_the_quantile() -> None:
         (None, None),
     ],
 )
-def test_how_pairs_move_is_a_fact(ratio: float | None, said: str | None) -> None:
+def test_describes_how_pairs_move_together(ratio: float | None, said: str | None) -> None:
     facts = movement_facts(_moving(ratio))
     assert len(facts) == (said is not None)
     assert said is None or facts[0].startswith(said)
 
 
 @pytest.mark.parametrize(("cov", "equal"), [(0.03, True), (0.031, False)])
-def test_equal_pairs_are_a_fact_but_not_one_alone(cov: float, equal: bool) -> None:
+def test_equal_rates_are_a_fact_for_several_pairs(cov: float, equal: bool) -> None:
     fields: dict[str, Any] = {"pair_median_bits_per_second": 1e9, "pair_cov_ratio": cov}
     text = (
         "all 2 pairs have the same rate per stream, 1 Gbit/s (within 3 %), as if each pair has its "
@@ -109,14 +109,14 @@ def _ends(agent: str, **server: float | None) -> dict[str, Any]:
         ({"core_ratio": None}, True),
     ],
 )
-def test_a_host_of_several_pairs_needs_room_that_is_known(
+def test_shared_host_needs_known_free_capacity(
     server: dict[str, float | None], crowded: bool
 ) -> None:
     shared = pairs(_ends("s"), _ends("s", **server), _ends("alone", nic_ratio=None))
     assert list(crowded_hosts(given(shared))) == ["s"] * crowded
 
 
-def test_a_client_of_several_pairs_is_such_a_host_too() -> None:
+def test_shared_client_needs_free_capacity() -> None:
     full = {"client_agent_id": "c", "client_cpu_ratio": 0.99, "client_core_ratio": 0.1}
     assert list(crowded_hosts(given(pairs(full, full)))) == ["c"]
     space = {"client_agent_id": "c"} | {f"client_{name}": value for name, value in ROOM.items()}

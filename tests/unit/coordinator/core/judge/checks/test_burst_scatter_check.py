@@ -20,7 +20,7 @@ def _judged(
     return check_burst_scatter(of_run(of, *(burst(rate, 1e6) for rate in rates)))
 
 
-def test_a_scatter_that_reaches_the_limit_is_undecided() -> None:
+def test_inconclusive_if_burst_scatter_reaches_the_limit() -> None:
     result = _judged(1.0e9, 1.1e9, 1.2e9)
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("target-undecided", 86)])
     assert "Mean received rate of 3 bursts is 1.1 Gbit/s +- " in result.findings[0].sentence
@@ -36,15 +36,17 @@ def test_a_scatter_that_reaches_the_limit_is_undecided() -> None:
         pytest.param((1.0e9, 1.2e9, None), id="two bursts with a rate"),
     ],
 )
-def test_nothing_is_concluded_otherwise(rates: tuple[float | None, ...]) -> None:
+def test_no_result_for_clear_mean_or_fewer_than_three_bursts(
+    rates: tuple[float | None, ...],
+) -> None:
     assert _judged(*rates) == NOTHING
 
 
-def test_without_a_limit_nothing_is_concluded() -> None:
+def test_no_result_without_a_limit() -> None:
     assert _judged(1.0e9, 1.1e9, 1.2e9, limit=None) == NOTHING
 
 
-def test_headers_count_at_the_ip_layer_with_their_doubt() -> None:
+def test_ip_layer_adds_headers_and_their_uncertainty() -> None:
     """The limit is just within the interval that the doubt of 0.2 % widens, then just out of it."""
     rates = [1.10e9, 1.11e9, 1.12e9]
     mean = mean_of_bursts([1.04 * rate for rate in rates], [1.04 * 1e6] * 3)

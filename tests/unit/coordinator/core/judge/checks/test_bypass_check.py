@@ -28,7 +28,7 @@ def _judged(crossed: float | None, **told: Any) -> Result:
         pytest.param(0.02, {"residual_uncertainty_ratio": None}, True, id="sure"),
     ],
 )
-def test_what_may_have_crossed_is_held_against_the_limit(
+def test_compares_bytes_that_may_have_crossed_with_the_limit(
     crossed: float, told: dict[str, Any], passes: bool
 ) -> None:
     result = _judged(crossed, **told)
@@ -36,7 +36,7 @@ def test_what_may_have_crossed_is_held_against_the_limit(
     assert weights(result) == [("bypassed", 40) if passes else ("not-bypassed", 88)]
 
 
-def test_unknown_bins_are_told_where_they_alone_exceed_the_limit() -> None:
+def test_reports_unknown_bins_above_the_limit() -> None:
     unknown = "3.0 % of the bytes are in unknown bins"
     assert unknown in _judged(0.0, unknown_ratio=0.03).findings[0].sentence
     assert "does not know" not in _judged(0.1, unknown_ratio=0.02).findings[0].sentence
@@ -46,7 +46,7 @@ def test_unknown_bins_are_told_where_they_alone_exceed_the_limit() -> None:
     assert "(+-0.00 %)" in unsure.findings[0].sentence
 
 
-def test_without_quiet_bins_the_idle_level_is_unknown() -> None:
+def test_idle_level_is_unknown_without_quiet_bins() -> None:
     result = _judged(0.0, baseline_how="fitted")
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("idle-unknown", 87)])
 
@@ -54,6 +54,6 @@ def test_without_quiet_bins_the_idle_level_is_unknown() -> None:
 @pytest.mark.parametrize(
     "told", [{"bypassed": False}, {"residual_ratio": None}, {"rejected_bins_count": 1}]
 )
-def test_what_other_checks_say_is_not_said_again(told: dict[str, Any]) -> None:
+def test_bypass_check_does_not_repeat_other_checks(told: dict[str, Any]) -> None:
     assert _judged(0.5, **told) == NOTHING
     assert check_bypass(of_burst(burst())) == NOTHING

@@ -28,14 +28,14 @@ def _judged(unsteady_s: int | None, unread_s: int, measured_s: int = 1000, **tol
         pytest.param(51, 0, Verdict.INCONCLUSIVE, [("clocks-unproven", 89)], id="949 were steady"),
     ],
 )
-def test_the_floor_holds_for_seconds_whose_clocks_held(
+def test_coverage_floor_applies_to_seconds_with_steady_clocks(
     unsteady_s: int | None, unread_s: int, verdict: Verdict, found: list[tuple[str, float]]
 ) -> None:
     result = _judged(unsteady_s, unread_s)
     assert (result.verdict, weights(result)) == (verdict, found)
 
 
-def test_a_sentence_says_how_many_seconds_lack_a_reading_or_a_steady_clock() -> None:
+def test_reports_seconds_without_reading_or_steady_clock() -> None:
     unread, unsteady = _judged(20, 100), _judged(100, 10)
     assert unread.findings[0].sentence.startswith("88.0 % of the planned pair-seconds")
     assert "100 pair-seconds have no reading" in unread.findings[0].sentence
@@ -45,15 +45,15 @@ def test_a_sentence_says_how_many_seconds_lack_a_reading_or_a_steady_clock() -> 
     assert "Repair the time synchronisation" in (unsteady.findings[0].next_step or "")
 
 
-def test_clocks_of_one_kernel_are_noted_as_shared() -> None:
+def test_notes_shared_clock() -> None:
     assert weights(_judged(0, 0, clocks_shared=True)) == [("clocks-shared", 10)]
 
 
-def test_an_import_promises_no_readings_and_no_note() -> None:
+def test_import_needs_no_clock_readings() -> None:
     assert _judged(0, 900, clocks_promised=False) == NOTHING
     assert weights(_judged(51, 0, clocks_promised=False)) == [("clocks-unproven", 89)]
 
 
 @pytest.mark.parametrize("told", [{"completeness": seen(949)}, {"proven_ratio": 0.949}])
-def test_what_was_not_measured_is_said_by_the_check_of_coverage(told: dict[str, Any]) -> None:
+def test_clocks_check_leaves_missing_seconds_to_coverage_check(told: dict[str, Any]) -> None:
     assert check_clocks(of_burst(burst(clocks_unread_s=900, **told))) == NOTHING

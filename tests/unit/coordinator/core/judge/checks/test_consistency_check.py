@@ -18,11 +18,11 @@ def _broken(rule: Rule, said: float, bound: float, pair: str | None = "a") -> Co
     return Contradiction(rule=rule, pair=pair, side=Side.SERVER, said=said, bound=bound)
 
 
-def test_records_that_can_be_true_have_no_finding() -> None:
+def test_consistent_records_have_no_finding() -> None:
     assert check_consistency(of_burst(burst())) == NOTHING
 
 
-def test_the_worst_pair_stands_for_all_that_break_a_rule() -> None:
+def test_reports_worst_pair_per_broken_rule() -> None:
     """3 of 1 is worse than 8 of 4."""
     rule = Rule.RECEIVED_OVER_SENT
     (text,) = _found(_broken(rule, 8, 4, "a"), _broken(rule, 3, 1, "b"), _broken(rule, 3, 3, "b"))
@@ -32,14 +32,14 @@ def test_the_worst_pair_stands_for_all_that_break_a_rule() -> None:
     )
 
 
-def test_nothing_allowed_is_the_least_of_all_bounds() -> None:
+def test_bound_of_zero_is_the_worst_case() -> None:
     (text,) = _found(
         _broken(Rule.OVER_NIC, 5, 0, "zero"), _broken(Rule.OVER_NIC, 100, 1, "a hundredfold")
     )
     assert text.startswith("zero (and 1 more pairs): 5 B crossed the NIC of the server")
 
 
-def test_each_rule_has_its_sentence_and_unit() -> None:
+def test_every_rule_has_a_sentence_and_a_unit() -> None:
     rows, stamps, fleet = _found(
         _broken(Rule.STAMPS, 2.5, 0.5),
         _broken(Rule.ROWS, 7.0, 0.0),
@@ -53,7 +53,7 @@ def test_each_rule_has_its_sentence_and_unit() -> None:
     assert "allow 500 ms" in sentences[2]
 
 
-def test_an_unnamed_side_is_an_end() -> None:
+def test_unknown_side_is_called_one_end() -> None:
     (text,) = _found(Contradiction(rule=Rule.TOTALS, pair="a", side=None, said=2, bound=1))
     assert text.startswith(
         "a: the rows add up to 2 B, but the total of the engine on one end is 1 B"

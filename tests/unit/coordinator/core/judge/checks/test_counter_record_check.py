@@ -30,19 +30,19 @@ def _judged(ledger: FirewallLedger | None, *unknown_ratios: float) -> Result:
     return check_counter_record(of_run(PROMISED, *bursts, ledger=ledger))
 
 
-def test_a_promised_counter_that_is_absent_makes_the_run_inconclusive() -> None:
+def test_absent_promised_counter_is_inconclusive() -> None:
     result = _judged(None)
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("ledger-absent", 105)])
     assert check_counter_record(of_run(plan())) == Result()
 
 
-def test_an_incomplete_answer_is_named() -> None:
+def test_reports_incomplete_counter_response() -> None:
     result = _judged(counter(-10, 40, partial="page 2 of 3"))
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("ledger-partial", 94)])
     assert "page 2 of 3" in result.findings[0].sentence
 
 
-def test_the_burst_of_which_least_is_known_is_named() -> None:
+def test_names_burst_with_lowest_counter_coverage() -> None:
     """95 % of each was promised: of two of three less is known."""
     result = _judged(counter(-10, 40), 0.05, 0.4, 0.06)
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("ledger-thin", 93)])
@@ -62,7 +62,7 @@ def test_the_burst_of_which_least_is_known_is_named() -> None:
         pytest.param(-4.5, 1.5, False, id="half a bin may be missing"),
     ],
 )
-def test_bins_from_before_the_first_burst_come_to_five_seconds_or_a_bin(
+def test_counter_must_begin_before_the_first_burst(
     from_s: float, grain_s: float, late: bool
 ) -> None:
     result = _judged(counter(from_s, 60, grain_s))
@@ -72,7 +72,7 @@ def test_bins_from_before_the_first_burst_come_to_five_seconds_or_a_bin(
         assert f"covers {-from_s:g} s before the first burst; 5 s are required" in sentence
 
 
-def test_unknown_bins_from_before_the_first_burst_do_not_count() -> None:
+def test_unknown_bins_before_the_first_burst_do_not_count() -> None:
     ledger = counter(-10, 40)
     ledger.bytes[:6] = np.nan
     assert weights(_judged(ledger)) == [("ledger-late", 91)]

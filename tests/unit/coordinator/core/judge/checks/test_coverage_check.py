@@ -19,7 +19,7 @@ from broadside.coordinator.core.summary import Verdict
         (0.0, 0.0, ["below-floor"]),
     ],
 )
-def test_coverage_is_held_against_its_floor(
+def test_compares_coverage_with_its_floor(
     measured: float, proven: float, findings: list[str]
 ) -> None:
     seen = SimpleNamespace(completeness_ratio=measured, measured_s=measured * 100, planned_s=100)

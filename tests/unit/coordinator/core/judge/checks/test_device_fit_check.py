@@ -8,7 +8,7 @@ from broadside.coordinator.core.summary import Verdict
 from tests.unit.coordinator.core.judge.checks.check_input import burst, held, of_burst, weights
 
 
-def test_a_distance_over_its_limit_is_no_pass() -> None:
+def test_fit_distance_above_limit_is_inconclusive() -> None:
     of_counter = held(fit_distance_ratio=0.031, fit_limit_ratio=0.03)
     result = check_device_fit(of_burst(burst(reconciliation=of_counter)))
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("device-shape", 86)])
@@ -21,7 +21,7 @@ def test_a_distance_over_its_limit_is_no_pass() -> None:
 @pytest.mark.parametrize(
     ("distance", "limit"), [(0.03, 0.03), (None, 0.03), (0.5, None), (None, None)]
 )
-def test_what_is_within_or_not_assessed_has_no_finding(
+def test_no_finding_for_small_or_unknown_fit_distance(
     distance: float | None, limit: float | None
 ) -> None:
     of_counter = held(fit_distance_ratio=distance, fit_limit_ratio=limit)

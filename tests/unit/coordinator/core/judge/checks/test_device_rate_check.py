@@ -14,7 +14,7 @@ from tests.unit.coordinator.core.judge.checks.check_input import (
 )
 
 
-def test_a_device_that_counted_less_than_the_limit_is_no_pass() -> None:
+def test_device_rate_below_limit_is_inconclusive() -> None:
     """The fleet's 1.2 Gbit/s less 20 % are 0.96."""
     result = check_device_rate(of_burst(burst(reconciliation=held(-0.2))))
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("device-unproven", 84)])
@@ -23,7 +23,7 @@ def test_a_device_that_counted_less_than_the_limit_is_no_pass() -> None:
 
 
 @pytest.mark.parametrize(("residual", "undecided"), [(-0.153, False), (-0.156, True), (0.0, False)])
-def test_the_low_end_of_the_devices_interval_decides(residual: float, undecided: bool) -> None:
+def test_lower_bound_of_device_rate_decides(residual: float, undecided: bool) -> None:
     """1.2 x 0.847 = 1.0164 less hypot(10, 1200 x 0.005) Mbit/s = 11.7; 1.2 x 0.844 = 1.0128 less
     as much is above, too, less 13 it is not."""
     of_counter = held(residual, residual_uncertainty_ratio=0.005 if not undecided else 0.01)
@@ -31,7 +31,7 @@ def test_the_low_end_of_the_devices_interval_decides(residual: float, undecided:
     assert bool(result.findings) is undecided
 
 
-def test_nothing_is_concluded_of_a_fleet_below_the_limit_or_without_one() -> None:
+def test_no_result_if_fleet_is_below_limit_or_has_none() -> None:
     slow = burst(0.9e9, reconciliation=held(-0.5))
     assert check_device_rate(of_burst(slow)) == NOTHING
     at_limit = burst(1.01e9, 0.01e9, reconciliation=held(-0.5))

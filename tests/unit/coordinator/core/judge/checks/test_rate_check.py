@@ -35,7 +35,7 @@ def _judged(rate: float, half: float = 0.01e9, **told: Any) -> Result:
         (0.989e9, Verdict.FAIL, ("target-missed", 100)),
     ],
 )
-def test_the_whole_interval_decides(
+def test_rate_interval_decides_the_verdict(
     rate: float, verdict: Verdict, found: tuple[str, float]
 ) -> None:
     result = _judged(rate)
@@ -43,7 +43,7 @@ def test_the_whole_interval_decides(
     assert "the limit 1 Gbit/s" in result.findings[0].sentence
 
 
-def test_findings_of_a_rate_are_of_the_verdict() -> None:
+def test_rate_findings_have_kind_verdict() -> None:
     for rate, severity in ((1.2e9, "note"), (0.5e9, "problem")):
         (finding,) = _judged(rate).findings
         assert (finding.kind, finding.severity) == ("verdict", severity)
@@ -53,12 +53,12 @@ def test_findings_of_a_rate_are_of_the_verdict() -> None:
 
 
 @pytest.mark.parametrize("told", [{"rate": None}, {"window": None}])
-def test_without_a_window_there_is_no_rate(told: dict[str, Any]) -> None:
+def test_no_rate_without_a_window(told: dict[str, Any]) -> None:
     result = check_rate(of_burst(burst(**told)))
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("no-window", 92)])
 
 
-def test_a_rate_without_an_interval_decides_nothing() -> None:
+def test_rate_without_interval_is_inconclusive() -> None:
     result = check_rate(of_burst(burst(half=None)))
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("interval-unknown", 91)])
     assert "window of 30 s" in result.findings[0].sentence
@@ -74,7 +74,7 @@ def test_a_rate_without_an_interval_decides_nothing() -> None:
         ({"rtt_mean_max_s": 0.1}, Verdict.PASS),
     ],
 )
-def test_without_a_target_a_run_is_measured(told: dict[str, Any], verdict: Verdict) -> None:
+def test_run_without_target_is_measured(told: dict[str, Any], verdict: Verdict) -> None:
     under = spec(scaled_target_bits_per_second=None, layer=Layer.IP)
     bounds = {goal.bound: told.pop(goal.bound, None) for goal in ALL_THRESHOLDS}
     vars(under.objective).update(bounds)
@@ -85,7 +85,7 @@ def test_without_a_target_a_run_is_measured(told: dict[str, Any], verdict: Verdi
     assert (result.findings[0].kind, result.findings[0].severity) == ("verdict", "note")
 
 
-def test_headers_count_at_the_ip_layer() -> None:
+def test_ip_layer_rate_includes_headers() -> None:
     """0.97 Gbit/s of payload are 1.0088 at the IP layer, known to hypot(1, 2.02) Mbit/s."""
     assert _judged(0.97e9, 1e6).verdict is Verdict.FAIL
     ip = check_rate(of_burst(burst(0.97e9, 1e6), spec(layer=Layer.IP)))
@@ -116,7 +116,7 @@ def _pair(index: int, rate: float | None, completeness: float = 1.0) -> SimpleNa
         pytest.param(0.08e9, 0.05, Verdict.FAIL, id="the device counted 0.945"),
     ],
 )
-def test_a_fail_needs_that_unseen_pairs_cannot_make_it_up(
+def test_fails_only_if_unseen_pairs_cannot_reach_the_limit(
     history: float | None, device: float | None, verdict: Verdict
 ) -> None:
     pairs = (_pair(0, 0.45e9), _pair(1, 0.45e9), _pair(2, None, 0.0))
@@ -146,7 +146,7 @@ def test_a_fail_needs_that_unseen_pairs_cannot_make_it_up(
 @pytest.mark.parametrize(
     ("sent", "verdict"), [(1.2e9, Verdict.PASS), (1.02e9, Verdict.PASS), (1.0e9, None)]
 )
-def test_what_was_not_sent_is_no_evidence(sent: float, verdict: Verdict | None) -> None:
+def test_received_rate_is_bounded_by_sent_rate(sent: float, verdict: Verdict | None) -> None:
     """Received 1.2 +- 0.01: less what is above the sent, 1.02 - 0.01 is above the limit."""
     result = _judged(1.2e9, fleet_sent_bits_per_second=sent)
     assert result.verdict is (verdict or Verdict.INCONCLUSIVE)
@@ -155,7 +155,7 @@ def test_what_was_not_sent_is_no_evidence(sent: float, verdict: Verdict | None) 
         assert "the senders recorded only 1 Gbit/s" in result.findings[0].sentence
 
 
-def test_senders_that_were_not_all_heard_bound_nothing() -> None:
+def test_sent_rate_is_no_bound_if_senders_are_missing() -> None:
     flow = SimpleNamespace(flow=Flow.UP, received_bits_per_second=1.2e9,
                            sent_bits_per_second=1.2e9, sent_pairs_count=0)  # fmt: skip
     assert _judged(1.2e9, fleet_sent_bits_per_second=0.5e9, flows=(flow,)).verdict is Verdict.PASS
@@ -173,7 +173,7 @@ def test_senders_that_were_not_all_heard_bound_nothing() -> None:
         (None, {}, Verdict.PASS),
     ],
 )
-def test_the_worst_window_that_missing_rows_leave_open_must_reach_the_limit(
+def test_worst_window_with_missing_rows_must_reach_the_limit(
     worst: float | None, told: dict[str, Any], verdict: Verdict
 ) -> None:
     result = _judged(1.2e9, worst_bits_per_second=worst, **told)

@@ -32,13 +32,13 @@ def _judged(ledger: FirewallLedger | None, promised: object = None) -> Result:
         pytest.param(39, 9.0, False, id="bins under 10 s are a counter's"),
     ],
 )
-def test_the_last_known_bin_is_late_enough(ends_s: float, grain_s: float, is_short: bool) -> None:
+def test_last_known_bin_must_cover_the_lag(ends_s: float, grain_s: float, is_short: bool) -> None:
     result = _judged(counter(ends_s - 12 * grain_s, ends_s, grain_s))
     assert weights(result) == ([("reference-short", 92)] if is_short else [])
     assert result.verdict is (Verdict.INCONCLUSIVE if is_short else Verdict.PASS)
 
 
-def test_unknown_bins_do_not_go_on() -> None:
+def test_unknown_bins_do_not_extend_the_record() -> None:
     ledger = counter(-10, 40)
     ledger.bytes[-10:] = np.nan
     assert weights(_judged(ledger)) == [("reference-short", 92)]
@@ -47,11 +47,11 @@ def test_unknown_bins_do_not_go_on() -> None:
     assert "for 1 s after the last" in _judged(ledger).findings[0].sentence
 
 
-def test_a_reference_that_nothing_watched_is_none() -> None:
+def test_reference_run_needs_a_device_counter() -> None:
     assert weights(_judged(None)) == [("reference-unwatched", 103)]
     assert _judged(None, promised="a counter, whose absence is said elsewhere") == Result()
 
 
-def test_other_runs_need_neither() -> None:
+def test_check_applies_only_to_reference_runs() -> None:
     assert check_reference_record(of_run(plan(), ledger=counter(0, 5))) == Result()
     assert check_reference_record(of_run(plan())) == Result()

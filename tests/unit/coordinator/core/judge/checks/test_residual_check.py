@@ -39,7 +39,7 @@ def _judged(residual: float | None, of_burst_: dict[str, Any] | None = None, **t
         (0.0, {"lag_s": None, "baseline_how": None}, False),
     ],
 )
-def test_either_end_of_the_residual_is_within_the_limit(
+def test_both_bounds_of_the_residual_must_be_within_the_limit(
     residual: float, told: dict[str, Any], passes: bool
 ) -> None:
     result = _judged(residual, **told)
@@ -50,9 +50,7 @@ def test_either_end_of_the_residual_is_within_the_limit(
 @pytest.mark.parametrize(
     ("peak", "passes"), [(1.2e9, False), (0.17e9, True), (0.19e9, False), (None, True)]
 )
-def test_what_missing_pairs_may_have_sent_is_a_residual_below(
-    peak: float | None, passes: bool
-) -> None:
+def test_missing_pairs_lower_the_residual_bound(peak: float | None, passes: bool) -> None:
     """3 of 300 pair-seconds, in 30 s: a tenth of the peak pair, over 1.2 Gbit/s received. Of 0.18
     Gbit/s that is 1.5 %, and 0.5 % are unsure."""
     of = {"completeness": seen(297, 300), "peak_pair_bits_per_second": peak}
@@ -61,7 +59,7 @@ def test_what_missing_pairs_may_have_sent_is_a_residual_below(
     assert _judged(0.015, above).verdict is Verdict.PASS  # the upper end is as it was
 
 
-def test_a_residual_is_told_with_its_interval_and_what_would_narrow_it() -> None:
+def test_reports_residual_with_interval_and_next_step() -> None:
     larger, unsure = _judged(0.03).findings[0], _judged(0.018).findings[0]
     assert larger.sentence == (
         "Residual +3.00 % (95 % interval +2.50 % to +3.50 %): device counter against fleet, 1 GB "
@@ -76,7 +74,7 @@ def test_a_residual_is_told_with_its_interval_and_what_would_narrow_it() -> None
     assert _judged(0.02).findings[0].sentence.endswith("it may be 2.5 %.")
 
 
-def test_without_a_counter_or_for_a_reference_run_other_checks_conclude() -> None:
+def test_no_result_without_counter_or_for_reference_run() -> None:
     assert check_residual(of_burst(burst())) == NOTHING
     assert _judged(0.5, bypassed=True) == NOTHING
 
@@ -92,14 +90,12 @@ def test_without_a_counter_or_for_a_reference_run_other_checks_conclude() -> Non
         ({"rejected_bins_count": 3}, ("ledger-empty", 75)),
     ],
 )
-def test_without_a_residual_the_reason_is_named(
-    told: dict[str, Any], found: tuple[str, float]
-) -> None:
+def test_names_reason_for_missing_residual(told: dict[str, Any], found: tuple[str, float]) -> None:
     result = _judged(None, **told)
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [found])
 
 
-def test_bins_that_cannot_be_true_are_counted() -> None:
+def test_counts_impossible_bins() -> None:
     result = _judged(0.0, rejected_bins_count=3)
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("ledger-untrue", 89)])
     assert result.findings[0].sentence.startswith(
@@ -108,7 +104,7 @@ def test_bins_that_cannot_be_true_are_counted() -> None:
     assert weights(_judged(0.0, rejected_bins_count=3, bypassed=True)) == [("ledger-untrue", 89)]
 
 
-def test_a_wrong_declaration_is_named_by_its_factor() -> None:
+def test_names_wrong_unit_declaration_by_factor() -> None:
     result = _judged(7.0, crossed_bits_per_second=8e9)
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("metric-declaration", 88)])
     assert result.findings[0].sentence.startswith(
@@ -121,6 +117,6 @@ def test_a_wrong_declaration_is_named_by_its_factor() -> None:
     assert weights(doubled) == [("residual", 88)]
 
 
-def test_nothing_received_leaves_nothing_to_fill() -> None:
+def test_missing_pairs_do_not_matter_without_received_rate() -> None:
     nothing = burst(None, reconciliation=held(0.0), completeness=seen(297, 300))
     assert check_residual(of_burst(nothing)).verdict is Verdict.PASS

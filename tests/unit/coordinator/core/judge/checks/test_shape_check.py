@@ -31,7 +31,7 @@ def _judged(of_window: dict[str, Any] | None = None, **told: Any) -> Result:
 
 
 @pytest.mark.parametrize(("rate", "slow"), [(LEAST, False), (LEAST - 1, True)])
-def test_the_slowest_fifth_reaches_the_limit_but_for_noise(rate: float, slow: bool) -> None:
+def test_slowest_fifth_must_reach_the_limit(rate: float, slow: bool) -> None:
     result = _judged({"slowest_bits_per_second": rate, **PART})
     assert result.verdict is (Verdict.INCONCLUSIVE if slow else Verdict.PASS)
     assert weights(result) == [("slow-stretch", 84)] * slow
@@ -43,11 +43,11 @@ def test_the_slowest_fifth_reaches_the_limit_but_for_noise(rate: float, slow: bo
 
 
 @pytest.mark.parametrize("name", ["slowest_bits_per_second", "slowest_from_s", "slowest_s"])
-def test_a_part_that_is_not_placed_is_none(name: str) -> None:
+def test_ignores_slow_part_without_position(name: str) -> None:
     assert _judged({"slowest_bits_per_second": 1.0, **PART, name: None}) == NOTHING
 
 
-def test_headers_count_at_the_ip_layer() -> None:
+def test_ip_layer_rate_includes_headers() -> None:
     """0.95 Gbit/s of payload are 0.988 at the IP layer."""
     of = burst(window=window(slowest_bits_per_second=0.95e9, **PART))
     assert check_shape(of_burst(of)).verdict is Verdict.INCONCLUSIVE
@@ -55,7 +55,7 @@ def test_headers_count_at_the_ip_layer() -> None:
 
 
 @pytest.mark.parametrize(("after", "slow"), [(LEAST, False), (LEAST - 1, True)])
-def test_what_is_left_after_a_cliff_reaches_the_limit(after: float, slow: bool) -> None:
+def test_rate_after_drop_must_reach_the_limit(after: float, slow: bool) -> None:
     cliff = SimpleNamespace(at=at(22.4), after_bits_per_second=after)
     result = _judged({"slowest_bits_per_second": 1e9, **PART}, cliff=cliff)
     assert weights(result) == [("slow-stretch", 84)] * slow
@@ -72,7 +72,7 @@ def test_what_is_left_after_a_cliff_reaches_the_limit(after: float, slow: bool) 
         (LEAST - 3.1e6, 1e6, True),
     ],
 )
-def test_the_devices_bins_may_fall_short_by_three_standard_errors(
+def test_device_bins_may_be_three_standard_errors_below(
     rate: float, noise: float | None, slow: bool
 ) -> None:
     device = held(slowest_bits_per_second=rate, slowest_noise_bits_per_second=noise, slowest_s=6)
@@ -85,7 +85,7 @@ def test_the_devices_bins_may_fall_short_by_three_standard_errors(
         )
 
 
-def test_the_devices_bins_count_with_headers_too() -> None:
+def test_device_bins_include_headers_at_ip_layer() -> None:
     device = held(slowest_bits_per_second=0.94e9, slowest_noise_bits_per_second=3e6, slowest_s=6)
     of = burst(reconciliation=device)  # 1.04 x (0.94 + 0.009) = 0.98696
     assert check_shape(of_burst(of, spec(layer=Layer.IP))) == NOTHING
@@ -97,7 +97,7 @@ def test_the_devices_bins_count_with_headers_too() -> None:
 
 
 @pytest.mark.parametrize(("rate", "slow"), [(LEAST, False), (LEAST - 1, True)])
-def test_senders_show_a_slow_part_too(rate: float, slow: bool) -> None:
+def test_detects_slow_part_from_senders(rate: float, slow: bool) -> None:
     sent = Stretch(at=3, length_s=6, mean=rate, noise=0.0)
     result = _judged(slowest_sent=sent)
     assert weights(result) == [("slow-stretch-senders", 84)] * slow
@@ -109,7 +109,7 @@ def test_senders_show_a_slow_part_too(rate: float, slow: bool) -> None:
         assert check_shape(of) == NOTHING
 
 
-def test_readings_longer_than_a_part_show_no_shape() -> None:
+def test_shape_is_not_assessed_with_coarse_readings() -> None:
     result = _judged({"reading_s": 10.0, "window_s": 100})
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("shape-not-assessed", 83)])
     assert result.findings[0].sentence.startswith("Changes of the rate within 10 s are not visible")
@@ -118,7 +118,7 @@ def test_readings_longer_than_a_part_show_no_shape() -> None:
     assert (imported.verdict, weights(imported)) == (Verdict.PASS, [("shape-not-assessed", 30)])
 
 
-def test_a_source_that_shows_the_shape_assesses_it() -> None:
+def test_finer_source_assesses_the_shape() -> None:
     device = held(slowest_bits_per_second=1e9, slowest_s=6)
     assert _judged({"reading_s": 10.0}, reconciliation=device) == NOTHING
     assert _judged({"reading_s": 10.0, "slowest_bits_per_second": 1e9, **PART}) == NOTHING
@@ -128,9 +128,7 @@ def test_a_source_that_shows_the_shape_assesses_it() -> None:
 
 
 @pytest.mark.parametrize(("rate", "unproven"), [(LEAST, False), (LEAST - 1, True)])
-def test_a_part_with_missing_rows_is_proven_by_those_that_are_there(
-    rate: float, unproven: bool
-) -> None:
+def test_part_with_missing_rows_needs_proof_from_present_rows(rate: float, unproven: bool) -> None:
     result = _judged({"slowest_proven_bits_per_second": rate})
     assert result.verdict is (Verdict.INCONCLUSIVE if unproven else Verdict.PASS)
     assert weights(result) == [("stretch-unproven", 79)] * unproven
@@ -140,7 +138,7 @@ def test_a_part_with_missing_rows_is_proven_by_those_that_are_there(
         assert check_shape(of_burst(of, spec(layer=Layer.IP))) == NOTHING
 
 
-def test_a_ramp_that_was_cut_is_stated_beside_any_result() -> None:
+def test_reports_excluded_ramp_with_any_result() -> None:
     cut = {"ramp_s": 4, "ramp_bits_per_second": 5e8}
     note = ("ramp-cut", 12)
     result = _judged(cut)

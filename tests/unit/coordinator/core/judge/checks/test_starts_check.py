@@ -33,7 +33,7 @@ PAIRS = (
         pytest.param(1.5, 1.5, Verdict.PASS, 58, id="as clocks may be off"),
     ],
 )
-def test_a_spread_that_is_not_allowed_names_the_three_latest(
+def test_names_three_latest_pairs_if_start_spread_is_too_large(
     spread_s: float, bound_s: float, verdict: Verdict, weight: float
 ) -> None:
     of = burst(
@@ -50,10 +50,10 @@ def test_a_spread_that_is_not_allowed_names_the_three_latest(
 
 
 @pytest.mark.parametrize("spread_s", [None, 0.0, 1.0])
-def test_a_spread_that_is_allowed_or_unknown_is_no_finding(spread_s: float | None) -> None:
+def test_allowed_or_unknown_start_spread_has_no_finding(spread_s: float | None) -> None:
     assert check_starts(of_burst(burst(start_spread_s=spread_s))) == NOTHING
 
 
-def test_without_a_window_no_second_is_shared() -> None:
+def test_no_common_seconds_without_a_window() -> None:
     result = check_starts(of_burst(burst(start_spread_s=2.0, window=None, pairs=PAIRS)))
     assert "0 of 30 s are common" in result.findings[0].sentence

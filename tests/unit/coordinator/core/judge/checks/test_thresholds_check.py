@@ -49,7 +49,7 @@ def _placement(value: float) -> DevicePlacement:
     return DevicePlacement(mean=value, p95=value, min=value, max=value)
 
 
-def test_without_limits_everything_passes() -> None:
+def test_passes_without_thresholds() -> None:
     assert _judged({}) == Result(Verdict.PASS, ())
 
 
@@ -63,7 +63,7 @@ def test_without_limits_everything_passes() -> None:
         pytest.param(0.03, 2, 0.5, Verdict.INCONCLUSIVE, ["rtt-unproven"], id="not all along"),
     ],
 )
-def test_a_flows_figure_is_held_against_its_limit(
+def test_compares_flow_metric_with_threshold(
     limit_s: float, pairs: int, completeness: float, verdict: Verdict, ids: list[str]
 ) -> None:
     flows = (_flow(rtt_pairs_count=pairs),)
@@ -71,7 +71,7 @@ def test_a_flows_figure_is_held_against_its_limit(
     assert (result.verdict, _ids(result)) == (verdict, ids)
 
 
-def test_every_flow_is_named_with_its_own_figure() -> None:
+def test_reports_every_flow_with_its_value() -> None:
     flows = (_flow(), _flow(flow="down", rtt_mean_s=0.04), _flow(flow="x", rtt_mean_s=None))
     result = _judged({"rtt_mean_max_s": 0.03}, flows=flows)
     assert result.verdict is Verdict.FAIL
@@ -94,7 +94,9 @@ def test_every_flow_is_named_with_its_own_figure() -> None:
         (None, 0, Verdict.INCONCLUSIVE),
     ],
 )
-def test_a_measures_floor_fails_below_it(value: float | None, pairs: int, verdict: Verdict) -> None:
+def test_minimum_threshold_fails_below_it(
+    value: float | None, pairs: int, verdict: Verdict
+) -> None:
     reported = SimpleNamespace(name="success_ratio", value=value, pairs_count=pairs)
     result = _judged({"success_min_ratio": 0.99}, measures=() if value is None else (reported,))
     assert result.verdict is verdict
@@ -109,7 +111,7 @@ def test_a_measures_floor_fails_below_it(value: float | None, pairs: int, verdic
         (None, 2, Verdict.INCONCLUSIVE),
     ],
 )
-def test_probes_under_load_are_held_against_their_limit(
+def test_compares_probe_latency_with_threshold(
     p99_s: float | None, whole: int, verdict: Verdict
 ) -> None:
     during = SimpleNamespace(p99_s=p99_s)
@@ -122,7 +124,7 @@ def test_probes_under_load_are_held_against_their_limit(
     ("covered", "verdict"),
     [(0.8, Verdict.PASS), (0.79, Verdict.INCONCLUSIVE), (1.0, Verdict.PASS)],
 )
-def test_a_device_must_be_known_for_four_fifths_of_the_window(
+def test_device_metric_must_cover_80_percent_of_the_window(
     covered: float, verdict: Verdict
 ) -> None:
     devices = (_device(cpu_ratio=_figure(0.5, covered_ratio=covered)),)
@@ -136,7 +138,7 @@ def test_a_device_must_be_known_for_four_fifths_of_the_window(
         )
 
 
-def test_a_device_that_tells_nothing_proves_nothing() -> None:
+def test_device_without_telemetry_is_inconclusive() -> None:
     limits = {"device_cpu_p95_max_ratio": 0.9}
     no_user, silent = _judged(limits), _judged(limits, devices=(_device(),))
     assert no_user.verdict is silent.verdict is Verdict.INCONCLUSIVE
@@ -153,7 +155,7 @@ def test_a_device_that_tells_nothing_proves_nothing() -> None:
         pytest.param(0.92, 0.95, Verdict.FAIL, id="beyond at every placement"),
     ],
 )
-def test_a_limit_holds_for_every_placement_of_the_readings(
+def test_threshold_is_checked_for_all_placements_of_readings(
     least: float, most: float, verdict: Verdict
 ) -> None:
     seen = _figure(0.7, at_least=_placement(least), at_most=_placement(most), bound_s=30.0)
@@ -167,7 +169,7 @@ def test_a_limit_holds_for_every_placement_of_the_readings(
         assert "92.000 %" in result.findings[0].sentence
 
 
-def test_a_floor_fails_by_the_most_that_a_placement_allows() -> None:
+def test_minimum_threshold_uses_highest_placement() -> None:
     seen = _figure(0.7, at_least=_placement(0.4), at_most=_placement(0.6))
     result = _judged({"device_health_min_ratio": 0.9}, devices=(_device(health_ratio=seen),))
     assert result.verdict is Verdict.FAIL
@@ -175,7 +177,7 @@ def test_a_floor_fails_by_the_most_that_a_placement_allows() -> None:
 
 
 @pytest.mark.parametrize("told", ["at_least", "at_most"])
-def test_one_end_of_a_placement_alone_is_no_interval(told: str) -> None:
+def test_single_placement_bound_is_ignored(told: str) -> None:
     seen = _figure(0.7, **{told: _placement(0.99)})
     result = _judged({"device_cpu_p95_max_ratio": 0.9}, devices=(_device(cpu_ratio=seen),))
     assert result.verdict is Verdict.PASS

@@ -18,7 +18,7 @@ from tests.unit.coordinator.core.judge.checks.check_input import burst, of_burst
         (8, Verdict.INCONCLUSIVE, [("outside-window", 87)]),
     ],
 )
-def test_seconds_outside_are_allowed_noted_or_too_many(
+def test_classifies_seconds_outside_the_common_window(
     outside_s: int, verdict: Verdict, found: list[tuple[str, float]]
 ) -> None:
     of = burst(duration_s=100, window=window(outside_s=outside_s, common_s=90))
@@ -29,11 +29,11 @@ def test_seconds_outside_are_allowed_noted_or_too_many(
         assert result.findings[0].sentence.startswith(text)
 
 
-def test_without_a_window_nothing_is_concluded() -> None:
+def test_no_result_without_a_window() -> None:
     assert check_window(of_burst(burst(window=None))) == NOTHING
 
 
-def test_a_burst_without_a_length_is_all_outside() -> None:
+def test_burst_of_zero_length_is_inconclusive() -> None:
     """3 - 2 of at least one second."""
     result = check_window(of_burst(burst(duration_s=0, window=window(outside_s=3))))
     assert result.verdict is Verdict.INCONCLUSIVE

@@ -81,14 +81,14 @@ def explain(counter: Reconciliation | None, rates: Mapping[Flow, float]) -> Decl
         (1 / 1.024**3, "the prefix"),
     ],
 )
-def test_a_factor_names_what_to_declare(ratio: float, fix: str) -> None:
+def test_factor_identifies_the_wrong_declaration(ratio: float, fix: str) -> None:
     result = explain(held(ratio), FORWARD)
     assert result is not None
     assert fix in result.fix
 
 
 @pytest.mark.parametrize("ratio", [1.0, 0.995, 1.009, 0.9, 0.8, 0.3, 1.3, 3.0, 20.0, 0.02])
-def test_other_factors_are_no_declaration(ratio: float) -> None:
+def test_unrelated_factors_are_no_declaration_error(ratio: float) -> None:
     assert explain(held(ratio), FORWARD) is None
 
 
@@ -101,7 +101,7 @@ def test_other_factors_are_no_declaration(ratio: float) -> None:
         (1 / 0.3, (Flow.DOWN,), "direction=both"),
     ],
 )
-def test_one_direction_of_two_is_told_by_its_share(
+def test_identifies_counted_direction_by_its_share(
     ratio: float, counted: tuple[Flow, ...], fix: str
 ) -> None:
     result = explain(held(ratio, counted_flows=counted), BOTH)
@@ -110,13 +110,13 @@ def test_one_direction_of_two_is_told_by_its_share(
     assert result.fix == fix
 
 
-def test_a_direction_without_traffic_cannot_be_compared() -> None:
+def test_counted_direction_without_traffic_is_an_error() -> None:
     result = explain(held(0.02, counted_flows=(Flow.DOWN,)), FORWARD)
     assert result is not None
     assert result.fix == "direction=both"
 
 
-def test_a_counter_that_shows_nothing_above_its_idle_level_has_no_factor() -> None:
+def test_no_factor_for_counter_at_idle_level() -> None:
     assert explain(held(1 / 60, baseline_uncertainty_bits_per_second=1e7), FORWARD) is None
     assert explain(held(1 / 8, crossed_bits_per_second=0.0), FORWARD) is None
     assert explain(held(1 / 8, lag_s=None), FORWARD) is None
@@ -129,7 +129,7 @@ def test_a_counter_that_shows_nothing_above_its_idle_level_has_no_factor() -> No
     [(8.0, "unit=bits"), (7.9, "unit=bits"), (60.0, "aggregation=total"), (1e6, "the prefix"),
      (9.0, None), (2.0, None), (1.024**3, None)],
 )  # fmt: skip
-def test_a_scale_that_fits_at_any_lag_is_a_unit_a_sum_or_a_prefix(
+def test_scale_without_lag_identifies_unit_aggregation_or_prefix(
     ratio: float, fix: str | None
 ) -> None:
     """What traffic may make too (a half, 1024) is not told without a lag."""
@@ -137,7 +137,7 @@ def test_a_scale_that_fits_at_any_lag_is_a_unit_a_sum_or_a_prefix(
     assert (None if result is None else result.fix) == fix
 
 
-def test_a_factor_within_the_uncertainty_of_the_residual_is_told() -> None:
+def test_accepts_factor_within_residual_uncertainty() -> None:
     """8.4 is 4.9 % above 8; the residual is known to 5 % of itself, then to 1 %."""
     near = held(8.4, residual_uncertainty_ratio=0.05 * 8.4)
     result = explain(near, FORWARD)
@@ -148,13 +148,13 @@ def test_a_factor_within_the_uncertainty_of_the_residual_is_told() -> None:
     assert explain(held(9.2, residual_uncertainty_ratio=5.0), FORWARD) is None
 
 
-def test_a_residual_within_its_uncertainty_is_no_factor() -> None:
+def test_no_factor_if_residual_is_within_uncertainty() -> None:
     agrees = held(2.0, residual_uncertainty_ratio=1.0)
     assert explain(agrees, FORWARD) is None
     assert explain(held(0.0, crossed_bits_per_second=5.0), FORWARD) is None
 
 
-def test_a_sentence_says_the_factor_and_what_makes_it() -> None:
+def test_describes_factor_and_cause() -> None:
     def text(factor: float) -> str:
         return DeclarationError(factor, "bits are read as bytes", "unit=bits").describe()
 
@@ -166,7 +166,7 @@ def test_a_sentence_says_the_factor_and_what_makes_it() -> None:
     assert text(0.0) == "Bits are read as bytes"
 
 
-def test_two_wrong_declarations_multiply() -> None:
+def test_combines_two_declaration_errors() -> None:
     one = DeclarationError(factor=8.0, sentence="a", fix="x")
     other = DeclarationError(factor=60.0, sentence="b", fix="y")
     both = one.combine(other)
@@ -181,7 +181,7 @@ def _burst(**rates: float | None) -> BurstSummary:
     return cast(BurstSummary, SimpleNamespace(flows=flows))
 
 
-def test_rates_of_bursts_add_up_by_flow_and_none_is_unknown() -> None:
+def test_sums_burst_rates_by_flow() -> None:
     bursts = [_burst(up=3e8, down=None), _burst(up=4e8, down=0.0), _burst(up=None)]
     assert _flow_rates(bursts) == {Flow.UP: 7e8}
 
@@ -212,16 +212,14 @@ def _series(*flows: Flow) -> BurstSeries:
         ((), [Flow.UP, Flow.DOWN]),
     ],
 )
-def test_the_flows_that_a_counter_counts_are_compared(
-    of_ledger: tuple[Flow, ...], kept: list[Flow]
-) -> None:
+def test_compares_only_counted_flows(of_ledger: tuple[Flow, ...], kept: list[Flow]) -> None:
     both = _series(Flow.UP, Flow.DOWN)
     assert [
         flow.flow for flow in counted_flows_only(both, _ledger(1, flows=of_ledger)).flows
     ] == kept
 
 
-def test_the_scale_is_held_over_expected_bytes() -> None:
+def test_scale_is_counted_over_expected_bytes() -> None:
     """Unknown bins and those below zero hold nothing: 100 + 300 of 200."""
     of_fleet = held(1.0, expected_bytes=200.0)
     assert scale_of(_ledger(100, np.nan, -50, 300), of_fleet) == 2.0
@@ -231,7 +229,7 @@ def test_the_scale_is_held_over_expected_bytes() -> None:
     assert scale_of(_ledger(100), held(1.0, expected_bytes=0.0)) is None
 
 
-def test_a_counter_that_was_divided_is_told_in_its_own_unit() -> None:
+def test_rescales_reconciliation_to_original_unit() -> None:
     """By 4: 1 + 0.1 becomes 4.4; interval and rates are as many times as large."""
     divided = held(
         1.1,
@@ -260,7 +258,7 @@ def test_a_counter_that_was_divided_is_told_in_its_own_unit() -> None:
     [({"lag_s": None}, True), ({}, False), ({"lag_s": None, "bypassed": True}, False),
      ({"lag_s": None, "residual_ratio": None}, False)],
 )  # fmt: skip
-def test_a_counter_without_a_lag_is_far_below(fields: dict[str, object], is_far: bool) -> None:
+def test_only_counter_without_lag_has_unit_error(fields: dict[str, object], is_far: bool) -> None:
     assert has_unit_error(held(0.01, **fields)) is is_far
 
 
@@ -274,7 +272,7 @@ OF_BYTES = {
 }
 
 
-def test_a_wrong_unit_leaves_no_finding_on_the_device() -> None:
+def test_wrong_unit_removes_device_findings() -> None:
     result = with_declaration(held(8.0, **OF_BYTES), _ledger(1.0), [_burst(up=1e9)])
     assert result.causes == ()
     assert result.firewall_bits_per_second is None
@@ -285,7 +283,7 @@ def test_a_wrong_unit_leaves_no_finding_on_the_device() -> None:
     assert result.residual_ratio == 7.0
 
 
-def test_a_factor_that_traffic_may_make_too_is_one_more_cause() -> None:
+def test_ambiguous_factor_is_an_additional_cause() -> None:
     result = with_declaration(held(2.0, **OF_BYTES), _ledger(1.0), [_burst(up=1e9)])
     assert [cause.id for cause in result.causes] == ["duplicate-counting", "metric-declaration"]
     assert result.causes[1].share_ratio == 1.0
@@ -295,7 +293,7 @@ def test_a_factor_that_traffic_may_make_too_is_one_more_cause() -> None:
     assert with_declaration(without, _ledger(1.0), [_burst(up=1e9)]).causes == ()
 
 
-def test_the_flows_that_a_ledger_declares_are_kept() -> None:
+def test_preserves_declared_flows() -> None:
     one_method = _ledger(1.0, flows=(Flow.UP,))
     result = with_declaration(held(1 / 0.7, causes=CAUSES), one_method, [_burst(up=7e8, down=3e8)])
     assert result.counted_flows == (Flow.UP,)
@@ -312,7 +310,7 @@ ACCUSATIONS = {"bypass", "duplicate-counting", "device-unproven", "slow-stretch-
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_bits_read_as_bytes_are_a_factor_of_8(seed: int) -> None:
+def test_detects_bits_read_as_bytes(seed: int) -> None:
     summary = conclude(generate("wrong-units", seed).recording)
     assert summary.verdict is not Verdict.PASS
     assert not ids(summary) & ACCUSATIONS
@@ -321,7 +319,7 @@ def test_bits_read_as_bytes_are_a_factor_of_8(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_one_way_counter_of_a_run_of_two_is_no_bypass(seed: int) -> None:
+def test_one_direction_counter_is_no_bypass(seed: int) -> None:
     """Where its direction is declared, the counter is compared with that direction alone."""
     world = generate("one-way", seed)
     summary = conclude(world.recording)

@@ -45,7 +45,7 @@ def bins_of(counts: NDArray[np.float64], predicted: NDArray[np.float64]) -> BinS
 
 @pytest.mark.parametrize("trades", [0.0, 0.02])
 @pytest.mark.parametrize("count", [8, 20, 60, 300])
-def test_bursts_that_fit_are_reported_at_the_stated_rate(count: int, trades: float) -> None:
+def test_fit_error_rate_for_matching_bursts(count: int, trades: float) -> None:
     """Noise of bins, and bytes that neighbours trade, in 2,000 bursts of runs of three."""
     rng = np.random.default_rng(31)
     draws, rejected = 2000, 0
@@ -62,7 +62,7 @@ def test_bursts_that_fit_are_reported_at_the_stated_rate(count: int, trades: flo
     assert rejected < 8, f"{rejected} of {draws}, stated {ERROR_RATIO:.1%}"
 
 
-def test_a_step_is_found_whatever_its_mean() -> None:
+def test_detects_step_with_equal_mean() -> None:
     rng = np.random.default_rng(7)
     shape = np.repeat([0.6, 1.0, 0.36], 20)
     bins = bins_of(shape * (1 + 0.01 * rng.standard_normal(60)), np.ones(60))
@@ -71,7 +71,7 @@ def test_a_step_is_found_whatever_its_mean() -> None:
     assert result.distance_ratio > 3 * result.limit_ratio
 
 
-def test_one_late_reading_is_no_misfit() -> None:
+def test_accepts_one_late_reading() -> None:
     """What one bin lacks the next one has."""
     rng = np.random.default_rng(8)
     counts = 1 + 0.005 * rng.standard_normal(60)
@@ -83,7 +83,7 @@ def test_one_late_reading_is_no_misfit() -> None:
     assert result.distance_ratio <= result.limit_ratio
 
 
-def test_a_group_that_is_early_shows_at_the_ends_of_a_few_bins() -> None:
+def test_detects_early_group_at_edges_of_a_few_bins() -> None:
     """An eighth of a bin at either end, which would be noise in the middle of the burst."""
     rng = np.random.default_rng(31)
     draws, seen = 100, 0
@@ -99,7 +99,7 @@ def test_a_group_that_is_early_shows_at_the_ends_of_a_few_bins() -> None:
     assert seen > 0.6 * draws  # one limit for all ends of bins finds 20 %
 
 
-def test_the_rate_of_a_fleet_is_no_noise_of_its_counter() -> None:
+def test_fleet_rate_changes_are_no_counter_noise() -> None:
     rng = np.random.default_rng(9)
     fleets = [np.exp(0.3 * rng.standard_normal(12)) for _ in range(4)]
     noise = counters_noise(
@@ -130,7 +130,7 @@ def findings(said: RunSummary) -> set[str]:
 
 
 @pytest.mark.parametrize("by_s", [-20.0, -5.0, 0.0, 0.4, 5.0, 40.0])
-def test_a_common_shift_is_only_a_lag(by_s: float) -> None:
+def test_common_shift_is_a_lag(by_s: float) -> None:
     made = fleet(PLANT)
     text = judged(made, shifted(made, by_s))
     assert "device-shape" not in findings(text)
@@ -139,7 +139,7 @@ def test_a_common_shift_is_only_a_lag(by_s: float) -> None:
 
 @pytest.mark.parametrize("grain_s", [1.0, 5.0])
 @pytest.mark.parametrize(("share", "by_s"), [(0.4, 10.0), (0.5, 9.0), (0.3, -12.0), (0.1, 25.0)])
-def test_a_shift_of_a_group_of_hosts_is_seen(share: float, by_s: float, grain_s: float) -> None:
+def test_detects_shift_of_a_group_of_hosts(share: float, by_s: float, grain_s: float) -> None:
     """All records claim one instant; the device counts a group's traffic earlier or later."""
     made = fleet(replace(PLANT, grain_s=grain_s))
     counted = (1 - share) * shifted(made, 0.0) + share * shifted(made, by_s)
@@ -155,7 +155,9 @@ def test_a_shift_of_a_group_of_hosts_is_seen(share: float, by_s: float, grain_s:
         ((1.4, 0.6), {"lag-unknown"}),  # a burst half as long fits at either half
     ],
 )
-def test_a_counter_of_another_shape_is_no_pass(parts: tuple[float, ...], named: set[str]) -> None:
+def test_counter_with_other_shape_is_inconclusive(
+    parts: tuple[float, ...], named: set[str]
+) -> None:
     """The fleet claims one rate throughout; the counter's mean agrees with it."""
     made = fleet(PLANT)
     assert made.ledger is not None
@@ -172,7 +174,7 @@ def test_a_counter_of_another_shape_is_no_pass(parts: tuple[float, ...], named: 
 
 @pytest.mark.parametrize("grain_s", [1.0, 5.0])
 @pytest.mark.parametrize(("before_s", "after_s"), [(20.0, 0.0), (0.0, 20.0), (8.0, 0.0)])
-def test_other_traffic_that_reaches_beyond_a_burst_hides_no_bypass(
+def test_traffic_around_a_burst_does_not_hide_a_bypass(
     before_s: float, after_s: float, grain_s: float
 ) -> None:
     """A fifth of the fleet passes the device by, and others send as much while the burst runs."""
@@ -208,7 +210,7 @@ def cut(pair: PairEvidence) -> PairEvidence:
 
 
 @pytest.mark.parametrize("forged", [flat, cut])
-def test_senders_show_a_part_that_receivers_do_not(
+def test_senders_show_slow_part_that_receivers_hide(
     forged: Callable[[PairEvidence], PairEvidence],
 ) -> None:
     """Receivers' seconds are all alike; those of the senders reach the target for 40 of 60 s."""

@@ -26,7 +26,7 @@ def _is(*places: bool | int) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
     return np.array(places, dtype=bool)
 
 
-def test_bins_are_quiet_that_lie_clear_of_every_span() -> None:
+def test_bins_outside_all_spans_are_quiet() -> None:
     """Spans 2 .. 5 (two that touch, given out of order) and 7 .. 8; bins of a second."""
     start = np.arange(10.0)
     quiet = quiet_bins(start, start + 1, [(7, 8), (3, 5), (2, 3), (2.5, 2.7)])
@@ -36,7 +36,7 @@ def test_bins_are_quiet_that_lie_clear_of_every_span() -> None:
     assert quiet_bins(start, start + 1, []).all()
 
 
-def test_zeros_at_the_end_are_unread_where_quiet_never_was_zero() -> None:
+def test_trailing_zeros_are_unread_if_idle_level_was_not_zero() -> None:
     quiet = _is(1, 1, 0, 0, 1, 1)
     assert list(unread_bins(np.array([5.0, 6, 90, 80, 0, 0]), quiet)) == [0, 0, 0, 0, 1, 1]
     assert not unread_bins(np.array([5.0, 0, 90, 80, 0, 0]), quiet).any()
@@ -46,7 +46,7 @@ def test_zeros_at_the_end_are_unread_where_quiet_never_was_zero() -> None:
     assert not only_busy.any()
 
 
-def test_quiet_bins_have_a_mean_and_a_prediction_interval() -> None:
+def test_quiet_bins_have_mean_and_prediction_interval() -> None:
     """Rates 1, 3, 5, 7 one by one: mean 4, deviation 2.582, t of 3 degrees 3.182."""
     bins = _bins(2, 6, 99, 10, 14, width=2.0)
     result = from_quiet(bins, _is(1, 1, 0, 1, 1), bins_a_burst=1, bursts_count=2)
@@ -60,7 +60,7 @@ def test_quiet_bins_have_a_mean_and_a_prediction_interval() -> None:
     assert result.how == "quiet"
 
 
-def test_stretches_as_long_as_a_burst_tell_the_scatter() -> None:
+def test_idle_scatter_uses_blocks_of_burst_length() -> None:
     """Nine bins in four stretches of two, the last left over: means 1.5, 3.5, 5.5, 7.5."""
     bins = _bins(*range(1, 10))
     quiet = np.ones(9, bool)
@@ -73,7 +73,7 @@ def test_stretches_as_long_as_a_burst_tell_the_scatter() -> None:
     assert longer.below == result.below  # four stretches at least
 
 
-def test_three_quiet_bins_are_a_stretch_each() -> None:
+def test_three_quiet_bins_are_three_blocks() -> None:
     result = from_quiet(_bins(1, 2, 3), _is(1, 1, 1), bins_a_burst=30, bursts_count=1)
     assert result.below == pytest.approx(t95(2) * math.sqrt(4 / 3))
 
@@ -90,7 +90,7 @@ def _fit(idle: float, fleet: Floats = FLEET, *, seen: tuple[float, ...] = ()):  
     return from_fit(_bins(*counted), quiet, fleet, moved, 0.5)
 
 
-def test_a_level_beside_the_fleets_bytes_is_fitted() -> None:
+def test_fits_idle_level_together_with_fleet_bytes() -> None:
     result = _fit(30.0)
     assert result is not None
     assert result.how == "fitted"
@@ -100,7 +100,7 @@ def test_a_level_beside_the_fleets_bytes_is_fitted() -> None:
     assert (result.mean_below, result.mean_above) == (result.below, result.above)
 
 
-def test_no_level_is_above_the_emptiest_bin() -> None:
+def test_idle_level_is_at_most_the_lowest_bin() -> None:
     """Without a quiet bin the lowest holds 30 + 22: 2 % of noise more bounds the level."""
     fleet = np.full(10, 100.0)
     result = from_fit(_bins(*np.full(10, 140.0)), _is(*[0] * 10), fleet, np.zeros(10), 0.5)
@@ -110,7 +110,7 @@ def test_no_level_is_above_the_emptiest_bin() -> None:
     assert result.above == pytest.approx(140 * HOLDS_RATIO)
 
 
-def test_what_quiet_bins_hold_lies_in_the_interval() -> None:
+def test_idle_interval_contains_quiet_bins() -> None:
     higher = _fit(30.0, seen=(45.0,))
     assert higher is not None
     assert higher.bytes_per_s + higher.above == pytest.approx(45.0)
@@ -119,7 +119,7 @@ def test_what_quiet_bins_hold_lies_in_the_interval() -> None:
     assert lower.bytes_per_s - lower.below <= 12.0
 
 
-def test_too_few_bins_bound_a_level_and_none_knows_none() -> None:
+def test_few_bins_only_bound_the_idle_level() -> None:
     few = from_fit(_bins(60, 40, 70), _is(0, 0, 0), np.array([50.0, 20, 60]), np.zeros(3), 0.5)
     assert few is not None
     assert (few.how, few.bytes_per_s, few.above) == ("bounded", 0.0, 40 * HOLDS_RATIO)

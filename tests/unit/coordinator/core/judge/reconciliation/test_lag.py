@@ -82,7 +82,7 @@ def published(name: str) -> Reconciliation:
 
 
 @pytest.mark.parametrize(("name", "lag_s"), [("280s", 75.5), ("1740s", 75.0)])
-def test_published_tables_have_their_lag_and_no_drift(name: str, lag_s: float) -> None:
+def test_estimates_lag_of_published_tables_without_drift(name: str, lag_s: float) -> None:
     """The 1,740 s table holds two of three bursts; the third is in the metric alone."""
     result = published(name)
     assert result.lag_s == pytest.approx(lag_s, abs=2)
@@ -104,7 +104,7 @@ KINDS = (
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", LONG)
-def test_long_bursts_close_together_are_right_or_unknown(shape: str, kind: str) -> None:
+def test_lag_of_long_bursts_is_right_or_unknown(shape: str, kind: str) -> None:
     """280 in 300 s and 1,740 in 1,800 s, with a burst that is not on record or was not planned."""
     result = tally(drawn(16, 31, setups(shape, kind)))
     assert result.counts["wrong"] + result.counts["drift"] == 0, result.wrong
@@ -113,20 +113,20 @@ def test_long_bursts_close_together_are_right_or_unknown(shape: str, kind: str) 
 
 @pytest.mark.parametrize("kind", ["clean", "unrecorded", "unplanned-before", "unplanned-after"])
 @pytest.mark.parametrize("shape", sorted(set(SHAPES) - set(LONG)))
-def test_other_shapes_are_right_or_unknown(shape: str, kind: str) -> None:
+def test_lag_of_other_shapes_is_right_or_unknown(shape: str, kind: str) -> None:
     """Where an unplanned burst continues a short series of alike ones, two lags often fit."""
     result = tally(drawn(12, 31, setups(shape, kind)))
     assert result.counts["wrong"] + result.counts["drift"] == 0, result.wrong
     assert result.counts["right"] >= (10 if kind == "clean" else 4), result.summary
 
 
-def test_a_clock_of_some_ppm_needs_no_drift() -> None:
+def test_small_clock_error_needs_no_drift() -> None:
     """100 ppm move the labels by up to 0.6 s, far inside the interval."""
     result = tally(drawn(12, 31, setups("1740-in-1800", "ppm")))
     assert result.counts["right"] == 12, result.summary
 
 
-def test_a_delay_that_changes_is_followed_and_is_no_clock() -> None:
+def test_follows_changing_delay_that_is_no_clock_error() -> None:
     setup = Setup(seed=3, burst_s=60, period_s=180, bursts=6, bin_s=10.0, lag_s=40.0, drift_s=40.0)
     lag = simulate(setup).estimate()
     assert lag.drift_s == pytest.approx(40, abs=1.5)
@@ -146,7 +146,7 @@ def shifted(simulated: Simulated, by_s: float, from_s: float = 0.0) -> Simulated
     return replace(simulated, known=replace(known, fleet=curve, bursts=bursts))
 
 
-def test_one_burst_beside_its_place_is_no_drift() -> None:
+def test_one_misplaced_burst_is_no_drift() -> None:
     """The record of one burst is 15 s off: that is one wrong record, and no lag that grows."""
     setup = Setup(seed=4, burst_s=280, period_s=300, bursts=5, bin_s=60.0, lag_s=75.0)
     simulated = simulate(setup)
@@ -156,7 +156,7 @@ def test_one_burst_beside_its_place_is_no_drift() -> None:
 
 
 @pytest.mark.parametrize("by_s", [-40.0, 25.0])
-def test_a_common_shift_of_all_ends_is_only_a_lag(by_s: float) -> None:
+def test_common_shift_of_all_records_is_a_lag(by_s: float) -> None:
     setup = Setup(seed=5, burst_s=60, period_s=180, bursts=4, bin_s=10.0, lag_s=45.0)
     here = simulate(setup).estimate()
     there = shifted(simulate(setup), by_s).estimate()
@@ -165,7 +165,7 @@ def test_a_common_shift_of_all_ends_is_only_a_lag(by_s: float) -> None:
     assert there.uncertainty_s == pytest.approx(here.uncertainty_s, abs=0.1)
 
 
-def test_two_lags_that_fit_are_unknown() -> None:
+def test_lag_is_unknown_if_two_lags_fit() -> None:
     """The counter shows two alike bursts, and the record one: it is either."""
     setup = Setup(
         seed=6,
@@ -180,7 +180,7 @@ def test_two_lags_that_fit_are_unknown() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_counter_that_ends_after_the_burst_is_enough(seed: int) -> None:
+def test_counter_may_end_soon_after_the_burst(seed: int) -> None:
     """Lags that put the burst outside of the counter's bins are no rivals."""
     setup = Setup(seed=seed, burst_s=30, period_s=60, bursts=1, bin_s=10.0, lag_s=2.0)
     simulated = simulate(setup)
@@ -191,7 +191,7 @@ def test_a_counter_that_ends_after_the_burst_is_enough(seed: int) -> None:
     assert lag.lag_s == pytest.approx(2, abs=lag.uncertainty_s)
 
 
-def test_a_stated_lag_decides_only_between_lags_that_fit() -> None:
+def test_lag_hint_selects_only_among_fitting_lags() -> None:
     """A burst of 10 s lies inside one bin of 60 s: 50 s of lags fit."""
     setup = Setup(seed=8, burst_s=10, period_s=120, bursts=3, bin_s=60.0, lag_s=30.0)
     simulated = simulate(setup)
@@ -203,7 +203,7 @@ def test_a_stated_lag_decides_only_between_lags_that_fit() -> None:
 
 
 @pytest.mark.parametrize(("drift_s", "clock"), [(0.05, True), (30.0, False)])
-def test_only_some_hundred_ppm_are_a_clock(drift_s: float, clock: bool) -> None:
+def test_clock_error_is_at_most_some_hundred_ppm(drift_s: float, clock: bool) -> None:
     assert is_clock(drift_s, 600.0) is clock
 
 
@@ -218,9 +218,7 @@ def test_only_some_hundred_ppm_are_a_clock(drift_s: float, clock: bool) -> None:
         ),
     ],
 )
-def test_a_lag_that_changes_is_worded_as_a_clock_or_as_a_delay(
-    drift_s: float, words: list[str]
-) -> None:
+def test_describes_lag_drift_as_clock_error_or_delay(drift_s: float, words: list[str]) -> None:
     stored = Reconciliation(
         source="counter",
         layer="ip",

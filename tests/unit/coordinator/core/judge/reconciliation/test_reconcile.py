@@ -66,7 +66,7 @@ MINUTES = Plant(
 
 
 @pytest.mark.parametrize("lag_s", [-45.0, 0.0, 17.0, 75.0, 140.0, 290.0])
-def test_minute_bins_tell_their_lag_within_five_seconds(lag_s: float) -> None:
+def test_estimates_lag_of_minute_bins_within_five_seconds(lag_s: float) -> None:
     complete, bursts = held(replace(MINUTES, lag_s=lag_s))
     assert complete.lag_s is not None
     assert complete.lag_uncertainty_s is not None
@@ -75,7 +75,7 @@ def test_minute_bins_tell_their_lag_within_five_seconds(lag_s: float) -> None:
     assert {burst.lag_s for burst in bursts} == {complete.lag_s}
 
 
-def test_second_bins_off_the_grid_agree_within_a_permille() -> None:
+def test_residual_of_unaligned_second_bins_is_within_a_permille() -> None:
     complete, bursts = held(Plant(pairs=6, burst_s=10, period_s=25))
     for part in (complete, *bursts):
         assert part.full_bins_count >= 7
@@ -84,7 +84,7 @@ def test_second_bins_off_the_grid_agree_within_a_permille() -> None:
     assert complete.overhead_ratio == pytest.approx(IP_RATIO)
 
 
-def test_short_bursts_in_coarse_bins_are_compared_on_bytes() -> None:
+def test_compares_short_bursts_in_coarse_bins_by_bytes() -> None:
     plant = Plant(pairs=6, bursts=4, burst_s=30, period_s=300, grain_s=60, lag_s=75)
     complete, bursts = held(plant)
     assert {part.basis for part in bursts} == {"bytes"}
@@ -95,7 +95,7 @@ def test_short_bursts_in_coarse_bins_are_compared_on_bytes() -> None:
     assert bursts[0].firewall_bits_per_second == pytest.approx(rate, rel=0.02)
 
 
-def test_what_was_under_way_at_the_end_is_nobodys_residual() -> None:
+def test_bytes_in_flight_at_the_end_are_no_residual() -> None:
     """A tenth of a second's queue drains past the firewall after receivers have stopped."""
     series, ledger = made(Plant(pairs=6, bursts=2, burst_s=10, period_s=25, ledger_noise=0.0005))
     drained = ledger.bytes.copy()
@@ -116,7 +116,7 @@ def test_what_was_under_way_at_the_end_is_nobodys_residual() -> None:
         assert part.causes == ()
 
 
-def test_what_bins_trade_at_an_edge_is_not_their_noise() -> None:
+def test_bytes_shifted_at_bin_edges_are_no_noise() -> None:
     """Receivers' first second begins before any byte came: its bytes are in the next bin."""
     series, ledger = made(Plant(pairs=6, bursts=1, burst_s=14, period_s=40, ledger_noise=0.001))
     burst = replace(series[0], window=None)  # so that only all bytes can be compared
@@ -147,7 +147,7 @@ def test_unknown_bins_are_not_zero() -> None:
     assert max(burst.unknown_ratio for burst in bursts) > 0.1
 
 
-def test_bins_that_the_source_has_not_filled_yet_are_no_quiet() -> None:
+def test_unfilled_bins_are_not_quiet() -> None:
     """Their zeros would pull the level of others' traffic down, and the residual up."""
     series, ledger = made(replace(MINUTES, foreign_ratio=0.4))
     empty = ledger.bytes.copy()
@@ -158,7 +158,7 @@ def test_bins_that_the_source_has_not_filled_yet_are_no_quiet() -> None:
     assert low <= 0 <= high
 
 
-def test_a_lag_that_drifts_inside_a_burst_moves_no_byte() -> None:
+def test_lag_drift_within_a_burst_does_not_change_the_residual() -> None:
     """Bins that are a tenth longer than they say hold a tenth more each, and are fewer."""
     series, ledger = made(Plant(pairs=6, bursts=1, burst_s=90, period_s=100, grain_s=1))
     edges = np.append(ledger.start_s, ledger.end_s[-1])
@@ -174,7 +174,7 @@ def test_a_lag_that_drifts_inside_a_burst_moves_no_byte() -> None:
     assert low <= 0 <= high
 
 
-def test_a_ledger_of_nothing_known_has_no_residual() -> None:
+def test_counter_without_known_bins_has_no_residual() -> None:
     series, ledger = made(MINUTES)
     empty = replace(ledger, bytes=np.full(len(ledger), math.nan))
     complete, _ = reconcile(series, empty, HEADERS, [NOBODY] * len(series))
@@ -182,7 +182,7 @@ def test_a_ledger_of_nothing_known_has_no_residual() -> None:
     assert complete.lag_s is None
 
 
-def test_an_ambiguous_lag_is_not_claimed() -> None:
+def test_ambiguous_lag_is_unknown() -> None:
     """Bins that see a steady flow from end to end fit every lag."""
     series, ledger = made(Plant(pairs=4, bursts=1, burst_s=280, grain_s=60, lag_s=75))
     flat = slice(8, 11)
@@ -196,7 +196,7 @@ def test_an_ambiguous_lag_is_not_claimed() -> None:
     assert complete.residual_ratio is None
 
 
-def test_the_order_of_bursts_is_irrelevant() -> None:
+def test_reconciliation_does_not_depend_on_burst_order() -> None:
     series, ledger = made(MINUTES)
     forward = reconcile(series, ledger, HEADERS, [NOBODY] * 3)
     backward = reconcile(series[::-1], ledger, HEADERS, [NOBODY] * 3)
@@ -217,7 +217,7 @@ def test_the_order_of_bursts_is_irrelevant() -> None:
         (0.04, None, 0.0, "unknown"),
     ],
 )
-def test_causes(
+def test_names_cause_of_residual(
     residual: float, foreign_ratio: float | None, missing_ratio: float, named: str | None
 ) -> None:
     result = causes(
@@ -261,7 +261,7 @@ def test_header_overhead() -> None:
         (1460, {"ipv6": True}, 1500 / 1428),
     ],
 )
-def test_a_segment_size_that_was_asked_is_no_larger_than_the_path_leaves(
+def test_requested_segment_size_is_limited_by_path_mtu(
     asked: int, path: dict[str, Any], ratio: float
 ) -> None:
     """iperf3 repeats what it was asked, so nobody tells what it was."""
@@ -272,7 +272,7 @@ def test_a_segment_size_that_was_asked_is_no_larger_than_the_path_leaves(
     assert echoed == result  # of an older Broadside's record
 
 
-def test_a_series_survives_packing() -> None:
+def test_burst_series_survives_pack_and_unpack() -> None:
     series = made(Plant(pairs=5, bursts=1))[0][0]
     again = BurstSeries.unpack(series.pack())
     assert again.window == series.window
@@ -293,7 +293,7 @@ def parts(draw: st.DrawFn) -> Completeness:
 
 @given(st.lists(parts(), max_size=8), st.integers(0, 8))
 @settings(max_examples=50)
-def test_combining_is_associative(found: list[Completeness], cut: int) -> None:
+def test_combining_completeness_is_associative(found: list[Completeness], cut: int) -> None:
     complete = combine(found)
     assert combine([combine(found[:cut]), combine(found[cut:])]) == complete
     assert combine(reversed(found)) == complete
@@ -314,7 +314,7 @@ def beside(series: list[BurstSeries], by_s: int, factor: float) -> list[Neighbou
 
 
 @pytest.mark.parametrize("by_s", [-20, -12, 5])
-def test_a_run_is_not_held_against_a_larger_neighbour(by_s: int) -> None:
+def test_residual_excludes_bytes_of_larger_overlapping_run(by_s: int) -> None:
     """The run before, or one that overlaps, sent four times as much through the same device."""
     series, ledger = made(Plant(pairs=6, bursts=1, burst_s=10))
     others = beside(series, by_s, 4.0)
@@ -332,7 +332,7 @@ def test_a_run_is_not_held_against_a_larger_neighbour(by_s: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_last_of_alike_runs_in_a_row_is_not_taken_for_the_one_before(seed: int) -> None:
+def test_last_of_equal_runs_is_not_matched_to_previous_run(seed: int) -> None:
     """As of a study whose modes all reach the same rate; the ledger ends soon after the last."""
     series, ledger = made(Plant(pairs=6, bursts=1, burst_s=20))
     random = np.random.default_rng(seed)
@@ -351,7 +351,7 @@ def test_the_last_of_alike_runs_in_a_row_is_not_taken_for_the_one_before(seed: i
     assert complete.lag_s == pytest.approx(0, abs=0.3)
 
 
-def test_a_bypassed_run_is_not_found_in_its_neighbours_bytes() -> None:
+def test_bypassed_run_is_not_matched_to_bytes_of_other_runs() -> None:
     series, ledger = made(Plant(pairs=6, bursts=1, burst_s=10))
     others = beside(series, -20, 0.6)
     theirs = fleet_curve(others).between(ledger.start_s, ledger.end_s) * IP_RATIO
@@ -364,7 +364,7 @@ def test_a_bypassed_run_is_not_found_in_its_neighbours_bytes() -> None:
 
 
 @pytest.mark.parametrize("grain_s", [1.0, 60.0])
-def test_a_run_that_is_to_pass_the_device_by_is_expected_nowhere_in_its_ledger(
+def test_planned_bypass_expects_no_bytes_in_the_counter(
     grain_s: float,
 ) -> None:
     """What others send all the time is no sign of it; what of it crossed all the same is."""
@@ -390,7 +390,7 @@ def bypassing(share: float, seed: int) -> tuple[list[BurstSeries], FirewallLedge
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.6])
-def test_a_bypass_that_foreign_traffic_makes_up_for_shows(share: float, seed: int) -> None:
+def test_detects_bypass_compensated_by_foreign_traffic(share: float, seed: int) -> None:
     series, ledger = bypassing(share, seed)
     complete, bursts = reconcile(series, ledger, HEADERS, [NOBODY] * len(series))
     for part in (complete, *bursts):
@@ -403,7 +403,7 @@ def test_a_bypass_that_foreign_traffic_makes_up_for_shows(share: float, seed: in
 
 
 @pytest.mark.parametrize("gone", [(0,), (1,), (0, 2), (1, 3)])
-def test_bursts_off_the_record_bend_neither_lag_nor_idle_level(gone: tuple[int, ...]) -> None:
+def test_unrecorded_bursts_do_not_change_lag_or_idle_level(gone: tuple[int, ...]) -> None:
     """They ran, the ledger counts them, and nobody recorded a second of them."""
     plant = Plant(pairs=6, bursts=5, burst_s=60, period_s=150, grain_s=10, lag_s=40, noise=0.01)
     series, ledger = made(plant)
@@ -437,7 +437,7 @@ def test_bursts_off_the_record_bend_neither_lag_nor_idle_level(gone: tuple[int, 
 
 
 @pytest.mark.parametrize("grain_s", [5, 10, 60])
-def test_one_burst_that_nobody_planned_is_no_level(grain_s: int) -> None:
+def test_single_unplanned_burst_does_not_raise_idle_level(grain_s: int) -> None:
     """Two of them are traffic that comes and goes, and may have come during a burst."""
     plant = Plant(
         pairs=6, bursts=5, burst_s=120, period_s=600, grain_s=grain_s, lag_s=40, noise=0.01
@@ -459,7 +459,7 @@ def test_one_burst_that_nobody_planned_is_no_level(grain_s: int) -> None:
             assert -0.05 < low < 0 < high < 0.05
 
 
-def test_somebody_elses_bursts_do_not_move_the_lag() -> None:
+def test_foreign_bursts_do_not_change_the_lag() -> None:
     plant = Plant(pairs=6, bursts=4, burst_s=60, period_s=180, grain_s=10, lag_s=40, noise=0.01)
     series, ledger = made(plant)
     strange = ledger.bytes.copy()
@@ -471,7 +471,7 @@ def test_somebody_elses_bursts_do_not_move_the_lag() -> None:
 
 
 @pytest.mark.parametrize("drift_s", [-30.0, 25.0])
-def test_a_lag_that_drifts_is_followed(drift_s: float) -> None:
+def test_follows_drifting_lag(drift_s: float) -> None:
     plant = Plant(pairs=6, bursts=8, burst_s=30, period_s=90, grain_s=1, lag_s=0, noise=0.01)
     series, ledger = made(plant)
     progress = (ledger.start_s - ledger.start_s[0]) / np.ptp(ledger.start_s)
@@ -488,7 +488,7 @@ def test_a_lag_that_drifts_is_followed(drift_s: float) -> None:
         assert part.residual_ratio == pytest.approx(0, abs=0.01)
 
 
-def test_a_ledger_of_part_of_the_run_says_how_much_it_does_not_know() -> None:
+def test_reports_unknown_share_of_partial_counter() -> None:
     series, ledger = made(Plant(pairs=6, bursts=4, burst_s=30, period_s=60, noise=0.01))
     half = ledger.start_s < series[2].start_s - 5
     known = replace(ledger, bytes=np.where(half, ledger.bytes, np.nan))
@@ -499,7 +499,7 @@ def test_a_ledger_of_part_of_the_run_says_how_much_it_does_not_know() -> None:
 
 
 @pytest.mark.parametrize("odd", [-1e9, math.inf, -math.inf, 1e30, math.nan])
-def test_what_no_device_can_have_counted_is_not_counted(odd: float) -> None:
+def test_rejects_impossible_counter_values(odd: float) -> None:
     series, ledger = made(Plant(pairs=6, bursts=2, burst_s=30, period_s=60, noise=0.01))
     reported = ledger.bytes.copy()
     place = int(np.argmax(reported))
@@ -510,7 +510,7 @@ def test_what_no_device_can_have_counted_is_not_counted(odd: float) -> None:
     assert complete.unknown_ratio == pytest.approx(1 / 60, abs=0.01)
 
 
-def test_reversed_and_repeated_bins_are_rejected() -> None:
+def test_rejects_reversed_and_repeated_bins() -> None:
     series, ledger = made(Plant(pairs=6, bursts=2, burst_s=30, period_s=60, noise=0.01))
     end = ledger.end_s.copy()
     end[40] = ledger.start_s[40] - 1
@@ -525,7 +525,7 @@ def test_reversed_and_repeated_bins_are_rejected() -> None:
     assert complete.rejected_bins_count == 2
 
 
-def test_no_quiet_leaves_the_idle_level_open_towards_more() -> None:
+def test_idle_level_is_open_upwards_without_quiet_bins() -> None:
     """A ledger that begins and ends with the burst, in bins that it fills, cannot tell a level."""
     series, ledger = made(replace(MINUTES, burst_s=290, lag_s=0.0))
     first, last = series[0].start_s, series[-1].start_s + 290
@@ -543,7 +543,7 @@ def test_no_quiet_leaves_the_idle_level_open_towards_more() -> None:
         assert low <= 0 <= high
 
 
-def test_two_quiet_bins_before_zeros_leave_open_whether_the_level_went() -> None:
+def test_idle_level_stays_open_if_only_zeros_follow() -> None:
     """Zeros at a ledger's end may be foreign traffic's end, or bins that nobody has filled."""
     series, ledger = made(replace(MINUTES, bursts=1, lag_s=0.0))
     burst_at_s = series[0].start_s
@@ -566,7 +566,7 @@ def test_two_quiet_bins_before_zeros_leave_open_whether_the_level_went() -> None
 
 
 @pytest.mark.parametrize("grain_s", [1.0, 10.0, 60.0])
-def test_stated_intervals_hold_the_truth(grain_s: float) -> None:
+def test_residual_intervals_contain_the_true_value(grain_s: float) -> None:
     """Of 20 planted fleets a grain at least 17 (95 % each: fewer in 1 of 60 draws); nearly every
     one states an interval."""
     stored_count = stated_count = 0
@@ -599,7 +599,7 @@ def test_stated_intervals_hold_the_truth(grain_s: float) -> None:
 
 
 @pytest.mark.parametrize("omit_s", [0, 10])
-def test_a_burst_ends_after_its_omitted_seconds(omit_s: int) -> None:
+def test_burst_end_includes_omitted_seconds(omit_s: int) -> None:
     """Its last seconds are planned and silent: pairs that nobody saw may have sent in them."""
     received = np.full(20, 1e6)
     burst = burst_series(1000, 1000.0, received, np.zeros((1, 20)))
@@ -618,7 +618,7 @@ def test_a_burst_ends_after_its_omitted_seconds(omit_s: int) -> None:
     assert device.unrecorded.at_s[-1] == 1000 + omit_s + 20
 
 
-def test_the_scatter_of_full_bins_is_that_of_the_device_rate() -> None:
+def test_scatter_of_full_bins_is_scatter_of_device_rate() -> None:
     """The counter shows 10 % more and 10 % less than the fleet in turn."""
     received = np.full(20, 1e6)
     burst = burst_series(1000, 1000.0, received, np.full((1, 20), 8e6))
