@@ -1,4 +1,4 @@
-"""Documented limits in bit/s, with date and page; names of sizes are not case-sensitive."""
+"""Tests of the documented limits in bit/s, with date, source and VM size names."""
 
 from datetime import date
 

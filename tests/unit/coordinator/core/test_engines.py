@@ -1,4 +1,4 @@
-"""Engines from launch to verdict: who can run them, what they told, what they did otherwise."""
+"""Tests of engines from launch to verdict."""
 
 import math
 from dataclasses import replace
@@ -75,7 +75,7 @@ def test_rejects_invalid_combination_and_names_field(changes: dict[str, Any], sa
 
 
 def test_reads_stored_run_that_breaks_newer_launch_rules() -> None:
-    """Rules for launches grow; a run that an older Broadside launched still shows."""
+    """Newer versions add launch rules, and runs of older versions must still load."""
     requested = spec(
         traffic={"engine": "smtp", "probe": "udp"},
         objective={"loss_max_ratio": 0.01},
@@ -349,7 +349,7 @@ def test_reports_settings_that_differ_from_the_request() -> None:
 
 
 def test_reports_requested_segment_size_only_if_iperf3_dropped_it() -> None:
-    """With ``--set-mss`` it repeats the request; without, it tells its control connection's."""
+    """With ``--set-mss`` iperf3 reports the request, otherwise that of its control connection."""
     requested = Traffic(mss_bytes=1000)
     for recording, result in (("tcp-opts", ()), ("tcp-P2", (("1000", "1448"),))):
         text = (RECORDINGS / f"{recording}.json").read_bytes()
@@ -453,7 +453,7 @@ def test_setting_difference_is_a_finding() -> None:
 def test_rejects_streams_that_are_idle_longer_than_the_timeout(
     traffic: dict[str, int], fix: str
 ) -> None:
-    """Between two writes of all its streams an end hears nothing, and gives up after 10 s."""
+    """An end closes the test if it receives nothing on all streams for 10 s."""
     (problem,) = spec(traffic=traffic).problems()
 
     assert problem.startswith("traffic.stream_bits_per_second: at ")

@@ -1,4 +1,4 @@
-"""One formatter: the same quantity reads the same in a sentence, in a table and on the page."""
+"""Tests that findings, tables and the page format quantities in the same way."""
 
 import json
 import math

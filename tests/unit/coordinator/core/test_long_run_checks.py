@@ -1,4 +1,4 @@
-"""What long runs need is said before launch."""
+"""Tests of the warnings and errors before a long run."""
 
 from datetime import datetime, timedelta
 

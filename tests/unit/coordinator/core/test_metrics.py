@@ -1,4 +1,4 @@
-"""A figure is one entry: it is there in the types it names, and every face shows it."""
+"""Tests that the metrics registry matches the types and all interfaces."""
 
 import json
 import shutil
@@ -45,7 +45,7 @@ def summary() -> RunSummary:
 
 
 def leads_to_a_number(model: type[BaseModel], path: str) -> bool:
-    """Whether the models have a number at the dotted name."""
+    """Return true if the dotted path ends at a number in the models."""
     name, _, rest = path.partition(".")
     kinds = [model.model_fields[name].annotation]
     while any(get_args(kind) for kind in kinds):

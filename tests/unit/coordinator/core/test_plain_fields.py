@@ -1,4 +1,4 @@
-"""A field of a specification is shown wherever specifications are, because it is there."""
+"""Tests that every field of a run specification is shown."""
 
 import ast
 import json
@@ -55,7 +55,7 @@ def test_page_shows_every_field_of_a_scenario(tmp_path: Path) -> None:
 
 
 def test_code_reads_every_field_of_a_scenario() -> None:
-    """Shown alone it would be a promise that nobody keeps."""
+    """A field that no code reads has no effect and must not be shown."""
     read = {threshold.bound for threshold in ALL_THRESHOLDS}
     for package in ("agent", "coordinator", "exchange"):
         for path in (ROOT / package).rglob("*.py"):

@@ -1,4 +1,4 @@
-"""The seal of a plan is over its stored bytes, whatever a version would write itself."""
+"""Tests of the seal of a plan, which is a hash of the stored bytes."""
 
 import hashlib
 import json
@@ -35,7 +35,7 @@ def test_seal_is_hash_of_stored_bytes_without_the_seal() -> None:
 
 
 def test_fields_of_newer_version_do_not_change_the_seal() -> None:
-    """What is stored is hashed, not what this version would write."""
+    """The hash uses the stored bytes and not the fields of the current version."""
 
     class LaterPlan(Plan):
         colour: str = "red"
@@ -52,7 +52,7 @@ def test_fields_of_newer_version_do_not_change_the_seal() -> None:
 
 
 def old_document(sealed: Plan) -> bytes:
-    """What 6cca7b45 stored of such a plan, with the seal that it computed."""
+    """Return the document that version 6cca7b45 stored for this plan, with its seal."""
     hashed = json.loads(sealed.to_json())
     del hashed["seal_sha256"]
     fields = json.loads(json.dumps(hashed))

@@ -1,4 +1,4 @@
-"""Planted truth: what is wrong with a fleet is named first, and nothing is named of a clean one."""
+"""Tests that planted faults are named and that clean fleets have no cause."""
 
 import pytest
 

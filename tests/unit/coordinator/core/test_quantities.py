@@ -1,4 +1,4 @@
-"""Rates, sizes and times as typed."""
+"""Tests of the parsers for rates, sizes and times."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What broke over a run's bursts, told once."""
+"""Tests of disruptions and trends over the bursts of a run."""
 
 import math
 import random
@@ -83,7 +83,7 @@ RANKS = {4: (1, 6), 6: (2, 14), 8: (6, 23), 12: (18, 49), 48: (453, 676)}
 
 @pytest.mark.parametrize("count", RANKS)
 def test_trend_interval_uses_ranks_of_gilbert(count: int) -> None:
-    """Of a curve that bends upwards all along, so that no two slopes are equal."""
+    """The values are convex, so that no two slopes are equal."""
     at_s = [3600.0 * i for i in range(count)]
     values = [math.exp(i * 0.1 * math.sqrt(2)) for i in range(count)]
     text = trend("rate", at_s, values)

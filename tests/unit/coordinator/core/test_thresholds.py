@@ -1,4 +1,4 @@
-"""A threshold that nothing judges cannot exist, and one that nothing measured is never met."""
+"""Tests that every threshold has a check and a metric source."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A walk over the types: whatever two runs may differ in is a condition, or is excepted by name."""
+"""Tests that every field of two runs is a condition or is excluded by name."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -44,7 +44,7 @@ def conditions(spec: RunSpec, agent: Presence = AGENT) -> Mapping[str, str]:
 
 
 def changed(value: BaseModel, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The value with each of its fields changed in turn, however deep, by dotted name."""
+    """Yield the dotted name of every field and a copy of the value with that field changed."""
     for name in type(value).model_fields:
         inner = getattr(value, name)
         if isinstance(inner, BaseModel):

@@ -1,4 +1,4 @@
-"""A pipeline's gate: a planted regression is caught, and nothing is not."""
+"""Tests of the regression gate for pipelines."""
 
 from collections.abc import Iterable
 
@@ -18,7 +18,7 @@ SEEDS = range(20)
 
 
 def run(name: str, seed: int, firewall_ratio: float = 1.0) -> Group:
-    """A run of five bursts as users get it, through a firewall of that share of the usual rate."""
+    """Return a run of five bursts through a firewall with this share of the usual rate."""
     made = fleet(
         Plant(
             seed=seed,
@@ -71,9 +71,11 @@ def test_unknown_metric_lists_available_metrics() -> None:
 @pytest.mark.parametrize("turns", [False, True])
 @pytest.mark.parametrize(("times", "gate"), [(1.0, "> 0%"), (2.0, "> 100%"), (0.5, "< -50%")])
 def test_gate_at_true_change_rarely_decides(times: float, gate: str, turns: bool) -> None:
-    """Of either side 2.5 %: the first mean is unsure too, by as much more as the change is large.
-    Where bursts take turns they share a level that wanders by far more than they differ. Where they
-    do not, they may correlate, so that it decides less often."""
+    """The gate decides in about 2.5 % of the cases on either side.
+
+    Alternating bursts have a common level that varies more than the groups differ. Bursts that
+    do not alternate may correlate, so that the gate decides less often.
+    """
     rng = np.random.default_rng(7)
     decided = stored = 0
     draws, count = 600, 5

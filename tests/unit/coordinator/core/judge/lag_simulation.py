@@ -1,7 +1,7 @@
-"""Simulates counters with a planted lag, for the tests of its estimate. Everything is seeded.
+"""Simulation of counters with a planted lag and a fixed seed.
 
-It shares nothing with the fleets of ``tests/synthetic.py`` and ``tests/worlds``.
-Traffic is drawn in steps of 0.1 s, and the fleet's record is its sum over whole UTC seconds.
+This module does not use the fleets of ``tests/synthetic.py`` and ``tests/worlds``.
+Traffic is drawn in steps of 0.1 s, and the record of the fleet is its sum per UTC second.
 """
 
 from collections import Counter
@@ -30,19 +30,19 @@ PAYLOAD_RATIO: Final = 1500 / 1448
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """One simulated run.
+    """Parameters of a simulated run.
 
     Attributes:
         lag_s: Lag of the labels in the middle of the run.
         drift_s: Growth of the lag over the bursts.
         noise_ratio: Independent error of a bin.
-        trade_ratio: Share of a bin that its neighbour counts, standard deviation.
-        average: The source gives the mean of readings of the rate.
-        background_ratio: Mean of other traffic, of the fleet's rate; it is correlated over minutes.
+        trade_ratio: Standard deviation of the share of a bin that the next bin counts.
+        average: True if the source gives the mean of rate readings.
+        background_ratio: Mean of other traffic over the rate of the fleet, correlated over minutes.
         unrecorded: Planned bursts without a record.
-        unplanned: Bursts that nobody planned: start in periods after the first burst, and rate.
+        unplanned: Bursts outside the plan, as start in periods after the first burst and rate.
         missing_ratio: Share of bins without a value.
-        crossing_ratio: Share of the fleet's bytes that crosses the device.
+        crossing_ratio: Share of the bytes of the fleet that crosses the device.
     """
 
     seed: int
@@ -69,14 +69,14 @@ class _Traffic:
 
 
 def _autoregressive(rng: np.random.Generator, count: int, rho: float) -> Floats:
-    """Normal noise of standard deviation 1 with correlation ``rho`` between neighbours."""
+    """Return normal noise with standard deviation 1 and correlation ``rho`` between neighbours."""
     noise = rng.standard_normal(count + MEMORY)
     weights = np.sqrt(1 - rho**2) * rho ** np.arange(MEMORY + 1)
     return np.convolve(noise, weights, mode="valid")
 
 
 def _burst(rng: np.random.Generator, setup: Setup, at_s: float, steps: int) -> Floats:
-    """Bytes in each step of one burst: pairs that start apart, with correlated rates."""
+    """Return the bytes per step of one burst, with start spread and correlated rates."""
     amounts = np.zeros(steps)
     level = 1 + 0.01 * rng.standard_normal()
     for _ in range(4):
@@ -92,10 +92,10 @@ def _burst(rng: np.random.Generator, setup: Setup, at_s: float, steps: int) -> F
 
 @dataclass(kw_only=True)
 class Simulated:
-    """What the estimate is given, and the truth.
+    """Input of the lag estimate and the true values.
 
     Attributes:
-        middles_s: Labels in the middle of each recorded burst.
+        middles_s: Labels in the middle of the recorded bursts.
     """
 
     setup: Setup
@@ -107,13 +107,13 @@ class Simulated:
         return estimate_lag(self.bins, self.known, grain_s=self.setup.bin_s, hint_s=hint_s)
 
     def true_lag(self, label_s: Floats) -> Floats:
-        """Lag of the counter at each label."""
+        """Return the lag of the counter at these labels."""
         setup = self.setup
         length_s = setup.period_s * (setup.bursts - 1) + setup.burst_s
         return setup.lag_s + setup.drift_s * ((label_s - LEAD_S) / length_s - 0.5)
 
     def outcome(self) -> str:
-        """``right``, ``unknown``, ``wrong`` or ``drift``: an invented drift."""
+        """Return ``right``, ``unknown``, ``wrong``, or ``drift`` for a false drift."""
         lag = self.estimate()
         if not lag.known:
             return "unknown"
@@ -124,7 +124,7 @@ class Simulated:
 
 
 def simulate(setup: Setup) -> Simulated:
-    """Return the counter and the fleet's record of a run."""
+    """Return the counter and the record of the fleet for a run."""
     rng = np.random.default_rng(setup.seed)
     starts = LEAD_S + setup.period_s * np.arange(setup.bursts)
     end_s = LEAD_S * 2 + setup.period_s * (setup.bursts + 1)
@@ -156,7 +156,7 @@ def _background(rng: np.random.Generator, setup: Setup, full: float, steps: int)
 def _counted(
     rng: np.random.Generator, setup: Setup, device_rate: Floats, starts: NDArray[np.int_]
 ) -> tuple[Bins, Floats]:
-    """The counter's bins, and the labels in the middle of each recorded burst."""
+    """Return the counter bins and the labels in the middle of the recorded bursts."""
     at_s = STEP_S * np.arange(len(device_rate) + 1)
     total = np.concatenate(([0.0], np.cumsum(device_rate)))
     labels = rng.uniform(0, setup.bin_s) + setup.bin_s * np.arange(int(at_s[-1] / setup.bin_s) - 1)
@@ -203,7 +203,7 @@ def _known(setup: Setup, recorded: list[_Traffic], starts: NDArray[np.int_], ful
 
 @dataclass(kw_only=True)
 class Tally:
-    """Outcomes of many simulated runs."""
+    """Counts of the outcomes of many simulated runs."""
 
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[Setup] = field(default_factory=list)
@@ -215,7 +215,7 @@ class Tally:
 
 
 def tally(setups: Iterator[Setup]) -> Tally:
-    """Estimate every setup's lag and count the outcomes."""
+    """Estimate the lag of all setups and count the outcomes."""
     result = Tally()
     for setup in setups:
         outcome = simulate(setup).outcome()
@@ -228,6 +228,6 @@ def tally(setups: Iterator[Setup]) -> Tally:
 def drawn(
     count: int, seed: int, draw: Callable[[np.random.Generator, int], Setup]
 ) -> Iterator[Setup]:
-    """Draw setups, each with a generator of its own."""
+    """Draw setups with a separate random generator for every setup."""
     for number in range(count):
         yield draw(np.random.default_rng([seed, number]), number)

@@ -1,4 +1,4 @@
-"""Who is named as the limit, by what evidence, and when nobody is."""
+"""Tests of the bottleneck, its evidence, and cases in which it is unknown."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -28,7 +28,7 @@ from tests.unit.coordinator.core.judge.bottleneck.bottleneck_input import counte
 
 
 def pairs_of(count: int, **figures: Any) -> list[PairSummary]:
-    """Pairs that were measured whole, each with the same figures."""
+    """Return completely measured pairs with equal values."""
     return [
         PairSummary(
             pair=f"pair-{index + 1:03d}",
@@ -52,7 +52,7 @@ def found(
     devices: Sequence[DeviceSummary] = (),
     crosses: bool = True,
 ) -> Limiter:
-    """Who limits four equal pairs over a round trip of 10 ms."""
+    """Return the bottleneck of four equal pairs with an RTT of 10 ms."""
     pairs = pairs_of(
         4,
         received_bits_per_second=pair,
@@ -83,7 +83,7 @@ def found(
 
 
 def pinged(mean_s: float = 0.008, idle_s: float = 0.001) -> DeviceSummary:
-    """Return a device whose own pings wait in its queue."""
+    """Return a device with a queue that delays pings to it."""
     seen = DeviceFigure(
         mean=mean_s, p95=mean_s, min=idle_s, max=mean_s, idle=idle_s, covered_ratio=1.0
     )
@@ -152,7 +152,7 @@ def test_equal_streams_need_documented_limit_for_single_flow() -> None:
 
 @pytest.mark.parametrize("pair", [0.8e9, 1.6e9])
 def test_directions_have_separate_windows(pair: float) -> None:
-    """A window of 1.25 MB over 10 ms is 1 Gbit/s each way, 2 Gbit/s both ways."""
+    """A window of 1.25 MB at 10 ms is 1 Gbit/s per direction, and 2 Gbit/s in total."""
     traffic = Traffic(
         direction=Direction.BIDIRECTIONAL, streams_count=4, window_bytes=1_250_000 // 4
     )
@@ -184,7 +184,7 @@ def sessions(
     share_movement: float | None = None,
     devices: Sequence[DeviceSummary] = (),
 ) -> Limiter:
-    """Who limits sessions of full 128 KiB windows over a path of 20 ms, NICs with room."""
+    """Return the bottleneck of sessions with full 128 KiB windows at 20 ms and free NICs."""
     traffic = Traffic(streams_count=streams, window_bytes=window_bytes)
     item = pairs_of(
         pairs,
@@ -226,7 +226,7 @@ def test_few_drops_leave_the_window_as_bottleneck(retransmits: int, pairs: int) 
 
 
 def test_limiting_drops_leave_the_bottleneck_unknown() -> None:
-    """1.22 MSS / (RTT sqrt(p)) is 59.4 Mbit/s at p = 0.00013."""
+    """The rate 1.22 MSS / (RTT sqrt(p)) is 59.4 Mbit/s for p = 0.00013."""
     assert sessions(60, pairs=4).name is LimiterName.UNKNOWN
     assert sessions(60, pairs=4, mss_bytes=8948).name is LimiterName.WINDOW
     assert sessions(60, pairs=4, mss_bytes=None).name is LimiterName.UNKNOWN
@@ -279,7 +279,7 @@ def test_shared_device_limit_takes_precedence_over_full_windows() -> None:
 
 
 def test_one_retransmission_is_no_packet_loss() -> None:
-    """Without a window that was asked for, drops are the only thing that holds a window."""
+    """Only drops limit a window if no window size was requested."""
     assert sessions(1, window_bytes=None, pairs=4).name is LimiterName.WINDOW
     assert sessions(40, window_bytes=None, pairs=4).name is LimiterName.UNKNOWN
 
@@ -295,7 +295,7 @@ def burst(
     rooms: bool = True,
     drops: tuple[float, float | None] | None = (200.0, 0.0),
 ) -> Limiter:
-    """Who limits pairs that carry 30 Gbit/s in all and that the path pushes back."""
+    """Return the bottleneck of pairs with 30 Gbit/s in total and drops on the path."""
     space = {"server_cpu_ratio": 0.2, "server_core_ratio": 0.3, "server_nic_ratio": 0.0}
     item = [
         pair.model_copy(
@@ -355,7 +355,7 @@ def test_shared_host_with_unknown_capacity_is_ambiguous() -> None:
 
 
 def test_equal_pair_rates_are_no_evidence_for_the_firewall() -> None:
-    """A policer a client: what pairs carry is flat, and the caps are not told."""
+    """A policer per client gives constant rates, and the NIC limits are unknown."""
     limiter = burst(movement=7.0, cov=0.01)
     assert any("as if each pair has its own limit" in fact for fact in limiter.evidence)
     text = limiter.finding()
@@ -391,7 +391,7 @@ def test_run_bottleneck_is_that_of_most_bursts() -> None:
 def slow_nics(
     *, movement: float | None, queued: float | None, down: bool = False, idle_s: float = 0.001
 ) -> Limiter:
-    """Return the bottleneck of four pairs that send at a tenth of their NIC's cap."""
+    """Return the bottleneck of four pairs that send at 10 % of their NIC limit."""
     side = "server" if down else "client"
     pairs = pairs_of(
         4,
@@ -435,7 +435,7 @@ def test_pair_movement_does_not_name_a_nic(movement: float | None, queued: float
 
 
 def test_egress_queue_of_receiver_is_no_evidence() -> None:
-    """Acknowledgements wait there; the payload does not."""
+    """The queue contains acknowledgements and no payload."""
     pairs = pairs_of(4, received_bits_per_second=1e9, server_egress_queued_ratio=1.0)
     flow = FlowSummary(flow=Flow.UP, share_movement_ratio=1.0)
     given = BottleneckInput(traffic=Traffic(), flows=[flow], pairs=pairs)
@@ -449,7 +449,7 @@ def test_rate_above_declared_nic_limit_disproves_it() -> None:
 
 
 def test_full_nic_with_headers_missing_from_its_counter() -> None:
-    """Above segmentation offload a counter sees payload and little else."""
+    """A counter above segmentation offload counts almost no headers."""
     plant = Plant(
         pairs=4,
         bursts=1,

@@ -1,7 +1,7 @@
-"""Planted bottlenecks: right or unknown, and never another cause (finding M9).
+"""Tests that a planted bottleneck is found or unknown, and never another one.
 
-The rates, the path and the device of each case are drawn here, from what the cause does to them.
-The records of the pairs are written by :mod:`tests.synthetic`.
+This module draws rates, path and device of the cases from the effects of the cause.
+:mod:`tests.synthetic` writes the records of the pairs.
 """
 
 from collections import Counter
@@ -30,21 +30,21 @@ MSS_BYTES: Final = 1448
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planted:
-    """One case: what pairs carry, and what its path, its hosts and its device show.
+    """Rates of the pairs and state of path, hosts and device in one case.
 
     Attributes:
         rates: Payload bit/s, shape (pairs, seconds).
-        idle_s: RTT of the idle path; None: nobody measured it.
-        queue_s: What a standing queue adds under load.
-        window_ratio: Window of the sender's kernel over what is in flight.
-        resent_ratio: Segments sent again over segments sent.
-        lost_ratio: UDP datagrams lost; None: TCP.
-        nic_ratio: What the fastest client sends over its NIC's cap; None: no cap is declared.
-        busy_cpu: The side whose cores are full.
-        device_queue_s: What a standing queue adds to pings to the device; None: it is not pinged.
-        window_bytes: The window that was asked for, a stream.
-        sku: The device's name among documented limits.
-        streams: Streams a pair.
+        idle_s: RTT of the idle path, or None if not measured.
+        queue_s: Additional RTT under load.
+        window_ratio: Kernel window of the sender over bytes in flight.
+        resent_ratio: Retransmitted segments over sent segments.
+        lost_ratio: Share of lost UDP datagrams, or None for TCP.
+        nic_ratio: Rate of the fastest client over its NIC limit, or None without a limit.
+        busy_cpu: Side with full CPU cores.
+        device_queue_s: Additional ping time of the device under load, or None without pings.
+        window_bytes: Requested window per stream.
+        sku: Device name in the documented limits.
+        streams: Streams per pair.
     """
 
     rates: Floats
@@ -62,7 +62,7 @@ class Planted:
 
 
 def wander(rng: np.random.Generator, pairs: int, cov: float, rho: float) -> Floats:
-    """Return factors of mean 1 that wander with a correlation from second to second."""
+    """Return factors with mean 1 and correlation between seconds."""
     fresh = rng.standard_normal((pairs, SECONDS))
     for at in range(1, SECONDS):
         fresh[:, at] = rho * fresh[:, at - 1] + np.sqrt(1 - rho**2) * fresh[:, at]
@@ -70,7 +70,7 @@ def wander(rng: np.random.Generator, pairs: int, cov: float, rho: float) -> Floa
 
 
 def shared(rng: np.random.Generator, pairs: int, capacity: float) -> Floats:
-    """Return rates that share one capacity by demands that wander."""
+    """Return rates that share one capacity with varying demand."""
     demand = wander(rng, pairs, rng.uniform(0.06, 0.25), rng.uniform(0, 0.5))
     demand *= rng.uniform(0.8, 1.2, (pairs, 1))
     return np.asarray(capacity * demand / demand.sum(axis=0))
@@ -80,19 +80,19 @@ def shared(rng: np.random.Generator, pairs: int, capacity: float) -> Floats:
 
 
 def per_client_policers(rng: np.random.Generator) -> Planted:
-    """A policer a client, beyond its NIC: no queue, drops, 12 % noise."""
+    """Return a case with one policer per client, drops and no queue."""
     rates = 2e9 * wander(rng, int(rng.integers(3, 13)), 0.12, rng.uniform(0, 0.6))
     return Planted(rates=rates, resent_ratio=10 ** rng.uniform(-3, -1.5), window_ratio=1.2)
 
 
 def stray_drops(rng: np.random.Generator) -> Planted:
-    """No limit: pairs wander, and the path drops a segment now and then."""
+    """Return a case without a limit and with a few drops."""
     rates = 3e9 * wander(rng, int(rng.integers(3, 13)), rng.uniform(0.05, 0.2), rng.uniform(0, 0.6))
     return Planted(rates=rates, resent_ratio=10 ** rng.uniform(-4.5, -3))
 
 
 def stalled_fleet(rng: np.random.Generator) -> Planted:
-    """The firewall passes nothing for 8 to 12 s; before and after it nothing limits."""
+    """Return a case in which the firewall forwards nothing for 8 to 12 s."""
     rates = 2e9 * wander(rng, int(rng.integers(2, 13)), rng.uniform(0.02, 0.1), 0.3)
     length_s = int(rng.integers(8, 13))
     from_s = int(rng.integers(5, SECONDS - length_s - 5))
@@ -101,7 +101,7 @@ def stalled_fleet(rng: np.random.Generator) -> Planted:
 
 
 def full_shapers(rng: np.random.Generator) -> Planted:
-    """A router's shaper a client, at 100 % of its rate all along: 0.1 ms idle, 14 ms loaded."""
+    """Return a case with a full shaper per client and an RTT of 0.1 ms idle and 14 ms loaded."""
     rates = 1e9 * wander(rng, int(rng.integers(1, 9)), 0.004, 0.0)
     known = bool(rng.random() < 0.7)
     requested = int(14e-3 * 1e9 / 8 / 8) if rng.random() < 0.5 else None
@@ -115,7 +115,7 @@ def full_shapers(rng: np.random.Generator) -> Planted:
 
 
 def shared_link(rng: np.random.Generator) -> Planted:
-    """A link that all pairs share is full; the device, which is pinged in half, is not."""
+    """Return a case with a full shared link and a device without a queue."""
     pairs = int(rng.integers(3, 13))
     return Planted(
         rates=shared(rng, pairs, 1.5e9 * pairs),
@@ -127,13 +127,13 @@ def shared_link(rng: np.random.Generator) -> Planted:
 
 
 def lost_datagrams(rng: np.random.Generator) -> Planted:
-    """UDP at a pace; 5 % is lost, and no source shows where."""
+    """Return a case with paced UDP and 5 % loss at an unknown place."""
     rates = 1e9 * wander(rng, int(rng.integers(2, 9)), 0.002, 0.0)
     return Planted(rates=rates, lost_ratio=0.05)
 
 
 def one_pairs_queue(rng: np.random.Generator) -> Planted:
-    """One pair behind a queue of which nobody knows whose it is."""
+    """Return a case of one pair with a queue at an unknown place."""
     return Planted(
         rates=2e9 * wander(rng, 1, 0.03, 0.3),
         queue_s=0.01,
@@ -156,19 +156,19 @@ UNDECIDED: Final[dict[str, Callable[[np.random.Generator], Planted]]] = {
 
 
 def full_nics(rng: np.random.Generator) -> Planted:
-    """Each client's NIC is at its cap, and queues."""
+    """Return a case with full client NICs and a queue."""
     rates = 3e9 * wander(rng, int(rng.integers(2, 13)), 0.003, 0.0)
     return Planted(rates=rates, nic_ratio=rng.uniform(0.985, 1.0), queue_s=rng.uniform(0, 0.02))
 
 
 def full_cpus(rng: np.random.Generator) -> Planted:
-    """A core of each client is full."""
+    """Return a case with a full CPU core on every client."""
     rates = 3e9 * wander(rng, int(rng.integers(2, 13)), 0.03, 0.3)
     return Planted(rates=rates, busy_cpu="client")
 
 
 def device_queue(rng: np.random.Generator) -> Planted:
-    """Pairs share the device's capacity, and pings to it wait in its queue."""
+    """Return a case with shared device capacity and pings that wait in the device queue."""
     pairs = int(rng.integers(4, 13))
     queue_s = rng.uniform(0.002, 0.02)
     return Planted(
@@ -180,14 +180,14 @@ def device_queue(rng: np.random.Generator) -> Planted:
 
 
 def documented_rate(rng: np.random.Generator) -> Planted:
-    """The device is flat at its documented 30 Gbit/s, with a queue; one pair or many."""
+    """Return a case with a queue and the documented device rate of 30 Gbit/s."""
     pairs = int(rng.integers(1, 13))
     rates = shared(rng, pairs, 30e9 / 1.036 * rng.uniform(0.95, 1.03))
     return Planted(rates=rates, queue_s=0.008, resent_ratio=1e-3, sku="standard")
 
 
 def full_windows(rng: np.random.Generator) -> Planted:
-    """A window over a long, idle path: asked for, or the kernel's own limit."""
+    """Return a case with full windows on a long, idle path."""
     idle_s = rng.uniform(0.01, 0.06)
     rates = 8 * 131_072 * 8 / idle_s * wander(rng, int(rng.integers(1, 9)), 0.01, 0.0)
     requested = 131_072 if rng.random() < 0.5 else None
@@ -273,7 +273,7 @@ def _traffic(case: Planted) -> Traffic:
 
 
 def pings(case: Planted, made: Fleet) -> DeviceTelemetry | None:
-    """Return pings to the device itself, before and in the burst."""
+    """Return pings to the device before and during the burst."""
     if case.device_queue_s is None:
         return None
     start_s = made.plan.bursts[0].planned_start_at.timestamp()
@@ -294,7 +294,7 @@ def pings(case: Planted, made: Fleet) -> DeviceTelemetry | None:
 
 @cache
 def bottlenecks(draw: Callable[[np.random.Generator], Planted]) -> list[Limiter]:
-    """Return what is named in each of the seeds' cases."""
+    """Return the bottlenecks of the cases of all seeds."""
     results = []
     for seed in range(SEEDS):
         case = draw(np.random.default_rng([seed, 9]))

@@ -1,4 +1,4 @@
-"""Bytes that a device counted beside those that records predict, by worked arithmetic."""
+"""Tests of the comparison of counted and predicted bytes."""
 
 import math
 from dataclasses import replace
@@ -128,7 +128,7 @@ def test_residual_is_counted_over_predicted_minus_one() -> None:
 
 
 def test_subtracts_idle_level_with_its_error() -> None:
-    """1100 - 10 x 50 are 600; 5 bytes a second below and 7 above are 50 and 70 of 1050."""
+    """The result is 1100 - 10 x 50 = 600, with errors of 50 and 70 bytes of 1050."""
     result = _compared(_held(idle=IDLE), ends=(5.0, 7.0))
     assert result.residual_ratio == pytest.approx(600 / 1050 - 1)
     assert result.below_ratio == pytest.approx(math.hypot(0.01, 70 / 1050))
@@ -140,7 +140,7 @@ def test_subtracts_idle_level_with_its_error() -> None:
 
 
 def test_adds_header_clock_and_other_run_errors_in_quadrature() -> None:
-    """A clock that is off by 0.2 s of 10; 100 of 1000 bytes are other runs', of any size."""
+    """The clock error is 0.2 of 10 s, and 100 of 1000 bytes are from other runs."""
     factor = replace(FACTOR, less_ratio=0.03, more_ratio=0.04, between_ratio=0.05)
     result = _compared(_held(overhead=factor, clock_bound_s=0.2), replace(TEN, beside_bytes=100.0))
     unsure = math.hypot(0.01, 0.02)
@@ -159,7 +159,7 @@ def test_layer_error_is_added_linearly() -> None:
 
 
 def test_predicts_half_of_the_bytes_in_flight() -> None:
-    """40 of 1000 bytes were sent and not received: 20 more are predicted, give or take 20."""
+    """The senders have 40 of 1000 bytes more, so the prediction is 20 +- 20 bytes higher."""
     share = replace(TEN, tail_bytes=40.0, unseen_bytes=30.0)
     result = _compared(_held(), share)
     assert result.expected_bytes == pytest.approx(1050 * 1.02)
@@ -171,7 +171,7 @@ def test_predicts_half_of_the_bytes_in_flight() -> None:
 
 
 def test_extra_bytes_are_no_residual() -> None:
-    """It counts 2 % sent again; 3 % more may be: 1071 at least, 1102.5 at the most."""
+    """The counter includes 2 to 5 % retransmitted bytes, so 1071 to 1102.5 bytes are expected."""
     extra = ExtraBytes(low_ratio=0.02, resent_ratio=0.05)
     assert extra.high_ratio == pytest.approx(0.05)
     within = _compared(_held(), extra=extra)
@@ -190,7 +190,7 @@ def test_extra_bytes_are_no_residual() -> None:
 
 
 def test_errors_of_bypassing_run_scale_with_crossed_bytes() -> None:
-    """105 of 1050 crossed: a tenth of the errors of headers and layer; the idle level's stays."""
+    """With 105 of 1050 bytes, header and layer errors are 10 %, and the idle error stays."""
     factor = replace(FACTOR, less_ratio=0.03, more_ratio=0.04, layer_ratio=0.02)
     factor = replace(factor, layer_low_ratio=0.05)
     share = _share(_sums([10.5] * 10, [100.0] * 10), near_bytes_per_s=999.0)
@@ -212,7 +212,7 @@ def test_errors_of_bypassing_run_scale_with_crossed_bytes() -> None:
 
 @pytest.mark.parametrize("near", [31.0, 7.0, 0.0])
 def test_adjacent_traffic_may_have_run_during_the_burst(near: float) -> None:
-    """It is a rate over the level; the 7 that the level may be higher are in the interval."""
+    """The interval already includes 7 bytes/s for a higher idle level."""
     result = _compared(_held(), replace(TEN, near_bytes_per_s=near), ends=(5.0, 7.0))
     lasting = max(0.0, near - 7) * 10 / 1050
     assert result.below_ratio == pytest.approx(math.hypot(0.01, 70 / 1050) + lasting)
@@ -222,7 +222,7 @@ FULL = _sums([108.0, 112.0, 110.0, 109.0, 111.0], [100.0] * 5)
 
 
 def test_compares_full_bins_if_there_are_five() -> None:
-    """Their scatter: offsets -2, 2, 0, -1, 1 %, squares 10 x 5 / 4, over 5 bins and 1.1."""
+    """The offsets of the five bins are -2, 2, 0, -1 and 1 %, so the squares are 10 x 5 / 4."""
     both = compare_bytes(
         _held(), replace(TEN, full=FULL, tail_bytes=40.0), ExtraBytes(), (0.0, 0.0), 0.01
     )
@@ -237,8 +237,11 @@ def test_compares_full_bins_if_there_are_five() -> None:
 
 
 def test_bytes_shifted_between_bins_cancel_in_the_sum() -> None:
-    """Without a scatter of bursts the bins tell: those beside an edge only what they do not give
-    back (10 of 1000), the other eight -1, 1 ... %, whose neighbours take back all but one's."""
+    """The error comes from the bins if the burst scatter is unknown.
+
+    Bins at an edge count with their remaining difference (10 of 1000). The other eight bins
+    alternate by 1 %, so that their errors cancel except for one.
+    """
     ledger = [105.0, *([109.0, 111.0] * 4), 105.0]
     result = _compared(_held(), _share(_sums(ledger, [100.0] * 10)), scatter=math.nan)
     alone = 8e-4 * 8 / 7
@@ -248,7 +251,7 @@ def test_bytes_shifted_between_bins_cancel_in_the_sum() -> None:
 
 
 def test_correlated_bins_do_not_cancel() -> None:
-    """Offsets 1, 1, 1, -1, -1, -1 %, and two edges: 2 x 3 of the products are left over."""
+    """The offsets are 1, 1, 1, -1, -1 and -1 % between two edges, so 2 x 3 products remain."""
     ledger = [110.0, *([111.0] * 3), *([109.0] * 3), 110.0]
     result = _compared(_held(), _share(_sums(ledger, [100.0] * 8)), scatter=math.nan)
     alone, traded = 6e-4 * 6 / 5, 2 * 3e-4
@@ -257,7 +260,7 @@ def test_correlated_bins_do_not_cancel() -> None:
 
 
 def test_assumes_scatter_for_few_busy_bins() -> None:
-    """Three busy bins of six: a scatter is assumed, less for more bins."""
+    """Only three of six bins are busy, and the assumed scatter decreases with more bins."""
     share = _share(_sums([110.0] * 3 + [40.0] * 3, [100.0] * 3 + [50.0] * 3))
     result = _compared(_held(), share, scatter=math.nan)
     assert result.above_ratio == pytest.approx(NOISE_ASSUMED_RATIO / math.sqrt(6))
@@ -268,8 +271,10 @@ def test_no_scatter_for_fewer_than_three_bursts() -> None:
 
 
 def test_burst_scatter_uses_median_deviation_from_four_bursts() -> None:
-    """1.0, 1.1, 1.2: deviation 0.1, t 4.303, mean 1.1. With an odd one the median absolute
-    deviation, 0.05, stands for one burst's."""
+    """The values 1.0, 1.1 and 1.2 have deviation 0.1, t 4.303 and mean 1.1.
+
+    With an outlier the median absolute deviation of 0.05 is used for one burst.
+    """
     mean, one = scatter_of_bursts([1.0, 1.1, 1.2])
     assert one == pytest.approx(0.1 * t95(2) / 1.1)
     assert mean == pytest.approx(one / math.sqrt(3))

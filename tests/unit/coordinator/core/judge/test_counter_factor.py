@@ -1,4 +1,4 @@
-"""What a device counts for a byte of payload, by its layer, and how far that may be off."""
+"""Tests of the counted bytes per byte of payload and of their uncertainty."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

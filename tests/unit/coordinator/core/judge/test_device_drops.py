@@ -1,4 +1,4 @@
-"""The device's own drops: in the window, beside bursts, and against what the fleet lost."""
+"""Tests of the drop rate of the device in the window and between bursts."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -31,7 +31,7 @@ WINDOW = Window(start_at=BURST[0], end_at=BURST[1], window_s=30, common_s=30, ra
 
 
 def counted(drops: float, idle: float) -> FirewallLedger:
-    """Bins of one second whose labels are a lag behind the traffic."""
+    """Return bins of one second with labels that are late by the lag."""
     start_s = np.arange(1000.0, 1200.0)
     loaded = (start_s >= 1100 + LAG_S) & (start_s < 1130 + LAG_S)
     return FirewallLedger(

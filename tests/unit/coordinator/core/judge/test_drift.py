@@ -1,4 +1,4 @@
-"""A host that is not like the others is named; what is unknown is no difference."""
+"""Tests of differences between the hosts of a fleet."""
 
 from collections.abc import Sequence
 
@@ -72,7 +72,7 @@ def test_comparison_reports_host_differences_known_in_both_groups() -> None:
 
 
 def test_host_properties_use_short_names_and_omit_unknown() -> None:
-    """Offloads read as on and off; what is unknown is left out, with its name."""
+    """Offloads are shown as on and off, and unknown properties are omitted."""
     (host,) = hosts(ALIKE)
     result = host_properties(host)
     assert result["generic-receive-offload"] == "on"

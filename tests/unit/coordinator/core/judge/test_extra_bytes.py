@@ -1,4 +1,4 @@
-"""What a device counter counts beside payload and headers: sent again, lost, acknowledged."""
+"""Tests of retransmitted, lost and acknowledgement bytes in a device counter."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ MADE = fleet(Plant(pairs=6, bursts=3, burst_s=30, period_s=60, ledger_noise=0.00
 
 
 def again(resent: float) -> list[BurstSeries]:
-    """The bursts, with a share of their segments sent again."""
+    """Return the bursts with this share of retransmitted segments."""
     results = []
     for evidence in MADE.evidence:
         series = measure_burst(MADE.plan.spec, evidence, MADE.now).series
@@ -42,7 +42,7 @@ def again(resent: float) -> list[BurstSeries]:
 
 
 def lost(share: float) -> list[BurstSeries]:
-    """The bursts, had more been sent than was received."""
+    """Return the bursts with more bytes sent than received."""
     return [
         replace(
             burst,
@@ -70,7 +70,7 @@ def held(
 def test_retransmissions_may_hide_a_bypass_of_the_same_size(
     resent: float, protocol: Protocol
 ) -> None:
-    """The counter holds the fleet's bytes, but it may count some of them twice."""
+    """The counter has the bytes of the fleet, but may count some of them twice."""
     bursts = again(resent) if protocol is Protocol.TCP else lost(resent)
     reported = held(bursts, counting(1.0), protocol)
     low, high = reported.residual_ends
@@ -106,7 +106,7 @@ def test_declared_counter_position_gives_one_prediction(
 
 @pytest.mark.parametrize("seed", [1000001, 1000020, 5000000])
 def test_no_simulation_passes_with_bytes_counted_twice(seed: int) -> None:
-    """Another author's worlds: of these, all passed with a bypass of 1 to 4.5 %."""
+    """Earlier versions passed these simulations with a bypass of 1 to 4.5 %."""
     world = generate("retransmission-bypass", seed)
     assert conclude(world.recording).verdict is not Verdict.PASS
 
@@ -115,7 +115,7 @@ def test_no_simulation_passes_with_bytes_counted_twice(seed: int) -> None:
 
 
 def test_acknowledgements_have_an_upper_bound() -> None:
-    """One of 52 bytes for two segments; measured without merging at 5 % loss: 2.35 %."""
+    """The bound is 52 bytes per two segments, and 2.35 % was measured at 5 % loss."""
     none = acknowledged_max_ratio(HEADERS, wire=False, resent_ratio=0.0)
     assert none == pytest.approx(52 / 2 / 1448)
     assert 0.0235 <= acknowledged_max_ratio(HEADERS, wire=False, resent_ratio=0.05) < 0.026

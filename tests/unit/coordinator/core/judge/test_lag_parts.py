@@ -1,4 +1,4 @@
-"""The parts of the search for a lag, each by worked arithmetic."""
+"""Tests of the steps of the lag estimate."""
 
 import math
 from typing import Any
@@ -83,13 +83,15 @@ def test_clock_error_is_at_most_500_ppm(drift_s: float, clock: bool) -> None:
 
 
 def test_missing_bytes_cost_three_times_as_much() -> None:
-    """Other traffic fills a bin, nothing empties it: 2 + 3 x 1."""
+    """Other traffic can fill a bin but not empty it, so the cost is 2 + 3 x 1."""
     assert _list(_absolute(np.array([[2.0, -1.0], [0.0, -3.0]]))) == [5.0, 9.0]
 
 
 def test_biweight_cost_of_a_bin() -> None:
-    """At half of the biweight's reach (1 - 1/4) is left; below the fit the reach is sqrt(3) as
-    wide, and the cost three times as high."""
+    """At half of the biweight width the weight is 1 - 1/4.
+
+    Below the fit the width is sqrt(3) times as large, and the cost is three times as high.
+    """
     sigma = np.array([2.0])
     half = BIWEIGHT_SIGMAS * 2.0 / 2
     assert _list(_inside(np.array([0.0, half, 2 * half, 9 * half]), sigma)) == pytest.approx(
@@ -110,7 +112,7 @@ def test_biweight_cost_of_a_bin() -> None:
 
 
 def test_scatter_is_larger_for_few_errors() -> None:
-    """1.4826 times the median, by Student's t of 37 % of n - 3 degrees, two at least."""
+    """The scatter is 1.4826 times the median and t of 37 % of n - 3 degrees (at least two)."""
     assert _scatter(np.empty(0)) == 0.0
     few = _scatter(np.array([1.0, 2.0, 9.0]))
     assert few == pytest.approx(1.4826 * 2 * t95(2) / t95(math.inf))
@@ -152,7 +154,7 @@ def test_merges_fine_bins_but_not_across_gaps() -> None:
 
 
 def test_selects_bins_that_a_burst_can_reach() -> None:
-    """The fleet at 1000 .. 1010, lags from -60 to 300, bins of 10 s."""
+    """The fleet sends from 1000 to 1010, with lags from -60 to 300 s and bins of 10 s."""
     bins = _bins(*[1.0] * 60, at_s=800.0, width_s=10.0)
     fleet = _curve(*[1.0] * 10, at_s=1000.0)
     result = _within_reach(bins, _known(fleet), 10.0)
@@ -165,8 +167,10 @@ def test_selects_bins_that_a_burst_can_reach() -> None:
 
 
 def test_shifts_curve_by_lag_and_drift() -> None:
-    """A byte each in seconds 10 and 20; at a lag of 2 they are counted in 12 and 22. A growth of
-    2 s over the bursts makes it 1 less at the first one, 1 more at the last."""
+    """Seconds 10 and 20 have one byte, which is counted in seconds 12 and 22 at a lag of 2 s.
+
+    With a drift of 2 s the lag is 1 s less at the first burst and 1 s more at the last.
+    """
     fleet = seconds_curve(np.array([10.0, 20.0]), np.array([1.0, 1.0]))
     view = _View(_bins(*[0.0] * 30), _known(fleet, (11.0, 12.0, 1.0), (22.0, 23.0, 1.0)))
     assert (view.first_s, view.last_s) == (11.0, 23.0)
@@ -182,7 +186,10 @@ def test_shifts_curve_by_lag_and_drift() -> None:
 
 
 def test_misfit_excludes_possible_unrecorded_bytes() -> None:
-    """Counted 5, 9, 2, 20 less 1 of another run; predicted 2 x fleet + 1; up to 3 are free."""
+    """Counted are 5, 9, 2 and 20 bytes, minus 1 byte of another run.
+
+    Predicted is 2 x fleet + 1, and up to 3 bytes are free.
+    """
     known = _known(
         _curve(1.0, 2.0, 3.0, 4.0),
         unrecorded=_curve(3.0, 3.0, 3.0, 3.0),
@@ -245,7 +252,7 @@ def test_absolute_fit_ignores_one_outlier_in_any_unit(unit: float) -> None:
 
 
 def test_constant_level_is_the_best_quantile() -> None:
-    """Without the fleet 10, 10, 10, 40 are best at 10: 30 bytes are off, one bin costs all."""
+    """The values 10, 10, 10 and 40 have the best level 10, with 30 bytes in one outlier."""
     view = _View(_bins(20.0, 20, 20, 80, width_s=2.0), _known(_curve(1.0)))
     seen, none = np.array([20.0, 20, 20, 80]), np.zeros(4)
     loss, cost = view.even_level(seen, none, np.full(4, 1.0))
@@ -255,7 +262,7 @@ def test_constant_level_is_the_best_quantile() -> None:
 
 
 def test_bin_noise_comes_from_busy_bins() -> None:
-    """Twelve busy bins off by 30 of 1000; the edges of a second move 0.167 of a full bin."""
+    """Twelve busy bins have errors of 30 of 1000, and second edges add 0.167 of a full bin."""
     fleet = [0.0] * 4 + [1000.0] * 12 + [0.0] * 4
     off = [0.0] * 4 + [30.0, -30.0] * 6 + [0.0] * 4
     counted = [a + b for a, b in zip(fleet, off, strict=True)]
@@ -273,7 +280,7 @@ def test_bin_noise_comes_from_busy_bins() -> None:
 
 
 def test_bin_noise_includes_quiet_bins() -> None:
-    """From one to the next by 400, over sqrt(2)."""
+    """Adjacent quiet bins differ by 400, divided by sqrt(2)."""
     fleet = [0.0] * 12 + [1000.0] * 2
     counted = [100.0, 500.0] * 6 + [1300.0, 1300.0]
     view = _View(_bins(*counted), _known(_curve(*fleet), (12.0, 14.0, 1.0)))
@@ -283,7 +290,7 @@ def test_bin_noise_includes_quiet_bins() -> None:
 
 
 def test_lag_drift_is_midpoint_and_widens_the_interval() -> None:
-    """Two bursts of 10 s, 100 s apart; the counter shows the second 2 s later than the first."""
+    """The counter shows the second of two bursts 2 s later than the first."""
     fleet = [0.0] * 150
     counted = [0.0] * 150
     for at in range(10):

@@ -1,4 +1,4 @@
-"""What the ledgers' difference does to a verdict: its interval is judged, not its middle."""
+"""Tests of the effect of the residual interval on the verdict."""
 
 from dataclasses import replace
 
@@ -44,7 +44,7 @@ def test_bypass_compensated_by_foreign_traffic_is_inconclusive(share: float) -> 
 
 
 def test_residual_interval_beyond_the_limit_is_inconclusive() -> None:
-    """Others' traffic comes and goes: the middle agrees, and nobody can say that it means much."""
+    """Foreign traffic is intermittent, so the residual is small but uncertain."""
     built, ledger = made()
     rng = np.random.default_rng(1)
     bursty = np.repeat(rng.random(len(ledger) // 6 + 1) < 0.5, 6)[: len(ledger)]
@@ -75,9 +75,9 @@ def test_impossible_counter_values_are_inconclusive(odd: float) -> None:
 
 
 def outlasted(after_s: int) -> tuple[Fleet, FirewallLedger, NDArray[np.float64]]:
-    """Return a fleet, its counter, and others' bytes in each bin for some seconds after each burst.
+    """Return a fleet, its counter, and foreign bytes per bin after the bursts.
 
-    Others send 6 % of the rate of a full bin.
+    The foreign traffic has 6 % of the rate of a full bin.
     """
     built = fleet(replace(PLANT, period_s=600), target_bits_per_second=30e9)
     ledger = built.ledger
@@ -96,10 +96,10 @@ def outlasted(after_s: int) -> tuple[Fleet, FirewallLedger, NDArray[np.float64]]
     [(0, Verdict.PASS), (15, Verdict.INCONCLUSIVE), (40, Verdict.INCONCLUSIVE)],
 )
 def test_traffic_after_bursts_may_have_hidden_a_bypass(after_s: int, verdict: Verdict) -> None:
-    """Six percent of the bytes pass by, and the traffic of others makes up for them.
+    """A bypass of 6 % is compensated by foreign traffic that begins with the bursts.
 
-    It begins with each burst. Where it ends 40 s later, the bins after the burst show it. Where it
-    ends 15 s later, half of one bin holds it, and the bin before that tells how much it was.
+    Traffic that ends 40 s later fills the bins after the burst. Traffic that ends 15 s later
+    fills half of one bin, and its rate is estimated from the bin before.
     """
     built, ledger, others = outlasted(after_s)
     assert others.any() == bool(after_s)
@@ -109,7 +109,7 @@ def test_traffic_after_bursts_may_have_hidden_a_bypass(after_s: int, verdict: Ve
 
 
 def test_extra_sender_rows_do_not_explain_traffic_after_bursts() -> None:
-    """As above, 15 s; the senders' records end one second of bytes later."""
+    """The foreign traffic ends after 15 s, and the senders record one second more."""
     built, ledger, others = outlasted(15)
 
     def longer(pair: PairEvidence) -> PairEvidence:

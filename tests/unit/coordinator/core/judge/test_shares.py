@@ -1,4 +1,4 @@
-"""Pairs that move each by itself are not taken for pairs that trade shares."""
+"""Tests that independent pairs do not look like pairs with a shared limit."""
 
 import numpy as np
 import pytest

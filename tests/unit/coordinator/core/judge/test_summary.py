@@ -1,4 +1,4 @@
-"""What a summary promises: removal never helps, order is irrelevant, recomputing is exact."""
+"""Tests of the summary, including removed rows, order and recomputation."""
 
 import json
 import math
@@ -182,7 +182,7 @@ def _silent(pair: PairEvidence) -> PairEvidence:
 
 
 def _thinned(pair: PairEvidence, rng: random.Random) -> PairEvidence:
-    """Leave out some rows, an end or the whole pair."""
+    """Remove some rows, one end or the complete pair."""
     match rng.choice(["keep"] * 8 + ["pair", "report", "client", "server", "rows", "host"]):
         case "pair":
             return _silent(pair)
@@ -201,7 +201,7 @@ def _thinned(pair: PairEvidence, rng: random.Random) -> PairEvidence:
 
 
 def _by_track(change: Callable[[IntervalColumns], IntervalColumns]) -> Change:
-    """Rewrites the seconds of both ends."""
+    """Apply a change to the tracks of both ends."""
     return lambda pair: replace(
         pair,
         client_tracks=tuple(map(change, pair.client_tracks)),
@@ -254,7 +254,7 @@ def test_removing_rows_never_creates_a_pass(
 
 
 def test_removing_a_row_to_move_the_window_does_not_help() -> None:
-    """Second 0 is 0.8 % low: too little for a ramp, enough to miss a target set between."""
+    """Second 0 is 0.8 % low, which is no ramp but enough to miss the target."""
     plant = replace(
         SMALL,
         pairs=40,
@@ -389,7 +389,7 @@ def test_reports_and_sums_both_directions() -> None:
 
 @pytest.mark.parametrize("acknowledged", [0.0, 0.005, 0.017, 0.04])
 def test_compares_both_directions_with_counter_of_both(acknowledged: float) -> None:
-    """Each way's acknowledgements are in the other way's column: up to 52 bytes for 2 segments."""
+    """The counter includes acknowledgements of up to 52 bytes per two segments."""
     most = 52 / (2 * 1500)
     made = both_ways(fleet(replace(SMALL, bursts=1), target_bits_per_second=48e9))
     assert made.ledger is not None
@@ -404,7 +404,7 @@ def test_compares_both_directions_with_counter_of_both(acknowledged: float) -> N
 
 
 def both_ways(made: Fleet) -> Fleet:
-    """As if every pair had carried the same down as up."""
+    """Return the fleet with the same traffic in both directions."""
     traffic = made.plan.spec.traffic.model_copy(update={"direction": Direction.BIDIRECTIONAL})
 
     def both(pair: PairEvidence) -> PairEvidence:
@@ -420,7 +420,7 @@ def both_ways(made: Fleet) -> Fleet:
 
 
 def test_omitted_seconds_are_traffic_but_not_in_the_window() -> None:
-    """Two omitted seconds before ten measured ones, in iperf3's own restarted time."""
+    """Two omitted seconds precede ten measured seconds, and iperf3 restarts its time after them."""
     made = fleet(replace(SMALL, bursts=1, burst_s=12), target_bits_per_second=48e9)
     burst = made.evidence[0].burst.model_copy(update={"duration_s": 10, "omit_s": 2})
 
@@ -544,7 +544,7 @@ def test_reports_notes_of_the_counter_source() -> None:
 
 
 def test_reference_run_passes_only_if_counter_shows_no_bytes() -> None:
-    """A run with ``device.path=bypass`` is to leave no bytes in the firewall's ledger."""
+    """A run with ``device.path=bypass`` must not add bytes to the device counter."""
     made = fleet(SMALL).asked(device={"path": "bypass"})
     ledger = made.ledger
     assert ledger is not None

@@ -1,4 +1,4 @@
-"""Cores that a hypervisor gave to others are told, and decide nothing."""
+"""Tests of CPU time that the hypervisor gives to other guests (steal time)."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from tests.synthetic import Plant, fleet
 
 
 def told(*ratios: float | None) -> BurstSummary:
-    """A burst of as many pairs, whose clients' hypervisors took so much; servers' took nothing."""
+    """Return a burst with these steal time ratios of the clients and zero on the servers."""
     made = fleet(Plant(pairs=len(ratios), bursts=1, burst_s=10, period_s=25))
 
     def change(pair: PairEvidence) -> PairEvidence:

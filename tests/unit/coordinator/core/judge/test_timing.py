@@ -1,4 +1,4 @@
-"""A burst whose seconds cannot be placed in time is no pass: clocks unread, starts apart."""
+"""Tests that bursts with unread clocks or a large start spread do not pass."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +18,7 @@ SPREAD = fleet(replace(PLANT, start_spread_s=0.6), target_bits_per_second=100e9)
 
 
 def _unread(*names: str) -> Change:
-    """Without the named readings, at both ends."""
+    """Return a change that removes the named clock readings at both ends."""
 
     def change(pair: PairEvidence) -> PairEvidence:
         report, test = pair.report, pair.server_test
@@ -66,7 +66,7 @@ def test_import_passes_without_clock_readings() -> None:
 
 
 def test_unread_and_shifted_clocks_count_together() -> None:
-    """Two of thirty moved are too many; taking away what one of them said saves nothing."""
+    """Two of thirty shifted clocks are too many, also if one reading is removed."""
 
     def moved(pair: PairEvidence) -> PairEvidence:
         assert pair.report is not None

@@ -1,4 +1,4 @@
-"""What pairs without a record may have carried: their history, else the others' distribution."""
+"""Tests of the possible rate of pairs without a record."""
 
 import math
 from dataclasses import replace
@@ -19,7 +19,7 @@ BURSTS = summarise(MADE).bursts
 
 
 def rates(burst: BurstSummary, *values: float | None) -> BurstSummary:
-    """The burst with these rates of its pairs; `None`: nobody heard of it."""
+    """Return the burst with these pair rates, where ``None`` is a missing pair."""
 
     def changed(pair: PairSummary, rate: float | None) -> PairSummary:
         missing = {"state": State.LOST, "completeness_ratio": 0.0}
@@ -68,7 +68,7 @@ def test_no_unseen_rate_if_all_pairs_are_recorded() -> None:
 
 
 def test_missing_large_pair_with_history_prevents_a_fail() -> None:
-    """A pair of three times the others' size left no record of one burst, and no counter told."""
+    """A pair of three times the usual size has no record of one burst, and there is no counter."""
     made = fleet(Plant(pairs=4, bursts=3, burst_s=60, period_s=120, ledger=False, noise=0.01))
 
     def thrice(amounts: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""What a viewer is told of a burst under way is what the verdict's code says of its seconds."""
+"""Tests that the live view equals the measurement of the verdict."""
 
 import base64
 from dataclasses import replace
@@ -37,7 +37,7 @@ HURT = fleet(Plant(pairs=8, bursts=1, burst_s=BURST_S, killed=1, late=1, null=1,
 
 
 def until(made: Fleet, second: float, *, silent: frozenset[int] = frozenset()) -> BurstEvidence:
-    """What had been reported at a second of the burst; silent pairs said nothing since second 5."""
+    """Return the evidence at a second of the burst, without silent pairs from second 5 on."""
     evidence = made.evidence[0]
     planned_s = evidence.burst.planned_start_at.timestamp()
 
@@ -114,7 +114,7 @@ VARIED = [
 
 @pytest.mark.parametrize("plant", VARIED, ids=lambda plant: f"feed-{plant.seed}")
 def test_live_residual_interval_contains_final_residual(plant: Plant) -> None:
-    """A recorded feed, second by second until its verdict: rows and bins come as they came."""
+    """The test replays a recorded feed second by second until the verdict."""
     made = fleet(plant)
     reported = final(made).figures
     assert reported is not None and reported.summary.reconciliation is not None
@@ -197,7 +197,6 @@ def test_sends_only_changed_seconds() -> None:
 @settings(max_examples=25, deadline=None)
 @given(looks=st.lists(st.floats(1, BURST_S), min_size=1, max_size=4).map(sorted))
 def test_incremental_updates_equal_full_snapshot(looks: list[float]) -> None:
-    """Whoever applies every update holds what a newcomer is told at once."""
     stored: dict[int, bytes] = {}
     sums: dict[int, float | None] = {}
     before = None
@@ -236,7 +235,7 @@ def test_counter_message_uses_burst_seconds_and_keeps_unknown_bins() -> None:
 
 @pytest.mark.parametrize("lacking", [{Flow.DOWN}, {Flow.UP}, {Flow.UP, Flow.DOWN}, set()])
 def test_snapshot_has_one_cell_per_pair_if_a_flow_has_no_seconds(lacking: set[Flow]) -> None:
-    """A flow of which only means are known has no pairs' seconds, and another may."""
+    """A flow with only mean values has no seconds of pairs, and another flow may have them."""
     (burst,) = measure(CLEAN)
     (one,) = burst.series.flows
     flows = tuple(

@@ -1,4 +1,4 @@
-"""Progress conserves what was uploaded, on whole seconds from the planned start."""
+"""Tests of the progress of a burst in seconds from the planned start."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Status is derived from plan, rows and time alone."""
+"""Tests of the run status, which is derived from plan, rows and time."""
 
 from datetime import datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""What a run would cost, what one has cost, and the burst before which it stops."""
+"""Tests of the cost estimate, the spend and the budget."""
 
 import re
 from dataclasses import replace
@@ -212,7 +212,6 @@ def test_cancelled_run_has_no_further_cost() -> None:
 
 @given(budget=st.floats(100, 30_000), bursts=st.lists(st.integers(0, 2 * BURST_BYTES), max_size=9))
 def test_run_with_constant_bursts_stays_within_budget(budget: float, bursts: list[int]) -> None:
-    """Where bursts measure what the ones before did, not at all."""
     run = soak(budget_usd=budget)
     steady = [bursts[0]] * 10 if bursts and bursts[0] else [BURST_BYTES] * 10
     ran_count = 1  # the first was within the budget at its launch, or refused

@@ -1,4 +1,4 @@
-"""A plan uses the fleet that is there, or says everything that stands in the way."""
+"""Tests of the planner and of its errors and warnings."""
 
 from datetime import timedelta
 
@@ -252,7 +252,7 @@ def test_rejects_device_probe_outside_allowed_networks() -> None:
 
 @pytest.mark.parametrize(("streams_count", "warned"), [(8, False), (64, True)])
 def test_warns_if_host_cannot_start_streams_together(streams_count: int, warned: bool) -> None:
-    """Thirty pairs of 64 streams on two cores start 782 ms apart; of 8, within 45 ms."""
+    """On two cores, 30 pairs of 64 streams start within 782 ms, and of 8 streams within 45 ms."""
     agents = [
         item.model_copy(update={"cpu_count": 2, "address": "10.1.0.4", "ports": (5201 + number,)})
         for number, item in enumerate(fleet(30))

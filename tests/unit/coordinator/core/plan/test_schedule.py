@@ -1,4 +1,4 @@
-"""When schedules fire: real zones over real shifts, and what becomes of each instant."""
+"""Tests of schedules over time zone changes and of the state of their instants."""
 
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -47,7 +47,7 @@ def schedule(cron: str | None = "*/10 * * * *", **changes: object) -> Schedule:
 
 
 def local(cron: str, zone: str, from_utc: str, count: int) -> list[str]:
-    """The next local times, with their offsets."""
+    """Return the next local times with UTC offset."""
     after = datetime.fromisoformat(from_utc).replace(tzinfo=UTC)
     plan = schedule(cron, timezone=zone, from_at=after, settled_at=after)
     return [
@@ -261,7 +261,7 @@ def test_many_missed_instants_share_one_row_and_are_not_due_again() -> None:
 
 
 class Counted(CronSim):
-    """Counts the wall times that are looked for."""
+    """CronSim that counts the computed times."""
 
     found_count = 0
 

@@ -1,4 +1,4 @@
-"""A pair whose server has gone gets a spare; nobody else is touched."""
+"""Tests of the replacement of servers that are not live."""
 
 from datetime import timedelta
 
@@ -18,7 +18,7 @@ LATER = NOW + timedelta(seconds=PRESENCE_STALE_S + 5)
 
 
 def servers(*beating: int) -> list[Presence]:
-    """Servers of which only some are still heard of."""
+    """Return five servers, with a recent heartbeat only for the given ones."""
     return [
         presence(Role.SERVER, index, beat_at=LATER if index in beating else NOW)
         for index in range(1, 6)

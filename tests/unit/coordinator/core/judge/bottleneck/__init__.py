@@ -1,1 +1,1 @@
-"""Causes of a bottleneck, each by its own evidence."""
+"""Tests of the causes of a bottleneck and of their evidence."""

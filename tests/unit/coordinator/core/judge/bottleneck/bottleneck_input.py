@@ -1,4 +1,4 @@
-"""A burst's figures as causes read them, with what a test does not care about filled in."""
+"""Builders of bottleneck inputs with defaults for unit tests."""
 
 from typing import Any
 
@@ -28,12 +28,12 @@ def pair(index: int = 0, rate: float | None = 1e9, **told: Any) -> PairSummary:
 
 
 def pairs(*rows: dict[str, Any], rate: float = 1e9) -> list[PairSummary]:
-    """A pair of the same rate for each row of figures."""
+    """Return one pair with the same rate for every row of values."""
     return [pair(index, rate, **row) for index, row in enumerate(rows)]
 
 
 def given(of: list[PairSummary], traffic: Traffic | None = None, **told: Any) -> BottleneckInput:
-    """Fields of the leading flow, and of the input; one stream a pair."""
+    """Return an input with these fields of the first flow and the input, with one stream per pair."""
     flow = {name: told.pop(name) for name in FlowSummary.model_fields.keys() & told.keys()}
     flows = [FlowSummary(**({"flow": Flow.UP} | flow))]
     return BottleneckInput(
@@ -42,7 +42,7 @@ def given(of: list[PairSummary], traffic: Traffic | None = None, **told: Any) ->
 
 
 def counted(rate: float | None, cov_ratio: float | None = 0.01) -> Reconciliation:
-    """What the device counted, second by second."""
+    """Return the reconciliation of a device counter with bins of one second."""
     return Reconciliation(
         source="lab",
         layer="ip",

@@ -1,4 +1,4 @@
-"""Causes at the device: SNAT ports, CPU, documented rate, its own queue or drops, one flow."""
+"""Tests of the causes at the device."""
 
 from typing import Any
 
@@ -67,7 +67,7 @@ def test_counter_is_constant_below_five_percent_variation(
 
 
 def _at_documented(rate: float | None = 30e9, cov: float = 0.01, **told: Any) -> BottleneckInput:
-    """Azure's standard firewall is documented for 30 Gbit/s."""
+    """Return an input at 30 Gbit/s, the documented rate of the Azure Firewall SKU standard."""
     stored = None if rate is None else counted(rate, cov)
     known: dict[str, Any] = {"sku": "standard", "reconciliation": stored, "retransmit_ratio": 0.01}
     nic = told.pop("nic", 0.5)
@@ -128,7 +128,7 @@ TRADE = {"share_movement_ratio": 0.1, "window_s": 30, "retransmit_ratio": 0.01}
 
 
 def _queue(*devices: Any, row: dict[str, Any] | None = None, **told: Any) -> BottleneckInput:
-    """Four pairs trade shares, and wait 20 ms in a queue."""
+    """Return four pairs that share one limit and have a queue of 20 ms."""
     rows = [ROW | (row or {})] * 4
     return given(pairs(*rows), devices=devices, **(TRADE | told))
 
@@ -182,7 +182,7 @@ def test_second_device_may_have_the_queue() -> None:
 def test_device_drops_of_half_the_loss_locate_the_limit(
     drops: tuple[float, float | None], holds: bool | None
 ) -> None:
-    """2700 segments in 30 s. A device may count 64 KiB as one drop: 44.9 segments of 1460."""
+    """The fleet loses 2,700 segments in 30 s, and one drop may be 64 KiB (44.9 segments)."""
     fields: dict[str, Any] = {"retransmits_count": 2690, "mss_bytes": 1460}
     by_counter = OWN_QUEUE.evaluate(_queue(drops_per_second=drops, **fields))
     assert by_counter.holds is holds
@@ -208,7 +208,7 @@ def test_device_drops_are_no_evidence_without_fleet_loss() -> None:
 
 
 def test_unknown_segment_size_is_taken_from_1500_byte_mtu() -> None:
-    """65,536 / 1448 = 45.26 segments a drop: one covers half of 90.5."""
+    """One drop may be 65,536 / 1448 = 45.26 segments, which is half of 90.5."""
     for lost, holds in ((90.5, True), (90.6, None)):
         fields: dict[str, Any] = {
             "retransmits_count": round(10 * lost),
@@ -258,7 +258,7 @@ def test_no_device_cause_if_pairs_do_not_share_a_limit() -> None:
 def test_streams_at_documented_connection_rate_name_single_flow(
     rate: float, scale: float, cov: float, holds: bool
 ) -> None:
-    """Azure's standard firewall carries 1.5 Gbit/s in one TCP connection."""
+    """The documented rate of one TCP connection through SKU standard is 1.5 Gbit/s."""
     fields: dict[str, Any] = {
         "pair_median_bits_per_second": rate,
         "pair_cov_ratio": cov,

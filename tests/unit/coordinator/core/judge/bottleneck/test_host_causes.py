@@ -1,4 +1,4 @@
-"""Causes at the hosts: what was asked for, NICs, CPUs and windows."""
+"""Tests of the causes at the hosts, which are offered load, NIC, CPU and window."""
 
 from typing import Any
 
@@ -79,7 +79,7 @@ def test_nic_is_the_cause_if_half_of_the_senders_are_full() -> None:
 def test_rate_above_nic_limit_and_credit_disproves_the_limit(
     window_s: int | None, most: float
 ) -> None:
-    """5 % over a round number, and half a second of a token bucket's credit in the window."""
+    """The tolerance is 5 % plus a token bucket credit of 0.5 s in the window."""
     assert CLIENT_NIC.evaluate(_nics(most - 0.01, 0.1, window_s=window_s)).holds is True
     result = CLIENT_NIC.evaluate(_nics(most + 0.01, 0.1, window_s=window_s))
     assert result.holds is None
@@ -173,7 +173,7 @@ CALM: dict[str, Any] = {"retransmit_ratio": 0.0, "rtt_mean_s": 0.01}
 
 
 def _windows(share: float, asked: int | None = None, streams: int = 1, **told: Any) -> Any:
-    """Two pairs of which one keeps this share of a window of 1 MB in flight over 10 ms."""
+    """Return two pairs, the first with this share of a 1 MB window in flight at an RTT of 10 ms."""
     rate = share * 1e6 * 8 / 0.01
     row: dict[str, Any] = {
         "rtt_mean_s": 0.01,
@@ -223,7 +223,7 @@ def test_full_window_is_the_cause_only_on_idle_path() -> None:
 
 
 def test_requested_window_may_be_full_with_a_few_drops() -> None:
-    """0.001 % dropped allow more than it carries; 1 % do not."""
+    """A loss of 0.001 % allows more than the measured rate, and a loss of 1 % does not."""
     few = WINDOW.evaluate(_windows(0.8, 1_000_000, retransmit_ratio=2e-5, retransmits_count=9))
     assert few.holds is False  # 640 Mbit/s: as much as Mathis allows of so few
     fewer = _windows(0.8, 1_000_000, 64, retransmit_ratio=2e-5, retransmits_count=9)
@@ -258,7 +258,7 @@ def test_requested_window_may_be_full_with_a_few_drops() -> None:
 def test_advises_bandwidth_delay_product_of_idle_path(
     nic: float | None, direction: Direction, wanted: str, product: str, each: str
 ) -> None:
-    """800 Mbit/s at this use of a NIC's cap, over 4 ms, by two streams."""
+    """Two streams carry 800 Mbit/s at this NIC utilization over an idle RTT of 4 ms."""
     side = "server" if direction is Direction.REVERSE else "client"
     row: dict[str, Any] = {
         "rtt_mean_s": 0.01,

@@ -1,4 +1,4 @@
-"""Queue and loss of the path, from idle and loaded round trips and from retransmissions."""
+"""Tests of queue and loss on the path, from RTT and retransmissions."""
 
 from typing import Any
 
@@ -105,7 +105,7 @@ def test_lost_datagrams_are_drops(ratio: float | None, drops: bool | None) -> No
 @pytest.mark.parametrize(("share", "could"), [(0.99, False), (1.01, True)])
 @pytest.mark.parametrize("streams", [1, 4])
 def test_drops_limit_streams_at_the_mathis_rate(share: float, could: bool, streams: int) -> None:
-    """1.22 x 1460 bytes / (10 ms x sqrt(1 %)) = 14.2496 Mbit/s a stream."""
+    """The limit is 1.22 x 1460 bytes / (10 ms x sqrt(1 %)) = 14.2496 Mbit/s per stream."""
     rate = share * streams * 1.22 * 1460 * 8 / (0.01 * 0.1)
     fields: dict[str, Any] = {"retransmit_ratio": 0.01, "rtt_mean_s": 0.01, "mss_bytes": 1460}
     rates = [pair(0, 0.5 * rate), pair(1, 1.5 * rate)]

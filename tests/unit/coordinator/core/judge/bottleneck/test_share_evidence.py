@@ -1,4 +1,4 @@
-"""How pairs move against each other: shares of one limit, each alone, or together."""
+"""Tests of how the rates of pairs change together."""
 
 import math
 from typing import Any
@@ -18,8 +18,11 @@ ROOM = {"cpu_ratio": 0.5, "core_ratio": 0.9, "nic_ratio": 0.8}
 
 
 def test_cancel_ratio_is_one_percent_quantile() -> None:
-    """30 s have 24 degrees of freedom: (1 - 2/216 - 2.33 sqrt(2/216)) cubed is 0.451, whose
-    chi-square of 10.8 the tables have as 10.86."""
+    """A window of 30 s has 24 degrees of freedom.
+
+    The approximation (1 - 2/216 - 2.33 sqrt(2/216)) cubed is 0.451. The chi-square is 10.8, and
+    published tables give 10.86.
+    """
     spread = 2 / (9 * 24)
     assert cancel_ratio(30) == pytest.approx((1 - spread - 2.33 * math.sqrt(spread)) ** 3)
     assert cancel_ratio(30) == pytest.approx(10.86 / 24, rel=0.01)
@@ -91,7 +94,7 @@ def test_equal_rates_are_a_fact_for_several_pairs(cov: float, equal: bool) -> No
 
 
 def _ends(agent: str, **server: float | None) -> dict[str, Any]:
-    """A client of its own, and a server that several pairs may share."""
+    """Return a pair with a client for itself and a server that other pairs may share."""
     fields = {f"server_{name}": value for name, value in (ROOM | server).items()}
     return {"server_agent_id": agent} | fields
 

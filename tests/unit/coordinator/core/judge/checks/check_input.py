@@ -1,4 +1,4 @@
-"""What checks read, with what a test does not care about filled in."""
+"""Builders of check inputs with defaults for unit tests."""
 
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -20,12 +20,12 @@ def at(seconds: float) -> datetime:
 
 
 def weights(result: Result) -> list[tuple[str, float]]:
-    """Each finding's id, and its place in a report: heaviest first."""
+    """Return id and weight of every finding, in the order of the report."""
     return [(finding.id, finding.weight) for finding in result.findings]
 
 
 def spec(**told: Any) -> SimpleNamespace:
-    """A target of 1 Gbit/s at the payload layer, without a tolerance."""
+    """Return a specification with a target of 1 Gbit/s (payload layer) and no tolerance."""
     objective = {
         "coverage_floor_ratio": 0.95,
         "start_spread_max_s": 1.0,
@@ -57,7 +57,7 @@ def window(**told: Any) -> SimpleNamespace:
 
 
 def burst(rate: float | None = 1.2e9, half: float | None = 1e7, **told: Any) -> SimpleNamespace:
-    """A whole burst of 30 s, received with a half width."""
+    """Return a complete burst of 30 s with a received rate and its half width."""
     flow = SimpleNamespace(
         flow=Flow.UP,
         received_bits_per_second=rate,
@@ -96,7 +96,7 @@ def of_burst(of: SimpleNamespace, under: SimpleNamespace | None = None, **told: 
 
 
 def plan(**told: Any) -> SimpleNamespace:
-    """A plan of one burst of 30 s."""
+    """Return a plan with one burst of 30 s."""
     planned = SimpleNamespace(planned_start_at=START, planned_end_at=at(30))
     known = {"spec": spec(), "bursts": (planned,), "ledger": None, "is_intact": True}
     return SimpleNamespace(**(known | told))
@@ -117,7 +117,7 @@ def of_run(
 
 
 def counter(from_s: float, to_s: float, grain_s: float = 1.0, **told: Any) -> FirewallLedger:
-    """Bins of a counter from and to seconds of the first burst."""
+    """Return a device counter with bins between two times relative to the first burst."""
     edges = START.timestamp() + np.arange(from_s, to_s + grain_s / 2, grain_s)
     known: dict[str, Any] = {
         "source": "counter",
@@ -131,7 +131,7 @@ def counter(from_s: float, to_s: float, grain_s: float = 1.0, **told: Any) -> Fi
 
 
 def held(residual_ratio: float | None = 0.0, /, **told: Any) -> Reconciliation:
-    """A counter that agrees within 0.5 %."""
+    """Return the reconciliation of a counter with an uncertainty of 0.5 %."""
     known = {
         "source": "counter",
         "layer": "ip",

@@ -1,4 +1,4 @@
-"""The mean of several bursts must be surely above the limit, their scatter included."""
+"""Tests of the check that the mean of several bursts is above the limit."""
 
 import math
 
@@ -47,7 +47,7 @@ def test_no_result_without_a_limit() -> None:
 
 
 def test_ip_layer_adds_headers_and_their_uncertainty() -> None:
-    """The limit is just within the interval that the doubt of 0.2 % widens, then just out of it."""
+    """The limit is inside and then outside the interval with a header uncertainty of 0.2 %."""
     rates = [1.10e9, 1.11e9, 1.12e9]
     mean = mean_of_bursts([1.04 * rate for rate in rates], [1.04 * 1e6] * 3)
     half = math.hypot(mean.half_width, OVERHEAD_KNOWN_RATIO * mean.value)

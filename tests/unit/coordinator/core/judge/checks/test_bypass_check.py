@@ -1,4 +1,4 @@
-"""A reference run passed the device by where its counter stays at its idle level."""
+"""Tests of the check that the traffic of a reference run bypassed the device."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tests.unit.coordinator.core.judge.checks.check_input import burst, held, of
 
 
 def _judged(crossed: float | None, **told: Any) -> Result:
-    """At most 2 % may have crossed; the counter is sure to 0.5 %."""
+    """Return the result with a limit of 2 % and a counter uncertainty of 0.5 %."""
     of_counter = held(crossed, **({"bypassed": True} | told))
     return check_bypass(of_burst(burst(reconciliation=of_counter)))
 

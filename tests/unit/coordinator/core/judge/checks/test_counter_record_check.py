@@ -1,4 +1,4 @@
-"""A promised device counter is there, whole, and begins before the first burst."""
+"""Tests of the check that the promised device counter is complete."""
 
 from types import SimpleNamespace
 
@@ -43,7 +43,7 @@ def test_reports_incomplete_counter_response() -> None:
 
 
 def test_names_burst_with_lowest_counter_coverage() -> None:
-    """95 % of each was promised: of two of three less is known."""
+    """The required coverage is 95 %, and two of three bursts have less."""
     result = _judged(counter(-10, 40), 0.05, 0.4, 0.06)
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("ledger-thin", 93)])
     sentence = result.findings[0].sentence

@@ -1,4 +1,4 @@
-"""Coverage at the floor is enough; below it, who saw too little is named."""
+"""Tests of the check of the coverage of a burst."""
 
 from types import SimpleNamespace
 from typing import cast

@@ -1,4 +1,4 @@
-"""A counter whose bytes lie at another time than the fleet's is no evidence."""
+"""Tests of the check that counter and fleet have the same shape over time."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The device's own count must reach the limit too."""
+"""Tests of the check that the device rate reaches the limit."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from tests.unit.coordinator.core.judge.checks.check_input import (
 
 
 def test_device_rate_below_limit_is_inconclusive() -> None:
-    """The fleet's 1.2 Gbit/s less 20 % are 0.96."""
+    """The fleet rate of 1.2 Gbit/s minus 20 % is 0.96 Gbit/s."""
     result = check_device_rate(of_burst(burst(reconciliation=held(-0.2))))
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("device-unproven", 84)])
     assert "By the device counter the rate is 960 Mbit/s" in result.findings[0].sentence
@@ -24,8 +24,11 @@ def test_device_rate_below_limit_is_inconclusive() -> None:
 
 @pytest.mark.parametrize(("residual", "undecided"), [(-0.153, False), (-0.156, True), (0.0, False)])
 def test_lower_bound_of_device_rate_decides(residual: float, undecided: bool) -> None:
-    """1.2 x 0.847 = 1.0164 less hypot(10, 1200 x 0.005) Mbit/s = 11.7; 1.2 x 0.844 = 1.0128 less
-    as much is above, too, less 13 it is not."""
+    """The first two device rates are 1.0164 Gbit/s and 1.0128 Gbit/s.
+
+    The uncertainties are hypot(10, 1200 x 0.005) = 11.7 Mbit/s and
+    hypot(10, 1200 x 0.01) = 15.6 Mbit/s. Only the first of them is clearly above the limit.
+    """
     of_counter = held(residual, residual_uncertainty_ratio=0.005 if not undecided else 0.01)
     result = check_device_rate(of_burst(burst(reconciliation=of_counter)))
     assert bool(result.findings) is undecided

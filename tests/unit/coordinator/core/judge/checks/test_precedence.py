@@ -1,4 +1,4 @@
-"""The registry of checks is whole, and the order of precedence decides as documented."""
+"""Tests of the registry of checks and of the order of precedence."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A reference run needs a counter that goes on for as long as it may lag."""
+"""Tests of the check that the counter of a reference run covers the lag."""
 
 import numpy as np
 import pytest

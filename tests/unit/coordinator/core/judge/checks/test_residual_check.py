@@ -1,4 +1,4 @@
-"""Fleet and device counter agree within the limit, with all that is unsure or missing."""
+"""Tests of the check that fleet and device counter agree."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ AGREES = [("reconciled", 40), ("unseen-by-bytes", 11)]
 
 
 def _judged(residual: float | None, of_burst_: dict[str, Any] | None = None, **told: Any) -> Result:
-    """The limit is 2 %, the residual is known to 0.5 %."""
+    """Return the result for a limit of 2 % and a residual uncertainty of 0.5 %."""
     of = burst(reconciliation=held(residual, **told), **(of_burst_ or {}))
     return check_residual(of_burst(of))
 
@@ -51,8 +51,11 @@ def test_both_bounds_of_the_residual_must_be_within_the_limit(
     ("peak", "passes"), [(1.2e9, False), (0.17e9, True), (0.19e9, False), (None, True)]
 )
 def test_missing_pairs_lower_the_residual_bound(peak: float | None, passes: bool) -> None:
-    """3 of 300 pair-seconds, in 30 s: a tenth of the peak pair, over 1.2 Gbit/s received. Of 0.18
-    Gbit/s that is 1.5 %, and 0.5 % are unsure."""
+    """The burst of 30 s lacks 3 of 300 pair-seconds.
+
+    They may have carried a tenth of the peak pair rate. With 0.18 Gbit/s this is 1.5 % of
+    1.2 Gbit/s, and the residual uncertainty is 0.5 %.
+    """
     of = {"completeness": seen(297, 300), "peak_pair_bits_per_second": peak}
     assert (_judged(0.0, of).verdict is Verdict.PASS) is passes
     above = of | {"peak_pair_bits_per_second": 0.17e9}

@@ -1,4 +1,4 @@
-"""A run is over and measured, its plan as sealed, its metric a sum of bytes."""
+"""Tests of the checks of run coverage, seal and metric aggregation."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Every lasting part of the window reaches the limit, by receivers, senders and the device."""
+"""Tests of the check that all parts of the window reach the limit."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -48,7 +48,7 @@ def test_ignores_slow_part_without_position(name: str) -> None:
 
 
 def test_ip_layer_rate_includes_headers() -> None:
-    """0.95 Gbit/s of payload are 0.988 at the IP layer."""
+    """A payload rate of 0.95 Gbit/s is 0.988 Gbit/s at the IP layer."""
     of = burst(window=window(slowest_bits_per_second=0.95e9, **PART))
     assert check_shape(of_burst(of)).verdict is Verdict.INCONCLUSIVE
     assert check_shape(of_burst(of, spec(layer=Layer.IP))) == NOTHING

@@ -1,4 +1,4 @@
-"""Pairs that began apart: allowed, a warning, or no pass."""
+"""Tests of the check of the start spread."""
 
 from types import SimpleNamespace
 

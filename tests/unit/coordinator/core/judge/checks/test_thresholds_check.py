@@ -1,4 +1,4 @@
-"""A threshold fails beyond its limit, passes within, and is undecided where too little is known."""
+"""Tests of the check that compares metrics with thresholds."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,7 +12,7 @@ from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
 
 
 def _judged(limits: dict[str, float], *, completeness: float = 1.0, **burst: Any) -> Result:
-    """The result of these limits on a burst of two pairs."""
+    """Return the result of these thresholds for a burst of two pairs."""
     unset: dict[str, float | None] = {threshold.bound: None for threshold in ALL_THRESHOLDS}
     reported = {"devices": (), "flows": (), "measures": (), "latency": None} | burst
     given = SimpleNamespace(

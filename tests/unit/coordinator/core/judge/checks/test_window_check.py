@@ -1,4 +1,4 @@
-"""Seconds of a test outside the common window: two of the grid, then 5 % of the burst."""
+"""Tests of the check of seconds outside the common window."""
 
 import pytest
 
@@ -34,6 +34,6 @@ def test_no_result_without_a_window() -> None:
 
 
 def test_burst_of_zero_length_is_inconclusive() -> None:
-    """3 - 2 of at least one second."""
+    """The limit is computed from a duration of at least one second."""
     result = check_window(of_burst(burst(duration_s=0, window=window(outside_s=3))))
     assert result.verdict is Verdict.INCONCLUSIVE

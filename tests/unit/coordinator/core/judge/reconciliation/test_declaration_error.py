@@ -1,4 +1,4 @@
-"""Wrong declarations of a device counter are recognised by their factor."""
+"""Tests that wrong counter declarations are detected by their factor."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -37,7 +37,7 @@ BOTH = {Flow.UP: 7e8, Flow.DOWN: 3e8}
 
 
 def held(ratio: float, **fields: object) -> Reconciliation:
-    """A reconciliation of a counter that shows ``ratio`` of the fleet's bytes."""
+    """Return the reconciliation of a counter with ``ratio`` times the bytes of the fleet."""
     return Reconciliation.model_validate(
         {
             "source": "counter",
@@ -132,13 +132,13 @@ def test_no_factor_for_counter_at_idle_level() -> None:
 def test_scale_without_lag_identifies_unit_aggregation_or_prefix(
     ratio: float, fix: str | None
 ) -> None:
-    """What traffic may make too (a half, 1024) is not told without a lag."""
+    """Factors that traffic can also cause (one half, 1024) need a known lag."""
     result = explain(held(1.0, residual_ratio=None, lags_scale_ratio=ratio), FORWARD)
     assert (None if result is None else result.fix) == fix
 
 
 def test_accepts_factor_within_residual_uncertainty() -> None:
-    """8.4 is 4.9 % above 8; the residual is known to 5 % of itself, then to 1 %."""
+    """The ratio 8.4 is 4.9 % above 8, with a residual uncertainty of 5 % and then of 1 %."""
     near = held(8.4, residual_uncertainty_ratio=0.05 * 8.4)
     result = explain(near, FORWARD)
     assert result is not None
@@ -220,7 +220,7 @@ def test_compares_only_counted_flows(of_ledger: tuple[Flow, ...], kept: list[Flo
 
 
 def test_scale_is_counted_over_expected_bytes() -> None:
-    """Unknown bins and those below zero hold nothing: 100 + 300 of 200."""
+    """Unknown and negative bins count as zero, so the scale is (100 + 300) / 200."""
     of_fleet = held(1.0, expected_bytes=200.0)
     assert scale_of(_ledger(100, np.nan, -50, 300), of_fleet) == 2.0
     assert scale_of(_ledger(np.nan, 0.0), of_fleet) is None
@@ -230,7 +230,7 @@ def test_scale_is_counted_over_expected_bytes() -> None:
 
 
 def test_rescales_reconciliation_to_original_unit() -> None:
-    """By 4: 1 + 0.1 becomes 4.4; interval and rates are as many times as large."""
+    """With a factor of 4 the ratio 1.1 becomes 4.4, and interval and rates increase by 4 times."""
     divided = held(
         1.1,
         residual_low_ratio=-0.1,
@@ -320,7 +320,7 @@ def test_detects_bits_read_as_bytes(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_one_direction_counter_is_no_bypass(seed: int) -> None:
-    """Where its direction is declared, the counter is compared with that direction alone."""
+    """A counter with a declared direction is compared only with that direction."""
     world = generate("one-way", seed)
     summary = conclude(world.recording)
     assert not ids(summary) & ACCUSATIONS

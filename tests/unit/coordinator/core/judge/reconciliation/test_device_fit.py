@@ -1,4 +1,4 @@
-"""Goodness of fit of the device counter: its error rate, and what it finds."""
+"""Tests of the goodness of fit of the device counter and of its error rate."""
 
 import math
 from collections.abc import Callable
@@ -46,7 +46,7 @@ def bins_of(counts: NDArray[np.float64], predicted: NDArray[np.float64]) -> BinS
 @pytest.mark.parametrize("trades", [0.0, 0.02])
 @pytest.mark.parametrize("count", [8, 20, 60, 300])
 def test_fit_error_rate_for_matching_bursts(count: int, trades: float) -> None:
-    """Noise of bins, and bytes that neighbours trade, in 2,000 bursts of runs of three."""
+    """The data is bin noise and bytes shifted between bins, in 2,000 runs of three bursts."""
     rng = np.random.default_rng(31)
     draws, rejected = 2000, 0
     for _ in range(draws):
@@ -72,7 +72,7 @@ def test_detects_step_with_equal_mean() -> None:
 
 
 def test_accepts_one_late_reading() -> None:
-    """What one bin lacks the next one has."""
+    """The bytes missing in one bin are in the next bin."""
     rng = np.random.default_rng(8)
     counts = 1 + 0.005 * rng.standard_normal(60)
     counts[30] -= 0.4
@@ -84,7 +84,7 @@ def test_accepts_one_late_reading() -> None:
 
 
 def test_detects_early_group_at_edges_of_a_few_bins() -> None:
-    """An eighth of a bin at either end, which would be noise in the middle of the burst."""
+    """The change is 13 % of a bin at both ends, which would be noise in the middle of a burst."""
     rng = np.random.default_rng(31)
     draws, seen = 100, 0
     for _ in range(draws):
@@ -118,7 +118,7 @@ def judged(made: Fleet, counted: NDArray[np.float64]) -> RunSummary:
 
 
 def shifted(made: Fleet, by_s: float) -> NDArray[np.float64]:
-    """The counter's bins, had everything been later."""
+    """Return the counter bins with all traffic later by ``by_s``."""
     assert made.ledger is not None
     edges = np.append(made.ledger.start_s, made.ledger.end_s[-1])
     curve = np.append(0.0, np.cumsum(made.ledger.bytes))
@@ -140,7 +140,7 @@ def test_common_shift_is_a_lag(by_s: float) -> None:
 @pytest.mark.parametrize("grain_s", [1.0, 5.0])
 @pytest.mark.parametrize(("share", "by_s"), [(0.4, 10.0), (0.5, 9.0), (0.3, -12.0), (0.1, 25.0)])
 def test_detects_shift_of_a_group_of_hosts(share: float, by_s: float, grain_s: float) -> None:
-    """All records claim one instant; the device counts a group's traffic earlier or later."""
+    """The records have one start time, but the device counts one group earlier or later."""
     made = fleet(replace(PLANT, grain_s=grain_s))
     counted = (1 - share) * shifted(made, 0.0) + share * shifted(made, by_s)
     text = judged(made, counted)
@@ -158,7 +158,7 @@ def test_detects_shift_of_a_group_of_hosts(share: float, by_s: float, grain_s: f
 def test_counter_with_other_shape_is_inconclusive(
     parts: tuple[float, ...], named: set[str]
 ) -> None:
-    """The fleet claims one rate throughout; the counter's mean agrees with it."""
+    """The fleet has a constant rate, and the counter has the same mean with another shape."""
     made = fleet(PLANT)
     assert made.ledger is not None
     counted = made.ledger.bytes.copy()
@@ -177,7 +177,7 @@ def test_counter_with_other_shape_is_inconclusive(
 def test_traffic_around_a_burst_does_not_hide_a_bypass(
     before_s: float, after_s: float, grain_s: float
 ) -> None:
-    """A fifth of the fleet passes the device by, and others send as much while the burst runs."""
+    """A fifth of the traffic bypasses the device, and foreign traffic of that size crosses it."""
     made = fleet(replace(PLANT, grain_s=grain_s))
     assert made.ledger is not None
     counted = 0.8 * made.ledger.bytes
@@ -192,7 +192,7 @@ def test_traffic_around_a_burst_does_not_hide_a_bypass(
 
 
 def flat(pair: PairEvidence) -> PairEvidence:
-    """The receiver's seconds, all alike."""
+    """Return the pair with constant receiver seconds."""
     tracks = []
     for track in pair.server_tracks:
         amounts = track.transferred_bytes
@@ -204,7 +204,7 @@ def flat(pair: PairEvidence) -> PairEvidence:
 
 
 def cut(pair: PairEvidence) -> PairEvidence:
-    """The same, and the sender's rows end where the slow part begins."""
+    """Return the pair with constant receiver seconds and no sender rows in the slow part."""
     tracks = [track.rows(track.end_s < 40.5) for track in pair.client_tracks]
     return replace(flat(pair), client_tracks=tuple(tracks))
 
@@ -213,7 +213,7 @@ def cut(pair: PairEvidence) -> PairEvidence:
 def test_senders_show_slow_part_that_receivers_hide(
     forged: Callable[[PairEvidence], PairEvidence],
 ) -> None:
-    """Receivers' seconds are all alike; those of the senders reach the target for 40 of 60 s."""
+    """The receiver seconds are constant, and the senders reach the target for 40 of 60 s."""
     slow = Break(burst=0, from_s=40, length_s=20, factor=0.7)
     made = fleet(replace(PLANT, bursts=1, ledger=False, breaks=(slow,))).told(forged)
     made = made.aiming(target_bits_per_second=0.97 * made.truth.rates[0], tolerance_ratio=0.0)

@@ -1,4 +1,4 @@
-"""A device counter predicted bin by bin: payload, other runs, unseen pairs and a burst's share."""
+"""Tests of the prediction of a device counter from the record of the fleet."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -55,7 +55,7 @@ def _predicted(
     clock_bound_s: float = 0.0,
     largest_ratio: float = 1.0,
 ) -> DevicePrediction:
-    """Against bins of a second."""
+    """Return the prediction for counter bins of one second."""
     start = at_s + np.arange(len(counted), dtype=np.float64)
     ledger = FirewallLedger(
         source="counter",
@@ -96,7 +96,7 @@ def test_bytes_of_other_runs_are_at_counter_layer() -> None:
 
 
 def test_usual_rate_is_corrected_for_coverage() -> None:
-    """Medians: 20 / 0.5 of the first, 30 of the second, 60 of the third."""
+    """The burst medians are 20 / 0.5, 30 and 60."""
     bursts = [
         _burst(0, [0.0, 20.0, 20.0], seen=0.5),
         _burst(10, [30.0, 30.0, 99.0]),
@@ -107,7 +107,7 @@ def test_usual_rate_is_corrected_for_coverage() -> None:
 
 
 def test_unseen_pairs_may_have_sent_missing_share() -> None:
-    """Of 100 bytes a second a quarter; of seconds that were not recorded at all."""
+    """A quarter of 100 bytes/s is missing, or all of it in seconds without a record."""
     result = _unrecorded(_burst(100, [1.0, 1.0], seen=0.75), 100.0)
     assert result is not None
     assert (list(result[0]), list(result[1])) == ([100, 101], [25, 25])
@@ -146,7 +146,7 @@ EVEN = [100.0] * 10
 
 
 def test_single_burst_gets_all_bytes_of_its_bins() -> None:
-    """110 counted of 100 a second, and 5 beside them; the counter begins 10 s before."""
+    """The counter has 115 bytes/s during the burst of 100 bytes/s, and 5 bytes/s before it."""
     counted = [5.0] * 10 + [115.0] * 10 + [5.0] * 10
     made = _predicted(counted, _burst(10, EVEN, sent=[103.0] * 10))
     share = made.share(0, NO_LAG)
@@ -185,7 +185,7 @@ def test_lag_shifts_bins_and_uncertainty_widens_margin() -> None:
 
 
 def test_splits_shared_bins_between_bursts() -> None:
-    """A third and two thirds of what is counted."""
+    """The bursts get one third and two thirds of the counted bytes."""
     counted = [0.0] * 10 + [360.0] * 10 + [0.0] * 10
     made = _predicted(counted, _burst(10, EVEN), _burst(10, [200.0] * 10))
     one, two = made.share(0, NO_LAG), made.share(1, NO_LAG)
@@ -205,8 +205,10 @@ def test_subtracts_bytes_of_other_runs_first() -> None:
 
 
 def test_excludes_bins_with_unseen_pairs_of_another_burst() -> None:
-    """Of the second burst half is unseen: as much as is seen may be beside the first one's bytes,
-    where they overlap."""
+    """Half of the second burst is unseen.
+
+    The unseen half may be in the bins of the first burst where the bursts overlap.
+    """
     counted = [0.0] * 10 + [200.0] * 15 + [0.0] * 10
     other = _burst(15, [50.0] * 10, seen=0.5)
     share = _predicted(counted, _burst(10, EVEN), other).share(0, NO_LAG)
@@ -233,7 +235,7 @@ def _beside(counted: list[float]) -> float:
 
 
 def test_adjacent_traffic_is_taken_from_the_higher_side() -> None:
-    """Quiet from 2 s behind the burst on: 40 and 20 a second over a level of 5; before it 9."""
+    """The traffic is 40 and 20 bytes/s after the burst, 9 before it, and the idle level is 5."""
     before, behind = [5.0] * 6 + [9.0] * 4, [5.0] * 10
     assert _beside([*before, *EVEN, 5.0, 5.0, 40.0, 20.0, *behind]) == 35.0
     assert _beside([*before, *EVEN, 5.0, 5.0, 5.0, 5.0, *behind]) == 4.0
@@ -242,7 +244,7 @@ def test_adjacent_traffic_is_taken_from_the_higher_side() -> None:
 
 
 def test_adjacent_traffic_ending_in_first_quiet_bin_was_faster() -> None:
-    """A first bin of 10 over the level: the burst's edge had room for as much as it counted."""
+    """The first quiet bin is 10 bytes above the level, and the burst edge may have as many."""
     counted = [5.0] * 10 + [item + 25.0 for item in EVEN] + [25.0, 25.0, 15.0, 5.0] + [5.0] * 10
     assert _beside(counted) == pytest.approx(20.0)
     counted[20:22] = [5.0, 5.0]
@@ -262,7 +264,7 @@ def test_idle_level_comes_from_quiet_bins() -> None:
 
 
 def test_fits_idle_level_without_quiet_bins() -> None:
-    """The second burst's bins may hold unseen pairs' bytes: they are no part of the fit."""
+    """The bins of the second burst are not used, because they may have bytes of unseen pairs."""
     rates = [100.0, 60.0, 140.0, 80.0, 120.0] * 4
     one, other = _burst(0, rates), _burst(20, rates, seen=0.5)
     counted = [rate + 30 for rate in rates] + [2 * rate + 30 for rate in rates]
@@ -274,7 +276,7 @@ def test_fits_idle_level_without_quiet_bins() -> None:
 
 
 def test_lag_of_bypassing_run_has_highest_crossing_bytes() -> None:
-    """Bins of a second, lags a second apart: 40 bytes more than others' 10 at a lag of 7."""
+    """At a lag of 7 s the bins have 40 bytes more than the level of 10 bytes."""
     counted = [10.0] * 100
     for at in range(10):
         counted[27 + at] += 40
@@ -290,7 +292,7 @@ def test_lag_of_bypassing_run_has_highest_crossing_bytes() -> None:
 
 
 def test_lag_of_invisible_run_comes_from_other_runs() -> None:
-    """Their burst of 1000 a second is counted 5 s late; at other lags it would be misfit."""
+    """The counter shows the other burst of 1000 bytes/s 5 s late."""
     counted = [0.0] * 100
     for at in range(10):
         counted[55 + at] = 1000.0
@@ -307,7 +309,7 @@ def test_counter_without_bins_has_no_idle_level() -> None:
 
 
 def _with_block(rate: float, *, fleet: list[float]) -> float:
-    """Bytes of an unplanned burst of 5 s in a counter with an idle level of 5 bytes/s."""
+    """Return the unplanned bytes of a block of 5 s in a counter with an idle level of 5 bytes/s."""
     idle = 5.0 if any(fleet) else 0.0
     counted = np.full(60, idle)
     counted[10:20] += fleet

@@ -1,4 +1,4 @@
-"""Lag of a device counter: published tables, and simulated counters with counted outcomes."""
+"""Tests of the lag estimate with published tables and simulated counters."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,7 +35,7 @@ LONG = ("280-in-300", "1740-in-1800")
 
 
 def setups(shape: str, kind: str) -> Callable[[np.random.Generator, int], Setup]:
-    """Draw setups of a shape: noise, background, missing bins, and what the kind plants."""
+    """Return a function that draws setups of this shape and kind."""
     burst_s, period_s, (fewest, most), bin_s, lags = SHAPES[shape]
 
     def draw(rng: np.random.Generator, number: int) -> Setup:
@@ -72,7 +72,7 @@ def setups(shape: str, kind: str) -> Callable[[np.random.Generator, int], Setup]
 
 
 def published(name: str) -> Reconciliation:
-    """Reconcile a published table with the metric that was read off its published chart."""
+    """Reconcile a published table with the metric from its published chart."""
     table = parse((DATA / f"seed-{name}-30clients.csv").read_text("utf-8"), f"{name}.csv")
     points, _ = read_declared_metric(DATA / f"seed-{name}-firewall-throughput.csv")
     table = table.model_copy(update={"metric_source": "chart", "metric": points})
@@ -83,7 +83,7 @@ def published(name: str) -> Reconciliation:
 
 @pytest.mark.parametrize(("name", "lag_s"), [("280s", 75.5), ("1740s", 75.0)])
 def test_estimates_lag_of_published_tables_without_drift(name: str, lag_s: float) -> None:
-    """The 1,740 s table holds two of three bursts; the third is in the metric alone."""
+    """The table of 1,740 s has two of three bursts, and the third is only in the metric."""
     result = published(name)
     assert result.lag_s == pytest.approx(lag_s, abs=2)
     assert result.lag_drift_s == 0
@@ -105,7 +105,7 @@ KINDS = (
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", LONG)
 def test_lag_of_long_bursts_is_right_or_unknown(shape: str, kind: str) -> None:
-    """280 in 300 s and 1,740 in 1,800 s, with a burst that is not on record or was not planned."""
+    """Bursts of 280 s in 300 s and 1,740 s in 1,800 s, with an unrecorded or unplanned burst."""
     result = tally(drawn(16, 31, setups(shape, kind)))
     assert result.counts["wrong"] + result.counts["drift"] == 0, result.wrong
     assert result.counts["right"] >= (11 if kind.startswith("unplanned") else 15), result.summary
@@ -114,14 +114,14 @@ def test_lag_of_long_bursts_is_right_or_unknown(shape: str, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["clean", "unrecorded", "unplanned-before", "unplanned-after"])
 @pytest.mark.parametrize("shape", sorted(set(SHAPES) - set(LONG)))
 def test_lag_of_other_shapes_is_right_or_unknown(shape: str, kind: str) -> None:
-    """Where an unplanned burst continues a short series of alike ones, two lags often fit."""
+    """Two lags often fit if an unplanned burst continues a short series of equal bursts."""
     result = tally(drawn(12, 31, setups(shape, kind)))
     assert result.counts["wrong"] + result.counts["drift"] == 0, result.wrong
     assert result.counts["right"] >= (10 if kind == "clean" else 4), result.summary
 
 
 def test_small_clock_error_needs_no_drift() -> None:
-    """100 ppm move the labels by up to 0.6 s, far inside the interval."""
+    """A clock error of 100 ppm changes the labels by at most 0.6 s, less than the interval."""
     result = tally(drawn(12, 31, setups("1740-in-1800", "ppm")))
     assert result.counts["right"] == 12, result.summary
 
@@ -134,7 +134,7 @@ def test_follows_changing_delay_that_is_no_clock_error() -> None:
 
 
 def shifted(simulated: Simulated, by_s: float, from_s: float = 0.0) -> Simulated:
-    """The same counter, with the record of later bursts ``by_s`` later."""
+    """Return the same counter with the records of bursts from ``from_s`` on later by ``by_s``."""
     known = simulated.known
     curve = replace(
         known.fleet, at_s=known.fleet.at_s + np.where(known.fleet.at_s >= from_s, by_s, 0.0)
@@ -147,7 +147,7 @@ def shifted(simulated: Simulated, by_s: float, from_s: float = 0.0) -> Simulated
 
 
 def test_one_misplaced_burst_is_no_drift() -> None:
-    """The record of one burst is 15 s off: that is one wrong record, and no lag that grows."""
+    """The record of one burst is 15 s late."""
     setup = Setup(seed=4, burst_s=280, period_s=300, bursts=5, bin_s=60.0, lag_s=75.0)
     simulated = simulate(setup)
     lag = shifted(simulated, 15.0, from_s=simulated.known.bursts[-1][0]).estimate()
@@ -166,7 +166,7 @@ def test_common_shift_of_all_records_is_a_lag(by_s: float) -> None:
 
 
 def test_lag_is_unknown_if_two_lags_fit() -> None:
-    """The counter shows two alike bursts, and the record one: it is either."""
+    """The counter has two equal bursts, and the record has one."""
     setup = Setup(
         seed=6,
         burst_s=30,
@@ -181,7 +181,7 @@ def test_lag_is_unknown_if_two_lags_fit() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_counter_may_end_soon_after_the_burst(seed: int) -> None:
-    """Lags that put the burst outside of the counter's bins are no rivals."""
+    """Lags for which the burst is outside the counter bins are not candidates."""
     setup = Setup(seed=seed, burst_s=30, period_s=60, bursts=1, bin_s=10.0, lag_s=2.0)
     simulated = simulate(setup)
     bins, (first, last, _) = simulated.bins, simulated.known.bursts[0]
@@ -192,7 +192,7 @@ def test_counter_may_end_soon_after_the_burst(seed: int) -> None:
 
 
 def test_lag_hint_selects_only_among_fitting_lags() -> None:
-    """A burst of 10 s lies inside one bin of 60 s: 50 s of lags fit."""
+    """A burst of 10 s is inside one bin of 60 s, so lags within 50 s fit."""
     setup = Setup(seed=8, burst_s=10, period_s=120, bursts=3, bin_s=60.0, lag_s=30.0)
     simulated = simulate(setup)
     free = simulated.estimate()

@@ -1,4 +1,4 @@
-"""Two ledgers held together: lag, bytes over overlaps, residual, named causes."""
+"""Tests of the comparison of fleet and device counter."""
 
 import math
 from dataclasses import replace
@@ -48,13 +48,13 @@ def held(plant: Plant) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
 def held_to(
     series: list[BurstSeries], ledger: FirewallLedger, counted: NDArray[np.float64], **known: Any
 ) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
-    """The same of a ledger that counted otherwise."""
+    """Reconcile the bursts with a counter that has these bytes."""
     reported = replace(ledger, bytes=counted)
     return reconcile(series, reported, HEADERS, [NOBODY] * len(series), **known)
 
 
 def ends(part: Reconciliation) -> tuple[float, float]:
-    """Of its residual's interval, which it has."""
+    """Return the bounds of the residual interval."""
     assert part.residual_low_ratio is not None
     assert part.residual_high_ratio is not None
     return part.residual_low_ratio, part.residual_high_ratio
@@ -96,7 +96,7 @@ def test_compares_short_bursts_in_coarse_bins_by_bytes() -> None:
 
 
 def test_bytes_in_flight_at_the_end_are_no_residual() -> None:
-    """A tenth of a second's queue drains past the firewall after receivers have stopped."""
+    """A queue of 0.1 s drains through the firewall after the receivers have stopped."""
     series, ledger = made(Plant(pairs=6, bursts=2, burst_s=10, period_s=25, ledger_noise=0.0005))
     drained = ledger.bytes.copy()
     sent = []
@@ -117,7 +117,7 @@ def test_bytes_in_flight_at_the_end_are_no_residual() -> None:
 
 
 def test_bytes_shifted_at_bin_edges_are_no_noise() -> None:
-    """Receivers' first second begins before any byte came: its bytes are in the next bin."""
+    """The first second of the receivers begins early, so its bytes are in the next bin."""
     series, ledger = made(Plant(pairs=6, bursts=1, burst_s=14, period_s=40, ledger_noise=0.001))
     burst = replace(series[0], window=None)  # so that only all bytes can be compared
     calm, _ = reconcile([burst], ledger, HEADERS, [NOBODY])
@@ -148,7 +148,7 @@ def test_unknown_bins_are_not_zero() -> None:
 
 
 def test_unfilled_bins_are_not_quiet() -> None:
-    """Their zeros would pull the level of others' traffic down, and the residual up."""
+    """Zeros of unfilled bins would decrease the idle level and increase the residual."""
     series, ledger = made(replace(MINUTES, foreign_ratio=0.4))
     empty = ledger.bytes.copy()
     empty[-2:] = 0.0
@@ -159,7 +159,7 @@ def test_unfilled_bins_are_not_quiet() -> None:
 
 
 def test_lag_drift_within_a_burst_does_not_change_the_residual() -> None:
-    """Bins that are a tenth longer than they say hold a tenth more each, and are fewer."""
+    """The bins are 10 % longer than declared, so they are fewer and contain more bytes."""
     series, ledger = made(Plant(pairs=6, bursts=1, burst_s=90, period_s=100, grain_s=1))
     edges = np.append(ledger.start_s, ledger.end_s[-1])
     stored_bytes = np.concatenate(([0.0], np.cumsum(ledger.bytes)))
@@ -183,7 +183,7 @@ def test_counter_without_known_bins_has_no_residual() -> None:
 
 
 def test_ambiguous_lag_is_unknown() -> None:
-    """Bins that see a steady flow from end to end fit every lag."""
+    """Bins inside a steady flow fit any lag."""
     series, ledger = made(Plant(pairs=4, bursts=1, burst_s=280, grain_s=60, lag_s=75))
     flat = slice(8, 11)
     inside = replace(
@@ -264,7 +264,7 @@ def test_header_overhead() -> None:
 def test_requested_segment_size_is_limited_by_path_mtu(
     asked: int, path: dict[str, Any], ratio: float
 ) -> None:
-    """iperf3 repeats what it was asked, so nobody tells what it was."""
+    """The effective size is unknown, because iperf3 reports the requested size."""
     result = headers(Protocol.TCP, [None], requested_mss_bytes=asked, **path)
     assert result.ip_ratio == pytest.approx(ratio)
     assert result.assumed
@@ -301,7 +301,7 @@ def test_combining_completeness_is_associative(found: list[Completeness], cut: i
 
 
 def beside(series: list[BurstSeries], by_s: int, factor: float) -> list[Neighbour]:
-    """Another run of the same shape, ``by_s`` later and ``factor`` times as large."""
+    """Return another run of the same shape, ``by_s`` later and ``factor`` times as large."""
     return [
         Neighbour(
             run_id="other",
@@ -315,7 +315,7 @@ def beside(series: list[BurstSeries], by_s: int, factor: float) -> list[Neighbou
 
 @pytest.mark.parametrize("by_s", [-20, -12, 5])
 def test_residual_excludes_bytes_of_larger_overlapping_run(by_s: int) -> None:
-    """The run before, or one that overlaps, sent four times as much through the same device."""
+    """An earlier or overlapping run sends four times as much through the same device."""
     series, ledger = made(Plant(pairs=6, bursts=1, burst_s=10))
     others = beside(series, by_s, 4.0)
     theirs = fleet_curve(others).between(ledger.start_s, ledger.end_s) * IP_RATIO
@@ -333,7 +333,7 @@ def test_residual_excludes_bytes_of_larger_overlapping_run(by_s: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_last_of_equal_runs_is_not_matched_to_previous_run(seed: int) -> None:
-    """As of a study whose modes all reach the same rate; the ledger ends soon after the last."""
+    """All runs have the same rate, and the counter ends soon after the last run."""
     series, ledger = made(Plant(pairs=6, bursts=1, burst_s=20))
     random = np.random.default_rng(seed)
     pauses_s = random.integers(33, 36, 3)
@@ -367,7 +367,7 @@ def test_bypassed_run_is_not_matched_to_bytes_of_other_runs() -> None:
 def test_planned_bypass_expects_no_bytes_in_the_counter(
     grain_s: float,
 ) -> None:
-    """What others send all the time is no sign of it; what of it crossed all the same is."""
+    """Constant foreign traffic is not counted as crossing, and crossing bytes are."""
     plant = Plant(pairs=6, bursts=3, burst_s=60, period_s=120, grain_s=grain_s)
     series, ledger = made(plant)
     idle = np.full(len(ledger), 1e9 * grain_s)
@@ -380,8 +380,7 @@ def test_planned_bypass_expects_no_bytes_in_the_counter(
 
 
 def bypassing(share: float, seed: int) -> tuple[list[BurstSeries], FirewallLedger]:
-    """Part of the fleet's bytes goes beside the firewall, as much steady foreign traffic through
-    it: in bursts the ledger holds what it would hold of a sound run."""
+    """Return bursts and a counter with a bypass and foreign traffic of the same size."""
     series, ledger = made(replace(MINUTES, seed=seed, burst_s=120, period_s=240, lag_s=75.0))
     rate = float(np.mean([burst.received_bytes.mean() for burst in series])) * IP_RATIO
     foreign = share * rate * (ledger.end_s - ledger.start_s)
@@ -404,7 +403,7 @@ def test_detects_bypass_compensated_by_foreign_traffic(share: float, seed: int) 
 
 @pytest.mark.parametrize("gone", [(0,), (1,), (0, 2), (1, 3)])
 def test_unrecorded_bursts_do_not_change_lag_or_idle_level(gone: tuple[int, ...]) -> None:
-    """They ran, the ledger counts them, and nobody recorded a second of them."""
+    """The counter includes bursts that have no record."""
     plant = Plant(pairs=6, bursts=5, burst_s=60, period_s=150, grain_s=10, lag_s=40, noise=0.01)
     series, ledger = made(plant)
     left = [burst for burst in series if burst.burst_index not in gone]
@@ -438,7 +437,7 @@ def test_unrecorded_bursts_do_not_change_lag_or_idle_level(gone: tuple[int, ...]
 
 @pytest.mark.parametrize("grain_s", [5, 10, 60])
 def test_single_unplanned_burst_does_not_raise_idle_level(grain_s: int) -> None:
-    """Two of them are traffic that comes and goes, and may have come during a burst."""
+    """Two unplanned bursts are intermittent traffic, which may also have run during a burst."""
     plant = Plant(
         pairs=6, bursts=5, burst_s=120, period_s=600, grain_s=grain_s, lag_s=40, noise=0.01
     )
@@ -526,7 +525,7 @@ def test_rejects_reversed_and_repeated_bins() -> None:
 
 
 def test_idle_level_is_open_upwards_without_quiet_bins() -> None:
-    """A ledger that begins and ends with the burst, in bins that it fills, cannot tell a level."""
+    """The counter begins and ends with the bursts, and its bins are full."""
     series, ledger = made(replace(MINUTES, burst_s=290, lag_s=0.0))
     first, last = series[0].start_s, series[-1].start_s + 290
     inside = (ledger.start_s >= first - 1) & (ledger.end_s <= last + 60)
@@ -544,7 +543,7 @@ def test_idle_level_is_open_upwards_without_quiet_bins() -> None:
 
 
 def test_idle_level_stays_open_if_only_zeros_follow() -> None:
-    """Zeros at a ledger's end may be foreign traffic's end, or bins that nobody has filled."""
+    """Zeros at the end mean that foreign traffic ended or that the bins are not filled yet."""
     series, ledger = made(replace(MINUTES, bursts=1, lag_s=0.0))
     burst_at_s = series[0].start_s
     foreign = 0.09 * ledger.bytes.max()
@@ -567,8 +566,10 @@ def test_idle_level_stays_open_if_only_zeros_follow() -> None:
 
 @pytest.mark.parametrize("grain_s", [1.0, 10.0, 60.0])
 def test_residual_intervals_contain_the_true_value(grain_s: float) -> None:
-    """Of 20 planted fleets a grain at least 17 (95 % each: fewer in 1 of 60 draws); nearly every
-    one states an interval."""
+    """At least 17 of 20 intervals contain the true value, and at least 18 fleets have an interval.
+
+    With a confidence of 95 %, fewer than 17 occur in 1 of 60 draws.
+    """
     stored_count = stated_count = 0
     for seed in range(20):
         rng = np.random.default_rng([seed, int(grain_s)])
@@ -600,7 +601,7 @@ def test_residual_intervals_contain_the_true_value(grain_s: float) -> None:
 
 @pytest.mark.parametrize("omit_s", [0, 10])
 def test_burst_end_includes_omitted_seconds(omit_s: int) -> None:
-    """Its last seconds are planned and silent: pairs that nobody saw may have sent in them."""
+    """Unseen pairs may have sent in the last planned seconds."""
     received = np.full(20, 1e6)
     burst = burst_series(1000, 1000.0, received, np.zeros((1, 20)))
     burst = replace(burst, omit_s=omit_s, coverage_ratio=np.full(20, 0.5))
@@ -619,7 +620,7 @@ def test_burst_end_includes_omitted_seconds(omit_s: int) -> None:
 
 
 def test_scatter_of_full_bins_is_scatter_of_device_rate() -> None:
-    """The counter shows 10 % more and 10 % less than the fleet in turn."""
+    """The counter is 10 % above and 10 % below the fleet in alternating bins."""
     received = np.full(20, 1e6)
     burst = burst_series(1000, 1000.0, received, np.full((1, 20), 8e6))
     counted = np.zeros(100)
