@@ -1,4 +1,4 @@
-"""Builders of records and values with defaults for unit tests."""
+"""Build records and values for unit tests. Fields that a test does not need have defaults."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ from tests.seconds_as_columns import track_columns
 
 
 def job_report(pair_index: int, planned_start_at: datetime, **told: Any) -> JobReport:
-    """Return the report of a client for the first burst, with outcome measured by default."""
+    """Build a client report for the first burst. The default outcome is measured."""
     values = {
         "job_id": f"run-1.00000.{pair_index:05d}",
         "run_id": "run-1",
@@ -32,7 +32,7 @@ def job_report(pair_index: int, planned_start_at: datetime, **told: Any) -> JobR
 def seconds(
     side: Side, first_data_at_s: float, amounts: Sequence[int], *, flow: Flow = Flow.UP
 ) -> IntervalColumns:
-    """Return a track of one end and one flow with an interval per second."""
+    """Build a track with one interval per second."""
     return track_columns(
         Track(
             side=side,
@@ -47,7 +47,7 @@ def seconds(
 
 
 def host_second(start_at_s: float, nic_tx_bytes: int) -> HostSecond:
-    """Return one second of an idle host that sends."""
+    """Build one second for an idle host that sends."""
     return HostSecond(
         start_at_s=start_at_s,
         end_at_s=start_at_s + 1,
@@ -70,7 +70,7 @@ def disruption(
     burst_index: int = 0,
     **told: Any,
 ) -> Disruption:
-    """Return a disruption that affects the named pairs and lists at most ten of them."""
+    """Build a disruption for the named pairs. It lists at most ten pairs."""
     return Disruption(
         kind=kind,
         burst_index=burst_index,
@@ -94,7 +94,7 @@ def burst_series(
     coverage_ratio: NDArray[np.float64] | None = None,
     retransmits_count: NDArray[np.float64] | None = None,
 ) -> BurstSeries:
-    """Return a burst in which all sent bytes were received and other values are unknown."""
+    """Build a burst whose sent bytes were all received. Other values are unknown by default."""
     count = len(received_bytes)
     unknown = np.full(count, np.nan)
     return BurstSeries(

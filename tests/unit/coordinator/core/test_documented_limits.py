@@ -1,12 +1,10 @@
-"""Tests of the documented limits in bit/s, with date, source and VM size names."""
-
 from datetime import date
 
 import pytest
 
 from broadside.coordinator.core.documented_limits import (
     DOCUMENTED,
-    _firewalls,  # the tables are made at import
+    _firewalls,
     _sizes,
 )
 

@@ -1,5 +1,3 @@
-"""Tests of engines from launch to verdict."""
-
 import math
 from dataclasses import replace
 from datetime import timedelta
@@ -75,7 +73,7 @@ def test_rejects_invalid_combination_and_names_field(changes: dict[str, Any], sa
 
 
 def test_reads_stored_run_that_breaks_newer_launch_rules() -> None:
-    """Newer versions add launch rules, and runs of older versions must still load."""
+    """Launch rules can be added in later versions, but stored runs must still load."""
     requested = spec(
         traffic={"engine": "smtp", "probe": "udp"},
         objective={"loss_max_ratio": 0.01},
@@ -100,7 +98,8 @@ def test_period_includes_time_for_request_timeouts() -> None:
     assert short.startswith("period_s: 37 s is too short for bursts of 30 s (omit_s 0 s, up to 7.5")
     assert short.endswith("set at least 43 s")
     (probed,) = spec(**fields, traffic=http | {"probe": "udp"}).problems()
-    assert probed == short  # its last probe comes back meanwhile
+    # The last probe returns during this time.
+    assert probed == short
 
 
 def test_accepts_thresholds_on_measured_metrics() -> None:
@@ -169,7 +168,7 @@ def test_pair_gets_one_port_per_process() -> None:
         plan(spec(traffic={"processes_count": 6}), [*servers, *clients], NOW, "r1")
 
 
-# Both ends ---------------------------------------------------------------------------------------
+# Server records ----------------------------------------------------------------------------------
 
 
 def report(index: int, engine: EngineReport) -> JobReport:
@@ -225,7 +224,8 @@ def test_sums_server_tests_of_several_processes(cookies: tuple[str | None, ...])
     assert total.received_bytes == 30_000
     summed = record.test.engine
     assert (summed.cpu_s, summed.cpu_payload_bytes) == (1.5, 30_000)
-    assert summed.host_cpu_s == 4.3  # of one host, whose time each of them told
+    # All tests run on one host, so CPU time is not added.
+    assert summed.host_cpu_s == 4.3
 
 
 def test_does_not_join_part_of_the_processes() -> None:
@@ -349,7 +349,7 @@ def test_reports_settings_that_differ_from_the_request() -> None:
 
 
 def test_reports_requested_segment_size_only_if_iperf3_dropped_it() -> None:
-    """With ``--set-mss`` iperf3 reports the request, otherwise that of its control connection."""
+    """With ``--set-mss`` iperf3 repeats the request. Without it, the control connection is used."""
     requested = Traffic(mss_bytes=1000)
     for recording, result in (("tcp-opts", ()), ("tcp-P2", (("1000", "1448"),))):
         text = (RECORDINGS / f"{recording}.json").read_bytes()
@@ -453,7 +453,7 @@ def test_setting_difference_is_a_finding() -> None:
 def test_rejects_streams_that_are_idle_longer_than_the_timeout(
     traffic: dict[str, int], fix: str
 ) -> None:
-    """An end closes the test if it receives nothing on all streams for 10 s."""
+    """iperf3 closes the test if it receives no data for 10 s."""
     (problem,) = spec(traffic=traffic).problems()
 
     assert problem.startswith("traffic.stream_bits_per_second: at ")

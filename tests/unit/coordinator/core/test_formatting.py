@@ -1,5 +1,3 @@
-"""Tests that findings, tables and the page format quantities in the same way."""
-
 import json
 import math
 import shutil

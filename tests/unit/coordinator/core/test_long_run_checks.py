@@ -1,5 +1,3 @@
-"""Tests of the warnings and errors before a long run."""
-
 from datetime import datetime, timedelta
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests that the metrics registry matches the types and all interfaces."""
-
 import json
 import shutil
 import subprocess
@@ -36,7 +34,7 @@ NO_FIGURES = {
     "limit_bits_per_second",
     "target_bits_per_second",
     "real_target_bits_per_second",
-}  # given, not found
+}
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +43,7 @@ def summary() -> RunSummary:
 
 
 def leads_to_a_number(model: type[BaseModel], path: str) -> bool:
-    """Return true if the dotted path ends at a number in the models."""
+    """Return true if the dotted path leads to a number."""
     name, _, rest = path.partition(".")
     kinds = [model.model_fields[name].annotation]
     while any(get_args(kind) for kind in kinds):
@@ -67,7 +65,7 @@ def test_metric_path_leads_to_a_number(figure: MetricDefinition) -> None:
     if stored.partition(".")[0] in RunSummary.model_fields:
         assert leads_to_a_number(RunSummary, stored)
     else:
-        assert figure.aggregation is not None  # it is folded when it is asked for
+        assert figure.aggregation is not None
     if figure.unit is Unit.RATE:
         assert f"real_{figure.name}" in RunSummary.model_fields or "half_width" in figure.name
 

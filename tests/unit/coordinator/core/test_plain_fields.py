@@ -1,5 +1,3 @@
-"""Tests that every field of a run specification is shown."""
-
 import ast
 import json
 import shutil
@@ -55,7 +53,7 @@ def test_page_shows_every_field_of_a_scenario(tmp_path: Path) -> None:
 
 
 def test_code_reads_every_field_of_a_scenario() -> None:
-    """A field that no code reads has no effect and must not be shown."""
+    """A field should not be shown if no code uses it."""
     read = {threshold.bound for threshold in ALL_THRESHOLDS}
     for package in ("agent", "coordinator", "exchange"):
         for path in (ROOT / package).rglob("*.py"):

@@ -1,5 +1,3 @@
-"""Tests of the seal of a plan, which is a hash of the stored bytes."""
-
 import hashlib
 import json
 from datetime import UTC, datetime
@@ -11,7 +9,7 @@ from broadside.coordinator.core.thresholds import Objective
 from broadside.exchange.messages import RawPolicy
 
 AT = datetime(2026, 11, 26, 12, tzinfo=UTC)
-# Labels that look like the members that older versions did not hash.
+# These labels look like fields that older versions did not hash.
 LABELS = {"raw": "failed", "a": ',"witnesses":[],', "seal_sha256": "0" * 64, "ü\x1f": "\u2028"}
 SPEC = RunSpec(scenario="smoke", scale=1e-7, labels=LABELS, device={"witnesses": "[]"})
 
@@ -35,7 +33,7 @@ def test_seal_is_hash_of_stored_bytes_without_the_seal() -> None:
 
 
 def test_fields_of_newer_version_do_not_change_the_seal() -> None:
-    """The hash uses the stored bytes and not the fields of the current version."""
+    """The hash must use the stored bytes, not the fields that this version would write."""
 
     class LaterPlan(Plan):
         colour: str = "red"
@@ -52,19 +50,20 @@ def test_fields_of_newer_version_do_not_change_the_seal() -> None:
 
 
 def old_document(sealed: Plan) -> bytes:
-    """Return the document that version 6cca7b45 stored for this plan, with its seal."""
+    """Build the document that version 6cca7b45 would have stored for this plan."""
     hashed = json.loads(sealed.to_json())
     del hashed["seal_sha256"]
     fields = json.loads(json.dumps(hashed))
     spec = fields["spec"]
-    # Where they stand is of no matter, for they were not hashed.
+    # The position does not matter, because these fields were not hashed.
     fields.setdefault("witnesses", [])
     spec.setdefault("raw", "failed")
     spec["objective"].setdefault("device_memory_max_ratio", None)
 
     def text(value: object) -> str:
         message = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-        return message.replace("1e-07", "1e-7")  # as pydantic writes it
+        # This is the format that pydantic uses.
+        return message.replace("1e-07", "1e-7")
 
     fields["seal_sha256"] = hashlib.sha256(text(hashed).encode()).hexdigest()
     return text(fields).encode()

@@ -1,11 +1,10 @@
-"""Tests that planted faults are named and that clean fleets have no cause."""
-
 import pytest
 
 from tests.planted import EXPECTED, Score, scores, table
 
 SEEDS = range(8)
-CLEAN_SEEDS = range(8, 50)  # more of the kinds of which nothing may be named
+# Use more seeds for fleets that must not have a cause.
+CLEAN_SEEDS = range(8, 50)
 CLEAN = [kind for kind, expected in EXPECTED.items() if expected is None]
 CALM = [*CLEAN, "foreign", "bypass", "capped-nic", "slow-firewall", "offered-load", "small-window"]
 

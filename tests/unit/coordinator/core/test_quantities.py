@@ -1,5 +1,3 @@
-"""Tests of the parsers for rates, sizes and times."""
-
 from collections.abc import Callable
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of disruptions and trends over the bursts of a run."""
-
 import math
 import random
 from datetime import timedelta
@@ -77,13 +75,13 @@ def test_trends_do_not_depend_on_burst_order() -> None:
     assert len(lines) == 1
 
 
-# Gilbert's ranks M1 and M2 + 1 of the ordered slopes, counted from 1 and taken outwards.
+# Ranks M1 and M2 + 1 for sorted slopes (Gilbert), starting at 1.
 RANKS = {4: (1, 6), 6: (2, 14), 8: (6, 23), 12: (18, 49), 48: (453, 676)}
 
 
 @pytest.mark.parametrize("count", RANKS)
 def test_trend_interval_uses_ranks_of_gilbert(count: int) -> None:
-    """The values are convex, so that no two slopes are equal."""
+    """The values are convex, so that all slopes differ."""
     at_s = [3600.0 * i for i in range(count)]
     values = [math.exp(i * 0.1 * math.sqrt(2)) for i in range(count)]
     text = trend("rate", at_s, values)

@@ -1,5 +1,3 @@
-"""Tests that every threshold has a check and a metric source."""
-
 import pytest
 
 from broadside.coordinator.core.run_spec import RunSpec
@@ -16,7 +14,8 @@ from broadside.exchange.messages import Traffic
 from tests.planted import ids, summarise
 from tests.synthetic import Plant, fleet
 
-STRICT = {True: 2.0, False: -1.0}  # by is_floor: nothing keeps these
+# By ``is_floor``: limits that are never met.
+STRICT = {True: 2.0, False: -1.0}
 
 
 # Fields of an objective that other checks use.

@@ -20,7 +20,8 @@ def test_parses_vxlan_shorthand() -> None:
 def test_overhead_includes_outer_headers() -> None:
     plain = headers(Protocol.TCP, [1398])
     inside = headers(Protocol.TCP, [1398], vxlan=True)
-    assert inside.ip_ratio * 1398 == pytest.approx(1500)  # a full packet of the underlay
+    # This is a full packet on the underlay.
+    assert inside.ip_ratio * 1398 == pytest.approx(1500)
     assert (inside.ip_ratio - plain.ip_ratio) * 1398 == pytest.approx(50)
     assert inside.wire_ratio * 1398 == pytest.approx(1514)
     assert headers(Protocol.TCP, [None], vxlan=True).ip_ratio == pytest.approx(inside.ip_ratio)

@@ -1,5 +1,3 @@
-"""Tests that every field of two runs is a condition or is excluded by name."""
-
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from enum import Enum
@@ -44,7 +42,7 @@ def conditions(spec: RunSpec, agent: Presence = AGENT) -> Mapping[str, str]:
 
 
 def changed(value: BaseModel, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted name of every field and a copy of the value with that field changed."""
+    """Yield every field by dotted name, with a copy in which that field is changed."""
     for name in type(value).model_fields:
         inner = getattr(value, name)
         if isinstance(inner, BaseModel):
@@ -102,4 +100,5 @@ def test_every_field_of_used_engine_is_a_condition(field: str) -> None:
     )
     other = AGENT.model_copy(update={"engines": (state,)})
     assert conditions(spec) != conditions(spec, other)
-    assert conditions(SPEC) == conditions(SPEC, other)  # by iperf3: what http is does not matter
+    # The run uses iperf3, so the http engine should be ignored.
+    assert conditions(SPEC) == conditions(SPEC, other)

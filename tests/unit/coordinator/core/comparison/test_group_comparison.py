@@ -1,5 +1,3 @@
-"""Tests of the comparison of two groups of bursts."""
-
 import numpy as np
 import pytest
 from hypothesis import given

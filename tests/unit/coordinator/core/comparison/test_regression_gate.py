@@ -1,5 +1,3 @@
-"""Tests of the regression gate for pipelines."""
-
 from collections.abc import Iterable
 
 import numpy as np
@@ -18,7 +16,7 @@ SEEDS = range(20)
 
 
 def run(name: str, seed: int, firewall_ratio: float = 1.0) -> Group:
-    """Return a run of five bursts through a firewall with this share of the usual rate."""
+    """Simulate five bursts through a firewall with this share of the usual rate."""
     made = fleet(
         Plant(
             seed=seed,
@@ -46,8 +44,10 @@ def test_detects_five_percent_regression_but_not_a_repeat(seed: int) -> None:
 @pytest.mark.parametrize(
     ("a", "b"),
     [
-        ([1e9, 1.2e9, 0.8e9], [0.95e9, 1.15e9, 0.75e9]),  # wider than what is asked
-        ([1e9, 1e9], [0.5e9, 0.5e9]),  # two bursts
+        # The interval is too wide.
+        ([1e9, 1.2e9, 0.8e9], [0.95e9, 1.15e9, 0.75e9]),
+        # There are only two bursts.
+        ([1e9, 1e9], [0.5e9, 0.5e9]),
     ],
 )
 def test_gate_is_inconclusive_for_wide_or_small_samples(a: list[float], b: list[float]) -> None:
@@ -71,10 +71,10 @@ def test_unknown_metric_lists_available_metrics() -> None:
 @pytest.mark.parametrize("turns", [False, True])
 @pytest.mark.parametrize(("times", "gate"), [(1.0, "> 0%"), (2.0, "> 100%"), (0.5, "< -50%")])
 def test_gate_at_true_change_rarely_decides(times: float, gate: str, turns: bool) -> None:
-    """The gate decides in about 2.5 % of the cases on either side.
+    """The gate should decide in about 2.5 % of cases on either side.
 
-    Alternating bursts have a common level that varies more than the groups differ. Bursts that
-    do not alternate may correlate, so that the gate decides less often.
+    Alternating bursts share a common level that varies more than the groups differ. If bursts do
+    not alternate, they may be correlated, and then the gate decides less often.
     """
     rng = np.random.default_rng(7)
     decided = stored = 0
@@ -109,7 +109,8 @@ def _at(name: str, values: Iterable[float], place: int | None) -> Group:
 @pytest.mark.parametrize(
     ("a", "b"),
     [
-        ([0.01, -0.01, 1e-6], [0.01, -0.01, 1e-6]),  # a residual: around zero
+        # The mean is around zero.
+        ([0.01, -0.01, 1e-6], [0.01, -0.01, 1e-6]),
         ([1.0, 1.05, 0.95], [0.0, 1e-9, 2e-9]),
     ],
 )

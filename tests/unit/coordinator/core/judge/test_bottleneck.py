@@ -1,5 +1,3 @@
-"""Tests of the bottleneck, its evidence, and cases in which it is unknown."""
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,7 +26,7 @@ from tests.unit.coordinator.core.judge.bottleneck.bottleneck_input import counte
 
 
 def pairs_of(count: int, **figures: Any) -> list[PairSummary]:
-    """Return completely measured pairs with equal values."""
+    """Build complete pairs with equal values."""
     return [
         PairSummary(
             pair=f"pair-{index + 1:03d}",
@@ -52,7 +50,7 @@ def found(
     devices: Sequence[DeviceSummary] = (),
     crosses: bool = True,
 ) -> Limiter:
-    """Return the bottleneck of four equal pairs with an RTT of 10 ms."""
+    """Return the bottleneck for four equal pairs at 10 ms RTT."""
     pairs = pairs_of(
         4,
         received_bits_per_second=pair,
@@ -83,7 +81,7 @@ def found(
 
 
 def pinged(mean_s: float = 0.008, idle_s: float = 0.001) -> DeviceSummary:
-    """Return a device with a queue that delays pings to it."""
+    """Build a device that has a queue for pings."""
     seen = DeviceFigure(
         mean=mean_s, p95=mean_s, min=idle_s, max=mean_s, idle=idle_s, covered_ratio=1.0
     )
@@ -113,7 +111,7 @@ def test_device_with_full_cpu_is_the_bottleneck(
     limiter = found(Traffic(), **space)
     assert limiter.name is LimiterName.FIREWALL
     assert list(limiter.evidence) == evidence
-    # A sender's NIC that is full comes first, and what passes the device by is not its limit.
+    # A full NIC has precedence, and the device cannot limit traffic that bypasses it.
     assert found(Traffic(), **{**space, "client_nic": 0.99}).name is LimiterName.CLIENT_NIC
     assert found(Traffic(), **space, crosses=False).name is not LimiterName.FIREWALL
     roomy = [device("fw-a", 0.5)]
@@ -152,7 +150,7 @@ def test_equal_streams_need_documented_limit_for_single_flow() -> None:
 
 @pytest.mark.parametrize("pair", [0.8e9, 1.6e9])
 def test_directions_have_separate_windows(pair: float) -> None:
-    """A window of 1.25 MB at 10 ms is 1 Gbit/s per direction, and 2 Gbit/s in total."""
+    """With 1.25 MB at 10 ms, 1 Gbit/s is possible per direction, and 2 Gbit/s in total."""
     traffic = Traffic(
         direction=Direction.BIDIRECTIONAL, streams_count=4, window_bytes=1_250_000 // 4
     )
@@ -167,7 +165,8 @@ def test_advised_window_uses_nic_of_the_sender() -> None:
     assert "2 Gbit/s" in (limiter.advice or "")
 
 
-SEGMENTS = 30_767  # of 1448 bytes: three seconds at 118.8 Mbit/s
+# Three seconds at 118.8 Mbit/s, in segments of 1448 bytes.
+SEGMENTS = 30_767
 
 
 def sessions(
@@ -184,7 +183,7 @@ def sessions(
     share_movement: float | None = None,
     devices: Sequence[DeviceSummary] = (),
 ) -> Limiter:
-    """Return the bottleneck of sessions with full 128 KiB windows at 20 ms and free NICs."""
+    """Return the bottleneck for sessions with full 128 KiB windows at 20 ms and free NICs."""
     traffic = Traffic(streams_count=streams, window_bytes=window_bytes)
     item = pairs_of(
         pairs,
@@ -240,7 +239,8 @@ def test_reports_unknown_packet_loss() -> None:
 
 @pytest.mark.parametrize(
     ("rate", "streams", "rtt_s", "baseline_s", "ratio", "name"),
-    [  # as the sweep of sessions showed them in the lab
+    # These values were measured in the lab.
+    [
         (404.4e6, 8, 0.0256, 0.0207, 2e-5, LimiterName.WINDOW),
         (407.0e6, 16, 0.0488, 0.0314, 6.8e-4, LimiterName.UNKNOWN),
         (419.9e6, 16, 0.0449, 0.0310, 1.66e-3, LimiterName.UNKNOWN),
@@ -265,7 +265,8 @@ def test_queue_with_full_windows_needs_evidence_of_its_place() -> None:
     assert limiter.name is LimiterName.UNKNOWN
     assert any("share one limit" in text for text in limiter.not_known)
     traded = sessions(60, pairs=4, rtt_s=0.05, share_movement=0.05)
-    assert traded.name is LimiterName.UNKNOWN  # a limit that pairs share may be any link
+    # The shared limit can be on any link.
+    assert traded.name is LimiterName.UNKNOWN
     assert "device.path=bypass" in (traded.advice or "")
     located = sessions(60, pairs=4, rtt_s=0.05, share_movement=0.05, devices=[pinged(0.03)])
     assert located.name is LimiterName.FIREWALL
@@ -279,7 +280,7 @@ def test_shared_device_limit_takes_precedence_over_full_windows() -> None:
 
 
 def test_one_retransmission_is_no_packet_loss() -> None:
-    """Only drops limit a window if no window size was requested."""
+    """If no window size is requested, only drops can limit the window."""
     assert sessions(1, window_bytes=None, pairs=4).name is LimiterName.WINDOW
     assert sessions(40, window_bytes=None, pairs=4).name is LimiterName.UNKNOWN
 
@@ -295,7 +296,7 @@ def burst(
     rooms: bool = True,
     drops: tuple[float, float | None] | None = (200.0, 0.0),
 ) -> Limiter:
-    """Return the bottleneck of pairs with 30 Gbit/s in total and drops on the path."""
+    """Return the bottleneck for pairs with 30 Gbit/s in total and drops on the path."""
     space = {"server_cpu_ratio": 0.2, "server_core_ratio": 0.3, "server_nic_ratio": 0.0}
     item = [
         pair.model_copy(
@@ -355,7 +356,7 @@ def test_shared_host_with_unknown_capacity_is_ambiguous() -> None:
 
 
 def test_equal_pair_rates_are_no_evidence_for_the_firewall() -> None:
-    """A policer per client gives constant rates, and the NIC limits are unknown."""
+    """Each client has a policer, so the rates are constant. The NIC limits are not known."""
     limiter = burst(movement=7.0, cov=0.01)
     assert any("as if each pair has its own limit" in fact for fact in limiter.evidence)
     text = limiter.finding()
@@ -385,13 +386,13 @@ def test_run_bottleneck_is_that_of_most_bursts() -> None:
     )
 
 
-# NICs: by their cap, or by the host's own egress queue
+# A full NIC is detected by its limit or by the egress queue of the host.
 
 
 def slow_nics(
     *, movement: float | None, queued: float | None, down: bool = False, idle_s: float = 0.001
 ) -> Limiter:
-    """Return the bottleneck of four pairs that send at 10 % of their NIC limit."""
+    """Return the bottleneck for four pairs that use 10 % of their NIC limit."""
     side = "server" if down else "client"
     pairs = pairs_of(
         4,
@@ -420,7 +421,8 @@ def slow_nics(
     ("down", "name"), [(False, LimiterName.CLIENT_NIC), (True, LimiterName.SERVER_NIC)]
 )
 def test_full_egress_queue_of_sender_names_its_nic(down: bool, name: LimiterName) -> None:
-    for movement in (0.6, 1.0, 1.79):  # the last two: ten seconds of four pairs in the lab
+    # The last two values were measured in the lab.
+    for movement in (0.6, 1.0, 1.79):
         limiter = slow_nics(movement=movement, down=down, queued=1.0)
         assert limiter.name is name
         assert "egress queue" in limiter.evidence[0]
@@ -435,7 +437,7 @@ def test_pair_movement_does_not_name_a_nic(movement: float | None, queued: float
 
 
 def test_egress_queue_of_receiver_is_no_evidence() -> None:
-    """The queue contains acknowledgements and no payload."""
+    """The queue only has acknowledgements, not payload."""
     pairs = pairs_of(4, received_bits_per_second=1e9, server_egress_queued_ratio=1.0)
     flow = FlowSummary(flow=Flow.UP, share_movement_ratio=1.0)
     given = BottleneckInput(traffic=Traffic(), flows=[flow], pairs=pairs)
@@ -449,7 +451,7 @@ def test_rate_above_declared_nic_limit_disproves_it() -> None:
 
 
 def test_full_nic_with_headers_missing_from_its_counter() -> None:
-    """A counter above segmentation offload counts almost no headers."""
+    """A counter above segmentation offload does not see most headers."""
     plant = Plant(
         pairs=4,
         bursts=1,

@@ -1,5 +1,3 @@
-"""Tests of the change of a residual over the interval of the lag."""
-
 from dataclasses import replace
 
 import numpy as np
@@ -26,9 +24,9 @@ def _sums(*fleet: float) -> BinSums:
 
 
 def _share(*moved: tuple[float, float, float], **told: float) -> BurstShare:
-    """Return a share of 1000 payload bytes and 1200 counted bytes in 10 s.
+    """Build a share with 1000 payload bytes and 1200 counted bytes in 10 s.
 
-    The idle level of 10 bytes/s is 100 of the counted bytes.
+    The idle level of 10 bytes/s is included in the counted bytes.
     """
     ends = [MovedShare(ledger_bytes=a, fleet_bytes=b, width_s=c) for a, b, c in moved]
     known = {
@@ -50,7 +48,7 @@ SAME = (1200.0, 1000.0, 10.0)
 
 
 def test_uses_lag_bound_with_larger_change() -> None:
-    """The ratio of 910 / 900 to 1.1 is 0.9192, and the ratio of 1190 / 1000 to 1.1 is 1.0818."""
+    """The two bounds are 910 / 900 / 1.1 = 0.9192 and 1190 / 1000 / 1.1 = 1.0818."""
     share = _share((1000.0, 900.0, 9.0), (1300.0, 1000.0, 11.0))
     assert share.unsure_ratio(10.0) == pytest.approx(1190 / 1100 - 1)
     other = _share((900.0, 900.0, 9.0), (1300.0, 1000.0, 11.0))

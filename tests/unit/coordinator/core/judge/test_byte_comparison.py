@@ -1,5 +1,3 @@
-"""Tests of the comparison of counted and predicted bytes."""
-
 import math
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -103,7 +101,7 @@ def _share(parts: BinSums, full: BinSums = EMPTY, **told: Any) -> BurstShare:
     return BurstShare(**(known | told))
 
 
-TEN = _share(_sums([110.0] * 10, [100.0] * 10))  # 1100 of 1050 predicted
+TEN = _share(_sums([110.0] * 10, [100.0] * 10))
 
 
 def _compared(
@@ -128,7 +126,7 @@ def test_residual_is_counted_over_predicted_minus_one() -> None:
 
 
 def test_subtracts_idle_level_with_its_error() -> None:
-    """The result is 1100 - 10 x 50 = 600, with errors of 50 and 70 bytes of 1050."""
+    """The result is 1100 - 10 x 50 = 600. The errors are 50 / 1050 and 70 / 1050."""
     result = _compared(_held(idle=IDLE), ends=(5.0, 7.0))
     assert result.residual_ratio == pytest.approx(600 / 1050 - 1)
     assert result.below_ratio == pytest.approx(math.hypot(0.01, 70 / 1050))
@@ -136,11 +134,12 @@ def test_subtracts_idle_level_with_its_error() -> None:
     assert result.uncertainty_ratio == result.below_ratio
     assert result.between_ratio == pytest.approx(math.hypot(0.01, 70 / 1050))
     fitted = _compared(_held(idle=replace(IDLE, how="fitted")), ends=(5.0, 7.0))
-    assert fitted.between_ratio == pytest.approx(0.01)  # all bursts share its error
+    # All bursts have the same error.
+    assert fitted.between_ratio == pytest.approx(0.01)
 
 
 def test_adds_header_clock_and_other_run_errors_in_quadrature() -> None:
-    """The clock error is 0.2 of 10 s, and 100 of 1000 bytes are from other runs."""
+    """The clock may be wrong by 0.2 s in 10 s, and 10 % is from other runs."""
     factor = replace(FACTOR, less_ratio=0.03, more_ratio=0.04, between_ratio=0.05)
     result = _compared(_held(overhead=factor, clock_bound_s=0.2), replace(TEN, beside_bytes=100.0))
     unsure = math.hypot(0.01, 0.02)
@@ -159,14 +158,15 @@ def test_layer_error_is_added_linearly() -> None:
 
 
 def test_predicts_half_of_the_bytes_in_flight() -> None:
-    """The senders have 40 of 1000 bytes more, so the prediction is 20 +- 20 bytes higher."""
+    """The senders have 40 bytes more than the receivers, so 20 +- 20 bytes are added."""
     share = replace(TEN, tail_bytes=40.0, unseen_bytes=30.0)
     result = _compared(_held(), share)
     assert result.expected_bytes == pytest.approx(1050 * 1.02)
     assert result.unheard_ratio == pytest.approx(math.hypot(0.03, 0.02))
     assert result.below_ratio == pytest.approx(math.hypot(0.01, 0.03, 0.02))
     datagrams = _compared(_held(datagrams=True), share)
-    assert datagrams.expected_bytes == 1050  # what UDP lost is lost
+    # Lost UDP datagrams will not be sent again.
+    assert datagrams.expected_bytes == 1050
     assert datagrams.unheard_ratio == pytest.approx(0.03)
 
 
@@ -190,7 +190,7 @@ def test_extra_bytes_are_no_residual() -> None:
 
 
 def test_errors_of_bypassing_run_scale_with_crossed_bytes() -> None:
-    """With 105 of 1050 bytes, header and layer errors are 10 %, and the idle error stays."""
+    """Only 10 % crossed, so header and layer errors are 10 %. The idle error does not change."""
     factor = replace(FACTOR, less_ratio=0.03, more_ratio=0.04, layer_ratio=0.02)
     factor = replace(factor, layer_low_ratio=0.05)
     share = _share(_sums([10.5] * 10, [100.0] * 10), near_bytes_per_s=999.0)
@@ -204,7 +204,8 @@ def test_errors_of_bypassing_run_scale_with_crossed_bytes() -> None:
         math.hypot(0.1 * math.hypot(0.01, 0.03), 50 / 1050) + 0.002
     )
     more = _compared(stored, _share(_sums([210.0] * 10, [100.0] * 10)), ends=(0.0, 0.0))
-    assert more.above_ratio == pytest.approx(math.hypot(0.01, 0.03) + 0.02)  # never more
+    # The errors should not be larger than for a normal run.
+    assert more.above_ratio == pytest.approx(math.hypot(0.01, 0.03) + 0.02)
     extra = _compared(_held(bypassed=True), share, ExtraBytes(resent_ratio=0.25))
     assert extra.residual_ratio == pytest.approx(0.1)
     assert extra.extra_ratio == pytest.approx(0.1 - 0.1 / 1.25)
@@ -212,7 +213,7 @@ def test_errors_of_bypassing_run_scale_with_crossed_bytes() -> None:
 
 @pytest.mark.parametrize("near", [31.0, 7.0, 0.0])
 def test_adjacent_traffic_may_have_run_during_the_burst(near: float) -> None:
-    """The interval already includes 7 bytes/s for a higher idle level."""
+    """The interval already includes 7 bytes/s, because the idle level may be higher."""
     result = _compared(_held(), replace(TEN, near_bytes_per_s=near), ends=(5.0, 7.0))
     lasting = max(0.0, near - 7) * 10 / 1050
     assert result.below_ratio == pytest.approx(math.hypot(0.01, 70 / 1050) + lasting)
@@ -222,13 +223,14 @@ FULL = _sums([108.0, 112.0, 110.0, 109.0, 111.0], [100.0] * 5)
 
 
 def test_compares_full_bins_if_there_are_five() -> None:
-    """The offsets of the five bins are -2, 2, 0, -1 and 1 %, so the squares are 10 x 5 / 4."""
+    """The offsets are -2, 2, 0, -1 and 1 %, so the sum of squares is 10 x 5 / 4."""
     both = compare_bytes(
         _held(), replace(TEN, full=FULL, tail_bytes=40.0), ExtraBytes(), (0.0, 0.0), 0.01
     )
     assert [item.basis for item in both] == ["bytes", "rate"]
     rate = both[1]
-    assert (rate.ledger_bytes, rate.expected_bytes) == (550.0, 525.0)  # nothing is under way
+    # There are no bytes in flight.
+    assert (rate.ledger_bytes, rate.expected_bytes) == (550.0, 525.0)
     error = math.sqrt(10e-4 * 5 / 4) / 5
     assert rate.above_ratio == pytest.approx(error * t95(4) / 1.1)
     assert rate.unheard_ratio == 0.0
@@ -237,10 +239,10 @@ def test_compares_full_bins_if_there_are_five() -> None:
 
 
 def test_bytes_shifted_between_bins_cancel_in_the_sum() -> None:
-    """The error comes from the bins if the burst scatter is unknown.
+    """If the burst scatter is not known, the error is estimated from the bins.
 
-    Bins at an edge count with their remaining difference (10 of 1000). The other eight bins
-    alternate by 1 %, so that their errors cancel except for one.
+    For bins at an edge, only the remaining difference (10 / 1000) is used. The other eight bins
+    alternate by 1 %, so that their errors cancel.
     """
     ledger = [105.0, *([109.0, 111.0] * 4), 105.0]
     result = _compared(_held(), _share(_sums(ledger, [100.0] * 10)), scatter=math.nan)
@@ -251,7 +253,7 @@ def test_bytes_shifted_between_bins_cancel_in_the_sum() -> None:
 
 
 def test_correlated_bins_do_not_cancel() -> None:
-    """The offsets are 1, 1, 1, -1, -1 and -1 % between two edges, so 2 x 3 products remain."""
+    """The offsets are 1, 1, 1, -1, -1 and -1 %, so that 2 x 3 products remain."""
     ledger = [110.0, *([111.0] * 3), *([109.0] * 3), 110.0]
     result = _compared(_held(), _share(_sums(ledger, [100.0] * 8)), scatter=math.nan)
     alone, traded = 6e-4 * 6 / 5, 2 * 3e-4
@@ -260,7 +262,7 @@ def test_correlated_bins_do_not_cancel() -> None:
 
 
 def test_assumes_scatter_for_few_busy_bins() -> None:
-    """Only three of six bins are busy, and the assumed scatter decreases with more bins."""
+    """Only three bins are busy. The assumed scatter is lower if there are more bins."""
     share = _share(_sums([110.0] * 3 + [40.0] * 3, [100.0] * 3 + [50.0] * 3))
     result = _compared(_held(), share, scatter=math.nan)
     assert result.above_ratio == pytest.approx(NOISE_ASSUMED_RATIO / math.sqrt(6))
@@ -271,9 +273,9 @@ def test_no_scatter_for_fewer_than_three_bursts() -> None:
 
 
 def test_burst_scatter_uses_median_deviation_from_four_bursts() -> None:
-    """The values 1.0, 1.1 and 1.2 have deviation 0.1, t 4.303 and mean 1.1.
+    """For 1.0, 1.1 and 1.2 the deviation is 0.1, t is 4.303 and the mean is 1.1.
 
-    With an outlier the median absolute deviation of 0.05 is used for one burst.
+    If there is an outlier, the median absolute deviation (0.05) is used for one burst.
     """
     mean, one = scatter_of_bursts([1.0, 1.1, 1.2])
     assert one == pytest.approx(0.1 * t95(2) / 1.1)

@@ -1,5 +1,3 @@
-"""Tests of the counted bytes per byte of payload and of their uncertainty."""
-
 from dataclasses import replace
 from datetime import UTC, datetime
 

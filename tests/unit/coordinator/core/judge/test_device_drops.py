@@ -1,5 +1,3 @@
-"""Tests of the drop rate of the device in the window and between bursts."""
-
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -31,7 +29,7 @@ WINDOW = Window(start_at=BURST[0], end_at=BURST[1], window_s=30, common_s=30, ra
 
 
 def counted(drops: float, idle: float) -> FirewallLedger:
-    """Return bins of one second with labels that are late by the lag."""
+    """Build one-second bins whose labels are late by the lag."""
     start_s = np.arange(1000.0, 1200.0)
     loaded = (start_s >= 1100 + LAG_S) & (start_s < 1130 + LAG_S)
     return FirewallLedger(
@@ -68,9 +66,12 @@ def test_idle_drop_rate_is_unknown_if_bursts_fill_the_record() -> None:
     ("drops", "name"),
     [
         ((1000.0, 0.0), LimiterName.FIREWALL),
-        ((30.0, 0.0), LimiterName.FIREWALL),  # super-frames of 45 segments count once
-        ((5.0, 0.0), LimiterName.UNKNOWN),  # a tenth of what the fleet lost
-        ((1000.0, 990.0), LimiterName.UNKNOWN),  # it drops as much while nobody sends
+        # The device may count 45 segments as one drop.
+        ((30.0, 0.0), LimiterName.FIREWALL),
+        # This is only 10 % of the fleet loss.
+        ((5.0, 0.0), LimiterName.UNKNOWN),
+        # The device has the same drops when it is idle.
+        ((1000.0, 990.0), LimiterName.UNKNOWN),
         (None, LimiterName.UNKNOWN),
     ],
 )

@@ -1,5 +1,3 @@
-"""Tests of differences between the hosts of a fleet."""
-
 from collections.abc import Sequence
 
 from broadside.coordinator.core.comparison.conditions import conditions_of
@@ -72,7 +70,7 @@ def test_comparison_reports_host_differences_known_in_both_groups() -> None:
 
 
 def test_host_properties_use_short_names_and_omit_unknown() -> None:
-    """Offloads are shown as on and off, and unknown properties are omitted."""
+    """Offloads should be shown as on or off. Unknown properties should not be shown."""
     (host,) = hosts(ALIKE)
     result = host_properties(host)
     assert result["generic-receive-offload"] == "on"

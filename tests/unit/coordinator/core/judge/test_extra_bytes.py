@@ -1,5 +1,3 @@
-"""Tests of retransmitted, lost and acknowledgement bytes in a device counter."""
-
 from dataclasses import replace
 
 import numpy as np
@@ -42,7 +40,7 @@ def again(resent: float) -> list[BurstSeries]:
 
 
 def lost(share: float) -> list[BurstSeries]:
-    """Return the bursts with more bytes sent than received."""
+    """Return the bursts with more sent than received bytes."""
     return [
         replace(
             burst,
@@ -70,7 +68,7 @@ def held(
 def test_retransmissions_may_hide_a_bypass_of_the_same_size(
     resent: float, protocol: Protocol
 ) -> None:
-    """The counter has the bytes of the fleet, but may count some of them twice."""
+    """The counter has the fleet bytes, but it may count some of them twice."""
     bursts = again(resent) if protocol is Protocol.TCP else lost(resent)
     reported = held(bursts, counting(1.0), protocol)
     low, high = reported.residual_ends
@@ -83,12 +81,17 @@ def test_retransmissions_may_hide_a_bypass_of_the_same_size(
 @pytest.mark.parametrize(
     ("counts_lost", "factor", "residual"),
     [
-        (True, 1.03, 0.0),  # perfect data of a counter in front of the drop
-        (True, 1.0, -0.03),  # a bypass
-        (False, 1.0, 0.0),  # perfect data of a counter behind the drop
-        (False, 1.03, 0.03),  # other traffic
+        # The counter is before the drop.
+        (True, 1.03, 0.0),
+        # There is a bypass.
+        (True, 1.0, -0.03),
+        # The counter is after the drop.
+        (False, 1.0, 0.0),
+        # There is foreign traffic.
+        (False, 1.03, 0.03),
         (None, 1.03, 0.0),
-        (None, 1.06, 0.03),  # more than the retransmissions explain
+        # This is more than the retransmissions.
+        (None, 1.06, 0.03),
         (None, 0.97, -0.03),
     ],
 )
@@ -106,16 +109,16 @@ def test_declared_counter_position_gives_one_prediction(
 
 @pytest.mark.parametrize("seed", [1000001, 1000020, 5000000])
 def test_no_simulation_passes_with_bytes_counted_twice(seed: int) -> None:
-    """Earlier versions passed these simulations with a bypass of 1 to 4.5 %."""
+    """These simulations used to pass with a 1 to 4.5 % bypass."""
     world = generate("retransmission-bypass", seed)
     assert conclude(world.recording).verdict is not Verdict.PASS
 
 
-# Acknowledgements -------------------------------------------------------------------------------
+# Acknowledgements --------------------------------------------------------------------------------
 
 
 def test_acknowledgements_have_an_upper_bound() -> None:
-    """The bound is 52 bytes per two segments, and 2.35 % was measured at 5 % loss."""
+    """The bound is 52 bytes for two segments. At 5 % loss, 2.35 % was measured."""
     none = acknowledged_max_ratio(HEADERS, wire=False, resent_ratio=0.0)
     assert none == pytest.approx(52 / 2 / 1448)
     assert 0.0235 <= acknowledged_max_ratio(HEADERS, wire=False, resent_ratio=0.05) < 0.026
@@ -141,8 +144,10 @@ def test_acknowledgements_are_no_residual(acknowledged: float) -> None:
     ("received", "sent", "measured"),
     [
         (1.04, 0.004, 0.004 / 1.04),
-        (0.5, 0.004, None),  # another interface: it did not carry the payload
-        (1.04, 0.0001, None),  # fewer than any receiver sends
+        # The interface does not carry the payload.
+        (0.5, 0.004, None),
+        # This is less than any receiver would send.
+        (1.04, 0.0001, None),
     ],
 )
 def test_measures_acknowledgements_from_receiver_interfaces(

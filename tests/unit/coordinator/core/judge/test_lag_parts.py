@@ -1,5 +1,3 @@
-"""Tests of the steps of the lag estimate."""
-
 import math
 from typing import Any
 
@@ -83,14 +81,14 @@ def test_clock_error_is_at_most_500_ppm(drift_s: float, clock: bool) -> None:
 
 
 def test_missing_bytes_cost_three_times_as_much() -> None:
-    """Other traffic can fill a bin but not empty it, so the cost is 2 + 3 x 1."""
+    """Other traffic can only add bytes, so missing bytes cost more: 2 + 3 x 1."""
     assert _list(_absolute(np.array([[2.0, -1.0], [0.0, -3.0]]))) == [5.0, 9.0]
 
 
 def test_biweight_cost_of_a_bin() -> None:
-    """At half of the biweight width the weight is 1 - 1/4.
+    """The weight is 1 - 1/4 at half width.
 
-    Below the fit the width is sqrt(3) times as large, and the cost is three times as high.
+    Below the fit, the width is multiplied by sqrt(3) and the cost by three.
     """
     sigma = np.array([2.0])
     half = BIWEIGHT_SIGMAS * 2.0 / 2
@@ -107,12 +105,12 @@ def test_biweight_cost_of_a_bin() -> None:
     assert pytest.approx(costs.sum()) == float(
         _biweight(np.array([0.0, half, 9 * half, -9 * half]), sigma)
     )
-    # A small misfit costs half of its square, as a log likelihood does.
+    # For a small error, the cost is half its square, as in a log likelihood.
     assert _list(_bin_cost(np.array([0.02]), sigma)) == pytest.approx([0.5 * 0.01**2], rel=1e-3)
 
 
 def test_scatter_is_larger_for_few_errors() -> None:
-    """The scatter is 1.4826 times the median and t of 37 % of n - 3 degrees (at least two)."""
+    """Use 1.4826 times the median, and t for 37 % of n - 3 degrees (at least two)."""
     assert _scatter(np.empty(0)) == 0.0
     few = _scatter(np.array([1.0, 2.0, 9.0]))
     assert few == pytest.approx(1.4826 * 2 * t95(2) / t95(math.inf))
@@ -154,7 +152,7 @@ def test_merges_fine_bins_but_not_across_gaps() -> None:
 
 
 def test_selects_bins_that_a_burst_can_reach() -> None:
-    """The fleet sends from 1000 to 1010, with lags from -60 to 300 s and bins of 10 s."""
+    """The fleet sends from 1000 to 1010. Lags from -60 to 300 s are possible."""
     bins = _bins(*[1.0] * 60, at_s=800.0, width_s=10.0)
     fleet = _curve(*[1.0] * 10, at_s=1000.0)
     result = _within_reach(bins, _known(fleet), 10.0)
@@ -167,9 +165,9 @@ def test_selects_bins_that_a_burst_can_reach() -> None:
 
 
 def test_shifts_curve_by_lag_and_drift() -> None:
-    """Seconds 10 and 20 have one byte, which is counted in seconds 12 and 22 at a lag of 2 s.
+    """Seconds 10 and 20 have one byte. At a 2 s lag it is counted in seconds 12 and 22.
 
-    With a drift of 2 s the lag is 1 s less at the first burst and 1 s more at the last.
+    With a 2 s drift, the lag is 1 s less at the first burst and 1 s more at the last.
     """
     fleet = seconds_curve(np.array([10.0, 20.0]), np.array([1.0, 1.0]))
     view = _View(_bins(*[0.0] * 30), _known(fleet, (11.0, 12.0, 1.0), (22.0, 23.0, 1.0)))
@@ -186,9 +184,9 @@ def test_shifts_curve_by_lag_and_drift() -> None:
 
 
 def test_misfit_excludes_possible_unrecorded_bytes() -> None:
-    """Counted are 5, 9, 2 and 20 bytes, minus 1 byte of another run.
+    """The counter has 5, 9, 2 and 20 bytes, and 1 byte is from another run.
 
-    Predicted is 2 x fleet + 1, and up to 3 bytes are free.
+    The prediction is 2 x fleet + 1, and up to 3 bytes can be ignored.
     """
     known = _known(
         _curve(1.0, 2.0, 3.0, 4.0),
@@ -199,7 +197,8 @@ def test_misfit_excludes_possible_unrecorded_bytes() -> None:
     fleet, seen, free = view.parts(np.zeros(1), np.zeros(1))
     assert (_list(fleet), _list(seen), _list(free)) == ([1, 2, 3, 4], [4, 8, 1, 19], [3] * 4)
     off = view.misfit(_trials(0.0, scale=2.0, idle=1.0))
-    assert _list(off) == [0.0, 0.0, -6.0, 7.0]  # 4 - 3, 8 - 5, 1 - 7, 19 - 9
+    # The differences are 4 - 3, 8 - 5, 1 - 7 and 19 - 9.
+    assert _list(off) == [0.0, 0.0, -6.0, 7.0]
 
 
 def test_fits_scale_and_idle_level_by_least_squares() -> None:
@@ -211,12 +210,13 @@ def test_fits_scale_and_idle_level_by_least_squares() -> None:
         scale, idle = view._solve(ones, np.array([target]), of, np.array([least]))
         return [float(scale[0]), float(idle[0])]
 
-    assert solved([8, 11, 14, 17]) == pytest.approx([3.0, 2.5])  # 3 a byte, 5 a bin of 2 s
-    # Below zero no level is: then the scale alone, 3 - 10 x 5 / 30.
+    # The scale is 3, and the level is 5 per 2 s bin.
+    assert solved([8, 11, 14, 17]) == pytest.approx([3.0, 2.5])
+    # The level cannot be negative, so only the scale is fitted: 3 - 10 x 5 / 30.
     below = sum(f * (3 * f - 5) for f in (1, 2, 3, 4)) / 30
     assert solved([-2, 1, 4, 7]) == pytest.approx([below, 0.0])
     assert solved([8, 11, 14, 17], 4.0) == pytest.approx([4.0, (50 - 40) / 8])
-    # A fleet that is as even as a level: the scale alone.
+    # If the fleet is constant, only the scale is fitted.
     assert solved([6, 6, 6, 6], of=np.full((1, 4), 2.0)) == pytest.approx([3.0, 0.0])
     weight = np.array([[1.0, 1.0, 1.0, 0.0]])
     scale, idle = view._solve(weight, np.array([[8.0, 11, 14, 99]]), fleet, np.zeros(1))
@@ -252,17 +252,18 @@ def test_absolute_fit_ignores_one_outlier_in_any_unit(unit: float) -> None:
 
 
 def test_constant_level_is_the_best_quantile() -> None:
-    """The values 10, 10, 10 and 40 have the best level 10, with 30 bytes in one outlier."""
+    """For 10, 10, 10 and 40 the best level is 10, with one outlier."""
     view = _View(_bins(20.0, 20, 20, 80, width_s=2.0), _known(_curve(1.0)))
     seen, none = np.array([20.0, 20, 20, 80]), np.zeros(4)
     loss, cost = view.even_level(seen, none, np.full(4, 1.0))
     assert (loss, cost) == pytest.approx((60.0, BIN_COST_MAX))
     loss, cost = view.even_level(seen, np.array([0, 0, 0, 60.0]), np.full(4, 1.0))
-    assert (loss, cost) == (0.0, 0.0)  # unrecorded bytes explain it
+    # The outlier can be caused by unrecorded bytes.
+    assert (loss, cost) == (0.0, 0.0)
 
 
 def test_bin_noise_comes_from_busy_bins() -> None:
-    """Twelve busy bins have errors of 30 of 1000, and second edges add 0.167 of a full bin."""
+    """Twelve busy bins have an error of 30 / 1000. Edges add 0.167 of a full bin."""
     fleet = [0.0] * 4 + [1000.0] * 12 + [0.0] * 4
     off = [0.0] * 4 + [30.0, -30.0] * 6 + [0.0] * 4
     counted = [a + b for a, b in zip(fleet, off, strict=True)]
@@ -280,7 +281,7 @@ def test_bin_noise_comes_from_busy_bins() -> None:
 
 
 def test_bin_noise_includes_quiet_bins() -> None:
-    """Adjacent quiet bins differ by 400, divided by sqrt(2)."""
+    """Adjacent quiet bins differ by 400, which is divided by sqrt(2)."""
     fleet = [0.0] * 12 + [1000.0] * 2
     counted = [100.0, 500.0] * 6 + [1300.0, 1300.0]
     view = _View(_bins(*counted), _known(_curve(*fleet), (12.0, 14.0, 1.0)))
@@ -290,7 +291,7 @@ def test_bin_noise_includes_quiet_bins() -> None:
 
 
 def test_lag_drift_is_midpoint_and_widens_the_interval() -> None:
-    """The counter shows the second of two bursts 2 s later than the first."""
+    """In the counter, the second burst is 2 s later than the first."""
     fleet = [0.0] * 150
     counted = [0.0] * 150
     for at in range(10):

@@ -1,5 +1,3 @@
-"""Tests of the rates of fleet and device with their intervals."""
-
 import math
 from types import SimpleNamespace
 from typing import Any, cast
@@ -59,7 +57,7 @@ def test_header_factor_and_uncertainty_at_ip_layer() -> None:
 
 
 def test_received_rate_at_ip_layer() -> None:
-    """The rate is 1.2 x 1.04 = 1.248 Gbit/s with errors of 10.4 Mbit/s and of the headers."""
+    """The rate is 1.2 x 1.04 = 1.248 Gbit/s. Header errors are added to 10.4 Mbit/s."""
     result = received_rate(IP, _burst(headers_assumed=True))
     assert result is not None
     assert result.value == pytest.approx(1.248e9)
@@ -87,7 +85,7 @@ def _flow(sent: float | None, arrived: float | None) -> SimpleNamespace:
 
 
 def test_bytes_recorded_only_by_senders_raise_upper_bound() -> None:
-    """A quarter is not proven, which adds a quarter of 100 Mbit/s (times 1.04 at the IP layer)."""
+    """As 25 % is not proven, 25 Mbit/s are added (26 Mbit/s at the IP layer)."""
     flows = (_flow(0.7e9, 0.6e9), _flow(0.5e9, 0.6e9), _flow(None, 1.0), _flow(9e9, None))
     result = received_rate(PAYLOAD, _burst(flows=flows, proven_ratio=0.75))
     assert result is not None
@@ -103,7 +101,8 @@ def test_bytes_recorded_only_by_senders_raise_upper_bound() -> None:
 @pytest.mark.parametrize(
     ("told", "scatter"),
     [
-        ({}, 1.2e9 * 4.303 * 0.01),  # t of 2 degrees of freedom
+        # Here 4.303 is t for 2 degrees of freedom.
+        ({}, 1.2e9 * 4.303 * 0.01),
         ({"full_bins_count": 2}, None),
         ({"ledger_cov_ratio": None}, None),
         ({"bypassed": True}, None),
@@ -121,7 +120,7 @@ def test_half_width_from_scatter_of_device_bins(
 
 
 def test_half_width_of_bursts_uses_student_t() -> None:
-    """The values 1.0, 1.1 and 1.2 have deviation 0.1 and t (2 degrees) 4.303."""
+    """For 1.0, 1.1 and 1.2 the deviation is 0.1, and t (2 degrees) is 4.303."""
     bursts = [_burst(rate) for rate in (1.0e9, 1.1e9, 1.2e9)]
     assert half_width_of_bursts(bursts) == pytest.approx(0.4303e9)
     assert half_width_of_bursts(bursts[:2]) is None
@@ -132,7 +131,7 @@ FLEET = Interval(value=1e9, below=3e6, above=4e6)
 
 
 def test_device_rate_is_fleet_rate_plus_residual() -> None:
-    """The residual is 10 % +- 0.5 %, so the errors are hypot(3, 5) and hypot(4, 5) Mbit/s."""
+    """The residual is 10 % +- 0.5 %. The errors are hypot(3, 5) and hypot(4, 5) Mbit/s."""
     result = device_rate(PAYLOAD, _burst(reconciliation=held(0.1)), FLEET)
     assert result is not None
     assert result.value == pytest.approx(1.1e9)
@@ -141,7 +140,7 @@ def test_device_rate_is_fleet_rate_plus_residual() -> None:
 
 
 def test_layer_error_of_device_rate_is_added_linearly() -> None:
-    """The layer error is 10 Mbit/s up and 20 Mbit/s down, with 6 Mbit/s for retransmissions.
+    """The layer error is 10 Mbit/s up and 20 Mbit/s down. Retransmissions add 6 Mbit/s down.
 
     The other errors are added in quadrature.
     """
@@ -172,7 +171,7 @@ def test_no_device_rate_without_usable_counter(device: Any) -> None:
 
 
 def test_factor_is_no_declaration_error_if_pairs_are_unseen() -> None:
-    """Additional counted bytes may be from unseen pairs, so 10/8 is not a wrong bin length."""
+    """Additional bytes may be from unseen pairs, so 10/8 should not be used as a factor."""
     reported = held(7.0, crossed_bits_per_second=8e9)
     part = Completeness(planned_s=100, measured_s=80, lost_s=20, completeness_ratio=0.8)
     result = device_rate(PAYLOAD, _burst(reconciliation=reported, completeness=part), FLEET)

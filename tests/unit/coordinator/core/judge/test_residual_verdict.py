@@ -1,5 +1,3 @@
-"""Tests of the effect of the residual interval on the verdict."""
-
 from dataclasses import replace
 
 import numpy as np
@@ -75,9 +73,9 @@ def test_impossible_counter_values_are_inconclusive(odd: float) -> None:
 
 
 def outlasted(after_s: int) -> tuple[Fleet, FirewallLedger, NDArray[np.float64]]:
-    """Return a fleet, its counter, and foreign bytes per bin after the bursts.
+    """Return a fleet, its counter, and foreign bytes in each bin after the bursts.
 
-    The foreign traffic has 6 % of the rate of a full bin.
+    Foreign traffic has 6 % of the rate in a full bin.
     """
     built = fleet(replace(PLANT, period_s=600), target_bits_per_second=30e9)
     ledger = built.ledger
@@ -96,10 +94,10 @@ def outlasted(after_s: int) -> tuple[Fleet, FirewallLedger, NDArray[np.float64]]
     [(0, Verdict.PASS), (15, Verdict.INCONCLUSIVE), (40, Verdict.INCONCLUSIVE)],
 )
 def test_traffic_after_bursts_may_have_hidden_a_bypass(after_s: int, verdict: Verdict) -> None:
-    """A bypass of 6 % is compensated by foreign traffic that begins with the bursts.
+    """Foreign traffic replaces a 6 % bypass and starts with each burst.
 
-    Traffic that ends 40 s later fills the bins after the burst. Traffic that ends 15 s later
-    fills half of one bin, and its rate is estimated from the bin before.
+    If it stops 40 s later, it can be seen in the bins after the burst. If it stops 15 s later, it
+    is only in half a bin, and the rate is estimated from the bin before.
     """
     built, ledger, others = outlasted(after_s)
     assert others.any() == bool(after_s)
@@ -109,7 +107,7 @@ def test_traffic_after_bursts_may_have_hidden_a_bypass(after_s: int, verdict: Ve
 
 
 def test_extra_sender_rows_do_not_explain_traffic_after_bursts() -> None:
-    """The foreign traffic ends after 15 s, and the senders record one second more."""
+    """Foreign traffic stops after 15 s, and the senders record one second more."""
     built, ledger, others = outlasted(15)
 
     def longer(pair: PairEvidence) -> PairEvidence:

@@ -1,5 +1,3 @@
-"""Tests that independent pairs do not look like pairs with a shared limit."""
-
 import numpy as np
 import pytest
 

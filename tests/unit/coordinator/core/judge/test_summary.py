@@ -1,5 +1,3 @@
-"""Tests of the summary, including removed rows, order and recomputation."""
-
 import json
 import math
 import random
@@ -58,7 +56,7 @@ def causes(summary: RunSummary | BurstSummary) -> list[str]:
     return [finding.id for finding in summary.findings if finding.kind == "cause"]
 
 
-# Verdicts ---------------------------------------------------------------------------------------
+# Verdicts ----------------------------------------------------------------------------------------
 
 
 def test_clean_fleet_passes() -> None:
@@ -174,7 +172,7 @@ def test_cancelled_burst_is_abandoned() -> None:
     assert result.pairs[0].reason == "wrong target"
 
 
-# Properties -------------------------------------------------------------------------------------
+# Properties --------------------------------------------------------------------------------------
 
 
 def _silent(pair: PairEvidence) -> PairEvidence:
@@ -182,7 +180,7 @@ def _silent(pair: PairEvidence) -> PairEvidence:
 
 
 def _thinned(pair: PairEvidence, rng: random.Random) -> PairEvidence:
-    """Remove some rows, one end or the complete pair."""
+    """Remove some rows, one end, or the complete pair."""
     match rng.choice(["keep"] * 8 + ["pair", "report", "client", "server", "rows", "host"]):
         case "pair":
             return _silent(pair)
@@ -201,7 +199,7 @@ def _thinned(pair: PairEvidence, rng: random.Random) -> PairEvidence:
 
 
 def _by_track(change: Callable[[IntervalColumns], IntervalColumns]) -> Change:
-    """Apply a change to the tracks of both ends."""
+    """Apply a change to all tracks."""
     return lambda pair: replace(
         pair,
         client_tracks=tuple(map(change, pair.client_tracks)),
@@ -254,7 +252,7 @@ def test_removing_rows_never_creates_a_pass(
 
 
 def test_removing_a_row_to_move_the_window_does_not_help() -> None:
-    """Second 0 is 0.8 % low, which is no ramp but enough to miss the target."""
+    """Second 0 is 0.8 % low. This is not a ramp, but it is enough to miss the target."""
     plant = replace(
         SMALL,
         pairs=40,
@@ -278,7 +276,8 @@ def test_removing_a_row_to_move_the_window_does_not_help() -> None:
     complete, part = (measure(item)[0].summary for item in (made, fewer))
     assert complete.fleet_ip_bits_per_second is not None
     assert part.fleet_ip_bits_per_second is not None
-    assert part.fleet_ip_bits_per_second > complete.fleet_ip_bits_per_second  # the window moved
+    # The window is different.
+    assert part.fleet_ip_bits_per_second > complete.fleet_ip_bits_per_second
     target = (complete.fleet_ip_bits_per_second + part.fleet_ip_bits_per_second) / 2
     goal = {"target_bits_per_second": target, "tolerance_ratio": 0}
     assert judged_first(made.aiming(**goal)).verdict is not Verdict.PASS
@@ -321,7 +320,7 @@ def test_series_conserves_payload_bytes() -> None:
     assert received == pytest.approx(made.truth.payload_bytes, rel=1e-9)
 
 
-# Corners ----------------------------------------------------------------------------------------
+# Special cases -----------------------------------------------------------------------------------
 
 
 def test_late_pairs_are_reported_but_not_counted_as_covered() -> None:
@@ -389,7 +388,7 @@ def test_reports_and_sums_both_directions() -> None:
 
 @pytest.mark.parametrize("acknowledged", [0.0, 0.005, 0.017, 0.04])
 def test_compares_both_directions_with_counter_of_both(acknowledged: float) -> None:
-    """The counter includes acknowledgements of up to 52 bytes per two segments."""
+    """The counter includes acknowledgements, up to 52 bytes for two segments."""
     most = 52 / (2 * 1500)
     made = both_ways(fleet(replace(SMALL, bursts=1), target_bits_per_second=48e9))
     assert made.ledger is not None
@@ -399,7 +398,8 @@ def test_compares_both_directions_with_counter_of_both(acknowledged: float) -> N
     assert reconciliation is not None
     assert reconciliation.residual_ratio == pytest.approx(max(0.0, acknowledged - most), abs=0.002)
     low, _ = reconciliation.residual_ends
-    assert low < acknowledged - most  # a bypass of that size may hide behind acknowledgements
+    # Acknowledgements can hide a bypass of this size.
+    assert low < acknowledged - most
     assert (reconciliation.causes == ()) == (acknowledged <= most)
 
 
@@ -420,7 +420,7 @@ def both_ways(made: Fleet) -> Fleet:
 
 
 def test_omitted_seconds_are_traffic_but_not_in_the_window() -> None:
-    """Two omitted seconds precede ten measured seconds, and iperf3 restarts its time after them."""
+    """There are two omitted seconds, and then iperf3 restarts its clock."""
     made = fleet(replace(SMALL, bursts=1, burst_s=12), target_bits_per_second=48e9)
     burst = made.evidence[0].burst.model_copy(update={"duration_s": 10, "omit_s": 2})
 
@@ -544,7 +544,7 @@ def test_reports_notes_of_the_counter_source() -> None:
 
 
 def test_reference_run_passes_only_if_counter_shows_no_bytes() -> None:
-    """A run with ``device.path=bypass`` must not add bytes to the device counter."""
+    """With ``device.path=bypass``, no bytes should be in the device counter."""
     made = fleet(SMALL).asked(device={"path": "bypass"})
     ledger = made.ledger
     assert ledger is not None

@@ -1,5 +1,3 @@
-"""Tests of CPU time that the hypervisor gives to other guests (steal time)."""
-
 from dataclasses import replace
 
 from broadside.coordinator.core.measure.records.evidence import PairEvidence
@@ -9,7 +7,7 @@ from tests.synthetic import Plant, fleet
 
 
 def told(*ratios: float | None) -> BurstSummary:
-    """Return a burst with these steal time ratios of the clients and zero on the servers."""
+    """Return a burst with these client steal times. Server steal time is zero."""
     made = fleet(Plant(pairs=len(ratios), bursts=1, burst_s=10, period_s=25))
 
     def change(pair: PairEvidence) -> PairEvidence:

@@ -1,5 +1,3 @@
-"""Tests of target, limit and promised evidence."""
-
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -18,7 +16,7 @@ MINUTE = Plant(pairs=4, bursts=3, burst_s=60, period_s=120, start_spread_s=0.0)
 
 
 def judged(made: Fleet, *, share: float, seal: bool = True, **promised: object) -> RunSummary:
-    """Return the verdict of a run with a payload rate of ``share`` times the limit."""
+    """Return the summary for a run whose payload rate is ``share`` times the limit."""
     made = made.aiming(
         target_bits_per_second=float(np.mean(made.truth.rates)) / share,
         tolerance_ratio=0,
@@ -45,7 +43,7 @@ def test_only_interval_beyond_the_limit_decides(share: float, verdict: Verdict) 
 def test_rate_after_a_drop_must_reach_the_limit(
     fallen_s: int, factor: float, times: float, slow: bool
 ) -> None:
-    """The slowest fifth of the window includes the time before the drop and reaches the limit."""
+    """The slowest part also includes time before the drop, so it reaches the limit."""
     broken = Break(burst=0, from_s=300 - fallen_s, length_s=fallen_s, factor=factor)
     made = fleet(replace(MINUTE, bursts=1, burst_s=300, ledger=False, breaks=(broken,)))
     mean = 1 - (1 - factor) * fallen_s / 300
@@ -56,7 +54,7 @@ def test_rate_after_a_drop_must_reach_the_limit(
 
 
 def test_noise_does_not_excuse_slow_part_below_the_limit() -> None:
-    """A fifth of the window is 3 % below the limit, and the seconds scatter by 4 %."""
+    """The slow part is 3 % below the limit, and the seconds scatter by 4 %."""
     slow = Break(burst=0, from_s=120, length_s=60, factor=0.95)
     made = fleet(replace(MINUTE, bursts=1, burst_s=300, ledger=False, noise=0.1, breaks=(slow,)))
     assert "slow-stretch" in ids(judged(made, share=0.99 / 0.97))
@@ -65,7 +63,7 @@ def test_noise_does_not_excuse_slow_part_below_the_limit() -> None:
 
 
 def test_missing_rows_do_not_hide_a_slow_part() -> None:
-    """A fifth of the pairs has no rows in the slow part, which would increase the mean."""
+    """If some pairs have no rows in the slow part, the mean will be higher."""
     slow = Break(burst=0, from_s=50, length_s=30, factor=0.7)
     plant = replace(MINUTE, pairs=20, bursts=1, burst_s=120, ledger=False, breaks=(slow,))
     made = fleet(replace(plant, firewall_bits_per_second=None))
@@ -105,7 +103,7 @@ def test_burst_too_short_for_an_interval_is_inconclusive() -> None:
 
 
 def test_compares_device_rate_with_the_limit() -> None:
-    """A quarter of the traffic bypasses the device, so only the fleet reaches the limit."""
+    """With a 25 % bypass, only the fleet reaches the limit."""
     made = fleet(replace(MINUTE, bypass=1, foreign_ratio=0.0))
     result = judged(made.aiming(residual_max_ratio=0.9), share=1.1)
     assert result.verdict is Verdict.INCONCLUSIVE
@@ -176,7 +174,7 @@ def test_verdict_includes_seal_and_decision_rule() -> None:
 
 
 def test_widely_scattered_bursts_do_not_pass_together() -> None:
-    """The bursts are above the limit, but their mean has a wide interval."""
+    """All bursts are above the limit, but the mean has a wide interval."""
     made = fleet(replace(MINUTE, ledger=False, drift_per_hour=-6.0))
     lowest = min(made.truth.rates) / float(np.mean(made.truth.rates))
     result = judged(made, share=1.03 / lowest)
@@ -193,7 +191,7 @@ def test_worse_verdict_of_several() -> None:
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, Verdict.FAIL), (1.03, Verdict.INCONCLUSIVE)])
 def test_received_bytes_above_sent_bytes_are_no_evidence(factor: float, verdict: Verdict) -> None:
-    """The received rows are 3 % too large, which is within one block per stream."""
+    """The received rows are 3 % too large. This can be one block per stream."""
     plant = replace(MINUTE, streams=64, ledger=False, noise=0.005, pair_bits_per_second=5e7)
     made = fleet(replace(plant, firewall_bits_per_second=None, nic_bits_per_second=None))
 

@@ -1,5 +1,3 @@
-"""Tests of the possible rate of pairs without a record."""
-
 import math
 from dataclasses import replace
 
@@ -19,7 +17,7 @@ BURSTS = summarise(MADE).bursts
 
 
 def rates(burst: BurstSummary, *values: float | None) -> BurstSummary:
-    """Return the burst with these pair rates, where ``None`` is a missing pair."""
+    """Return the burst with these pair rates. Use ``None`` for a missing pair."""
 
     def changed(pair: PairSummary, rate: float | None) -> PairSummary:
         missing = {"state": State.LOST, "completeness_ratio": 0.0}
@@ -47,7 +45,7 @@ def test_history_is_scaled_by_growth_of_recorded_pairs() -> None:
 def test_pair_without_history_is_predicted_from_others() -> None:
     equal = rates(BURSTS[0], None, 100.0, 100.0, 100.0)
     assert unseen_bits_per_second(SPEC, equal) == pytest.approx(100.0)
-    # Student's t of 2 degrees is 4.303; of ln 50, ln 100 and ln 200 the deviation is ln 2.
+    # The deviation for ln 50, ln 100 and ln 200 is ln 2, and t (2 degrees) is 4.303.
     unlike = rates(BURSTS[0], None, 50.0, 100.0, 200.0)
     expected = 100.0 * math.exp(4.303 * math.log(2) * math.sqrt(4 / 3))
     assert unseen_bits_per_second(SPEC, unlike) == pytest.approx(expected, rel=1e-3)
@@ -68,7 +66,7 @@ def test_no_unseen_rate_if_all_pairs_are_recorded() -> None:
 
 
 def test_missing_large_pair_with_history_prevents_a_fail() -> None:
-    """A pair of three times the usual size has no record of one burst, and there is no counter."""
+    """One pair is three times as large, but it has no record in one burst. There is no counter."""
     made = fleet(Plant(pairs=4, bursts=3, burst_s=60, period_s=120, ledger=False, noise=0.01))
 
     def thrice(amounts: Floats) -> Floats:

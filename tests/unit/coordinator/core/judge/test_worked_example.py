@@ -1,4 +1,4 @@
-"""Tests of the worked example in docs/statistics.md with its formulas and the summary."""
+"""Recompute the worked example in docs/statistics.md and compare it with the summary."""
 
 import math
 import re
@@ -23,7 +23,7 @@ PAGE: Final = Path(__file__).parents[5] / "docs" / "statistics.md"
 
 
 def quantile(freedom: float) -> float:
-    """Return the two-sided 95 % quantile of Student's t by numerical integration."""
+    """Return the two-sided 95 % quantile for Student's t."""
     at = np.linspace(0, 100, 200_001)
     density = (1 + at**2 / freedom) ** (-(freedom + 1) / 2)
     scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2))
@@ -74,14 +74,14 @@ def by_hand(made: Fleet) -> ByHand:
         scatter=scatter,
         counted_bytes=float(np.dot(ratios, payload)),
         expected_bytes=sum(payload) * 1500 / 1448,
-        residual_half=math.hypot(0.002, between),  # headers, scatter
+        residual_half=math.hypot(0.002, between),
     )
 
 
 def without_ramp(bits: NDArray[np.float64]) -> NDArray[np.float64]:
     """Remove the ramp at the cut with the smallest standard error (White 1997).
 
-    The ramp differs by at least 1 % and is at most a fifth of the window.
+    The ramp must differ by at least 1 %, and it can be at most 20 % of the window.
     """
     count = len(bits)
     errors = [bits[cut:].var() / (count - cut) for cut in range(count // 2 + 1)]
@@ -99,13 +99,13 @@ BURSTS: Final = [(phi, 0.0) for phi in SHORT] + [(0.0, place / 20) for place in 
 
 
 def half_of_seconds(bits: NDArray[np.float64]) -> float:
-    """Return the half width from means of two seconds, for more than 40 seconds."""
+    """Return the half width. Two-second means are used for more than 40 seconds."""
     count = len(bits) // 2
     return half_of_mean(bits[: 2 * count].reshape(count, 2).mean(axis=1), SECONDS)
 
 
 def half_of_mean(values: NDArray[np.float64], processes: list[tuple[float, float]]) -> float:
-    """Return the half width with processes weighted by their likelihood (Harville 1974)."""
+    """Return the half width. Processes are weighted by their likelihood (Harville 1974)."""
     count = len(values)
     contrasts = np.linalg.svd(np.eye(count) - 1 / count)[0][:, : count - 1].T
     seen = contrasts @ values
@@ -130,7 +130,7 @@ def half_of_mean(values: NDArray[np.float64], processes: list[tuple[float, float
 
 
 def arfima(phi: float, d: float, count: int) -> NDArray[np.float64]:
-    """Return the autocorrelation matrix (Hosking 1981) with an AR(1) filter of 1,000 steps."""
+    """Return the autocorrelation matrix (Hosking 1981), with an AR(1) filter for 1,000 steps."""
     noise = [1.0]
     for lag in range(1, count + 2000):
         noise.append(noise[-1] * (lag - 1 + d) / (lag - d))
@@ -143,7 +143,7 @@ def arfima(phi: float, d: float, count: int) -> NDArray[np.float64]:
 
 
 def near(one: float, other: float, digit: float) -> bool:
-    """Return true if the values are equal within half of the last printed digit."""
+    """Return true if the values are equal when they are printed."""
     return abs(one - other) <= 0.51 * digit
 
 
@@ -153,7 +153,7 @@ def judged(made: Fleet, ledger: FirewallLedger | None) -> RunSummary:
 
 
 def printed(column: int) -> list[list[float]]:
-    """Return the table rows for bursts, run, lag, idle level, bytes and residual."""
+    """Return the table rows: bursts, run, lag, idle level, bytes, residual."""
     page = PAGE.read_text("utf-8").partition("## Worked example")[2].partition("\n## ")[0]
     lines = [line.split("|")[column] for line in page.splitlines() if line.startswith("| ")]
     return [[float(item) for item in re.findall(r"-?\d+\.\d+", line)] for line in lines[2:8]]

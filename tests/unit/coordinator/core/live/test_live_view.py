@@ -1,5 +1,3 @@
-"""Tests that the live view equals the measurement of the verdict."""
-
 import base64
 from dataclasses import replace
 from datetime import timedelta
@@ -37,7 +35,7 @@ HURT = fleet(Plant(pairs=8, bursts=1, burst_s=BURST_S, killed=1, late=1, null=1,
 
 
 def until(made: Fleet, second: float, *, silent: frozenset[int] = frozenset()) -> BurstEvidence:
-    """Return the evidence at a second of the burst, without silent pairs from second 5 on."""
+    """Return the evidence at this second. Silent pairs stop at second 5."""
     evidence = made.evidence[0]
     planned_s = evidence.burst.planned_start_at.timestamp()
 
@@ -114,7 +112,7 @@ VARIED = [
 
 @pytest.mark.parametrize("plant", VARIED, ids=lambda plant: f"feed-{plant.seed}")
 def test_live_residual_interval_contains_final_residual(plant: Plant) -> None:
-    """The test replays a recorded feed second by second until the verdict."""
+    """Replay a recorded feed for each second until there is a verdict."""
     made = fleet(plant)
     reported = final(made).figures
     assert reported is not None and reported.summary.reconciliation is not None
@@ -139,7 +137,8 @@ def test_live_residual_interval_contains_final_residual(plant: Plant) -> None:
 
 def test_incomplete_seconds_have_cells_but_no_total() -> None:
     shown = so_far(CLEAN, 20, silent=frozenset({1}))
-    assert shown.known_s >= 19  # one silent pair of six does not hold the others up
+    # The other pairs do not wait for the silent pair.
+    assert shown.known_s >= 19
     late = shown.columns[FLEET, shown.known_s :]
     assert np.isnan(late).all()
     assert (shown.cells[10:19, 1] == UNKNOWN_CELL).all()
@@ -161,7 +160,8 @@ def test_names_failing_pairs_with_reason() -> None:
     fields = {item.state.value: item.reason for item in shown.figures.trouble}
     assert {"late", "null", "missed"} <= fields.keys()
     assert all(fields.values())
-    assert shown.figures.summary.pairs == ()  # told by name, not all of them
+    # Only failing pairs are listed.
+    assert shown.figures.summary.pairs == ()
 
 
 def test_burst_without_reports_is_unknown_and_not_zero() -> None:
@@ -235,7 +235,7 @@ def test_counter_message_uses_burst_seconds_and_keeps_unknown_bins() -> None:
 
 @pytest.mark.parametrize("lacking", [{Flow.DOWN}, {Flow.UP}, {Flow.UP, Flow.DOWN}, set()])
 def test_snapshot_has_one_cell_per_pair_if_a_flow_has_no_seconds(lacking: set[Flow]) -> None:
-    """A flow with only mean values has no seconds of pairs, and another flow may have them."""
+    """If only mean values are known for a flow, it has no seconds for each pair."""
     (burst,) = measure(CLEAN)
     (one,) = burst.series.flows
     flows = tuple(
@@ -252,7 +252,8 @@ def test_snapshot_has_one_cell_per_pair_if_a_flow_has_no_seconds(lacking: set[Fl
     rates = series.pair_rates(6)
     assert [np.isnan(rate).all() for rate in rates] == [flow.flow in lacking for flow in flows]
     if len(lacking) == len(flows):
-        assert shown.cells.shape == (len(complete.cells), 0)  # and a page draws no heat map
+        # Without cells, the page does not draw a heat map.
+        assert shown.cells.shape == (len(complete.cells), 0)
         burst_s = series.duration_s + series.omit_s
         runs_on = make_snapshot(
             summarise(CLEAN).bursts[0],
@@ -262,7 +263,8 @@ def test_snapshot_has_one_cell_per_pair_if_a_flow_has_no_seconds(lacking: set[Fl
             known_s=burst_s,
             final=False,
         )
-        assert runs_on.cells.shape == complete.cells.shape  # others may still tell theirs
+        # Other pairs can still report during the burst.
+        assert runs_on.cells.shape == complete.cells.shape
         assert (runs_on.cells == UNKNOWN_CELL).all()
         return
     assert shown.cells.shape == complete.cells.shape

@@ -1,5 +1,3 @@
-"""Tests of the progress of a burst in seconds from the planned start."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,5 +1,3 @@
-"""Tests of the run status, which is derived from plan, rows and time."""
-
 from datetime import datetime, timedelta
 
 import pytest

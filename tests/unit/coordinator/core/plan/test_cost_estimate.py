@@ -1,5 +1,3 @@
-"""Tests of the cost estimate, the spend and the budget."""
-
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -39,7 +37,7 @@ def line(said: Estimate, item: str) -> Line:
 
 def test_29_minutes_at_180_gbits_cost_about_2200_dollars() -> None:
     text = estimate(spec(bursts_count=1), D4_FLEET, TABLE)
-    assert line(text, "firewall data").quantity == pytest.approx(39_150)  # 22.5 GB/s x 1740 s
+    assert line(text, "firewall data").quantity == pytest.approx(39_150)
     assert line(text, "firewall data").usd == pytest.approx(626.4)
     assert line(text, "peering data").usd == pytest.approx(1566)
     assert text.bill.total_usd == pytest.approx(2200, rel=0.005)
@@ -92,7 +90,8 @@ def test_prices_paced_traffic_by_rate_and_unpaced_by_nic_limit() -> None:
     ]
     wide = estimate(spec(), capped, TABLE)
     high = line(wide, "firewall data").high_usd
-    assert high == pytest.approx(0.016 * 300 / 8 * 3480)  # 30 NICs of 10 Gbit/s, 2 x 1740 s
+    # The limit is 30 NICs with 10 Gbit/s for 2 x 1740 s.
+    assert high == pytest.approx(0.016 * 300 / 8 * 3480)
     few = estimate(spec(), capped[:10], TABLE)
     assert few.ip_bits_per_second == pytest.approx(100e9)
     assert "below the target" in few.rate_how
@@ -132,7 +131,7 @@ def test_accepts_run_within_budget() -> None:
     assert estimate(spec(budget_usd=5000), D4_FLEET, TABLE).over_budget is None
 
 
-# The meter -------------------------------------------------------------------------------------
+# Spend -------------------------------------------------------------------------------------------
 
 
 def soak(agents: list[Presence] = D4_FLEET, **overrides: object) -> Plan:
@@ -152,7 +151,8 @@ def spending(run: Plan, *payload_bytes: int, running: int | None = None) -> Spen
     )
 
 
-BURST_BYTES = round(90e9 / 8 * 1740 / (1500 / 1448))  # payload of a burst that meets its target
+# Payload for a burst that meets its target.
+BURST_BYTES = round(90e9 / 8 * 1740 / (1500 / 1448))
 
 
 def test_spend_grows_from_zero_to_the_estimate() -> None:
@@ -214,7 +214,8 @@ def test_cancelled_run_has_no_further_cost() -> None:
 def test_run_with_constant_bursts_stays_within_budget(budget: float, bursts: list[int]) -> None:
     run = soak(budget_usd=budget)
     steady = [bursts[0]] * 10 if bursts and bursts[0] else [BURST_BYTES] * 10
-    ran_count = 1  # the first was within the budget at its launch, or refused
+    # The first burst is checked at launch.
+    ran_count = 1
     for burst in run.bursts[1:]:
         if over_budget_reason(spending(run, *steady[: burst.index]), burst, TABLE) is not None:
             break
@@ -226,7 +227,8 @@ def test_run_with_constant_bursts_stays_within_budget(budget: float, bursts: lis
 
 
 def test_names_burst_that_would_exceed_the_budget() -> None:
-    run = soak(budget_usd=3000)  # a burst is about $1,100
+    # Each burst costs about $1,100.
+    run = soak(budget_usd=3000)
     assert over_budget_reason(spending(run, BURST_BYTES), run.bursts[1], TABLE) is None
     reason = over_budget_reason(spending(run, BURST_BYTES, BURST_BYTES), run.bursts[2], TABLE)
     assert reason is not None
@@ -236,7 +238,8 @@ def test_names_burst_that_would_exceed_the_budget() -> None:
 
 
 def test_ended_burst_without_report_counts_as_expected() -> None:
-    run = soak(budget_usd=5000)  # a burst is about $1,100
+    # Each burst costs about $1,100.
+    run = soak(budget_usd=5000)
     reported = spending(run, *[BURST_BYTES] * 4)
     for silent in ({0}, {1, 2}, {0, 1, 2, 3}):
         stored = {
@@ -262,7 +265,7 @@ def test_plan_is_cut_only_if_the_budget_stopped_the_run() -> None:
     assert ran(run, None) == run
 
 
-# A user's own figures ----------------------------------------------------------------------------
+# User prices -------------------------------------------------------------------------------------
 
 
 def test_user_prices_override_the_table() -> None:
@@ -280,7 +283,8 @@ def test_user_prices_override_the_table() -> None:
     assert line(text, "firewall data").source == "your own figure"
     assert (line(text, "peering data").usd, line(text, "peering data").low_usd) == (0, 0)
     assert line(text, "VMs Standard_D4_v4").usd_each == pytest.approx(0.1)
-    assert line(text, "firewall deployment").usd_each == pytest.approx(1.75)  # the table's
+    # This is the price in the table.
+    assert line(text, "firewall deployment").usd_each == pytest.approx(1.75)
 
 
 @pytest.mark.parametrize(

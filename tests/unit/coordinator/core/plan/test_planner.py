@@ -1,5 +1,3 @@
-"""Tests of the planner and of its errors and warnings."""
-
 from datetime import timedelta
 
 import pytest
@@ -228,7 +226,8 @@ def test_clock_is_not_shared_if_one_agent_is_on_another_host(boot_id: str | None
 
 def test_accurate_clocks_need_no_shared_host() -> None:
     made = plan(spec(), [on_host(agent, "laptop", 0.001) for agent in fleet(2)], NOW, "run-1")
-    assert "shared_boot_id" not in made.model_dump_json()  # stored plans keep their seals
+    # If this field is not set, it must not change the seal.
+    assert "shared_boot_id" not in made.model_dump_json()
 
 
 def test_rejects_server_outside_allowed_networks() -> None:
@@ -246,13 +245,14 @@ def test_rejects_device_probe_outside_allowed_networks() -> None:
     with pytest.raises(Infeasible, match=r"would refuse 192\.0\.2\.1") as caught:
         plan(spec(traffic={"probe": {"device": "192.0.2.1"}}), agents, NOW, "run-1")
     made = plan(spec(traffic={"probe": {}}), agents, NOW, "run-1")
-    assert "device_tcp_port" not in made.model_dump_json()  # stored plans keep their seals
+    # If this field is not set, it must not change the seal.
+    assert "device_tcp_port" not in made.model_dump_json()
     assert caught.value.problems[0].field == "traffic.probe.device"
 
 
 @pytest.mark.parametrize(("streams_count", "warned"), [(8, False), (64, True)])
 def test_warns_if_host_cannot_start_streams_together(streams_count: int, warned: bool) -> None:
-    """On two cores, 30 pairs of 64 streams start within 782 ms, and of 8 streams within 45 ms."""
+    """On two cores, 30 pairs with 64 streams start within 782 ms, and with 8 within 45 ms."""
     agents = [
         item.model_copy(update={"cpu_count": 2, "address": "10.1.0.4", "ports": (5201 + number,)})
         for number, item in enumerate(fleet(30))

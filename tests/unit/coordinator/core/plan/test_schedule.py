@@ -1,5 +1,3 @@
-"""Tests of schedules over time zone changes and of the state of their instants."""
-
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -47,7 +45,7 @@ def schedule(cron: str | None = "*/10 * * * *", **changes: object) -> Schedule:
 
 
 def local(cron: str, zone: str, from_utc: str, count: int) -> list[str]:
-    """Return the next local times with UTC offset."""
+    """Return the next local times with their UTC offset."""
     after = datetime.fromisoformat(from_utc).replace(tzinfo=UTC)
     plan = schedule(cron, timezone=zone, from_at=after, settled_at=after)
     return [
@@ -64,10 +62,10 @@ def minutes(*numbers: int) -> list[datetime]:
     return [NOW.replace(second=0) + timedelta(minutes=number) for number in numbers]
 
 
-# Wall clocks that are put forward and back ---------------------------------------------------
+# Daylight saving time ----------------------------------------------------------------------------
 
 GAPS = {
-    # zone: (a time in the gap, from when, what it becomes, the same time on the day after)
+    # Zone: (time in the gap, start, first local time, local time on the next day)
     "Europe/Amsterdam": ("30 2 * * *", "2026-03-28T12:00", "29 03:00 +0200", "30 02:30 +0200"),
     "America/New_York": ("30 2 * * *", "2026-03-07T12:00", "08 03:00 -0400", "09 02:30 -0400"),
     "Australia/Lord_Howe": ("15 2 * * *", "2026-10-03T10:00", "04 02:30 +1100", "05 02:15 +1100"),
@@ -92,7 +90,7 @@ def test_time_in_dst_fold_runs_once_at_its_first_occurrence(zone: str) -> None:
 
 
 def test_time_in_dst_fold_does_not_run_at_second_occurrence() -> None:
-    # 02:40 in Amsterdam for the first time, and 02:10 for the second.
+    # This is 02:40 in Amsterdam before the change and 02:10 after it.
     for after in ("2026-10-25T00:40", "2026-10-25T01:10"):
         assert local("30 2 * * *", "Europe/Amsterdam", after, 1) == ["26 02:30 +0100"]
 
@@ -114,7 +112,7 @@ def test_hourly_runs_follow_wall_clock_across_dst_changes() -> None:
         "01 01:00 -0500",
         "01 02:00 -0500",
     ]
-    # Half an hour's shift: 01:00 comes once, 02:00 comes an hour and a half after it.
+    # The change is half an hour, so 02:00 is one and a half hours after 01:00.
     assert local(hourly, "Australia/Lord_Howe", "2026-04-04T13:30", 3) == [
         "05 01:00 +1100",
         "05 02:00 +1030",
@@ -179,7 +177,7 @@ def test_localises_time_without_offset_and_rejects_time_in_gap() -> None:
         localise(datetime.fromisoformat("2027-03-28T02:30"), "Europe/Amsterdam", "at")
 
 
-# Mistakes --------------------------------------------------------------------------------------
+# Errors ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -208,7 +206,7 @@ def test_schedule_error_is_one_line_with_field_value_and_fix(
     assert "\n" not in str(caught.value)
 
 
-# What becomes of an instant ----------------------------------------------------------------------
+# States of an instant ----------------------------------------------------------------------------
 
 
 def test_instant_on_time_waits_and_recorded_instant_is_not_due() -> None:
@@ -251,7 +249,8 @@ def test_many_missed_instants_share_one_row_and_are_not_due_again() -> None:
     instants = due(plan, {}, now)
     rows = first_rows(plan, instants, now)
     crowd = rows[0]
-    assert len(rows) == ROWS_MAX_COUNT + 2  # one for the crowd, one that is on time
+    # There is one row for the older instants, and one that is on time.
+    assert len(rows) == ROWS_MAX_COUNT + 2
     assert sum(made.instants_count for made in rows) == len(instants) == 500
     stored = {made.instant_at: made for made in rows}
     assert due(plan, stored, now) == []
@@ -261,7 +260,7 @@ def test_many_missed_instants_share_one_row_and_are_not_due_again() -> None:
 
 
 class Counted(CronSim):
-    """CronSim that counts the computed times."""
+    """Count how many times are computed."""
 
     found_count = 0
 
@@ -333,7 +332,8 @@ def test_settled_mark_stops_at_first_open_firing() -> None:
     }
     moved = settled(schedule(), rows)
     assert (moved.settled_at, moved.runs_count, moved.last_run_id) == (minutes(20)[0], 1, "r-1")
-    assert settled(moved, rows) == moved  # again, or by another coordinator: the same
+    # The result must be the same if it is computed again.
+    assert settled(moved, rows) == moved
 
 
 def test_late_start_follows_missed_policy() -> None:

@@ -1,5 +1,3 @@
-"""Tests of the replacement of servers that are not live."""
-
 from datetime import timedelta
 
 from broadside.coordinator.core.plan.planner import PRESENCE_STALE_S, plan
@@ -18,7 +16,7 @@ LATER = NOW + timedelta(seconds=PRESENCE_STALE_S + 5)
 
 
 def servers(*beating: int) -> list[Presence]:
-    """Return five servers, with a recent heartbeat only for the given ones."""
+    """Build five servers. Only these have a current heartbeat."""
     return [
         presence(Role.SERVER, index, beat_at=LATER if index in beating else NOW)
         for index in range(1, 6)

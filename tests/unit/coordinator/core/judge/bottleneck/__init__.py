@@ -1,1 +1,1 @@
-"""Tests of the causes of a bottleneck and of their evidence."""
+"""Tests for bottleneck causes and their evidence."""

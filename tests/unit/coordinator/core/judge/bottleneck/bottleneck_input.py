@@ -1,4 +1,4 @@
-"""Builders of bottleneck inputs with defaults for unit tests."""
+"""Build bottleneck inputs for unit tests. Fields that a test does not need have defaults."""
 
 from typing import Any
 
@@ -28,12 +28,12 @@ def pair(index: int = 0, rate: float | None = 1e9, **told: Any) -> PairSummary:
 
 
 def pairs(*rows: dict[str, Any], rate: float = 1e9) -> list[PairSummary]:
-    """Return one pair with the same rate for every row of values."""
+    """Build one pair for each row. All pairs have the same rate."""
     return [pair(index, rate, **row) for index, row in enumerate(rows)]
 
 
 def given(of: list[PairSummary], traffic: Traffic | None = None, **told: Any) -> BottleneckInput:
-    """Return an input with these fields of the first flow and the input, with one stream per pair."""
+    """Build an input. Fields can be set for the first flow or for the input itself."""
     flow = {name: told.pop(name) for name in FlowSummary.model_fields.keys() & told.keys()}
     flows = [FlowSummary(**({"flow": Flow.UP} | flow))]
     return BottleneckInput(
@@ -42,7 +42,7 @@ def given(of: list[PairSummary], traffic: Traffic | None = None, **told: Any) ->
 
 
 def counted(rate: float | None, cov_ratio: float | None = 0.01) -> Reconciliation:
-    """Return the reconciliation of a device counter with bins of one second."""
+    """Reconcile a device counter that has one-second bins."""
     return Reconciliation(
         source="lab",
         layer="ip",

@@ -1,5 +1,3 @@
-"""Tests of the causes at the device."""
-
 from typing import Any
 
 import pytest
@@ -67,7 +65,7 @@ def test_counter_is_constant_below_five_percent_variation(
 
 
 def _at_documented(rate: float | None = 30e9, cov: float = 0.01, **told: Any) -> BottleneckInput:
-    """Return an input at 30 Gbit/s, the documented rate of the Azure Firewall SKU standard."""
+    """Build an input at 30 Gbit/s, which is documented for the Azure Firewall SKU standard."""
     stored = None if rate is None else counted(rate, cov)
     known: dict[str, Any] = {"sku": "standard", "reconciliation": stored, "retransmit_ratio": 0.01}
     nic = told.pop("nic", 0.5)
@@ -128,7 +126,7 @@ TRADE = {"share_movement_ratio": 0.1, "window_s": 30, "retransmit_ratio": 0.01}
 
 
 def _queue(*devices: Any, row: dict[str, Any] | None = None, **told: Any) -> BottleneckInput:
-    """Return four pairs that share one limit and have a queue of 20 ms."""
+    """Build four pairs that share one limit and wait in a 20 ms queue."""
     rows = [ROW | (row or {})] * 4
     return given(pairs(*rows), devices=devices, **(TRADE | told))
 
@@ -136,9 +134,11 @@ def _queue(*devices: Any, row: dict[str, Any] | None = None, **told: Any) -> Bot
 @pytest.mark.parametrize(
     ("idle_s", "mean_s", "holds"),
     [
-        (0.010, 0.020, True),  # half of the streams' 20 ms
+        # This is 50 % of the stream delay (20 ms).
+        (0.010, 0.020, True),
         (0.010, 0.0199, None),
-        (0.030, 0.041, None),  # no half of the idle ping more
+        # This is less than 50 % above the idle ping.
+        (0.030, 0.041, None),
         (0.019, 0.029, True),
         (None, 0.020, None),
         (0.0, 0.020, None),
@@ -173,7 +173,8 @@ def test_second_device_may_have_the_queue() -> None:
 @pytest.mark.parametrize(
     ("drops", "holds"),
     [
-        ((1.2, 0.2), True),  # 1 a second more x 45 segments are half of 90 that were lost
+        # Each drop is 45 segments, and 90 segments were lost.
+        ((1.2, 0.2), True),
         ((1.1, 0.2), None),
         ((1.0, None), True),
         ((0.9, None), None),
@@ -208,7 +209,7 @@ def test_device_drops_are_no_evidence_without_fleet_loss() -> None:
 
 
 def test_unknown_segment_size_is_taken_from_1500_byte_mtu() -> None:
-    """One drop may be 65,536 / 1448 = 45.26 segments, which is half of 90.5."""
+    """One drop may be 65,536 / 1448 = 45.26 segments."""
     for lost, holds in ((90.5, True), (90.6, None)):
         fields: dict[str, Any] = {
             "retransmits_count": round(10 * lost),
@@ -258,7 +259,7 @@ def test_no_device_cause_if_pairs_do_not_share_a_limit() -> None:
 def test_streams_at_documented_connection_rate_name_single_flow(
     rate: float, scale: float, cov: float, holds: bool
 ) -> None:
-    """The documented rate of one TCP connection through SKU standard is 1.5 Gbit/s."""
+    """For SKU standard, 1.5 Gbit/s is documented for one TCP connection."""
     fields: dict[str, Any] = {
         "pair_median_bits_per_second": rate,
         "pair_cov_ratio": cov,

@@ -1,5 +1,3 @@
-"""Tests of the causes at the hosts, which are offered load, NIC, CPU and window."""
-
 from typing import Any
 
 import pytest
@@ -27,7 +25,8 @@ PACED = Traffic(streams_count=4, stream_bits_per_second=1_000_000)
 @pytest.mark.parametrize(
     ("rates", "holds"),
     [
-        ((3.88e6, 1e6), True),  # 97 % of 4 Mbit/s, at one of two
+        # This is 97 % of 4 Mbit/s for one pair out of two.
+        ((3.88e6, 1e6), True),
         ((3.87e6, 1e6), False),
         ((4e6, 1e6, 1e6), False),
         ((4e6, 4e6, None), True),
@@ -49,7 +48,7 @@ def test_pairs_at_requested_rate_are_limited_by_offered_load(
 def test_offered_load_uses_scale_and_excludes_lost_datagrams() -> None:
     assert OFFERED_LOAD.evaluate(given([pair(0, 0.4e6)], PACED, scale=10.0)).holds is True
     assert OFFERED_LOAD.evaluate(given([pair(0, 0.4e6)], PACED)).holds is False
-    assert OFFERED_LOAD.evaluate(given([pair(0, 1e9)])) == ABSENT  # nothing was asked
+    assert OFFERED_LOAD.evaluate(given([pair(0, 1e9)])) == ABSENT
     udp = PACED.model_copy(update={"protocol": Protocol.UDP})
     assert OFFERED_LOAD.evaluate(given([pair(0, 4e6)], udp, loss_ratio=0.01)) == ABSENT
     assert OFFERED_LOAD.evaluate(given([pair(0, 4e6)], udp, loss_ratio=0.0)).holds is True
@@ -79,7 +78,7 @@ def test_nic_is_the_cause_if_half_of_the_senders_are_full() -> None:
 def test_rate_above_nic_limit_and_credit_disproves_the_limit(
     window_s: int | None, most: float
 ) -> None:
-    """The tolerance is 5 % plus a token bucket credit of 0.5 s in the window."""
+    """The limit may be exceeded by 5 % and by 0.5 s of token bucket credit in the window."""
     assert CLIENT_NIC.evaluate(_nics(most - 0.01, 0.1, window_s=window_s)).holds is True
     result = CLIENT_NIC.evaluate(_nics(most + 0.01, 0.1, window_s=window_s))
     assert result.holds is None
@@ -173,7 +172,7 @@ CALM: dict[str, Any] = {"retransmit_ratio": 0.0, "rtt_mean_s": 0.01}
 
 
 def _windows(share: float, asked: int | None = None, streams: int = 1, **told: Any) -> Any:
-    """Return two pairs, the first with this share of a 1 MB window in flight at an RTT of 10 ms."""
+    """Build two pairs. The first has this share of a 1 MB window in flight at 10 ms RTT."""
     rate = share * 1e6 * 8 / 0.01
     row: dict[str, Any] = {
         "rtt_mean_s": 0.01,
@@ -223,11 +222,13 @@ def test_full_window_is_the_cause_only_on_idle_path() -> None:
 
 
 def test_requested_window_may_be_full_with_a_few_drops() -> None:
-    """A loss of 0.001 % allows more than the measured rate, and a loss of 1 % does not."""
+    """With 0.001 % loss a higher rate would be possible. With 1 % loss it would not."""
     few = WINDOW.evaluate(_windows(0.8, 1_000_000, retransmit_ratio=2e-5, retransmits_count=9))
-    assert few.holds is False  # 640 Mbit/s: as much as Mathis allows of so few
+    # The rate 640 Mbit/s is the Mathis limit for this loss.
+    assert few.holds is False
     fewer = _windows(0.8, 1_000_000, 64, retransmit_ratio=2e-5, retransmits_count=9)
-    assert WINDOW.evaluate(fewer).holds is False  # 64 windows are not full
+    # With 64 streams the windows are not full.
+    assert WINDOW.evaluate(fewer).holds is False
     traffic = Traffic(window_bytes=15_625, streams_count=64)
     row: dict[str, Any] = {"rtt_mean_s": 0.01, "rtt_idle_s": 0.01}
     fields: dict[str, Any] = {"retransmit_ratio": 2e-5, "retransmits_count": 9, "rtt_mean_s": 0.01}
@@ -258,7 +259,7 @@ def test_requested_window_may_be_full_with_a_few_drops() -> None:
 def test_advises_bandwidth_delay_product_of_idle_path(
     nic: float | None, direction: Direction, wanted: str, product: str, each: str
 ) -> None:
-    """Two streams carry 800 Mbit/s at this NIC utilization over an idle RTT of 4 ms."""
+    """Two streams carry 800 Mbit/s at this NIC utilization. The idle RTT is 4 ms."""
     side = "server" if direction is Direction.REVERSE else "client"
     row: dict[str, Any] = {
         "rtt_mean_s": 0.01,

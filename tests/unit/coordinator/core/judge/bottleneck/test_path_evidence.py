@@ -1,5 +1,3 @@
-"""Tests of queue and loss on the path, from RTT and retransmissions."""
-
 from typing import Any
 
 import pytest
@@ -44,7 +42,7 @@ def test_queue_delay_is_median_over_pairs_with_both_rtts() -> None:
     rows = [_rtt(0.010, 0.011), _rtt(0.010, 0.030), _rtt(0.020, 0.023), _rtt(None, 9.0)]
     assert queue_delay_s(given(pairs(*rows))) == pytest.approx(0.003)
     assert queue_delay_s(given(pairs(rows[0], rows[1]))) == pytest.approx(0.020)
-    assert queue_delay_s(given(pairs(_rtt(0.0, 0.1)))) is None  # no baseline
+    assert queue_delay_s(given(pairs(_rtt(0.0, 0.1)))) is None
 
 
 @pytest.mark.parametrize(("unknown_count", "known"), [(1, True), (2, False)])

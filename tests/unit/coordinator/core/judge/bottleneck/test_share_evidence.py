@@ -1,5 +1,3 @@
-"""Tests of how the rates of pairs change together."""
-
 import math
 from typing import Any
 
@@ -18,10 +16,10 @@ ROOM = {"cpu_ratio": 0.5, "core_ratio": 0.9, "nic_ratio": 0.8}
 
 
 def test_cancel_ratio_is_one_percent_quantile() -> None:
-    """A window of 30 s has 24 degrees of freedom.
+    """A 30 s window has 24 degrees of freedom.
 
-    The approximation (1 - 2/216 - 2.33 sqrt(2/216)) cubed is 0.451. The chi-square is 10.8, and
-    published tables give 10.86.
+    The approximation is (1 - 2/216 - 2.33 sqrt(2/216)) cubed = 0.451. This is a chi-square of
+    10.8, for which published tables give 10.86.
     """
     spread = 2 / (9 * 24)
     assert cancel_ratio(30) == pytest.approx((1 - spread - 2.33 * math.sqrt(spread)) ** 3)
@@ -58,7 +56,8 @@ def test_pairs_trade_shares_below_the_quantile() -> None:
     )
     assert traded(_moving(limit)) is None
     assert traded(_moving(None)) is None
-    assert traded(_moving(0.1, cov=0.0049)) is None  # no more than how a second is read
+    # Smaller changes may be caused by rounding to seconds.
+    assert traded(_moving(0.1, cov=0.0049)) is None
     assert traded(_moving(0.1, cov=0.005)) is not None
 
 
@@ -94,7 +93,7 @@ def test_equal_rates_are_a_fact_for_several_pairs(cov: float, equal: bool) -> No
 
 
 def _ends(agent: str, **server: float | None) -> dict[str, Any]:
-    """Return a pair with a client for itself and a server that other pairs may share."""
+    """Build a pair that has its own client. The server can be shared with other pairs."""
     fields = {f"server_{name}": value for name, value in (ROOM | server).items()}
     return {"server_agent_id": agent} | fields
 

@@ -1,4 +1,4 @@
-"""Builders of check inputs with defaults for unit tests."""
+"""Build check inputs for unit tests. Fields that a test does not need have defaults."""
 
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -20,12 +20,12 @@ def at(seconds: float) -> datetime:
 
 
 def weights(result: Result) -> list[tuple[str, float]]:
-    """Return id and weight of every finding, in the order of the report."""
+    """Return id and weight for every finding, in report order."""
     return [(finding.id, finding.weight) for finding in result.findings]
 
 
 def spec(**told: Any) -> SimpleNamespace:
-    """Return a specification with a target of 1 Gbit/s (payload layer) and no tolerance."""
+    """Build a specification with a 1 Gbit/s target (payload layer) and no tolerance."""
     objective = {
         "coverage_floor_ratio": 0.95,
         "start_spread_max_s": 1.0,
@@ -57,7 +57,7 @@ def window(**told: Any) -> SimpleNamespace:
 
 
 def burst(rate: float | None = 1.2e9, half: float | None = 1e7, **told: Any) -> SimpleNamespace:
-    """Return a complete burst of 30 s with a received rate and its half width."""
+    """Build a complete 30 s burst with a received rate and its half width."""
     flow = SimpleNamespace(
         flow=Flow.UP,
         received_bits_per_second=rate,
@@ -96,7 +96,7 @@ def of_burst(of: SimpleNamespace, under: SimpleNamespace | None = None, **told: 
 
 
 def plan(**told: Any) -> SimpleNamespace:
-    """Return a plan with one burst of 30 s."""
+    """Build a plan with one 30 s burst."""
     planned = SimpleNamespace(planned_start_at=START, planned_end_at=at(30))
     known = {"spec": spec(), "bursts": (planned,), "ledger": None, "is_intact": True}
     return SimpleNamespace(**(known | told))
@@ -117,7 +117,7 @@ def of_run(
 
 
 def counter(from_s: float, to_s: float, grain_s: float = 1.0, **told: Any) -> FirewallLedger:
-    """Return a device counter with bins between two times relative to the first burst."""
+    """Build a device counter. Both times are relative to the first burst."""
     edges = START.timestamp() + np.arange(from_s, to_s + grain_s / 2, grain_s)
     known: dict[str, Any] = {
         "source": "counter",
@@ -131,7 +131,7 @@ def counter(from_s: float, to_s: float, grain_s: float = 1.0, **told: Any) -> Fi
 
 
 def held(residual_ratio: float | None = 0.0, /, **told: Any) -> Reconciliation:
-    """Return the reconciliation of a counter with an uncertainty of 0.5 %."""
+    """Build the reconciliation for a counter with 0.5 % uncertainty."""
     known = {
         "source": "counter",
         "layer": "ip",

@@ -1,5 +1,3 @@
-"""Tests of the check that the mean of several bursts is above the limit."""
-
 import math
 
 import pytest
@@ -47,7 +45,7 @@ def test_no_result_without_a_limit() -> None:
 
 
 def test_ip_layer_adds_headers_and_their_uncertainty() -> None:
-    """The limit is inside and then outside the interval with a header uncertainty of 0.2 %."""
+    """The limit is just inside and then just outside the interval."""
     rates = [1.10e9, 1.11e9, 1.12e9]
     mean = mean_of_bursts([1.04 * rate for rate in rates], [1.04 * 1e6] * 3)
     half = math.hypot(mean.half_width, OVERHEAD_KNOWN_RATIO * mean.value)

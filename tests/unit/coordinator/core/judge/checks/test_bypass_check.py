@@ -1,5 +1,3 @@
-"""Tests of the check that the traffic of a reference run bypassed the device."""
-
 from typing import Any
 
 import pytest
@@ -11,7 +9,7 @@ from tests.unit.coordinator.core.judge.checks.check_input import burst, held, of
 
 
 def _judged(crossed: float | None, **told: Any) -> Result:
-    """Return the result with a limit of 2 % and a counter uncertainty of 0.5 %."""
+    """Run the check with a 2 % limit and 0.5 % counter uncertainty."""
     of_counter = held(crossed, **({"bypassed": True} | told))
     return check_bypass(of_burst(burst(reconciliation=of_counter)))
 

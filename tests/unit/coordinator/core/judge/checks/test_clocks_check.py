@@ -1,5 +1,3 @@
-"""Tests of the check that enough seconds have an accurate clock."""
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +10,7 @@ from tests.unit.coordinator.core.judge.checks.check_input import burst, of_burst
 
 
 def _judged(unsteady_s: int | None, unread_s: int, measured_s: int = 1000, **told: Any) -> Result:
-    """Return the result with 950 of 1000 planned pair-seconds required."""
+    """Run the check. At least 950 out of 1000 pair-seconds are required."""
     unsteady = None if unsteady_s is None else SimpleNamespace(measured_s=unsteady_s)
     of = burst(unsteady_clocks=unsteady, clocks_unread_s=unread_s, completeness=seen(measured_s))
     return check_clocks(of_burst(of, **told))

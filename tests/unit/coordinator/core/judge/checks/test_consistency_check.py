@@ -1,5 +1,3 @@
-"""Tests of the findings for records that contradict themselves."""
-
 from broadside.coordinator.core.judge.checks.check_types import NOTHING
 from broadside.coordinator.core.judge.checks.record_checks import check_consistency
 from broadside.coordinator.core.summary import Contradiction, Rule, Verdict
@@ -23,7 +21,7 @@ def test_consistent_records_have_no_finding() -> None:
 
 
 def test_reports_worst_pair_per_broken_rule() -> None:
-    """A ratio of 3 to 1 is worse than a ratio of 8 to 4."""
+    """The ratio 3 to 1 is worse than 8 to 4."""
     rule = Rule.RECEIVED_OVER_SENT
     (text,) = _found(_broken(rule, 8, 4, "a"), _broken(rule, 3, 1, "b"), _broken(rule, 3, 3, "b"))
     assert text == (

@@ -1,5 +1,3 @@
-"""Tests of the check that the promised device counter is complete."""
-
 from types import SimpleNamespace
 
 import numpy as np
@@ -43,7 +41,7 @@ def test_reports_incomplete_counter_response() -> None:
 
 
 def test_names_burst_with_lowest_counter_coverage() -> None:
-    """The required coverage is 95 %, and two of three bursts have less."""
+    """The required coverage is 95 %. Two out of three bursts have less."""
     result = _judged(counter(-10, 40), 0.05, 0.4, 0.06)
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("ledger-thin", 93)])
     sentence = result.findings[0].sentence
@@ -76,4 +74,5 @@ def test_unknown_bins_before_the_first_burst_do_not_count() -> None:
     ledger = counter(-10, 40)
     ledger.bytes[:6] = np.nan
     assert weights(_judged(ledger)) == [("ledger-late", 91)]
-    assert _judged(counter(0, 0)) == Result()  # without a bin: absent is said elsewhere
+    # If there are no bins, another check reports it.
+    assert _judged(counter(0, 0)) == Result()

@@ -1,5 +1,3 @@
-"""Tests of the check of the coverage of a burst."""
-
 from types import SimpleNamespace
 from typing import cast
 

@@ -1,5 +1,3 @@
-"""Tests of the check that counter and fleet have the same shape over time."""
-
 import pytest
 
 from broadside.coordinator.core.judge.checks.check_types import NOTHING

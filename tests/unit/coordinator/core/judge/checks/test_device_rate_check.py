@@ -1,5 +1,3 @@
-"""Tests of the check that the device rate reaches the limit."""
-
 import pytest
 
 from broadside.coordinator.core.judge.checks.check_types import NOTHING
@@ -15,7 +13,7 @@ from tests.unit.coordinator.core.judge.checks.check_input import (
 
 
 def test_device_rate_below_limit_is_inconclusive() -> None:
-    """The fleet rate of 1.2 Gbit/s minus 20 % is 0.96 Gbit/s."""
+    """The device rate is 1.2 Gbit/s - 20 % = 0.96 Gbit/s."""
     result = check_device_rate(of_burst(burst(reconciliation=held(-0.2))))
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("device-unproven", 84)])
     assert "By the device counter the rate is 960 Mbit/s" in result.findings[0].sentence
@@ -26,8 +24,8 @@ def test_device_rate_below_limit_is_inconclusive() -> None:
 def test_lower_bound_of_device_rate_decides(residual: float, undecided: bool) -> None:
     """The first two device rates are 1.0164 Gbit/s and 1.0128 Gbit/s.
 
-    The uncertainties are hypot(10, 1200 x 0.005) = 11.7 Mbit/s and
-    hypot(10, 1200 x 0.01) = 15.6 Mbit/s. Only the first of them is clearly above the limit.
+    Their uncertainties are hypot(10, 1200 x 0.005) = 11.7 Mbit/s and
+    hypot(10, 1200 x 0.01) = 15.6 Mbit/s. Only the first rate is clearly above the limit.
     """
     of_counter = held(residual, residual_uncertainty_ratio=0.005 if not undecided else 0.01)
     result = check_device_rate(of_burst(burst(reconciliation=of_counter)))

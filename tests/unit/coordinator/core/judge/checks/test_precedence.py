@@ -1,5 +1,3 @@
-"""Tests of the registry of checks and of the order of precedence."""
-
 import re
 from pathlib import Path
 from typing import Any

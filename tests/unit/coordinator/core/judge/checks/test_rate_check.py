@@ -1,5 +1,3 @@
-"""Tests of the check that compares the fleet rate with the limit."""
-
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -22,7 +20,7 @@ from tests.unit.coordinator.core.judge.checks.check_input import (
 
 
 def _judged(rate: float, half: float = 0.01e9, **told: Any) -> Result:
-    """Return the result for a limit of 1 Gbit/s."""
+    """Run the check with a 1 Gbit/s limit."""
     return check_rate(of_burst(burst(rate, half, **told)))
 
 
@@ -86,7 +84,7 @@ def test_run_without_target_is_measured(told: dict[str, Any], verdict: Verdict) 
 
 
 def test_ip_layer_rate_includes_headers() -> None:
-    """A payload rate of 0.97 Gbit/s is 1.0088 Gbit/s at the IP layer, +- hypot(1, 2.02) Mbit/s."""
+    """The payload rate 0.97 Gbit/s is 1.0088 Gbit/s at the IP layer, +- hypot(1, 2.02) Mbit/s."""
     assert _judged(0.97e9, 1e6).verdict is Verdict.FAIL
     ip = check_rate(of_burst(burst(0.97e9, 1e6), spec(layer=Layer.IP)))
     assert ip.verdict is Verdict.PASS
@@ -147,7 +145,7 @@ def test_fails_only_if_unseen_pairs_cannot_reach_the_limit(
     ("sent", "verdict"), [(1.2e9, Verdict.PASS), (1.02e9, Verdict.PASS), (1.0e9, None)]
 )
 def test_received_rate_is_bounded_by_sent_rate(sent: float, verdict: Verdict | None) -> None:
-    """The received rate is 1.2 +- 0.01 Gbit/s, and a sent rate of 1.02 is above the limit."""
+    """The received rate is 1.2 +- 0.01 Gbit/s, but it cannot be higher than the sent rate."""
     result = _judged(1.2e9, fleet_sent_bits_per_second=sent)
     assert result.verdict is (verdict or Verdict.INCONCLUSIVE)
     if verdict is None:

@@ -1,5 +1,3 @@
-"""Tests of the check that the counter of a reference run covers the lag."""
-
 import numpy as np
 import pytest
 

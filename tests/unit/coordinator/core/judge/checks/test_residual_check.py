@@ -1,5 +1,3 @@
-"""Tests of the check that fleet and device counter agree."""
-
 from typing import Any
 
 import pytest
@@ -19,7 +17,7 @@ AGREES = [("reconciled", 40), ("unseen-by-bytes", 11)]
 
 
 def _judged(residual: float | None, of_burst_: dict[str, Any] | None = None, **told: Any) -> Result:
-    """Return the result for a limit of 2 % and a residual uncertainty of 0.5 %."""
+    """Run the check with a 2 % limit and 0.5 % residual uncertainty."""
     of = burst(reconciliation=held(residual, **told), **(of_burst_ or {}))
     return check_residual(of_burst(of))
 
@@ -51,15 +49,16 @@ def test_both_bounds_of_the_residual_must_be_within_the_limit(
     ("peak", "passes"), [(1.2e9, False), (0.17e9, True), (0.19e9, False), (None, True)]
 )
 def test_missing_pairs_lower_the_residual_bound(peak: float | None, passes: bool) -> None:
-    """The burst of 30 s lacks 3 of 300 pair-seconds.
+    """In this 30 s burst, 3 out of 300 pair-seconds are missing.
 
-    They may have carried a tenth of the peak pair rate. With 0.18 Gbit/s this is 1.5 % of
-    1.2 Gbit/s, and the residual uncertainty is 0.5 %.
+    They may have carried 10 % of the peak pair rate. For 0.18 Gbit/s this is 1.5 % of 1.2 Gbit/s.
+    The residual has another 0.5 % uncertainty.
     """
     of = {"completeness": seen(297, 300), "peak_pair_bits_per_second": peak}
     assert (_judged(0.0, of).verdict is Verdict.PASS) is passes
     above = of | {"peak_pair_bits_per_second": 0.17e9}
-    assert _judged(0.015, above).verdict is Verdict.PASS  # the upper end is as it was
+    # The upper bound does not change.
+    assert _judged(0.015, above).verdict is Verdict.PASS
 
 
 def test_reports_residual_with_interval_and_next_step() -> None:
@@ -116,7 +115,8 @@ def test_names_wrong_unit_declaration_by_factor() -> None:
     assert "declare unit=bits" in (result.findings[0].next_step or "")
     at_lags = _judged(None, lag_s=None, lags_scale_ratio=60.0, grain_s=60.0)
     assert "has 60 times the bytes of the fleet" in at_lags.findings[0].sentence
-    doubled = _judged(1.0, crossed_bits_per_second=2e9)  # traffic may do so too
+    # This factor can also be caused by traffic.
+    doubled = _judged(1.0, crossed_bits_per_second=2e9)
     assert weights(doubled) == [("residual", 88)]
 
 

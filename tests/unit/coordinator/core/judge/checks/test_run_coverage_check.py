@@ -1,5 +1,3 @@
-"""Tests of the checks of run coverage, seal and metric aggregation."""
-
 from types import SimpleNamespace
 
 import pytest

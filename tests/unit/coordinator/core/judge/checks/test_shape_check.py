@@ -1,5 +1,3 @@
-"""Tests of the check that all parts of the window reach the limit."""
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +18,8 @@ from tests.unit.coordinator.core.judge.checks.check_input import (
     window,
 )
 
-LEAST = 0.985e9  # of 1 Gbit/s: what noise may take
+# A part may be 1.5 % below 1 Gbit/s because of noise.
+LEAST = 0.985e9
 PART = {"slowest_from_s": 7, "slowest_s": 6}
 
 
@@ -48,7 +47,7 @@ def test_ignores_slow_part_without_position(name: str) -> None:
 
 
 def test_ip_layer_rate_includes_headers() -> None:
-    """A payload rate of 0.95 Gbit/s is 0.988 Gbit/s at the IP layer."""
+    """The payload rate 0.95 Gbit/s is 0.988 Gbit/s at the IP layer."""
     of = burst(window=window(slowest_bits_per_second=0.95e9, **PART))
     assert check_shape(of_burst(of)).verdict is Verdict.INCONCLUSIVE
     assert check_shape(of_burst(of, spec(layer=Layer.IP))) == NOTHING
@@ -87,10 +86,12 @@ def test_device_bins_may_be_three_standard_errors_below(
 
 def test_device_bins_include_headers_at_ip_layer() -> None:
     device = held(slowest_bits_per_second=0.94e9, slowest_noise_bits_per_second=3e6, slowest_s=6)
-    of = burst(reconciliation=device)  # 1.04 x (0.94 + 0.009) = 0.98696
+    # The upper bound is 1.04 x (0.94 + 0.009) = 0.98696.
+    of = burst(reconciliation=device)
     assert check_shape(of_burst(of, spec(layer=Layer.IP))) == NOTHING
     device = held(slowest_bits_per_second=0.94e9, slowest_noise_bits_per_second=2e6, slowest_s=6)
-    of = burst(reconciliation=device)  # 1.04 x (0.94 + 0.006) = 0.98384
+    # The upper bound is 1.04 x (0.94 + 0.006) = 0.98384.
+    of = burst(reconciliation=device)
     result = check_shape(of_burst(of, spec(layer=Layer.IP)))
     assert weights(result) == [("slow-stretch-device", 84)]
     assert "at most 977.6 Mbit/s (ip layer)" in result.findings[0].sentence
@@ -113,7 +114,7 @@ def test_shape_is_not_assessed_with_coarse_readings() -> None:
     result = _judged({"reading_s": 10.0, "window_s": 100})
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("shape-not-assessed", 83)])
     assert result.findings[0].sentence.startswith("Changes of the rate within 10 s are not visible")
-    assert "in bins of 10 s or less" in (result.findings[0].next_step or "")  # half of a fifth
+    assert "in bins of 10 s or less" in (result.findings[0].next_step or "")
     imported = _judged({"reading_s": 10.0}, clocks_promised=False)
     assert (imported.verdict, weights(imported)) == (Verdict.PASS, [("shape-not-assessed", 30)])
 

@@ -1,5 +1,3 @@
-"""Tests of the check of the start spread."""
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of the check that compares metrics with thresholds."""
-
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,7 +10,7 @@ from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
 
 
 def _judged(limits: dict[str, float], *, completeness: float = 1.0, **burst: Any) -> Result:
-    """Return the result of these thresholds for a burst of two pairs."""
+    """Run the check for a burst with two pairs."""
     unset: dict[str, float | None] = {threshold.bound: None for threshold in ALL_THRESHOLDS}
     reported = {"devices": (), "flows": (), "measures": (), "latency": None} | burst
     given = SimpleNamespace(
@@ -165,7 +163,8 @@ def test_threshold_is_checked_for_all_placements_of_readings(
         assert _ids(result) == ["device-cpu-unproven"]
         assert "between 50.000 % and 95.000 %" in result.findings[0].sentence
         assert "uncertain by 30 s" in result.findings[0].sentence
-    if verdict is Verdict.FAIL:  # by the least that it can be
+    # This is the lowest possible value.
+    if verdict is Verdict.FAIL:
         assert "92.000 %" in result.findings[0].sentence
 
 

@@ -1,5 +1,3 @@
-"""Tests of the check of seconds outside the common window."""
-
 import pytest
 
 from broadside.coordinator.core.judge.checks.check_types import NOTHING
@@ -14,7 +12,8 @@ from tests.unit.coordinator.core.judge.checks.check_input import burst, of_burst
         (0, Verdict.PASS, []),
         (2, Verdict.PASS, []),
         (3, Verdict.PASS, [("window-outside", 13)]),
-        (7, Verdict.PASS, [("window-outside", 13)]),  # 5 of 100 s
+        # The limit is 2 s and 5 % of 100 s.
+        (7, Verdict.PASS, [("window-outside", 13)]),
         (8, Verdict.INCONCLUSIVE, [("outside-window", 87)]),
     ],
 )
@@ -34,6 +33,6 @@ def test_no_result_without_a_window() -> None:
 
 
 def test_burst_of_zero_length_is_inconclusive() -> None:
-    """The limit is computed from a duration of at least one second."""
+    """The limit is computed for a duration of at least one second."""
     result = check_window(of_burst(burst(duration_s=0, window=window(outside_s=3))))
     assert result.verdict is Verdict.INCONCLUSIVE

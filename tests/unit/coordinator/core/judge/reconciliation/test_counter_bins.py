@@ -1,5 +1,3 @@
-"""Tests of readable counter bins and of cumulative byte curves."""
-
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -36,7 +34,7 @@ def _ledger(*rows: tuple[float, float, float]) -> FirewallLedger:
 
 
 def test_curve_is_linear_within_seconds_and_flat_outside() -> None:
-    """Second 5 has 10 bytes, second 7 has 30 bytes, and second 6 has no value."""
+    """There is no value for second 6."""
     curve = seconds_curve(np.array([7.0, 5.0]), np.array([30.0, 10.0]))
     starts, ends = np.array([0.0, 5.5, 5.5, 6.2, 7.5]), np.array([5.5, 6.0, 7.5, 6.9, 99.0])
     assert list(curve.between(starts, ends)) == pytest.approx([5, 5, 20, 0, 15])

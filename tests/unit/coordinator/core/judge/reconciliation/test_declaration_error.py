@@ -1,5 +1,3 @@
-"""Tests that wrong counter declarations are detected by their factor."""
-
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -37,7 +35,7 @@ BOTH = {Flow.UP: 7e8, Flow.DOWN: 3e8}
 
 
 def held(ratio: float, **fields: object) -> Reconciliation:
-    """Return the reconciliation of a counter with ``ratio`` times the bytes of the fleet."""
+    """Build the reconciliation for a counter with ``ratio`` times the fleet bytes."""
     return Reconciliation.model_validate(
         {
             "source": "counter",
@@ -132,19 +130,19 @@ def test_no_factor_for_counter_at_idle_level() -> None:
 def test_scale_without_lag_identifies_unit_aggregation_or_prefix(
     ratio: float, fix: str | None
 ) -> None:
-    """Factors that traffic can also cause (one half, 1024) need a known lag."""
+    """Some factors, such as 2 or 1024, can also be caused by traffic. They need a known lag."""
     result = explain(held(1.0, residual_ratio=None, lags_scale_ratio=ratio), FORWARD)
     assert (None if result is None else result.fix) == fix
 
 
 def test_accepts_factor_within_residual_uncertainty() -> None:
-    """The ratio 8.4 is 4.9 % above 8, with a residual uncertainty of 5 % and then of 1 %."""
+    """The ratio 8.4 is 4.9 % above 8. The residual uncertainty is 5 % and then 1 %."""
     near = held(8.4, residual_uncertainty_ratio=0.05 * 8.4)
     result = explain(near, FORWARD)
     assert result is not None
     assert result.fix == "unit=bits"
     assert explain(held(8.4, residual_uncertainty_ratio=0.01 * 8.4), FORWARD) is None
-    # However uncertain, headers alone excuse 12 %.
+    # Headers can only explain 12 %.
     assert explain(held(9.2, residual_uncertainty_ratio=5.0), FORWARD) is None
 
 
@@ -220,7 +218,7 @@ def test_compares_only_counted_flows(of_ledger: tuple[Flow, ...], kept: list[Flo
 
 
 def test_scale_is_counted_over_expected_bytes() -> None:
-    """Unknown and negative bins count as zero, so the scale is (100 + 300) / 200."""
+    """Unknown and negative bins are ignored, so the scale is (100 + 300) / 200."""
     of_fleet = held(1.0, expected_bytes=200.0)
     assert scale_of(_ledger(100, np.nan, -50, 300), of_fleet) == 2.0
     assert scale_of(_ledger(np.nan, 0.0), of_fleet) is None
@@ -230,7 +228,7 @@ def test_scale_is_counted_over_expected_bytes() -> None:
 
 
 def test_rescales_reconciliation_to_original_unit() -> None:
-    """With a factor of 4 the ratio 1.1 becomes 4.4, and interval and rates increase by 4 times."""
+    """The ratio 1.1 becomes 4.4. Interval and rates are also multiplied by 4."""
     divided = held(
         1.1,
         residual_low_ratio=-0.1,
@@ -297,7 +295,8 @@ def test_preserves_declared_flows() -> None:
     one_method = _ledger(1.0, flows=(Flow.UP,))
     result = with_declaration(held(1 / 0.7, causes=CAUSES), one_method, [_burst(up=7e8, down=3e8)])
     assert result.counted_flows == (Flow.UP,)
-    assert result.causes == ()  # both directions are counted, and one is declared
+    # The counter uses both directions, but only one is declared.
+    assert result.causes == ()
     agrees = with_declaration(held(1.0, causes=CAUSES), one_method, [_burst(up=7e8, down=3e8)])
     assert (agrees.counted_flows, agrees.causes) == ((Flow.UP,), CAUSES)
 
@@ -320,7 +319,7 @@ def test_detects_bits_read_as_bytes(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_one_direction_counter_is_no_bypass(seed: int) -> None:
-    """A counter with a declared direction is compared only with that direction."""
+    """If the direction is declared, only that direction is compared."""
     world = generate("one-way", seed)
     summary = conclude(world.recording)
     assert not ids(summary) & ACCUSATIONS

@@ -1,5 +1,3 @@
-"""Tests of the goodness of fit of the device counter and of its error rate."""
-
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -46,7 +44,7 @@ def bins_of(counts: NDArray[np.float64], predicted: NDArray[np.float64]) -> BinS
 @pytest.mark.parametrize("trades", [0.0, 0.02])
 @pytest.mark.parametrize("count", [8, 20, 60, 300])
 def test_fit_error_rate_for_matching_bursts(count: int, trades: float) -> None:
-    """The data is bin noise and bytes shifted between bins, in 2,000 runs of three bursts."""
+    """Simulate 2,000 runs with bin noise and with bytes that are counted in the next bin."""
     rng = np.random.default_rng(31)
     draws, rejected = 2000, 0
     for _ in range(draws):
@@ -58,7 +56,7 @@ def test_fit_error_rate_for_matching_bursts(count: int, trades: float) -> None:
         result = fit_burst(bursts[0], 0.0, relative_noise(bursts, 0.0), FitBounds())
         assert result is not None
         rejected += result.distance_ratio > result.limit_ratio
-    # One in 1,000 is 2 of these; 8 or more have a probability of 0.1 %.
+    # The expected number is 2. The probability for 8 or more is 0.1 %.
     assert rejected < 8, f"{rejected} of {draws}, stated {ERROR_RATIO:.1%}"
 
 
@@ -72,7 +70,7 @@ def test_detects_step_with_equal_mean() -> None:
 
 
 def test_accepts_one_late_reading() -> None:
-    """The bytes missing in one bin are in the next bin."""
+    """Bytes that are missing in one bin are in the next bin."""
     rng = np.random.default_rng(8)
     counts = 1 + 0.005 * rng.standard_normal(60)
     counts[30] -= 0.4
@@ -84,7 +82,7 @@ def test_accepts_one_late_reading() -> None:
 
 
 def test_detects_early_group_at_edges_of_a_few_bins() -> None:
-    """The change is 13 % of a bin at both ends, which would be noise in the middle of a burst."""
+    """Both ends change by 13 % of a bin. In the middle this would be noise."""
     rng = np.random.default_rng(31)
     draws, seen = 100, 0
     for _ in range(draws):
@@ -96,7 +94,8 @@ def test_detects_early_group_at_edges_of_a_few_bins() -> None:
         result = fit_burst(bursts[0], 0.0, relative_noise(bursts, 0.0), FitBounds())
         assert result is not None
         seen += result.distance_ratio > result.limit_ratio
-    assert seen > 0.6 * draws  # one limit for all ends of bins finds 20 %
+    # With one limit for all edges, only 20 % would be detected.
+    assert seen > 0.6 * draws
 
 
 def test_fleet_rate_changes_are_no_counter_noise() -> None:
@@ -118,7 +117,7 @@ def judged(made: Fleet, counted: NDArray[np.float64]) -> RunSummary:
 
 
 def shifted(made: Fleet, by_s: float) -> NDArray[np.float64]:
-    """Return the counter bins with all traffic later by ``by_s``."""
+    """Return the counter bins with all traffic ``by_s`` later."""
     assert made.ledger is not None
     edges = np.append(made.ledger.start_s, made.ledger.end_s[-1])
     curve = np.append(0.0, np.cumsum(made.ledger.bytes))
@@ -140,7 +139,7 @@ def test_common_shift_is_a_lag(by_s: float) -> None:
 @pytest.mark.parametrize("grain_s", [1.0, 5.0])
 @pytest.mark.parametrize(("share", "by_s"), [(0.4, 10.0), (0.5, 9.0), (0.3, -12.0), (0.1, 25.0)])
 def test_detects_shift_of_a_group_of_hosts(share: float, by_s: float, grain_s: float) -> None:
-    """The records have one start time, but the device counts one group earlier or later."""
+    """All records have the same start time, but one group is counted earlier or later."""
     made = fleet(replace(PLANT, grain_s=grain_s))
     counted = (1 - share) * shifted(made, 0.0) + share * shifted(made, by_s)
     text = judged(made, counted)
@@ -152,13 +151,14 @@ def test_detects_shift_of_a_group_of_hosts(share: float, by_s: float, grain_s: f
     [
         ((0.6, 1.0, 0.36), {"device-shape", "slow-stretch-device"}),
         ((1.0, 0.7, 1.3, 1.0), {"device-shape", "slow-stretch-device"}),
-        ((1.4, 0.6), {"lag-unknown"}),  # a burst half as long fits at either half
+        # The lag is not known, because a shorter burst would fit twice.
+        ((1.4, 0.6), {"lag-unknown"}),
     ],
 )
 def test_counter_with_other_shape_is_inconclusive(
     parts: tuple[float, ...], named: set[str]
 ) -> None:
-    """The fleet has a constant rate, and the counter has the same mean with another shape."""
+    """The fleet rate is constant. The counter has the same mean but another shape."""
     made = fleet(PLANT)
     assert made.ledger is not None
     counted = made.ledger.bytes.copy()
@@ -177,7 +177,7 @@ def test_counter_with_other_shape_is_inconclusive(
 def test_traffic_around_a_burst_does_not_hide_a_bypass(
     before_s: float, after_s: float, grain_s: float
 ) -> None:
-    """A fifth of the traffic bypasses the device, and foreign traffic of that size crosses it."""
+    """The fleet bypasses the device with 20 % of its traffic, and foreign traffic replaces it."""
     made = fleet(replace(PLANT, grain_s=grain_s))
     assert made.ledger is not None
     counted = 0.8 * made.ledger.bytes
@@ -192,7 +192,7 @@ def test_traffic_around_a_burst_does_not_hide_a_bypass(
 
 
 def flat(pair: PairEvidence) -> PairEvidence:
-    """Return the pair with constant receiver seconds."""
+    """Make all receiver seconds equal."""
     tracks = []
     for track in pair.server_tracks:
         amounts = track.transferred_bytes
@@ -204,7 +204,7 @@ def flat(pair: PairEvidence) -> PairEvidence:
 
 
 def cut(pair: PairEvidence) -> PairEvidence:
-    """Return the pair with constant receiver seconds and no sender rows in the slow part."""
+    """Make all receiver seconds equal, and remove sender rows in the slow part."""
     tracks = [track.rows(track.end_s < 40.5) for track in pair.client_tracks]
     return replace(flat(pair), client_tracks=tuple(tracks))
 
@@ -213,7 +213,7 @@ def cut(pair: PairEvidence) -> PairEvidence:
 def test_senders_show_slow_part_that_receivers_hide(
     forged: Callable[[PairEvidence], PairEvidence],
 ) -> None:
-    """The receiver seconds are constant, and the senders reach the target for 40 of 60 s."""
+    """All receiver seconds are equal, but the senders only reach the target for 40 s."""
     slow = Break(burst=0, from_s=40, length_s=20, factor=0.7)
     made = fleet(replace(PLANT, bursts=1, ledger=False, breaks=(slow,))).told(forged)
     made = made.aiming(target_bits_per_second=0.97 * made.truth.rates[0], tolerance_ratio=0.0)

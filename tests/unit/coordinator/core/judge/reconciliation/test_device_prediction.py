@@ -1,5 +1,3 @@
-"""Tests of the prediction of a device counter from the record of the fleet."""
-
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -55,7 +53,7 @@ def _predicted(
     clock_bound_s: float = 0.0,
     largest_ratio: float = 1.0,
 ) -> DevicePrediction:
-    """Return the prediction for counter bins of one second."""
+    """Predict a counter that has one-second bins."""
     start = at_s + np.arange(len(counted), dtype=np.float64)
     ledger = FirewallLedger(
         source="counter",
@@ -107,7 +105,7 @@ def test_usual_rate_is_corrected_for_coverage() -> None:
 
 
 def test_unseen_pairs_may_have_sent_missing_share() -> None:
-    """A quarter of 100 bytes/s is missing, or all of it in seconds without a record."""
+    """At 100 bytes/s, 25 bytes/s are missing. If a second has no record, all 100 are missing."""
     result = _unrecorded(_burst(100, [1.0, 1.0], seen=0.75), 100.0)
     assert result is not None
     assert (list(result[0]), list(result[1])) == ([100, 101], [25, 25])
@@ -146,13 +144,13 @@ EVEN = [100.0] * 10
 
 
 def test_single_burst_gets_all_bytes_of_its_bins() -> None:
-    """The counter has 115 bytes/s during the burst of 100 bytes/s, and 5 bytes/s before it."""
+    """The counter has 115 bytes/s during the burst, and 5 bytes/s before and after it."""
     counted = [5.0] * 10 + [115.0] * 10 + [5.0] * 10
     made = _predicted(counted, _burst(10, EVEN, sent=[103.0] * 10))
     share = made.share(0, NO_LAG)
     assert (share.total_bytes, share.fleet_bytes) == (1000.0, 1000.0)
     assert (share.bins_count, share.beside_bytes, share.unseen_bytes) == (10, 0.0, 0.0)
-    # Two bins of margin to each side belong to nobody else.
+    # The margin is two bins on each side.
     assert (share.ledger_bytes, share.width_s) == (1150 + 4 * 5, 14.0)
     assert share.tail_bytes == 30.0
     assert share.fleet_bytes_per_s == 100.0
@@ -160,7 +158,8 @@ def test_single_burst_gets_all_bytes_of_its_bins() -> None:
     assert list(share.parts.width) == [1.0] * 14
     assert share.parts.placed.shape == (14, 33)
     assert list(share.parts.earlier) == list(share.parts.fleet) == list(share.parts.later)
-    assert list(share.full.fleet) == [100.0] * 9  # of the window, whose first second is cut
+    # The window starts after the first second.
+    assert list(share.full.fleet) == [100.0] * 9
     assert list(share.full.ledger) == [115.0] * 9
     for moved in share.moved:
         assert (moved.ledger_bytes, moved.fleet_bytes, moved.width_s) == (1170.0, 1000.0, 14.0)
@@ -171,21 +170,24 @@ def test_lag_shifts_bins_and_uncertainty_widens_margin() -> None:
     made = _predicted(counted, _burst(10, EVEN), clock_bound_s=0.5)
     share = made.share(0, Lag(lag_s=3.0, uncertainty_s=1.0, known=True))
     assert (share.ledger_bytes, share.fleet_bytes, share.bins_count) == (1000.0, 1000.0, 10)
-    assert len(share.parts.fleet) == 16  # 2 s and 1 s of margin to each side
-    assert len(share.full.fleet) == 7  # nor within a second of the window's ends
+    # The margin is 3 s on each side.
+    assert len(share.parts.fleet) == 16
+    # Bins within the lag uncertainty are not used.
+    assert len(share.full.fleet) == 7
     by_s = 0.5 + 1 / 32
     first = np.flatnonzero(share.parts.fleet)[0]
-    # Had the fleet been earlier, each bin would hold what comes later.
+    # If the fleet is earlier, bytes are in an earlier bin.
     assert share.parts.earlier[first - 1] == pytest.approx(100 * by_s)
     assert share.parts.earlier[first + 9] == pytest.approx(100 * (1 - by_s))
     assert share.parts.later[first] == pytest.approx(100 * (1 - by_s))
     assert share.parts.later[first + 10] == pytest.approx(100 * by_s)
-    assert share.parts.placed[first - 1, -1] == pytest.approx(100.0)  # a second's lag
+    # The last column is for a lag of one second.
+    assert share.parts.placed[first - 1, -1] == pytest.approx(100.0)
     assert share.parts.placed[first - 1, 0] == 0.0
 
 
 def test_splits_shared_bins_between_bursts() -> None:
-    """The bursts get one third and two thirds of the counted bytes."""
+    """The counted bytes are split in the ratio 1 to 2."""
     counted = [0.0] * 10 + [360.0] * 10 + [0.0] * 10
     made = _predicted(counted, _burst(10, EVEN), _burst(10, [200.0] * 10))
     one, two = made.share(0, NO_LAG), made.share(1, NO_LAG)
@@ -205,15 +207,15 @@ def test_subtracts_bytes_of_other_runs_first() -> None:
 
 
 def test_excludes_bins_with_unseen_pairs_of_another_burst() -> None:
-    """Half of the second burst is unseen.
+    """The second burst is only 50 % seen.
 
-    The unseen half may be in the bins of the first burst where the bursts overlap.
+    Where the bursts overlap, the unseen bytes may be in the bins of the first burst.
     """
     counted = [0.0] * 10 + [200.0] * 15 + [0.0] * 10
     other = _burst(15, [50.0] * 10, seen=0.5)
     share = _predicted(counted, _burst(10, EVEN), other).share(0, NO_LAG)
     assert (share.fleet_bytes, share.bins_count) == (500.0, 5)
-    # Its own unseen pairs are no reason: they are a part of what is compared.
+    # Unseen pairs in the same burst do not matter, because they are compared as well.
     local = _predicted(counted, other).share(0, NO_LAG)
     assert local.fleet_bytes == 500.0
 
@@ -235,16 +237,16 @@ def _beside(counted: list[float]) -> float:
 
 
 def test_adjacent_traffic_is_taken_from_the_higher_side() -> None:
-    """The traffic is 40 and 20 bytes/s after the burst, 9 before it, and the idle level is 5."""
+    """The counter has 40 and 20 bytes/s after the burst, and 9 before it. The idle level is 5."""
     before, behind = [5.0] * 6 + [9.0] * 4, [5.0] * 10
     assert _beside([*before, *EVEN, 5.0, 5.0, 40.0, 20.0, *behind]) == 35.0
     assert _beside([*before, *EVEN, 5.0, 5.0, 5.0, 5.0, *behind]) == 4.0
-    # 3 over the level are within its deviation of 1 (3.09 of it: one bin in 1,000).
+    # The difference 3 is within 3.09 standard deviations.
     assert _beside([5.0] * 6 + [8.0] * 4 + [*EVEN, 5.0, 5.0, 8.0, 8.0, *behind]) == 0.0
 
 
 def test_adjacent_traffic_ending_in_first_quiet_bin_was_faster() -> None:
-    """The first quiet bin is 10 bytes above the level, and the burst edge may have as many."""
+    """The first quiet bin is 10 bytes above the level. The burst edge may have the same."""
     counted = [5.0] * 10 + [item + 25.0 for item in EVEN] + [25.0, 25.0, 15.0, 5.0] + [5.0] * 10
     assert _beside(counted) == pytest.approx(20.0)
     counted[20:22] = [5.0, 5.0]
@@ -264,7 +266,7 @@ def test_idle_level_comes_from_quiet_bins() -> None:
 
 
 def test_fits_idle_level_without_quiet_bins() -> None:
-    """The bins of the second burst are not used, because they may have bytes of unseen pairs."""
+    """Bins in the second burst should not be used, because they may include unseen pairs."""
     rates = [100.0, 60.0, 140.0, 80.0, 120.0] * 4
     one, other = _burst(0, rates), _burst(20, rates, seen=0.5)
     counted = [rate + 30 for rate in rates] + [2 * rate + 30 for rate in rates]
@@ -276,7 +278,7 @@ def test_fits_idle_level_without_quiet_bins() -> None:
 
 
 def test_lag_of_bypassing_run_has_highest_crossing_bytes() -> None:
-    """At a lag of 7 s the bins have 40 bytes more than the level of 10 bytes."""
+    """With a 7 s lag the bins are 40 bytes above the level."""
     counted = [10.0] * 100
     for at in range(10):
         counted[27 + at] += 40
@@ -286,13 +288,14 @@ def test_lag_of_bypassing_run_has_highest_crossing_bytes() -> None:
     hinted = _predicted(counted, _burst(20, EVEN), hint_s=6.5).crossing_lag()
     assert hinted.lag_s == 6.5
     near = _predicted(counted, _burst(20, EVEN), hint_s=5.0).crossing_lag()
-    assert near.lag_s == 6.0  # a bin to either side of what was stated
+    # The lag must be within one bin of the hint.
+    assert near.lag_s == 6.0
     later = _predicted(counted, _burst(20, EVEN), hint_s=9.0).crossing_lag()
     assert later.lag_s == 8.0
 
 
 def test_lag_of_invisible_run_comes_from_other_runs() -> None:
-    """The counter shows the other burst of 1000 bytes/s 5 s late."""
+    """The other run is counted 5 s late."""
     counted = [0.0] * 100
     for at in range(10):
         counted[55 + at] = 1000.0
@@ -309,7 +312,7 @@ def test_counter_without_bins_has_no_idle_level() -> None:
 
 
 def _with_block(rate: float, *, fleet: list[float]) -> float:
-    """Return the unplanned bytes of a block of 5 s in a counter with an idle level of 5 bytes/s."""
+    """Return the unplanned bytes if a counter has a 5 s block in addition to the fleet."""
     idle = 5.0 if any(fleet) else 0.0
     counted = np.full(60, idle)
     counted[10:20] += fleet

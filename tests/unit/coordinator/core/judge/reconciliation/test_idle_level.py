@@ -1,5 +1,3 @@
-"""Tests of the idle level, which is measured, fitted or bounded."""
-
 import math
 
 import numpy as np
@@ -27,7 +25,7 @@ def _is(*places: bool | int) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
 
 
 def test_bins_outside_all_spans_are_quiet() -> None:
-    """The spans are 2 to 5 (in two unordered parts) and 7 to 8, with bins of one second."""
+    """The spans are 2 to 5 (in two parts, not sorted) and 7 to 8."""
     start = np.arange(10.0)
     quiet = quiet_bins(start, start + 1, [(7, 8), (3, 5), (2, 3), (2.5, 2.7)])
     assert list(np.flatnonzero(quiet)) == [0, 1, 5, 6, 8, 9]
@@ -41,13 +39,14 @@ def test_trailing_zeros_are_unread_if_idle_level_was_not_zero() -> None:
     assert list(unread_bins(np.array([5.0, 6, 90, 80, 0, 0]), quiet)) == [0, 0, 0, 0, 1, 1]
     assert not unread_bins(np.array([5.0, 0, 90, 80, 0, 0]), quiet).any()
     assert not unread_bins(np.array([5.0, 6, 90, 80, 0, 7]), quiet).any()
-    assert not unread_bins(np.zeros(6), quiet).any()  # nothing before them
+    # There are no values before the zeros.
+    assert not unread_bins(np.zeros(6), quiet).any()
     only_busy = unread_bins(np.array([5.0, 6, 90, 80, 0, 0]), _is(0, 0, 0, 0, 1, 1))
     assert not only_busy.any()
 
 
 def test_quiet_bins_have_mean_and_prediction_interval() -> None:
-    """The rates 1, 3, 5 and 7 have mean 4, standard deviation 2.582 and t (3 degrees) 3.182."""
+    """The rates are 1, 3, 5 and 7: mean 4, standard deviation 2.582, t (3 degrees) 3.182."""
     bins = _bins(2, 6, 99, 10, 14, width=2.0)
     result = from_quiet(bins, _is(1, 1, 0, 1, 1), bins_a_burst=1, bursts_count=2)
     spread = math.sqrt(20 / 3) * t95(3)
@@ -61,16 +60,18 @@ def test_quiet_bins_have_mean_and_prediction_interval() -> None:
 
 
 def test_idle_scatter_uses_blocks_of_burst_length() -> None:
-    """Nine bins make four blocks of two with means 1.5, 3.5, 5.5 and 7.5, and one is not used."""
+    """The block means are 1.5, 3.5, 5.5 and 7.5. The last bin is not used."""
     bins = _bins(*range(1, 10))
     quiet = np.ones(9, bool)
     result = from_quiet(bins, quiet, bins_a_burst=2, bursts_count=9)
     spread = math.sqrt(20 / 3) * t95(3)
     assert result.bytes_per_s == 5.0
     assert result.below == pytest.approx(spread * math.sqrt(1 + 1 / 4))
-    assert result.mean_below == pytest.approx(spread * math.sqrt(1 / 4 + 1 / 4))  # four at most
+    # At most four blocks are used.
+    assert result.mean_below == pytest.approx(spread * math.sqrt(1 / 4 + 1 / 4))
     longer = from_quiet(bins, quiet, bins_a_burst=100, bursts_count=9)
-    assert longer.below == result.below  # four stretches at least
+    # At least four blocks are used.
+    assert longer.below == result.below
 
 
 def test_three_quiet_bins_are_three_blocks() -> None:
@@ -82,7 +83,7 @@ FLEET = np.array([0.0, 50, 100, 100, 100, 100, 100, 80, 20, 0.0])
 
 
 def _fit(idle: float, fleet: Floats = FLEET, *, seen: tuple[float, ...] = ()):  # type: ignore[no-untyped-def]
-    """Fit a counter that has 1.1 times the bytes of the fleet and an idle level."""
+    """Fit a counter that has 1.1 times the fleet bytes and an idle level."""
     counted = 1.1 * fleet + idle
     quiet = fleet <= 0
     counted[quiet] = [*seen, *counted[quiet][len(seen) :]]
@@ -101,7 +102,7 @@ def test_fits_idle_level_together_with_fleet_bytes() -> None:
 
 
 def test_idle_level_is_at_most_the_lowest_bin() -> None:
-    """No bin is quiet, so the lowest bin plus 2 % noise is the upper bound of the level."""
+    """There is no quiet bin, so the lowest bin and 2 % noise are used for the upper bound."""
     fleet = np.full(10, 100.0)
     result = from_fit(_bins(*np.full(10, 140.0)), _is(*[0] * 10), fleet, np.zeros(10), 0.5)
     assert result is not None

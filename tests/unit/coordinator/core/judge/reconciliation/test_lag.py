@@ -1,5 +1,3 @@
-"""Tests of the lag estimate with published tables and simulated counters."""
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +20,7 @@ from tests.unit.coordinator.core.judge.lag_simulation import (
 from tests.unit.coordinator.imports.small_tables import made, parse
 
 DATA = Path(__file__).parents[5] / "data" / "original"
-# Burst and period, bursts (from, to), bin, lag (from, to); all in s.
+# Burst, period, number of bursts (from, to), bin and lag (from, to), in seconds.
 SHAPES = {
     "280-in-300": (280, 300, (2, 6), 60.0, (-30, 200)),
     "1740-in-1800": (1740, 1800, (2, 3), 60.0, (-30, 200)),
@@ -35,14 +33,15 @@ LONG = ("280-in-300", "1740-in-1800")
 
 
 def setups(shape: str, kind: str) -> Callable[[np.random.Generator, int], Setup]:
-    """Return a function that draws setups of this shape and kind."""
+    """Return a function that draws setups for this shape and kind."""
     burst_s, period_s, (fewest, most), bin_s, lags = SHAPES[shape]
 
     def draw(rng: np.random.Generator, number: int) -> Setup:
         bursts = int(rng.integers(fewest, most + 1))
         rate = float(rng.uniform(0.3, 1.2))
         drift = {
-            "ppm": rng.uniform(-1, 1) * 100e-6 * bursts * period_s,  # a crystal: 100 ppm
+            # A crystal clock can drift by 100 ppm.
+            "ppm": rng.uniform(-1, 1) * 100e-6 * bursts * period_s,
             "delay": rng.choice([-1, 1]) * rng.uniform(20, 50),
         }
         starts = {
@@ -83,7 +82,7 @@ def published(name: str) -> Reconciliation:
 
 @pytest.mark.parametrize(("name", "lag_s"), [("280s", 75.5), ("1740s", 75.0)])
 def test_estimates_lag_of_published_tables_without_drift(name: str, lag_s: float) -> None:
-    """The table of 1,740 s has two of three bursts, and the third is only in the metric."""
+    """The 1,740 s table only has two bursts. The third one is only in the metric."""
     result = published(name)
     assert result.lag_s == pytest.approx(lag_s, abs=2)
     assert result.lag_drift_s == 0
@@ -105,7 +104,7 @@ KINDS = (
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", LONG)
 def test_lag_of_long_bursts_is_right_or_unknown(shape: str, kind: str) -> None:
-    """Bursts of 280 s in 300 s and 1,740 s in 1,800 s, with an unrecorded or unplanned burst."""
+    """Use 280 s in 300 s and 1,740 s in 1,800 s. One burst may be unrecorded or unplanned."""
     result = tally(drawn(16, 31, setups(shape, kind)))
     assert result.counts["wrong"] + result.counts["drift"] == 0, result.wrong
     assert result.counts["right"] >= (11 if kind.startswith("unplanned") else 15), result.summary
@@ -114,14 +113,14 @@ def test_lag_of_long_bursts_is_right_or_unknown(shape: str, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["clean", "unrecorded", "unplanned-before", "unplanned-after"])
 @pytest.mark.parametrize("shape", sorted(set(SHAPES) - set(LONG)))
 def test_lag_of_other_shapes_is_right_or_unknown(shape: str, kind: str) -> None:
-    """Two lags often fit if an unplanned burst continues a short series of equal bursts."""
+    """If an unplanned burst continues a short series, there are often two lags that fit."""
     result = tally(drawn(12, 31, setups(shape, kind)))
     assert result.counts["wrong"] + result.counts["drift"] == 0, result.wrong
     assert result.counts["right"] >= (10 if kind == "clean" else 4), result.summary
 
 
 def test_small_clock_error_needs_no_drift() -> None:
-    """A clock error of 100 ppm changes the labels by at most 0.6 s, less than the interval."""
+    """A 100 ppm clock error changes the labels by up to 0.6 s. This is less than the interval."""
     result = tally(drawn(12, 31, setups("1740-in-1800", "ppm")))
     assert result.counts["right"] == 12, result.summary
 
@@ -134,7 +133,7 @@ def test_follows_changing_delay_that_is_no_clock_error() -> None:
 
 
 def shifted(simulated: Simulated, by_s: float, from_s: float = 0.0) -> Simulated:
-    """Return the same counter with the records of bursts from ``from_s`` on later by ``by_s``."""
+    """Return the same counter, with records after ``from_s`` later by ``by_s``."""
     known = simulated.known
     curve = replace(
         known.fleet, at_s=known.fleet.at_s + np.where(known.fleet.at_s >= from_s, by_s, 0.0)
@@ -147,7 +146,7 @@ def shifted(simulated: Simulated, by_s: float, from_s: float = 0.0) -> Simulated
 
 
 def test_one_misplaced_burst_is_no_drift() -> None:
-    """The record of one burst is 15 s late."""
+    """One burst record is 15 s late. This should not be used as a drift."""
     setup = Setup(seed=4, burst_s=280, period_s=300, bursts=5, bin_s=60.0, lag_s=75.0)
     simulated = simulate(setup)
     lag = shifted(simulated, 15.0, from_s=simulated.known.bursts[-1][0]).estimate()
@@ -166,7 +165,7 @@ def test_common_shift_of_all_records_is_a_lag(by_s: float) -> None:
 
 
 def test_lag_is_unknown_if_two_lags_fit() -> None:
-    """The counter has two equal bursts, and the record has one."""
+    """The counter has two equal bursts, but there is only one record."""
     setup = Setup(
         seed=6,
         burst_s=30,
@@ -181,7 +180,7 @@ def test_lag_is_unknown_if_two_lags_fit() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_counter_may_end_soon_after_the_burst(seed: int) -> None:
-    """Lags for which the burst is outside the counter bins are not candidates."""
+    """A lag is not possible if it would put the burst outside the counter bins."""
     setup = Setup(seed=seed, burst_s=30, period_s=60, bursts=1, bin_s=10.0, lag_s=2.0)
     simulated = simulate(setup)
     bins, (first, last, _) = simulated.bins, simulated.known.bursts[0]
@@ -192,7 +191,7 @@ def test_counter_may_end_soon_after_the_burst(seed: int) -> None:
 
 
 def test_lag_hint_selects_only_among_fitting_lags() -> None:
-    """A burst of 10 s is inside one bin of 60 s, so lags within 50 s fit."""
+    """The 10 s burst is inside one 60 s bin, so there are 50 s of lags that fit."""
     setup = Setup(seed=8, burst_s=10, period_s=120, bursts=3, bin_s=60.0, lag_s=30.0)
     simulated = simulate(setup)
     free = simulated.estimate()

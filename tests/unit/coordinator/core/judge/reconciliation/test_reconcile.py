@@ -1,5 +1,3 @@
-"""Tests of the comparison of fleet and device counter."""
-
 import math
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -54,7 +52,7 @@ def held_to(
 
 
 def ends(part: Reconciliation) -> tuple[float, float]:
-    """Return the bounds of the residual interval."""
+    """Return the residual interval."""
     assert part.residual_low_ratio is not None
     assert part.residual_high_ratio is not None
     return part.residual_low_ratio, part.residual_high_ratio
@@ -96,7 +94,7 @@ def test_compares_short_bursts_in_coarse_bins_by_bytes() -> None:
 
 
 def test_bytes_in_flight_at_the_end_are_no_residual() -> None:
-    """A queue of 0.1 s drains through the firewall after the receivers have stopped."""
+    """When the receivers stop, a 0.1 s queue still has to pass through the firewall."""
     series, ledger = made(Plant(pairs=6, bursts=2, burst_s=10, period_s=25, ledger_noise=0.0005))
     drained = ledger.bytes.copy()
     sent = []
@@ -117,9 +115,10 @@ def test_bytes_in_flight_at_the_end_are_no_residual() -> None:
 
 
 def test_bytes_shifted_at_bin_edges_are_no_noise() -> None:
-    """The first second of the receivers begins early, so its bytes are in the next bin."""
+    """The first receiver second starts too early, so its bytes are in the next bin."""
     series, ledger = made(Plant(pairs=6, bursts=1, burst_s=14, period_s=40, ledger_noise=0.001))
-    burst = replace(series[0], window=None)  # so that only all bytes can be compared
+    # Without a window, only the total bytes can be compared.
+    burst = replace(series[0], window=None)
     calm, _ = reconcile([burst], ledger, HEADERS, [NOBODY])
     early = 0.2 * burst.received_bytes.max()
     traded = ledger.bytes.copy()
@@ -148,7 +147,7 @@ def test_unknown_bins_are_not_zero() -> None:
 
 
 def test_unfilled_bins_are_not_quiet() -> None:
-    """Zeros of unfilled bins would decrease the idle level and increase the residual."""
+    """If zeros were used, the idle level would be too low and the residual too high."""
     series, ledger = made(replace(MINUTES, foreign_ratio=0.4))
     empty = ledger.bytes.copy()
     empty[-2:] = 0.0
@@ -159,7 +158,7 @@ def test_unfilled_bins_are_not_quiet() -> None:
 
 
 def test_lag_drift_within_a_burst_does_not_change_the_residual() -> None:
-    """The bins are 10 % longer than declared, so they are fewer and contain more bytes."""
+    """Bins are 10 % longer than declared, so that there are fewer and they contain more."""
     series, ledger = made(Plant(pairs=6, bursts=1, burst_s=90, period_s=100, grain_s=1))
     edges = np.append(ledger.start_s, ledger.end_s[-1])
     stored_bytes = np.concatenate(([0.0], np.cumsum(ledger.bytes)))
@@ -183,7 +182,7 @@ def test_counter_without_known_bins_has_no_residual() -> None:
 
 
 def test_ambiguous_lag_is_unknown() -> None:
-    """Bins inside a steady flow fit any lag."""
+    """If the rate is constant in all bins, any lag will fit."""
     series, ledger = made(Plant(pairs=4, bursts=1, burst_s=280, grain_s=60, lag_s=75))
     flat = slice(8, 11)
     inside = replace(
@@ -208,7 +207,8 @@ def test_reconciliation_does_not_depend_on_burst_order() -> None:
     ("residual", "foreign_ratio", "missing_ratio", "named"),
     [
         (0.002, None, 0.0, None),
-        (0.003, None, 0.034, None),  # within its uncertainty, so nothing is missing
+        # The residual is within its uncertainty.
+        (0.003, None, 0.034, None),
         (0.05, 0.05, 0.0, "foreign-traffic"),
         (0.034, None, 0.034, "lost-reports"),
         (0.034, 0.0001, 0.034, "lost-reports"),
@@ -246,14 +246,16 @@ def test_header_overhead() -> None:
     assert headers(Protocol.UDP, [], block_bytes=8192).ip_ratio == pytest.approx(8320 / 8192)
     jumbo = headers(Protocol.UDP, [], block_bytes=8192, mtu_bytes=9000)
     assert jumbo.ip_ratio == pytest.approx(8220 / 8192)
-    assert jumbo.assumed  # whether the path between carries it whole, nobody told
+    # It is not known if the path supports this MTU.
+    assert jumbo.assumed
 
 
 @pytest.mark.parametrize(
     ("asked", "path", "ratio"),
     [
         (1000, {}, 1040 / 988),
-        (9000, {}, 1500 / 1448),  # more than a 1500-byte path carries
+        # A 1500-byte path does not support this size.
+        (9000, {}, 1500 / 1448),
         (9000, {"mtu_bytes": 9000}, 9000 / 8948),
         (9000, {"mtu_bytes": 1400}, 1400 / 1348),
         (1460, {"vxlan": True}, 1500 / 1398),
@@ -264,12 +266,13 @@ def test_header_overhead() -> None:
 def test_requested_segment_size_is_limited_by_path_mtu(
     asked: int, path: dict[str, Any], ratio: float
 ) -> None:
-    """The effective size is unknown, because iperf3 reports the requested size."""
+    """The effective size is not known, because iperf3 returns the requested size."""
     result = headers(Protocol.TCP, [None], requested_mss_bytes=asked, **path)
     assert result.ip_ratio == pytest.approx(ratio)
     assert result.assumed
     echoed = headers(Protocol.TCP, [asked], requested_mss_bytes=asked, **path)
-    assert echoed == result  # of an older Broadside's record
+    # Older versions recorded the requested size.
+    assert echoed == result
 
 
 def test_burst_series_survives_pack_and_unpack() -> None:
@@ -301,7 +304,7 @@ def test_combining_completeness_is_associative(found: list[Completeness], cut: i
 
 
 def beside(series: list[BurstSeries], by_s: int, factor: float) -> list[Neighbour]:
-    """Return another run of the same shape, ``by_s`` later and ``factor`` times as large."""
+    """Build another run with the same shape, ``by_s`` later and ``factor`` times as large."""
     return [
         Neighbour(
             run_id="other",
@@ -315,14 +318,15 @@ def beside(series: list[BurstSeries], by_s: int, factor: float) -> list[Neighbou
 
 @pytest.mark.parametrize("by_s", [-20, -12, 5])
 def test_residual_excludes_bytes_of_larger_overlapping_run(by_s: int) -> None:
-    """An earlier or overlapping run sends four times as much through the same device."""
+    """Another run sends four times as much through the same device."""
     series, ledger = made(Plant(pairs=6, bursts=1, burst_s=10))
     others = beside(series, by_s, 4.0)
     theirs = fleet_curve(others).between(ledger.start_s, ledger.end_s) * IP_RATIO
     both = replace(ledger, bytes=ledger.bytes + theirs)
     alone, _ = reconcile(series, both, HEADERS, [NOBODY])
     assert alone.residual_ratio is not None
-    assert abs(alone.residual_ratio) > 0.5  # what the neighbour's bytes do when nobody knows them
+    # This is the error if the other run is not known.
+    assert abs(alone.residual_ratio) > 0.5
     complete, bursts = reconcile(series, both, HEADERS, [NOBODY], neighbours=others)
     for part in (complete, *bursts):
         assert part.lag_s == pytest.approx(0, abs=0.1)
@@ -333,7 +337,7 @@ def test_residual_excludes_bytes_of_larger_overlapping_run(by_s: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_last_of_equal_runs_is_not_matched_to_previous_run(seed: int) -> None:
-    """All runs have the same rate, and the counter ends soon after the last run."""
+    """All runs have the same rate, and the counter stops soon after the last run."""
     series, ledger = made(Plant(pairs=6, bursts=1, burst_s=20))
     random = np.random.default_rng(seed)
     pauses_s = random.integers(33, 36, 3)
@@ -367,7 +371,7 @@ def test_bypassed_run_is_not_matched_to_bytes_of_other_runs() -> None:
 def test_planned_bypass_expects_no_bytes_in_the_counter(
     grain_s: float,
 ) -> None:
-    """Constant foreign traffic is not counted as crossing, and crossing bytes are."""
+    """Constant foreign traffic should be ignored, but fleet bytes that cross should be counted."""
     plant = Plant(pairs=6, bursts=3, burst_s=60, period_s=120, grain_s=grain_s)
     series, ledger = made(plant)
     idle = np.full(len(ledger), 1e9 * grain_s)
@@ -380,7 +384,7 @@ def test_planned_bypass_expects_no_bytes_in_the_counter(
 
 
 def bypassing(share: float, seed: int) -> tuple[list[BurstSeries], FirewallLedger]:
-    """Return bursts and a counter with a bypass and foreign traffic of the same size."""
+    """Build a counter with a bypass that is replaced by the same amount of foreign traffic."""
     series, ledger = made(replace(MINUTES, seed=seed, burst_s=120, period_s=240, lag_s=75.0))
     rate = float(np.mean([burst.received_bytes.mean() for burst in series])) * IP_RATIO
     foreign = share * rate * (ledger.end_s - ledger.start_s)
@@ -437,7 +441,7 @@ def test_unrecorded_bursts_do_not_change_lag_or_idle_level(gone: tuple[int, ...]
 
 @pytest.mark.parametrize("grain_s", [5, 10, 60])
 def test_single_unplanned_burst_does_not_raise_idle_level(grain_s: int) -> None:
-    """Two unplanned bursts are intermittent traffic, which may also have run during a burst."""
+    """Two unplanned bursts are different, because such traffic may also run during a burst."""
     plant = Plant(
         pairs=6, bursts=5, burst_s=120, period_s=600, grain_s=grain_s, lag_s=40, noise=0.01
     )
@@ -525,7 +529,7 @@ def test_rejects_reversed_and_repeated_bins() -> None:
 
 
 def test_idle_level_is_open_upwards_without_quiet_bins() -> None:
-    """The counter begins and ends with the bursts, and its bins are full."""
+    """The counter starts and ends with the bursts, and all bins are full."""
     series, ledger = made(replace(MINUTES, burst_s=290, lag_s=0.0))
     first, last = series[0].start_s, series[-1].start_s + 290
     inside = (ledger.start_s >= first - 1) & (ledger.end_s <= last + 60)
@@ -543,7 +547,7 @@ def test_idle_level_is_open_upwards_without_quiet_bins() -> None:
 
 
 def test_idle_level_stays_open_if_only_zeros_follow() -> None:
-    """Zeros at the end mean that foreign traffic ended or that the bins are not filled yet."""
+    """Zeros at the end may be the end of foreign traffic, or bins that are not filled yet."""
     series, ledger = made(replace(MINUTES, bursts=1, lag_s=0.0))
     burst_at_s = series[0].start_s
     foreign = 0.09 * ledger.bytes.max()
@@ -566,9 +570,9 @@ def test_idle_level_stays_open_if_only_zeros_follow() -> None:
 
 @pytest.mark.parametrize("grain_s", [1.0, 10.0, 60.0])
 def test_residual_intervals_contain_the_true_value(grain_s: float) -> None:
-    """At least 17 of 20 intervals contain the true value, and at least 18 fleets have an interval.
+    """Simulate 20 fleets. At least 18 must have an interval, and only 3 intervals may be wrong.
 
-    With a confidence of 95 %, fewer than 17 occur in 1 of 60 draws.
+    At 95 % confidence, more than 3 will be wrong in 1 out of 60 draws.
     """
     stored_count = stated_count = 0
     for seed in range(20):
@@ -620,7 +624,7 @@ def test_burst_end_includes_omitted_seconds(omit_s: int) -> None:
 
 
 def test_scatter_of_full_bins_is_scatter_of_device_rate() -> None:
-    """The counter is 10 % above and 10 % below the fleet in alternating bins."""
+    """The bins alternate between 10 % above and 10 % below the fleet."""
     received = np.full(20, 1e6)
     burst = burst_series(1000, 1000.0, received, np.full((1, 20), 8e6))
     counted = np.zeros(100)
