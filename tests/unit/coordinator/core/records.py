@@ -14,7 +14,7 @@ from broadside.exchange.messages import Flow, HostSecond, Interval, JobReport, O
 from tests.seconds_as_columns import track_columns
 
 
-def job_report(pair_index: int, planned_start_at: datetime, **told: Any) -> JobReport:
+def job_report(pair_index: int, planned_start_at: datetime, **fields: Any) -> JobReport:
     """Build a client report for the first burst. The default outcome is measured."""
     values = {
         "job_id": f"run-1.00000.{pair_index:05d}",
@@ -26,7 +26,7 @@ def job_report(pair_index: int, planned_start_at: datetime, **told: Any) -> JobR
         "planned_start_at": planned_start_at,
         "reported_at": planned_start_at,
     }
-    return JobReport(**(values | told))
+    return JobReport(**(values | fields))
 
 
 def seconds(
@@ -68,7 +68,7 @@ def disruption(
     duration_s: float,
     *pairs: str,
     burst_index: int = 0,
-    **told: Any,
+    **fields: Any,
 ) -> Disruption:
     """Build a disruption for the named pairs. It lists at most ten pairs."""
     return Disruption(
@@ -80,7 +80,7 @@ def disruption(
         scope="one" if len(pairs) == 1 else "some",
         pairs_count=len(pairs),
         pairs=pairs[:10],
-        **told,
+        **fields,
     )
 
 

@@ -66,10 +66,10 @@ def spec(**changes: Any) -> RunSpec:
         ),
     ],
 )
-def test_rejects_invalid_combination_and_names_field(changes: dict[str, Any], said: str) -> None:
+def test_rejects_invalid_combination_and_names_field(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(scenarios.BadScenario) as caught:
         scenarios.build({"scenario": "test"} | changes)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_reads_stored_run_that_breaks_newer_launch_rules() -> None:
@@ -149,13 +149,13 @@ def test_pairs_use_ports_of_requested_engine() -> None:
     ],
 )
 def test_names_agents_without_the_requested_engine(
-    client: EngineState, server: EngineState | None, said: str
+    client: EngineState, server: EngineState | None, message: str
 ) -> None:
     requested = spec(traffic={"engine": "https"})
     with pytest.raises(Infeasible) as caught:
         plan(requested, engine_fleet(client=client, server=server), NOW, "r1")
     problems = {problem.field: str(problem) for problem in caught.value.problems}
-    assert said in problems["traffic.engine"]
+    assert message in problems["traffic.engine"]
 
 
 def test_pair_gets_one_port_per_process() -> None:
@@ -315,12 +315,15 @@ def test_threshold_is_unproven_if_a_pair_did_not_report_it() -> None:
 
 
 def test_reports_jitter_by_flow() -> None:
-    def told(jitter_s: float) -> EngineReport:
+    def report_with_jitter(jitter_s: float) -> EngineReport:
         total = FlowTotals(flow=Flow.UP, received_bytes=5, received_s=1.0, jitter_s=jitter_s)
         return EngineReport(engine="iperf3", totals=(total,))
 
     result = measure_pairs(
-        align(burst_of(told(0.001), told(0.003), flow=Flow.UP), Direction.FORWARD)
+        align(
+            burst_of(report_with_jitter(0.001), report_with_jitter(0.003), flow=Flow.UP),
+            Direction.FORWARD,
+        )
     )
     assert [(m.name, m.value, m.unit) for m in result] == [("jitter_up", 0.002, "s")]
 
@@ -384,9 +387,11 @@ def test_assumes_header_overhead_for_requested_segment_size() -> None:
 def test_warns_if_segment_size_exceeds_mtu_of_nics(
     mss_bytes: int, changes: dict[str, Any], most: int | None
 ) -> None:
-    def made(**told: Any) -> Plan:
+    def made(**fields: Any) -> Plan:
         agents = [
-            presence(role, index, tunnels=True, **(told if index == 2 else {"nic_mtu_bytes": 9000}))
+            presence(
+                role, index, tunnels=True, **(fields if index == 2 else {"nic_mtu_bytes": 9000})
+            )
             for role in Role
             for index in (1, 2)
         ]

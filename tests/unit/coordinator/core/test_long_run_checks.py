@@ -31,9 +31,9 @@ SOAK = RunSpec(scenario="soak", pairs_count=2, bursts_count=4, burst_s=1740, per
     ],
 )
 def test_iperf3_versions_with_control_keepalive(
-    version: str | None, gate: bool, kept: bool
+    version: str | None, gate: bool, expected: bool
 ) -> None:
-    assert keeps_control_alive(version, gate=gate) is kept
+    assert keeps_control_alive(version, gate=gate) is expected
 
 
 def test_warns_of_idle_control_connection_before_launch() -> None:
@@ -93,9 +93,9 @@ def test_unattended_end_does_not_depend_on_planning_time() -> None:
         (NOW + timedelta(days=7, seconds=1), "more than a week after the launch"),
     ],
 )
-def test_rejects_unattended_end_outside_limits(end_at: datetime, words: str) -> None:
+def test_rejects_unattended_end_outside_limits(end_at: datetime, pattern: str) -> None:
     requested = SOAK.model_copy(update={"unattended_until_at": end_at})
-    with pytest.raises(Infeasible, match=f"unattended_until_at: .*{words}.*; set an end after"):
+    with pytest.raises(Infeasible, match=f"unattended_until_at: .*{pattern}.*; set an end after"):
         plan(requested, fleet(2), NOW, "run-1")
 
 

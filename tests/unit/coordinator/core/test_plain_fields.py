@@ -20,11 +20,11 @@ ROOT = Path(__file__).parents[4]
 
 def test_flattens_nested_values_and_shows_unset_fields() -> None:
     spec = RunSpec(scenario="x", traffic=Traffic(probe=Probe()), device={"sku": "premium"})
-    text = plain_fields(spec)
-    assert text["traffic.probe"] == "set"
-    assert text["traffic.encapsulation"] == text["labels"] == "not set"
-    assert text["device.sku"] == "premium"
-    assert {name.split(".")[0] for name in text} == set(RunSpec.model_fields)
+    shown = plain_fields(spec)
+    assert shown["traffic.probe"] == "set"
+    assert shown["traffic.encapsulation"] == shown["labels"] == "not set"
+    assert shown["device.sku"] == "premium"
+    assert {name.split(".")[0] for name in shown} == set(RunSpec.model_fields)
 
 
 def test_cli_shows_every_field_of_a_scenario() -> None:

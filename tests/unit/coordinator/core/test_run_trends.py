@@ -55,17 +55,17 @@ def test_merges_absences_of_one_pair_in_consecutive_bursts() -> None:
         burst(8),
         burst(9, broken(9), broken(9, cause="refused")),
     ]
-    text = course(bursts)
-    assert [(d.kind, bursts_of(d), d.duration_s) for d in text.disruptions] == [
+    result = course(bursts)
+    assert [(d.kind, bursts_of(d), d.duration_s) for d in result.disruptions] == [
         (DisruptionKind.CUT, "3", 3.0),
         (ABSENT, "4 to 8", 25.0),
         (ABSENT, "10", 5.0),
         (ABSENT, "10", 5.0),
     ]
-    assert text.disruptions_count == 4
-    assert text.disruptions[1].end_at == NOW + timedelta(seconds=75)
+    assert result.disruptions_count == 4
+    assert result.disruptions[1].end_at == NOW + timedelta(seconds=75)
     assert "pair-008: never sent for 25.0 s in 5 bursts (no agent took the job)" in describe(
-        text.disruptions[1]
+        result.disruptions[1]
     )
 
 
@@ -84,16 +84,16 @@ def test_trend_interval_uses_ranks_of_gilbert(count: int) -> None:
     """The values are convex, so that all slopes differ."""
     at_s = [3600.0 * i for i in range(count)]
     values = [math.exp(i * 0.1 * math.sqrt(2)) for i in range(count)]
-    text = trend("rate", at_s, values)
-    assert text is not None
+    result = trend("rate", at_s, values)
+    assert result is not None
     slopes = sorted(
-        (values[j] - values[i]) / (j - i) / text.median * 100
+        (values[j] - values[i]) / (j - i) / result.median * 100
         for i in range(count)
         for j in range(i + 1, count)
     )
     low, high = RANKS[count]
-    assert text.low_percent_per_hour == pytest.approx(slopes[low - 1])
-    assert text.high_percent_per_hour == pytest.approx(slopes[high - 1])
+    assert result.low_percent_per_hour == pytest.approx(slopes[low - 1])
+    assert result.high_percent_per_hour == pytest.approx(slopes[high - 1])
 
 
 @pytest.mark.parametrize("count", [4, 6, 7, 12, 48])
@@ -101,19 +101,19 @@ def test_mirrored_values_mirror_the_trend_interval(count: int) -> None:
     dice = random.Random(count)
     values = [dice.gauss(100, 5) for _ in range(count)]
     at_s = [60.0 * i for i in range(count)]
-    text = trend("rate", at_s, values)
-    assert text is not None
-    mirrored = trend("rate", at_s, [2 * text.median - value for value in values])
+    result = trend("rate", at_s, values)
+    assert result is not None
+    mirrored = trend("rate", at_s, [2 * result.median - value for value in values])
     assert mirrored is not None
-    assert mirrored.low_percent_per_hour == pytest.approx(-text.high_percent_per_hour)
-    assert mirrored.high_percent_per_hour == pytest.approx(-text.low_percent_per_hour)
+    assert mirrored.low_percent_per_hour == pytest.approx(-result.high_percent_per_hour)
+    assert mirrored.high_percent_per_hour == pytest.approx(-result.low_percent_per_hour)
 
 
-def _findings(silent: int = 0, **told: object) -> list[tuple[str, float, str]]:
-    text = Course.model_validate(told)
+def _findings(silent: int = 0, **fields: object) -> list[tuple[str, float, str]]:
+    result = Course.model_validate(fields)
     return [
         (item.id, item.weight, item.sentence)
-        for item in course_findings(text, silent_controls_count=silent)
+        for item in course_findings(result, silent_controls_count=silent)
     ]
 
 
@@ -188,13 +188,13 @@ def test_describes_disruption(kind: DisruptionKind, verb: str) -> None:
 
 
 def test_does_not_merge_absences_of_other_pairs_or_with_gaps() -> None:
-    text = in_a_row([broken(2), broken(0), broken(1), broken(4), broken(1, pair="pair-001")])
-    assert [(item.pairs[0], item.burst_index, item.bursts_count) for item in text] == [
+    result = in_a_row([broken(2), broken(0), broken(1), broken(4), broken(1, pair="pair-001")])
+    assert [(item.pairs[0], item.burst_index, item.bursts_count) for item in result] == [
         ("pair-008", 0, 3),
         ("pair-001", 1, 1),
         ("pair-008", 4, 1),
     ]
-    assert text[0].duration_s == 15.0
+    assert result[0].duration_s == 15.0
     stalls = in_a_row([broken(0, DisruptionKind.STALL), broken(1, DisruptionKind.STALL)])
     assert [item.bursts_count for item in stalls] == [1, 1]
 
@@ -223,9 +223,9 @@ def test_run_trends_contain_metrics_and_availability() -> None:
         )
         for index in range(4)
     ]
-    text = course(reversed(parts))
-    assert (text.bursts_count, text.disruptions_count) == (4, 8)
-    assert [item.name for item in text.trends] == ["received", "rtt", "retransmits"]
-    assert [item.percent_per_hour > 0 for item in text.trends] == [True, False, False]
-    assert text.availability == Availability.of(40, 36, 4, None)
+    result = course(reversed(parts))
+    assert (result.bursts_count, result.disruptions_count) == (4, 8)
+    assert [item.name for item in result.trends] == ["received", "rtt", "retransmits"]
+    assert [item.percent_per_hour > 0 for item in result.trends] == [True, False, False]
+    assert result.availability == Availability.of(40, 36, 4, None)
     assert course([]).availability is None

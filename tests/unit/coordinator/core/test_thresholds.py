@@ -36,11 +36,11 @@ def test_every_objective_field_is_a_threshold_or_used_by_a_check() -> None:
 
 
 def test_engines_or_probes_measure_every_threshold() -> None:
-    reported = {PROBES, WITNESSES}
+    measured = {PROBES, WITNESSES}
     for name in engines():
         for protocol in ("tcp", "udp"):
-            reported |= measures(traffic_of(engine=name, protocol=protocol))
-    assert {threshold.requires for threshold in ALL_THRESHOLDS} == reported
+            measured |= measures(traffic_of(engine=name, protocol=protocol))
+    assert {threshold.requires for threshold in ALL_THRESHOLDS} == measured
 
 
 @pytest.mark.parametrize("threshold", ALL_THRESHOLDS, ids=lambda threshold: threshold.bound)
@@ -48,8 +48,8 @@ def test_threshold_without_measured_value_is_inconclusive(threshold: Threshold) 
     made = fleet(Plant(pairs=2))
     assert summarise(made).verdict is Verdict.MEASURED
     result = summarise(made.aiming(**{threshold.bound: STRICT[threshold.is_floor]}))
-    reported = threshold.requires in measures(made.plan.spec.traffic)
-    ending, verdict = ("limit", Verdict.FAIL) if reported else ("unproven", Verdict.INCONCLUSIVE)
+    measured = threshold.requires in measures(made.plan.spec.traffic)
+    ending, verdict = ("limit", Verdict.FAIL) if measured else ("unproven", Verdict.INCONCLUSIVE)
     assert result.verdict is verdict
     assert f"{threshold.id}-{ending}" in ids(result)
 
@@ -60,11 +60,11 @@ def test_threshold_without_measured_value_is_inconclusive(threshold: Threshold) 
     ids=lambda threshold: threshold.bound,
 )
 def test_rejects_threshold_that_no_source_measures(threshold: Threshold) -> None:
-    def said(traffic: Traffic) -> list[str]:
+    def objective_problems(traffic: Traffic) -> list[str]:
         objective = Objective.model_validate({threshold.bound: 0.5})
         spec = RunSpec(scenario="x", traffic=traffic, objective=objective)
         return [line for line in spec.problems() if line.startswith("objective.")]
 
-    [problem] = said(traffic_of(engine="ftp"))
+    [problem] = objective_problems(traffic_of(engine="ftp"))
     assert problem.startswith(f"objective.{threshold.bound}: ")
     assert ("traffic.probe=udp" if threshold.requires == PROBES else "thresholds: none") in problem

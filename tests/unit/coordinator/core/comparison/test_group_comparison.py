@@ -123,15 +123,15 @@ def test_one_or_two_bursts_never_differ(count: int) -> None:
 @pytest.mark.parametrize("count", [3, 5, 12])
 def test_false_positive_rate_for_equal_groups(count: int) -> None:
     rng = np.random.default_rng(count)
-    gap = stored = 0
+    false_positives = covered = 0
     for _ in range(400):
         a, b = (100 + rng.standard_normal((2, count))).tolist()
         (metric,) = compare(group("a", a), group("b", b)).metrics
         assert metric.difference_half_width is not None
-        gap += metric.apart
-        stored += abs(metric.difference) <= metric.difference_half_width
-    assert gap <= 0.08 * 400
-    assert stored >= 0.92 * 400
+        false_positives += metric.apart
+        covered += abs(metric.difference) <= metric.difference_half_width
+    assert false_positives <= 0.08 * 400
+    assert covered >= 0.92 * 400
 
 
 def test_detects_small_difference_with_overlapping_intervals() -> None:

@@ -77,7 +77,7 @@ def test_gate_at_true_change_rarely_decides(times: float, gate: str, turns: bool
     not alternate, they may be correlated, and then the gate decides less often.
     """
     rng = np.random.default_rng(7)
-    decided = stored = 0
+    decided = covered = 0
     draws, count = 600, 5
     for _ in range(draws):
         level = 100 + (10 * rng.standard_normal(count) if turns else np.zeros(count))
@@ -89,11 +89,11 @@ def test_gate_at_true_change_rarely_decides(times: float, gate: str, turns: bool
         assert metric.paired == turns
         assert metric.ratio_low is not None
         assert metric.ratio_high is not None
-        stored += metric.ratio_low <= times <= metric.ratio_high
+        covered += metric.ratio_low <= times <= metric.ratio_high
         decided += hold(parse_gate(f"rtt {gate}"), result).verdict is not Verdict.INCONCLUSIVE
     assert decided <= 0.08 * draws
-    assert 0.92 * draws <= stored
-    assert stored <= 0.98 * draws or not turns
+    assert 0.92 * draws <= covered
+    assert covered <= 0.98 * draws or not turns
 
 
 def _at(name: str, values: Iterable[float], place: int | None) -> Group:
@@ -117,8 +117,8 @@ def _at(name: str, values: Iterable[float], place: int | None) -> Group:
 def test_no_ratio_if_mean_may_be_zero(a: list[float], b: list[float]) -> None:
     (metric,) = compare(_at("a", a, None), _at("b", b, None)).metrics
     assert metric.ratio_low is None
-    stored = hold(parse_gate("rtt < -50%"), compare(_at("a", a, None), _at("b", b, None)))
-    assert stored.verdict is (Verdict.INCONCLUSIVE if a[1] < 0 else Verdict.FAIL)
+    covered = hold(parse_gate("rtt < -50%"), compare(_at("a", a, None), _at("b", b, None)))
+    assert covered.verdict is (Verdict.INCONCLUSIVE if a[1] < 0 else Verdict.FAIL)
 
 
 @pytest.mark.parametrize("field", ["difference_half_width", "a_half_width"])

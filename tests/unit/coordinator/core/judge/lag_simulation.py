@@ -177,8 +177,8 @@ def _counted(
     moved[-1] = 0.0
     amounts = amounts - moved + np.concatenate(([0.0], moved[:-1]))
     amounts = np.maximum(0.0, amounts * (1 + setup.noise_ratio * rng.standard_normal(len(amounts))))
-    stored = rng.random(len(amounts)) >= setup.missing_ratio
-    bins = Bins(start_s=labels[:-1], end_s=labels[1:], bytes=amounts).pick(stored)
+    present = rng.random(len(amounts)) >= setup.missing_ratio
+    bins = Bins(start_s=labels[:-1], end_s=labels[1:], bytes=amounts).pick(present)
     recorded = [at for number, at in enumerate(starts) if number not in setup.unrecorded]
     return bins, np.array(recorded, dtype=np.float64) + setup.burst_s / 2 + setup.lag_s
 

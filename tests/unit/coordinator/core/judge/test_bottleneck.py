@@ -40,7 +40,7 @@ def pairs_of(count: int, **figures: Any) -> list[PairSummary]:
     ]
 
 
-def found(
+def bottleneck_of(
     traffic: Traffic,
     *,
     client_nic: float | None,
@@ -74,13 +74,13 @@ def found(
             traffic=traffic,
             flows=[lead, *others],
             pairs=pairs,
-            devices=devices or ([pinged()] if pushed else []),
+            devices=devices or ([device_with_pings()] if pushed else []),
             crosses=crosses,
         )
     )
 
 
-def pinged(mean_s: float = 0.008, idle_s: float = 0.001) -> DeviceSummary:
+def device_with_pings(mean_s: float = 0.008, idle_s: float = 0.001) -> DeviceSummary:
     """Build a device that has a queue for pings."""
     seen = DeviceFigure(
         mean=mean_s, p95=mean_s, min=idle_s, max=mean_s, idle=idle_s, covered_ratio=1.0
@@ -107,15 +107,15 @@ def device(name: str, cpu: float, busiest: float | None = None) -> DeviceSummary
 def test_device_with_full_cpu_is_the_bottleneck(
     devices: Sequence[DeviceSummary], evidence: list[str]
 ) -> None:
-    space: dict[str, Any] = {"client_nic": 0.2, "server_nic": 0.2, "devices": devices}
-    limiter = found(Traffic(), **space)
+    free: dict[str, Any] = {"client_nic": 0.2, "server_nic": 0.2, "devices": devices}
+    limiter = bottleneck_of(Traffic(), **free)
     assert limiter.name is LimiterName.FIREWALL
     assert list(limiter.evidence) == evidence
     # A full NIC has precedence, and the device cannot limit traffic that bypasses it.
-    assert found(Traffic(), **{**space, "client_nic": 0.99}).name is LimiterName.CLIENT_NIC
-    assert found(Traffic(), **space, crosses=False).name is not LimiterName.FIREWALL
+    assert bottleneck_of(Traffic(), **{**free, "client_nic": 0.99}).name is LimiterName.CLIENT_NIC
+    assert bottleneck_of(Traffic(), **free, crosses=False).name is not LimiterName.FIREWALL
     roomy = [device("fw-a", 0.5)]
-    assert found(Traffic(), **{**space, "devices": roomy}).name is not LimiterName.FIREWALL
+    assert bottleneck_of(Traffic(), **{**free, "devices": roomy}).name is not LimiterName.FIREWALL
 
 
 @pytest.mark.parametrize(
@@ -136,16 +136,16 @@ def test_free_nic_of_receiver_is_no_evidence_for_the_firewall(
     direction: Direction, client_nic: float | None, server_nic: float | None, firewall: bool
 ) -> None:
     traffic = Traffic(direction=direction)
-    limiter = found(traffic, client_nic=client_nic, server_nic=server_nic, pushed=True)
+    limiter = bottleneck_of(traffic, client_nic=client_nic, server_nic=server_nic, pushed=True)
     assert (limiter.name is LimiterName.FIREWALL) == firewall
 
 
 def test_equal_streams_need_documented_limit_for_single_flow() -> None:
     down = Traffic(direction=Direction.REVERSE, streams_count=1)
-    alone = found(down, client_nic=0.03, server_nic=0.5)
+    alone = bottleneck_of(down, client_nic=0.03, server_nic=0.5)
     assert alone.name is LimiterName.UNKNOWN
     assert "another VM size" in (alone.advice or "")
-    assert found(down, client_nic=0.03, server_nic=0.96).name is LimiterName.SERVER_NIC
+    assert bottleneck_of(down, client_nic=0.03, server_nic=0.96).name is LimiterName.SERVER_NIC
 
 
 @pytest.mark.parametrize("pair", [0.8e9, 1.6e9])
@@ -154,13 +154,13 @@ def test_directions_have_separate_windows(pair: float) -> None:
     traffic = Traffic(
         direction=Direction.BIDIRECTIONAL, streams_count=4, window_bytes=1_250_000 // 4
     )
-    limiter = found(traffic, client_nic=0.1, server_nic=0.1, pair=pair)
+    limiter = bottleneck_of(traffic, client_nic=0.1, server_nic=0.1, pair=pair)
     assert (limiter.name is LimiterName.WINDOW) == (pair > 1e9)
 
 
 def test_advised_window_uses_nic_of_the_sender() -> None:
     traffic = Traffic(direction=Direction.REVERSE, streams_count=4, window_bytes=312_500)
-    limiter = found(traffic, client_nic=0.01, server_nic=0.5)
+    limiter = bottleneck_of(traffic, client_nic=0.01, server_nic=0.5)
     assert limiter.name is LimiterName.WINDOW
     assert "2 Gbit/s" in (limiter.advice or "")
 
@@ -185,7 +185,7 @@ def sessions(
 ) -> Limiter:
     """Return the bottleneck for sessions with full 128 KiB windows at 20 ms and free NICs."""
     traffic = Traffic(streams_count=streams, window_bytes=window_bytes)
-    item = pairs_of(
+    summaries = pairs_of(
         pairs,
         received_bits_per_second=rate,
         rtt_mean_s=rtt_s,
@@ -210,7 +210,7 @@ def sessions(
     reported = counted(rate * 1.036, 0.005)
     return find_bottleneck(
         BottleneckInput(
-            traffic=traffic, flows=[lead], pairs=item, reconciliation=reported, devices=devices
+            traffic=traffic, flows=[lead], pairs=summaries, reconciliation=reported, devices=devices
         )
     )
 
@@ -263,19 +263,23 @@ def test_one_pair_is_no_evidence_for_a_shared_device(
 def test_queue_with_full_windows_needs_evidence_of_its_place() -> None:
     limiter = sessions(60, pairs=4, rtt_s=0.05)
     assert limiter.name is LimiterName.UNKNOWN
-    assert any("share one limit" in text for text in limiter.not_known)
+    assert any("share one limit" in finding for finding in limiter.not_known)
     traded = sessions(60, pairs=4, rtt_s=0.05, share_movement=0.05)
     # The shared limit can be on any link.
     assert traded.name is LimiterName.UNKNOWN
     assert "device.path=bypass" in (traded.advice or "")
-    located = sessions(60, pairs=4, rtt_s=0.05, share_movement=0.05, devices=[pinged(0.03)])
+    located = sessions(
+        60, pairs=4, rtt_s=0.05, share_movement=0.05, devices=[device_with_pings(0.03)]
+    )
     assert located.name is LimiterName.FIREWALL
-    assert any("the path has a queue" in text for text in located.evidence)
-    assert any("pings to fw take" in text for text in located.evidence)
+    assert any("the path has a queue" in finding for finding in located.evidence)
+    assert any("pings to fw take" in finding for finding in located.evidence)
 
 
 def test_shared_device_limit_takes_precedence_over_full_windows() -> None:
-    limiter = sessions(60, pairs=4, rtt_s=0.05, share_movement=0.05, devices=[pinged(0.03)])
+    limiter = sessions(
+        60, pairs=4, rtt_s=0.05, share_movement=0.05, devices=[device_with_pings(0.03)]
+    )
     assert limiter.name is LimiterName.FIREWALL
 
 
@@ -297,8 +301,8 @@ def burst(
     drops: tuple[float, float | None] | None = (200.0, 0.0),
 ) -> Limiter:
     """Return the bottleneck for pairs with 30 Gbit/s in total and drops on the path."""
-    space = {"server_cpu_ratio": 0.2, "server_core_ratio": 0.3, "server_nic_ratio": 0.0}
-    item = [
+    free = {"server_cpu_ratio": 0.2, "server_core_ratio": 0.3, "server_nic_ratio": 0.0}
+    summaries = [
         pair.model_copy(
             update={
                 "client_agent_id": f"client-{pair.pair_index}",
@@ -306,7 +310,7 @@ def burst(
             }
         )
         for pair in pairs_of(
-            pairs, received_bits_per_second=30e9 / pairs, cov_ratio=cov, **space if rooms else {}
+            pairs, received_bits_per_second=30e9 / pairs, cov_ratio=cov, **free if rooms else {}
         )
     ]
     lead = FlowSummary(
@@ -322,7 +326,7 @@ def burst(
         BottleneckInput(
             traffic=Traffic(streams_count=64),
             flows=[lead],
-            pairs=item,
+            pairs=summaries,
             reconciliation=counted(30e9, ledger_cov),
             sku=sku,
             window_s=30,
@@ -337,7 +341,7 @@ def test_firewall_needs_shared_limit_or_documented_rate() -> None:
         assert burst(movement=movement, cov=cov).name is LimiterName.UNKNOWN
         reported = burst(movement=movement, cov=cov, sku="standard")
         assert reported.name is LimiterName.FIREWALL
-        assert any("standard is 30 Gbit/s" in text for text in reported.evidence)
+        assert any("standard is 30 Gbit/s" in finding for finding in reported.evidence)
     assert burst(movement=1.0, sku="standard", ledger_cov=0.08).name is LimiterName.UNKNOWN
     assert burst(movement=1.0, sku="premium").name is LimiterName.UNKNOWN
 
@@ -351,7 +355,7 @@ def test_shared_host_with_unknown_capacity_is_ambiguous() -> None:
     assert burst(servers=1).name is LimiterName.FIREWALL
     blind = burst(servers=1, rooms=False)
     assert blind.name is LimiterName.UNKNOWN
-    assert any("server-0, which has several pairs" in text for text in blind.not_known)
+    assert any("server-0, which has several pairs" in finding for finding in blind.not_known)
     assert burst(servers=4, rooms=False).name is LimiterName.FIREWALL
 
 
@@ -359,16 +363,16 @@ def test_equal_pair_rates_are_no_evidence_for_the_firewall() -> None:
     """Each client has a policer, so the rates are constant. The NIC limits are not known."""
     limiter = burst(movement=7.0, cov=0.01)
     assert any("as if each pair has its own limit" in fact for fact in limiter.evidence)
-    text = limiter.finding()
-    assert "NIC rate of the clients of 4 of 4 pairs" in text.sentence
-    assert "another VM size" in (text.next_step or "")
+    finding = limiter.finding()
+    assert "NIC rate of the clients of 4 of 4 pairs" in finding.sentence
+    assert "another VM size" in (finding.next_step or "")
 
 
 def test_finding_states_evidence_and_how_to_rule_it_out() -> None:
-    text = burst().finding()
-    assert text.sentence.startswith("Bottleneck: firewall. Evidence: 4 pairs share one limit")
-    assert "To rule this out: the same total rate without the firewall" in text.sentence
-    assert "confidence" not in text.model_dump_json()
+    finding = burst().finding()
+    assert finding.sentence.startswith("Bottleneck: firewall. Evidence: 4 pairs share one limit")
+    assert "To rule this out: the same total rate without the firewall" in finding.sentence
+    assert "confidence" not in finding.model_dump_json()
 
 
 def test_run_bottleneck_is_that_of_most_bursts() -> None:
@@ -445,9 +449,9 @@ def test_egress_queue_of_receiver_is_no_evidence() -> None:
 
 
 def test_rate_above_declared_nic_limit_disproves_it() -> None:
-    limiter = found(Traffic(), client_nic=5.0, server_nic=0.1)
+    limiter = bottleneck_of(Traffic(), client_nic=5.0, server_nic=0.1)
     assert limiter.name is not LimiterName.CLIENT_NIC
-    assert any("more than the declared rate" in text for text in limiter.not_known)
+    assert any("more than the declared rate" in finding for finding in limiter.not_known)
 
 
 def test_full_nic_with_headers_missing_from_its_counter() -> None:

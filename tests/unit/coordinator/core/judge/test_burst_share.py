@@ -23,7 +23,7 @@ def _sums(*fleet: float) -> BinSums:
     )
 
 
-def _share(*moved: tuple[float, float, float], **told: float) -> BurstShare:
+def _share(*moved: tuple[float, float, float], **fields: float) -> BurstShare:
     """Build a share with 1000 payload bytes and 1200 counted bytes in 10 s.
 
     The idle level of 10 bytes/s is included in the counted bytes.
@@ -41,7 +41,9 @@ def _share(*moved: tuple[float, float, float], **told: float) -> BurstShare:
         "near_bytes_per_s": 30.0,
         "fleet_bytes_per_s": 100.0,
     }
-    return BurstShare(moved=(ends[0], ends[1]), parts=_sums(1, 2), full=_sums(3), **(known | told))  # type: ignore[arg-type]
+    return BurstShare(
+        moved=(ends[0], ends[1]), parts=_sums(1, 2), full=_sums(3), **(known | fields)
+    )  # type: ignore[arg-type]
 
 
 SAME = (1200.0, 1000.0, 10.0)
@@ -61,9 +63,9 @@ def test_ignores_lag_bound_without_burst_bytes() -> None:
     assert _share((500.0, 0.0, 5.0), (500.0, 0.0, 5.0)).unsure_ratio(10.0) == 0.0
 
 
-@pytest.mark.parametrize("told", [{"ledger_bytes": 100.0}, {"fleet_bytes": 0.0}])
-def test_no_lag_uncertainty_without_bytes(told: dict[str, float]) -> None:
-    assert _share((500.0, 900.0, 5.0), SAME, **told).unsure_ratio(10.0) == 0.0
+@pytest.mark.parametrize("fields", [{"ledger_bytes": 100.0}, {"fleet_bytes": 0.0}])
+def test_no_lag_uncertainty_without_bytes(fields: dict[str, float]) -> None:
+    assert _share((500.0, 900.0, 5.0), SAME, **fields).unsure_ratio(10.0) == 0.0
 
 
 def test_sums_shares_by_field_and_averages_rates() -> None:

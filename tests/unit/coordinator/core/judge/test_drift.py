@@ -24,20 +24,20 @@ def hosts(*passports: HostInfo | None, role: Role = Role.CLIENT) -> list[Presenc
     return [presence(role, n, passport=item) for n, item in enumerate(passports, 1)]
 
 
-def said(fleet: Sequence[Presence]) -> str:
+def difference_sentences(fleet: Sequence[Presence]) -> str:
     result = host_difference_findings(fleet, [host.agent_id for host in fleet])
     return " ".join(item.sentence for item in result)
 
 
 def test_names_host_without_gro() -> None:
-    assert said(hosts(ALIKE, GRO_OFF, ALIKE)) == (
+    assert difference_sentences(hosts(ALIKE, GRO_OFF, ALIKE)) == (
         "Hosts in the same role differ: generic-receive-offload: client-002 has off, 2 have on."
     )
 
 
 def test_equal_unknown_or_other_role_hosts_have_no_finding() -> None:
-    assert not said(hosts(ALIKE, ALIKE, None, HostInfo()))
-    assert not said([*hosts(ALIKE, ALIKE), *hosts(GRO_OFF, role=Role.SERVER)])
+    assert not difference_sentences(hosts(ALIKE, ALIKE, None, HostInfo()))
+    assert not difference_sentences([*hosts(ALIKE, ALIKE), *hosts(GRO_OFF, role=Role.SERVER)])
 
 
 def test_ignores_hosts_outside_the_run() -> None:

@@ -57,7 +57,7 @@ def counting(factor: float, counts_lost: bool | None = None) -> FirewallLedger:
     return replace(MADE.ledger, bytes=MADE.ledger.bytes * factor, counts_lost=counts_lost)
 
 
-def held(
+def reconcile_bursts(
     bursts: list[BurstSeries], ledger: FirewallLedger, protocol: Protocol = Protocol.TCP
 ) -> Reconciliation:
     return reconcile(bursts, ledger, HEADERS, [NOBODY] * 3, protocol=protocol)[0]
@@ -70,9 +70,9 @@ def test_retransmissions_may_hide_a_bypass_of_the_same_size(
 ) -> None:
     """The counter has the fleet bytes, but it may count some of them twice."""
     bursts = again(resent) if protocol is Protocol.TCP else lost(resent)
-    reported = held(bursts, counting(1.0), protocol)
-    low, high = reported.residual_ends
-    assert reported.residual_ratio == pytest.approx(0, abs=0.002)
+    result = reconcile_bursts(bursts, counting(1.0), protocol)
+    low, high = result.residual_ends
+    assert result.residual_ratio == pytest.approx(0, abs=0.002)
     assert low < 1 / (1 + resent) - 1
     assert high < 0.006
 
@@ -99,10 +99,10 @@ def test_declared_counter_position_gives_one_prediction(
     counts_lost: bool | None, factor: float, residual: float, protocol: Protocol
 ) -> None:
     bursts = again(0.03) if protocol is Protocol.TCP else lost(0.03)
-    reported = held(bursts, counting(factor, counts_lost), protocol)
-    assert reported.residual_ratio == pytest.approx(residual, abs=0.002)
-    assert (reported.causes == ()) == (residual == 0)
-    low, high = reported.residual_ends
+    result = reconcile_bursts(bursts, counting(factor, counts_lost), protocol)
+    assert result.residual_ratio == pytest.approx(residual, abs=0.002)
+    assert (result.causes == ()) == (residual == 0)
+    low, high = result.residual_ends
     if counts_lost is not None:
         assert high - low < 0.015
 
@@ -129,14 +129,14 @@ def test_acknowledgements_have_an_upper_bound() -> None:
 @pytest.mark.parametrize("acknowledged", [0.001, 0.005, 0.0175])
 def test_acknowledgements_are_no_residual(acknowledged: float) -> None:
     ledger = replace(counting(1 + acknowledged / 1.0359), flows=tuple(Flow))
-    reported = held(again(0.0), ledger)
-    assert reported.residual_ratio == pytest.approx(0, abs=0.001)
-    assert reported.causes == ()
+    result = reconcile_bursts(again(0.0), ledger)
+    assert result.residual_ratio == pytest.approx(0, abs=0.001)
+    assert result.causes == ()
     measured, _ = reconcile(
         again(0.0), ledger, HEADERS, [NOBODY] * 3, acknowledged=[acknowledged] * 3
     )
     low, _ = measured.residual_ends
-    assert low > reported.residual_ends[0] or acknowledged > 0.017
+    assert low > result.residual_ends[0] or acknowledged > 0.017
     assert low == pytest.approx(-0.0025, abs=0.002)
 
 

@@ -40,8 +40,8 @@ def _bins(*counted: float, at_s: float = 0.0, width_s: float = 1.0) -> Bins:
     return Bins(start_s=start, end_s=start + width_s, bytes=np.array(counted, dtype=np.float64))
 
 
-def _known(fleet: Curve, *bursts: tuple[float, float, float], **told: Any) -> Known:
-    return Known(fleet=fleet, bursts=bursts or [(0.0, 1.0, 1.0)], **told)
+def _known(fleet: Curve, *bursts: tuple[float, float, float], **fields: Any) -> Known:
+    return Known(fleet=fleet, bursts=bursts or [(0.0, 1.0, 1.0)], **fields)
 
 
 def _trials(*lag_s: float, scale: float = 1.0, idle: float = 0.0, drift_s: float = 0.0) -> _Trials:

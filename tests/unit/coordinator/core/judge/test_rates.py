@@ -24,14 +24,19 @@ from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import BurstSummary, Completeness
 from broadside.exchange.messages import Flow
-from tests.unit.coordinator.core.judge.checks.check_input import burst, held, spec, window
+from tests.unit.coordinator.core.judge.checks.check_input import (
+    burst,
+    make_reconciliation,
+    spec,
+    window,
+)
 
 PAYLOAD = cast(RunSpec, spec())
 IP = cast(RunSpec, spec(layer=Layer.IP))
 
 
-def _burst(*args: Any, **told: Any) -> BurstSummary:
-    return cast(BurstSummary, burst(*args, **told))
+def _burst(*args: Any, **fields: Any) -> BurstSummary:
+    return cast(BurstSummary, burst(*args, **fields))
 
 
 def test_formats_symmetric_and_asymmetric_interval() -> None:
@@ -70,9 +75,9 @@ def test_scatter_between_bursts_applies_to_long_enough_burst(window_s: int, know
     means = _burst(half=None, window=window(window_s=window_s))
     result = received_rate(PAYLOAD, means, 5e6)
     assert (None if result is None else result.below) == (5e6 if known else None)
-    local = received_rate(PAYLOAD, _burst(), 5e6)
-    assert local is not None
-    assert local.below == 1e7
+    with_half_width = received_rate(PAYLOAD, _burst(), 5e6)
+    assert with_half_width is not None
+    assert with_half_width.below == 1e7
     assert received_rate(PAYLOAD, _burst(half=None, window=None), 5e6) is None
     assert received_rate(PAYLOAD, _burst(half=None)) is None
     assert received_rate(PAYLOAD, _burst(None)) is None
@@ -110,9 +115,9 @@ def test_bytes_recorded_only_by_senders_raise_upper_bound() -> None:
     ],
 )
 def test_half_width_from_scatter_of_device_bins(
-    told: dict[str, Any], scatter: float | None
+    fields: dict[str, Any], scatter: float | None
 ) -> None:
-    device = held(**({"ledger_cov_ratio": 0.01, "full_bins_count": 3} | told))
+    device = make_reconciliation(**({"ledger_cov_ratio": 0.01, "full_bins_count": 3} | fields))
     result = half_width_of_device(_burst(reconciliation=device))
     assert result == (None if scatter is None else pytest.approx(scatter))
     assert half_width_of_device(_burst(None, reconciliation=device)) is None
@@ -132,7 +137,7 @@ FLEET = Interval(value=1e9, below=3e6, above=4e6)
 
 def test_device_rate_is_fleet_rate_plus_residual() -> None:
     """The residual is 10 % +- 0.5 %. The errors are hypot(3, 5) and hypot(4, 5) Mbit/s."""
-    result = device_rate(PAYLOAD, _burst(reconciliation=held(0.1)), FLEET)
+    result = device_rate(PAYLOAD, _burst(reconciliation=make_reconciliation(0.1)), FLEET)
     assert result is not None
     assert result.value == pytest.approx(1.1e9)
     assert result.below == pytest.approx(math.hypot(3e6, 5e6))
@@ -151,11 +156,11 @@ def test_layer_error_of_device_rate_is_added_linearly() -> None:
         "layer_low_ratio": 0.02,
         "extra_ratio": 0.006,
     }
-    result = device_rate(PAYLOAD, _burst(reconciliation=held(0.1, **fields)), FLEET)
+    result = device_rate(PAYLOAD, _burst(reconciliation=make_reconciliation(0.1, **fields)), FLEET)
     assert result is not None
     assert result.below == pytest.approx(math.hypot(3e6, 4e6) + 26e6)
     assert result.above == pytest.approx(math.hypot(4e6, 5e6) + 10e6)
-    same = held(0.1, **(fields | {"layer_low_ratio": None}))
+    same = make_reconciliation(0.1, **(fields | {"layer_low_ratio": None}))
     result = device_rate(PAYLOAD, _burst(reconciliation=same), FLEET)
     assert result is not None
     assert result.below == pytest.approx(math.hypot(3e6, 14e6) + 16e6)
@@ -163,7 +168,12 @@ def test_layer_error_of_device_rate_is_added_linearly() -> None:
 
 @pytest.mark.parametrize(
     "device",
-    [None, held(0.1, bypassed=True), held(None), held(7.0, crossed_bits_per_second=8e9)],
+    [
+        None,
+        make_reconciliation(0.1, bypassed=True),
+        make_reconciliation(None),
+        make_reconciliation(7.0, crossed_bits_per_second=8e9),
+    ],
     ids=["none", "reference", "no residual", "bits read as bytes"],
 )
 def test_no_device_rate_without_usable_counter(device: Any) -> None:
@@ -172,7 +182,7 @@ def test_no_device_rate_without_usable_counter(device: Any) -> None:
 
 def test_factor_is_no_declaration_error_if_pairs_are_unseen() -> None:
     """Additional bytes may be from unseen pairs, so 10/8 should not be used as a factor."""
-    reported = held(7.0, crossed_bits_per_second=8e9)
+    reported = make_reconciliation(7.0, crossed_bits_per_second=8e9)
     part = Completeness(planned_s=100, measured_s=80, lost_s=20, completeness_ratio=0.8)
     result = device_rate(PAYLOAD, _burst(reconciliation=reported, completeness=part), FLEET)
     assert result is not None
@@ -180,7 +190,7 @@ def test_factor_is_no_declaration_error_if_pairs_are_unseen() -> None:
 
 
 def test_ambiguous_factor_keeps_the_device_rate() -> None:
-    doubled = held(1.0, crossed_bits_per_second=2e9)
+    doubled = make_reconciliation(1.0, crossed_bits_per_second=2e9)
     result = device_rate(PAYLOAD, _burst(reconciliation=doubled), FLEET)
     assert result is not None
     assert result.value == 2e9

@@ -19,13 +19,13 @@ def made() -> tuple[Fleet, FirewallLedger]:
     return built, built.ledger
 
 
-def judged(built: Fleet, ledger: FirewallLedger) -> RunSummary:
+def judge_run(built: Fleet, ledger: FirewallLedger) -> RunSummary:
     return summarise(replace(built, ledger=ledger))
 
 
 def test_valid_run_states_limits_of_byte_comparison() -> None:
     built, ledger = made()
-    summary = judged(built, ledger)
+    summary = judge_run(built, ledger)
     assert summary.verdict is Verdict.PASS
     (text,) = [finding for finding in summary.findings if finding.id == "unseen-by-bytes"]
     assert UNSEEN_BY_BYTES in text.sentence
@@ -36,7 +36,7 @@ def test_bypass_compensated_by_foreign_traffic_is_inconclusive(share: float) -> 
     built, ledger = made()
     busy = np.median(ledger.bytes[ledger.bytes > 0.9 * ledger.bytes.max()])
     hidden = replace(ledger, bytes=ledger.bytes * (1 - share) + share * busy)
-    summary = judged(built, hidden)
+    summary = judge_run(built, hidden)
     assert summary.verdict is Verdict.INCONCLUSIVE
     assert ids(summary) >= {"residual", "foreign-traffic", "bypass"}
 
@@ -47,7 +47,7 @@ def test_residual_interval_beyond_the_limit_is_inconclusive() -> None:
     rng = np.random.default_rng(1)
     bursty = np.repeat(rng.random(len(ledger) // 6 + 1) < 0.5, 6)[: len(ledger)]
     foreign = 0.2 * ledger.bytes.max() * bursty
-    summary = judged(built, replace(ledger, bytes=ledger.bytes + foreign))
+    summary = judge_run(built, replace(ledger, bytes=ledger.bytes + foreign))
     assert summary.verdict is Verdict.INCONCLUSIVE
     assert "residual" in ids(summary)
 
@@ -55,19 +55,19 @@ def test_residual_interval_beyond_the_limit_is_inconclusive() -> None:
 def test_unknown_lag_is_inconclusive() -> None:
     built, ledger = made()
     steady = np.full(len(ledger), float(np.median(ledger.bytes)) + 1e9)
-    summary = judged(built, replace(ledger, bytes=steady))
+    summary = judge_run(built, replace(ledger, bytes=steady))
     assert summary.verdict is Verdict.INCONCLUSIVE
     reconciliation = summary.reconciliation
     assert reconciliation is not None
     assert reconciliation.lag_s is None
 
 
-@pytest.mark.parametrize("odd", [-1.0, np.inf])
-def test_impossible_counter_values_are_inconclusive(odd: float) -> None:
+@pytest.mark.parametrize("value", [-1.0, np.inf])
+def test_impossible_counter_values_are_inconclusive(value: float) -> None:
     built, ledger = made()
     reported = ledger.bytes.copy()
-    reported[3] = odd
-    summary = judged(built, replace(ledger, bytes=reported))
+    reported[3] = value
+    summary = judge_run(built, replace(ledger, bytes=reported))
     assert summary.verdict is Verdict.INCONCLUSIVE
     assert "ledger-untrue" in ids(summary)
 
@@ -101,7 +101,7 @@ def test_traffic_after_bursts_may_have_hidden_a_bypass(after_s: int, verdict: Ve
     """
     built, ledger, others = outlasted(after_s)
     assert others.any() == bool(after_s)
-    summary = judged(built, replace(ledger, bytes=ledger.bytes + others))
+    summary = judge_run(built, replace(ledger, bytes=ledger.bytes + others))
     assert summary.verdict is verdict
     assert ("residual" in ids(summary)) == bool(after_s)
 
@@ -118,6 +118,6 @@ def test_extra_sender_rows_do_not_explain_traffic_after_bursts() -> None:
             tracks.append(replace(track, transferred_bytes=more))
         return replace(pair, client_tracks=tuple(tracks))
 
-    summary = judged(built.told(longer), replace(ledger, bytes=ledger.bytes + others))
+    summary = judge_run(built.told(longer), replace(ledger, bytes=ledger.bytes + others))
     assert summary.verdict is Verdict.INCONCLUSIVE
     assert "residual" in ids(summary)

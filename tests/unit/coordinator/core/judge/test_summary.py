@@ -208,8 +208,8 @@ def _by_track(change: Callable[[IntervalColumns], IntervalColumns]) -> Change:
 
 
 def _rows_left(track: IntervalColumns, rng: random.Random) -> IntervalColumns:
-    keep = np.array([rng.random() > rng.choice([0.0, 0.1, 0.5]) for _ in range(len(track))])
-    return track.rows(keep)
+    selected = np.array([rng.random() > rng.choice([0.0, 0.1, 0.5]) for _ in range(len(track))])
+    return track.rows(selected)
 
 
 @given(
@@ -379,7 +379,7 @@ def test_sender_records_alone_do_not_pass() -> None:
 
 
 def test_reports_and_sums_both_directions() -> None:
-    made = both_ways(fleet(SMALL, target_bits_per_second=48e9))
+    made = in_both_directions(fleet(SMALL, target_bits_per_second=48e9))
     result = judged_first(replace(made, ledger=None))
     assert [flow.flow for flow in result.flows] == [Flow.UP, Flow.DOWN]
     assert result.fleet_received_bits_per_second == pytest.approx(2 * made.truth.rates[0], rel=0.01)
@@ -390,7 +390,7 @@ def test_reports_and_sums_both_directions() -> None:
 def test_compares_both_directions_with_counter_of_both(acknowledged: float) -> None:
     """The counter includes acknowledgements, up to 52 bytes for two segments."""
     most = 52 / (2 * 1500)
-    made = both_ways(fleet(replace(SMALL, bursts=1), target_bits_per_second=48e9))
+    made = in_both_directions(fleet(replace(SMALL, bursts=1), target_bits_per_second=48e9))
     assert made.ledger is not None
     counted = made.ledger.bytes * 2 * (1 + acknowledged)
     ledger = replace(made.ledger, bytes=counted, flows=tuple(Flow))
@@ -403,7 +403,7 @@ def test_compares_both_directions_with_counter_of_both(acknowledged: float) -> N
     assert (reconciliation.causes == ()) == (acknowledged <= most)
 
 
-def both_ways(made: Fleet) -> Fleet:
+def in_both_directions(made: Fleet) -> Fleet:
     """Return the fleet with the same traffic in both directions."""
     traffic = made.plan.spec.traffic.model_copy(update={"direction": Direction.BIDIRECTIONAL})
 

@@ -6,7 +6,7 @@ from tests.judged import judged_first
 from tests.synthetic import Plant, fleet
 
 
-def told(*ratios: float | None) -> BurstSummary:
+def burst_with_steal_time(*ratios: float | None) -> BurstSummary:
     """Return a burst with these client steal times. Server steal time is zero."""
     made = fleet(Plant(pairs=len(ratios), bursts=1, burst_s=10, period_s=25))
 
@@ -30,7 +30,7 @@ def sentences(summary: BurstSummary) -> list[str]:
 
 
 def test_names_worst_host_without_changing_the_verdict() -> None:
-    quiet, noisy = told(0.0, 0.0, 0.0), told(0.03, 0.27, None)
+    quiet, noisy = burst_with_steal_time(0.0, 0.0, 0.0), burst_with_steal_time(0.03, 0.27, None)
     assert noisy.taken_cpu is not None
     assert (noisy.taken_cpu.hosts_count, noisy.taken_cpu.worst_ratio) == (5, 0.27)
     assert noisy.taken_cpu.mean_ratio == 0.06
@@ -42,6 +42,6 @@ def test_names_worst_host_without_changing_the_verdict() -> None:
 
 
 def test_no_finding_for_little_or_unknown_steal_time() -> None:
-    assert sentences(told(0.04, 0.01)) == []
+    assert sentences(burst_with_steal_time(0.04, 0.01)) == []
     silent = judged_first(fleet(Plant(pairs=2, bursts=1, burst_s=10, period_s=25)))
     assert silent.taken_cpu is None

@@ -36,7 +36,7 @@ def _unread(*names: str) -> Change:
     return change
 
 
-def _judged(change: Change, count: int, *, promised: bool = True) -> RunSummary:
+def _judge_run(change: Change, count: int, *, promised: bool = True) -> RunSummary:
     plan = MADE.plan.model_copy(update={"clocks_promised": promised})
     return summarise(replace(MADE, plan=plan).told(change, range(count)))
 
@@ -45,20 +45,20 @@ def _judged(change: Change, count: int, *, promised: bool = True) -> RunSummary:
     "names", [("clock_after",), ("clock_before",), ("clock_before", "clock_after")]
 )
 def test_fleet_without_clock_readings_is_inconclusive(names: tuple[str, ...]) -> None:
-    text = _judged(_unread(*names), 30)
-    assert text.verdict is Verdict.INCONCLUSIVE
-    assert "clocks-unread" in ids(text)
-    assert text.bursts[0].clocks_read_ratio == 0
+    summary = _judge_run(_unread(*names), 30)
+    assert summary.verdict is Verdict.INCONCLUSIVE
+    assert "clocks-unread" in ids(summary)
+    assert summary.bursts[0].clocks_read_ratio == 0
 
 
 def test_one_missing_clock_reading_is_counted_but_passes() -> None:
-    text = _judged(_unread("clock_after"), 1)
-    assert text.verdict is Verdict.PASS
-    assert text.bursts[0].clocks_read_ratio == pytest.approx(29 / 30)
+    summary = _judge_run(_unread("clock_after"), 1)
+    assert summary.verdict is Verdict.PASS
+    assert summary.bursts[0].clocks_read_ratio == pytest.approx(29 / 30)
 
 
 def test_import_passes_without_clock_readings() -> None:
-    assert _judged(_unread("clock_before", "clock_after"), 30, promised=False).verdict is (
+    assert _judge_run(_unread("clock_before", "clock_after"), 30, promised=False).verdict is (
         Verdict.PASS
     )
 
@@ -71,19 +71,19 @@ def test_unread_and_shifted_clocks_count_together() -> None:
         after = pair.report.model_copy(update={"clock_after": clock(0.3, 0.301, START)})
         return replace(pair, report=after)
 
-    assert _judged(moved, 2).verdict is Verdict.INCONCLUSIVE
+    assert _judge_run(moved, 2).verdict is Verdict.INCONCLUSIVE
 
     def half(pair: PairEvidence) -> PairEvidence:
         return _unread("clock_after")(pair) if pair.pair_index == 0 else moved(pair)
 
-    assert _judged(half, 2).verdict is Verdict.INCONCLUSIVE
+    assert _judge_run(half, 2).verdict is Verdict.INCONCLUSIVE
 
 
 def test_large_start_spread_is_inconclusive_and_names_latest_pair() -> None:
-    text = summarise(SPREAD)
-    result = next(finding for finding in text.findings if finding.id == "start-spread")
-    assert text.verdict is Verdict.INCONCLUSIVE
-    latest = max(text.bursts[0].pairs, key=lambda pair: pair.start_error_s or 0.0)
+    summary = summarise(SPREAD)
+    result = next(finding for finding in summary.findings if finding.id == "start-spread")
+    assert summary.verdict is Verdict.INCONCLUSIVE
+    latest = max(summary.bursts[0].pairs, key=lambda pair: pair.start_error_s or 0.0)
     assert latest.pair in result.sentence
 
 

@@ -65,12 +65,12 @@ def by_hand(made: Fleet) -> ByHand:
         ratios.append(float(bins.bytes[lagged].sum()) / total)
         payload.append(total)
     scatter = float(np.std(rates, ddof=1))
-    local = math.sqrt(sum(half**2 for half in halves)) / 3
+    within = math.sqrt(sum(half**2 for half in halves)) / 3
     between = quantile(2) * float(np.std(ratios, ddof=1)) / math.sqrt(3) / float(np.mean(ratios))
     return ByHand(
         rates=rates,
         halves=halves,
-        run_half=max(half_of_mean(np.array(rates), BURSTS), local),
+        run_half=max(half_of_mean(np.array(rates), BURSTS), within),
         scatter=scatter,
         counted_bytes=float(np.dot(ratios, payload)),
         expected_bytes=sum(payload) * 1500 / 1448,
@@ -120,11 +120,11 @@ def half_of_mean(values: NDArray[np.float64], processes: list[tuple[float, float
     weights = np.exp(np.array(likelihoods) - max(likelihoods))
     at = np.linspace(0, 100, 200_001)
     density = (1 + at**2 / (count - 1)) ** (-count / 2)
-    stored = np.cumsum(density) / density.sum()
+    cumulative = np.cumsum(density) / density.sum()
     low, high = 0.0, 100 * max(errors)
     for _ in range(60):
         middle = (low + high) / 2
-        inside = np.interp(middle / np.array(errors), at, stored) @ weights / weights.sum()
+        inside = np.interp(middle / np.array(errors), at, cumulative) @ weights / weights.sum()
         low, high = (middle, high) if inside < 0.95 else (low, middle)
     return high
 
@@ -147,7 +147,7 @@ def near(one: float, other: float, digit: float) -> bool:
     return abs(one - other) <= 0.51 * digit
 
 
-def judged(made: Fleet, ledger: FirewallLedger | None) -> RunSummary:
+def judge_run(made: Fleet, ledger: FirewallLedger | None) -> RunSummary:
     made = made.aiming(target_bits_per_second=30e9, tolerance_ratio=0.05)
     return summarise(replace(made, plan=made.plan.sealed(), ledger=ledger))
 
@@ -161,7 +161,7 @@ def printed(column: int) -> list[list[float]]:
 
 def test_example_matches_formulas_and_summary() -> None:
     made = fleet(PLANT)
-    hand, text = by_hand(made), judged(made, made.ledger)
+    hand, text = by_hand(made), judge_run(made, made.ledger)
     bursts, run, lag, _, sizes, residual = printed(2)
     reconciliation = text.reconciliation
     assert text.verdict == "pass"
@@ -188,7 +188,7 @@ def test_example_with_ten_percent_bypass() -> None:
     _, _, _, (idle,), sizes, residual = printed(3)
     assert made.ledger is not None
     foreign = idle * 1e9 / 8 * PLANT.grain_s
-    text = judged(made, replace(made.ledger, bytes=0.9 * made.ledger.bytes + foreign))
+    text = judge_run(made, replace(made.ledger, bytes=0.9 * made.ledger.bytes + foreign))
     reported, hand = text.reconciliation, by_hand(made)
     assert text.verdict == "inconclusive"
     assert {"residual", "bypass", "foreign-traffic"} <= {finding.id for finding in text.findings}
@@ -198,10 +198,16 @@ def test_example_with_ten_percent_bypass() -> None:
     _same_residual(reported, hand, 0.9, residual)
 
 
-def _same_residual(told: Reconciliation, hand: ByHand, share: float, page: list[float]) -> None:
+def _same_residual(
+    reconciliation: Reconciliation, hand: ByHand, share: float, page: list[float]
+) -> None:
     off = share * hand.counted_bytes / hand.expected_bytes - 1
     ends = (off, off - hand.residual_half, off + hand.residual_half)
-    engine = (told.residual_ratio, told.residual_low_ratio, told.residual_high_ratio)
+    engine = (
+        reconciliation.residual_ratio,
+        reconciliation.residual_low_ratio,
+        reconciliation.residual_high_ratio,
+    )
     for mine, theirs, printed_percent in zip(ends, engine, page, strict=True):
         assert near(mine * 100, printed_percent, 0.01)
         assert near((theirs or 0.0) * 100, printed_percent, 0.01)
@@ -212,7 +218,7 @@ def test_verdict_page_matches_the_summary() -> None:
     text = page.partition("## Worked example")[2]
     made = fleet(PLANT)
     spec = made.aiming(target_bits_per_second=30e9, tolerance_ratio=0.05).plan.spec
-    message = judged(made, made.ledger)
+    message = judge_run(made, made.ledger)
     burst = message.bursts[0]
     rate = received_rate(spec, burst)
     assert rate is not None

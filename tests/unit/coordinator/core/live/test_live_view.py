@@ -87,8 +87,8 @@ def test_hides_residual_until_burst_and_counter_are_complete() -> None:
     for second in range(2, BURST_S):
         shown = so_far(CLEAN, second)
         figures = shown.figures
-        stored = figures.summary.reconciliation if figures else None
-        assert stored is None or (stored.residual_ratio, stored.causes) == (None, ())
+        current = figures.summary.reconciliation if figures else None
+        assert current is None or (current.residual_ratio, current.causes) == (None, ())
         assert not {f.id for f in shown.findings} & {"reconciled", "bypass"}
 
 
@@ -121,16 +121,18 @@ def test_live_residual_interval_contains_final_residual(plant: Plant) -> None:
     shown = 0
     for second in (5, 14, 20, 26, *range(28, BURST_S + 16)):
         now = made.plan.bursts[0].planned_start_at + timedelta(seconds=second + REPORT_LAG_S)
-        there = made.ledger.end_s <= now.timestamp()
-        bins = {name: getattr(made.ledger, name)[there] for name in ("start_s", "end_s", "bytes")}
+        known = made.ledger.end_s <= now.timestamp()
+        bins = {name: getattr(made.ledger, name)[known] for name in ("start_s", "end_s", "bytes")}
         ledger = replace(made.ledger, **bins)
         figures = full_snapshot(made.plan, until(made, second), ledger, now).figures
-        stored = figures.summary.reconciliation if figures else None
-        if stored is None or stored.residual_ratio is None:
+        current = figures.summary.reconciliation if figures else None
+        if current is None or current.residual_ratio is None:
             continue
-        low, high = stored.residual_ends
+        low, high = current.residual_ends
         assert low is not None and high is not None
-        assert low <= last <= high, f"second {second}: {stored.residual_ratio:.4f}, then {last:.4f}"
+        assert low <= last <= high, (
+            f"second {second}: {current.residual_ratio:.4f}, then {last:.4f}"
+        )
         shown += 1
     assert shown
 
@@ -195,23 +197,23 @@ def test_sends_only_changed_seconds() -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(looks=st.lists(st.floats(1, BURST_S), min_size=1, max_size=4).map(sorted))
-def test_incremental_updates_equal_full_snapshot(looks: list[float]) -> None:
-    stored: dict[int, bytes] = {}
+@given(seconds=st.lists(st.floats(1, BURST_S), min_size=1, max_size=4).map(sorted))
+def test_incremental_updates_equal_full_snapshot(seconds: list[float]) -> None:
+    current: dict[int, bytes] = {}
     sums: dict[int, float | None] = {}
     before = None
-    for check in looks:
-        now = so_far(CLEAN, check)
+    for second in seconds:
+        now = so_far(CLEAN, second)
         message = seconds_message(now, changed_seconds(before, now))
         cells = base64.b64decode(message.pairs)
         width = 4 * message.pairs_count
         for place, second in enumerate(message.second):
-            stored[second] = cells[place * width : (place + 1) * width]
+            current[second] = cells[place * width : (place + 1) * width]
             sums[second] = message.fleet_bits_per_second[place]
         before = now
     assert before is not None
     complete = seconds_message(before, changed_seconds(None, before))
-    assert b"".join(stored[second] for second in complete.second) == base64.b64decode(
+    assert b"".join(current[second] for second in complete.second) == base64.b64decode(
         complete.pairs
     )
     for second, rate in zip(complete.second, complete.fleet_bits_per_second, strict=True):
@@ -224,9 +226,9 @@ def test_counter_message_uses_burst_seconds_and_keeps_unknown_bins() -> None:
     counted = CLEAN.ledger.bytes.copy()
     counted[:] = np.nan
     burst = CLEAN.plan.bursts[0]
-    text = ledger_message(replace(CLEAN.ledger, bytes=counted), burst)
-    assert text.bins
-    assert all(item.bits_per_second is None for item in text.bins)
+    message = ledger_message(replace(CLEAN.ledger, bytes=counted), burst)
+    assert message.bins
+    assert all(item.bits_per_second is None for item in message.bins)
     bins = ledger_message(CLEAN.ledger, burst).bins
     inside = [item for item in bins if item.from_s >= 5 and item.before_s <= BURST_S - 1]
     mean = sum(item.bits_per_second or 0 for item in inside) / len(inside)

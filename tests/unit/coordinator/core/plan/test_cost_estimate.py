@@ -30,41 +30,41 @@ def spec(scenario: str = "jumbo-1740s", /, **overrides: object) -> RunSpec:
     return scenarios.load(scenario, {"device": {"sku": "premium"}} | overrides)
 
 
-def line(said: Estimate, item: str) -> Line:
-    (result,) = [entry for entry in said.bill.lines if entry.item.endswith(item)]
+def line(cost: Estimate, item: str) -> Line:
+    (result,) = [entry for entry in cost.bill.lines if entry.item.endswith(item)]
     return result
 
 
 def test_29_minutes_at_180_gbits_cost_about_2200_dollars() -> None:
-    text = estimate(spec(bursts_count=1), D4_FLEET, TABLE)
-    assert line(text, "firewall data").quantity == pytest.approx(39_150)
-    assert line(text, "firewall data").usd == pytest.approx(626.4)
-    assert line(text, "peering data").usd == pytest.approx(1566)
-    assert text.bill.total_usd == pytest.approx(2200, rel=0.005)
-    assert text.bill.unknown == ()
-    assert text.bill.total_low_usd is not None
-    assert text.bill.total_low_usd < 2200
-    assert line(text, "capacity units").quantity == pytest.approx((20 - 2) * 1780 / 3600)
-    assert line(text, "VMs Standard_D4_v4").usd_each == pytest.approx(0.192)
-    assert line(text, "VMs Standard_D4_v4").quantity == pytest.approx(60 * 1780 / 3600)
-    assert text.charged
+    cost = estimate(spec(bursts_count=1), D4_FLEET, TABLE)
+    assert line(cost, "firewall data").quantity == pytest.approx(39_150)
+    assert line(cost, "firewall data").usd == pytest.approx(626.4)
+    assert line(cost, "peering data").usd == pytest.approx(1566)
+    assert cost.bill.total_usd == pytest.approx(2200, rel=0.005)
+    assert cost.bill.unknown == ()
+    assert cost.bill.total_low_usd is not None
+    assert cost.bill.total_low_usd < 2200
+    assert line(cost, "capacity units").quantity == pytest.approx((20 - 2) * 1780 / 3600)
+    assert line(cost, "VMs Standard_D4_v4").usd_each == pytest.approx(0.192)
+    assert line(cost, "VMs Standard_D4_v4").quantity == pytest.approx(60 * 1780 / 3600)
+    assert cost.charged
 
 
 def test_every_price_has_a_source_and_shows_if_unverified() -> None:
-    text = estimate(spec(), D4_FLEET, TABLE)
-    for item in text.bill.lines:
+    cost = estimate(spec(), D4_FLEET, TABLE)
+    for item in cost.bill.lines:
         assert item.source
         assert item.as_of == TABLE.as_of
-    assert line(text, "firewall deployment").note == "unverified here"
-    assert "unverified here" in (line(text, "VMs Standard_D4_v4").note or "")
+    assert line(cost, "firewall deployment").note == "unverified here"
+    assert "unverified here" in (line(cost, "VMs Standard_D4_v4").note or "")
 
 
 def test_unknown_price_is_listed_and_not_zero() -> None:
-    text = estimate(spec(), fleet(30), TABLE)
-    machines = line(text, "VMs of unknown size")
+    cost = estimate(spec(), fleet(30), TABLE)
+    machines = line(cost, "VMs of unknown size")
     assert (machines.usd, machines.note) == (None, "price unknown")
-    assert text.bill.unknown == ("60 VMs of unknown size",)
-    assert any("BROADSIDE_AGENT_VM_SIZE" in assumption for assumption in text.assumed)
+    assert cost.bill.unknown == ("60 VMs of unknown size",)
+    assert any("BROADSIDE_AGENT_VM_SIZE" in assumption for assumption in cost.assumed)
 
 
 def test_lab_run_costs_nothing_and_is_estimated_at_real_scale() -> None:
@@ -83,8 +83,8 @@ def test_lab_run_costs_nothing_and_is_estimated_at_real_scale() -> None:
 def test_prices_paced_traffic_by_rate_and_unpaced_by_nic_limit() -> None:
     pace = {"stream_bits_per_second": 10_000_000, "streams_count": 10}
     paced = spec(traffic=pace)
-    text = estimate(paced, [], TABLE)
-    assert text.ip_bits_per_second == pytest.approx(30 * 10 * 10e6 * 1500 / 1448)
+    cost = estimate(paced, [], TABLE)
+    assert cost.ip_bits_per_second == pytest.approx(30 * 10 * 10e6 * 1500 / 1448)
     capped = [
         presence(Role.CLIENT, index, nic_bits_per_second=10_000_000_000) for index in range(1, 31)
     ]
@@ -99,10 +99,10 @@ def test_prices_paced_traffic_by_rate_and_unpaced_by_nic_limit() -> None:
 
 def test_price_is_unknown_without_target_pacing_or_nic_limit() -> None:
     open_ended = spec("smoke", device={}, objective={}, traffic={"streams_count": 1})
-    text = estimate(open_ended, fleet(2), TABLE)
-    assert text.ip_bits_per_second is None
-    assert line(text, "firewall data").usd is None
-    assert "firewall data" in text.bill.unknown
+    cost = estimate(open_ended, fleet(2), TABLE)
+    assert cost.ip_bits_per_second is None
+    assert line(cost, "firewall data").usd is None
+    assert "firewall data" in cost.bill.unknown
 
 
 @pytest.mark.parametrize(
@@ -117,14 +117,14 @@ def test_price_is_unknown_without_target_pacing_or_nic_limit() -> None:
     ],
 )
 def test_rejects_run_over_budget_with_cost_and_fix(
-    overrides: dict[str, object], words: str
+    overrides: dict[str, object], pattern: str
 ) -> None:
     requested = spec(**overrides)
     agents = D4_FLEET if requested.objective.target_bits_per_second else fleet(30)
     refusal = estimate(requested, agents, TABLE).over_budget
     assert refusal is not None
     assert refusal.field == "budget_usd"
-    assert re.search(words, str(refusal)), str(refusal)
+    assert re.search(pattern, str(refusal)), str(refusal)
 
 
 def test_accepts_run_within_budget() -> None:
@@ -269,7 +269,7 @@ def test_plan_is_cut_only_if_the_budget_stopped_the_run() -> None:
 
 
 def test_user_prices_override_the_table() -> None:
-    local = prices.override(
+    user_prices = prices.override(
         {
             "name": "ours",
             "firewall": {"premium": {"gb": 0.01}},
@@ -277,14 +277,14 @@ def test_user_prices_override_the_table() -> None:
             "vm_hour": {"standard_d4_v4": 0.1},
         }
     )
-    text = estimate(spec(bursts_count=1), D4_FLEET, local)
-    assert text.prices == "ours"
-    assert line(text, "firewall data").usd == pytest.approx(391.5)
-    assert line(text, "firewall data").source == "your own figure"
-    assert (line(text, "peering data").usd, line(text, "peering data").low_usd) == (0, 0)
-    assert line(text, "VMs Standard_D4_v4").usd_each == pytest.approx(0.1)
+    cost = estimate(spec(bursts_count=1), D4_FLEET, user_prices)
+    assert cost.prices == "ours"
+    assert line(cost, "firewall data").usd == pytest.approx(391.5)
+    assert line(cost, "firewall data").source == "your own figure"
+    assert (line(cost, "peering data").usd, line(cost, "peering data").low_usd) == (0, 0)
+    assert line(cost, "VMs Standard_D4_v4").usd_each == pytest.approx(0.1)
     # This is the price in the table.
-    assert line(text, "firewall deployment").usd_each == pytest.approx(1.75)
+    assert line(cost, "firewall deployment").usd_each == pytest.approx(1.75)
 
 
 @pytest.mark.parametrize(
@@ -295,9 +295,9 @@ def test_user_prices_override_the_table() -> None:
         ({"peering": {"usd": "cheap"}}, "prices: peering.usd: .*cheap"),
     ],
 )
-def test_rejects_invalid_user_prices(own: dict[str, object], words: str) -> None:
-    with pytest.raises(prices.BadPrices, match=words):
-        prices.override(own)
+def test_rejects_invalid_user_prices(overrides: dict[str, object], pattern: str) -> None:
+    with pytest.raises(prices.BadPrices, match=pattern):
+        prices.override(overrides)
 
 
 def test_finds_vm_price_by_size() -> None:

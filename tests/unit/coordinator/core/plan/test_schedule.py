@@ -169,8 +169,8 @@ def test_instants_ascend_and_do_not_depend_on_start_time(
 
 
 def test_localises_time_without_offset_and_rejects_time_in_gap() -> None:
-    text = localise(datetime.fromisoformat("2026-11-21T02:00"), "Europe/Amsterdam", "at")
-    assert text == datetime(2026, 11, 21, 1, tzinfo=UTC)
+    instant = localise(datetime.fromisoformat("2026-11-21T02:00"), "Europe/Amsterdam", "at")
+    assert instant == datetime(2026, 11, 21, 1, tzinfo=UTC)
     with_offset = datetime.fromisoformat("2026-11-21T02:00+05:00")
     assert localise(with_offset, "Europe/Amsterdam", "at").hour == 21
     with pytest.raises(BadSchedule, match="at: 2027-03-28 02:30 does not exist in Europe/Amsterd"):
@@ -199,9 +199,9 @@ def test_localises_time_without_offset_and_rejects_time_in_gap() -> None:
     ],
 )
 def test_schedule_error_is_one_line_with_field_value_and_fix(
-    changes: dict[str, object], words: str
+    changes: dict[str, object], pattern: str
 ) -> None:
-    with pytest.raises(BadSchedule, match=words) as caught:
+    with pytest.raises(BadSchedule, match=pattern) as caught:
         check(schedule(**changes), NOW)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
 
@@ -262,10 +262,10 @@ def test_many_missed_instants_share_one_row_and_are_not_due_again() -> None:
 class Counted(CronSim):
     """Count how many times are computed."""
 
-    found_count = 0
+    steps_count = 0
 
     def __next__(self) -> datetime:
-        Counted.found_count += 1
+        Counted.steps_count += 1
         return super().__next__()
 
 
@@ -277,9 +277,9 @@ def test_finds_rare_instant_with_few_cron_steps(
         ("0 2 1 1 *", datetime(2027, 1, 1, 2, tzinfo=UTC)),
         ("0 2 29 2 *", datetime(2028, 2, 29, 2, tzinfo=UTC)),
     ):
-        Counted.found_count = 0
+        Counted.steps_count = 0
         assert due(schedule(cron), {}, day + timedelta(seconds=5)) == [day]
-        assert Counted.found_count < 5
+        assert Counted.steps_count < 5
 
 
 def test_cron_ends_at_year_9999() -> None:

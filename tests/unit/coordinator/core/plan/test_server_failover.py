@@ -64,12 +64,12 @@ def test_replacement_server_must_support_probes_and_tunnels() -> None:
     )
     here = [server.model_copy(update=able) for server in servers(1, 3)]
 
-    def spare(**changes: object) -> Presence:
+    def free_server(**changes: object) -> Presence:
         return presence(Role.SERVER, 5, beat_at=LATER, **able | changes)
 
-    assert choose_failovers(made, [], [*here, spare(echo_port=None)], 2, LATER) == []
-    assert choose_failovers(made, [], [*here, spare(tunnels=False)], 2, LATER) == []
-    [move] = choose_failovers(made, [], [*here, spare()], 2, LATER)
+    assert choose_failovers(made, [], [*here, free_server(echo_port=None)], 2, LATER) == []
+    assert choose_failovers(made, [], [*here, free_server(tunnels=False)], 2, LATER) == []
+    [move] = choose_failovers(made, [], [*here, free_server()], 2, LATER)
     assert move.endpoint.echo_port == 5200
-    [plain] = choose_failovers(PLAN, [], [*servers(1, 3), spare()], 2, LATER)
+    [plain] = choose_failovers(PLAN, [], [*servers(1, 3), free_server()], 2, LATER)
     assert plain.endpoint.echo_port is None

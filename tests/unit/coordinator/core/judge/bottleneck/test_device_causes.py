@@ -64,12 +64,12 @@ def test_counter_is_constant_below_five_percent_variation(
     assert flat_counter(None) is None
 
 
-def _at_documented(rate: float | None = 30e9, cov: float = 0.01, **told: Any) -> BottleneckInput:
+def _at_documented(rate: float | None = 30e9, cov: float = 0.01, **fields: Any) -> BottleneckInput:
     """Build an input at 30 Gbit/s, which is documented for the Azure Firewall SKU standard."""
     stored = None if rate is None else counted(rate, cov)
     known: dict[str, Any] = {"sku": "standard", "reconciliation": stored, "retransmit_ratio": 0.01}
-    nic = told.pop("nic", 0.5)
-    return given(pairs({"client_nic_ratio": nic}), **(known | told))
+    nic = fields.pop("nic", 0.5)
+    return given(pairs({"client_nic_ratio": nic}), **(known | fields))
 
 
 @pytest.mark.parametrize(
@@ -125,10 +125,10 @@ ROW = {"cov_ratio": 0.1, "rtt_idle_s": 0.01, "rtt_mean_s": 0.03, "client_nic_rat
 TRADE = {"share_movement_ratio": 0.1, "window_s": 30, "retransmit_ratio": 0.01}
 
 
-def _queue(*devices: Any, row: dict[str, Any] | None = None, **told: Any) -> BottleneckInput:
+def _queue(*devices: Any, row: dict[str, Any] | None = None, **fields: Any) -> BottleneckInput:
     """Build four pairs that share one limit and wait in a 20 ms queue."""
     rows = [ROW | (row or {})] * 4
-    return given(pairs(*rows), devices=devices, **(TRADE | told))
+    return given(pairs(*rows), devices=devices, **(TRADE | fields))
 
 
 @pytest.mark.parametrize(

@@ -56,12 +56,12 @@ def test_offered_load_uses_scale_and_excludes_lost_datagrams() -> None:
     assert OFFERED_LOAD.evaluate(dropping).holds is True
 
 
-def _nics(*ratios: float | None, queued: tuple[float | None, ...] = (), **told: Any) -> Any:
+def _nics(*ratios: float | None, queued: tuple[float | None, ...] = (), **fields: Any) -> Any:
     rows = [
         {"client_nic_ratio": ratio, "client_egress_queued_ratio": wait}
         for ratio, wait in zip(ratios, queued or (None,) * len(ratios), strict=True)
     ]
-    return given(pairs(*rows), **told)
+    return given(pairs(*rows), **fields)
 
 
 def test_nic_is_the_cause_if_half_of_the_senders_are_full() -> None:
@@ -171,17 +171,17 @@ def test_cpu_is_the_cause_if_half_of_the_hosts_are_full() -> None:
 CALM: dict[str, Any] = {"retransmit_ratio": 0.0, "rtt_mean_s": 0.01}
 
 
-def _windows(share: float, asked: int | None = None, streams: int = 1, **told: Any) -> Any:
+def _windows(share: float, requested: int | None = None, streams: int = 1, **fields: Any) -> Any:
     """Build two pairs. The first has this share of a 1 MB window in flight at 10 ms RTT."""
     rate = share * 1e6 * 8 / 0.01
     row: dict[str, Any] = {
         "rtt_mean_s": 0.01,
         "rtt_idle_s": 0.01,
-        "cwnd_bytes": None if asked else 1e6,
+        "cwnd_bytes": None if requested else 1e6,
     }
     of = [pair(0, rate, **row), pair(1, rate * 0.99, **(row | {"cwnd_bytes": 1e9}))]
-    traffic = Traffic(window_bytes=asked, streams_count=streams)
-    return given(of[: 1 if asked else 2], traffic, **(CALM | told))
+    traffic = Traffic(window_bytes=requested, streams_count=streams)
+    return given(of[: 1 if requested else 2], traffic, **(CALM | fields))
 
 
 @pytest.mark.parametrize(
@@ -196,9 +196,9 @@ def _windows(share: float, asked: int | None = None, streams: int = 1, **told: A
     ],
 )
 def test_window_is_full_by_littles_law(
-    share: float, asked: int | None, streams: int, holds: bool
+    share: float, requested: int | None, streams: int, holds: bool
 ) -> None:
-    assert WINDOW.evaluate(_windows(share, asked, streams)).holds is holds
+    assert WINDOW.evaluate(_windows(share, requested, streams)).holds is holds
 
 
 def test_full_window_is_the_cause_only_on_idle_path() -> None:
@@ -257,7 +257,7 @@ def test_requested_window_may_be_full_with_a_few_drops() -> None:
     ],
 )
 def test_advises_bandwidth_delay_product_of_idle_path(
-    nic: float | None, direction: Direction, wanted: str, product: str, each: str
+    nic: float | None, direction: Direction, wanted: str, product: str, per_stream: str
 ) -> None:
     """Two streams carry 800 Mbit/s at this NIC utilization. The idle RTT is 4 ms."""
     side = "server" if direction is Direction.REVERSE else "client"
@@ -269,5 +269,5 @@ def test_advises_bandwidth_delay_product_of_idle_path(
     }
     of = given([pair(0, 8e8, **row)], Traffic(streams_count=2, direction=direction))
     assert WINDOW.advise is not None
-    assert WINDOW.advise(of).startswith(f"Set window_bytes to at least {each} per stream")
+    assert WINDOW.advise(of).startswith(f"Set window_bytes to at least {per_stream} per stream")
     assert f"at {wanted} and 4 ms is {product} per pair" in WINDOW.advise(of)

@@ -12,7 +12,7 @@ from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import (
 )
 from tests.unit.coordinator.core.judge.bottleneck.bottleneck_input import given, pairs
 
-ROOM = {"cpu_ratio": 0.5, "core_ratio": 0.9, "nic_ratio": 0.8}
+FREE_CAPACITY = {"cpu_ratio": 0.5, "core_ratio": 0.9, "nic_ratio": 0.8}
 
 
 def test_cancel_ratio_is_one_percent_quantile() -> None:
@@ -44,8 +44,10 @@ def test_median_movement_needs_three_pairs(
     assert pair_cov_ratio(given(pairs(*({"cov_ratio": cov} for cov in covs)))) == median
 
 
-def _moving(ratio: float | None, cov: float = 0.1, **told: Any) -> Any:
-    return given(pairs(*[{"cov_ratio": cov}] * 4), share_movement_ratio=ratio, window_s=30, **told)
+def _moving(ratio: float | None, cov: float = 0.1, **fields: Any) -> Any:
+    return given(
+        pairs(*[{"cov_ratio": cov}] * 4), share_movement_ratio=ratio, window_s=30, **fields
+    )
 
 
 def test_pairs_trade_shares_below_the_quantile() -> None:
@@ -75,10 +77,10 @@ def test_pairs_trade_shares_below_the_quantile() -> None:
         (None, None),
     ],
 )
-def test_describes_how_pairs_move_together(ratio: float | None, said: str | None) -> None:
+def test_describes_how_pairs_move_together(ratio: float | None, expected: str | None) -> None:
     facts = movement_facts(_moving(ratio))
-    assert len(facts) == (said is not None)
-    assert said is None or facts[0].startswith(said)
+    assert len(facts) == (expected is not None)
+    assert expected is None or facts[0].startswith(expected)
 
 
 @pytest.mark.parametrize(("cov", "equal"), [(0.03, True), (0.031, False)])
@@ -94,7 +96,7 @@ def test_equal_rates_are_a_fact_for_several_pairs(cov: float, equal: bool) -> No
 
 def _ends(agent: str, **server: float | None) -> dict[str, Any]:
     """Build a pair that has its own client. The server can be shared with other pairs."""
-    fields = {f"server_{name}": value for name, value in (ROOM | server).items()}
+    fields = {f"server_{name}": value for name, value in (FREE_CAPACITY | server).items()}
     return {"server_agent_id": agent} | fields
 
 
@@ -121,5 +123,7 @@ def test_shared_host_needs_known_free_capacity(
 def test_shared_client_needs_free_capacity() -> None:
     full = {"client_agent_id": "c", "client_cpu_ratio": 0.99, "client_core_ratio": 0.1}
     assert list(crowded_hosts(given(pairs(full, full)))) == ["c"]
-    space = {"client_agent_id": "c"} | {f"client_{name}": value for name, value in ROOM.items()}
-    assert list(crowded_hosts(given(pairs(space, space)))) == []
+    fields = {"client_agent_id": "c"} | {
+        f"client_{name}": value for name, value in FREE_CAPACITY.items()
+    }
+    assert list(crowded_hosts(given(pairs(fields, fields)))) == []

@@ -11,7 +11,7 @@ from broadside.coordinator.core.summary import Verdict
 from tests.unit.coordinator.core.judge.checks.check_input import burst, of_run, plan, spec, weights
 
 
-def _judged(
+def _run_check(
     *rates: float | None, limit: float | None = 1e9, layer: Layer = Layer.PAYLOAD
 ) -> Result:
     of = plan(spec=spec(scaled_target_bits_per_second=limit, layer=layer))
@@ -19,7 +19,7 @@ def _judged(
 
 
 def test_inconclusive_if_burst_scatter_reaches_the_limit() -> None:
-    result = _judged(1.0e9, 1.1e9, 1.2e9)
+    result = _run_check(1.0e9, 1.1e9, 1.2e9)
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("target-undecided", 86)])
     assert "Mean received rate of 3 bursts is 1.1 Gbit/s +- " in result.findings[0].sentence
     assert "The limit 1 Gbit/s is inside" in result.findings[0].sentence
@@ -37,11 +37,11 @@ def test_inconclusive_if_burst_scatter_reaches_the_limit() -> None:
 def test_no_result_for_clear_mean_or_fewer_than_three_bursts(
     rates: tuple[float | None, ...],
 ) -> None:
-    assert _judged(*rates) == NOTHING
+    assert _run_check(*rates) == NOTHING
 
 
 def test_no_result_without_a_limit() -> None:
-    assert _judged(1.0e9, 1.1e9, 1.2e9, limit=None) == NOTHING
+    assert _run_check(1.0e9, 1.1e9, 1.2e9, limit=None) == NOTHING
 
 
 def test_ip_layer_adds_headers_and_their_uncertainty() -> None:
@@ -50,6 +50,6 @@ def test_ip_layer_adds_headers_and_their_uncertainty() -> None:
     mean = mean_of_bursts([1.04 * rate for rate in rates], [1.04 * 1e6] * 3)
     half = math.hypot(mean.half_width, OVERHEAD_KNOWN_RATIO * mean.value)
     for limit, undecided in ((mean.value - half * 0.999, True), (mean.value - half * 1.001, False)):
-        assert bool(_judged(*rates, limit=limit, layer=Layer.IP).findings) is undecided
+        assert bool(_run_check(*rates, limit=limit, layer=Layer.IP).findings) is undecided
     for limit, undecided in ((mean.value + half * 0.999, True), (mean.value + half * 1.001, False)):
-        assert bool(_judged(*rates, limit=limit, layer=Layer.IP).findings) is undecided
+        assert bool(_run_check(*rates, limit=limit, layer=Layer.IP).findings) is undecided

@@ -9,11 +9,13 @@ from broadside.coordinator.core.summary import Verdict
 from tests.unit.coordinator.core.judge.checks.check_input import burst, of_burst, seen, weights
 
 
-def _judged(unsteady_s: int | None, unread_s: int, measured_s: int = 1000, **told: Any) -> Result:
+def _run_check(
+    unsteady_s: int | None, unread_s: int, measured_s: int = 1000, **fields: Any
+) -> Result:
     """Run the check. At least 950 out of 1000 pair-seconds are required."""
     unsteady = None if unsteady_s is None else SimpleNamespace(measured_s=unsteady_s)
     of = burst(unsteady_clocks=unsteady, clocks_unread_s=unread_s, completeness=seen(measured_s))
-    return check_clocks(of_burst(of, **told))
+    return check_clocks(of_burst(of, **fields))
 
 
 @pytest.mark.parametrize(
@@ -27,14 +29,14 @@ def _judged(unsteady_s: int | None, unread_s: int, measured_s: int = 1000, **tol
     ],
 )
 def test_coverage_floor_applies_to_seconds_with_steady_clocks(
-    unsteady_s: int | None, unread_s: int, verdict: Verdict, found: list[tuple[str, float]]
+    unsteady_s: int | None, unread_s: int, verdict: Verdict, expected: list[tuple[str, float]]
 ) -> None:
-    result = _judged(unsteady_s, unread_s)
-    assert (result.verdict, weights(result)) == (verdict, found)
+    result = _run_check(unsteady_s, unread_s)
+    assert (result.verdict, weights(result)) == (verdict, expected)
 
 
 def test_reports_seconds_without_reading_or_steady_clock() -> None:
-    unread, unsteady = _judged(20, 100), _judged(100, 10)
+    unread, unsteady = _run_check(20, 100), _run_check(100, 10)
     assert unread.findings[0].sentence.startswith("88.0 % of the planned pair-seconds")
     assert "100 pair-seconds have no reading" in unread.findings[0].sentence
     assert "chronyd" in (unread.findings[0].next_step or "")
@@ -44,14 +46,14 @@ def test_reports_seconds_without_reading_or_steady_clock() -> None:
 
 
 def test_notes_shared_clock() -> None:
-    assert weights(_judged(0, 0, clocks_shared=True)) == [("clocks-shared", 10)]
+    assert weights(_run_check(0, 0, clocks_shared=True)) == [("clocks-shared", 10)]
 
 
 def test_import_needs_no_clock_readings() -> None:
-    assert _judged(0, 900, clocks_promised=False) == NOTHING
-    assert weights(_judged(51, 0, clocks_promised=False)) == [("clocks-unproven", 89)]
+    assert _run_check(0, 900, clocks_promised=False) == NOTHING
+    assert weights(_run_check(51, 0, clocks_promised=False)) == [("clocks-unproven", 89)]
 
 
-@pytest.mark.parametrize("told", [{"completeness": seen(949)}, {"proven_ratio": 0.949}])
-def test_clocks_check_leaves_missing_seconds_to_coverage_check(told: dict[str, Any]) -> None:
-    assert check_clocks(of_burst(burst(clocks_unread_s=900, **told))) == NOTHING
+@pytest.mark.parametrize("fields", [{"completeness": seen(949)}, {"proven_ratio": 0.949}])
+def test_clocks_check_leaves_missing_seconds_to_coverage_check(fields: dict[str, Any]) -> None:
+    assert check_clocks(of_burst(burst(clocks_unread_s=900, **fields))) == NOTHING

@@ -10,7 +10,7 @@ from broadside.coordinator.core.summary import Verdict
 from tests.unit.coordinator.core.judge.checks.check_input import (
     burst,
     counter,
-    held,
+    make_reconciliation,
     of_run,
     plan,
     weights,
@@ -20,34 +20,34 @@ PROMISE = SimpleNamespace(source="counter", coverage_min_ratio=0.95)
 PROMISED = plan(ledger=PROMISE)
 
 
-def _judged(ledger: FirewallLedger | None, *unknown_ratios: float) -> Result:
+def _run_check(ledger: FirewallLedger | None, *unknown_ratios: float) -> Result:
     bursts = [
-        burst(index=index, reconciliation=held(unknown_ratio=ratio))
+        burst(index=index, reconciliation=make_reconciliation(unknown_ratio=ratio))
         for index, ratio in enumerate(unknown_ratios)
     ]
     return check_counter_record(of_run(PROMISED, *bursts, ledger=ledger))
 
 
 def test_absent_promised_counter_is_inconclusive() -> None:
-    result = _judged(None)
+    result = _run_check(None)
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("ledger-absent", 105)])
     assert check_counter_record(of_run(plan())) == Result()
 
 
 def test_reports_incomplete_counter_response() -> None:
-    result = _judged(counter(-10, 40, partial="page 2 of 3"))
+    result = _run_check(counter(-10, 40, partial="page 2 of 3"))
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("ledger-partial", 94)])
     assert "page 2 of 3" in result.findings[0].sentence
 
 
 def test_names_burst_with_lowest_counter_coverage() -> None:
     """The required coverage is 95 %. Two out of three bursts have less."""
-    result = _judged(counter(-10, 40), 0.05, 0.4, 0.06)
+    result = _run_check(counter(-10, 40), 0.05, 0.4, 0.06)
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("ledger-thin", 93)])
     sentence = result.findings[0].sentence
     assert sentence.startswith("Burst 2: the device counter counter covers 60.0 % of")
     assert "2 of 3 bursts are below this limit" in sentence
-    assert _judged(counter(-10, 40), 0.05) == Result()
+    assert _run_check(counter(-10, 40), 0.05) == Result()
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_names_burst_with_lowest_counter_coverage() -> None:
 def test_counter_must_begin_before_the_first_burst(
     from_s: float, grain_s: float, late: bool
 ) -> None:
-    result = _judged(counter(from_s, 60, grain_s))
+    result = _run_check(counter(from_s, 60, grain_s))
     assert weights(result) == ([("ledger-late", 91)] if late else [])
     if late:
         sentence = result.findings[0].sentence
@@ -73,6 +73,6 @@ def test_counter_must_begin_before_the_first_burst(
 def test_unknown_bins_before_the_first_burst_do_not_count() -> None:
     ledger = counter(-10, 40)
     ledger.bytes[:6] = np.nan
-    assert weights(_judged(ledger)) == [("ledger-late", 91)]
+    assert weights(_run_check(ledger)) == [("ledger-late", 91)]
     # If there are no bins, another check reports it.
-    assert _judged(counter(0, 0)) == Result()
+    assert _run_check(counter(0, 0)) == Result()

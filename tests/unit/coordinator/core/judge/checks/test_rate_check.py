@@ -11,7 +11,7 @@ from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
 from broadside.exchange.messages import Flow, Traffic
 from tests.unit.coordinator.core.judge.checks.check_input import (
     burst,
-    held,
+    make_reconciliation,
     of_burst,
     seen,
     spec,
@@ -19,9 +19,9 @@ from tests.unit.coordinator.core.judge.checks.check_input import (
 )
 
 
-def _judged(rate: float, half: float = 0.01e9, **told: Any) -> Result:
+def _run_check(rate: float, half: float = 0.01e9, **fields: Any) -> Result:
     """Run the check with a 1 Gbit/s limit."""
-    return check_rate(of_burst(burst(rate, half, **told)))
+    return check_rate(of_burst(burst(rate, half, **fields)))
 
 
 @pytest.mark.parametrize(
@@ -34,25 +34,25 @@ def _judged(rate: float, half: float = 0.01e9, **told: Any) -> Result:
     ],
 )
 def test_rate_interval_decides_the_verdict(
-    rate: float, verdict: Verdict, found: tuple[str, float]
+    rate: float, verdict: Verdict, expected: tuple[str, float]
 ) -> None:
-    result = _judged(rate)
-    assert (result.verdict, weights(result)) == (verdict, [found])
+    result = _run_check(rate)
+    assert (result.verdict, weights(result)) == (verdict, [expected])
     assert "the limit 1 Gbit/s" in result.findings[0].sentence
 
 
 def test_rate_findings_have_kind_verdict() -> None:
     for rate, severity in ((1.2e9, "note"), (0.5e9, "problem")):
-        (finding,) = _judged(rate).findings
+        (finding,) = _run_check(rate).findings
         assert (finding.kind, finding.severity) == ("verdict", severity)
-    assert (_judged(0.5e9).findings[0].next_step or "").startswith("Find the bottleneck")
+    assert (_run_check(0.5e9).findings[0].next_step or "").startswith("Find the bottleneck")
     advice = SimpleNamespace(advice="add cores")
-    assert _judged(0.5e9, limiter_details=advice).findings[0].next_step == "add cores"
+    assert _run_check(0.5e9, limiter_details=advice).findings[0].next_step == "add cores"
 
 
-@pytest.mark.parametrize("told", [{"rate": None}, {"window": None}])
-def test_no_rate_without_a_window(told: dict[str, Any]) -> None:
-    result = check_rate(of_burst(burst(**told)))
+@pytest.mark.parametrize("fields", [{"rate": None}, {"window": None}])
+def test_no_rate_without_a_window(fields: dict[str, Any]) -> None:
+    result = check_rate(of_burst(burst(**fields)))
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("no-window", 92)])
 
 
@@ -72,11 +72,11 @@ def test_rate_without_interval_is_inconclusive() -> None:
         ({"rtt_mean_max_s": 0.1}, Verdict.PASS),
     ],
 )
-def test_run_without_target_is_measured(told: dict[str, Any], verdict: Verdict) -> None:
+def test_run_without_target_is_measured(fields: dict[str, Any], verdict: Verdict) -> None:
     under = spec(scaled_target_bits_per_second=None, layer=Layer.IP)
-    bounds = {goal.bound: told.pop(goal.bound, None) for goal in ALL_THRESHOLDS}
+    bounds = {threshold.bound: fields.pop(threshold.bound, None) for threshold in ALL_THRESHOLDS}
     vars(under.objective).update(bounds)
-    vars(under).update(told)
+    vars(under).update(fields)
     result = check_rate(of_burst(burst(1e9), under))
     assert (result.verdict, weights(result)) == (verdict, [("no-target", 20)])
     assert result.findings[0].sentence.startswith("Received rate 1.04 Gbit/s (ip layer)")
@@ -85,7 +85,7 @@ def test_run_without_target_is_measured(told: dict[str, Any], verdict: Verdict) 
 
 def test_ip_layer_rate_includes_headers() -> None:
     """The payload rate 0.97 Gbit/s is 1.0088 Gbit/s at the IP layer, +- hypot(1, 2.02) Mbit/s."""
-    assert _judged(0.97e9, 1e6).verdict is Verdict.FAIL
+    assert _run_check(0.97e9, 1e6).verdict is Verdict.FAIL
     ip = check_rate(of_burst(burst(0.97e9, 1e6), spec(layer=Layer.IP)))
     assert ip.verdict is Verdict.PASS
 
@@ -125,7 +125,7 @@ def test_fails_only_if_unseen_pairs_cannot_reach_the_limit(
         0.9e9,
         completeness=PART,
         pairs=pairs,
-        reconciliation=None if device is None else held(device),
+        reconciliation=None if device is None else make_reconciliation(device),
     )
     result = check_rate(of_burst(of, under, others=cast(Any, others)))
     assert result.verdict is verdict
@@ -146,7 +146,7 @@ def test_fails_only_if_unseen_pairs_cannot_reach_the_limit(
 )
 def test_received_rate_is_bounded_by_sent_rate(sent: float, verdict: Verdict | None) -> None:
     """The received rate is 1.2 +- 0.01 Gbit/s, but it cannot be higher than the sent rate."""
-    result = _judged(1.2e9, fleet_sent_bits_per_second=sent)
+    result = _run_check(1.2e9, fleet_sent_bits_per_second=sent)
     assert result.verdict is (verdict or Verdict.INCONCLUSIVE)
     if verdict is None:
         assert weights(result) == [("target-above-sent", 82)]
@@ -156,8 +156,10 @@ def test_received_rate_is_bounded_by_sent_rate(sent: float, verdict: Verdict | N
 def test_sent_rate_is_no_bound_if_senders_are_missing() -> None:
     flow = SimpleNamespace(flow=Flow.UP, received_bits_per_second=1.2e9,
                            sent_bits_per_second=1.2e9, sent_pairs_count=0)  # fmt: skip
-    assert _judged(1.2e9, fleet_sent_bits_per_second=0.5e9, flows=(flow,)).verdict is Verdict.PASS
-    assert _judged(1.2e9, fleet_sent_bits_per_second=0.5e9, flows=()).verdict is Verdict.PASS
+    assert (
+        _run_check(1.2e9, fleet_sent_bits_per_second=0.5e9, flows=(flow,)).verdict is Verdict.PASS
+    )
+    assert _run_check(1.2e9, fleet_sent_bits_per_second=0.5e9, flows=()).verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize(
@@ -172,9 +174,9 @@ def test_sent_rate_is_no_bound_if_senders_are_missing() -> None:
     ],
 )
 def test_worst_window_with_missing_rows_must_reach_the_limit(
-    worst: float | None, told: dict[str, Any], verdict: Verdict
+    worst: float | None, fields: dict[str, Any], verdict: Verdict
 ) -> None:
-    result = _judged(1.2e9, worst_bits_per_second=worst, **told)
+    result = _run_check(1.2e9, worst_bits_per_second=worst, **fields)
     assert result.verdict is verdict
     if verdict is Verdict.INCONCLUSIVE:
         assert weights(result) == [("target-unproven", 80)]

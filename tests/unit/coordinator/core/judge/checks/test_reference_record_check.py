@@ -16,7 +16,7 @@ from tests.unit.coordinator.core.judge.checks.check_input import (
 REFERENCE = spec(bypasses_device=True)
 
 
-def _judged(ledger: FirewallLedger | None, promised: object = None) -> Result:
+def _run_check(ledger: FirewallLedger | None, promised: object = None) -> Result:
     return check_reference_record(of_run(plan(spec=REFERENCE, ledger=promised), ledger=ledger))
 
 
@@ -31,7 +31,7 @@ def _judged(ledger: FirewallLedger | None, promised: object = None) -> Result:
     ],
 )
 def test_last_known_bin_must_cover_the_lag(ends_s: float, grain_s: float, is_short: bool) -> None:
-    result = _judged(counter(ends_s - 12 * grain_s, ends_s, grain_s))
+    result = _run_check(counter(ends_s - 12 * grain_s, ends_s, grain_s))
     assert weights(result) == ([("reference-short", 92)] if is_short else [])
     assert result.verdict is (Verdict.INCONCLUSIVE if is_short else Verdict.PASS)
 
@@ -39,15 +39,15 @@ def test_last_known_bin_must_cover_the_lag(ends_s: float, grain_s: float, is_sho
 def test_unknown_bins_do_not_extend_the_record() -> None:
     ledger = counter(-10, 40)
     ledger.bytes[-10:] = np.nan
-    assert weights(_judged(ledger)) == [("reference-short", 92)]
+    assert weights(_run_check(ledger)) == [("reference-short", 92)]
     ledger.bytes[:] = np.nan
-    assert weights(_judged(ledger)) == [("reference-short", 92)]
-    assert "for 1 s after the last" in _judged(ledger).findings[0].sentence
+    assert weights(_run_check(ledger)) == [("reference-short", 92)]
+    assert "for 1 s after the last" in _run_check(ledger).findings[0].sentence
 
 
 def test_reference_run_needs_a_device_counter() -> None:
-    assert weights(_judged(None)) == [("reference-unwatched", 103)]
-    assert _judged(None, promised="a counter, whose absence is said elsewhere") == Result()
+    assert weights(_run_check(None)) == [("reference-unwatched", 103)]
+    assert _run_check(None, promised="a counter, whose absence is said elsewhere") == Result()
 
 
 def test_check_applies_only_to_reference_runs() -> None:

@@ -7,7 +7,7 @@ from broadside.coordinator.core.judge.checks.counter_checks import check_residua
 from broadside.coordinator.core.summary import Verdict
 from tests.unit.coordinator.core.judge.checks.check_input import (
     burst,
-    held,
+    make_reconciliation,
     of_burst,
     seen,
     weights,
@@ -16,9 +16,11 @@ from tests.unit.coordinator.core.judge.checks.check_input import (
 AGREES = [("reconciled", 40), ("unseen-by-bytes", 11)]
 
 
-def _judged(residual: float | None, of_burst_: dict[str, Any] | None = None, **told: Any) -> Result:
+def _run_check(
+    residual: float | None, of_burst_: dict[str, Any] | None = None, **fields: Any
+) -> Result:
     """Run the check with a 2 % limit and 0.5 % residual uncertainty."""
-    of = burst(reconciliation=held(residual, **told), **(of_burst_ or {}))
+    of = burst(reconciliation=make_reconciliation(residual, **fields), **(of_burst_ or {}))
     return check_residual(of_burst(of))
 
 
@@ -38,9 +40,9 @@ def _judged(residual: float | None, of_burst_: dict[str, Any] | None = None, **t
     ],
 )
 def test_both_bounds_of_the_residual_must_be_within_the_limit(
-    residual: float, told: dict[str, Any], passes: bool
+    residual: float, fields: dict[str, Any], passes: bool
 ) -> None:
-    result = _judged(residual, **told)
+    result = _run_check(residual, **fields)
     assert result.verdict is (Verdict.PASS if passes else Verdict.INCONCLUSIVE)
     assert weights(result) == (AGREES if passes else [("residual", 88)])
 
@@ -55,14 +57,14 @@ def test_missing_pairs_lower_the_residual_bound(peak: float | None, passes: bool
     The residual has another 0.5 % uncertainty.
     """
     of = {"completeness": seen(297, 300), "peak_pair_bits_per_second": peak}
-    assert (_judged(0.0, of).verdict is Verdict.PASS) is passes
+    assert (_run_check(0.0, of).verdict is Verdict.PASS) is passes
     above = of | {"peak_pair_bits_per_second": 0.17e9}
     # The upper bound does not change.
-    assert _judged(0.015, above).verdict is Verdict.PASS
+    assert _run_check(0.015, above).verdict is Verdict.PASS
 
 
 def test_reports_residual_with_interval_and_next_step() -> None:
-    larger, unsure = _judged(0.03).findings[0], _judged(0.018).findings[0]
+    larger, unsure = _run_check(0.03).findings[0], _run_check(0.018).findings[0]
     assert larger.sentence == (
         "Residual +3.00 % (95 % interval +2.50 % to +3.50 %): device counter against fleet, 1 GB "
         "expected (ip layer). 2.0 % are allowed."
@@ -71,14 +73,14 @@ def test_reports_residual_with_interval_and_next_step() -> None:
     assert unsure.sentence.endswith("missing pairs and unknown bins it may be 2.3 %.")
     assert (unsure.next_step or "").startswith("Reduce the uncertainty")
     for reported in ({"layer_ratio": 0.01}, {"overhead_how": "assumed"}):
-        layer = _judged(0.018, **reported).findings[0]
+        layer = _run_check(0.018, **reported).findings[0]
         assert (layer.next_step or "").startswith("Declare the layer")
-    assert _judged(0.02).findings[0].sentence.endswith("it may be 2.5 %.")
+    assert _run_check(0.02).findings[0].sentence.endswith("it may be 2.5 %.")
 
 
 def test_no_result_without_counter_or_for_reference_run() -> None:
     assert check_residual(of_burst(burst())) == NOTHING
-    assert _judged(0.5, bypassed=True) == NOTHING
+    assert _run_check(0.5, bypassed=True) == NOTHING
 
 
 @pytest.mark.parametrize(
@@ -92,34 +94,36 @@ def test_no_result_without_counter_or_for_reference_run() -> None:
         ({"rejected_bins_count": 3}, ("ledger-empty", 75)),
     ],
 )
-def test_names_reason_for_missing_residual(told: dict[str, Any], found: tuple[str, float]) -> None:
-    result = _judged(None, **told)
-    assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [found])
+def test_names_reason_for_missing_residual(
+    fields: dict[str, Any], expected: tuple[str, float]
+) -> None:
+    result = _run_check(None, **fields)
+    assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [expected])
 
 
 def test_counts_impossible_bins() -> None:
-    result = _judged(0.0, rejected_bins_count=3)
+    result = _run_check(0.0, rejected_bins_count=3)
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("ledger-untrue", 89)])
     assert result.findings[0].sentence.startswith(
         "3 bins of the device counter counter have impossible"
     )
-    assert weights(_judged(0.0, rejected_bins_count=3, bypassed=True)) == [("ledger-untrue", 89)]
+    assert weights(_run_check(0.0, rejected_bins_count=3, bypassed=True)) == [("ledger-untrue", 89)]
 
 
 def test_names_wrong_unit_declaration_by_factor() -> None:
-    result = _judged(7.0, crossed_bits_per_second=8e9)
+    result = _run_check(7.0, crossed_bits_per_second=8e9)
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("metric-declaration", 88)])
     assert result.findings[0].sentence.startswith(
         "The device counter counter has 8 times the bytes of the fleet. A factor of 8 times"
     )
     assert "declare unit=bits" in (result.findings[0].next_step or "")
-    at_lags = _judged(None, lag_s=None, lags_scale_ratio=60.0, grain_s=60.0)
+    at_lags = _run_check(None, lag_s=None, lags_scale_ratio=60.0, grain_s=60.0)
     assert "has 60 times the bytes of the fleet" in at_lags.findings[0].sentence
     # This factor can also be caused by traffic.
-    doubled = _judged(1.0, crossed_bits_per_second=2e9)
+    doubled = _run_check(1.0, crossed_bits_per_second=2e9)
     assert weights(doubled) == [("residual", 88)]
 
 
 def test_missing_pairs_do_not_matter_without_received_rate() -> None:
-    nothing = burst(None, reconciliation=held(0.0), completeness=seen(297, 300))
+    nothing = burst(None, reconciliation=make_reconciliation(0.0), completeness=seen(297, 300))
     assert check_residual(of_burst(nothing)).verdict is Verdict.PASS

@@ -9,7 +9,7 @@ from broadside.coordinator.core.summary import DeviceFigure, DevicePlacement, Ve
 from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
 
 
-def _judged(limits: dict[str, float], *, completeness: float = 1.0, **burst: Any) -> Result:
+def _run_check(limits: dict[str, float], *, completeness: float = 1.0, **burst: Any) -> Result:
     """Run the check for a burst with two pairs."""
     unset: dict[str, float | None] = {threshold.bound: None for threshold in ALL_THRESHOLDS}
     reported = {"devices": (), "flows": (), "measures": (), "latency": None} | burst
@@ -28,18 +28,18 @@ def _ids(result: Result) -> list[str]:
     return [finding.id for finding in result.findings]
 
 
-def _flow(**told: Any) -> SimpleNamespace:
+def _flow(**fields: Any) -> SimpleNamespace:
     known = {"flow": "up", "rtt_mean_s": 0.02, "rtt_pairs_count": 2}
-    return SimpleNamespace(**(known | told))
+    return SimpleNamespace(**(known | fields))
 
 
 def _device(name: str = "fw", **figures: DeviceFigure | None) -> SimpleNamespace:
     return SimpleNamespace(device=name, **({"cpu_ratio": None, "health_ratio": None} | figures))
 
 
-def _figure(value: float, **told: Any) -> DeviceFigure:
+def _figure(value: float, **fields: Any) -> DeviceFigure:
     return DeviceFigure(
-        **({"mean": value, "p95": value, "min": value, "max": value, "covered_ratio": 1.0} | told)
+        **({"mean": value, "p95": value, "min": value, "max": value, "covered_ratio": 1.0} | fields)
     )
 
 
@@ -48,7 +48,7 @@ def _placement(value: float) -> DevicePlacement:
 
 
 def test_passes_without_thresholds() -> None:
-    assert _judged({}) == Result(Verdict.PASS, ())
+    assert _run_check({}) == Result(Verdict.PASS, ())
 
 
 @pytest.mark.parametrize(
@@ -65,13 +65,13 @@ def test_compares_flow_metric_with_threshold(
     limit_s: float, pairs: int, completeness: float, verdict: Verdict, ids: list[str]
 ) -> None:
     flows = (_flow(rtt_pairs_count=pairs),)
-    result = _judged({"rtt_mean_max_s": limit_s}, flows=flows, completeness=completeness)
+    result = _run_check({"rtt_mean_max_s": limit_s}, flows=flows, completeness=completeness)
     assert (result.verdict, _ids(result)) == (verdict, ids)
 
 
 def test_reports_every_flow_with_its_value() -> None:
     flows = (_flow(), _flow(flow="down", rtt_mean_s=0.04), _flow(flow="x", rtt_mean_s=None))
-    result = _judged({"rtt_mean_max_s": 0.03}, flows=flows)
+    result = _run_check({"rtt_mean_max_s": 0.03}, flows=flows)
     assert result.verdict is Verdict.FAIL
     assert _ids(result) == ["rtt-limit", "rtt-unproven"]
     assert [finding.weight for finding in result.findings] == [90, 70]
@@ -96,7 +96,7 @@ def test_minimum_threshold_fails_below_it(
     value: float | None, pairs: int, verdict: Verdict
 ) -> None:
     reported = SimpleNamespace(name="success_ratio", value=value, pairs_count=pairs)
-    result = _judged({"success_min_ratio": 0.99}, measures=() if value is None else (reported,))
+    result = _run_check({"success_min_ratio": 0.99}, measures=() if value is None else (reported,))
     assert result.verdict is verdict
 
 
@@ -110,12 +110,12 @@ def test_minimum_threshold_fails_below_it(
     ],
 )
 def test_compares_probe_latency_with_threshold(
-    p99_s: float | None, whole: int, verdict: Verdict
+    p99_s: float | None, complete_count: int, verdict: Verdict
 ) -> None:
     during = SimpleNamespace(p99_s=p99_s)
-    seen = SimpleNamespace(fleet=SimpleNamespace(during=during), whole_pairs_count=whole)
-    assert _judged({"probe_p99_max_s": 0.15}, latency=seen).verdict is verdict
-    assert _judged({"probe_p99_max_s": 0.15}).verdict is Verdict.INCONCLUSIVE
+    seen = SimpleNamespace(fleet=SimpleNamespace(during=during), whole_pairs_count=complete_count)
+    assert _run_check({"probe_p99_max_s": 0.15}, latency=seen).verdict is verdict
+    assert _run_check({"probe_p99_max_s": 0.15}).verdict is Verdict.INCONCLUSIVE
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_device_metric_must_cover_80_percent_of_the_window(
     covered: float, verdict: Verdict
 ) -> None:
     devices = (_device(cpu_ratio=_figure(0.5, covered_ratio=covered)),)
-    result = _judged({"device_cpu_p95_max_ratio": 0.9}, devices=devices)
+    result = _run_check({"device_cpu_p95_max_ratio": 0.9}, devices=devices)
     assert result.verdict is verdict
     if verdict is not Verdict.PASS:
         assert "fw: " in result.findings[0].sentence
@@ -138,7 +138,7 @@ def test_device_metric_must_cover_80_percent_of_the_window(
 
 def test_device_without_telemetry_is_inconclusive() -> None:
     limits = {"device_cpu_p95_max_ratio": 0.9}
-    no_user, silent = _judged(limits), _judged(limits, devices=(_device(),))
+    no_user, silent = _run_check(limits), _run_check(limits, devices=(_device(),))
     assert no_user.verdict is silent.verdict is Verdict.INCONCLUSIVE
     assert "no device" in no_user.findings[0].sentence
     assert "fw: " in silent.findings[0].sentence
@@ -157,7 +157,7 @@ def test_threshold_is_checked_for_all_placements_of_readings(
     least: float, most: float, verdict: Verdict
 ) -> None:
     seen = _figure(0.7, at_least=_placement(least), at_most=_placement(most), bound_s=30.0)
-    result = _judged({"device_cpu_p95_max_ratio": 0.9}, devices=(_device(cpu_ratio=seen),))
+    result = _run_check({"device_cpu_p95_max_ratio": 0.9}, devices=(_device(cpu_ratio=seen),))
     assert result.verdict is verdict
     if verdict is Verdict.INCONCLUSIVE:
         assert _ids(result) == ["device-cpu-unproven"]
@@ -170,13 +170,13 @@ def test_threshold_is_checked_for_all_placements_of_readings(
 
 def test_minimum_threshold_uses_highest_placement() -> None:
     seen = _figure(0.7, at_least=_placement(0.4), at_most=_placement(0.6))
-    result = _judged({"device_health_min_ratio": 0.9}, devices=(_device(health_ratio=seen),))
+    result = _run_check({"device_health_min_ratio": 0.9}, devices=(_device(health_ratio=seen),))
     assert result.verdict is Verdict.FAIL
     assert "60.000 %" in result.findings[0].sentence
 
 
-@pytest.mark.parametrize("told", ["at_least", "at_most"])
-def test_single_placement_bound_is_ignored(told: str) -> None:
-    seen = _figure(0.7, **{told: _placement(0.99)})
-    result = _judged({"device_cpu_p95_max_ratio": 0.9}, devices=(_device(cpu_ratio=seen),))
+@pytest.mark.parametrize("bound", ["at_least", "at_most"])
+def test_single_placement_bound_is_ignored(bound: str) -> None:
+    seen = _figure(0.7, **{bound: _placement(0.99)})
+    result = _run_check({"device_cpu_p95_max_ratio": 0.9}, devices=(_device(cpu_ratio=seen),))
     assert result.verdict is Verdict.PASS

@@ -18,12 +18,12 @@ from tests.unit.coordinator.core.judge.checks.check_input import burst, of_burst
     ],
 )
 def test_classifies_seconds_outside_the_common_window(
-    outside_s: int, verdict: Verdict, found: list[tuple[str, float]]
+    outside_s: int, verdict: Verdict, expected: list[tuple[str, float]]
 ) -> None:
     of = burst(duration_s=100, window=window(outside_s=outside_s, common_s=90))
     result = check_window(of_burst(of))
-    assert (result.verdict, weights(result)) == (verdict, found)
-    if found:
+    assert (result.verdict, weights(result)) == (verdict, expected)
+    if expected:
         text = f"{outside_s} of 100 s of pair-001 are outside the 90 s that are common to all"
         assert result.findings[0].sentence.startswith(text)
 

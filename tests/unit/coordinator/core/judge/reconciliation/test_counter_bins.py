@@ -80,10 +80,10 @@ def test_sorts_readable_bins() -> None:
     ],
 )
 def test_rejects_and_counts_impossible_bins(
-    row: tuple[float, float, float], kept: int, rejected: int
+    row: tuple[float, float, float], expected_count: int, rejected: int
 ) -> None:
     result = readable(_ledger((0, 1, 10), row, (2, 3, 30)))
-    assert (len(result), result.rejected_count) == (kept, rejected)
+    assert (len(result), result.rejected_count) == (expected_count, rejected)
 
 
 def test_bin_without_position_does_not_reject_others() -> None:

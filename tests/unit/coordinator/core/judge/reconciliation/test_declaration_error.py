@@ -34,7 +34,7 @@ FORWARD = {Flow.UP: 1e9}
 BOTH = {Flow.UP: 7e8, Flow.DOWN: 3e8}
 
 
-def held(ratio: float, **fields: object) -> Reconciliation:
+def with_ratio(ratio: float, **fields: object) -> Reconciliation:
     """Build the reconciliation for a counter with ``ratio`` times the fleet bytes."""
     return Reconciliation.model_validate(
         {
@@ -80,14 +80,14 @@ def explain(counter: Reconciliation | None, rates: Mapping[Flow, float]) -> Decl
     ],
 )
 def test_factor_identifies_the_wrong_declaration(ratio: float, fix: str) -> None:
-    result = explain(held(ratio), FORWARD)
+    result = explain(with_ratio(ratio), FORWARD)
     assert result is not None
     assert fix in result.fix
 
 
 @pytest.mark.parametrize("ratio", [1.0, 0.995, 1.009, 0.9, 0.8, 0.3, 1.3, 3.0, 20.0, 0.02])
 def test_unrelated_factors_are_no_declaration_error(ratio: float) -> None:
-    assert explain(held(ratio), FORWARD) is None
+    assert explain(with_ratio(ratio), FORWARD) is None
 
 
 @pytest.mark.parametrize(
@@ -102,23 +102,23 @@ def test_unrelated_factors_are_no_declaration_error(ratio: float) -> None:
 def test_identifies_counted_direction_by_its_share(
     ratio: float, counted: tuple[Flow, ...], fix: str
 ) -> None:
-    result = explain(held(ratio, counted_flows=counted), BOTH)
+    result = explain(with_ratio(ratio, counted_flows=counted), BOTH)
     assert result is not None
     assert result.is_sure
     assert result.fix == fix
 
 
 def test_counted_direction_without_traffic_is_an_error() -> None:
-    result = explain(held(0.02, counted_flows=(Flow.DOWN,)), FORWARD)
+    result = explain(with_ratio(0.02, counted_flows=(Flow.DOWN,)), FORWARD)
     assert result is not None
     assert result.fix == "direction=both"
 
 
 def test_no_factor_for_counter_at_idle_level() -> None:
-    assert explain(held(1 / 60, baseline_uncertainty_bits_per_second=1e7), FORWARD) is None
-    assert explain(held(1 / 8, crossed_bits_per_second=0.0), FORWARD) is None
-    assert explain(held(1 / 8, lag_s=None), FORWARD) is None
-    assert explain(held(8, bypassed=True), FORWARD) is None
+    assert explain(with_ratio(1 / 60, baseline_uncertainty_bits_per_second=1e7), FORWARD) is None
+    assert explain(with_ratio(1 / 8, crossed_bits_per_second=0.0), FORWARD) is None
+    assert explain(with_ratio(1 / 8, lag_s=None), FORWARD) is None
+    assert explain(with_ratio(8, bypassed=True), FORWARD) is None
     assert explain(None, FORWARD) is None
 
 
@@ -131,25 +131,25 @@ def test_scale_without_lag_identifies_unit_aggregation_or_prefix(
     ratio: float, fix: str | None
 ) -> None:
     """Some factors, such as 2 or 1024, can also be caused by traffic. They need a known lag."""
-    result = explain(held(1.0, residual_ratio=None, lags_scale_ratio=ratio), FORWARD)
+    result = explain(with_ratio(1.0, residual_ratio=None, lags_scale_ratio=ratio), FORWARD)
     assert (None if result is None else result.fix) == fix
 
 
 def test_accepts_factor_within_residual_uncertainty() -> None:
     """The ratio 8.4 is 4.9 % above 8. The residual uncertainty is 5 % and then 1 %."""
-    near = held(8.4, residual_uncertainty_ratio=0.05 * 8.4)
+    near = with_ratio(8.4, residual_uncertainty_ratio=0.05 * 8.4)
     result = explain(near, FORWARD)
     assert result is not None
     assert result.fix == "unit=bits"
-    assert explain(held(8.4, residual_uncertainty_ratio=0.01 * 8.4), FORWARD) is None
+    assert explain(with_ratio(8.4, residual_uncertainty_ratio=0.01 * 8.4), FORWARD) is None
     # Headers can only explain 12 %.
-    assert explain(held(9.2, residual_uncertainty_ratio=5.0), FORWARD) is None
+    assert explain(with_ratio(9.2, residual_uncertainty_ratio=5.0), FORWARD) is None
 
 
 def test_no_factor_if_residual_is_within_uncertainty() -> None:
-    agrees = held(2.0, residual_uncertainty_ratio=1.0)
+    agrees = with_ratio(2.0, residual_uncertainty_ratio=1.0)
     assert explain(agrees, FORWARD) is None
-    assert explain(held(0.0, crossed_bits_per_second=5.0), FORWARD) is None
+    assert explain(with_ratio(0.0, crossed_bits_per_second=5.0), FORWARD) is None
 
 
 def test_describes_factor_and_cause() -> None:
@@ -210,26 +210,26 @@ def _series(*flows: Flow) -> BurstSeries:
         ((), [Flow.UP, Flow.DOWN]),
     ],
 )
-def test_compares_only_counted_flows(of_ledger: tuple[Flow, ...], kept: list[Flow]) -> None:
+def test_compares_only_counted_flows(of_ledger: tuple[Flow, ...], expected: list[Flow]) -> None:
     both = _series(Flow.UP, Flow.DOWN)
     assert [
         flow.flow for flow in counted_flows_only(both, _ledger(1, flows=of_ledger)).flows
-    ] == kept
+    ] == expected
 
 
 def test_scale_is_counted_over_expected_bytes() -> None:
     """Unknown and negative bins are ignored, so the scale is (100 + 300) / 200."""
-    of_fleet = held(1.0, expected_bytes=200.0)
+    of_fleet = with_ratio(1.0, expected_bytes=200.0)
     assert scale_of(_ledger(100, np.nan, -50, 300), of_fleet) == 2.0
     assert scale_of(_ledger(np.nan, 0.0), of_fleet) is None
     assert scale_of(_ledger(0.5), of_fleet) == 0.0025
-    assert scale_of(_ledger(100), held(1.0, expected_bytes=None)) is None
-    assert scale_of(_ledger(100), held(1.0, expected_bytes=0.0)) is None
+    assert scale_of(_ledger(100), with_ratio(1.0, expected_bytes=None)) is None
+    assert scale_of(_ledger(100), with_ratio(1.0, expected_bytes=0.0)) is None
 
 
 def test_rescales_reconciliation_to_original_unit() -> None:
     """The ratio 1.1 becomes 4.4. Interval and rates are also multiplied by 4."""
-    divided = held(
+    divided = with_ratio(
         1.1,
         residual_low_ratio=-0.1,
         residual_high_ratio=None,
@@ -257,7 +257,7 @@ def test_rescales_reconciliation_to_original_unit() -> None:
      ({"lag_s": None, "residual_ratio": None}, False)],
 )  # fmt: skip
 def test_only_counter_without_lag_has_unit_error(fields: dict[str, object], is_far: bool) -> None:
-    assert has_unit_error(held(0.01, **fields)) is is_far
+    assert has_unit_error(with_ratio(0.01, **fields)) is is_far
 
 
 CAUSES = (Cause(id="duplicate-counting", share_ratio=1.0, sentence="counted twice"),)
@@ -271,7 +271,7 @@ OF_BYTES = {
 
 
 def test_wrong_unit_removes_device_findings() -> None:
-    result = with_declaration(held(8.0, **OF_BYTES), _ledger(1.0), [_burst(up=1e9)])
+    result = with_declaration(with_ratio(8.0, **OF_BYTES), _ledger(1.0), [_burst(up=1e9)])
     assert result.causes == ()
     assert result.firewall_bits_per_second is None
     assert result.slowest_bits_per_second is None
@@ -282,22 +282,26 @@ def test_wrong_unit_removes_device_findings() -> None:
 
 
 def test_ambiguous_factor_is_an_additional_cause() -> None:
-    result = with_declaration(held(2.0, **OF_BYTES), _ledger(1.0), [_burst(up=1e9)])
+    result = with_declaration(with_ratio(2.0, **OF_BYTES), _ledger(1.0), [_burst(up=1e9)])
     assert [cause.id for cause in result.causes] == ["duplicate-counting", "metric-declaration"]
     assert result.causes[1].share_ratio == 1.0
     assert result.causes[1].sentence.startswith("A factor of 2 times the true bytes results if")
     assert result.firewall_bits_per_second == 8e9
-    without = held(2.0, **(OF_BYTES | {"causes": ()}))
+    without = with_ratio(2.0, **(OF_BYTES | {"causes": ()}))
     assert with_declaration(without, _ledger(1.0), [_burst(up=1e9)]).causes == ()
 
 
 def test_preserves_declared_flows() -> None:
     one_method = _ledger(1.0, flows=(Flow.UP,))
-    result = with_declaration(held(1 / 0.7, causes=CAUSES), one_method, [_burst(up=7e8, down=3e8)])
+    result = with_declaration(
+        with_ratio(1 / 0.7, causes=CAUSES), one_method, [_burst(up=7e8, down=3e8)]
+    )
     assert result.counted_flows == (Flow.UP,)
     # The counter uses both directions, but only one is declared.
     assert result.causes == ()
-    agrees = with_declaration(held(1.0, causes=CAUSES), one_method, [_burst(up=7e8, down=3e8)])
+    agrees = with_declaration(
+        with_ratio(1.0, causes=CAUSES), one_method, [_burst(up=7e8, down=3e8)]
+    )
     assert (agrees.counted_flows, agrees.causes) == ((Flow.UP,), CAUSES)
 
 

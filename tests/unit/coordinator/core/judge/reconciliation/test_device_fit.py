@@ -109,7 +109,7 @@ def test_fleet_rate_changes_are_no_counter_noise() -> None:
     assert math.isnan(counters_noise([]))
 
 
-def judged(made: Fleet, counted: NDArray[np.float64]) -> RunSummary:
+def judge_run(made: Fleet, counted: NDArray[np.float64]) -> RunSummary:
     assert made.ledger is not None
     ledger = replace(made.ledger, bytes=counted)
     made = made.aiming(target_bits_per_second=0.9 * made.truth.rates[0], tolerance_ratio=0.0)
@@ -124,16 +124,16 @@ def shifted(made: Fleet, by_s: float) -> NDArray[np.float64]:
     return np.diff(np.interp(edges - by_s, edges, curve))
 
 
-def findings(said: RunSummary) -> set[str]:
-    return {finding.id for finding in said.findings}
+def findings(summary: RunSummary) -> set[str]:
+    return {finding.id for finding in summary.findings}
 
 
 @pytest.mark.parametrize("by_s", [-20.0, -5.0, 0.0, 0.4, 5.0, 40.0])
 def test_common_shift_is_a_lag(by_s: float) -> None:
     made = fleet(PLANT)
-    text = judged(made, shifted(made, by_s))
-    assert "device-shape" not in findings(text)
-    assert text.verdict is Verdict.PASS
+    summary = judge_run(made, shifted(made, by_s))
+    assert "device-shape" not in findings(summary)
+    assert summary.verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize("grain_s", [1.0, 5.0])
@@ -142,8 +142,8 @@ def test_detects_shift_of_a_group_of_hosts(share: float, by_s: float, grain_s: f
     """All records have the same start time, but one group is counted earlier or later."""
     made = fleet(replace(PLANT, grain_s=grain_s))
     counted = (1 - share) * shifted(made, 0.0) + share * shifted(made, by_s)
-    text = judged(made, counted)
-    assert text.verdict is Verdict.INCONCLUSIVE
+    summary = judge_run(made, counted)
+    assert summary.verdict is Verdict.INCONCLUSIVE
 
 
 @pytest.mark.parametrize(
@@ -167,9 +167,9 @@ def test_counter_with_other_shape_is_inconclusive(
         inside = (at >= 0) & (at < 1)
         place = np.minimum((at[inside] * len(parts)).astype(int), len(parts) - 1)
         counted[inside] *= np.array(parts)[place] / np.mean(parts)
-    text = judged(made, counted)
-    assert text.verdict is Verdict.INCONCLUSIVE
-    assert named & findings(text)
+    summary = judge_run(made, counted)
+    assert summary.verdict is Verdict.INCONCLUSIVE
+    assert named & findings(summary)
 
 
 @pytest.mark.parametrize("grain_s", [1.0, 5.0])
@@ -188,7 +188,7 @@ def test_traffic_around_a_burst_does_not_hide_a_bypass(
         counted += plateau * np.clip(
             np.minimum(made.ledger.end_s, last) - np.maximum(made.ledger.start_s, first), 0, None
         )
-    assert judged(made, counted).verdict is Verdict.INCONCLUSIVE
+    assert judge_run(made, counted).verdict is Verdict.INCONCLUSIVE
 
 
 def flat(pair: PairEvidence) -> PairEvidence:
@@ -217,6 +217,6 @@ def test_senders_show_slow_part_that_receivers_hide(
     slow = Break(burst=0, from_s=40, length_s=20, factor=0.7)
     made = fleet(replace(PLANT, bursts=1, ledger=False, breaks=(slow,))).told(forged)
     made = made.aiming(target_bits_per_second=0.97 * made.truth.rates[0], tolerance_ratio=0.0)
-    text = summarise(replace(made, plan=made.plan.sealed()))
-    assert text.verdict is Verdict.INCONCLUSIVE
-    assert "slow-stretch-senders" in findings(text)
+    summary = summarise(replace(made, plan=made.plan.sealed()))
+    assert summary.verdict is Verdict.INCONCLUSIVE
+    assert "slow-stretch-senders" in findings(summary)

@@ -157,11 +157,11 @@ def test_one_misplaced_burst_is_no_drift() -> None:
 @pytest.mark.parametrize("by_s", [-40.0, 25.0])
 def test_common_shift_of_all_records_is_a_lag(by_s: float) -> None:
     setup = Setup(seed=5, burst_s=60, period_s=180, bursts=4, bin_s=10.0, lag_s=45.0)
-    here = simulate(setup).estimate()
-    there = shifted(simulate(setup), by_s).estimate()
-    assert there.known
-    assert there.lag_s == pytest.approx(here.lag_s - by_s, abs=0.1)
-    assert there.uncertainty_s == pytest.approx(here.uncertainty_s, abs=0.1)
+    original = simulate(setup).estimate()
+    moved = shifted(simulate(setup), by_s).estimate()
+    assert moved.known
+    assert moved.lag_s == pytest.approx(original.lag_s - by_s, abs=0.1)
+    assert moved.uncertainty_s == pytest.approx(original.uncertainty_s, abs=0.1)
 
 
 def test_lag_is_unknown_if_two_lags_fit() -> None:
@@ -217,7 +217,7 @@ def test_clock_error_is_at_most_some_hundred_ppm(drift_s: float, clock: bool) ->
         ),
     ],
 )
-def test_describes_lag_drift_as_clock_error_or_delay(drift_s: float, words: list[str]) -> None:
+def test_describes_lag_drift_as_clock_error_or_delay(drift_s: float, parts: list[str]) -> None:
     stored = Reconciliation(
         source="counter",
         layer="ip",
@@ -229,7 +229,7 @@ def test_describes_lag_drift_as_clock_error_or_delay(drift_s: float, words: list
         overhead_how="recorded",
     )
     (finding,) = lag_findings(stored, 1000.0)
-    for part in words:
+    for part in parts:
         assert part in finding.sentence
     assert not list(lag_findings(stored.model_copy(update={"lag_drift_s": 0.0}), 1000.0))
     assert not list(lag_findings(stored.model_copy(update={"lag_s": None}), 1000.0))

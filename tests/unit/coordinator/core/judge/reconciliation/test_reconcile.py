@@ -38,12 +38,12 @@ def made(plant: Plant) -> tuple[list[BurstSeries], FirewallLedger]:
     return [measure_burst(spec, e, built.now).series for e in built.evidence], built.ledger
 
 
-def held(plant: Plant) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
+def reconcile_plant(plant: Plant) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
     series, ledger = made(plant)
     return reconcile(series, ledger, HEADERS, [NOBODY] * len(series))
 
 
-def held_to(
+def reconcile_counted(
     series: list[BurstSeries], ledger: FirewallLedger, counted: NDArray[np.float64], **known: Any
 ) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
     """Reconcile the bursts with a counter that has these bytes."""
@@ -65,7 +65,7 @@ MINUTES = Plant(
 
 @pytest.mark.parametrize("lag_s", [-45.0, 0.0, 17.0, 75.0, 140.0, 290.0])
 def test_estimates_lag_of_minute_bins_within_five_seconds(lag_s: float) -> None:
-    complete, bursts = held(replace(MINUTES, lag_s=lag_s))
+    complete, bursts = reconcile_plant(replace(MINUTES, lag_s=lag_s))
     assert complete.lag_s is not None
     assert complete.lag_uncertainty_s is not None
     assert abs(complete.lag_s - lag_s) <= 5
@@ -74,7 +74,7 @@ def test_estimates_lag_of_minute_bins_within_five_seconds(lag_s: float) -> None:
 
 
 def test_residual_of_unaligned_second_bins_is_within_a_permille() -> None:
-    complete, bursts = held(Plant(pairs=6, burst_s=10, period_s=25))
+    complete, bursts = reconcile_plant(Plant(pairs=6, burst_s=10, period_s=25))
     for part in (complete, *bursts):
         assert part.full_bins_count >= 7
         assert part.residual_ratio == pytest.approx(0, abs=1e-3)
@@ -84,7 +84,7 @@ def test_residual_of_unaligned_second_bins_is_within_a_permille() -> None:
 
 def test_compares_short_bursts_in_coarse_bins_by_bytes() -> None:
     plant = Plant(pairs=6, bursts=4, burst_s=30, period_s=300, grain_s=60, lag_s=75)
-    complete, bursts = held(plant)
+    complete, bursts = reconcile_plant(plant)
     assert {part.basis for part in bursts} == {"bytes"}
     assert complete.residual_ratio == pytest.approx(0, abs=0.01)
     measured = made(plant)[0][0]
@@ -107,7 +107,7 @@ def test_bytes_in_flight_at_the_end_are_no_residual() -> None:
         more = flow.sent_bytes.copy()
         more[burst.window[0]] += queue
         sent.append(replace(burst, flows=(replace(flow, sent_bytes=more),)))
-    complete, bursts = held_to(sent, ledger, drained)
+    complete, bursts = reconcile_counted(sent, ledger, drained)
     for part in (complete, *bursts):
         low, high = ends(part)
         assert low < 0 < high < 0.015
@@ -130,7 +130,7 @@ def test_bytes_shifted_at_bin_edges_are_no_noise() -> None:
         coverage_ratio=np.concatenate(([1.0], burst.coverage_ratio)),
         flows=(replace(flow, received_bytes=np.concatenate(([early], flow.received_bytes))),),
     )
-    complete, _ = held_to([burst], ledger, traded)
+    complete, _ = reconcile_counted([burst], ledger, traded)
     assert calm.residual_uncertainty_ratio is not None
     assert complete.residual_uncertainty_ratio is not None
     assert complete.residual_uncertainty_ratio < 1.5 * calm.residual_uncertainty_ratio
@@ -141,7 +141,7 @@ def test_unknown_bins_are_not_zero() -> None:
     series, ledger = made(MINUTES)
     hollow = ledger.bytes.copy()
     hollow[np.flatnonzero(hollow > hollow.max() / 2)[2]] = math.nan
-    complete, bursts = held_to(series, ledger, hollow)
+    complete, bursts = reconcile_counted(series, ledger, hollow)
     assert complete.residual_ratio == pytest.approx(0, abs=0.01)
     assert max(burst.unknown_ratio for burst in bursts) > 0.1
 
@@ -151,7 +151,7 @@ def test_unfilled_bins_are_not_quiet() -> None:
     series, ledger = made(replace(MINUTES, foreign_ratio=0.4))
     empty = ledger.bytes.copy()
     empty[-2:] = 0.0
-    complete, _ = held_to(series, ledger, empty)
+    complete, _ = reconcile_counted(series, ledger, empty)
     assert complete.residual_ratio == pytest.approx(0, abs=0.01)
     low, high = ends(complete)
     assert low <= 0 <= high
@@ -264,13 +264,13 @@ def test_header_overhead() -> None:
     ],
 )
 def test_requested_segment_size_is_limited_by_path_mtu(
-    asked: int, path: dict[str, Any], ratio: float
+    requested: int, path: dict[str, Any], ratio: float
 ) -> None:
     """The effective size is not known, because iperf3 returns the requested size."""
-    result = headers(Protocol.TCP, [None], requested_mss_bytes=asked, **path)
+    result = headers(Protocol.TCP, [None], requested_mss_bytes=requested, **path)
     assert result.ip_ratio == pytest.approx(ratio)
     assert result.assumed
-    echoed = headers(Protocol.TCP, [asked], requested_mss_bytes=asked, **path)
+    echoed = headers(Protocol.TCP, [requested], requested_mss_bytes=requested, **path)
     # Older versions recorded the requested size.
     assert echoed == result
 
@@ -296,10 +296,10 @@ def parts(draw: st.DrawFn) -> Completeness:
 
 @given(st.lists(parts(), max_size=8), st.integers(0, 8))
 @settings(max_examples=50)
-def test_combining_completeness_is_associative(found: list[Completeness], cut: int) -> None:
-    complete = combine(found)
-    assert combine([combine(found[:cut]), combine(found[cut:])]) == complete
-    assert combine(reversed(found)) == complete
+def test_combining_completeness_is_associative(completeness: list[Completeness], cut: int) -> None:
+    complete = combine(completeness)
+    assert combine([combine(completeness[:cut]), combine(completeness[cut:])]) == complete
+    assert combine(reversed(completeness)) == complete
     assert sum(complete.seconds(state) for state in State) == complete.planned_s
 
 
@@ -359,10 +359,10 @@ def test_bypassed_run_is_not_matched_to_bytes_of_other_runs() -> None:
     series, ledger = made(Plant(pairs=6, bursts=1, burst_s=10))
     others = beside(series, -20, 0.6)
     theirs = fleet_curve(others).between(ledger.start_s, ledger.end_s) * IP_RATIO
-    complete, _ = held_to(series, ledger, theirs, neighbours=others)
+    complete, _ = reconcile_counted(series, ledger, theirs, neighbours=others)
     assert complete.residual_ratio == pytest.approx(-1, abs=0.01)
     assert complete.causes[0].id == "bypass"
-    planned, _ = held_to(series, ledger, theirs, neighbours=others, bypassed=True)
+    planned, _ = reconcile_counted(series, ledger, theirs, neighbours=others, bypassed=True)
     assert planned.residual_ratio == pytest.approx(0, abs=0.01)
     assert planned.causes == ()
 
@@ -468,7 +468,7 @@ def test_foreign_bursts_do_not_change_the_lag() -> None:
     strange = ledger.bytes.copy()
     strange[20:27] += ledger.bytes.max()
     strange[80:86] += 0.5 * ledger.bytes.max()
-    complete, _ = held_to(series, ledger, strange)
+    complete, _ = reconcile_counted(series, ledger, strange)
     assert complete.lag_s == pytest.approx(40, abs=1)
     assert ends(complete)
 
@@ -501,14 +501,14 @@ def test_reports_unknown_share_of_partial_counter() -> None:
     assert [part.residual_ratio is None for part in bursts] == [False, False, True, True]
 
 
-@pytest.mark.parametrize("odd", [-1e9, math.inf, -math.inf, 1e30, math.nan])
-def test_rejects_impossible_counter_values(odd: float) -> None:
+@pytest.mark.parametrize("value", [-1e9, math.inf, -math.inf, 1e30, math.nan])
+def test_rejects_impossible_counter_values(value: float) -> None:
     series, ledger = made(Plant(pairs=6, bursts=2, burst_s=30, period_s=60, noise=0.01))
     reported = ledger.bytes.copy()
     place = int(np.argmax(reported))
-    reported[place] = odd
-    complete, _ = held_to(series, ledger, reported)
-    assert complete.rejected_bins_count == (0 if math.isnan(odd) else 1)
+    reported[place] = value
+    complete, _ = reconcile_counted(series, ledger, reported)
+    assert complete.rejected_bins_count == (0 if math.isnan(value) else 1)
     assert complete.residual_ratio == pytest.approx(0, abs=0.005)
     assert complete.unknown_ratio == pytest.approx(1 / 60, abs=0.01)
 
@@ -574,7 +574,7 @@ def test_residual_intervals_contain_the_true_value(grain_s: float) -> None:
 
     At 95 % confidence, more than 3 will be wrong in 1 out of 60 draws.
     """
-    stored_count = stated_count = 0
+    covered_count = stated_count = 0
     for seed in range(20):
         rng = np.random.default_rng([seed, int(grain_s)])
         burst_s = max(20, 3 * int(grain_s))
@@ -594,13 +594,13 @@ def test_residual_intervals_contain_the_true_value(grain_s: float) -> None:
         rate = float(series[0].received_bytes.max()) * IP_RATIO * float(rng.uniform(0, 0.5))
         noise = 1 + 0.01 * rng.standard_normal(len(ledger))
         seen = ledger.bytes * (1 - share) + rate * grain_s * noise
-        complete, _ = held_to(series, ledger, seen)
+        complete, _ = reconcile_counted(series, ledger, seen)
         if complete.residual_low_ratio is None or complete.residual_high_ratio is None:
             continue
         stated_count += 1
-        stored_count += complete.residual_low_ratio <= -share <= complete.residual_high_ratio
+        covered_count += complete.residual_low_ratio <= -share <= complete.residual_high_ratio
     assert stated_count >= 18
-    assert stored_count >= stated_count - 3
+    assert covered_count >= stated_count - 3
 
 
 @pytest.mark.parametrize("omit_s", [0, 10])
