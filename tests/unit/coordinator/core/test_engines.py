@@ -54,7 +54,7 @@ def spec(**changes: Any) -> RunSpec:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         (
             {"objective": {"loss_max_ratio": 0.01}},
@@ -131,7 +131,7 @@ def test_pairs_use_ports_of_requested_engine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("client", "server", "said"),
+    ("client", "server", "message"),
     [
         (
             EngineState(name="https", problem="vegeta: none here; run make tools"),

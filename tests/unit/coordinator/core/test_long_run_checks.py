@@ -19,7 +19,7 @@ SOAK = RunSpec(scenario="soak", pairs_count=2, bursts_count=4, burst_s=1740, per
 
 
 @pytest.mark.parametrize(
-    ("version", "gate", "kept"),
+    ("version", "gate", "expected"),
     [
         ("3.12", True, True),
         ("3.12", False, False),
@@ -87,7 +87,7 @@ def test_unattended_end_does_not_depend_on_planning_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("end_at", "words"),
+    ("end_at", "pattern"),
     [
         (NOW + timedelta(hours=1), "is before the end of the last burst"),
         (NOW + timedelta(days=7, seconds=1), "more than a week after the launch"),

@@ -24,7 +24,7 @@ def test_seal_is_hash_of_stored_bytes_without_the_seal() -> None:
     seal = sealed.seal_sha256
     assert seal is not None
     content, member, rest = sealed.document.partition(f',"seal_sha256":"{seal}"'.encode())
-    assert (member != b"", rest) == (True, b"}"), "the seal is the last member"
+    assert (member != b"", rest) == (True, b"}"), "the seal must be the last field"
     assert hashlib.sha256(content + rest).hexdigest() == seal
     assert sealed.is_intact
     stored = Plan.read(sealed.document)
@@ -81,14 +81,14 @@ def old_document(sealed: Plan) -> bytes:
             )
         ),
     ],
-    ids=["plain", "witnesses", "raw", "a goal of the device"],
+    ids=["plain", "witnesses", "raw", "device threshold"],
 )
 def test_verifies_seal_of_version_6cca7b45(made: Plan) -> None:
     document = old_document(made)
     stored = Plan.read(document)
     assert b'"device_memory_max_ratio":null' in document
-    assert stored.is_intact, "this version's rule gives the same seal, or knows the older one"
-    assert stored.seal_sha256 == made.seal_sha256, "and seals the same plan alike"
+    assert stored.is_intact, "the seal must be valid under the current or the older rule"
+    assert stored.seal_sha256 == made.seal_sha256, "the seal of the same plan must not change"
 
 
 @pytest.mark.parametrize(

@@ -117,8 +117,8 @@ def _at(name: str, values: Iterable[float], place: int | None) -> Group:
 def test_no_ratio_if_mean_may_be_zero(a: list[float], b: list[float]) -> None:
     (metric,) = compare(_at("a", a, None), _at("b", b, None)).metrics
     assert metric.ratio_low is None
-    covered = hold(parse_gate("rtt < -50%"), compare(_at("a", a, None), _at("b", b, None)))
-    assert covered.verdict is (Verdict.INCONCLUSIVE if a[1] < 0 else Verdict.FAIL)
+    result = hold(parse_gate("rtt < -50%"), compare(_at("a", a, None), _at("b", b, None)))
+    assert result.verdict is (Verdict.INCONCLUSIVE if a[1] < 0 else Verdict.FAIL)
 
 
 @pytest.mark.parametrize("field", ["difference_half_width", "a_half_width"])

@@ -121,13 +121,13 @@ def test_scatter_is_larger_for_few_errors() -> None:
 @pytest.mark.parametrize(
     ("bursts", "grain_s", "step_s"),
     [
-        pytest.param([(0, 30, 1.0)], 1.0, 10.0, id="a third of the burst, ten at most"),
+        pytest.param([(0, 30, 1.0)], 1.0, 10.0, id="a third of the burst, at most 10"),
         pytest.param([(0, 12, 1.0)], 1.0, 4.0, id="a third of 12"),
-        pytest.param([(30, 60, 1.0), (0, 15, 1.0)], 1.0, 5.0, id="of the shorter one"),
-        pytest.param([(0, 30, 1.0), (36, 66, 1.0)], 1.0, 2.0, id="of the gap"),
+        pytest.param([(30, 60, 1.0), (0, 15, 1.0)], 1.0, 5.0, id="a third of the shorter burst"),
+        pytest.param([(0, 30, 1.0), (36, 66, 1.0)], 1.0, 2.0, id="a third of the gap"),
         pytest.param([(0, 30, 1.0), (30, 60, 1.0)], 1.0, 10.0, id="no gap"),
-        pytest.param([(0, 30, 1.0), (31, 33, 0.0)], 1.0, 10.0, id="one that sent nothing"),
-        pytest.param([(0, 2, 1.0)], 1.0, 1.0, id="one at least"),
+        pytest.param([(0, 30, 1.0), (31, 33, 0.0)], 1.0, 10.0, id="burst without bytes"),
+        pytest.param([(0, 2, 1.0)], 1.0, 1.0, id="at least one second"),
         pytest.param([(0, 6, 1.0)], 30.0, 5.0, id="a sixth of a bin"),
     ],
 )

@@ -104,7 +104,7 @@ def test_bytes_recorded_only_by_senders_raise_upper_bound() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "scatter"),
+    ("fields", "scatter"),
     [
         # Here 4.303 is t for 2 degrees of freedom.
         ({}, 1.2e9 * 4.303 * 0.01),

@@ -539,7 +539,7 @@ def test_reports_notes_of_the_counter_source() -> None:
     run = summarise(replace(made, ledger=text))
     [note] = [finding for finding in run.findings if finding.id == "ledger-note"]
     assert note.sentence == "it had not come to rest"
-    assert run.verdict is summarise(made).verdict, "a note judges nothing by itself"
+    assert run.verdict is summarise(made).verdict, "a note must not change the verdict"
     assert run.limiter is LimiterName.SNAT_PORTS
 
 

@@ -161,12 +161,12 @@ def printed(column: int) -> list[list[float]]:
 
 def test_example_matches_formulas_and_summary() -> None:
     made = fleet(PLANT)
-    hand, text = by_hand(made), judge_run(made, made.ledger)
+    hand, summary = by_hand(made), judge_run(made, made.ledger)
     bursts, run, lag, _, sizes, residual = printed(2)
-    reconciliation = text.reconciliation
-    assert text.verdict == "pass"
+    reconciliation = summary.reconciliation
+    assert summary.verdict == "pass"
     assert reconciliation is not None
-    for place, burst in enumerate(text.bursts):
+    for place, burst in enumerate(summary.bursts):
         for mine, figure, page in (
             (hand.rates, burst.fleet_received_bits_per_second, bursts[2 * place]),
             (hand.halves, burst.fleet_received_half_width_bits_per_second, bursts[2 * place + 1]),
@@ -176,7 +176,7 @@ def test_example_matches_formulas_and_summary() -> None:
     assert near(float(np.mean(hand.rates)) / 1e9, run[0], 1e-3)
     assert near(hand.run_half / 1e9, run[1], 1e-3)
     assert near(hand.scatter / 1e9, run[-1], 1e-3)
-    assert near((text.fleet_received_half_width_bits_per_second or 0) / 1e9, run[1], 1e-3)
+    assert near((summary.fleet_received_half_width_bits_per_second or 0) / 1e9, run[1], 1e-3)
     assert [reconciliation.lag_s, reconciliation.lag_uncertainty_s] == lag
     assert near(hand.counted_bytes / 1e9, sizes[0], 0.1)
     assert near(hand.expected_bytes / 1e9, sizes[1], 0.1)
@@ -188,10 +188,10 @@ def test_example_with_ten_percent_bypass() -> None:
     _, _, _, (idle,), sizes, residual = printed(3)
     assert made.ledger is not None
     foreign = idle * 1e9 / 8 * PLANT.grain_s
-    text = judge_run(made, replace(made.ledger, bytes=0.9 * made.ledger.bytes + foreign))
-    reported, hand = text.reconciliation, by_hand(made)
-    assert text.verdict == "inconclusive"
-    assert {"residual", "bypass", "foreign-traffic"} <= {finding.id for finding in text.findings}
+    summary = judge_run(made, replace(made.ledger, bytes=0.9 * made.ledger.bytes + foreign))
+    reported, hand = summary.reconciliation, by_hand(made)
+    assert summary.verdict == "inconclusive"
+    assert {"residual", "bypass", "foreign-traffic"} <= {finding.id for finding in summary.findings}
     assert reported is not None
     assert near((reported.baseline_bits_per_second or 0.0) / 1e9, idle, 1e-3)
     assert near(0.9 * hand.counted_bytes / 1e9, sizes[0], 0.1)
@@ -218,8 +218,8 @@ def test_verdict_page_matches_the_summary() -> None:
     text = page.partition("## Worked example")[2]
     made = fleet(PLANT)
     spec = made.aiming(target_bits_per_second=30e9, tolerance_ratio=0.05).plan.spec
-    message = judge_run(made, made.ledger)
-    burst = message.bursts[0]
+    summary = judge_run(made, made.ledger)
+    burst = summary.bursts[0]
     rate = received_rate(spec, burst)
     assert rate is not None
     device = device_rate(spec, burst, rate)
@@ -250,7 +250,7 @@ def test_verdict_page_matches_the_summary() -> None:
 )
 def test_example_with_other_targets(target: float, verdict: str, finding: str) -> None:
     made = fleet(PLANT).aiming(target_bits_per_second=target, tolerance_ratio=0.05)
-    text = summarise(replace(made, plan=made.plan.sealed()))
-    assert text.verdict == verdict
+    summary = summarise(replace(made, plan=made.plan.sealed()))
+    assert summary.verdict == verdict
     on_target = {"target-reached", "target-missed", "target-undecided"}
-    assert on_target & {item.id for item in text.findings} == {finding}
+    assert on_target & {item.id for item in summary.findings} == {finding}

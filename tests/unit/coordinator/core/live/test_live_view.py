@@ -197,13 +197,13 @@ def test_sends_only_changed_seconds() -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(seconds=st.lists(st.floats(1, BURST_S), min_size=1, max_size=4).map(sorted))
-def test_incremental_updates_equal_full_snapshot(seconds: list[float]) -> None:
+@given(times_s=st.lists(st.floats(1, BURST_S), min_size=1, max_size=4).map(sorted))
+def test_incremental_updates_equal_full_snapshot(times_s: list[float]) -> None:
     current: dict[int, bytes] = {}
     sums: dict[int, float | None] = {}
     before = None
-    for second in seconds:
-        now = so_far(CLEAN, second)
+    for time_s in times_s:
+        now = so_far(CLEAN, time_s)
         message = seconds_message(now, changed_seconds(before, now))
         cells = base64.b64decode(message.pairs)
         width = 4 * message.pairs_count

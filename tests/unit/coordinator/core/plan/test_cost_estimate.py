@@ -106,7 +106,7 @@ def test_price_is_unknown_without_target_pacing_or_nic_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "words"),
+    ("overrides", "pattern"),
     [
         ({"budget_usd": 1000}, "estimated at \\$4,.* above its budget of \\$1,000; raise"),
         ({"budget_usd": 1000, "scale": 100}, "at real scale"),
@@ -288,7 +288,7 @@ def test_user_prices_override_the_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "words"),
+    ("overrides", "pattern"),
     [
         ({"peering": -1}, "prices: peering.usd: .* greater than or equal to 0"),
         ({"firewal": {}}, "prices: firewal: Extra inputs"),

@@ -102,7 +102,7 @@ def test_agent_with_stale_heartbeat_or_problem_is_not_live() -> None:
     assert live([presence(Role.CLIENT, 1, problem="no")], NOW) == []
     assert live([presence(Role.CLIENT, 1, beat_at=NOW - timedelta(seconds=16))], NOW) == []
     ahead = presence(Role.CLIENT, 1, beat_at=NOW + timedelta(seconds=16))
-    assert live([ahead], NOW) == [], "it would be live for ever once it is gone"
+    assert live([ahead], NOW) == [], "an agent with a heartbeat in the future must not be live"
     assert len(live(fleet(2), NOW)) == 4
 
 

@@ -181,7 +181,7 @@ def test_localises_time_without_offset_and_rejects_time_in_gap() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "pattern"),
     [
         ({"cron": "0 25 * * *"}, r"cron: hour '25' in '0 25 \* \* \*' is invalid; use 0-23"),
         ({"cron": "0 2 * * 9"}, "cron: day-of-week '9'"),

@@ -185,7 +185,7 @@ def _windows(share: float, requested: int | None = None, streams: int = 1, **fie
 
 
 @pytest.mark.parametrize(
-    ("share", "asked", "streams", "holds"),
+    ("share", "requested", "streams", "holds"),
     [
         (0.901, None, 1, True),
         (0.899, None, 1, False),
@@ -249,11 +249,17 @@ def test_requested_window_may_be_full_with_a_few_drops() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nic", "direction", "wanted", "product", "each"),
+    ("nic", "direction", "wanted", "product", "per_stream"),
     [
-        pytest.param(0.4, Direction.FORWARD, "2 Gbit/s", "1 MB", "500 kB", id="the NIC's cap"),
-        pytest.param(None, Direction.FORWARD, "1.6 Gbit/s", "800 kB", "400 kB", id="twice as much"),
-        pytest.param(0.2, Direction.REVERSE, "4 Gbit/s", "2 MB", "1 MB", id="the server's NIC"),
+        pytest.param(
+            0.4, Direction.FORWARD, "2 Gbit/s", "1 MB", "500 kB", id="NIC limit of the client"
+        ),
+        pytest.param(
+            None, Direction.FORWARD, "1.6 Gbit/s", "800 kB", "400 kB", id="twice the rate"
+        ),
+        pytest.param(
+            0.2, Direction.REVERSE, "4 Gbit/s", "2 MB", "1 MB", id="NIC limit of the server"
+        ),
     ],
 )
 def test_advises_bandwidth_delay_product_of_idle_path(

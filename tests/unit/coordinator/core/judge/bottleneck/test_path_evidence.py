@@ -54,21 +54,23 @@ def test_queue_delay_needs_half_of_the_pairs(unknown_count: int, known: bool) ->
 @pytest.mark.parametrize(
     ("rows", "queued"),
     [
-        pytest.param([_rtt(0.01, 0.015)], False, id="half as long again is none"),
-        pytest.param([_rtt(0.01, 0.0151)], True, id="more is one"),
-        pytest.param([_rtt(0.01, 0.02), _rtt(0.01, 0.01)], True, id="of half of the traffic"),
+        pytest.param([_rtt(0.01, 0.015)], False, id="50 % more RTT is no queue"),
+        pytest.param([_rtt(0.01, 0.0151)], True, id="more than 50 % is a queue"),
+        pytest.param([_rtt(0.01, 0.02), _rtt(0.01, 0.01)], True, id="half of the traffic"),
         pytest.param(
-            [_rtt(0.01, 0.02), _rtt(0.01, 0.01), _rtt(0.01, 0.01)], False, id="of a third"
+            [_rtt(0.01, 0.02), _rtt(0.01, 0.01), _rtt(0.01, 0.01)],
+            False,
+            id="a third of the traffic",
         ),
         pytest.param(
             [_rtt(0.01, 0.02), _rtt(0.01, 0.01), _rtt(0.01, 0.01), _rtt(None, 0.01)],
             None,
-            id="of a quarter, and a quarter is unknown",
+            id="a quarter, and a quarter is unknown",
         ),
         pytest.param(
             [_rtt(0.01, 0.01), _rtt(0.01, 0.01), _rtt(None, 0.01)], False, id="a third is unknown"
         ),
-        pytest.param([_rtt(None, 0.01)], None, id="no baseline"),
+        pytest.param([_rtt(None, 0.01)], None, id="no idle RTT"),
     ],
 )
 def test_path_is_queued_if_half_of_the_traffic_waits(

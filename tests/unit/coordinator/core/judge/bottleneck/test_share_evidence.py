@@ -64,7 +64,7 @@ def test_pairs_trade_shares_below_the_quantile() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ratio", "said"),
+    ("ratio", "expected"),
     [
         (0.1, "4 pairs share one limit"),
         (0.49, None),

@@ -28,8 +28,8 @@ def test_inconclusive_if_burst_scatter_reaches_the_limit() -> None:
 @pytest.mark.parametrize(
     "rates",
     [
-        pytest.param((1.10e9, 1.11e9, 1.12e9), id="surely above"),
-        pytest.param((0.80e9, 0.81e9, 0.82e9), id="surely below: each burst's own check fails"),
+        pytest.param((1.10e9, 1.11e9, 1.12e9), id="interval above the limit"),
+        pytest.param((0.80e9, 0.81e9, 0.82e9), id="interval below the limit (burst checks fail)"),
         pytest.param((1.0e9, 1.2e9), id="two bursts"),
         pytest.param((1.0e9, 1.2e9, None), id="two bursts with a rate"),
     ],

@@ -20,15 +20,17 @@ def _run_check(crossed: float | None, **fields: Any) -> Result:
 
 
 @pytest.mark.parametrize(
-    ("crossed", "told", "passes"),
+    ("crossed", "fields", "passes"),
     [
         pytest.param(0.015, {}, True, id="1.5 + 0.5 %"),
         pytest.param(0.016, {}, False, id="1.6 + 0.5 %"),
         pytest.param(0.01, {"unknown_ratio": 0.005}, True, id="1 + 0.5 + 0.5 % unknown"),
         pytest.param(0.01, {"unknown_ratio": 0.006}, False, id="1 + 0.5 + 0.6 % unknown"),
-        pytest.param(-0.5, {"unknown_ratio": 0.015}, True, id="below zero is none"),
-        pytest.param(-0.5, {"unknown_ratio": 0.016}, False, id="below zero makes up for nothing"),
-        pytest.param(0.02, {"residual_uncertainty_ratio": None}, True, id="sure"),
+        pytest.param(-0.5, {"unknown_ratio": 0.015}, True, id="negative value counts as zero"),
+        pytest.param(
+            -0.5, {"unknown_ratio": 0.016}, False, id="negative value does not compensate"
+        ),
+        pytest.param(0.02, {"residual_uncertainty_ratio": None}, True, id="no uncertainty"),
     ],
 )
 def test_compares_bytes_that_may_have_crossed_with_the_limit(

@@ -54,9 +54,9 @@ def test_names_burst_with_lowest_counter_coverage() -> None:
     ("from_s", "grain_s", "late"),
     [
         pytest.param(-5, 1.0, False, id="five seconds"),
-        pytest.param(-4, 1.0, True, id="four"),
-        pytest.param(-0.0, 1.0, True, id="with the traffic"),
-        pytest.param(-60, 60.0, False, id="one bin that is longer"),
+        pytest.param(-4, 1.0, True, id="four seconds"),
+        pytest.param(-0.0, 1.0, True, id="starts with the traffic"),
+        pytest.param(-60, 60.0, False, id="one long bin"),
         pytest.param(-4.5, 1.5, False, id="half a bin may be missing"),
     ],
 )

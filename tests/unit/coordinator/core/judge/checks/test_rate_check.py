@@ -25,7 +25,7 @@ def _run_check(rate: float, half: float = 0.01e9, **fields: Any) -> Result:
 
 
 @pytest.mark.parametrize(
-    ("rate", "verdict", "found"),
+    ("rate", "verdict", "expected"),
     [
         (1.011e9, Verdict.PASS, ("target-reached", 50)),
         (1.010e9, Verdict.INCONCLUSIVE, ("target-undecided", 86)),
@@ -65,7 +65,7 @@ def test_rate_without_interval_is_inconclusive() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "verdict"),
+    ("fields", "verdict"),
     [
         ({}, Verdict.MEASURED),
         ({"bypasses_device": True}, Verdict.PASS),
@@ -107,9 +107,9 @@ def _pair(index: int, rate: float | None, completeness: float = 1.0) -> SimpleNa
 @pytest.mark.parametrize(
     ("history", "device", "verdict"),
     [
-        pytest.param(None, None, Verdict.INCONCLUSIVE, id="as much as the others: 1.35 Gbit/s"),
+        pytest.param(None, None, Verdict.INCONCLUSIVE, id="no history: 1.35 Gbit/s"),
         pytest.param(0.09e9, None, Verdict.INCONCLUSIVE, id="0.9 + 0.01 + 0.09 is the limit"),
-        pytest.param(0.08e9, None, Verdict.FAIL, id="0.9 + 0.01 + 0.08"),
+        pytest.param(0.08e9, None, Verdict.FAIL, id="0.9 + 0.01 + 0.08 is below the limit"),
         pytest.param(0.08e9, 0.12, Verdict.INCONCLUSIVE, id="the device counted 1.008"),
         pytest.param(0.08e9, 0.05, Verdict.FAIL, id="the device counted 0.945"),
     ],
@@ -163,7 +163,7 @@ def test_sent_rate_is_no_bound_if_senders_are_missing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("worst", "told", "verdict"),
+    ("worst", "fields", "verdict"),
     [
         (1.011e9, {"proven_ratio": 0.9}, Verdict.PASS),
         (1.010e9, {"proven_ratio": 0.9}, Verdict.INCONCLUSIVE),

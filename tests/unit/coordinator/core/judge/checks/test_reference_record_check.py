@@ -23,11 +23,11 @@ def _run_check(ledger: FirewallLedger | None, promised: object = None) -> Result
 @pytest.mark.parametrize(
     ("ends_s", "grain_s", "is_short"),
     [
-        pytest.param(31, 1.0, False, id="counter: one bin after the burst of 30 s"),
-        pytest.param(30, 1.0, True, id="counter: none"),
+        pytest.param(31, 1.0, False, id="counter: one bin after the burst"),
+        pytest.param(30, 1.0, True, id="counter: no bin after the burst"),
         pytest.param(80, 10.0, False, id="metric: five bins"),
-        pytest.param(70, 10.0, True, id="metric: four"),
-        pytest.param(39, 9.0, False, id="bins under 10 s are a counter's"),
+        pytest.param(70, 10.0, True, id="metric: four bins"),
+        pytest.param(39, 9.0, False, id="bins below 10 s are from a counter"),
     ],
 )
 def test_last_known_bin_must_cover_the_lag(ends_s: float, grain_s: float, is_short: bool) -> None:

@@ -25,7 +25,7 @@ def _run_check(
 
 
 @pytest.mark.parametrize(
-    ("residual", "told", "passes"),
+    ("residual", "fields", "passes"),
     [
         (0.015, {}, True),
         (0.0151, {}, False),
@@ -84,7 +84,7 @@ def test_no_result_without_counter_or_for_reference_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "found"),
+    ("fields", "expected"),
     [
         ({"lag_s": None}, ("lag-unknown", 76)),
         ({"lag_s": None, "baseline_how": None}, ("ledger-empty", 75)),

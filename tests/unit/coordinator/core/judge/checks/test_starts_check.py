@@ -27,8 +27,8 @@ PAIRS = (
 @pytest.mark.parametrize(
     ("spread_s", "bound_s", "verdict", "weight"),
     [
-        pytest.param(1.5, 1.0, Verdict.INCONCLUSIVE, 87, id="more than clocks may be off"),
-        pytest.param(1.5, 1.5, Verdict.PASS, 58, id="as clocks may be off"),
+        pytest.param(1.5, 1.0, Verdict.INCONCLUSIVE, 87, id="above clock error"),
+        pytest.param(1.5, 1.5, Verdict.PASS, 58, id="within clock error"),
     ],
 )
 def test_names_three_latest_pairs_if_start_spread_is_too_large(

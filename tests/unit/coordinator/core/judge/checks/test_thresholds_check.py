@@ -55,10 +55,12 @@ def test_passes_without_thresholds() -> None:
     ("limit_s", "pairs", "completeness", "verdict", "ids"),
     [
         pytest.param(0.02, 2, 1.0, Verdict.PASS, [], id="at the limit"),
-        pytest.param(0.019, 2, 1.0, Verdict.FAIL, ["rtt-limit"], id="beyond it"),
-        pytest.param(0.019, 1, 0.5, Verdict.FAIL, ["rtt-limit"], id="beyond it, not of all"),
-        pytest.param(0.03, 1, 1.0, Verdict.INCONCLUSIVE, ["rtt-unproven"], id="not of all pairs"),
-        pytest.param(0.03, 2, 0.5, Verdict.INCONCLUSIVE, ["rtt-unproven"], id="not all along"),
+        pytest.param(0.019, 2, 1.0, Verdict.FAIL, ["rtt-limit"], id="above the limit"),
+        pytest.param(
+            0.019, 1, 0.5, Verdict.FAIL, ["rtt-limit"], id="above the limit, not all pairs"
+        ),
+        pytest.param(0.03, 1, 1.0, Verdict.INCONCLUSIVE, ["rtt-unproven"], id="not all pairs"),
+        pytest.param(0.03, 2, 0.5, Verdict.INCONCLUSIVE, ["rtt-unproven"], id="not all seconds"),
     ],
 )
 def test_compares_flow_metric_with_threshold(
@@ -101,7 +103,7 @@ def test_minimum_threshold_fails_below_it(
 
 
 @pytest.mark.parametrize(
-    ("p99_s", "whole", "verdict"),
+    ("p99_s", "complete_count", "verdict"),
     [
         (0.1, 2, Verdict.PASS),
         (0.2, 2, Verdict.FAIL),
@@ -148,9 +150,9 @@ def test_device_without_telemetry_is_inconclusive() -> None:
 @pytest.mark.parametrize(
     ("least", "most", "verdict"),
     [
-        pytest.param(0.5, 0.9, Verdict.PASS, id="within at every placement"),
-        pytest.param(0.5, 0.95, Verdict.INCONCLUSIVE, id="beyond at some"),
-        pytest.param(0.92, 0.95, Verdict.FAIL, id="beyond at every placement"),
+        pytest.param(0.5, 0.9, Verdict.PASS, id="within limit at all placements"),
+        pytest.param(0.5, 0.95, Verdict.INCONCLUSIVE, id="above limit at some placements"),
+        pytest.param(0.92, 0.95, Verdict.FAIL, id="above limit at all placements"),
     ],
 )
 def test_threshold_is_checked_for_all_placements_of_readings(

@@ -7,7 +7,7 @@ from tests.unit.coordinator.core.judge.checks.check_input import burst, of_burst
 
 
 @pytest.mark.parametrize(
-    ("outside_s", "verdict", "found"),
+    ("outside_s", "verdict", "expected"),
     [
         (0, Verdict.PASS, []),
         (2, Verdict.PASS, []),

@@ -64,19 +64,19 @@ def test_sorts_readable_bins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "kept", "rejected"),
+    ("row", "expected_count", "rejected"),
     [
-        pytest.param((1, 2, np.nan), 2, 0, id="unknown: left out, but possible"),
+        pytest.param((1, 2, np.nan), 2, 0, id="unknown, ignored"),
         pytest.param((1, 2, -1), 2, 1, id="negative"),
         pytest.param((1, 2, np.inf), 2, 1, id="infinite"),
         pytest.param((2, 1, 5), 2, 1, id="reversed"),
         pytest.param((1, 1, 5), 2, 1, id="empty"),
-        pytest.param((np.nan, 2, 5), 2, 1, id="not placed"),
-        pytest.param((0.5, 2, 5), 2, 1, id="over another"),
-        pytest.param((1 - 1e-7, 2, 5), 3, 0, id="over another by rounding"),
+        pytest.param((np.nan, 2, 5), 2, 1, id="no position"),
+        pytest.param((0.5, 2, 5), 2, 1, id="overlapping"),
+        pytest.param((1 - 1e-7, 2, 5), 3, 0, id="overlapping by rounding error"),
         pytest.param((1, 2, 0), 3, 0, id="zero"),
         pytest.param((1, 2, 1.25e14), 3, 0, id="1 Pbit/s"),
-        pytest.param((1, 2, 1.26e14), 2, 1, id="more than any device carries"),
+        pytest.param((1, 2, 1.26e14), 2, 1, id="above the maximum rate"),
     ],
 )
 def test_rejects_and_counts_impossible_bins(

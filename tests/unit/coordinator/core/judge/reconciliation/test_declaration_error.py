@@ -202,7 +202,7 @@ def _series(*flows: Flow) -> BurstSeries:
 
 
 @pytest.mark.parametrize(
-    ("of_ledger", "kept"),
+    ("of_ledger", "expected"),
     [
         ((Flow.UP,), [Flow.UP]),
         ((Flow.DOWN,), [Flow.DOWN]),

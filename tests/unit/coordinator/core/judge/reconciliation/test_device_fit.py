@@ -57,7 +57,7 @@ def test_fit_error_rate_for_matching_bursts(count: int, trades: float) -> None:
         assert result is not None
         rejected += result.distance_ratio > result.limit_ratio
     # The expected number is 2. The probability for 8 or more is 0.1 %.
-    assert rejected < 8, f"{rejected} of {draws}, stated {ERROR_RATIO:.1%}"
+    assert rejected < 8, f"{rejected} of {draws} rejected, expected {ERROR_RATIO:.1%}"
 
 
 def test_detects_step_with_equal_mean() -> None:

@@ -207,7 +207,7 @@ def test_clock_error_is_at_most_some_hundred_ppm(drift_s: float, clock: bool) ->
 
 
 @pytest.mark.parametrize(
-    ("drift_s", "words"),
+    ("drift_s", "parts"),
     [
         (0.4, ["grows by 400 ms", "400 ppm", "clock of the counter drifts"]),
         (-0.4, ["shrinks by 400 ms", "clock of the counter drifts"]),

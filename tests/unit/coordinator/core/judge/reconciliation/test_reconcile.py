@@ -251,7 +251,7 @@ def test_header_overhead() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "path", "ratio"),
+    ("requested", "path", "ratio"),
     [
         (1000, {}, 1040 / 988),
         # A 1500-byte path does not support this size.
