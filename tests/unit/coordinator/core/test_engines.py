@@ -458,7 +458,7 @@ def test_setting_difference_is_a_finding() -> None:
 def test_rejects_streams_that_are_idle_longer_than_the_timeout(
     traffic: dict[str, int], fix: str
 ) -> None:
-    """iperf3 closes the test if it receives no data for 10 s."""
+    """iperf3 closes the test if it receives no data for 10 seconds."""
     (problem,) = spec(traffic=traffic).problems()
 
     assert problem.startswith("traffic.stream_bits_per_second: at ")

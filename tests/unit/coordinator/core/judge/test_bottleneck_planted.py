@@ -92,7 +92,7 @@ def stray_drops(rng: np.random.Generator) -> Planted:
 
 
 def stalled_fleet(rng: np.random.Generator) -> Planted:
-    """The firewall does not forward anything for 8 to 12 s."""
+    """The firewall does not forward anything for 8 to 12 seconds."""
     rates = 2e9 * wander(rng, int(rng.integers(2, 13)), rng.uniform(0.02, 0.1), 0.3)
     length_s = int(rng.integers(8, 13))
     from_s = int(rng.integers(5, SECONDS - length_s - 5))

@@ -24,7 +24,7 @@ def _sums(*fleet: float) -> BinSums:
 
 
 def _share(*moved: tuple[float, float, float], **fields: float) -> BurstShare:
-    """Build a share with 1000 payload bytes and 1200 counted bytes in 10 s.
+    """Build a share with 1000 payload bytes and 1200 counted bytes in 10 seconds.
 
     The idle level of 10 bytes/s is included in the counted bytes.
     """

@@ -139,7 +139,7 @@ def test_subtracts_idle_level_with_its_error() -> None:
 
 
 def test_adds_header_clock_and_other_run_errors_in_quadrature() -> None:
-    """The clock may be wrong by 0.2 s in 10 s, and 10 % is from other runs."""
+    """The clock may be wrong by 0.2 seconds in 10 seconds, and 10 % is from other runs."""
     factor = replace(FACTOR, less_ratio=0.03, more_ratio=0.04, between_ratio=0.05)
     result = _compared(
         _run_comparison(overhead=factor, clock_bound_s=0.2), replace(TEN, beside_bytes=100.0)

@@ -152,7 +152,7 @@ def test_merges_fine_bins_but_not_across_gaps() -> None:
 
 
 def test_selects_bins_that_a_burst_can_reach() -> None:
-    """The fleet sends from 1000 to 1010. Lags from -60 to 300 s are possible."""
+    """The fleet sends from 1000 to 1010. Lags from -60 to 300 seconds are possible."""
     bins = _bins(*[1.0] * 60, at_s=800.0, width_s=10.0)
     fleet = _curve(*[1.0] * 10, at_s=1000.0)
     result = _within_reach(bins, _known(fleet), 10.0)
@@ -167,7 +167,7 @@ def test_selects_bins_that_a_burst_can_reach() -> None:
 def test_shifts_curve_by_lag_and_drift() -> None:
     """Seconds 10 and 20 have one byte. At a 2 s lag it is counted in seconds 12 and 22.
 
-    With a 2 s drift, the lag is 1 s less at the first burst and 1 s more at the last.
+    With a 2 s drift, the lag is 1 second less at the first burst and 1 second more at the last.
     """
     fleet = seconds_curve(np.array([10.0, 20.0]), np.array([1.0, 1.0]))
     view = _View(_bins(*[0.0] * 30), _known(fleet, (11.0, 12.0, 1.0), (22.0, 23.0, 1.0)))
@@ -291,7 +291,7 @@ def test_bin_noise_includes_quiet_bins() -> None:
 
 
 def test_lag_drift_is_midpoint_and_widens_the_interval() -> None:
-    """In the counter, the second burst is 2 s later than the first."""
+    """In the counter, the second burst is 2 seconds later than the first."""
     fleet = [0.0] * 150
     counted = [0.0] * 150
     for at in range(10):

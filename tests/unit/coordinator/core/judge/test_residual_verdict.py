@@ -107,7 +107,7 @@ def test_traffic_after_bursts_may_have_hidden_a_bypass(after_s: int, verdict: Ve
 
 
 def test_extra_sender_rows_do_not_explain_traffic_after_bursts() -> None:
-    """Foreign traffic stops after 15 s, and the senders record one second more."""
+    """Foreign traffic stops after 15 seconds, and the senders record one second more."""
     built, ledger, others = outlasted(15)
 
     def longer(pair: PairEvidence) -> PairEvidence:

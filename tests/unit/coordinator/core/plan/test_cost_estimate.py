@@ -90,7 +90,7 @@ def test_prices_paced_traffic_by_rate_and_unpaced_by_nic_limit() -> None:
     ]
     wide = estimate(spec(), capped, TABLE)
     high = line(wide, "firewall data").high_usd
-    # The limit is 30 NICs with 10 Gbit/s for 2 x 1740 s.
+    # The limit is 30 NICs with 10 Gbit/s for 2 x 1740 seconds.
     assert high == pytest.approx(0.016 * 300 / 8 * 3480)
     few = estimate(spec(), capped[:10], TABLE)
     assert few.ip_bits_per_second == pytest.approx(100e9)

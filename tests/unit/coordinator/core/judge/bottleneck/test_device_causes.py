@@ -183,7 +183,7 @@ def test_second_device_may_have_the_queue() -> None:
 def test_device_drops_of_half_the_loss_locate_the_limit(
     drops: tuple[float, float | None], holds: bool | None
 ) -> None:
-    """The fleet loses 2,700 segments in 30 s, and one drop may be 64 KiB (44.9 segments)."""
+    """The fleet loses 2,700 segments in 30 seconds, and one drop may be 64 KiB (44.9 segments)."""
     fields: dict[str, Any] = {"retransmits_count": 2690, "mss_bytes": 1460}
     by_counter = OWN_QUEUE.evaluate(_queue(drops_per_second=drops, **fields))
     assert by_counter.holds is holds

@@ -78,7 +78,7 @@ def test_nic_is_the_cause_if_half_of_the_senders_are_full() -> None:
 def test_rate_above_nic_limit_and_credit_disproves_the_limit(
     window_s: int | None, most: float
 ) -> None:
-    """The limit may be exceeded by 5 % and by 0.5 s of token bucket credit in the window."""
+    """The limit may be exceeded by 5 % and by 0.5 seconds of token bucket credit in the window."""
     assert CLIENT_NIC.evaluate(_nics(most - 0.01, 0.1, window_s=window_s)).holds is True
     result = CLIENT_NIC.evaluate(_nics(most + 0.01, 0.1, window_s=window_s))
     assert result.holds is None

@@ -12,7 +12,7 @@ from tests.unit.coordinator.core.judge.checks.check_input import burst, of_burst
         (0, Verdict.PASS, []),
         (2, Verdict.PASS, []),
         (3, Verdict.PASS, [("window-outside", 13)]),
-        # The limit is 2 s and 5 % of 100 s.
+        # The limit is 2 seconds and 5 % of 100 seconds.
         (7, Verdict.PASS, [("window-outside", 13)]),
         (8, Verdict.INCONCLUSIVE, [("outside-window", 87)]),
     ],

@@ -213,7 +213,7 @@ def cut(pair: PairEvidence) -> PairEvidence:
 def test_senders_show_slow_part_that_receivers_hide(
     forged: Callable[[PairEvidence], PairEvidence],
 ) -> None:
-    """All receiver seconds are equal, but the senders only reach the target for 40 s."""
+    """All receiver seconds are equal, but the senders only reach the target for 40 seconds."""
     slow = Break(burst=0, from_s=40, length_s=20, factor=0.7)
     made = fleet(replace(PLANT, bursts=1, ledger=False, breaks=(slow,))).told(forged)
     made = made.aiming(target_bits_per_second=0.97 * made.truth.rates[0], tolerance_ratio=0.0)

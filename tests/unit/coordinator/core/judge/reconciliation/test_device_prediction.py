@@ -170,7 +170,7 @@ def test_lag_shifts_bins_and_uncertainty_widens_margin() -> None:
     made = _predicted(counted, _burst(10, EVEN), clock_bound_s=0.5)
     share = made.share(0, Lag(lag_s=3.0, uncertainty_s=1.0, known=True))
     assert (share.ledger_bytes, share.fleet_bytes, share.bins_count) == (1000.0, 1000.0, 10)
-    # The margin is 3 s on each side.
+    # The margin is 3 seconds on each side.
     assert len(share.parts.fleet) == 16
     # Bins within the lag uncertainty are not used.
     assert len(share.full.fleet) == 7
@@ -295,7 +295,7 @@ def test_lag_of_bypassing_run_has_highest_crossing_bytes() -> None:
 
 
 def test_lag_of_invisible_run_comes_from_other_runs() -> None:
-    """The other run is counted 5 s late."""
+    """The other run is counted 5 seconds late."""
     counted = [0.0] * 100
     for at in range(10):
         counted[55 + at] = 1000.0

@@ -146,7 +146,7 @@ def shifted(simulated: Simulated, by_s: float, from_s: float = 0.0) -> Simulated
 
 
 def test_one_misplaced_burst_is_no_drift() -> None:
-    """One burst record is 15 s late. This should not be used as a drift."""
+    """One burst record is 15 seconds late. This should not be used as a drift."""
     setup = Setup(seed=4, burst_s=280, period_s=300, bursts=5, bin_s=60.0, lag_s=75.0)
     simulated = simulate(setup)
     lag = shifted(simulated, 15.0, from_s=simulated.known.bursts[-1][0]).estimate()
@@ -191,7 +191,7 @@ def test_counter_may_end_soon_after_the_burst(seed: int) -> None:
 
 
 def test_lag_hint_selects_only_among_fitting_lags() -> None:
-    """The 10 s burst is inside one 60 s bin, so there are 50 s of lags that fit."""
+    """The 10 s burst is inside one 60 s bin, so there are 50 seconds of lags that fit."""
     setup = Setup(seed=8, burst_s=10, period_s=120, bursts=3, bin_s=60.0, lag_s=30.0)
     simulated = simulate(setup)
     free = simulated.estimate()
