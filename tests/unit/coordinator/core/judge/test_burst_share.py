@@ -42,8 +42,11 @@ def _share(*moved: tuple[float, float, float], **fields: float) -> BurstShare:
         "fleet_bytes_per_s": 100.0,
     }
     return BurstShare(
-        moved=(ends[0], ends[1]), parts=_sums(1, 2), full=_sums(3), **(known | fields)
-    )  # type: ignore[arg-type]
+        moved=(ends[0], ends[1]),
+        parts=_sums(1, 2),
+        full=_sums(3),
+        **(known | fields),  # type: ignore[arg-type]
+    )
 
 
 SAME = (1200.0, 1000.0, 10.0)
