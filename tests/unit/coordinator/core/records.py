@@ -1,4 +1,4 @@
-"""Records and values with what a test does not care about filled in."""
+"""Build records and values for unit tests. Fields that a test does not need have defaults."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -14,8 +14,8 @@ from broadside.exchange.messages import Flow, HostSecond, Interval, JobReport, O
 from tests.seconds_as_columns import track_columns
 
 
-def job_report(pair_index: int, planned_start_at: datetime, **told: Any) -> JobReport:
-    """A client's report of the first burst; measured, if nothing else is told."""
+def job_report(pair_index: int, planned_start_at: datetime, **fields: Any) -> JobReport:
+    """Build a client report for the first burst. The default outcome is measured."""
     values = {
         "job_id": f"run-1.00000.{pair_index:05d}",
         "run_id": "run-1",
@@ -26,13 +26,13 @@ def job_report(pair_index: int, planned_start_at: datetime, **told: Any) -> JobR
         "planned_start_at": planned_start_at,
         "reported_at": planned_start_at,
     }
-    return JobReport(**(values | told))
+    return JobReport(**(values | fields))
 
 
 def seconds(
     side: Side, first_data_at_s: float, amounts: Sequence[int], *, flow: Flow = Flow.UP
 ) -> IntervalColumns:
-    """What one end recorded of one flow, a second after the other."""
+    """Build a track with one interval per second."""
     return track_columns(
         Track(
             side=side,
@@ -47,7 +47,7 @@ def seconds(
 
 
 def host_second(start_at_s: float, nic_tx_bytes: int) -> HostSecond:
-    """A second of a host that sends, and is not busy."""
+    """Build one second for an idle host that sends."""
     return HostSecond(
         start_at_s=start_at_s,
         end_at_s=start_at_s + 1,
@@ -68,9 +68,9 @@ def disruption(
     duration_s: float,
     *pairs: str,
     burst_index: int = 0,
-    **told: Any,
+    **fields: Any,
 ) -> Disruption:
-    """Of the named pairs, of which it names ten at the most."""
+    """Build a disruption for the named pairs. It lists at most ten pairs."""
     return Disruption(
         kind=kind,
         burst_index=burst_index,
@@ -80,7 +80,7 @@ def disruption(
         scope="one" if len(pairs) == 1 else "some",
         pairs_count=len(pairs),
         pairs=pairs[:10],
-        **told,
+        **fields,
     )
 
 
@@ -94,7 +94,7 @@ def burst_series(
     coverage_ratio: NDArray[np.float64] | None = None,
     retransmits_count: NDArray[np.float64] | None = None,
 ) -> BurstSeries:
-    """A burst whose receivers recorded all that was sent; what is not given is unknown."""
+    """Build a burst whose sent bytes were all received. Other values are unknown by default."""
     count = len(received_bytes)
     unknown = np.full(count, np.nan)
     return BurstSeries(

@@ -1,17 +1,15 @@
-"""Documented limits in bit/s, with date and page; names of sizes are not case-sensitive."""
-
 from datetime import date
 
 import pytest
 
 from broadside.coordinator.core.documented_limits import (
     DOCUMENTED,
-    _firewalls,  # the tables are made at import
+    _firewalls,
     _sizes,
 )
 
 
-def test_figures_in_gbit_and_mbit_are_stored_in_bits() -> None:
+def test_converts_gbit_and_mbit_to_bits_per_second() -> None:
     (basic,) = _firewalls({"basic": 0.25}).values()
     assert (basic.bits_per_second, basic.as_of) == (0.25e9, date(2026, 3, 1))
     assert basic.source == "learn.microsoft.com/azure/firewall/firewall-performance"
@@ -25,9 +23,9 @@ def test_figures_in_gbit_and_mbit_are_stored_in_bits() -> None:
     ("size", "cap"),
     [("Standard_D4s_v5", 12.5e9), ("STANDARD_F48S_V2", 21e9), ("Standard_X1", None), (None, None)],
 )
-def test_a_vm_size_has_its_cap(size: str | None, cap: float | None) -> None:
+def test_finds_rate_limit_of_vm_size(size: str | None, cap: float | None) -> None:
     assert DOCUMENTED.of_vm(size) == cap
 
 
-def test_the_newest_date_of_the_tables_is_told() -> None:
+def test_reports_newest_date_of_tables() -> None:
     assert DOCUMENTED.as_of == date(2026, 3, 4)

@@ -1,5 +1,3 @@
-"""Engines from launch to verdict: who can run them, what they told, what they did otherwise."""
-
 import math
 from dataclasses import replace
 from datetime import timedelta
@@ -56,7 +54,7 @@ def spec(**changes: Any) -> RunSpec:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         (
             {"objective": {"loss_max_ratio": 0.01}},
@@ -68,16 +66,14 @@ def spec(**changes: Any) -> RunSpec:
         ),
     ],
 )
-def test_a_wrong_combination_is_refused_with_the_field_named(
-    changes: dict[str, Any], said: str
-) -> None:
+def test_rejects_invalid_combination_and_names_field(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(scenarios.BadScenario) as caught:
         scenarios.build({"scenario": "test"} | changes)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_a_stored_run_is_read_whatever_a_launch_must_keep_by_now() -> None:
-    """Rules for launches grow; a run that an older Broadside launched still shows."""
+def test_reads_stored_run_that_breaks_newer_launch_rules() -> None:
+    """Launch rules can be added in later versions, but stored runs must still load."""
     requested = spec(
         traffic={"engine": "smtp", "probe": "udp"},
         objective={"loss_max_ratio": 0.01},
@@ -94,7 +90,7 @@ def test_a_stored_run_is_read_whatever_a_launch_must_keep_by_now() -> None:
     assert Plan.model_validate_json(stored.model_dump_json()) == stored
 
 
-def test_bursts_leave_time_for_requests_that_hang() -> None:
+def test_period_includes_time_for_request_timeouts() -> None:
     fields = {"bursts_count": 2, "burst_s": 30, "period_s": 37}
     assert spec(**fields).problems() == ()
     http = {"engine": "http", "options": {"timeout_s": 7.5}}
@@ -102,10 +98,11 @@ def test_bursts_leave_time_for_requests_that_hang() -> None:
     assert short.startswith("period_s: 37 s is too short for bursts of 30 s (omit_s 0 s, up to 7.5")
     assert short.endswith("set at least 43 s")
     (probed,) = spec(**fields, traffic=http | {"probe": "udp"}).problems()
-    assert probed == short  # its last probe comes back meanwhile
+    # The last probe returns during this time.
+    assert probed == short
 
 
-def test_goals_that_are_measured_are_taken() -> None:
+def test_accepts_thresholds_on_measured_metrics() -> None:
     objective = {"success_min_ratio": 0.99, "latency_p99_max_s": 0.5}
     assert spec(traffic={"engine": "http"}, objective=objective).objective.success_min_ratio == 0.99
     udp = {"protocol": "udp", "stream_bits_per_second": 5}
@@ -123,7 +120,7 @@ def engine_fleet(*, client: EngineState | None, server: EngineState | None) -> l
     ]
 
 
-def test_pairs_take_the_ports_of_the_engine_that_is_asked() -> None:
+def test_pairs_use_ports_of_requested_engine() -> None:
     client = EngineState(name="https", version="vegeta 12.13.0")
     server = EngineState(name="https", ports=(8443, 8444), self_signed=True)
     made = plan(
@@ -134,7 +131,7 @@ def test_pairs_take_the_ports_of_the_engine_that_is_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("client", "server", "said"),
+    ("client", "server", "message"),
     [
         (
             EngineState(name="https", problem="vegeta: none here; run make tools"),
@@ -151,17 +148,17 @@ def test_pairs_take_the_ports_of_the_engine_that_is_asked() -> None:
         ),
     ],
 )
-def test_what_is_missing_where_is_said(
-    client: EngineState, server: EngineState | None, said: str
+def test_names_agents_without_the_requested_engine(
+    client: EngineState, server: EngineState | None, message: str
 ) -> None:
     requested = spec(traffic={"engine": "https"})
     with pytest.raises(Infeasible) as caught:
         plan(requested, engine_fleet(client=client, server=server), NOW, "r1")
     problems = {problem.field: str(problem) for problem in caught.value.problems}
-    assert said in problems["traffic.engine"]
+    assert message in problems["traffic.engine"]
 
 
-def test_a_pair_of_several_processes_has_a_port_for_each() -> None:
+def test_pair_gets_one_port_per_process() -> None:
     servers = [presence(Role.SERVER, index, ports=(1, 2, 3, 4, 5)) for index in (1, 2)]
     clients = [presence(Role.CLIENT, index) for index in (1, 2)]
     made = plan(spec(traffic={"processes_count": 2}), [*servers, *clients], NOW, "r1")
@@ -171,7 +168,7 @@ def test_a_pair_of_several_processes_has_a_port_for_each() -> None:
         plan(spec(traffic={"processes_count": 6}), [*servers, *clients], NOW, "r1")
 
 
-# Both ends ---------------------------------------------------------------------------------------
+# Server records ----------------------------------------------------------------------------------
 
 
 def report(index: int, engine: EngineReport) -> JobReport:
@@ -209,7 +206,7 @@ PAIR = Pair(
 
 
 @pytest.mark.parametrize("cookies", [("a", "b", "c"), (None, None, None), ("a", None, "c")])
-def test_the_tests_of_several_processes_are_summed(cookies: tuple[str | None, ...]) -> None:
+def test_sums_server_tests_of_several_processes(cookies: tuple[str | None, ...]) -> None:
     tests = [
         served(port, cookie, 0.25 * port) for port, cookie in zip((1, 2, 3), cookies, strict=True)
     ]
@@ -227,10 +224,11 @@ def test_the_tests_of_several_processes_are_summed(cookies: tuple[str | None, ..
     assert total.received_bytes == 30_000
     summed = record.test.engine
     assert (summed.cpu_s, summed.cpu_payload_bytes) == (1.5, 30_000)
-    assert summed.host_cpu_s == 4.3  # of one host, whose time each of them told
+    # All tests run on one host, so CPU time is not added.
+    assert summed.host_cpu_s == 4.3
 
 
-def test_a_part_never_passes_for_the_whole() -> None:
+def test_does_not_join_part_of_the_processes() -> None:
     engine = EngineReport(engine="iperf3", cookie="a")
     join = join_tests(BURST, [PAIR], {}, {0: report(0, engine)}, [served(1, "a"), served(2, "b")])
     assert join.records == {}
@@ -273,7 +271,7 @@ def http_report(good_count: int, latency_s: float) -> EngineReport:
     )
 
 
-def test_measures_add_up_and_quantiles_are_of_all_requests() -> None:
+def test_sums_measures_and_computes_quantiles_over_all_requests() -> None:
     evidence = burst_of(http_report(100, 0.010), http_report(50, 1.0))
     result = measure_pairs(align(evidence, Direction.REVERSE))
     values = {measure.name: measure.value for measure in result}
@@ -295,7 +293,7 @@ def test_measures_add_up_and_quantiles_are_of_all_requests() -> None:
         ({"success_min_ratio": 0.7, "latency_p99_max_s": 2}, Verdict.PASS, "no-target"),
     ],
 )
-def test_goals_are_held_against_measures(
+def test_compares_measures_with_thresholds(
     goal: dict[str, float], verdict: Verdict, finding: str
 ) -> None:
     requested = spec(traffic={"engine": "http"}, objective=goal, burst_s=10)
@@ -308,7 +306,7 @@ def test_goals_are_held_against_measures(
     assert find(summary.measures, "requests_count") is not None
 
 
-def test_a_goal_that_some_pair_did_not_tell_is_not_met() -> None:
+def test_threshold_is_unproven_if_a_pair_did_not_report_it() -> None:
     requested = spec(traffic={"engine": "http"}, objective={"success_min_ratio": 0.5}, burst_s=10)
     evidence = burst_of(http_report(100, 0.010), EngineReport(engine="http"))
     summary = judged_burst(requested, evidence, None, NOW + timedelta(minutes=5))
@@ -316,18 +314,21 @@ def test_a_goal_that_some_pair_did_not_tell_is_not_met() -> None:
     assert "success-ratio-unproven" in [finding.id for finding in summary.findings]
 
 
-def test_jitter_is_told_by_flow() -> None:
-    def told(jitter_s: float) -> EngineReport:
+def test_reports_jitter_by_flow() -> None:
+    def report_with_jitter(jitter_s: float) -> EngineReport:
         total = FlowTotals(flow=Flow.UP, received_bytes=5, received_s=1.0, jitter_s=jitter_s)
         return EngineReport(engine="iperf3", totals=(total,))
 
     result = measure_pairs(
-        align(burst_of(told(0.001), told(0.003), flow=Flow.UP), Direction.FORWARD)
+        align(
+            burst_of(report_with_jitter(0.001), report_with_jitter(0.003), flow=Flow.UP),
+            Direction.FORWARD,
+        )
     )
     assert [(m.name, m.value, m.unit) for m in result] == [("jitter_up", 0.002, "s")]
 
 
-def test_what_an_engine_did_otherwise_is_found_and_said() -> None:
+def test_reports_settings_that_differ_from_the_request() -> None:
     traffic = Traffic(streams_count=8, window_bytes=400_000, congestion="bbr", dscp=46)
     as_requested = EngineReport(
         engine="iperf3",
@@ -350,8 +351,8 @@ def test_what_an_engine_did_otherwise_is_found_and_said() -> None:
     assert find_setting_differences(traffic, 10, silent) == ()
 
 
-def test_a_segment_size_that_was_asked_is_told_by_iperf3_only_where_it_dropped_it() -> None:
-    """With ``--set-mss`` it repeats the request; without, it tells its control connection's."""
+def test_reports_requested_segment_size_only_if_iperf3_dropped_it() -> None:
+    """With ``--set-mss`` iperf3 repeats the request. Without it, the control connection is used."""
     requested = Traffic(mss_bytes=1000)
     for recording, result in (("tcp-opts", ()), ("tcp-P2", (("1000", "1448"),))):
         text = (RECORDINGS / f"{recording}.json").read_bytes()
@@ -365,7 +366,7 @@ def test_a_segment_size_that_was_asked_is_told_by_iperf3_only_where_it_dropped_i
         )
 
 
-def test_the_overhead_of_an_asked_segment_size_is_assumed() -> None:
+def test_assumes_header_overhead_for_requested_segment_size() -> None:
     engine = EngineReport(engine="iperf3")
     requested = spec(traffic={"mss_bytes": 9000}, burst_s=10)
     evidence = burst_of(engine, flow=Flow.UP)
@@ -383,12 +384,14 @@ def test_the_overhead_of_an_asked_segment_size_is_assumed() -> None:
     ("mss_bytes", "changes", "most"),
     [(1460, {}, None), (1461, {}, 1460), (1411, {"encapsulation": "vxlan"}, 1410)],
 )
-def test_a_segment_size_over_what_the_nics_carry_is_said_before_the_launch(
+def test_warns_if_segment_size_exceeds_mtu_of_nics(
     mss_bytes: int, changes: dict[str, Any], most: int | None
 ) -> None:
-    def made(**told: Any) -> Plan:
+    def made(**fields: Any) -> Plan:
         agents = [
-            presence(role, index, tunnels=True, **(told if index == 2 else {"nic_mtu_bytes": 9000}))
+            presence(
+                role, index, tunnels=True, **(fields if index == 2 else {"nic_mtu_bytes": 9000})
+            )
             for role in Role
             for index in (1, 2)
         ]
@@ -408,7 +411,7 @@ def test_a_segment_size_over_what_the_nics_carry_is_said_before_the_launch(
     assert {pair.nic_mtu_bytes for pair in unknown.pairs} == {None}
 
 
-def test_every_process_of_a_pair_is_held_against_what_was_asked() -> None:
+def test_compares_settings_of_every_process_with_the_request() -> None:
     traffic = Traffic(
         streams_count=8,
         processes_count=2,
@@ -436,7 +439,7 @@ def test_every_process_of_a_pair_is_held_against_what_was_asked() -> None:
     assert str(one) == "processes_count: 2 requested, 1 used by 1 pairs (pair-001)"
 
 
-def test_a_difference_is_a_finding() -> None:
+def test_setting_difference_is_a_finding() -> None:
     engine = EngineReport(engine="iperf3", streams_count=4, direction=Direction.REVERSE)
     requested = spec(traffic={"streams_count": 8, "direction": "reverse"}, burst_s=10)
     summary = judged_burst(requested, burst_of(engine), None, NOW + timedelta(minutes=5))
@@ -452,17 +455,17 @@ def test_a_difference_is_a_finding() -> None:
         ({"stream_bits_per_second": 100}, "set at least 128, and traffic.block_bytes=16"),
     ],
 )
-def test_a_stream_that_would_be_taken_for_dead_is_refused(
+def test_rejects_streams_that_are_idle_longer_than_the_timeout(
     traffic: dict[str, int], fix: str
 ) -> None:
-    """Between two writes of all its streams an end hears nothing, and gives up after 10 s."""
+    """iperf3 closes the test if it receives no data for 10 seconds."""
     (problem,) = spec(traffic=traffic).problems()
 
     assert problem.startswith("traffic.stream_bits_per_second: at ")
     assert fix in problem
 
 
-def test_what_is_scaled_down_is_judged_as_it_is_sent() -> None:
+def test_checks_stream_rate_after_scaling() -> None:
     traffic = {"stream_bits_per_second": 5_000_000}
     assert spec(traffic=traffic).problems() == ()
 
@@ -479,5 +482,5 @@ def test_what_is_scaled_down_is_judged_as_it_is_sent() -> None:
         {"stream_bits_per_second": 50_000, "protocol": "udp"},
     ],
 )
-def test_slow_streams_that_never_fall_silent_are_taken(traffic: dict[str, object]) -> None:
+def test_accepts_slow_streams_that_write_often_enough(traffic: dict[str, object]) -> None:
     assert spec(traffic=traffic).problems() == ()

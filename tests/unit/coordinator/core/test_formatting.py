@@ -1,5 +1,3 @@
-"""One formatter: the same quantity reads the same in a sentence, in a table and on the page."""
-
 import json
 import math
 import shutil
@@ -26,7 +24,7 @@ RATES = {
 TIMES = {0.0: "0 s", 2.5e-7: "0.25 µs", 0.000999: "999 µs", 0.0123456: "12.35 ms", 1740.0: "1740 s"}
 
 
-def test_four_digits_in_the_decimal_unit_that_fits_and_unknown_is_said() -> None:
+def test_formats_four_digits_with_decimal_unit() -> None:
     assert {value: formatting.rate(value) for value in RATES} == RATES
     assert {value: formatting.time(value) for value in TIMES} == TIMES
     assert [formatting.size(1.5e12), formatting.size(999.0)] == ["1.5 TB", "999 B"]
@@ -40,7 +38,7 @@ def test_four_digits_in_the_decimal_unit_that_fits_and_unknown_is_said() -> None
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
-def test_the_page_says_every_quantity_as_the_coordinator_does(tmp_path: Path) -> None:
+def test_page_formats_quantities_like_the_coordinator(tmp_path: Path) -> None:
     (tmp_path / "package.json").write_text('{"type": "module"}')
     (tmp_path / "words.js").write_text(page_labels())
     (tmp_path / "format.js").write_text((WEB / "format.js").read_text())

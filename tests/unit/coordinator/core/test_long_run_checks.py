@@ -1,5 +1,3 @@
-"""What long runs need is said before launch."""
-
 from datetime import datetime, timedelta
 
 import pytest
@@ -21,7 +19,7 @@ SOAK = RunSpec(scenario="soak", pairs_count=2, bursts_count=4, burst_s=1740, per
 
 
 @pytest.mark.parametrize(
-    ("version", "gate", "kept"),
+    ("version", "gate", "expected"),
     [
         ("3.12", True, True),
         ("3.12", False, False),
@@ -32,13 +30,13 @@ SOAK = RunSpec(scenario="soak", pairs_count=2, bursts_count=4, burst_s=1740, per
         (None, False, False),
     ],
 )
-def test_who_keeps_the_control_connection_alive(
-    version: str | None, gate: bool, kept: bool
+def test_iperf3_versions_with_control_keepalive(
+    version: str | None, gate: bool, expected: bool
 ) -> None:
-    assert keeps_control_alive(version, gate=gate) is kept
+    assert keeps_control_alive(version, gate=gate) is expected
 
 
-def test_a_silent_control_connection_is_flagged_before_launch() -> None:
+def test_warns_of_idle_control_connection_before_launch() -> None:
     old = [presence(Role.CLIENT, 1, engine_version="3.12", gate=False)]
     warned = control_warning(SOAK, old)
     assert warned is not None
@@ -51,7 +49,7 @@ def test_a_silent_control_connection_is_flagged_before_launch() -> None:
     assert any("control connections" in warning for warning in launched.warnings)
 
 
-def test_a_silent_control_connection_is_counted_after_it() -> None:
+def test_counts_idle_control_connections_after_the_run() -> None:
     [burst, *_] = plan(SOAK, fleet(2), NOW, "run-1").bursts
 
     def report(method: StartMethod, version: str) -> JobReport:
@@ -68,7 +66,7 @@ def test_a_silent_control_connection_is_counted_after_it() -> None:
     assert silent_controls_count(SOAK, brief, reports) == 0
 
 
-def test_a_hard_end_before_the_last_burst_is_refused() -> None:
+def test_rejects_unattended_end_before_the_last_burst() -> None:
     needed_s = 3 * 1800 + 1740 + SOAK.lead_s + 1
     fits = SOAK.model_copy(update={"unattended_s": needed_s})
     planned = plan(fits, fleet(2), NOW, "run-1")
@@ -78,7 +76,7 @@ def test_a_hard_end_before_the_last_burst_is_refused() -> None:
         plan(early, fleet(2), NOW, "run-1")
 
 
-def test_a_hard_end_that_is_an_instant_stays_it_whenever_the_launch_is_planned() -> None:
+def test_unattended_end_does_not_depend_on_planning_time() -> None:
     end_at = NOW + timedelta(hours=3)
     requested = RunSpec.model_validate(
         SOAK.model_dump() | {"unattended_until_at": end_at.isoformat()}
@@ -89,30 +87,30 @@ def test_a_hard_end_that_is_an_instant_stays_it_whenever_the_launch_is_planned()
 
 
 @pytest.mark.parametrize(
-    ("end_at", "words"),
+    ("end_at", "pattern"),
     [
         (NOW + timedelta(hours=1), "is before the end of the last burst"),
         (NOW + timedelta(days=7, seconds=1), "more than a week after the launch"),
     ],
 )
-def test_an_instant_that_does_not_fit_is_refused(end_at: datetime, words: str) -> None:
+def test_rejects_unattended_end_outside_limits(end_at: datetime, pattern: str) -> None:
     requested = SOAK.model_copy(update={"unattended_until_at": end_at})
-    with pytest.raises(Infeasible, match=f"unattended_until_at: .*{words}.*; set an end after"):
+    with pytest.raises(Infeasible, match=f"unattended_until_at: .*{pattern}.*; set an end after"):
         plan(requested, fleet(2), NOW, "run-1")
 
 
-def test_two_hard_ends_are_refused() -> None:
+def test_rejects_two_unattended_ends() -> None:
     overrides = {"unattended_s": 604_800, "unattended_until_at": "2026-11-27T12:00Z"}
     with pytest.raises(scenarios.BadScenario, match="set only one of them"):
         scenarios.load("soak", overrides)
 
 
-def test_a_hard_end_beyond_a_week_is_refused() -> None:
+def test_rejects_unattended_end_after_more_than_a_week() -> None:
     with pytest.raises(ValueError, match="unattended_s"):
         RunSpec(scenario="soak", unattended_s=8 * 86_400)
 
 
-def test_a_budget_that_no_coordinator_may_guard_is_warned_of() -> None:
+def test_warns_that_unattended_run_does_not_stop_at_budget() -> None:
     fits = SOAK.model_copy(update={"unattended_until_at": NOW + timedelta(days=1)})
     for budget, warned in ((None, False), (5000, True)):
         requested = fits.model_copy(update={"budget_usd": budget})

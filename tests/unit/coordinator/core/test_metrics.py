@@ -1,5 +1,3 @@
-"""A figure is one entry: it is there in the types it names, and every face shows it."""
-
 import json
 import shutil
 import subprocess
@@ -36,7 +34,7 @@ NO_FIGURES = {
     "limit_bits_per_second",
     "target_bits_per_second",
     "real_target_bits_per_second",
-}  # given, not found
+}
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +43,7 @@ def summary() -> RunSummary:
 
 
 def leads_to_a_number(model: type[BaseModel], path: str) -> bool:
-    """Whether the models have a number at the dotted name."""
+    """Return true if the dotted path leads to a number."""
     name, _, rest = path.partition(".")
     kinds = [model.model_fields[name].annotation]
     while any(get_args(kind) for kind in kinds):
@@ -60,19 +58,19 @@ def leads_to_a_number(model: type[BaseModel], path: str) -> bool:
 
 
 @pytest.mark.parametrize("figure", ALL_METRICS, ids=lambda figure: figure.name)
-def test_a_figure_is_where_it_says(figure: MetricDefinition) -> None:
+def test_metric_path_leads_to_a_number(figure: MetricDefinition) -> None:
     if figure.path is not None:
         assert leads_to_a_number(BurstSummary, figure.path)
     stored = figure.stored or figure.name
     if stored.partition(".")[0] in RunSummary.model_fields:
         assert leads_to_a_number(RunSummary, stored)
     else:
-        assert figure.aggregation is not None  # it is folded when it is asked for
+        assert figure.aggregation is not None
     if figure.unit is Unit.RATE:
         assert f"real_{figure.name}" in RunSummary.model_fields or "half_width" in figure.name
 
 
-def test_every_number_of_a_runs_summary_is_a_figure() -> None:
+def test_every_number_of_run_summary_is_a_metric() -> None:
     numbers = {
         name
         for name, field in RunSummary.model_fields.items()
@@ -83,7 +81,7 @@ def test_every_number_of_a_runs_summary_is_a_figure() -> None:
 
 
 @pytest.mark.parametrize("figure", ALL_METRICS, ids=lambda figure: figure.name)
-def test_every_face_shows_a_known_figure(
+def test_every_interface_shows_known_metrics(
     figure: MetricDefinition, summary: RunSummary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     value = figure.of_run(summary)
@@ -109,7 +107,7 @@ def test_every_face_shows_a_known_figure(
     assert figure.short_name in compared or figure is RECEIVED_HALF_WIDTH
 
 
-def test_a_trial_has_the_runs_figures_at_real_scale(summary: RunSummary) -> None:
+def test_trial_has_metrics_of_the_run_at_real_scale(summary: RunSummary) -> None:
     lab = summary.model_copy(update={"scale": 100.0})
     result = result_of(0, lab)
     for figure in ALL_METRICS:
@@ -123,7 +121,9 @@ def test_a_trial_has_the_runs_figures_at_real_scale(summary: RunSummary) -> None
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
-def test_the_page_reads_and_folds_every_figure_alike(summary: RunSummary, tmp_path: Path) -> None:
+def test_page_reads_and_aggregates_metrics_like_the_coordinator(
+    summary: RunSummary, tmp_path: Path
+) -> None:
     (tmp_path / "package.json").write_text('{"type": "module"}')
     (tmp_path / "words.js").write_text(page_labels())
     (tmp_path / "format.js").write_text((WEB / "format.js").read_text())
@@ -151,7 +151,7 @@ def test_the_page_reads_and_folds_every_figure_alike(summary: RunSummary, tmp_pa
     ]
 
 
-def test_few_files_spell_the_headline_figure() -> None:
+def test_few_files_use_the_received_rate_by_name() -> None:
     files = [
         path
         for folder in ("agent", "coordinator", "dashboards", "exchange", "lab")

@@ -1,5 +1,3 @@
-"""A field of a specification is shown wherever specifications are, because it is there."""
-
 import ast
 import json
 import shutil
@@ -20,16 +18,16 @@ from broadside.exchange.messages import Probe, Traffic
 ROOT = Path(__file__).parents[4]
 
 
-def test_nested_values_are_opened_and_what_is_not_set_says_so() -> None:
+def test_flattens_nested_values_and_shows_unset_fields() -> None:
     spec = RunSpec(scenario="x", traffic=Traffic(probe=Probe()), device={"sku": "premium"})
-    text = plain_fields(spec)
-    assert text["traffic.probe"] == "set"
-    assert text["traffic.encapsulation"] == text["labels"] == "not set"
-    assert text["device.sku"] == "premium"
-    assert {name.split(".")[0] for name in text} == set(RunSpec.model_fields)
+    shown = plain_fields(spec)
+    assert shown["traffic.probe"] == "set"
+    assert shown["traffic.encapsulation"] == shown["labels"] == "not set"
+    assert shown["device.sku"] == "premium"
+    assert {name.split(".")[0] for name in shown} == set(RunSpec.model_fields)
 
 
-def test_the_command_line_shows_every_field_of_a_scenario() -> None:
+def test_cli_shows_every_field_of_a_scenario() -> None:
     spec = scenarios.load("smoke")
     shown = CliRunner().invoke(app, ["scenarios", "smoke"])
     fields = {line.split()[0] for line in shown.stdout.splitlines() if line.strip()}
@@ -39,7 +37,7 @@ def test_the_command_line_shows_every_field_of_a_scenario() -> None:
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
-def test_the_page_shows_every_field_of_a_scenario(tmp_path: Path) -> None:
+def test_page_shows_every_field_of_a_scenario(tmp_path: Path) -> None:
     spec = scenarios.load("smoke")
     (tmp_path / "package.json").write_text('{"type": "module"}')
     (tmp_path / "words.js").write_text(page_labels())
@@ -54,8 +52,8 @@ def test_the_page_shows_every_field_of_a_scenario(tmp_path: Path) -> None:
     assert {name for name, _ in json.loads(done.stdout)} == plain_fields(spec).keys()
 
 
-def test_every_field_of_a_scenario_is_read_by_something() -> None:
-    """Shown alone it would be a promise that nobody keeps."""
+def test_code_reads_every_field_of_a_scenario() -> None:
+    """A field should not be shown if no code uses it."""
     read = {threshold.bound for threshold in ALL_THRESHOLDS}
     for package in ("agent", "coordinator", "exchange"):
         for path in (ROOT / package).rglob("*.py"):

@@ -1,5 +1,3 @@
-"""The seal of a plan is over its stored bytes, whatever a version would write itself."""
-
 import hashlib
 import json
 from datetime import UTC, datetime
@@ -11,7 +9,7 @@ from broadside.coordinator.core.thresholds import Objective
 from broadside.exchange.messages import RawPolicy
 
 AT = datetime(2026, 11, 26, 12, tzinfo=UTC)
-# Labels that look like the members that older versions did not hash.
+# These labels look like fields that older versions did not hash.
 LABELS = {"raw": "failed", "a": ',"witnesses":[],', "seal_sha256": "0" * 64, "ü\x1f": "\u2028"}
 SPEC = RunSpec(scenario="smoke", scale=1e-7, labels=LABELS, device={"witnesses": "[]"})
 
@@ -21,12 +19,12 @@ def plan(**changes: object) -> Plan:
     return Plan.model_validate(fields | changes).sealed()
 
 
-def test_the_seal_is_over_the_stored_bytes_without_it() -> None:
+def test_seal_is_hash_of_stored_bytes_without_the_seal() -> None:
     sealed = plan()
     seal = sealed.seal_sha256
     assert seal is not None
     content, member, rest = sealed.document.partition(f',"seal_sha256":"{seal}"'.encode())
-    assert (member != b"", rest) == (True, b"}"), "the seal is the last member"
+    assert (member != b"", rest) == (True, b"}"), "the seal must be the last field"
     assert hashlib.sha256(content + rest).hexdigest() == seal
     assert sealed.is_intact
     stored = Plan.read(sealed.document)
@@ -34,8 +32,8 @@ def test_the_seal_is_over_the_stored_bytes_without_it() -> None:
     assert stored.digest() == seal
 
 
-def test_fields_of_a_later_version_do_not_move_the_seal() -> None:
-    """What is stored is hashed, not what this version would write."""
+def test_fields_of_newer_version_do_not_change_the_seal() -> None:
+    """The hash must use the stored bytes, not the fields that this version would write."""
 
     class LaterPlan(Plan):
         colour: str = "red"
@@ -52,19 +50,20 @@ def test_fields_of_a_later_version_do_not_move_the_seal() -> None:
 
 
 def old_document(sealed: Plan) -> bytes:
-    """What 6cca7b45 stored of such a plan, with the seal that it computed."""
+    """Build the document that version 6cca7b45 would have stored for this plan."""
     hashed = json.loads(sealed.to_json())
     del hashed["seal_sha256"]
     fields = json.loads(json.dumps(hashed))
     spec = fields["spec"]
-    # Where they stand is of no matter, for they were not hashed.
+    # The position does not matter, because these fields were not hashed.
     fields.setdefault("witnesses", [])
     spec.setdefault("raw", "failed")
     spec["objective"].setdefault("device_memory_max_ratio", None)
 
     def text(value: object) -> str:
         message = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-        return message.replace("1e-07", "1e-7")  # as pydantic writes it
+        # This is the format that pydantic uses.
+        return message.replace("1e-07", "1e-7")
 
     fields["seal_sha256"] = hashlib.sha256(text(hashed).encode()).hexdigest()
     return text(fields).encode()
@@ -82,14 +81,14 @@ def old_document(sealed: Plan) -> bytes:
             )
         ),
     ],
-    ids=["plain", "witnesses", "raw", "a goal of the device"],
+    ids=["plain", "witnesses", "raw", "device threshold"],
 )
-def test_a_seal_of_6cca7b45_is_verified(made: Plan) -> None:
+def test_verifies_seal_of_version_6cca7b45(made: Plan) -> None:
     document = old_document(made)
     stored = Plan.read(document)
     assert b'"device_memory_max_ratio":null' in document
-    assert stored.is_intact, "this version's rule gives the same seal, or knows the older one"
-    assert stored.seal_sha256 == made.seal_sha256, "and seals the same plan alike"
+    assert stored.is_intact, "the seal must be valid under the current or the older rule"
+    assert stored.seal_sha256 == made.seal_sha256, "the seal of the same plan must not change"
 
 
 @pytest.mark.parametrize(
@@ -105,14 +104,14 @@ def test_a_seal_of_6cca7b45_is_verified(made: Plan) -> None:
         (b',"labels":{"raw":"failed",', b',"labels":{'),
     ],
 )
-def test_whatever_is_changed_in_the_stored_bytes_shows(before: bytes, after: bytes) -> None:
+def test_detects_changes_in_stored_bytes(before: bytes, after: bytes) -> None:
     for document in (old_document(plan()), plan().document):
         if before in document:
             assert not Plan.read(document.replace(before, after)).is_intact
     assert before in old_document(plan())
 
 
-def test_a_copy_that_was_changed_is_no_longer_what_was_stored() -> None:
+def test_changed_copy_is_not_intact() -> None:
     stored = Plan.read(plan().document)
     assert stored.model_copy().is_intact
     assert not stored.model_copy(update={"run_id": "other"}).is_intact

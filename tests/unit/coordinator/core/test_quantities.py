@@ -1,5 +1,3 @@
-"""Rates, sizes and times as typed."""
-
 from collections.abc import Callable
 
 import pytest
@@ -26,7 +24,7 @@ from broadside.coordinator.core.quantities import parse_rate, parse_size, parse_
         (parse_rate, "0.0011T", 1.1e9),
     ],
 )
-def test_what_is_read(parse: Callable[[str], float], text: str, value: float) -> None:
+def test_parses_quantities(parse: Callable[[str], float], text: str, value: float) -> None:
     assert parse(text) == value
 
 
@@ -42,6 +40,6 @@ def test_what_is_read(parse: Callable[[str], float], text: str, value: float) ->
         (parse_time, "2 minutes"),
     ],
 )
-def test_what_is_refused(parse: Callable[[str], float], text: str) -> None:
+def test_rejects_invalid_quantities(parse: Callable[[str], float], text: str) -> None:
     with pytest.raises(ValueError, match="write it like"):
         parse(text)

@@ -1,5 +1,3 @@
-"""What broke over a run's bursts, told once."""
-
 import math
 import random
 from datetime import timedelta
@@ -49,7 +47,7 @@ def burst(index: int, *events: Disruption) -> BurstCourse:
     )
 
 
-def test_a_dead_client_is_one_thing_that_broke_however_many_bursts_it_missed() -> None:
+def test_merges_absences_of_one_pair_in_consecutive_bursts() -> None:
     cut = broken(2, DisruptionKind.CUT, "pair-006", "c001 fell silent", 3.0)
     bursts = [
         burst(2, cut),
@@ -57,74 +55,74 @@ def test_a_dead_client_is_one_thing_that_broke_however_many_bursts_it_missed() -
         burst(8),
         burst(9, broken(9), broken(9, cause="refused")),
     ]
-    text = course(bursts)
-    assert [(d.kind, bursts_of(d), d.duration_s) for d in text.disruptions] == [
+    result = course(bursts)
+    assert [(d.kind, bursts_of(d), d.duration_s) for d in result.disruptions] == [
         (DisruptionKind.CUT, "3", 3.0),
         (ABSENT, "4 to 8", 25.0),
         (ABSENT, "10", 5.0),
         (ABSENT, "10", 5.0),
     ]
-    assert text.disruptions_count == 4
-    assert text.disruptions[1].end_at == NOW + timedelta(seconds=75)
+    assert result.disruptions_count == 4
+    assert result.disruptions[1].end_at == NOW + timedelta(seconds=75)
     assert "pair-008: never sent for 25.0 s in 5 bursts (no agent took the job)" in describe(
-        text.disruptions[1]
+        result.disruptions[1]
     )
 
 
-def test_the_order_of_bursts_does_not_matter() -> None:
+def test_trends_do_not_depend_on_burst_order() -> None:
     bursts = [burst(index, broken(index)) for index in (0, 1, 3)]
     lines = {course(order).model_dump_json() for order in permutations(bursts)}
     assert len(lines) == 1
 
 
-# Gilbert's ranks M1 and M2 + 1 of the ordered slopes, counted from 1 and taken outwards.
+# Ranks M1 and M2 + 1 for sorted slopes (Gilbert), starting at 1.
 RANKS = {4: (1, 6), 6: (2, 14), 8: (6, 23), 12: (18, 49), 48: (453, 676)}
 
 
 @pytest.mark.parametrize("count", RANKS)
-def test_the_interval_takes_the_slopes_at_gilberts_ranks(count: int) -> None:
-    """Of a curve that bends upwards all along, so that no two slopes are equal."""
+def test_trend_interval_uses_ranks_of_gilbert(count: int) -> None:
+    """The values are convex, so that all slopes differ."""
     at_s = [3600.0 * i for i in range(count)]
     values = [math.exp(i * 0.1 * math.sqrt(2)) for i in range(count)]
-    text = trend("rate", at_s, values)
-    assert text is not None
+    result = trend("rate", at_s, values)
+    assert result is not None
     slopes = sorted(
-        (values[j] - values[i]) / (j - i) / text.median * 100
+        (values[j] - values[i]) / (j - i) / result.median * 100
         for i in range(count)
         for j in range(i + 1, count)
     )
     low, high = RANKS[count]
-    assert text.low_percent_per_hour == pytest.approx(slopes[low - 1])
-    assert text.high_percent_per_hour == pytest.approx(slopes[high - 1])
+    assert result.low_percent_per_hour == pytest.approx(slopes[low - 1])
+    assert result.high_percent_per_hour == pytest.approx(slopes[high - 1])
 
 
 @pytest.mark.parametrize("count", [4, 6, 7, 12, 48])
-def test_values_mirrored_about_their_median_mirror_the_interval(count: int) -> None:
+def test_mirrored_values_mirror_the_trend_interval(count: int) -> None:
     dice = random.Random(count)
     values = [dice.gauss(100, 5) for _ in range(count)]
     at_s = [60.0 * i for i in range(count)]
-    text = trend("rate", at_s, values)
-    assert text is not None
-    mirrored = trend("rate", at_s, [2 * text.median - value for value in values])
+    result = trend("rate", at_s, values)
+    assert result is not None
+    mirrored = trend("rate", at_s, [2 * result.median - value for value in values])
     assert mirrored is not None
-    assert mirrored.low_percent_per_hour == pytest.approx(-text.high_percent_per_hour)
-    assert mirrored.high_percent_per_hour == pytest.approx(-text.low_percent_per_hour)
+    assert mirrored.low_percent_per_hour == pytest.approx(-result.high_percent_per_hour)
+    assert mirrored.high_percent_per_hour == pytest.approx(-result.low_percent_per_hour)
 
 
-def _findings(silent: int = 0, **told: object) -> list[tuple[str, float, str]]:
-    text = Course.model_validate(told)
+def _findings(silent: int = 0, **fields: object) -> list[tuple[str, float, str]]:
+    result = Course.model_validate(fields)
     return [
         (item.id, item.weight, item.sentence)
-        for item in course_findings(text, silent_controls_count=silent)
+        for item in course_findings(result, silent_controls_count=silent)
     ]
 
 
-def test_a_run_in_which_nothing_broke_has_no_finding() -> None:
+def test_run_without_disruptions_has_no_finding() -> None:
     assert _findings() == []
     assert _findings(availability=Availability.of(100, 100, 0, None)) == []
 
 
-def test_the_three_gravest_are_told_and_the_others_counted() -> None:
+def test_lists_three_worst_disruptions_and_counts_the_others() -> None:
     many = [broken(index, DisruptionKind.STALL, length_s=1.0 + index) for index in range(5)]
     ((id, weight, sentence),) = _findings(disruptions=many, disruptions_count=9)
     assert (id, weight) == ("disruptions", 59)
@@ -135,7 +133,7 @@ def test_the_three_gravest_are_told_and_the_others_counted() -> None:
     assert three.endswith("no traffic for 1.0 s (no agent took the job).")
 
 
-def test_what_was_down_and_how_fine_is_told() -> None:
+def test_reports_availability_and_time_resolution() -> None:
     down = Availability.of(1000, 900, 60, 5.0)
     resolution, availability = _findings(availability=down)
     assert resolution[:2] == ("disruptions-resolution", 43)
@@ -148,7 +146,7 @@ def test_what_was_down_and_how_fine_is_told() -> None:
     assert _findings(availability=Availability.of(1000, 990, 0, None)) == []
 
 
-def test_what_drifted_is_told_with_its_interval() -> None:
+def test_reports_trend_with_interval() -> None:
     moving = Trend(
         name="rtt", bursts_count=8, median=1.0, percent_per_hour=2.5, low_percent_per_hour=0.5,
         high_percent_per_hour=4.0,
@@ -159,7 +157,7 @@ def test_what_drifted_is_told_with_its_interval() -> None:
     ]
 
 
-def test_control_connections_without_a_word_are_a_caution() -> None:
+def test_idle_control_connections_are_a_warning() -> None:
     ((id, weight, sentence),) = _findings(3)
     assert (id, weight) == ("silent-control", 46)
     assert sentence.startswith("3 tests left the control connection of iperf3 idle for more than ")
@@ -177,7 +175,7 @@ def test_control_connections_without_a_word_are_a_caution() -> None:
         (DisruptionKind.GAP, "not recorded"),
     ],
 )
-def test_a_disruption_in_words(kind: DisruptionKind, verb: str) -> None:
+def test_describes_disruption(kind: DisruptionKind, verb: str) -> None:
     one = broken(0, kind)
     when = f"{one.start_at:%Y-%m-%d %H:%M:%S} UTC"
     assert describe(one) == f"{when}, pair-008: {verb} for 5.0 s (no agent took the job)"
@@ -189,19 +187,19 @@ def test_a_disruption_in_words(kind: DisruptionKind, verb: str) -> None:
     assert describe(row).startswith(f"{when}, all 8 pairs: {verb} for 5.0 s in 2 bursts (")
 
 
-def test_absences_of_other_pairs_or_not_in_a_row_stay_apart() -> None:
-    text = in_a_row([broken(2), broken(0), broken(1), broken(4), broken(1, pair="pair-001")])
-    assert [(item.pairs[0], item.burst_index, item.bursts_count) for item in text] == [
+def test_does_not_merge_absences_of_other_pairs_or_with_gaps() -> None:
+    result = in_a_row([broken(2), broken(0), broken(1), broken(4), broken(1, pair="pair-001")])
+    assert [(item.pairs[0], item.burst_index, item.bursts_count) for item in result] == [
         ("pair-008", 0, 3),
         ("pair-001", 1, 1),
         ("pair-008", 4, 1),
     ]
-    assert text[0].duration_s == 15.0
+    assert result[0].duration_s == 15.0
     stalls = in_a_row([broken(0, DisruptionKind.STALL), broken(1, DisruptionKind.STALL)])
     assert [item.bursts_count for item in stalls] == [1, 1]
 
 
-def test_a_trend_needs_four_known_bursts_a_level_and_some_time() -> None:
+def test_trend_needs_four_bursts_a_positive_median_and_a_time_span() -> None:
     at = [0.0, 3600.0, 7200.0, 10800.0]
     rising = trend("rtt", at, [100.0, 101.0, 102.0, 103.0])
     assert rising is not None
@@ -212,7 +210,7 @@ def test_a_trend_needs_four_known_bursts_a_level_and_some_time() -> None:
     assert trend("rtt", [5.0] * 4, [1.0, 2.0, 3.0, 4.0]) is None
 
 
-def test_a_course_keeps_figures_availability_and_the_gravest() -> None:
+def test_run_trends_contain_metrics_and_availability() -> None:
     parts = [
         BurstCourse(
             index=index,
@@ -225,9 +223,9 @@ def test_a_course_keeps_figures_availability_and_the_gravest() -> None:
         )
         for index in range(4)
     ]
-    text = course(reversed(parts))
-    assert (text.bursts_count, text.disruptions_count) == (4, 8)
-    assert [item.name for item in text.trends] == ["received", "rtt", "retransmits"]
-    assert [item.percent_per_hour > 0 for item in text.trends] == [True, False, False]
-    assert text.availability == Availability.of(40, 36, 4, None)
+    result = course(reversed(parts))
+    assert (result.bursts_count, result.disruptions_count) == (4, 8)
+    assert [item.name for item in result.trends] == ["received", "rtt", "retransmits"]
+    assert [item.percent_per_hour > 0 for item in result.trends] == [True, False, False]
+    assert result.availability == Availability.of(40, 36, 4, None)
     assert course([]).availability is None

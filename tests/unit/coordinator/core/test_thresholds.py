@@ -1,5 +1,3 @@
-"""A threshold that nothing judges cannot exist, and one that nothing measured is never met."""
-
 import pytest
 
 from broadside.coordinator.core.run_spec import RunSpec
@@ -16,7 +14,8 @@ from broadside.exchange.messages import Traffic
 from tests.planted import ids, summarise
 from tests.synthetic import Plant, fleet
 
-STRICT = {True: 2.0, False: -1.0}  # by is_floor: nothing keeps these
+# By ``is_floor``: limits that are never met.
+STRICT = {True: 2.0, False: -1.0}
 
 
 # Fields of an objective that other checks use.
@@ -30,27 +29,27 @@ OTHER_CHECKS = {
 }
 
 
-def test_every_field_of_an_objective_is_a_threshold_or_has_a_check_of_its_own() -> None:
+def test_every_objective_field_is_a_threshold_or_used_by_a_check() -> None:
     bounds = [threshold.bound for threshold in ALL_THRESHOLDS]
     assert sorted([*bounds, *OTHER_CHECKS]) == sorted(Objective.model_fields)
     assert len({threshold.id for threshold in ALL_THRESHOLDS}) == len(ALL_THRESHOLDS)
 
 
-def test_every_goal_can_be_measured_by_some_engine_or_by_probes() -> None:
-    reported = {PROBES, WITNESSES}
+def test_engines_or_probes_measure_every_threshold() -> None:
+    measured = {PROBES, WITNESSES}
     for name in engines():
         for protocol in ("tcp", "udp"):
-            reported |= measures(traffic_of(engine=name, protocol=protocol))
-    assert {threshold.requires for threshold in ALL_THRESHOLDS} == reported
+            measured |= measures(traffic_of(engine=name, protocol=protocol))
+    assert {threshold.requires for threshold in ALL_THRESHOLDS} == measured
 
 
 @pytest.mark.parametrize("threshold", ALL_THRESHOLDS, ids=lambda threshold: threshold.bound)
-def test_a_goal_is_judged_and_without_its_figure_is_inconclusive(threshold: Threshold) -> None:
+def test_threshold_without_measured_value_is_inconclusive(threshold: Threshold) -> None:
     made = fleet(Plant(pairs=2))
     assert summarise(made).verdict is Verdict.MEASURED
     result = summarise(made.aiming(**{threshold.bound: STRICT[threshold.is_floor]}))
-    reported = threshold.requires in measures(made.plan.spec.traffic)
-    ending, verdict = ("limit", Verdict.FAIL) if reported else ("unproven", Verdict.INCONCLUSIVE)
+    measured = threshold.requires in measures(made.plan.spec.traffic)
+    ending, verdict = ("limit", Verdict.FAIL) if measured else ("unproven", Verdict.INCONCLUSIVE)
     assert result.verdict is verdict
     assert f"{threshold.id}-{ending}" in ids(result)
 
@@ -60,12 +59,12 @@ def test_a_goal_is_judged_and_without_its_figure_is_inconclusive(threshold: Thre
     [threshold for threshold in ALL_THRESHOLDS if threshold.requires != WITNESSES],
     ids=lambda threshold: threshold.bound,
 )
-def test_a_launch_is_refused_where_nothing_measures_the_goal(threshold: Threshold) -> None:
-    def said(traffic: Traffic) -> list[str]:
+def test_rejects_threshold_that_no_source_measures(threshold: Threshold) -> None:
+    def objective_problems(traffic: Traffic) -> list[str]:
         objective = Objective.model_validate({threshold.bound: 0.5})
         spec = RunSpec(scenario="x", traffic=traffic, objective=objective)
         return [line for line in spec.problems() if line.startswith("objective.")]
 
-    [problem] = said(traffic_of(engine="ftp"))
+    [problem] = objective_problems(traffic_of(engine="ftp"))
     assert problem.startswith(f"objective.{threshold.bound}: ")
     assert ("traffic.probe=udp" if threshold.requires == PROBES else "thresholds: none") in problem

@@ -12,28 +12,29 @@ def spec(**changes: object) -> RunSpec:
     return RunSpec.model_validate(values | changes)
 
 
-def test_vxlan_is_asked_for_in_one_word() -> None:
+def test_parses_vxlan_shorthand() -> None:
     assert spec().traffic.encapsulation == Vxlan(vni_from=4096, port=4789)
     assert spec(traffic={"encapsulation": "none"}).traffic.encapsulation is None
 
 
-def test_the_outer_headers_are_in_the_overhead() -> None:
+def test_overhead_includes_outer_headers() -> None:
     plain = headers(Protocol.TCP, [1398])
     inside = headers(Protocol.TCP, [1398], vxlan=True)
-    assert inside.ip_ratio * 1398 == pytest.approx(1500)  # a full packet of the underlay
+    # This is a full packet on the underlay.
+    assert inside.ip_ratio * 1398 == pytest.approx(1500)
     assert (inside.ip_ratio - plain.ip_ratio) * 1398 == pytest.approx(50)
     assert inside.wire_ratio * 1398 == pytest.approx(1514)
     assert headers(Protocol.TCP, [None], vxlan=True).ip_ratio == pytest.approx(inside.ip_ratio)
 
 
-def test_each_fragment_of_a_datagram_has_outer_headers_of_its_own() -> None:
+def test_every_datagram_fragment_has_outer_headers() -> None:
     small = headers(Protocol.UDP, [], block_bytes=1400, vxlan=True)
     big = headers(Protocol.UDP, [], block_bytes=1448, vxlan=True)
     assert small.ip_ratio * 1400 == pytest.approx(1400 + 8 + 20 + 50)
     assert big.ip_ratio * 1448 == pytest.approx(1448 + 8 + 2 * 70)
 
 
-def test_agents_without_the_right_are_refused_at_launch_with_the_field() -> None:
+def test_rejects_agents_that_cannot_create_tunnels() -> None:
     able = [presence(Role.CLIENT, 1, tunnels=True), presence(Role.SERVER, 1, tunnels=True)]
     assert plan(spec(), able, NOW, "run-1").spec.traffic.encapsulation is not None
     for place in range(2):
@@ -46,13 +47,13 @@ def test_agents_without_the_right_are_refused_at_launch_with_the_field() -> None
             plan(spec(), fleet, NOW, "run-1")
 
 
-def test_a_certificate_cannot_be_held_against_an_inner_address() -> None:
+def test_rejects_certificate_verification_inside_tunnels() -> None:
     able = [presence(Role.CLIENT, 1, tunnels=True), presence(Role.SERVER, 1, tunnels=True)]
     traffic = {"engine": "https", "encapsulation": "vxlan", "options": {"verify": True}}
     with pytest.raises(Infeasible, match=r"traffic.options.verify: certificates contain"):
         plan(spec(traffic=traffic), able, NOW, "run-1")
 
 
-def test_bursts_leave_time_for_tunnels() -> None:
+def test_period_includes_time_for_tunnel_setup() -> None:
     (short,) = spec(bursts_count=2, burst_s=30, period_s=36).problems()
     assert "set at least 39 s" in short

@@ -1,5 +1,3 @@
-"""A walk over the types: whatever two runs may differ in is a condition, or is excepted by name."""
-
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from enum import Enum
@@ -44,7 +42,7 @@ def conditions(spec: RunSpec, agent: Presence = AGENT) -> Mapping[str, str]:
 
 
 def changed(value: BaseModel, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The value with each of its fields changed in turn, however deep, by dotted name."""
+    """Yield every field by dotted name, with a copy in which that field is changed."""
     for name in type(value).model_fields:
         inner = getattr(value, name)
         if isinstance(inner, BaseModel):
@@ -71,12 +69,12 @@ FIELDS = dict(changed(SPEC))
 
 
 @pytest.mark.parametrize("path", FIELDS)
-def test_every_field_of_a_specification_is_a_condition_or_excepted(path: str) -> None:
+def test_every_run_spec_field_is_a_condition_or_excluded(path: str) -> None:
     differ = conditions(SPEC) != conditions(FIELDS[path])
     assert differ is (path.partition(".")[0] not in NO_CONDITIONS)
 
 
-def test_every_field_of_traffic_is_among_them_and_no_exception_is_of_a_field_that_is_gone() -> None:
+def test_traffic_fields_are_covered_and_exclusions_exist() -> None:
     assert {path for path in FIELDS if path.startswith("traffic.encapsulation")}
     assert {f"traffic.{name}" for name in type(SPEC.traffic).model_fields} <= {
         ".".join(path.split(".")[:2]) for path in FIELDS
@@ -87,7 +85,7 @@ def test_every_field_of_traffic_is_among_them_and_no_exception_is_of_a_field_tha
 
 
 @pytest.mark.parametrize("field", sorted(Presence.model_fields.keys() - NO_FLEET_CONDITIONS.keys()))
-def test_every_field_of_a_host_is_a_condition(field: str) -> None:
+def test_every_host_field_is_a_condition(field: str) -> None:
     other = AGENT.model_copy(update={field: other_than(getattr(AGENT, field))})
     assert conditions(SPEC) != conditions(SPEC, other)
 
@@ -95,11 +93,12 @@ def test_every_field_of_a_host_is_a_condition(field: str) -> None:
 @pytest.mark.parametrize(
     "field", sorted(EngineState.model_fields.keys() - NO_ENGINE_CONDITIONS.keys())
 )
-def test_every_field_of_the_engine_that_was_used_is_a_condition(field: str) -> None:
+def test_every_field_of_used_engine_is_a_condition(field: str) -> None:
     spec = SPEC.model_copy(update={"traffic": SPEC.traffic.model_copy(update={"engine": "http"})})
     state = AGENT.engines[0].model_copy(
         update={field: other_than(getattr(AGENT.engines[0], field))}
     )
     other = AGENT.model_copy(update={"engines": (state,)})
     assert conditions(spec) != conditions(spec, other)
-    assert conditions(SPEC) == conditions(SPEC, other)  # by iperf3: what http is does not matter
+    # The run uses iperf3, so the http engine should be ignored.
+    assert conditions(SPEC) == conditions(SPEC, other)

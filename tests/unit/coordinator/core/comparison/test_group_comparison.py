@@ -1,5 +1,3 @@
-"""Two groups of bursts: what differs, how sure, and when nothing can be said."""
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -26,7 +24,7 @@ rates = st.lists(st.floats(1e6, 1e12), min_size=1, max_size=40)
 
 
 @given(rates)
-def test_a_group_against_itself_is_zero(values: list[float]) -> None:
+def test_group_does_not_differ_from_itself(values: list[float]) -> None:
     same = group("a", values)
     (metric,) = compare(same, same).metrics
     assert metric.difference == 0
@@ -35,14 +33,14 @@ def test_a_group_against_itself_is_zero(values: list[float]) -> None:
 
 
 @given(rates, rates)
-def test_swapping_the_groups_swaps_the_answer(one: list[float], two: list[float]) -> None:
+def test_swapping_groups_negates_the_difference(one: list[float], two: list[float]) -> None:
     (there,) = compare(group("a", one), group("b", two)).metrics
     (back,) = compare(group("b", two), group("a", one)).metrics
     assert there.difference == -back.difference
     assert there.apart == back.apart
 
 
-def test_what_is_clearly_apart_is_said_so() -> None:
+def test_reports_clear_difference() -> None:
     result = compare(
         group("off", [9.2e9, 9.21e9, 9.19e9, 9.2e9]), group("on", [5.1e9, 5.3e9, 5.2e9, 5.4e9])
     )
@@ -55,7 +53,7 @@ def test_what_is_clearly_apart_is_said_so() -> None:
     assert not result.thin
 
 
-def test_thin_data_and_other_conditions_are_named() -> None:
+def test_names_small_samples_and_different_conditions() -> None:
     result = compare(
         group("a", [1e9], streams="64", pairs="30"), group("b", [2e9], streams="8", pairs="30")
     )
@@ -67,7 +65,7 @@ def test_thin_data_and_other_conditions_are_named() -> None:
     assert result.metrics[0].a_half_width == pytest.approx(1e7)
 
 
-def test_rates_of_a_scaled_lab_are_said_to_be_as_measured() -> None:
+def test_notes_that_lab_rates_are_as_measured() -> None:
     one, two, real = (
         Group(
             name=name,
@@ -81,12 +79,12 @@ def test_rates_of_a_scaled_lab_are_said_to_be_as_measured() -> None:
     assert "conditions differ: scale: 1:100 and 1:1" in compare(one, real).sentence
 
 
-def test_nothing_in_common_is_said() -> None:
+def test_reports_groups_without_common_metrics() -> None:
     empty = Group(name="empty", observations=())
     assert "no metric in common" in compare(empty, group("a", [1.0])).sentence
 
 
-def test_runs_compare_by_their_bursts() -> None:
+def test_compares_runs_by_burst() -> None:
     groups = []
     for slow in (1.0, 0.5):
         built = fleet(
@@ -116,27 +114,27 @@ def test_runs_compare_by_their_bursts() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_one_or_two_bursts_are_never_apart(count: int) -> None:
+def test_one_or_two_bursts_never_differ(count: int) -> None:
     (metric,) = compare(group("a", [1e9] * count), group("b", [9e9] * 30)).metrics
     assert not metric.apart
     assert metric.alike_within_ratio is None
 
 
 @pytest.mark.parametrize("count", [3, 5, 12])
-def test_alike_groups_are_told_apart_as_seldom_as_is_said(count: int) -> None:
+def test_false_positive_rate_for_equal_groups(count: int) -> None:
     rng = np.random.default_rng(count)
-    gap = stored = 0
+    false_positives = covered = 0
     for _ in range(400):
         a, b = (100 + rng.standard_normal((2, count))).tolist()
         (metric,) = compare(group("a", a), group("b", b)).metrics
         assert metric.difference_half_width is not None
-        gap += metric.apart
-        stored += abs(metric.difference) <= metric.difference_half_width
-    assert gap <= 0.08 * 400
-    assert stored >= 0.92 * 400
+        false_positives += metric.apart
+        covered += abs(metric.difference) <= metric.difference_half_width
+    assert false_positives <= 0.08 * 400
+    assert covered >= 0.92 * 400
 
 
-def test_a_small_real_cost_shows_where_single_intervals_overlap() -> None:
+def test_detects_small_difference_with_overlapping_intervals() -> None:
     a = [100.0, 101, 99, 100.5, 99.5, 100]
     b = [value - 2.8 for value in a]
     (metric,) = compare(group("a", a), group("b", b)).metrics
@@ -146,7 +144,7 @@ def test_a_small_real_cost_shows_where_single_intervals_overlap() -> None:
     assert metric.apart
 
 
-def test_equivalence_is_stated_by_its_margin() -> None:
+def test_states_margin_of_equivalence() -> None:
     a = [100.0, 100.1, 99.9, 100.05]
     (metric,) = compare(group("a", a), group("b", a[::-1])).metrics
     assert not metric.apart
@@ -156,8 +154,8 @@ def test_equivalence_is_stated_by_its_margin() -> None:
 
 
 @pytest.mark.parametrize("turns", ["abab" * 3, "abba" * 3])
-def test_bursts_that_took_turns_share_their_drift(turns: str) -> None:
-    """The rate falls by a tenth over the day, and b costs 0.5 %."""
+def test_alternating_bursts_cancel_common_drift(turns: str) -> None:
+    """The rate decreases by about 10 % during the test, and group b is 1.5 % slower."""
     rng = np.random.default_rng(1)
     seen: dict[str, list[dict[str, float]]] = {"a": [], "b": []}
     for place, side in enumerate(turns):

@@ -1,5 +1,3 @@
-"""A pipeline's gate: a planted regression is caught, and nothing is not."""
-
 from collections.abc import Iterable
 
 import numpy as np
@@ -18,7 +16,7 @@ SEEDS = range(20)
 
 
 def run(name: str, seed: int, firewall_ratio: float = 1.0) -> Group:
-    """A run of five bursts as users get it, through a firewall of that share of the usual rate."""
+    """Simulate five bursts through a firewall with this share of the usual rate."""
     made = fleet(
         Plant(
             seed=seed,
@@ -34,7 +32,7 @@ def run(name: str, seed: int, firewall_ratio: float = 1.0) -> Group:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_planted_five_per_cent_is_caught_and_the_same_again_is_not(seed: int) -> None:
+def test_detects_five_percent_regression_but_not_a_repeat(seed: int) -> None:
     before = run("before", seed)
     again, slower = run("again", 1000 + seed), run("slower", 2000 + seed, 0.95)
     assert hold(GATE, compare(before, again)).verdict is Verdict.PASS
@@ -46,23 +44,25 @@ def test_a_planted_five_per_cent_is_caught_and_the_same_again_is_not(seed: int) 
 @pytest.mark.parametrize(
     ("a", "b"),
     [
-        ([1e9, 1.2e9, 0.8e9], [0.95e9, 1.15e9, 0.75e9]),  # wider than what is asked
-        ([1e9, 1e9], [0.5e9, 0.5e9]),  # two bursts
+        # The interval is too wide.
+        ([1e9, 1.2e9, 0.8e9], [0.95e9, 1.15e9, 0.75e9]),
+        # There are only two bursts.
+        ([1e9, 1e9], [0.5e9, 0.5e9]),
     ],
 )
-def test_what_cannot_be_told_is_inconclusive(a: list[float], b: list[float]) -> None:
+def test_gate_is_inconclusive_for_wide_or_small_samples(a: list[float], b: list[float]) -> None:
     result = hold(GATE, compare(group("a", a), group("b", b)))
     assert result.verdict is Verdict.INCONCLUSIVE
     assert "inconclusive" in result.sentence or "inside the interval" in result.sentence
 
 
 @pytest.mark.parametrize("text", ["received", "received < 3", "< -3%", "received <= -3%", ""])
-def test_a_gate_that_cannot_be_read_shows_one_that_can(text: str) -> None:
+def test_invalid_gate_shows_valid_example(text: str) -> None:
     with pytest.raises(ValueError, match="received < -3%"):
         parse_gate(text)
 
 
-def test_an_unknown_figure_is_answered_with_those_that_there_are() -> None:
+def test_unknown_metric_lists_available_metrics() -> None:
     same = group("a", [1e9, 1e9, 1e9])
     with pytest.raises(ValueError, match="received_bits_per_second"):
         hold(parse_gate("jitter > 3%"), compare(same, same))
@@ -70,14 +70,14 @@ def test_an_unknown_figure_is_answered_with_those_that_there_are() -> None:
 
 @pytest.mark.parametrize("turns", [False, True])
 @pytest.mark.parametrize(("times", "gate"), [(1.0, "> 0%"), (2.0, "> 100%"), (0.5, "< -50%")])
-def test_a_gate_at_the_true_change_decides_as_seldom_as_is_said(
-    times: float, gate: str, turns: bool
-) -> None:
-    """Of either side 2.5 %: the first mean is unsure too, by as much more as the change is large.
-    Where bursts take turns they share a level that wanders by far more than they differ. Where they
-    do not, they may correlate, so that it decides less often."""
+def test_gate_at_true_change_rarely_decides(times: float, gate: str, turns: bool) -> None:
+    """The gate should decide in about 2.5 % of cases on either side.
+
+    Alternating bursts share a common level that varies more than the groups differ. If bursts do
+    not alternate, they may be correlated, and then the gate decides less often.
+    """
     rng = np.random.default_rng(7)
-    decided = stored = 0
+    decided = covered = 0
     draws, count = 600, 5
     for _ in range(draws):
         level = 100 + (10 * rng.standard_normal(count) if turns else np.zeros(count))
@@ -89,11 +89,11 @@ def test_a_gate_at_the_true_change_decides_as_seldom_as_is_said(
         assert metric.paired == turns
         assert metric.ratio_low is not None
         assert metric.ratio_high is not None
-        stored += metric.ratio_low <= times <= metric.ratio_high
+        covered += metric.ratio_low <= times <= metric.ratio_high
         decided += hold(parse_gate(f"rtt {gate}"), result).verdict is not Verdict.INCONCLUSIVE
     assert decided <= 0.08 * draws
-    assert 0.92 * draws <= stored
-    assert stored <= 0.98 * draws or not turns
+    assert 0.92 * draws <= covered
+    assert covered <= 0.98 * draws or not turns
 
 
 def _at(name: str, values: Iterable[float], place: int | None) -> Group:
@@ -109,19 +109,20 @@ def _at(name: str, values: Iterable[float], place: int | None) -> Group:
 @pytest.mark.parametrize(
     ("a", "b"),
     [
-        ([0.01, -0.01, 1e-6], [0.01, -0.01, 1e-6]),  # a residual: around zero
+        # The mean is around zero.
+        ([0.01, -0.01, 1e-6], [0.01, -0.01, 1e-6]),
         ([1.0, 1.05, 0.95], [0.0, 1e-9, 2e-9]),
     ],
 )
-def test_a_mean_that_is_not_told_from_zero_has_no_ratio(a: list[float], b: list[float]) -> None:
+def test_no_ratio_if_mean_may_be_zero(a: list[float], b: list[float]) -> None:
     (metric,) = compare(_at("a", a, None), _at("b", b, None)).metrics
     assert metric.ratio_low is None
-    stored = hold(parse_gate("rtt < -50%"), compare(_at("a", a, None), _at("b", b, None)))
-    assert stored.verdict is (Verdict.INCONCLUSIVE if a[1] < 0 else Verdict.FAIL)
+    result = hold(parse_gate("rtt < -50%"), compare(_at("a", a, None), _at("b", b, None)))
+    assert result.verdict is (Verdict.INCONCLUSIVE if a[1] < 0 else Verdict.FAIL)
 
 
 @pytest.mark.parametrize("field", ["difference_half_width", "a_half_width"])
-def test_a_change_without_an_interval_is_inconclusive(field: str) -> None:
+def test_change_without_interval_is_inconclusive(field: str) -> None:
     compared = compare(group("a", [1e9, 1e9, 1.1e9]), group("b", [0.5e9, 0.5e9, 0.51e9]))
     assert hold(GATE, compared).verdict is Verdict.FAIL
     bare = tuple(metric.model_copy(update={field: None}) for metric in compared.metrics)

@@ -1,7 +1,7 @@
-"""Simulates counters with a planted lag, for the tests of its estimate. Everything is seeded.
+"""Simulate counters with a known lag. All random numbers are seeded.
 
-It shares nothing with the fleets of ``tests/synthetic.py`` and ``tests/worlds``.
-Traffic is drawn in steps of 0.1 s, and the fleet's record is its sum over whole UTC seconds.
+This module does not use ``tests/synthetic.py`` or ``tests/worlds``.
+Traffic is drawn in steps of 0.1 s. The fleet record is the sum for each UTC second.
 """
 
 from collections import Counter
@@ -22,27 +22,30 @@ from broadside.coordinator.core.judge.reconciliation.lag import Known, Lag, esti
 
 Floats = NDArray[np.float64]
 STEP_S: Final = 0.1
-MEMORY: Final = 60  # steps after which correlation is forgotten
-LEAD_S: Final = 2400  # before the first burst and behind the last one
-READINGS: Final = 60  # of the rate in one bin of a source that gives means
+# Number of steps after which noise is no longer correlated.
+MEMORY: Final = 60
+# Time before the first burst and after the last.
+LEAD_S: Final = 2400
+# Number of rate readings per bin, if the source returns means.
+READINGS: Final = 60
 PAYLOAD_RATIO: Final = 1500 / 1448
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """One simulated run.
+    """Parameters for one simulated run.
 
     Attributes:
-        lag_s: Lag of the labels in the middle of the run.
-        drift_s: Growth of the lag over the bursts.
-        noise_ratio: Independent error of a bin.
-        trade_ratio: Share of a bin that its neighbour counts, standard deviation.
-        average: The source gives the mean of readings of the rate.
-        background_ratio: Mean of other traffic, of the fleet's rate; it is correlated over minutes.
+        lag_s: Lag in the middle of the run.
+        drift_s: Increase in lag over the bursts.
+        noise_ratio: Independent error in a bin.
+        trade_ratio: Standard deviation for the share that is counted in the next bin.
+        average: True if the source returns mean rates.
+        background_ratio: Other traffic relative to the fleet rate. It is correlated over minutes.
         unrecorded: Planned bursts without a record.
-        unplanned: Bursts that nobody planned: start in periods after the first burst, and rate.
+        unplanned: Unplanned bursts, with start (periods after the first burst) and rate.
         missing_ratio: Share of bins without a value.
-        crossing_ratio: Share of the fleet's bytes that crosses the device.
+        crossing_ratio: Share of fleet bytes that cross the device.
     """
 
     seed: int
@@ -69,14 +72,14 @@ class _Traffic:
 
 
 def _autoregressive(rng: np.random.Generator, count: int, rho: float) -> Floats:
-    """Normal noise of standard deviation 1 with correlation ``rho`` between neighbours."""
+    """Return normal noise. Neighbours have correlation ``rho``."""
     noise = rng.standard_normal(count + MEMORY)
     weights = np.sqrt(1 - rho**2) * rho ** np.arange(MEMORY + 1)
     return np.convolve(noise, weights, mode="valid")
 
 
 def _burst(rng: np.random.Generator, setup: Setup, at_s: float, steps: int) -> Floats:
-    """Bytes in each step of one burst: pairs that start apart, with correlated rates."""
+    """Return the bytes for each step in one burst. Pairs start at different times."""
     amounts = np.zeros(steps)
     level = 1 + 0.01 * rng.standard_normal()
     for _ in range(4):
@@ -92,10 +95,10 @@ def _burst(rng: np.random.Generator, setup: Setup, at_s: float, steps: int) -> F
 
 @dataclass(kw_only=True)
 class Simulated:
-    """What the estimate is given, and the truth.
+    """Input for the lag estimate and the true values.
 
     Attributes:
-        middles_s: Labels in the middle of each recorded burst.
+        middles_s: Labels in the middle of the recorded bursts.
     """
 
     setup: Setup
@@ -107,13 +110,13 @@ class Simulated:
         return estimate_lag(self.bins, self.known, grain_s=self.setup.bin_s, hint_s=hint_s)
 
     def true_lag(self, label_s: Floats) -> Floats:
-        """Lag of the counter at each label."""
+        """Return the counter lag at these labels."""
         setup = self.setup
         length_s = setup.period_s * (setup.bursts - 1) + setup.burst_s
         return setup.lag_s + setup.drift_s * ((label_s - LEAD_S) / length_s - 0.5)
 
     def outcome(self) -> str:
-        """``right``, ``unknown``, ``wrong`` or ``drift``: an invented drift."""
+        """Return ``right``, ``unknown``, ``wrong``, or ``drift`` for a false drift."""
         lag = self.estimate()
         if not lag.known:
             return "unknown"
@@ -124,7 +127,7 @@ class Simulated:
 
 
 def simulate(setup: Setup) -> Simulated:
-    """Return the counter and the fleet's record of a run."""
+    """Simulate the counter and the fleet record for a run."""
     rng = np.random.default_rng(setup.seed)
     starts = LEAD_S + setup.period_s * np.arange(setup.bursts)
     end_s = LEAD_S * 2 + setup.period_s * (setup.bursts + 1)
@@ -156,7 +159,7 @@ def _background(rng: np.random.Generator, setup: Setup, full: float, steps: int)
 def _counted(
     rng: np.random.Generator, setup: Setup, device_rate: Floats, starts: NDArray[np.int_]
 ) -> tuple[Bins, Floats]:
-    """The counter's bins, and the labels in the middle of each recorded burst."""
+    """Return the counter bins, and the labels in the middle of the recorded bursts."""
     at_s = STEP_S * np.arange(len(device_rate) + 1)
     total = np.concatenate(([0.0], np.cumsum(device_rate)))
     labels = rng.uniform(0, setup.bin_s) + setup.bin_s * np.arange(int(at_s[-1] / setup.bin_s) - 1)
@@ -174,8 +177,8 @@ def _counted(
     moved[-1] = 0.0
     amounts = amounts - moved + np.concatenate(([0.0], moved[:-1]))
     amounts = np.maximum(0.0, amounts * (1 + setup.noise_ratio * rng.standard_normal(len(amounts))))
-    stored = rng.random(len(amounts)) >= setup.missing_ratio
-    bins = Bins(start_s=labels[:-1], end_s=labels[1:], bytes=amounts).pick(stored)
+    present = rng.random(len(amounts)) >= setup.missing_ratio
+    bins = Bins(start_s=labels[:-1], end_s=labels[1:], bytes=amounts).pick(present)
     recorded = [at for number, at in enumerate(starts) if number not in setup.unrecorded]
     return bins, np.array(recorded, dtype=np.float64) + setup.burst_s / 2 + setup.lag_s
 
@@ -203,7 +206,7 @@ def _known(setup: Setup, recorded: list[_Traffic], starts: NDArray[np.int_], ful
 
 @dataclass(kw_only=True)
 class Tally:
-    """Outcomes of many simulated runs."""
+    """Number of simulated runs for each outcome."""
 
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[Setup] = field(default_factory=list)
@@ -215,7 +218,7 @@ class Tally:
 
 
 def tally(setups: Iterator[Setup]) -> Tally:
-    """Estimate every setup's lag and count the outcomes."""
+    """Estimate the lag for all setups and count the outcomes."""
     result = Tally()
     for setup in setups:
         outcome = simulate(setup).outcome()
@@ -228,6 +231,6 @@ def tally(setups: Iterator[Setup]) -> Tally:
 def drawn(
     count: int, seed: int, draw: Callable[[np.random.Generator, int], Setup]
 ) -> Iterator[Setup]:
-    """Draw setups, each with a generator of its own."""
+    """Draw setups. Each one uses a separate random generator."""
     for number in range(count):
         yield draw(np.random.default_rng([seed, number]), number)

@@ -1,7 +1,7 @@
-"""Planted bottlenecks: right or unknown, and never another cause (finding M9).
+"""Tests with a known bottleneck. The result must be right or unknown.
 
-The rates, the path and the device of each case are drawn here, from what the cause does to them.
-The records of the pairs are written by :mod:`tests.synthetic`.
+The rates, the path and the device are drawn here for each case.
+The pair records are written by :mod:`tests.synthetic`.
 """
 
 from collections import Counter
@@ -30,21 +30,21 @@ MSS_BYTES: Final = 1448
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planted:
-    """One case: what pairs carry, and what its path, its hosts and its device show.
+    """Pair rates, path, hosts and device for one case.
 
     Attributes:
         rates: Payload bit/s, shape (pairs, seconds).
-        idle_s: RTT of the idle path; None: nobody measured it.
-        queue_s: What a standing queue adds under load.
-        window_ratio: Window of the sender's kernel over what is in flight.
-        resent_ratio: Segments sent again over segments sent.
-        lost_ratio: UDP datagrams lost; None: TCP.
-        nic_ratio: What the fastest client sends over its NIC's cap; None: no cap is declared.
-        busy_cpu: The side whose cores are full.
-        device_queue_s: What a standing queue adds to pings to the device; None: it is not pinged.
-        window_bytes: The window that was asked for, a stream.
-        sku: The device's name among documented limits.
-        streams: Streams a pair.
+        idle_s: Idle RTT, or None if it is not measured.
+        queue_s: Additional RTT under load.
+        window_ratio: Kernel send window relative to bytes in flight.
+        resent_ratio: Retransmitted segments relative to sent segments.
+        lost_ratio: Share of lost UDP datagrams, or None for TCP.
+        nic_ratio: Rate of the fastest client relative to its NIC limit, or None if not set.
+        busy_cpu: Side with full CPU cores.
+        device_queue_s: Additional ping time under load, or None if the device is not pinged.
+        window_bytes: Requested window per stream.
+        sku: Device name in the documented limits.
+        streams: Streams per pair.
     """
 
     rates: Floats
@@ -62,7 +62,7 @@ class Planted:
 
 
 def wander(rng: np.random.Generator, pairs: int, cov: float, rho: float) -> Floats:
-    """Return factors of mean 1 that wander with a correlation from second to second."""
+    """Return factors with mean 1 that are correlated over time."""
     fresh = rng.standard_normal((pairs, SECONDS))
     for at in range(1, SECONDS):
         fresh[:, at] = rho * fresh[:, at - 1] + np.sqrt(1 - rho**2) * fresh[:, at]
@@ -70,29 +70,29 @@ def wander(rng: np.random.Generator, pairs: int, cov: float, rho: float) -> Floa
 
 
 def shared(rng: np.random.Generator, pairs: int, capacity: float) -> Floats:
-    """Return rates that share one capacity by demands that wander."""
+    """Return rates for pairs that share one capacity."""
     demand = wander(rng, pairs, rng.uniform(0.06, 0.25), rng.uniform(0, 0.5))
     demand *= rng.uniform(0.8, 1.2, (pairs, 1))
     return np.asarray(capacity * demand / demand.sum(axis=0))
 
 
-# Cases in which no cause has its own evidence -----------------------------------------------------
+# Cases without evidence for a cause --------------------------------------------------------------
 
 
 def per_client_policers(rng: np.random.Generator) -> Planted:
-    """A policer a client, beyond its NIC: no queue, drops, 12 % noise."""
+    """Each client has a policer, with drops but no queue."""
     rates = 2e9 * wander(rng, int(rng.integers(3, 13)), 0.12, rng.uniform(0, 0.6))
     return Planted(rates=rates, resent_ratio=10 ** rng.uniform(-3, -1.5), window_ratio=1.2)
 
 
 def stray_drops(rng: np.random.Generator) -> Planted:
-    """No limit: pairs wander, and the path drops a segment now and then."""
+    """There is no limit, but some segments are dropped."""
     rates = 3e9 * wander(rng, int(rng.integers(3, 13)), rng.uniform(0.05, 0.2), rng.uniform(0, 0.6))
     return Planted(rates=rates, resent_ratio=10 ** rng.uniform(-4.5, -3))
 
 
 def stalled_fleet(rng: np.random.Generator) -> Planted:
-    """The firewall passes nothing for 8 to 12 s; before and after it nothing limits."""
+    """The firewall does not forward anything for 8 to 12 seconds."""
     rates = 2e9 * wander(rng, int(rng.integers(2, 13)), rng.uniform(0.02, 0.1), 0.3)
     length_s = int(rng.integers(8, 13))
     from_s = int(rng.integers(5, SECONDS - length_s - 5))
@@ -101,7 +101,7 @@ def stalled_fleet(rng: np.random.Generator) -> Planted:
 
 
 def full_shapers(rng: np.random.Generator) -> Planted:
-    """A router's shaper a client, at 100 % of its rate all along: 0.1 ms idle, 14 ms loaded."""
+    """Each client has a full shaper. The RTT is 0.1 ms idle and 14 ms under load."""
     rates = 1e9 * wander(rng, int(rng.integers(1, 9)), 0.004, 0.0)
     known = bool(rng.random() < 0.7)
     requested = int(14e-3 * 1e9 / 8 / 8) if rng.random() < 0.5 else None
@@ -115,7 +115,7 @@ def full_shapers(rng: np.random.Generator) -> Planted:
 
 
 def shared_link(rng: np.random.Generator) -> Planted:
-    """A link that all pairs share is full; the device, which is pinged in half, is not."""
+    """All pairs share a full link. The device has no queue."""
     pairs = int(rng.integers(3, 13))
     return Planted(
         rates=shared(rng, pairs, 1.5e9 * pairs),
@@ -127,13 +127,13 @@ def shared_link(rng: np.random.Generator) -> Planted:
 
 
 def lost_datagrams(rng: np.random.Generator) -> Planted:
-    """UDP at a pace; 5 % is lost, and no source shows where."""
+    """Paced UDP has 5 % loss at an unknown place."""
     rates = 1e9 * wander(rng, int(rng.integers(2, 9)), 0.002, 0.0)
     return Planted(rates=rates, lost_ratio=0.05)
 
 
 def one_pairs_queue(rng: np.random.Generator) -> Planted:
-    """One pair behind a queue of which nobody knows whose it is."""
+    """One pair has a queue at an unknown place."""
     return Planted(
         rates=2e9 * wander(rng, 1, 0.03, 0.3),
         queue_s=0.01,
@@ -152,23 +152,23 @@ UNDECIDED: Final[dict[str, Callable[[np.random.Generator], Planted]]] = {
     "one pair's queue": one_pairs_queue,
 }
 
-# What must be named -------------------------------------------------------------------------------
+# Cases with evidence for a cause -----------------------------------------------------------------
 
 
 def full_nics(rng: np.random.Generator) -> Planted:
-    """Each client's NIC is at its cap, and queues."""
+    """All client NICs are full and have a queue."""
     rates = 3e9 * wander(rng, int(rng.integers(2, 13)), 0.003, 0.0)
     return Planted(rates=rates, nic_ratio=rng.uniform(0.985, 1.0), queue_s=rng.uniform(0, 0.02))
 
 
 def full_cpus(rng: np.random.Generator) -> Planted:
-    """A core of each client is full."""
+    """Each client has a full CPU core."""
     rates = 3e9 * wander(rng, int(rng.integers(2, 13)), 0.03, 0.3)
     return Planted(rates=rates, busy_cpu="client")
 
 
 def device_queue(rng: np.random.Generator) -> Planted:
-    """Pairs share the device's capacity, and pings to it wait in its queue."""
+    """Pairs share the device capacity, and pings to the device wait in its queue."""
     pairs = int(rng.integers(4, 13))
     queue_s = rng.uniform(0.002, 0.02)
     return Planted(
@@ -180,14 +180,14 @@ def device_queue(rng: np.random.Generator) -> Planted:
 
 
 def documented_rate(rng: np.random.Generator) -> Planted:
-    """The device is flat at its documented 30 Gbit/s, with a queue; one pair or many."""
+    """The device runs at its documented 30 Gbit/s and has a queue."""
     pairs = int(rng.integers(1, 13))
     rates = shared(rng, pairs, 30e9 / 1.036 * rng.uniform(0.95, 1.03))
     return Planted(rates=rates, queue_s=0.008, resent_ratio=1e-3, sku="standard")
 
 
 def full_windows(rng: np.random.Generator) -> Planted:
-    """A window over a long, idle path: asked for, or the kernel's own limit."""
+    """The path is long and idle, and all windows are full."""
     idle_s = rng.uniform(0.01, 0.06)
     rates = 8 * 131_072 * 8 / idle_s * wander(rng, int(rng.integers(1, 9)), 0.01, 0.0)
     requested = 131_072 if rng.random() < 0.5 else None
@@ -202,11 +202,11 @@ NAMED: Final[dict[str, tuple[LimiterName, Callable[[np.random.Generator], Plante
     "windows": (LimiterName.WINDOW, full_windows),
 }
 
-# The records --------------------------------------------------------------------------------------
+# Records -----------------------------------------------------------------------------------------
 
 
 def recorded(case: Planted, seed: int, patch: pytest.MonkeyPatch) -> Fleet:
-    """Return the records of one burst of a case."""
+    """Simulate the records for one burst."""
     pairs = len(case.rates)
     fastest = float(case.rates.mean(axis=1).max())
     patch.setattr(synthetic, "_demand", lambda *_: case.rates.copy())
@@ -273,7 +273,7 @@ def _traffic(case: Planted) -> Traffic:
 
 
 def pings(case: Planted, made: Fleet) -> DeviceTelemetry | None:
-    """Return pings to the device itself, before and in the burst."""
+    """Return pings to the device before and during the burst."""
     if case.device_queue_s is None:
         return None
     start_s = made.plan.bursts[0].planned_start_at.timestamp()
@@ -294,7 +294,7 @@ def pings(case: Planted, made: Fleet) -> DeviceTelemetry | None:
 
 @cache
 def bottlenecks(draw: Callable[[np.random.Generator], Planted]) -> list[Limiter]:
-    """Return what is named in each of the seeds' cases."""
+    """Return the bottleneck for each seed."""
     results = []
     for seed in range(SEEDS):
         case = draw(np.random.default_rng([seed, 9]))
@@ -310,7 +310,7 @@ def bottlenecks(draw: Callable[[np.random.Generator], Planted]) -> list[Limiter]
 
 
 @pytest.mark.parametrize("kind", UNDECIDED)
-def test_without_a_causes_own_evidence_nothing_is_named(kind: str) -> None:
+def test_names_no_cause_without_evidence(kind: str) -> None:
     result = bottlenecks(UNDECIDED[kind])
     names = Counter(item.name for item in result)
     assert names == {LimiterName.UNKNOWN: SEEDS}
@@ -318,21 +318,21 @@ def test_without_a_causes_own_evidence_nothing_is_named(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", NAMED)
-def test_a_cause_with_its_own_evidence_is_named(kind: str) -> None:
+def test_names_cause_with_evidence(kind: str) -> None:
     name, draw = NAMED[kind]
     names = Counter(bottleneck.name for bottleneck in bottlenecks(draw))
     assert set(names) <= {name, LimiterName.UNKNOWN}
     assert names[name] >= 0.95 * SEEDS
 
 
-def test_loss_of_datagrams_is_named_with_the_place_that_is_missing() -> None:
+def test_reports_datagram_loss_with_unknown_place() -> None:
     for bottleneck in bottlenecks(lost_datagrams):
         sentence = bottleneck.finding().sentence
         assert "5.00 % of datagrams were lost" in sentence
         assert "the place of the datagram loss" in sentence
 
 
-def test_a_shared_limit_without_a_place_asks_for_the_run_past_the_firewall() -> None:
+def test_shared_limit_of_unknown_place_advises_bypass_run() -> None:
     for bottleneck in bottlenecks(shared_link):
         assert any("share one limit" in fact for fact in bottleneck.evidence)
         assert "device.path=bypass" in (bottleneck.advice or "")

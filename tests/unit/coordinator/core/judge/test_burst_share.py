@@ -1,5 +1,3 @@
-"""How far a residual moves over the lag's interval, beside an idle level."""
-
 from dataclasses import replace
 
 import numpy as np
@@ -25,8 +23,11 @@ def _sums(*fleet: float) -> BinSums:
     )
 
 
-def _share(*moved: tuple[float, float, float], **told: float) -> BurstShare:
-    """1000 bytes of payload, 1200 counted in 10 s, of which 100 are idle at 10 bytes a second."""
+def _share(*moved: tuple[float, float, float], **fields: float) -> BurstShare:
+    """Build a share with 1000 payload bytes and 1200 counted bytes in 10 seconds.
+
+    The idle level of 10 bytes/s is included in the counted bytes.
+    """
     ends = [MovedShare(ledger_bytes=a, fleet_bytes=b, width_s=c) for a, b, c in moved]
     known = {
         "total_bytes": 1000.0,
@@ -40,14 +41,19 @@ def _share(*moved: tuple[float, float, float], **told: float) -> BurstShare:
         "near_bytes_per_s": 30.0,
         "fleet_bytes_per_s": 100.0,
     }
-    return BurstShare(moved=(ends[0], ends[1]), parts=_sums(1, 2), full=_sums(3), **(known | told))  # type: ignore[arg-type]
+    return BurstShare(
+        moved=(ends[0], ends[1]),
+        parts=_sums(1, 2),
+        full=_sums(3),
+        **(known | fields),  # type: ignore[arg-type]
+    )
 
 
 SAME = (1200.0, 1000.0, 10.0)
 
 
-def test_the_farther_end_of_the_lags_interval_counts() -> None:
-    """(1000 - 90) / 900 over 1100 / 1000 is 0.9192; (1300 - 110) / 1000 over it is 1.0818."""
+def test_uses_lag_bound_with_larger_change() -> None:
+    """The two bounds are 910 / 900 / 1.1 = 0.9192 and 1190 / 1000 / 1.1 = 1.0818."""
     share = _share((1000.0, 900.0, 9.0), (1300.0, 1000.0, 11.0))
     assert share.unsure_ratio(10.0) == pytest.approx(1190 / 1100 - 1)
     other = _share((900.0, 900.0, 9.0), (1300.0, 1000.0, 11.0))
@@ -55,17 +61,17 @@ def test_the_farther_end_of_the_lags_interval_counts() -> None:
     assert _share(SAME, SAME).unsure_ratio(10.0) == pytest.approx(0.0)
 
 
-def test_an_end_that_holds_nothing_of_the_burst_does_not_count() -> None:
+def test_ignores_lag_bound_without_burst_bytes() -> None:
     assert _share((500.0, 0.0, 5.0), SAME).unsure_ratio(10.0) == pytest.approx(0.0)
     assert _share((500.0, 0.0, 5.0), (500.0, 0.0, 5.0)).unsure_ratio(10.0) == 0.0
 
 
-@pytest.mark.parametrize("told", [{"ledger_bytes": 100.0}, {"fleet_bytes": 0.0}])
-def test_without_bytes_nothing_moves(told: dict[str, float]) -> None:
-    assert _share((500.0, 900.0, 5.0), SAME, **told).unsure_ratio(10.0) == 0.0
+@pytest.mark.parametrize("fields", [{"ledger_bytes": 100.0}, {"fleet_bytes": 0.0}])
+def test_no_lag_uncertainty_without_bytes(fields: dict[str, float]) -> None:
+    assert _share((500.0, 900.0, 5.0), SAME, **fields).unsure_ratio(10.0) == 0.0
 
 
-def test_bursts_add_up_field_by_field_and_rates_are_means() -> None:
+def test_sums_shares_by_field_and_averages_rates() -> None:
     one, other = _share(SAME, SAME), _share(SAME, (1.0, 2.0, 3.0), width_s=30.0)
     other = replace(other, near_bytes_per_s=10.0, fleet_bytes_per_s=200.0)
     both = sum_shares([one, other])

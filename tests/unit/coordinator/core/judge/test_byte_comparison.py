@@ -1,5 +1,3 @@
-"""Bytes that a device counted beside those that records predict, by worked arithmetic."""
-
 import math
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -50,7 +48,7 @@ IDLE = IdleLevel(
 )
 
 
-def _held(**told: Any) -> RunComparison:
+def _run_comparison(**fields: Any) -> RunComparison:
     known: dict[str, Any] = {
         "ledger": LEDGER,
         "lag": Lag(lag_s=0.0, uncertainty_s=0.0, known=True),
@@ -64,7 +62,7 @@ def _held(**told: Any) -> RunComparison:
         "busy_bytes": 0.0,
         "sent_bytes": 0.0,
     }
-    return RunComparison(**(known | told))
+    return RunComparison(**(known | fields))
 
 
 def _sums(ledger: list[float], fleet: list[float]) -> BinSums:
@@ -82,7 +80,7 @@ def _sums(ledger: list[float], fleet: list[float]) -> BinSums:
 EMPTY = _sums([], [])
 
 
-def _share(parts: BinSums, full: BinSums = EMPTY, **told: Any) -> BurstShare:
+def _share(parts: BinSums, full: BinSums = EMPTY, **fields: Any) -> BurstShare:
     counted, fleet = float(parts.ledger.sum()), float(parts.fleet.sum())
     same = MovedShare(ledger_bytes=counted, fleet_bytes=fleet, width_s=float(parts.width.sum()))
     known: dict[str, Any] = {
@@ -100,24 +98,24 @@ def _share(parts: BinSums, full: BinSums = EMPTY, **told: Any) -> BurstShare:
         "full": full,
         "fleet_bytes_per_s": 100.0,
     }
-    return BurstShare(**(known | told))
+    return BurstShare(**(known | fields))
 
 
-TEN = _share(_sums([110.0] * 10, [100.0] * 10))  # 1100 of 1050 predicted
+TEN = _share(_sums([110.0] * 10, [100.0] * 10))
 
 
 def _compared(
-    held: RunComparison,
+    run: RunComparison,
     share: BurstShare = TEN,
     extra: ExtraBytes = ExtraBytes(),  # noqa: B008 - frozen
     ends: tuple[float, float] = (0.0, 0.0),
     scatter: float = 0.01,
 ) -> Comparison:
-    return compare_bytes(held, share, extra, ends, scatter)[0]
+    return compare_bytes(run, share, extra, ends, scatter)[0]
 
 
-def test_the_residual_is_counted_over_predicted_less_one() -> None:
-    result = _compared(_held())
+def test_residual_is_counted_over_predicted_minus_one() -> None:
+    result = _compared(_run_comparison())
     assert result.basis == "bytes"
     assert (result.ledger_bytes, result.expected_bytes) == (1100.0, 1050.0)
     assert result.residual_ratio == pytest.approx(1100 / 1050 - 1)
@@ -127,22 +125,25 @@ def test_the_residual_is_counted_over_predicted_less_one() -> None:
     assert result.noise_ratio == result.uncertainty_ratio == pytest.approx(0.01)
 
 
-def test_the_idle_level_is_taken_off_with_its_own_error() -> None:
-    """1100 - 10 x 50 are 600; 5 bytes a second below and 7 above are 50 and 70 of 1050."""
-    result = _compared(_held(idle=IDLE), ends=(5.0, 7.0))
+def test_subtracts_idle_level_with_its_error() -> None:
+    """The result is 1100 - 10 x 50 = 600. The errors are 50 / 1050 and 70 / 1050."""
+    result = _compared(_run_comparison(idle=IDLE), ends=(5.0, 7.0))
     assert result.residual_ratio == pytest.approx(600 / 1050 - 1)
     assert result.below_ratio == pytest.approx(math.hypot(0.01, 70 / 1050))
     assert result.above_ratio == pytest.approx(math.hypot(0.01, 50 / 1050))
     assert result.uncertainty_ratio == result.below_ratio
     assert result.between_ratio == pytest.approx(math.hypot(0.01, 70 / 1050))
-    fitted = _compared(_held(idle=replace(IDLE, how="fitted")), ends=(5.0, 7.0))
-    assert fitted.between_ratio == pytest.approx(0.01)  # all bursts share its error
+    fitted = _compared(_run_comparison(idle=replace(IDLE, how="fitted")), ends=(5.0, 7.0))
+    # All bursts have the same error.
+    assert fitted.between_ratio == pytest.approx(0.01)
 
 
-def test_headers_clocks_and_other_runs_are_unsure_in_quadrature() -> None:
-    """A clock that is off by 0.2 s of 10; 100 of 1000 bytes are other runs', of any size."""
+def test_adds_header_clock_and_other_run_errors_in_quadrature() -> None:
+    """The clock may be wrong by 0.2 seconds in 10 seconds, and 10 % is from other runs."""
     factor = replace(FACTOR, less_ratio=0.03, more_ratio=0.04, between_ratio=0.05)
-    result = _compared(_held(overhead=factor, clock_bound_s=0.2), replace(TEN, beside_bytes=100.0))
+    result = _compared(
+        _run_comparison(overhead=factor, clock_bound_s=0.2), replace(TEN, beside_bytes=100.0)
+    )
     unsure = math.hypot(0.01, 0.02)
     assert result.below_ratio == pytest.approx(math.hypot(unsure, 0.04, 0.1 * OVERHEAD_MORE_RATIO))
     assert result.above_ratio == pytest.approx(math.hypot(unsure, 0.03, 0.1 * OVERHEAD_LESS_RATIO))
@@ -151,30 +152,31 @@ def test_headers_clocks_and_other_runs_are_unsure_in_quadrature() -> None:
     )
 
 
-def test_an_unknown_layer_is_added_not_squared() -> None:
+def test_layer_error_is_added_linearly() -> None:
     factor = replace(FACTOR, layer_ratio=0.02, layer_low_ratio=0.03)
-    result = _compared(_held(overhead=factor))
+    result = _compared(_run_comparison(overhead=factor))
     assert result.below_ratio == pytest.approx(0.01 + 0.03)
     assert result.above_ratio == pytest.approx(0.01 + 0.02)
 
 
-def test_half_of_what_was_under_way_is_allowed_for() -> None:
-    """40 of 1000 bytes were sent and not received: 20 more are predicted, give or take 20."""
+def test_predicts_half_of_the_bytes_in_flight() -> None:
+    """The senders have 40 bytes more than the receivers, so 20 +- 20 bytes are added."""
     share = replace(TEN, tail_bytes=40.0, unseen_bytes=30.0)
-    result = _compared(_held(), share)
+    result = _compared(_run_comparison(), share)
     assert result.expected_bytes == pytest.approx(1050 * 1.02)
     assert result.unheard_ratio == pytest.approx(math.hypot(0.03, 0.02))
     assert result.below_ratio == pytest.approx(math.hypot(0.01, 0.03, 0.02))
-    datagrams = _compared(_held(datagrams=True), share)
-    assert datagrams.expected_bytes == 1050  # what UDP lost is lost
+    datagrams = _compared(_run_comparison(datagrams=True), share)
+    # Lost UDP datagrams will not be sent again.
+    assert datagrams.expected_bytes == 1050
     assert datagrams.unheard_ratio == pytest.approx(0.03)
 
 
-def test_bytes_that_the_counter_may_hold_beside_are_no_residual() -> None:
-    """It counts 2 % sent again; 3 % more may be: 1071 at least, 1102.5 at the most."""
+def test_extra_bytes_are_no_residual() -> None:
+    """The counter includes 2 to 5 % retransmitted bytes, so 1071 to 1102.5 bytes are expected."""
     extra = ExtraBytes(low_ratio=0.02, resent_ratio=0.05)
     assert extra.high_ratio == pytest.approx(0.05)
-    within = _compared(_held(), extra=extra)
+    within = _compared(_run_comparison(), extra=extra)
     assert within.expected_bytes == pytest.approx(1071)
     assert within.residual_ratio == pytest.approx(0.0)
     most = 1.05 / 1.02
@@ -182,20 +184,20 @@ def test_bytes_that_the_counter_may_hold_beside_are_no_residual() -> None:
     assert within.below_ratio == pytest.approx(0.01 + within.extra_ratio)
     assert within.above_ratio == pytest.approx(0.01)
     assert within.noise_ratio == pytest.approx(0.01)
-    over = _compared(_held(), _share(_sums([120.0] * 10, [100.0] * 10)), extra)
+    over = _compared(_run_comparison(), _share(_sums([120.0] * 10, [100.0] * 10)), extra)
     assert over.residual_ratio == pytest.approx(1200 / 1071 - most)
-    under = _compared(_held(), _share(_sums([100.0] * 10, [100.0] * 10)), extra)
+    under = _compared(_run_comparison(), _share(_sums([100.0] * 10, [100.0] * 10)), extra)
     assert under.residual_ratio == pytest.approx(1000 / 1071 - 1)
     assert under.extra_ratio == pytest.approx(1000 / 1071 * (1 - 1 / most))
 
 
-def test_of_a_run_that_was_not_to_cross_errors_shrink_with_what_did() -> None:
-    """105 of 1050 crossed: a tenth of the errors of headers and layer; the idle level's stays."""
+def test_errors_of_bypassing_run_scale_with_crossed_bytes() -> None:
+    """Only 10 % crossed, so header and layer errors are 10 %. The idle error does not change."""
     factor = replace(FACTOR, less_ratio=0.03, more_ratio=0.04, layer_ratio=0.02)
     factor = replace(factor, layer_low_ratio=0.05)
     share = _share(_sums([10.5] * 10, [100.0] * 10), near_bytes_per_s=999.0)
-    stored = _held(overhead=factor, bypassed=True, idle=replace(IDLE, bytes_per_s=0.0))
-    result = _compared(stored, share, ends=(5.0, 7.0))
+    run = _run_comparison(overhead=factor, bypassed=True, idle=replace(IDLE, bytes_per_s=0.0))
+    result = _compared(run, share, ends=(5.0, 7.0))
     assert result.residual_ratio == pytest.approx(0.1)
     assert result.below_ratio == pytest.approx(
         math.hypot(0.1 * math.hypot(0.01, 0.04), 70 / 1050) + 0.005
@@ -203,17 +205,18 @@ def test_of_a_run_that_was_not_to_cross_errors_shrink_with_what_did() -> None:
     assert result.above_ratio == pytest.approx(
         math.hypot(0.1 * math.hypot(0.01, 0.03), 50 / 1050) + 0.002
     )
-    more = _compared(stored, _share(_sums([210.0] * 10, [100.0] * 10)), ends=(0.0, 0.0))
-    assert more.above_ratio == pytest.approx(math.hypot(0.01, 0.03) + 0.02)  # never more
-    extra = _compared(_held(bypassed=True), share, ExtraBytes(resent_ratio=0.25))
+    more = _compared(run, _share(_sums([210.0] * 10, [100.0] * 10)), ends=(0.0, 0.0))
+    # The errors should not be larger than for a normal run.
+    assert more.above_ratio == pytest.approx(math.hypot(0.01, 0.03) + 0.02)
+    extra = _compared(_run_comparison(bypassed=True), share, ExtraBytes(resent_ratio=0.25))
     assert extra.residual_ratio == pytest.approx(0.1)
     assert extra.extra_ratio == pytest.approx(0.1 - 0.1 / 1.25)
 
 
 @pytest.mark.parametrize("near", [31.0, 7.0, 0.0])
-def test_traffic_right_beside_a_burst_may_have_run_during_it(near: float) -> None:
-    """It is a rate over the level; the 7 that the level may be higher are in the interval."""
-    result = _compared(_held(), replace(TEN, near_bytes_per_s=near), ends=(5.0, 7.0))
+def test_adjacent_traffic_may_have_run_during_the_burst(near: float) -> None:
+    """The interval already includes 7 bytes/s, because the idle level may be higher."""
+    result = _compared(_run_comparison(), replace(TEN, near_bytes_per_s=near), ends=(5.0, 7.0))
     lasting = max(0.0, near - 7) * 10 / 1050
     assert result.below_ratio == pytest.approx(math.hypot(0.01, 70 / 1050) + lasting)
 
@@ -221,55 +224,64 @@ def test_traffic_right_beside_a_burst_may_have_run_during_it(near: float) -> Non
 FULL = _sums([108.0, 112.0, 110.0, 109.0, 111.0], [100.0] * 5)
 
 
-def test_full_bins_are_compared_too_where_there_are_five() -> None:
-    """Their scatter: offsets -2, 2, 0, -1, 1 %, squares 10 x 5 / 4, over 5 bins and 1.1."""
+def test_compares_full_bins_if_there_are_five() -> None:
+    """The offsets are -2, 2, 0, -1 and 1 %, so the sum of squares is 10 x 5 / 4."""
     both = compare_bytes(
-        _held(), replace(TEN, full=FULL, tail_bytes=40.0), ExtraBytes(), (0.0, 0.0), 0.01
+        _run_comparison(), replace(TEN, full=FULL, tail_bytes=40.0), ExtraBytes(), (0.0, 0.0), 0.01
     )
     assert [item.basis for item in both] == ["bytes", "rate"]
     rate = both[1]
-    assert (rate.ledger_bytes, rate.expected_bytes) == (550.0, 525.0)  # nothing is under way
+    # There are no bytes in flight.
+    assert (rate.ledger_bytes, rate.expected_bytes) == (550.0, 525.0)
     error = math.sqrt(10e-4 * 5 / 4) / 5
     assert rate.above_ratio == pytest.approx(error * t95(4) / 1.1)
     assert rate.unheard_ratio == 0.0
     four = _sums([110.0] * 4, [100.0] * 4)
-    assert len(compare_bytes(_held(), replace(TEN, full=four), ExtraBytes(), (0, 0), 0.01)) == 1
+    assert (
+        len(compare_bytes(_run_comparison(), replace(TEN, full=four), ExtraBytes(), (0, 0), 0.01))
+        == 1
+    )
 
 
-def test_bins_that_trade_bytes_lose_nothing_in_the_sum() -> None:
-    """Without a scatter of bursts the bins tell: those beside an edge only what they do not give
-    back (10 of 1000), the other eight -1, 1 ... %, whose neighbours take back all but one's."""
+def test_bytes_shifted_between_bins_cancel_in_the_sum() -> None:
+    """If the burst scatter is not known, the error is estimated from the bins.
+
+    For bins at an edge, only the remaining difference (10 / 1000) is used. The other eight bins
+    alternate by 1 %, so that their errors cancel.
+    """
     ledger = [105.0, *([109.0, 111.0] * 4), 105.0]
-    result = _compared(_held(), _share(_sums(ledger, [100.0] * 10)), scatter=math.nan)
+    result = _compared(_run_comparison(), _share(_sums(ledger, [100.0] * 10)), scatter=math.nan)
     alone = 8e-4 * 8 / 7
     error = math.sqrt(alone / 8) / 8
-    stored = -10.0 / 1000
-    assert result.above_ratio == pytest.approx(math.hypot(error * t95(7), stored) / 1.1)
+    run = -10.0 / 1000
+    assert result.above_ratio == pytest.approx(math.hypot(error * t95(7), run) / 1.1)
 
 
-def test_bins_that_vary_alike_are_no_trade() -> None:
-    """Offsets 1, 1, 1, -1, -1, -1 %, and two edges: 2 x 3 of the products are left over."""
+def test_correlated_bins_do_not_cancel() -> None:
+    """The offsets are 1, 1, 1, -1, -1 and -1 %, so that 2 x 3 products remain."""
     ledger = [110.0, *([111.0] * 3), *([109.0] * 3), 110.0]
-    result = _compared(_held(), _share(_sums(ledger, [100.0] * 8)), scatter=math.nan)
+    result = _compared(_run_comparison(), _share(_sums(ledger, [100.0] * 8)), scatter=math.nan)
     alone, traded = 6e-4 * 6 / 5, 2 * 3e-4
     error = math.sqrt(alone + traded) / 6
     assert result.above_ratio == pytest.approx(error * t95(5) / 1.1)
 
 
-def test_bins_that_are_hardly_busy_tell_no_scatter() -> None:
-    """Three busy bins of six: a scatter is assumed, less for more bins."""
+def test_assumes_scatter_for_few_busy_bins() -> None:
+    """Only three bins are busy. The assumed scatter is lower if there are more bins."""
     share = _share(_sums([110.0] * 3 + [40.0] * 3, [100.0] * 3 + [50.0] * 3))
-    result = _compared(_held(), share, scatter=math.nan)
+    result = _compared(_run_comparison(), share, scatter=math.nan)
     assert result.above_ratio == pytest.approx(NOISE_ASSUMED_RATIO / math.sqrt(6))
 
 
-def test_too_few_bursts_tell_no_scatter() -> None:
+def test_no_scatter_for_fewer_than_three_bursts() -> None:
     assert all(math.isnan(scatter_of_burst) for scatter_of_burst in scatter_of_bursts([1.0, 1.1]))
 
 
-def test_bursts_scatter_by_their_deviation_and_from_four_on_by_its_median() -> None:
-    """1.0, 1.1, 1.2: deviation 0.1, t 4.303, mean 1.1. With an odd one the median absolute
-    deviation, 0.05, stands for one burst's."""
+def test_burst_scatter_uses_median_deviation_from_four_bursts() -> None:
+    """For 1.0, 1.1 and 1.2 the deviation is 0.1, t is 4.303 and the mean is 1.1.
+
+    If there is an outlier, the median absolute deviation (0.05) is used for one burst.
+    """
     mean, one = scatter_of_bursts([1.0, 1.1, 1.2])
     assert one == pytest.approx(0.1 * t95(2) / 1.1)
     assert mean == pytest.approx(one / math.sqrt(3))
@@ -280,6 +292,6 @@ def test_bursts_scatter_by_their_deviation_and_from_four_on_by_its_median() -> N
     assert mean == pytest.approx(np.std(ratios, ddof=1) / math.sqrt(5) / size)
 
 
-def test_of_a_bypassed_device_the_scatter_is_of_a_byte() -> None:
+def test_scatter_of_bypassed_device_is_absolute() -> None:
     _, one = scatter_of_bursts([0.0, 0.1, 0.2])
     assert one == pytest.approx(0.1 * t95(2))

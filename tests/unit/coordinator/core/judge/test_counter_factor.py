@@ -1,5 +1,3 @@
-"""What a device counts for a byte of payload, by its layer, and how far that may be off."""
-
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -59,24 +57,24 @@ def burst(received: float, sent: float, segments: float = np.nan) -> BurstSeries
         ("payload", 1.0, OVERHEAD_KNOWN_RATIO, OVERHEAD_KNOWN_RATIO),
     ],
 )
-def test_assumed_segment_sizes_are_as_unsure_as_the_layer_makes_them(
+def test_assumed_segment_size_has_uncertainty_of_the_layer(
     layer: LedgerLayer, ratio: float, less: float, more: float
 ) -> None:
     result = counter_factor(ledger(layer), replace(HEADERS, assumed=True), ())
     assert (result.ratio, result.less_ratio, result.more_ratio) == (ratio, less, more)
 
 
-def test_recorded_segment_sizes_are_as_sure_as_they_are_told() -> None:
+def test_recorded_segment_size_has_recorded_uncertainty() -> None:
     result = counter_factor(ledger("ip"), replace(HEADERS, doubt_ratio=0.002), ())
     assert (result.less_ratio, result.more_ratio, result.how) == (0.002, 0.002, "recorded")
 
 
-def test_lost_datagrams_are_what_was_sent_beyond_what_arrived() -> None:
+def test_lost_datagrams_are_sent_minus_received() -> None:
     assert resent_ratio(burst(1e9, 1.1e9), HEADERS, Protocol.UDP) == pytest.approx(0.1)
     assert resent_ratio(burst(1e9, 0.9e9), HEADERS, Protocol.UDP) == 0.0
 
 
-def test_segments_sent_again_are_counted_not_derived_from_what_was_sent() -> None:
+def test_retransmitted_bytes_come_from_retransmission_count() -> None:
     again = resent_ratio(burst(1e9, 1.1e9, 1000.0), HEADERS, Protocol.TCP)
     assert again == pytest.approx(1000 * 1448 / 1.1e9)
 
@@ -84,7 +82,7 @@ def test_segments_sent_again_are_counted_not_derived_from_what_was_sent() -> Non
 @pytest.mark.parametrize(
     ("counts_lost", "low", "high"), [(True, 0.1, 0.1), (None, 0.0, 0.1), (False, 0.0, 0.0)]
 )
-def test_lost_bytes_are_extra_where_the_counter_may_count_them(
+def test_lost_bytes_are_extra_if_counter_may_count_them(
     counts_lost: bool | None, low: float, high: float
 ) -> None:
     extra = extra_bytes(burst(1e9, 1.1e9), ledger("ip", counts_lost), HEADERS, Protocol.UDP)

@@ -1,5 +1,3 @@
-"""The device's own drops: in the window, beside bursts, and against what the fleet lost."""
-
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -31,7 +29,7 @@ WINDOW = Window(start_at=BURST[0], end_at=BURST[1], window_s=30, common_s=30, ra
 
 
 def counted(drops: float, idle: float) -> FirewallLedger:
-    """Bins of one second whose labels are a lag behind the traffic."""
+    """Build one-second bins whose labels are late by the lag."""
     start_s = np.arange(1000.0, 1200.0)
     loaded = (start_s >= 1100 + LAG_S) & (start_s < 1130 + LAG_S)
     return FirewallLedger(
@@ -45,11 +43,11 @@ def counted(drops: float, idle: float) -> FirewallLedger:
     )
 
 
-def test_drops_are_taken_from_the_windows_own_bins() -> None:
+def test_reads_drops_from_bins_of_the_window() -> None:
     assert drops_per_second(counted(50, 2), WINDOW, LAG_S, [BURST]) == (50, 2)
 
 
-def test_a_source_without_drops_or_bins_of_the_window_tells_nothing() -> None:
+def test_no_drop_rate_without_drops_or_bins_of_the_window() -> None:
     counts = counted(50, 2)
     assert drops_per_second(None, WINDOW, 0, [BURST]) is None
     assert drops_per_second(counts, None, 0, [BURST]) is None
@@ -59,7 +57,7 @@ def test_a_source_without_drops_or_bins_of_the_window_tells_nothing() -> None:
     assert drops_per_second(unknown, WINDOW, 0, [BURST]) is None
 
 
-def test_where_bursts_fill_the_record_the_idle_rate_is_unknown() -> None:
+def test_idle_drop_rate_is_unknown_if_bursts_fill_the_record() -> None:
     always = (at(900), at(1300))
     assert drops_per_second(counted(50, 2), WINDOW, LAG_S, [always]) == (50, None)
 
@@ -68,13 +66,16 @@ def test_where_bursts_fill_the_record_the_idle_rate_is_unknown() -> None:
     ("drops", "name"),
     [
         ((1000.0, 0.0), LimiterName.FIREWALL),
-        ((30.0, 0.0), LimiterName.FIREWALL),  # super-frames of 45 segments count once
-        ((5.0, 0.0), LimiterName.UNKNOWN),  # a tenth of what the fleet lost
-        ((1000.0, 990.0), LimiterName.UNKNOWN),  # it drops as much while nobody sends
+        # The device may count 45 segments as one drop.
+        ((30.0, 0.0), LimiterName.FIREWALL),
+        # This is only 10 % of the fleet loss.
+        ((5.0, 0.0), LimiterName.UNKNOWN),
+        # The device has the same drops when it is idle.
+        ((1000.0, 990.0), LimiterName.UNKNOWN),
         (None, LimiterName.UNKNOWN),
     ],
 )
-def test_only_drops_of_the_fleets_own_loss_place_a_shared_limit(
+def test_drops_must_match_fleet_loss_to_locate_the_limit(
     drops: tuple[float, float | None] | None, name: LimiterName
 ) -> None:
     pairs = [

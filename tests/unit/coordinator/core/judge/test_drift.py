@@ -1,5 +1,3 @@
-"""A host that is not like the others is named; what is unknown is no difference."""
-
 from collections.abc import Sequence
 
 from broadside.coordinator.core.comparison.conditions import conditions_of
@@ -26,28 +24,28 @@ def hosts(*passports: HostInfo | None, role: Role = Role.CLIENT) -> list[Presenc
     return [presence(role, n, passport=item) for n, item in enumerate(passports, 1)]
 
 
-def said(fleet: Sequence[Presence]) -> str:
+def difference_sentences(fleet: Sequence[Presence]) -> str:
     result = host_difference_findings(fleet, [host.agent_id for host in fleet])
     return " ".join(item.sentence for item in result)
 
 
-def test_the_one_host_without_gro_is_named() -> None:
-    assert said(hosts(ALIKE, GRO_OFF, ALIKE)) == (
+def test_names_host_without_gro() -> None:
+    assert difference_sentences(hosts(ALIKE, GRO_OFF, ALIKE)) == (
         "Hosts in the same role differ: generic-receive-offload: client-002 has off, 2 have on."
     )
 
 
-def test_hosts_that_are_alike_or_unknown_or_of_another_role_are_no_finding() -> None:
-    assert not said(hosts(ALIKE, ALIKE, None, HostInfo()))
-    assert not said([*hosts(ALIKE, ALIKE), *hosts(GRO_OFF, role=Role.SERVER)])
+def test_equal_unknown_or_other_role_hosts_have_no_finding() -> None:
+    assert not difference_sentences(hosts(ALIKE, ALIKE, None, HostInfo()))
+    assert not difference_sentences([*hosts(ALIKE, ALIKE), *hosts(GRO_OFF, role=Role.SERVER)])
 
 
-def test_a_host_that_took_no_part_is_no_finding() -> None:
+def test_ignores_hosts_outside_the_run() -> None:
     fleet = hosts(ALIKE, ALIKE, GRO_OFF)
     assert not list(host_difference_findings(fleet, [host.agent_id for host in fleet[:2]]))
 
 
-def test_a_verdict_says_it_and_rests_on_the_fleet_at_its_launch() -> None:
+def test_summary_reports_differing_hosts() -> None:
     made = made_fleet(Plant(pairs=3))
     names = [pair.client_agent_id for pair in summarise(made).bursts[0].pairs]
     fleet = [
@@ -59,7 +57,7 @@ def test_a_verdict_says_it_and_rests_on_the_fleet_at_its_launch() -> None:
     assert f"{names[1]} has off" in finding.sentence
 
 
-def test_runs_on_other_hosts_are_told_apart_where_both_say_what_theirs_are() -> None:
+def test_comparison_reports_host_differences_known_in_both_groups() -> None:
     plan = made_fleet(Plant(pairs=1)).plan
 
     def group(name: str, passport: HostInfo | None) -> Group:
@@ -71,8 +69,8 @@ def test_runs_on_other_hosts_are_told_apart_where_both_say_what_theirs_are() -> 
     assert not compare(group("a", ALIKE), group("b", HostInfo())).conditions_differ
 
 
-def test_a_host_is_host_properties_by_the_short_names_of_what_is_known() -> None:
-    """Offloads read as on and off; what is unknown is left out, with its name."""
+def test_host_properties_use_short_names_and_omit_unknown() -> None:
+    """Offloads should be shown as on or off. Unknown properties should not be shown."""
     (host,) = hosts(ALIKE)
     result = host_properties(host)
     assert result["generic-receive-offload"] == "on"

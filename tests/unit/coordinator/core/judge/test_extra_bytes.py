@@ -1,5 +1,3 @@
-"""What a device counter counts beside payload and headers: sent again, lost, acknowledged."""
-
 from dataclasses import replace
 
 import numpy as np
@@ -25,7 +23,7 @@ MADE = fleet(Plant(pairs=6, bursts=3, burst_s=30, period_s=60, ledger_noise=0.00
 
 
 def again(resent: float) -> list[BurstSeries]:
-    """The bursts, with a share of their segments sent again."""
+    """Return the bursts with this share of retransmitted segments."""
     results = []
     for evidence in MADE.evidence:
         series = measure_burst(MADE.plan.spec, evidence, MADE.now).series
@@ -42,7 +40,7 @@ def again(resent: float) -> list[BurstSeries]:
 
 
 def lost(share: float) -> list[BurstSeries]:
-    """The bursts, had more been sent than was received."""
+    """Return the bursts with more sent than received bytes."""
     return [
         replace(
             burst,
@@ -59,7 +57,7 @@ def counting(factor: float, counts_lost: bool | None = None) -> FirewallLedger:
     return replace(MADE.ledger, bytes=MADE.ledger.bytes * factor, counts_lost=counts_lost)
 
 
-def held(
+def reconcile_bursts(
     bursts: list[BurstSeries], ledger: FirewallLedger, protocol: Protocol = Protocol.TCP
 ) -> Reconciliation:
     return reconcile(bursts, ledger, HEADERS, [NOBODY] * 3, protocol=protocol)[0]
@@ -67,14 +65,14 @@ def held(
 
 @pytest.mark.parametrize("protocol", list(Protocol))
 @pytest.mark.parametrize("resent", [0.01, 0.03, 0.045])
-def test_a_counter_before_the_drop_may_hide_as_large_a_bypass(
+def test_retransmissions_may_hide_a_bypass_of_the_same_size(
     resent: float, protocol: Protocol
 ) -> None:
-    """The counter holds the fleet's bytes, but it may count some of them twice."""
+    """The counter has the fleet bytes, but it may count some of them twice."""
     bursts = again(resent) if protocol is Protocol.TCP else lost(resent)
-    reported = held(bursts, counting(1.0), protocol)
-    low, high = reported.residual_ends
-    assert reported.residual_ratio == pytest.approx(0, abs=0.002)
+    result = reconcile_bursts(bursts, counting(1.0), protocol)
+    low, high = result.residual_ends
+    assert result.residual_ratio == pytest.approx(0, abs=0.002)
     assert low < 1 / (1 + resent) - 1
     assert high < 0.006
 
@@ -83,39 +81,44 @@ def test_a_counter_before_the_drop_may_hide_as_large_a_bypass(
 @pytest.mark.parametrize(
     ("counts_lost", "factor", "residual"),
     [
-        (True, 1.03, 0.0),  # perfect data of a counter in front of the drop
-        (True, 1.0, -0.03),  # a bypass
-        (False, 1.0, 0.0),  # perfect data of a counter behind the drop
-        (False, 1.03, 0.03),  # other traffic
+        # The counter is before the drop.
+        (True, 1.03, 0.0),
+        # There is a bypass.
+        (True, 1.0, -0.03),
+        # The counter is after the drop.
+        (False, 1.0, 0.0),
+        # There is foreign traffic.
+        (False, 1.03, 0.03),
         (None, 1.03, 0.0),
-        (None, 1.06, 0.03),  # more than the retransmissions explain
+        # This is more than the retransmissions.
+        (None, 1.06, 0.03),
         (None, 0.97, -0.03),
     ],
 )
-def test_a_declared_counter_has_one_prediction(
+def test_declared_counter_position_gives_one_prediction(
     counts_lost: bool | None, factor: float, residual: float, protocol: Protocol
 ) -> None:
     bursts = again(0.03) if protocol is Protocol.TCP else lost(0.03)
-    reported = held(bursts, counting(factor, counts_lost), protocol)
-    assert reported.residual_ratio == pytest.approx(residual, abs=0.002)
-    assert (reported.causes == ()) == (residual == 0)
-    low, high = reported.residual_ends
+    result = reconcile_bursts(bursts, counting(factor, counts_lost), protocol)
+    assert result.residual_ratio == pytest.approx(residual, abs=0.002)
+    assert (result.causes == ()) == (residual == 0)
+    low, high = result.residual_ends
     if counts_lost is not None:
         assert high - low < 0.015
 
 
 @pytest.mark.parametrize("seed", [1000001, 1000020, 5000000])
-def test_no_world_passes_by_bytes_that_were_counted_twice(seed: int) -> None:
-    """Another author's worlds: of these, all passed with a bypass of 1 to 4.5 %."""
+def test_no_simulation_passes_with_bytes_counted_twice(seed: int) -> None:
+    """These simulations used to pass with a 1 to 4.5 % bypass."""
     world = generate("retransmission-bypass", seed)
     assert conclude(world.recording).verdict is not Verdict.PASS
 
 
-# Acknowledgements -------------------------------------------------------------------------------
+# Acknowledgements --------------------------------------------------------------------------------
 
 
-def test_acknowledgements_have_one_bound() -> None:
-    """One of 52 bytes for two segments; measured without merging at 5 % loss: 2.35 %."""
+def test_acknowledgements_have_an_upper_bound() -> None:
+    """The bound is 52 bytes for two segments. At 5 % loss, 2.35 % was measured."""
     none = acknowledged_max_ratio(HEADERS, wire=False, resent_ratio=0.0)
     assert none == pytest.approx(52 / 2 / 1448)
     assert 0.0235 <= acknowledged_max_ratio(HEADERS, wire=False, resent_ratio=0.05) < 0.026
@@ -124,16 +127,16 @@ def test_acknowledgements_have_one_bound() -> None:
 
 
 @pytest.mark.parametrize("acknowledged", [0.001, 0.005, 0.0175])
-def test_acknowledgements_of_the_other_way_are_no_residual(acknowledged: float) -> None:
+def test_acknowledgements_are_no_residual(acknowledged: float) -> None:
     ledger = replace(counting(1 + acknowledged / 1.0359), flows=tuple(Flow))
-    reported = held(again(0.0), ledger)
-    assert reported.residual_ratio == pytest.approx(0, abs=0.001)
-    assert reported.causes == ()
+    result = reconcile_bursts(again(0.0), ledger)
+    assert result.residual_ratio == pytest.approx(0, abs=0.001)
+    assert result.causes == ()
     measured, _ = reconcile(
         again(0.0), ledger, HEADERS, [NOBODY] * 3, acknowledged=[acknowledged] * 3
     )
     low, _ = measured.residual_ends
-    assert low > reported.residual_ends[0] or acknowledged > 0.017
+    assert low > result.residual_ends[0] or acknowledged > 0.017
     assert low == pytest.approx(-0.0025, abs=0.002)
 
 
@@ -141,11 +144,13 @@ def test_acknowledgements_of_the_other_way_are_no_residual(acknowledged: float) 
     ("received", "sent", "measured"),
     [
         (1.04, 0.004, 0.004 / 1.04),
-        (0.5, 0.004, None),  # another interface: it did not carry the payload
-        (1.04, 0.0001, None),  # fewer than any receiver sends
+        # The interface does not carry the payload.
+        (0.5, 0.004, None),
+        # This is less than any receiver would send.
+        (1.04, 0.0001, None),
     ],
 )
-def test_receivers_interfaces_measure_acknowledgements(
+def test_measures_acknowledgements_from_receiver_interfaces(
     received: float, sent: float, measured: float | None
 ) -> None:
     evidence = MADE.evidence[0]

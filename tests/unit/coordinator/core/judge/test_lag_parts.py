@@ -1,5 +1,3 @@
-"""The parts of the search for a lag, each by worked arithmetic."""
-
 import math
 from typing import Any
 
@@ -42,8 +40,8 @@ def _bins(*counted: float, at_s: float = 0.0, width_s: float = 1.0) -> Bins:
     return Bins(start_s=start, end_s=start + width_s, bytes=np.array(counted, dtype=np.float64))
 
 
-def _known(fleet: Curve, *bursts: tuple[float, float, float], **told: Any) -> Known:
-    return Known(fleet=fleet, bursts=bursts or [(0.0, 1.0, 1.0)], **told)
+def _known(fleet: Curve, *bursts: tuple[float, float, float], **fields: Any) -> Known:
+    return Known(fleet=fleet, bursts=bursts or [(0.0, 1.0, 1.0)], **fields)
 
 
 def _trials(*lag_s: float, scale: float = 1.0, idle: float = 0.0, drift_s: float = 0.0) -> _Trials:
@@ -61,7 +59,7 @@ def _list(values: Floats) -> list[float]:
     return [float(value) for value in values.ravel()]
 
 
-def test_a_lag_that_grows_is_read_between_the_bursts() -> None:
+def test_interpolates_drifting_lag_between_bursts() -> None:
     labels = np.array([0.0, 100.0, 150.0, 300.0])
     steady = Lag(lag_s=5.0, uncertainty_s=1.0, known=True)
     assert _list(steady.at(labels)) == [5, 5, 5, 5]
@@ -78,18 +76,20 @@ def test_a_lag_that_grows_is_read_between_the_bursts() -> None:
 
 
 @pytest.mark.parametrize(("drift_s", "clock"), [(0.05, True), (-0.05, True), (0.051, False)])
-def test_a_clock_is_off_by_500_ppm_at_most(drift_s: float, clock: bool) -> None:
+def test_clock_error_is_at_most_500_ppm(drift_s: float, clock: bool) -> None:
     assert is_clock(drift_s, 100.0) is clock
 
 
-def test_too_few_bytes_weigh_three_times_as_much() -> None:
-    """Other traffic fills a bin, nothing empties it: 2 + 3 x 1."""
+def test_missing_bytes_cost_three_times_as_much() -> None:
+    """Other traffic can only add bytes, so missing bytes cost more: 2 + 3 x 1."""
     assert _list(_absolute(np.array([[2.0, -1.0], [0.0, -3.0]]))) == [5.0, 9.0]
 
 
-def test_tukeys_biweight_of_a_bin() -> None:
-    """At half of the biweight's reach (1 - 1/4) is left; below the fit the reach is sqrt(3) as
-    wide, and the cost three times as high."""
+def test_biweight_cost_of_a_bin() -> None:
+    """The weight is 1 - 1/4 at half width.
+
+    Below the fit, the width is multiplied by sqrt(3) and the cost by three.
+    """
     sigma = np.array([2.0])
     half = BIWEIGHT_SIGMAS * 2.0 / 2
     assert _list(_inside(np.array([0.0, half, 2 * half, 9 * half]), sigma)) == pytest.approx(
@@ -105,12 +105,12 @@ def test_tukeys_biweight_of_a_bin() -> None:
     assert pytest.approx(costs.sum()) == float(
         _biweight(np.array([0.0, half, 9 * half, -9 * half]), sigma)
     )
-    # A small misfit costs half of its square, as a log likelihood does.
+    # For a small error, the cost is half its square, as in a log likelihood.
     assert _list(_bin_cost(np.array([0.02]), sigma)) == pytest.approx([0.5 * 0.01**2], rel=1e-3)
 
 
-def test_a_scatter_is_larger_where_few_errors_tell_it() -> None:
-    """1.4826 times the median, by Student's t of 37 % of n - 3 degrees, two at least."""
+def test_scatter_is_larger_for_few_errors() -> None:
+    """Use 1.4826 times the median, and t for 37 % of n - 3 degrees (at least two)."""
     assert _scatter(np.empty(0)) == 0.0
     few = _scatter(np.array([1.0, 2.0, 9.0]))
     assert few == pytest.approx(1.4826 * 2 * t95(2) / t95(math.inf))
@@ -121,23 +121,23 @@ def test_a_scatter_is_larger_where_few_errors_tell_it() -> None:
 @pytest.mark.parametrize(
     ("bursts", "grain_s", "step_s"),
     [
-        pytest.param([(0, 30, 1.0)], 1.0, 10.0, id="a third of the burst, ten at most"),
+        pytest.param([(0, 30, 1.0)], 1.0, 10.0, id="a third of the burst, at most 10"),
         pytest.param([(0, 12, 1.0)], 1.0, 4.0, id="a third of 12"),
-        pytest.param([(30, 60, 1.0), (0, 15, 1.0)], 1.0, 5.0, id="of the shorter one"),
-        pytest.param([(0, 30, 1.0), (36, 66, 1.0)], 1.0, 2.0, id="of the gap"),
+        pytest.param([(30, 60, 1.0), (0, 15, 1.0)], 1.0, 5.0, id="a third of the shorter burst"),
+        pytest.param([(0, 30, 1.0), (36, 66, 1.0)], 1.0, 2.0, id="a third of the gap"),
         pytest.param([(0, 30, 1.0), (30, 60, 1.0)], 1.0, 10.0, id="no gap"),
-        pytest.param([(0, 30, 1.0), (31, 33, 0.0)], 1.0, 10.0, id="one that sent nothing"),
-        pytest.param([(0, 2, 1.0)], 1.0, 1.0, id="one at least"),
+        pytest.param([(0, 30, 1.0), (31, 33, 0.0)], 1.0, 10.0, id="burst without bytes"),
+        pytest.param([(0, 2, 1.0)], 1.0, 1.0, id="at least one second"),
         pytest.param([(0, 6, 1.0)], 30.0, 5.0, id="a sixth of a bin"),
     ],
 )
-def test_trial_lags_are_as_far_apart_as_bursts_allow(
+def test_step_between_trial_lags_depends_on_bursts_and_bins(
     bursts: list[tuple[float, float, float]], grain_s: float, step_s: float
 ) -> None:
     assert _step_s(_known(_curve(1.0), *bursts), grain_s) == step_s
 
 
-def test_bins_finer_than_the_search_are_added_up_but_not_over_gaps() -> None:
+def test_merges_fine_bins_but_not_across_gaps() -> None:
     bins = _bins(*range(7))
     gap = Bins(
         start_s=np.append(bins.start_s, [10.0, 11.0]),
@@ -151,8 +151,8 @@ def test_bins_finer_than_the_search_are_added_up_but_not_over_gaps() -> None:
     assert _merged(bins, 1.9) is bins
 
 
-def test_bins_are_looked_at_that_a_burst_reaches_at_some_lag() -> None:
-    """The fleet at 1000 .. 1010, lags from -60 to 300, bins of 10 s."""
+def test_selects_bins_that_a_burst_can_reach() -> None:
+    """The fleet sends from 1000 to 1010. Lags from -60 to 300 seconds are possible."""
     bins = _bins(*[1.0] * 60, at_s=800.0, width_s=10.0)
     fleet = _curve(*[1.0] * 10, at_s=1000.0)
     result = _within_reach(bins, _known(fleet), 10.0)
@@ -164,9 +164,11 @@ def test_bins_are_looked_at_that_a_burst_reaches_at_some_lag() -> None:
     assert later.start_s[0] == 930.0
 
 
-def test_a_curve_is_shifted_by_lag_and_growth() -> None:
-    """A byte each in seconds 10 and 20; at a lag of 2 they are counted in 12 and 22. A growth of
-    2 s over the bursts makes it 1 less at the first one, 1 more at the last."""
+def test_shifts_curve_by_lag_and_drift() -> None:
+    """Seconds 10 and 20 have one byte. At a 2 s lag it is counted in seconds 12 and 22.
+
+    With a 2 s drift, the lag is 1 second less at the first burst and 1 second more at the last.
+    """
     fleet = seconds_curve(np.array([10.0, 20.0]), np.array([1.0, 1.0]))
     view = _View(_bins(*[0.0] * 30), _known(fleet, (11.0, 12.0, 1.0), (22.0, 23.0, 1.0)))
     assert (view.first_s, view.last_s) == (11.0, 23.0)
@@ -181,8 +183,11 @@ def test_a_curve_is_shifted_by_lag_and_growth() -> None:
     assert view.shifted(None, np.array([1.0, 2.0]), np.zeros(2)).shape == (1, 30)
 
 
-def test_a_misfit_is_what_unrecorded_bytes_do_not_explain() -> None:
-    """Counted 5, 9, 2, 20 less 1 of another run; predicted 2 x fleet + 1; up to 3 are free."""
+def test_misfit_excludes_possible_unrecorded_bytes() -> None:
+    """The counter has 5, 9, 2 and 20 bytes, and 1 byte is from another run.
+
+    The prediction is 2 x fleet + 1, and up to 3 bytes can be ignored.
+    """
     known = _known(
         _curve(1.0, 2.0, 3.0, 4.0),
         unrecorded=_curve(3.0, 3.0, 3.0, 3.0),
@@ -192,10 +197,11 @@ def test_a_misfit_is_what_unrecorded_bytes_do_not_explain() -> None:
     fleet, seen, free = view.parts(np.zeros(1), np.zeros(1))
     assert (_list(fleet), _list(seen), _list(free)) == ([1, 2, 3, 4], [4, 8, 1, 19], [3] * 4)
     off = view.misfit(_trials(0.0, scale=2.0, idle=1.0))
-    assert _list(off) == [0.0, 0.0, -6.0, 7.0]  # 4 - 3, 8 - 5, 1 - 7, 19 - 9
+    # The differences are 4 - 3, 8 - 5, 1 - 7 and 19 - 9.
+    assert _list(off) == [0.0, 0.0, -6.0, 7.0]
 
 
-def test_scale_and_idle_level_are_fitted_by_least_squares() -> None:
+def test_fits_scale_and_idle_level_by_least_squares() -> None:
     view = _View(_bins(*[0.0] * 4, width_s=2.0), _known(_curve(1.0)))
     fleet = np.array([[1.0, 2.0, 3.0, 4.0]])
     ones = np.ones((1, 4))
@@ -204,12 +210,13 @@ def test_scale_and_idle_level_are_fitted_by_least_squares() -> None:
         scale, idle = view._solve(ones, np.array([target]), of, np.array([least]))
         return [float(scale[0]), float(idle[0])]
 
-    assert solved([8, 11, 14, 17]) == pytest.approx([3.0, 2.5])  # 3 a byte, 5 a bin of 2 s
-    # Below zero no level is: then the scale alone, 3 - 10 x 5 / 30.
+    # The scale is 3, and the level is 5 per 2 s bin.
+    assert solved([8, 11, 14, 17]) == pytest.approx([3.0, 2.5])
+    # The level cannot be negative, so only the scale is fitted: 3 - 10 x 5 / 30.
     below = sum(f * (3 * f - 5) for f in (1, 2, 3, 4)) / 30
     assert solved([-2, 1, 4, 7]) == pytest.approx([below, 0.0])
     assert solved([8, 11, 14, 17], 4.0) == pytest.approx([4.0, (50 - 40) / 8])
-    # A fleet that is as even as a level: the scale alone.
+    # If the fleet is constant, only the scale is fitted.
     assert solved([6, 6, 6, 6], of=np.full((1, 4), 2.0)) == pytest.approx([3.0, 0.0])
     weight = np.array([[1.0, 1.0, 1.0, 0.0]])
     scale, idle = view._solve(weight, np.array([[8.0, 11, 14, 99]]), fleet, np.zeros(1))
@@ -219,7 +226,7 @@ def test_scale_and_idle_level_are_fitted_by_least_squares() -> None:
 RISE = [0.0, 0.0, 10.0, 20.0, 30.0, 10.0, 0.0, 0.0]
 
 
-def test_the_absolute_fit_is_not_moved_by_one_odd_bin() -> None:
+def test_absolute_fit_ignores_one_outlier() -> None:
     counted = [2 * item + 5 for item in RISE]
     counted[3] += 1000
     view = _View(_bins(*counted), _known(_curve(*RISE), (2.0, 6.0, 70.0)))
@@ -235,7 +242,7 @@ def test_the_absolute_fit_is_not_moved_by_one_odd_bin() -> None:
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1e9])
-def test_one_odd_bin_does_not_move_the_absolute_fit_in_any_unit(unit: float) -> None:
+def test_absolute_fit_ignores_one_outlier_in_any_unit(unit: float) -> None:
     counted = np.array([2 * item + 5 for item in RISE], dtype=np.float64)
     counted[3] += 1000
     view = _View(_bins(*counted * unit), _known(_curve(*RISE), (2.0, 6.0, 70.0)))
@@ -244,18 +251,19 @@ def test_one_odd_bin_does_not_move_the_absolute_fit_in_any_unit(unit: float) -> 
     assert float(result.idle[0]) == pytest.approx(5.0 * unit, rel=0.02)
 
 
-def test_an_even_level_is_the_best_of_the_quantiles() -> None:
-    """Without the fleet 10, 10, 10, 40 are best at 10: 30 bytes are off, one bin costs all."""
+def test_constant_level_is_the_best_quantile() -> None:
+    """For 10, 10, 10 and 40 the best level is 10, with one outlier."""
     view = _View(_bins(20.0, 20, 20, 80, width_s=2.0), _known(_curve(1.0)))
     seen, none = np.array([20.0, 20, 20, 80]), np.zeros(4)
     loss, cost = view.even_level(seen, none, np.full(4, 1.0))
     assert (loss, cost) == pytest.approx((60.0, BIN_COST_MAX))
     loss, cost = view.even_level(seen, np.array([0, 0, 0, 60.0]), np.full(4, 1.0))
-    assert (loss, cost) == (0.0, 0.0)  # unrecorded bytes explain it
+    # The outlier can be caused by unrecorded bytes.
+    assert (loss, cost) == (0.0, 0.0)
 
 
-def test_noise_of_a_bin_is_that_of_busy_or_quiet_ones() -> None:
-    """Twelve busy bins off by 30 of 1000; the edges of a second move 0.167 of a full bin."""
+def test_bin_noise_comes_from_busy_bins() -> None:
+    """Twelve busy bins have an error of 30 / 1000. Edges add 0.167 of a full bin."""
     fleet = [0.0] * 4 + [1000.0] * 12 + [0.0] * 4
     off = [0.0] * 4 + [30.0, -30.0] * 6 + [0.0] * 4
     counted = [a + b for a, b in zip(fleet, off, strict=True)]
@@ -272,8 +280,8 @@ def test_noise_of_a_bin_is_that_of_busy_or_quiet_ones() -> None:
     assert _list(short.sigma(_trials(0.0))) == pytest.approx([least] * 3)
 
 
-def test_quiet_bins_that_scatter_are_noise_too() -> None:
-    """From one to the next by 400, over sqrt(2)."""
+def test_bin_noise_includes_quiet_bins() -> None:
+    """Adjacent quiet bins differ by 400, which is divided by sqrt(2)."""
     fleet = [0.0] * 12 + [1000.0] * 2
     counted = [100.0, 500.0] * 6 + [1300.0, 1300.0]
     view = _View(_bins(*counted), _known(_curve(*fleet), (12.0, 14.0, 1.0)))
@@ -282,8 +290,8 @@ def test_quiet_bins_that_scatter_are_noise_too() -> None:
     assert _list(sigma) == pytest.approx([math.hypot(quiet, SECOND_ERROR_S * 1000)] * 14)
 
 
-def test_a_growth_is_the_middle_of_those_that_fit_and_widens_the_interval() -> None:
-    """Two bursts of 10 s, 100 s apart; the counter shows the second 2 s later than the first."""
+def test_lag_drift_is_midpoint_and_widens_the_interval() -> None:
+    """In the counter, the second burst is 2 seconds later than the first."""
     fleet = [0.0] * 150
     counted = [0.0] * 150
     for at in range(10):
@@ -303,7 +311,7 @@ def test_a_growth_is_the_middle_of_those_that_fit_and_widens_the_interval() -> N
     assert 0.5 < result.uncertainty_s < 1.5
 
 
-def test_a_burst_that_is_counted_later_has_its_lag_scale_and_interval() -> None:
+def test_estimates_lag_scale_and_interval_of_late_counter() -> None:
     fleet = [0.0] * 40 + [1000.0] * 20 + [0.0] * 40
     counted = [50.0] * 100
     for at in range(20):
@@ -320,7 +328,7 @@ def test_a_burst_that_is_counted_later_has_its_lag_scale_and_interval() -> None:
 
 
 @pytest.mark.parametrize("hint_s", [None, 12.0])
-def test_a_counter_that_shows_nothing_has_no_lag(hint_s: float | None) -> None:
+def test_counter_without_signal_has_no_lag(hint_s: float | None) -> None:
     known = _known(_curve(*[1000.0] * 20, at_s=1040.0), (1040.0, 1060.0, 2e4))
     for bins in (_bins(*[50.0] * 100, at_s=1000.0), _bins(*[0.0] * 100, at_s=1000.0), _bins(1, 2)):
         result = estimate_lag(bins, known, grain_s=1.0, hint_s=hint_s)

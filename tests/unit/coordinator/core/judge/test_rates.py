@@ -1,5 +1,3 @@
-"""The fleet's rate and the device's own as intervals, by worked arithmetic."""
-
 import math
 from types import SimpleNamespace
 from typing import Any, cast
@@ -26,17 +24,22 @@ from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import BurstSummary, Completeness
 from broadside.exchange.messages import Flow
-from tests.unit.coordinator.core.judge.checks.check_input import burst, held, spec, window
+from tests.unit.coordinator.core.judge.checks.check_input import (
+    burst,
+    make_reconciliation,
+    spec,
+    window,
+)
 
 PAYLOAD = cast(RunSpec, spec())
 IP = cast(RunSpec, spec(layer=Layer.IP))
 
 
-def _burst(*args: Any, **told: Any) -> BurstSummary:
-    return cast(BurstSummary, burst(*args, **told))
+def _burst(*args: Any, **fields: Any) -> BurstSummary:
+    return cast(BurstSummary, burst(*args, **fields))
 
 
-def test_an_interval_reads_as_one_half_width_or_two() -> None:
+def test_formats_symmetric_and_asymmetric_interval() -> None:
     even = Interval(value=1e9, below=1e7, above=1e7)
     assert (even.low, even.high) == (0.99e9, 1.01e9)
     assert str(even) == "1 Gbit/s +- 10 Mbit/s"
@@ -45,12 +48,12 @@ def test_an_interval_reads_as_one_half_width_or_two() -> None:
     assert str(uneven) == "1 Gbit/s (-10 Mbit/s, +20 Mbit/s)"
 
 
-def test_the_limit_is_the_target_less_its_tolerance() -> None:
+def test_limit_is_target_minus_tolerance() -> None:
     assert limit_of(cast(RunSpec, spec(tolerance_ratio=0.1))) == 0.9e9
     assert limit_of(cast(RunSpec, spec(scaled_target_bits_per_second=None))) is None
 
 
-def test_headers_count_at_the_ip_layer_and_are_as_unsure_as_they_were_recorded() -> None:
+def test_header_factor_and_uncertainty_at_ip_layer() -> None:
     assert (layer_factor(PAYLOAD, _burst()), layer_factor(IP, _burst())) == (1.0, 1.04)
     assert header_bounds(PAYLOAD, _burst(headers_assumed=True)) == (0.0, 0.0)
     assert header_bounds(IP, _burst()) == (OVERHEAD_KNOWN_RATIO, OVERHEAD_KNOWN_RATIO)
@@ -58,8 +61,8 @@ def test_headers_count_at_the_ip_layer_and_are_as_unsure_as_they_were_recorded()
     assert assumed == (OVERHEAD_LESS_RATIO, OVERHEAD_MORE_RATIO)
 
 
-def test_what_was_received_at_the_ip_layer() -> None:
-    """1.2 x 1.04 = 1.248 Gbit/s, known to hypot(10.4, 1248 x doubt) Mbit/s."""
+def test_received_rate_at_ip_layer() -> None:
+    """The rate is 1.2 x 1.04 = 1.248 Gbit/s. Header errors are added to 10.4 Mbit/s."""
     result = received_rate(IP, _burst(headers_assumed=True))
     assert result is not None
     assert result.value == pytest.approx(1.248e9)
@@ -68,15 +71,13 @@ def test_what_was_received_at_the_ip_layer() -> None:
 
 
 @pytest.mark.parametrize(("window_s", "known"), [(7, True), (6, False)])
-def test_the_scatter_between_bursts_stands_for_that_of_one_that_is_long_enough(
-    window_s: int, known: bool
-) -> None:
+def test_scatter_between_bursts_applies_to_long_enough_burst(window_s: int, known: bool) -> None:
     means = _burst(half=None, window=window(window_s=window_s))
     result = received_rate(PAYLOAD, means, 5e6)
     assert (None if result is None else result.below) == (5e6 if known else None)
-    local = received_rate(PAYLOAD, _burst(), 5e6)
-    assert local is not None
-    assert local.below == 1e7
+    with_half_width = received_rate(PAYLOAD, _burst(), 5e6)
+    assert with_half_width is not None
+    assert with_half_width.below == 1e7
     assert received_rate(PAYLOAD, _burst(half=None, window=None), 5e6) is None
     assert received_rate(PAYLOAD, _burst(half=None)) is None
     assert received_rate(PAYLOAD, _burst(None)) is None
@@ -88,8 +89,8 @@ def _flow(sent: float | None, arrived: float | None) -> SimpleNamespace:
     )
 
 
-def test_what_senders_tell_and_no_receiver_widens_the_upper_end() -> None:
-    """A quarter is not proven: a quarter of (100 + 0) Mbit/s more, at the IP layer x 1.04."""
+def test_bytes_recorded_only_by_senders_raise_upper_bound() -> None:
+    """As 25 % is not proven, 25 Mbit/s are added (26 Mbit/s at the IP layer)."""
     flows = (_flow(0.7e9, 0.6e9), _flow(0.5e9, 0.6e9), _flow(None, 1.0), _flow(9e9, None))
     result = received_rate(PAYLOAD, _burst(flows=flows, proven_ratio=0.75))
     assert result is not None
@@ -103,27 +104,28 @@ def test_what_senders_tell_and_no_receiver_widens_the_upper_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "scatter"),
+    ("fields", "scatter"),
     [
-        ({}, 1.2e9 * 4.303 * 0.01),  # t of 2 degrees of freedom
+        # Here 4.303 is t for 2 degrees of freedom.
+        ({}, 1.2e9 * 4.303 * 0.01),
         ({"full_bins_count": 2}, None),
         ({"ledger_cov_ratio": None}, None),
         ({"bypassed": True}, None),
         ({"residual_ratio": None}, None),
     ],
 )
-def test_the_devices_bins_scatter_for_a_table_of_means(
-    told: dict[str, Any], scatter: float | None
+def test_half_width_from_scatter_of_device_bins(
+    fields: dict[str, Any], scatter: float | None
 ) -> None:
-    device = held(**({"ledger_cov_ratio": 0.01, "full_bins_count": 3} | told))
+    device = make_reconciliation(**({"ledger_cov_ratio": 0.01, "full_bins_count": 3} | fields))
     result = half_width_of_device(_burst(reconciliation=device))
     assert result == (None if scatter is None else pytest.approx(scatter))
     assert half_width_of_device(_burst(None, reconciliation=device)) is None
     assert half_width_of_device(_burst()) is None
 
 
-def test_bursts_scatter_by_students_t() -> None:
-    """1.0, 1.1, 1.2: standard deviation 0.1, t of 2 degrees 4.303."""
+def test_half_width_of_bursts_uses_student_t() -> None:
+    """For 1.0, 1.1 and 1.2 the deviation is 0.1, and t (2 degrees) is 4.303."""
     bursts = [_burst(rate) for rate in (1.0e9, 1.1e9, 1.2e9)]
     assert half_width_of_bursts(bursts) == pytest.approx(0.4303e9)
     assert half_width_of_bursts(bursts[:2]) is None
@@ -133,18 +135,20 @@ def test_bursts_scatter_by_students_t() -> None:
 FLEET = Interval(value=1e9, below=3e6, above=4e6)
 
 
-def test_what_the_device_carried_is_the_fleets_rate_with_the_residual() -> None:
-    """10 % more, known to 0.5 % of the fleet's rate: hypot(3, 5), hypot(4, 5) Mbit/s."""
-    result = device_rate(PAYLOAD, _burst(reconciliation=held(0.1)), FLEET)
+def test_device_rate_is_fleet_rate_plus_residual() -> None:
+    """The residual is 10 % +- 0.5 %. The errors are hypot(3, 5) and hypot(4, 5) Mbit/s."""
+    result = device_rate(PAYLOAD, _burst(reconciliation=make_reconciliation(0.1)), FLEET)
     assert result is not None
     assert result.value == pytest.approx(1.1e9)
     assert result.below == pytest.approx(math.hypot(3e6, 5e6))
     assert result.above == pytest.approx(math.hypot(4e6, 5e6))
 
 
-def test_an_unknown_layer_is_no_random_error_and_is_added() -> None:
-    """Of the interval 10 Mbit/s up are the layer's; of 30 down 20 are, and 6 of bytes sent again:
-    what is left goes in quadrature."""
+def test_layer_error_of_device_rate_is_added_linearly() -> None:
+    """The layer error is 10 Mbit/s up and 20 Mbit/s down. Retransmissions add 6 Mbit/s down.
+
+    The other errors are added in quadrature.
+    """
     fields = {
         "residual_low_ratio": 0.07,
         "residual_high_ratio": 0.115,
@@ -152,11 +156,11 @@ def test_an_unknown_layer_is_no_random_error_and_is_added() -> None:
         "layer_low_ratio": 0.02,
         "extra_ratio": 0.006,
     }
-    result = device_rate(PAYLOAD, _burst(reconciliation=held(0.1, **fields)), FLEET)
+    result = device_rate(PAYLOAD, _burst(reconciliation=make_reconciliation(0.1, **fields)), FLEET)
     assert result is not None
     assert result.below == pytest.approx(math.hypot(3e6, 4e6) + 26e6)
     assert result.above == pytest.approx(math.hypot(4e6, 5e6) + 10e6)
-    same = held(0.1, **(fields | {"layer_low_ratio": None}))
+    same = make_reconciliation(0.1, **(fields | {"layer_low_ratio": None}))
     result = device_rate(PAYLOAD, _burst(reconciliation=same), FLEET)
     assert result is not None
     assert result.below == pytest.approx(math.hypot(3e6, 14e6) + 16e6)
@@ -164,30 +168,35 @@ def test_an_unknown_layer_is_no_random_error_and_is_added() -> None:
 
 @pytest.mark.parametrize(
     "device",
-    [None, held(0.1, bypassed=True), held(None), held(7.0, crossed_bits_per_second=8e9)],
+    [
+        None,
+        make_reconciliation(0.1, bypassed=True),
+        make_reconciliation(None),
+        make_reconciliation(7.0, crossed_bits_per_second=8e9),
+    ],
     ids=["none", "reference", "no residual", "bits read as bytes"],
 )
-def test_a_counter_that_does_not_tell_carries_nothing(device: Any) -> None:
+def test_no_device_rate_without_usable_counter(device: Any) -> None:
     assert device_rate(PAYLOAD, _burst(reconciliation=device), FLEET) is None
 
 
-def test_no_factor_shows_a_wrong_declaration_where_pairs_are_unseen() -> None:
-    """What the counter holds more may be theirs: 10/8 is no bin length of 10 in place of 8 s."""
-    reported = held(7.0, crossed_bits_per_second=8e9)
+def test_factor_is_no_declaration_error_if_pairs_are_unseen() -> None:
+    """Additional bytes may be from unseen pairs, so 10/8 should not be used as a factor."""
+    reported = make_reconciliation(7.0, crossed_bits_per_second=8e9)
     part = Completeness(planned_s=100, measured_s=80, lost_s=20, completeness_ratio=0.8)
     result = device_rate(PAYLOAD, _burst(reconciliation=reported, completeness=part), FLEET)
     assert result is not None
     assert result.value == 8e9
 
 
-def test_a_factor_that_traffic_may_make_still_tells() -> None:
-    doubled = held(1.0, crossed_bits_per_second=2e9)
+def test_ambiguous_factor_keeps_the_device_rate() -> None:
+    doubled = make_reconciliation(1.0, crossed_bits_per_second=2e9)
     result = device_rate(PAYLOAD, _burst(reconciliation=doubled), FLEET)
     assert result is not None
     assert result.value == 2e9
 
 
-def test_a_comparison_names_layer_window_limit_and_tolerance() -> None:
+def test_comparison_sentence_has_layer_window_limit_and_tolerance() -> None:
     under = cast(RunSpec, spec(tolerance_ratio=0.1, layer=Layer.IP))
     assert _compare(under, _burst(), FLEET, 0.9e9) == (
         "Received rate 1 Gbit/s (-3 Mbit/s, +4 Mbit/s) is above the limit 900 Mbit/s (target "

@@ -1,5 +1,3 @@
-"""What the ledgers' difference does to a verdict: its interval is judged, not its middle."""
-
 from dataclasses import replace
 
 import numpy as np
@@ -21,63 +19,63 @@ def made() -> tuple[Fleet, FirewallLedger]:
     return built, built.ledger
 
 
-def judged(built: Fleet, ledger: FirewallLedger) -> RunSummary:
+def judge_run(built: Fleet, ledger: FirewallLedger) -> RunSummary:
     return summarise(replace(built, ledger=ledger))
 
 
-def test_a_sound_run_says_what_bytes_cannot_show() -> None:
+def test_valid_run_states_limits_of_byte_comparison() -> None:
     built, ledger = made()
-    summary = judged(built, ledger)
+    summary = judge_run(built, ledger)
     assert summary.verdict is Verdict.PASS
     (text,) = [finding for finding in summary.findings if finding.id == "unseen-by-bytes"]
     assert UNSEEN_BY_BYTES in text.sentence
 
 
 @pytest.mark.parametrize("share", [0.1, 0.35, 0.6])
-def test_a_bypass_that_foreign_traffic_makes_up_for_is_no_pass(share: float) -> None:
+def test_bypass_compensated_by_foreign_traffic_is_inconclusive(share: float) -> None:
     built, ledger = made()
     busy = np.median(ledger.bytes[ledger.bytes > 0.9 * ledger.bytes.max()])
     hidden = replace(ledger, bytes=ledger.bytes * (1 - share) + share * busy)
-    summary = judged(built, hidden)
+    summary = judge_run(built, hidden)
     assert summary.verdict is Verdict.INCONCLUSIVE
     assert ids(summary) >= {"residual", "foreign-traffic", "bypass"}
 
 
-def test_an_interval_that_reaches_over_the_limit_is_no_pass() -> None:
-    """Others' traffic comes and goes: the middle agrees, and nobody can say that it means much."""
+def test_residual_interval_beyond_the_limit_is_inconclusive() -> None:
+    """Foreign traffic is intermittent, so the residual is small but uncertain."""
     built, ledger = made()
     rng = np.random.default_rng(1)
     bursty = np.repeat(rng.random(len(ledger) // 6 + 1) < 0.5, 6)[: len(ledger)]
     foreign = 0.2 * ledger.bytes.max() * bursty
-    summary = judged(built, replace(ledger, bytes=ledger.bytes + foreign))
+    summary = judge_run(built, replace(ledger, bytes=ledger.bytes + foreign))
     assert summary.verdict is Verdict.INCONCLUSIVE
     assert "residual" in ids(summary)
 
 
-def test_a_lag_that_nobody_can_tell_is_no_pass() -> None:
+def test_unknown_lag_is_inconclusive() -> None:
     built, ledger = made()
     steady = np.full(len(ledger), float(np.median(ledger.bytes)) + 1e9)
-    summary = judged(built, replace(ledger, bytes=steady))
+    summary = judge_run(built, replace(ledger, bytes=steady))
     assert summary.verdict is Verdict.INCONCLUSIVE
     reconciliation = summary.reconciliation
     assert reconciliation is not None
     assert reconciliation.lag_s is None
 
 
-@pytest.mark.parametrize("odd", [-1.0, np.inf])
-def test_what_cannot_be_true_of_a_ledger_is_no_pass(odd: float) -> None:
+@pytest.mark.parametrize("value", [-1.0, np.inf])
+def test_impossible_counter_values_are_inconclusive(value: float) -> None:
     built, ledger = made()
     reported = ledger.bytes.copy()
-    reported[3] = odd
-    summary = judged(built, replace(ledger, bytes=reported))
+    reported[3] = value
+    summary = judge_run(built, replace(ledger, bytes=reported))
     assert summary.verdict is Verdict.INCONCLUSIVE
     assert "ledger-untrue" in ids(summary)
 
 
 def outlasted(after_s: int) -> tuple[Fleet, FirewallLedger, NDArray[np.float64]]:
-    """Return a fleet, its counter, and others' bytes in each bin for some seconds after each burst.
+    """Return a fleet, its counter, and foreign bytes in each bin after the bursts.
 
-    Others send 6 % of the rate of a full bin.
+    Foreign traffic has 6 % of the rate in a full bin.
     """
     built = fleet(replace(PLANT, period_s=600), target_bits_per_second=30e9)
     ledger = built.ledger
@@ -95,23 +93,21 @@ def outlasted(after_s: int) -> tuple[Fleet, FirewallLedger, NDArray[np.float64]]
     ("after_s", "verdict"),
     [(0, Verdict.PASS), (15, Verdict.INCONCLUSIVE), (40, Verdict.INCONCLUSIVE)],
 )
-def test_traffic_that_outlasts_the_bursts_may_have_hidden_a_bypass(
-    after_s: int, verdict: Verdict
-) -> None:
-    """Six percent of the bytes pass by, and the traffic of others makes up for them.
+def test_traffic_after_bursts_may_have_hidden_a_bypass(after_s: int, verdict: Verdict) -> None:
+    """Foreign traffic replaces a 6 % bypass and starts with each burst.
 
-    It begins with each burst. Where it ends 40 s later, the bins after the burst show it. Where it
-    ends 15 s later, half of one bin holds it, and the bin before that tells how much it was.
+    If it stops 40 s later, it can be seen in the bins after the burst. If it stops 15 s later, it
+    is only in half a bin, and the rate is estimated from the bin before.
     """
     built, ledger, others = outlasted(after_s)
     assert others.any() == bool(after_s)
-    summary = judged(built, replace(ledger, bytes=ledger.bytes + others))
+    summary = judge_run(built, replace(ledger, bytes=ledger.bytes + others))
     assert summary.verdict is verdict
     assert ("residual" in ids(summary)) == bool(after_s)
 
 
-def test_rows_that_senders_add_do_not_excuse_traffic_behind_the_bursts() -> None:
-    """As above, 15 s; the senders' records end one second of bytes later."""
+def test_extra_sender_rows_do_not_explain_traffic_after_bursts() -> None:
+    """Foreign traffic stops after 15 seconds, and the senders record one second more."""
     built, ledger, others = outlasted(15)
 
     def longer(pair: PairEvidence) -> PairEvidence:
@@ -122,6 +118,6 @@ def test_rows_that_senders_add_do_not_excuse_traffic_behind_the_bursts() -> None
             tracks.append(replace(track, transferred_bytes=more))
         return replace(pair, client_tracks=tuple(tracks))
 
-    summary = judged(built.told(longer), replace(ledger, bytes=ledger.bytes + others))
+    summary = judge_run(built.told(longer), replace(ledger, bytes=ledger.bytes + others))
     assert summary.verdict is Verdict.INCONCLUSIVE
     assert "residual" in ids(summary)

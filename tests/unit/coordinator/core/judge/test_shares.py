@@ -1,5 +1,3 @@
-"""Pairs that move each by itself are not taken for pairs that trade shares."""
-
 import numpy as np
 import pytest
 
@@ -8,9 +6,7 @@ from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import canc
 
 @pytest.mark.parametrize("seconds", [5, 12, 30, 60, 600])
 @pytest.mark.parametrize(("rho", "most"), [(0.0, 0.015), (1 / 3, 0.02)])
-def test_independent_pairs_cancel_as_rarely_as_is_said(
-    seconds: int, rho: float, most: float
-) -> None:
+def test_independent_pairs_rarely_cancel(seconds: int, rho: float, most: float) -> None:
     rng = np.random.default_rng(seconds)
     count, pairs = 2000, 4
     moves = np.empty((count, pairs, seconds))
@@ -22,7 +18,7 @@ def test_independent_pairs_cancel_as_rarely_as_is_said(
     assert (ratios < cancel_ratio(seconds)).mean() <= most
 
 
-def test_a_longer_window_tells_more() -> None:
+def test_cancel_ratio_grows_with_the_window() -> None:
     limits = [cancel_ratio(seconds) for seconds in (2, 5, 12, 30, 1740)]
     assert limits == sorted(limits)
     assert limits[-1] == 0.5

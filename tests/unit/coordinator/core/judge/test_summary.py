@@ -1,5 +1,3 @@
-"""What a summary promises: removal never helps, order is irrelevant, recomputing is exact."""
-
 import json
 import math
 import random
@@ -58,10 +56,10 @@ def causes(summary: RunSummary | BurstSummary) -> list[str]:
     return [finding.id for finding in summary.findings if finding.kind == "cause"]
 
 
-# Verdicts ---------------------------------------------------------------------------------------
+# Verdicts ----------------------------------------------------------------------------------------
 
 
-def test_a_clean_fleet_passes() -> None:
+def test_clean_fleet_passes() -> None:
     made = fleet(SMALL, target_bits_per_second=48e9)
     result = summarise(made)
     assert result.verdict is Verdict.PASS
@@ -79,14 +77,14 @@ def test_a_clean_fleet_passes() -> None:
     assert causes(result) == []
 
 
-def test_a_firewall_half_as_fast_fails_and_is_named() -> None:
+def test_slow_firewall_fails_and_is_the_bottleneck() -> None:
     result = summarise(fleet(replace(SMALL, slow_firewall=0.5), target_bits_per_second=48e9))
     assert result.verdict is Verdict.FAIL
     assert result.limiter is LimiterName.FIREWALL
     assert result.findings[0].id == "target-missed"
 
 
-def test_one_of_eight_killed_is_inconclusive_and_named() -> None:
+def test_names_killed_agent_and_is_inconclusive() -> None:
     result = summarise(fleet(replace(SMALL, killed=1), target_bits_per_second=48e9))
     assert result.verdict is Verdict.INCONCLUSIVE
     assert result.completeness_ratio == pytest.approx(1 - 0.5 / 8)
@@ -99,14 +97,14 @@ def test_one_of_eight_killed_is_inconclusive_and_named() -> None:
     assert row.received_bits_per_second is not None
 
 
-def test_below_the_floor_only_the_hopeless_fail() -> None:
+def test_low_coverage_fails_only_if_target_is_out_of_reach() -> None:
     made = fleet(replace(SMALL, missing=2, slow_firewall=0.5), target_bits_per_second=48e9)
     assert summarise(made).verdict is Verdict.FAIL
     made = fleet(replace(SMALL, missing=2), target_bits_per_second=48e9)
     assert summarise(made).verdict is Verdict.INCONCLUSIVE
 
 
-def test_the_layer_decides_what_is_compared() -> None:
+def test_layer_decides_the_compared_rate() -> None:
     made = fleet(replace(SMALL, burst_s=60))
     payload = float(np.mean(made.truth.rates))
     for layer, verdict in ((Layer.IP, Verdict.PASS), (Layer.PAYLOAD, Verdict.FAIL)):
@@ -114,7 +112,7 @@ def test_the_layer_decides_what_is_compared() -> None:
         assert summarise(replace(aimed, ledger=None)).verdict is verdict
 
 
-def test_scaled_runs_say_both_rates() -> None:
+def test_scaled_run_has_lab_and_real_rates() -> None:
     result = summarise(fleet(SMALL, target_bits_per_second=4800e9).asked(scale=100.0))
     assert result.target_bits_per_second == 48e9
     assert result.real_target_bits_per_second == 4800e9
@@ -133,7 +131,7 @@ def test_scaled_runs_say_both_rates() -> None:
         ({"loss_max_ratio": 0.5}, None, "loss-unproven"),
     ],
 )
-def test_optional_limits(limit: dict[str, float], ok: bool | None, unproven: str) -> None:
+def test_optional_thresholds(limit: dict[str, float], ok: bool | None, unproven: str) -> None:
     made = fleet(replace(SMALL, pairs=30, firewall_bits_per_second=180e9)).aiming(**limit)
     complete = summarise(made)
     expected = {True: Verdict.PASS, False: Verdict.FAIL, None: Verdict.INCONCLUSIVE}[ok]
@@ -143,7 +141,7 @@ def test_optional_limits(limit: dict[str, float], ok: bool | None, unproven: str
     assert unproven in ids(part)
 
 
-def test_a_ledger_that_has_not_settled_is_no_pass() -> None:
+def test_counter_without_values_is_inconclusive() -> None:
     made = fleet(SMALL, target_bits_per_second=48e9)
     assert made.ledger is not None
     unread = replace(made.ledger, bytes=np.full(len(made.ledger), math.nan))
@@ -153,7 +151,7 @@ def test_a_ledger_that_has_not_settled_is_no_pass() -> None:
     assert summarise(replace(made, ledger=None)).verdict is Verdict.PASS
 
 
-def test_a_burst_that_is_not_over_is_pending() -> None:
+def test_running_burst_is_pending() -> None:
     made = fleet(SMALL, target_bits_per_second=48e9)
     early = made.told(_silent).evidence[0]
     now = early.burst.planned_start_at
@@ -165,7 +163,7 @@ def test_a_burst_that_is_not_over_is_pending() -> None:
     assert "bursts-pending" in ids(run)
 
 
-def test_a_cancelled_burst_is_abandoned() -> None:
+def test_cancelled_burst_is_abandoned() -> None:
     made = fleet(SMALL)
     burst = made.told(_silent).evidence[0]
     cut = replace(burst, cancelled_at=burst.burst.planned_start_at, cancel_reason="wrong target")
@@ -174,7 +172,7 @@ def test_a_cancelled_burst_is_abandoned() -> None:
     assert result.pairs[0].reason == "wrong target"
 
 
-# Properties -------------------------------------------------------------------------------------
+# Properties --------------------------------------------------------------------------------------
 
 
 def _silent(pair: PairEvidence) -> PairEvidence:
@@ -182,7 +180,7 @@ def _silent(pair: PairEvidence) -> PairEvidence:
 
 
 def _thinned(pair: PairEvidence, rng: random.Random) -> PairEvidence:
-    """Leave out some rows, an end or the whole pair."""
+    """Remove some rows, one end, or the complete pair."""
     match rng.choice(["keep"] * 8 + ["pair", "report", "client", "server", "rows", "host"]):
         case "pair":
             return _silent(pair)
@@ -201,7 +199,7 @@ def _thinned(pair: PairEvidence, rng: random.Random) -> PairEvidence:
 
 
 def _by_track(change: Callable[[IntervalColumns], IntervalColumns]) -> Change:
-    """Rewrites the seconds of both ends."""
+    """Apply a change to all tracks."""
     return lambda pair: replace(
         pair,
         client_tracks=tuple(map(change, pair.client_tracks)),
@@ -210,8 +208,8 @@ def _by_track(change: Callable[[IntervalColumns], IntervalColumns]) -> Change:
 
 
 def _rows_left(track: IntervalColumns, rng: random.Random) -> IntervalColumns:
-    keep = np.array([rng.random() > rng.choice([0.0, 0.1, 0.5]) for _ in range(len(track))])
-    return track.rows(keep)
+    selected = np.array([rng.random() > rng.choice([0.0, 0.1, 0.5]) for _ in range(len(track))])
+    return track.rows(selected)
 
 
 @given(
@@ -224,7 +222,7 @@ def _rows_left(track: IntervalColumns, rng: random.Random) -> IntervalColumns:
     collapse=st.sampled_from([0.0, 0.0, 0.6]),
 )
 @settings(max_examples=120, deadline=None)
-def test_removing_rows_never_turns_a_verdict_into_a_pass(
+def test_removing_rows_never_creates_a_pass(
     seed: int,
     share: float,
     pairs: int,
@@ -253,8 +251,8 @@ def test_removing_rows_never_turns_a_verdict_into_a_pass(
         assert summarise(made).verdict is Verdict.PASS
 
 
-def test_a_row_that_would_move_the_window_does_not_help() -> None:
-    """Second 0 is 0.8 % low: too little for a ramp, enough to miss a target set between."""
+def test_removing_a_row_to_move_the_window_does_not_help() -> None:
+    """Second 0 is 0.8 % low. This is not a ramp, but it is enough to miss the target."""
     plant = replace(
         SMALL,
         pairs=40,
@@ -278,7 +276,8 @@ def test_a_row_that_would_move_the_window_does_not_help() -> None:
     complete, part = (measure(item)[0].summary for item in (made, fewer))
     assert complete.fleet_ip_bits_per_second is not None
     assert part.fleet_ip_bits_per_second is not None
-    assert part.fleet_ip_bits_per_second > complete.fleet_ip_bits_per_second  # the window moved
+    # The window is different.
+    assert part.fleet_ip_bits_per_second > complete.fleet_ip_bits_per_second
     target = (complete.fleet_ip_bits_per_second + part.fleet_ip_bits_per_second) / 2
     goal = {"target_bits_per_second": target, "tolerance_ratio": 0}
     assert judged_first(made.aiming(**goal)).verdict is not Verdict.PASS
@@ -289,7 +288,7 @@ def test_a_row_that_would_move_the_window_does_not_help() -> None:
 
 @given(seed=st.integers(0, 10**6))
 @settings(max_examples=15, deadline=None)
-def test_the_order_of_pairs_is_irrelevant(seed: int) -> None:
+def test_summary_does_not_depend_on_pair_order(seed: int) -> None:
     made = fleet(replace(SMALL, seed=seed, late=1, null=1, killed=1, foreign_ratio=0.05))
     rng = random.Random(seed)
     shuffled = tuple(
@@ -299,7 +298,7 @@ def test_the_order_of_pairs_is_irrelevant(seed: int) -> None:
     assert canonical(summarise(replace(made, evidence=shuffled))) == canonical(summarise(made))
 
 
-def test_a_summary_recomputes_to_the_byte_from_what_is_stored() -> None:
+def test_recomputed_summary_is_identical() -> None:
     made = fleet(replace(SMALL, late=1, lost=1), target_bits_per_second=48e9)
     fresh = measure(made)
     stored = [
@@ -315,16 +314,16 @@ def test_a_summary_recomputes_to_the_byte_from_what_is_stored() -> None:
     assert canonical(RunSummary.model_validate_json(first)) == first
 
 
-def test_payload_is_conserved_from_rows_to_series() -> None:
+def test_series_conserves_payload_bytes() -> None:
     made = fleet(replace(SMALL, late=1, killed=1, clock_offset_s=0.04))
     received = sum(burst.series.received_bytes.sum() for burst in measure(made))
     assert received == pytest.approx(made.truth.payload_bytes, rel=1e-9)
 
 
-# Corners ----------------------------------------------------------------------------------------
+# Special cases -----------------------------------------------------------------------------------
 
 
-def test_late_pairs_are_summed_openly_and_not_covered() -> None:
+def test_late_pairs_are_reported_but_not_counted_as_covered() -> None:
     result = summarise(fleet(replace(SMALL, burst_s=60, period_s=90, late=1)))
     (burst, _) = result.bursts
     assert len(burst.late_pairs) == 1
@@ -346,7 +345,7 @@ def test_late_pairs_are_summed_openly_and_not_covered() -> None:
         (Outcome.MEASURED, State.NULL),
     ],
 )
-def test_a_report_without_seconds_says_its_state(outcome: Outcome, state: State) -> None:
+def test_report_without_seconds_sets_pair_state(outcome: Outcome, state: State) -> None:
     fields = {"outcome": outcome, "reason": "because", "engine": None, "first_data_at": None}
 
     def silent(pair: PairEvidence) -> PairEvidence:
@@ -359,7 +358,7 @@ def test_a_report_without_seconds_says_its_state(outcome: Outcome, state: State)
     assert result.completeness.seconds(state) == 10
 
 
-def test_a_lost_report_is_recovered_by_the_server() -> None:
+def test_server_record_replaces_lost_client_report() -> None:
     def lost(pair: PairEvidence) -> PairEvidence:
         return replace(pair, report=None, client_tracks=(), client_host=NO_HOST, claim=None)
 
@@ -368,7 +367,7 @@ def test_a_lost_report_is_recovered_by_the_server() -> None:
     assert result.completeness_ratio == 1.0
 
 
-def test_senders_alone_do_not_make_a_pass() -> None:
+def test_sender_records_alone_do_not_pass() -> None:
     made = fleet(replace(SMALL, unheard=8), target_bits_per_second=48e9)
     result = summarise(made)
     assert result.verdict is Verdict.INCONCLUSIVE
@@ -379,8 +378,8 @@ def test_senders_alone_do_not_make_a_pass() -> None:
     )
 
 
-def test_both_directions_are_reported_and_summed() -> None:
-    made = both_ways(fleet(SMALL, target_bits_per_second=48e9))
+def test_reports_and_sums_both_directions() -> None:
+    made = in_both_directions(fleet(SMALL, target_bits_per_second=48e9))
     result = judged_first(replace(made, ledger=None))
     assert [flow.flow for flow in result.flows] == [Flow.UP, Flow.DOWN]
     assert result.fleet_received_bits_per_second == pytest.approx(2 * made.truth.rates[0], rel=0.01)
@@ -388,10 +387,10 @@ def test_both_directions_are_reported_and_summed() -> None:
 
 
 @pytest.mark.parametrize("acknowledged", [0.0, 0.005, 0.017, 0.04])
-def test_both_directions_are_held_against_a_ledger_of_both(acknowledged: float) -> None:
-    """Each way's acknowledgements are in the other way's column: up to 52 bytes for 2 segments."""
+def test_compares_both_directions_with_counter_of_both(acknowledged: float) -> None:
+    """The counter includes acknowledgements, up to 52 bytes for two segments."""
     most = 52 / (2 * 1500)
-    made = both_ways(fleet(replace(SMALL, bursts=1), target_bits_per_second=48e9))
+    made = in_both_directions(fleet(replace(SMALL, bursts=1), target_bits_per_second=48e9))
     assert made.ledger is not None
     counted = made.ledger.bytes * 2 * (1 + acknowledged)
     ledger = replace(made.ledger, bytes=counted, flows=tuple(Flow))
@@ -399,12 +398,13 @@ def test_both_directions_are_held_against_a_ledger_of_both(acknowledged: float) 
     assert reconciliation is not None
     assert reconciliation.residual_ratio == pytest.approx(max(0.0, acknowledged - most), abs=0.002)
     low, _ = reconciliation.residual_ends
-    assert low < acknowledged - most  # a bypass of that size may hide behind acknowledgements
+    # Acknowledgements can hide a bypass of this size.
+    assert low < acknowledged - most
     assert (reconciliation.causes == ()) == (acknowledged <= most)
 
 
-def both_ways(made: Fleet) -> Fleet:
-    """As if every pair had carried the same down as up."""
+def in_both_directions(made: Fleet) -> Fleet:
+    """Return the fleet with the same traffic in both directions."""
     traffic = made.plan.spec.traffic.model_copy(update={"direction": Direction.BIDIRECTIONAL})
 
     def both(pair: PairEvidence) -> PairEvidence:
@@ -419,8 +419,8 @@ def both_ways(made: Fleet) -> Fleet:
     return made.asked(traffic=traffic).told(both)
 
 
-def test_the_engines_warm_up_is_traffic_but_not_window() -> None:
-    """Two omitted seconds before ten measured ones, in iperf3's own restarted time."""
+def test_omitted_seconds_are_traffic_but_not_in_the_window() -> None:
+    """There are two omitted seconds, and then iperf3 restarts its clock."""
     made = fleet(replace(SMALL, bursts=1, burst_s=12), target_bits_per_second=48e9)
     burst = made.evidence[0].burst.model_copy(update={"duration_s": 10, "omit_s": 2})
 
@@ -452,7 +452,7 @@ def test_the_engines_warm_up_is_traffic_but_not_window() -> None:
     assert result.reconciliation.residual_ratio == pytest.approx(0, abs=0.003)
 
 
-def test_datagrams_lost_on_the_way_are_counted() -> None:
+def test_counts_lost_datagrams() -> None:
     traffic = Traffic(
         protocol=Protocol.UDP, streams_count=8, stream_bits_per_second=500_000_000, block_bytes=1400
     )
@@ -476,7 +476,7 @@ def test_datagrams_lost_on_the_way_are_counted() -> None:
     assert "the place of the datagram loss" in sentence
 
 
-def test_a_vm_size_gives_the_cap_that_nobody_named() -> None:
+def test_vm_size_gives_undeclared_nic_limit() -> None:
     made = fleet(
         replace(
             SMALL,
@@ -492,7 +492,7 @@ def test_a_vm_size_gives_the_cap_that_nobody_named() -> None:
     assert DOCUMENTED.of_vm("Standard_D4_v4") == 10e9
 
 
-def test_a_small_window_comes_with_the_window_to_set() -> None:
+def test_small_window_has_advice_on_window_size() -> None:
     result = summarise(
         fleet(replace(SMALL, small_window=True, firewall_bits_per_second=None, rtt_base_s=0.02))
     )
@@ -501,7 +501,7 @@ def test_a_small_window_comes_with_the_window_to_set() -> None:
     assert "window_bytes to at least" in result.limiter_details.advice
 
 
-def test_the_devices_sku_brings_its_documented_flow_cap_to_the_limiter() -> None:
+def test_sku_sets_documented_flow_limit() -> None:
     made = fleet(replace(SMALL, single_flow_bits_per_second=0.6e9, firewall_bits_per_second=None))
     result = summarise(made.asked(device={"sku": "Premium", "idps": "Deny"}))
     assert result.limiter is LimiterName.SINGLE_FLOW
@@ -513,7 +513,7 @@ def test_the_devices_sku_brings_its_documented_flow_cap_to_the_limiter() -> None
     assert not any("premium" in line for line in unnamed.evidence)
 
 
-def test_a_collapse_is_dated() -> None:
+def test_reports_time_of_rate_drop() -> None:
     made = fleet(replace(SMALL, burst_s=60, period_s=90, collapse=0.5))
     result = summarise(made)
     cliff = result.bursts[0].cliff
@@ -524,7 +524,7 @@ def test_a_collapse_is_dated() -> None:
     assert "the received rate fell by 49 %, from 47.48 Gbit/s to 24.02 Gbit/s" in text
 
 
-def test_nothing_at_all_is_inconclusive() -> None:
+def test_burst_without_any_record_is_inconclusive() -> None:
     made = fleet(replace(SMALL, bursts=1))
     result = judged_first(replace(made.told(_silent), now=made.now + timedelta(hours=1)))
     assert result.verdict is Verdict.INCONCLUSIVE
@@ -532,19 +532,19 @@ def test_nothing_at_all_is_inconclusive() -> None:
     assert result.completeness.missed_s == 80
 
 
-def test_what_a_ledger_says_of_itself_reaches_the_reader() -> None:
+def test_reports_notes_of_the_counter_source() -> None:
     made = fleet(SMALL)
     assert made.ledger is not None
     text = replace(made.ledger, notes=("it had not come to rest",), snat_utilization_ratio=0.99)
     run = summarise(replace(made, ledger=text))
     [note] = [finding for finding in run.findings if finding.id == "ledger-note"]
     assert note.sentence == "it had not come to rest"
-    assert run.verdict is summarise(made).verdict, "a note judges nothing by itself"
+    assert run.verdict is summarise(made).verdict, "a note must not change the verdict"
     assert run.limiter is LimiterName.SNAT_PORTS
 
 
-def test_a_reference_passes_where_the_ledger_shows_nothing_of_it_and_else_not() -> None:
-    """A run with ``device.path=bypass`` is to leave no bytes in the firewall's ledger."""
+def test_reference_run_passes_only_if_counter_shows_no_bytes() -> None:
+    """With ``device.path=bypass``, no bytes should be in the device counter."""
     made = fleet(SMALL).asked(device={"path": "bypass"})
     ledger = made.ledger
     assert ledger is not None
@@ -560,7 +560,7 @@ def test_a_reference_passes_where_the_ledger_shows_nothing_of_it_and_else_not() 
     assert unseen.verdict is Verdict.INCONCLUSIVE
 
 
-def test_a_stored_summary_is_read_whatever_fields_it_had_besides() -> None:
+def test_reads_stored_summary_with_unknown_fields() -> None:
     result = summarise(fleet(SMALL))
     stored = json.loads(canonical(result))
     stored["once"] = 1
@@ -569,7 +569,7 @@ def test_a_stored_summary_is_read_whatever_fields_it_had_besides() -> None:
     assert parse_run(json.dumps(stored).encode()) == result
 
 
-def test_a_counter_in_a_unit_far_too_small_is_named_as_a_wrong_declaration() -> None:
+def test_counter_with_wrong_unit_is_a_declaration_error() -> None:
     made = fleet(replace(SMALL, pairs=2, bursts=1))
     assert made.ledger is not None
     result = summarise(replace(made, ledger=replace(made.ledger, bytes=made.ledger.bytes / 1e6)))

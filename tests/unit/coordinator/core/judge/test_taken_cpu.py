@@ -1,5 +1,3 @@
-"""Cores that a hypervisor gave to others are told, and decide nothing."""
-
 from dataclasses import replace
 
 from broadside.coordinator.core.measure.records.evidence import PairEvidence
@@ -8,8 +6,8 @@ from tests.judged import judged_first
 from tests.synthetic import Plant, fleet
 
 
-def told(*ratios: float | None) -> BurstSummary:
-    """A burst of as many pairs, whose clients' hypervisors took so much; servers' took nothing."""
+def burst_with_steal_time(*ratios: float | None) -> BurstSummary:
+    """Return a burst with these client steal times. Server steal time is zero."""
     made = fleet(Plant(pairs=len(ratios), bursts=1, burst_s=10, period_s=25))
 
     def change(pair: PairEvidence) -> PairEvidence:
@@ -31,8 +29,8 @@ def sentences(summary: BurstSummary) -> list[str]:
     return [finding.sentence for finding in summary.findings if finding.id == "cpu-taken"]
 
 
-def test_the_worst_host_is_named_and_the_verdict_stays() -> None:
-    quiet, noisy = told(0.0, 0.0, 0.0), told(0.03, 0.27, None)
+def test_names_worst_host_without_changing_the_verdict() -> None:
+    quiet, noisy = burst_with_steal_time(0.0, 0.0, 0.0), burst_with_steal_time(0.03, 0.27, None)
     assert noisy.taken_cpu is not None
     assert (noisy.taken_cpu.hosts_count, noisy.taken_cpu.worst_ratio) == (5, 0.27)
     assert noisy.taken_cpu.mean_ratio == 0.06
@@ -43,7 +41,7 @@ def test_the_worst_host_is_named_and_the_verdict_stays() -> None:
     assert noisy.verdict is quiet.verdict
 
 
-def test_little_is_no_finding_and_nothing_told_is_not_zero() -> None:
-    assert sentences(told(0.04, 0.01)) == []
+def test_no_finding_for_little_or_unknown_steal_time() -> None:
+    assert sentences(burst_with_steal_time(0.04, 0.01)) == []
     silent = judged_first(fleet(Plant(pairs=2, bursts=1, burst_s=10, period_s=25)))
     assert silent.taken_cpu is None

@@ -1,5 +1,3 @@
-"""One limit, one interval: what is above, below and across it; and what was promised."""
-
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -17,8 +15,8 @@ from tests.synthetic import Break, Fleet, Plant, fleet
 MINUTE = Plant(pairs=4, bursts=3, burst_s=60, period_s=120, start_spread_s=0.0)
 
 
-def judged(made: Fleet, *, share: float, seal: bool = True, **promised: object) -> RunSummary:
-    """The run's verdict where the true payload rate is ``share`` of the limit."""
+def judge_run(made: Fleet, *, share: float, seal: bool = True, **promised: object) -> RunSummary:
+    """Return the summary for a run whose payload rate is ``share`` times the limit."""
     made = made.aiming(
         target_bits_per_second=float(np.mean(made.truth.rates)) / share,
         tolerance_ratio=0,
@@ -32,9 +30,9 @@ def judged(made: Fleet, *, share: float, seal: bool = True, **promised: object) 
     ("share", "verdict"),
     [(1.05, Verdict.PASS), (1.0, Verdict.INCONCLUSIVE), (0.95, Verdict.FAIL)],
 )
-def test_only_a_whole_interval_beyond_the_limit_decides(share: float, verdict: Verdict) -> None:
+def test_only_interval_beyond_the_limit_decides(share: float, verdict: Verdict) -> None:
     made = fleet(replace(MINUTE, ledger=False))
-    result = judged(made, share=share)
+    result = judge_run(made, share=share)
     assert result.verdict is verdict
     if verdict is Verdict.INCONCLUSIVE:
         assert "target-undecided" in ids(result)
@@ -42,37 +40,37 @@ def test_only_a_whole_interval_beyond_the_limit_decides(share: float, verdict: V
 
 @pytest.mark.parametrize(("fallen_s", "factor"), [(33, 0.65), (45, 0.75)])
 @pytest.mark.parametrize(("times", "slow"), [(1.1, True), (0.97, False)])
-def test_what_is_left_after_a_fall_must_reach_the_limit(
+def test_rate_after_a_drop_must_reach_the_limit(
     fallen_s: int, factor: float, times: float, slow: bool
 ) -> None:
-    """A fifth of the window, the plateau's end in it, reaches it in both."""
+    """The slowest part also includes time before the drop, so it reaches the limit."""
     broken = Break(burst=0, from_s=300 - fallen_s, length_s=fallen_s, factor=factor)
     made = fleet(replace(MINUTE, bursts=1, burst_s=300, ledger=False, breaks=(broken,)))
     mean = 1 - (1 - factor) * fallen_s / 300
-    result = judged(made, share=mean / (factor * times))
+    result = judge_run(made, share=mean / (factor * times))
     assert "collapse" in ids(result)
     assert ("slow-stretch" in ids(result)) == slow
     assert result.verdict is not Verdict.PASS or not slow
 
 
-def test_noise_of_seconds_excuses_no_part_that_was_counted_below_the_limit() -> None:
-    """3 % below for a fifth of the window, beside seconds that scatter by 4 %."""
+def test_noise_does_not_excuse_slow_part_below_the_limit() -> None:
+    """The slow part is 3 % below the limit, and the seconds scatter by 4 %."""
     slow = Break(burst=0, from_s=120, length_s=60, factor=0.95)
     made = fleet(replace(MINUTE, bursts=1, burst_s=300, ledger=False, noise=0.1, breaks=(slow,)))
-    assert "slow-stretch" in ids(judged(made, share=0.99 / 0.97))
+    assert "slow-stretch" in ids(judge_run(made, share=0.99 / 0.97))
     even = fleet(replace(MINUTE, bursts=1, burst_s=300, ledger=False, noise=0.1))
-    assert "slow-stretch" not in ids(judged(even, share=1.02))
+    assert "slow-stretch" not in ids(judge_run(even, share=1.02))
 
 
-def test_rows_that_are_missing_from_a_slow_part_make_it_no_faster() -> None:
-    """Of a fifth of the pairs, all seconds of a part at 0.7: others' mean would lift it."""
+def test_missing_rows_do_not_hide_a_slow_part() -> None:
+    """If some pairs have no rows in the slow part, the mean will be higher."""
     slow = Break(burst=0, from_s=50, length_s=30, factor=0.7)
     plant = replace(MINUTE, pairs=20, bursts=1, burst_s=120, ledger=False, breaks=(slow,))
     made = fleet(replace(plant, firewall_bits_per_second=None))
 
     def without(tracks: Sequence[IntervalColumns]) -> tuple[IntervalColumns, ...]:
-        stored = (track.rows((track.start_s < 50) | (track.start_s >= 80)) for track in tracks)
-        return tuple(stored)
+        selected = (track.rows((track.start_s < 50) | (track.start_s >= 80)) for track in tracks)
+        return tuple(selected)
 
     def fewer(pair: PairEvidence) -> PairEvidence:
         return replace(
@@ -83,43 +81,43 @@ def test_rows_that_are_missing_from_a_slow_part_make_it_no_faster() -> None:
 
     tampered = made.told(fewer, range(4))
     share = (1 - 0.3 * 30 / 120) / 0.74
-    assert "slow-stretch" in ids(judged(made, share=share))
-    result = judged(tampered, share=share)
+    assert "slow-stretch" in ids(judge_run(made, share=share))
+    result = judge_run(tampered, share=share)
     assert result.completeness_ratio >= result.bursts[0].completeness.completeness_ratio > 0.95
     assert "stretch-unproven" in ids(result)
     assert result.verdict is Verdict.INCONCLUSIVE
-    assert "stretch-unproven" not in ids(judged(tampered, share=share * 1.5))
+    assert "stretch-unproven" not in ids(judge_run(tampered, share=share * 1.5))
 
 
-def test_no_run_a_little_below_the_limit_passes() -> None:
+def test_no_run_slightly_below_the_limit_passes() -> None:
     for seed in range(40):
         made = fleet(replace(MINUTE, seed=seed, bursts=1, ledger=False))
-        assert judged(made, share=0.995).verdict is not Verdict.PASS
+        assert judge_run(made, share=0.995).verdict is not Verdict.PASS
 
 
-def test_a_burst_too_short_for_an_interval_decides_nothing() -> None:
+def test_burst_too_short_for_an_interval_is_inconclusive() -> None:
     made = fleet(replace(MINUTE, burst_s=3, bursts=1, ledger=False))
-    result = judged(made, share=2.0)
+    result = judge_run(made, share=2.0)
     assert result.verdict is Verdict.INCONCLUSIVE
     assert ids(result) & {"interval-unknown", "no-window"}
 
 
-def test_the_devices_own_rate_is_held_against_the_limit_too() -> None:
-    """A quarter of the fleet's traffic passes it by: the fleet reached the limit, it did not."""
+def test_compares_device_rate_with_the_limit() -> None:
+    """With a 25 % bypass, only the fleet reaches the limit."""
     made = fleet(replace(MINUTE, bypass=1, foreign_ratio=0.0))
-    result = judged(made.aiming(residual_max_ratio=0.9), share=1.1)
+    result = judge_run(made.aiming(residual_max_ratio=0.9), share=1.1)
     assert result.verdict is Verdict.INCONCLUSIVE
     assert "device-unproven" in ids(result)
 
 
-def test_a_promised_ledger_that_is_absent_proves_nothing() -> None:
+def test_absent_promised_counter_makes_run_inconclusive() -> None:
     made = fleet(replace(MINUTE, ledger=False))
-    result = judged(made, share=1.2, ledger=LedgerPromise(source="azure-monitor Throughput"))
+    result = judge_run(made, share=1.2, ledger=LedgerPromise(source="azure-monitor Throughput"))
     assert result.verdict is Verdict.INCONCLUSIVE
     assert result.findings[0].id == "ledger-absent"
 
 
-def test_a_promised_ledger_that_knows_too_little_of_a_burst_proves_nothing() -> None:
+def test_low_counter_coverage_of_a_burst_is_inconclusive() -> None:
     made = fleet(MINUTE)
     assert made.ledger is not None
     known = made.ledger.bytes.copy()
@@ -128,8 +126,8 @@ def test_a_promised_ledger_that_knows_too_little_of_a_burst_proves_nothing() -> 
     assert inside.any()
     known[inside] = np.nan
     promise = LedgerPromise(source="lab")
-    assert judged(made, share=1.5, ledger=promise).verdict is Verdict.PASS
-    result = judged(
+    assert judge_run(made, share=1.5, ledger=promise).verdict is Verdict.PASS
+    result = judge_run(
         replace(made, ledger=replace(made.ledger, bytes=known)), share=1.5, ledger=promise
     )
     assert result.verdict is Verdict.INCONCLUSIVE
@@ -137,54 +135,54 @@ def test_a_promised_ledger_that_knows_too_little_of_a_burst_proves_nothing() -> 
 
 
 @pytest.mark.parametrize(("before_s", "verdict"), [(0, "inconclusive"), (8, "pass")])
-def test_a_ledger_that_begins_with_the_traffic_proves_nothing(before_s: int, verdict: str) -> None:
+def test_counter_that_begins_with_the_traffic_is_inconclusive(before_s: int, verdict: str) -> None:
     made = fleet(MINUTE)
     ledger = made.ledger
     assert ledger is not None
     begun_s = made.plan.bursts[0].planned_start_at.timestamp()
-    stored = ledger.end_s > begun_s - before_s
+    selected = ledger.end_s > begun_s - before_s
     cut = replace(
         ledger,
-        start_s=ledger.start_s[stored],
-        end_s=ledger.end_s[stored],
-        bytes=ledger.bytes[stored],
+        start_s=ledger.start_s[selected],
+        end_s=ledger.end_s[selected],
+        bytes=ledger.bytes[selected],
     )
-    result = judged(replace(made, ledger=cut), share=1.5)
+    result = judge_run(replace(made, ledger=cut), share=1.5)
     assert result.verdict == verdict
     assert ("ledger-late" in ids(result)) == (verdict != "pass")
 
 
-def test_a_run_that_promised_no_ledger_says_so_first() -> None:
-    result = judged(fleet(replace(MINUTE, ledger=False)), share=1.2)
+def test_run_without_promised_counter_reports_it_first() -> None:
+    result = judge_run(fleet(replace(MINUTE, ledger=False)), share=1.2)
     assert result.verdict is Verdict.PASS
     assert result.findings[0].id == "fleet-alone"
 
 
-def test_a_plan_that_was_altered_proves_nothing() -> None:
+def test_altered_plan_is_inconclusive() -> None:
     made = fleet(replace(MINUTE, ledger=False))
-    result = judged(made, share=1.2, seal=False, seal_sha256="0" * 64)
+    result = judge_run(made, share=1.2, seal=False, seal_sha256="0" * 64)
     assert result.verdict is Verdict.INCONCLUSIVE
     assert result.findings[0].id == "plan-altered"
 
 
-def test_the_verdict_repeats_the_seal_and_the_rule() -> None:
-    result = judged(fleet(replace(MINUTE, ledger=False)), share=1.2)
+def test_verdict_includes_seal_and_decision_rule() -> None:
+    result = judge_run(fleet(replace(MINUTE, ledger=False)), share=1.2)
     assert result.plan_sha256 is not None
     assert len(result.plan_sha256) == 64
     assert result.decision_rule == "guarded-acceptance"
     assert result.limit_bits_per_second == result.target_bits_per_second
 
 
-def test_bursts_that_differ_widely_do_not_pass_together() -> None:
-    """Each is above the limit; their mean, with so much scatter, is not surely."""
+def test_widely_scattered_bursts_do_not_pass_together() -> None:
+    """All bursts are above the limit, but the mean has a wide interval."""
     made = fleet(replace(MINUTE, ledger=False, drift_per_hour=-6.0))
     lowest = min(made.truth.rates) / float(np.mean(made.truth.rates))
-    result = judged(made, share=1.03 / lowest)
+    result = judge_run(made, share=1.03 / lowest)
     assert {burst.verdict for burst in result.bursts} == {Verdict.PASS}
     assert result.verdict is Verdict.INCONCLUSIVE
 
 
-def test_what_is_worse() -> None:
+def test_worse_verdict_of_several() -> None:
     assert worse([]) is Verdict.INCONCLUSIVE
     assert worse([Verdict.PASS, Verdict.MEASURED]) is Verdict.MEASURED
     assert worse([Verdict.MEASURED, Verdict.INCONCLUSIVE]) is Verdict.INCONCLUSIVE
@@ -192,10 +190,8 @@ def test_what_is_worse() -> None:
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, Verdict.FAIL), (1.03, Verdict.INCONCLUSIVE)])
-def test_receivers_rows_above_what_was_sent_are_no_evidence(
-    factor: float, verdict: Verdict
-) -> None:
-    """Rows that are 3 % too large are within a block a stream, by which ends may differ."""
+def test_received_bytes_above_sent_bytes_are_no_evidence(factor: float, verdict: Verdict) -> None:
+    """The received rows are 3 % too large. This can be one block per stream."""
     plant = replace(MINUTE, streams=64, ledger=False, noise=0.005, pair_bits_per_second=5e7)
     made = fleet(replace(plant, firewall_bits_per_second=None, nic_bits_per_second=None))
 
@@ -206,6 +202,6 @@ def test_receivers_rows_above_what_was_sent_are_no_evidence(
         )
         return replace(pair, server_tracks=tuple(tracks))
 
-    result = judged(made.told(larger), share=0.985)
+    result = judge_run(made.told(larger), share=0.985)
     assert result.verdict is verdict
     assert ("target-above-sent" in ids(result)) == (verdict is Verdict.INCONCLUSIVE)

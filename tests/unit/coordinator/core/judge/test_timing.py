@@ -1,5 +1,3 @@
-"""A burst whose seconds cannot be placed in time is no pass: clocks unread, starts apart."""
-
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -18,7 +16,7 @@ SPREAD = fleet(replace(PLANT, start_spread_s=0.6), target_bits_per_second=100e9)
 
 
 def _unread(*names: str) -> Change:
-    """Without the named readings, at both ends."""
+    """Remove these clock readings at both ends."""
 
     def change(pair: PairEvidence) -> PairEvidence:
         report, test = pair.report, pair.server_test
@@ -38,7 +36,7 @@ def _unread(*names: str) -> Change:
     return change
 
 
-def _judged(change: Change, count: int, *, promised: bool = True) -> RunSummary:
+def _judge_run(change: Change, count: int, *, promised: bool = True) -> RunSummary:
     plan = MADE.plan.model_copy(update={"clocks_promised": promised})
     return summarise(replace(MADE, plan=plan).told(change, range(count)))
 
@@ -46,48 +44,48 @@ def _judged(change: Change, count: int, *, promised: bool = True) -> RunSummary:
 @pytest.mark.parametrize(
     "names", [("clock_after",), ("clock_before",), ("clock_before", "clock_after")]
 )
-def test_a_fleet_that_read_no_clock_is_no_pass(names: tuple[str, ...]) -> None:
-    text = _judged(_unread(*names), 30)
-    assert text.verdict is Verdict.INCONCLUSIVE
-    assert "clocks-unread" in ids(text)
-    assert text.bursts[0].clocks_read_ratio == 0
+def test_fleet_without_clock_readings_is_inconclusive(names: tuple[str, ...]) -> None:
+    summary = _judge_run(_unread(*names), 30)
+    assert summary.verdict is Verdict.INCONCLUSIVE
+    assert "clocks-unread" in ids(summary)
+    assert summary.bursts[0].clocks_read_ratio == 0
 
 
-def test_one_agent_that_lost_a_reading_costs_no_verdict_and_is_counted() -> None:
-    text = _judged(_unread("clock_after"), 1)
-    assert text.verdict is Verdict.PASS
-    assert text.bursts[0].clocks_read_ratio == pytest.approx(29 / 30)
+def test_one_missing_clock_reading_is_counted_but_passes() -> None:
+    summary = _judge_run(_unread("clock_after"), 1)
+    assert summary.verdict is Verdict.PASS
+    assert summary.bursts[0].clocks_read_ratio == pytest.approx(29 / 30)
 
 
-def test_an_import_promises_no_clocks() -> None:
-    assert _judged(_unread("clock_before", "clock_after"), 30, promised=False).verdict is (
+def test_import_passes_without_clock_readings() -> None:
+    assert _judge_run(_unread("clock_before", "clock_after"), 30, promised=False).verdict is (
         Verdict.PASS
     )
 
 
-def test_unread_and_moved_clocks_share_one_floor() -> None:
-    """Two of thirty moved are too many; taking away what one of them said saves nothing."""
+def test_unread_and_shifted_clocks_count_together() -> None:
+    """Two shifted clocks are too many, and removing one reading should not help."""
 
     def moved(pair: PairEvidence) -> PairEvidence:
         assert pair.report is not None
         after = pair.report.model_copy(update={"clock_after": clock(0.3, 0.301, START)})
         return replace(pair, report=after)
 
-    assert _judged(moved, 2).verdict is Verdict.INCONCLUSIVE
+    assert _judge_run(moved, 2).verdict is Verdict.INCONCLUSIVE
 
     def half(pair: PairEvidence) -> PairEvidence:
         return _unread("clock_after")(pair) if pair.pair_index == 0 else moved(pair)
 
-    assert _judged(half, 2).verdict is Verdict.INCONCLUSIVE
+    assert _judge_run(half, 2).verdict is Verdict.INCONCLUSIVE
 
 
-def test_starts_apart_are_no_pass_and_the_latest_are_named() -> None:
-    text = summarise(SPREAD)
-    result = next(finding for finding in text.findings if finding.id == "start-spread")
-    assert text.verdict is Verdict.INCONCLUSIVE
-    latest = max(text.bursts[0].pairs, key=lambda pair: pair.start_error_s or 0.0)
+def test_large_start_spread_is_inconclusive_and_names_latest_pair() -> None:
+    summary = summarise(SPREAD)
+    result = next(finding for finding in summary.findings if finding.id == "start-spread")
+    assert summary.verdict is Verdict.INCONCLUSIVE
+    latest = max(summary.bursts[0].pairs, key=lambda pair: pair.start_error_s or 0.0)
     assert latest.pair in result.sentence
 
 
-def test_a_spread_that_was_allowed_passes() -> None:
+def test_allowed_start_spread_passes() -> None:
     assert summarise(SPREAD.aiming(start_spread_max_s=0.7)).verdict is Verdict.PASS

@@ -1,5 +1,3 @@
-"""What pairs without a record may have carried: their history, else the others' distribution."""
-
 import math
 from dataclasses import replace
 
@@ -19,7 +17,7 @@ BURSTS = summarise(MADE).bursts
 
 
 def rates(burst: BurstSummary, *values: float | None) -> BurstSummary:
-    """The burst with these rates of its pairs; `None`: nobody heard of it."""
+    """Return the burst with these pair rates. Use ``None`` for a missing pair."""
 
     def changed(pair: PairSummary, rate: float | None) -> PairSummary:
         missing = {"state": State.LOST, "completeness_ratio": 0.0}
@@ -32,43 +30,43 @@ def rates(burst: BurstSummary, *values: float | None) -> BurstSummary:
     return burst.model_copy(update={"pairs": tuple(changed(pair, rate) for pair, rate in pairs)})
 
 
-def test_a_pair_with_a_history_counts_with_its_own_rate() -> None:
+def test_unseen_pair_uses_its_rate_in_other_bursts() -> None:
     here = rates(BURSTS[0], None, 100.0, 100.0, 100.0)
     before = rates(BURSTS[1], 400.0, 100.0, 100.0, 100.0)
     assert unseen_bits_per_second(SPEC, here, [before]) == pytest.approx(400.0)
 
 
-def test_a_history_grows_as_much_as_that_of_a_heard_pair() -> None:
+def test_history_is_scaled_by_growth_of_recorded_pairs() -> None:
     here = rates(BURSTS[0], None, 100.0, 120.0, 90.0)
     before = rates(BURSTS[1], 400.0, 100.0, 100.0, 100.0)
     assert unseen_bits_per_second(SPEC, here, [before]) == pytest.approx(480.0)
 
 
-def test_a_pair_without_a_history_is_predicted_from_the_others() -> None:
+def test_pair_without_history_is_predicted_from_others() -> None:
     equal = rates(BURSTS[0], None, 100.0, 100.0, 100.0)
     assert unseen_bits_per_second(SPEC, equal) == pytest.approx(100.0)
-    # Student's t of 2 degrees is 4.303; of ln 50, ln 100 and ln 200 the deviation is ln 2.
+    # The deviation for ln 50, ln 100 and ln 200 is ln 2, and t (2 degrees) is 4.303.
     unlike = rates(BURSTS[0], None, 50.0, 100.0, 200.0)
     expected = 100.0 * math.exp(4.303 * math.log(2) * math.sqrt(4 / 3))
     assert unseen_bits_per_second(SPEC, unlike) == pytest.approx(expected, rel=1e-3)
 
 
-def test_too_few_heard_pairs_bound_nothing() -> None:
+def test_no_bound_with_too_few_recorded_pairs() -> None:
     assert unseen_bits_per_second(SPEC, rates(BURSTS[0], None, 100.0)) == math.inf
 
 
-def test_a_paced_pair_carries_no_more_than_its_pace() -> None:
+def test_paced_pair_is_bounded_by_its_pace() -> None:
     traffic = SPEC.traffic.model_copy(update={"stream_bits_per_second": 30, "streams_count": 4})
     paced = SPEC.model_copy(update={"traffic": traffic})
     assert unseen_bits_per_second(paced, rates(BURSTS[0], None, 50.0, 200.0)) == 120.0
 
 
-def test_nothing_unseen_is_nothing() -> None:
+def test_no_unseen_rate_if_all_pairs_are_recorded() -> None:
     assert unseen_bits_per_second(SPEC, rates(BURSTS[0], 1.0, 2.0)) == 0.0
 
 
-def test_a_large_pair_that_was_heard_in_other_bursts_makes_no_fail() -> None:
-    """A pair of three times the others' size left no record of one burst, and no counter told."""
+def test_missing_large_pair_with_history_prevents_a_fail() -> None:
+    """One pair is three times as large, but it has no record in one burst. There is no counter."""
     made = fleet(Plant(pairs=4, bursts=3, burst_s=60, period_s=120, ledger=False, noise=0.01))
 
     def thrice(amounts: Floats) -> Floats:
@@ -112,5 +110,5 @@ def test_a_large_pair_that_was_heard_in_other_bursts_makes_no_fail() -> None:
 
 
 @pytest.mark.parametrize("seed", [1000002, 1000003, 1000006])
-def test_a_device_that_counted_an_unheard_pair_contradicts_a_fail(seed: int) -> None:
+def test_device_count_of_missing_pair_prevents_a_fail(seed: int) -> None:
     assert conclude(generate("unheard-large-pair", seed).recording).verdict is Verdict.INCONCLUSIVE

@@ -1,5 +1,4 @@
-"""The worked example of docs/statistics.md: recomputed from its records by the page's formulas
-alone, and what the engine says of it."""
+"""Recompute the worked example in docs/statistics.md and compare it with the summary."""
 
 import math
 import re
@@ -24,7 +23,7 @@ PAGE: Final = Path(__file__).parents[5] / "docs" / "statistics.md"
 
 
 def quantile(freedom: float) -> float:
-    """Two-sided 95 % quantile of Student's t, by integrating its density."""
+    """Return the two-sided 95 % quantile for Student's t."""
     at = np.linspace(0, 100, 200_001)
     density = (1 + at**2 / freedom) ** (-(freedom + 1) / 2)
     scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2))
@@ -66,21 +65,24 @@ def by_hand(made: Fleet) -> ByHand:
         ratios.append(float(bins.bytes[lagged].sum()) / total)
         payload.append(total)
     scatter = float(np.std(rates, ddof=1))
-    local = math.sqrt(sum(half**2 for half in halves)) / 3
+    within = math.sqrt(sum(half**2 for half in halves)) / 3
     between = quantile(2) * float(np.std(ratios, ddof=1)) / math.sqrt(3) / float(np.mean(ratios))
     return ByHand(
         rates=rates,
         halves=halves,
-        run_half=max(half_of_mean(np.array(rates), BURSTS), local),
+        run_half=max(half_of_mean(np.array(rates), BURSTS), within),
         scatter=scatter,
         counted_bytes=float(np.dot(ratios, payload)),
         expected_bytes=sum(payload) * 1500 / 1448,
-        residual_half=math.hypot(0.002, between),  # headers, scatter
+        residual_half=math.hypot(0.002, between),
     )
 
 
 def without_ramp(bits: NDArray[np.float64]) -> NDArray[np.float64]:
-    """White 1997: the cut of the smallest standard error; of it what is off by 1 %, at a fifth."""
+    """Remove the ramp at the cut with the smallest standard error (White 1997).
+
+    The ramp must differ by at least 1 %, and it can be at most 20 % of the window.
+    """
     count = len(bits)
     errors = [bits[cut:].var() / (count - cut) for cut in range(count // 2 + 1)]
     cut = int(np.argmin(errors))
@@ -97,13 +99,13 @@ BURSTS: Final = [(phi, 0.0) for phi in SHORT] + [(0.0, place / 20) for place in 
 
 
 def half_of_seconds(bits: NDArray[np.float64]) -> float:
-    """Of pairs of seconds, as there are more than 40."""
+    """Return the half width. Two-second means are used for more than 40 seconds."""
     count = len(bits) // 2
     return half_of_mean(bits[: 2 * count].reshape(count, 2).mean(axis=1), SECONDS)
 
 
 def half_of_mean(values: NDArray[np.float64], processes: list[tuple[float, float]]) -> float:
-    """Each process counts by its likelihood of the contrasts (Harville 1974)."""
+    """Return the half width. Processes are weighted by their likelihood (Harville 1974)."""
     count = len(values)
     contrasts = np.linalg.svd(np.eye(count) - 1 / count)[0][:, : count - 1].T
     seen = contrasts @ values
@@ -118,17 +120,17 @@ def half_of_mean(values: NDArray[np.float64], processes: list[tuple[float, float
     weights = np.exp(np.array(likelihoods) - max(likelihoods))
     at = np.linspace(0, 100, 200_001)
     density = (1 + at**2 / (count - 1)) ** (-count / 2)
-    stored = np.cumsum(density) / density.sum()
+    cumulative = np.cumsum(density) / density.sum()
     low, high = 0.0, 100 * max(errors)
     for _ in range(60):
         middle = (low + high) / 2
-        inside = np.interp(middle / np.array(errors), at, stored) @ weights / weights.sum()
+        inside = np.interp(middle / np.array(errors), at, cumulative) @ weights / weights.sum()
         low, high = (middle, high) if inside < 0.95 else (low, middle)
     return high
 
 
 def arfima(phi: float, d: float, count: int) -> NDArray[np.float64]:
-    """Autocorrelation matrix: Hosking 1981, filtered by an AR(1) that has run for 1,000 steps."""
+    """Return the autocorrelation matrix (Hosking 1981), with an AR(1) filter for 1,000 steps."""
     noise = [1.0]
     for lag in range(1, count + 2000):
         noise.append(noise[-1] * (lag - 1 + d) / (lag - d))
@@ -141,30 +143,30 @@ def arfima(phi: float, d: float, count: int) -> NDArray[np.float64]:
 
 
 def near(one: float, other: float, digit: float) -> bool:
-    """The same as printed, to half of its last digit and a rounding."""
+    """Return true if the values are equal when they are printed."""
     return abs(one - other) <= 0.51 * digit
 
 
-def judged(made: Fleet, ledger: FirewallLedger | None) -> RunSummary:
+def judge_run(made: Fleet, ledger: FirewallLedger | None) -> RunSummary:
     made = made.aiming(target_bits_per_second=30e9, tolerance_ratio=0.05)
     return summarise(replace(made, plan=made.plan.sealed(), ledger=ledger))
 
 
 def printed(column: int) -> list[list[float]]:
-    """The table's rows of figures: bursts, run, lag, idle level, bytes, residual."""
+    """Return the table rows: bursts, run, lag, idle level, bytes, residual."""
     page = PAGE.read_text("utf-8").partition("## Worked example")[2].partition("\n## ")[0]
     lines = [line.split("|")[column] for line in page.splitlines() if line.startswith("| ")]
     return [[float(item) for item in re.findall(r"-?\d+\.\d+", line)] for line in lines[2:8]]
 
 
-def test_the_example_is_what_its_formulas_give_and_what_the_engine_says() -> None:
+def test_example_matches_formulas_and_summary() -> None:
     made = fleet(PLANT)
-    hand, text = by_hand(made), judged(made, made.ledger)
+    hand, summary = by_hand(made), judge_run(made, made.ledger)
     bursts, run, lag, _, sizes, residual = printed(2)
-    reconciliation = text.reconciliation
-    assert text.verdict == "pass"
+    reconciliation = summary.reconciliation
+    assert summary.verdict == "pass"
     assert reconciliation is not None
-    for place, burst in enumerate(text.bursts):
+    for place, burst in enumerate(summary.bursts):
         for mine, figure, page in (
             (hand.rates, burst.fleet_received_bits_per_second, bursts[2 * place]),
             (hand.halves, burst.fleet_received_half_width_bits_per_second, bursts[2 * place + 1]),
@@ -174,44 +176,50 @@ def test_the_example_is_what_its_formulas_give_and_what_the_engine_says() -> Non
     assert near(float(np.mean(hand.rates)) / 1e9, run[0], 1e-3)
     assert near(hand.run_half / 1e9, run[1], 1e-3)
     assert near(hand.scatter / 1e9, run[-1], 1e-3)
-    assert near((text.fleet_received_half_width_bits_per_second or 0) / 1e9, run[1], 1e-3)
+    assert near((summary.fleet_received_half_width_bits_per_second or 0) / 1e9, run[1], 1e-3)
     assert [reconciliation.lag_s, reconciliation.lag_uncertainty_s] == lag
     assert near(hand.counted_bytes / 1e9, sizes[0], 0.1)
     assert near(hand.expected_bytes / 1e9, sizes[1], 0.1)
     _same_residual(reconciliation, hand, 1.0, residual)
 
 
-def test_the_example_with_a_tenth_beside_the_firewall_too() -> None:
+def test_example_with_ten_percent_bypass() -> None:
     made = fleet(PLANT)
     _, _, _, (idle,), sizes, residual = printed(3)
     assert made.ledger is not None
     foreign = idle * 1e9 / 8 * PLANT.grain_s
-    text = judged(made, replace(made.ledger, bytes=0.9 * made.ledger.bytes + foreign))
-    reported, hand = text.reconciliation, by_hand(made)
-    assert text.verdict == "inconclusive"
-    assert {"residual", "bypass", "foreign-traffic"} <= {finding.id for finding in text.findings}
+    summary = judge_run(made, replace(made.ledger, bytes=0.9 * made.ledger.bytes + foreign))
+    reported, hand = summary.reconciliation, by_hand(made)
+    assert summary.verdict == "inconclusive"
+    assert {"residual", "bypass", "foreign-traffic"} <= {finding.id for finding in summary.findings}
     assert reported is not None
     assert near((reported.baseline_bits_per_second or 0.0) / 1e9, idle, 1e-3)
     assert near(0.9 * hand.counted_bytes / 1e9, sizes[0], 0.1)
     _same_residual(reported, hand, 0.9, residual)
 
 
-def _same_residual(told: Reconciliation, hand: ByHand, share: float, page: list[float]) -> None:
+def _same_residual(
+    reconciliation: Reconciliation, hand: ByHand, share: float, page: list[float]
+) -> None:
     off = share * hand.counted_bytes / hand.expected_bytes - 1
     ends = (off, off - hand.residual_half, off + hand.residual_half)
-    engine = (told.residual_ratio, told.residual_low_ratio, told.residual_high_ratio)
+    engine = (
+        reconciliation.residual_ratio,
+        reconciliation.residual_low_ratio,
+        reconciliation.residual_high_ratio,
+    )
     for mine, theirs, printed_percent in zip(ends, engine, page, strict=True):
         assert near(mine * 100, printed_percent, 0.01)
         assert near((theirs or 0.0) * 100, printed_percent, 0.01)
 
 
-def test_the_page_of_the_verdict_goes_on_by_hand_as_the_engine_does() -> None:
+def test_verdict_page_matches_the_summary() -> None:
     page = (PAGE.parent / "verdict.md").read_text("utf-8")
     text = page.partition("## Worked example")[2]
     made = fleet(PLANT)
     spec = made.aiming(target_bits_per_second=30e9, tolerance_ratio=0.05).plan.spec
-    message = judged(made, made.ledger)
-    burst = message.bursts[0]
+    summary = judge_run(made, made.ledger)
+    burst = summary.bursts[0]
     rate = received_rate(spec, burst)
     assert rate is not None
     device = device_rate(spec, burst, rate)
@@ -240,9 +248,9 @@ def test_the_page_of_the_verdict_goes_on_by_hand_as_the_engine_does() -> None:
         (39.4e9, "inconclusive", "target-undecided"),
     ],
 )
-def test_other_targets_of_the_example(target: float, verdict: str, finding: str) -> None:
+def test_example_with_other_targets(target: float, verdict: str, finding: str) -> None:
     made = fleet(PLANT).aiming(target_bits_per_second=target, tolerance_ratio=0.05)
-    text = summarise(replace(made, plan=made.plan.sealed()))
-    assert text.verdict == verdict
+    summary = summarise(replace(made, plan=made.plan.sealed()))
+    assert summary.verdict == verdict
     on_target = {"target-reached", "target-missed", "target-undecided"}
-    assert on_target & {item.id for item in text.findings} == {finding}
+    assert on_target & {item.id for item in summary.findings} == {finding}

@@ -1,5 +1,3 @@
-"""What a viewer is told of a burst under way is what the verdict's code says of its seconds."""
-
 import base64
 from dataclasses import replace
 from datetime import timedelta
@@ -37,7 +35,7 @@ HURT = fleet(Plant(pairs=8, bursts=1, burst_s=BURST_S, killed=1, late=1, null=1,
 
 
 def until(made: Fleet, second: float, *, silent: frozenset[int] = frozenset()) -> BurstEvidence:
-    """What had been reported at a second of the burst; silent pairs said nothing since second 5."""
+    """Return the evidence at this second. Silent pairs stop at second 5."""
     evidence = made.evidence[0]
     planned_s = evidence.burst.planned_start_at.timestamp()
 
@@ -68,7 +66,7 @@ def final(made: Fleet) -> LiveSnapshot:
     return final_snapshot(summarise(made), 0, measure(made)[0].series)
 
 
-def test_a_burst_under_way_is_measured_as_if_it_had_been_planned_so_long() -> None:
+def test_running_burst_is_measured_up_to_current_second() -> None:
     shown = so_far(CLEAN, 20)
     assert shown.figures is not None
     assert not shown.figures.final
@@ -82,15 +80,15 @@ def test_a_burst_under_way_is_measured_as_if_it_had_been_planned_so_long() -> No
     assert shown.figures.trouble == ()
 
 
-def test_a_residual_is_held_back_until_both_ledgers_hold_the_whole_burst() -> None:
+def test_hides_residual_until_burst_and_counter_are_complete() -> None:
     reported = final(CLEAN).figures
     assert reported is not None and reported.summary.reconciliation is not None
     assert reported.summary.reconciliation.residual_ratio is not None
     for second in range(2, BURST_S):
         shown = so_far(CLEAN, second)
         figures = shown.figures
-        stored = figures.summary.reconciliation if figures else None
-        assert stored is None or (stored.residual_ratio, stored.causes) == (None, ())
+        current = figures.summary.reconciliation if figures else None
+        assert current is None or (current.residual_ratio, current.causes) == (None, ())
         assert not {f.id for f in shown.findings} & {"reconciled", "bypass"}
 
 
@@ -113,8 +111,8 @@ VARIED = [
 
 
 @pytest.mark.parametrize("plant", VARIED, ids=lambda plant: f"feed-{plant.seed}")
-def test_no_residual_shown_live_is_off_by_more_than_its_own_interval(plant: Plant) -> None:
-    """A recorded feed, second by second until its verdict: rows and bins come as they came."""
+def test_live_residual_interval_contains_final_residual(plant: Plant) -> None:
+    """Replay a recorded feed for each second until there is a verdict."""
     made = fleet(plant)
     reported = final(made).figures
     assert reported is not None and reported.summary.reconciliation is not None
@@ -123,30 +121,33 @@ def test_no_residual_shown_live_is_off_by_more_than_its_own_interval(plant: Plan
     shown = 0
     for second in (5, 14, 20, 26, *range(28, BURST_S + 16)):
         now = made.plan.bursts[0].planned_start_at + timedelta(seconds=second + REPORT_LAG_S)
-        there = made.ledger.end_s <= now.timestamp()
-        bins = {name: getattr(made.ledger, name)[there] for name in ("start_s", "end_s", "bytes")}
+        known = made.ledger.end_s <= now.timestamp()
+        bins = {name: getattr(made.ledger, name)[known] for name in ("start_s", "end_s", "bytes")}
         ledger = replace(made.ledger, **bins)
         figures = full_snapshot(made.plan, until(made, second), ledger, now).figures
-        stored = figures.summary.reconciliation if figures else None
-        if stored is None or stored.residual_ratio is None:
+        current = figures.summary.reconciliation if figures else None
+        if current is None or current.residual_ratio is None:
             continue
-        low, high = stored.residual_ends
+        low, high = current.residual_ends
         assert low is not None and high is not None
-        assert low <= last <= high, f"second {second}: {stored.residual_ratio:.4f}, then {last:.4f}"
+        assert low <= last <= high, (
+            f"second {second}: {current.residual_ratio:.4f}, then {last:.4f}"
+        )
         shown += 1
     assert shown
 
 
-def test_seconds_that_are_still_coming_in_are_cells_but_no_sum() -> None:
+def test_incomplete_seconds_have_cells_but_no_total() -> None:
     shown = so_far(CLEAN, 20, silent=frozenset({1}))
-    assert shown.known_s >= 19  # one silent pair of six does not hold the others up
+    # The other pairs do not wait for the silent pair.
+    assert shown.known_s >= 19
     late = shown.columns[FLEET, shown.known_s :]
     assert np.isnan(late).all()
     assert (shown.cells[10:19, 1] == UNKNOWN_CELL).all()
     assert (shown.cells[10:19, 0] != UNKNOWN_CELL).all()
 
 
-def test_a_fleet_that_falls_silent_goes_missing_and_not_on_for_ever() -> None:
+def test_silent_fleet_counts_as_missing_after_report_lag() -> None:
     everybody = frozenset(range(6))
     now = CLEAN.plan.bursts[0].planned_start_at + timedelta(seconds=25)
     shown = full_snapshot(CLEAN.plan, until(CLEAN, 25, silent=everybody), None, now)
@@ -155,16 +156,17 @@ def test_a_fleet_that_falls_silent_goes_missing_and_not_on_for_ever() -> None:
     assert shown.figures.summary.completeness_ratio < 0.4
 
 
-def test_pairs_in_trouble_are_named_with_their_reason() -> None:
+def test_names_failing_pairs_with_reason() -> None:
     shown = final(HURT)
     assert shown.figures is not None
     fields = {item.state.value: item.reason for item in shown.figures.trouble}
     assert {"late", "null", "missed"} <= fields.keys()
     assert all(fields.values())
-    assert shown.figures.summary.pairs == ()  # told by name, not all of them
+    # Only failing pairs are listed.
+    assert shown.figures.summary.pairs == ()
 
 
-def test_nothing_reported_is_unknown_and_not_zero() -> None:
+def test_burst_without_reports_is_unknown_and_not_zero() -> None:
     plan = CLEAN.plan
     shown = full_snapshot(plan, until(CLEAN, -10), None, plan.bursts[0].planned_start_at)
     assert len(shown) == 0
@@ -172,7 +174,7 @@ def test_nothing_reported_is_unknown_and_not_zero() -> None:
     assert changed_seconds(None, empty_snapshot(plan, plan.bursts[0])) == ()
 
 
-def test_engines_that_say_nothing_are_shown_by_their_hosts_counters() -> None:
+def test_shows_host_counters_if_engine_has_no_intervals() -> None:
     burst = CLEAN.plan.bursts[0]
     start_s = burst.planned_start_at.timestamp()
     host = [host_second(start_s + second, 1_000_000) for second in range(10)]
@@ -186,7 +188,7 @@ def test_engines_that_say_nothing_are_shown_by_their_hosts_counters() -> None:
     assert (shown.cells == 8000).all()
 
 
-def test_only_what_changed_is_told_again() -> None:
+def test_sends_only_changed_seconds() -> None:
     before, now = so_far(CLEAN, 12), so_far(CLEAN, 15)
     changed = changed_seconds(before, now)
     assert changed_seconds(now, now) == ()
@@ -195,24 +197,23 @@ def test_only_what_changed_is_told_again() -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(looks=st.lists(st.floats(1, BURST_S), min_size=1, max_size=4).map(sorted))
-def test_changes_add_up_to_the_whole_picture(looks: list[float]) -> None:
-    """Whoever applies every update holds what a newcomer is told at once."""
-    stored: dict[int, bytes] = {}
+@given(times_s=st.lists(st.floats(1, BURST_S), min_size=1, max_size=4).map(sorted))
+def test_incremental_updates_equal_full_snapshot(times_s: list[float]) -> None:
+    current: dict[int, bytes] = {}
     sums: dict[int, float | None] = {}
     before = None
-    for check in looks:
-        now = so_far(CLEAN, check)
+    for time_s in times_s:
+        now = so_far(CLEAN, time_s)
         message = seconds_message(now, changed_seconds(before, now))
         cells = base64.b64decode(message.pairs)
         width = 4 * message.pairs_count
         for place, second in enumerate(message.second):
-            stored[second] = cells[place * width : (place + 1) * width]
+            current[second] = cells[place * width : (place + 1) * width]
             sums[second] = message.fleet_bits_per_second[place]
         before = now
     assert before is not None
     complete = seconds_message(before, changed_seconds(None, before))
-    assert b"".join(stored[second] for second in complete.second) == base64.b64decode(
+    assert b"".join(current[second] for second in complete.second) == base64.b64decode(
         complete.pairs
     )
     for second, rate in zip(complete.second, complete.fleet_bits_per_second, strict=True):
@@ -220,14 +221,14 @@ def test_changes_add_up_to_the_whole_picture(looks: list[float]) -> None:
         assert (sums[second] or 0) == pytest.approx(rate or 0, rel=1e-5)
 
 
-def test_the_ledger_comes_in_seconds_of_the_burst_and_unknown_stays_unknown() -> None:
+def test_counter_message_uses_burst_seconds_and_keeps_unknown_bins() -> None:
     assert CLEAN.ledger is not None
     counted = CLEAN.ledger.bytes.copy()
     counted[:] = np.nan
     burst = CLEAN.plan.bursts[0]
-    text = ledger_message(replace(CLEAN.ledger, bytes=counted), burst)
-    assert text.bins
-    assert all(item.bits_per_second is None for item in text.bins)
+    message = ledger_message(replace(CLEAN.ledger, bytes=counted), burst)
+    assert message.bins
+    assert all(item.bits_per_second is None for item in message.bins)
     bins = ledger_message(CLEAN.ledger, burst).bins
     inside = [item for item in bins if item.from_s >= 5 and item.before_s <= BURST_S - 1]
     mean = sum(item.bits_per_second or 0 for item in inside) / len(inside)
@@ -235,8 +236,8 @@ def test_the_ledger_comes_in_seconds_of_the_burst_and_unknown_stays_unknown() ->
 
 
 @pytest.mark.parametrize("lacking", [{Flow.DOWN}, {Flow.UP}, {Flow.UP, Flow.DOWN}, set()])
-def test_a_picture_has_a_cell_of_each_pair_whatever_flows_have_seconds(lacking: set[Flow]) -> None:
-    """A flow of which only means are known has no pairs' seconds, and another may."""
+def test_snapshot_has_one_cell_per_pair_if_a_flow_has_no_seconds(lacking: set[Flow]) -> None:
+    """If only mean values are known for a flow, it has no seconds for each pair."""
     (burst,) = measure(CLEAN)
     (one,) = burst.series.flows
     flows = tuple(
@@ -253,7 +254,8 @@ def test_a_picture_has_a_cell_of_each_pair_whatever_flows_have_seconds(lacking: 
     rates = series.pair_rates(6)
     assert [np.isnan(rate).all() for rate in rates] == [flow.flow in lacking for flow in flows]
     if len(lacking) == len(flows):
-        assert shown.cells.shape == (len(complete.cells), 0)  # and a page draws no heat map
+        # Without cells, the page does not draw a heat map.
+        assert shown.cells.shape == (len(complete.cells), 0)
         burst_s = series.duration_s + series.omit_s
         runs_on = make_snapshot(
             summarise(CLEAN).bursts[0],
@@ -263,7 +265,8 @@ def test_a_picture_has_a_cell_of_each_pair_whatever_flows_have_seconds(lacking: 
             known_s=burst_s,
             final=False,
         )
-        assert runs_on.cells.shape == complete.cells.shape  # others may still tell theirs
+        # Other pairs can still report during the burst.
+        assert runs_on.cells.shape == complete.cells.shape
         assert (runs_on.cells == UNKNOWN_CELL).all()
         return
     assert shown.cells.shape == complete.cells.shape

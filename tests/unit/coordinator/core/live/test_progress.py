@@ -1,5 +1,3 @@
-"""Progress conserves what was uploaded, on whole seconds from the planned start."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,14 +31,14 @@ def track(first_data_s: float, intervals: list[tuple[float, float, int]]) -> Int
     first_data_s=st.floats(0, 0.9),
     counts=st.lists(st.integers(0, 10**10), min_size=1, max_size=9),
 )
-def test_bytes_are_conserved(first_data_s: float, counts: list[int]) -> None:
+def test_progress_conserves_bytes(first_data_s: float, counts: list[int]) -> None:
     intervals = [(i * 1.0, i + 1.0, count) for i, count in enumerate(counts)]
     seen = progress("run-1", BURST, [([track(first_data_s, intervals)], NO_HOST)])
     total_bits = sum(second.fleet_bits_per_second for second in seen.seconds)
     assert total_bits == pytest.approx(sum(counts) * 8, rel=1e-9)
 
 
-def test_a_pair_without_intervals_is_shown_by_its_host() -> None:
+def test_pair_without_intervals_uses_host_counters() -> None:
     second = host_second(NOW.timestamp(), 1000)
     seen = progress(
         "run-1", BURST, [([track(0, [(0, 1, 500)])], NO_HOST), ([], host_columns([second]))]

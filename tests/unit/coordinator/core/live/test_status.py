@@ -1,5 +1,3 @@
-"""Status is derived from plan, rows and time alone."""
-
 from datetime import datetime, timedelta
 
 import pytest
@@ -47,14 +45,14 @@ ONE_REPORTED = BurstRows(claims=BOTH_ARMED.claims, reports={0: report(0)})
         (10 + COLLECT_S, ONE_REPORTED, RunState.RUNNING, BurstPhase.OVER),
     ],
 )
-def test_a_burst_passes_through_its_phases(
+def test_burst_phases_follow_time_and_reports(
     offset_s: float, rows: BurstRows, state: RunState, phase: BurstPhase
 ) -> None:
     status = derive(PLAN, None, {0: rows}, at(offset_s))
     assert (status.state, status.bursts[0].phase) == (state, phase)
 
 
-def test_counts_are_by_pair_and_outcome() -> None:
+def test_counts_pairs_by_outcome() -> None:
     rows = BurstRows(
         claims={0: claim(0), 1: claim(1, Phase.CLAIMED)}, reports={0: report(0, Outcome.LATE)}
     )
@@ -63,12 +61,12 @@ def test_counts_are_by_pair_and_outcome() -> None:
     assert burst.outcomes == {Outcome.LATE: 1}
 
 
-def test_a_run_without_any_report_still_ends() -> None:
+def test_run_without_reports_ends() -> None:
     status = derive(PLAN, None, {}, at(30 + 10 + COLLECT_S))
     assert status.state is RunState.FINISHED
 
 
-def test_a_cancelled_run_is_over_once_its_claims_have_reported() -> None:
+def test_cancelled_run_ends_after_all_claims_reported() -> None:
     control = Control(
         run_id="run-1",
         lease_until_at=at(60),

@@ -1,5 +1,3 @@
-"""What a run would cost, what one has cost, and the burst before which it stops."""
-
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -32,44 +30,44 @@ def spec(scenario: str = "jumbo-1740s", /, **overrides: object) -> RunSpec:
     return scenarios.load(scenario, {"device": {"sku": "premium"}} | overrides)
 
 
-def line(said: Estimate, item: str) -> Line:
-    (result,) = [entry for entry in said.bill.lines if entry.item.endswith(item)]
+def line(cost: Estimate, item: str) -> Line:
+    (result,) = [entry for entry in cost.bill.lines if entry.item.endswith(item)]
     return result
 
 
 def test_29_minutes_at_180_gbits_cost_about_2200_dollars() -> None:
-    text = estimate(spec(bursts_count=1), D4_FLEET, TABLE)
-    assert line(text, "firewall data").quantity == pytest.approx(39_150)  # 22.5 GB/s x 1740 s
-    assert line(text, "firewall data").usd == pytest.approx(626.4)
-    assert line(text, "peering data").usd == pytest.approx(1566)
-    assert text.bill.total_usd == pytest.approx(2200, rel=0.005)
-    assert text.bill.unknown == ()
-    assert text.bill.total_low_usd is not None
-    assert text.bill.total_low_usd < 2200
-    assert line(text, "capacity units").quantity == pytest.approx((20 - 2) * 1780 / 3600)
-    assert line(text, "VMs Standard_D4_v4").usd_each == pytest.approx(0.192)
-    assert line(text, "VMs Standard_D4_v4").quantity == pytest.approx(60 * 1780 / 3600)
-    assert text.charged
+    cost = estimate(spec(bursts_count=1), D4_FLEET, TABLE)
+    assert line(cost, "firewall data").quantity == pytest.approx(39_150)
+    assert line(cost, "firewall data").usd == pytest.approx(626.4)
+    assert line(cost, "peering data").usd == pytest.approx(1566)
+    assert cost.bill.total_usd == pytest.approx(2200, rel=0.005)
+    assert cost.bill.unknown == ()
+    assert cost.bill.total_low_usd is not None
+    assert cost.bill.total_low_usd < 2200
+    assert line(cost, "capacity units").quantity == pytest.approx((20 - 2) * 1780 / 3600)
+    assert line(cost, "VMs Standard_D4_v4").usd_each == pytest.approx(0.192)
+    assert line(cost, "VMs Standard_D4_v4").quantity == pytest.approx(60 * 1780 / 3600)
+    assert cost.charged
 
 
-def test_every_figure_has_a_source_and_what_nobody_read_again_says_so() -> None:
-    text = estimate(spec(), D4_FLEET, TABLE)
-    for item in text.bill.lines:
+def test_every_price_has_a_source_and_shows_if_unverified() -> None:
+    cost = estimate(spec(), D4_FLEET, TABLE)
+    for item in cost.bill.lines:
         assert item.source
         assert item.as_of == TABLE.as_of
-    assert line(text, "firewall deployment").note == "unverified here"
-    assert "unverified here" in (line(text, "VMs Standard_D4_v4").note or "")
+    assert line(cost, "firewall deployment").note == "unverified here"
+    assert "unverified here" in (line(cost, "VMs Standard_D4_v4").note or "")
 
 
-def test_an_unknown_price_is_named_and_not_zero() -> None:
-    text = estimate(spec(), fleet(30), TABLE)
-    machines = line(text, "VMs of unknown size")
+def test_unknown_price_is_listed_and_not_zero() -> None:
+    cost = estimate(spec(), fleet(30), TABLE)
+    machines = line(cost, "VMs of unknown size")
     assert (machines.usd, machines.note) == (None, "price unknown")
-    assert text.bill.unknown == ("60 VMs of unknown size",)
-    assert any("BROADSIDE_AGENT_VM_SIZE" in assumption for assumption in text.assumed)
+    assert cost.bill.unknown == ("60 VMs of unknown size",)
+    assert any("BROADSIDE_AGENT_VM_SIZE" in assumption for assumption in cost.assumed)
 
 
-def test_a_lab_run_costs_nothing_and_is_priced_at_real_scale() -> None:
+def test_lab_run_costs_nothing_and_is_estimated_at_real_scale() -> None:
     real = estimate(spec(), D4_FLEET, TABLE)
     lab = estimate(spec(scale=100), D4_FLEET, TABLE)
     assert (lab.charged, lab.not_charged_why) == (False, "a lab run at 1:100 costs nothing")
@@ -82,32 +80,33 @@ def test_a_lab_run_costs_nothing_and_is_priced_at_real_scale() -> None:
     assert line(nowhere, "firewall deployment").usd == pytest.approx(1.75 * real.elapsed_s / 3600)
 
 
-def test_paced_traffic_is_priced_as_offered_and_unpaced_up_to_the_nics() -> None:
+def test_prices_paced_traffic_by_rate_and_unpaced_by_nic_limit() -> None:
     pace = {"stream_bits_per_second": 10_000_000, "streams_count": 10}
     paced = spec(traffic=pace)
-    text = estimate(paced, [], TABLE)
-    assert text.ip_bits_per_second == pytest.approx(30 * 10 * 10e6 * 1500 / 1448)
+    cost = estimate(paced, [], TABLE)
+    assert cost.ip_bits_per_second == pytest.approx(30 * 10 * 10e6 * 1500 / 1448)
     capped = [
         presence(Role.CLIENT, index, nic_bits_per_second=10_000_000_000) for index in range(1, 31)
     ]
     wide = estimate(spec(), capped, TABLE)
     high = line(wide, "firewall data").high_usd
-    assert high == pytest.approx(0.016 * 300 / 8 * 3480)  # 30 NICs of 10 Gbit/s, 2 x 1740 s
+    # The limit is 30 NICs with 10 Gbit/s for 2 x 1740 seconds.
+    assert high == pytest.approx(0.016 * 300 / 8 * 3480)
     few = estimate(spec(), capped[:10], TABLE)
     assert few.ip_bits_per_second == pytest.approx(100e9)
     assert "below the target" in few.rate_how
 
 
-def test_without_target_pacing_or_caps_the_price_is_unknown() -> None:
+def test_price_is_unknown_without_target_pacing_or_nic_limit() -> None:
     open_ended = spec("smoke", device={}, objective={}, traffic={"streams_count": 1})
-    text = estimate(open_ended, fleet(2), TABLE)
-    assert text.ip_bits_per_second is None
-    assert line(text, "firewall data").usd is None
-    assert "firewall data" in text.bill.unknown
+    cost = estimate(open_ended, fleet(2), TABLE)
+    assert cost.ip_bits_per_second is None
+    assert line(cost, "firewall data").usd is None
+    assert "firewall data" in cost.bill.unknown
 
 
 @pytest.mark.parametrize(
-    ("overrides", "words"),
+    ("overrides", "pattern"),
     [
         ({"budget_usd": 1000}, "estimated at \\$4,.* above its budget of \\$1,000; raise"),
         ({"budget_usd": 1000, "scale": 100}, "at real scale"),
@@ -117,22 +116,22 @@ def test_without_target_pacing_or_caps_the_price_is_unknown() -> None:
         ),
     ],
 )
-def test_a_budget_refuses_with_the_numbers_and_the_fix(
-    overrides: dict[str, object], words: str
+def test_rejects_run_over_budget_with_cost_and_fix(
+    overrides: dict[str, object], pattern: str
 ) -> None:
     requested = spec(**overrides)
     agents = D4_FLEET if requested.objective.target_bits_per_second else fleet(30)
     refusal = estimate(requested, agents, TABLE).over_budget
     assert refusal is not None
     assert refusal.field == "budget_usd"
-    assert re.search(words, str(refusal)), str(refusal)
+    assert re.search(pattern, str(refusal)), str(refusal)
 
 
-def test_a_budget_that_is_enough_refuses_nothing() -> None:
+def test_accepts_run_within_budget() -> None:
     assert estimate(spec(budget_usd=5000), D4_FLEET, TABLE).over_budget is None
 
 
-# The meter -------------------------------------------------------------------------------------
+# Spend -------------------------------------------------------------------------------------------
 
 
 def soak(agents: list[Presence] = D4_FLEET, **overrides: object) -> Plan:
@@ -152,10 +151,11 @@ def spending(run: Plan, *payload_bytes: int, running: int | None = None) -> Spen
     )
 
 
-BURST_BYTES = round(90e9 / 8 * 1740 / (1500 / 1448))  # payload of a burst that meets its target
+# Payload for a burst that meets its target.
+BURST_BYTES = round(90e9 / 8 * 1740 / (1500 / 1448))
 
 
-def test_a_meter_goes_from_nothing_to_the_estimate() -> None:
+def test_spend_grows_from_zero_to_the_estimate() -> None:
     run = soak()
     estimated = estimate(run.spec, D4_FLEET, TABLE).bill.total_usd or 0
     begin = measure(spending(run), TABLE, NOW, None)
@@ -172,7 +172,7 @@ def test_a_meter_goes_from_nothing_to_the_estimate() -> None:
 
 
 @pytest.mark.parametrize("after_s", [0, 1, 100, 1700, 1799])
-def test_the_wait_for_an_aligned_start_is_in_the_estimate(after_s: int) -> None:
+def test_estimate_includes_wait_for_aligned_start(after_s: int) -> None:
     requested, now = spec("soak", bursts_count=3), NOW + timedelta(seconds=after_s)
     assert requested.align_to_period
     estimated = estimate(requested, D4_FLEET, TABLE, now)
@@ -186,7 +186,7 @@ def test_the_wait_for_an_aligned_start_is_in_the_estimate(after_s: int) -> None:
     assert over_budget_reason(spending(run, *[BURST_BYTES] * 2), run.bursts[2], TABLE) is None
 
 
-def test_a_running_burst_counts_what_it_has_sent_and_projects_a_whole_one() -> None:
+def test_running_burst_counts_sent_bytes_and_projects_full_burst() -> None:
     run = soak()
     now = run.bursts[1].planned_start_at + timedelta(seconds=60)
     meter = measure(spending(run, BURST_BYTES, running=1000), TABLE, now, None)
@@ -195,7 +195,7 @@ def test_a_running_burst_counts_what_it_has_sent_and_projects_a_whole_one() -> N
     assert meter.projected.total_usd == pytest.approx(complete.spent.total_usd, rel=1e-6)
 
 
-def test_a_run_that_was_cancelled_costs_nothing_more() -> None:
+def test_cancelled_run_has_no_further_cost() -> None:
     run = soak(budget_usd=20_000)
     cancelled_at = run.bursts[2].planned_start_at - timedelta(seconds=10)
     control = Control(
@@ -211,13 +211,11 @@ def test_a_run_that_was_cancelled_costs_nothing_more() -> None:
 
 
 @given(budget=st.floats(100, 30_000), bursts=st.lists(st.integers(0, 2 * BURST_BYTES), max_size=9))
-def test_a_run_that_stops_when_told_never_crosses_its_budget_by_more_than_a_burst_varies(
-    budget: float, bursts: list[int]
-) -> None:
-    """Where bursts measure what the ones before did, not at all."""
+def test_run_with_constant_bursts_stays_within_budget(budget: float, bursts: list[int]) -> None:
     run = soak(budget_usd=budget)
     steady = [bursts[0]] * 10 if bursts and bursts[0] else [BURST_BYTES] * 10
-    ran_count = 1  # the first was within the budget at its launch, or refused
+    # The first burst is checked at launch.
+    ran_count = 1
     for burst in run.bursts[1:]:
         if over_budget_reason(spending(run, *steady[: burst.index]), burst, TABLE) is not None:
             break
@@ -228,8 +226,9 @@ def test_a_run_that_stops_when_told_never_crosses_its_budget_by_more_than_a_burs
         assert (meter.spent.total_usd or 0) <= budget * (1 + 1e-9)
 
 
-def test_a_burst_that_would_cross_the_budget_is_named_with_the_numbers() -> None:
-    run = soak(budget_usd=3000)  # a burst is about $1,100
+def test_names_burst_that_would_exceed_the_budget() -> None:
+    # Each burst costs about $1,100.
+    run = soak(budget_usd=3000)
     assert over_budget_reason(spending(run, BURST_BYTES), run.bursts[1], TABLE) is None
     reason = over_budget_reason(spending(run, BURST_BYTES, BURST_BYTES), run.bursts[2], TABLE)
     assert reason is not None
@@ -238,8 +237,9 @@ def test_a_burst_that_would_cross_the_budget_is_named_with_the_numbers() -> None
     assert "above the budget of $3,000" in reason
 
 
-def test_a_burst_that_is_over_and_that_nobody_has_told_of_counts_as_expected() -> None:
-    run = soak(budget_usd=5000)  # a burst is about $1,100
+def test_ended_burst_without_report_counts_as_expected() -> None:
+    # Each burst costs about $1,100.
+    run = soak(budget_usd=5000)
     reported = spending(run, *[BURST_BYTES] * 4)
     for silent in ({0}, {1, 2}, {0, 1, 2, 3}):
         stored = {
@@ -256,7 +256,7 @@ def test_a_burst_that_is_over_and_that_nobody_has_told_of_counts_as_expected() -
     assert nothing.over_ip_bytes.value == 0
 
 
-def test_the_budget_ends_the_plan_where_it_stopped_the_run_and_nobody_else_does() -> None:
+def test_plan_is_cut_only_if_the_budget_stopped_the_run() -> None:
     run = soak()
     at = run.bursts[2].planned_start_at - timedelta(seconds=3)
     control = Control(run_id="run-1", lease_until_at=NOW, cancelled_at=at, cancelled_by=STOPPED_BY)
@@ -265,11 +265,11 @@ def test_the_budget_ends_the_plan_where_it_stopped_the_run_and_nobody_else_does(
     assert ran(run, None) == run
 
 
-# A user's own figures ----------------------------------------------------------------------------
+# User prices -------------------------------------------------------------------------------------
 
 
-def test_own_figures_take_the_place_of_the_tables() -> None:
-    local = prices.override(
+def test_user_prices_override_the_table() -> None:
+    user_prices = prices.override(
         {
             "name": "ours",
             "firewall": {"premium": {"gb": 0.01}},
@@ -277,29 +277,30 @@ def test_own_figures_take_the_place_of_the_tables() -> None:
             "vm_hour": {"standard_d4_v4": 0.1},
         }
     )
-    text = estimate(spec(bursts_count=1), D4_FLEET, local)
-    assert text.prices == "ours"
-    assert line(text, "firewall data").usd == pytest.approx(391.5)
-    assert line(text, "firewall data").source == "your own figure"
-    assert (line(text, "peering data").usd, line(text, "peering data").low_usd) == (0, 0)
-    assert line(text, "VMs Standard_D4_v4").usd_each == pytest.approx(0.1)
-    assert line(text, "firewall deployment").usd_each == pytest.approx(1.75)  # the table's
+    cost = estimate(spec(bursts_count=1), D4_FLEET, user_prices)
+    assert cost.prices == "ours"
+    assert line(cost, "firewall data").usd == pytest.approx(391.5)
+    assert line(cost, "firewall data").source == "your own figure"
+    assert (line(cost, "peering data").usd, line(cost, "peering data").low_usd) == (0, 0)
+    assert line(cost, "VMs Standard_D4_v4").usd_each == pytest.approx(0.1)
+    # This is the price in the table.
+    assert line(cost, "firewall deployment").usd_each == pytest.approx(1.75)
 
 
 @pytest.mark.parametrize(
-    ("own", "words"),
+    ("overrides", "pattern"),
     [
         ({"peering": -1}, "prices: peering.usd: .* greater than or equal to 0"),
         ({"firewal": {}}, "prices: firewal: Extra inputs"),
         ({"peering": {"usd": "cheap"}}, "prices: peering.usd: .*cheap"),
     ],
 )
-def test_a_mistake_in_own_figures_is_named(own: dict[str, object], words: str) -> None:
-    with pytest.raises(prices.BadPrices, match=words):
-        prices.override(own)
+def test_rejects_invalid_user_prices(overrides: dict[str, object], pattern: str) -> None:
+    with pytest.raises(prices.BadPrices, match=pattern):
+        prices.override(overrides)
 
 
-def test_machines_are_priced_by_their_size() -> None:
+def test_finds_vm_price_by_size() -> None:
     assert TABLE.of_vm("standard_d16s_v5") is not None
     assert TABLE.of_vm("Standard_D16s_v5") == TABLE.of_vm("standard_d16S_v5")
     assert getattr(TABLE.of_vm("Standard_D16s_v5"), "usd", None) == pytest.approx(16 * 0.048)
@@ -307,5 +308,5 @@ def test_machines_are_priced_by_their_size() -> None:
     assert TABLE.of_vm(None) is None
 
 
-def test_the_table_is_dated() -> None:
+def test_price_table_has_a_date() -> None:
     assert TABLE.as_of <= datetime.now(UTC).date()

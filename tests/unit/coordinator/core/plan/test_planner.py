@@ -1,5 +1,3 @@
-"""A plan uses the fleet that is there, or says everything that stands in the way."""
-
 from datetime import timedelta
 
 import pytest
@@ -24,7 +22,7 @@ def spec(**changes: object) -> RunSpec:
     return RunSpec.model_validate({"scenario": "test", "pairs_count": 2} | changes)
 
 
-def test_pairs_spread_over_servers_before_any_gives_a_second_port() -> None:
+def test_spreads_pairs_over_servers_before_using_second_ports() -> None:
     servers = [presence(Role.SERVER, i, ports=(5201, 5202)) for i in (1, 2, 3)]
     clients = [presence(Role.CLIENT, i) for i in range(1, 5)]
     made = plan(spec(pairs_count=4), servers + clients, NOW, "run-1")
@@ -37,7 +35,7 @@ def test_pairs_spread_over_servers_before_any_gives_a_second_port() -> None:
     ]
 
 
-def test_an_endpoint_that_two_servers_announce_is_the_first_ones() -> None:
+def test_endpoint_announced_twice_belongs_to_the_first_server() -> None:
     first, cloned = (
         presence(Role.SERVER, number, ports=ports, address="10.0.0.9", started_at=started_at)
         for number, ports, started_at in (
@@ -58,7 +56,7 @@ def test_an_endpoint_that_two_servers_announce_is_the_first_ones() -> None:
 
 
 @given(pairs_count=st.integers(1, 40), bursts_count=st.integers(1, 20))
-def test_a_pairing_appears_once_a_burst(pairs_count: int, bursts_count: int) -> None:
+def test_every_pair_has_one_job_per_burst(pairs_count: int, bursts_count: int) -> None:
     made = plan(
         spec(pairs_count=pairs_count, bursts_count=bursts_count), fleet(pairs_count), NOW, "run-1"
     )
@@ -69,7 +67,7 @@ def test_a_pairing_appears_once_a_burst(pairs_count: int, bursts_count: int) -> 
         assert len(set(ends)) == pairs_count
 
 
-def test_a_goal_of_the_device_needs_somebody_who_tells_of_it() -> None:
+def test_device_threshold_needs_a_telemetry_source() -> None:
     requested = spec(pairs_count=1, objective={"device_cpu_p95_max_ratio": 0.8})
     assert not requested.problems()
     with pytest.raises(Infeasible, match=r"device_cpu_p95_max_ratio: the limit is 80\.000 %, but"):
@@ -81,7 +79,7 @@ def test_a_goal_of_the_device_needs_somebody_who_tells_of_it() -> None:
         plan(requested, fleet(1), NOW, "run-1", witnesses=fields)
 
 
-def test_every_shortage_is_named_with_what_the_silent_agents_said() -> None:
+def test_lists_all_missing_resources_with_agent_problems() -> None:
     stale = presence(Role.CLIENT, 1, beat_at=NOW - timedelta(seconds=60))
     unwell = presence(Role.SERVER, 1, problem="iperf3: not found; run make setup")
     with pytest.raises(Infeasible) as caught:
@@ -93,23 +91,23 @@ def test_every_shortage_is_named_with_what_the_silent_agents_said() -> None:
     assert "1 without heartbeat for 15 s" in str(caught.value)
 
 
-def test_a_server_without_a_free_port_is_named() -> None:
+def test_names_servers_without_a_free_port() -> None:
     agents = [*fleet(1), presence(Role.CLIENT, 2), presence(Role.SERVER, 2, ports=())]
     with pytest.raises(Infeasible, match=r"1 free ports \(none at server-002\)") as caught:
         plan(spec(pairs_count=2), agents, NOW, "run-1")
     assert caught.value.problems[0].fix.startswith("wait until other runs and tests end")
 
 
-def test_an_agent_that_is_silent_or_unwell_is_not_live() -> None:
+def test_agent_with_stale_heartbeat_or_problem_is_not_live() -> None:
     assert live([presence(Role.CLIENT, 1, problem="no")], NOW) == []
     assert live([presence(Role.CLIENT, 1, beat_at=NOW - timedelta(seconds=16))], NOW) == []
     ahead = presence(Role.CLIENT, 1, beat_at=NOW + timedelta(seconds=16))
-    assert live([ahead], NOW) == [], "it would be live for ever once it is gone"
+    assert live([ahead], NOW) == [], "an agent with a heartbeat in the future must not be live"
     assert len(live(fleet(2), NOW)) == 4
 
 
 @given(period_s=st.integers(10, 3600), lead_s=st.integers(1, 600))
-def test_an_aligned_start_is_the_first_boundary_after_the_lead(period_s: int, lead_s: int) -> None:
+def test_aligned_start_is_first_period_boundary_after_lead_time(period_s: int, lead_s: int) -> None:
     start_at = first_start(
         spec(period_s=period_s, lead_s=lead_s, burst_s=1, align_to_period=True), NOW
     )
@@ -118,20 +116,20 @@ def test_an_aligned_start_is_the_first_boundary_after_the_lead(period_s: int, le
     assert lead_s <= wait_s < lead_s + period_s
 
 
-def test_an_unaligned_start_is_a_whole_second() -> None:
+def test_unaligned_start_is_a_full_second() -> None:
     start_at = first_start(spec(lead_s=10), NOW)
     assert start_at.microsecond == 0
     assert 10 <= (start_at - NOW).total_seconds() < 11
 
 
-def test_a_plan_survives_its_own_wire() -> None:
+def test_plan_and_jobs_survive_json_round_trip() -> None:
     made = plan(spec(), fleet(2), NOW, "run-1")
     assert type(made).model_validate_json(made.model_dump_json()) == made
     job = next(made.jobs(made.bursts[0]))
     assert Job.model_validate_json(job.model_dump_json()) == job
 
 
-def test_paced_rates_are_divided_by_the_scale() -> None:
+def test_divides_paced_rate_by_scale() -> None:
     traffic = Traffic.model_validate(
         {"protocol": "udp", "streams_count": 1, "stream_bits_per_second": 1_000_000_000}
     )
@@ -139,7 +137,7 @@ def test_paced_rates_are_divided_by_the_scale() -> None:
     assert next(made.jobs(made.bursts[0])).traffic.stream_bits_per_second == 10_000_000
 
 
-def test_the_operator_is_warned_before_paying() -> None:
+def test_warns_of_low_nic_rate_bad_clocks_and_missing_gate() -> None:
     agents = [
         *[presence(Role.CLIENT, i, nic_bits_per_second=10**9, gate=False) for i in (1, 2)],
         *[presence(Role.SERVER, i) for i in (1, 2)],
@@ -153,7 +151,7 @@ def test_the_operator_is_warned_before_paying() -> None:
 
 
 @pytest.mark.parametrize(("burst_s", "warned"), [(5, True), (9, True), (10, False)])
-def test_a_burst_too_short_for_an_interval_is_known_at_launch(burst_s: int, warned: bool) -> None:
+def test_warns_if_burst_is_too_short_for_an_interval(burst_s: int, warned: bool) -> None:
     requested = spec(burst_s=burst_s, objective={"target_bits_per_second": 1e9})
     for aim, text in ((requested, warned), (spec(burst_s=burst_s), False)):
         warnings = plan(aim, fleet(2), NOW, "run-1").warnings
@@ -172,7 +170,7 @@ def test_a_burst_too_short_for_an_interval_is_known_at_launch(burst_s: int, warn
         ("iperf3", 0.05, True, False),
     ],
 )
-def test_a_ledger_that_cannot_agree_is_known_at_launch(
+def test_warns_if_device_counter_cannot_agree(
     engine: str, allowed: float, promised: bool, warned: bool
 ) -> None:
     traffic = {"engine": engine, "streams_count": 1}
@@ -184,7 +182,7 @@ def test_a_ledger_that_cannot_agree_is_known_at_launch(
     assert any("does not report its segment size" in warning for warning in warnings) is warned
 
 
-def test_documented_limits_warn_before_a_flow_or_a_sku_is_the_limit() -> None:
+def test_warns_if_documented_flow_or_sku_limit_is_below_target() -> None:
     agents = [presence(role, i, vm_size="Standard_D4_v4") for role in Role for i in (1, 2)]
     requested = spec(
         objective={"target_bits_per_second": 180e9},
@@ -210,7 +208,7 @@ def on_host(agent: Presence, boot_id: str | None, bound_s: float | None = None) 
     return agent.model_copy(update={"clock": clock})
 
 
-def test_agents_of_one_host_share_its_clock_and_the_plan_says_so() -> None:
+def test_agents_on_one_host_share_a_clock() -> None:
     made = plan(spec(), [on_host(agent, "laptop") for agent in fleet(2)], NOW, "run-1")
     assert made.is_intact
     assert {job.shared_boot_id for job in made.jobs(made.bursts[0])} == {"laptop"}
@@ -218,7 +216,7 @@ def test_agents_of_one_host_share_its_clock_and_the_plan_says_so() -> None:
 
 
 @pytest.mark.parametrize("boot_id", ["another", None])
-def test_an_agent_of_another_host_keeps_the_gate_for_all(boot_id: str | None) -> None:
+def test_clock_is_not_shared_if_one_agent_is_on_another_host(boot_id: str | None) -> None:
     invalid, *rest = fleet(2)
     agents = [on_host(invalid, boot_id), *(on_host(agent, "laptop") for agent in rest)]
     made = plan(spec(), agents, NOW, "run-1")
@@ -226,12 +224,13 @@ def test_an_agent_of_another_host_keeps_the_gate_for_all(boot_id: str | None) ->
     assert "would refuse jobs" in " ".join(made.warnings)
 
 
-def test_clocks_that_keep_the_gate_need_no_common_host() -> None:
+def test_accurate_clocks_need_no_shared_host() -> None:
     made = plan(spec(), [on_host(agent, "laptop", 0.001) for agent in fleet(2)], NOW, "run-1")
-    assert "shared_boot_id" not in made.model_dump_json()  # stored plans keep their seals
+    # If this field is not set, it must not change the seal.
+    assert "shared_boot_id" not in made.model_dump_json()
 
 
-def test_a_server_that_clients_may_not_reach_is_said_before_the_run() -> None:
+def test_rejects_server_outside_allowed_networks() -> None:
     client = presence(Role.CLIENT, 1, allowed_networks=("10.9.0.0/16", "::1/128"))
     agents = [client, *fleet(2)[1:]]
     with pytest.raises(Infeasible, match=r"would refuse 10\.2\.1\.1.*10\.9\.0\.0/16") as caught:
@@ -239,22 +238,21 @@ def test_a_server_that_clients_may_not_reach_is_said_before_the_run() -> None:
     assert "BROADSIDE_AGENT_ALLOWED_NETWORKS" in caught.value.problems[0].fix
 
 
-def test_a_device_that_clients_may_not_ping_is_said_before_the_run() -> None:
+def test_rejects_device_probe_outside_allowed_networks() -> None:
     client = presence(Role.CLIENT, 1, allowed_networks=("10.0.0.0/8",))
     agents = [item.model_copy(update={"echo_port": 7000}) for item in [client, *fleet(2)[1:]]]
     plan(spec(traffic={"probe": {"device": "10.9.0.4"}}), agents, NOW, "run-1")
     with pytest.raises(Infeasible, match=r"would refuse 192\.0\.2\.1") as caught:
         plan(spec(traffic={"probe": {"device": "192.0.2.1"}}), agents, NOW, "run-1")
     made = plan(spec(traffic={"probe": {}}), agents, NOW, "run-1")
-    assert "device_tcp_port" not in made.model_dump_json()  # stored plans keep their seals
+    # If this field is not set, it must not change the seal.
+    assert "device_tcp_port" not in made.model_dump_json()
     assert caught.value.problems[0].field == "traffic.probe.device"
 
 
 @pytest.mark.parametrize(("streams_count", "warned"), [(8, False), (64, True)])
-def test_a_host_that_cannot_start_so_many_streams_at_once_is_told(
-    streams_count: int, warned: bool
-) -> None:
-    """Thirty pairs of 64 streams on two cores start 782 ms apart; of 8, within 45 ms."""
+def test_warns_if_host_cannot_start_streams_together(streams_count: int, warned: bool) -> None:
+    """On two cores, 30 pairs with 64 streams start within 782 ms, and with 8 within 45 ms."""
     agents = [
         item.model_copy(update={"cpu_count": 2, "address": "10.1.0.4", "ports": (5201 + number,)})
         for number, item in enumerate(fleet(30))

@@ -1,5 +1,3 @@
-"""When schedules fire: real zones over real shifts, and what becomes of each instant."""
-
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -47,7 +45,7 @@ def schedule(cron: str | None = "*/10 * * * *", **changes: object) -> Schedule:
 
 
 def local(cron: str, zone: str, from_utc: str, count: int) -> list[str]:
-    """The next local times, with their offsets."""
+    """Return the next local times with their UTC offset."""
     after = datetime.fromisoformat(from_utc).replace(tzinfo=UTC)
     plan = schedule(cron, timezone=zone, from_at=after, settled_at=after)
     return [
@@ -64,10 +62,10 @@ def minutes(*numbers: int) -> list[datetime]:
     return [NOW.replace(second=0) + timedelta(minutes=number) for number in numbers]
 
 
-# Wall clocks that are put forward and back ---------------------------------------------------
+# Daylight saving time ----------------------------------------------------------------------------
 
 GAPS = {
-    # zone: (a time in the gap, from when, what it becomes, the same time on the day after)
+    # Zone: (time in the gap, start, first local time, local time on the next day)
     "Europe/Amsterdam": ("30 2 * * *", "2026-03-28T12:00", "29 03:00 +0200", "30 02:30 +0200"),
     "America/New_York": ("30 2 * * *", "2026-03-07T12:00", "08 03:00 -0400", "09 02:30 -0400"),
     "Australia/Lord_Howe": ("15 2 * * *", "2026-10-03T10:00", "04 02:30 +1100", "05 02:15 +1100"),
@@ -80,24 +78,24 @@ FOLDS = {
 
 
 @pytest.mark.parametrize("zone", GAPS)
-def test_a_time_in_the_gap_runs_at_the_first_instant_after_it(zone: str) -> None:
+def test_time_in_dst_gap_runs_at_first_instant_after_it(zone: str) -> None:
     cron, after, shifted, next_day = GAPS[zone]
     assert local(cron, zone, after, 2) == [shifted, next_day]
 
 
 @pytest.mark.parametrize("zone", FOLDS)
-def test_a_time_in_the_fold_runs_once_the_first_time_the_clock_shows_it(zone: str) -> None:
+def test_time_in_dst_fold_runs_once_at_its_first_occurrence(zone: str) -> None:
     cron, after, first, next_day = FOLDS[zone]
     assert local(cron, zone, after, 2) == [first, next_day]
 
 
-def test_a_time_in_the_fold_does_not_run_again_when_asked_between_its_two_times() -> None:
-    # 02:40 in Amsterdam for the first time, and 02:10 for the second.
+def test_time_in_dst_fold_does_not_run_at_second_occurrence() -> None:
+    # This is 02:40 in Amsterdam before the change and 02:10 after it.
     for after in ("2026-10-25T00:40", "2026-10-25T01:10"):
         assert local("30 2 * * *", "Europe/Amsterdam", after, 1) == ["26 02:30 +0100"]
 
 
-def test_hourly_runs_follow_the_clock_across_both_shifts() -> None:
+def test_hourly_runs_follow_wall_clock_across_dst_changes() -> None:
     hourly = "0 * * * *"
     assert local(hourly, "Europe/Amsterdam", "2026-03-29T00:30", 2) == [
         "29 03:00 +0200",
@@ -114,7 +112,7 @@ def test_hourly_runs_follow_the_clock_across_both_shifts() -> None:
         "01 01:00 -0500",
         "01 02:00 -0500",
     ]
-    # Half an hour's shift: 01:00 comes once, 02:00 comes an hour and a half after it.
+    # The change is half an hour, so 02:00 is one and a half hours after 01:00.
     assert local(hourly, "Australia/Lord_Howe", "2026-04-04T13:30", 3) == [
         "05 01:00 +1100",
         "05 02:00 +1030",
@@ -126,7 +124,7 @@ def test_hourly_runs_follow_the_clock_across_both_shifts() -> None:
     ]
 
 
-def test_quarters_run_again_in_a_fold_of_half_an_hour_in_order_of_time() -> None:
+def test_quarter_hours_repeat_in_order_in_half_hour_fold() -> None:
     assert local("*/15 * * * *", "Australia/Lord_Howe", "2026-04-04T14:10", 6) == [
         "05 01:15 +1100",
         "05 01:30 +1100",
@@ -137,14 +135,14 @@ def test_quarters_run_again_in_a_fold_of_half_an_hour_in_order_of_time() -> None
     ]
 
 
-def test_an_hour_after_a_gap_of_half_an_hour_is_not_lost() -> None:
+def test_does_not_skip_hour_after_half_hour_gap() -> None:
     assert local("*/15 3 * * *", "Australia/Lord_Howe", "2026-10-03T10:00", 2) == [
         "04 03:00 +1100",
         "04 03:15 +1100",
     ]
 
 
-def test_times_that_a_gap_pushes_together_run_once() -> None:
+def test_times_merged_by_dst_gap_run_once() -> None:
     assert local("0,30 2,3 * * *", "Europe/Amsterdam", "2026-03-29T00:30", 3) == [
         "29 03:00 +0200",
         "29 03:30 +0200",
@@ -160,7 +158,7 @@ def test_times_that_a_gap_pushes_together_run_once() -> None:
     ),
     step=st.integers(1, 5),
 )
-def test_instants_ascend_and_do_not_depend_on_where_one_begins(
+def test_instants_ascend_and_do_not_depend_on_start_time(
     cron: str, zone: str, after: datetime, step: int
 ) -> None:
     plan = schedule(cron, timezone=zone, from_at=after, settled_at=after)
@@ -170,20 +168,20 @@ def test_instants_ascend_and_do_not_depend_on_where_one_begins(
     assert next_instants(plan, result[step - 1], 8 - step) == result[step:]
 
 
-def test_a_wall_time_without_an_offset_is_of_the_zone_and_one_in_the_gap_is_refused() -> None:
-    text = localise(datetime.fromisoformat("2026-11-21T02:00"), "Europe/Amsterdam", "at")
-    assert text == datetime(2026, 11, 21, 1, tzinfo=UTC)
+def test_localises_time_without_offset_and_rejects_time_in_gap() -> None:
+    instant = localise(datetime.fromisoformat("2026-11-21T02:00"), "Europe/Amsterdam", "at")
+    assert instant == datetime(2026, 11, 21, 1, tzinfo=UTC)
     with_offset = datetime.fromisoformat("2026-11-21T02:00+05:00")
     assert localise(with_offset, "Europe/Amsterdam", "at").hour == 21
     with pytest.raises(BadSchedule, match="at: 2027-03-28 02:30 does not exist in Europe/Amsterd"):
         localise(datetime.fromisoformat("2027-03-28T02:30"), "Europe/Amsterdam", "at")
 
 
-# Mistakes --------------------------------------------------------------------------------------
+# Errors ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "pattern"),
     [
         ({"cron": "0 25 * * *"}, r"cron: hour '25' in '0 25 \* \* \*' is invalid; use 0-23"),
         ({"cron": "0 2 * * 9"}, "cron: day-of-week '9'"),
@@ -200,18 +198,18 @@ def test_a_wall_time_without_an_offset_is_of_the_zone_and_one_in_the_gap_is_refu
         ({"until_at": NOW + timedelta(minutes=1)}, "until: no start time between now"),
     ],
 )
-def test_a_mistake_is_one_line_with_field_value_and_fix(
-    changes: dict[str, object], words: str
+def test_schedule_error_is_one_line_with_field_value_and_fix(
+    changes: dict[str, object], pattern: str
 ) -> None:
-    with pytest.raises(BadSchedule, match=words) as caught:
+    with pytest.raises(BadSchedule, match=pattern) as caught:
         check(schedule(**changes), NOW)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
 
 
-# What becomes of an instant ----------------------------------------------------------------------
+# States of an instant ----------------------------------------------------------------------------
 
 
-def test_an_instant_on_time_waits_for_its_turn_and_one_with_a_row_is_not_due() -> None:
+def test_instant_on_time_waits_and_recorded_instant_is_not_due() -> None:
     plan, now = schedule(), NOW + timedelta(minutes=10)
     first = due(plan, {}, now)
     assert first == minutes(10)
@@ -220,14 +218,14 @@ def test_an_instant_on_time_waits_for_its_turn_and_one_with_a_row_is_not_due() -
     assert due(plan, {made.instant_at: made}, now) == []
 
 
-def test_skipping_records_every_missed_instant() -> None:
+def test_skip_policy_records_every_missed_instant() -> None:
     now = NOW + timedelta(minutes=35)
     rows = first_rows(schedule(), due(schedule(), {}, now), now)
     assert [made.instant_at for made in rows] == minutes(10, 20, 30)
     assert {made.state for made in rows} == {FiringState.MISSED}
 
 
-def test_running_late_takes_the_newest_within_the_limit_only() -> None:
+def test_run_late_policy_uses_only_newest_instant_within_limit() -> None:
     plan = schedule(missed=MissedPolicy.RUN_LATE, missed_limit_s=600)
     now = NOW + timedelta(minutes=35)
     rows = first_rows(plan, due(plan, {}, now), now)
@@ -239,7 +237,7 @@ def test_running_late_takes_the_newest_within_the_limit_only() -> None:
     }
 
 
-def test_a_late_instant_gives_way_to_one_that_is_on_time() -> None:
+def test_instant_on_time_replaces_late_instant() -> None:
     plan = schedule(missed=MissedPolicy.RUN_LATE)
     now = NOW + timedelta(minutes=30)
     rows = first_rows(plan, due(plan, {}, now), now)
@@ -251,7 +249,8 @@ def test_many_missed_instants_share_one_row_and_are_not_due_again() -> None:
     instants = due(plan, {}, now)
     rows = first_rows(plan, instants, now)
     crowd = rows[0]
-    assert len(rows) == ROWS_MAX_COUNT + 2  # one for the crowd, one that is on time
+    # There is one row for the older instants, and one that is on time.
+    assert len(rows) == ROWS_MAX_COUNT + 2
     assert sum(made.instants_count for made in rows) == len(instants) == 500
     stored = {made.instant_at: made for made in rows}
     assert due(plan, stored, now) == []
@@ -261,16 +260,16 @@ def test_many_missed_instants_share_one_row_and_are_not_due_again() -> None:
 
 
 class Counted(CronSim):
-    """Counts the wall times that are looked for."""
+    """Count how many times are computed."""
 
-    found_count = 0
+    steps_count = 0
 
     def __next__(self) -> datetime:
-        Counted.found_count += 1
+        Counted.steps_count += 1
         return super().__next__()
 
 
-def test_a_rare_instant_is_due_and_no_more_are_found_than_it_takes(
+def test_finds_rare_instant_with_few_cron_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("broadside.coordinator.core.plan.schedule.CronSim", Counted)
@@ -278,22 +277,22 @@ def test_a_rare_instant_is_due_and_no_more_are_found_than_it_takes(
         ("0 2 1 1 *", datetime(2027, 1, 1, 2, tzinfo=UTC)),
         ("0 2 29 2 *", datetime(2028, 2, 29, 2, tzinfo=UTC)),
     ):
-        Counted.found_count = 0
+        Counted.steps_count = 0
         assert due(schedule(cron), {}, day + timedelta(seconds=5)) == [day]
-        assert Counted.found_count < 5
+        assert Counted.steps_count < 5
 
 
-def test_a_cron_ends_with_the_calendar() -> None:
+def test_cron_ends_at_year_9999() -> None:
     result = next_instants(schedule("0 2 1 1 *"), NOW, DUE_MAX_COUNT)
     assert result[-1] == datetime(9999, 1, 1, 2, tzinfo=UTC)
 
 
-def test_years_of_absence_are_looked_at_in_bounded_steps() -> None:
+def test_limits_number_of_due_instants_after_long_downtime() -> None:
     plan = schedule("* * * * *")
     assert len(due(plan, {}, NOW + timedelta(days=700))) == DUE_MAX_COUNT
 
 
-def test_nothing_of_a_pause_is_due_and_what_came_before_it_is_missed() -> None:
+def test_no_instant_is_due_during_pause_and_earlier_ones_are_missed() -> None:
     paused = schedule(paused_at=NOW + timedelta(minutes=15))
     now = NOW + timedelta(minutes=16)
     instants = due(paused, {}, NOW + timedelta(minutes=60))
@@ -303,7 +302,7 @@ def test_nothing_of_a_pause_is_due_and_what_came_before_it_is_missed() -> None:
     assert due(resumed, {}, NOW + timedelta(minutes=60)) == minutes(50, 60)
 
 
-def test_an_end_and_a_count_bound_a_schedule() -> None:
+def test_schedule_ends_at_end_time_or_run_count() -> None:
     plan = schedule(until_at=minutes(25)[0], runs_max_count=2)
     assert next_instants(plan, NOW, 5) == minutes(10, 20)
     rows = {at: row(at, FiringState.LAUNCHED, run_id="r-1") for at in minutes(10)}
@@ -317,14 +316,14 @@ def test_an_end_and_a_count_bound_a_schedule() -> None:
     assert ended(plan, NOW + timedelta(hours=1))
 
 
-def test_a_one_off_fires_once() -> None:
+def test_one_time_schedule_fires_once() -> None:
     plan = schedule(None, at=minutes(10)[0])
     assert next_instants(plan, NOW, 5) == minutes(10)
     assert due(plan, {}, NOW + timedelta(minutes=11)) == minutes(10)
     assert idle(plan, NOW)
 
 
-def test_the_mark_stops_at_what_may_still_change() -> None:
+def test_settled_mark_stops_at_first_open_firing() -> None:
     rows = {
         minutes(10)[0]: row(minutes(10)[0], FiringState.LAUNCHED, run_id="r-1"),
         minutes(20)[0]: row(minutes(20)[0], FiringState.REFUSED),
@@ -333,10 +332,11 @@ def test_the_mark_stops_at_what_may_still_change() -> None:
     }
     moved = settled(schedule(), rows)
     assert (moved.settled_at, moved.runs_count, moved.last_run_id) == (minutes(20)[0], 1, "r-1")
-    assert settled(moved, rows) == moved  # again, or by another coordinator: the same
+    # The result must be the same if it is computed again.
+    assert settled(moved, rows) == moved
 
 
-def test_a_turn_that_nobody_took_in_time_follows_the_policy() -> None:
+def test_late_start_follows_missed_policy() -> None:
     on_time, late = NOW + timedelta(seconds=59), NOW + timedelta(seconds=90)
     assert too_late(schedule(), NOW, on_time) is None
     assert "90 s" in (too_late(schedule(), NOW, late) or "")

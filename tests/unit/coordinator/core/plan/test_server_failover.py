@@ -1,5 +1,3 @@
-"""A pair whose server has gone gets a spare; nobody else is touched."""
-
 from datetime import timedelta
 
 from broadside.coordinator.core.plan.planner import PRESENCE_STALE_S, plan
@@ -18,14 +16,14 @@ LATER = NOW + timedelta(seconds=PRESENCE_STALE_S + 5)
 
 
 def servers(*beating: int) -> list[Presence]:
-    """Servers of which only some are still heard of."""
+    """Build five servers. Only these have a current heartbeat."""
     return [
         presence(Role.SERVER, index, beat_at=LATER if index in beating else NOW)
         for index in range(1, 6)
     ]
 
 
-def test_a_silent_servers_pair_moves_to_a_spare() -> None:
+def test_moves_pair_of_silent_server_to_free_server() -> None:
     [move] = choose_failovers(PLAN, [], servers(1, 3, 5), 2, LATER)
     assert (move.pair_index, move.left_agent_id) == (1, "server-002")
     assert move.endpoint.agent_id == "server-005"
@@ -35,7 +33,7 @@ def test_a_silent_servers_pair_moves_to_a_spare() -> None:
     assert "server-002 is not live; from burst 3 on it is replaced by server-005" in str(move)
 
 
-def test_a_moved_pair_stays_until_its_new_server_falls_silent_too() -> None:
+def test_moved_pair_stays_until_new_server_is_silent() -> None:
     first = choose_failovers(PLAN, [], servers(1, 3, 5), 1, LATER)
     assert choose_failovers(PLAN, first, servers(1, 2, 3, 5), 2, LATER) == []
     [second] = choose_failovers(PLAN, first, servers(1, 3, 4), 3, LATER)
@@ -43,19 +41,19 @@ def test_a_moved_pair_stays_until_its_new_server_falls_silent_too() -> None:
     assert [p.endpoint.agent_id for p in pairs_in(PLAN, [second, *first], 3)][1] == "server-004"
 
 
-def test_without_a_spare_nothing_moves() -> None:
+def test_moves_no_pair_without_a_free_server() -> None:
     assert choose_failovers(PLAN, [], servers(1, 3), 2, LATER) == []
     assert choose_failovers(PLAN, [], servers(), 2, LATER) == []
 
 
-def test_two_pairs_never_share_a_spare() -> None:
+def test_two_pairs_never_move_to_the_same_endpoint() -> None:
     moves = choose_failovers(PLAN, [], servers(3, 4, 5), 2, LATER)
     assert {move.endpoint.agent_id for move in moves} == {"server-004", "server-005"}
     endpoints = [pair.endpoint for pair in pairs_in(PLAN, moves, 2)]
     assert len({(endpoint.agent_id, endpoint.port) for endpoint in endpoints}) == 3
 
 
-def test_a_spare_must_answer_probes_and_make_tunnels_where_the_run_asks_for_them() -> None:
+def test_replacement_server_must_support_probes_and_tunnels() -> None:
     able = {"echo_port": 5200, "tunnels": True}
     traffic = {"probe": "udp", "encapsulation": "vxlan"}
     made = plan(
@@ -66,12 +64,12 @@ def test_a_spare_must_answer_probes_and_make_tunnels_where_the_run_asks_for_them
     )
     here = [server.model_copy(update=able) for server in servers(1, 3)]
 
-    def spare(**changes: object) -> Presence:
+    def free_server(**changes: object) -> Presence:
         return presence(Role.SERVER, 5, beat_at=LATER, **able | changes)
 
-    assert choose_failovers(made, [], [*here, spare(echo_port=None)], 2, LATER) == []
-    assert choose_failovers(made, [], [*here, spare(tunnels=False)], 2, LATER) == []
-    [move] = choose_failovers(made, [], [*here, spare()], 2, LATER)
+    assert choose_failovers(made, [], [*here, free_server(echo_port=None)], 2, LATER) == []
+    assert choose_failovers(made, [], [*here, free_server(tunnels=False)], 2, LATER) == []
+    [move] = choose_failovers(made, [], [*here, free_server()], 2, LATER)
     assert move.endpoint.echo_port == 5200
-    [plain] = choose_failovers(PLAN, [], [*servers(1, 3), spare()], 2, LATER)
+    [plain] = choose_failovers(PLAN, [], [*servers(1, 3), free_server()], 2, LATER)
     assert plain.endpoint.echo_port is None

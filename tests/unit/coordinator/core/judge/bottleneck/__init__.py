@@ -1,1 +1,1 @@
-"""Causes of a bottleneck, each by its own evidence."""
+"""Tests for bottleneck causes and their evidence."""

@@ -1,4 +1,4 @@
-"""A burst's figures as causes read them, with what a test does not care about filled in."""
+"""Build bottleneck inputs for unit tests. Fields that a test does not need have defaults."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from broadside.coordinator.core.summary import (
 from broadside.exchange.messages import Flow, Traffic
 
 
-def pair(index: int = 0, rate: float | None = 1e9, **told: Any) -> PairSummary:
+def pair(index: int = 0, rate: float | None = 1e9, **fields: Any) -> PairSummary:
     return PairSummary(
         pair=f"pair-{index + 1:03d}",
         pair_index=index,
@@ -23,26 +23,26 @@ def pair(index: int = 0, rate: float | None = 1e9, **told: Any) -> PairSummary:
         completeness_ratio=1.0,
         basis=Basis.RECEIVER,
         received_bits_per_second=rate,
-        **told,
+        **fields,
     )
 
 
 def pairs(*rows: dict[str, Any], rate: float = 1e9) -> list[PairSummary]:
-    """A pair of the same rate for each row of figures."""
+    """Build one pair for each row. All pairs have the same rate."""
     return [pair(index, rate, **row) for index, row in enumerate(rows)]
 
 
-def given(of: list[PairSummary], traffic: Traffic | None = None, **told: Any) -> BottleneckInput:
-    """Fields of the leading flow, and of the input; one stream a pair."""
-    flow = {name: told.pop(name) for name in FlowSummary.model_fields.keys() & told.keys()}
+def given(of: list[PairSummary], traffic: Traffic | None = None, **fields: Any) -> BottleneckInput:
+    """Build an input. Fields can be set for the first flow or for the input itself."""
+    flow = {name: fields.pop(name) for name in FlowSummary.model_fields.keys() & fields.keys()}
     flows = [FlowSummary(**({"flow": Flow.UP} | flow))]
     return BottleneckInput(
-        traffic=traffic or Traffic(streams_count=1), pairs=of, flows=flows, **told
+        traffic=traffic or Traffic(streams_count=1), pairs=of, flows=flows, **fields
     )
 
 
 def counted(rate: float | None, cov_ratio: float | None = 0.01) -> Reconciliation:
-    """What the device counted, second by second."""
+    """Reconcile a device counter that has one-second bins."""
     return Reconciliation(
         source="lab",
         layer="ip",
@@ -55,9 +55,9 @@ def counted(rate: float | None, cov_ratio: float | None = 0.01) -> Reconciliatio
     )
 
 
-def figure(mean: float, **told: float | None) -> DeviceFigure:
+def figure(mean: float, **fields: float | None) -> DeviceFigure:
     known = {"mean": mean, "p95": mean, "min": mean, "max": mean, "covered_ratio": 1.0}
-    return DeviceFigure.model_validate(known | told)
+    return DeviceFigure.model_validate(known | fields)
 
 
 def device(name: str = "fw", **figures: DeviceFigure | None) -> DeviceSummary:

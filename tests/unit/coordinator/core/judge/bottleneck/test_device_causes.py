@@ -1,5 +1,3 @@
-"""Causes at the device: SNAT ports, CPU, documented rate, its own queue or drops, one flow."""
-
 from typing import Any
 
 import pytest
@@ -25,7 +23,7 @@ BESIDE: dict[str, Any] = {"crosses": False}
 
 
 @pytest.mark.parametrize(("used", "holds"), [(0.95, True), (0.949, False), (None, False)])
-def test_snat_ports_that_are_used_up(used: float | None, holds: bool) -> None:
+def test_exhausted_snat_ports_are_the_cause(used: float | None, holds: bool) -> None:
     result = SNAT_PORTS.evaluate(given(pairs({}), snat_utilization_ratio=used))
     assert result.holds is holds
     assert not holds or result.facts == (
@@ -37,14 +35,14 @@ def test_snat_ports_that_are_used_up(used: float | None, holds: bool) -> None:
     ("mean", "busiest", "holds"),
     [(0.95, None, True), (0.949, None, False), (0.5, 0.95, True), (0.5, 0.949, False)],
 )
-def test_a_devices_cpu_is_full_by_all_cores_or_one(
+def test_device_cpu_is_full_by_mean_or_busiest_core(
     mean: float, busiest: float | None, holds: bool
 ) -> None:
     of = given(pairs({}), devices=[device(cpu_ratio=figure(mean, busiest=busiest))])
     assert DEVICE_CPU.evaluate(of).holds is holds
 
 
-def test_of_several_devices_the_full_ones_are_named_and_counted() -> None:
+def test_names_and_counts_devices_with_full_cpu() -> None:
     devices = [device("a", cpu_ratio=figure(0.96)), device("b", cpu_ratio=figure(0.1))]
     of = given(pairs({}), devices=[*devices, device("c")])
     assert DEVICE_CPU.evaluate(of).facts == ("the CPU of a is 96 % busy", "1 of 3 devices")
@@ -58,7 +56,7 @@ def test_of_several_devices_the_full_ones_are_named_and_counted() -> None:
     ("rate", "cov", "flat"),
     [(1e9, 0.049, True), (1e9, 0.05, False), (1e9, None, False), (None, 0.01, False)],
 )
-def test_a_counter_is_flat_under_five_per_cent(
+def test_counter_is_constant_below_five_percent_variation(
     rate: float | None, cov: float | None, flat: bool
 ) -> None:
     text = "the rate in the device counter is constant at 1 Gbit/s (CoV 4.9 %)"
@@ -66,12 +64,12 @@ def test_a_counter_is_flat_under_five_per_cent(
     assert flat_counter(None) is None
 
 
-def _at_documented(rate: float | None = 30e9, cov: float = 0.01, **told: Any) -> BottleneckInput:
-    """Azure's standard firewall is documented for 30 Gbit/s."""
+def _at_documented(rate: float | None = 30e9, cov: float = 0.01, **fields: Any) -> BottleneckInput:
+    """Build an input at 30 Gbit/s, which is documented for the Azure Firewall SKU standard."""
     stored = None if rate is None else counted(rate, cov)
     known: dict[str, Any] = {"sku": "standard", "reconciliation": stored, "retransmit_ratio": 0.01}
-    nic = told.pop("nic", 0.5)
-    return given(pairs({"client_nic_ratio": nic}), **(known | told))
+    nic = fields.pop("nic", 0.5)
+    return given(pairs({"client_nic_ratio": nic}), **(known | fields))
 
 
 @pytest.mark.parametrize(
@@ -86,13 +84,13 @@ def _at_documented(rate: float | None = 30e9, cov: float = 0.01, **told: Any) ->
         (30e9, 10.0, False),
     ],
 )
-def test_a_flat_counter_at_the_documented_rate_names_the_device(
+def test_constant_counter_at_documented_rate_names_the_device(
     rate: float, scale: float, holds: bool
 ) -> None:
     assert KNOWN_RATE.evaluate(_at_documented(rate, scale=scale)).holds is holds
 
 
-def test_the_documented_rate_is_told_with_its_source_and_what_the_path_shows() -> None:
+def test_documented_rate_fact_has_source_and_path_evidence() -> None:
     flat, drops, space = KNOWN_RATE.evaluate(_at_documented()).facts
     assert flat == (
         "the rate in the device counter is constant at 30 Gbit/s (CoV 1.0 %); the "
@@ -103,7 +101,7 @@ def test_the_documented_rate_is_told_with_its_source_and_what_the_path_shows() -
     assert space == "the highest utilization of a sender's NIC is 50 %"
 
 
-def test_a_documented_rate_needs_a_counter_a_sku_and_senders_with_room() -> None:
+def test_documented_rate_needs_counter_sku_and_free_nic_capacity() -> None:
     assert KNOWN_RATE.evaluate(_at_documented(None)).missing == (
         "the device counter (configure its source)",
     )
@@ -127,25 +125,27 @@ ROW = {"cov_ratio": 0.1, "rtt_idle_s": 0.01, "rtt_mean_s": 0.03, "client_nic_rat
 TRADE = {"share_movement_ratio": 0.1, "window_s": 30, "retransmit_ratio": 0.01}
 
 
-def _queue(*devices: Any, row: dict[str, Any] | None = None, **told: Any) -> BottleneckInput:
-    """Four pairs trade shares, and wait 20 ms in a queue."""
+def _queue(*devices: Any, row: dict[str, Any] | None = None, **fields: Any) -> BottleneckInput:
+    """Build four pairs that share one limit and wait in a 20 ms queue."""
     rows = [ROW | (row or {})] * 4
-    return given(pairs(*rows), devices=devices, **(TRADE | told))
+    return given(pairs(*rows), devices=devices, **(TRADE | fields))
 
 
 @pytest.mark.parametrize(
     ("idle_s", "mean_s", "holds"),
     [
-        (0.010, 0.020, True),  # half of the streams' 20 ms
+        # This is 50 % of the stream delay (20 ms).
+        (0.010, 0.020, True),
         (0.010, 0.0199, None),
-        (0.030, 0.041, None),  # no half of the idle ping more
+        # This is less than 50 % above the idle ping.
+        (0.030, 0.041, None),
         (0.019, 0.029, True),
         (None, 0.020, None),
         (0.0, 0.020, None),
     ],
 )
 @pytest.mark.parametrize("how", ["ping_icmp_s", "ping_tcp_s"])
-def test_pings_that_wait_in_the_streams_queue_place_it(
+def test_delayed_device_pings_locate_the_queue(
     idle_s: float | None, mean_s: float, holds: bool | None, how: str
 ) -> None:
     result = OWN_QUEUE.evaluate(_queue(device("fw", **{how: figure(mean_s, idle=idle_s)})))
@@ -162,7 +162,7 @@ def test_pings_that_wait_in_the_streams_queue_place_it(
         assert result.missing[0].startswith("the place of the shared limit")
 
 
-def test_a_second_device_may_be_the_one_that_queues() -> None:
+def test_second_device_may_have_the_queue() -> None:
     pinged = figure(0.03, idle=0.01)
     result = OWN_QUEUE.evaluate(_queue(device("a"), device("b", ping_tcp_s=pinged)))
     assert result.facts[1].startswith("pings to b take 30 ms under load and 10 ms without load")
@@ -173,16 +173,17 @@ def test_a_second_device_may_be_the_one_that_queues() -> None:
 @pytest.mark.parametrize(
     ("drops", "holds"),
     [
-        ((1.2, 0.2), True),  # 1 a second more x 45 segments are half of 90 that were lost
+        # Each drop is 45 segments, and 90 segments were lost.
+        ((1.2, 0.2), True),
         ((1.1, 0.2), None),
         ((1.0, None), True),
         ((0.9, None), None),
     ],
 )
-def test_drops_that_cover_half_of_the_fleets_loss_place_it(
+def test_device_drops_of_half_the_loss_locate_the_limit(
     drops: tuple[float, float | None], holds: bool | None
 ) -> None:
-    """2700 segments in 30 s. A device may count 64 KiB as one drop: 44.9 segments of 1460."""
+    """The fleet loses 2,700 segments in 30 seconds, and one drop may be 64 KiB (44.9 segments)."""
     fields: dict[str, Any] = {"retransmits_count": 2690, "mss_bytes": 1460}
     by_counter = OWN_QUEUE.evaluate(_queue(drops_per_second=drops, **fields))
     assert by_counter.holds is holds
@@ -196,7 +197,7 @@ def test_drops_that_cover_half_of_the_fleets_loss_place_it(
         assert OWN_QUEUE.evaluate(by_witness).facts[1].startswith(f"fw drops {drops[0]:.3g}")
 
 
-def test_drops_show_nothing_where_the_fleet_lost_none_or_did_not_count() -> None:
+def test_device_drops_are_no_evidence_without_fleet_loss() -> None:
     cases: list[dict[str, Any]] = [
         {"retransmits_count": None},
         {"retransmits_count": 0},
@@ -207,8 +208,8 @@ def test_drops_show_nothing_where_the_fleet_lost_none_or_did_not_count() -> None
         assert OWN_QUEUE.evaluate(_queue(drops_per_second=(1e6, 0.0), **case)).holds is None
 
 
-def test_a_segment_size_that_nobody_tells_is_that_of_1500_bytes() -> None:
-    """65,536 / 1448 = 45.26 segments a drop: one covers half of 90.5."""
+def test_unknown_segment_size_is_taken_from_1500_byte_mtu() -> None:
+    """One drop may be 65,536 / 1448 = 45.26 segments."""
     for lost, holds in ((90.5, True), (90.6, None)):
         fields: dict[str, Any] = {
             "retransmits_count": round(10 * lost),
@@ -218,14 +219,14 @@ def test_a_segment_size_that_nobody_tells_is_that_of_1500_bytes() -> None:
         assert OWN_QUEUE.evaluate(_queue(drops_per_second=(1.0, 0.0), **fields)).holds is holds
 
 
-def test_a_flat_counter_is_told_beside_the_queue() -> None:
+def test_queue_evidence_includes_constant_counter() -> None:
     result = OWN_QUEUE.evaluate(
         _queue(device(ping_icmp_s=figure(0.03, idle=0.01)), reconciliation=counted(1e9))
     )
     assert result.facts[-2].startswith("the rate in the device counter is constant at 1 Gbit/s")
 
 
-def test_pairs_that_do_not_trade_show_no_device() -> None:
+def test_no_device_cause_if_pairs_do_not_share_a_limit() -> None:
     pinged = device(ping_icmp_s=figure(0.03, idle=0.01))
     assert OWN_QUEUE.evaluate(_queue(pinged, share_movement_ratio=0.6)) == ABSENT
     assert OWN_QUEUE.evaluate(_queue(pinged, crosses=False)) == ABSENT
@@ -255,10 +256,10 @@ def test_pairs_that_do_not_trade_show_no_device() -> None:
         (1.5e9, 1.0, 0.031, False),
     ],
 )
-def test_each_stream_carries_what_one_connection_is_documented_for(
+def test_streams_at_documented_connection_rate_name_single_flow(
     rate: float, scale: float, cov: float, holds: bool
 ) -> None:
-    """Azure's standard firewall carries 1.5 Gbit/s in one TCP connection."""
+    """For SKU standard, 1.5 Gbit/s is documented for one TCP connection."""
     fields: dict[str, Any] = {
         "pair_median_bits_per_second": rate,
         "pair_cov_ratio": cov,
@@ -275,7 +276,7 @@ def test_each_stream_carries_what_one_connection_is_documented_for(
         )
 
 
-def test_one_flow_is_no_limit_beside_the_device_or_of_a_full_nic() -> None:
+def test_single_flow_is_no_cause_with_bypass_or_full_nic() -> None:
     fields: dict[str, Any] = {
         "pair_median_bits_per_second": 1.5e9,
         "pair_cov_ratio": 0.01,

@@ -1,5 +1,3 @@
-"""Causes at the hosts: what was asked for, NICs, CPUs and windows."""
-
 from typing import Any
 
 import pytest
@@ -27,13 +25,16 @@ PACED = Traffic(streams_count=4, stream_bits_per_second=1_000_000)
 @pytest.mark.parametrize(
     ("rates", "holds"),
     [
-        ((3.88e6, 1e6), True),  # 97 % of 4 Mbit/s, at one of two
+        # This is 97 % of 4 Mbit/s for one pair out of two.
+        ((3.88e6, 1e6), True),
         ((3.87e6, 1e6), False),
         ((4e6, 1e6, 1e6), False),
         ((4e6, 4e6, None), True),
     ],
 )
-def test_pairs_that_carry_what_was_asked(rates: tuple[float | None, ...], holds: bool) -> None:
+def test_pairs_at_requested_rate_are_limited_by_offered_load(
+    rates: tuple[float | None, ...], holds: bool
+) -> None:
     of = given([pair(index, rate) for index, rate in enumerate(rates)], PACED)
     result = OFFERED_LOAD.evaluate(of)
     assert result.holds is holds
@@ -44,10 +45,10 @@ def test_pairs_that_carry_what_was_asked(rates: tuple[float | None, ...], holds:
         )
 
 
-def test_what_was_asked_is_scaled_and_datagrams_that_were_lost_were_not_carried() -> None:
+def test_offered_load_uses_scale_and_excludes_lost_datagrams() -> None:
     assert OFFERED_LOAD.evaluate(given([pair(0, 0.4e6)], PACED, scale=10.0)).holds is True
     assert OFFERED_LOAD.evaluate(given([pair(0, 0.4e6)], PACED)).holds is False
-    assert OFFERED_LOAD.evaluate(given([pair(0, 1e9)])) == ABSENT  # nothing was asked
+    assert OFFERED_LOAD.evaluate(given([pair(0, 1e9)])) == ABSENT
     udp = PACED.model_copy(update={"protocol": Protocol.UDP})
     assert OFFERED_LOAD.evaluate(given([pair(0, 4e6)], udp, loss_ratio=0.01)) == ABSENT
     assert OFFERED_LOAD.evaluate(given([pair(0, 4e6)], udp, loss_ratio=0.0)).holds is True
@@ -55,15 +56,15 @@ def test_what_was_asked_is_scaled_and_datagrams_that_were_lost_were_not_carried(
     assert OFFERED_LOAD.evaluate(dropping).holds is True
 
 
-def _nics(*ratios: float | None, queued: tuple[float | None, ...] = (), **told: Any) -> Any:
+def _nics(*ratios: float | None, queued: tuple[float | None, ...] = (), **fields: Any) -> Any:
     rows = [
         {"client_nic_ratio": ratio, "client_egress_queued_ratio": wait}
         for ratio, wait in zip(ratios, queued or (None,) * len(ratios), strict=True)
     ]
-    return given(pairs(*rows), **told)
+    return given(pairs(*rows), **fields)
 
 
-def test_senders_of_half_of_the_traffic_fill_their_nics() -> None:
+def test_nic_is_the_cause_if_half_of_the_senders_are_full() -> None:
     result = CLIENT_NIC.evaluate(_nics(0.97, 0.95, 0.94, 0.5))
     assert result.holds is True
     text = "2 of 4 pairs have a client that sends at 95 % of its NIC's rate or more"
@@ -74,10 +75,10 @@ def test_senders_of_half_of_the_traffic_fill_their_nics() -> None:
 
 
 @pytest.mark.parametrize(("window_s", "most"), [(None, 2.05), (10, 1.1), (1, 1.55)])
-def test_more_than_a_cap_and_its_credit_disproves_the_cap(
+def test_rate_above_nic_limit_and_credit_disproves_the_limit(
     window_s: int | None, most: float
 ) -> None:
-    """5 % over a round number, and half a second of a token bucket's credit in the window."""
+    """The limit may be exceeded by 5 % and by 0.5 seconds of token bucket credit in the window."""
     assert CLIENT_NIC.evaluate(_nics(most - 0.01, 0.1, window_s=window_s)).holds is True
     result = CLIENT_NIC.evaluate(_nics(most + 0.01, 0.1, window_s=window_s))
     assert result.holds is None
@@ -87,7 +88,7 @@ def test_more_than_a_cap_and_its_credit_disproves_the_cap(
     assert few == ABSENT
 
 
-def test_an_egress_queue_that_is_filled_is_a_full_nic_without_a_cap() -> None:
+def test_full_egress_queue_means_full_nic() -> None:
     result = CLIENT_NIC.evaluate(_nics(None, None, queued=(0.95, 0.94)))
     assert result.holds is True
     assert result.facts[0].startswith(
@@ -112,7 +113,7 @@ def test_an_egress_queue_that_is_filled_is_a_full_nic_without_a_cap() -> None:
         (Direction.BIDIRECTIONAL, True, True),
     ],
 )
-def test_only_an_end_that_sends_payload_fills_its_nic(
+def test_only_payload_senders_can_fill_their_nic(
     direction: Direction, client: bool, server: bool
 ) -> None:
     full = pairs({"client_nic_ratio": 0.99, "server_nic_ratio": 0.99})
@@ -130,7 +131,7 @@ def test_only_an_end_that_sends_payload_fills_its_nic(
         ("server-cpu", LimiterName.SERVER_CPU),
     ],
 )
-def test_causes_of_either_side_read_that_side(id: str, name: LimiterName) -> None:
+def test_side_specific_cause_reads_only_that_side(id: str, name: LimiterName) -> None:
     side, what = id.split("-")
     cause: Cause = _nic_cause(Side(side)) if what == "nic" else _cpu_cause(Side(side), "advice")
     assert (cause.id, cause.name) == (id, name)
@@ -144,14 +145,14 @@ def test_causes_of_either_side_read_that_side(id: str, name: LimiterName) -> Non
         assert (cause.evaluate(of).holds is True) == (other == side)
 
 
-def test_cpus_are_as_full_as_all_cores_or_the_busiest() -> None:
+def test_cpu_use_is_maximum_of_mean_and_busiest_core() -> None:
     one = pair(client_cpu_ratio=0.3, client_core_ratio=0.9, server_cpu_ratio=0.4)
     assert cpu_use(one, Side.CLIENT) == 0.9
     assert cpu_use(one, Side.SERVER) == 0.4
     assert cpu_use(pair(), Side.CLIENT) is None
 
 
-def test_hosts_of_half_of_the_traffic_fill_their_cpus() -> None:
+def test_cpu_is_the_cause_if_half_of_the_hosts_are_full() -> None:
     rows = [{"client_core_ratio": 0.95}, {"client_core_ratio": 0.94}]
     result = CLIENT_CPU.evaluate(given(pairs(*rows)))
     assert result.holds is True
@@ -170,21 +171,21 @@ def test_hosts_of_half_of_the_traffic_fill_their_cpus() -> None:
 CALM: dict[str, Any] = {"retransmit_ratio": 0.0, "rtt_mean_s": 0.01}
 
 
-def _windows(share: float, asked: int | None = None, streams: int = 1, **told: Any) -> Any:
-    """Two pairs of which one keeps this share of a window of 1 MB in flight over 10 ms."""
+def _windows(share: float, requested: int | None = None, streams: int = 1, **fields: Any) -> Any:
+    """Build two pairs. The first has this share of a 1 MB window in flight at 10 ms RTT."""
     rate = share * 1e6 * 8 / 0.01
     row: dict[str, Any] = {
         "rtt_mean_s": 0.01,
         "rtt_idle_s": 0.01,
-        "cwnd_bytes": None if asked else 1e6,
+        "cwnd_bytes": None if requested else 1e6,
     }
     of = [pair(0, rate, **row), pair(1, rate * 0.99, **(row | {"cwnd_bytes": 1e9}))]
-    traffic = Traffic(window_bytes=asked, streams_count=streams)
-    return given(of[: 1 if asked else 2], traffic, **(CALM | told))
+    traffic = Traffic(window_bytes=requested, streams_count=streams)
+    return given(of[: 1 if requested else 2], traffic, **(CALM | fields))
 
 
 @pytest.mark.parametrize(
-    ("share", "asked", "streams", "holds"),
+    ("share", "requested", "streams", "holds"),
     [
         (0.901, None, 1, True),
         (0.899, None, 1, False),
@@ -194,13 +195,13 @@ def _windows(share: float, asked: int | None = None, streams: int = 1, **told: A
         (0.699, 250_000, 4, False),
     ],
 )
-def test_a_window_is_full_by_littles_law(
-    share: float, asked: int | None, streams: int, holds: bool
+def test_window_is_full_by_littles_law(
+    share: float, requested: int | None, streams: int, holds: bool
 ) -> None:
-    assert WINDOW.evaluate(_windows(share, asked, streams)).holds is holds
+    assert WINDOW.evaluate(_windows(share, requested, streams)).holds is holds
 
 
-def test_a_full_window_names_itself_on_an_idle_path_only() -> None:
+def test_full_window_is_the_cause_only_on_idle_path() -> None:
     result = WINDOW.evaluate(_windows(0.95))
     [fact] = result.facts
     assert fact.startswith("1 of 2 pairs always have a full window in flight (RTT 10 ms); ")
@@ -220,12 +221,14 @@ def test_a_full_window_names_itself_on_an_idle_path_only() -> None:
     assert WINDOW.evaluate(no_rtt) == ABSENT
 
 
-def test_a_window_that_was_asked_for_may_be_full_beside_a_few_drops() -> None:
-    """0.001 % dropped allow more than it carries; 1 % do not."""
+def test_requested_window_may_be_full_with_a_few_drops() -> None:
+    """With 0.001 % loss a higher rate would be possible. With 1 % loss it would not."""
     few = WINDOW.evaluate(_windows(0.8, 1_000_000, retransmit_ratio=2e-5, retransmits_count=9))
-    assert few.holds is False  # 640 Mbit/s: as much as Mathis allows of so few
+    # The rate 640 Mbit/s is the Mathis limit for this loss.
+    assert few.holds is False
     fewer = _windows(0.8, 1_000_000, 64, retransmit_ratio=2e-5, retransmits_count=9)
-    assert WINDOW.evaluate(fewer).holds is False  # 64 windows are not full
+    # With 64 streams the windows are not full.
+    assert WINDOW.evaluate(fewer).holds is False
     traffic = Traffic(window_bytes=15_625, streams_count=64)
     row: dict[str, Any] = {"rtt_mean_s": 0.01, "rtt_idle_s": 0.01}
     fields: dict[str, Any] = {"retransmit_ratio": 2e-5, "retransmits_count": 9, "rtt_mean_s": 0.01}
@@ -246,17 +249,23 @@ def test_a_window_that_was_asked_for_may_be_full_beside_a_few_drops() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nic", "direction", "wanted", "product", "each"),
+    ("nic", "direction", "wanted", "product", "per_stream"),
     [
-        pytest.param(0.4, Direction.FORWARD, "2 Gbit/s", "1 MB", "500 kB", id="the NIC's cap"),
-        pytest.param(None, Direction.FORWARD, "1.6 Gbit/s", "800 kB", "400 kB", id="twice as much"),
-        pytest.param(0.2, Direction.REVERSE, "4 Gbit/s", "2 MB", "1 MB", id="the server's NIC"),
+        pytest.param(
+            0.4, Direction.FORWARD, "2 Gbit/s", "1 MB", "500 kB", id="NIC limit of the client"
+        ),
+        pytest.param(
+            None, Direction.FORWARD, "1.6 Gbit/s", "800 kB", "400 kB", id="twice the rate"
+        ),
+        pytest.param(
+            0.2, Direction.REVERSE, "4 Gbit/s", "2 MB", "1 MB", id="NIC limit of the server"
+        ),
     ],
 )
-def test_the_advice_is_the_bandwidth_delay_product_over_the_idle_path(
-    nic: float | None, direction: Direction, wanted: str, product: str, each: str
+def test_advises_bandwidth_delay_product_of_idle_path(
+    nic: float | None, direction: Direction, wanted: str, product: str, per_stream: str
 ) -> None:
-    """800 Mbit/s at this use of a NIC's cap, over 4 ms, by two streams."""
+    """Two streams carry 800 Mbit/s at this NIC utilization. The idle RTT is 4 ms."""
     side = "server" if direction is Direction.REVERSE else "client"
     row: dict[str, Any] = {
         "rtt_mean_s": 0.01,
@@ -266,5 +275,5 @@ def test_the_advice_is_the_bandwidth_delay_product_over_the_idle_path(
     }
     of = given([pair(0, 8e8, **row)], Traffic(streams_count=2, direction=direction))
     assert WINDOW.advise is not None
-    assert WINDOW.advise(of).startswith(f"Set window_bytes to at least {each} per stream")
+    assert WINDOW.advise(of).startswith(f"Set window_bytes to at least {per_stream} per stream")
     assert f"at {wanted} and 4 ms is {product} per pair" in WINDOW.advise(of)

@@ -1,5 +1,3 @@
-"""How pairs move against each other: shares of one limit, each alone, or together."""
-
 import math
 from typing import Any
 
@@ -14,12 +12,15 @@ from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import (
 )
 from tests.unit.coordinator.core.judge.bottleneck.bottleneck_input import given, pairs
 
-ROOM = {"cpu_ratio": 0.5, "core_ratio": 0.9, "nic_ratio": 0.8}
+FREE_CAPACITY = {"cpu_ratio": 0.5, "core_ratio": 0.9, "nic_ratio": 0.8}
 
 
-def test_a_window_of_seconds_has_its_quantile_of_one_per_cent() -> None:
-    """30 s have 24 degrees of freedom: (1 - 2/216 - 2.33 sqrt(2/216)) cubed is 0.451, whose
-    chi-square of 10.8 the tables have as 10.86."""
+def test_cancel_ratio_is_one_percent_quantile() -> None:
+    """A 30 s window has 24 degrees of freedom.
+
+    The approximation is (1 - 2/216 - 2.33 sqrt(2/216)) cubed = 0.451. This is a chi-square of
+    10.8, for which published tables give 10.86.
+    """
     spread = 2 / (9 * 24)
     assert cancel_ratio(30) == pytest.approx((1 - spread - 2.33 * math.sqrt(spread)) ** 3)
     assert cancel_ratio(30) == pytest.approx(10.86 / 24, rel=0.01)
@@ -37,14 +38,16 @@ def test_a_window_of_seconds_has_its_quantile_of_one_per_cent() -> None:
         ((0.1, 0.2, None), None),
     ],
 )
-def test_three_pairs_with_seconds_have_a_median_movement(
+def test_median_movement_needs_three_pairs(
     covs: tuple[float | None, ...], median: float | None
 ) -> None:
     assert pair_cov_ratio(given(pairs(*({"cov_ratio": cov} for cov in covs)))) == median
 
 
-def _moving(ratio: float | None, cov: float = 0.1, **told: Any) -> Any:
-    return given(pairs(*[{"cov_ratio": cov}] * 4), share_movement_ratio=ratio, window_s=30, **told)
+def _moving(ratio: float | None, cov: float = 0.1, **fields: Any) -> Any:
+    return given(
+        pairs(*[{"cov_ratio": cov}] * 4), share_movement_ratio=ratio, window_s=30, **fields
+    )
 
 
 def test_pairs_trade_shares_below_the_quantile() -> None:
@@ -55,12 +58,13 @@ def test_pairs_trade_shares_below_the_quantile() -> None:
     )
     assert traded(_moving(limit)) is None
     assert traded(_moving(None)) is None
-    assert traded(_moving(0.1, cov=0.0049)) is None  # no more than how a second is read
+    # Smaller changes may be caused by rounding to seconds.
+    assert traded(_moving(0.1, cov=0.0049)) is None
     assert traded(_moving(0.1, cov=0.005)) is not None
 
 
 @pytest.mark.parametrize(
-    ("ratio", "said"),
+    ("ratio", "expected"),
     [
         (0.1, "4 pairs share one limit"),
         (0.49, None),
@@ -73,14 +77,14 @@ def test_pairs_trade_shares_below_the_quantile() -> None:
         (None, None),
     ],
 )
-def test_how_pairs_move_is_a_fact(ratio: float | None, said: str | None) -> None:
+def test_describes_how_pairs_move_together(ratio: float | None, expected: str | None) -> None:
     facts = movement_facts(_moving(ratio))
-    assert len(facts) == (said is not None)
-    assert said is None or facts[0].startswith(said)
+    assert len(facts) == (expected is not None)
+    assert expected is None or facts[0].startswith(expected)
 
 
 @pytest.mark.parametrize(("cov", "equal"), [(0.03, True), (0.031, False)])
-def test_equal_pairs_are_a_fact_but_not_one_alone(cov: float, equal: bool) -> None:
+def test_equal_rates_are_a_fact_for_several_pairs(cov: float, equal: bool) -> None:
     fields: dict[str, Any] = {"pair_median_bits_per_second": 1e9, "pair_cov_ratio": cov}
     text = (
         "all 2 pairs have the same rate per stream, 1 Gbit/s (within 3 %), as if each pair has its "
@@ -91,8 +95,8 @@ def test_equal_pairs_are_a_fact_but_not_one_alone(cov: float, equal: bool) -> No
 
 
 def _ends(agent: str, **server: float | None) -> dict[str, Any]:
-    """A client of its own, and a server that several pairs may share."""
-    fields = {f"server_{name}": value for name, value in (ROOM | server).items()}
+    """Build a pair that has its own client. The server can be shared with other pairs."""
+    fields = {f"server_{name}": value for name, value in (FREE_CAPACITY | server).items()}
     return {"server_agent_id": agent} | fields
 
 
@@ -109,15 +113,17 @@ def _ends(agent: str, **server: float | None) -> dict[str, Any]:
         ({"core_ratio": None}, True),
     ],
 )
-def test_a_host_of_several_pairs_needs_room_that_is_known(
+def test_shared_host_needs_known_free_capacity(
     server: dict[str, float | None], crowded: bool
 ) -> None:
     shared = pairs(_ends("s"), _ends("s", **server), _ends("alone", nic_ratio=None))
     assert list(crowded_hosts(given(shared))) == ["s"] * crowded
 
 
-def test_a_client_of_several_pairs_is_such_a_host_too() -> None:
+def test_shared_client_needs_free_capacity() -> None:
     full = {"client_agent_id": "c", "client_cpu_ratio": 0.99, "client_core_ratio": 0.1}
     assert list(crowded_hosts(given(pairs(full, full)))) == ["c"]
-    space = {"client_agent_id": "c"} | {f"client_{name}": value for name, value in ROOM.items()}
-    assert list(crowded_hosts(given(pairs(space, space)))) == []
+    fields = {"client_agent_id": "c"} | {
+        f"client_{name}": value for name, value in FREE_CAPACITY.items()
+    }
+    assert list(crowded_hosts(given(pairs(fields, fields)))) == []

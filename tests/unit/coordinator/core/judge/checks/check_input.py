@@ -1,4 +1,4 @@
-"""What checks read, with what a test does not care about filled in."""
+"""Build check inputs for unit tests. Fields that a test does not need have defaults."""
 
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -20,12 +20,12 @@ def at(seconds: float) -> datetime:
 
 
 def weights(result: Result) -> list[tuple[str, float]]:
-    """Each finding's id, and its place in a report: heaviest first."""
+    """Return id and weight for every finding, in report order."""
     return [(finding.id, finding.weight) for finding in result.findings]
 
 
-def spec(**told: Any) -> SimpleNamespace:
-    """A target of 1 Gbit/s at the payload layer, without a tolerance."""
+def spec(**fields: Any) -> SimpleNamespace:
+    """Build a specification with a 1 Gbit/s target (payload layer) and no tolerance."""
     objective = {
         "coverage_floor_ratio": 0.95,
         "start_spread_max_s": 1.0,
@@ -38,8 +38,8 @@ def spec(**told: Any) -> SimpleNamespace:
         "clock_bound_max_s": 0.05,
         "bypasses_device": False,
     }
-    objective |= {name: told.pop(name) for name in objective.keys() & told.keys()}
-    return SimpleNamespace(objective=SimpleNamespace(**objective), **(known | told))
+    objective |= {name: fields.pop(name) for name in objective.keys() & fields.keys()}
+    return SimpleNamespace(objective=SimpleNamespace(**objective), **(known | fields))
 
 
 def seen(measured_s: int = 1000, planned_s: int = 1000) -> SimpleNamespace:
@@ -48,16 +48,16 @@ def seen(measured_s: int = 1000, planned_s: int = 1000) -> SimpleNamespace:
     )
 
 
-def window(**told: Any) -> SimpleNamespace:
+def window(**fields: Any) -> SimpleNamespace:
     known = {"window_s": 30, "common_s": 30, "outside_s": 0, "outside_pair": "pair-001",
              "start_at": START, "ramp_s": 0, "ramp_bits_per_second": None, "reading_s": None,
              "slowest_bits_per_second": None, "slowest_from_s": None, "slowest_s": 6,
              "slowest_proven_bits_per_second": None}  # fmt: skip
-    return SimpleNamespace(**(known | told))
+    return SimpleNamespace(**(known | fields))
 
 
-def burst(rate: float | None = 1.2e9, half: float | None = 1e7, **told: Any) -> SimpleNamespace:
-    """A whole burst of 30 s, received with a half width."""
+def burst(rate: float | None = 1.2e9, half: float | None = 1e7, **fields: Any) -> SimpleNamespace:
+    """Build a complete 30 s burst with a received rate and its half width."""
     flow = SimpleNamespace(
         flow=Flow.UP,
         received_bits_per_second=rate,
@@ -88,18 +88,20 @@ def burst(rate: float | None = 1.2e9, half: float | None = 1e7, **told: Any) -> 
         "cliff": None,
         "limiter_details": SimpleNamespace(advice=None),
     }
-    return SimpleNamespace(**(known | told))
+    return SimpleNamespace(**(known | fields))
 
 
-def of_burst(of: SimpleNamespace, under: SimpleNamespace | None = None, **told: Any) -> BurstInput:
-    return BurstInput(spec=cast(Any, under or spec()), burst=cast(Any, of), **told)
+def of_burst(
+    of: SimpleNamespace, under: SimpleNamespace | None = None, **fields: Any
+) -> BurstInput:
+    return BurstInput(spec=cast(Any, under or spec()), burst=cast(Any, of), **fields)
 
 
-def plan(**told: Any) -> SimpleNamespace:
-    """A plan of one burst of 30 s."""
+def plan(**fields: Any) -> SimpleNamespace:
+    """Build a plan with one 30 s burst."""
     planned = SimpleNamespace(planned_start_at=START, planned_end_at=at(30))
     known = {"spec": spec(), "bursts": (planned,), "ledger": None, "is_intact": True}
-    return SimpleNamespace(**(known | told))
+    return SimpleNamespace(**(known | fields))
 
 
 def of_run(
@@ -116,8 +118,8 @@ def of_run(
     )
 
 
-def counter(from_s: float, to_s: float, grain_s: float = 1.0, **told: Any) -> FirewallLedger:
-    """Bins of a counter from and to seconds of the first burst."""
+def counter(from_s: float, to_s: float, grain_s: float = 1.0, **fields: Any) -> FirewallLedger:
+    """Build a device counter. Both times are relative to the first burst."""
     edges = START.timestamp() + np.arange(from_s, to_s + grain_s / 2, grain_s)
     known: dict[str, Any] = {
         "source": "counter",
@@ -127,11 +129,11 @@ def counter(from_s: float, to_s: float, grain_s: float = 1.0, **told: Any) -> Fi
         "grain_s": grain_s,
         "read_at": at(to_s),
     }
-    return FirewallLedger(**(known | told))
+    return FirewallLedger(**(known | fields))
 
 
-def held(residual_ratio: float | None = 0.0, /, **told: Any) -> Reconciliation:
-    """A counter that agrees within 0.5 %."""
+def make_reconciliation(residual_ratio: float | None = 0.0, /, **fields: Any) -> Reconciliation:
+    """Build the reconciliation for a counter with 0.5 % uncertainty."""
     known = {
         "source": "counter",
         "layer": "ip",
@@ -146,4 +148,4 @@ def held(residual_ratio: float | None = 0.0, /, **told: Any) -> Reconciliation:
         "expected_bytes": 1e9,
         "baseline_how": "quiet",
     }
-    return Reconciliation.model_validate(known | told)
+    return Reconciliation.model_validate(known | fields)

@@ -1,5 +1,3 @@
-"""A reference run passed the device by where its counter stays at its idle level."""
-
 from typing import Any
 
 import pytest
@@ -7,53 +5,60 @@ import pytest
 from broadside.coordinator.core.judge.checks.check_types import NOTHING, Result
 from broadside.coordinator.core.judge.checks.counter_checks import check_bypass
 from broadside.coordinator.core.summary import Verdict
-from tests.unit.coordinator.core.judge.checks.check_input import burst, held, of_burst, weights
+from tests.unit.coordinator.core.judge.checks.check_input import (
+    burst,
+    make_reconciliation,
+    of_burst,
+    weights,
+)
 
 
-def _judged(crossed: float | None, **told: Any) -> Result:
-    """At most 2 % may have crossed; the counter is sure to 0.5 %."""
-    of_counter = held(crossed, **({"bypassed": True} | told))
+def _run_check(crossed: float | None, **fields: Any) -> Result:
+    """Run the check with a 2 % limit and 0.5 % counter uncertainty."""
+    of_counter = make_reconciliation(crossed, **({"bypassed": True} | fields))
     return check_bypass(of_burst(burst(reconciliation=of_counter)))
 
 
 @pytest.mark.parametrize(
-    ("crossed", "told", "passes"),
+    ("crossed", "fields", "passes"),
     [
         pytest.param(0.015, {}, True, id="1.5 + 0.5 %"),
         pytest.param(0.016, {}, False, id="1.6 + 0.5 %"),
         pytest.param(0.01, {"unknown_ratio": 0.005}, True, id="1 + 0.5 + 0.5 % unknown"),
         pytest.param(0.01, {"unknown_ratio": 0.006}, False, id="1 + 0.5 + 0.6 % unknown"),
-        pytest.param(-0.5, {"unknown_ratio": 0.015}, True, id="below zero is none"),
-        pytest.param(-0.5, {"unknown_ratio": 0.016}, False, id="below zero makes up for nothing"),
-        pytest.param(0.02, {"residual_uncertainty_ratio": None}, True, id="sure"),
+        pytest.param(-0.5, {"unknown_ratio": 0.015}, True, id="negative value counts as zero"),
+        pytest.param(
+            -0.5, {"unknown_ratio": 0.016}, False, id="negative value does not compensate"
+        ),
+        pytest.param(0.02, {"residual_uncertainty_ratio": None}, True, id="no uncertainty"),
     ],
 )
-def test_what_may_have_crossed_is_held_against_the_limit(
-    crossed: float, told: dict[str, Any], passes: bool
+def test_compares_bytes_that_may_have_crossed_with_the_limit(
+    crossed: float, fields: dict[str, Any], passes: bool
 ) -> None:
-    result = _judged(crossed, **told)
+    result = _run_check(crossed, **fields)
     assert result.verdict is (Verdict.PASS if passes else Verdict.INCONCLUSIVE)
     assert weights(result) == [("bypassed", 40) if passes else ("not-bypassed", 88)]
 
 
-def test_unknown_bins_are_told_where_they_alone_exceed_the_limit() -> None:
+def test_reports_unknown_bins_above_the_limit() -> None:
     unknown = "3.0 % of the bytes are in unknown bins"
-    assert unknown in _judged(0.0, unknown_ratio=0.03).findings[0].sentence
-    assert "does not know" not in _judged(0.1, unknown_ratio=0.02).findings[0].sentence
-    assert "+10.00 %" in _judged(0.1).findings[0].sentence
-    assert "(+-0.50 %) of the fleet's 1 GB" in _judged(0.1).findings[0].sentence
-    unsure = _judged(0.1, residual_uncertainty_ratio=None)
+    assert unknown in _run_check(0.0, unknown_ratio=0.03).findings[0].sentence
+    assert "does not know" not in _run_check(0.1, unknown_ratio=0.02).findings[0].sentence
+    assert "+10.00 %" in _run_check(0.1).findings[0].sentence
+    assert "(+-0.50 %) of the fleet's 1 GB" in _run_check(0.1).findings[0].sentence
+    unsure = _run_check(0.1, residual_uncertainty_ratio=None)
     assert "(+-0.00 %)" in unsure.findings[0].sentence
 
 
-def test_without_quiet_bins_the_idle_level_is_unknown() -> None:
-    result = _judged(0.0, baseline_how="fitted")
+def test_idle_level_is_unknown_without_quiet_bins() -> None:
+    result = _run_check(0.0, baseline_how="fitted")
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("idle-unknown", 87)])
 
 
 @pytest.mark.parametrize(
-    "told", [{"bypassed": False}, {"residual_ratio": None}, {"rejected_bins_count": 1}]
+    "fields", [{"bypassed": False}, {"residual_ratio": None}, {"rejected_bins_count": 1}]
 )
-def test_what_other_checks_say_is_not_said_again(told: dict[str, Any]) -> None:
-    assert _judged(0.5, **told) == NOTHING
+def test_bypass_check_does_not_repeat_other_checks(fields: dict[str, Any]) -> None:
+    assert _run_check(0.5, **fields) == NOTHING
     assert check_bypass(of_burst(burst())) == NOTHING

@@ -1,5 +1,3 @@
-"""Enough pair-seconds were measured by clocks that were read and stayed within the gate."""
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,32 +9,36 @@ from broadside.coordinator.core.summary import Verdict
 from tests.unit.coordinator.core.judge.checks.check_input import burst, of_burst, seen, weights
 
 
-def _judged(unsteady_s: int | None, unread_s: int, measured_s: int = 1000, **told: Any) -> Result:
-    """Of 1000 planned pair-seconds 950 are needed."""
+def _run_check(
+    unsteady_s: int | None, unread_s: int, measured_s: int = 1000, **fields: Any
+) -> Result:
+    """Run the check. At least 950 out of 1000 pair-seconds are required."""
     unsteady = None if unsteady_s is None else SimpleNamespace(measured_s=unsteady_s)
     of = burst(unsteady_clocks=unsteady, clocks_unread_s=unread_s, completeness=seen(measured_s))
-    return check_clocks(of_burst(of, **told))
+    return check_clocks(of_burst(of, **fields))
 
 
 @pytest.mark.parametrize(
-    ("unsteady_s", "unread_s", "verdict", "found"),
+    ("unsteady_s", "unread_s", "verdict", "expected"),
     [
         pytest.param(None, 0, Verdict.PASS, [("clocks-own-word", 10)], id="all"),
-        pytest.param(20, 30, Verdict.PASS, [("clocks-own-word", 10)], id="950 held"),
-        pytest.param(21, 30, Verdict.INCONCLUSIVE, [("clocks-unread", 89)], id="949 held"),
-        pytest.param(50, 30, Verdict.INCONCLUSIVE, [("clocks-unread", 89)], id="950 were steady"),
-        pytest.param(51, 0, Verdict.INCONCLUSIVE, [("clocks-unproven", 89)], id="949 were steady"),
+        pytest.param(20, 30, Verdict.PASS, [("clocks-own-word", 10)], id="950 steady and read"),
+        pytest.param(
+            21, 30, Verdict.INCONCLUSIVE, [("clocks-unread", 89)], id="949 steady and read"
+        ),
+        pytest.param(50, 30, Verdict.INCONCLUSIVE, [("clocks-unread", 89)], id="950 steady"),
+        pytest.param(51, 0, Verdict.INCONCLUSIVE, [("clocks-unproven", 89)], id="949 steady"),
     ],
 )
-def test_the_floor_holds_for_seconds_whose_clocks_held(
-    unsteady_s: int | None, unread_s: int, verdict: Verdict, found: list[tuple[str, float]]
+def test_coverage_floor_applies_to_seconds_with_steady_clocks(
+    unsteady_s: int | None, unread_s: int, verdict: Verdict, expected: list[tuple[str, float]]
 ) -> None:
-    result = _judged(unsteady_s, unread_s)
-    assert (result.verdict, weights(result)) == (verdict, found)
+    result = _run_check(unsteady_s, unread_s)
+    assert (result.verdict, weights(result)) == (verdict, expected)
 
 
-def test_a_sentence_says_how_many_seconds_lack_a_reading_or_a_steady_clock() -> None:
-    unread, unsteady = _judged(20, 100), _judged(100, 10)
+def test_reports_seconds_without_reading_or_steady_clock() -> None:
+    unread, unsteady = _run_check(20, 100), _run_check(100, 10)
     assert unread.findings[0].sentence.startswith("88.0 % of the planned pair-seconds")
     assert "100 pair-seconds have no reading" in unread.findings[0].sentence
     assert "chronyd" in (unread.findings[0].next_step or "")
@@ -45,15 +47,15 @@ def test_a_sentence_says_how_many_seconds_lack_a_reading_or_a_steady_clock() -> 
     assert "Repair the time synchronisation" in (unsteady.findings[0].next_step or "")
 
 
-def test_clocks_of_one_kernel_are_noted_as_shared() -> None:
-    assert weights(_judged(0, 0, clocks_shared=True)) == [("clocks-shared", 10)]
+def test_notes_shared_clock() -> None:
+    assert weights(_run_check(0, 0, clocks_shared=True)) == [("clocks-shared", 10)]
 
 
-def test_an_import_promises_no_readings_and_no_note() -> None:
-    assert _judged(0, 900, clocks_promised=False) == NOTHING
-    assert weights(_judged(51, 0, clocks_promised=False)) == [("clocks-unproven", 89)]
+def test_import_needs_no_clock_readings() -> None:
+    assert _run_check(0, 900, clocks_promised=False) == NOTHING
+    assert weights(_run_check(51, 0, clocks_promised=False)) == [("clocks-unproven", 89)]
 
 
-@pytest.mark.parametrize("told", [{"completeness": seen(949)}, {"proven_ratio": 0.949}])
-def test_what_was_not_measured_is_said_by_the_check_of_coverage(told: dict[str, Any]) -> None:
-    assert check_clocks(of_burst(burst(clocks_unread_s=900, **told))) == NOTHING
+@pytest.mark.parametrize("fields", [{"completeness": seen(949)}, {"proven_ratio": 0.949}])
+def test_clocks_check_leaves_missing_seconds_to_coverage_check(fields: dict[str, Any]) -> None:
+    assert check_clocks(of_burst(burst(clocks_unread_s=900, **fields))) == NOTHING

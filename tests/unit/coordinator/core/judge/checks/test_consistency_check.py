@@ -1,5 +1,3 @@
-"""One finding for each rule that records break, with the worst case."""
-
 from broadside.coordinator.core.judge.checks.check_types import NOTHING
 from broadside.coordinator.core.judge.checks.record_checks import check_consistency
 from broadside.coordinator.core.summary import Contradiction, Rule, Verdict
@@ -7,40 +5,42 @@ from broadside.exchange.messages import Side
 from tests.unit.coordinator.core.judge.checks.check_input import burst, of_burst, weights
 
 
-def _found(*contradictions: Contradiction) -> list[str]:
+def _sentences(*contradictions: Contradiction) -> list[str]:
     result = check_consistency(of_burst(burst(contradictions=contradictions)))
     assert result.verdict is Verdict.INCONCLUSIVE
     assert all(weight == 94 for _, weight in weights(result))
     return [finding.sentence for finding in result.findings]
 
 
-def _broken(rule: Rule, said: float, bound: float, pair: str | None = "a") -> Contradiction:
-    return Contradiction(rule=rule, pair=pair, side=Side.SERVER, said=said, bound=bound)
+def _broken(rule: Rule, value: float, bound: float, pair: str | None = "a") -> Contradiction:
+    return Contradiction(rule=rule, pair=pair, side=Side.SERVER, said=value, bound=bound)
 
 
-def test_records_that_can_be_true_have_no_finding() -> None:
+def test_consistent_records_have_no_finding() -> None:
     assert check_consistency(of_burst(burst())) == NOTHING
 
 
-def test_the_worst_pair_stands_for_all_that_break_a_rule() -> None:
-    """3 of 1 is worse than 8 of 4."""
+def test_reports_worst_pair_per_broken_rule() -> None:
+    """The ratio 3 to 1 is worse than 8 to 4."""
     rule = Rule.RECEIVED_OVER_SENT
-    (text,) = _found(_broken(rule, 8, 4, "a"), _broken(rule, 3, 1, "b"), _broken(rule, 3, 3, "b"))
+    (text,) = _sentences(
+        _broken(rule, 8, 4, "a"), _broken(rule, 3, 1, "b"), _broken(rule, 3, 3, "b")
+    )
     assert text == (
         "b (and 1 more pairs): 3 B were received, but only 1 B were sent. These records cannot all "
         "be true."
     )
 
 
-def test_nothing_allowed_is_the_least_of_all_bounds() -> None:
-    (text,) = _found(
+def test_bound_of_zero_is_the_worst_case() -> None:
+    (text,) = _sentences(
         _broken(Rule.OVER_NIC, 5, 0, "zero"), _broken(Rule.OVER_NIC, 100, 1, "a hundredfold")
     )
     assert text.startswith("zero (and 1 more pairs): 5 B crossed the NIC of the server")
 
 
-def test_each_rule_has_its_sentence_and_unit() -> None:
-    rows, stamps, fleet = _found(
+def test_every_rule_has_a_sentence_and_a_unit() -> None:
+    rows, stamps, fleet = _sentences(
         _broken(Rule.STAMPS, 2.5, 0.5),
         _broken(Rule.ROWS, 7.0, 0.0),
         _broken(Rule.SENT_OVER_OFFERED, 3e9, 2e9, None),
@@ -53,8 +53,8 @@ def test_each_rule_has_its_sentence_and_unit() -> None:
     assert "allow 500 ms" in sentences[2]
 
 
-def test_an_unnamed_side_is_an_end() -> None:
-    (text,) = _found(Contradiction(rule=Rule.TOTALS, pair="a", side=None, said=2, bound=1))
+def test_unknown_side_is_called_one_end() -> None:
+    (text,) = _sentences(Contradiction(rule=Rule.TOTALS, pair="a", side=None, said=2, bound=1))
     assert text.startswith(
         "a: the rows add up to 2 B, but the total of the engine on one end is 1 B"
     )

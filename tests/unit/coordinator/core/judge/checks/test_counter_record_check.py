@@ -1,5 +1,3 @@
-"""A promised device counter is there, whole, and begins before the first burst."""
-
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +10,7 @@ from broadside.coordinator.core.summary import Verdict
 from tests.unit.coordinator.core.judge.checks.check_input import (
     burst,
     counter,
-    held,
+    make_reconciliation,
     of_run,
     plan,
     weights,
@@ -22,58 +20,59 @@ PROMISE = SimpleNamespace(source="counter", coverage_min_ratio=0.95)
 PROMISED = plan(ledger=PROMISE)
 
 
-def _judged(ledger: FirewallLedger | None, *unknown_ratios: float) -> Result:
+def _run_check(ledger: FirewallLedger | None, *unknown_ratios: float) -> Result:
     bursts = [
-        burst(index=index, reconciliation=held(unknown_ratio=ratio))
+        burst(index=index, reconciliation=make_reconciliation(unknown_ratio=ratio))
         for index, ratio in enumerate(unknown_ratios)
     ]
     return check_counter_record(of_run(PROMISED, *bursts, ledger=ledger))
 
 
-def test_a_promised_counter_that_is_absent_makes_the_run_inconclusive() -> None:
-    result = _judged(None)
+def test_absent_promised_counter_is_inconclusive() -> None:
+    result = _run_check(None)
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("ledger-absent", 105)])
     assert check_counter_record(of_run(plan())) == Result()
 
 
-def test_an_incomplete_answer_is_named() -> None:
-    result = _judged(counter(-10, 40, partial="page 2 of 3"))
+def test_reports_incomplete_counter_response() -> None:
+    result = _run_check(counter(-10, 40, partial="page 2 of 3"))
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("ledger-partial", 94)])
     assert "page 2 of 3" in result.findings[0].sentence
 
 
-def test_the_burst_of_which_least_is_known_is_named() -> None:
-    """95 % of each was promised: of two of three less is known."""
-    result = _judged(counter(-10, 40), 0.05, 0.4, 0.06)
+def test_names_burst_with_lowest_counter_coverage() -> None:
+    """The required coverage is 95 %. Two out of three bursts have less."""
+    result = _run_check(counter(-10, 40), 0.05, 0.4, 0.06)
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("ledger-thin", 93)])
     sentence = result.findings[0].sentence
     assert sentence.startswith("Burst 2: the device counter counter covers 60.0 % of")
     assert "2 of 3 bursts are below this limit" in sentence
-    assert _judged(counter(-10, 40), 0.05) == Result()
+    assert _run_check(counter(-10, 40), 0.05) == Result()
 
 
 @pytest.mark.parametrize(
     ("from_s", "grain_s", "late"),
     [
         pytest.param(-5, 1.0, False, id="five seconds"),
-        pytest.param(-4, 1.0, True, id="four"),
-        pytest.param(-0.0, 1.0, True, id="with the traffic"),
-        pytest.param(-60, 60.0, False, id="one bin that is longer"),
+        pytest.param(-4, 1.0, True, id="four seconds"),
+        pytest.param(-0.0, 1.0, True, id="starts with the traffic"),
+        pytest.param(-60, 60.0, False, id="one long bin"),
         pytest.param(-4.5, 1.5, False, id="half a bin may be missing"),
     ],
 )
-def test_bins_from_before_the_first_burst_come_to_five_seconds_or_a_bin(
+def test_counter_must_begin_before_the_first_burst(
     from_s: float, grain_s: float, late: bool
 ) -> None:
-    result = _judged(counter(from_s, 60, grain_s))
+    result = _run_check(counter(from_s, 60, grain_s))
     assert weights(result) == ([("ledger-late", 91)] if late else [])
     if late:
         sentence = result.findings[0].sentence
         assert f"covers {-from_s:g} s before the first burst; 5 s are required" in sentence
 
 
-def test_unknown_bins_from_before_the_first_burst_do_not_count() -> None:
+def test_unknown_bins_before_the_first_burst_do_not_count() -> None:
     ledger = counter(-10, 40)
     ledger.bytes[:6] = np.nan
-    assert weights(_judged(ledger)) == [("ledger-late", 91)]
-    assert _judged(counter(0, 0)) == Result()  # without a bin: absent is said elsewhere
+    assert weights(_run_check(ledger)) == [("ledger-late", 91)]
+    # If there are no bins, another check reports it.
+    assert _run_check(counter(0, 0)) == Result()

@@ -1,5 +1,3 @@
-"""Coverage at the floor is enough; below it, who saw too little is named."""
-
 from types import SimpleNamespace
 from typing import cast
 
@@ -19,7 +17,7 @@ from broadside.coordinator.core.summary import Verdict
         (0.0, 0.0, ["below-floor"]),
     ],
 )
-def test_coverage_is_held_against_its_floor(
+def test_compares_coverage_with_its_floor(
     measured: float, proven: float, findings: list[str]
 ) -> None:
     seen = SimpleNamespace(completeness_ratio=measured, measured_s=measured * 100, planned_s=100)

@@ -1,15 +1,18 @@
-"""A counter whose bytes lie at another time than the fleet's is no evidence."""
-
 import pytest
 
 from broadside.coordinator.core.judge.checks.check_types import NOTHING
 from broadside.coordinator.core.judge.checks.counter_checks import check_device_fit
 from broadside.coordinator.core.summary import Verdict
-from tests.unit.coordinator.core.judge.checks.check_input import burst, held, of_burst, weights
+from tests.unit.coordinator.core.judge.checks.check_input import (
+    burst,
+    make_reconciliation,
+    of_burst,
+    weights,
+)
 
 
-def test_a_distance_over_its_limit_is_no_pass() -> None:
-    of_counter = held(fit_distance_ratio=0.031, fit_limit_ratio=0.03)
+def test_fit_distance_above_limit_is_inconclusive() -> None:
+    of_counter = make_reconciliation(fit_distance_ratio=0.031, fit_limit_ratio=0.03)
     result = check_device_fit(of_burst(burst(reconciliation=of_counter)))
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("device-shape", 86)])
     assert result.findings[0].sentence.startswith(
@@ -21,9 +24,9 @@ def test_a_distance_over_its_limit_is_no_pass() -> None:
 @pytest.mark.parametrize(
     ("distance", "limit"), [(0.03, 0.03), (None, 0.03), (0.5, None), (None, None)]
 )
-def test_what_is_within_or_not_assessed_has_no_finding(
+def test_no_finding_for_small_or_unknown_fit_distance(
     distance: float | None, limit: float | None
 ) -> None:
-    of_counter = held(fit_distance_ratio=distance, fit_limit_ratio=limit)
+    of_counter = make_reconciliation(fit_distance_ratio=distance, fit_limit_ratio=limit)
     assert check_device_fit(of_burst(burst(reconciliation=of_counter))) == NOTHING
     assert check_device_fit(of_burst(burst())) == NOTHING

@@ -1,5 +1,3 @@
-"""The registry of checks is whole, and the order of precedence decides as documented."""
-
 import re
 from pathlib import Path
 from typing import Any
@@ -40,14 +38,14 @@ FILES = sorted(Path(package.__file__).parent.glob("*_check*.py"))
         ([(Stage.RATE, PASS), (Stage.RATE, FAIL), (Stage.EVIDENCE, OPEN)], FAIL),
     ],
 )
-def test_the_first_row_that_applies_decides(
+def test_first_matching_precedence_row_decides(
     results: list[tuple[Stage, Verdict]], verdict: Verdict
 ) -> None:
     assert decide(results) is verdict
     assert decide(results[::-1]) is verdict
 
 
-def test_the_last_row_always_applies() -> None:
+def test_last_precedence_row_always_applies() -> None:
     assert PRECEDENCE[-1].applies([])
 
 
@@ -62,7 +60,7 @@ def test_every_check_is_registered_once() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_check_declares_every_finding_that_it_returns(path: Path) -> None:
+def test_check_declares_all_its_findings(path: Path) -> None:
     names = re.findall(
         r"(?:problem|inconclusive|note|caution|_rate_finding)\(\s*\"([a-z-]+)\"",
         path.read_text("utf-8"),
@@ -76,7 +74,7 @@ def test_a_check_declares_every_finding_that_it_returns(path: Path) -> None:
     assert set(names) <= declared
 
 
-def test_every_check_documents_its_formula_and_sources() -> None:
+def test_every_check_documents_formula_and_sources() -> None:
     for check in CHECKS:
         text = check.evaluate.__doc__ or ""
         assert all(f"\n    {part}: " in text for part in ("Formula", "Reads", "If absent"))

@@ -1,5 +1,3 @@
-"""The fleet's rate passes above the limit, fails below, and is open where records are missing."""
-
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,7 +11,7 @@ from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
 from broadside.exchange.messages import Flow, Traffic
 from tests.unit.coordinator.core.judge.checks.check_input import (
     burst,
-    held,
+    make_reconciliation,
     of_burst,
     seen,
     spec,
@@ -21,13 +19,13 @@ from tests.unit.coordinator.core.judge.checks.check_input import (
 )
 
 
-def _judged(rate: float, half: float = 0.01e9, **told: Any) -> Result:
-    """Against a limit of 1 Gbit/s."""
-    return check_rate(of_burst(burst(rate, half, **told)))
+def _run_check(rate: float, half: float = 0.01e9, **fields: Any) -> Result:
+    """Run the check with a 1 Gbit/s limit."""
+    return check_rate(of_burst(burst(rate, half, **fields)))
 
 
 @pytest.mark.parametrize(
-    ("rate", "verdict", "found"),
+    ("rate", "verdict", "expected"),
     [
         (1.011e9, Verdict.PASS, ("target-reached", 50)),
         (1.010e9, Verdict.INCONCLUSIVE, ("target-undecided", 86)),
@@ -35,30 +33,30 @@ def _judged(rate: float, half: float = 0.01e9, **told: Any) -> Result:
         (0.989e9, Verdict.FAIL, ("target-missed", 100)),
     ],
 )
-def test_the_whole_interval_decides(
-    rate: float, verdict: Verdict, found: tuple[str, float]
+def test_rate_interval_decides_the_verdict(
+    rate: float, verdict: Verdict, expected: tuple[str, float]
 ) -> None:
-    result = _judged(rate)
-    assert (result.verdict, weights(result)) == (verdict, [found])
+    result = _run_check(rate)
+    assert (result.verdict, weights(result)) == (verdict, [expected])
     assert "the limit 1 Gbit/s" in result.findings[0].sentence
 
 
-def test_findings_of_a_rate_are_of_the_verdict() -> None:
+def test_rate_findings_have_kind_verdict() -> None:
     for rate, severity in ((1.2e9, "note"), (0.5e9, "problem")):
-        (finding,) = _judged(rate).findings
+        (finding,) = _run_check(rate).findings
         assert (finding.kind, finding.severity) == ("verdict", severity)
-    assert (_judged(0.5e9).findings[0].next_step or "").startswith("Find the bottleneck")
+    assert (_run_check(0.5e9).findings[0].next_step or "").startswith("Find the bottleneck")
     advice = SimpleNamespace(advice="add cores")
-    assert _judged(0.5e9, limiter_details=advice).findings[0].next_step == "add cores"
+    assert _run_check(0.5e9, limiter_details=advice).findings[0].next_step == "add cores"
 
 
-@pytest.mark.parametrize("told", [{"rate": None}, {"window": None}])
-def test_without_a_window_there_is_no_rate(told: dict[str, Any]) -> None:
-    result = check_rate(of_burst(burst(**told)))
+@pytest.mark.parametrize("fields", [{"rate": None}, {"window": None}])
+def test_no_rate_without_a_window(fields: dict[str, Any]) -> None:
+    result = check_rate(of_burst(burst(**fields)))
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("no-window", 92)])
 
 
-def test_a_rate_without_an_interval_decides_nothing() -> None:
+def test_rate_without_interval_is_inconclusive() -> None:
     result = check_rate(of_burst(burst(half=None)))
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("interval-unknown", 91)])
     assert "window of 30 s" in result.findings[0].sentence
@@ -67,27 +65,27 @@ def test_a_rate_without_an_interval_decides_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "verdict"),
+    ("fields", "verdict"),
     [
         ({}, Verdict.MEASURED),
         ({"bypasses_device": True}, Verdict.PASS),
         ({"rtt_mean_max_s": 0.1}, Verdict.PASS),
     ],
 )
-def test_without_a_target_a_run_is_measured(told: dict[str, Any], verdict: Verdict) -> None:
+def test_run_without_target_is_measured(fields: dict[str, Any], verdict: Verdict) -> None:
     under = spec(scaled_target_bits_per_second=None, layer=Layer.IP)
-    bounds = {goal.bound: told.pop(goal.bound, None) for goal in ALL_THRESHOLDS}
+    bounds = {threshold.bound: fields.pop(threshold.bound, None) for threshold in ALL_THRESHOLDS}
     vars(under.objective).update(bounds)
-    vars(under).update(told)
+    vars(under).update(fields)
     result = check_rate(of_burst(burst(1e9), under))
     assert (result.verdict, weights(result)) == (verdict, [("no-target", 20)])
     assert result.findings[0].sentence.startswith("Received rate 1.04 Gbit/s (ip layer)")
     assert (result.findings[0].kind, result.findings[0].severity) == ("verdict", "note")
 
 
-def test_headers_count_at_the_ip_layer() -> None:
-    """0.97 Gbit/s of payload are 1.0088 at the IP layer, known to hypot(1, 2.02) Mbit/s."""
-    assert _judged(0.97e9, 1e6).verdict is Verdict.FAIL
+def test_ip_layer_rate_includes_headers() -> None:
+    """The payload rate 0.97 Gbit/s is 1.0088 Gbit/s at the IP layer, +- hypot(1, 2.02) Mbit/s."""
+    assert _run_check(0.97e9, 1e6).verdict is Verdict.FAIL
     ip = check_rate(of_burst(burst(0.97e9, 1e6), spec(layer=Layer.IP)))
     assert ip.verdict is Verdict.PASS
 
@@ -109,14 +107,14 @@ def _pair(index: int, rate: float | None, completeness: float = 1.0) -> SimpleNa
 @pytest.mark.parametrize(
     ("history", "device", "verdict"),
     [
-        pytest.param(None, None, Verdict.INCONCLUSIVE, id="as much as the others: 1.35 Gbit/s"),
+        pytest.param(None, None, Verdict.INCONCLUSIVE, id="no history: 1.35 Gbit/s"),
         pytest.param(0.09e9, None, Verdict.INCONCLUSIVE, id="0.9 + 0.01 + 0.09 is the limit"),
-        pytest.param(0.08e9, None, Verdict.FAIL, id="0.9 + 0.01 + 0.08"),
+        pytest.param(0.08e9, None, Verdict.FAIL, id="0.9 + 0.01 + 0.08 is below the limit"),
         pytest.param(0.08e9, 0.12, Verdict.INCONCLUSIVE, id="the device counted 1.008"),
         pytest.param(0.08e9, 0.05, Verdict.FAIL, id="the device counted 0.945"),
     ],
 )
-def test_a_fail_needs_that_unseen_pairs_cannot_make_it_up(
+def test_fails_only_if_unseen_pairs_cannot_reach_the_limit(
     history: float | None, device: float | None, verdict: Verdict
 ) -> None:
     pairs = (_pair(0, 0.45e9), _pair(1, 0.45e9), _pair(2, None, 0.0))
@@ -127,7 +125,7 @@ def test_a_fail_needs_that_unseen_pairs_cannot_make_it_up(
         0.9e9,
         completeness=PART,
         pairs=pairs,
-        reconciliation=None if device is None else held(device),
+        reconciliation=None if device is None else make_reconciliation(device),
     )
     result = check_rate(of_burst(of, under, others=cast(Any, others)))
     assert result.verdict is verdict
@@ -146,24 +144,26 @@ def test_a_fail_needs_that_unseen_pairs_cannot_make_it_up(
 @pytest.mark.parametrize(
     ("sent", "verdict"), [(1.2e9, Verdict.PASS), (1.02e9, Verdict.PASS), (1.0e9, None)]
 )
-def test_what_was_not_sent_is_no_evidence(sent: float, verdict: Verdict | None) -> None:
-    """Received 1.2 +- 0.01: less what is above the sent, 1.02 - 0.01 is above the limit."""
-    result = _judged(1.2e9, fleet_sent_bits_per_second=sent)
+def test_received_rate_is_bounded_by_sent_rate(sent: float, verdict: Verdict | None) -> None:
+    """The received rate is 1.2 +- 0.01 Gbit/s, but it cannot be higher than the sent rate."""
+    result = _run_check(1.2e9, fleet_sent_bits_per_second=sent)
     assert result.verdict is (verdict or Verdict.INCONCLUSIVE)
     if verdict is None:
         assert weights(result) == [("target-above-sent", 82)]
         assert "the senders recorded only 1 Gbit/s" in result.findings[0].sentence
 
 
-def test_senders_that_were_not_all_heard_bound_nothing() -> None:
+def test_sent_rate_is_no_bound_if_senders_are_missing() -> None:
     flow = SimpleNamespace(flow=Flow.UP, received_bits_per_second=1.2e9,
                            sent_bits_per_second=1.2e9, sent_pairs_count=0)  # fmt: skip
-    assert _judged(1.2e9, fleet_sent_bits_per_second=0.5e9, flows=(flow,)).verdict is Verdict.PASS
-    assert _judged(1.2e9, fleet_sent_bits_per_second=0.5e9, flows=()).verdict is Verdict.PASS
+    assert (
+        _run_check(1.2e9, fleet_sent_bits_per_second=0.5e9, flows=(flow,)).verdict is Verdict.PASS
+    )
+    assert _run_check(1.2e9, fleet_sent_bits_per_second=0.5e9, flows=()).verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize(
-    ("worst", "told", "verdict"),
+    ("worst", "fields", "verdict"),
     [
         (1.011e9, {"proven_ratio": 0.9}, Verdict.PASS),
         (1.010e9, {"proven_ratio": 0.9}, Verdict.INCONCLUSIVE),
@@ -173,10 +173,10 @@ def test_senders_that_were_not_all_heard_bound_nothing() -> None:
         (None, {}, Verdict.PASS),
     ],
 )
-def test_the_worst_window_that_missing_rows_leave_open_must_reach_the_limit(
-    worst: float | None, told: dict[str, Any], verdict: Verdict
+def test_worst_window_with_missing_rows_must_reach_the_limit(
+    worst: float | None, fields: dict[str, Any], verdict: Verdict
 ) -> None:
-    result = _judged(1.2e9, worst_bits_per_second=worst, **told)
+    result = _run_check(1.2e9, worst_bits_per_second=worst, **fields)
     assert result.verdict is verdict
     if verdict is Verdict.INCONCLUSIVE:
         assert weights(result) == [("target-unproven", 80)]

@@ -1,5 +1,3 @@
-"""A reference run needs a counter that goes on for as long as it may lag."""
-
 import numpy as np
 import pytest
 
@@ -18,40 +16,40 @@ from tests.unit.coordinator.core.judge.checks.check_input import (
 REFERENCE = spec(bypasses_device=True)
 
 
-def _judged(ledger: FirewallLedger | None, promised: object = None) -> Result:
+def _run_check(ledger: FirewallLedger | None, promised: object = None) -> Result:
     return check_reference_record(of_run(plan(spec=REFERENCE, ledger=promised), ledger=ledger))
 
 
 @pytest.mark.parametrize(
     ("ends_s", "grain_s", "is_short"),
     [
-        pytest.param(31, 1.0, False, id="counter: one bin after the burst of 30 s"),
-        pytest.param(30, 1.0, True, id="counter: none"),
+        pytest.param(31, 1.0, False, id="counter: one bin after the burst"),
+        pytest.param(30, 1.0, True, id="counter: no bin after the burst"),
         pytest.param(80, 10.0, False, id="metric: five bins"),
-        pytest.param(70, 10.0, True, id="metric: four"),
-        pytest.param(39, 9.0, False, id="bins under 10 s are a counter's"),
+        pytest.param(70, 10.0, True, id="metric: four bins"),
+        pytest.param(39, 9.0, False, id="bins below 10 s are from a counter"),
     ],
 )
-def test_the_last_known_bin_is_late_enough(ends_s: float, grain_s: float, is_short: bool) -> None:
-    result = _judged(counter(ends_s - 12 * grain_s, ends_s, grain_s))
+def test_last_known_bin_must_cover_the_lag(ends_s: float, grain_s: float, is_short: bool) -> None:
+    result = _run_check(counter(ends_s - 12 * grain_s, ends_s, grain_s))
     assert weights(result) == ([("reference-short", 92)] if is_short else [])
     assert result.verdict is (Verdict.INCONCLUSIVE if is_short else Verdict.PASS)
 
 
-def test_unknown_bins_do_not_go_on() -> None:
+def test_unknown_bins_do_not_extend_the_record() -> None:
     ledger = counter(-10, 40)
     ledger.bytes[-10:] = np.nan
-    assert weights(_judged(ledger)) == [("reference-short", 92)]
+    assert weights(_run_check(ledger)) == [("reference-short", 92)]
     ledger.bytes[:] = np.nan
-    assert weights(_judged(ledger)) == [("reference-short", 92)]
-    assert "for 1 s after the last" in _judged(ledger).findings[0].sentence
+    assert weights(_run_check(ledger)) == [("reference-short", 92)]
+    assert "for 1 s after the last" in _run_check(ledger).findings[0].sentence
 
 
-def test_a_reference_that_nothing_watched_is_none() -> None:
-    assert weights(_judged(None)) == [("reference-unwatched", 103)]
-    assert _judged(None, promised="a counter, whose absence is said elsewhere") == Result()
+def test_reference_run_needs_a_device_counter() -> None:
+    assert weights(_run_check(None)) == [("reference-unwatched", 103)]
+    assert _run_check(None, promised="a counter, whose absence is said elsewhere") == Result()
 
 
-def test_other_runs_need_neither() -> None:
+def test_check_applies_only_to_reference_runs() -> None:
     assert check_reference_record(of_run(plan(), ledger=counter(0, 5))) == Result()
     assert check_reference_record(of_run(plan())) == Result()

@@ -1,5 +1,3 @@
-"""Fleet and device counter agree within the limit, with all that is unsure or missing."""
-
 from typing import Any
 
 import pytest
@@ -9,7 +7,7 @@ from broadside.coordinator.core.judge.checks.counter_checks import check_residua
 from broadside.coordinator.core.summary import Verdict
 from tests.unit.coordinator.core.judge.checks.check_input import (
     burst,
-    held,
+    make_reconciliation,
     of_burst,
     seen,
     weights,
@@ -18,14 +16,16 @@ from tests.unit.coordinator.core.judge.checks.check_input import (
 AGREES = [("reconciled", 40), ("unseen-by-bytes", 11)]
 
 
-def _judged(residual: float | None, of_burst_: dict[str, Any] | None = None, **told: Any) -> Result:
-    """The limit is 2 %, the residual is known to 0.5 %."""
-    of = burst(reconciliation=held(residual, **told), **(of_burst_ or {}))
+def _run_check(
+    residual: float | None, of_burst_: dict[str, Any] | None = None, **fields: Any
+) -> Result:
+    """Run the check with a 2 % limit and 0.5 % residual uncertainty."""
+    of = burst(reconciliation=make_reconciliation(residual, **fields), **(of_burst_ or {}))
     return check_residual(of_burst(of))
 
 
 @pytest.mark.parametrize(
-    ("residual", "told", "passes"),
+    ("residual", "fields", "passes"),
     [
         (0.015, {}, True),
         (0.0151, {}, False),
@@ -39,10 +39,10 @@ def _judged(residual: float | None, of_burst_: dict[str, Any] | None = None, **t
         (0.0, {"lag_s": None, "baseline_how": None}, False),
     ],
 )
-def test_either_end_of_the_residual_is_within_the_limit(
-    residual: float, told: dict[str, Any], passes: bool
+def test_both_bounds_of_the_residual_must_be_within_the_limit(
+    residual: float, fields: dict[str, Any], passes: bool
 ) -> None:
-    result = _judged(residual, **told)
+    result = _run_check(residual, **fields)
     assert result.verdict is (Verdict.PASS if passes else Verdict.INCONCLUSIVE)
     assert weights(result) == (AGREES if passes else [("residual", 88)])
 
@@ -50,19 +50,21 @@ def test_either_end_of_the_residual_is_within_the_limit(
 @pytest.mark.parametrize(
     ("peak", "passes"), [(1.2e9, False), (0.17e9, True), (0.19e9, False), (None, True)]
 )
-def test_what_missing_pairs_may_have_sent_is_a_residual_below(
-    peak: float | None, passes: bool
-) -> None:
-    """3 of 300 pair-seconds, in 30 s: a tenth of the peak pair, over 1.2 Gbit/s received. Of 0.18
-    Gbit/s that is 1.5 %, and 0.5 % are unsure."""
+def test_missing_pairs_lower_the_residual_bound(peak: float | None, passes: bool) -> None:
+    """In this 30 s burst, 3 out of 300 pair-seconds are missing.
+
+    They may have carried 10 % of the peak pair rate. For 0.18 Gbit/s this is 1.5 % of 1.2 Gbit/s.
+    The residual has another 0.5 % uncertainty.
+    """
     of = {"completeness": seen(297, 300), "peak_pair_bits_per_second": peak}
-    assert (_judged(0.0, of).verdict is Verdict.PASS) is passes
+    assert (_run_check(0.0, of).verdict is Verdict.PASS) is passes
     above = of | {"peak_pair_bits_per_second": 0.17e9}
-    assert _judged(0.015, above).verdict is Verdict.PASS  # the upper end is as it was
+    # The upper bound does not change.
+    assert _run_check(0.015, above).verdict is Verdict.PASS
 
 
-def test_a_residual_is_told_with_its_interval_and_what_would_narrow_it() -> None:
-    larger, unsure = _judged(0.03).findings[0], _judged(0.018).findings[0]
+def test_reports_residual_with_interval_and_next_step() -> None:
+    larger, unsure = _run_check(0.03).findings[0], _run_check(0.018).findings[0]
     assert larger.sentence == (
         "Residual +3.00 % (95 % interval +2.50 % to +3.50 %): device counter against fleet, 1 GB "
         "expected (ip layer). 2.0 % are allowed."
@@ -71,18 +73,18 @@ def test_a_residual_is_told_with_its_interval_and_what_would_narrow_it() -> None
     assert unsure.sentence.endswith("missing pairs and unknown bins it may be 2.3 %.")
     assert (unsure.next_step or "").startswith("Reduce the uncertainty")
     for reported in ({"layer_ratio": 0.01}, {"overhead_how": "assumed"}):
-        layer = _judged(0.018, **reported).findings[0]
+        layer = _run_check(0.018, **reported).findings[0]
         assert (layer.next_step or "").startswith("Declare the layer")
-    assert _judged(0.02).findings[0].sentence.endswith("it may be 2.5 %.")
+    assert _run_check(0.02).findings[0].sentence.endswith("it may be 2.5 %.")
 
 
-def test_without_a_counter_or_for_a_reference_run_other_checks_conclude() -> None:
+def test_no_result_without_counter_or_for_reference_run() -> None:
     assert check_residual(of_burst(burst())) == NOTHING
-    assert _judged(0.5, bypassed=True) == NOTHING
+    assert _run_check(0.5, bypassed=True) == NOTHING
 
 
 @pytest.mark.parametrize(
-    ("told", "found"),
+    ("fields", "expected"),
     [
         ({"lag_s": None}, ("lag-unknown", 76)),
         ({"lag_s": None, "baseline_how": None}, ("ledger-empty", 75)),
@@ -92,35 +94,36 @@ def test_without_a_counter_or_for_a_reference_run_other_checks_conclude() -> Non
         ({"rejected_bins_count": 3}, ("ledger-empty", 75)),
     ],
 )
-def test_without_a_residual_the_reason_is_named(
-    told: dict[str, Any], found: tuple[str, float]
+def test_names_reason_for_missing_residual(
+    fields: dict[str, Any], expected: tuple[str, float]
 ) -> None:
-    result = _judged(None, **told)
-    assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [found])
+    result = _run_check(None, **fields)
+    assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [expected])
 
 
-def test_bins_that_cannot_be_true_are_counted() -> None:
-    result = _judged(0.0, rejected_bins_count=3)
+def test_counts_impossible_bins() -> None:
+    result = _run_check(0.0, rejected_bins_count=3)
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("ledger-untrue", 89)])
     assert result.findings[0].sentence.startswith(
         "3 bins of the device counter counter have impossible"
     )
-    assert weights(_judged(0.0, rejected_bins_count=3, bypassed=True)) == [("ledger-untrue", 89)]
+    assert weights(_run_check(0.0, rejected_bins_count=3, bypassed=True)) == [("ledger-untrue", 89)]
 
 
-def test_a_wrong_declaration_is_named_by_its_factor() -> None:
-    result = _judged(7.0, crossed_bits_per_second=8e9)
+def test_names_wrong_unit_declaration_by_factor() -> None:
+    result = _run_check(7.0, crossed_bits_per_second=8e9)
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("metric-declaration", 88)])
     assert result.findings[0].sentence.startswith(
         "The device counter counter has 8 times the bytes of the fleet. A factor of 8 times"
     )
     assert "declare unit=bits" in (result.findings[0].next_step or "")
-    at_lags = _judged(None, lag_s=None, lags_scale_ratio=60.0, grain_s=60.0)
+    at_lags = _run_check(None, lag_s=None, lags_scale_ratio=60.0, grain_s=60.0)
     assert "has 60 times the bytes of the fleet" in at_lags.findings[0].sentence
-    doubled = _judged(1.0, crossed_bits_per_second=2e9)  # traffic may do so too
+    # This factor can also be caused by traffic.
+    doubled = _run_check(1.0, crossed_bits_per_second=2e9)
     assert weights(doubled) == [("residual", 88)]
 
 
-def test_nothing_received_leaves_nothing_to_fill() -> None:
-    nothing = burst(None, reconciliation=held(0.0), completeness=seen(297, 300))
+def test_missing_pairs_do_not_matter_without_received_rate() -> None:
+    nothing = burst(None, reconciliation=make_reconciliation(0.0), completeness=seen(297, 300))
     assert check_residual(of_burst(nothing)).verdict is Verdict.PASS

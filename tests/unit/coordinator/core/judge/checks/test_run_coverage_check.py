@@ -1,5 +1,3 @@
-"""A run is over and measured, its plan as sealed, its metric a sum of bytes."""
-
 from types import SimpleNamespace
 
 import pytest
@@ -20,18 +18,18 @@ from tests.unit.coordinator.core.judge.checks.check_input import (
 @pytest.mark.parametrize(
     ("ratio", "result"), [(0.95, NOTHING), (0.949, Result(Verdict.INCONCLUSIVE))]
 )
-def test_all_planned_seconds_are_held_against_the_floor(ratio: float, result: Result) -> None:
+def test_compares_run_coverage_with_the_floor(ratio: float, result: Result) -> None:
     assert check_run_coverage(of_run(plan(), burst(), completeness_ratio=ratio)) == result
 
 
-def test_bursts_that_are_not_over_are_pending() -> None:
+def test_reports_pending_bursts() -> None:
     three = plan(bursts=plan().bursts * 3)
     result = check_run_coverage(of_run(three, burst()))
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("bursts-pending", 99)])
     assert result.findings[0].sentence.startswith("2 of 3 bursts have not ended")
 
 
-def test_the_largest_of_samples_is_no_sum_of_bytes() -> None:
+def test_rejects_maximum_aggregation_as_byte_counter() -> None:
     result = check_metric_aggregation(of_run(plan(), ledger=counter(0, 9, extreme="maximum")))
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("metric-aggregation", 88)])
     assert check_metric_aggregation(of_run(plan(), ledger=counter(0, 9))) == NOTHING
@@ -39,7 +37,7 @@ def test_the_largest_of_samples_is_no_sum_of_bytes() -> None:
 
 
 @pytest.mark.parametrize("seal", ["0123456789abcdefXYZ", None])
-def test_an_altered_plan_shows_both_digests(seal: str | None) -> None:
+def test_altered_plan_shows_both_digests(seal: str | None) -> None:
     altered = plan(is_intact=False, seal_sha256=seal, digest=lambda: "fedcba9876543210XYZ")
     result = check_seal(of_run(SimpleNamespace(**vars(altered))))
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("plan-altered", 106)])

@@ -1,5 +1,3 @@
-"""Every lasting part of the window reaches the limit, by receivers, senders and the device."""
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,26 +11,29 @@ from broadside.coordinator.core.summary import Verdict
 from tests.unit.coordinator.core.judge.checks.check_input import (
     at,
     burst,
-    held,
+    make_reconciliation,
     of_burst,
     spec,
     weights,
     window,
 )
 
-LEAST = 0.985e9  # of 1 Gbit/s: what noise may take
+# A part may be 1.5 % below 1 Gbit/s because of noise.
+LEAST = 0.985e9
 PART = {"slowest_from_s": 7, "slowest_s": 6}
 
 
-def _judged(of_window: dict[str, Any] | None = None, **told: Any) -> Result:
-    given = {name: told.pop(name) for name in ("clocks_promised", "slowest_sent") if name in told}
-    of = burst(window=window(**(of_window or {})), **told)
+def _run_check(of_window: dict[str, Any] | None = None, **fields: Any) -> Result:
+    given = {
+        name: fields.pop(name) for name in ("clocks_promised", "slowest_sent") if name in fields
+    }
+    of = burst(window=window(**(of_window or {})), **fields)
     return check_shape(of_burst(of, **given))
 
 
 @pytest.mark.parametrize(("rate", "slow"), [(LEAST, False), (LEAST - 1, True)])
-def test_the_slowest_fifth_reaches_the_limit_but_for_noise(rate: float, slow: bool) -> None:
-    result = _judged({"slowest_bits_per_second": rate, **PART})
+def test_slowest_fifth_must_reach_the_limit(rate: float, slow: bool) -> None:
+    result = _run_check({"slowest_bits_per_second": rate, **PART})
     assert result.verdict is (Verdict.INCONCLUSIVE if slow else Verdict.PASS)
     assert weights(result) == [("slow-stretch", 84)] * slow
     if slow:
@@ -43,21 +44,21 @@ def test_the_slowest_fifth_reaches_the_limit_but_for_noise(rate: float, slow: bo
 
 
 @pytest.mark.parametrize("name", ["slowest_bits_per_second", "slowest_from_s", "slowest_s"])
-def test_a_part_that_is_not_placed_is_none(name: str) -> None:
-    assert _judged({"slowest_bits_per_second": 1.0, **PART, name: None}) == NOTHING
+def test_ignores_slow_part_without_position(name: str) -> None:
+    assert _run_check({"slowest_bits_per_second": 1.0, **PART, name: None}) == NOTHING
 
 
-def test_headers_count_at_the_ip_layer() -> None:
-    """0.95 Gbit/s of payload are 0.988 at the IP layer."""
+def test_ip_layer_rate_includes_headers() -> None:
+    """The payload rate 0.95 Gbit/s is 0.988 Gbit/s at the IP layer."""
     of = burst(window=window(slowest_bits_per_second=0.95e9, **PART))
     assert check_shape(of_burst(of)).verdict is Verdict.INCONCLUSIVE
     assert check_shape(of_burst(of, spec(layer=Layer.IP))) == NOTHING
 
 
 @pytest.mark.parametrize(("after", "slow"), [(LEAST, False), (LEAST - 1, True)])
-def test_what_is_left_after_a_cliff_reaches_the_limit(after: float, slow: bool) -> None:
+def test_rate_after_drop_must_reach_the_limit(after: float, slow: bool) -> None:
     cliff = SimpleNamespace(at=at(22.4), after_bits_per_second=after)
-    result = _judged({"slowest_bits_per_second": 1e9, **PART}, cliff=cliff)
+    result = _run_check({"slowest_bits_per_second": 1e9, **PART}, cliff=cliff)
     assert weights(result) == [("slow-stretch", 84)] * slow
     if slow:
         assert result.findings[0].sentence.startswith("For 8 s, starting 22 s into the window")
@@ -72,11 +73,13 @@ def test_what_is_left_after_a_cliff_reaches_the_limit(after: float, slow: bool) 
         (LEAST - 3.1e6, 1e6, True),
     ],
 )
-def test_the_devices_bins_may_fall_short_by_three_standard_errors(
+def test_device_bins_may_be_three_standard_errors_below(
     rate: float, noise: float | None, slow: bool
 ) -> None:
-    device = held(slowest_bits_per_second=rate, slowest_noise_bits_per_second=noise, slowest_s=6)
-    result = _judged(reconciliation=device)
+    device = make_reconciliation(
+        slowest_bits_per_second=rate, slowest_noise_bits_per_second=noise, slowest_s=6
+    )
+    result = _run_check(reconciliation=device)
     assert result.verdict is (Verdict.INCONCLUSIVE if slow else Verdict.PASS)
     assert weights(result) == [("slow-stretch-device", 84)] * slow
     if slow:
@@ -85,21 +88,27 @@ def test_the_devices_bins_may_fall_short_by_three_standard_errors(
         )
 
 
-def test_the_devices_bins_count_with_headers_too() -> None:
-    device = held(slowest_bits_per_second=0.94e9, slowest_noise_bits_per_second=3e6, slowest_s=6)
-    of = burst(reconciliation=device)  # 1.04 x (0.94 + 0.009) = 0.98696
+def test_device_bins_include_headers_at_ip_layer() -> None:
+    device = make_reconciliation(
+        slowest_bits_per_second=0.94e9, slowest_noise_bits_per_second=3e6, slowest_s=6
+    )
+    # The upper bound is 1.04 x (0.94 + 0.009) = 0.98696.
+    of = burst(reconciliation=device)
     assert check_shape(of_burst(of, spec(layer=Layer.IP))) == NOTHING
-    device = held(slowest_bits_per_second=0.94e9, slowest_noise_bits_per_second=2e6, slowest_s=6)
-    of = burst(reconciliation=device)  # 1.04 x (0.94 + 0.006) = 0.98384
+    device = make_reconciliation(
+        slowest_bits_per_second=0.94e9, slowest_noise_bits_per_second=2e6, slowest_s=6
+    )
+    # The upper bound is 1.04 x (0.94 + 0.006) = 0.98384.
+    of = burst(reconciliation=device)
     result = check_shape(of_burst(of, spec(layer=Layer.IP)))
     assert weights(result) == [("slow-stretch-device", 84)]
     assert "at most 977.6 Mbit/s (ip layer)" in result.findings[0].sentence
 
 
 @pytest.mark.parametrize(("rate", "slow"), [(LEAST, False), (LEAST - 1, True)])
-def test_senders_show_a_slow_part_too(rate: float, slow: bool) -> None:
+def test_detects_slow_part_from_senders(rate: float, slow: bool) -> None:
     sent = Stretch(at=3, length_s=6, mean=rate, noise=0.0)
-    result = _judged(slowest_sent=sent)
+    result = _run_check(slowest_sent=sent)
     assert weights(result) == [("slow-stretch-senders", 84)] * slow
     if slow:
         assert result.findings[0].sentence.startswith(
@@ -109,29 +118,27 @@ def test_senders_show_a_slow_part_too(rate: float, slow: bool) -> None:
         assert check_shape(of) == NOTHING
 
 
-def test_readings_longer_than_a_part_show_no_shape() -> None:
-    result = _judged({"reading_s": 10.0, "window_s": 100})
+def test_shape_is_not_assessed_with_coarse_readings() -> None:
+    result = _run_check({"reading_s": 10.0, "window_s": 100})
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("shape-not-assessed", 83)])
     assert result.findings[0].sentence.startswith("Changes of the rate within 10 s are not visible")
-    assert "in bins of 10 s or less" in (result.findings[0].next_step or "")  # half of a fifth
-    imported = _judged({"reading_s": 10.0}, clocks_promised=False)
+    assert "in bins of 10 s or less" in (result.findings[0].next_step or "")
+    imported = _run_check({"reading_s": 10.0}, clocks_promised=False)
     assert (imported.verdict, weights(imported)) == (Verdict.PASS, [("shape-not-assessed", 30)])
 
 
-def test_a_source_that_shows_the_shape_assesses_it() -> None:
-    device = held(slowest_bits_per_second=1e9, slowest_s=6)
-    assert _judged({"reading_s": 10.0}, reconciliation=device) == NOTHING
-    assert _judged({"reading_s": 10.0, "slowest_bits_per_second": 1e9, **PART}) == NOTHING
-    assert weights(_judged({"reading_s": 10.0}, reconciliation=held())) == [
+def test_finer_source_assesses_the_shape() -> None:
+    device = make_reconciliation(slowest_bits_per_second=1e9, slowest_s=6)
+    assert _run_check({"reading_s": 10.0}, reconciliation=device) == NOTHING
+    assert _run_check({"reading_s": 10.0, "slowest_bits_per_second": 1e9, **PART}) == NOTHING
+    assert weights(_run_check({"reading_s": 10.0}, reconciliation=make_reconciliation())) == [
         ("shape-not-assessed", 83)
     ]
 
 
 @pytest.mark.parametrize(("rate", "unproven"), [(LEAST, False), (LEAST - 1, True)])
-def test_a_part_with_missing_rows_is_proven_by_those_that_are_there(
-    rate: float, unproven: bool
-) -> None:
-    result = _judged({"slowest_proven_bits_per_second": rate})
+def test_part_with_missing_rows_needs_proof_from_present_rows(rate: float, unproven: bool) -> None:
+    result = _run_check({"slowest_proven_bits_per_second": rate})
     assert result.verdict is (Verdict.INCONCLUSIVE if unproven else Verdict.PASS)
     assert weights(result) == [("stretch-unproven", 79)] * unproven
     if unproven:
@@ -140,10 +147,10 @@ def test_a_part_with_missing_rows_is_proven_by_those_that_are_there(
         assert check_shape(of_burst(of, spec(layer=Layer.IP))) == NOTHING
 
 
-def test_a_ramp_that_was_cut_is_stated_beside_any_result() -> None:
+def test_reports_excluded_ramp_with_any_result() -> None:
     cut = {"ramp_s": 4, "ramp_bits_per_second": 5e8}
     note = ("ramp-cut", 12)
-    result = _judged(cut)
+    result = _run_check(cut)
     assert (result.verdict, weights(result)) == (Verdict.PASS, [note])
     assert result.findings[0].sentence.startswith(
         "The first 4 of 30 common seconds are not used, because the rate still increased: 500 "
@@ -154,11 +161,11 @@ def test_a_ramp_that_was_cut_is_stated_beside_any_result() -> None:
         ({"reading_s": 10.0}, "shape-not-assessed"),
         ({"slowest_proven_bits_per_second": 1.0}, "stretch-unproven"),
     ):
-        assert [item for item, _ in weights(_judged(cut | reported))] == ["ramp-cut", id_]
+        assert [item for item, _ in weights(_run_check(cut | reported))] == ["ramp-cut", id_]
     sent = Stretch(at=3, length_s=6, mean=1.0, noise=0.0)
-    assert weights(_judged(cut, slowest_sent=sent)) == [note, ("slow-stretch-senders", 84)]
-    assert _judged({"ramp_s": 0, "ramp_bits_per_second": 5e8}) == NOTHING
-    assert _judged({"ramp_s": 4}) == NOTHING
+    assert weights(_run_check(cut, slowest_sent=sent)) == [note, ("slow-stretch-senders", 84)]
+    assert _run_check({"ramp_s": 0, "ramp_bits_per_second": 5e8}) == NOTHING
+    assert _run_check({"ramp_s": 4}) == NOTHING
     unlimited = spec(scaled_target_bits_per_second=None)
     slow = burst(window=window(slowest_bits_per_second=1.0, **PART, **cut))
     assert weights(check_shape(of_burst(slow, unlimited))) == [note]

@@ -1,5 +1,3 @@
-"""Pairs that began apart: allowed, a warning, or no pass."""
-
 from types import SimpleNamespace
 
 import pytest
@@ -29,11 +27,11 @@ PAIRS = (
 @pytest.mark.parametrize(
     ("spread_s", "bound_s", "verdict", "weight"),
     [
-        pytest.param(1.5, 1.0, Verdict.INCONCLUSIVE, 87, id="more than clocks may be off"),
-        pytest.param(1.5, 1.5, Verdict.PASS, 58, id="as clocks may be off"),
+        pytest.param(1.5, 1.0, Verdict.INCONCLUSIVE, 87, id="above clock error"),
+        pytest.param(1.5, 1.5, Verdict.PASS, 58, id="within clock error"),
     ],
 )
-def test_a_spread_that_is_not_allowed_names_the_three_latest(
+def test_names_three_latest_pairs_if_start_spread_is_too_large(
     spread_s: float, bound_s: float, verdict: Verdict, weight: float
 ) -> None:
     of = burst(
@@ -50,10 +48,10 @@ def test_a_spread_that_is_not_allowed_names_the_three_latest(
 
 
 @pytest.mark.parametrize("spread_s", [None, 0.0, 1.0])
-def test_a_spread_that_is_allowed_or_unknown_is_no_finding(spread_s: float | None) -> None:
+def test_allowed_or_unknown_start_spread_has_no_finding(spread_s: float | None) -> None:
     assert check_starts(of_burst(burst(start_spread_s=spread_s))) == NOTHING
 
 
-def test_without_a_window_no_second_is_shared() -> None:
+def test_no_common_seconds_without_a_window() -> None:
     result = check_starts(of_burst(burst(start_spread_s=2.0, window=None, pairs=PAIRS)))
     assert "0 of 30 s are common" in result.findings[0].sentence

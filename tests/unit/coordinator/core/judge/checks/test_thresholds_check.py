@@ -1,5 +1,3 @@
-"""A threshold fails beyond its limit, passes within, and is undecided where too little is known."""
-
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,8 +9,8 @@ from broadside.coordinator.core.summary import DeviceFigure, DevicePlacement, Ve
 from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
 
 
-def _judged(limits: dict[str, float], *, completeness: float = 1.0, **burst: Any) -> Result:
-    """The result of these limits on a burst of two pairs."""
+def _run_check(limits: dict[str, float], *, completeness: float = 1.0, **burst: Any) -> Result:
+    """Run the check for a burst with two pairs."""
     unset: dict[str, float | None] = {threshold.bound: None for threshold in ALL_THRESHOLDS}
     reported = {"devices": (), "flows": (), "measures": (), "latency": None} | burst
     given = SimpleNamespace(
@@ -30,18 +28,18 @@ def _ids(result: Result) -> list[str]:
     return [finding.id for finding in result.findings]
 
 
-def _flow(**told: Any) -> SimpleNamespace:
+def _flow(**fields: Any) -> SimpleNamespace:
     known = {"flow": "up", "rtt_mean_s": 0.02, "rtt_pairs_count": 2}
-    return SimpleNamespace(**(known | told))
+    return SimpleNamespace(**(known | fields))
 
 
 def _device(name: str = "fw", **figures: DeviceFigure | None) -> SimpleNamespace:
     return SimpleNamespace(device=name, **({"cpu_ratio": None, "health_ratio": None} | figures))
 
 
-def _figure(value: float, **told: Any) -> DeviceFigure:
+def _figure(value: float, **fields: Any) -> DeviceFigure:
     return DeviceFigure(
-        **({"mean": value, "p95": value, "min": value, "max": value, "covered_ratio": 1.0} | told)
+        **({"mean": value, "p95": value, "min": value, "max": value, "covered_ratio": 1.0} | fields)
     )
 
 
@@ -49,31 +47,33 @@ def _placement(value: float) -> DevicePlacement:
     return DevicePlacement(mean=value, p95=value, min=value, max=value)
 
 
-def test_without_limits_everything_passes() -> None:
-    assert _judged({}) == Result(Verdict.PASS, ())
+def test_passes_without_thresholds() -> None:
+    assert _run_check({}) == Result(Verdict.PASS, ())
 
 
 @pytest.mark.parametrize(
     ("limit_s", "pairs", "completeness", "verdict", "ids"),
     [
         pytest.param(0.02, 2, 1.0, Verdict.PASS, [], id="at the limit"),
-        pytest.param(0.019, 2, 1.0, Verdict.FAIL, ["rtt-limit"], id="beyond it"),
-        pytest.param(0.019, 1, 0.5, Verdict.FAIL, ["rtt-limit"], id="beyond it, not of all"),
-        pytest.param(0.03, 1, 1.0, Verdict.INCONCLUSIVE, ["rtt-unproven"], id="not of all pairs"),
-        pytest.param(0.03, 2, 0.5, Verdict.INCONCLUSIVE, ["rtt-unproven"], id="not all along"),
+        pytest.param(0.019, 2, 1.0, Verdict.FAIL, ["rtt-limit"], id="above the limit"),
+        pytest.param(
+            0.019, 1, 0.5, Verdict.FAIL, ["rtt-limit"], id="above the limit, not all pairs"
+        ),
+        pytest.param(0.03, 1, 1.0, Verdict.INCONCLUSIVE, ["rtt-unproven"], id="not all pairs"),
+        pytest.param(0.03, 2, 0.5, Verdict.INCONCLUSIVE, ["rtt-unproven"], id="not all seconds"),
     ],
 )
-def test_a_flows_figure_is_held_against_its_limit(
+def test_compares_flow_metric_with_threshold(
     limit_s: float, pairs: int, completeness: float, verdict: Verdict, ids: list[str]
 ) -> None:
     flows = (_flow(rtt_pairs_count=pairs),)
-    result = _judged({"rtt_mean_max_s": limit_s}, flows=flows, completeness=completeness)
+    result = _run_check({"rtt_mean_max_s": limit_s}, flows=flows, completeness=completeness)
     assert (result.verdict, _ids(result)) == (verdict, ids)
 
 
-def test_every_flow_is_named_with_its_own_figure() -> None:
+def test_reports_every_flow_with_its_value() -> None:
     flows = (_flow(), _flow(flow="down", rtt_mean_s=0.04), _flow(flow="x", rtt_mean_s=None))
-    result = _judged({"rtt_mean_max_s": 0.03}, flows=flows)
+    result = _run_check({"rtt_mean_max_s": 0.03}, flows=flows)
     assert result.verdict is Verdict.FAIL
     assert _ids(result) == ["rtt-limit", "rtt-unproven"]
     assert [finding.weight for finding in result.findings] == [90, 70]
@@ -94,14 +94,16 @@ def test_every_flow_is_named_with_its_own_figure() -> None:
         (None, 0, Verdict.INCONCLUSIVE),
     ],
 )
-def test_a_measures_floor_fails_below_it(value: float | None, pairs: int, verdict: Verdict) -> None:
+def test_minimum_threshold_fails_below_it(
+    value: float | None, pairs: int, verdict: Verdict
+) -> None:
     reported = SimpleNamespace(name="success_ratio", value=value, pairs_count=pairs)
-    result = _judged({"success_min_ratio": 0.99}, measures=() if value is None else (reported,))
+    result = _run_check({"success_min_ratio": 0.99}, measures=() if value is None else (reported,))
     assert result.verdict is verdict
 
 
 @pytest.mark.parametrize(
-    ("p99_s", "whole", "verdict"),
+    ("p99_s", "complete_count", "verdict"),
     [
         (0.1, 2, Verdict.PASS),
         (0.2, 2, Verdict.FAIL),
@@ -109,24 +111,24 @@ def test_a_measures_floor_fails_below_it(value: float | None, pairs: int, verdic
         (None, 2, Verdict.INCONCLUSIVE),
     ],
 )
-def test_probes_under_load_are_held_against_their_limit(
-    p99_s: float | None, whole: int, verdict: Verdict
+def test_compares_probe_latency_with_threshold(
+    p99_s: float | None, complete_count: int, verdict: Verdict
 ) -> None:
     during = SimpleNamespace(p99_s=p99_s)
-    seen = SimpleNamespace(fleet=SimpleNamespace(during=during), whole_pairs_count=whole)
-    assert _judged({"probe_p99_max_s": 0.15}, latency=seen).verdict is verdict
-    assert _judged({"probe_p99_max_s": 0.15}).verdict is Verdict.INCONCLUSIVE
+    seen = SimpleNamespace(fleet=SimpleNamespace(during=during), whole_pairs_count=complete_count)
+    assert _run_check({"probe_p99_max_s": 0.15}, latency=seen).verdict is verdict
+    assert _run_check({"probe_p99_max_s": 0.15}).verdict is Verdict.INCONCLUSIVE
 
 
 @pytest.mark.parametrize(
     ("covered", "verdict"),
     [(0.8, Verdict.PASS), (0.79, Verdict.INCONCLUSIVE), (1.0, Verdict.PASS)],
 )
-def test_a_device_must_be_known_for_four_fifths_of_the_window(
+def test_device_metric_must_cover_80_percent_of_the_window(
     covered: float, verdict: Verdict
 ) -> None:
     devices = (_device(cpu_ratio=_figure(0.5, covered_ratio=covered)),)
-    result = _judged({"device_cpu_p95_max_ratio": 0.9}, devices=devices)
+    result = _run_check({"device_cpu_p95_max_ratio": 0.9}, devices=devices)
     assert result.verdict is verdict
     if verdict is not Verdict.PASS:
         assert "fw: " in result.findings[0].sentence
@@ -136,9 +138,9 @@ def test_a_device_must_be_known_for_four_fifths_of_the_window(
         )
 
 
-def test_a_device_that_tells_nothing_proves_nothing() -> None:
+def test_device_without_telemetry_is_inconclusive() -> None:
     limits = {"device_cpu_p95_max_ratio": 0.9}
-    no_user, silent = _judged(limits), _judged(limits, devices=(_device(),))
+    no_user, silent = _run_check(limits), _run_check(limits, devices=(_device(),))
     assert no_user.verdict is silent.verdict is Verdict.INCONCLUSIVE
     assert "no device" in no_user.findings[0].sentence
     assert "fw: " in silent.findings[0].sentence
@@ -148,34 +150,35 @@ def test_a_device_that_tells_nothing_proves_nothing() -> None:
 @pytest.mark.parametrize(
     ("least", "most", "verdict"),
     [
-        pytest.param(0.5, 0.9, Verdict.PASS, id="within at every placement"),
-        pytest.param(0.5, 0.95, Verdict.INCONCLUSIVE, id="beyond at some"),
-        pytest.param(0.92, 0.95, Verdict.FAIL, id="beyond at every placement"),
+        pytest.param(0.5, 0.9, Verdict.PASS, id="within limit at all placements"),
+        pytest.param(0.5, 0.95, Verdict.INCONCLUSIVE, id="above limit at some placements"),
+        pytest.param(0.92, 0.95, Verdict.FAIL, id="above limit at all placements"),
     ],
 )
-def test_a_limit_holds_for_every_placement_of_the_readings(
+def test_threshold_is_checked_for_all_placements_of_readings(
     least: float, most: float, verdict: Verdict
 ) -> None:
     seen = _figure(0.7, at_least=_placement(least), at_most=_placement(most), bound_s=30.0)
-    result = _judged({"device_cpu_p95_max_ratio": 0.9}, devices=(_device(cpu_ratio=seen),))
+    result = _run_check({"device_cpu_p95_max_ratio": 0.9}, devices=(_device(cpu_ratio=seen),))
     assert result.verdict is verdict
     if verdict is Verdict.INCONCLUSIVE:
         assert _ids(result) == ["device-cpu-unproven"]
         assert "between 50.000 % and 95.000 %" in result.findings[0].sentence
         assert "uncertain by 30 s" in result.findings[0].sentence
-    if verdict is Verdict.FAIL:  # by the least that it can be
+    # This is the lowest possible value.
+    if verdict is Verdict.FAIL:
         assert "92.000 %" in result.findings[0].sentence
 
 
-def test_a_floor_fails_by_the_most_that_a_placement_allows() -> None:
+def test_minimum_threshold_uses_highest_placement() -> None:
     seen = _figure(0.7, at_least=_placement(0.4), at_most=_placement(0.6))
-    result = _judged({"device_health_min_ratio": 0.9}, devices=(_device(health_ratio=seen),))
+    result = _run_check({"device_health_min_ratio": 0.9}, devices=(_device(health_ratio=seen),))
     assert result.verdict is Verdict.FAIL
     assert "60.000 %" in result.findings[0].sentence
 
 
-@pytest.mark.parametrize("told", ["at_least", "at_most"])
-def test_one_end_of_a_placement_alone_is_no_interval(told: str) -> None:
-    seen = _figure(0.7, **{told: _placement(0.99)})
-    result = _judged({"device_cpu_p95_max_ratio": 0.9}, devices=(_device(cpu_ratio=seen),))
+@pytest.mark.parametrize("bound", ["at_least", "at_most"])
+def test_single_placement_bound_is_ignored(bound: str) -> None:
+    seen = _figure(0.7, **{bound: _placement(0.99)})
+    result = _run_check({"device_cpu_p95_max_ratio": 0.9}, devices=(_device(cpu_ratio=seen),))
     assert result.verdict is Verdict.PASS

@@ -1,5 +1,3 @@
-"""Seconds of a test outside the common window: two of the grid, then 5 % of the burst."""
-
 import pytest
 
 from broadside.coordinator.core.judge.checks.check_types import NOTHING
@@ -9,31 +7,32 @@ from tests.unit.coordinator.core.judge.checks.check_input import burst, of_burst
 
 
 @pytest.mark.parametrize(
-    ("outside_s", "verdict", "found"),
+    ("outside_s", "verdict", "expected"),
     [
         (0, Verdict.PASS, []),
         (2, Verdict.PASS, []),
         (3, Verdict.PASS, [("window-outside", 13)]),
-        (7, Verdict.PASS, [("window-outside", 13)]),  # 5 of 100 s
+        # The limit is 2 seconds and 5 % of 100 seconds.
+        (7, Verdict.PASS, [("window-outside", 13)]),
         (8, Verdict.INCONCLUSIVE, [("outside-window", 87)]),
     ],
 )
-def test_seconds_outside_are_allowed_noted_or_too_many(
-    outside_s: int, verdict: Verdict, found: list[tuple[str, float]]
+def test_classifies_seconds_outside_the_common_window(
+    outside_s: int, verdict: Verdict, expected: list[tuple[str, float]]
 ) -> None:
     of = burst(duration_s=100, window=window(outside_s=outside_s, common_s=90))
     result = check_window(of_burst(of))
-    assert (result.verdict, weights(result)) == (verdict, found)
-    if found:
+    assert (result.verdict, weights(result)) == (verdict, expected)
+    if expected:
         text = f"{outside_s} of 100 s of pair-001 are outside the 90 s that are common to all"
         assert result.findings[0].sentence.startswith(text)
 
 
-def test_without_a_window_nothing_is_concluded() -> None:
+def test_no_result_without_a_window() -> None:
     assert check_window(of_burst(burst(window=None))) == NOTHING
 
 
-def test_a_burst_without_a_length_is_all_outside() -> None:
-    """3 - 2 of at least one second."""
+def test_burst_of_zero_length_is_inconclusive() -> None:
+    """The limit is computed for a duration of at least one second."""
     result = check_window(of_burst(burst(duration_s=0, window=window(outside_s=3))))
     assert result.verdict is Verdict.INCONCLUSIVE

@@ -1,5 +1,3 @@
-"""Bins of a counter that can be read, and cumulative curves of bytes."""
-
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -35,14 +33,14 @@ def _ledger(*rows: tuple[float, float, float]) -> FirewallLedger:
     )
 
 
-def test_a_curve_is_linear_between_seconds_and_flat_outside() -> None:
-    """10, 30 bytes in seconds 5 and 7; 6 has none."""
+def test_curve_is_linear_within_seconds_and_flat_outside() -> None:
+    """There is no value for second 6."""
     curve = seconds_curve(np.array([7.0, 5.0]), np.array([30.0, 10.0]))
     starts, ends = np.array([0.0, 5.5, 5.5, 6.2, 7.5]), np.array([5.5, 6.0, 7.5, 6.9, 99.0])
     assert list(curve.between(starts, ends)) == pytest.approx([5, 5, 20, 0, 15])
 
 
-def test_bursts_that_overlap_add_up_in_any_order() -> None:
+def test_overlapping_bursts_are_summed_in_any_order() -> None:
     one = Seconds(10, np.array([1.0, 2.0, np.nan]))
     other = Seconds(11, np.array([10.0, 20.0, -5.0]))
     for bursts in ([one, other], [other, one]):
@@ -51,12 +49,12 @@ def test_bursts_that_overlap_add_up_in_any_order() -> None:
         assert list(curve.between(seconds, seconds + 1)) == pytest.approx([0, 1, 12, 20, 0, 0])
 
 
-def test_what_cannot_have_been_sent_is_none() -> None:
+def test_invalid_amounts_count_as_zero() -> None:
     amounts = np.array([1.0, np.nan, -3.0, np.inf, -np.inf, 0.5])
     assert list(countable(amounts)) == [1.0, 0.0, 0.0, 0.0, 0.0, 0.5]
 
 
-def test_readable_bins_are_in_order_and_none_over_another() -> None:
+def test_sorts_readable_bins() -> None:
     result = readable(_ledger((2, 3, 30), (0, 1, 10), (1, 2, 20)))
     assert list(result.start_s) == [0, 1, 2]
     assert list(result.end_s) == [1, 2, 3]
@@ -66,34 +64,34 @@ def test_readable_bins_are_in_order_and_none_over_another() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "kept", "rejected"),
+    ("row", "expected_count", "rejected"),
     [
-        pytest.param((1, 2, np.nan), 2, 0, id="unknown: left out, but possible"),
+        pytest.param((1, 2, np.nan), 2, 0, id="unknown, ignored"),
         pytest.param((1, 2, -1), 2, 1, id="negative"),
         pytest.param((1, 2, np.inf), 2, 1, id="infinite"),
         pytest.param((2, 1, 5), 2, 1, id="reversed"),
         pytest.param((1, 1, 5), 2, 1, id="empty"),
-        pytest.param((np.nan, 2, 5), 2, 1, id="not placed"),
-        pytest.param((0.5, 2, 5), 2, 1, id="over another"),
-        pytest.param((1 - 1e-7, 2, 5), 3, 0, id="over another by rounding"),
+        pytest.param((np.nan, 2, 5), 2, 1, id="no position"),
+        pytest.param((0.5, 2, 5), 2, 1, id="overlapping"),
+        pytest.param((1 - 1e-7, 2, 5), 3, 0, id="overlapping by rounding error"),
         pytest.param((1, 2, 0), 3, 0, id="zero"),
         pytest.param((1, 2, 1.25e14), 3, 0, id="1 Pbit/s"),
-        pytest.param((1, 2, 1.26e14), 2, 1, id="more than any device carries"),
+        pytest.param((1, 2, 1.26e14), 2, 1, id="above the maximum rate"),
     ],
 )
-def test_bins_that_no_device_can_have_counted_are_counted(
-    row: tuple[float, float, float], kept: int, rejected: int
+def test_rejects_and_counts_impossible_bins(
+    row: tuple[float, float, float], expected_count: int, rejected: int
 ) -> None:
     result = readable(_ledger((0, 1, 10), row, (2, 3, 30)))
-    assert (len(result), result.rejected_count) == (kept, rejected)
+    assert (len(result), result.rejected_count) == (expected_count, rejected)
 
 
-def test_a_bin_that_is_not_placed_hides_no_other() -> None:
+def test_bin_without_position_does_not_reject_others() -> None:
     result = readable(_ledger((0, np.nan, 10), (1, 2, 20), (2, 3, np.nan)))
     assert (list(result.bytes), result.rejected_count) == ([20], 1)
 
 
-def test_some_bins_are_picked() -> None:
+def test_selects_bins_by_mask() -> None:
     bins = Bins(start_s=np.arange(3.0), end_s=np.arange(3.0) + 2, bytes=np.arange(3.0) * 10)
     some = bins.pick(np.array([True, False, True]))
     assert (list(some.start_s), list(some.end_s), list(some.bytes)) == ([0, 2], [2, 4], [0, 20])

@@ -1,5 +1,3 @@
-"""Wrong declarations of a device counter are recognised by their factor."""
-
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -36,8 +34,8 @@ FORWARD = {Flow.UP: 1e9}
 BOTH = {Flow.UP: 7e8, Flow.DOWN: 3e8}
 
 
-def held(ratio: float, **fields: object) -> Reconciliation:
-    """A reconciliation of a counter that shows ``ratio`` of the fleet's bytes."""
+def with_ratio(ratio: float, **fields: object) -> Reconciliation:
+    """Build the reconciliation for a counter with ``ratio`` times the fleet bytes."""
     return Reconciliation.model_validate(
         {
             "source": "counter",
@@ -81,15 +79,15 @@ def explain(counter: Reconciliation | None, rates: Mapping[Flow, float]) -> Decl
         (1 / 1.024**3, "the prefix"),
     ],
 )
-def test_a_factor_names_what_to_declare(ratio: float, fix: str) -> None:
-    result = explain(held(ratio), FORWARD)
+def test_factor_identifies_the_wrong_declaration(ratio: float, fix: str) -> None:
+    result = explain(with_ratio(ratio), FORWARD)
     assert result is not None
     assert fix in result.fix
 
 
 @pytest.mark.parametrize("ratio", [1.0, 0.995, 1.009, 0.9, 0.8, 0.3, 1.3, 3.0, 20.0, 0.02])
-def test_other_factors_are_no_declaration(ratio: float) -> None:
-    assert explain(held(ratio), FORWARD) is None
+def test_unrelated_factors_are_no_declaration_error(ratio: float) -> None:
+    assert explain(with_ratio(ratio), FORWARD) is None
 
 
 @pytest.mark.parametrize(
@@ -101,26 +99,26 @@ def test_other_factors_are_no_declaration(ratio: float) -> None:
         (1 / 0.3, (Flow.DOWN,), "direction=both"),
     ],
 )
-def test_one_direction_of_two_is_told_by_its_share(
+def test_identifies_counted_direction_by_its_share(
     ratio: float, counted: tuple[Flow, ...], fix: str
 ) -> None:
-    result = explain(held(ratio, counted_flows=counted), BOTH)
+    result = explain(with_ratio(ratio, counted_flows=counted), BOTH)
     assert result is not None
     assert result.is_sure
     assert result.fix == fix
 
 
-def test_a_direction_without_traffic_cannot_be_compared() -> None:
-    result = explain(held(0.02, counted_flows=(Flow.DOWN,)), FORWARD)
+def test_counted_direction_without_traffic_is_an_error() -> None:
+    result = explain(with_ratio(0.02, counted_flows=(Flow.DOWN,)), FORWARD)
     assert result is not None
     assert result.fix == "direction=both"
 
 
-def test_a_counter_that_shows_nothing_above_its_idle_level_has_no_factor() -> None:
-    assert explain(held(1 / 60, baseline_uncertainty_bits_per_second=1e7), FORWARD) is None
-    assert explain(held(1 / 8, crossed_bits_per_second=0.0), FORWARD) is None
-    assert explain(held(1 / 8, lag_s=None), FORWARD) is None
-    assert explain(held(8, bypassed=True), FORWARD) is None
+def test_no_factor_for_counter_at_idle_level() -> None:
+    assert explain(with_ratio(1 / 60, baseline_uncertainty_bits_per_second=1e7), FORWARD) is None
+    assert explain(with_ratio(1 / 8, crossed_bits_per_second=0.0), FORWARD) is None
+    assert explain(with_ratio(1 / 8, lag_s=None), FORWARD) is None
+    assert explain(with_ratio(8, bypassed=True), FORWARD) is None
     assert explain(None, FORWARD) is None
 
 
@@ -129,32 +127,32 @@ def test_a_counter_that_shows_nothing_above_its_idle_level_has_no_factor() -> No
     [(8.0, "unit=bits"), (7.9, "unit=bits"), (60.0, "aggregation=total"), (1e6, "the prefix"),
      (9.0, None), (2.0, None), (1.024**3, None)],
 )  # fmt: skip
-def test_a_scale_that_fits_at_any_lag_is_a_unit_a_sum_or_a_prefix(
+def test_scale_without_lag_identifies_unit_aggregation_or_prefix(
     ratio: float, fix: str | None
 ) -> None:
-    """What traffic may make too (a half, 1024) is not told without a lag."""
-    result = explain(held(1.0, residual_ratio=None, lags_scale_ratio=ratio), FORWARD)
+    """Some factors, such as 2 or 1024, can also be caused by traffic. They need a known lag."""
+    result = explain(with_ratio(1.0, residual_ratio=None, lags_scale_ratio=ratio), FORWARD)
     assert (None if result is None else result.fix) == fix
 
 
-def test_a_factor_within_the_uncertainty_of_the_residual_is_told() -> None:
-    """8.4 is 4.9 % above 8; the residual is known to 5 % of itself, then to 1 %."""
-    near = held(8.4, residual_uncertainty_ratio=0.05 * 8.4)
+def test_accepts_factor_within_residual_uncertainty() -> None:
+    """The ratio 8.4 is 4.9 % above 8. The residual uncertainty is 5 % and then 1 %."""
+    near = with_ratio(8.4, residual_uncertainty_ratio=0.05 * 8.4)
     result = explain(near, FORWARD)
     assert result is not None
     assert result.fix == "unit=bits"
-    assert explain(held(8.4, residual_uncertainty_ratio=0.01 * 8.4), FORWARD) is None
-    # However uncertain, headers alone excuse 12 %.
-    assert explain(held(9.2, residual_uncertainty_ratio=5.0), FORWARD) is None
+    assert explain(with_ratio(8.4, residual_uncertainty_ratio=0.01 * 8.4), FORWARD) is None
+    # Headers can only explain 12 %.
+    assert explain(with_ratio(9.2, residual_uncertainty_ratio=5.0), FORWARD) is None
 
 
-def test_a_residual_within_its_uncertainty_is_no_factor() -> None:
-    agrees = held(2.0, residual_uncertainty_ratio=1.0)
+def test_no_factor_if_residual_is_within_uncertainty() -> None:
+    agrees = with_ratio(2.0, residual_uncertainty_ratio=1.0)
     assert explain(agrees, FORWARD) is None
-    assert explain(held(0.0, crossed_bits_per_second=5.0), FORWARD) is None
+    assert explain(with_ratio(0.0, crossed_bits_per_second=5.0), FORWARD) is None
 
 
-def test_a_sentence_says_the_factor_and_what_makes_it() -> None:
+def test_describes_factor_and_cause() -> None:
     def text(factor: float) -> str:
         return DeclarationError(factor, "bits are read as bytes", "unit=bits").describe()
 
@@ -166,7 +164,7 @@ def test_a_sentence_says_the_factor_and_what_makes_it() -> None:
     assert text(0.0) == "Bits are read as bytes"
 
 
-def test_two_wrong_declarations_multiply() -> None:
+def test_combines_two_declaration_errors() -> None:
     one = DeclarationError(factor=8.0, sentence="a", fix="x")
     other = DeclarationError(factor=60.0, sentence="b", fix="y")
     both = one.combine(other)
@@ -181,7 +179,7 @@ def _burst(**rates: float | None) -> BurstSummary:
     return cast(BurstSummary, SimpleNamespace(flows=flows))
 
 
-def test_rates_of_bursts_add_up_by_flow_and_none_is_unknown() -> None:
+def test_sums_burst_rates_by_flow() -> None:
     bursts = [_burst(up=3e8, down=None), _burst(up=4e8, down=0.0), _burst(up=None)]
     assert _flow_rates(bursts) == {Flow.UP: 7e8}
 
@@ -204,7 +202,7 @@ def _series(*flows: Flow) -> BurstSeries:
 
 
 @pytest.mark.parametrize(
-    ("of_ledger", "kept"),
+    ("of_ledger", "expected"),
     [
         ((Flow.UP,), [Flow.UP]),
         ((Flow.DOWN,), [Flow.DOWN]),
@@ -212,28 +210,26 @@ def _series(*flows: Flow) -> BurstSeries:
         ((), [Flow.UP, Flow.DOWN]),
     ],
 )
-def test_the_flows_that_a_counter_counts_are_compared(
-    of_ledger: tuple[Flow, ...], kept: list[Flow]
-) -> None:
+def test_compares_only_counted_flows(of_ledger: tuple[Flow, ...], expected: list[Flow]) -> None:
     both = _series(Flow.UP, Flow.DOWN)
     assert [
         flow.flow for flow in counted_flows_only(both, _ledger(1, flows=of_ledger)).flows
-    ] == kept
+    ] == expected
 
 
-def test_the_scale_is_held_over_expected_bytes() -> None:
-    """Unknown bins and those below zero hold nothing: 100 + 300 of 200."""
-    of_fleet = held(1.0, expected_bytes=200.0)
+def test_scale_is_counted_over_expected_bytes() -> None:
+    """Unknown and negative bins are ignored, so the scale is (100 + 300) / 200."""
+    of_fleet = with_ratio(1.0, expected_bytes=200.0)
     assert scale_of(_ledger(100, np.nan, -50, 300), of_fleet) == 2.0
     assert scale_of(_ledger(np.nan, 0.0), of_fleet) is None
     assert scale_of(_ledger(0.5), of_fleet) == 0.0025
-    assert scale_of(_ledger(100), held(1.0, expected_bytes=None)) is None
-    assert scale_of(_ledger(100), held(1.0, expected_bytes=0.0)) is None
+    assert scale_of(_ledger(100), with_ratio(1.0, expected_bytes=None)) is None
+    assert scale_of(_ledger(100), with_ratio(1.0, expected_bytes=0.0)) is None
 
 
-def test_a_counter_that_was_divided_is_told_in_its_own_unit() -> None:
-    """By 4: 1 + 0.1 becomes 4.4; interval and rates are as many times as large."""
-    divided = held(
+def test_rescales_reconciliation_to_original_unit() -> None:
+    """The ratio 1.1 becomes 4.4. Interval and rates are also multiplied by 4."""
+    divided = with_ratio(
         1.1,
         residual_low_ratio=-0.1,
         residual_high_ratio=None,
@@ -260,8 +256,8 @@ def test_a_counter_that_was_divided_is_told_in_its_own_unit() -> None:
     [({"lag_s": None}, True), ({}, False), ({"lag_s": None, "bypassed": True}, False),
      ({"lag_s": None, "residual_ratio": None}, False)],
 )  # fmt: skip
-def test_a_counter_without_a_lag_is_far_below(fields: dict[str, object], is_far: bool) -> None:
-    assert has_unit_error(held(0.01, **fields)) is is_far
+def test_only_counter_without_lag_has_unit_error(fields: dict[str, object], is_far: bool) -> None:
+    assert has_unit_error(with_ratio(0.01, **fields)) is is_far
 
 
 CAUSES = (Cause(id="duplicate-counting", share_ratio=1.0, sentence="counted twice"),)
@@ -274,8 +270,8 @@ OF_BYTES = {
 }
 
 
-def test_a_wrong_unit_leaves_no_finding_on_the_device() -> None:
-    result = with_declaration(held(8.0, **OF_BYTES), _ledger(1.0), [_burst(up=1e9)])
+def test_wrong_unit_removes_device_findings() -> None:
+    result = with_declaration(with_ratio(8.0, **OF_BYTES), _ledger(1.0), [_burst(up=1e9)])
     assert result.causes == ()
     assert result.firewall_bits_per_second is None
     assert result.slowest_bits_per_second is None
@@ -285,22 +281,27 @@ def test_a_wrong_unit_leaves_no_finding_on_the_device() -> None:
     assert result.residual_ratio == 7.0
 
 
-def test_a_factor_that_traffic_may_make_too_is_one_more_cause() -> None:
-    result = with_declaration(held(2.0, **OF_BYTES), _ledger(1.0), [_burst(up=1e9)])
+def test_ambiguous_factor_is_an_additional_cause() -> None:
+    result = with_declaration(with_ratio(2.0, **OF_BYTES), _ledger(1.0), [_burst(up=1e9)])
     assert [cause.id for cause in result.causes] == ["duplicate-counting", "metric-declaration"]
     assert result.causes[1].share_ratio == 1.0
     assert result.causes[1].sentence.startswith("A factor of 2 times the true bytes results if")
     assert result.firewall_bits_per_second == 8e9
-    without = held(2.0, **(OF_BYTES | {"causes": ()}))
+    without = with_ratio(2.0, **(OF_BYTES | {"causes": ()}))
     assert with_declaration(without, _ledger(1.0), [_burst(up=1e9)]).causes == ()
 
 
-def test_the_flows_that_a_ledger_declares_are_kept() -> None:
+def test_preserves_declared_flows() -> None:
     one_method = _ledger(1.0, flows=(Flow.UP,))
-    result = with_declaration(held(1 / 0.7, causes=CAUSES), one_method, [_burst(up=7e8, down=3e8)])
+    result = with_declaration(
+        with_ratio(1 / 0.7, causes=CAUSES), one_method, [_burst(up=7e8, down=3e8)]
+    )
     assert result.counted_flows == (Flow.UP,)
-    assert result.causes == ()  # both directions are counted, and one is declared
-    agrees = with_declaration(held(1.0, causes=CAUSES), one_method, [_burst(up=7e8, down=3e8)])
+    # The counter uses both directions, but only one is declared.
+    assert result.causes == ()
+    agrees = with_declaration(
+        with_ratio(1.0, causes=CAUSES), one_method, [_burst(up=7e8, down=3e8)]
+    )
     assert (agrees.counted_flows, agrees.causes) == ((Flow.UP,), CAUSES)
 
 
@@ -312,7 +313,7 @@ ACCUSATIONS = {"bypass", "duplicate-counting", "device-unproven", "slow-stretch-
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_bits_read_as_bytes_are_a_factor_of_8(seed: int) -> None:
+def test_detects_bits_read_as_bytes(seed: int) -> None:
     summary = conclude(generate("wrong-units", seed).recording)
     assert summary.verdict is not Verdict.PASS
     assert not ids(summary) & ACCUSATIONS
@@ -321,8 +322,8 @@ def test_bits_read_as_bytes_are_a_factor_of_8(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_one_way_counter_of_a_run_of_two_is_no_bypass(seed: int) -> None:
-    """Where its direction is declared, the counter is compared with that direction alone."""
+def test_one_direction_counter_is_no_bypass(seed: int) -> None:
+    """If the direction is declared, only that direction is compared."""
     world = generate("one-way", seed)
     summary = conclude(world.recording)
     assert not ids(summary) & ACCUSATIONS

@@ -1,5 +1,3 @@
-"""Goodness of fit of the device counter: its error rate, and what it finds."""
-
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -45,8 +43,8 @@ def bins_of(counts: NDArray[np.float64], predicted: NDArray[np.float64]) -> BinS
 
 @pytest.mark.parametrize("trades", [0.0, 0.02])
 @pytest.mark.parametrize("count", [8, 20, 60, 300])
-def test_bursts_that_fit_are_reported_at_the_stated_rate(count: int, trades: float) -> None:
-    """Noise of bins, and bytes that neighbours trade, in 2,000 bursts of runs of three."""
+def test_fit_error_rate_for_matching_bursts(count: int, trades: float) -> None:
+    """Simulate 2,000 runs with bin noise and with bytes that are counted in the next bin."""
     rng = np.random.default_rng(31)
     draws, rejected = 2000, 0
     for _ in range(draws):
@@ -58,11 +56,11 @@ def test_bursts_that_fit_are_reported_at_the_stated_rate(count: int, trades: flo
         result = fit_burst(bursts[0], 0.0, relative_noise(bursts, 0.0), FitBounds())
         assert result is not None
         rejected += result.distance_ratio > result.limit_ratio
-    # One in 1,000 is 2 of these; 8 or more have a probability of 0.1 %.
-    assert rejected < 8, f"{rejected} of {draws}, stated {ERROR_RATIO:.1%}"
+    # The expected number is 2. The probability for 8 or more is 0.1 %.
+    assert rejected < 8, f"{rejected} of {draws} rejected, expected {ERROR_RATIO:.1%}"
 
 
-def test_a_step_is_found_whatever_its_mean() -> None:
+def test_detects_step_with_equal_mean() -> None:
     rng = np.random.default_rng(7)
     shape = np.repeat([0.6, 1.0, 0.36], 20)
     bins = bins_of(shape * (1 + 0.01 * rng.standard_normal(60)), np.ones(60))
@@ -71,8 +69,8 @@ def test_a_step_is_found_whatever_its_mean() -> None:
     assert result.distance_ratio > 3 * result.limit_ratio
 
 
-def test_one_late_reading_is_no_misfit() -> None:
-    """What one bin lacks the next one has."""
+def test_accepts_one_late_reading() -> None:
+    """Bytes that are missing in one bin are in the next bin."""
     rng = np.random.default_rng(8)
     counts = 1 + 0.005 * rng.standard_normal(60)
     counts[30] -= 0.4
@@ -83,8 +81,8 @@ def test_one_late_reading_is_no_misfit() -> None:
     assert result.distance_ratio <= result.limit_ratio
 
 
-def test_a_group_that_is_early_shows_at_the_ends_of_a_few_bins() -> None:
-    """An eighth of a bin at either end, which would be noise in the middle of the burst."""
+def test_detects_early_group_at_edges_of_a_few_bins() -> None:
+    """Both ends change by 13 % of a bin. In the middle this would be noise."""
     rng = np.random.default_rng(31)
     draws, seen = 100, 0
     for _ in range(draws):
@@ -96,10 +94,11 @@ def test_a_group_that_is_early_shows_at_the_ends_of_a_few_bins() -> None:
         result = fit_burst(bursts[0], 0.0, relative_noise(bursts, 0.0), FitBounds())
         assert result is not None
         seen += result.distance_ratio > result.limit_ratio
-    assert seen > 0.6 * draws  # one limit for all ends of bins finds 20 %
+    # With one limit for all edges, only 20 % would be detected.
+    assert seen > 0.6 * draws
 
 
-def test_the_rate_of_a_fleet_is_no_noise_of_its_counter() -> None:
+def test_fleet_rate_changes_are_no_counter_noise() -> None:
     rng = np.random.default_rng(9)
     fleets = [np.exp(0.3 * rng.standard_normal(12)) for _ in range(4)]
     noise = counters_noise(
@@ -110,7 +109,7 @@ def test_the_rate_of_a_fleet_is_no_noise_of_its_counter() -> None:
     assert math.isnan(counters_noise([]))
 
 
-def judged(made: Fleet, counted: NDArray[np.float64]) -> RunSummary:
+def judge_run(made: Fleet, counted: NDArray[np.float64]) -> RunSummary:
     assert made.ledger is not None
     ledger = replace(made.ledger, bytes=counted)
     made = made.aiming(target_bits_per_second=0.9 * made.truth.rates[0], tolerance_ratio=0.0)
@@ -118,33 +117,33 @@ def judged(made: Fleet, counted: NDArray[np.float64]) -> RunSummary:
 
 
 def shifted(made: Fleet, by_s: float) -> NDArray[np.float64]:
-    """The counter's bins, had everything been later."""
+    """Return the counter bins with all traffic ``by_s`` later."""
     assert made.ledger is not None
     edges = np.append(made.ledger.start_s, made.ledger.end_s[-1])
     curve = np.append(0.0, np.cumsum(made.ledger.bytes))
     return np.diff(np.interp(edges - by_s, edges, curve))
 
 
-def findings(said: RunSummary) -> set[str]:
-    return {finding.id for finding in said.findings}
+def findings(summary: RunSummary) -> set[str]:
+    return {finding.id for finding in summary.findings}
 
 
 @pytest.mark.parametrize("by_s", [-20.0, -5.0, 0.0, 0.4, 5.0, 40.0])
-def test_a_common_shift_is_only_a_lag(by_s: float) -> None:
+def test_common_shift_is_a_lag(by_s: float) -> None:
     made = fleet(PLANT)
-    text = judged(made, shifted(made, by_s))
-    assert "device-shape" not in findings(text)
-    assert text.verdict is Verdict.PASS
+    summary = judge_run(made, shifted(made, by_s))
+    assert "device-shape" not in findings(summary)
+    assert summary.verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize("grain_s", [1.0, 5.0])
 @pytest.mark.parametrize(("share", "by_s"), [(0.4, 10.0), (0.5, 9.0), (0.3, -12.0), (0.1, 25.0)])
-def test_a_shift_of_a_group_of_hosts_is_seen(share: float, by_s: float, grain_s: float) -> None:
-    """All records claim one instant; the device counts a group's traffic earlier or later."""
+def test_detects_shift_of_a_group_of_hosts(share: float, by_s: float, grain_s: float) -> None:
+    """All records have the same start time, but one group is counted earlier or later."""
     made = fleet(replace(PLANT, grain_s=grain_s))
     counted = (1 - share) * shifted(made, 0.0) + share * shifted(made, by_s)
-    text = judged(made, counted)
-    assert text.verdict is Verdict.INCONCLUSIVE
+    summary = judge_run(made, counted)
+    assert summary.verdict is Verdict.INCONCLUSIVE
 
 
 @pytest.mark.parametrize(
@@ -152,11 +151,14 @@ def test_a_shift_of_a_group_of_hosts_is_seen(share: float, by_s: float, grain_s:
     [
         ((0.6, 1.0, 0.36), {"device-shape", "slow-stretch-device"}),
         ((1.0, 0.7, 1.3, 1.0), {"device-shape", "slow-stretch-device"}),
-        ((1.4, 0.6), {"lag-unknown"}),  # a burst half as long fits at either half
+        # The lag is not known, because a shorter burst would fit twice.
+        ((1.4, 0.6), {"lag-unknown"}),
     ],
 )
-def test_a_counter_of_another_shape_is_no_pass(parts: tuple[float, ...], named: set[str]) -> None:
-    """The fleet claims one rate throughout; the counter's mean agrees with it."""
+def test_counter_with_other_shape_is_inconclusive(
+    parts: tuple[float, ...], named: set[str]
+) -> None:
+    """The fleet rate is constant. The counter has the same mean but another shape."""
     made = fleet(PLANT)
     assert made.ledger is not None
     counted = made.ledger.bytes.copy()
@@ -165,17 +167,17 @@ def test_a_counter_of_another_shape_is_no_pass(parts: tuple[float, ...], named: 
         inside = (at >= 0) & (at < 1)
         place = np.minimum((at[inside] * len(parts)).astype(int), len(parts) - 1)
         counted[inside] *= np.array(parts)[place] / np.mean(parts)
-    text = judged(made, counted)
-    assert text.verdict is Verdict.INCONCLUSIVE
-    assert named & findings(text)
+    summary = judge_run(made, counted)
+    assert summary.verdict is Verdict.INCONCLUSIVE
+    assert named & findings(summary)
 
 
 @pytest.mark.parametrize("grain_s", [1.0, 5.0])
 @pytest.mark.parametrize(("before_s", "after_s"), [(20.0, 0.0), (0.0, 20.0), (8.0, 0.0)])
-def test_other_traffic_that_reaches_beyond_a_burst_hides_no_bypass(
+def test_traffic_around_a_burst_does_not_hide_a_bypass(
     before_s: float, after_s: float, grain_s: float
 ) -> None:
-    """A fifth of the fleet passes the device by, and others send as much while the burst runs."""
+    """The fleet bypasses the device with 20 % of its traffic, and foreign traffic replaces it."""
     made = fleet(replace(PLANT, grain_s=grain_s))
     assert made.ledger is not None
     counted = 0.8 * made.ledger.bytes
@@ -186,11 +188,11 @@ def test_other_traffic_that_reaches_beyond_a_burst_hides_no_bypass(
         counted += plateau * np.clip(
             np.minimum(made.ledger.end_s, last) - np.maximum(made.ledger.start_s, first), 0, None
         )
-    assert judged(made, counted).verdict is Verdict.INCONCLUSIVE
+    assert judge_run(made, counted).verdict is Verdict.INCONCLUSIVE
 
 
 def flat(pair: PairEvidence) -> PairEvidence:
-    """The receiver's seconds, all alike."""
+    """Make all receiver seconds equal."""
     tracks = []
     for track in pair.server_tracks:
         amounts = track.transferred_bytes
@@ -202,19 +204,19 @@ def flat(pair: PairEvidence) -> PairEvidence:
 
 
 def cut(pair: PairEvidence) -> PairEvidence:
-    """The same, and the sender's rows end where the slow part begins."""
+    """Make all receiver seconds equal, and remove sender rows in the slow part."""
     tracks = [track.rows(track.end_s < 40.5) for track in pair.client_tracks]
     return replace(flat(pair), client_tracks=tuple(tracks))
 
 
 @pytest.mark.parametrize("forged", [flat, cut])
-def test_senders_show_a_part_that_receivers_do_not(
+def test_senders_show_slow_part_that_receivers_hide(
     forged: Callable[[PairEvidence], PairEvidence],
 ) -> None:
-    """Receivers' seconds are all alike; those of the senders reach the target for 40 of 60 s."""
+    """All receiver seconds are equal, but the senders only reach the target for 40 seconds."""
     slow = Break(burst=0, from_s=40, length_s=20, factor=0.7)
     made = fleet(replace(PLANT, bursts=1, ledger=False, breaks=(slow,))).told(forged)
     made = made.aiming(target_bits_per_second=0.97 * made.truth.rates[0], tolerance_ratio=0.0)
-    text = summarise(replace(made, plan=made.plan.sealed()))
-    assert text.verdict is Verdict.INCONCLUSIVE
-    assert "slow-stretch-senders" in findings(text)
+    summary = summarise(replace(made, plan=made.plan.sealed()))
+    assert summary.verdict is Verdict.INCONCLUSIVE
+    assert "slow-stretch-senders" in findings(summary)

@@ -1,5 +1,3 @@
-"""A device counter predicted bin by bin: payload, other runs, unseen pairs and a burst's share."""
-
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -55,7 +53,7 @@ def _predicted(
     clock_bound_s: float = 0.0,
     largest_ratio: float = 1.0,
 ) -> DevicePrediction:
-    """Against bins of a second."""
+    """Predict a counter that has one-second bins."""
     start = at_s + np.arange(len(counted), dtype=np.float64)
     ledger = FirewallLedger(
         source="counter",
@@ -79,7 +77,7 @@ def _neighbour(start_s: int, *amounts: float) -> Neighbour:
     )
 
 
-def test_a_burst_lasts_from_its_first_to_its_last_byte() -> None:
+def test_burst_curve_spans_first_to_last_byte() -> None:
     curve = BurstCurve.of(_burst(100, [0.0, 5.0, 0.0, 7.0, 0.0]))
     assert (curve.first_s, curve.last_s, curve.sent_bytes) == (101.0, 104.0, 12.0)
     assert list(curve.curve.at_s) == [100, 101, 102, 103, 104, 105]
@@ -88,15 +86,15 @@ def test_a_burst_lasts_from_its_first_to_its_last_byte() -> None:
     assert (silent.first_s, silent.last_s, silent.sent_bytes) == (100.0, 102.0, 0.0)
 
 
-def test_other_runs_bytes_are_at_the_counters_layer() -> None:
+def test_bytes_of_other_runs_are_at_counter_layer() -> None:
     assert _beside_curve((), 1.5) is None
     curve = _beside_curve((_neighbour(10, 4.0, 6.0),), 1.5)
     assert curve is not None
     assert float(curve.total_bytes[-1]) == 15.0
 
 
-def test_a_usual_rate_is_of_bursts_as_if_all_of_their_pairs_were_seen() -> None:
-    """Medians: 20 / 0.5 of the first, 30 of the second, 60 of the third."""
+def test_usual_rate_is_corrected_for_coverage() -> None:
+    """The burst medians are 20 / 0.5, 30 and 60."""
     bursts = [
         _burst(0, [0.0, 20.0, 20.0], seen=0.5),
         _burst(10, [30.0, 30.0, 99.0]),
@@ -106,8 +104,8 @@ def test_a_usual_rate_is_of_bursts_as_if_all_of_their_pairs_were_seen() -> None:
     assert _usual_rate([_burst(0, [0.0]), _burst(5, [9.0], seen=0.0)]) == 0.0
 
 
-def test_unseen_pairs_may_have_sent_what_is_missing() -> None:
-    """Of 100 bytes a second a quarter; of seconds that were not recorded at all."""
+def test_unseen_pairs_may_have_sent_missing_share() -> None:
+    """At 100 bytes/s, 25 bytes/s are missing. If a second has no record, all 100 are missing."""
     result = _unrecorded(_burst(100, [1.0, 1.0], seen=0.75), 100.0)
     assert result is not None
     assert (list(result[0]), list(result[1])) == ([100, 101], [25, 25])
@@ -122,7 +120,7 @@ def test_unseen_pairs_may_have_sent_what_is_missing() -> None:
     assert list(result[1]) == [100, 0]
 
 
-def test_absent_bursts_may_have_sent_in_each_of_their_seconds() -> None:
+def test_absent_bursts_may_have_sent_in_every_second() -> None:
     seconds = np.array([10.0, 11.0])
     curve = _unrecorded_curve([None, (seconds, np.array([3.0, 4.0]))], [(20.5, 22.5)], 50.0)
     assert curve is not None
@@ -132,7 +130,7 @@ def test_absent_bursts_may_have_sent_in_each_of_their_seconds() -> None:
     assert _unrecorded_curve([None], [(20.0, 22.0)], 0.0) is None
 
 
-def test_a_burst_may_have_sent_as_planned_as_seen_and_a_little_round_it() -> None:
+def test_burst_span_covers_plan_record_and_margin() -> None:
     burst = _burst(100, [0.0, 5.0, 0.0])
     curve = BurstCurve.of(burst)
     assert _span(burst, curve, None) == (100.0, 103.0)
@@ -145,14 +143,14 @@ def test_a_burst_may_have_sent_as_planned_as_seen_and_a_little_round_it() -> Non
 EVEN = [100.0] * 10
 
 
-def test_a_burst_alone_in_its_bins_has_all_of_their_bytes() -> None:
-    """110 counted of 100 a second, and 5 beside them; the counter begins 10 s before."""
+def test_single_burst_gets_all_bytes_of_its_bins() -> None:
+    """The counter has 115 bytes/s during the burst, and 5 bytes/s before and after it."""
     counted = [5.0] * 10 + [115.0] * 10 + [5.0] * 10
     made = _predicted(counted, _burst(10, EVEN, sent=[103.0] * 10))
     share = made.share(0, NO_LAG)
     assert (share.total_bytes, share.fleet_bytes) == (1000.0, 1000.0)
     assert (share.bins_count, share.beside_bytes, share.unseen_bytes) == (10, 0.0, 0.0)
-    # Two bins of margin to each side belong to nobody else.
+    # The margin is two bins on each side.
     assert (share.ledger_bytes, share.width_s) == (1150 + 4 * 5, 14.0)
     assert share.tail_bytes == 30.0
     assert share.fleet_bytes_per_s == 100.0
@@ -160,32 +158,36 @@ def test_a_burst_alone_in_its_bins_has_all_of_their_bytes() -> None:
     assert list(share.parts.width) == [1.0] * 14
     assert share.parts.placed.shape == (14, 33)
     assert list(share.parts.earlier) == list(share.parts.fleet) == list(share.parts.later)
-    assert list(share.full.fleet) == [100.0] * 9  # of the window, whose first second is cut
+    # The window starts after the first second.
+    assert list(share.full.fleet) == [100.0] * 9
     assert list(share.full.ledger) == [115.0] * 9
     for moved in share.moved:
         assert (moved.ledger_bytes, moved.fleet_bytes, moved.width_s) == (1170.0, 1000.0, 14.0)
 
 
-def test_a_lag_shifts_bins_and_its_interval_widens_the_margin() -> None:
+def test_lag_shifts_bins_and_uncertainty_widens_margin() -> None:
     counted = [0.0] * 13 + [100.0] * 10 + [0.0] * 20
     made = _predicted(counted, _burst(10, EVEN), clock_bound_s=0.5)
     share = made.share(0, Lag(lag_s=3.0, uncertainty_s=1.0, known=True))
     assert (share.ledger_bytes, share.fleet_bytes, share.bins_count) == (1000.0, 1000.0, 10)
-    assert len(share.parts.fleet) == 16  # 2 s and 1 s of margin to each side
-    assert len(share.full.fleet) == 7  # nor within a second of the window's ends
+    # The margin is 3 seconds on each side.
+    assert len(share.parts.fleet) == 16
+    # Bins within the lag uncertainty are not used.
+    assert len(share.full.fleet) == 7
     by_s = 0.5 + 1 / 32
     first = np.flatnonzero(share.parts.fleet)[0]
-    # Had the fleet been earlier, each bin would hold what comes later.
+    # If the fleet is earlier, bytes are in an earlier bin.
     assert share.parts.earlier[first - 1] == pytest.approx(100 * by_s)
     assert share.parts.earlier[first + 9] == pytest.approx(100 * (1 - by_s))
     assert share.parts.later[first] == pytest.approx(100 * (1 - by_s))
     assert share.parts.later[first + 10] == pytest.approx(100 * by_s)
-    assert share.parts.placed[first - 1, -1] == pytest.approx(100.0)  # a second's lag
+    # The last column is for a lag of one second.
+    assert share.parts.placed[first - 1, -1] == pytest.approx(100.0)
     assert share.parts.placed[first - 1, 0] == 0.0
 
 
-def test_two_bursts_that_share_bins_have_their_parts() -> None:
-    """A third and two thirds of what is counted."""
+def test_splits_shared_bins_between_bursts() -> None:
+    """The counted bytes are split in the ratio 1 to 2."""
     counted = [0.0] * 10 + [360.0] * 10 + [0.0] * 10
     made = _predicted(counted, _burst(10, EVEN), _burst(10, [200.0] * 10))
     one, two = made.share(0, NO_LAG), made.share(1, NO_LAG)
@@ -195,7 +197,7 @@ def test_two_bursts_that_share_bins_have_their_parts() -> None:
     assert one.width_s == pytest.approx(10 / 3 + 4)
 
 
-def test_other_runs_bytes_are_taken_off_first() -> None:
+def test_subtracts_bytes_of_other_runs_first() -> None:
     counted = [0.0] * 10 + [130.0] * 10 + [0.0] * 10
     made = _predicted(counted, _burst(10, EVEN), neighbours=(_neighbour(10, *[30.0] * 10),))
     share = made.share(0, NO_LAG)
@@ -204,14 +206,16 @@ def test_other_runs_bytes_are_taken_off_first() -> None:
     assert made.busy_bytes(NO_LAG) == 1000.0
 
 
-def test_bins_that_unseen_pairs_of_another_burst_may_fill_are_left_out() -> None:
-    """Of the second burst half is unseen: as much as is seen may be beside the first one's bytes,
-    where they overlap."""
+def test_excludes_bins_with_unseen_pairs_of_another_burst() -> None:
+    """The second burst is only 50 % seen.
+
+    Where the bursts overlap, the unseen bytes may be in the bins of the first burst.
+    """
     counted = [0.0] * 10 + [200.0] * 15 + [0.0] * 10
     other = _burst(15, [50.0] * 10, seen=0.5)
     share = _predicted(counted, _burst(10, EVEN), other).share(0, NO_LAG)
     assert (share.fleet_bytes, share.bins_count) == (500.0, 5)
-    # Its own unseen pairs are no reason: they are a part of what is compared.
+    # Unseen pairs in the same burst do not matter, because they are compared as well.
     local = _predicted(counted, other).share(0, NO_LAG)
     assert local.fleet_bytes == 500.0
 
@@ -232,24 +236,24 @@ def _beside(counted: list[float]) -> float:
     return made.beside_burst(0, made.share(0, NO_LAG), NO_LAG, IDLE, 0.0)
 
 
-def test_what_runs_right_beside_a_burst_is_shown_by_the_higher_side() -> None:
-    """Quiet from 2 s behind the burst on: 40 and 20 a second over a level of 5; before it 9."""
+def test_adjacent_traffic_is_taken_from_the_higher_side() -> None:
+    """The counter has 40 and 20 bytes/s after the burst, and 9 before it. The idle level is 5."""
     before, behind = [5.0] * 6 + [9.0] * 4, [5.0] * 10
     assert _beside([*before, *EVEN, 5.0, 5.0, 40.0, 20.0, *behind]) == 35.0
     assert _beside([*before, *EVEN, 5.0, 5.0, 5.0, 5.0, *behind]) == 4.0
-    # 3 over the level are within its deviation of 1 (3.09 of it: one bin in 1,000).
+    # The difference 3 is within 3.09 standard deviations.
     assert _beside([5.0] * 6 + [8.0] * 4 + [*EVEN, 5.0, 5.0, 8.0, 8.0, *behind]) == 0.0
 
 
-def test_what_ended_inside_the_first_quiet_bin_ran_faster_before() -> None:
-    """A first bin of 10 over the level: the burst's edge had room for as much as it counted."""
+def test_adjacent_traffic_ending_in_first_quiet_bin_was_faster() -> None:
+    """The first quiet bin is 10 bytes above the level. The burst edge may have the same."""
     counted = [5.0] * 10 + [item + 25.0 for item in EVEN] + [25.0, 25.0, 15.0, 5.0] + [5.0] * 10
     assert _beside(counted) == pytest.approx(20.0)
     counted[20:22] = [5.0, 5.0]
     assert _beside(counted) == pytest.approx(10.0)
 
 
-def test_quiet_bins_tell_the_idle_level() -> None:
+def test_idle_level_comes_from_quiet_bins() -> None:
     counted = [5.0] * 20 + [105.0] * 10 + [5.0] * 20
     made = _predicted(counted, _burst(20, EVEN))
     idle = made.idle(NO_LAG, 10)
@@ -261,8 +265,8 @@ def test_quiet_bins_tell_the_idle_level() -> None:
     assert beside.idle(NO_LAG, 10) is not None
 
 
-def test_without_quiet_bins_a_level_is_fitted_from_bins_without_unseen_pairs() -> None:
-    """The second burst's bins may hold unseen pairs' bytes: they are no part of the fit."""
+def test_fits_idle_level_without_quiet_bins() -> None:
+    """Bins in the second burst should not be used, because they may include unseen pairs."""
     rates = [100.0, 60.0, 140.0, 80.0, 120.0] * 4
     one, other = _burst(0, rates), _burst(20, rates, seen=0.5)
     counted = [rate + 30 for rate in rates] + [2 * rate + 30 for rate in rates]
@@ -273,8 +277,8 @@ def test_without_quiet_bins_a_level_is_fitted_from_bins_without_unseen_pairs() -
     assert idle.bytes_per_s == pytest.approx(30.0, rel=0.02)
 
 
-def test_of_a_run_that_was_not_to_cross_the_lag_is_where_it_would_show_most() -> None:
-    """Bins of a second, lags a second apart: 40 bytes more than others' 10 at a lag of 7."""
+def test_lag_of_bypassing_run_has_highest_crossing_bytes() -> None:
+    """With a 7 s lag the bins are 40 bytes above the level."""
     counted = [10.0] * 100
     for at in range(10):
         counted[27 + at] += 40
@@ -284,13 +288,14 @@ def test_of_a_run_that_was_not_to_cross_the_lag_is_where_it_would_show_most() ->
     hinted = _predicted(counted, _burst(20, EVEN), hint_s=6.5).crossing_lag()
     assert hinted.lag_s == 6.5
     near = _predicted(counted, _burst(20, EVEN), hint_s=5.0).crossing_lag()
-    assert near.lag_s == 6.0  # a bin to either side of what was stated
+    # The lag must be within one bin of the hint.
+    assert near.lag_s == 6.0
     later = _predicted(counted, _burst(20, EVEN), hint_s=9.0).crossing_lag()
     assert later.lag_s == 8.0
 
 
-def test_other_runs_place_a_run_that_does_not_show() -> None:
-    """Their burst of 1000 a second is counted 5 s late; at other lags it would be misfit."""
+def test_lag_of_invisible_run_comes_from_other_runs() -> None:
+    """The other run is counted 5 seconds late."""
     counted = [0.0] * 100
     for at in range(10):
         counted[55 + at] = 1000.0
@@ -299,7 +304,7 @@ def test_other_runs_place_a_run_that_does_not_show() -> None:
     assert result.lag_s == 5.0
 
 
-def test_a_counter_without_bins_has_no_level() -> None:
+def test_counter_without_bins_has_no_idle_level() -> None:
     made: Any = _predicted([np.nan, np.nan], _burst(20, EVEN))
     unknown = Lag(lag_s=0.0, uncertainty_s=360.0, known=False)
     assert made.idle(unknown, 10) is None
@@ -307,7 +312,7 @@ def test_a_counter_without_bins_has_no_level() -> None:
 
 
 def _with_block(rate: float, *, fleet: list[float]) -> float:
-    """Bytes of an unplanned burst of 5 s in a counter with an idle level of 5 bytes/s."""
+    """Return the unplanned bytes if a counter has a 5 s block in addition to the fleet."""
     idle = 5.0 if any(fleet) else 0.0
     counted = np.full(60, idle)
     counted[10:20] += fleet
@@ -317,10 +322,10 @@ def _with_block(rate: float, *, fleet: list[float]) -> float:
     return level.unplanned_bytes
 
 
-def test_traffic_half_as_high_as_a_burst_is_an_unplanned_burst() -> None:
+def test_traffic_of_half_a_burst_rate_is_an_unplanned_burst() -> None:
     assert _with_block(80.0, fleet=EVEN) == pytest.approx(5 * (80 - 5))
     assert _with_block(40.0, fleet=EVEN) == 0.0
 
 
-def test_nothing_is_an_unplanned_burst_beside_a_fleet_that_sent_nothing() -> None:
+def test_no_unplanned_burst_if_fleet_sent_nothing() -> None:
     assert _with_block(80.0, fleet=[0.0] * 10) == 0.0

@@ -1,5 +1,3 @@
-"""Lag of a device counter: published tables, and simulated counters with counted outcomes."""
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +20,7 @@ from tests.unit.coordinator.core.judge.lag_simulation import (
 from tests.unit.coordinator.imports.small_tables import made, parse
 
 DATA = Path(__file__).parents[5] / "data" / "original"
-# Burst and period, bursts (from, to), bin, lag (from, to); all in s.
+# Burst, period, number of bursts (from, to), bin and lag (from, to), in seconds.
 SHAPES = {
     "280-in-300": (280, 300, (2, 6), 60.0, (-30, 200)),
     "1740-in-1800": (1740, 1800, (2, 3), 60.0, (-30, 200)),
@@ -35,14 +33,15 @@ LONG = ("280-in-300", "1740-in-1800")
 
 
 def setups(shape: str, kind: str) -> Callable[[np.random.Generator, int], Setup]:
-    """Draw setups of a shape: noise, background, missing bins, and what the kind plants."""
+    """Return a function that draws setups for this shape and kind."""
     burst_s, period_s, (fewest, most), bin_s, lags = SHAPES[shape]
 
     def draw(rng: np.random.Generator, number: int) -> Setup:
         bursts = int(rng.integers(fewest, most + 1))
         rate = float(rng.uniform(0.3, 1.2))
         drift = {
-            "ppm": rng.uniform(-1, 1) * 100e-6 * bursts * period_s,  # a crystal: 100 ppm
+            # A crystal clock can drift by 100 ppm.
+            "ppm": rng.uniform(-1, 1) * 100e-6 * bursts * period_s,
             "delay": rng.choice([-1, 1]) * rng.uniform(20, 50),
         }
         starts = {
@@ -72,7 +71,7 @@ def setups(shape: str, kind: str) -> Callable[[np.random.Generator, int], Setup]
 
 
 def published(name: str) -> Reconciliation:
-    """Reconcile a published table with the metric that was read off its published chart."""
+    """Reconcile a published table with the metric from its published chart."""
     table = parse((DATA / f"seed-{name}-30clients.csv").read_text("utf-8"), f"{name}.csv")
     points, _ = read_declared_metric(DATA / f"seed-{name}-firewall-throughput.csv")
     table = table.model_copy(update={"metric_source": "chart", "metric": points})
@@ -82,8 +81,8 @@ def published(name: str) -> Reconciliation:
 
 
 @pytest.mark.parametrize(("name", "lag_s"), [("280s", 75.5), ("1740s", 75.0)])
-def test_published_tables_have_their_lag_and_no_drift(name: str, lag_s: float) -> None:
-    """The 1,740 s table holds two of three bursts; the third is in the metric alone."""
+def test_estimates_lag_of_published_tables_without_drift(name: str, lag_s: float) -> None:
+    """The 1,740 s table only has two bursts. The third one is only in the metric."""
     result = published(name)
     assert result.lag_s == pytest.approx(lag_s, abs=2)
     assert result.lag_drift_s == 0
@@ -104,8 +103,8 @@ KINDS = (
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", LONG)
-def test_long_bursts_close_together_are_right_or_unknown(shape: str, kind: str) -> None:
-    """280 in 300 s and 1,740 in 1,800 s, with a burst that is not on record or was not planned."""
+def test_lag_of_long_bursts_is_right_or_unknown(shape: str, kind: str) -> None:
+    """Use 280 s in 300 s and 1,740 s in 1,800 s. One burst may be unrecorded or unplanned."""
     result = tally(drawn(16, 31, setups(shape, kind)))
     assert result.counts["wrong"] + result.counts["drift"] == 0, result.wrong
     assert result.counts["right"] >= (11 if kind.startswith("unplanned") else 15), result.summary
@@ -113,20 +112,20 @@ def test_long_bursts_close_together_are_right_or_unknown(shape: str, kind: str) 
 
 @pytest.mark.parametrize("kind", ["clean", "unrecorded", "unplanned-before", "unplanned-after"])
 @pytest.mark.parametrize("shape", sorted(set(SHAPES) - set(LONG)))
-def test_other_shapes_are_right_or_unknown(shape: str, kind: str) -> None:
-    """Where an unplanned burst continues a short series of alike ones, two lags often fit."""
+def test_lag_of_other_shapes_is_right_or_unknown(shape: str, kind: str) -> None:
+    """If an unplanned burst continues a short series, there are often two lags that fit."""
     result = tally(drawn(12, 31, setups(shape, kind)))
     assert result.counts["wrong"] + result.counts["drift"] == 0, result.wrong
     assert result.counts["right"] >= (10 if kind == "clean" else 4), result.summary
 
 
-def test_a_clock_of_some_ppm_needs_no_drift() -> None:
-    """100 ppm move the labels by up to 0.6 s, far inside the interval."""
+def test_small_clock_error_needs_no_drift() -> None:
+    """A 100 ppm clock error changes the labels by up to 0.6 s. This is less than the interval."""
     result = tally(drawn(12, 31, setups("1740-in-1800", "ppm")))
     assert result.counts["right"] == 12, result.summary
 
 
-def test_a_delay_that_changes_is_followed_and_is_no_clock() -> None:
+def test_follows_changing_delay_that_is_no_clock_error() -> None:
     setup = Setup(seed=3, burst_s=60, period_s=180, bursts=6, bin_s=10.0, lag_s=40.0, drift_s=40.0)
     lag = simulate(setup).estimate()
     assert lag.drift_s == pytest.approx(40, abs=1.5)
@@ -134,7 +133,7 @@ def test_a_delay_that_changes_is_followed_and_is_no_clock() -> None:
 
 
 def shifted(simulated: Simulated, by_s: float, from_s: float = 0.0) -> Simulated:
-    """The same counter, with the record of later bursts ``by_s`` later."""
+    """Return the same counter, with records after ``from_s`` later by ``by_s``."""
     known = simulated.known
     curve = replace(
         known.fleet, at_s=known.fleet.at_s + np.where(known.fleet.at_s >= from_s, by_s, 0.0)
@@ -146,8 +145,8 @@ def shifted(simulated: Simulated, by_s: float, from_s: float = 0.0) -> Simulated
     return replace(simulated, known=replace(known, fleet=curve, bursts=bursts))
 
 
-def test_one_burst_beside_its_place_is_no_drift() -> None:
-    """The record of one burst is 15 s off: that is one wrong record, and no lag that grows."""
+def test_one_misplaced_burst_is_no_drift() -> None:
+    """One burst record is 15 seconds late. This should not be used as a drift."""
     setup = Setup(seed=4, burst_s=280, period_s=300, bursts=5, bin_s=60.0, lag_s=75.0)
     simulated = simulate(setup)
     lag = shifted(simulated, 15.0, from_s=simulated.known.bursts[-1][0]).estimate()
@@ -156,17 +155,17 @@ def test_one_burst_beside_its_place_is_no_drift() -> None:
 
 
 @pytest.mark.parametrize("by_s", [-40.0, 25.0])
-def test_a_common_shift_of_all_ends_is_only_a_lag(by_s: float) -> None:
+def test_common_shift_of_all_records_is_a_lag(by_s: float) -> None:
     setup = Setup(seed=5, burst_s=60, period_s=180, bursts=4, bin_s=10.0, lag_s=45.0)
-    here = simulate(setup).estimate()
-    there = shifted(simulate(setup), by_s).estimate()
-    assert there.known
-    assert there.lag_s == pytest.approx(here.lag_s - by_s, abs=0.1)
-    assert there.uncertainty_s == pytest.approx(here.uncertainty_s, abs=0.1)
+    original = simulate(setup).estimate()
+    moved = shifted(simulate(setup), by_s).estimate()
+    assert moved.known
+    assert moved.lag_s == pytest.approx(original.lag_s - by_s, abs=0.1)
+    assert moved.uncertainty_s == pytest.approx(original.uncertainty_s, abs=0.1)
 
 
-def test_two_lags_that_fit_are_unknown() -> None:
-    """The counter shows two alike bursts, and the record one: it is either."""
+def test_lag_is_unknown_if_two_lags_fit() -> None:
+    """The counter has two equal bursts, but there is only one record."""
     setup = Setup(
         seed=6,
         burst_s=30,
@@ -180,8 +179,8 @@ def test_two_lags_that_fit_are_unknown() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_counter_that_ends_after_the_burst_is_enough(seed: int) -> None:
-    """Lags that put the burst outside of the counter's bins are no rivals."""
+def test_counter_may_end_soon_after_the_burst(seed: int) -> None:
+    """A lag is not possible if it would put the burst outside the counter bins."""
     setup = Setup(seed=seed, burst_s=30, period_s=60, bursts=1, bin_s=10.0, lag_s=2.0)
     simulated = simulate(setup)
     bins, (first, last, _) = simulated.bins, simulated.known.bursts[0]
@@ -191,8 +190,8 @@ def test_a_counter_that_ends_after_the_burst_is_enough(seed: int) -> None:
     assert lag.lag_s == pytest.approx(2, abs=lag.uncertainty_s)
 
 
-def test_a_stated_lag_decides_only_between_lags_that_fit() -> None:
-    """A burst of 10 s lies inside one bin of 60 s: 50 s of lags fit."""
+def test_lag_hint_selects_only_among_fitting_lags() -> None:
+    """The 10 s burst is inside one 60 s bin, so there are 50 seconds of lags that fit."""
     setup = Setup(seed=8, burst_s=10, period_s=120, bursts=3, bin_s=60.0, lag_s=30.0)
     simulated = simulate(setup)
     free = simulated.estimate()
@@ -203,12 +202,12 @@ def test_a_stated_lag_decides_only_between_lags_that_fit() -> None:
 
 
 @pytest.mark.parametrize(("drift_s", "clock"), [(0.05, True), (30.0, False)])
-def test_only_some_hundred_ppm_are_a_clock(drift_s: float, clock: bool) -> None:
+def test_clock_error_is_at_most_some_hundred_ppm(drift_s: float, clock: bool) -> None:
     assert is_clock(drift_s, 600.0) is clock
 
 
 @pytest.mark.parametrize(
-    ("drift_s", "words"),
+    ("drift_s", "parts"),
     [
         (0.4, ["grows by 400 ms", "400 ppm", "clock of the counter drifts"]),
         (-0.4, ["shrinks by 400 ms", "clock of the counter drifts"]),
@@ -218,9 +217,7 @@ def test_only_some_hundred_ppm_are_a_clock(drift_s: float, clock: bool) -> None:
         ),
     ],
 )
-def test_a_lag_that_changes_is_worded_as_a_clock_or_as_a_delay(
-    drift_s: float, words: list[str]
-) -> None:
+def test_describes_lag_drift_as_clock_error_or_delay(drift_s: float, parts: list[str]) -> None:
     stored = Reconciliation(
         source="counter",
         layer="ip",
@@ -232,7 +229,7 @@ def test_a_lag_that_changes_is_worded_as_a_clock_or_as_a_delay(
         overhead_how="recorded",
     )
     (finding,) = lag_findings(stored, 1000.0)
-    for part in words:
+    for part in parts:
         assert part in finding.sentence
     assert not list(lag_findings(stored.model_copy(update={"lag_drift_s": 0.0}), 1000.0))
     assert not list(lag_findings(stored.model_copy(update={"lag_s": None}), 1000.0))

@@ -1,5 +1,3 @@
-"""Two ledgers held together: lag, bytes over overlaps, residual, named causes."""
-
 import math
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -40,21 +38,21 @@ def made(plant: Plant) -> tuple[list[BurstSeries], FirewallLedger]:
     return [measure_burst(spec, e, built.now).series for e in built.evidence], built.ledger
 
 
-def held(plant: Plant) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
+def reconcile_plant(plant: Plant) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
     series, ledger = made(plant)
     return reconcile(series, ledger, HEADERS, [NOBODY] * len(series))
 
 
-def held_to(
+def reconcile_counted(
     series: list[BurstSeries], ledger: FirewallLedger, counted: NDArray[np.float64], **known: Any
 ) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
-    """The same of a ledger that counted otherwise."""
+    """Reconcile the bursts with a counter that has these bytes."""
     reported = replace(ledger, bytes=counted)
     return reconcile(series, reported, HEADERS, [NOBODY] * len(series), **known)
 
 
 def ends(part: Reconciliation) -> tuple[float, float]:
-    """Of its residual's interval, which it has."""
+    """Return the residual interval."""
     assert part.residual_low_ratio is not None
     assert part.residual_high_ratio is not None
     return part.residual_low_ratio, part.residual_high_ratio
@@ -66,8 +64,8 @@ MINUTES = Plant(
 
 
 @pytest.mark.parametrize("lag_s", [-45.0, 0.0, 17.0, 75.0, 140.0, 290.0])
-def test_minute_bins_tell_their_lag_within_five_seconds(lag_s: float) -> None:
-    complete, bursts = held(replace(MINUTES, lag_s=lag_s))
+def test_estimates_lag_of_minute_bins_within_five_seconds(lag_s: float) -> None:
+    complete, bursts = reconcile_plant(replace(MINUTES, lag_s=lag_s))
     assert complete.lag_s is not None
     assert complete.lag_uncertainty_s is not None
     assert abs(complete.lag_s - lag_s) <= 5
@@ -75,8 +73,8 @@ def test_minute_bins_tell_their_lag_within_five_seconds(lag_s: float) -> None:
     assert {burst.lag_s for burst in bursts} == {complete.lag_s}
 
 
-def test_second_bins_off_the_grid_agree_within_a_permille() -> None:
-    complete, bursts = held(Plant(pairs=6, burst_s=10, period_s=25))
+def test_residual_of_unaligned_second_bins_is_within_a_permille() -> None:
+    complete, bursts = reconcile_plant(Plant(pairs=6, burst_s=10, period_s=25))
     for part in (complete, *bursts):
         assert part.full_bins_count >= 7
         assert part.residual_ratio == pytest.approx(0, abs=1e-3)
@@ -84,9 +82,9 @@ def test_second_bins_off_the_grid_agree_within_a_permille() -> None:
     assert complete.overhead_ratio == pytest.approx(IP_RATIO)
 
 
-def test_short_bursts_in_coarse_bins_are_compared_on_bytes() -> None:
+def test_compares_short_bursts_in_coarse_bins_by_bytes() -> None:
     plant = Plant(pairs=6, bursts=4, burst_s=30, period_s=300, grain_s=60, lag_s=75)
-    complete, bursts = held(plant)
+    complete, bursts = reconcile_plant(plant)
     assert {part.basis for part in bursts} == {"bytes"}
     assert complete.residual_ratio == pytest.approx(0, abs=0.01)
     measured = made(plant)[0][0]
@@ -95,8 +93,8 @@ def test_short_bursts_in_coarse_bins_are_compared_on_bytes() -> None:
     assert bursts[0].firewall_bits_per_second == pytest.approx(rate, rel=0.02)
 
 
-def test_what_was_under_way_at_the_end_is_nobodys_residual() -> None:
-    """A tenth of a second's queue drains past the firewall after receivers have stopped."""
+def test_bytes_in_flight_at_the_end_are_no_residual() -> None:
+    """When the receivers stop, a 0.1 s queue still has to pass through the firewall."""
     series, ledger = made(Plant(pairs=6, bursts=2, burst_s=10, period_s=25, ledger_noise=0.0005))
     drained = ledger.bytes.copy()
     sent = []
@@ -109,17 +107,18 @@ def test_what_was_under_way_at_the_end_is_nobodys_residual() -> None:
         more = flow.sent_bytes.copy()
         more[burst.window[0]] += queue
         sent.append(replace(burst, flows=(replace(flow, sent_bytes=more),)))
-    complete, bursts = held_to(sent, ledger, drained)
+    complete, bursts = reconcile_counted(sent, ledger, drained)
     for part in (complete, *bursts):
         low, high = ends(part)
         assert low < 0 < high < 0.015
         assert part.causes == ()
 
 
-def test_what_bins_trade_at_an_edge_is_not_their_noise() -> None:
-    """Receivers' first second begins before any byte came: its bytes are in the next bin."""
+def test_bytes_shifted_at_bin_edges_are_no_noise() -> None:
+    """The first receiver second starts too early, so its bytes are in the next bin."""
     series, ledger = made(Plant(pairs=6, bursts=1, burst_s=14, period_s=40, ledger_noise=0.001))
-    burst = replace(series[0], window=None)  # so that only all bytes can be compared
+    # Without a window, only the total bytes can be compared.
+    burst = replace(series[0], window=None)
     calm, _ = reconcile([burst], ledger, HEADERS, [NOBODY])
     early = 0.2 * burst.received_bytes.max()
     traded = ledger.bytes.copy()
@@ -131,7 +130,7 @@ def test_what_bins_trade_at_an_edge_is_not_their_noise() -> None:
         coverage_ratio=np.concatenate(([1.0], burst.coverage_ratio)),
         flows=(replace(flow, received_bytes=np.concatenate(([early], flow.received_bytes))),),
     )
-    complete, _ = held_to([burst], ledger, traded)
+    complete, _ = reconcile_counted([burst], ledger, traded)
     assert calm.residual_uncertainty_ratio is not None
     assert complete.residual_uncertainty_ratio is not None
     assert complete.residual_uncertainty_ratio < 1.5 * calm.residual_uncertainty_ratio
@@ -142,24 +141,24 @@ def test_unknown_bins_are_not_zero() -> None:
     series, ledger = made(MINUTES)
     hollow = ledger.bytes.copy()
     hollow[np.flatnonzero(hollow > hollow.max() / 2)[2]] = math.nan
-    complete, bursts = held_to(series, ledger, hollow)
+    complete, bursts = reconcile_counted(series, ledger, hollow)
     assert complete.residual_ratio == pytest.approx(0, abs=0.01)
     assert max(burst.unknown_ratio for burst in bursts) > 0.1
 
 
-def test_bins_that_the_source_has_not_filled_yet_are_no_quiet() -> None:
-    """Their zeros would pull the level of others' traffic down, and the residual up."""
+def test_unfilled_bins_are_not_quiet() -> None:
+    """If zeros were used, the idle level would be too low and the residual too high."""
     series, ledger = made(replace(MINUTES, foreign_ratio=0.4))
     empty = ledger.bytes.copy()
     empty[-2:] = 0.0
-    complete, _ = held_to(series, ledger, empty)
+    complete, _ = reconcile_counted(series, ledger, empty)
     assert complete.residual_ratio == pytest.approx(0, abs=0.01)
     low, high = ends(complete)
     assert low <= 0 <= high
 
 
-def test_a_lag_that_drifts_inside_a_burst_moves_no_byte() -> None:
-    """Bins that are a tenth longer than they say hold a tenth more each, and are fewer."""
+def test_lag_drift_within_a_burst_does_not_change_the_residual() -> None:
+    """Bins are 10 % longer than declared, so that there are fewer and they contain more."""
     series, ledger = made(Plant(pairs=6, bursts=1, burst_s=90, period_s=100, grain_s=1))
     edges = np.append(ledger.start_s, ledger.end_s[-1])
     stored_bytes = np.concatenate(([0.0], np.cumsum(ledger.bytes)))
@@ -174,7 +173,7 @@ def test_a_lag_that_drifts_inside_a_burst_moves_no_byte() -> None:
     assert low <= 0 <= high
 
 
-def test_a_ledger_of_nothing_known_has_no_residual() -> None:
+def test_counter_without_known_bins_has_no_residual() -> None:
     series, ledger = made(MINUTES)
     empty = replace(ledger, bytes=np.full(len(ledger), math.nan))
     complete, _ = reconcile(series, empty, HEADERS, [NOBODY] * len(series))
@@ -182,8 +181,8 @@ def test_a_ledger_of_nothing_known_has_no_residual() -> None:
     assert complete.lag_s is None
 
 
-def test_an_ambiguous_lag_is_not_claimed() -> None:
-    """Bins that see a steady flow from end to end fit every lag."""
+def test_ambiguous_lag_is_unknown() -> None:
+    """If the rate is constant in all bins, any lag will fit."""
     series, ledger = made(Plant(pairs=4, bursts=1, burst_s=280, grain_s=60, lag_s=75))
     flat = slice(8, 11)
     inside = replace(
@@ -196,7 +195,7 @@ def test_an_ambiguous_lag_is_not_claimed() -> None:
     assert complete.residual_ratio is None
 
 
-def test_the_order_of_bursts_is_irrelevant() -> None:
+def test_reconciliation_does_not_depend_on_burst_order() -> None:
     series, ledger = made(MINUTES)
     forward = reconcile(series, ledger, HEADERS, [NOBODY] * 3)
     backward = reconcile(series[::-1], ledger, HEADERS, [NOBODY] * 3)
@@ -208,7 +207,8 @@ def test_the_order_of_bursts_is_irrelevant() -> None:
     ("residual", "foreign_ratio", "missing_ratio", "named"),
     [
         (0.002, None, 0.0, None),
-        (0.003, None, 0.034, None),  # within its uncertainty, so nothing is missing
+        # The residual is within its uncertainty.
+        (0.003, None, 0.034, None),
         (0.05, 0.05, 0.0, "foreign-traffic"),
         (0.034, None, 0.034, "lost-reports"),
         (0.034, 0.0001, 0.034, "lost-reports"),
@@ -217,7 +217,7 @@ def test_the_order_of_bursts_is_irrelevant() -> None:
         (0.04, None, 0.0, "unknown"),
     ],
 )
-def test_causes(
+def test_names_cause_of_residual(
     residual: float, foreign_ratio: float | None, missing_ratio: float, named: str | None
 ) -> None:
     result = causes(
@@ -246,14 +246,16 @@ def test_header_overhead() -> None:
     assert headers(Protocol.UDP, [], block_bytes=8192).ip_ratio == pytest.approx(8320 / 8192)
     jumbo = headers(Protocol.UDP, [], block_bytes=8192, mtu_bytes=9000)
     assert jumbo.ip_ratio == pytest.approx(8220 / 8192)
-    assert jumbo.assumed  # whether the path between carries it whole, nobody told
+    # It is not known if the path supports this MTU.
+    assert jumbo.assumed
 
 
 @pytest.mark.parametrize(
-    ("asked", "path", "ratio"),
+    ("requested", "path", "ratio"),
     [
         (1000, {}, 1040 / 988),
-        (9000, {}, 1500 / 1448),  # more than a 1500-byte path carries
+        # A 1500-byte path does not support this size.
+        (9000, {}, 1500 / 1448),
         (9000, {"mtu_bytes": 9000}, 9000 / 8948),
         (9000, {"mtu_bytes": 1400}, 1400 / 1348),
         (1460, {"vxlan": True}, 1500 / 1398),
@@ -261,18 +263,19 @@ def test_header_overhead() -> None:
         (1460, {"ipv6": True}, 1500 / 1428),
     ],
 )
-def test_a_segment_size_that_was_asked_is_no_larger_than_the_path_leaves(
-    asked: int, path: dict[str, Any], ratio: float
+def test_requested_segment_size_is_limited_by_path_mtu(
+    requested: int, path: dict[str, Any], ratio: float
 ) -> None:
-    """iperf3 repeats what it was asked, so nobody tells what it was."""
-    result = headers(Protocol.TCP, [None], requested_mss_bytes=asked, **path)
+    """The effective size is not known, because iperf3 returns the requested size."""
+    result = headers(Protocol.TCP, [None], requested_mss_bytes=requested, **path)
     assert result.ip_ratio == pytest.approx(ratio)
     assert result.assumed
-    echoed = headers(Protocol.TCP, [asked], requested_mss_bytes=asked, **path)
-    assert echoed == result  # of an older Broadside's record
+    echoed = headers(Protocol.TCP, [requested], requested_mss_bytes=requested, **path)
+    # Older versions recorded the requested size.
+    assert echoed == result
 
 
-def test_a_series_survives_packing() -> None:
+def test_burst_series_survives_pack_and_unpack() -> None:
     series = made(Plant(pairs=5, bursts=1))[0][0]
     again = BurstSeries.unpack(series.pack())
     assert again.window == series.window
@@ -293,15 +296,15 @@ def parts(draw: st.DrawFn) -> Completeness:
 
 @given(st.lists(parts(), max_size=8), st.integers(0, 8))
 @settings(max_examples=50)
-def test_combining_is_associative(found: list[Completeness], cut: int) -> None:
-    complete = combine(found)
-    assert combine([combine(found[:cut]), combine(found[cut:])]) == complete
-    assert combine(reversed(found)) == complete
+def test_combining_completeness_is_associative(completeness: list[Completeness], cut: int) -> None:
+    complete = combine(completeness)
+    assert combine([combine(completeness[:cut]), combine(completeness[cut:])]) == complete
+    assert combine(reversed(completeness)) == complete
     assert sum(complete.seconds(state) for state in State) == complete.planned_s
 
 
 def beside(series: list[BurstSeries], by_s: int, factor: float) -> list[Neighbour]:
-    """Another run of the same shape, ``by_s`` later and ``factor`` times as large."""
+    """Build another run with the same shape, ``by_s`` later and ``factor`` times as large."""
     return [
         Neighbour(
             run_id="other",
@@ -314,15 +317,16 @@ def beside(series: list[BurstSeries], by_s: int, factor: float) -> list[Neighbou
 
 
 @pytest.mark.parametrize("by_s", [-20, -12, 5])
-def test_a_run_is_not_held_against_a_larger_neighbour(by_s: int) -> None:
-    """The run before, or one that overlaps, sent four times as much through the same device."""
+def test_residual_excludes_bytes_of_larger_overlapping_run(by_s: int) -> None:
+    """Another run sends four times as much through the same device."""
     series, ledger = made(Plant(pairs=6, bursts=1, burst_s=10))
     others = beside(series, by_s, 4.0)
     theirs = fleet_curve(others).between(ledger.start_s, ledger.end_s) * IP_RATIO
     both = replace(ledger, bytes=ledger.bytes + theirs)
     alone, _ = reconcile(series, both, HEADERS, [NOBODY])
     assert alone.residual_ratio is not None
-    assert abs(alone.residual_ratio) > 0.5  # what the neighbour's bytes do when nobody knows them
+    # This is the error if the other run is not known.
+    assert abs(alone.residual_ratio) > 0.5
     complete, bursts = reconcile(series, both, HEADERS, [NOBODY], neighbours=others)
     for part in (complete, *bursts):
         assert part.lag_s == pytest.approx(0, abs=0.1)
@@ -332,8 +336,8 @@ def test_a_run_is_not_held_against_a_larger_neighbour(by_s: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_last_of_alike_runs_in_a_row_is_not_taken_for_the_one_before(seed: int) -> None:
-    """As of a study whose modes all reach the same rate; the ledger ends soon after the last."""
+def test_last_of_equal_runs_is_not_matched_to_previous_run(seed: int) -> None:
+    """All runs have the same rate, and the counter stops soon after the last run."""
     series, ledger = made(Plant(pairs=6, bursts=1, burst_s=20))
     random = np.random.default_rng(seed)
     pauses_s = random.integers(33, 36, 3)
@@ -351,23 +355,23 @@ def test_the_last_of_alike_runs_in_a_row_is_not_taken_for_the_one_before(seed: i
     assert complete.lag_s == pytest.approx(0, abs=0.3)
 
 
-def test_a_bypassed_run_is_not_found_in_its_neighbours_bytes() -> None:
+def test_bypassed_run_is_not_matched_to_bytes_of_other_runs() -> None:
     series, ledger = made(Plant(pairs=6, bursts=1, burst_s=10))
     others = beside(series, -20, 0.6)
     theirs = fleet_curve(others).between(ledger.start_s, ledger.end_s) * IP_RATIO
-    complete, _ = held_to(series, ledger, theirs, neighbours=others)
+    complete, _ = reconcile_counted(series, ledger, theirs, neighbours=others)
     assert complete.residual_ratio == pytest.approx(-1, abs=0.01)
     assert complete.causes[0].id == "bypass"
-    planned, _ = held_to(series, ledger, theirs, neighbours=others, bypassed=True)
+    planned, _ = reconcile_counted(series, ledger, theirs, neighbours=others, bypassed=True)
     assert planned.residual_ratio == pytest.approx(0, abs=0.01)
     assert planned.causes == ()
 
 
 @pytest.mark.parametrize("grain_s", [1.0, 60.0])
-def test_a_run_that_is_to_pass_the_device_by_is_expected_nowhere_in_its_ledger(
+def test_planned_bypass_expects_no_bytes_in_the_counter(
     grain_s: float,
 ) -> None:
-    """What others send all the time is no sign of it; what of it crossed all the same is."""
+    """Constant foreign traffic should be ignored, but fleet bytes that cross should be counted."""
     plant = Plant(pairs=6, bursts=3, burst_s=60, period_s=120, grain_s=grain_s)
     series, ledger = made(plant)
     idle = np.full(len(ledger), 1e9 * grain_s)
@@ -380,8 +384,7 @@ def test_a_run_that_is_to_pass_the_device_by_is_expected_nowhere_in_its_ledger(
 
 
 def bypassing(share: float, seed: int) -> tuple[list[BurstSeries], FirewallLedger]:
-    """Part of the fleet's bytes goes beside the firewall, as much steady foreign traffic through
-    it: in bursts the ledger holds what it would hold of a sound run."""
+    """Build a counter with a bypass that is replaced by the same amount of foreign traffic."""
     series, ledger = made(replace(MINUTES, seed=seed, burst_s=120, period_s=240, lag_s=75.0))
     rate = float(np.mean([burst.received_bytes.mean() for burst in series])) * IP_RATIO
     foreign = share * rate * (ledger.end_s - ledger.start_s)
@@ -390,7 +393,7 @@ def bypassing(share: float, seed: int) -> tuple[list[BurstSeries], FirewallLedge
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.6])
-def test_a_bypass_that_foreign_traffic_makes_up_for_shows(share: float, seed: int) -> None:
+def test_detects_bypass_compensated_by_foreign_traffic(share: float, seed: int) -> None:
     series, ledger = bypassing(share, seed)
     complete, bursts = reconcile(series, ledger, HEADERS, [NOBODY] * len(series))
     for part in (complete, *bursts):
@@ -403,8 +406,8 @@ def test_a_bypass_that_foreign_traffic_makes_up_for_shows(share: float, seed: in
 
 
 @pytest.mark.parametrize("gone", [(0,), (1,), (0, 2), (1, 3)])
-def test_bursts_off_the_record_bend_neither_lag_nor_idle_level(gone: tuple[int, ...]) -> None:
-    """They ran, the ledger counts them, and nobody recorded a second of them."""
+def test_unrecorded_bursts_do_not_change_lag_or_idle_level(gone: tuple[int, ...]) -> None:
+    """The counter includes bursts that have no record."""
     plant = Plant(pairs=6, bursts=5, burst_s=60, period_s=150, grain_s=10, lag_s=40, noise=0.01)
     series, ledger = made(plant)
     left = [burst for burst in series if burst.burst_index not in gone]
@@ -437,8 +440,8 @@ def test_bursts_off_the_record_bend_neither_lag_nor_idle_level(gone: tuple[int, 
 
 
 @pytest.mark.parametrize("grain_s", [5, 10, 60])
-def test_one_burst_that_nobody_planned_is_no_level(grain_s: int) -> None:
-    """Two of them are traffic that comes and goes, and may have come during a burst."""
+def test_single_unplanned_burst_does_not_raise_idle_level(grain_s: int) -> None:
+    """Two unplanned bursts are different, because such traffic may also run during a burst."""
     plant = Plant(
         pairs=6, bursts=5, burst_s=120, period_s=600, grain_s=grain_s, lag_s=40, noise=0.01
     )
@@ -459,19 +462,19 @@ def test_one_burst_that_nobody_planned_is_no_level(grain_s: int) -> None:
             assert -0.05 < low < 0 < high < 0.05
 
 
-def test_somebody_elses_bursts_do_not_move_the_lag() -> None:
+def test_foreign_bursts_do_not_change_the_lag() -> None:
     plant = Plant(pairs=6, bursts=4, burst_s=60, period_s=180, grain_s=10, lag_s=40, noise=0.01)
     series, ledger = made(plant)
     strange = ledger.bytes.copy()
     strange[20:27] += ledger.bytes.max()
     strange[80:86] += 0.5 * ledger.bytes.max()
-    complete, _ = held_to(series, ledger, strange)
+    complete, _ = reconcile_counted(series, ledger, strange)
     assert complete.lag_s == pytest.approx(40, abs=1)
     assert ends(complete)
 
 
 @pytest.mark.parametrize("drift_s", [-30.0, 25.0])
-def test_a_lag_that_drifts_is_followed(drift_s: float) -> None:
+def test_follows_drifting_lag(drift_s: float) -> None:
     plant = Plant(pairs=6, bursts=8, burst_s=30, period_s=90, grain_s=1, lag_s=0, noise=0.01)
     series, ledger = made(plant)
     progress = (ledger.start_s - ledger.start_s[0]) / np.ptp(ledger.start_s)
@@ -488,7 +491,7 @@ def test_a_lag_that_drifts_is_followed(drift_s: float) -> None:
         assert part.residual_ratio == pytest.approx(0, abs=0.01)
 
 
-def test_a_ledger_of_part_of_the_run_says_how_much_it_does_not_know() -> None:
+def test_reports_unknown_share_of_partial_counter() -> None:
     series, ledger = made(Plant(pairs=6, bursts=4, burst_s=30, period_s=60, noise=0.01))
     half = ledger.start_s < series[2].start_s - 5
     known = replace(ledger, bytes=np.where(half, ledger.bytes, np.nan))
@@ -498,19 +501,19 @@ def test_a_ledger_of_part_of_the_run_says_how_much_it_does_not_know() -> None:
     assert [part.residual_ratio is None for part in bursts] == [False, False, True, True]
 
 
-@pytest.mark.parametrize("odd", [-1e9, math.inf, -math.inf, 1e30, math.nan])
-def test_what_no_device_can_have_counted_is_not_counted(odd: float) -> None:
+@pytest.mark.parametrize("value", [-1e9, math.inf, -math.inf, 1e30, math.nan])
+def test_rejects_impossible_counter_values(value: float) -> None:
     series, ledger = made(Plant(pairs=6, bursts=2, burst_s=30, period_s=60, noise=0.01))
     reported = ledger.bytes.copy()
     place = int(np.argmax(reported))
-    reported[place] = odd
-    complete, _ = held_to(series, ledger, reported)
-    assert complete.rejected_bins_count == (0 if math.isnan(odd) else 1)
+    reported[place] = value
+    complete, _ = reconcile_counted(series, ledger, reported)
+    assert complete.rejected_bins_count == (0 if math.isnan(value) else 1)
     assert complete.residual_ratio == pytest.approx(0, abs=0.005)
     assert complete.unknown_ratio == pytest.approx(1 / 60, abs=0.01)
 
 
-def test_reversed_and_repeated_bins_are_rejected() -> None:
+def test_rejects_reversed_and_repeated_bins() -> None:
     series, ledger = made(Plant(pairs=6, bursts=2, burst_s=30, period_s=60, noise=0.01))
     end = ledger.end_s.copy()
     end[40] = ledger.start_s[40] - 1
@@ -525,8 +528,8 @@ def test_reversed_and_repeated_bins_are_rejected() -> None:
     assert complete.rejected_bins_count == 2
 
 
-def test_no_quiet_leaves_the_idle_level_open_towards_more() -> None:
-    """A ledger that begins and ends with the burst, in bins that it fills, cannot tell a level."""
+def test_idle_level_is_open_upwards_without_quiet_bins() -> None:
+    """The counter starts and ends with the bursts, and all bins are full."""
     series, ledger = made(replace(MINUTES, burst_s=290, lag_s=0.0))
     first, last = series[0].start_s, series[-1].start_s + 290
     inside = (ledger.start_s >= first - 1) & (ledger.end_s <= last + 60)
@@ -543,8 +546,8 @@ def test_no_quiet_leaves_the_idle_level_open_towards_more() -> None:
         assert low <= 0 <= high
 
 
-def test_two_quiet_bins_before_zeros_leave_open_whether_the_level_went() -> None:
-    """Zeros at a ledger's end may be foreign traffic's end, or bins that nobody has filled."""
+def test_idle_level_stays_open_if_only_zeros_follow() -> None:
+    """Zeros at the end may be the end of foreign traffic, or bins that are not filled yet."""
     series, ledger = made(replace(MINUTES, bursts=1, lag_s=0.0))
     burst_at_s = series[0].start_s
     foreign = 0.09 * ledger.bytes.max()
@@ -566,10 +569,12 @@ def test_two_quiet_bins_before_zeros_leave_open_whether_the_level_went() -> None
 
 
 @pytest.mark.parametrize("grain_s", [1.0, 10.0, 60.0])
-def test_stated_intervals_hold_the_truth(grain_s: float) -> None:
-    """Of 20 planted fleets a grain at least 17 (95 % each: fewer in 1 of 60 draws); nearly every
-    one states an interval."""
-    stored_count = stated_count = 0
+def test_residual_intervals_contain_the_true_value(grain_s: float) -> None:
+    """Simulate 20 fleets. At least 18 must have an interval, and only 3 intervals may be wrong.
+
+    At 95 % confidence, more than 3 will be wrong in 1 out of 60 draws.
+    """
+    covered_count = stated_count = 0
     for seed in range(20):
         rng = np.random.default_rng([seed, int(grain_s)])
         burst_s = max(20, 3 * int(grain_s))
@@ -589,18 +594,18 @@ def test_stated_intervals_hold_the_truth(grain_s: float) -> None:
         rate = float(series[0].received_bytes.max()) * IP_RATIO * float(rng.uniform(0, 0.5))
         noise = 1 + 0.01 * rng.standard_normal(len(ledger))
         seen = ledger.bytes * (1 - share) + rate * grain_s * noise
-        complete, _ = held_to(series, ledger, seen)
+        complete, _ = reconcile_counted(series, ledger, seen)
         if complete.residual_low_ratio is None or complete.residual_high_ratio is None:
             continue
         stated_count += 1
-        stored_count += complete.residual_low_ratio <= -share <= complete.residual_high_ratio
+        covered_count += complete.residual_low_ratio <= -share <= complete.residual_high_ratio
     assert stated_count >= 18
-    assert stored_count >= stated_count - 3
+    assert covered_count >= stated_count - 3
 
 
 @pytest.mark.parametrize("omit_s", [0, 10])
-def test_a_burst_ends_after_its_omitted_seconds(omit_s: int) -> None:
-    """Its last seconds are planned and silent: pairs that nobody saw may have sent in them."""
+def test_burst_end_includes_omitted_seconds(omit_s: int) -> None:
+    """Unseen pairs may have sent in the last planned seconds."""
     received = np.full(20, 1e6)
     burst = burst_series(1000, 1000.0, received, np.zeros((1, 20)))
     burst = replace(burst, omit_s=omit_s, coverage_ratio=np.full(20, 0.5))
@@ -618,8 +623,8 @@ def test_a_burst_ends_after_its_omitted_seconds(omit_s: int) -> None:
     assert device.unrecorded.at_s[-1] == 1000 + omit_s + 20
 
 
-def test_the_scatter_of_full_bins_is_that_of_the_device_rate() -> None:
-    """The counter shows 10 % more and 10 % less than the fleet in turn."""
+def test_scatter_of_full_bins_is_scatter_of_device_rate() -> None:
+    """The bins alternate between 10 % above and 10 % below the fleet."""
     received = np.full(20, 1e6)
     burst = burst_series(1000, 1000.0, received, np.full((1, 20), 8e6))
     counted = np.zeros(100)
