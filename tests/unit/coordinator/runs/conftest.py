@@ -1,4 +1,4 @@
-"""What tests of runs share."""
+"""Fixtures of run tests."""
 
 import pytest
 
