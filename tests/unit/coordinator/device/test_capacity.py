@@ -1,4 +1,4 @@
-"""Capacity limits that Azure accepts, and the record of the previous limits."""
+"""Tests for capacity limits, and for the record that is used to restore them."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 @given(least=st.integers(-5, 60), most=st.integers(-5, 60))
 def test_limits_are_from_2_to_50_and_do_not_differ_by_1(least: int, most: int) -> None:
-    """These are the documented rules of pre-scaling in Azure."""
+    """See the Azure documentation for pre-scaling."""
     valid = 2 <= least <= most <= 50 and most - least != 1
     capacity = Capacity(min_count=least, max_count=most)
     if valid:
@@ -32,7 +32,7 @@ def test_rejects_a_missing_limit() -> None:
 
 
 def test_first_record_is_not_overwritten(tmp_path: Path) -> None:
-    """A second `set` reads the raised limits, which are not the ones to restore."""
+    """If `set` is used again, the limits will be raised already, so do not record them."""
     record = Record.of(FIREWALL, tmp_path)
     before = Capacity(min_count=2, max_count=20)
     assert record.read() is None

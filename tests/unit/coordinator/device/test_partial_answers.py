@@ -1,4 +1,4 @@
-"""Incomplete answers are marked and give no values and no bytes (M15)."""
+"""Tests for answers that are not complete, which are not used (M15)."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -46,7 +46,7 @@ COMPLETE = [
 
 
 def prometheus(more: dict[str, Any], off_s: float | None = 0.0, status: int = 200) -> Any:
-    """Return a server with a clock ``off_s`` off. None means no support for ``time()``."""
+    """Return a server with a clock that is ``off_s`` off. If it is None, there is no ``time()``."""
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path.endswith("/query"):
@@ -181,7 +181,7 @@ async def test_azure_monitor_marks_incomplete_answers(
     ("query", "moved"), [('cpu{job="fw"}', True), ("cpu", True), ("avg(cpu)", False)]
 )
 async def test_sample_has_the_time_of_its_scrape(query: str, moved: bool) -> None:
-    """Scrapes run every 60 s, 7 s after the minute. The query has steps of 15 s."""
+    """The device is scraped every minute, but the query will use steps of 15 seconds."""
 
     def answer(request: httpx.Request) -> httpx.Response:
         requested = request.url.params["query"]

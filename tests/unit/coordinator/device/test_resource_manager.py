@@ -1,4 +1,4 @@
-"""Azure resources: valid resource ids and destinations of tokens."""
+"""Tests for which Azure resources can be used, and to which service a token can be sent."""
 
 from collections.abc import Callable
 from functools import partial
@@ -78,7 +78,7 @@ def answering(
     patience_s: float = 0.0,
     paused: list[float] | None = None,
 ) -> Resource:
-    """Return a resource with a service that gives this answer."""
+    """Return a resource with a service that will give this answer."""
     transport = httpx.MockTransport(lambda _request: answer())
     monkeypatch.setattr(httpx, "AsyncClient", partial(httpx.AsyncClient, transport=transport))
     sleep = ([] if paused is None else paused).append

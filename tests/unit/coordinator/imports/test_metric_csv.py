@@ -1,4 +1,4 @@
-"""Firewall metric from CSV."""
+"""Tests to read the firewall metric from a CSV file."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""Metric declarations in table imports: correct ones pass and wrong ones are reported."""
+"""Tests for how a metric is declared when a table is imported."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -18,22 +18,23 @@ from broadside.coordinator.imports.table_bursts import OriginalRow
 BEGAN = datetime(2026, 1, 4, 16, 20, tzinfo=UTC)
 NOW = datetime(2026, 11, 26, tzinfo=UTC)
 PAIRS, BURSTS, PERIOD_S, LENGTH_S, BIN_S = 10, 6, 600, 280, 60
-PAYLOAD = 5e9  # bit/s of one pair
+# Bit/s of one pair.
+PAYLOAD = 5e9
 LAYERS = {"payload": 1.0, "ip": 1500 / 1448, "wire": 1514 / 1448}
 AZURE = {"mtu_bytes": 1500}
 
 
 def rate(number: int, burst: int) -> float:
-    """Return the mean of a pair, with differences of some tenths of a percent."""
+    """Return the mean of a pair, which should differ by some tenths of a percent."""
     return PAYLOAD * (1 + 0.002 * ((7 * number + 3 * burst) % 5 - 2))
 
 
 def table(
     true: Mapping[str, object], declared: Mapping[str, object], *, lag_s: float = 0.0
 ) -> OriginalTable:
-    """Return a table with an exact metric in the unit of ``true``.
+    """Return a table with an exact metric in the unit given by ``true``.
 
-    The declaration ``declared`` can be a different one.
+    Use ``declared`` to set what is declared for the import.
     """
     rows = [
         OriginalRow(
@@ -48,7 +49,7 @@ def table(
         for number in range(PAIRS)
     ]
     meaning = MetricDeclaration.model_validate(true)
-    # Bytes of the value 1.
+    # This is the number of bytes for a value of 1.
     unit = float(meaning.bytes_of(np.ones(1), BIN_S)[0])
     points = []
     for place in range(-10, BURSTS * PERIOD_S // BIN_S + 10):
@@ -106,13 +107,13 @@ def test_exact_data_passes_with_its_declaration(
 
 @pytest.mark.parametrize("lag_s", [0.0, 75.0])
 def test_exact_data_passes_with_azure_defaults(lag_s: float) -> None:
-    """The layer is not documented, but the MTU of the hosts is."""
+    """The layer is not documented, but it is possible to use the MTU."""
     summary = run_summary(table({"layer": "ip", **AZURE}, AZURE, lag_s=lag_s))
     assert summary.verdict is Verdict.PASS
 
 
 def test_unknown_layer_and_segment_size_request_a_declaration() -> None:
-    """Finer bins would not help because the headers are unknown."""
+    """Finer bins are not suggested, because the headers are not known."""
     summary = run_summary(table({"layer": "ip"}, {}, lag_s=75.0))
     assert summary.verdict is Verdict.INCONCLUSIVE
     finding = finding_by_id(summary, "residual")
@@ -157,7 +158,7 @@ def test_wrong_declaration_is_reported_without_other_findings(
 
 
 def test_bypass_is_not_a_wrong_declaration() -> None:
-    """No unit explains the factor if only a part of the traffic crosses the device."""
+    """If only a part of the traffic is counted, this is not explained by a unit."""
     for share in (0.9, 0.7, 0.3, 0.0):
         imported = table({"layer": "ip"}, {"layer": "ip", "mss_bytes": 1448})
         points = tuple(MetricPoint(at=p.at, value=(p.value or 0) * share) for p in imported.metric)

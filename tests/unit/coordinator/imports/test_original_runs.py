@@ -1,4 +1,4 @@
-"""A table as a run: bursts, verdict and recomputation."""
+"""Tests to import a table as a run."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -31,7 +31,7 @@ def test_late_null_and_missing_pairs_have_their_states() -> None:
     lines = fleet(9, 4)
     lines[1] = row(1, 0, second=36)
     lines[2] = row(2, 0, "null")
-    # Client 3 in the first burst.
+    # Remove client 3 from the first burst.
     del lines[3]
     lines += [row(10, 15, "0")]
     table = parse(lines, pairs_planned=11)
@@ -45,7 +45,7 @@ def test_late_null_and_missing_pairs_have_their_states() -> None:
     assert sum(state == "measured" for state in states.values()) == 6
     assert first.completeness.planned_s == 11 * 280
     assert (first.completeness.lost_s, first.completeness.missed_s) == (2 * 280, 280)
-    # Late pairs count in the rate of the fleet and not in its completeness.
+    # Late pairs are used for the rate, but not for the completeness.
     assert first.fleet_received_bits_per_second == 7 * 5e9
     assert first.completeness_ratio == pytest.approx(6 / 11)
     assert summary.verdict is Verdict.INCONCLUSIVE
@@ -91,7 +91,7 @@ def test_start_time_without_rows_prevents_a_pass() -> None:
 
 def test_removed_rows_never_cause_a_pass_if_pairs_are_given() -> None:
     lines = fleet(4, 3)
-    # 11 of 12 pair-seconds are below the floor.
+    # This is below the limit because 1 in 12 is missing.
     lines[5] = row(1, 5, "null")
     assert made(parse(lines, pairs_planned=4))[1].verdict is Verdict.INCONCLUSIVE
     for number in range(1, len(lines)):

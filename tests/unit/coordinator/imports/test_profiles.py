@@ -1,4 +1,4 @@
-"""Column profiles: shipped ones, custom ones and errors."""
+"""Tests for column profiles that are included, and for those that users make."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +25,7 @@ VEGETA = [
         for client in (4, 5, 6)
     ),
 ]
-# Size of: dd if=/dev/urandom bs=1024 count=1000 | base64 | gzip -1 | wc -c
+# To get this number: dd if=/dev/urandom bs=1024 count=1000 | base64 | gzip -1 | wc -c
 REPLY_BYTES = 1_073_600
 
 
@@ -35,7 +35,7 @@ def test_original_vegeta_table_becomes_a_run() -> None:
     first = table.rows[0]
     assert first.started_at == datetime(2022, 1, 27, 18, 50, tzinfo=UTC)
     assert first.requests_count == 12_000
-    # 50 requests a second for 240 s, plus the wait for the last reply.
+    # This is 240 seconds for 50 requests each, plus the wait for the last reply.
     assert first.duration_s == pytest.approx(265.78, abs=0.01)
     assert first.received_bits_per_second == pytest.approx(28.84713379 * REPLY_BYTES * 8)
     assert {"reply-size-assumed", "pairs-assumed"} == {note.id for note in table.notes}

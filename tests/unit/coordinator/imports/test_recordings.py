@@ -1,4 +1,4 @@
-"""iperf3 recordings as runs: all recordings in the repository are matched and judged."""
+"""Tests to import iperf3 recordings, using each one in the test data."""
 
 import random
 from pathlib import Path
@@ -109,12 +109,12 @@ def test_repeated_test_counts_once() -> None:
         twice.bursts[0].fleet_sent_bits_per_second
     )
     assert {f.id for f in twice.findings} >= {"repeated-tests"}
-    # The file of the persistent server contains this test and eight others.
+    # There is a copy of this test in the server file, and there are eight others.
     assert len(twice.bursts) == 9
 
 
 def moved(one: Recording, name: str, by_s: float) -> Recording:
-    """Return another test, ``by_s`` later."""
+    """Return another test that should start ``by_s`` later."""
     assert one.report is not None and one.first_data_at_s is not None
     return one.model_copy(
         update={
@@ -136,7 +136,7 @@ def test_groups_overlapping_tests_into_a_burst() -> None:
 
 
 def test_tests_with_a_warm_up_can_follow_closely() -> None:
-    """The minimum gap of a launch does not apply to recorded tests."""
+    """For a launch a gap is needed, but this is not required for an import."""
     one = read("3.18/tcp-omit1-stream.json").recordings[0]
     plan, summary = made(Recordings(recordings=(one, moved(one, "next", 4))))
     assert [burst.omit_s for burst in plan.bursts] == [1, 1]
@@ -227,7 +227,7 @@ def test_rejects_an_invalid_chunk() -> None:
     ],
 )
 def test_server_clock_offset_changes_no_metric(names: tuple[str, str], by_s: float) -> None:
-    """Only the stamps of the server in the iperf3 recordings are moved."""
+    """Only the server stamps are changed for this."""
     both = read(*names)
     cookie = next(r.report.cookie for r in both.recordings if r.side is Side.CLIENT and r.report)
     ends = [r for r in both.recordings if r.report and r.report.cookie == cookie]

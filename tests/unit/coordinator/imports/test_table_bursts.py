@@ -1,4 +1,4 @@
-"""Tables of the original as planned bursts, compared with manually calculated values."""
+"""Tests for how tables are split into bursts, using results that were calculated by hand."""
 
 import random
 from dataclasses import replace
@@ -70,7 +70,7 @@ def test_reads_thirty_clients_with_their_metric() -> None:
 def test_metric_reveals_the_client_without_a_row() -> None:
     first, *others = answered(SEED).bursts
     assert first.reconciliation is not None
-    # One acknowledgement of 52 bytes per two packets of 1500 is not a residual.
+    # Up to 52 bytes for every two packets can be acknowledgements, so they have to be subtracted.
     missing = 1 / 29 + 0.008 - 52 / (2 * 1500)
     assert first.reconciliation.residual_ratio == pytest.approx(missing, abs=0.01)
     assert first.reconciliation.causes[0].id == "lost-reports"
@@ -78,7 +78,7 @@ def test_metric_reveals_the_client_without_a_row() -> None:
 
 
 def test_metrics_that_need_seconds_are_unknown() -> None:
-    """A row is a mean, and the planned start is inferred from its stamp."""
+    """Each row is a mean, and its stamp is used to get the planned start."""
     _, run = made(SEED)
     assert (run.start_spread_s, run.start_error_max_s, run.start_error_p99_s) == (None,) * 3
     first = run.bursts[0]
@@ -92,7 +92,7 @@ def test_metrics_that_need_seconds_are_unknown() -> None:
     assert first.client.cpu_mean_ratio is None
     assert {pair.cov_ratio for pair in first.pairs} == {None}
     assert first.window is not None
-    # Late pairs share the window.
+    # This is used by late pairs too.
     assert (first.window.window_s, first.window.ramp_s) == (240, 0)
 
 
@@ -110,7 +110,7 @@ def test_uses_a_given_period() -> None:
 def fired(
     at: datetime, *, clients: int, bursts: int, duration_s: float, period_s: float, seed: int = 0
 ) -> list[OriginalRow]:
-    """Return a table in the format of the original, with late stamps and some late starts."""
+    """Return a table in the original format. Some stamps are late."""
     rng = random.Random(seed)
     return [
         OriginalRow(
@@ -149,7 +149,7 @@ def test_infers_the_period(clients: int, duration_s: float, period_s: float, see
 
 
 def test_series_in_one_table_have_separate_plans() -> None:
-    """Thirty clients run for 280 s, then ten for 30 s, and one a week later."""
+    """Use 30 clients for 280 seconds, then 10 for 30, and then a single client a week later."""
     at = datetime(2022, 1, 4, 16, 0, tzinfo=UTC)
     bursts = join_rows(
         fired(at, clients=30, bursts=3, duration_s=280, period_s=300)
@@ -196,7 +196,7 @@ def test_flags_zero_bytes_and_repeated_rows() -> None:
 
 
 def test_reports_copied_rows() -> None:
-    """The copy has the name of another client, or replaces a failed burst."""
+    """A row can be copied for another client, or to replace a burst that failed."""
     model = SEED.rows[0]
 
     def with_rates(row: OriginalRow, sent: float | None, received: float | None) -> OriginalRow:

@@ -1,4 +1,4 @@
-"""Times and numbers in the formats of tables."""
+"""Tests to read times and numbers that are given as text."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo

@@ -1,4 +1,4 @@
-"""Imports of both ends of a test with different clocks."""
+"""Tests to import both ends of a test if their clocks are different."""
 
 import tracemalloc
 from collections.abc import Callable, Sequence
@@ -25,12 +25,12 @@ from broadside.exchange.messages import (
 from tests.unit.coordinator.imports.small_tables import NOW
 
 BEGAN_S = 1_764_072_000.0
-# Bytes per second, by seconds of the test.
+# This will return bytes per second for a given time in the test.
 Rate = Callable[[np.ndarray], np.ndarray]
 
 
 def slow_head(at_s: np.ndarray) -> np.ndarray:
-    """Return a tenth of the rate for 20 of 60 s, which gives a mean of 70 %."""
+    """Return a rate that is low for 20 of 60 seconds, so that the mean is 70 %."""
     return np.where(at_s < 20, 0.1e7, 1e7)
 
 
@@ -39,24 +39,24 @@ def flat(at_s: np.ndarray) -> np.ndarray:
 
 
 def uneven(at_s: np.ndarray) -> np.ndarray:
-    """Return a rate that varies by a third, without a period."""
+    """Return a rate that should vary by a third, but not repeat."""
     return np.asarray(1e7 * (1 + 0.2 * np.sin(at_s / 3.1) + 0.13 * np.sin(at_s / 1.37)))
 
 
 def slower(number: int, at_s: np.ndarray) -> np.ndarray:
-    """Return the rate of one of several different pairs."""
+    """Return a rate that is different for each pair."""
     return uneven(at_s + 5 * number)
 
 
 def gaps(at_s: np.ndarray) -> np.ndarray:
-    """Return a rate with pauses of a second, as after retransmission timeouts."""
+    """Return a rate that will stop now and then, as if there were retransmission timeouts."""
     return np.where((at_s % 17 > 4) & (at_s % 17 < 5.2), 0.0, 1e7)
 
 
 def rows(
     rate: Rate, length_s: float, reading_s: float, *, delay_s: float, drift: float
 ) -> tuple[Interval, ...]:
-    """Return the rows of one end by its clock, with bytes that are ``delay_s`` late."""
+    """Return what an end will record, if its bytes are ``delay_s`` late."""
     fine = np.linspace(0, length_s, round(length_s * 200) + 1)
     reached = np.concatenate(([0.0], np.cumsum(rate((fine[1:] + fine[:-1]) / 2)) / 200))
     total_s = length_s * (1 + drift)
@@ -85,7 +85,7 @@ def two_ends(
     client_s: float = 0.0,
     server_rate: Rate | None = None,
 ) -> list[Recording]:
-    """Return the recordings of both ends of a test. ``drift`` is that of the server's clock."""
+    """Return both recordings for a test. Use ``drift`` to set the speed of the server clock."""
     results = []
     for side, reading_s in zip((Side.CLIENT, Side.SERVER), readings_s, strict=True):
         is_server = side is Side.SERVER
@@ -198,7 +198,7 @@ def test_pairs_have_separate_offsets(count: int) -> None:
 @pytest.mark.parametrize("count", [3, 8])
 @pytest.mark.parametrize("scale", [1.0, 0.05])
 def test_places_clients_with_different_clocks_by_their_servers(count: int, scale: float) -> None:
-    """All tests ran together. Only the stamps of the clients differ, by up to an hour."""
+    """The client stamps can differ by up to an hour, but not those of the servers."""
     offsets = [20.0, -7.0, 3600.0, 0.0, 1.7, -90.0, 45.0, 12.0][:count]
     recordings = [
         end
@@ -261,7 +261,7 @@ def test_end_without_a_stamp_uses_the_start_of_the_other() -> None:
 
 
 def test_reports_clients_that_start_at_different_times() -> None:
-    """The rate has only common seconds, and a test that loses many of them is reported."""
+    """Only the common time is used, and if it is too short this is reported."""
     near = [*two_ends(1, flat, gap_s=0.0), *two_ends(2, flat, gap_s=0.0, began_s=BEGAN_S + 2)]
     far = [*two_ends(1, flat, gap_s=0.0), *two_ends(2, flat, gap_s=0.0, began_s=BEGAN_S + 20)]
     assert "outside-window" not in ids(run_summary(near, 7.6e7))
@@ -275,7 +275,7 @@ def test_reports_clients_that_start_at_different_times() -> None:
 
 
 def test_placement_of_a_long_test_needs_little_memory() -> None:
-    """All shifts at once would need 80 times the memory of a column."""
+    """This would need 80 times the memory if all shifts were made at once."""
     count = 100_000
     unknown = np.full(count, np.nan, np.float32)
     tracks = [

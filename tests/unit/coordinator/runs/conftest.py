@@ -1,4 +1,4 @@
-"""Fixtures of run tests."""
+"""Fixtures for run tests."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Columns decoded from chunks are identical to columns from row values."""
+"""Tests to decode chunks into columns. The result is the same as for rows."""
 
 import numpy as np
 import pytest

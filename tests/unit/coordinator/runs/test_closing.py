@@ -1,4 +1,4 @@
-"""A run is judged from all rows, including those that arrive after a burst was closed."""
+"""Tests for how a run is judged when rows are late."""
 
 from datetime import timedelta
 from typing import Any
@@ -44,7 +44,7 @@ async def store_server(fabric: Fabric, pair: Any) -> None:
 
 
 async def test_verdict_includes_rows_delayed_by_an_outage(fabric: Fabric) -> None:
-    """A server record of the first burst arrives during the second burst."""
+    """The record for a burst can be sent when the next burst is running."""
     made = synthetic(PLANT)
     plan = made.plan
     await store_run(fabric, plan)
@@ -70,7 +70,7 @@ async def test_verdict_includes_rows_delayed_by_an_outage(fabric: Fabric) -> Non
 async def test_verdict_includes_a_report_that_arrives_during_measurement(
     fabric: Fabric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows that arrive after the read are not treated as measured."""
+    """If a row is stored after all rows were read, it is not used as measured."""
     made = synthetic(PLANT)
     plan, (first, _) = made.plan, made.evidence
     await store_run(fabric, plan)

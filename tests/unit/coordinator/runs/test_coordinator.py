@@ -1,4 +1,4 @@
-"""A failure of one run does not affect other runs."""
+"""Tests for errors in a single run, which should not change other runs."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ SOAK = RunSpec(scenario="soak", pairs_count=1, bursts_count=2, burst_s=10, perio
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Extend the renewal timeout for slow machines."""
+    """Use a longer timeout for renewals because the machine can be slow."""
     monkeypatch.setattr(leases, "LOOK_S", 60)
 
 
@@ -40,7 +40,7 @@ async def fabric(fabric: Fabric) -> Fabric:
 
 
 def always(error: Exception) -> Callable[..., Awaitable[Any]]:
-    """Return a replacement for a queue method that always raises this error."""
+    """Return a function to replace a queue method. It will always raise this error."""
 
     async def fail(*_: object) -> Any:
         raise error
@@ -50,7 +50,7 @@ def always(error: Exception) -> Callable[..., Awaitable[Any]]:
 
 @contextlib.asynccontextmanager
 async def going(work: Coroutine[None, None, None]) -> AsyncIterator[asyncio.Task[None]]:
-    """Run work in the background of a test, for ten seconds at most."""
+    """Run this in the background for a test. It should not take more than ten seconds."""
     task = asyncio.create_task(work)
     async with asyncio.timeout(10):
         yield task
@@ -60,14 +60,14 @@ async def going(work: Coroutine[None, None, None]) -> AsyncIterator[asyncio.Task
 
 
 async def store_unreadable(fabric: Fabric, run_id: str, created_at: datetime) -> None:
-    """Store a run with a plan of another version."""
+    """Store a run with a plan from another version."""
     header = RunHeader(run_id=run_id, scenario="t", created_at=created_at, created_by="tests")
     control = Control(run_id=run_id, lease_until_at=created_at)
     await fabric.records.create_run(header, b'{"version": 99}', control)
 
 
 async def store_over(fabric: Fabric, run_id: str, created_at: datetime) -> None:
-    """Store a run that has its verdict."""
+    """Store a run with a verdict."""
     over = RunOutcome(cancelled=False, verdict="pass", ended_at=created_at, completeness_ratio=1.0)
     header = RunHeader(
         run_id=run_id, scenario="t", created_at=created_at, created_by="tests", outcome=over
@@ -85,9 +85,9 @@ async def is_renewed(fabric: Fabric, plan: Plan, at: datetime) -> None:
 async def test_run_is_continued_despite_newer_runs(
     fabric: Fabric, clock: Clock, beside: str
 ) -> None:
-    """After a restart the lease is renewed, and the run is measured and judged.
+    """When the coordinator is restarted, it should renew the lease and judge the run.
 
-    A schedule with a run every few minutes has 201 runs on a weekend.
+    There can be 201 newer runs if a schedule is used for a weekend.
     """
     plan = await Coordinator(fabric, now=clock).launch(SOAK, by="tests")
     unreadable = beside.startswith("an")
@@ -110,7 +110,7 @@ async def test_run_is_continued_despite_newer_runs(
 async def test_lists_closed_bursts_without_reading_rows(
     fabric: Fabric, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A day of a thousand pairs has a hundred thousand rows."""
+    """There can be a hundred thousand rows for a day, so they are not read."""
     coordinator = Coordinator(fabric, now=clock)
     plan = await coordinator.launch(SOAK, by="tests")
     clock.at = due_at(plan.bursts[-1]) + timedelta(seconds=1)
@@ -145,7 +145,7 @@ async def test_does_not_search_again_for_a_removed_run(fabric: Fabric, clock: Cl
 async def test_queue_failure_of_one_run_does_not_stop_other_leases(
     fabric: Fabric, clock: Clock, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """An outage is reported after all runs were processed."""
+    """The outage is raised when all runs are done."""
     first = Coordinator(fabric, now=clock)
     older = await first.launch(SOAK, by="tests")
     clock.forward(1)
@@ -165,7 +165,7 @@ async def test_queue_failure_of_one_run_does_not_stop_other_leases(
 async def test_judges_a_cancelled_run_while_its_messages_cannot_be_removed(
     fabric: Fabric, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The messages are removed as soon as the queue is available."""
+    """The messages are removed when this is possible again."""
     coordinator = Coordinator(fabric, now=clock)
     plan = await coordinator.launch(SOAK, by="tests")
     clock.forward(5)
@@ -186,7 +186,7 @@ async def test_judges_a_cancelled_run_while_its_messages_cannot_be_removed(
 
     monkeypatch.setattr(fabric.queue, "cancel", cancel)
     await coordinator.tick()
-    # One pair and two bursts.
+    # There is one for each burst.
     assert len(removed) == 2
     assert await fabric.records.private.list_open() == []
 
@@ -226,7 +226,7 @@ async def test_slow_launch_does_not_delay_other_runs(
 async def test_queues_a_released_run_during_a_long_tick(
     fabric: Fabric, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Measurement of a large burst takes seconds. A scheduled run would start without jobs."""
+    """If a large burst is measured, this run should not have to wait for its jobs."""
     coordinator = Coordinator(fabric, now=clock)
     sent = asyncio.Event()
 
@@ -266,7 +266,7 @@ async def test_unreadable_control_row_does_not_stop_other_leases(
 
 @pytest.fixture
 def renewed(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> dict[str, asyncio.Event]:
-    """Set an event after three renewals of a run. Renewals of "bad" are never answered."""
+    """Set an event when a run has been renewed three times. Do not answer for "bad"."""
     monkeypatch.setattr(leases, "LOOK_S", 0.05)
     fields = {name: asyncio.Event() for name in ("bad", "good")}
     counts = dict.fromkeys(fields, 0)
@@ -310,7 +310,7 @@ async def test_retries_a_renewal_after_a_timeout(
 
 
 class Faulty:
-    """Companion that always fails with an unexpected error."""
+    """Companion that will always raise an error."""
 
     def __init__(self) -> None:
         self.failed = False

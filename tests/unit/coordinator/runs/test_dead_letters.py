@@ -1,4 +1,4 @@
-"""Explanation of dead letters: content, advice and whether they can be sent again."""
+"""Tests to explain a dead letter, and whether it can be sent again."""
 
 from datetime import timedelta
 from ipaddress import ip_network
@@ -34,7 +34,7 @@ def explained(
 
 
 def refusal(job: Job, **settings: object) -> str:
-    """Return the description that an agent with these settings gives."""
+    """Return the description that an agent would give if it has these settings."""
     values = {"role": Role.CLIENT, "agent_id": "client-001"} | settings
     ending = check(job, AgentSettings.model_validate(values), NOW)
     assert isinstance(ending, JobOutcome)
@@ -85,7 +85,7 @@ def test_unclaimed_job_can_be_resent_only_before_its_start() -> None:
 
 
 def test_recorded_job_cannot_be_resent() -> None:
-    """The receiver would lose the claim and drop the job."""
+    """If it is sent again, the job would be dropped because the claim is taken."""
     dead = explained(JOB.model_dump_json().encode(), "Refused", "client-001: version: x", CLAIM)
     assert dead.claimed_by == "client-001"
     assert "client-001 has it on record" in (dead.resend_problem or "")

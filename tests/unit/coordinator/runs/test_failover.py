@@ -1,4 +1,4 @@
-"""A failover that a coordinator did not finish is completed by the next one."""
+"""Tests for a failover that has to be completed by another coordinator."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -27,11 +27,11 @@ MOVED = {0: "server-001", 1: "server-003"}
 
 
 class Died(BaseException):
-    """Simulated crash of a coordinator."""
+    """Raised to simulate a crash."""
 
 
 class Site:
-    """Soak run with a second server that falls silent, and with several coordinators."""
+    """Soak run for which a server will be silent, and to which several coordinators are added."""
 
     def __init__(self, folder: Path) -> None:
         self.at = NOW
@@ -54,7 +54,7 @@ class Site:
             await self.fabric.records.fleet.beat(presence(Role.SERVER, index, beat_at=self.at))
 
     async def servers_of(self, plan: Plan, burst_index: int) -> dict[int, str]:
-        """Return the servers of a burst's messages by pair, with one message per pair."""
+        """Return the server of each pair. There is no more than one message for it."""
         at = plan.bursts[burst_index].planned_start_at
         queue = self.queue((at - self.at).total_seconds() - 1)
         by_name: dict[int, str] = {}
@@ -76,7 +76,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 
 
 async def test_no_failover_before_agents_can_send_a_heartbeat_again(site: Site) -> None:
-    """All agents are silent after an outage of the table."""
+    """If the table is not available, no agent is able to send a heartbeat."""
     spec = SOAK.model_copy(update={"lead_s": 80})
     coordinator = site.coordinator()
     plan = await coordinator.launch(spec, by="tests")
@@ -85,11 +85,11 @@ async def test_no_failover_before_agents_can_send_a_heartbeat_again(site: Site) 
     await site.pass_time(20)
     site.fabric.troubles.record_success(OutageKind.TABLE_AWAY)
     records = site.fabric.records
-    # The spare server reports first.
+    # The spare server is the first to report.
     await site.pass_time(LOOK_EVERY_S, 3)
     await coordinator.advance(plan.run_id)
     assert await records.runs.read_moves(plan.run_id, Failover) == []
-    # The second server is really gone.
+    # This server will not be available again.
     await site.pass_time(PRESENCE_STALE_S, 1, 3)
     await coordinator.advance(plan.run_id)
     [move] = await records.runs.read_moves(plan.run_id, Failover)
@@ -119,7 +119,7 @@ async def test_next_coordinator_executes_a_decided_failover(
 async def test_resumes_a_failover_after_the_first_burst(
     site: Site, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
-    """After a crash or a queue error, messages of the second burst are sent in the next pass."""
+    """If there is a crash or an error, the other messages are sent the next time."""
     coordinator = site.coordinator()
     plan = await coordinator.launch(SOAK, by="tests")
     await site.pass_time(20, 1, 3)
@@ -140,7 +140,7 @@ async def test_resumes_a_failover_after_the_first_burst(
     assert [burst.moved for burst in queued.values()] == [(None, 0)] * 4
     before = await site.fabric.queue.counts()
     assert (before.active_count, before.scheduled_count) == (0, 8)
-    # A repetition has no effect.
+    # This should have no effect if it is done again.
     for heir in (coordinator, site.coordinator()):
         await site.pass_time(LOOK_EVERY_S, 1, 3)
         await heir.advance(plan.run_id)
@@ -153,7 +153,7 @@ async def test_resumes_a_failover_after_the_first_burst(
 async def test_applies_a_failover_to_messages_queued_without_it(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The failovers were read before this one was decided."""
+    """The messages can be queued before it is known that a server has to be replaced."""
     plan = await site.coordinator().prepare(SOAK, by="tests", run_id="soak-1", listed=True)
     await site.pass_time(20, 1, 3)
     with monkeypatch.context() as patch:

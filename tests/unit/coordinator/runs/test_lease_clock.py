@@ -1,4 +1,4 @@
-"""Leases use the monotonic clock, independent of the wall clock."""
+"""Tests for leases, which should not change when the wall clock is set."""
 
 import logging
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""The live view of the newest rows equals the measurement of the complete burst."""
+"""Tests for the live view, which should show new rows as if the complete burst were measured."""
 
 import random
 from datetime import timedelta
@@ -35,13 +35,12 @@ def same_seconds(shown: LiveSnapshot, complete: LiveSnapshot) -> None:
 async def test_newest_rows_show_the_same_as_all_rows(
     fabric: Fabric, monkeypatch: pytest.MonkeyPatch, seed: int, silent_s: int
 ) -> None:
-    """Rows arrive in any order, and some never.
+    """Rows can be sent in any order, and some can be lost.
 
-    With ``silent_s`` two pairs pause. Their rows are shown after the complete burst was read
-    again.
+    If ``silent_s`` is set, two pairs will pause. These are shown when all rows are read again.
     """
     monkeypatch.setattr(live_burst, "CHEAP_S", -1.0)
-    # No automatic repetition of the complete measurement.
+    # This is not done again by itself.
     monkeypatch.setattr(live_burst, "SHARE_RATIO", 1e-9)
     noise = random.Random(seed)
     plan = plan_of(PAIRS, BURST_S)
@@ -58,7 +57,7 @@ async def test_newest_rows_show_the_same_as_all_rows(
             for pair in reported:
                 await upload(fabric, plan, until_s=at_s, from_s=sent_s[pair], only=[pair])
                 sent_s[pair] = at_s
-            # A chunk is lost, so the seconds of its pair are in the tail only.
+            # If a chunk is lost, only the last rows are known for this pair.
             if noise.random() < 0.1:
                 await fabric.results.delete(f"burst.{plan.run_id}.00000", f"{CHUNK}00004.000")
             now = START + timedelta(seconds=at_s + 1)
@@ -71,7 +70,7 @@ async def test_newest_rows_show_the_same_as_all_rows(
                 np.testing.assert_array_equal(shown.cells[part], complete.cells[part])
         assert followed_count > 12, "most passes read the tails only"
         monkeypatch.setattr(live_burst, "SHARE_RATIO", 1.0)
-        # The first pass starts the complete measurement and the second shows it.
+        # The measurement is started by the first call, and is shown by the next.
         for _ in range(2):
             await live.look(None, now)
             if live.measuring is not None:

@@ -1,4 +1,4 @@
-"""Runs that a device counter includes besides the run, and parts that are still unknown."""
+"""Tests to find other runs that can be in the same device counter."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -53,7 +53,7 @@ def seconds() -> BurstSeries:
 
 
 async def measure(coordinator: Coordinator, plan: Plan, index: int) -> BurstSeries:
-    """Store the series of a measured burst."""
+    """Store a series as if this burst were measured."""
     series = seconds()
     records = coordinator.fabric.records.private
     await records.save_document(plan.run_id, Document.SERIES, series.pack(), index)
@@ -103,7 +103,7 @@ async def test_measured_bursts_of_other_runs_overlap(coordinator: Coordinator) -
 async def test_ignores_bursts_before_the_counter_started(
     coordinator: Coordinator,
 ) -> None:
-    """Otherwise an earlier run could explain the bytes of a new firewall."""
+    """If the firewall is new, its bytes must not be explained by an old run."""
     plan = await launch(coordinator)
     for index in (0, 1):
         await measure(coordinator, plan, index)
@@ -140,7 +140,7 @@ async def test_run_that_the_ledger_does_not_count_has_no_bytes(coordinator: Coor
     assert not any(
         item.received_bytes.any()
         for item in result.bursts
-        # The seconds belong to the upload flow.
+        # This is empty because only the upload has bytes.
     )
     of_one = [item for item in result.bursts if item.run_id == around.run_id]
     assert [(item.start_s, len(item.received_bytes)) for item in of_one] == [
@@ -169,7 +169,7 @@ async def test_open_run_overlaps_despite_many_newer_runs(
 
 
 async def test_ignores_unreadable_runs(coordinator: Coordinator) -> None:
-    """Runs that are partly removed, damaged or of another version do not delay a verdict."""
+    """If a run cannot be read, other runs should not have to wait for it."""
     plan = await launch(coordinator)
     for index in (0, 1):
         await measure(coordinator, plan, index)

@@ -1,4 +1,4 @@
-"""Counter readings survive a restart, and gaps remain visible."""
+"""Tests to store counter readings, so that they can be used after a restart."""
 
 from datetime import datetime, timedelta
 
@@ -22,12 +22,12 @@ from tests.unit.coordinator.device.telemetry.test_device_counter import (
 from tests.unit.coordinator.presences import NOW
 from tests.unit.coordinator.runs.test_overlapping_runs import coordinator, launch
 
-# Exported because the fixture is used by name.
+# This is used as a fixture.
 __all__ = ["coordinator"]
 
 
 class ProcessCounter(DeviceCounter):
-    """Counter that one process read between two times, in s from the first planned burst."""
+    """Counter for what one process would read, in seconds from the first planned burst."""
 
     def __init__(self, plan: Plan, from_s: float, to_s: float) -> None:
         super().__init__([source()])
@@ -41,7 +41,7 @@ class ProcessCounter(DeviceCounter):
 
 
 def span_of(plan: Plan) -> RunSpan:
-    """Return the span of a plan's second burst as a separate run."""
+    """Return the span of the last burst, as if it were a separate run."""
     burst = plan.bursts[1]
     return RunSpan(
         run_id="mine",
@@ -54,7 +54,7 @@ def span_of(plan: Plan) -> RunSpan:
 
 
 async def read(coordinator: Coordinator, plan: Plan, live: ProcessCounter) -> FirewallLedger:
-    """Return the ledger of the second burst, extended with stored readings."""
+    """Return the ledger of the last burst when stored readings are added."""
     span = span_of(plan)
     alone = await live.read(span.from_at, span.before_at, span.direction)
     records = coordinator.fabric.records
@@ -64,9 +64,9 @@ async def read(coordinator: Coordinator, plan: Plan, live: ProcessCounter) -> Fi
 @pytest.mark.parametrize(
     ("began_s", "known"),
     [
-        # Half a minute before the second burst, which starts at 60.
+        # This is half a minute before the burst, which should start at 60.
         (30, True),
-        # At the start of the burst, so the traffic right before it belongs to no run.
+        # This is when the burst starts, so the traffic before it is not known.
         (58, False),
     ],
 )
@@ -77,7 +77,7 @@ async def test_uses_readings_from_before_a_restart(
     assert plan.bursts[0].planned_start_at > NOW
     records = coordinator.fabric.records
     before = ProcessCounter(plan, -20, 12)
-    # Readings are stored once.
+    # If this is done again, no reading is added.
     for _ in range(2):
         await save_readings(records, plan.run_id, plan.bursts[0], before.readings)
     ledger = await read(coordinator, plan, ProcessCounter(plan, began_s, 75))

@@ -1,4 +1,4 @@
-"""An endpoint belongs to one open run, even with concurrent launches."""
+"""Tests for endpoints, which must not be used by more than one open run."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -21,7 +21,7 @@ async def store_heartbeats(fabric: Fabric, pairs_count: int, at: datetime = NOW)
 
 @pytest.fixture
 async def coordinator(fabric: Fabric, clock: Clock) -> Coordinator:
-    """Coordinator of a fleet of two pairs."""
+    """Return a coordinator of a fleet with two pairs."""
     await store_heartbeats(fabric, 2)
     return Coordinator(fabric, now=clock)
 
@@ -94,7 +94,7 @@ async def test_reservation_of_a_dead_coordinator_ends_with_its_run(fabric: Fabri
 
 
 async def test_repeated_launch_gets_its_reserved_endpoints(coordinator: Coordinator) -> None:
-    """The first attempt failed between the reservation and the storage of the run."""
+    """The first attempt can fail before the run is stored."""
     drafted = (await coordinator.draft(TWO)).model_copy(update={"run_id": "again"})
     await coordinator._reservations.take(drafted)
     await coordinator.launch(TWO, by="test", run_id="again")

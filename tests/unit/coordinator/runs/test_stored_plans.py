@@ -1,4 +1,4 @@
-"""A stored plan of a later version is rejected by name and affects no other run."""
+"""Tests for a stored plan that cannot be read because it is from a later version."""
 
 from datetime import UTC, datetime
 

@@ -1,11 +1,11 @@
-"""Metrics and verdicts of stored runs of earlier versions recompute identically.
+"""Tests to recompute runs that were stored by earlier versions.
 
-``tests/data/stored`` contains their rows as JSON lines. They are real fleets on loopback (TCP in
-both directions, UDP, HTTP, two rates of a study, a killed coordinator, an aborted run) and a
-planted fleet with killed clients and a firewall counter. Sentences can change. Numbers, states and
-findings can change only if the stored values were wrong. Then ``python -m
-tests.unit.coordinator.runs.test_stored_verdicts`` writes the fixtures again, and CHANGELOG gives
-the reason.
+See ``tests/data/stored`` for the rows. Most are from a real fleet on loopback: TCP in both
+directions, UDP, HTTP, two rates for a study, and runs that were aborted or for which the
+coordinator was killed. For another fleet, clients were killed and there is a firewall counter. The
+text can change, but no number, state or finding should, unless what was stored is wrong. If so, use
+``python -m tests.unit.coordinator.runs.test_stored_verdicts`` to write the files again, and give
+the reason in CHANGELOG.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ async def load(fabric: Fabric, path: Path) -> None:
 
 
 async def rewrite_fixture(path: Path, folder: Path) -> None:
-    """Write the fixture again with the results of the current code."""
+    """Write the file again, using the current code."""
     fabric = open_fabric(FabricSettings(data_dir=folder))
     try:
         await load(fabric, path)
@@ -83,9 +83,9 @@ async def rewrite_fixture(path: Path, folder: Path) -> None:
 
 
 def numbers_of(summary: bytes) -> object:
-    """Return the summary without texts and empty fields.
+    """Return the summary without any text.
 
-    Fields that were added later are not in the stored summary.
+    A field that is new will be empty in what was stored, so it is not compared.
     """
 
     def without_texts(raw: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Acknowledgement ratio from interface counters of the receivers: an upper bound, or unknown."""
+"""Tests for the acknowledgement ratio, using the interface counters of the receivers."""
 
 import math
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ HEADERS = Headers(ip_ratio=1.04, wire_ratio=1.05, assumed=False, how="", mss_byt
 
 
 def _host(received: list[float], sent: list[float], first_s: float = AT_S) -> HostColumns:
-    """Return the counters of one host, per second from the start of the burst."""
+    """Return the given counters for a host, starting when the burst starts."""
     at = first_s + np.arange(len(received), dtype=np.float64)
     unknown = np.full(len(received), np.nan, np.float32)
     return HostColumns(
@@ -36,7 +36,7 @@ def _host(received: list[float], sent: list[float], first_s: float = AT_S) -> Ho
 
 
 def _pair(host: HostColumns, *, flow: Flow = Flow.UP) -> PairEvidence:
-    """Return a pair with 1000 bytes of payload a second for 3 s, recorded by the receiver."""
+    """Return a pair for which the receiver recorded 3 x 1000 bytes of payload."""
     if flow is Flow.UP:
         tracks = (seconds(Side.SERVER, AT_S, [1000, 1000, 1000]),)
         return PairEvidence(pair_index=0, server_tracks=tracks, server_host=host)
@@ -56,19 +56,19 @@ def _ratio(*pairs: PairEvidence, direction: Direction = Direction.FORWARD) -> fl
 def test_ratio_is_sent_over_received_bytes_of_the_receiver(
     direction: Direction, flow: Flow
 ) -> None:
-    """3 x 22 bytes sent and 3 x 1100 bytes received with headers give 0.02."""
+    """The ratio is 0.02 if 3 x 22 bytes are sent and 3 x 1100 received."""
     pair = _pair(_host([1100] * 3, [22] * 3), flow=flow)
     assert _ratio(pair, direction=direction) == pytest.approx(0.02)
 
 
 def test_ignores_seconds_outside_the_burst() -> None:
-    """The seconds before and after the burst have 10 times as many bytes sent."""
+    """There is more traffic before and after the burst, which is not counted."""
     host = _host([1100] * 5, [220, 22, 22, 22, 220], first_s=AT_S - 1)
     assert _ratio(_pair(host)) == pytest.approx(0.02)
 
 
 def test_unknown_second_is_not_zero() -> None:
-    """The known seconds have 60 of 3000 bytes. With a zero the ratio would be 60 / 4500."""
+    """The ratio is 60 / 3000. It would be 60 / 4500 if a zero were used."""
     host = _host([1500, 1500, 1500], [30, math.nan, 30])
     assert _ratio(_pair(host)) == pytest.approx(0.02)
     host = _host([1500, math.nan, 1500], [30, 30, 30])
@@ -93,7 +93,7 @@ def test_uses_a_counter_of_payload_only() -> None:
 
 
 def test_pairs_without_counters_count_one_acknowledgement_per_segment() -> None:
-    """Half of the payload is measured with 0.02, and half counts with the maximum."""
+    """The measured ratio is used for one half, and the maximum for the other."""
     most = acknowledged_max_ratio(HEADERS, wire=True, resent_ratio=1.0)
     both = _ratio(_pair(_host([1100] * 3, [22] * 3)), _pair(NO_HOST))
     assert both == pytest.approx((0.02 + most) / 2)

@@ -1,4 +1,4 @@
-"""Fleet metrics from seconds, with worked examples."""
+"""Tests for fleet metrics, using worked examples."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -32,7 +32,7 @@ NAN = float("nan")
 
 
 def _aligned(proven: list[float], start_s: int = 0) -> Any:
-    """Return one flow with these proven bytes, from ``start_s`` relative to the start."""
+    """Return a flow with the given bytes, using a start relative to the burst."""
     flow = SimpleNamespace(proven_bytes=np.array(proven))
     grid = SimpleNamespace(start_s=int(AT.timestamp()) + start_s)
     return cast(Any, SimpleNamespace(flows=[flow], grid=grid))
@@ -43,9 +43,9 @@ def _burst(duration_s: int = 10, omit_s: int = 0) -> Burst:
 
 
 def test_worst_window_is_the_smallest_possible_common_window() -> None:
-    """A window of 10 s begins by second 6 and ends at second 8 at the earliest.
+    """For 10 seconds, the window must start by 6 and will not end before 8.
 
-    Two empty seconds at 6 and 7 form a complete window. At 4 and 5 they are half of one.
+    If 6 and 7 are empty, this is the window. If 4 and 5 are empty, they are half of it.
     """
     assert _worst(_burst(), _aligned([10.0] * 6 + [0, 0, 10, 10]), 0.0) == 0.0
     assert _worst(_burst(), _aligned([10.0] * 4 + [0, 0, 10, 10, 10, 10]), 0.0) == 8 * 5.0
@@ -55,13 +55,13 @@ def test_worst_window_is_the_smallest_possible_common_window() -> None:
 
 
 def test_late_starts_allow_more_windows() -> None:
-    """With 2 s the window begins by second 8 and ends in second 9 at the earliest."""
+    """If pairs can start 2 late, the window must start by 8 and will not end before 9."""
     assert _worst(_burst(), _aligned([10.0] * 8 + [0, 10]), 2.0) == 0.0
     assert _worst(_burst(), _aligned([10.0] * 8 + [0, 10]), 0.0) == pytest.approx(80 * 2 / 3)
 
 
 def test_counts_only_planned_seconds_after_the_warm_up() -> None:
-    # One second before the start and two of warm-up.
+    # These are not used: one is before the start and two are for the warm-up.
     rows = [0.0] * 3 + [10.0] * 10 + [0.0] * 5
     assert _worst(_burst(omit_s=2), _aligned(rows, -1), 0.0) == 80.0
     assert _worst(_burst(1), _aligned([10.0] * 9), 0.0) is None
@@ -79,12 +79,12 @@ def _flow(coverage: list[list[float]], cells: list[list[float]]) -> Any:
 
 
 def test_fills_gaps_with_the_mean_of_the_pair() -> None:
-    """A pair that ran gets 20 in the missing second, and 10 more in the half second."""
+    """If a pair ran, add 20 for the missing value and 10 for the one that is half known."""
     flow = _flow([[1, 0, 0.5, 1], [1, 1, 1, 1], [0, 0, 0, 0]], [[20, 0, 10, 20], [5] * 4, [0] * 4])
     ran = [SimpleNamespace(ran=True)] * 3
     filled = _filled(flow, cast(Any, ran), slice(0, 4))
     assert filled.tolist() == [[20, 20, 20, 20], [5] * 4, [0] * 4]
-    # Nothing is filled before the first second or after the last.
+    # No value is added before the start or after the end.
     cut = [SimpleNamespace(ran=False)] * 3
     part = _flow([[0, 1, 0, 1, 0]], [[0, 30, 0, 30, 0]])
     assert _filled(part, cast(Any, cut), slice(0, 5)).tolist() == [[0, 30, 30, 30, 0]]
@@ -93,7 +93,7 @@ def test_fills_gaps_with_the_mean_of_the_pair() -> None:
 
 
 def test_unknown_sent_seconds_count_with_the_mean_of_the_pair() -> None:
-    """The complete seconds before the gap have a mean of 100, which counts for all five."""
+    """A mean of 100 is known before the gap. It is used for all five values."""
     flow = _flow([[1] * 5], [[100.0, 100.0, 90.0, NAN, NAN]])
     assert _sent(flow, slice(0, 5), np.array([True])) == 500.0
     assert _sent(flow, slice(0, 5), np.array([False])) == 290.0

@@ -1,4 +1,4 @@
-"""Sums, names and defaults in the summary of a burst, with worked examples."""
+"""Tests for sums, names and defaults in a burst summary, using worked examples."""
 
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -30,7 +30,7 @@ AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
     ("values", "total"),
     [
         ([1.0, 2.0], 3.0),
-        # A partial sum would look complete.
+        # If this were summed, it would look complete.
         ([1.0, None], None),
         ([None], None),
         ([], None),
@@ -102,7 +102,7 @@ def test_late_pair_is_listed_as_late_only() -> None:
 
 
 def test_vm_size_limits_hosts_without_a_nic_rate() -> None:
-    """Standard_D4s_v5 has 12.5 Gbit/s, which is 1.25 Gbit/s in a lab at scale 1:10."""
+    """In a lab at scale 1:10, the 12.5 Gbit/s for Standard_D4s_v5 is 1.25 Gbit/s."""
     burst = Burst(index=0, planned_start_at=AT, duration_s=10)
     pair = PairEvidence(
         pair_index=0,

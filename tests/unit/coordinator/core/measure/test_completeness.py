@@ -1,4 +1,4 @@
-"""States of planned pair-seconds and of pairs."""
+"""Tests for the state of each pair and of each planned pair-second."""
 
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -38,7 +38,7 @@ CLAIM = Claim(job_id="j", agent_id="c-1", phase=Phase.RUNNING, claimed_at=AT)
 def _aligned(
     pair: PairEvidence, seen: int, *, proven_s: float | None = None, start_s: float | None = 0.0
 ) -> Aligned:
-    """Return one pair with the first ``seen`` of ten seconds observed."""
+    """Return a pair for which ``seen`` of ten seconds exist."""
     flow = SimpleNamespace(
         engine_seen=(np.arange(10) < seen)[None, :],
         proven_s=np.array([float(seen) if proven_s is None else proven_s]),
@@ -87,7 +87,7 @@ def test_pair_with_nine_tenths_of_its_seconds_is_measured(seen: int, measured: b
     if not measured:
         assert result.state is State.LOST
         assert result.reason == "seconds are missing from the record after 8 of 10 s"
-        # It ran according to its report.
+        # It ran, if its report is used.
         assert result.ran
 
 
@@ -177,9 +177,9 @@ def _reading(**options: Any) -> ClockReading:
 
 
 def _clocked(*readings: ClockReading | None, claimed: bool = False) -> PairEvidence:
-    """Return a pair with clock readings before and after, of the client and the server.
+    """Return a pair with the given readings: before and after, for client and server.
 
-    With ``claimed`` the first reading is in the claim.
+    Use ``claimed`` to put the first reading into the claim.
     """
     before, after, first, last = readings
     return PairEvidence(
@@ -219,7 +219,7 @@ def test_clock_needs_readings_before_and_after_at_both_ends(
     pairs = SimpleNamespace(pairs=[_clocked(*GOOD), _clocked(*bad)])
     aligned = cast(Aligned, pairs)
     assert clock_fields(aligned, [MEASURED] * 2, 0.05)["clocks_read_ratio"] == 0.5
-    # A reading after the burst that shows a wrong clock is a known problem and not missing.
+    # If this reading shows that the clock is wrong, it is not counted as missing.
     off = end in {1, 3} and reading is not None
     off = off and reading in (_reading(synchronised=False), _reading(bound_s=None))
     assert clock_fields(aligned, [MEASURED] * 2, 0.05)["clocks_unread_s"] == (0 if off else 6)

@@ -1,4 +1,4 @@
-"""Consistency rules at their limits."""
+"""Tests for each consistency rule at its limit."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -33,7 +33,7 @@ HEADERS = Headers(ip_ratio=1.04, wire_ratio=1.05, assumed=False, how="")
 BLOCK = 1000
 TRAFFIC = Traffic(streams_count=2, block_bytes=BLOCK)
 MEAN = 1_000_000
-# 10,045,000 bytes in 10 s.
+# This is 10,045,000 bytes in total.
 SENT = [MEAN + 1000 * second for second in range(10)]
 TOTAL = sum(SENT)
 
@@ -72,7 +72,7 @@ def _plus(track: IntervalColumns, more: float, second: int = -1) -> IntervalColu
 
 SENDER = _track(Side.CLIENT)
 RECEIVER = _track(Side.SERVER)
-# A relative tolerance, and one block per stream.
+# Use a relative tolerance, and add one block for each stream.
 SLACK = TOTAL * rules.SAME_BYTES_RATIO + 2 * BLOCK
 
 
@@ -89,7 +89,7 @@ def test_received_bytes_exceed_sent_by_at_most_a_block_per_stream(
 
 
 def test_received_bytes_never_exceed_sent_bytes_at_any_time() -> None:
-    """Compare after 3 s with the bytes sent within the allowed lag."""
+    """Use the bytes that can be sent in 3 seconds plus the allowed lag."""
     lag = rules.LAG_S
     sent = [*SENT, 0, 0]
     by_then = float(np.interp(3 + lag, np.arange(13), np.concatenate(([0.0], np.cumsum(sent)))))
@@ -123,12 +123,12 @@ def test_sum_of_many_pairs_has_a_smaller_tolerance() -> None:
         if broken:
             assert (result[0].pair, result[0].flow) == (None, Flow.UP)
             assert (result[0].said, result[0].bound) == (2 * (TOTAL + more), 2 * TOTAL)
-        # A single pair has a larger tolerance.
+        # For a single pair, a larger tolerance is used.
         assert _rules(one) == []
 
 
 def test_equal_byte_counts_of_two_receivers_are_a_copy() -> None:
-    """Four different values can be chance, and five are a copy."""
+    """If four different values are equal it can be chance, but not if there are five."""
     count = rules.COPIED_COUNT
     varied = [MEAN + 977 * second for second in range(count)]
     ends = _track(Side.SERVER, varied), _track(Side.CLIENT, varied)
@@ -138,7 +138,7 @@ def test_equal_byte_counts_of_two_receivers_are_a_copy() -> None:
     fewer = varied[:-1]
     ends = _track(Side.SERVER, fewer), _track(Side.CLIENT, fewer)
     assert _rules(_pair(*ends), _pair(*ends, 1)) == []
-    # Beyond the seconds that are compared first.
+    # These are found even if they are not among the values that will be compared first.
     late = [MEAN] * 70 + varied
     ends = _track(Side.SERVER, late), _track(Side.CLIENT, late)
     assert _rules(_pair(*ends), _pair(*ends, 1)) == [Rule.COPIED]
@@ -162,7 +162,7 @@ def test_paced_pairs_with_complete_blocks_can_be_equal_for_longer() -> None:
 def test_paced_pairs_with_complete_bodies_can_have_equal_seconds(
     unit_bytes: int, is_copy: bool
 ) -> None:
-    """An HTTP client that requests 20 bodies a second counts complete bodies."""
+    """An HTTP client should only count complete bodies, such as 20 for each second."""
     paced = TRAFFIC.model_copy(update={"stream_bits_per_second": 100_000_000})
     amounts = [unit_bytes * bodies for bodies in (20, 19, 21, 22, 18, 20)]
     ends = _track(Side.SERVER, amounts), _track(Side.CLIENT, amounts)
@@ -220,7 +220,7 @@ def test_ignores_totals_of_an_aborted_engine(wrong: dict[str, Any]) -> None:
 
 
 def _paced(bits_per_second: float, **fields: Any) -> Traffic:
-    """Return traffic with a pace for both streams together."""
+    """Return the traffic with a given pace, to be shared by both streams."""
     update = {"stream_bits_per_second": round(bits_per_second / 2)} | fields
     return TRAFFIC.model_copy(update=update)
 
@@ -242,7 +242,7 @@ def test_kernel_pacing_allows_more_bytes_written_than_sent() -> None:
 
 
 def test_received_bytes_do_not_exceed_the_nic_rate_of_the_sender() -> None:
-    """The limit is the NIC rate for 10 s plus 5 % and 0.5 s of credit."""
+    """The limit is the NIC rate for 10 seconds, plus 5 % and a credit of 0.5 seconds."""
     cap = TOTAL * HEADERS.wire_ratio * 8 / (10 * (1 + rules.CAP_RATIO) + rules.CAP_CREDIT_S)
     fits = _pair(RECEIVER, SENDER, client_nic_bits_per_second=cap * 1.0001)
     assert _rules(fits) == []
@@ -256,7 +256,7 @@ def test_received_bytes_do_not_exceed_the_nic_rate_of_the_sender() -> None:
 def _host(
     counted: float, *, first_s: float = -3, count: int = 16, side: Side = Side.SERVER
 ) -> HostColumns:
-    """Return seconds around the test with equal bytes."""
+    """Return a host that counts the given bytes each second, before and after the test too."""
     at = AT_S + first_s + np.arange(count, dtype=np.float64)
     none = np.zeros(count)
     unknown = np.full(count, np.nan, np.float32)
@@ -274,7 +274,7 @@ def _host(
 
 @pytest.mark.parametrize("side", list(Side))
 def test_nic_counters_include_the_received_bytes(side: Side) -> None:
-    """Fourteen seconds count, with two on both sides of the test."""
+    """Use fourteen seconds, so that there are two on each side of the test."""
     edge = TOTAL / 10 * rules.HOST_EDGE_S
     least = (TOTAL - edge) / (1 + rules.HOST_RATIO) / 14
     for counted, broken in ((least * 1.001, False), (least * 0.999, True)):
@@ -298,7 +298,10 @@ def test_ignores_counters_of_another_interface_or_a_short_part() -> None:
 
 
 def _windows(track: IntervalColumns, most: float, known: int = 10) -> IntervalColumns:
-    """Return windows and round trips of 10 ms that allow ``most`` bytes in 10 s."""
+    """Return a track that cannot transfer more than ``most`` bytes.
+
+    Each round trip is 10 ms.
+    """
     rtt_s = np.full(10, 0.01, np.float32)
     rtt_s[known:] = np.nan
     cwnd = np.full(10, most / 10 * float(np.float32(0.01)), np.float32)
@@ -333,7 +336,7 @@ def test_window_of_zero_is_unknown() -> None:
 
 
 def _clocked(client_s: float, server_s: float, *, bound_s: float | None = 0.01) -> PairEvidence:
-    """Return ends with these start times, by clocks within a bound."""
+    """Return ends that start at the given times, using clocks with a bound."""
     reading = ClockReading(
         source=ClockSource.CHRONY, read_at=AT, synchronised=True, offset_s=0.0, bound_s=bound_s
     )
@@ -349,10 +352,7 @@ def _clocked(client_s: float, server_s: float, *, bound_s: float | None = 0.01) 
 
 @pytest.mark.parametrize(("ahead", "lead_s"), [(1, 0.0), (-1, 0.0045)])
 def test_start_times_of_both_ends_agree(ahead: int, lead_s: float) -> None:
-    """The first second of an early server has 0.45 % fewer bytes than the median.
-
-    The start of the server is estimated from it.
-    """
+    """If the server starts early, its first bytes should show this: there will be 0.45 % less."""
     most = rules.STAMPS_APART_S + 0.02
     within, beyond = (ahead * (most + lead_s + by) for by in (-0.001, 0.001))
     assert Rule.STAMPS not in _rules(_clocked(0.0, within))

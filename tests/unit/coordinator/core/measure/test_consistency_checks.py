@@ -1,4 +1,7 @@
-"""Contradictions between sources are reported, and consistent sources are not."""
+"""Tests for contradictions between sources, which are reported.
+
+If all sources can be true, there is no finding.
+"""
 
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -41,7 +44,7 @@ Change = Callable[[PairEvidence], PairEvidence]
 def _summary(
     change: Change, *, pairs: tuple[int, ...] = (2,), made: Fleet = MADE, **traffic: object
 ) -> RunSummary:
-    """Return the summary of a fleet far above its target, with changed evidence of pairs."""
+    """Return the summary when some evidence is changed, for a fleet that should pass."""
     requested = Traffic.model_validate(made.plan.spec.traffic.model_dump() | traffic)
     return summarise(made.asked(traffic=requested).told(change, pairs))
 
@@ -53,7 +56,7 @@ def _rules(summary: RunSummary) -> set[Rule]:
 
 
 def _at(side: Side, change: Callable[[IntervalColumns], IntervalColumns]) -> Change:
-    """Change the seconds of one end as they are read from the table."""
+    """Change the rows for one end, using the form in which they will be stored."""
 
     def rewrite(pair: PairEvidence) -> PairEvidence:
         name = "server_tracks" if side is Side.SERVER else "client_tracks"
@@ -146,9 +149,9 @@ def test_ends_with_a_login_can_have_larger_start_differences(
 
 @pytest.mark.parametrize(("silent_s", "contradicts"), [(1.75, False), (1.4, False), (0.0, True)])
 def test_server_can_start_before_a_late_client_sends(silent_s: float, contradicts: bool) -> None:
-    """The gate starts the server 0.25 s before the start, and the client sends 1.5 s after it.
+    """The gate can start the server early, when the client is not able to send.
 
-    The server receives its first bytes ``silent_s`` after its start.
+    If there are no bytes until the client starts, this is not a contradiction.
     """
 
     def served(track: IntervalColumns) -> IntervalColumns:
@@ -188,7 +191,7 @@ def test_unknown_seconds_of_a_nic_are_not_zero() -> None:
 
 
 def test_ignores_counters_that_end_before_the_test() -> None:
-    """Seconds before the first byte do not replace missing seconds at the end."""
+    """If the end is missing, it is not replaced by what was counted before the start."""
 
     def cut(pair: PairEvidence) -> PairEvidence:
         host = pair.server_host
@@ -205,7 +208,7 @@ def test_ignores_counters_that_end_before_the_test() -> None:
 
 
 def test_bytes_above_the_pace_are_a_contradiction() -> None:
-    """A pair sends 6 Gbit/s on 8 streams with a pace of 0.5 Gbit/s."""
+    """Each pair sends 6 Gbit/s, but 8 streams should not send more than 0.5 Gbit/s each."""
     summary = _summary(lambda pair: pair, streams_count=8, stream_bits_per_second=500_000_000)
     assert Rule.SENT_OVER_OFFERED in _rules(summary)
 
@@ -225,14 +228,14 @@ def test_total_below_the_seconds_is_a_contradiction() -> None:
     assert _rules(_summary(fewer)) == {Rule.TOTALS}
 
 
-# Bytes of one download.
+# This is the number of bytes for each download.
 RECEIVED = 100_000_000
 
 
 def _downloaded(
     sent_ratio: float, engine: str, transfers_count: int = 1, *, over: bool = True
 ) -> list[Contradiction]:
-    """Return contradictions for a daemon that sent ``sent_ratio`` of the received bytes."""
+    """Return what is reported if a daemon should have sent ``sent_ratio`` of the received bytes."""
     at = datetime(2026, 11, 20, 12, tzinfo=UTC)
     sent = FlowTotals(flow=Flow.DOWN, sent_bytes=round(RECEIVED * sent_ratio))
     count = Measure(name="server_transfers_count", value=transfers_count, unit="count")
@@ -254,18 +257,18 @@ def _downloaded(
 
 @pytest.mark.parametrize("engine", ["http", "https", "ftp"])
 def test_more_bytes_received_than_a_daemon_sent_is_a_contradiction(engine: str) -> None:
-    """The log of the server has 8 of 40 Mbit/s, or lacks one of 30 seconds."""
+    """The server log can show 8 of 40 Mbit/s, or it can have lost 1 of 30 seconds."""
     for sent_ratio in (0.2, 29 / 30):
         (result,) = _downloaded(sent_ratio, engine)
         assert (result.rule, result.said) == (Rule.RECEIVED_OVER_SENT, RECEIVED)
         assert result.bound == pytest.approx(RECEIVED * sent_ratio)
-    # The server also sent the bytes of aborted transfers.
+    # If a transfer is aborted, more bytes can be sent than received.
     for sent_ratio in (1.0, 1.3):
         assert _downloaded(sent_ratio, engine) == []
 
 
 def test_protocol_replies_are_not_payload() -> None:
-    """A transfer of 1,000 bytes includes about 350 bytes of replies."""
+    """For a file of 1,000 bytes, there will be another 350 bytes for replies."""
     count = RECEIVED // 1350
     assert _downloaded(1000 * count / RECEIVED, "ftp", count) == []
     (result,) = _downloaded(0.3, "ftp", 100)
@@ -277,7 +280,7 @@ def test_unfinished_daemon_test_gives_no_limit() -> None:
 
 
 def test_small_surplus_of_all_pairs_is_a_contradiction_of_the_fleet() -> None:
-    """All pairs are within their tolerance, but the sum is not."""
+    """Each pair is within the tolerance, but this is not true for the sum."""
     summary = _summary(_at(Side.SERVER, _times(1.008)), pairs=tuple(range(6)))
     assert _rules(summary) == {Rule.RECEIVED_OVER_SENT}
     assert {
@@ -312,7 +315,7 @@ def test_allows_one_block_per_stream_more_at_the_end_of_iperf3() -> None:
 
 
 def test_rows_of_another_pair_are_a_copy() -> None:
-    """The rows of a missing pair were copied from a pair that ran (T12)."""
+    """Use the rows of another pair to replace those that are missing (T12)."""
     model = MADE.evidence[0].pairs[4]
 
     def copied(pair: PairEvidence) -> PairEvidence:
@@ -336,7 +339,7 @@ def test_sender_rows_of_another_pair_are_a_copy() -> None:
 
 
 def test_senders_of_few_blocks_can_have_equal_seconds() -> None:
-    """Unpaced pairs of a slow path write two to ten blocks a second."""
+    """If the path is slow and there is no pace, each pair can send two to ten blocks."""
 
     def in_blocks(track: IntervalColumns) -> IntervalColumns:
         blocks = np.resize([4.0, 2, 6, 8, 3, 10, 7], len(track))
@@ -353,7 +356,7 @@ def test_senders_of_few_blocks_can_have_equal_seconds() -> None:
 def test_paced_pairs_can_receive_equal_blocks(
     stream_bits_per_second: int | None, surplus_bytes: int, is_copy: bool
 ) -> None:
-    """Two pairs of four streams with 10 Mbit/s had equal seconds in a lab on a busy host."""
+    """This was seen in a lab on a busy host, for pairs that used four streams."""
 
     def in_blocks(track: IntervalColumns) -> IntervalColumns:
         blocks = np.resize([36.0, 38, 39, 38, 40, 38, 37], len(track))

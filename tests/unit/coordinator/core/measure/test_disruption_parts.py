@@ -1,4 +1,4 @@
-"""Seconds of one pair compared with its median, and the end of a pair by its report."""
+"""Tests for how the rate of a pair is compared to its median, and for how the pair ends."""
 
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -48,7 +48,7 @@ def test_spans_of_true_cells() -> None:
         (3, 5, 2.0, (2, 6)),
         (4, 6, 2.0, (4, 6)),
         (0, 1, 5.0, (0, 5)),
-        # Limited to the burst.
+        # This is not longer than the burst.
         (8, 9, 5.0, (5, 9)),
     ],
 )
@@ -65,7 +65,7 @@ def test_median_is_the_lower_middle_of_finite_values() -> None:
 
 
 def test_usual_rate_is_the_median_of_the_previous_minute() -> None:
-    """After a minute at 10 and then 20, the median changes after half a minute."""
+    """When the rate is changed to 20, it is used as the median half a minute later."""
     rates = np.array([[10.0] * 60 + [20.0] * 90])
     usual = _moving_median(rates)[0]
     assert set(usual[:60]) == {10.0}
@@ -78,7 +78,7 @@ def test_usual_rate_is_the_median_of_the_previous_minute() -> None:
 
 def test_half_of_the_usual_rate_is_low_and_near_zero_is_empty() -> None:
     rates = np.full((3, 30), 100.0)
-    # Half of the usual rate is at the floor.
+    # This is low because it is at the limit.
     rates[0, 10:12] = 50.0
     rates[1, 10:12] = 51.0
     rates[2, 10:12] = 0.0
@@ -92,7 +92,7 @@ def test_unobserved_seconds_are_unknown_and_partial_ones_are_scaled() -> None:
     rates = np.full((1, 30), 100.0)
     coverage = np.ones((1, 30))
     rates[0, 10], coverage[0, 10] = 0.0, 0.0
-    # The observed part has the usual rate.
+    # This is 100 for the part that was seen.
     rates[0, 11], coverage[0, 11] = 90.0, 0.9
     levels = judge_levels(rates, coverage, 0.5)
     assert np.isnan(levels.rates[0, 10])
@@ -189,7 +189,7 @@ def _events(
     server_only: bool = False,
     reading_s: float | None = None,
 ) -> list[tuple[DisruptionKind, float, float, float | None, str | None]]:
-    """Return the disruptions of a pair with usually 100 bytes a second."""
+    """Return the disruptions of a pair that should transfer 100 bytes each second."""
     row = np.array([rates])
     levels = Levels(
         rates=row,

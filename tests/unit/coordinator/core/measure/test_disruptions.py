@@ -1,4 +1,4 @@
-"""Planted disruptions are found and dated within a second, without false ones."""
+"""Tests for disruptions: all are found and dated to within a second, and no others."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -56,7 +56,7 @@ def find_disruptions(made: Fleet) -> tuple[Disruption, ...]:
 
 
 def off_s(disruption: Disruption, from_s: float) -> float:
-    """Return the seconds between the date of a disruption and its planted start."""
+    """Return how far a disruption is from the time at which it was planted."""
     return abs((disruption.start_at - START).total_seconds() - from_s)
 
 
@@ -128,7 +128,7 @@ def test_killed_client_is_a_cut_with_unknown_rest() -> None:
 
 
 def ended(made: Fleet, outcome: Outcome, reason: str) -> BurstSummary:
-    """Return the burst with a report of this end for the pair without one."""
+    """Return the burst if the missing report is replaced by this one."""
     complete = next(pair.report for pair in made.evidence[0].pairs if pair.report is not None)
     report = complete.model_copy(update={"outcome": outcome, "reason": reason})
     changed = made.told(lambda pair: pair if pair.report else replace(pair, report=report))
@@ -154,7 +154,7 @@ def test_expired_lease_has_the_reason_of_the_agent() -> None:
 
 
 def reported(made: Fleet, pair_index: int, **changes: object) -> BurstSummary:
-    """Return the burst with a changed report of one client."""
+    """Return the burst if the report from one client is changed."""
 
     def change(pair: PairEvidence) -> PairEvidence:
         assert pair.report is not None
@@ -257,7 +257,7 @@ def test_availability_adds_up_in_any_grouping(parts: list[tuple[int, int, int]])
 
 
 def _in_readings(made: Fleet, reading_s: int) -> Fleet:
-    """Return the fleet with receivers that write a row every ``reading_s`` seconds."""
+    """Return the fleet if each receiver should only write a row every ``reading_s``."""
     return made.told(
         lambda pair: replace(
             pair, server_tracks=tuple(coarse(track, reading_s) for track in pair.server_tracks)
@@ -268,7 +268,7 @@ def _in_readings(made: Fleet, reading_s: int) -> Fleet:
 @pytest.mark.parametrize("reading_s", [2, 10, 20])
 @pytest.mark.parametrize("from_s", [23, 30, 38])
 def test_outage_dates_are_not_finer_than_readings(reading_s: int, from_s: int) -> None:
-    """An outage of three seconds in readings of ten seconds is dated to the reading."""
+    """If a reading is ten seconds long, an outage is not dated more exactly than this."""
     made = _in_readings(
         planted(Break(burst=0, from_s=from_s, length_s=reading_s + 3, factor=0.0)), reading_s
     )

@@ -1,4 +1,4 @@
-"""Engine measures of pairs are combined: sums, maxima, weighted means and quantiles."""
+"""Tests for how engine measures are combined: by sum, maximum, weighted mean or quantile."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,7 +19,7 @@ from broadside.exchange.messages import (
 
 
 def _aligned(*pairs: tuple[EngineReport | None, ...]) -> Aligned:
-    """Return pairs with these engine reports of their ends."""
+    """Return pairs with the given engine reports."""
     reported = [SimpleNamespace(engines=tuple(e for e in ends if e is not None)) for ends in pairs]
     return cast("Aligned", SimpleNamespace(pairs=reported))
 
@@ -72,10 +72,10 @@ def test_jitter_is_the_mean_of_the_first_ends_by_flow() -> None:
 
 
 def test_quantiles_use_the_nearest_rank_of_summed_buckets() -> None:
-    """The ranks 50, 90, 95 and 99 are the last of their buckets.
+    """Each rank is the last in its bucket, so that the result can be calculated.
 
-    Of 100 values, 50 lie in bucket 0, 40 in 10, 5 in 20, 4 in 30 and 1 in 40. The largest value
-    is reported directly.
+    The buckets should have 50, 40, 5, 4 and 1 of 100 values. The maximum must not be taken from
+    a bucket.
     """
 
     def end(counts: dict[int, int], largest: float) -> EngineReport:
@@ -117,7 +117,7 @@ def test_host_counts_once_with_its_largest_value() -> None:
     ]
     result = taken_cpu(cast("Aligned", SimpleNamespace(pairs=pairs)))
     assert result is not None
-    # Host a has 0.3 and host b has 0.2.
+    # This is 0.3 for host a, and 0.2 for host b.
     assert (result.hosts_count, result.mean_ratio) == (2, 0.25)
     assert (result.worst_host, result.worst_ratio) == ("a", 0.3)
     assert taken_cpu(cast("Aligned", SimpleNamespace(pairs=pairs[2:3]))) is None

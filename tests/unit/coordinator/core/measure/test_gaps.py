@@ -1,4 +1,4 @@
-"""Missing seconds are not zeros in any metric, and have no bytes."""
+"""Tests for gaps in the record. They are not used as zeros for any metric."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ MADE = fleet(
 
 
 def _measured(gap: slice, count: int) -> BurstMeasurement:
-    """Return the burst without some seconds of the first pairs."""
+    """Return the burst if a given gap is made for some pairs."""
 
     def without_gap(tracks: Sequence[IntervalColumns]) -> tuple[IntervalColumns, ...]:
         return tuple(track.rows(np.delete(np.arange(len(track)), gap)) for track in tracks)
@@ -60,7 +60,7 @@ def test_gaps_do_not_lower_rates_and_are_reported(gap: slice) -> None:
 @pytest.mark.parametrize("gap", [slice(50, 80), slice(1, 31), slice(90, 120)])
 @pytest.mark.parametrize("count", [6, 30])
 def test_large_gaps_change_the_state_and_do_not_lower_rates(gap: slice, count: int) -> None:
-    """With less than nine tenths a pair is not measured, although it ran by its report."""
+    """If a tenth is missing, a pair is not measured, but its report can show that it ran."""
     complete, part = _measured(slice(0), 0).summary, _measured(gap, count).summary
     assert part.pairs_measured == 30 - count
     window = part.window

@@ -1,4 +1,4 @@
-"""The RTT baseline is that of the idle path if agents measured it."""
+"""Tests for the RTT baseline, which is that of the idle path if agents measure it."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from broadside.coordinator.core.summary import BurstSummary
 from broadside.exchange.messages import IdleRtt
 from tests.synthetic import Fleet, Plant, fleet
 
-# The RTT is always high because the queue never drains.
+# This is seen for the complete burst, because the queue will not drain.
 LOADED_S = 0.014
 PLANT = Plant(pairs=4, bursts=1, burst_s=10, rtt_base_s=LOADED_S, firewall_bits_per_second=None)
 
@@ -20,7 +20,7 @@ def measured(made: Fleet) -> BurstSummary:
 
 
 def idle_of(made: Fleet, idle_s: float | None, pairs: set[int] | None = None) -> Fleet:
-    """Return the fleet with this RTT measured on the idle path."""
+    """Return the fleet if this RTT is measured on the idle path."""
     idle = None
     if idle_s is not None:
         idle = IdleRtt(least_s=idle_s, median_s=idle_s, samples_count=9, how="connections")

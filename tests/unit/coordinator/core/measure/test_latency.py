@@ -22,7 +22,7 @@ from tests.unit.coordinator.presences import NOW, presence
 AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
 BURST = Burst(index=0, planned_start_at=AT, duration_s=10)
 STEP_S = 0.1
-# 2 s before, 10 s during and 2 s after the burst.
+# This is enough for 2 seconds before, 10 during and 2 after the burst.
 COUNT = 140
 
 
@@ -35,7 +35,7 @@ def column(rtt_s: Any = 0.001, **at: float) -> ProbeColumn:
 
 
 def latency_of(*columns: ProbeColumn) -> Latency:
-    """Return the latency of a fleet with these probes."""
+    """Return the latency of a fleet with the given probes."""
     latency, _ = find_latency(BURST, dict(enumerate(columns)))
     assert latency is not None
     return latency
@@ -89,7 +89,7 @@ def test_spike_is_relative_to_a_permanent_queue() -> None:
 
 
 def test_unsent_probes_are_not_part_of_a_spike() -> None:
-    """An agent that stalls for 2 s answers late before and after the stall."""
+    """If an agent stalls, it can be late to answer before and after this."""
     stalled = column(s50_51=0.2, s51_71=-1.0, s71_72=0.2)
     halves = column(s50_56=np.nan, s56_58=-1.0, s58_64=np.nan)
     for probes in (stalled, halves):
@@ -97,7 +97,7 @@ def test_unsent_probes_are_not_part_of_a_spike() -> None:
 
 
 def test_unsent_probe_does_not_hide_a_spike() -> None:
-    # Nine slow probes in ten steps.
+    # There are ten, but only nine are slow.
     assert latency_of(column(s50_60=0.5, s55_56=-1.0)).spikes == ()
     (spike,) = latency_of(column(s50_61=np.nan, s55_56=-1.0)).spikes
     assert spike.to_at - spike.from_at == timedelta(seconds=1.1)

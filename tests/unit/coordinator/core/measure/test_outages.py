@@ -1,4 +1,4 @@
-"""Service outages of agents and coordinator as one dated sentence per kind."""
+"""Tests for service outages. There is one sentence for each kind."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

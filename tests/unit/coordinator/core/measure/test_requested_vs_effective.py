@@ -1,4 +1,4 @@
-"""Settings reported by an engine are compared with the requested ones."""
+"""Tests to compare what an engine used to what was requested."""
 
 from broadside.coordinator.core.measure.requested_vs_effective import settings
 from broadside.exchange.messages import EngineReport, Traffic

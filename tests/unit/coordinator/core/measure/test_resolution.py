@@ -1,4 +1,4 @@
-"""Claims are not finer than their source. Readings of many seconds are not seconds."""
+"""Tests for long readings. No claim is finer than the readings that it is based on."""
 
 import math
 from dataclasses import replace
@@ -29,7 +29,7 @@ PLANT = Plant(
 
 
 def coarse(track: IntervalColumns, reading_s: int) -> IntervalColumns:
-    """Return the track with readings of several seconds."""
+    """Return the track if each reading is several seconds long."""
     firsts = np.arange(0, len(track), reading_s)
     lasts = np.minimum(firsts + reading_s, len(track)) - 1
     rows = track.rows(firsts)
@@ -40,9 +40,9 @@ def coarse(track: IntervalColumns, reading_s: int) -> IntervalColumns:
 def read_every(
     made: Fleet, receivers_s: int, senders_s: int, hosts: HostColumns | None = NO_HOST
 ) -> Fleet:
-    """Return the fleet with readings of these lengths.
+    """Return the fleet if readings have the given lengths.
 
-    Host readings are removed unless ``hosts`` is None.
+    Use None for ``hosts`` if they should not be changed.
     """
 
     def changed(pair: PairEvidence) -> PairEvidence:
@@ -57,7 +57,7 @@ def read_every(
 
 
 def run_summary(made: Fleet) -> RunSummary:
-    """Return the summary with a target a tenth below the mean of the burst."""
+    """Return the summary if the target is a tenth below the mean rate."""
     rate = float(np.mean(made.truth.rates))
     return summarise(
         made.aiming(target_bits_per_second=rate / 1.1, tolerance_ratio=0, layer=Layer.PAYLOAD)
@@ -95,7 +95,7 @@ def test_sender_host_counters_reveal_a_stretch_hidden_by_both_ends(reading_s: in
 
 
 def test_ignores_interfaces_with_other_traffic_or_rare_readings() -> None:
-    """The bytes of such an interface can change independent of the test."""
+    """The rate of this interface can change even if the test does not."""
 
     def of(host: HostColumns, factor: float, rows: int) -> HostColumns:
         first = np.arange(0, len(host) // rows * rows, rows)
@@ -187,7 +187,7 @@ def test_part_must_be_twice_as_long_as_a_reading() -> None:
 
 
 def test_means_of_readings_begin_with_a_reading() -> None:
-    # The window begins one second after the first reading, which has three seconds.
+    # The window should start after the first value in a reading, which is three seconds long.
     seconds = values(1, 1, 4, 4, 4, 7, 7, 7, 9)
     assert means_of_readings(seconds, 3.0, 1).tolist() == [4, 7]
     assert means_of_readings(seconds, 3.0, 0).tolist() == [2, 5, 23 / 3]

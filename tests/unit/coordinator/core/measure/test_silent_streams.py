@@ -1,4 +1,4 @@
-"""Streams that are silent while the other streams of the pair send."""
+"""Tests for streams that are silent when others in the same pair are not."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -25,7 +25,7 @@ def run_summary(
     server_ahead_s: float = 0.0,
     server_reports: bool = True,
 ) -> RunSummary:
-    """Return the summary with these silences reported by the second pair."""
+    """Return the summary if these silences are reported for one pair."""
 
     def with_silences(
         engine: EngineReport | None, silences: tuple[StreamSilence, ...]

@@ -1,4 +1,4 @@
-"""Device telemetry: invalid values are unknown, and a reading counts once."""
+"""Tests for device telemetry. Invalid values are not used."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -78,7 +78,7 @@ def test_negative_value_is_unknown_for_all_units() -> None:
 
 
 def test_returns_valid_values_unchanged() -> None:
-    """A rate is not limited to 1. Zero and unknown values are not negative."""
+    """A rate can be above 1, and zero or an unknown value is not negative."""
     reported = _telemetry(
         _series([0.0, np.nan, 1.0]), _series([0.0, 7e10], quantity=Quantity.RECEIVED)
     )
@@ -88,7 +88,7 @@ def test_returns_valid_values_unchanged() -> None:
 
 
 def test_selects_readings_that_overlap_a_span() -> None:
-    """The readings cover the 10 s before 10, 20, 30 and 40."""
+    """Each reading is for the 10 seconds before it, so it is used if they overlap."""
     series = _series([0.1, 0.2, 0.3, 0.4])
     assert list(series.within(20.0, 30.5).values) == [0.2, 0.3, 0.4]
     assert list(series.within(20.5, 30.0).values) == [0.3]
@@ -161,9 +161,9 @@ def test_continuing_issue_is_reported_once_with_its_latest_end() -> None:
     earlier = _telemetry(issues=(_issue(to_s=2.0), _issue(IssueKind.CLOCK, "off by 3 s")))
     later = _telemetry(
         issues=(
-            # The same silence with another text.
+            # This is the same silence, but it has another text.
             _issue(to_s=9.0, text="no route"),
-            # Replaces the estimate of the clock.
+            # This should replace the estimate.
             _issue(IssueKind.STAMPS, "stamps go back", from_s=4.0),
             _issue(IssueKind.WRAPPED, "in"),
             _issue(IssueKind.WRAPPED, "out"),

@@ -1,4 +1,4 @@
-"""Device stamps are corrected by an offset estimated from answers, or not used."""
+"""Tests for device stamps, which are corrected if their offset can be estimated."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -37,7 +37,7 @@ async def polled(
     readings_of: Callable[[float], Sequence[Reading]] | None = None,
     before: datetime = BEFORE,
 ) -> DeviceTelemetry:
-    """Poll a device ``count`` times. ``stamp_of`` returns the stamp for a true time."""
+    """Poll a device ``count`` times. Use ``stamp_of`` to set the stamp for a true time."""
     now_s = BEGAN_S
 
     async def request() -> Answer:
@@ -64,7 +64,7 @@ async def polled(
 
 
 def true_s(telemetry: DeviceTelemetry) -> np.ndarray:
-    """Return the true times of the values."""
+    """Return when each value was made."""
     [series] = telemetry.of(Quantity.CPU)
     made: np.ndarray = BEGAN_S + series.values * 1000
     return made
@@ -89,7 +89,7 @@ async def test_stamps_rounded_to_seconds_are_consistent() -> None:
 
 
 async def test_places_rarely_refreshed_values_at_their_refresh_time() -> None:
-    """Values change every 10 s and are polled every 2 s, with a clock that is 45 s slow."""
+    """Poll more often than values change, using a clock that is 45 seconds slow."""
 
     def made_s(at_s: float) -> float:
         return BEGAN_S + 1 + (at_s - BEGAN_S - 1) // 10 * 10
@@ -109,12 +109,12 @@ async def test_places_rarely_refreshed_values_at_their_refresh_time() -> None:
 @pytest.mark.parametrize(
     "stamp_of",
     [
-        # The clock is set during the run.
+        # The clock can be set during the run.
         lambda at_s: at_s - 45 * (at_s > BEGAN_S + 30),
         lambda at_s: at_s + 45 * (at_s > BEGAN_S + 30),
-        # The clock runs at double speed.
+        # The clock can be too fast.
         lambda at_s: at_s * 2 - BEGAN_S,
-        # The stamp is that of the last start.
+        # The stamp can be the time when the device was started.
         lambda at_s: BEGAN_S - 1000,
         lambda at_s: at_s + 20 * ((at_s * 7) % 3),
     ],
@@ -132,7 +132,7 @@ async def test_ignores_inconsistent_stamps(
 
 
 async def test_counter_rate_uses_device_stamps() -> None:
-    """Answers are up to 0.6 s late with stamps 45 s off. The rate is 100 packets a second."""
+    """An answer can be 0.6 seconds late, but this should not change a rate of 100 packets."""
 
     def counted(at_s: float) -> list[Reading]:
         made_s = at_s - (at_s * 3) % 0.6
@@ -161,7 +161,7 @@ async def test_better_estimate_does_not_duplicate_stored_readings() -> None:
 
 @pytest.mark.parametrize("off_s", [-45.0, 45.0, 0.0])
 async def test_busy_device_with_a_wrong_clock_fails_its_threshold(off_s: float) -> None:
-    """CPU is 97 % during the burst and 4 % otherwise, with a limit of 80 % (M13)."""
+    """During the burst CPU is at 97 %, which should fail the limit of 80 % (M13)."""
     made = fleet(Plant(pairs=2, bursts=1, burst_s=60)).aiming(device_cpu_p95_max_ratio=0.8)
     [burst] = made.plan.bursts
     from_s, to_s = burst.planned_start_at.timestamp(), burst.planned_end_at.timestamp()

@@ -1,4 +1,7 @@
-"""Telemetry configuration: errors have one line, and secrets are never shown."""
+"""Tests for the telemetry configuration.
+
+An error is given in one line, and must not show a secret.
+"""
 
 import json
 import re
@@ -39,7 +42,7 @@ LINES: dict[str, str] = {
     "rest": 'url = "http://127.0.0.1:1/x"\nread = [{quantity = "cpu_ratio", path = "cpu"}]',
     "snmp": 'address = "[2001:db8::1]:161"\ncommunity = { file = "secret" }\nprofile = "fortinet"',
 }
-# The other sources store their history.
+# These have no history, so they have to be polled.
 POLLED = {"ping", "rest", "snmp"}
 
 
@@ -143,7 +146,7 @@ def test_reads_all_vendor_profiles() -> None:
     profiles = read_profiles(BUILT_IN)
     assert {"cisco", "fortinet", "host-resources", "pan"} <= profiles.keys()
     assert all(profile.mib for profile in profiles.values())
-    # OIDs as documented by Fortinet and Cisco.
+    # See the documentation by Fortinet and Cisco for these.
     fortinet = {item.quantity: item.oid for item in profiles["fortinet"].read}
     assert fortinet[Quantity.CPU] == "1.3.6.1.4.1.12356.101.4.1.3.0"
     assert fortinet[Quantity.SESSIONS] == "1.3.6.1.4.1.12356.101.4.1.8.0"
@@ -203,7 +206,7 @@ async def test_prometheus_password_is_not_shown_in_name_or_error(
 
 
 class Device(BaseHTTPRequestHandler):
-    """HTTP handler that answers GET requests with the configured answer."""
+    """HTTP handler to answer each GET request as given in ``answer``."""
 
     answer = b""
 
@@ -214,7 +217,7 @@ class Device(BaseHTTPRequestHandler):
         self.wfile.write(self.answer)
 
     def log_message(self, *_: object) -> None:
-        """Suppress the log on standard error."""
+        """Do not write a log to standard error."""
 
 
 @pytest.fixture
@@ -229,7 +232,7 @@ def device() -> Iterator[str]:
 
 
 async def rest(device: str, folder: Path, answer: Any, key: str = "s3cret") -> DeviceTelemetry:
-    """Return the telemetry of a device after one poll."""
+    """Return the telemetry when a device is polled once."""
     Device.answer = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
     (folder / "key").write_text(key)
     lines = (
@@ -255,7 +258,7 @@ async def test_rest_reads_numbers_and_named_numbers(device: str, tmp_path: Path)
         (Quantity.SESSIONS, "u1"): 7,
         (Quantity.SESSIONS, "u2"): 9,
     }
-    # The device's clock is days off, so the time of the request is used.
+    # This clock is days off, so the time of the request is used.
     assert reported.series[0].at_s[0] == pytest.approx(reported.read_at.timestamp(), abs=5)
     [issue] = reported.issues
     assert issue.kind is IssueKind.CLOCK
@@ -268,7 +271,7 @@ def by_name(telemetry: DeviceTelemetry) -> dict[tuple[Quantity, str], float]:
 async def test_rest_reads_lists_by_index_and_skips_invalid_numbers(
     device: str, tmp_path: Path
 ) -> None:
-    """A projection such as ``cores[*].usage`` returns a list. A time without an offset is UTC."""
+    """A path such as ``cores[*].usage`` can return a list. If no offset is given, use UTC."""
     invalid = [55, None, "n/a", True, "7e1", [3], {"x": 1}, -1]
     at = f"{BEGUN:%Y-%m-%dT%H:%M:%S}"
     reported = await rest(device, tmp_path, {"at": at, "cpu": {"all": invalid}, "units": {}})
@@ -284,7 +287,7 @@ async def test_rest_reads_lists_by_index_and_skips_invalid_numbers(
 
 
 async def test_percentage_without_scale_is_unknown_and_reported(tmp_path: Path) -> None:
-    """Without a scale, 37 would be a CPU of 3,700 %."""
+    """If no scale is set, 37 would be 3,700 % CPU."""
     rows = [f"{BEGUN.timestamp() + n},{cpu}" for n, cpu in enumerate((0.4, 37, 0.5, 41))]
     (tmp_path / "x.csv").write_text("\n".join(["time,cpu", *rows, ""]))
     source = opened(tmp_path, "csv", LINES["csv"].replace(", scale = 0.01", ""))

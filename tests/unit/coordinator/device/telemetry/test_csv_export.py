@@ -1,4 +1,4 @@
-"""CSV exports are read as bins of bytes, or rejected with a one-line error."""
+"""Tests for CSV exports. If a file cannot be read, there is an error in one line."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,7 +55,7 @@ async def test_all_units_give_the_same_bytes(tmp_path: Path, unit: str, figure: 
 
 @pytest.mark.parametrize("finer", [1, 10**3, 10**6, 10**9])
 async def test_detects_the_unit_of_epoch_times(tmp_path: Path, finer: int) -> None:
-    """Grafana exports milliseconds and InfluxDB nanoseconds."""
+    """Grafana will export milliseconds, but InfluxDB will use nanoseconds."""
     rows = [f"{(1764072000 + 60 * n) * finer},{n}" for n in range(3)]
     ledger = await read(tmp_path, "\n".join(["time,bytes", *rows, ""]))
     assert (ledger.grain_s, ledger.start_s.tolist()[0]) == (60, 1764072000)

@@ -1,4 +1,4 @@
-"""Counter readings of several processes or devices become consecutive bins."""
+"""Tests to combine counter readings that are from several processes or devices."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,13 +21,14 @@ from broadside.coordinator.device.telemetry.source import ByteCounter, Telemetry
 from broadside.coordinator.device.telemetry.telemetry_storage import dump_telemetry, load_telemetry
 from broadside.exchange.messages import Direction
 
-RATE: Final = 8.0  # bit/s
+# Bit/s
+RATE: Final = 8.0
 START_S: Final = 1_795_000_000.0
 DAY: Final = timedelta(days=1)
 
 
 def series(times_s: Sequence[float], *, device: str = "fw", rate: float = RATE) -> TelemetrySeries:
-    """Return readings at these times. The first one only starts the count."""
+    """Return a reading for each given time. The first should only be used to start the count."""
     at_s = START_S + np.array(times_s, dtype=float)
     return TelemetrySeries(
         device=device,
@@ -64,7 +65,7 @@ def telemetry_of(*parts: TelemetrySeries) -> DeviceTelemetry:
 def bins(telemetry: DeviceTelemetry) -> list[tuple[float, float, float | None]]:
     ledger = counter("fw", "b").bins_of(telemetry)
     columns = (ledger.start_s - START_S, ledger.end_s - START_S, ledger.bytes)
-    # Bins do not overlap.
+    # No bin should overlap another.
     assert readable(ledger).rejected_count == 0
     return [
         (round(start, 2), round(end, 2), None if np.isnan(count) else round(count, 2))
@@ -73,7 +74,7 @@ def bins(telemetry: DeviceTelemetry) -> list[tuple[float, float, float | None]]:
 
 
 def round_trip(telemetry: DeviceTelemetry) -> DeviceTelemetry:
-    """Store and load telemetry, which rounds to the millisecond."""
+    """Store and load telemetry, which can round to the millisecond."""
     return load_telemetry(dump_telemetry(telemetry))
 
 

@@ -1,4 +1,4 @@
-"""Lab counter file: cumulative counters become bins, and damaged rows are skipped."""
+"""Tests for the counter file in the lab. Damaged rows are not used."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ def opened(path: Path) -> LabSource:
     return LabSource(LabEntry(type="lab", device="lab", file=path))
 
 
-# The last row is incomplete because it is being written.
+# The last row is not complete, as if it were just being written.
 TEXT = """at_s,up_bytes,down_bytes
 990,1,1
 999,100,10

@@ -1,4 +1,4 @@
-"""Polled counters become rates if they are plausible, and issues are reported once."""
+"""Tests for polled counters, which should only be used to get a rate if this is safe."""
 
 import math
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from broadside.coordinator.device.telemetry.telemetry_storage import dump_teleme
 BEGAN_S = 1_795_000_000.0
 FROM, BEFORE = (datetime.fromtimestamp(BEGAN_S + s, UTC) for s in (-3600, 3600))
 CPU = Reading(quantity=Quantity.CPU, value=0.4)
-# The device does not answer.
+# Use this if the device should not answer.
 DOWN = None
 
 
@@ -43,9 +43,9 @@ def counted(total: float, bits: int = 32, most: float | None = None) -> Reading:
 async def poll_all(
     rounds: Sequence[Answer | None], step_s: float = 5.0, *, wall_off_s: float = 0.0
 ) -> DeviceTelemetry:
-    """Poll a source every ``step_s`` and return its telemetry.
+    """Return the telemetry if a source is polled every ``step_s``.
 
-    The wall clock is changed by ``wall_off_s`` between the first and the second answer.
+    Use ``wall_off_s`` to set the wall clock after the first answer.
     """
     left = iter(rounds)
     clock = iter(range(1, 1000))
@@ -83,7 +83,7 @@ def rates(telemetry: DeviceTelemetry) -> list[float]:
         ([counted(500), counted(100, 64)], [10, 15], [math.nan], ["went-back"]),
         ([counted(500, 64), counted(100, 64)], [10, 15], [math.nan], ["went-back"]),
         ([counted(500), counted(100)], [10, 15], [math.nan], ["went-back"]),
-        # sysUpTime decreased, so the count is lost even if the total is larger.
+        # sysUpTime is lower, so the count must be lost, even if the total is larger.
         ([counted(500), counted(900)], [1000, 3], [math.nan], ["restarted"]),
         ([counted(2**32 - 100), counted(400)], [1000, 3], [math.nan], ["restarted"]),
         # RFC 3418: sysUpTime is in hundredths of a second and wraps after 497 days.
@@ -107,9 +107,9 @@ async def test_distinguishes_wraps_and_resets_of_a_counter(
 @pytest.mark.parametrize(
     ("totals", "expected"),
     [
-        # Refreshed after 15 s, and then after 5 s.
+        # It is refreshed after 15 seconds, and then after 5.
         ([0, 0, 0, 300, 400], [20, 20]),
-        # Idle, with no packets for 15 s.
+        # If there are no packets for 15 seconds, it is idle.
         ([0, 0, 0, 0, 100], [0, 20]),
     ],
 )
@@ -143,19 +143,19 @@ async def test_silent_agent_is_one_issue_without_values() -> None:
     assert second.count == 1
     [cpu] = received.of(Quantity.CPU)
     assert len(cpu.values) == 2
-    # The rate spans the silence because the counter continued.
+    # The rate should include the silence because the counter will continue.
     assert rates(received) == [100]
 
 
 @pytest.mark.parametrize(
     ("silent_count", "ups_s", "restarts"),
     [
-        # It started 25 s ago and answered 30 s ago.
+        # It should have answered 5 seconds before it was started, so this must be a restart.
         (5, (10, 25), True),
         (5, (1000, 28), True),
-        # Its uptime is read a second late.
+        # The uptime can be read late.
         (0, (1, 4), False),
-        # It paused for 4 s, as during a live migration.
+        # It can pause for 4 seconds when it is moved to another host.
         (5, (10, 36), False),
     ],
 )

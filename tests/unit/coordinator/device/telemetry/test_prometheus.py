@@ -1,4 +1,4 @@
-"""Prometheus answers are read as bins of bytes, or rejected with a one-line error."""
+"""Tests for Prometheus answers. If one cannot be read, there is an error in one line."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -24,7 +24,7 @@ def matrix(*series: list[tuple[float, str]]) -> dict[str, Any]:
 
 
 class Server:
-    """Transport that gives the same answer to all queries and records the requests."""
+    """Transport that will give the same answer to each query, and record the requests."""
 
     def __init__(self, answer: Any, status: int = 200, headers: dict[str, str] | None = None):
         self.requests: list[httpx.Request] = []

@@ -1,4 +1,4 @@
-"""Secrets, declared properties of byte counters, and Azure Monitor entries."""
+"""Tests for secrets, for the settings of a byte counter and for Azure Monitor."""
 
 import asyncio
 from dataclasses import replace

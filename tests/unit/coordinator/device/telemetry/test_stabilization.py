@@ -1,4 +1,4 @@
-"""Device data is read until it is stable or a timeout ends."""
+"""Tests for how device data is read until it is stable, or until a timeout."""
 
 import asyncio
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ SPAN = RunSpan(
 
 
 def ledger(*counts: float, read_at: datetime = ENDED) -> FirewallLedger:
-    """Return one-minute bins from the start of the run."""
+    """Return bins of one minute, starting when the run starts."""
     start_s = BEGUN.timestamp() + 60 * np.arange(len(counts), dtype=np.float64)
     return FirewallLedger(
         source="planted",
@@ -43,7 +43,7 @@ def ledger(*counts: float, read_at: datetime = ENDED) -> FirewallLedger:
 
 
 class Source(DeviceCounter):
-    """Device counter that returns the next of ``answers`` per read and repeats the last one."""
+    """Device counter that will return each of ``answers``, and then repeat the last."""
 
     def __init__(self, latency: DataLatency, *answers: FirewallLedger | Exception) -> None:
         self.name = "source"
@@ -63,7 +63,7 @@ class Source(DeviceCounter):
 
 
 async def outcome(source: Source, span: RunSpan = SPAN) -> tuple[FirewallLedger, float]:
-    """Return the stable ledger and the seconds after the end of the run."""
+    """Return what is stable, and how long it took to get this."""
     reader = StableReader(source, lambda: source.now)
     for second in range(10_000):
         source.now = span.ended_at + timedelta(seconds=second)
@@ -79,13 +79,13 @@ WHOLE = ledger(60, 60, 30, 7)
 @pytest.mark.parametrize(
     ("latency", "answers", "after_s", "read_count"),
     [
-        # One read after the delay.
+        # If data is complete when the delay is over, it is read once.
         (ONCE, [ledger(1, 2)], 3, 1),
-        # Two equal reads are enough if all bins are known.
+        # If all bins are known, two equal reads are enough.
         (POLLED, [ledger(60), ledger(60, 36), ledger(60, 60, 30, 4), WHOLE, WHOLE], 150, 5),
-        # The run ends in bin 1, but its label can be 90 s late, so bins 2 and 3 count.
+        # The run will end in bin 1. Since a label can be 90 seconds late, use bins 2 and 3 too.
         (POLLED, [ledger(60, 60), ledger(60, 60), ledger(60, 60, 30), ledger(60, 60, 40)], 390, 13),
-        # The reader waits for an unknown bin until it can no longer arrive.
+        # If a bin is not known, wait for it until it cannot be added any more.
         (POLLED, [ledger(60, NAN, 30, 0)], 390, 13),
         (POLLED, [TelemetryError("no answer"), TelemetryError("no answer"), WHOLE, WHOLE], 120, 4),
     ],
@@ -186,9 +186,9 @@ async def test_slow_source_does_not_block_its_caller() -> None:
         (ledger(1, 2), ledger(1, 3), False),
         (ledger(1), ledger(1, 2), False),
         (ledger(1, NAN), ledger(1, NAN), False),
-        # Does not reach the end of the span.
+        # This is not stable because the end is missing.
         (ledger(1), ledger(1), False),
-        # Differs only after the span.
+        # This is stable because the span is the same.
         (ledger(1, 2, 5), ledger(1, 2, 6), True),
         (ledger(1, NAN), ledger(1, NAN, read_at=ENDED + timedelta(seconds=300)), True),
     ],

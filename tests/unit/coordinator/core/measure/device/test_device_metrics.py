@@ -1,4 +1,4 @@
-"""Metrics of a burst's window from device telemetry."""
+"""Tests for the metrics that device telemetry gives for a burst's window."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -39,7 +39,7 @@ def series(
     instance: str = "",
     from_s: float = -IDLE_S - 10,
 ) -> TelemetrySeries:
-    """Return readings every ``every_s`` seconds, from before the burst until after it."""
+    """Return a reading for each ``every_s``, from before the burst until after it."""
     count = int((LONG_S - from_s + 20) / every_s)
     at_s: Floats = START_S + from_s + every_s * np.arange(count, dtype=float)
     return TelemetrySeries(
@@ -108,7 +108,7 @@ def test_ignores_mean_that_begins_before_the_window() -> None:
 
 
 def test_ignores_readings_outside_the_burst() -> None:
-    """The interval between readings is longer than the burst."""
+    """The burst is shorter than the time between readings, so no reading should count."""
     rare = series("a", 0.05, every_s=LONG_S + 20, from_s=-10)
     complete, (device,) = device_figures(telemetry_of(rare), BURST)
     assert complete.cpu_ratio is None
@@ -185,7 +185,7 @@ def test_threshold_covers_all_devices_and_missing_data_is_inconclusive(
 
 
 def test_without_a_window_uses_the_planned_burst() -> None:
-    """The pairs have no common second. The device was busy during the planned time."""
+    """There is no window if the pairs have no time in common. Use the planned time then."""
     bare = BURST.model_copy(update={"window": None})
     reported = series("a", 0.1)
     planned_s = BURST.planned_start_at.timestamp()

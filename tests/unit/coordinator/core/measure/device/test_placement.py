@@ -1,4 +1,7 @@
-"""Telemetry with an unverified clock is aligned with the bursts, or not used as evidence."""
+"""Tests for telemetry from a clock that cannot be verified.
+
+Its readings are aligned using the bursts. If this is not possible, they are not used as evidence.
+"""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -35,7 +38,7 @@ def export_series(
     quantity: Quantity = Quantity.CPU,
     archive: bool = True,
 ) -> TelemetrySeries:
-    """Return an export with stamps ``off_s`` off: busy during the bursts, otherwise idle."""
+    """Return an export that is busy during the bursts, using a clock that is ``off_s`` off."""
     at_s = np.arange(bursts[0][0] - 300, bursts[-1][1] + 300, every_s)
     fine_s = np.arange(bursts[0][0] - 400, bursts[-1][1] + 400, 0.25)
     ran = np.zeros(len(fine_s))
@@ -75,7 +78,7 @@ def test_estimates_the_offset_from_rising_and_falling_values(
     [
         export_series(45.0, busy=0.5, idle=0.5),
         export_series(45.0, busy=0.5, idle=0.5, noise=0.2),
-        # Busy while nothing runs, so the load has another cause.
+        # The device is busy when nothing runs, so there has to be another cause.
         export_series(0.0, busy=0.04, idle=0.97),
         replace(export_series(0.0), values=np.full(len(export_series(0.0).at_s), np.nan)),
         export_series(0.0, quantity=Quantity.HEALTH),
@@ -90,7 +93,7 @@ def test_series_without_visible_bursts_is_not_placed(series: TelemetrySeries) ->
 
 
 def test_repeating_bursts_cannot_be_distinguished() -> None:
-    """The export shows many bursts. Any of them can be the burst of the run."""
+    """If the export shows many bursts, any of them can be the burst of the run."""
     many = [(1000.0 + 120 * n, 1060.0 + 120 * n) for n in range(-5, 6)]
     series = export_series(0.0, bursts=many)
     assert estimate_offset([series], [many[5]]) is None
@@ -106,7 +109,7 @@ def test_uses_a_stated_clock_unless_the_values_contradict_it() -> None:
     assert abs(placed.series[0].at_s[0] - export_series(0.0).at_s[0]) < 3
     [issue] = placed.issues
     assert (issue.kind, " s late by its own figures" in issue.text) == (IssueKind.CLOCK, True)
-    # Stored by a version before 0.10.
+    # This is how versions before 0.10 stored it.
     stored = replace(read, series=(export_series(45.0, bound_s=0.0, archive=False),))
     assert [issue.kind for issue in place(stored, BURSTS).issues] == [IssueKind.CLOCK]
     live = replace(read, series=(export_series(45.0, bound_s=0.1, archive=False),))
@@ -132,7 +135,7 @@ def spans(made: Fleet) -> list[tuple[float, float]]:
 def test_busy_device_fails_its_threshold_despite_a_wrong_clock(
     off_s: float, bound_s: float
 ) -> None:
-    """CPU of 97 % fails the limit of 80 % although the stamps are 45 s off (M13)."""
+    """97 % CPU should fail the limit of 80 % even if the clock is 45 seconds off (M13)."""
     made = fleet(Plant(pairs=2, bursts=1, burst_s=60))
     result = run(export_series(off_s, bursts=spans(made), bound_s=bound_s), made)
     assert result.verdict is Verdict.FAIL
@@ -143,7 +146,7 @@ def test_busy_device_fails_its_threshold_despite_a_wrong_clock(
 
 
 def test_constant_export_without_a_stated_clock_is_inconclusive() -> None:
-    """The export is an hour off and shows only the idle hour."""
+    """The clock is an hour off, so the export should only show the idle hour."""
     made = fleet(Plant(pairs=2, bursts=1, burst_s=60))
     flat = export_series(0.0, bursts=spans(made), busy=0.04)
     result = run(flat, made)
@@ -168,13 +171,13 @@ def test_source_with_a_clock_is_used_beside_one_without() -> None:
     ("bound_s", "busy", "verdict"),
     [
         (0.2, 0.97, Verdict.FAIL),
-        # The device is below the limit, idle or busy.
+        # The limit is met whether the device is idle or busy.
         (10.0, 0.6, Verdict.PASS),
-        # At least a third of the window was busy.
+        # The device has to be busy for at least a third of the window.
         (40.0, 0.97, Verdict.FAIL),
-        # The complete window can have been idle.
+        # The device can be idle for the complete window.
         (70.0, 0.97, Verdict.INCONCLUSIVE),
-        # The window can lie outside of all readings.
+        # There can be no reading in the window.
         (400.0, 0.6, Verdict.INCONCLUSIVE),
     ],
 )
@@ -203,7 +206,7 @@ def test_device_possibly_busy_at_another_time_is_not_the_bottleneck() -> None:
 
 
 def test_incomplete_counter_is_inconclusive_and_not_a_bypass() -> None:
-    """One store of two did not answer, so half of the bytes are missing (M15)."""
+    """If only one store in two answers, half of the bytes will be missing (M15)."""
     made = fleet(Plant(pairs=4, bursts=1, burst_s=60, firewall_bits_per_second=None))
     made = made.aiming(target_bits_per_second=1e8)
     assert made.ledger is not None

@@ -1,4 +1,4 @@
-"""Failover drills: probes measure the outage of the device, separate from TCP recovery."""
+"""Tests for failover drills, which use probes to measure the outage without TCP recovery."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -28,13 +28,13 @@ EVENT_S = START_S + 30.0
 def probes(
     from_s: float, outage_s: float, *, delayed: bool = False, seed: int = 0, pause_s: float = 0.0
 ) -> ProbeColumn:
-    """Return probes of a path that drops or delays all packets from ``from_s`` on."""
+    """Return probes for a path that will drop or delay all packets from ``from_s`` on."""
     random = np.random.default_rng(seed)
     at_s = START_S - 2 + EVERY_S * np.arange(round(64 / EVERY_S))
     rtt_s = random.gamma(4, 0.0005, len(at_s))
     out = (at_s >= from_s) & (at_s < from_s + outage_s)
     rtt_s[out] = from_s + outage_s + 0.001 - at_s[out] if delayed else np.nan
-    # The agent paused.
+    # There are no probes when the agent is paused.
     rtt_s[(at_s >= EVENT_S + 15) & (at_s < EVENT_S + 15 + pause_s)] = -1.0
     return ProbeColumn(first_at_s=START_S - 2, every_s=EVERY_S, rtt_s=rtt_s)
 
@@ -42,7 +42,7 @@ def probes(
 def series(
     rates: NDArray[np.float64], *, pairs: int = 2, retransmits: NDArray[np.float64] | None = None
 ) -> BurstSeries:
-    """Return a burst with pairs that share a rate in bit/s equally."""
+    """Return a burst that shares the given rate (bit/s) equally between pairs."""
     item = np.tile(rates / pairs, (pairs, 1))
     return burst_series(int(START_S), START_S, rates / 8, item, retransmits_count=retransmits)
 
@@ -68,7 +68,7 @@ def test_measures_duration_and_time_of_an_outage(delayed: bool) -> None:
 @pytest.mark.parametrize(("delayed", "lost_count"), [(False, 75), (True, 0)])
 def test_counts_lost_probes_and_not_delayed_ones(delayed: bool, lost_count: int) -> None:
     column = probes(EVENT_S + 0.31, 1.5, delayed=delayed)
-    # Lost long before and long after the outage.
+    # These are not part of the outage.
     column.rtt_s[[50, 3000]] = np.nan
     outage = find_outage("pair-001", column, EVENT_S)
     assert outage is not None
@@ -176,7 +176,7 @@ def test_ignores_sessions_cut_before_the_event() -> None:
 
 @pytest.mark.parametrize("ended", [True, False])
 def test_counts_all_reconnections_of_a_large_fleet(ended: bool) -> None:
-    """A disruption lists only ten pairs, so other pairs are counted from their seconds."""
+    """Only ten pairs will be listed in a disruption. Use the seconds to count the other pairs."""
     result = drilled(
         np.full(60, 1e9),
         disruptions=(reset(31, *range(25)),),
@@ -188,12 +188,12 @@ def test_counts_all_reconnections_of_a_large_fleet(ended: bool) -> None:
 
 
 def test_silent_pair_is_cut_and_pair_of_a_dead_agent_is_not() -> None:
-    """iperf3 continues without a byte after its data connections were reset."""
+    """When its data connections are reset, iperf3 will continue and not transfer any bytes."""
     gone = reset(33, 3).model_copy(update={"kind": DisruptionKind.CUT})
     result = drilled(
         np.full(60, 1e9),
         disruptions=(gone,),
-        # The first pair is silent from before the event.
+        # This pair is not counted because it is silent before the event.
         silent_from_s={0: 12, 1: 32, 3: 33},
         following=series(np.full(60, 1e9), pairs=4),
         pairs_count=4,

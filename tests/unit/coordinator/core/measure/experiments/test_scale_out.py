@@ -1,4 +1,4 @@
-"""Scale-out steps of a device: number, size, time and cost."""
+"""Tests for the number, size, time and cost of the steps when a device scales out."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,7 +31,7 @@ def load_phase(
     seed: int = 0,
     **more: Any,
 ) -> LoadPhase:
-    """Return a load phase with 0.5 % noise, limited by the offered load."""
+    """Return a load phase with 0.5 % noise, limited to the offered load."""
     random = np.random.default_rng(seed)
     noise = np.convolve(random.normal(size=len(levels) + 2), [0.5, 0.7, 0.5], "valid")
     rates = np.minimum(levels * (1 + 0.005 * noise), np.inf if offered is None else offered)
@@ -46,9 +46,9 @@ def stair(first: float, steps: int, every_s: int) -> NDArray[np.float64]:
 
 
 def stalled(levels: NDArray[np.float64], seed: int, *, taken_over: bool) -> LoadPhase:
-    """Return a phase in which one pair of the fleet carries nothing for 2 to 12 s.
+    """Return a phase in which one pair stops for a random time between 2 and 12 seconds.
 
-    The fleet's rate has 1 % noise. With ``taken_over`` the other pairs carry the missing share.
+    There is 1 % noise. Use ``taken_over`` to move the missing share to the other pairs.
     """
     random = np.random.default_rng(seed)
     count = int(random.integers(8, 31))
@@ -71,7 +71,7 @@ def plain(rates: NDArray[np.float64]) -> LoadPhase:
 
 
 def slow(levels: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
-    """Reach the next level over 2 to 5 s, with 1 % noise."""
+    """Use 2 to 5 seconds to get to the next level, and add 1 % noise."""
     for_s = 2 + seed % 4
     begun = np.concatenate([np.full(for_s - 1, levels[0]), levels])
     reached = np.convolve(begun, np.full(for_s, 1 / for_s), "valid")
@@ -79,7 +79,7 @@ def slow(levels: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
 
 
 def dipped(levels: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
-    """Reduce a fifteenth of the seconds by 20 % to 100 %, without adjacent ones."""
+    """Reduce a fifteenth of the values by 20 % to 100 %. No two are in a row."""
     random = np.random.default_rng(seed)
     rates = noisy(levels, seed, 0.01, 0.0)
     at = 2 * random.choice(np.arange(2, len(levels) // 2), len(levels) // 15, replace=False)
@@ -143,13 +143,13 @@ def test_constant_load_phases_have_no_step(kind: str, count: int) -> None:
 
 
 def test_combines_load_phases_and_marks_steps_capped_by_the_offer() -> None:
-    # Levels are 20, 31.4, 42.8, 54.2, 65.6 and 77 Gbit/s for any offered load.
+    # The levels are 20, 31.4, 42.8, 54.2, 65.6 and 77 Gbit/s for any offered load.
     device = stair(20e9, 5, 30)
     phases = [
-        # The device carries this load.
+        # The device is able to carry this load.
         load_phase(device[:20], offered=15e9),
         load_phase(device[20:80], offered=50e9, after_s=20),
-        # A pause of 15 s that contains a step.
+        # There is a step in this pause.
         load_phase(device[95:160], offered=60e9, after_s=95, seed=1),
     ]
     scale_out = find_scale_out(phases)
@@ -223,8 +223,8 @@ def test_unit_count_uses_the_lower_bound_of_the_unit_size() -> None:
         update={"unit_bits_per_second": 11.4e9, "unit_half_width_bits_per_second": 0.6e9}
     )
     first = result.model_copy(update={"first_bits_per_second": 20e9})
-    # Two units exist, and 130 Gbit/s need units of 10.8 Gbit/s.
+    # Two units exist, so more are only needed for 130 Gbit/s, using 10.8 Gbit/s for each.
     assert first.units_for(150e9, 2) == 15
-    # 20 / 11.4 rounds to 2 units.
+    # If the number of units is not given, use 20 / 11.4, which is rounded to 2.
     assert first.units_for(150e9, None) == 15
     assert first.units_for(10e9, 2) == 2

@@ -1,4 +1,4 @@
-"""Load phases, levels and capacity steps, with worked examples."""
+"""Tests for load phases, levels and capacity steps, using worked examples."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -56,9 +56,9 @@ def _step(size: float, half: float = 1.0, **changes: Any) -> CapacityStep:
 def test_level_is_the_median_of_five_seconds_after_the_start() -> None:
     phase = _phase([9, 9, 9, 1, 2, NAN, 3, 4, 100, 50, 60, 70, 80])
     assert list(phase.known) == [3, 4, 6, 7, 8, 9, 10, 11, 12]
-    # Median of 1, 2, 3, 4 and 100.
+    # Use the median for 1, 2, 3, 4 and 100.
     assert phase.level(at_end=False) == 3.0
-    # Median of 100, 50, 60, 70 and 80.
+    # Use the median for 100, 50, 60, 70 and 80.
     assert phase.level(at_end=True) == 70.0
     assert phase.end_s == START_S + 13
     assert _phase([1.0, 1.0, 1.0, NAN]).level(at_end=True) is None
@@ -75,7 +75,7 @@ def test_load_is_carried_at_95_percent_of_the_offer(
 
 
 def test_stalled_pairs_count_with_the_mean_of_the_others() -> None:
-    """One pair of four stalls for two seconds, so 75 from the others count as 100."""
+    """When one pair in four stalls, 75 from the others are counted as 100."""
     stall = disruption(DisruptionKind.STALL, _at(2), 2.0, "p")
     drop = disruption(DisruptionKind.DROP, _at(0), 2.0, "p")
     phase = _phase([100, 100, 75, 75, 100], disruptions=(stall, drop), pairs_count=4)
@@ -91,7 +91,7 @@ def test_stalled_pairs_count_with_the_mean_of_the_others() -> None:
     [(100.0, 2.0, 7), (100.0, None, 7), (60.0, 2.0, 4), (10.0, 2.0, 2), (100.0, 2.5, 8)],
 )
 def test_units_for_a_rate(rate: float, count: float | None, units: int) -> None:
-    """A unit adds at least 14, so 60 above the first 40 need 5 more than the existing 2."""
+    """If each unit adds at least 14, the 60 above the level of 40 will need 5 more units."""
     result = ScaleOut(
         overload_at=START,
         first_bits_per_second=40.0,
@@ -114,7 +114,7 @@ def test_units_for_a_rate(rate: float, count: float | None, units: int) -> None:
 
 
 def test_step_sizes_are_similar_within_cochrans_q() -> None:
-    """For 10 -+ d with errors of 1, Q is 2 d^2 with a 95th percentile of 3.75 (3.84 exactly)."""
+    """For 10 -+ d and errors of 1, Q is 2 d^2 and the limit 3.75 (3.84 exactly)."""
     assert _are_similar([_step(10 - 1.36, 1.96), _step(10 + 1.36, 1.96)])
     assert not _are_similar([_step(10 - 1.40, 1.96), _step(10 + 1.40, 1.96)])
     assert not _are_similar([_step(10.0)])
@@ -162,7 +162,7 @@ def test_no_step_for_carried_noisy_or_unknown_load() -> None:
     assert _between(_phase(FLAT, offered_bits_per_second=100.0), after, START_S) is None
     assert _between(_phase([NAN] * 9), after, START_S) is None
     assert _between(_phase(FLAT), _phase([NAN] * 9), START_S) is None
-    # The levels have a deviation of 19.6.
+    # This level has a deviation of 19.6.
     noisy = _phase([0.0] * 3 + [100.0, 140.0] * 3, after_s=20)
     assert _between(_phase(FLAT), noisy, START_S) is None
 
@@ -181,10 +181,10 @@ def _ledger(counted: list[float], lag_s: float | None = None) -> FirewallLedger:
 
 
 def test_counter_size_of_a_step_uses_the_bins_around_it() -> None:
-    """The size is (400 - 100) bytes a second x 8 x 2, in a lab at scale 1:2.
+    """In a lab at scale 1:2 the size is (400 - 100) bytes x 8 x 2.
 
-    The first level spans from second 3 to second 9, the earliest time of the step. The second
-    level spans from second 12, the latest time of the step, to the last second of the phase.
+    Use the bins from 3 to 9, when the step can begin, for the level before it. Use the bins
+    from 12, when the step has to be over, to the end for the level behind it.
     """
     counted = [7.0] * 3 + [100.0] * 6 + [999.0] * 3 + [400.0] * 7 + [5.0]
     phase = _phase([1.0] * 20, ledger=_ledger(counted), scale=2.0)
@@ -243,13 +243,13 @@ def test_long_rate_curve_consists_of_means() -> None:
     result = rate_curve(START_S, np.append(np.arange(1200.0), 5.0))
     assert (result.every_s, len(result.bits_per_second)) == (3.0, 401)
     assert result.bits_per_second[:2] == (1.0, 4.0)
-    # A mean that includes an unknown value is unknown.
+    # If a value is not known, the mean is not known.
     assert result.bits_per_second[-1] is None
     assert rate_curve(START_S, np.ones(600)).every_s == 1.0
 
 
 def test_costs_around_a_step() -> None:
-    """8 + 2 minus twice the usual 1 is 8. The second bin is unknown."""
+    """There are 8 left if 8 + 2 is reduced by 1 for each bin."""
     near = slice(0, 3)
     values = np.array([8.0, NAN, 2.0, 1.0, 1.0, 1.0, 1.0])
     assert _over_median(values, near) == 8.0

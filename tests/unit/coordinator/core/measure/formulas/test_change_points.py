@@ -1,4 +1,4 @@
-"""Change points: planted steps are found, without false ones."""
+"""Tests for change points: all planted steps are found, and no others."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from broadside.coordinator.core.measure.formulas.change_points import find_steps
 
 
 def sawtooth(levels: NDArray[np.float64], seed: int, ratio: float) -> NDArray[np.float64]:
-    """Return a TCP-like series that repeatedly rises to the level within a few seconds."""
+    """Return a series that will rise to the level again and again, as TCP does."""
     random = np.random.default_rng(seed)
     every = random.integers(4, 9)
     teeth = (np.arange(len(levels)) + random.integers(every)) % every / every - 0.5
@@ -16,7 +16,7 @@ def sawtooth(levels: NDArray[np.float64], seed: int, ratio: float) -> NDArray[np
 
 
 def noisy(levels: NDArray[np.float64], seed: int, ratio: float, rho: float) -> NDArray[np.float64]:
-    """Add first-order autoregressive noise, with a deviation relative to the first level."""
+    """Add first-order autoregressive noise. The given ratio is relative to the first level."""
     random = np.random.default_rng(seed)
     noise = np.empty(len(levels))
     noise[0] = random.normal()
@@ -43,7 +43,7 @@ def test_finds_size_and_time_of_five_steps_every_20_s(rho: float) -> None:
 
 
 def test_finds_steps_in_correlated_noise_and_sawtooth() -> None:
-    """The noise is correlated and proportional to the level, or the series is a sawtooth."""
+    """The noise can be correlated and proportional to the level, or it can be a sawtooth."""
     fields = {}
     for rho in (0.3, 0.6, 0.8, None):
         series = [
@@ -96,10 +96,10 @@ def test_finds_steps_in_a_series_without_noise() -> None:
 
 
 def test_long_run_variance_uses_the_upper_bound_of_the_autocorrelation() -> None:
-    """Use ten repetitions of 1, 1, -1, -1.
+    """Use a series that repeats 1, 1, -1, -1 ten times.
 
-    Of the 39 products of adjacent values, 20 are 1 and 19 are -1. Subtraction of the mean
-    lowers the correlation by (1 + 3 rho) / 40.
+    There are 39 products of adjacent values: 20 are 1 and 19 are -1. The correlation will be (1
+    + 3 rho) / 40 lower because the mean is subtracted.
     """
     values = 100 + np.array([1.0, 1.0, -1.0, -1.0] * 10)
     rho = 1 / 40
@@ -109,9 +109,9 @@ def test_long_run_variance_uses_the_upper_bound_of_the_autocorrelation() -> None
 
 
 def test_upper_bound_of_a_small_autocorrelation() -> None:
-    """Only the uncertainty counts if the autocorrelation is negative.
+    """If the autocorrelation is not above zero, only its uncertainty is used.
 
-    The series 1, -1, ... has -15/16, and (1 + 0) / 16 for the mean.
+    For 1, -1, ... it is -15/16, and (1 + 0) / 16 has to be added for the mean.
     """
     values = 100 + np.array([1.0, -1.0] * 8)
     rho = -15 / 16 + 1 / 16

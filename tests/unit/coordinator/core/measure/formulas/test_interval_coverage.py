@@ -1,7 +1,7 @@
-"""Stated 95 % intervals cover the true value, for series with short and long memory.
+"""Tests for the coverage of 95 % intervals, for series with short or long memory.
 
-The required coverage is 93 %. A simulation of n series has a binomial error, so a case fails if the
-probability of so few hits is below 1 in 1,000 at a coverage of 93 %.
+At least 93 % of the intervals should cover the true value. The number of hits will be random, so a
+case should only fail if a number this low has a probability below 1 in 1,000.
 """
 
 import math
@@ -21,12 +21,12 @@ Draw = Callable[[np.random.Generator, int, int], Floats]
 
 
 def least_hits(draws: int) -> float:
-    """Return the 0.1 % quantile of the number of hits (normal approximation)."""
+    """Return the 0.1 % quantile for the number of hits, using the normal approximation."""
     return draws * WANTED - 3.09 * math.sqrt(draws * WANTED * (1 - WANTED))
 
 
 def autoregressive(rho: float) -> Draw:
-    """Return a generator of stationary AR(1) series with a variance of 1 and a mean of 0."""
+    """Return a generator for AR(1) series with a variance of 1 and a mean of 0."""
 
     def draw(rng: np.random.Generator, count: int, length: int) -> Floats:
         values = rng.standard_normal((count, length))
@@ -39,7 +39,7 @@ def autoregressive(rho: float) -> Draw:
 
 
 def fractional(hurst: float) -> Draw:
-    """Return a generator of fractional Gaussian noise, by circulant embedding."""
+    """Return a generator for fractional Gaussian noise, using circulant embedding."""
 
     def draw(rng: np.random.Generator, count: int, length: int) -> Floats:
         lags = np.arange(4 * length + 1.0)
@@ -84,7 +84,7 @@ def test_interval_of_a_short_burst_covers_the_mean(rho: float, length_s: int) ->
 @pytest.mark.parametrize("length_s", [30, 280])
 @pytest.mark.parametrize("rho", [0.0, 0.5])
 def test_interval_is_at_most_three_times_the_optimum(rho: float, length_s: int) -> None:
-    """The optimum is the interval for a known process."""
+    """This would be the interval if the process were known."""
     series = autoregressive(rho)(np.random.default_rng([length_s, 3]), 400, length_s)
     gap = np.abs(np.subtract.outer(np.arange(length_s), np.arange(length_s)))
     known = 1.96 * math.sqrt((rho**gap if rho else np.eye(length_s)).mean())
@@ -98,7 +98,7 @@ def test_interval_is_at_most_three_times_the_optimum(rho: float, length_s: int) 
 )
 @pytest.mark.parametrize("within", [0.0, 0.3, 1.0, 3.0])
 def test_interval_of_a_run_covers_the_mean(count: int, draw: Draw, within: float) -> None:
-    """The bursts are correlated and have independent measurement errors."""
+    """The bursts are correlated, but not the measurement errors."""
     draws = 400
     rng = np.random.default_rng([count, int(10 * within)])
     bursts = draw(rng, draws, count) + within * rng.standard_normal((draws, count))
@@ -110,12 +110,12 @@ def test_interval_of_a_run_covers_the_mean(count: int, draw: Draw, within: float
 
 @pytest.mark.parametrize("correlation", [-0.9, -0.5, 0.0, 0.5, 0.9])
 def test_interval_of_both_directions_covers_the_sum(correlation: float) -> None:
-    """The interval is that of the sum, even if the directions compete."""
+    """The interval is for the sum, even if the directions compete."""
     rng = np.random.default_rng(5)
     draws, length_s = 400, 30
     one, two = (10 + autoregressive(0.5)(rng, draws, length_s) for _ in range(2))
     other = 10 + correlation * (one - 10) + math.sqrt(1 - correlation**2) * (two - 10)
-    # With seconds of receivers nothing else of a flow is read.
+    # When seconds from receivers exist, this will not use anything else in a flow.
     flows: list[Any] = [None, None]
     scale = TimeScale(receivers_s=1.0, senders_s=1.0)
     hits = 0
@@ -141,7 +141,7 @@ def test_run_of_one_burst_has_the_interval_of_the_burst() -> None:
 
 @pytest.mark.parametrize(("rho", "pass_ratio"), [(0.0, 0.99), (0.3, 0.99), (0.5, 0.94)])
 def test_steady_fleet_two_percent_above_the_limit_passes(rho: float, pass_ratio: float) -> None:
-    """The burst has 28 seconds after the ramp, with a deviation of 0.5 %."""
+    """Use 28 values, which is what will be left when the ramp is removed from 30."""
     series = 1.02 + 0.005 * autoregressive(rho)(np.random.default_rng(4), 400, 28)
     passed = [float(values.mean()) - correlated_half_width(values) > 1 for values in series]
     assert np.mean(passed) >= pass_ratio

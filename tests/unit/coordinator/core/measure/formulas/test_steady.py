@@ -1,4 +1,4 @@
-"""Steady part of a burst: ramps, slow stretches, rate drops and confidence intervals."""
+"""Tests for ramps, slow stretches, rate drops and confidence intervals."""
 
 import math
 from collections.abc import Callable
@@ -44,7 +44,7 @@ BUSY = [181.16, 227.53, 234.16, 233.48, 231.37, 233.34, 231.47, 231.18, 232.50, 
 
 @pytest.mark.parametrize(
     ("seen", "cut_s"),
-    # Rates in Mbit/s, measured at the start with firewalls of the lab and of a busy machine.
+    # These rates (Mbit/s) were measured in the lab and on a busy machine.
     [
         pytest.param(
             [80.0, 97, 99.6, 99.7, 99.8, 100, 100.01, 100, 99.99, 100],
@@ -116,7 +116,7 @@ def test_locates_a_cliff_near_the_end() -> None:
 
 @pytest.mark.parametrize(("low", "fell"), [(60.0, False), (30.0, True)])
 def test_drop_within_the_scatter_is_not_a_cliff(low: float, fell: bool) -> None:
-    """The plateau varies by 10 around 100, so four standard deviations below it are 59."""
+    """The rates vary by 10 around 100, so a drop has to be below 59 to be a cliff."""
     result = cliff(np.concatenate((np.tile([90.0, 110.0], 10), np.full(20, low))))
     assert (result is not None) is fell
 
@@ -139,7 +139,7 @@ def test_too_few_values_have_no_interval() -> None:
 
 @pytest.mark.parametrize("count", [2, 3, 6])
 def test_interval_of_a_run_covers_scatter_between_bursts(count: int) -> None:
-    """The bursts scatter by 2 % and have intervals of 0.2 %. The result is conservative."""
+    """Use a scatter of 2 % between bursts, but intervals of only 0.2 %."""
     rng = np.random.default_rng(count)
     hits = 0
     for _ in range(400):

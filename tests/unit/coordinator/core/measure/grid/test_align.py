@@ -1,4 +1,7 @@
-"""Alignment conserves bytes, preserves gaps and does not depend on the order of pairs."""
+"""Tests for the alignment of pairs on a common grid.
+
+This should not change the number of bytes, and gaps have to be preserved.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -234,7 +237,10 @@ def test_ignores_a_track_with_an_impossible_clock() -> None:
 def test_alignment_of_single_pairs_equals_alignment_of_all(
     monkeypatch: pytest.MonkeyPatch, portion_count: int
 ) -> None:
-    """The grid grows with pairs that start early or late or end late. All cells are equal."""
+    """The grid will be extended for a pair that starts early or ends late.
+
+    This should not change the cells.
+    """
     totals = (FlowTotals(flow=Flow.UP, sent_bytes=100, received_bytes=90),)
     rng = np.random.default_rng(5)
 
@@ -272,6 +278,6 @@ def test_alignment_of_single_pairs_equals_alignment_of_all(
         here, there = (getattr(item.flows[0], name) for item in (at_once, one_by_one))
         if name not in ("received_bytes", "sent_bytes", "proven_bytes", "own_bytes"):
             np.testing.assert_array_equal(here, there, err_msg=name)
-        # Sums start at the first interval of a portion.
+        # Sums should begin when a portion begins.
         else:
             np.testing.assert_allclose(here, there, rtol=1e-9, atol=1e-3, err_msg=name)

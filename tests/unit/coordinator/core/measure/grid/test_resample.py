@@ -1,4 +1,4 @@
-"""Resampling distributes the amounts of intervals over cells by overlap."""
+"""Tests for the resampling of intervals to cells, using the overlap for each."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ def _resampler(bounds: list[tuple[float, float]], edges: list[float]) -> Overlap
     return OverlapResampler(start, end, np.array(edges, dtype=np.float64))
 
 
-# The rows cover half of the first cell, 0.6 s of the third and half of the fourth.
+# The rows should cover 0.5, 1, 0.6, 0.5 and 0 of the cells.
 ROWS = _resampler([(0.5, 1.5), (1.5, 2.5), (2.9, 3.5)], [0, 1, 2, 3, 4, 5])
 
 
@@ -32,7 +32,7 @@ def test_cell_without_an_interval_is_unknown() -> None:
 
 
 def test_levels_are_means_of_known_values_weighted_by_overlap() -> None:
-    """The second cell is half 1 and half 3. The third has 0.5 s of 3 and 0.1 s of 7."""
+    """The mean is weighted by the overlap, such as 0.5 x 3 and 0.1 x 7."""
     cells = ROWS.mean(np.array([1.0, 3.0, 7.0]))
     assert list(cells) == pytest.approx([1, 2, (1.5 + 0.7) / 0.6, 7, np.nan], nan_ok=True)
     part = ROWS.mean(np.array([1.0, np.nan, 7.0]))
@@ -54,7 +54,7 @@ def test_ignores_overlap_caused_by_rounding() -> None:
 
 
 def test_resamples_concatenated_tracks_separately() -> None:
-    """With uneven intervals the position estimated from the mean length must be refined."""
+    """If intervals are uneven, the mean length should only be used to start the search."""
     lengths: list[list[float]] = [[1, 1, 1], [0.1, 0.1, 0.1, 0.1, 9.6], [5]]
     bounds = [
         (sum(length[:place]), sum(length[: place + 1]))
@@ -75,7 +75,7 @@ def test_resamples_concatenated_tracks_separately() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_resampling_equals_direct_sums_for_all_lengths(seed: int) -> None:
-    """Compare with sums over all combinations of interval and cell."""
+    """This is equal to a sum for each combination of interval and cell."""
     random = np.random.default_rng(seed)
     counts = [int(n) for n in random.integers(1, 30, 6)]
     starts, ends = [], []

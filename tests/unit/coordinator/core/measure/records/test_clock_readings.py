@@ -1,4 +1,4 @@
-"""Clocks that move during a burst are reported, and many of them prevent a verdict."""
+"""Tests for clocks that move during a burst. If too many do, there is no verdict."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ GATE_S = 0.05
 
 
 def after(pairs_count: int, changed: int, reading: ClockReading | None, side: Side) -> BurstSummary:
-    """Return a burst in which some clocks of one side have this reading at the end."""
+    """Return a burst in which some clocks on one side have this reading when it ends."""
     made = fleet(Plant(pairs=pairs_count, bursts=1, burst_s=10, period_s=25))
     update = {"clock_after": reading}
 
@@ -76,7 +76,7 @@ def test_slewed_clock_or_missing_reading_is_not_a_moved_clock(
     reading: ClockReading | None, side: Side
 ) -> None:
     result = after(4, 4, reading, side)
-    # No clock moved, but a missing reading does not prove that the clock was steady.
+    # No clock moved. If a reading is missing, this is not used as proof.
     is_read = reading is not None and reading.synchronised
     assert result.verdict is (Verdict.MEASURED if is_read else Verdict.INCONCLUSIVE)
     assert {f.id for f in result.findings} & {"clocks-unread"} == (

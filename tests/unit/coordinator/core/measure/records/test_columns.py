@@ -1,4 +1,4 @@
-"""Interval columns: rows are sorted, unique and do not overlap."""
+"""Tests for interval columns, which are sorted and must not overlap."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from broadside.exchange.messages import Flow, Side
 def _track(
     *rows: tuple[float, float, float], omitted: int = 0, side: Side = Side.SERVER
 ) -> IntervalColumns:
-    """Return a track from rows of start, end and bytes. The first ``omitted`` are warm-up."""
+    """Return a track from (start, end, bytes). Use ``omitted`` for the number of warm-up rows."""
     start, end, amount = np.array(rows, dtype=np.float64).reshape(-1, 3).T
     count = len(rows)
     reported = np.arange(count, dtype=np.float32)
@@ -126,7 +126,7 @@ def test_drops_duplicate_host_rows() -> None:
 
 
 def test_removes_the_server_lead_and_not_its_bytes() -> None:
-    """With a lead of 1.5 s the first row is over, and its byte moves to the next row."""
+    """If the lead is 1.5, no row will be left for the first byte, so it has to be moved."""
     track = _track((0, 1, 1), (1, 2, 100), (2, 3, 200))
     result = track.without_lead(1.5)
     assert result.first_data_at_s == 1001.5
@@ -139,7 +139,7 @@ def test_removes_the_server_lead_and_not_its_bytes() -> None:
 def test_returns_tracks_without_a_lead_unchanged() -> None:
     track = _track((0, 1, 1), (1, 2, 100))
     assert track.without_lead(0.0) is track
-    # No row would remain.
+    # There would be no row left.
     assert track.without_lead(2.0) is track
     client = _track((0, 1, 1), (1, 2, 100), side=Side.CLIENT)
     assert client.without_lead(1.0) is client

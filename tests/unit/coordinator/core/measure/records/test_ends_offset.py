@@ -1,4 +1,4 @@
-"""Clock offset between both ends of a test, from the common start and the bytes."""
+"""Tests for the clock offset between both ends, using the common start and the bytes."""
 
 from dataclasses import replace
 
@@ -17,11 +17,12 @@ from broadside.exchange.messages import Flow, Side
 from tests.unit.coordinator.core.records import seconds
 
 ZERO_S = 1_800_000_000.0
-MEAN = 50_000_000.0  # bytes/s
+# Bytes/s
+MEAN = 50_000_000.0
 
 
 def _rates(count: int, seed: int = 1) -> NDArray[np.float64]:
-    """Return bytes per 0.1 s, with a new level every two seconds."""
+    """Return the bytes for each 0.1 seconds. There will be a new level every two seconds."""
     levels = np.random.default_rng(seed).uniform(0.2, 1.8, count // 2 + 1)
     return np.repeat(levels, 20)[: 10 * count] * MEAN / 10
 
@@ -36,10 +37,9 @@ def _read(
     pace: float = 1.0,
     flow: Flow = Flow.UP,
 ) -> IntervalColumns:
-    """Return the intervals that an end records from bytes per 0.1 s.
+    """Return the intervals that an end will record when it is given bytes for each 0.1 seconds.
 
-    Its engine time begins ``late_s`` after the first byte, and its clock runs ``pace`` times as
-    fast.
+    Use ``late_s`` to start its engine time late, and ``pace`` to set the speed of its clock.
     """
     reached = np.concatenate(([0.0], np.cumsum(rates)))
     count = int((len(rates) / 10 - late_s) // every_s)
@@ -51,7 +51,7 @@ def _read(
 
 
 def test_constant_series_use_the_common_start() -> None:
-    """Stamps differ by 3 s. The start can differ by 1 s of control and 0.2 s of round trip."""
+    """The start can differ by 1 for the control connection and by 0.2 for the round trip."""
     flat = np.full(300, MEAN / 10)
     result = place_ends(
         [_read(Side.CLIENT, flat)],
@@ -68,17 +68,17 @@ def test_constant_series_use_the_common_start() -> None:
 
 @pytest.mark.parametrize("late_s", [0.0, 0.3, 0.8])
 def test_bytes_reveal_a_late_start_of_one_end(late_s: float) -> None:
-    """The server starts late with a stamp of 2 s + ``late_s``, so its clock is 2 s ahead."""
+    """If the server starts late, the offset should still be 2."""
     rates = _rates(60)
     result = place_ends(
         [_read(Side.CLIENT, rates)],
         [_read(Side.SERVER, rates, zero_s=ZERO_S + 2 + late_s, late_s=late_s)],
     )
     assert result is not None
-    # Bytes are interpolated between the edges of readings, here within 0.1 s.
+    # Bytes will be interpolated, so the bound is met to within 0.1 seconds.
     assert result.low_s - 0.1 <= 2.0 <= result.high_s + 0.1
     assert result.high_s - result.low_s < 0.5
-    # The estimate is the value of the interval nearest to the difference of the stamps.
+    # This is the value in the interval that is nearest to the difference of the stamps.
     assert result.offset_s == pytest.approx(min(2 + late_s, result.high_s))
     assert result.by_series
     assert result.drift_ratio == 0.0
@@ -133,7 +133,7 @@ def test_estimates_drift_of_a_fast_or_slow_clock(drift: float) -> None:
 
 @pytest.mark.parametrize("drift", [0.004, -0.004])
 def test_estimates_drift_from_halves_if_both_ends_stop_together(drift: float) -> None:
-    """The server's last seconds are missing, so both ends have the same length."""
+    """Remove the end of the server's record, so that both ends will have the same length."""
     rates = _rates(400)
     server = _read(Side.SERVER, rates, pace=1 + drift)
     ends = 390.0

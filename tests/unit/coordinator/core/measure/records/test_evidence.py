@@ -1,4 +1,4 @@
-"""Server tests are matched to pairs by cookie, otherwise by endpoint and time."""
+"""Tests to match server tests to pairs: by cookie if possible, or by endpoint and time."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -107,11 +107,11 @@ def test_cookie_on_the_endpoint_of_another_pair_is_foreign() -> None:
 
 
 def test_ignores_records_of_other_agents() -> None:
-    """A record of another server made a lost pair *measured* (S2, November 2026)."""
+    """A record from another server should not make a lost pair *measured* (S2, November 2026)."""
     for local, claims, reports in (
-        # Matched by cookie.
+        # This would be matched by cookie.
         (record(5201, "a"), {}, {0: report(Outcome.MEASURED, "a")}),
-        # Matched by endpoint.
+        # This would be matched by endpoint.
         (record(5201, None), {0: claim(None)}, {}),
     ):
         rogue = replace(local, test=local.test.model_copy(update={"agent_id": "rogue"}))
@@ -120,7 +120,7 @@ def test_ignores_records_of_other_agents() -> None:
 
 
 def test_two_pairs_with_one_endpoint_use_records_of_their_servers() -> None:
-    """The last of two servers with the same endpoint got all records (S3, November 2026)."""
+    """If two servers use the same endpoint, each should get its records (S3, November 2026)."""
     twin = Pair(index=1, endpoint=pair(0).endpoint.model_copy(update={"agent_id": "twin"}))
     local = record(5201, "a")
     theirs = replace(local, test=local.test.model_copy(update={"agent_id": "twin"}))
@@ -154,7 +154,7 @@ def test_client_with_a_cookie_matches_no_other_test() -> None:
 
 
 def test_client_that_failed_without_a_byte_matches_nothing() -> None:
-    """Two runs use one server, which rejects one client and runs the test of the other."""
+    """When two runs use the same server, it will be busy for one of them."""
     failed = report(Outcome.FAILED).model_copy(update={"reason": "the server is busy"})
     theirs = record(5201, "theirs", client="10.9.0.4")
     joined = join_tests(BURST, [pair(0)], {0: claim(None)}, {0: failed}, [theirs])
@@ -171,7 +171,7 @@ def test_client_that_failed_without_a_byte_matches_nothing() -> None:
 
 @pytest.mark.parametrize("seen", ["10.99.0.1", "10.1.0.5", "::ffff:10.1.0.5", None])
 def test_matches_by_cookie_despite_address_translation(seen: str | None) -> None:
-    """The address can be that of another client if that client is the translating device."""
+    """The address can be that of another client, if this client is the device that translates."""
     claims = {0: claim("a", address="10.1.0.4"), 1: claim(None, address="10.1.0.5")}
     translated = record(5201, "a", client=seen)
     joined = join_tests(BURST, [pair(0), pair(1)], claims, {}, [translated])
@@ -188,7 +188,7 @@ def job_id(index: int) -> str:
 
 @pytest.mark.parametrize("seen", ["10.1.0.4", "10.99.0.1", "10.1.0.5", None])
 def test_matches_daemon_test_by_the_job_in_its_requests(seen: str | None) -> None:
-    """This includes a client that died after its claim."""
+    """This is possible even if the client died and only its claim exists."""
     claims = {index: job_claim(index, address=f"10.1.0.{4 + index}") for index in (0, 1)}
     tests = [record(5201, job_id(0), client=seen), record(5202, job_id(1), client=seen)]
     joined = join_tests(BURST, [pair(0), pair(1)], claims, {}, tests)
@@ -198,7 +198,7 @@ def test_matches_daemon_test_by_the_job_in_its_requests(seen: str | None) -> Non
 
 
 def test_test_with_another_job_matches_no_pair() -> None:
-    """It comes from the pair's client, on its endpoint and at its time."""
+    """The client, endpoint and time match, but not the job."""
     theirs = record(5201, "other-run.00000.00000", client="10.1.0.4")
     claims = {0: job_claim(0, address="10.1.0.4")}
     joined = join_tests(BURST, [pair(0)], claims, {}, [theirs])
@@ -214,7 +214,7 @@ def test_restarted_daemon_leaves_no_foreign_test() -> None:
 
 
 def test_matches_server_of_the_previous_version_by_endpoint() -> None:
-    """Its daemon records no cookie, although a client of this version sends the job."""
+    """The daemon will not record a cookie, even if the client sends the job."""
     reports = {0: report(Outcome.MEASURED, job_id(0))}
     joined = join_tests(BURST, [pair(0)], {0: job_claim(0)}, reports, [record(5201, None)])
     assert joined.joined_by == {0: MatchMethod.ENDPOINT}
@@ -264,7 +264,7 @@ def test_unsynchronised_clocks_give_no_correction_and_no_bound() -> None:
 
 
 def _process(port: int, **values: Any) -> Summed:
-    """Return the record of one process of a pair."""
+    """Return the record of one process."""
     complete = record(port, None)
     fields = {"first_data_at", "ended_at"} & values.keys()
     engine = {name: value for name, value in values.items() if name not in {*fields, "tracks"}}
@@ -309,7 +309,7 @@ def test_sums_processes_over_the_complete_span() -> None:
     assert both.first_data_at == AT + timedelta(seconds=1)
     assert both.ended_at == AT + timedelta(seconds=12)
     assert (both.engine.cpu_s, both.engine.cpu_payload_bytes) == (3.5, 400)
-    # Both processes run on one host, so its CPU time counts once.
+    # Both processes use the same host, so its CPU time is used once.
     assert both.engine.host_cpu_s == 5.0
     assert both.engine.distributions == (_distribution({1: 2, 3: 5}, 0.7),)
     assert set(both.engine.silent_streams) == {_silent(1, 5), _silent(2, 9)}
@@ -319,7 +319,7 @@ def test_value_missing_in_one_process_is_unknown_for_the_pair() -> None:
     one = _process(5201, cpu_s=1.5, cpu_payload_bytes=100, host_cpu_s=4.0)
     silent = _process(5202, first_data_at=None, ended_at=None, tracks=())
     both = summed([one, silent])
-    # The start is known from the first process.
+    # This is known because the other process did start.
     assert both.test.first_data_at == one.test.first_data_at
     assert both.test.ended_at is None
     engine = both.test.engine
@@ -339,7 +339,7 @@ def test_sums_totals_that_all_processes_report() -> None:
     )  # fmt: skip
     down = FlowTotals(flow=Flow.DOWN, sent_bytes=5)
     engine = summed([_process(5201, totals=(one, down)), _process(5202, totals=(other,))])
-    # Only one process reports the other flow.
+    # No total is given for a flow that only one process reports.
     (total,) = engine.test.engine.totals
     assert (total.flow, total.sent_bytes, total.received_bytes) == (Flow.UP, 300, None)
     assert (total.retransmits_count, total.packets_count, total.lost_count) == (7, 15, 3)
@@ -347,14 +347,14 @@ def test_sums_totals_that_all_processes_report() -> None:
 
 
 def _rows(first_data_s: float, amounts: list[float], **columns: float) -> IntervalColumns:
-    """Return a server's seconds with constant values in the other columns."""
+    """Return the seconds of a server, using a constant value for each other column."""
     track = seconds(Side.SERVER, AT.timestamp() + first_data_s, amounts)  # type: ignore[arg-type]
     levels = {name: np.full(len(amounts), level, np.float32) for name, level in columns.items()}
     return replace(track, **levels)  # type: ignore[arg-type]
 
 
 def test_sums_seconds_of_processes_on_the_longest_track() -> None:
-    """The second process begins 0.5 s later, so its seconds overlap two seconds of the first.
+    """The shorter process starts 0.5 seconds late, so its bytes are split.
 
     The sums are 0 + 20 + 100, 20 + 20 + 100 and 20 + 0 + 100.
     """

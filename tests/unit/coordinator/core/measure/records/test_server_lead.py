@@ -1,4 +1,7 @@
-"""Server readings that start early because of the start gate are moved to their true time."""
+"""Tests for servers that start early because of the start gate.
+
+Their readings are moved to the time when they were made.
+"""
 
 from dataclasses import replace
 
@@ -31,7 +34,7 @@ PLANT = Plant(
 
 
 def ahead(track: IntervalColumns, lead_s: float) -> IntervalColumns:
-    """Return the bytes as recorded by a server with a clock that started ``lead_s`` earlier."""
+    """Return the bytes that a server will record if its clock is started ``lead_s`` early."""
     at_s = np.append(track.start_s, track.end_s[-1]) + lead_s
     reached = np.append(0.0, np.cumsum(track.transferred_bytes, dtype=np.float64))
     edges = np.append(np.arange(0.0, at_s[-1]), at_s[-1])
@@ -62,7 +65,7 @@ def led(lead_s: float) -> Fleet:
 
 
 def aligned_up(evidence: BurstEvidence, made: Fleet) -> tuple[Floats, Floats]:
-    """Return received bytes on the grid, and in the seconds of the pairs."""
+    """Return the received bytes, both on the grid and for each pair."""
     flows = align(evidence, made.plan.spec.traffic.direction).flows
     [flow] = [item for item in flows if item.flow is Flow.UP]
     return np.asarray(flow.received_bytes), np.asarray(flow.engine_bytes)
@@ -83,7 +86,7 @@ def test_lead_of_complete_readings_moves_no_byte(lead_s: float) -> None:
 
 
 def test_seconds_of_a_pair_begin_with_its_data() -> None:
-    """An outage is found in the correct second and not in the next one."""
+    """An outage is found when it happens, and not later."""
     made = led(1.0)
     _, local = aligned_up(made.evidence[0], made)
     levels = judge_levels(local, np.ones_like(local), 0.5)

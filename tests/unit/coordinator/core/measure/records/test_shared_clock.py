@@ -1,4 +1,4 @@
-"""Ends that share the clock of one kernel without a time server."""
+"""Tests for ends that share the clock of one kernel, which is not set by a time server."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ MADE = fleet(Plant(pairs=4, bursts=1), target_bits_per_second=20e9)
 
 
 def run_summary(*boots: str) -> RunSummary:
-    """Return a run on hosts with these boot ids. The plan uses the clock of ``laptop``."""
+    """Return a run on hosts with the given boot ids. The plan will use the clock of ``laptop``."""
     plan = MADE.plan.model_copy(update={"shared_boot_id": "laptop"})
     pairs = [_read_by(pair, boot) for pair, boot in zip(MADE.evidence[0].pairs, boots, strict=True)]
     burst = replace(MADE.evidence[0], pairs=on_shared_clock(pairs, plan.shared_boot_id))
