@@ -46,7 +46,7 @@ COMPLETE = [
 
 
 def prometheus(more: dict[str, Any], off_s: float | None = 0.0, status: int = 200) -> Any:
-    """Return a server with a clock that is ``off_s`` off. If it is None, there is no ``time()``."""
+    """Return a server with a clock that is ``off_s`` off, or without ``time()`` if it is None."""
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path.endswith("/query"):

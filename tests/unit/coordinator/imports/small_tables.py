@@ -20,7 +20,7 @@ def row(client: int, minute: int, received: str = "5000000000", *, second: int =
 
 
 def fleet(clients: int, bursts: int) -> list[str]:
-    """Return the header and each result for a fleet."""
+    """Return the header and all results of a fleet."""
     return [HEADER, *(row(c, 5 * b) for b in range(bursts) for c in range(1, clients + 1))]
 
 
@@ -31,7 +31,7 @@ def parse(lines: list[str] | str, name: str = "table.csv", **reading: object) ->
 
 
 def made(imported: Imported, run_id: str = "20261120-000000-x-0000") -> tuple[Plan, RunSummary]:
-    """Return the plan and the summary for an import."""
+    """Return the plan and the summary of an import."""
     tests = open_import(imported)
     plan = tests.plan(run_id, NOW)
     return plan, summarise(plan, tests.measure(plan), NOW)

@@ -83,7 +83,7 @@ def test_converts_durations_in_minutes_of_later_clients() -> None:
     table = parse(lines)
     assert {result.duration_s for result in table.rows} == {240}
     assert "duration-minutes" in {note.id for note in table.notes}
-    # If there is no test_type, or another number is used, this is in seconds.
+    # Without a test_type, or with another number, this is in seconds.
     assert {r.duration_s for r in parse([lines[0], lines[1].replace("00 00", "03 00")]).rows} == {5}
     plain = [line.replace(",test_type", "").replace(",iperf3", "") for line in lines]
     assert {r.duration_s for r in parse(plain).rows} == {5}

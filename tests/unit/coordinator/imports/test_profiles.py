@@ -35,7 +35,7 @@ def test_original_vegeta_table_becomes_a_run() -> None:
     first = table.rows[0]
     assert first.started_at == datetime(2022, 1, 27, 18, 50, tzinfo=UTC)
     assert first.requests_count == 12_000
-    # This is 240 seconds for 50 requests each, plus the wait for the last reply.
+    # 240 seconds to send 50 requests per second, plus the wait for the last reply.
     assert first.duration_s == pytest.approx(265.78, abs=0.01)
     assert first.received_bits_per_second == pytest.approx(28.84713379 * REPLY_BYTES * 8)
     assert {"reply-size-assumed", "pairs-assumed"} == {note.id for note in table.notes}

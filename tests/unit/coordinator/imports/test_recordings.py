@@ -1,4 +1,4 @@
-"""Tests to import iperf3 recordings, using each one in the test data."""
+"""Tests to import iperf3 recordings, using all files in the test data."""
 
 import random
 from pathlib import Path
@@ -109,7 +109,7 @@ def test_repeated_test_counts_once() -> None:
         twice.bursts[0].fleet_sent_bits_per_second
     )
     assert {f.id for f in twice.findings} >= {"repeated-tests"}
-    # There is a copy of this test in the server file, and there are eight others.
+    # The server file has a copy of this test, and eight others.
     assert len(twice.bursts) == 9
 
 

@@ -78,7 +78,7 @@ def test_metric_reveals_the_client_without_a_row() -> None:
 
 
 def test_metrics_that_need_seconds_are_unknown() -> None:
-    """Each row is a mean, and its stamp is used to get the planned start."""
+    """A row is a mean, and its stamp is used to get the planned start."""
     _, run = made(SEED)
     assert (run.start_spread_s, run.start_error_max_s, run.start_error_p99_s) == (None,) * 3
     first = run.bursts[0]

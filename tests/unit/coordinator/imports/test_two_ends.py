@@ -44,7 +44,7 @@ def uneven(at_s: np.ndarray) -> np.ndarray:
 
 
 def slower(number: int, at_s: np.ndarray) -> np.ndarray:
-    """Return a rate that is different for each pair."""
+    """Return a rate that depends on the number of the pair."""
     return uneven(at_s + 5 * number)
 
 
@@ -85,7 +85,7 @@ def two_ends(
     client_s: float = 0.0,
     server_rate: Rate | None = None,
 ) -> list[Recording]:
-    """Return both recordings for a test. Use ``drift`` to set the speed of the server clock."""
+    """Return both recordings of a test. Use ``drift`` to change the server clock."""
     results = []
     for side, reading_s in zip((Side.CLIENT, Side.SERVER), readings_s, strict=True):
         is_server = side is Side.SERVER

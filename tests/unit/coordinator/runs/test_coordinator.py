@@ -186,7 +186,7 @@ async def test_judges_a_cancelled_run_while_its_messages_cannot_be_removed(
 
     monkeypatch.setattr(fabric.queue, "cancel", cancel)
     await coordinator.tick()
-    # There is one for each burst.
+    # One message per burst.
     assert len(removed) == 2
     assert await fabric.records.private.list_open() == []
 

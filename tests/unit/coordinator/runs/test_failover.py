@@ -54,7 +54,7 @@ class Site:
             await self.fabric.records.fleet.beat(presence(Role.SERVER, index, beat_at=self.at))
 
     async def servers_of(self, plan: Plan, burst_index: int) -> dict[int, str]:
-        """Return the server of each pair. There is no more than one message for it."""
+        """Return the server by pair, and check that it has only one message."""
         at = plan.bursts[burst_index].planned_start_at
         queue = self.queue((at - self.at).total_seconds() - 1)
         by_name: dict[int, str] = {}
@@ -119,7 +119,7 @@ async def test_next_coordinator_executes_a_decided_failover(
 async def test_resumes_a_failover_after_the_first_burst(
     site: Site, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
-    """If there is a crash or an error, the other messages are sent the next time."""
+    """After a crash or an error, the other messages are sent the next time."""
     coordinator = site.coordinator()
     plan = await coordinator.launch(SOAK, by="tests")
     await site.pass_time(20, 1, 3)
@@ -140,7 +140,7 @@ async def test_resumes_a_failover_after_the_first_burst(
     assert [burst.moved for burst in queued.values()] == [(None, 0)] * 4
     before = await site.fabric.queue.counts()
     assert (before.active_count, before.scheduled_count) == (0, 8)
-    # This should have no effect if it is done again.
+    # To do this again has no effect.
     for heir in (coordinator, site.coordinator()):
         await site.pass_time(LOOK_EVERY_S, 1, 3)
         await heir.advance(plan.run_id)

@@ -40,7 +40,7 @@ async def test_newest_rows_show_the_same_as_all_rows(
     If ``silent_s`` is set, two pairs will pause. These are shown when all rows are read again.
     """
     monkeypatch.setattr(live_burst, "CHEAP_S", -1.0)
-    # This is not done again by itself.
+    # Do not start this automatically.
     monkeypatch.setattr(live_burst, "SHARE_RATIO", 1e-9)
     noise = random.Random(seed)
     plan = plan_of(PAIRS, BURST_S)
@@ -57,7 +57,7 @@ async def test_newest_rows_show_the_same_as_all_rows(
             for pair in reported:
                 await upload(fabric, plan, until_s=at_s, from_s=sent_s[pair], only=[pair])
                 sent_s[pair] = at_s
-            # If a chunk is lost, only the last rows are known for this pair.
+            # If a chunk is lost, only the last rows are left for this pair.
             if noise.random() < 0.1:
                 await fabric.results.delete(f"burst.{plan.run_id}.00000", f"{CHUNK}00004.000")
             now = START + timedelta(seconds=at_s + 1)

@@ -66,7 +66,7 @@ async def read(coordinator: Coordinator, plan: Plan, live: ProcessCounter) -> Fi
     [
         # This is half a minute before the burst, which should start at 60.
         (30, True),
-        # This is when the burst starts, so the traffic before it is not known.
+        # The burst has started, so the traffic up to here is lost.
         (58, False),
     ],
 )
@@ -77,7 +77,7 @@ async def test_uses_readings_from_before_a_restart(
     assert plan.bursts[0].planned_start_at > NOW
     records = coordinator.fabric.records
     before = ProcessCounter(plan, -20, 12)
-    # If this is done again, no reading is added.
+    # To do this twice does not add a reading.
     for _ in range(2):
         await save_readings(records, plan.run_id, plan.bursts[0], before.readings)
     ledger = await read(coordinator, plan, ProcessCounter(plan, began_s, 75))

@@ -62,7 +62,7 @@ def test_ratio_is_sent_over_received_bytes_of_the_receiver(
 
 
 def test_ignores_seconds_outside_the_burst() -> None:
-    """There is more traffic before and after the burst, which is not counted."""
+    """The host sends more before and after the burst. This is not counted."""
     host = _host([1100] * 5, [220, 22, 22, 22, 220], first_s=AT_S - 1)
     assert _ratio(_pair(host)) == pytest.approx(0.02)
 

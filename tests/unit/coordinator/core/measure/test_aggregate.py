@@ -79,7 +79,7 @@ def _flow(coverage: list[list[float]], cells: list[list[float]]) -> Any:
 
 
 def test_fills_gaps_with_the_mean_of_the_pair() -> None:
-    """If a pair ran, add 20 for the missing value and 10 for the one that is half known."""
+    """If a pair ran, add 20 to the missing value and 10 to the partial one."""
     flow = _flow([[1, 0, 0.5, 1], [1, 1, 1, 1], [0, 0, 0, 0]], [[20, 0, 10, 20], [5] * 4, [0] * 4])
     ran = [SimpleNamespace(ran=True)] * 3
     filled = _filled(flow, cast(Any, ran), slice(0, 4))
@@ -93,7 +93,7 @@ def test_fills_gaps_with_the_mean_of_the_pair() -> None:
 
 
 def test_unknown_sent_seconds_count_with_the_mean_of_the_pair() -> None:
-    """A mean of 100 is known before the gap. It is used for all five values."""
+    """The mean is 100 up to the gap. It is used for all five values."""
     flow = _flow([[1] * 5], [[100.0, 100.0, 90.0, NAN, NAN]])
     assert _sent(flow, slice(0, 5), np.array([True])) == 500.0
     assert _sent(flow, slice(0, 5), np.array([False])) == 290.0

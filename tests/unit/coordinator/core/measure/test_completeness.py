@@ -1,4 +1,4 @@
-"""Tests for the state of each pair and of each planned pair-second."""
+"""Tests for the state of pairs and of planned pair-seconds."""
 
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Tests for each consistency rule at its limit."""
+"""Tests for the consistency rules at their limits."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -72,7 +72,7 @@ def _plus(track: IntervalColumns, more: float, second: int = -1) -> IntervalColu
 
 SENDER = _track(Side.CLIENT)
 RECEIVER = _track(Side.SERVER)
-# Use a relative tolerance, and add one block for each stream.
+# Use a relative tolerance, and add one block per stream.
 SLACK = TOTAL * rules.SAME_BYTES_RATIO + 2 * BLOCK
 
 
@@ -162,7 +162,7 @@ def test_paced_pairs_with_complete_blocks_can_be_equal_for_longer() -> None:
 def test_paced_pairs_with_complete_bodies_can_have_equal_seconds(
     unit_bytes: int, is_copy: bool
 ) -> None:
-    """An HTTP client should only count complete bodies, such as 20 for each second."""
+    """An HTTP client will only count complete bodies, such as 20 per second."""
     paced = TRAFFIC.model_copy(update={"stream_bits_per_second": 100_000_000})
     amounts = [unit_bytes * bodies for bodies in (20, 19, 21, 22, 18, 20)]
     ends = _track(Side.SERVER, amounts), _track(Side.CLIENT, amounts)
@@ -256,7 +256,7 @@ def test_received_bytes_do_not_exceed_the_nic_rate_of_the_sender() -> None:
 def _host(
     counted: float, *, first_s: float = -3, count: int = 16, side: Side = Side.SERVER
 ) -> HostColumns:
-    """Return a host that counts the given bytes each second, before and after the test too."""
+    """Return a host with the given number of bytes in all seconds, also around the test."""
     at = AT_S + first_s + np.arange(count, dtype=np.float64)
     none = np.zeros(count)
     unknown = np.full(count, np.nan, np.float32)
@@ -274,7 +274,7 @@ def _host(
 
 @pytest.mark.parametrize("side", list(Side))
 def test_nic_counters_include_the_received_bytes(side: Side) -> None:
-    """Use fourteen seconds, so that there are two on each side of the test."""
+    """Use fourteen seconds, with two on both sides of the test."""
     edge = TOTAL / 10 * rules.HOST_EDGE_S
     least = (TOTAL - edge) / (1 + rules.HOST_RATIO) / 14
     for counted, broken in ((least * 1.001, False), (least * 0.999, True)):
@@ -300,7 +300,7 @@ def test_ignores_counters_of_another_interface_or_a_short_part() -> None:
 def _windows(track: IntervalColumns, most: float, known: int = 10) -> IntervalColumns:
     """Return a track that cannot transfer more than ``most`` bytes.
 
-    Each round trip is 10 ms.
+    Set all round trips to 10 ms.
     """
     rtt_s = np.full(10, 0.01, np.float32)
     rtt_s[known:] = np.nan

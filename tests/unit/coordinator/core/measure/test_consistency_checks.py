@@ -1,6 +1,6 @@
 """Tests for contradictions between sources, which are reported.
 
-If all sources can be true, there is no finding.
+If all sources can be true, nothing is reported.
 """
 
 from collections.abc import Callable
@@ -208,7 +208,7 @@ def test_ignores_counters_that_end_before_the_test() -> None:
 
 
 def test_bytes_above_the_pace_are_a_contradiction() -> None:
-    """Each pair sends 6 Gbit/s, but 8 streams should not send more than 0.5 Gbit/s each."""
+    """A pair sends 6 Gbit/s on 8 streams, which are limited to 0.5 Gbit/s."""
     summary = _summary(lambda pair: pair, streams_count=8, stream_bits_per_second=500_000_000)
     assert Rule.SENT_OVER_OFFERED in _rules(summary)
 
@@ -228,7 +228,7 @@ def test_total_below_the_seconds_is_a_contradiction() -> None:
     assert _rules(_summary(fewer)) == {Rule.TOTALS}
 
 
-# This is the number of bytes for each download.
+# The number of bytes in a download.
 RECEIVED = 100_000_000
 
 
@@ -280,7 +280,7 @@ def test_unfinished_daemon_test_gives_no_limit() -> None:
 
 
 def test_small_surplus_of_all_pairs_is_a_contradiction_of_the_fleet() -> None:
-    """Each pair is within the tolerance, but this is not true for the sum."""
+    """All pairs are within the tolerance, but not their sum."""
     summary = _summary(_at(Side.SERVER, _times(1.008)), pairs=tuple(range(6)))
     assert _rules(summary) == {Rule.RECEIVED_OVER_SENT}
     assert {
@@ -339,7 +339,7 @@ def test_sender_rows_of_another_pair_are_a_copy() -> None:
 
 
 def test_senders_of_few_blocks_can_have_equal_seconds() -> None:
-    """If the path is slow and there is no pace, each pair can send two to ten blocks."""
+    """On a slow path without a pace, a pair can send two to ten blocks."""
 
     def in_blocks(track: IntervalColumns) -> IntervalColumns:
         blocks = np.resize([4.0, 2, 6, 8, 3, 10, 7], len(track))

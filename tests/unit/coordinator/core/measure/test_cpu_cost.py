@@ -12,7 +12,7 @@ def report(cpu_s: float | None, size: int | None, host_s: float | None = None) -
 
 
 def cost_of_separate_hosts(*reports: EngineReport | None) -> CpuCost | None:
-    """Return the cost if each pair has a host to itself."""
+    """Return the cost if all pairs run on different hosts."""
     return cost_of((f"host-{index}", report) for index, report in enumerate(reports))
 
 
@@ -33,7 +33,7 @@ def test_host_cost_needs_all_hosts() -> None:
 
 
 def test_host_of_several_pairs_counts_once() -> None:
-    """Each report should give the CPU time for the complete host."""
+    """All reports give the CPU time of the complete host."""
     shared = cost_of([("one", report(1.0, 10**9, 6.0)), ("one", report(1.0, 10**9, 5.9))])
     assert shared is not None and shared.host_cpu_s_per_gigabyte == 3.0
     silent = cost_of([("one", report(1.0, 10**9, 6.0)), ("one", report(None, 10**9))])

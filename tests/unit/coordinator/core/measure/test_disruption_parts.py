@@ -1,4 +1,4 @@
-"""Tests for how the rate of a pair is compared to its median, and for how the pair ends."""
+"""Tests to compare the rate of a pair to its median, and to get the state in which it ends."""
 
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -189,7 +189,7 @@ def _events(
     server_only: bool = False,
     reading_s: float | None = None,
 ) -> list[tuple[DisruptionKind, float, float, float | None, str | None]]:
-    """Return the disruptions of a pair that should transfer 100 bytes each second."""
+    """Return the disruptions of a pair with a usual rate of 100 bytes per second."""
     row = np.array([rates])
     levels = Levels(
         rates=row,

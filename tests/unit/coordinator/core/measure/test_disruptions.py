@@ -257,7 +257,7 @@ def test_availability_adds_up_in_any_grouping(parts: list[tuple[int, int, int]])
 
 
 def _in_readings(made: Fleet, reading_s: int) -> Fleet:
-    """Return the fleet if each receiver should only write a row every ``reading_s``."""
+    """Return the fleet if the receivers only write a row every ``reading_s``."""
     return made.told(
         lambda pair: replace(
             pair, server_tracks=tuple(coarse(track, reading_s) for track in pair.server_tracks)

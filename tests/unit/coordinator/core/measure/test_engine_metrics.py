@@ -72,10 +72,10 @@ def test_jitter_is_the_mean_of_the_first_ends_by_flow() -> None:
 
 
 def test_quantiles_use_the_nearest_rank_of_summed_buckets() -> None:
-    """Each rank is the last in its bucket, so that the result can be calculated.
+    """To get exact results, all ranks are the last in their bucket.
 
-    The buckets should have 50, 40, 5, 4 and 1 of 100 values. The maximum must not be taken from
-    a bucket.
+    The buckets have 50, 40, 5, 4 and 1 of 100 values. The maximum must not be taken from a
+    bucket.
     """
 
     def end(counts: dict[int, int], largest: float) -> EngineReport:
@@ -117,7 +117,7 @@ def test_host_counts_once_with_its_largest_value() -> None:
     ]
     result = taken_cpu(cast("Aligned", SimpleNamespace(pairs=pairs)))
     assert result is not None
-    # This is 0.3 for host a, and 0.2 for host b.
+    # It is 0.3 for host a, and 0.2 for host b.
     assert (result.hosts_count, result.mean_ratio) == (2, 0.25)
     assert (result.worst_host, result.worst_ratio) == ("a", 0.3)
     assert taken_cpu(cast("Aligned", SimpleNamespace(pairs=pairs[2:3]))) is None

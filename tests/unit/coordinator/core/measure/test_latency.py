@@ -97,7 +97,7 @@ def test_unsent_probes_are_not_part_of_a_spike() -> None:
 
 
 def test_unsent_probe_does_not_hide_a_spike() -> None:
-    # There are ten, but only nine are slow.
+    # Only nine in ten are slow.
     assert latency_of(column(s50_60=0.5, s55_56=-1.0)).spikes == ()
     (spike,) = latency_of(column(s50_61=np.nan, s55_56=-1.0)).spikes
     assert spike.to_at - spike.from_at == timedelta(seconds=1.1)

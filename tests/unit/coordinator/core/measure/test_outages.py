@@ -1,4 +1,4 @@
-"""Tests for service outages. There is one sentence for each kind."""
+"""Tests for service outages, with one sentence for all outages of a kind."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

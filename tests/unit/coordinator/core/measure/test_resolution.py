@@ -29,7 +29,7 @@ PLANT = Plant(
 
 
 def coarse(track: IntervalColumns, reading_s: int) -> IntervalColumns:
-    """Return the track if each reading is several seconds long."""
+    """Return the track with a reading every few seconds."""
     firsts = np.arange(0, len(track), reading_s)
     lasts = np.minimum(firsts + reading_s, len(track)) - 1
     rows = track.rows(firsts)

@@ -88,7 +88,7 @@ def test_returns_valid_values_unchanged() -> None:
 
 
 def test_selects_readings_that_overlap_a_span() -> None:
-    """Each reading is for the 10 seconds before it, so it is used if they overlap."""
+    """A reading is for the 10 seconds up to its time, so it is used if they overlap."""
     series = _series([0.1, 0.2, 0.3, 0.4])
     assert list(series.within(20.0, 30.5).values) == [0.2, 0.3, 0.4]
     assert list(series.within(20.5, 30.0).values) == [0.3]

@@ -64,7 +64,7 @@ async def polled(
 
 
 def true_s(telemetry: DeviceTelemetry) -> np.ndarray:
-    """Return when each value was made."""
+    """Return the time at which a value was made."""
     [series] = telemetry.of(Quantity.CPU)
     made: np.ndarray = BEGAN_S + series.values * 1000
     return made

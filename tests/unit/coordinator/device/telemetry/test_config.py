@@ -206,7 +206,7 @@ async def test_prometheus_password_is_not_shown_in_name_or_error(
 
 
 class Device(BaseHTTPRequestHandler):
-    """HTTP handler to answer each GET request as given in ``answer``."""
+    """HTTP handler to answer all GET requests as given in ``answer``."""
 
     answer = b""
 

@@ -1,4 +1,4 @@
-"""Tests for CSV exports. If a file cannot be read, there is an error in one line."""
+"""Tests to read CSV exports. If this is not possible, an error is shown in one line."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -28,7 +28,7 @@ DAY: Final = timedelta(days=1)
 
 
 def series(times_s: Sequence[float], *, device: str = "fw", rate: float = RATE) -> TelemetrySeries:
-    """Return a reading for each given time. The first should only be used to start the count."""
+    """Return readings at the given times. The first is only used to start the count."""
     at_s = START_S + np.array(times_s, dtype=float)
     return TelemetrySeries(
         device=device,

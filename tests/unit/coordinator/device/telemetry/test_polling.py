@@ -26,7 +26,7 @@ from broadside.coordinator.device.telemetry.telemetry_storage import dump_teleme
 BEGAN_S = 1_795_000_000.0
 FROM, BEFORE = (datetime.fromtimestamp(BEGAN_S + s, UTC) for s in (-3600, 3600))
 CPU = Reading(quantity=Quantity.CPU, value=0.4)
-# Use this if the device should not answer.
+# Use this when the device does not answer.
 DOWN = None
 
 
@@ -109,7 +109,7 @@ async def test_distinguishes_wraps_and_resets_of_a_counter(
     [
         # It is refreshed after 15 seconds, and then after 5.
         ([0, 0, 0, 300, 400], [20, 20]),
-        # If there are no packets for 15 seconds, it is idle.
+        # Without packets for 15 seconds, it is idle.
         ([0, 0, 0, 0, 100], [0, 20]),
     ],
 )

@@ -1,4 +1,4 @@
-"""Tests for Prometheus answers. If one cannot be read, there is an error in one line."""
+"""Tests to read Prometheus answers. If this is not possible, an error is shown in one line."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -24,7 +24,7 @@ def matrix(*series: list[tuple[float, str]]) -> dict[str, Any]:
 
 
 class Server:
-    """Transport that will give the same answer to each query, and record the requests."""
+    """Transport that will give the same answer to all queries, and record the requests."""
 
     def __init__(self, answer: Any, status: int = 200, headers: dict[str, str] | None = None):
         self.requests: list[httpx.Request] = []

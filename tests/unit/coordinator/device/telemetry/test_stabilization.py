@@ -43,7 +43,7 @@ def ledger(*counts: float, read_at: datetime = ENDED) -> FirewallLedger:
 
 
 class Source(DeviceCounter):
-    """Device counter that will return each of ``answers``, and then repeat the last."""
+    """Device counter that will return the ``answers`` in order, and then repeat the last."""
 
     def __init__(self, latency: DataLatency, *answers: FirewallLedger | Exception) -> None:
         self.name = "source"
@@ -85,7 +85,7 @@ WHOLE = ledger(60, 60, 30, 7)
         (POLLED, [ledger(60), ledger(60, 36), ledger(60, 60, 30, 4), WHOLE, WHOLE], 150, 5),
         # The run will end in bin 1. Since a label can be 90 seconds late, use bins 2 and 3 too.
         (POLLED, [ledger(60, 60), ledger(60, 60), ledger(60, 60, 30), ledger(60, 60, 40)], 390, 13),
-        # If a bin is not known, wait for it until it cannot be added any more.
+        # If a bin is missing, wait for it until it cannot be added any more.
         (POLLED, [ledger(60, NAN, 30, 0)], 390, 13),
         (POLLED, [TelemetryError("no answer"), TelemetryError("no answer"), WHOLE, WHOLE], 120, 4),
     ],

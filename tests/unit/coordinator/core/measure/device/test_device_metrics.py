@@ -185,7 +185,7 @@ def test_threshold_covers_all_devices_and_missing_data_is_inconclusive(
 
 
 def test_without_a_window_uses_the_planned_burst() -> None:
-    """There is no window if the pairs have no time in common. Use the planned time then."""
+    """If the pairs have no time in common to make a window, use the planned time."""
     bare = BURST.model_copy(update={"window": None})
     reported = series("a", 0.1)
     planned_s = BURST.planned_start_at.timestamp()

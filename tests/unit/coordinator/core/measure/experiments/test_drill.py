@@ -34,7 +34,7 @@ def probes(
     rtt_s = random.gamma(4, 0.0005, len(at_s))
     out = (at_s >= from_s) & (at_s < from_s + outage_s)
     rtt_s[out] = from_s + outage_s + 0.001 - at_s[out] if delayed else np.nan
-    # There are no probes when the agent is paused.
+    # No probes are sent while the agent is paused.
     rtt_s[(at_s >= EVENT_S + 15) & (at_s < EVENT_S + 15 + pause_s)] = -1.0
     return ProbeColumn(first_at_s=START_S - 2, every_s=EVERY_S, rtt_s=rtt_s)
 

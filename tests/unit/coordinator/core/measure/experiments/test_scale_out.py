@@ -46,9 +46,9 @@ def stair(first: float, steps: int, every_s: int) -> NDArray[np.float64]:
 
 
 def stalled(levels: NDArray[np.float64], seed: int, *, taken_over: bool) -> LoadPhase:
-    """Return a phase in which one pair stops for a random time between 2 and 12 seconds.
+    """Return a phase in which one pair stops for a random time of 2 to 12 seconds.
 
-    There is 1 % noise. Use ``taken_over`` to move the missing share to the other pairs.
+    Add 1 % noise. Use ``taken_over`` to move the missing share to the other pairs.
     """
     random = np.random.default_rng(seed)
     count = int(random.integers(8, 31))
@@ -149,7 +149,7 @@ def test_combines_load_phases_and_marks_steps_capped_by_the_offer() -> None:
         # The device is able to carry this load.
         load_phase(device[:20], offered=15e9),
         load_phase(device[20:80], offered=50e9, after_s=20),
-        # There is a step in this pause.
+        # A step is made in this pause.
         load_phase(device[95:160], offered=60e9, after_s=95, seed=1),
     ]
     scale_out = find_scale_out(phases)
@@ -223,7 +223,7 @@ def test_unit_count_uses_the_lower_bound_of_the_unit_size() -> None:
         update={"unit_bits_per_second": 11.4e9, "unit_half_width_bits_per_second": 0.6e9}
     )
     first = result.model_copy(update={"first_bits_per_second": 20e9})
-    # Two units exist, so more are only needed for 130 Gbit/s, using 10.8 Gbit/s for each.
+    # Two units exist, so more are only needed for 130 Gbit/s, using units of 10.8 Gbit/s.
     assert first.units_for(150e9, 2) == 15
     # If the number of units is not given, use 20 / 11.4, which is rounded to 2.
     assert first.units_for(150e9, None) == 15

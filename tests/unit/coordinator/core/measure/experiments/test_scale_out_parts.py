@@ -91,7 +91,7 @@ def test_stalled_pairs_count_with_the_mean_of_the_others() -> None:
     [(100.0, 2.0, 7), (100.0, None, 7), (60.0, 2.0, 4), (10.0, 2.0, 2), (100.0, 2.5, 8)],
 )
 def test_units_for_a_rate(rate: float, count: float | None, units: int) -> None:
-    """If each unit adds at least 14, the 60 above the level of 40 will need 5 more units."""
+    """If a unit adds at least 14, it will need 5 more units to add 60 to the level of 40."""
     result = ScaleOut(
         overload_at=START,
         first_bits_per_second=40.0,
@@ -249,7 +249,7 @@ def test_long_rate_curve_consists_of_means() -> None:
 
 
 def test_costs_around_a_step() -> None:
-    """There are 8 left if 8 + 2 is reduced by 1 for each bin."""
+    """To get 8, the values 8 and 2 are both reduced by the usual 1."""
     near = slice(0, 3)
     values = np.array([8.0, NAN, 2.0, 1.0, 1.0, 1.0, 1.0])
     assert _over_median(values, near) == 8.0

@@ -8,7 +8,7 @@ from broadside.coordinator.core.measure.formulas.change_points import find_steps
 
 
 def sawtooth(levels: NDArray[np.float64], seed: int, ratio: float) -> NDArray[np.float64]:
-    """Return a series that will rise to the level again and again, as TCP does."""
+    """Return a series that keeps rising to the level, like the rate of TCP."""
     random = np.random.default_rng(seed)
     every = random.integers(4, 9)
     teeth = (np.arange(len(levels)) + random.integers(every)) % every / every - 0.5

@@ -1,4 +1,4 @@
-"""Tests for the header bytes that are sent for each byte of payload."""
+"""Tests for the header bytes that have to be added to a byte of payload."""
 
 import math
 from typing import Any
@@ -106,7 +106,7 @@ def test_largest_segment_of_an_mtu() -> None:
 def test_uncertainty_of_an_assumed_size_covers_the_extremes() -> None:
     """The IP ratio is 1.00581 for 8948 bytes, 1.09924 for 524 and 1.03591 for 1448.
 
-    Add 14 bytes for each frame.
+    For frames, add 14 bytes.
     """
     assert pytest.approx((9000 / 8948) / (1500 / 1448) - 1) == -OVERHEAD_LESS_RATIO
     assert pytest.approx((576 / 524) / (1500 / 1448) - 1) == OVERHEAD_MORE_RATIO
@@ -125,7 +125,7 @@ def test_delayed_acknowledgements_and_one_per_segment_after_a_loss(
 ) -> None:
     """If 1 % is lost, 12.2 % of the segments will get a separate acknowledgement.
 
-    There are 1.22 / 0.1 segments in flight. Add 12 bytes for each separate acknowledgement.
+    This is 1.22 / 0.1 segments in flight. Add 12 bytes to the size of these.
     """
     of = Headers(ip_ratio=1500 / 1448, wire_ratio=1514 / 1448, assumed=False, how="")
     result = acknowledged_max_ratio(of, wire=wire, resent_ratio=resent)

@@ -1,4 +1,4 @@
-"""Tests for the resampling of intervals to cells, using the overlap for each."""
+"""Tests to distribute intervals to cells, based on how they overlap."""
 
 import numpy as np
 import pytest
@@ -75,7 +75,7 @@ def test_resamples_concatenated_tracks_separately() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_resampling_equals_direct_sums_for_all_lengths(seed: int) -> None:
-    """This is equal to a sum for each combination of interval and cell."""
+    """The result should be equal to a sum over all combinations of interval and cell."""
     random = np.random.default_rng(seed)
     counts = [int(n) for n in random.integers(1, 30, 6)]
     starts, ends = [], []

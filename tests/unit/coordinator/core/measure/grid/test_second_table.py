@@ -1,4 +1,4 @@
-"""Tests for tables of seconds. The number of bytes is the same at each resolution."""
+"""Tests for tables of seconds. The number of bytes is the same at all resolutions."""
 
 import math
 from dataclasses import replace
@@ -25,7 +25,7 @@ START_S = 1_800_000_000
 def series(
     cells: list[list[float | None]], *, lead_s: int = 1, flows: tuple[Flow, ...] = (Flow.UP,)
 ) -> BurstSeries:
-    """Return pairs with the given bytes for each second. Use None if it is not known."""
+    """Return pairs with the given bytes per second. Use None if it is not known."""
     rates = np.array([[math.nan if c is None else c * 8 for c in row] for row in cells])
     known = ~np.isnan(rates)
     return burst_series(

@@ -1,4 +1,4 @@
-"""Tests for clocks that move during a burst. If too many do, there is no verdict."""
+"""Tests for clocks that move during a burst. If too many do, it has no verdict."""
 
 from dataclasses import replace
 

@@ -22,7 +22,7 @@ MEAN = 50_000_000.0
 
 
 def _rates(count: int, seed: int = 1) -> NDArray[np.float64]:
-    """Return the bytes for each 0.1 seconds. There will be a new level every two seconds."""
+    """Return the number of bytes in a tenth of a second, with a new level every two seconds."""
     levels = np.random.default_rng(seed).uniform(0.2, 1.8, count // 2 + 1)
     return np.repeat(levels, 20)[: 10 * count] * MEAN / 10
 
@@ -37,7 +37,7 @@ def _read(
     pace: float = 1.0,
     flow: Flow = Flow.UP,
 ) -> IntervalColumns:
-    """Return the intervals that an end will record when it is given bytes for each 0.1 seconds.
+    """Return the intervals that an end will record, based on the bytes in a tenth of a second.
 
     Use ``late_s`` to start its engine time late, and ``pace`` to set the speed of its clock.
     """

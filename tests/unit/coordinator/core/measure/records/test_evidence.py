@@ -120,7 +120,7 @@ def test_ignores_records_of_other_agents() -> None:
 
 
 def test_two_pairs_with_one_endpoint_use_records_of_their_servers() -> None:
-    """If two servers use the same endpoint, each should get its records (S3, November 2026)."""
+    """If two servers use the same endpoint, both get their own records (S3, November 2026)."""
     twin = Pair(index=1, endpoint=pair(0).endpoint.model_copy(update={"agent_id": "twin"}))
     local = record(5201, "a")
     theirs = replace(local, test=local.test.model_copy(update={"agent_id": "twin"}))
@@ -319,7 +319,7 @@ def test_value_missing_in_one_process_is_unknown_for_the_pair() -> None:
     one = _process(5201, cpu_s=1.5, cpu_payload_bytes=100, host_cpu_s=4.0)
     silent = _process(5202, first_data_at=None, ended_at=None, tracks=())
     both = summed([one, silent])
-    # This is known because the other process did start.
+    # The other process did start, so this is still set.
     assert both.test.first_data_at == one.test.first_data_at
     assert both.test.ended_at is None
     engine = both.test.engine
@@ -347,7 +347,7 @@ def test_sums_totals_that_all_processes_report() -> None:
 
 
 def _rows(first_data_s: float, amounts: list[float], **columns: float) -> IntervalColumns:
-    """Return the seconds of a server, using a constant value for each other column."""
+    """Return the seconds of a server, using a constant value for all other columns."""
     track = seconds(Side.SERVER, AT.timestamp() + first_data_s, amounts)  # type: ignore[arg-type]
     levels = {name: np.full(len(amounts), level, np.float32) for name, level in columns.items()}
     return replace(track, **levels)  # type: ignore[arg-type]

@@ -65,7 +65,7 @@ def led(lead_s: float) -> Fleet:
 
 
 def aligned_up(evidence: BurstEvidence, made: Fleet) -> tuple[Floats, Floats]:
-    """Return the received bytes, both on the grid and for each pair."""
+    """Return the received bytes, both on the grid and by pair."""
     flows = align(evidence, made.plan.spec.traffic.direction).flows
     [flow] = [item for item in flows if item.flow is Flow.UP]
     return np.asarray(flow.received_bytes), np.asarray(flow.engine_bytes)
