@@ -85,7 +85,7 @@ async def is_renewed(fabric: Fabric, plan: Plan, at: datetime) -> None:
 async def test_run_is_continued_despite_newer_runs(
     fabric: Fabric, clock: Clock, beside: str
 ) -> None:
-    """When the coordinator is restarted, it should renew the lease and judge the run.
+    """After a restart, a coordinator has to renew the lease and judge the run.
 
     There can be 201 newer runs if a schedule is used for a weekend.
     """

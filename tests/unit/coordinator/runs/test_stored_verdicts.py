@@ -34,7 +34,7 @@ TEXT_FIELDS = (
 
 def value(raw: Any) -> Value:
     if not isinstance(raw, dict):
-        return raw  # type: ignore[no-any-return]  # JSON's other values are a row's
+        return raw  # type: ignore[no-any-return]  # other JSON values are used as they are
     if "at" in raw:
         return datetime.fromisoformat(raw["at"])
     return base64.b64decode(raw["base64"])

@@ -102,7 +102,7 @@ def test_late_pair_is_listed_as_late_only() -> None:
 
 
 def test_vm_size_limits_hosts_without_a_nic_rate() -> None:
-    """In a lab at scale 1:10, the 12.5 Gbit/s for Standard_D4s_v5 is 1.25 Gbit/s."""
+    """The 12.5 Gbit/s for Standard_D4s_v5 are 1.25 Gbit/s in a lab with a tenth of the rate."""
     burst = Burst(index=0, planned_start_at=AT, duration_s=10)
     pair = PairEvidence(
         pair_index=0,

@@ -177,7 +177,7 @@ def _reading(**options: Any) -> ClockReading:
 
 
 def _clocked(*readings: ClockReading | None, claimed: bool = False) -> PairEvidence:
-    """Return a pair with the given readings: before and after, for client and server.
+    """Return a pair with the given readings, before and after, for client and server.
 
     Use ``claimed`` to put the first reading into the claim.
     """

@@ -352,7 +352,7 @@ def _clocked(client_s: float, server_s: float, *, bound_s: float | None = 0.01) 
 
 @pytest.mark.parametrize(("ahead", "lead_s"), [(1, 0.0), (-1, 0.0045)])
 def test_start_times_of_both_ends_agree(ahead: int, lead_s: float) -> None:
-    """If the server starts early, its first bytes should show this: there will be 0.45 % less."""
+    """If the server starts early, there will be 0.45 % less in its first second."""
     most = rules.STAMPS_APART_S + 0.02
     within, beyond = (ahead * (most + lead_s + by) for by in (-0.001, 0.001))
     assert Rule.STAMPS not in _rules(_clocked(0.0, within))

@@ -65,7 +65,7 @@ def test_median_is_the_lower_middle_of_finite_values() -> None:
 
 
 def test_usual_rate_is_the_median_of_the_previous_minute() -> None:
-    """When the rate is changed to 20, it is used as the median half a minute later."""
+    """After the rate is changed to 20, it takes half a minute to become the median."""
     rates = np.array([[10.0] * 60 + [20.0] * 90])
     usual = _moving_median(rates)[0]
     assert set(usual[:60]) == {10.0}

@@ -1,4 +1,4 @@
-"""Tests for disruptions: all are found and dated to within a second, and no others."""
+"""Tests for disruptions, to find all of them (dated to within a second) and no others."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Tests for how engine measures are combined: by sum, maximum, weighted mean or quantile."""
+"""Tests to combine engine measures by sum, maximum, weighted mean or quantile."""
 
 from types import SimpleNamespace
 from typing import Any, cast

@@ -188,7 +188,7 @@ def test_counts_all_reconnections_of_a_large_fleet(ended: bool) -> None:
 
 
 def test_silent_pair_is_cut_and_pair_of_a_dead_agent_is_not() -> None:
-    """When its data connections are reset, iperf3 will continue and not transfer any bytes."""
+    """If its data connections are reset, iperf3 will continue and not transfer any bytes."""
     gone = reset(33, 3).model_copy(update={"kind": DisruptionKind.CUT})
     result = drilled(
         np.full(60, 1e9),

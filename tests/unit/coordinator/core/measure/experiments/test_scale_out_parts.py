@@ -75,7 +75,7 @@ def test_load_is_carried_at_95_percent_of_the_offer(
 
 
 def test_stalled_pairs_count_with_the_mean_of_the_others() -> None:
-    """When one pair in four stalls, 75 from the others are counted as 100."""
+    """If one pair in four stalls, 75 from the others are counted as 100."""
     stall = disruption(DisruptionKind.STALL, _at(2), 2.0, "p")
     drop = disruption(DisruptionKind.DROP, _at(0), 2.0, "p")
     phase = _phase([100, 100, 75, 75, 100], disruptions=(stall, drop), pairs_count=4)
@@ -181,7 +181,7 @@ def _ledger(counted: list[float], lag_s: float | None = None) -> FirewallLedger:
 
 
 def test_counter_size_of_a_step_uses_the_bins_around_it() -> None:
-    """In a lab at scale 1:2 the size is (400 - 100) bytes x 8 x 2.
+    """The lab has half the rate, so the size is (400 - 100) bytes x 8 x 2.
 
     Use the bins from 3 to 9, when the step can begin, for the level before it. Use the bins
     from 12, when the step has to be over, to the end for the level behind it.

@@ -1,4 +1,4 @@
-"""Tests for change points: all planted steps are found, and no others."""
+"""Tests for change points, to find all planted steps and no others."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tests to match server tests to pairs: by cookie if possible, or by endpoint and time."""
+"""Tests to match server tests to pairs by cookie, or by endpoint and time."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -154,7 +154,7 @@ def test_client_with_a_cookie_matches_no_other_test() -> None:
 
 
 def test_client_that_failed_without_a_byte_matches_nothing() -> None:
-    """When two runs use the same server, it will be busy for one of them."""
+    """If two runs use the same server, it will be busy for one of them."""
     failed = report(Outcome.FAILED).model_copy(update={"reason": "the server is busy"})
     theirs = record(5201, "theirs", client="10.9.0.4")
     joined = join_tests(BURST, [pair(0)], {0: claim(None)}, {0: failed}, [theirs])
