@@ -1,4 +1,4 @@
-"""Tests for capacity limits, and for the record that is used to restore them."""
+"""Tests for capacity limits, and for the record that you can use to restore them."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -84,9 +84,9 @@ def test_start_time_without_rows_prevents_a_pass() -> None:
     lines = [line for line in fleet(3, 4) if " 11 05 00" not in line]
     _, summary = made(parse(lines, period_s=300))
     assert summary.verdict is Verdict.INCONCLUSIVE
-    text = next(finding for finding in summary.findings if finding.id == "import-open")
-    assert "1 planned start times" in text.sentence
-    assert "2022-01-04 16:05:00" in text.sentence
+    finding = next(finding for finding in summary.findings if finding.id == "import-open")
+    assert "1 planned start times" in finding.sentence
+    assert "2022-01-04 16:05:00" in finding.sentence
 
 
 def test_removed_rows_never_cause_a_pass_if_pairs_are_given() -> None:
@@ -108,8 +108,8 @@ def test_table_without_durations_has_rates_and_no_bytes() -> None:
     assert {burst.duration_s for burst in TableTests(table).describe(summary).bursts} == {None}
     assert summary.bursts[0].fleet_received_bits_per_second == 15e9
     assert summary.verdict is Verdict.INCONCLUSIVE
-    text = next(finding for finding in summary.findings if finding.id == "import-open")
-    assert "does not contain the duration" in text.sentence
+    finding = next(finding for finding in summary.findings if finding.id == "import-open")
+    assert "does not contain the duration" in finding.sentence
 
 
 def test_objective_can_be_set_and_decides_the_verdict() -> None:

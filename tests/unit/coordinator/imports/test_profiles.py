@@ -1,4 +1,4 @@
-"""Tests for column profiles that are included, and for those that users make."""
+"""Tests for column profiles that are included, and for those that you can add."""
 
 from datetime import UTC, datetime
 from pathlib import Path

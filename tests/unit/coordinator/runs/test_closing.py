@@ -1,4 +1,4 @@
-"""Tests for how a run is judged when rows are late."""
+"""Tests to judge a run when rows are late."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tests for a failover that has to be completed by another coordinator."""
+"""Tests for a failover that another coordinator has to complete."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta

@@ -111,11 +111,11 @@ def test_report_decides_the_state_of_missing_seconds(
     assert result.completeness.seconds(state) == 10 - seen
     assert not result.measured
     assert not result.ran
-    local = _graded(_pair(outcome, reason="given reason"), seen)
-    assert (local.reason or "").startswith("given reason")
+    with_reason = _graded(_pair(outcome, reason="given reason"), seen)
+    assert (with_reason.reason or "").startswith("given reason")
     engine = EngineReport(engine="iperf3", error="connection reset")
-    engines = _graded(_pair(outcome, engine=engine), seen)
-    assert (engines.reason or "").startswith("connection reset")
+    with_error = _graded(_pair(outcome, engine=engine), seen)
+    assert (with_error.reason or "").startswith("connection reset")
 
 
 @pytest.mark.parametrize(

@@ -150,9 +150,9 @@ def test_probe_thresholds_fail_or_are_unproven_with_the_worst_pair() -> None:
 
 def test_warns_about_unanswered_probes_without_a_threshold() -> None:
     shut = {finding.id: finding for finding in judge({}, column(np.nan)).findings}
-    text = shut["probes-unanswered"]
-    assert text.severity == "warning" and "1 of 1 probed pairs" in text.sentence
-    assert text.next_step is not None and "BROADSIDE_AGENT_ECHO_PORT" in text.next_step
+    finding = shut["probes-unanswered"]
+    assert finding.severity == "warning" and "1 of 1 probed pairs" in finding.sentence
+    assert finding.next_step is not None and "BROADSIDE_AGENT_ECHO_PORT" in finding.next_step
     dropped = {finding.id: finding for finding in judge({}, column(s22_120=np.nan)).findings}
     assert "under load" in (dropped["probes-unanswered"].next_step or "")
     for answered in (column(), column(s20_80=np.nan), column(-1.0)):

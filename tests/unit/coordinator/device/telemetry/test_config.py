@@ -282,8 +282,8 @@ async def test_rest_reads_lists_by_index_and_skips_invalid_numbers(
     off_s = BEGUN.timestamp() - reported.read_at.timestamp()
     unreported, clock = reported.issues
     assert unreported.text == "sessions_count: nothing at units"
-    [text_s] = re.findall(r"stamps are ([0-9.]+) s", clock.text)
-    assert float(text_s) == pytest.approx(abs(off_s), abs=5)
+    [stated_s] = re.findall(r"stamps are ([0-9.]+) s", clock.text)
+    assert float(stated_s) == pytest.approx(abs(off_s), abs=5)
 
 
 async def test_percentage_without_scale_is_unknown_and_reported(tmp_path: Path) -> None:

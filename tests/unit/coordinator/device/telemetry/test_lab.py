@@ -1,4 +1,4 @@
-"""Tests for the counter file in the lab. Damaged rows are not used."""
+"""Tests for the counter file in the lab, using only rows that can be read."""
 
 from datetime import UTC, datetime
 from pathlib import Path

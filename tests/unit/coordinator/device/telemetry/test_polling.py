@@ -1,4 +1,4 @@
-"""Tests for polled counters, which should only be used to get a rate if this is safe."""
+"""Tests for polled counters, to get a rate only if this is safe."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Tests for the metrics that device telemetry gives for a burst's window."""
+"""Tests for the metrics that you get from device telemetry on a burst's window."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -177,7 +177,7 @@ def test_source_with_a_clock_is_used_beside_one_without() -> None:
         (40.0, 0.97, Verdict.FAIL),
         # The device can be idle for the complete window.
         (70.0, 0.97, Verdict.INCONCLUSIVE),
-        # There can be no reading in the window.
+        # The window can be a time for which we have no reading.
         (400.0, 0.6, Verdict.INCONCLUSIVE),
     ],
 )

@@ -89,9 +89,9 @@ def test_headers_of_declared_segments_and_mtus() -> None:
     assert (path.ip_ratio, path.wire_ratio) == (1500 / 1448, 1514 / 1448)
     assert (path.mss_bytes, path.assumed, path.doubt_ratio) == (1448, False, 12 / 1448)
     assert path.how == "1500 B packets carry 1448 B of payload, by the declared MTU"
-    six = declared_headers(mss_bytes=None, mtu_bytes=1500, ipv6=True)
-    assert six is not None
-    assert six.mss_bytes == 1428
+    ipv6 = declared_headers(mss_bytes=None, mtu_bytes=1500, ipv6=True)
+    assert ipv6 is not None
+    assert ipv6.mss_bytes == 1428
     declared = declared_headers(mss_bytes=1428, mtu_bytes=None, ipv6=True)
     assert declared is not None
     assert declared.ip_ratio == 1500 / 1428

@@ -139,7 +139,7 @@ def test_removes_the_server_lead_and_not_its_bytes() -> None:
 def test_returns_tracks_without_a_lead_unchanged() -> None:
     track = _track((0, 1, 1), (1, 2, 100))
     assert track.without_lead(0.0) is track
-    # There would be no row left.
+    # We would have no row left.
     assert track.without_lead(2.0) is track
     client = _track((0, 1, 1), (1, 2, 100), side=Side.CLIENT)
     assert client.without_lead(1.0) is client
