@@ -1,4 +1,4 @@
-"""Bounds that Azure takes, and the record of what was set before."""
+"""Tests for capacity limits, and for the record that you can use to restore them."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,24 +15,24 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 @given(least=st.integers(-5, 60), most=st.integers(-5, 60))
-def test_bounds_are_equal_or_two_apart_and_2_to_50(least: int, most: int) -> None:
-    """As Azure documents pre-scaling."""
-    right = 2 <= least <= most <= 50 and most - least != 1
+def test_limits_are_from_2_to_50_and_do_not_differ_by_1(least: int, most: int) -> None:
+    """See the Azure documentation for pre-scaling."""
+    valid = 2 <= least <= most <= 50 and most - least != 1
     capacity = Capacity(min_count=least, max_count=most)
-    if right:
+    if valid:
         assert capacity.checked() is capacity
     else:
         with pytest.raises(ResourceRefused, match="must"):
             capacity.checked()
 
 
-def test_a_bound_that_is_not_given_is_refused() -> None:
+def test_rejects_a_missing_limit() -> None:
     with pytest.raises(ResourceRefused, match="max not given"):
         Capacity(min_count=2, max_count=None).checked()
 
 
-def test_the_oldest_record_stands(tmp_path: Path) -> None:
-    """A second `set` finds raised bounds; those are not what is to be restored."""
+def test_first_record_is_not_overwritten(tmp_path: Path) -> None:
+    """If `set` is used again, the limits will be raised already, so do not record them."""
     record = Record.of(FIREWALL, tmp_path)
     before = Capacity(min_count=2, max_count=20)
     assert record.read() is None
@@ -44,7 +44,7 @@ def test_the_oldest_record_stands(tmp_path: Path) -> None:
     assert record.read() is None
 
 
-def test_the_services_own_choice_is_a_record_too(tmp_path: Path) -> None:
+def test_records_the_default_of_the_service(tmp_path: Path) -> None:
     record = Record.of(FIREWALL, tmp_path)
     none = Capacity(min_count=None, max_count=None)
     record.keep(none, FIREWALL, NOW)
@@ -52,14 +52,14 @@ def test_the_services_own_choice_is_a_record_too(tmp_path: Path) -> None:
     assert str(none) == "the service's own choice"
 
 
-def test_a_record_is_found_by_the_firewall_whatever_its_case(tmp_path: Path) -> None:
+def test_record_ignores_the_case_of_the_resource_id(tmp_path: Path) -> None:
     lower = Record.of(FIREWALL.replace("resourceGroups", "resourcegroups"), tmp_path)
     assert lower == Record.of(FIREWALL, tmp_path)
     other = Record.of(FIREWALL.replace("/0/", "/1/"), tmp_path)
     assert other != lower
 
 
-def test_a_spoilt_record_is_not_taken_for_none(tmp_path: Path) -> None:
+def test_damaged_record_is_an_error(tmp_path: Path) -> None:
     record = Record.of(FIREWALL, tmp_path)
     record.path.parent.mkdir(parents=True, exist_ok=True)
     record.path.write_text("{")
@@ -67,7 +67,7 @@ def test_a_spoilt_record_is_not_taken_for_none(tmp_path: Path) -> None:
         record.read()
 
 
-def test_what_cannot_be_written_down_is_not_changed(tmp_path: Path) -> None:
+def test_changes_nothing_if_the_record_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     record = Record.of(FIREWALL, tmp_path / "file")
     with pytest.raises(ResourceRefused, match="nothing was changed"):

@@ -1,4 +1,4 @@
-"""An answer that says that it is incomplete is marked, and tells no figure and no bytes (M15)."""
+"""Tests for answers that are not complete, which are not used (M15)."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -26,10 +26,13 @@ WHOLE: dict[str, Any] = {
     },
 }
 PARTIAL = [
-    {"warnings": ["partial response: 1 store of 2 did not answer"]},  # Thanos
-    {"warnings": ["remote storage: context deadline exceeded", "another"]},  # Prometheus
+    # Thanos
+    {"warnings": ["partial response: 1 store of 2 did not answer"]},
+    # Prometheus
+    {"warnings": ["remote storage: context deadline exceeded", "another"]},
     {"warnings": "no store matched the query"},
-    {"isPartial": True},  # VictoriaMetrics
+    # VictoriaMetrics
+    {"isPartial": True},
     {"infos": ["results were truncated due to a limit"]},
     {"error": {"code": "PartialError", "message": "one of the workspaces did not answer"}},
 ]
@@ -43,7 +46,7 @@ COMPLETE = [
 
 
 def prometheus(more: dict[str, Any], off_s: float | None = 0.0, status: int = 200) -> Any:
-    """A server whose own clock is ``off_s`` off; None: it does not know ``time()``."""
+    """Return a server with a clock that is ``off_s`` off, or without ``time()`` if it is None."""
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path.endswith("/query"):
@@ -75,7 +78,7 @@ async def figures(transport: httpx.MockTransport, **more: Any) -> DeviceTelemetr
 @pytest.mark.parametrize(
     ("more", "status"), [*((more, 200) for more in PARTIAL), ({}, 206)], ids=str
 )
-async def test_an_incomplete_answer_is_marked(more: dict[str, Any], status: int) -> None:
+async def test_marks_an_incomplete_answer(more: dict[str, Any], status: int) -> None:
     ledger = await bins(prometheus(more, status=status))
     assert ledger.partial
     assert np.isnan(ledger.proving().bytes).all()
@@ -87,7 +90,7 @@ async def test_an_incomplete_answer_is_marked(more: dict[str, Any], status: int)
 
 
 @pytest.mark.parametrize("more", COMPLETE, ids=str)
-async def test_a_complete_answer_is_not(more: dict[str, Any]) -> None:
+async def test_does_not_mark_a_complete_answer(more: dict[str, Any]) -> None:
     ledger = await bins(prometheus(more))
     assert ledger.partial is None
     assert ledger.proving() is ledger
@@ -98,7 +101,7 @@ async def test_a_complete_answer_is_not(more: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("off_s", [0.0, 45.0, -45.0, -3600.0])
-async def test_the_servers_clock_is_read_and_taken_off(off_s: float) -> None:
+async def test_corrects_values_by_the_clock_of_the_server(off_s: float) -> None:
     reported = await figures(prometheus({}, off_s))
     [series] = reported.series
     np.testing.assert_allclose(series.at_s, BEGUN_S + 15 * np.arange(9) - off_s, atol=0.5)
@@ -107,7 +110,7 @@ async def test_the_servers_clock_is_read_and_taken_off(off_s: float) -> None:
 
 
 @pytest.mark.parametrize(("stated", "bound_s"), [({}, np.nan), ({"clock_bound_s": 3}, 3.0)])
-async def test_a_server_that_does_not_tell_its_clock_has_the_stated_bound(
+async def test_server_without_a_clock_uses_the_stated_bound(
     stated: dict[str, Any], bound_s: float
 ) -> None:
     reported = await figures(prometheus({}, None), **stated)
@@ -117,10 +120,13 @@ async def test_a_server_that_does_not_tell_its_clock_has_the_stated_bound(
 @pytest.mark.parametrize(
     ("document", "headers", "expected"),
     [
-        ({"cpu": [1, 2], "nextLink": "https://x/2"}, {}, True),  # Azure, Microsoft Graph
+        # Azure, Microsoft Graph.
+        ({"cpu": [1, 2], "nextLink": "https://x/2"}, {}, True),
         ({"cpu": 1, "@odata.nextLink": "https://x/2"}, {}, True),
-        ({"cpu": 1, "metadata": {"continue": "abc"}}, {}, True),  # Kubernetes
-        ({"cpu": 1, "IsTruncated": True}, {}, True),  # AWS
+        # Kubernetes
+        ({"cpu": 1, "metadata": {"continue": "abc"}}, {}, True),
+        # AWS
+        ({"cpu": 1, "IsTruncated": True}, {}, True),
         ({"cpu": 1, "links": {"next": {"href": "/2"}}}, {}, True),
         ({"cpu": 1, "has_more": True}, {}, True),
         ([1, 2], {"Link": '<https://x/2>; rel="next"'}, True),
@@ -130,7 +136,7 @@ async def test_a_server_that_does_not_tell_its_clock_has_the_stated_bound(
         ([1, 2], {}, False),
     ],
 )
-def test_a_page_that_goes_on_is_incomplete(
+def test_answer_with_more_pages_is_incomplete(
     document: Any, headers: dict[str, str], expected: bool
 ) -> None:
     response = httpx.Response(200, json=document, headers=headers)
@@ -146,7 +152,7 @@ def test_a_page_that_goes_on_is_incomplete(
         ({}, 206, True),
     ],
 )
-async def test_azure_monitor_marks_it_too(
+async def test_azure_monitor_marks_incomplete_answers(
     more: dict[str, Any], status: int, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     points = [{"timeStamp": f"2026-11-20T12:0{n}:00Z", "average": 8e6} for n in range(3)]
@@ -174,8 +180,8 @@ async def test_azure_monitor_marks_it_too(
 @pytest.mark.parametrize(
     ("query", "moved"), [('cpu{job="fw"}', True), ("cpu", True), ("avg(cpu)", False)]
 )
-async def test_a_sample_is_placed_when_it_was_scraped(query: str, moved: bool) -> None:
-    """Scraped every 60 s, 7 s after the minute, and read in steps of 15 s."""
+async def test_sample_has_the_time_of_its_scrape(query: str, moved: bool) -> None:
+    """The device is scraped every minute, but the query will use steps of 15 seconds."""
 
     def answer(request: httpx.Request) -> httpx.Response:
         requested = request.url.params["query"]

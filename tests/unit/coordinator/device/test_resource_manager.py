@@ -1,4 +1,4 @@
-"""Whose resource is touched, and where a token goes."""
+"""Tests for which Azure resources can be used, and to which service a token can be sent."""
 
 from collections.abc import Callable
 from functools import partial
@@ -26,16 +26,16 @@ KIND = Kind(name="firewall", type="azureFirewalls", rights="all")
     "resource_id",
     ["", "fw", FIREWALL + "/x", FIREWALL.replace("azureFirewalls", "virtualNetworks")],
 )
-def test_another_types_id_is_refused(resource_id: str) -> None:
+def test_rejects_the_id_of_another_resource_type(resource_id: str) -> None:
     with pytest.raises(ResourceRefused, match=r"not a firewall's resource id; .*/azureFirewalls/X"):
         Resource(resource_id, KIND, token=lambda: "t")
 
 
-def test_an_id_is_the_same_in_any_case() -> None:
+def test_resource_id_is_case_insensitive() -> None:
     Resource(FIREWALL.upper(), KIND, token=lambda: "t").close()
 
 
-def test_a_token_travels_over_https_only() -> None:
+def test_sends_tokens_over_https_only() -> None:
     with pytest.raises(ResourceRefused, match="https only"):
         Resource(FIREWALL, KIND, token=lambda: "t", endpoint="http://management.azure.com")
 
@@ -49,7 +49,7 @@ def test_a_token_travels_over_https_only() -> None:
         ("http://127.0.0.1:1", None),
     ],
 )
-def test_one_setting_decides_scope_and_who_signs_in(
+def test_endpoint_decides_scope_and_authority(
     endpoint: str, authority: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fields: dict[str, object] = {}
@@ -78,7 +78,7 @@ def answering(
     patience_s: float = 0.0,
     paused: list[float] | None = None,
 ) -> Resource:
-    """A resource whose service answers so."""
+    """Return a resource with a service that will give this answer."""
     transport = httpx.MockTransport(lambda _request: answer())
     monkeypatch.setattr(httpx, "AsyncClient", partial(httpx.AsyncClient, transport=transport))
     sleep = ([] if paused is None else paused).append
@@ -95,21 +95,21 @@ def answering(
         lambda: httpx.Response(200, headers={"Content-Encoding": "gzip"}, content=b"\x1f\x8b"),
         lambda: httpx.Response(429, headers={"Retry-After": "1e999"}),
     ],
-    ids=["deep", "text", "list", "large", "packed", "for ever"],
+    ids=["deep", "text", "list", "large", "compressed", "endless wait"],
 )
-def test_what_is_no_resource_is_an_error_of_one_line(
+def test_invalid_answer_is_a_one_line_error(
     answer: Callable[[], httpx.Response], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ResourceError, match=r"^[^\n]+$"):
         answering(answer, monkeypatch).read()
 
 
-@pytest.mark.parametrize("told", ["nan", "inf", "soon"])
-def test_a_time_to_wait_that_is_none_is_the_usual_one(
-    told: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("retry_after", ["nan", "inf", "soon"])
+def test_invalid_retry_time_uses_the_default(
+    retry_after: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paused: list[float] = []
-    answers = iter([httpx.Response(429, headers={"Retry-After": told}), None])
+    answers = iter([httpx.Response(429, headers={"Retry-After": retry_after}), None])
     result = httpx.Response(200, json={"id": FIREWALL})
     resource = answering(
         lambda: next(answers) or result, monkeypatch, patience_s=2 * POLL_S, paused=paused

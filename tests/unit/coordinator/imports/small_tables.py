@@ -1,4 +1,4 @@
-"""Texts of small tables, as exports spell them, and the runs that imports become."""
+"""Small tables for import tests, and the runs that they will become."""
 
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
@@ -15,12 +15,12 @@ HEADER = "PartitionKey,RowKey,sent_throughput,received_throughput,server,duratio
 
 
 def row(client: int, minute: int, received: str = "5000000000", *, second: int = 0) -> str:
-    """One result of a fleet that fires every five minutes from 11:00."""
+    """Return a result of a fleet that should start every five minutes."""
     return f"10.2.0.{client},01 04 2022 11 {minute:02d} {second:02d},5100000000,{received},s,280"
 
 
 def fleet(clients: int, bursts: int) -> list[str]:
-    """A header and every result of a whole fleet."""
+    """Return the header and all results of a fleet."""
     return [HEADER, *(row(c, 5 * b) for b in range(bursts) for c in range(1, clients + 1))]
 
 
@@ -31,7 +31,7 @@ def parse(lines: list[str] | str, name: str = "table.csv", **reading: object) ->
 
 
 def made(imported: Imported, run_id: str = "20261120-000000-x-0000") -> tuple[Plan, RunSummary]:
-    """The run of an import: its plan, and what it shows."""
+    """Return the plan and the summary of an import."""
     tests = open_import(imported)
     plan = tests.plan(run_id, NOW)
     return plan, summarise(plan, tests.measure(plan), NOW)

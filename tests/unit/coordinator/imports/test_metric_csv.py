@@ -1,4 +1,4 @@
-"""The firewall's metric from CSV."""
+"""Tests to read the firewall metric from a CSV file."""
 
 from datetime import UTC, datetime
 
@@ -14,7 +14,7 @@ def parse_metric(text: str, name: str) -> tuple[MetricPoint, ...]:
     return metric_csv.parse_metric(text, name)[1]
 
 
-def test_points_are_read_in_any_spelling() -> None:
+def test_reads_points_in_several_formats() -> None:
     plain = parse_metric(
         f"{HEADER}\n2022-01-04T16:25:00Z,21600000000\n2022-01-04T16:26:00Z,\n", "m"
     )
@@ -31,7 +31,7 @@ def test_points_are_read_in_any_spelling() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "words"),
+    ("rows", "expected"),
     [
         (["a,b", "1,2"], ["row 1", "timestamp", "found: a, b"]),
         ([HEADER], ["no row", "only a header"]),
@@ -52,10 +52,10 @@ def test_points_are_read_in_any_spelling() -> None:
         ([HEADER, "2022-01-04T16:25:00Z"], ["row 2", "complete"]),
     ],
 )
-def test_what_cannot_be_right_is_one_line(rows: list[str], words: list[str]) -> None:
+def test_invalid_input_is_a_one_line_error(rows: list[str], expected: list[str]) -> None:
     with pytest.raises(BadFile) as caught:
         parse_metric("\n".join(rows) + "\n", "metric.csv")
     text = str(caught.value)
     assert text.startswith("metric.csv: ")
-    for part in words:
+    for part in expected:
         assert part in text

@@ -1,4 +1,4 @@
-"""A metric's declaration in imports of tables: perfect data passes, and wrong ones are named."""
+"""Tests for how a metric is declared when a table is imported."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -18,20 +18,24 @@ from broadside.coordinator.imports.table_bursts import OriginalRow
 BEGAN = datetime(2026, 1, 4, 16, 20, tzinfo=UTC)
 NOW = datetime(2026, 11, 26, tzinfo=UTC)
 PAIRS, BURSTS, PERIOD_S, LENGTH_S, BIN_S = 10, 6, 600, 280, 60
-PAYLOAD = 5e9  # bit/s of one pair
+# Bit/s of one pair.
+PAYLOAD = 5e9
 LAYERS = {"payload": 1.0, "ip": 1500 / 1448, "wire": 1514 / 1448}
 AZURE = {"mtu_bytes": 1500}
 
 
 def rate(number: int, burst: int) -> float:
-    """A pair's mean; pairs and bursts differ by some tenths of a percent."""
+    """Return the mean of a pair, which should differ by some tenths of a percent."""
     return PAYLOAD * (1 + 0.002 * ((7 * number + 3 * burst) % 5 - 2))
 
 
 def table(
     true: Mapping[str, object], declared: Mapping[str, object], *, lag_s: float = 0.0
 ) -> OriginalTable:
-    """A table whose metric is perfect in the unit of ``true``, which may not be declared."""
+    """Return a table with an exact metric in the unit given by ``true``.
+
+    Use ``declared`` to set what is declared for the import.
+    """
     rows = [
         OriginalRow(
             row_number=2 + burst * PAIRS + number,
@@ -45,7 +49,8 @@ def table(
         for number in range(PAIRS)
     ]
     meaning = MetricDeclaration.model_validate(true)
-    unit = float(meaning.bytes_of(np.ones(1), BIN_S)[0])  # bytes of a figure of 1
+    # This is the number of bytes for a value of 1.
+    unit = float(meaning.bytes_of(np.ones(1), BIN_S)[0])
     points = []
     for place in range(-10, BURSTS * PERIOD_S // BIN_S + 10):
         begin = place * BIN_S - lag_s
@@ -68,12 +73,12 @@ def table(
     )
 
 
-def judged(imported: OriginalTable) -> RunSummary:
+def run_summary(imported: OriginalTable) -> RunSummary:
     plan = open_import(imported).plan("imported-1", NOW).sealed()
     return summarise(plan, open_import(imported).measure(plan), NOW)
 
 
-def found(summary: RunSummary, name: str) -> Finding | None:
+def finding_by_id(summary: RunSummary, name: str) -> Finding | None:
     return next((finding for finding in summary.findings if finding.id == name), None)
 
 
@@ -90,26 +95,28 @@ def found(summary: RunSummary, name: str) -> Finding | None:
         {"per": "bin"},
     ],
 )
-def test_perfect_data_passes_as_declared(layer: str, lag_s: float, unit: dict[str, object]) -> None:
+def test_exact_data_passes_with_its_declaration(
+    layer: str, lag_s: float, unit: dict[str, object]
+) -> None:
     meaning = {"layer": layer, "mss_bytes": 1448, **unit}
-    summary = judged(table(meaning, meaning, lag_s=lag_s))
+    summary = run_summary(table(meaning, meaning, lag_s=lag_s))
     assert summary.verdict is Verdict.PASS
     assert summary.reconciliation is not None
     assert summary.reconciliation.lag_s == pytest.approx(lag_s, abs=2)
 
 
 @pytest.mark.parametrize("lag_s", [0.0, 75.0])
-def test_perfect_data_passes_with_azures_defaults(lag_s: float) -> None:
-    """Its layer is not documented, and its hosts' MTU is."""
-    summary = judged(table({"layer": "ip", **AZURE}, AZURE, lag_s=lag_s))
+def test_exact_data_passes_with_azure_defaults(lag_s: float) -> None:
+    """The layer is not documented, but it is possible to use the MTU."""
+    summary = run_summary(table({"layer": "ip", **AZURE}, AZURE, lag_s=lag_s))
     assert summary.verdict is Verdict.PASS
 
 
-def test_an_unknown_layer_and_size_ask_for_a_declaration() -> None:
-    """Finer bins would not help: what is unknown are the headers."""
-    summary = judged(table({"layer": "ip"}, {}, lag_s=75.0))
+def test_unknown_layer_and_segment_size_request_a_declaration() -> None:
+    """Finer bins are not suggested, because the headers are not known."""
+    summary = run_summary(table({"layer": "ip"}, {}, lag_s=75.0))
     assert summary.verdict is Verdict.INCONCLUSIVE
-    finding = found(summary, "residual")
+    finding = finding_by_id(summary, "residual")
     assert finding is not None
     assert "--metric layer=ip" in (finding.next_step or "")
 
@@ -130,16 +137,16 @@ ERRORS = [
 
 @pytest.mark.parametrize("known", [{"layer": "ip", "mss_bytes": 1448}, AZURE])
 @pytest.mark.parametrize(("true", "declared", "sentence", "fix"), ERRORS)
-def test_a_wrong_declaration_is_named_and_accuses_nobody(
+def test_wrong_declaration_is_reported_without_other_findings(
     known: dict[str, object],
     true: dict[str, object],
     declared: dict[str, object],
     sentence: str,
     fix: str,
 ) -> None:
-    summary = judged(table({"layer": "ip", **true}, {**known, **declared}, lag_s=75.0))
+    summary = run_summary(table({"layer": "ip", **true}, {**known, **declared}, lag_s=75.0))
     assert summary.verdict is Verdict.INCONCLUSIVE
-    finding = found(summary, "metric-declaration")
+    finding = finding_by_id(summary, "metric-declaration")
     assert finding is not None
     assert sentence in finding.sentence
     assert finding.next_step is not None
@@ -147,26 +154,26 @@ def test_a_wrong_declaration_is_named_and_accuses_nobody(
     assert summary.firewall_bits_per_second is None
     assert summary.limiter is not LimiterName.FIREWALL
     for name in ("bypass", "duplicate-counting", "slow-stretch-device", "device-unproven"):
-        assert found(summary, name) is None
+        assert finding_by_id(summary, name) is None
 
 
-def test_a_bypass_is_no_declaration() -> None:
-    """Of a fleet of which a tenth or nothing at all crosses, no unit makes the factor."""
+def test_bypass_is_not_a_wrong_declaration() -> None:
+    """If only a part of the traffic is counted, this is not explained by a unit."""
     for share in (0.9, 0.7, 0.3, 0.0):
         imported = table({"layer": "ip"}, {"layer": "ip", "mss_bytes": 1448})
         points = tuple(MetricPoint(at=p.at, value=(p.value or 0) * share) for p in imported.metric)
-        summary = judged(imported.model_copy(update={"metric": points}))
+        summary = run_summary(imported.model_copy(update={"metric": points}))
         assert summary.verdict is Verdict.INCONCLUSIVE
-        assert found(summary, "metric-declaration") is None
-        assert found(summary, "bypass") is not None
+        assert finding_by_id(summary, "metric-declaration") is None
+        assert finding_by_id(summary, "bypass") is not None
 
 
 @pytest.mark.parametrize("aggregation", ["maximum", "minimum"])
-def test_the_largest_sample_of_a_bin_is_no_byte_count(aggregation: str) -> None:
-    summary = judged(table({"layer": "ip"}, {"layer": "ip", "aggregation": aggregation}))
+def test_maximum_or_minimum_of_a_bin_is_not_a_byte_count(aggregation: str) -> None:
+    summary = run_summary(table({"layer": "ip"}, {"layer": "ip", "aggregation": aggregation}))
     assert summary.verdict is Verdict.INCONCLUSIVE
-    assert found(summary, "metric-aggregation") is not None
-    assert found(summary, "bypass") is None
+    assert finding_by_id(summary, "metric-aggregation") is not None
+    assert finding_by_id(summary, "bypass") is None
 
 
 @pytest.mark.parametrize(
@@ -180,7 +187,7 @@ def test_the_largest_sample_of_a_bin_is_no_byte_count(aggregation: str) -> None:
         ("value", {"unit": "bytes", "lag_s": 75.0}, {"unit": "bytes", "lag_s": 75.0, **AZURE}),
     ],
 )
-def test_a_file_has_azures_defaults_and_what_is_declared(
+def test_file_has_azure_defaults_and_declared_values(
     tmp_path: Path, column: str, declared: dict[str, object], expected: dict[str, object]
 ) -> None:
     path = tmp_path / "metric.csv"
@@ -197,7 +204,7 @@ def test_a_file_has_azures_defaults_and_what_is_declared(
     "declared",
     [{"unit": "nibbles"}, {"layer": "transport"}, {"mss_bytes": 1448, "mtu_bytes": 1500}],
 )
-def test_what_cannot_be_declared_is_refused(tmp_path: Path, declared: dict[str, object]) -> None:
+def test_rejects_invalid_declarations(tmp_path: Path, declared: dict[str, object]) -> None:
     path = tmp_path / "metric.csv"
     path.write_text("timestamp,average\n2026-01-04T16:20:00Z,8\n2026-01-04T16:21:00Z,9\n")
     with pytest.raises(BadFile, match="--metric"):
@@ -205,7 +212,7 @@ def test_what_cannot_be_declared_is_refused(tmp_path: Path, declared: dict[str, 
 
 
 @pytest.mark.parametrize("counts_lost", [None, True, False])
-def test_a_ledger_knows_whether_its_counter_counts_what_is_lost(counts_lost: bool | None) -> None:
+def test_ledger_has_the_declared_counting_of_lost_bytes(counts_lost: bool | None) -> None:
     at = datetime(2026, 1, 4, 16, 20, tzinfo=UTC)
     points = [MetricPoint(at=at + timedelta(minutes=k), bits_per_second=8.0) for k in range(2)]
     ledger = throughput_ledger("metric", points, MetricDeclaration(counts_lost=counts_lost))

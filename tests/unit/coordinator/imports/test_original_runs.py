@@ -1,4 +1,4 @@
-"""A table as a run: its bursts, its verdict, and the same text again."""
+"""Tests to import a table as a run."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -15,7 +15,7 @@ from broadside.exchange.messages import Outcome
 from tests.unit.coordinator.imports.small_tables import NOW, fleet, made, parse, row
 
 
-def test_a_whole_table_is_a_whole_run() -> None:
+def test_complete_table_becomes_a_complete_run() -> None:
     plan, summary = made(parse(fleet(3, 4)))
     assert (len(plan.pairs), len(plan.bursts), plan.spec.period_s) == (3, 4, 300)
     assert plan.bursts[1].planned_start_at == datetime(2022, 1, 4, 16, 5, tzinfo=UTC)
@@ -27,11 +27,12 @@ def test_a_whole_table_is_a_whole_run() -> None:
     assert plan.spec.labels["timezone"] == "America/New_York"
 
 
-def test_late_null_and_missing_pairs_keep_their_states() -> None:
+def test_late_null_and_missing_pairs_have_their_states() -> None:
     lines = fleet(9, 4)
     lines[1] = row(1, 0, second=36)
     lines[2] = row(2, 0, "null")
-    del lines[3]  # client 3 in the first burst
+    # Remove client 3 from the first burst.
+    del lines[3]
     lines += [row(10, 15, "0")]
     table = parse(lines, pairs_planned=11)
     plan, summary = made(table)
@@ -44,7 +45,7 @@ def test_late_null_and_missing_pairs_keep_their_states() -> None:
     assert sum(state == "measured" for state in states.values()) == 6
     assert first.completeness.planned_s == 11 * 280
     assert (first.completeness.lost_s, first.completeness.missed_s) == (2 * 280, 280)
-    # Late members are in the fleet's rate, and not in its coverage.
+    # Late pairs are used for the rate, but not for the completeness.
     assert first.fleet_received_bits_per_second == 7 * 5e9
     assert first.completeness_ratio == pytest.approx(6 / 11)
     assert summary.verdict is Verdict.INCONCLUSIVE
@@ -58,7 +59,7 @@ def test_late_null_and_missing_pairs_keep_their_states() -> None:
     assert (status.bursts[0].reported_count, status.bursts[0].pairs_planned) == (8, 11)
 
 
-def test_the_stored_values_give_the_same_text_again() -> None:
+def test_stored_values_recompute_identically() -> None:
     metric = tuple(
         MetricPoint(at=datetime(2022, 1, 4, 16, minute, tzinfo=UTC), bits_per_second=15e9)
         for minute in range(25)
@@ -73,24 +74,25 @@ def test_the_stored_values_give_the_same_text_again() -> None:
     assert summary.bursts[0].firewall_bits_per_second is not None
 
 
-def test_the_order_of_rows_does_not_matter() -> None:
+def test_order_of_rows_is_irrelevant() -> None:
     lines = fleet(3, 4)
     table = parse([lines[0], *reversed(lines[1:])])
     assert made(table)[1] == made(parse(lines))[1]
 
 
-def test_an_instant_without_a_row_is_never_a_pass() -> None:
+def test_start_time_without_rows_prevents_a_pass() -> None:
     lines = [line for line in fleet(3, 4) if " 11 05 00" not in line]
     _, summary = made(parse(lines, period_s=300))
     assert summary.verdict is Verdict.INCONCLUSIVE
-    text = next(finding for finding in summary.findings if finding.id == "import-open")
-    assert "1 planned start times" in text.sentence
-    assert "2022-01-04 16:05:00" in text.sentence
+    finding = next(finding for finding in summary.findings if finding.id == "import-open")
+    assert "1 planned start times" in finding.sentence
+    assert "2022-01-04 16:05:00" in finding.sentence
 
 
-def test_removing_rows_never_makes_a_pass_where_the_pairs_are_given() -> None:
+def test_removed_rows_never_cause_a_pass_if_pairs_are_given() -> None:
     lines = fleet(4, 3)
-    lines[5] = row(1, 5, "null")  # 11 of 12 pair-seconds: below the floor
+    # This is below the limit because 1 in 12 is missing.
+    lines[5] = row(1, 5, "null")
     assert made(parse(lines, pairs_planned=4))[1].verdict is Verdict.INCONCLUSIVE
     for number in range(1, len(lines)):
         fewer = [line for other, line in enumerate(lines) if other != number]
@@ -99,18 +101,18 @@ def test_removing_rows_never_makes_a_pass_where_the_pairs_are_given() -> None:
     assert made(parse(without, pairs_planned=4))[1].verdict is Verdict.INCONCLUSIVE
 
 
-def test_without_durations_rates_stand_and_bytes_do_not() -> None:
+def test_table_without_durations_has_rates_and_no_bytes() -> None:
     lines = [line.rpartition(",")[0] for line in fleet(3, 4)]
     table = parse(lines)
     _, summary = made(table)
     assert {burst.duration_s for burst in TableTests(table).describe(summary).bursts} == {None}
     assert summary.bursts[0].fleet_received_bits_per_second == 15e9
     assert summary.verdict is Verdict.INCONCLUSIVE
-    text = next(finding for finding in summary.findings if finding.id == "import-open")
-    assert "does not contain the duration" in text.sentence
+    finding = next(finding for finding in summary.findings if finding.id == "import-open")
+    assert "does not contain the duration" in finding.sentence
 
 
-def test_an_objective_can_be_set_and_decides() -> None:
+def test_objective_can_be_set_and_decides_the_verdict() -> None:
     target = {"objective.target_bits_per_second": 15e9, "device.sku": "premium"}
     table = parse(fleet(3, 4)).model_copy(update={"overrides": target})
     plan, summary = made(table)
@@ -121,12 +123,12 @@ def test_an_objective_can_be_set_and_decides() -> None:
     assert made(table.model_copy(update={"overrides": high}))[1].verdict is Verdict.FAIL
 
 
-def test_what_the_table_decides_cannot_be_set() -> None:
+def test_rejects_settings_that_follow_from_the_table() -> None:
     with pytest.raises(BadScenario, match="pairs_count: follows from the import"):
         made(parse(fleet(3, 2)).model_copy(update={"overrides": {"pairs_count": 5}}))
 
 
-def test_the_door_refuses_what_cannot_be() -> None:
+def test_rejects_invalid_stored_tables() -> None:
     stored = parse(fleet(2, 2)).model_dump(mode="json")
     for change, parts in (
         ({"rows": []}, "at least 1"),
@@ -145,7 +147,7 @@ def test_the_door_refuses_what_cannot_be() -> None:
             OriginalTable.model_validate(stored | change)
 
 
-def test_two_series_of_different_fleets_make_one_run() -> None:
+def test_two_series_of_different_fleets_become_one_run() -> None:
     second = [line.replace(" 2022 11 ", " 2022 15 ") for line in fleet(2, 3)[1:]]
     renamed = [line.replace("10.2.0.", "10.3.0.") for line in second]
     plan, summary = made(parse([*fleet(3, 3), *renamed]))

@@ -1,4 +1,4 @@
-"""Tables as people have them: what is read all the same, and what is refused in one line."""
+"""Tests for tables in the original format. Invalid ones are an error in one line."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +13,7 @@ DATA = Path(__file__).parents[3] / "data" / "original"
 SEED = (DATA / "seed-280s-30clients.csv").read_text(encoding="utf-8")
 
 
-def test_the_seed_is_read_whole() -> None:
+def test_reads_the_complete_seed_table() -> None:
     table = parse(SEED, "seed-280s-30clients.csv")
     assert len(table.rows) == 179
     first = table.rows[0]
@@ -44,7 +44,7 @@ def test_the_seed_is_read_whole() -> None:
         *("summary row", "header again", "thousands", "spelling"),
     ],
 )
-def test_what_varies_does_not_matter(change: object) -> None:
+def test_accepts_format_variants(change: object) -> None:
     assert callable(change)
     seed = parse(SEED)
     result = parse(change(SEED))
@@ -53,7 +53,7 @@ def test_what_varies_does_not_matter(change: object) -> None:
     ]
 
 
-def test_type_columns_other_columns_and_other_tests_are_set_apart() -> None:
+def test_skips_type_columns_unknown_columns_and_other_tests() -> None:
     header = (
         "PartitionKey,RowKey,test_type,test_type@type,latency_mean,sent_throughput,"
         "sent_throughput@type,received_throughput,mean_rtt,mean_rtt@type,duration,colour"
@@ -77,25 +77,25 @@ def test_type_columns_other_columns_and_other_tests_are_set_apart() -> None:
     assert "1 vegeta" in notes["rows-set-apart"]
 
 
-def test_minutes_of_the_later_clients_become_seconds() -> None:
+def test_converts_durations_in_minutes_of_later_clients() -> None:
     lines = ["PartitionKey,RowKey,test_type,sent_throughput,received_throughput,duration"]
     lines += [f"10.2.0.1,01 27 2022 16 {m:02d} 00,iperf3,2,1,5" for m in (0, 5, 10)]
     table = parse(lines)
     assert {result.duration_s for result in table.rows} == {240}
     assert "duration-minutes" in {note.id for note in table.notes}
-    # Without test_type, or off the multiples, it is seconds.
+    # Without a test_type, or with another number, this is in seconds.
     assert {r.duration_s for r in parse([lines[0], lines[1].replace("00 00", "03 00")]).rows} == {5}
     plain = [line.replace(",test_type", "").replace(",iperf3", "") for line in lines]
     assert {r.duration_s for r in parse(plain).rows} == {5}
 
 
-def test_a_table_without_durations() -> None:
+def test_reads_a_table_without_durations() -> None:
     lines = [line.rpartition(",")[0] for line in fleet(2, 3)]
     assert {result.duration_s for result in parse(lines).rows} == {None}
     assert {result.duration_s for result in parse(lines, duration_s=31).rows} == {31}
 
 
-def test_a_slice_by_time_and_a_zone_by_offset() -> None:
+def test_selects_rows_by_time_and_applies_the_zone() -> None:
     first_at = datetime(2022, 1, 4, 16, 0, tzinfo=UTC)
     table = parse(
         fleet(2, 6),
@@ -110,13 +110,13 @@ def test_a_slice_by_time_and_a_zone_by_offset() -> None:
     assert east.started_at == datetime(2022, 1, 4, 10, 0, tzinfo=UTC)
 
 
-def test_a_start_may_be_written_as_iso_8601() -> None:
+def test_reads_start_times_in_iso_8601() -> None:
     table = parse([HEADER, "a,2022-01-04T16:00:00Z,2,1,s,280", "b,2022-01-04T16:00:00Z,2,1,s,280"])
     assert {row.started_at for row in table.rows} == {datetime(2022, 1, 4, 16, 0, tzinfo=UTC)}
 
 
 @pytest.mark.parametrize(
-    ("lines", "words"),
+    ("lines", "expected"),
     [
         (["a,b,c", "1,2,3"], ["row 1", "PartitionKey", "found: a, b, c"]),
         ([HEADER.replace("received", "recieved"), row(1, 0)], ["row 1", "received_throughput"]),
@@ -178,17 +178,17 @@ def test_a_start_may_be_written_as_iso_8601() -> None:
         ),
     ],
 )
-def test_what_cannot_be_right_is_one_line(lines: list[str], words: list[str]) -> None:
+def test_invalid_input_is_a_one_line_error(lines: list[str], expected: list[str]) -> None:
     with pytest.raises(BadFile) as caught:
         parse(lines)
     text = str(caught.value)
     assert text.startswith("table.csv: ")
     assert "\n" not in text
-    for part in words:
+    for part in expected:
         assert part in text
 
 
-def test_an_ambiguous_time_is_read_with_its_offset() -> None:
+def test_reads_an_ambiguous_time_with_an_offset() -> None:
     from broadside.coordinator.imports.time_text import parse_zone
 
     line = row(1, 30).replace("01 04 2022 11", "11 06 2022 01")
@@ -196,23 +196,23 @@ def test_an_ambiguous_time_is_read_with_its_offset() -> None:
     assert result.started_at == datetime(2022, 11, 6, 6, 30, tzinfo=UTC)
 
 
-def test_too_few_planned_pairs_are_refused() -> None:
+def test_rejects_too_few_planned_pairs() -> None:
     with pytest.raises(BadFile, match="--pairs-planned 2, but 3 clients"):
         parse(fleet(3, 2), pairs_planned=2)
     assert parse(fleet(3, 2), pairs_planned=4).pairs_planned == 4
 
 
-def test_a_slice_without_rows_is_refused() -> None:
+def test_rejects_a_time_range_without_rows() -> None:
     with pytest.raises(BadFile, match="no row between"):
         parse(fleet(1, 1), before_at=datetime(2020, 1, 1, tzinfo=UTC))
 
 
-def test_more_rows_than_a_run_can_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_more_rows_than_a_run_can_have(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broadside.coordinator.imports.table_reader.ROWS_MAX_COUNT", 5)
     with pytest.raises(BadFile, match="row 7: more than 5 results"):
         parse(fleet(3, 2))
 
 
-def test_stored_times_of_a_right_clock_are_accepted() -> None:
+def test_accepts_timestamps_after_the_start() -> None:
     table = parse([f"{HEADER},Timestamp", f"{row(1, 0)},2022-01-04T16:04:41.5Z"], zone=NEW_YORK)
     assert len(table.rows) == 1

@@ -1,4 +1,4 @@
-"""Column profiles: the shipped ones, a user's own, and what is refused."""
+"""Tests for column profiles that are included, and for those that you can add."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,17 +25,17 @@ VEGETA = [
         for client in (4, 5, 6)
     ),
 ]
-# dd if=/dev/urandom bs=1024 count=1000 | base64 | gzip -1 | wc -c
+# To get this number: dd if=/dev/urandom bs=1024 count=1000 | base64 | gzip -1 | wc -c
 REPLY_BYTES = 1_073_600
 
 
-def test_vegetas_tables_of_the_original_become_a_run() -> None:
+def test_original_vegeta_table_becomes_a_run() -> None:
     table = parse(VEGETA)
     assert table.engine == "http"
     first = table.rows[0]
     assert first.started_at == datetime(2022, 1, 27, 18, 50, tzinfo=UTC)
     assert first.requests_count == 12_000
-    # 50 requests a second for 240 s, and the wait for the last reply.
+    # 240 seconds to send 50 requests per second, plus the wait for the last reply.
     assert first.duration_s == pytest.approx(265.78, abs=0.01)
     assert first.received_bits_per_second == pytest.approx(28.84713379 * REPLY_BYTES * 8)
     assert {"reply-size-assumed", "pairs-assumed"} == {note.id for note in table.notes}
@@ -52,13 +52,13 @@ def test_vegetas_tables_of_the_original_become_a_run() -> None:
     assert summary.verdict is Verdict.MEASURED
 
 
-def test_vegeta_rows_without_a_result_are_null_and_never_zero() -> None:
+def test_vegeta_rows_without_a_result_are_null_and_not_zero() -> None:
     lines = [VEGETA[0], *VEGETA[1:3], VEGETA[3].replace("28.84713379", "null")]
     _, summary = made(parse(lines))
     assert summary.bursts[0].null_pairs == ("10.2.0.6",)
 
 
-def test_a_table_of_both_tools_is_read_as_iperf3_unless_a_profile_is_named() -> None:
+def test_table_of_both_tools_is_read_as_iperf3_without_a_profile() -> None:
     header = "PartitionKey,RowKey,test_type,sent_throughput,received_throughput,duration,"
     lines = [
         header + "latency_total,latency_mean,throughput,success",
@@ -71,7 +71,7 @@ def test_a_table_of_both_tools_is_read_as_iperf3_unless_a_profile_is_named() -> 
     assert http.set_apart == {"iperf3": 1}
 
 
-def test_a_users_own_profile_with_units_and_a_time_format(tmp_path: Path) -> None:
+def test_custom_profile_with_units_and_a_time_format(tmp_path: Path) -> None:
     path = tmp_path / "own.toml"
     path.write_text(
         """
@@ -98,7 +98,7 @@ rtt_mean_s = { names = ["rtt"], unit = "ms", required = false }
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "expected"),
     [
         ("title = ", ["not valid TOML"]),
         ("title = 'x'", ["columns", "Field required"]),
@@ -107,26 +107,26 @@ rtt_mean_s = { names = ["rtt"], unit = "ms", required = false }
         ("title='x'\ntimezone='Mars'\n[columns]\nclient={names=['a']}", ["timezone", "Mars"]),
     ],
 )
-def test_a_wrong_profile_is_one_line_with_the_field(
-    tmp_path: Path, text: str, words: list[str]
+def test_invalid_profile_is_a_one_line_error_with_the_field(
+    tmp_path: Path, text: str, expected: list[str]
 ) -> None:
     path = tmp_path / "own.toml"
     path.write_text(text)
     with pytest.raises(BadFile) as caught:
         load_profile(str(path))
-    for part in [str(path), *words]:
+    for part in [str(path), *expected]:
         assert part in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_an_unknown_profile_names_those_that_there_are(tmp_path: Path) -> None:
+def test_unknown_profile_error_lists_the_available_ones(tmp_path: Path) -> None:
     with pytest.raises(BadFile, match="no such profile; give one of firewall-metric, original"):
         load_profile("orignal")
     with pytest.raises(BadFile, match="No such file"):
         load_profile(str(tmp_path / "none.toml"))
 
 
-def test_a_metric_may_have_title_rows(tmp_path: Path) -> None:
+def test_metric_can_have_title_rows(tmp_path: Path) -> None:
     from broadside.coordinator.imports.metric_csv import read_declared_metric
 
     path = tmp_path / "m.csv"

@@ -1,4 +1,4 @@
-"""iperf3's own files as runs: every recording we have, joined, grouped and judged."""
+"""Tests to import iperf3 recordings, using all files in the test data."""
 
 import random
 from pathlib import Path
@@ -28,7 +28,7 @@ def results(*names: str) -> list[FileResult]:
 
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_every_recording_says_what_it_is(path: Path) -> None:
+def test_describes_all_recordings(path: Path) -> None:
     matched = [describe(recording) for recording in read_recordings([path])]
     assert matched
     erring = "err-" in path.name or path == DATA / "3.12" / "tcp-opts.json"
@@ -45,7 +45,7 @@ def test_every_recording_says_what_it_is(path: Path) -> None:
     made(Recordings(recordings=read_recordings([path])))
 
 
-def test_a_test_is_described_with_its_figures() -> None:
+def test_describes_a_test_with_its_values() -> None:
     (tcp,) = results("3.12/tcp-P2.json")
     assert (tcp.state, tcp.version, tcp.side) == (RecordingState.MEASURED, "3.12", Side.CLIENT)
     assert (tcp.direction, tcp.protocol, tcp.streams) == (Direction.FORWARD, Protocol.TCP, 2)
@@ -62,7 +62,7 @@ def test_a_test_is_described_with_its_figures() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "state", "words"),
+    ("name", "state", "expected"),
     [
         ("3.12/err-refused-J.json", "refused", "Connection refused"),
         ("3.22/err-busy-json-stream.json", "refused", "busy"),
@@ -73,13 +73,13 @@ def test_a_test_is_described_with_its_figures() -> None:
         ("errors-3.12.txt", "unreadable", "not iperf3's"),
     ],
 )
-def test_what_went_wrong_is_said(name: str, state: str, words: str) -> None:
+def test_describes_the_error_of_a_failed_recording(name: str, state: str, expected: str) -> None:
     (result,) = results(name)
     assert result.state == state
-    assert words in (result.reason or "")
+    assert expected in (result.reason or "")
 
 
-def test_a_cut_recording_yields_what_it_holds() -> None:
+def test_truncated_recording_gives_its_values() -> None:
     (cut,) = results("3.22/err-client-SIGKILL-at-2.5s-json-stream.json")
     assert cut.sent_bytes
     assert cut.received_bytes is None
@@ -95,26 +95,26 @@ def test_both_ends_of_a_test_are_one_pair() -> None:
     assert summary.verdict is Verdict.MEASURED
 
 
-def test_a_clients_word_alone_is_not_a_pass() -> None:
+def test_client_recording_alone_is_not_a_pass() -> None:
     _, summary = made(read("3.18/udp-stream.json"))
     assert summary.verdict is Verdict.INCONCLUSIVE
     finding = next(f for f in summary.findings if f.id == "receiver-unseen")
     assert "servers' recordings" in (finding.next_step or "")
 
 
-def test_one_test_counts_once_however_often_it_is_given() -> None:
+def test_repeated_test_counts_once() -> None:
     once = made(read("3.12/tcp-P2.json"))[1]
     twice = made(read("3.12/tcp-P2.json", "3.12/tcp-P2.json", "3.12/server-persistent.json"))[1]
     assert once.bursts[0].fleet_sent_bits_per_second == pytest.approx(
         twice.bursts[0].fleet_sent_bits_per_second
     )
     assert {f.id for f in twice.findings} >= {"repeated-tests"}
-    # The persistent server's file holds this test too, and eight others.
+    # The server file has a copy of this test, and eight others.
     assert len(twice.bursts) == 9
 
 
 def moved(one: Recording, name: str, by_s: float) -> Recording:
-    """Another test, so much later."""
+    """Return another test that should start ``by_s`` later."""
     assert one.report is not None and one.first_data_at_s is not None
     return one.model_copy(
         update={
@@ -125,7 +125,7 @@ def moved(one: Recording, name: str, by_s: float) -> Recording:
     )
 
 
-def test_overlapping_tests_are_one_burst_and_others_are_not() -> None:
+def test_groups_overlapping_tests_into_a_burst() -> None:
     one = read("3.12/tcp-P2.json").recordings[0]
     near = Recordings(recordings=(moved(one, "a", 0), moved(one, "b", 1.0)))
     (burst,) = made(near)[1].bursts
@@ -135,8 +135,8 @@ def test_overlapping_tests_are_one_burst_and_others_are_not() -> None:
     assert [len(burst.pairs) for burst in made(far)[1].bursts] == [1, 1, 1]
 
 
-def test_tests_with_a_warm_up_may_follow_each_other_closely() -> None:
-    """How close a launch may put bursts says nothing of tests that were."""
+def test_tests_with_a_warm_up_can_follow_closely() -> None:
+    """For a launch a gap is needed, but this is not required for an import."""
     one = read("3.18/tcp-omit1-stream.json").recordings[0]
     plan, summary = made(Recordings(recordings=(one, moved(one, "next", 4))))
     assert [burst.omit_s for burst in plan.bursts] == [1, 1]
@@ -145,7 +145,7 @@ def test_tests_with_a_warm_up_may_follow_each_other_closely() -> None:
     assert len(summary.bursts) == 2
 
 
-def test_a_mixture_of_everything_is_one_run_and_recomputes() -> None:
+def test_mixed_recordings_become_one_run_that_recomputes() -> None:
     imported = Recordings(recordings=read_recordings(ALL))
     plan, summary = made(imported)
     assert summary.verdict is not Verdict.PASS
@@ -157,26 +157,26 @@ def test_a_mixture_of_everything_is_one_run_and_recomputes() -> None:
     ) == canonical(summary)
 
 
-def test_the_order_of_files_does_not_matter() -> None:
+def test_order_of_files_is_irrelevant() -> None:
     names = ["3.12/tcp-P2.json", "3.22/udp.json", "3.9/server-udp.json", "3.9/udp.json"]
     shuffled = names.copy()
     random.Random(3).shuffle(shuffled)
     assert made(read(*shuffled))[1].bursts == made(read(*names))[1].bursts
 
 
-def test_files_that_are_no_recordings_are_never_a_pass() -> None:
+def test_unreadable_files_prevent_a_pass() -> None:
     pair = ("3.18/udp-stream.json", "3.18/server-udp-stream.json")
     _, summary = made(read(*pair, "errors-3.12.txt"))
     assert summary.verdict is Verdict.INCONCLUSIVE
     assert any("1 of 3 recordings could not be read" in f.sentence for f in summary.findings)
 
 
-def test_without_any_test_there_is_no_run() -> None:
+def test_rejects_files_without_any_test() -> None:
     with pytest.raises(BadFile, match="no file contains an iperf3 test"):
         open_import(read("errors-3.12.txt")).plan("20261121-000000-iperf3-0000", NOW)
 
 
-def test_a_version_before_3_9_is_not_read(tmp_path: Path) -> None:
+def test_does_not_read_iperf3_before_3_9(tmp_path: Path) -> None:
     old = tmp_path / "old.json"
     text = (DATA / "3.12" / "tcp-P2.json").read_text(encoding="utf-8")
     old.write_text(text.replace('"iperf 3.12"', '"iperf 3.7"'), encoding="utf-8")
@@ -186,7 +186,7 @@ def test_a_version_before_3_9_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "expected"),
     [
         (b"", "empty"),
         (b"\x00\x01\x02" * 50, "no test in it"),
@@ -194,22 +194,22 @@ def test_a_version_before_3_9_is_not_read(tmp_path: Path) -> None:
         (b"[ ID] Interval           Transfer     Bitrate\n", "text for people"),
     ],
 )
-def test_other_files_are_unreadable(tmp_path: Path, content: bytes, words: str) -> None:
+def test_other_files_are_unreadable(tmp_path: Path, content: bytes, expected: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
     (result,) = read_recordings([path])
     assert result.state is RecordingState.UNREADABLE
-    assert words in (result.reason or "")
+    assert expected in (result.reason or "")
 
 
-def test_what_cannot_be_opened_is_refused(tmp_path: Path) -> None:
+def test_rejects_files_that_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(BadFile, match="No such file"):
         read_recordings([tmp_path / "none.json"])
     with pytest.raises(BadFile, match="a folder; name its files"):
         read_recordings([tmp_path])
 
 
-def test_a_hostile_chunk_is_refused_at_the_door() -> None:
+def test_rejects_an_invalid_chunk() -> None:
     stored = read("3.12/tcp-P2.json").model_dump(mode="json")
     stored["recordings"][0]["packed"]["up"] = "QlND"
     with pytest.raises(ValueError, match="up: "):
@@ -226,8 +226,8 @@ def test_a_hostile_chunk_is_refused_at_the_door() -> None:
         ("3.12/tcp-bidir.json", "3.12/server-persistent.json"),
     ],
 )
-def test_a_servers_clock_that_is_off_changes_no_figure(names: tuple[str, str], by_s: float) -> None:
-    """iperf3's own files: the server's stamps of the test are moved, and nothing else."""
+def test_server_clock_offset_changes_no_metric(names: tuple[str, str], by_s: float) -> None:
+    """Only the server stamps are changed for this."""
     both = read(*names)
     cookie = next(r.report.cookie for r in both.recordings if r.side is Side.CLIENT and r.report)
     ends = [r for r in both.recordings if r.report and r.report.cookie == cookie]

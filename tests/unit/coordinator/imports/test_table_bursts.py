@@ -1,4 +1,4 @@
-"""The original's tables as planned bursts: the truth that was worked out by hand."""
+"""Tests for how tables are split into bursts, using results that were calculated by hand."""
 
 import random
 from dataclasses import replace
@@ -33,7 +33,7 @@ def answered(table: OriginalTable) -> ImportedTable:
 SEED = table("seed-280s-30clients.csv", metric=True)
 
 
-def test_thirty_clients_and_their_metric() -> None:
+def test_reads_thirty_clients_with_their_metric() -> None:
     result = answered(SEED)
     assert result.period_s == 300
     assert [burst.planned_start_at for burst in result.bursts] == [
@@ -67,18 +67,18 @@ def test_thirty_clients_and_their_metric() -> None:
     assert all(client in text for client in named)
 
 
-def test_the_metric_misses_the_client_that_has_no_row() -> None:
+def test_metric_reveals_the_client_without_a_row() -> None:
     first, *others = answered(SEED).bursts
     assert first.reconciliation is not None
-    # Up to one acknowledgement of 52 bytes for two packets of 1500 is no residual.
+    # Up to 52 bytes for every two packets can be acknowledgements, so they have to be subtracted.
     missing = 1 / 29 + 0.008 - 52 / (2 * 1500)
     assert first.reconciliation.residual_ratio == pytest.approx(missing, abs=0.01)
     assert first.reconciliation.causes[0].id == "lost-reports"
     assert all(burst.reconciliation and not burst.reconciliation.causes for burst in others)
 
 
-def test_what_only_seconds_could_tell_is_unknown() -> None:
-    """A row is a mean, and its stamp the instant was inferred from: no scatter, no start error."""
+def test_metrics_that_need_seconds_are_unknown() -> None:
+    """A row is a mean, and its stamp is used to get the planned start."""
     _, run = made(SEED)
     assert (run.start_spread_s, run.start_error_max_s, run.start_error_p99_s) == (None,) * 3
     first = run.bursts[0]
@@ -92,14 +92,15 @@ def test_what_only_seconds_could_tell_is_unknown() -> None:
     assert first.client.cpu_mean_ratio is None
     assert {pair.cov_ratio for pair in first.pairs} == {None}
     assert first.window is not None
-    assert (first.window.window_s, first.window.ramp_s) == (240, 0)  # late ones share it
+    # This is used by late pairs too.
+    assert (first.window.window_s, first.window.ramp_s) == (240, 0)
 
 
 def periods(rows: list[OriginalRow], **given: float) -> set[float | None]:
     return {burst.series.period_s for burst in join_rows(rows, **given)}  # type: ignore[arg-type]  # by name
 
 
-def test_a_schedule_can_be_given() -> None:
+def test_uses_a_given_period() -> None:
     rows = list(SEED.rows)
     assert join_rows(rows, period_s=300) == join_rows(rows)
     assert periods(rows, period_s=600) == {600}
@@ -109,7 +110,7 @@ def test_a_schedule_can_be_given() -> None:
 def fired(
     at: datetime, *, clients: int, bursts: int, duration_s: float, period_s: float, seed: int = 0
 ) -> list[OriginalRow]:
-    """A table as the original would have written it: stamps a second off, some starters late."""
+    """Return a table in the original format. Some stamps are late."""
     rng = random.Random(seed)
     return [
         OriginalRow(
@@ -134,7 +135,7 @@ def fired(
     [(30, 30, 60), (30, 280, 300), (30, 1740, 1800), (1, 55, 60), (3, 30, 60), (12, 590, 900)],
 )
 @pytest.mark.parametrize("seed", range(5))
-def test_periods_are_inferred(clients: int, duration_s: float, period_s: float, seed: int) -> None:
+def test_infers_the_period(clients: int, duration_s: float, period_s: float, seed: int) -> None:
     at = datetime(2022, 1, 4, 16, 0, tzinfo=UTC)
     rows = fired(at, clients=clients, bursts=8, duration_s=duration_s, period_s=period_s, seed=seed)
     result = join_rows(rows)
@@ -147,8 +148,8 @@ def test_periods_are_inferred(clients: int, duration_s: float, period_s: float, 
     assert late == sum((row.started_at.timestamp() % 60) > 1 for row in rows)
 
 
-def test_several_series_in_one_table_keep_their_own_plans() -> None:
-    """Thirty clients for 280 s, at once after it ten for 30 s, and one client a week later."""
+def test_series_in_one_table_have_separate_plans() -> None:
+    """Use 30 clients for 280 seconds, then 10 for 30, and then a single client a week later."""
     at = datetime(2022, 1, 4, 16, 0, tzinfo=UTC)
     bursts = join_rows(
         fired(at, clients=30, bursts=3, duration_s=280, period_s=300)
@@ -161,7 +162,7 @@ def test_several_series_in_one_table_keep_their_own_plans() -> None:
     assert [burst.index for burst in bursts] == list(range(12))
 
 
-def test_a_burst_that_nobody_reported_leaves_a_hole_not_a_new_test() -> None:
+def test_unreported_burst_leaves_a_gap_in_the_series() -> None:
     at = datetime(2022, 1, 4, 16, 0, tzinfo=UTC)
     bursts = join_rows(
         [
@@ -174,13 +175,13 @@ def test_a_burst_that_nobody_reported_leaves_a_hole_not_a_new_test() -> None:
     assert bursts[1].planned_start_at == at + timedelta(seconds=600)
 
 
-def test_planned_pairs_that_never_appear_are_missing() -> None:
+def test_planned_pairs_without_rows_are_missing() -> None:
     burst = answered(SEED.model_copy(update={"pairs_planned": 32})).bursts[0]
     assert burst.pairs_planned == 32
     assert burst.completeness_ratio == pytest.approx(27 / 32)
 
 
-def test_zero_received_and_repeated_rows_are_flagged() -> None:
+def test_flags_zero_bytes_and_repeated_rows() -> None:
     first = SEED.rows[0]
     zero = replace(first, received_bits_per_second=0.0)
     again = replace(first, row_number=99, started_at=first.started_at + timedelta(seconds=9))
@@ -194,8 +195,8 @@ def test_zero_received_and_repeated_rows_are_flagged() -> None:
     assert burst.fleet_received_bits_per_second is None
 
 
-def test_rows_that_another_row_was_copied_to_are_named() -> None:
-    """Under another client's name, or over a burst that went badly."""
+def test_reports_copied_rows() -> None:
+    """A row can be copied for another client, or to replace a burst that failed."""
     model = SEED.rows[0]
 
     def with_rates(row: OriginalRow, sent: float | None, received: float | None) -> OriginalRow:

@@ -1,4 +1,4 @@
-"""Instants as tables spell them."""
+"""Tests to read times and numbers that are given as text."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
@@ -12,7 +12,7 @@ from broadside.coordinator.imports.time_text import parse_number, parse_time, pa
 NEW_YORK = ZoneInfo("America/New_York")
 
 
-def test_zones_have_names_or_offsets() -> None:
+def test_parses_zones_by_name_or_offset() -> None:
     assert parse_zone("UTC") is UTC
     assert parse_zone("America/New_York") == NEW_YORK
     assert parse_zone("UTC-05:00") == timezone(timedelta(hours=-5))
@@ -20,13 +20,13 @@ def test_zones_have_names_or_offsets() -> None:
 
 
 @pytest.mark.parametrize("text", ["America/NewYork", "Mars", "", "../etc/passwd", "/etc", "UTC+99"])
-def test_other_zones_are_refused(text: str) -> None:
+def test_rejects_unknown_zones(text: str) -> None:
     with pytest.raises(ValueError, match="no such time zone"):
         parse_zone(text)
 
 
 @given(st.datetimes(datetime(2000, 1, 2), datetime(2099, 1, 1)))  # noqa: DTZ001 - UTC is next
-def test_a_local_time_is_its_instant_or_refused(naive: datetime) -> None:
+def test_converts_local_times_or_rejects_ambiguous_ones(naive: datetime) -> None:
     at = naive.replace(microsecond=0, tzinfo=UTC)
     local = at.astimezone(NEW_YORK).replace(tzinfo=None)
     time = parse_time(f"{local:%m %d %Y %H %M %S}", "%m %d %Y %H %M %S")
@@ -36,30 +36,30 @@ def test_a_local_time_is_its_instant_or_refused(naive: datetime) -> None:
         assert "twice" in str(error)
 
 
-def test_an_instant_keeps_its_own_zone() -> None:
+def test_time_with_a_zone_ignores_the_default_zone() -> None:
     assert to_utc(parse_time("2022-01-04T16:25:00Z"), NEW_YORK) == datetime(
         2022, 1, 4, 16, 25, tzinfo=UTC
     )
 
 
 @given(st.integers(0, 10**15), st.sampled_from([",", " ", "'", "\u00a0", "\u202f"]))
-def test_thousands_separators_change_nothing(number: int, separator: str) -> None:
+def test_ignores_thousands_separators(number: int, separator: str) -> None:
     assert parse_number(f"{number:,}".replace(",", separator)) == number
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_a_plain_number_is_itself(number: float) -> None:
+def test_parses_plain_numbers(number: float) -> None:
     assert parse_number(repr(number)) == number
 
 
 @pytest.mark.parametrize("text", ["", "null", "NULL", "None"])
-def test_unknown_is_none(text: str) -> None:
+def test_null_texts_are_unknown(text: str) -> None:
     assert parse_number(text) is None
 
 
 @pytest.mark.parametrize(
     "text", ["nan", "inf", "-inf", "1_000", "1,00", "12,34,567", "0x10", "5e", "five", "1.2.3", "٣"]
 )
-def test_nothing_else_is_a_number(text: str) -> None:
+def test_rejects_other_texts_as_numbers(text: str) -> None:
     with pytest.raises(ValueError, match="not a number"):
         parse_number(text)

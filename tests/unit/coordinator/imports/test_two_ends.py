@@ -1,4 +1,4 @@
-"""Imports of both ends of a test whose clocks differ."""
+"""Tests to import both ends of a test if their clocks are different."""
 
 import tracemalloc
 from collections.abc import Callable, Sequence
@@ -25,11 +25,12 @@ from broadside.exchange.messages import (
 from tests.unit.coordinator.imports.small_tables import NOW
 
 BEGAN_S = 1_764_072_000.0
-Rate = Callable[[np.ndarray], np.ndarray]  # bytes a second by s of the test
+# This will return bytes per second for a given time in the test.
+Rate = Callable[[np.ndarray], np.ndarray]
 
 
 def slow_head(at_s: np.ndarray) -> np.ndarray:
-    """A third of 60 s at a tenth of the rate: the mean is 70 %."""
+    """Return a rate that is low for 20 of 60 seconds, so that the mean is 70 %."""
     return np.where(at_s < 20, 0.1e7, 1e7)
 
 
@@ -38,24 +39,24 @@ def flat(at_s: np.ndarray) -> np.ndarray:
 
 
 def uneven(at_s: np.ndarray) -> np.ndarray:
-    """Moves by a third, without a period."""
+    """Return a rate that should vary by a third, but not repeat."""
     return np.asarray(1e7 * (1 + 0.2 * np.sin(at_s / 3.1) + 0.13 * np.sin(at_s / 1.37)))
 
 
 def slower(number: int, at_s: np.ndarray) -> np.ndarray:
-    """One of several pairs, each with a course of its own."""
+    """Return a rate that depends on the number of the pair."""
     return uneven(at_s + 5 * number)
 
 
 def gaps(at_s: np.ndarray) -> np.ndarray:
-    """Retransmission timeouts: nothing for a second, now and then."""
+    """Return a rate that will stop now and then, as if there were retransmission timeouts."""
     return np.where((at_s % 17 > 4) & (at_s % 17 < 5.2), 0.0, 1e7)
 
 
 def rows(
     rate: Rate, length_s: float, reading_s: float, *, delay_s: float, drift: float
 ) -> tuple[Interval, ...]:
-    """Rows of one end as its clock has them, whose bytes are late by ``delay_s``."""
+    """Return what an end will record, if its bytes are ``delay_s`` late."""
     fine = np.linspace(0, length_s, round(length_s * 200) + 1)
     reached = np.concatenate(([0.0], np.cumsum(rate((fine[1:] + fine[:-1]) / 2)) / 200))
     total_s = length_s * (1 + drift)
@@ -75,7 +76,7 @@ def two_ends(
     number: int,
     rate: Rate = slow_head,
     *,
-    apart_s: float,
+    gap_s: float,
     length_s: float = 60,
     readings_s: tuple[float, float] = (1, 1),
     direction: Direction = Direction.FORWARD,
@@ -84,22 +85,22 @@ def two_ends(
     client_s: float = 0.0,
     server_rate: Rate | None = None,
 ) -> list[Recording]:
-    """The client's and the server's recording of one test; ``drift`` is the server's clock's."""
+    """Return both recordings of a test. Use ``drift`` to change the server clock."""
     results = []
     for side, reading_s in zip((Side.CLIENT, Side.SERVER), readings_s, strict=True):
-        ours = side is Side.SERVER
+        is_server = side is Side.SERVER
         packed = {
             flow: rows(
-                (server_rate or rate) if ours else rate,
+                (server_rate or rate) if is_server else rate,
                 length_s,
                 reading_s,
-                delay_s=0.002 if (flow is Flow.UP) == ours else 0.0,
-                drift=drift if ours else 0.0,
+                delay_s=0.002 if (flow is Flow.UP) == is_server else 0.0,
+                drift=drift if is_server else 0.0,
             )
             for flow in direction.flows
         }
         amount = {flow: sum(row.transferred_bytes for row in packed[flow]) for flow in packed}
-        stamp_s = began_s + (apart_s if ours else client_s)
+        stamp_s = began_s + (gap_s if is_server else client_s)
         results.append(
             Recording(
                 file=f"{number}.{side.value}.json",
@@ -133,7 +134,7 @@ def two_ends(
     return results
 
 
-def judged(recordings: Sequence[Recording], target: float | None = None) -> RunSummary:
+def run_summary(recordings: Sequence[Recording], target: float | None = None) -> RunSummary:
     overrides = {} if target is None else {"objective.target_bits_per_second": target}
     files = Recordings(recordings=tuple(recordings), overrides=overrides)
     plan = open_import(files).plan("imported-1", NOW).sealed()
@@ -144,10 +145,10 @@ def ids(summary: RunSummary) -> set[str]:
     return {finding.id for finding in summary.findings}
 
 
-@pytest.mark.parametrize("apart_s", [0.3, -0.7, 5.0, 20.0, -20.0, 59.0, 3600.0, -3723.4, 86_400.0])
+@pytest.mark.parametrize("gap_s", [0.3, -0.7, 5.0, 20.0, -20.0, 59.0, 3600.0, -3723.4, 86_400.0])
 @pytest.mark.parametrize("rate", [slow_head, uneven, gaps])
-def test_no_second_of_a_test_is_lost_between_two_clocks(apart_s: float, rate: Rate) -> None:
-    summary = judged(two_ends(1, rate, apart_s=apart_s))
+def test_different_clocks_lose_no_second(gap_s: float, rate: Rate) -> None:
+    summary = run_summary(two_ends(1, rate, gap_s=gap_s))
     (burst,) = summary.bursts
     (pair,) = burst.pairs
     assert burst.window is not None
@@ -155,20 +156,20 @@ def test_no_second_of_a_test_is_lost_between_two_clocks(apart_s: float, rate: Ra
     carried = float(rate(np.linspace(0, 60, 12_001)).mean()) * 8
     assert burst.fleet_received_bits_per_second == pytest.approx(carried, rel=0.03)
     assert burst.fleet_sent_bits_per_second == pytest.approx(carried, rel=0.03)
-    assert pair.ends_offset_s == pytest.approx(apart_s, abs=0.05)
+    assert pair.ends_offset_s == pytest.approx(gap_s, abs=0.05)
     assert pair.ends_offset_bound_s is not None
     assert pair.ends_offset_bound_s <= 2.1
-    assert ("clocks-apart" in ids(summary)) == (abs(apart_s) > pair.ends_offset_bound_s)
+    assert ("clocks-apart" in ids(summary)) == (abs(gap_s) > pair.ends_offset_bound_s)
 
 
 @pytest.mark.parametrize("direction", list(Direction))
-@pytest.mark.parametrize("apart_s", [-20.0, 20.0, 3600.0])
+@pytest.mark.parametrize("gap_s", [-20.0, 20.0, 3600.0])
 @pytest.mark.parametrize("readings_s", [(1, 1), (1, 10), (10, 1), (10, 10)])
-def test_a_slow_head_never_passes(
-    direction: Direction, apart_s: float, readings_s: tuple[float, float]
+def test_slow_start_never_passes(
+    direction: Direction, gap_s: float, readings_s: tuple[float, float]
 ) -> None:
-    recordings = two_ends(1, apart_s=apart_s, readings_s=readings_s, direction=direction)
-    summary = judged(recordings, 7.6e7 * len(direction.flows))
+    recordings = two_ends(1, gap_s=gap_s, readings_s=readings_s, direction=direction)
+    summary = run_summary(recordings, 7.6e7 * len(direction.flows))
     assert summary.verdict in (Verdict.FAIL, Verdict.INCONCLUSIVE)
     (burst,) = summary.bursts
     assert burst.fleet_received_bits_per_second == pytest.approx(
@@ -177,14 +178,14 @@ def test_a_slow_head_never_passes(
 
 
 @pytest.mark.parametrize("count", [3, 8])
-def test_each_pair_has_an_offset_of_its_own(count: int) -> None:
+def test_pairs_have_separate_offsets(count: int) -> None:
     offsets = [20.0, -7.0, 3600.0, 0.0, 1.7, -90.0, 45.0, 12.0][:count]
     recordings = [
         end
         for number, gap_s in enumerate(offsets)
-        for end in two_ends(number, partial(slower, number), apart_s=gap_s)
+        for end in two_ends(number, partial(slower, number), gap_s=gap_s)
     ]
-    summary = judged(recordings)
+    summary = run_summary(recordings)
     (burst,) = summary.bursts
     assert burst.pairs_measured == count
     assert burst.window is not None
@@ -196,36 +197,34 @@ def test_each_pair_has_an_offset_of_its_own(count: int) -> None:
 
 @pytest.mark.parametrize("count", [3, 8])
 @pytest.mark.parametrize("scale", [1.0, 0.05])
-def test_clients_whose_clocks_differ_are_placed_by_the_servers(count: int, scale: float) -> None:
-    """All tests ran together; the clients' stamps lie up to an hour apart, the servers' do not."""
+def test_places_clients_with_different_clocks_by_their_servers(count: int, scale: float) -> None:
+    """The client stamps can differ by up to an hour, but not those of the servers."""
     offsets = [20.0, -7.0, 3600.0, 0.0, 1.7, -90.0, 45.0, 12.0][:count]
     recordings = [
         end
         for number, client_s in enumerate(offsets)
-        for end in two_ends(number, partial(slower, number), apart_s=0.0, client_s=scale * client_s)
+        for end in two_ends(number, partial(slower, number), gap_s=0.0, client_s=scale * client_s)
     ]
-    (burst,) = judged(recordings).bursts
+    (burst,) = run_summary(recordings).bursts
     assert burst.pairs_measured == count
     assert burst.window is not None
     assert burst.window.common_s >= 58
     assert burst.contradictions == ()
 
 
-@pytest.mark.parametrize("apart_s", [0.4, 20.0, 3600.0])
-def test_a_constant_series_is_placed_by_the_start_of_data(apart_s: float) -> None:
-    summary = judged(two_ends(1, flat, apart_s=apart_s), 7.6e7)
+@pytest.mark.parametrize("gap_s", [0.4, 20.0, 3600.0])
+def test_places_a_constant_series_by_its_start(gap_s: float) -> None:
+    summary = run_summary(two_ends(1, flat, gap_s=gap_s), 7.6e7)
     (burst,) = summary.bursts
     assert summary.verdict is Verdict.PASS
-    assert burst.pairs[0].ends_offset_s == pytest.approx(apart_s, abs=1e-3)
+    assert burst.pairs[0].ends_offset_s == pytest.approx(gap_s, abs=1e-3)
 
 
 @pytest.mark.parametrize("drift", [0.002, -0.002, 0.02, -0.05])
 @pytest.mark.parametrize("readings_s", [(1, 1), (1, 5)])
-def test_a_clock_that_runs_fast_or_slow_is_followed(
-    drift: float, readings_s: tuple[float, float]
-) -> None:
-    recordings = two_ends(1, uneven, apart_s=20.0, drift=drift, length_s=300, readings_s=readings_s)
-    summary = judged(recordings)
+def test_corrects_a_fast_or_slow_clock(drift: float, readings_s: tuple[float, float]) -> None:
+    recordings = two_ends(1, uneven, gap_s=20.0, drift=drift, length_s=300, readings_s=readings_s)
+    summary = run_summary(recordings)
     finding = next(f for f in summary.findings if f.id == "clocks-apart")
     assert "ppm" in finding.sentence
     (burst,) = summary.bursts
@@ -236,24 +235,24 @@ def test_a_clock_that_runs_fast_or_slow_is_followed(
     )
 
 
-def test_series_that_contradict_the_common_start_are_not_placed() -> None:
+def test_does_not_place_series_that_contradict_the_common_start() -> None:
     def late(at_s: np.ndarray) -> np.ndarray:
         return uneven(at_s + 23)
 
-    summary = judged(two_ends(1, uneven, apart_s=5.0, server_rate=late), 7.6e7)
+    summary = run_summary(two_ends(1, uneven, gap_s=5.0, server_rate=late), 7.6e7)
     assert "ends-not-placed" in ids(summary)
     assert summary.verdict is Verdict.INCONCLUSIVE
     assert summary.bursts[0].pairs[0].ends_offset_s is None
 
 
-def test_an_end_without_a_stamp_has_the_others_start() -> None:
-    client, server = two_ends(1, uneven, apart_s=5.0)
+def test_end_without_a_stamp_uses_the_start_of_the_other() -> None:
+    client, server = two_ends(1, uneven, gap_s=5.0)
     bare = server.model_copy(update={"first_data_at_s": None})
     for recordings in (
         [client, bare],
         [client.model_copy(update={"first_data_at_s": None}), server],
     ):
-        (burst,) = judged(recordings).bursts
+        (burst,) = run_summary(recordings).bursts
         assert burst.window is not None
         assert burst.window.common_s >= 58
         assert burst.fleet_received_bits_per_second == pytest.approx(
@@ -261,12 +260,12 @@ def test_an_end_without_a_stamp_has_the_others_start() -> None:
         )
 
 
-def test_clients_that_start_apart_are_stated_and_limited() -> None:
-    """Only the seconds that all share are in the rate; a test that loses many of them says so."""
-    near = [*two_ends(1, flat, apart_s=0.0), *two_ends(2, flat, apart_s=0.0, began_s=BEGAN_S + 2)]
-    far = [*two_ends(1, flat, apart_s=0.0), *two_ends(2, flat, apart_s=0.0, began_s=BEGAN_S + 20)]
-    assert "outside-window" not in ids(judged(near, 7.6e7))
-    summary = judged(far, 7.6e7)
+def test_reports_clients_that_start_at_different_times() -> None:
+    """Only the common time is used, and if it is too short this is reported."""
+    near = [*two_ends(1, flat, gap_s=0.0), *two_ends(2, flat, gap_s=0.0, began_s=BEGAN_S + 2)]
+    far = [*two_ends(1, flat, gap_s=0.0), *two_ends(2, flat, gap_s=0.0, began_s=BEGAN_S + 20)]
+    assert "outside-window" not in ids(run_summary(near, 7.6e7))
+    summary = run_summary(far, 7.6e7)
     finding = next(f for f in summary.findings if f.id == "outside-window")
     assert "20 of 60 s" in finding.sentence
     assert summary.verdict is Verdict.INCONCLUSIVE
@@ -275,8 +274,8 @@ def test_clients_that_start_apart_are_stated_and_limited() -> None:
     ] * 2
 
 
-def test_a_long_test_is_placed_in_memory_of_a_few_of_its_columns() -> None:
-    """A day of tenths of seconds: all shifts at once would take 80 times a column, ten times."""
+def test_placement_of_a_long_test_needs_little_memory() -> None:
+    """This would need 80 times the memory if all shifts were made at once."""
     count = 100_000
     unknown = np.full(count, np.nan, np.float32)
     tracks = [

@@ -1,4 +1,4 @@
-"""What tests of runs share."""
+"""Fixtures for run tests."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Columns read straight from chunks are, to the bit, those made from row values."""
+"""Tests to decode chunks into columns. The result is the same as for rows."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from broadside.exchange.second_rows import PackedChunk, PackedEnd, PackedTrack
 from tests.one_table import unpack_host
 from tests.seconds_as_columns import host_columns, track_columns
 
-maybe_count = st.none() | st.integers(0, 10**6)
+optional_count = st.none() | st.integers(0, 10**6)
 intervals = st.lists(
     st.builds(
         Interval,
@@ -22,11 +22,11 @@ intervals = st.lists(
         end_s=st.floats(0, 600),
         transferred_bytes=st.integers(0, 10**12),
         omitted=st.booleans(),
-        retransmits_count=maybe_count,
+        retransmits_count=optional_count,
         rtt_s=st.none() | st.floats(0, 2),
-        cwnd_bytes=maybe_count,
-        packets_count=maybe_count,
-        lost_count=maybe_count,
+        cwnd_bytes=optional_count,
+        packets_count=optional_count,
+        lost_count=optional_count,
     ),
     min_size=1,
     max_size=12,
@@ -66,7 +66,9 @@ def end_of(*track_chunks: bytes, host: bytes | None = None) -> PackedEnd:
 
 
 @given(st.lists(intervals, min_size=1, max_size=3), hosts)
-def test_both_ways_give_the_same(parts: list[list[Interval]], host: list[HostSecond]) -> None:
+def test_decoded_columns_equal_those_from_rows(
+    parts: list[list[Interval]], host: list[HostSecond]
+) -> None:
     packed = [pack_intervals(part) for part in parts]
     packed_host = pack_host(host) if host else None
     tracks, seconds = end_columns(end_of(*packed, host=packed_host))
@@ -90,13 +92,13 @@ def same(one: IntervalColumns | HostColumns, other: IntervalColumns | HostColumn
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "expected"),
     [
         (b"nonsense", "not a Broadside chunk"),
         (pack({"bytes": [1]}), "without a column gap_us"),
         (pack({"gap_us": [None], "span_us": [1]}), "an instant is unknown"),
     ],
 )
-def test_a_chunk_that_cannot_be_read_names_its_row(data: bytes, words: str) -> None:
-    with pytest.raises(RecordUnreadable, match=rf"chunk\.client\.00000\.000.*{words}"):
+def test_unreadable_chunk_error_contains_its_row(data: bytes, expected: str) -> None:
+    with pytest.raises(RecordUnreadable, match=rf"chunk\.client\.00000\.000.*{expected}"):
         end_columns(end_of(data))

@@ -1,4 +1,4 @@
-"""A run is judged from all rows that came, also those that came after a burst was closed."""
+"""Tests to judge a run when rows are late."""
 
 from datetime import timedelta
 from typing import Any
@@ -28,13 +28,13 @@ async def store_run(fabric: Fabric, plan: Plan) -> None:
 
 
 async def store_client(
-    fabric: Fabric, plan: Plan, burst: Burst, pair: Any, *, told: bool = True
+    fabric: Fabric, plan: Plan, burst: Burst, pair: Any, *, reported: bool = True
 ) -> None:
     records, job = fabric.records, list(plan.jobs(burst))[pair.pair_index]
     await records.bursts.claim(job, pair.claim)
     tracks = [track_rows(track) for track in pair.client_tracks]
     await records.bursts.save_seconds(job, tracks, host_rows(pair.client_host))
-    if told:
+    if reported:
         await records.bursts.save_report(pair.report)
 
 
@@ -43,8 +43,8 @@ async def store_server(fabric: Fabric, pair: Any) -> None:
     await fabric.records.bursts.save_test(pair.server_test, tracks, host_rows(pair.server_host))
 
 
-async def test_rows_that_an_outage_held_up_are_in_the_verdict(fabric: Fabric) -> None:
-    """A server's record of the first burst comes while the second runs."""
+async def test_verdict_includes_rows_delayed_by_an_outage(fabric: Fabric) -> None:
+    """The record for a burst can be sent when the next burst is running."""
     made = synthetic(PLANT)
     plan = made.plan
     await store_run(fabric, plan)
@@ -67,17 +67,17 @@ async def test_rows_that_an_outage_held_up_are_in_the_verdict(fabric: Fabric) ->
     assert again.differences == ()
 
 
-async def test_a_report_that_comes_while_its_burst_is_measured_is_in_the_verdict(
+async def test_verdict_includes_a_report_that_arrives_during_measurement(
     fabric: Fabric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What came after the rows were read does not pass for measured."""
+    """If a row is stored after all rows were read, it is not used as measured."""
     made = synthetic(PLANT)
     plan, (first, _) = made.plan, made.evidence
     await store_run(fabric, plan)
     late = first.pairs[0]
     for evidence in made.evidence:
         for pair in evidence.pairs:
-            await store_client(fabric, plan, evidence.burst, pair, told=pair is not late)
+            await store_client(fabric, plan, evidence.burst, pair, reported=pair is not late)
             if pair is not late:
                 await store_server(fabric, pair)
     save = PrivateRecords.save_document

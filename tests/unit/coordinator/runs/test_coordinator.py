@@ -1,4 +1,4 @@
-"""One run's trouble is its own: the care for the others goes on."""
+"""Tests for errors in a single run, which should not change other runs."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ SOAK = RunSpec(scenario="soak", pairs_count=1, bursts_count=2, burst_s=10, perio
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow machine's renewals are waited for."""
+    """Use a longer timeout for renewals because the machine can be slow."""
     monkeypatch.setattr(leases, "LOOK_S", 60)
 
 
@@ -40,7 +40,7 @@ async def fabric(fabric: Fabric) -> Fabric:
 
 
 def always(error: Exception) -> Callable[..., Awaitable[Any]]:
-    """What a verb of the queue is replaced by: it is refused, or away."""
+    """Return a function to replace a queue method. It will always raise this error."""
 
     async def fail(*_: object) -> Any:
         raise error
@@ -50,7 +50,7 @@ def always(error: Exception) -> Callable[..., Awaitable[Any]]:
 
 @contextlib.asynccontextmanager
 async def going(work: Coroutine[None, None, None]) -> AsyncIterator[asyncio.Task[None]]:
-    """Work that goes on beside a test, which takes ten seconds at most."""
+    """Run this in the background for a test. It should not take more than ten seconds."""
     task = asyncio.create_task(work)
     async with asyncio.timeout(10):
         yield task
@@ -60,14 +60,14 @@ async def going(work: Coroutine[None, None, None]) -> AsyncIterator[asyncio.Task
 
 
 async def store_unreadable(fabric: Fabric, run_id: str, created_at: datetime) -> None:
-    """A run with a plan that another Broadside wrote."""
+    """Store a run with a plan from another version."""
     header = RunHeader(run_id=run_id, scenario="t", created_at=created_at, created_by="tests")
     control = Control(run_id=run_id, lease_until_at=created_at)
     await fabric.records.create_run(header, b'{"version": 99}', control)
 
 
 async def store_over(fabric: Fabric, run_id: str, created_at: datetime) -> None:
-    """A run that has its verdict."""
+    """Store a run with a verdict."""
     over = RunOutcome(cancelled=False, verdict="pass", ended_at=created_at, completeness_ratio=1.0)
     header = RunHeader(
         run_id=run_id, scenario="t", created_at=created_at, created_by="tests", outcome=over
@@ -82,11 +82,13 @@ async def is_renewed(fabric: Fabric, plan: Plan, at: datetime) -> None:
 
 
 @pytest.mark.parametrize("beside", ["an unreadable one", "201 that are over"])
-async def test_a_run_is_looked_after_whatever_came_after_it(
+async def test_run_is_continued_despite_newer_runs(
     fabric: Fabric, clock: Clock, beside: str
 ) -> None:
-    """After a restart its lease is held, and it is measured and judged. 201 runs are a weekend's
-    soak under a schedule of every few minutes."""
+    """After a restart, a coordinator has to renew the lease and judge the run.
+
+    There can be 201 newer runs if a schedule is used for a weekend.
+    """
     plan = await Coordinator(fabric, now=clock).launch(SOAK, by="tests")
     unreadable = beside.startswith("an")
     if unreadable:
@@ -105,10 +107,10 @@ async def test_a_run_is_looked_after_whatever_came_after_it(
     assert await fabric.records.private.list_open() == ["newer"] * unreadable
 
 
-async def test_bursts_that_are_closed_are_listed_without_their_rows(
+async def test_lists_closed_bursts_without_reading_rows(
     fabric: Fabric, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At the end of a day of a thousand pairs those are a hundred thousand."""
+    """There can be a hundred thousand rows for a day, so they are not read."""
     coordinator = Coordinator(fabric, now=clock)
     plan = await coordinator.launch(SOAK, by="tests")
     clock.at = due_at(plan.bursts[-1]) + timedelta(seconds=1)
@@ -129,7 +131,7 @@ async def test_bursts_that_are_closed_are_listed_without_their_rows(
     assert (await list_bursts(heir, plan.run_id, limit=9, cursor=2))[0] == []
 
 
-async def test_a_run_that_is_gone_is_not_looked_for_again(fabric: Fabric, clock: Clock) -> None:
+async def test_does_not_search_again_for_a_removed_run(fabric: Fabric, clock: Clock) -> None:
     coordinator = Coordinator(fabric, now=clock)
     plan = await coordinator.launch(SOAK, by="tests")
     await fabric.records.drop_run(plan.run_id)
@@ -140,10 +142,10 @@ async def test_a_run_that_is_gone_is_not_looked_for_again(fabric: Fabric, clock:
 
 
 @pytest.mark.parametrize("error", [QueueError("no"), AWAY], ids=["refused", "away"])
-async def test_what_fails_at_the_queue_for_one_run_keeps_no_other_from_its_lease(
+async def test_queue_failure_of_one_run_does_not_stop_other_leases(
     fabric: Fabric, clock: Clock, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """An outage is told after every run was looked at."""
+    """The outage is raised when all runs are done."""
     first = Coordinator(fabric, now=clock)
     older = await first.launch(SOAK, by="tests")
     clock.forward(1)
@@ -160,10 +162,10 @@ async def test_what_fails_at_the_queue_for_one_run_keeps_no_other_from_its_lease
         await is_renewed(fabric, plan, clock.at)
 
 
-async def test_a_run_is_judged_while_its_messages_cannot_be_taken_off(
+async def test_judges_a_cancelled_run_while_its_messages_cannot_be_removed(
     fabric: Fabric, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And they are taken off as soon as that can be done."""
+    """The messages are removed when this is possible again."""
     coordinator = Coordinator(fabric, now=clock)
     plan = await coordinator.launch(SOAK, by="tests")
     clock.forward(5)
@@ -176,19 +178,20 @@ async def test_a_run_is_judged_while_its_messages_cannot_be_taken_off(
             with pytest.raises(ExchangeUnavailable):
                 await coordinator.tick()
     assert await coordinator.stored.summary(plan.run_id) is not None
-    taken: list[int] = []
+    removed: list[int] = []
 
     async def cancel(numbers: Sequence[int]) -> int:
-        taken.extend(numbers)
+        removed.extend(numbers)
         return len(numbers)
 
     monkeypatch.setattr(fabric.queue, "cancel", cancel)
     await coordinator.tick()
-    assert len(taken) == 2  # one pair, two bursts
+    # One message per burst.
+    assert len(removed) == 2
     assert await fabric.records.private.list_open() == []
 
 
-async def test_many_bursts_are_queued_over_several_looks(fabric: Fabric, clock: Clock) -> None:
+async def test_queues_many_bursts_over_several_passes(fabric: Fabric, clock: Clock) -> None:
     plan = await Coordinator(fabric, now=clock).prepare(SOAK, by="tests", run_id="soak-1")
     dispatch = Dispatch(fabric.queue, fabric.records, clock)
     for expected in ([0], [0, 1], [0, 1]):
@@ -196,7 +199,7 @@ async def test_many_bursts_are_queued_over_several_looks(fabric: Fabric, clock: 
         assert list(await fabric.records.private.read_queued(plan.run_id)) == expected
 
 
-async def test_a_launch_that_takes_long_keeps_no_other_run_waiting(
+async def test_slow_launch_does_not_delay_other_runs(
     fabric: Fabric, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     coordinator = Coordinator(fabric, now=clock)
@@ -220,11 +223,10 @@ async def test_a_launch_that_takes_long_keeps_no_other_run_waiting(
     await launch
 
 
-async def test_a_released_run_is_queued_while_a_tick_is_busy(
+async def test_queues_a_released_run_during_a_long_tick(
     fabric: Fabric, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A burst of a thousand pairs takes seconds to measure: a scheduled run would begin without
-    its jobs."""
+    """If a large burst is measured, this run should not have to wait for its jobs."""
     coordinator = Coordinator(fabric, now=clock)
     sent = asyncio.Event()
 
@@ -243,7 +245,7 @@ async def test_a_released_run_is_queued_while_a_tick_is_busy(
         await sent.wait()
 
 
-async def test_a_control_row_that_cannot_be_read_costs_no_other_its_lease(
+async def test_unreadable_control_row_does_not_stop_other_leases(
     fabric: Fabric, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     coordinator = Coordinator(fabric, now=clock)
@@ -253,7 +255,7 @@ async def test_a_control_row_that_cannot_be_read_costs_no_other_its_lease(
 
     async def renewed(records: RunRecords, run_id: str, until_at: datetime) -> Control:
         if run_id == "bad":
-            raise ValueError("its row is no row")
+            raise ValueError("invalid row")
         return await renew(records, run_id, until_at)
 
     monkeypatch.setattr(RunRecords, "renew_lease", renewed)
@@ -264,7 +266,7 @@ async def test_a_control_row_that_cannot_be_read_costs_no_other_its_lease(
 
 @pytest.fixture
 def renewed(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> dict[str, asyncio.Event]:
-    """Set once a run's renewal was asked for three times; those of "bad" get no answer."""
+    """Set an event when a run has been renewed three times. Do not answer for "bad"."""
     monkeypatch.setattr(leases, "LOOK_S", 0.05)
     fields = {name: asyncio.Event() for name in ("bad", "good")}
     counts = dict.fromkeys(fields, 0)
@@ -283,7 +285,7 @@ def renewed(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> dict[str, asyncio.
     return fields
 
 
-async def test_a_control_row_that_does_not_answer_costs_no_other_its_lease(
+async def test_blocked_control_row_does_not_stop_other_leases(
     fabric: Fabric, clock: Clock, renewed: dict[str, asyncio.Event]
 ) -> None:
     coordinator = Coordinator(fabric, now=clock)
@@ -294,7 +296,7 @@ async def test_a_control_row_that_does_not_answer_costs_no_other_its_lease(
         await coordinator.tick()
 
 
-async def test_a_renewal_without_an_answer_is_given_up_and_asked_for_again(
+async def test_retries_a_renewal_after_a_timeout(
     fabric: Fabric,
     clock: Clock,
     renewed: dict[str, asyncio.Event],
@@ -308,25 +310,25 @@ async def test_a_renewal_without_an_answer_is_given_up_and_asked_for_again(
 
 
 class Faulty:
-    """A companion that fails as nobody expects."""
+    """Companion that will always raise an error."""
 
     def __init__(self) -> None:
         self.failed = False
-        self.begun_again = asyncio.Event()
+        self.restarted = asyncio.Event()
 
     async def run_forever(self, tick_s: float) -> None:
         if self.failed:
-            self.begun_again.set()
+            self.restarted.set()
         self.failed = True
         raise ValueError("a fault of ours")
 
 
-async def test_a_companion_that_fails_is_begun_again_and_ends_nothing(
+async def test_restarts_a_failed_companion_without_other_effects(
     fabric: Fabric, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background, "RESTART_PAUSE_S", 0.01)
     coordinator, faulty = Coordinator(fabric, now=clock), Faulty()
     coordinator.companions.append(faulty)
     async with going(coordinator.run_forever(0.01)) as loop:
-        await faulty.begun_again.wait()
+        await faulty.restarted.wait()
         assert not loop.done()

@@ -1,4 +1,4 @@
-"""A dead letter explains itself: what it was, what to do, and whether it can be sent again."""
+"""Tests to explain a dead letter, and whether it can be sent again."""
 
 from datetime import timedelta
 from ipaddress import ip_network
@@ -34,7 +34,7 @@ def explained(
 
 
 def refusal(job: Job, **settings: object) -> str:
-    """The description that an agent with these settings would give."""
+    """Return the description that an agent would give if it has these settings."""
     values = {"role": Role.CLIENT, "agent_id": "client-001"} | settings
     ending = check(job, AgentSettings.model_validate(values), NOW)
     assert isinstance(ending, JobOutcome)
@@ -43,7 +43,7 @@ def refusal(job: Job, **settings: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("settings", "changes", "words"),
+    ("settings", "changes", "expected"),
     [
         (
             {"allowed_networks": (ip_network("192.168.0.0/16"),)},
@@ -55,41 +55,41 @@ def refusal(job: Job, **settings: object) -> str:
         ({}, {"version": 99}, "install the coordinator's version"),
     ],
 )
-def test_advice_on_a_refusal_names_the_setting_that_the_agent_meant(
-    settings: dict[str, object], changes: dict[str, object], words: str
+def test_advice_on_a_refusal_contains_the_setting(
+    settings: dict[str, object], changes: dict[str, object], expected: str
 ) -> None:
     job = JOB.model_copy(update=changes)
     dead = explained(job.body, "Refused", refusal(job, **settings), CLAIM)
-    assert words in dead.advice
+    assert expected in dead.advice
     assert (dead.run_id, dead.pair, dead.target) == (JOB.run_id, "pair-003", "10.2.1.3:5201")
 
 
 @pytest.mark.parametrize("body", [b"not json \xff", b"[]", b'{"version": 1}', b'{"version": 2}'])
-def test_advice_on_poison_follows_the_reason_that_an_agent_gives(body: bytes) -> None:
-    poison = read_job(body)
-    assert isinstance(poison, InvalidJob)
-    dead = explained(body, poison.reason, poison.description)
-    assert ("one version" if poison.reason == "UnsupportedVersion" else "sender") in dead.advice
+def test_advice_on_an_invalid_job_follows_its_reason(body: bytes) -> None:
+    invalid = read_job(body)
+    assert isinstance(invalid, InvalidJob)
+    dead = explained(body, invalid.reason, invalid.description)
+    assert ("one version" if invalid.reason == "UnsupportedVersion" else "sender") in dead.advice
     assert dead.run_id is None
     assert dead.resend_problem is not None
     assert "not a job" in dead.resend_problem
 
 
-def test_an_unclaimed_job_is_sent_again_only_before_its_instant() -> None:
-    for start_s, may in ((1, True), (0, False), (-1, False)):
+def test_unclaimed_job_can_be_resent_only_before_its_start() -> None:
+    for start_s, allowed in ((1, True), (0, False), (-1, False)):
         job = JOB.model_copy(update={"planned_start_at": NOW + timedelta(seconds=start_s)})
         dead = explained(job.body, "MaxDeliveryCountExceeded")
-        assert (dead.resend_problem is None) is may, start_s
+        assert (dead.resend_problem is None) is allowed, start_s
     assert "missed measurement" in (dead.resend_problem or "")
     assert "broadside doctor" in dead.advice
 
 
-def test_a_job_on_record_is_not_sent_again() -> None:
-    """Whoever received it would lose the claim and drop it in silence."""
+def test_recorded_job_cannot_be_resent() -> None:
+    """If it is sent again, the job would be dropped because the claim is taken."""
     dead = explained(JOB.model_dump_json().encode(), "Refused", "client-001: version: x", CLAIM)
     assert dead.claimed_by == "client-001"
     assert "client-001 has it on record" in (dead.resend_problem or "")
 
 
-def test_a_foreign_reason_is_said_to_be_one() -> None:
+def test_advice_reports_an_unknown_reason() -> None:
     assert "does not set messages aside" in explained(b"{}", "Whim").advice

@@ -1,4 +1,4 @@
-"""A move that its coordinator did not live to carry out is carried out by the next one."""
+"""Tests for a failover that another coordinator has to complete."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -27,11 +27,11 @@ MOVED = {0: "server-001", 1: "server-003"}
 
 
 class Died(BaseException):
-    """A coordinator ended on the spot."""
+    """Raised to simulate a crash."""
 
 
 class Site:
-    """A soak whose second server falls silent, and coordinators that come and go."""
+    """Soak run for which a server will be silent, and to which several coordinators are added."""
 
     def __init__(self, folder: Path) -> None:
         self.at = NOW
@@ -54,7 +54,7 @@ class Site:
             await self.fabric.records.fleet.beat(presence(Role.SERVER, index, beat_at=self.at))
 
     async def servers_of(self, plan: Plan, burst_index: int) -> dict[int, str]:
-        """Where a burst's messages send their pairs; no pair has two."""
+        """Return the server by pair, and check that it has only one message."""
         at = plan.bursts[burst_index].planned_start_at
         queue = self.queue((at - self.at).total_seconds() - 1)
         by_name: dict[int, str] = {}
@@ -75,8 +75,8 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     await site.fabric.close()
 
 
-async def test_nobody_moves_before_agents_could_speak_again(site: Site) -> None:
-    """After an outage of the table every agent has been silent."""
+async def test_no_failover_before_agents_can_send_a_heartbeat_again(site: Site) -> None:
+    """If the table is not available, no agent is able to send a heartbeat."""
     spec = SOAK.model_copy(update={"lead_s": 80})
     coordinator = site.coordinator()
     plan = await coordinator.launch(spec, by="tests")
@@ -85,10 +85,12 @@ async def test_nobody_moves_before_agents_could_speak_again(site: Site) -> None:
     await site.pass_time(20)
     site.fabric.troubles.record_success(OutageKind.TABLE_AWAY)
     records = site.fabric.records
-    await site.pass_time(LOOK_EVERY_S, 3)  # the spare is the first to say that it is there
+    # The spare server is the first to report.
+    await site.pass_time(LOOK_EVERY_S, 3)
     await coordinator.advance(plan.run_id)
     assert await records.runs.read_moves(plan.run_id, Failover) == []
-    await site.pass_time(PRESENCE_STALE_S, 1, 3)  # and the second server is really gone
+    # This server will not be available again.
+    await site.pass_time(PRESENCE_STALE_S, 1, 3)
     await coordinator.advance(plan.run_id)
     [move] = await records.runs.read_moves(plan.run_id, Failover)
     assert move.left_agent_id == "server-002"
@@ -98,7 +100,7 @@ async def die(*_: object, **__: object) -> Any:
     raise Died
 
 
-async def test_a_move_that_was_only_decided_is_carried_out_by_the_next(
+async def test_next_coordinator_executes_a_decided_failover(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = await site.coordinator().launch(SOAK, by="tests")
@@ -114,10 +116,10 @@ async def test_a_move_that_was_only_decided_is_carried_out_by_the_next(
 
 
 @pytest.mark.parametrize("verb", ["send", "cancel"])
-async def test_a_move_is_finished_after_its_first_bursts_messages(
+async def test_resumes_a_failover_after_the_first_burst(
     site: Site, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
-    """Whoever died, or whatever the queue refused: its second burst's are sent at the next look."""
+    """After a crash or an error, the other messages are sent the next time."""
     coordinator = site.coordinator()
     plan = await coordinator.launch(SOAK, by="tests")
     await site.pass_time(20, 1, 3)
@@ -138,19 +140,20 @@ async def test_a_move_is_finished_after_its_first_bursts_messages(
     assert [burst.moved for burst in queued.values()] == [(None, 0)] * 4
     before = await site.fabric.queue.counts()
     assert (before.active_count, before.scheduled_count) == (0, 8)
-    for heir in (coordinator, site.coordinator()):  # again is harmless
+    # To do this again has no effect.
+    for heir in (coordinator, site.coordinator()):
         await site.pass_time(LOOK_EVERY_S, 1, 3)
         await heir.advance(plan.run_id)
     assert await site.fabric.queue.counts() == before
-    await coordinator.cancel(plan.run_id, by="tests", reason="each message can be taken off")
+    await coordinator.cancel(plan.run_id, by="tests", reason="all messages can be removed")
     left = await site.fabric.queue.counts()
     assert (left.active_count, left.scheduled_count) == (0, 0)
 
 
-async def test_messages_of_a_burst_that_was_queued_without_a_move_get_it(
+async def test_applies_a_failover_to_messages_queued_without_it(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who queues had read the moves before this one was decided."""
+    """The messages can be queued before it is known that a server has to be replaced."""
     plan = await site.coordinator().prepare(SOAK, by="tests", run_id="soak-1", listed=True)
     await site.pass_time(20, 1, 3)
     with monkeypatch.context() as patch:

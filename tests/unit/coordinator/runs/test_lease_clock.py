@@ -1,4 +1,4 @@
-"""Leases go by the monotonic clock, whatever is done to the wall clock."""
+"""Tests for leases, which should not change when the wall clock is set."""
 
 import logging
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
 @pytest.mark.parametrize("step", [-DAY, -HOUR, HOUR, DAY], ids=str)
-async def test_a_step_neither_starves_the_agents_nor_takes_their_dead_man(
+async def test_wall_clock_step_neither_ends_nor_extends_leases(
     step: timedelta, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     wall_at, elapsed_s = NOW, 0.0
@@ -51,7 +51,7 @@ async def test_a_step_neither_starves_the_agents_nor_takes_their_dead_man(
         assert control is not None
         assert true_at < control.lease_until_at <= true_at + lease
     everything = troubles.between(NOW - 2 * DAY, NOW + 2 * DAY)
-    assert [spell.kind for spell in everything] == [OutageKind.CLOCK_STEPPED]
+    assert [outage.kind for outage in everything] == [OutageKind.CLOCK_STEPPED]
     steps = [
         r for r in caplog.records if r.levelno == logging.WARNING and "was set by" in r.message
     ]

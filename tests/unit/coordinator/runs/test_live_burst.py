@@ -1,4 +1,4 @@
-"""What is shown of the newest rows is what measuring the whole burst would show."""
+"""Tests for the live view, which should show new rows as if the complete burst were measured."""
 
 import random
 from datetime import timedelta
@@ -17,14 +17,14 @@ from tests.bench.stored_fleet import START, plan_of, store, upload
 PAIRS, BURST_S, BEGIN_S = 9, 180, 40
 
 
-def same_seconds(shown: LiveSnapshot, whole: LiveSnapshot) -> None:
-    assert shown.known_s == whole.known_s
-    known = slice(0, whole.known_s)
-    np.testing.assert_array_equal(shown.cells[known], whole.cells[known])
+def same_seconds(shown: LiveSnapshot, complete: LiveSnapshot) -> None:
+    assert shown.known_s == complete.known_s
+    known = slice(0, complete.known_s)
+    np.testing.assert_array_equal(shown.cells[known], complete.cells[known])
     for row, name in enumerate(COLUMNS):
         np.testing.assert_allclose(
             shown.columns[row, known],
-            whole.columns[row, known],
+            complete.columns[row, known],
             rtol=1e-6,
             err_msg=name,
         )
@@ -32,13 +32,16 @@ def same_seconds(shown: LiveSnapshot, whole: LiveSnapshot) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("silent_s", [0, 25])
-async def test_the_newest_rows_show_what_all_of_them_would(
+async def test_newest_rows_show_the_same_as_all_rows(
     fabric: Fabric, monkeypatch: pytest.MonkeyPatch, seed: int, silent_s: int
 ) -> None:
-    """Uploads come in any order and at any pace, some never; with ``silent_s`` two pairs are away
-    for so long, and what they tell then is shown once the whole burst was read again."""
+    """Rows can be sent in any order, and some can be lost.
+
+    If ``silent_s`` is set, two pairs will pause. These are shown when all rows are read again.
+    """
     monkeypatch.setattr(live_burst, "CHEAP_S", -1.0)
-    monkeypatch.setattr(live_burst, "SHARE_RATIO", 1e-9)  # never again of itself
+    # Do not start this automatically.
+    monkeypatch.setattr(live_burst, "SHARE_RATIO", 1e-9)
     noise = random.Random(seed)
     plan = plan_of(PAIRS, BURST_S)
     await store(fabric, plan, until_s=BEGIN_S)
@@ -54,7 +57,8 @@ async def test_the_newest_rows_show_what_all_of_them_would(
             for pair in reported:
                 await upload(fabric, plan, until_s=at_s, from_s=sent_s[pair], only=[pair])
                 sent_s[pair] = at_s
-            if noise.random() < 0.1:  # a chunk is lost: its pair's seconds are in the tail alone
+            # If a chunk is lost, only the last rows are left for this pair.
+            if noise.random() < 0.1:
                 await fabric.results.delete(f"burst.{plan.run_id}.00000", f"{CHUNK}00004.000")
             now = START + timedelta(seconds=at_s + 1)
             shown = await live.look(None, now)
@@ -64,9 +68,10 @@ async def test_the_newest_rows_show_what_all_of_them_would(
             if not silent_s and not any(pair.report for pair in evidence.pairs):
                 part = slice(max(0, complete.known_s - 6), complete.known_s)
                 np.testing.assert_array_equal(shown.cells[part], complete.cells[part])
-        assert followed_count > 12, "most looks read the tails alone"
+        assert followed_count > 12, "most passes read the tails only"
         monkeypatch.setattr(live_burst, "SHARE_RATIO", 1.0)
-        for _ in range(2):  # one begins the whole measurement, the next one shows it
+        # The measurement is started by the first call, and is shown by the next.
+        for _ in range(2):
             await live.look(None, now)
             if live.measuring is not None:
                 await live.measuring

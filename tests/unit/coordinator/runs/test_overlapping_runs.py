@@ -1,4 +1,4 @@
-"""Whom a run's ledger counts beside it, and what is cut off because nobody knows it yet."""
+"""Tests to find other runs that can be in the same device counter."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -53,7 +53,7 @@ def seconds() -> BurstSeries:
 
 
 async def measure(coordinator: Coordinator, plan: Plan, index: int) -> BurstSeries:
-    """Let a burst be measured."""
+    """Store a series as if this burst were measured."""
     series = seconds()
     records = coordinator.fabric.records.private
     await records.save_document(plan.run_id, Document.SERIES, series.pack(), index)
@@ -82,7 +82,7 @@ async def find(
     )
 
 
-async def test_measured_bursts_of_others_are_neighbours(coordinator: Coordinator) -> None:
+async def test_measured_bursts_of_other_runs_overlap(coordinator: Coordinator) -> None:
     plan = await launch(coordinator)
     series = [await measure(coordinator, plan, index) for index in (0, 1)]
     result = await find(coordinator)
@@ -100,10 +100,10 @@ async def test_measured_bursts_of_others_are_neighbours(coordinator: Coordinator
     np.testing.assert_array_equal(again.bursts[1].received_bytes, series[1].received_bytes)
 
 
-async def test_who_was_over_before_the_device_counted_is_no_neighbour(
+async def test_ignores_bursts_before_the_counter_started(
     coordinator: Coordinator,
 ) -> None:
-    """Else a run could be the one before it, a while late, through a firewall that is new."""
+    """If the firewall is new, its bytes must not be explained by an old run."""
     plan = await launch(coordinator)
     for index in (0, 1):
         await measure(coordinator, plan, index)
@@ -112,7 +112,7 @@ async def test_who_was_over_before_the_device_counted_is_no_neighbour(
     assert [burst.burst_index for burst in result.bursts] == [1]
 
 
-async def test_one_that_is_not_measured_is_waited_for_or_cut_off(coordinator: Coordinator) -> None:
+async def test_waits_for_an_unmeasured_run_or_trims_the_ledger(coordinator: Coordinator) -> None:
     plan = await launch(coordinator)
     await measure(coordinator, plan, 0)
     second_at = plan.bursts[1].planned_start_at
@@ -123,7 +123,7 @@ async def test_one_that_is_not_measured_is_waited_for_or_cut_off(coordinator: Co
     assert await find(coordinator, begun_before_at=second_at + timedelta(seconds=1)) is None
 
 
-async def test_who_the_ledger_does_not_count_leaves_it_unquiet(coordinator: Coordinator) -> None:
+async def test_run_that_the_ledger_does_not_count_has_no_bytes(coordinator: Coordinator) -> None:
     around = await launch(coordinator, device={"path": "bypass"})
     await measure(coordinator, around, 0)
     stopped = await launch(coordinator)
@@ -138,15 +138,17 @@ async def test_who_the_ledger_does_not_count_leaves_it_unquiet(coordinator: Coor
     assert result.unknown_from_s is None
     assert {item.run_id for item in result.bursts} == {around.run_id, back.run_id}
     assert not any(
-        item.received_bytes.any() for item in result.bursts
-    )  # seconds are of the flow up
+        item.received_bytes.any()
+        for item in result.bursts
+        # This is empty because only the upload has bytes.
+    )
     of_one = [item for item in result.bursts if item.run_id == around.run_id]
     assert [(item.start_s, len(item.received_bytes)) for item in of_one] == [
         (int(burst.planned_start_at.timestamp()), burst.duration_s) for burst in around.bursts
     ]
 
 
-async def test_an_open_run_is_a_neighbour_however_many_came_after_it(
+async def test_open_run_overlaps_despite_many_newer_runs(
     coordinator: Coordinator,
 ) -> None:
     plan = await launch(coordinator, bursts_count=1)
@@ -166,8 +168,8 @@ async def test_an_open_run_is_a_neighbour_however_many_came_after_it(
     assert [burst.run_id for burst in result.bursts] == [plan.run_id]
 
 
-async def test_who_cannot_be_read_is_left_out(coordinator: Coordinator) -> None:
-    """Half removed, of another version, or damaged: nobody else's verdict waits for that."""
+async def test_ignores_unreadable_runs(coordinator: Coordinator) -> None:
+    """If a run cannot be read, other runs should not have to wait for it."""
     plan = await launch(coordinator)
     for index in (0, 1):
         await measure(coordinator, plan, index)
@@ -184,7 +186,7 @@ async def test_who_cannot_be_read_is_left_out(coordinator: Coordinator) -> None:
     assert [burst.run_id for burst in result.bursts] == [plan.run_id] * 2
 
 
-def test_the_ledger_ends_where_an_unmeasured_neighbour_may_begin() -> None:
+def test_ledger_ends_before_an_unmeasured_run_can_begin() -> None:
     start_s = np.arange(10.0)
     ledger = FirewallLedger(
         source="lab",

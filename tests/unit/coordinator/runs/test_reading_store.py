@@ -1,4 +1,4 @@
-"""Readings of a counter outlive the process that took them, and make no ledger look whole."""
+"""Tests to store counter readings, so that they can be used after a restart."""
 
 from datetime import datetime, timedelta
 
@@ -17,28 +17,31 @@ from tests.unit.coordinator.device.telemetry.test_device_counter import (
     START_S,
     series,
     source,
-    told,
+    telemetry_of,
 )
 from tests.unit.coordinator.presences import NOW
 from tests.unit.coordinator.runs.test_overlapping_runs import coordinator, launch
 
-__all__ = ["coordinator"]  # the fixture
+# This is used as a fixture.
+__all__ = ["coordinator"]
 
 
-class Asked(DeviceCounter):
-    """What a process read between two instants, s from the first planned burst."""
+class ProcessCounter(DeviceCounter):
+    """Counter for what one process would read, in seconds from the first planned burst."""
 
     def __init__(self, plan: Plan, from_s: float, to_s: float) -> None:
         super().__init__([source()])
         begun_s = plan.bursts[0].planned_start_at.timestamp()
-        self._told = told(series((begun_s - START_S + np.arange(from_s, to_s + 1)).tolist()))
+        self._telemetry = telemetry_of(
+            series((begun_s - START_S + np.arange(from_s, to_s + 1)).tolist())
+        )
 
     async def readings(self, from_at: datetime, before_at: datetime) -> DeviceTelemetry:
-        return self._told
+        return self._telemetry
 
 
 def span_of(plan: Plan) -> RunSpan:
-    """Of the second burst of a plan, as if it were a run."""
+    """Return the span of the last burst, as if it were a separate run."""
     burst = plan.bursts[1]
     return RunSpan(
         run_id="mine",
@@ -50,8 +53,8 @@ def span_of(plan: Plan) -> RunSpan:
     )
 
 
-async def read(coordinator: Coordinator, plan: Plan, live: Asked) -> FirewallLedger:
-    """The ledger of the second burst, with what was kept."""
+async def read(coordinator: Coordinator, plan: Plan, live: ProcessCounter) -> FirewallLedger:
+    """Return the ledger of the last burst when stored readings are added."""
     span = span_of(plan)
     alone = await live.read(span.from_at, span.before_at, span.direction)
     records = coordinator.fabric.records
@@ -61,20 +64,23 @@ async def read(coordinator: Coordinator, plan: Plan, live: Asked) -> FirewallLed
 @pytest.mark.parametrize(
     ("began_s", "known"),
     [
-        (30, True),  # half a minute before the second burst, which is at 60
-        (58, False),  # as it began: what went through right before it is nobody's
+        # This is half a minute before the burst, which should start at 60.
+        (30, True),
+        # The burst has started, so the traffic up to here is lost.
+        (58, False),
     ],
 )
-async def test_what_was_read_before_a_restart_is_read_again(
+async def test_uses_readings_from_before_a_restart(
     coordinator: Coordinator, began_s: float, known: bool
 ) -> None:
     plan = await launch(coordinator)
     assert plan.bursts[0].planned_start_at > NOW
     records = coordinator.fabric.records
-    before = Asked(plan, -20, 12)
-    for _ in range(2):  # each reading once
+    before = ProcessCounter(plan, -20, 12)
+    # To do this twice does not add a reading.
+    for _ in range(2):
         await save_readings(records, plan.run_id, plan.bursts[0], before.readings)
-    ledger = await read(coordinator, plan, Asked(plan, began_s, 75))
+    ledger = await read(coordinator, plan, ProcessCounter(plan, began_s, 75))
     begun_s = plan.bursts[0].planned_start_at.timestamp()
     first_s = -20 if known else began_s
     assert ledger.start_s[0] == pytest.approx(begun_s + first_s, abs=0.01)
@@ -82,12 +88,12 @@ async def test_what_was_read_before_a_restart_is_read_again(
     assert np.isnan(ledger.bytes).sum() == known
 
 
-async def test_who_read_it_all_needs_nobody_else(coordinator: Coordinator) -> None:
+async def test_complete_readings_need_no_stored_ones(coordinator: Coordinator) -> None:
     plan = await launch(coordinator)
-    before = Asked(plan, -90, 12)
+    before = ProcessCounter(plan, -90, 12)
     records = coordinator.fabric.records
     await save_readings(records, plan.run_id, plan.bursts[0], before.readings)
-    live = Asked(plan, -80, 75)
+    live = ProcessCounter(plan, -80, 75)
     ledger = await read(coordinator, plan, live)
     assert len(ledger) == 155
     assert not np.isnan(ledger.bytes).any()

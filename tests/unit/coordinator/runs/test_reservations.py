@@ -1,4 +1,4 @@
-"""An endpoint belongs to one open run, however many launches want it at once."""
+"""Tests for endpoints, which must not be used by more than one open run."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -14,15 +14,15 @@ from tests.unit.coordinator.presences import NOW, Clock, fleet
 TWO = RunSpec(scenario="two", pairs_count=2, bursts_count=2, burst_s=10, period_s=60, lead_s=30)
 
 
-async def at_work(fabric: Fabric, pairs_count: int, at: datetime = NOW) -> None:
+async def store_heartbeats(fabric: Fabric, pairs_count: int, at: datetime = NOW) -> None:
     for presence in fleet(pairs_count):
         await fabric.records.fleet.beat(presence.model_copy(update={"beat_at": at}))
 
 
 @pytest.fixture
 async def coordinator(fabric: Fabric, clock: Clock) -> Coordinator:
-    """Of a fleet of two pairs."""
-    await at_work(fabric, 2)
+    """Return a coordinator of a fleet with two pairs."""
+    await store_heartbeats(fabric, 2)
     return Coordinator(fabric, now=clock)
 
 
@@ -36,17 +36,15 @@ def ports(*plans: Plan) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("launches_count", [2, 5])
-async def test_launches_of_one_instant_share_no_endpoint(
-    fabric: Fabric, launches_count: int
-) -> None:
-    await at_work(fabric, 2 * launches_count)
+async def test_concurrent_launches_share_no_endpoint(fabric: Fabric, launches_count: int) -> None:
+    await store_heartbeats(fabric, 2 * launches_count)
     others = [Coordinator(fabric, now=Clock()) for _ in range(launches_count)]
     plans = await asyncio.gather(*(other.launch(TWO, by="test") for other in others))
     assert len(set(ports(*plans))) == 2 * launches_count
 
 
-async def test_what_is_left_is_refused_with_who_has_the_rest(fabric: Fabric) -> None:
-    await at_work(fabric, 3)
+async def test_refusal_lists_the_runs_that_reserve_endpoints(fabric: Fabric) -> None:
+    await store_heartbeats(fabric, 3)
     coordinator = Coordinator(fabric, now=Clock())
     first = await coordinator.launch(TWO, by="test")
     with pytest.raises(Infeasible) as refused:
@@ -58,24 +56,24 @@ async def test_what_is_left_is_refused_with_who_has_the_rest(fabric: Fabric) -> 
     assert [header.run_id async for header in fabric.records.private.list_runs()] == [first.run_id]
 
 
-async def test_a_run_that_waits_for_its_next_burst_keeps_its_endpoints(
+async def test_run_reserves_its_endpoints_between_bursts(
     fabric: Fabric, clock: Clock, coordinator: Coordinator
 ) -> None:
     plan = await coordinator.launch(TWO, by="test")
     clock.at = plan.bursts[0].planned_end_at + timedelta(seconds=20)
-    await at_work(fabric, 2, clock.at)
+    await store_heartbeats(fabric, 2, clock.at)
     with pytest.raises(Infeasible):
         await coordinator.launch(TWO, by="test")
 
 
-async def test_a_cancelled_run_gives_its_endpoints_back(coordinator: Coordinator) -> None:
+async def test_cancelled_run_releases_its_endpoints(coordinator: Coordinator) -> None:
     first = await coordinator.launch(TWO, by="test")
     await coordinator.cancel(first.run_id, by="test", reason="enough")
     second = await coordinator.launch(TWO, by="test")
     assert sorted(ports(second)) == sorted(ports(first))
 
 
-async def test_a_prepared_run_that_is_dropped_gives_its_endpoints_back(
+async def test_dropped_run_releases_its_endpoints(
     coordinator: Coordinator,
 ) -> None:
     await coordinator.prepare(TWO, by="schedule", run_id="hidden")
@@ -85,24 +83,24 @@ async def test_a_prepared_run_that_is_dropped_gives_its_endpoints_back(
     await coordinator.launch(TWO, by="test")
 
 
-async def test_what_a_dead_coordinator_reserved_lapses_with_its_run(fabric: Fabric) -> None:
-    await at_work(fabric, 2)
+async def test_reservation_of_a_dead_coordinator_ends_with_its_run(fabric: Fabric) -> None:
+    await store_heartbeats(fabric, 2)
     clock = Clock()
     dead = await Coordinator(fabric, now=clock).launch(TWO, by="test")
     clock.at = due_at(dead.bursts[-1])
-    await at_work(fabric, 2, clock.at)
+    await store_heartbeats(fabric, 2, clock.at)
     alive = await Coordinator(fabric, now=clock).launch(TWO, by="test")
     assert sorted(ports(alive)) == sorted(ports(dead))
 
 
-async def test_a_launch_asked_for_again_has_its_own_endpoints(coordinator: Coordinator) -> None:
-    """Its first attempt died after it reserved them and before the run was stored."""
+async def test_repeated_launch_gets_its_reserved_endpoints(coordinator: Coordinator) -> None:
+    """The first attempt can fail before the run is stored."""
     drafted = (await coordinator.draft(TWO)).model_copy(update={"run_id": "again"})
     await coordinator._reservations.take(drafted)
     await coordinator.launch(TWO, by="test", run_id="again")
 
 
-def test_a_plan_that_was_changed_is_not_intact() -> None:
+def test_changed_plan_is_not_intact() -> None:
     plan = Plan(run_id="r", created_at=NOW, spec=TWO, pairs=(), bursts=()).sealed()
     stored = Plan.model_validate_json(plan.model_dump_json())
     assert stored.is_intact

@@ -1,4 +1,4 @@
-"""A stored plan that a later version wrote is refused by name, and costs no other run."""
+"""Tests for a stored plan that cannot be read because it is from a later version."""
 
 from datetime import UTC, datetime
 
@@ -12,12 +12,12 @@ AT = datetime(2026, 11, 26, 12, tzinfo=UTC)
 PLAN = Plan(run_id="r", created_at=AT, spec=RunSpec(scenario="smoke"), pairs=(), bursts=()).sealed()
 
 
-def test_a_plan_reads_back() -> None:
+def test_stores_and_reads_a_plan() -> None:
     assert parse_plan("r", PLAN.document).is_intact
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "expected"),
     [
         (b'"burst_s":30', b'"burst_s":30,"colour":"red"', "spec.colour: Extra inputs"),
         (b'"run_id":"r"', b'"run_id":"r","shade":1', "shade: Extra inputs"),
@@ -25,9 +25,11 @@ def test_a_plan_reads_back() -> None:
         (b"{", b"", "plan: Invalid JSON"),
     ],
 )
-def test_what_cannot_be_read_is_named(before: bytes, after: bytes, said: str) -> None:
+def test_unreadable_plan_error_contains_the_field(
+    before: bytes, after: bytes, expected: str
+) -> None:
     document = PLAN.document.replace(before, after, 1)
     with pytest.raises(RecordUnreadable, match=r"run r: its plan cannot be read") as refused:
         parse_plan("r", document)
-    assert said in str(refused.value)
+    assert expected in str(refused.value)
     assert "read it with that version" in str(refused.value)

@@ -1,10 +1,11 @@
-"""Runs that an earlier Broadside stored and judged: every figure and verdict recomputes.
+"""Tests to recompute runs that were stored by earlier versions.
 
-``tests/data/stored`` holds their rows, a JSON line each: real fleets on loopback (TCP both ways,
-UDP, HTTP, a study's two rates; a coordinator killed, a run aborted) and a planted one with clients
-killed and a firewall's ledger. Sentences may be worded anew; numbers, states and what was found
-may not, unless what was stored was wrong: then ``python -m
-tests.unit.coordinator.runs.test_stored_verdicts`` judges them anew, and CHANGELOG says why.
+See ``tests/data/stored`` for the rows. Most are from a real fleet on loopback: TCP in both
+directions, UDP, HTTP, two rates for a study, and runs that were aborted or for which the
+coordinator was killed. For another fleet, clients were killed and there is a firewall counter. The
+text can change, but no number, state or finding should, unless what was stored is wrong. If so, use
+``python -m tests.unit.coordinator.runs.test_stored_verdicts`` to write the files again, and give
+the reason in CHANGELOG.
 """
 
 import asyncio
@@ -25,21 +26,21 @@ from broadside.exchange.ports import Entity, Value
 from broadside.exchange.records import Document
 
 STORED = sorted((Path(__file__).parents[3] / "data" / "stored").glob("*.jsonl.gz"))
-WORDS = (
+TEXT_FIELDS = (
     *("sentence", "next_step", "advice", "evidence", "refuted_by", "not_known"),
     *("how", "header_how"),
 )
 
 
-def value(told: Any) -> Value:
-    if not isinstance(told, dict):
-        return told  # type: ignore[no-any-return]  # JSON's other values are a row's
-    if "at" in told:
-        return datetime.fromisoformat(told["at"])
-    return base64.b64decode(told["base64"])
+def value(raw: Any) -> Value:
+    if not isinstance(raw, dict):
+        return raw  # type: ignore[no-any-return]  # other JSON values are used as they are
+    if "at" in raw:
+        return datetime.fromisoformat(raw["at"])
+    return base64.b64decode(raw["base64"])
 
 
-def told(value: Value) -> Any:
+def to_json(value: Value) -> Any:
     if isinstance(value, datetime):
         return {"at": value.isoformat()}
     return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
@@ -54,13 +55,13 @@ async def load(fabric: Fabric, path: Path) -> None:
         row = Entity(
             partition_key=partition,
             row_key=key,
-            properties={name: value(told) for name, told in properties.items()},
+            properties={name: value(raw) for name, raw in properties.items()},
         )
         await getattr(fabric, table).batch([row])
 
 
-async def judge_anew(path: Path, folder: Path) -> None:
-    """Write the fixture again with what today's code makes of its rows."""
+async def rewrite_fixture(path: Path, folder: Path) -> None:
+    """Write the file again, using the current code."""
     fabric = open_fabric(FabricSettings(data_dir=folder))
     try:
         await load(fabric, path)
@@ -72,7 +73,7 @@ async def judge_anew(path: Path, folder: Path) -> None:
         rows = []
         for table, partition in dict.fromkeys((line[0], line[1]) for line in lines(path)):
             async for row in getattr(fabric, table).scan(partition):
-                properties = {name: told(item) for name, item in row.properties.items()}
+                properties = {name: to_json(item) for name, item in row.properties.items()}
                 rows.append(json.dumps([table, partition, row.row_key, properties]))
         path.write_bytes(  # noqa: ASYNC240 - nothing else runs here
             gzip.compress("\n".join(rows).encode(), mtime=0)
@@ -81,23 +82,26 @@ async def judge_anew(path: Path, folder: Path) -> None:
         await fabric.close()
 
 
-def without_words(summary: bytes) -> object:
-    """And without what says nothing: fields that came since are not in what was stored."""
+def numbers_of(summary: bytes) -> object:
+    """Return the summary without any text.
 
-    def kept(told: Any) -> Any:
-        if isinstance(told, dict):
+    A field that is new will be empty in what was stored, so it is not compared.
+    """
+
+    def without_texts(raw: Any) -> Any:
+        if isinstance(raw, dict):
             return {
-                name: kept(part)
-                for name, part in told.items()
-                if name not in WORDS and part not in (None, [])
+                name: without_texts(part)
+                for name, part in raw.items()
+                if name not in TEXT_FIELDS and part not in (None, [])
             }
-        return [kept(part) for part in told] if isinstance(told, list) else told
+        return [without_texts(part) for part in raw] if isinstance(raw, list) else raw
 
-    return kept(json.loads(summary))
+    return without_texts(json.loads(summary))
 
 
 @pytest.mark.parametrize("path", STORED, ids=lambda path: path.name.partition(".")[0])
-async def test_what_was_stored_recomputes(path: Path, fabric: Fabric) -> None:
+async def test_stored_runs_recompute_identically(path: Path, fabric: Fabric) -> None:
     await load(fabric, path)
     coordinator = Coordinator(fabric)
     runs = [header.run_id async for header in fabric.records.private.list_runs()]
@@ -107,10 +111,10 @@ async def test_what_was_stored_recomputes(path: Path, fabric: Fabric) -> None:
         again = await coordinator.recompute(run_id)
         assert stored is not None
         assert isinstance(again, RunSummary)
-        assert without_words(canonical(again)) == without_words(stored)
+        assert numbers_of(canonical(again)) == numbers_of(stored)
 
 
 if __name__ == "__main__":
     for stored in STORED:
         with TemporaryDirectory() as folder:
-            asyncio.run(judge_anew(stored, Path(folder)))
+            asyncio.run(rewrite_fixture(stored, Path(folder)))

@@ -1,4 +1,4 @@
-"""Acknowledgements by the receivers' interface counters: an upper bound, or unknown."""
+"""Tests for the acknowledgement ratio, using the interface counters of the receivers."""
 
 import math
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ HEADERS = Headers(ip_ratio=1.04, wire_ratio=1.05, assumed=False, how="", mss_byt
 
 
 def _host(received: list[float], sent: list[float], first_s: float = AT_S) -> HostColumns:
-    """One host's counters, a second each from the start of the burst."""
+    """Return the given counters for a host, starting when the burst starts."""
     at = first_s + np.arange(len(received), dtype=np.float64)
     unknown = np.full(len(received), np.nan, np.float32)
     return HostColumns(
@@ -36,7 +36,7 @@ def _host(received: list[float], sent: list[float], first_s: float = AT_S) -> Ho
 
 
 def _pair(host: HostColumns, *, flow: Flow = Flow.UP) -> PairEvidence:
-    """1000 bytes of payload in each of three seconds, recorded by the receiver."""
+    """Return a pair for which the receiver recorded 3 x 1000 bytes of payload."""
     if flow is Flow.UP:
         tracks = (seconds(Side.SERVER, AT_S, [1000, 1000, 1000]),)
         return PairEvidence(pair_index=0, server_tracks=tracks, server_host=host)
@@ -53,22 +53,22 @@ def _ratio(*pairs: PairEvidence, direction: Direction = Direction.FORWARD) -> fl
 @pytest.mark.parametrize(
     ("direction", "flow"), [(Direction.FORWARD, Flow.UP), (Direction.REVERSE, Flow.DOWN)]
 )
-def test_the_ratio_is_sent_over_received_by_the_receivers_interface(
+def test_ratio_is_sent_over_received_bytes_of_the_receiver(
     direction: Direction, flow: Flow
 ) -> None:
-    """Received 3 x 1100 bytes with headers, sent 3 x 22: 22 / 1100 = 0.02."""
+    """The ratio is 0.02 if 3 x 22 bytes are sent and 3 x 1100 received."""
     pair = _pair(_host([1100] * 3, [22] * 3), flow=flow)
     assert _ratio(pair, direction=direction) == pytest.approx(0.02)
 
 
-def test_seconds_beside_the_burst_do_not_count() -> None:
-    """A second before and one after it, with 10 times as much sent."""
+def test_ignores_seconds_outside_the_burst() -> None:
+    """The host sends more before and after the burst. This is not counted."""
     host = _host([1100] * 5, [220, 22, 22, 22, 220], first_s=AT_S - 1)
     assert _ratio(_pair(host)) == pytest.approx(0.02)
 
 
-def test_an_unknown_second_is_no_second_without_bytes() -> None:
-    """60 of 3000 in the two known seconds; a zero for the unknown one would make it 60 / 4500."""
+def test_unknown_second_is_not_zero() -> None:
+    """The ratio is 60 / 3000. It would be 60 / 4500 if a zero were used."""
     host = _host([1500, 1500, 1500], [30, math.nan, 30])
     assert _ratio(_pair(host)) == pytest.approx(0.02)
     host = _host([1500, math.nan, 1500], [30, 30, 30])
@@ -79,21 +79,21 @@ def test_an_unknown_second_is_no_second_without_bytes() -> None:
     "host",
     [
         pytest.param(NO_HOST, id="no counter"),
-        pytest.param(_host([900] * 3, [20] * 3), id="less than the payload: another interface"),
-        pytest.param(_host([1100] * 3, [0.1] * 3), id="less than any receiver acknowledges"),
+        pytest.param(_host([900] * 3, [20] * 3), id="below the payload"),
+        pytest.param(_host([1100] * 3, [0.1] * 3), id="below the minimum"),
         pytest.param(_host([math.nan] * 3, [math.nan] * 3), id="unknown"),
     ],
 )
-def test_a_counter_that_is_not_of_this_traffic_measures_nothing(host: HostColumns) -> None:
+def test_ignores_a_counter_of_other_traffic(host: HostColumns) -> None:
     assert _ratio(_pair(host)) is None
 
 
-def test_a_counter_that_holds_the_payload_alone_is_comparable() -> None:
+def test_uses_a_counter_of_payload_only() -> None:
     assert _ratio(_pair(_host([1000] * 3, [20] * 3))) == pytest.approx(0.02)
 
 
-def test_pairs_without_counters_count_with_one_acknowledgement_a_segment() -> None:
-    """Half of the payload measured with 0.02, half at the most: (0.02 + most) / 2."""
+def test_pairs_without_counters_count_one_acknowledgement_per_segment() -> None:
+    """The measured ratio is used for one half, and the maximum for the other."""
     most = acknowledged_max_ratio(HEADERS, wire=True, resent_ratio=1.0)
     both = _ratio(_pair(_host([1100] * 3, [22] * 3)), _pair(NO_HOST))
     assert both == pytest.approx((0.02 + most) / 2)
@@ -103,7 +103,7 @@ def test_pairs_without_counters_count_with_one_acknowledgement_a_segment() -> No
     ("protocol", "direction"),
     [(Protocol.UDP, Direction.FORWARD), (Protocol.TCP, Direction.BIDIRECTIONAL)],
 )
-def test_udp_and_traffic_both_ways_measure_nothing(
+def test_no_ratio_for_udp_and_bidirectional_traffic(
     protocol: Protocol, direction: Direction
 ) -> None:
     counted = Acknowledgements(BURST, protocol, direction)

@@ -1,4 +1,4 @@
-"""Fleet figures from seconds, by worked arithmetic."""
+"""Tests for fleet metrics, using worked examples."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -32,7 +32,7 @@ NAN = float("nan")
 
 
 def _aligned(proven: list[float], start_s: int = 0) -> Any:
-    """One flow of which receivers' own seconds say so much, from a second beside the instant."""
+    """Return a flow with the given bytes, using a start relative to the burst."""
     flow = SimpleNamespace(proven_bytes=np.array(proven))
     grid = SimpleNamespace(start_s=int(AT.timestamp()) + start_s)
     return cast(Any, SimpleNamespace(flows=[flow], grid=grid))
@@ -42,9 +42,11 @@ def _burst(duration_s: int = 10, omit_s: int = 0) -> Burst:
     return Burst(index=0, planned_start_at=AT, duration_s=duration_s, omit_s=omit_s)
 
 
-def test_the_worst_window_is_the_smallest_of_those_that_may_have_been_common() -> None:
-    """Of 10 s: it begins by second 6 (half and one), and ends from second 8 on (nine tenths less
-    one). Two empty seconds at 6 and 7 are a window of their own; at 4 and 5 a half of one."""
+def test_worst_window_is_the_smallest_possible_common_window() -> None:
+    """For 10 seconds, the window must start by 6 and will not end before 8.
+
+    If 6 and 7 are empty, this is the window. If 4 and 5 are empty, they are half of it.
+    """
     assert _worst(_burst(), _aligned([10.0] * 6 + [0, 0, 10, 10]), 0.0) == 0.0
     assert _worst(_burst(), _aligned([10.0] * 4 + [0, 0, 10, 10, 10, 10]), 0.0) == 8 * 5.0
     assert _worst(_burst(), _aligned([10.0] * 8 + [0, 0]), 0.0) == 8 * 5.0
@@ -52,14 +54,15 @@ def test_the_worst_window_is_the_smallest_of_those_that_may_have_been_common() -
     assert _worst(_burst(), _aligned([10.0] * 10), 0.0) == 80.0
 
 
-def test_late_starts_leave_more_windows_open() -> None:
-    """2 s: it may begin by second 8, and ends in second 9 at the earliest."""
+def test_late_starts_allow_more_windows() -> None:
+    """If pairs can start 2 late, the window must start by 8 and will not end before 9."""
     assert _worst(_burst(), _aligned([10.0] * 8 + [0, 10]), 2.0) == 0.0
     assert _worst(_burst(), _aligned([10.0] * 8 + [0, 10]), 0.0) == pytest.approx(80 * 2 / 3)
 
 
-def test_only_planned_seconds_without_the_warm_up_count() -> None:
-    rows = [0.0] * 3 + [10.0] * 10 + [0.0] * 5  # one before the instant, two of warm-up
+def test_counts_only_planned_seconds_after_the_warm_up() -> None:
+    # These are not used: one is before the start and two are for the warm-up.
+    rows = [0.0] * 3 + [10.0] * 10 + [0.0] * 5
     assert _worst(_burst(omit_s=2), _aligned(rows, -1), 0.0) == 80.0
     assert _worst(_burst(1), _aligned([10.0] * 9), 0.0) is None
 
@@ -75,21 +78,22 @@ def _flow(coverage: list[list[float]], cells: list[list[float]]) -> Any:
     )
 
 
-def test_gaps_are_filled_with_a_pairs_own_mean() -> None:
-    """A pair that ran has 20 in the second that is missing, and half of 20 more in the half."""
+def test_fills_gaps_with_the_mean_of_the_pair() -> None:
+    """If a pair ran, add 20 to the missing value and 10 to the partial one."""
     flow = _flow([[1, 0, 0.5, 1], [1, 1, 1, 1], [0, 0, 0, 0]], [[20, 0, 10, 20], [5] * 4, [0] * 4])
     ran = [SimpleNamespace(ran=True)] * 3
     filled = _filled(flow, cast(Any, ran), slice(0, 4))
     assert filled.tolist() == [[20, 20, 20, 20], [5] * 4, [0] * 4]
-    cut = [SimpleNamespace(ran=False)] * 3  # nothing before its first second, or from its last on
+    # No value is added before the start or after the end.
+    cut = [SimpleNamespace(ran=False)] * 3
     part = _flow([[0, 1, 0, 1, 0]], [[0, 30, 0, 30, 0]])
     assert _filled(part, cast(Any, cut), slice(0, 5)).tolist() == [[0, 30, 30, 30, 0]]
     complete = _flow([[1, 1]], [[5, 6]])
     assert _filled(complete, cast(Any, ran), slice(0, 2)) is complete.received_bytes
 
 
-def test_what_was_sent_in_unknown_seconds_counts_at_the_mean_of_a_pair_that_ran() -> None:
-    """100, 100 and 90 beside a gap of which a part is known: two whole seconds of five."""
+def test_unknown_sent_seconds_count_with_the_mean_of_the_pair() -> None:
+    """The mean is 100 up to the gap. It is used for all five values."""
     flow = _flow([[1] * 5], [[100.0, 100.0, 90.0, NAN, NAN]])
     assert _sent(flow, slice(0, 5), np.array([True])) == 500.0
     assert _sent(flow, slice(0, 5), np.array([False])) == 290.0
@@ -109,7 +113,7 @@ def test_fairness_efficiency_and_transfer_time() -> None:
     assert transfer_time_ratio(1e9, 1.25, []) is None
 
 
-def test_pairs_that_trade_shares_cancel_in_the_sum() -> None:
+def test_opposite_movements_of_pairs_cancel() -> None:
     trade = np.array([[1.0, 3.0, 1.0, 3.0], [3.0, 1.0, 3.0, 1.0]])
     assert _share_movement(trade) == 0.0
     assert _share_movement(np.array([trade[0], trade[0]])) == pytest.approx(2.0)
@@ -131,7 +135,7 @@ def test_quantiles_shares_and_scatter() -> None:
     assert _clock_ratio(9.0, 10) == 1.0
 
 
-def test_quantiles_of_columns_are_by_the_nearest_rank() -> None:
+def test_column_quantiles_use_the_nearest_rank() -> None:
     cells = np.array([[1.0, NAN], [3.0, NAN], [2.0, NAN], [NAN, 7.0]], np.float32)
     low, middle, high = column_quantiles(cells, (0.05, 0.5, 0.95))
     assert (low.tolist(), middle.tolist(), high.tolist()) == ([1, 7], [2, 7], [3, 7])
@@ -140,13 +144,13 @@ def test_quantiles_of_columns_are_by_the_nearest_rank() -> None:
     assert none.shape == (2,)
 
 
-def test_a_series_has_the_flow_of_its_seconds() -> None:
+def test_series_has_the_flow_of_its_seconds() -> None:
     made = fleet(Plant(pairs=2, bursts=1, burst_s=10, ledger=False))
     (measured,) = measure(made)
     assert [flow.flow for flow in measured.series.flows] == [Flow.UP]
 
 
-def test_a_pair_has_the_clock_offset_of_its_ends_with_its_bound() -> None:
+def test_pair_has_the_clock_offset_with_its_bound() -> None:
     made = fleet(Plant(pairs=2, bursts=1, burst_s=10, ledger=False))
     gap = EndsOffset(low_s=1.5, high_s=2.5, offset_s=2.0)
     (measured,) = measure(made.told(lambda pair: replace(pair, ends_offset=gap), [0]))

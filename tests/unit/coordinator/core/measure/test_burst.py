@@ -1,4 +1,4 @@
-"""What a burst's summary sums, names and fills in, by worked examples."""
+"""Tests for sums, names and defaults in a burst summary, using worked examples."""
 
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -30,13 +30,16 @@ AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
     ("values", "total"),
     [
         ([1.0, 2.0], 3.0),
-        ([1.0, None], None),  # a part would pass for the whole
+        # If this were summed, it would look complete.
+        ([1.0, None], None),
         ([None], None),
         ([], None),
         ([0.0], 0.0),
     ],
 )
-def test_a_sum_is_of_all_flows_or_unknown(values: list[float | None], total: float | None) -> None:
+def test_sum_with_an_unknown_flow_is_unknown(
+    values: list[float | None], total: float | None
+) -> None:
     assert _sum(values) == total
 
 
@@ -51,7 +54,7 @@ def _grade(error_s: float | None, *, late: bool = False, proven: float = 1.0) ->
     )
 
 
-def test_start_errors_are_those_of_pairs_on_time() -> None:
+def test_start_errors_exclude_late_pairs() -> None:
     grades = [_grade(0.3), _grade(-0.1), _grade(9.0, late=True), _grade(None), _grade(0.2)]
     spread, largest, p99 = _start_errors(grades).values()
     assert spread == pytest.approx(0.4)
@@ -61,18 +64,18 @@ def test_start_errors_are_those_of_pairs_on_time() -> None:
     assert tuple(_start_errors(hundred).values()) == (0.099, 0.099, 0.098)
 
 
-def test_what_receivers_recorded_is_proven_but_not_of_late_pairs() -> None:
+def test_proven_ratio_excludes_late_pairs() -> None:
     assert _proven([_grade(0.0, proven=0.5), _grade(0.0), _grade(0.0, late=True)]) == 0.5
     assert _proven([]) == 0.0
 
 
-def test_pairs_are_named_by_their_states() -> None:
+def test_lists_pairs_by_state() -> None:
     pairs = [SimpleNamespace(pair=state.value, state=state) for state in State]
     figures = cast(Any, SimpleNamespace(pairs=pairs))
     assert _names(figures, State.LATE, State.MISSED) == ("late", "missed")
 
 
-def test_missing_pairs_are_those_missed_refused_abandoned_or_lost() -> None:
+def test_missing_pairs_are_missed_refused_abandoned_or_lost() -> None:
     made = fleet(Plant(pairs=6, bursts=1, burst_s=10, ledger=False))
     outcomes = [Outcome.MISSED, Outcome.REFUSED, Outcome.ABANDONED, Outcome.MEASURED]
     pairs = [
@@ -89,7 +92,7 @@ def test_missing_pairs_are_those_missed_refused_abandoned_or_lost() -> None:
     assert (summary.pairs_planned, summary.pairs_measured) == (6, 2)
 
 
-def test_a_pair_that_started_late_is_named_as_late_only() -> None:
+def test_late_pair_is_listed_as_late_only() -> None:
     made = fleet(Plant(pairs=3, bursts=1, burst_s=10, late=1, ledger=False))
     (evidence,) = made.evidence
     summary = measure_burst(made.plan.spec, evidence, made.now).summary
@@ -98,8 +101,8 @@ def test_a_pair_that_started_late_is_named_as_late_only() -> None:
     assert (summary.null_pairs, summary.missing_pairs) == ((), ())
 
 
-def test_a_vm_size_caps_hosts_that_name_none() -> None:
-    """Standard_D4s_v5 has 12.5 Gbit/s, a tenth of it in a lab at 1:10."""
+def test_vm_size_limits_hosts_without_a_nic_rate() -> None:
+    """The 12.5 Gbit/s for Standard_D4s_v5 are 1.25 Gbit/s in a lab with a tenth of the rate."""
     burst = Burst(index=0, planned_start_at=AT, duration_s=10)
     pair = PairEvidence(
         pair_index=0,
@@ -107,14 +110,14 @@ def test_a_vm_size_caps_hosts_that_name_none() -> None:
         server_vm_size="Standard_D4s_v5",
         server_nic_bits_per_second=5e9,
     )
-    bare = PairEvidence(pair_index=1, client_vm_size="unheard of")
+    bare = PairEvidence(pair_index=1, client_vm_size="unknown size")
     capped, unknown = _with_nic_limits(BurstEvidence(burst=burst, pairs=(pair, bare)), 10.0).pairs
     assert capped.client_nic_bits_per_second == 1.25e9
     assert capped.server_nic_bits_per_second == 5e9
     assert (unknown.client_nic_bits_per_second, unknown.server_nic_bits_per_second) == (None, None)
 
 
-def test_headers_are_of_the_segments_that_clients_tell() -> None:
+def test_headers_use_the_segment_size_of_clients() -> None:
     spec = cast(RunSpec, SimpleNamespace(traffic=Traffic()))
 
     def pair(index: int, mss_bytes: int | None, mtu_bytes: int | None = None) -> PairEvidence:

@@ -1,4 +1,4 @@
-"""Each planned pair-second has one state, and a pair the state of what is missing most."""
+"""Tests for the state of pairs and of planned pair-seconds."""
 
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -38,7 +38,7 @@ CLAIM = Claim(job_id="j", agent_id="c-1", phase=Phase.RUNNING, claimed_at=AT)
 def _aligned(
     pair: PairEvidence, seen: int, *, proven_s: float | None = None, start_s: float | None = 0.0
 ) -> Aligned:
-    """One pair, of whose ten seconds the first ones were seen."""
+    """Return a pair for which ``seen`` of ten seconds exist."""
     flow = SimpleNamespace(
         engine_seen=(np.arange(10) < seen)[None, :],
         proven_s=np.array([float(seen) if proven_s is None else proven_s]),
@@ -54,21 +54,21 @@ def _graded(
     *,
     now: datetime = LATER,
     late_after_s: float = 1.0,
-    **told: Any,
+    **options: Any,
 ) -> PairGrade:
-    known = {name: told.pop(name) for name in ("proven_s", "start_s") if name in told}
-    evidence = BurstEvidence(burst=BURST, pairs=(pair,), **told)
+    known = {name: options.pop(name) for name in ("proven_s", "start_s") if name in options}
+    evidence = BurstEvidence(burst=BURST, pairs=(pair,), **options)
     (result,) = grade(evidence, _aligned(pair, seen, **known), late_after_s, now)
     return result
 
 
-def _pair(outcome: Outcome | None = None, **told: Any) -> PairEvidence:
-    fields = {name: told.pop(name) for name in ("reason", "engine") if name in told}
+def _pair(outcome: Outcome | None = None, **options: Any) -> PairEvidence:
+    fields = {name: options.pop(name) for name in ("reason", "engine") if name in options}
     report = None if outcome is None else job_report(0, AT, outcome=outcome, **fields)
-    return PairEvidence(pair_index=0, report=report, **told)
+    return PairEvidence(pair_index=0, report=report, **options)
 
 
-def test_a_pair_that_was_seen_is_measured() -> None:
+def test_pair_with_all_seconds_is_measured() -> None:
     result = _graded(_pair(Outcome.MEASURED), 10, proven_s=8.0, start_s=0.25)
     assert (result.state, result.reason, result.measured, result.ran) == (
         State.MEASURED, None, True, True,
@@ -79,7 +79,7 @@ def test_a_pair_that_was_seen_is_measured() -> None:
 
 
 @pytest.mark.parametrize(("seen", "measured"), [(9, True), (8, False)])
-def test_nine_tenths_of_its_seconds_make_a_pair_measured(seen: int, measured: bool) -> None:
+def test_pair_with_nine_tenths_of_its_seconds_is_measured(seen: int, measured: bool) -> None:
     result = _graded(_pair(Outcome.MEASURED), seen)
     assert result.measured is measured
     assert result.completeness.seconds(State.MEASURED) == seen
@@ -87,7 +87,8 @@ def test_nine_tenths_of_its_seconds_make_a_pair_measured(seen: int, measured: bo
     if not measured:
         assert result.state is State.LOST
         assert result.reason == "seconds are missing from the record after 8 of 10 s"
-        assert result.ran  # by its own report
+        # It ran, if its report is used.
+        assert result.ran
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_nine_tenths_of_its_seconds_make_a_pair_measured(seen: int, measured: bo
         (Outcome.LATE, 0, State.NULL, "the engine reported no bytes"),
     ],
 )
-def test_a_report_says_what_became_of_the_rest(
+def test_report_decides_the_state_of_missing_seconds(
     outcome: Outcome, seen: int, state: State, reason: str
 ) -> None:
     result = _graded(_pair(outcome), seen)
@@ -110,15 +111,15 @@ def test_a_report_says_what_became_of_the_rest(
     assert result.completeness.seconds(state) == 10 - seen
     assert not result.measured
     assert not result.ran
-    local = _graded(_pair(outcome, reason="in its own words"), seen)
-    assert (local.reason or "").startswith("in its own words")
+    with_reason = _graded(_pair(outcome, reason="given reason"), seen)
+    assert (with_reason.reason or "").startswith("given reason")
     engine = EngineReport(engine="iperf3", error="connection reset")
-    engines = _graded(_pair(outcome, engine=engine), seen)
-    assert (engines.reason or "").startswith("connection reset")
+    with_error = _graded(_pair(outcome, engine=engine), seen)
+    assert (with_error.reason or "").startswith("connection reset")
 
 
 @pytest.mark.parametrize(
-    ("told", "seen", "state", "reason"),
+    ("options", "seen", "state", "reason"),
     [
         ({"cancelled_at": AT}, 0, State.ABANDONED, "the run was cancelled"),
         ({"cancelled_at": AT, "cancel_reason": "budget"}, 0, State.ABANDONED, "budget"),
@@ -129,11 +130,13 @@ def test_a_report_says_what_became_of_the_rest(
         ({"claim": CLAIM}, 0, State.LOST, "c-1 took the job and never reported"),
     ],
 )
-def test_without_a_report_the_reason_is_what_is_known(
-    told: dict[str, Any], seen: int, state: State, reason: str
+def test_reason_without_a_report_uses_other_evidence(
+    options: dict[str, Any], seen: int, state: State, reason: str
 ) -> None:
-    of_pair = {name: told.pop(name) for name in ("missing_reason", "claim") if name in dict(told)}
-    result = _graded(_pair(**of_pair), seen, start_s=None, **told)
+    of_pair = {
+        name: options.pop(name) for name in ("missing_reason", "claim") if name in dict(options)
+    }
+    result = _graded(_pair(**of_pair), seen, start_s=None, **options)
     assert (result.state, result.reason, result.start_error_s) == (state, reason, None)
 
 
@@ -147,7 +150,7 @@ def test_without_a_report_the_reason_is_what_is_known(
         (None, Outcome.LATE, False),
     ],
 )
-def test_a_pair_is_late_beyond_the_tolerance_or_by_its_own_word(
+def test_pair_is_late_by_start_time_or_by_its_report(
     start_s: float | None, outcome: Outcome, late: bool
 ) -> None:
     result = _graded(_pair(outcome), 10, start_s=start_s)
@@ -159,7 +162,7 @@ def test_a_pair_is_late_beyond_the_tolerance_or_by_its_own_word(
         )
 
 
-def test_parts_add_up_exactly() -> None:
+def test_combined_parts_add_up() -> None:
     one = Completeness.of({State.MEASURED: 3, State.LOST: 1})
     other = Completeness.of({State.MEASURED: 2, State.LATE: 4})
     both = combine([one, other])
@@ -168,13 +171,16 @@ def test_parts_add_up_exactly() -> None:
     assert combine([]) == Completeness.of({})
 
 
-def _reading(**told: Any) -> ClockReading:
+def _reading(**options: Any) -> ClockReading:
     known = {"read_at": AT, "synchronised": True, "offset_s": 0.0, "bound_s": 0.001}
-    return ClockReading(source=ClockSource.CHRONY, **(known | told))
+    return ClockReading(source=ClockSource.CHRONY, **(known | options))
 
 
 def _clocked(*readings: ClockReading | None, claimed: bool = False) -> PairEvidence:
-    """Client before and after, server before and after; the first by its claim."""
+    """Return a pair with the given readings, before and after, for client and server.
+
+    Use ``claimed`` to put the first reading into the claim.
+    """
     before, after, first, last = readings
     return PairEvidence(
         pair_index=0,
@@ -206,32 +212,32 @@ MEASURED = PairGrade(
     "reading",
     [None, _reading(synchronised=False), _reading(offset_s=None), _reading(bound_s=None)],
 )
-def test_a_clock_is_read_before_and_after_at_both_ends(
+def test_clock_needs_readings_before_and_after_at_both_ends(
     end: int, reading: ClockReading | None
 ) -> None:
     bad = [*GOOD[:end], reading, *GOOD[end + 1 :]]
     pairs = SimpleNamespace(pairs=[_clocked(*GOOD), _clocked(*bad)])
     aligned = cast(Aligned, pairs)
     assert clock_fields(aligned, [MEASURED] * 2, 0.05)["clocks_read_ratio"] == 0.5
-    # A reading after the burst that says that the clock is off is a known trouble, no absent one.
+    # If this reading shows that the clock is wrong, it is not counted as missing.
     off = end in {1, 3} and reading is not None
     off = off and reading in (_reading(synchronised=False), _reading(bound_s=None))
     assert clock_fields(aligned, [MEASURED] * 2, 0.05)["clocks_unread_s"] == (0 if off else 6)
 
 
-def test_a_claims_clock_is_the_first_reading() -> None:
+def test_claim_provides_the_first_clock_reading() -> None:
     aligned = cast(Aligned, SimpleNamespace(pairs=[_clocked(*GOOD, claimed=True)]))
     assert clock_fields(aligned, [MEASURED], 0.05)["clocks_read_ratio"] == 1.0
     assert clock_fields(aligned, [MEASURED], 0.05)["clocks_unread_s"] == 0
     silent = cast(Aligned, SimpleNamespace(pairs=[PairEvidence(pair_index=0)]))
     assert clock_fields(silent, [MEASURED], 0.05)["clocks_read_ratio"] == 0.0
-    no_user = cast(Aligned, SimpleNamespace(pairs=[]))
-    assert clock_fields(no_user, [], 0.05)["clocks_read_ratio"] is None
+    empty = cast(Aligned, SimpleNamespace(pairs=[]))
+    assert clock_fields(empty, [], 0.05)["clocks_read_ratio"] is None
 
 
-def test_clocks_that_moved_are_counted_and_three_are_named() -> None:
+def test_counts_moved_clocks_and_lists_three() -> None:
     moved = [*GOOD[:3], _reading(offset_s=9.0, bound_s=9.5)]
-    stored, bad = _clocked(*GOOD), _clocked(*moved)
+    steady_pair, bad = _clocked(*GOOD), _clocked(*moved)
     nothing = PairGrade(
         completeness=Completeness.of({State.LOST: 10}), state=State.LOST, reason="",
         start_error_s=None, proven_ratio=0.0,
@@ -240,7 +246,7 @@ def test_clocks_that_moved_are_counted_and_three_are_named() -> None:
         completeness=Completeness.of({State.LATE: 10}), state=State.LATE, reason="",
         start_error_s=9.0, proven_ratio=0.0,
     )  # fmt: skip
-    pairs = [bad, stored, bad, bad, bad, bad]
+    pairs = [bad, steady_pair, bad, bad, bad, bad]
     aligned = cast(Aligned, SimpleNamespace(pairs=pairs))
     grades = [MEASURED, MEASURED, nothing, late, MEASURED, MEASURED]
     result = clock_fields(aligned, grades, 0.05)["unsteady_clocks"]
@@ -248,5 +254,5 @@ def test_clocks_that_moved_are_counted_and_three_are_named() -> None:
     assert (result.pairs_count, result.measured_s) == (4, 18)
     assert len(result.said) == 3
     assert all(item.startswith("pair-001 (") for item in result.said)
-    steady = cast(Aligned, SimpleNamespace(pairs=[stored, bad]))
+    steady = cast(Aligned, SimpleNamespace(pairs=[steady_pair, bad]))
     assert clock_fields(steady, [MEASURED, nothing], 0.05)["unsteady_clocks"] is None

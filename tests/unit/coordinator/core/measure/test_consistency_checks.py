@@ -1,4 +1,7 @@
-"""Sources that cannot all be true are found, whoever said it; sources that can are left alone."""
+"""Tests for contradictions between sources, which are reported.
+
+If all sources can be true, nothing is reported.
+"""
 
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -38,20 +41,22 @@ MADE = fleet(PLANT, target_bits_per_second=20e9)
 Change = Callable[[PairEvidence], PairEvidence]
 
 
-def _judged(
+def _summary(
     change: Change, *, pairs: tuple[int, ...] = (2,), made: Fleet = MADE, **traffic: object
 ) -> RunSummary:
-    """The verdict where some pairs' evidence was changed, of a fleet that passes by far."""
+    """Return the summary when some evidence is changed, for a fleet that should pass."""
     requested = Traffic.model_validate(made.plan.spec.traffic.model_dump() | traffic)
     return summarise(made.asked(traffic=requested).told(change, pairs))
 
 
-def _rules(said: RunSummary) -> set[Rule]:
-    return {contradiction.rule for burst in said.bursts for contradiction in burst.contradictions}
+def _rules(summary: RunSummary) -> set[Rule]:
+    return {
+        contradiction.rule for burst in summary.bursts for contradiction in burst.contradictions
+    }
 
 
 def _at(side: Side, change: Callable[[IntervalColumns], IntervalColumns]) -> Change:
-    """Rewrites one end's seconds, as they come from the table."""
+    """Change the rows for one end, using the form in which they will be stored."""
 
     def rewrite(pair: PairEvidence) -> PairEvidence:
         name = "server_tracks" if side is Side.SERVER else "client_tracks"
@@ -74,10 +79,10 @@ def _row(index: int, value: float) -> Callable[[IntervalColumns], IntervalColumn
     return change
 
 
-def test_a_true_fleet_contradicts_nothing() -> None:
-    text = _judged(lambda pair: pair)
-    assert text.verdict is Verdict.PASS
-    assert _rules(text) == set()
+def test_unchanged_fleet_has_no_contradiction() -> None:
+    summary = _summary(lambda pair: pair)
+    assert summary.verdict is Verdict.PASS
+    assert _rules(summary) == set()
 
 
 @pytest.mark.parametrize(
@@ -111,15 +116,15 @@ def test_a_true_fleet_contradicts_nothing() -> None:
         ),
     ],
 )
-def test_what_cannot_be_true_is_named_and_no_pass(change: Change, rule: Rule) -> None:
-    text = _judged(change)
-    assert rule in _rules(text)
-    assert text.verdict is Verdict.INCONCLUSIVE
-    result = next(f for f in text.findings if f.id == f"contradiction-{rule}")
+def test_contradiction_is_reported_and_prevents_a_pass(change: Change, rule: Rule) -> None:
+    summary = _summary(change)
+    assert rule in _rules(summary)
+    assert summary.verdict is Verdict.INCONCLUSIVE
+    result = next(f for f in summary.findings if f.id == f"contradiction-{rule}")
     assert "pair-003" in result.sentence
 
 
-def test_a_moved_end_is_found_without_its_seconds_too() -> None:
+def test_finds_a_moved_start_without_seconds() -> None:
     def moved(pair: PairEvidence) -> PairEvidence:
         assert pair.report is not None
         assert pair.report.first_data_at is not None
@@ -127,27 +132,27 @@ def test_a_moved_end_is_found_without_its_seconds_too() -> None:
         report = pair.report.model_copy(update={"first_data_at": first})
         return replace(pair, report=report, client_tracks=())
 
-    assert Rule.STAMPS in _rules(_judged(moved))
+    assert Rule.STAMPS in _rules(_summary(moved))
 
 
 @pytest.mark.parametrize(
-    ("engine", "apart_s", "untrue"),
+    ("engine", "gap_s", "contradicts"),
     [("iperf3", 0.3, False), ("iperf3", 0.7, True), ("ftp", 6.5, False), ("ftp", 8.0, True)],
 )
-def test_ends_that_log_in_first_may_begin_further_apart(
-    engine: str, apart_s: float, untrue: bool
+def test_ends_with_a_login_can_have_larger_start_differences(
+    engine: str, gap_s: float, contradicts: bool
 ) -> None:
-    earlier = _at(Side.CLIENT, lambda t: replace(t, first_data_at_s=t.first_data_at_s - apart_s))
-    text = _judged(earlier, engine=engine, streams_count=1)
-    assert (Rule.STAMPS in _rules(text)) is untrue
+    earlier = _at(Side.CLIENT, lambda t: replace(t, first_data_at_s=t.first_data_at_s - gap_s))
+    summary = _summary(earlier, engine=engine, streams_count=1)
+    assert (Rule.STAMPS in _rules(summary)) is contradicts
 
 
-@pytest.mark.parametrize(("silent_s", "untrue"), [(1.75, False), (1.4, False), (0.0, True)])
-def test_a_server_counts_from_when_a_late_clients_connections_stood(
-    silent_s: float, untrue: bool
-) -> None:
-    """A quarter of a second before the instant, as the gate has it; the client is let go 1.5 s
-    after it, and what the server received begins then, or not."""
+@pytest.mark.parametrize(("silent_s", "contradicts"), [(1.75, False), (1.4, False), (0.0, True)])
+def test_server_can_start_before_a_late_client_sends(silent_s: float, contradicts: bool) -> None:
+    """The gate can start the server early, when the client is not able to send.
+
+    If there are no bytes until the client starts, this is not a contradiction.
+    """
 
     def served(track: IntervalColumns) -> IntervalColumns:
         share = 1 - np.clip(silent_s - track.start_s, 0, 1)
@@ -156,35 +161,37 @@ def test_a_server_counts_from_when_a_late_clients_connections_stood(
         return replace(track, first_data_at_s=zero_s, transferred_bytes=bytes_then)
 
     late = _at(Side.CLIENT, lambda t: replace(t, first_data_at_s=t.first_data_at_s + 1.5))
-    text = _judged(lambda pair: _at(Side.SERVER, served)(late(pair)))
-    assert (Rule.STAMPS in _rules(text)) is untrue
+    summary = _summary(lambda pair: _at(Side.SERVER, served)(late(pair)))
+    assert (Rule.STAMPS in _rules(summary)) is contradicts
 
 
 @pytest.mark.parametrize(
     ("times", "rules"),
     [(0.5, {Rule.HOST_COUNTERS}), (1e-4, set())],
-    ids=["half", "another interface's"],
+    ids=["half", "another interface"],
 )
-def test_a_nic_that_counted_less_than_arrived_contradicts(times: float, rules: set[Rule]) -> None:
+def test_nic_counter_below_the_received_bytes_is_a_contradiction(
+    times: float, rules: set[Rule]
+) -> None:
     def counted(pair: PairEvidence) -> PairEvidence:
         host = pair.server_host
         return replace(pair, server_host=replace(host, nic_rx_bytes=host.nic_rx_bytes * times))
 
-    assert _rules(_judged(counted)) == rules
+    assert _rules(_summary(counted)) == rules
 
 
-def test_seconds_that_a_nic_does_not_know_are_no_zeros() -> None:
+def test_unknown_seconds_of_a_nic_are_not_zero() -> None:
     def unknown(pair: PairEvidence) -> PairEvidence:
         host = pair.server_host
         known = np.arange(len(host)) % 2 == 0
         half = np.where(known, host.nic_rx_bytes, np.nan)
         return replace(pair, server_host=replace(host, nic_rx_bytes=half))
 
-    assert _rules(_judged(unknown)) == set()
+    assert _rules(_summary(unknown)) == set()
 
 
-def test_counters_that_end_before_the_test_does_say_nothing() -> None:
-    """Seconds before the first byte do not stand for those that are lost at the end."""
+def test_ignores_counters_that_end_before_the_test() -> None:
+    """If the end is missing, it is not replaced by what was counted before the start."""
 
     def cut(pair: PairEvidence) -> PairEvidence:
         host = pair.server_host
@@ -197,16 +204,16 @@ def test_counters_that_end_before_the_test_does_say_nothing() -> None:
         return replace(pair, server_host=HostColumns(**rows))
 
     short = fleet(replace(PLANT, burst_s=10), target_bits_per_second=20e9)
-    assert _rules(_judged(cut, made=short)) == set()
+    assert _rules(_summary(cut, made=short)) == set()
 
 
-def test_more_than_the_pace_offers_contradicts() -> None:
-    """6 Gbit/s a pair on 8 streams of 0.5 Gbit/s each."""
-    text = _judged(lambda pair: pair, streams_count=8, stream_bits_per_second=500_000_000)
-    assert Rule.SENT_OVER_OFFERED in _rules(text)
+def test_bytes_above_the_pace_are_a_contradiction() -> None:
+    """A pair sends 6 Gbit/s on 8 streams, which are limited to 0.5 Gbit/s."""
+    summary = _summary(lambda pair: pair, streams_count=8, stream_bits_per_second=500_000_000)
+    assert Rule.SENT_OVER_OFFERED in _rules(summary)
 
 
-def test_an_end_total_that_its_seconds_exceed_contradicts() -> None:
+def test_total_below_the_seconds_is_a_contradiction() -> None:
     def fewer(pair: PairEvidence) -> PairEvidence:
         report = pair.report
         assert report is not None
@@ -218,16 +225,17 @@ def test_an_end_total_that_its_seconds_exceed_contradicts() -> None:
         engine = report.engine.model_copy(update={"totals": totals})
         return replace(pair, report=report.model_copy(update={"engine": engine}))
 
-    assert _rules(_judged(fewer)) == {Rule.TOTALS}
+    assert _rules(_summary(fewer)) == {Rule.TOTALS}
 
 
-RECEIVED = 100_000_000  # bytes, of each of the downloads below
+# The number of bytes in a download.
+RECEIVED = 100_000_000
 
 
 def _downloaded(
     sent_ratio: float, engine: str, transfers_count: int = 1, *, over: bool = True
 ) -> list[Contradiction]:
-    """What is broken where a daemon says that it sent so much of what its client received."""
+    """Return what is reported if a daemon should have sent ``sent_ratio`` of the received bytes."""
     at = datetime(2026, 11, 20, 12, tzinfo=UTC)
     sent = FlowTotals(flow=Flow.DOWN, sent_bytes=round(RECEIVED * sent_ratio))
     count = Measure(name="server_transfers_count", value=transfers_count, unit="count")
@@ -248,115 +256,116 @@ def _downloaded(
 
 
 @pytest.mark.parametrize("engine", ["http", "https", "ftp"])
-def test_more_received_than_a_daemon_sent_contradicts(engine: str) -> None:
-    """40 Mbit/s where the server's log has 8; and a log that lost one of 30 seconds."""
+def test_more_bytes_received_than_a_daemon_sent_is_a_contradiction(engine: str) -> None:
+    """The server log can show 8 of 40 Mbit/s, or it can have lost 1 of 30 seconds."""
     for sent_ratio in (0.2, 29 / 30):
         (result,) = _downloaded(sent_ratio, engine)
         assert (result.rule, result.said) == (Rule.RECEIVED_OVER_SENT, RECEIVED)
         assert result.bound == pytest.approx(RECEIVED * sent_ratio)
-    for sent_ratio in (1.0, 1.3):  # what a client broke off was sent as well
+    # If a transfer is aborted, more bytes can be sent than received.
+    for sent_ratio in (1.0, 1.3):
         assert _downloaded(sent_ratio, engine) == []
 
 
-def test_replies_beside_small_files_are_no_payload() -> None:
-    """Each transfer of 1,000 bytes comes with some 350 bytes of replies."""
+def test_protocol_replies_are_not_payload() -> None:
+    """For a file of 1,000 bytes, there will be another 350 bytes for replies."""
     count = RECEIVED // 1350
     assert _downloaded(1000 * count / RECEIVED, "ftp", count) == []
     (result,) = _downloaded(0.3, "ftp", 100)
     assert result.rule is Rule.RECEIVED_OVER_SENT
 
 
-def test_a_daemons_test_that_goes_on_bounds_nothing() -> None:
+def test_unfinished_daemon_test_gives_no_limit() -> None:
     assert _downloaded(0.2, "http", over=False) == []
 
 
-def test_little_of_every_pair_is_much_of_the_fleet() -> None:
-    """Each pair is within its own tolerance; their sum is not."""
-    text = _judged(_at(Side.SERVER, _times(1.008)), pairs=tuple(range(6)))
-    assert _rules(text) == {Rule.RECEIVED_OVER_SENT}
+def test_small_surplus_of_all_pairs_is_a_contradiction_of_the_fleet() -> None:
+    """All pairs are within the tolerance, but not their sum."""
+    summary = _summary(_at(Side.SERVER, _times(1.008)), pairs=tuple(range(6)))
+    assert _rules(summary) == {Rule.RECEIVED_OVER_SENT}
     assert {
-        contradiction.pair for burst in text.bursts for contradiction in burst.contradictions
+        contradiction.pair for burst in summary.bursts for contradiction in burst.contradictions
     } == {None}
-    assert text.verdict is Verdict.INCONCLUSIVE
+    assert summary.verdict is Verdict.INCONCLUSIVE
 
 
-def test_a_sender_that_lost_its_last_seconds_bounds_nothing() -> None:
+def test_sender_without_its_last_seconds_gives_no_limit() -> None:
     def cut(pair: PairEvidence) -> PairEvidence:
         short = _at(Side.CLIENT, lambda track: track.rows(slice(20)))(pair)
         return replace(short, report=None)
 
     short = fleet(replace(PLANT, burst_s=10), target_bits_per_second=20e9)
-    assert _rules(_judged(cut, made=short)) == set()
+    assert _rules(_summary(cut, made=short)) == set()
 
 
-def test_rows_that_were_stored_twice_are_no_contradiction() -> None:
+def test_rows_stored_twice_are_not_a_contradiction() -> None:
     twice = _at(Side.SERVER, lambda track: track.rows(np.repeat(np.arange(len(track)), 2)))
-    text = _judged(twice)
-    assert _rules(text) == set()
-    assert text.verdict is Verdict.PASS
+    summary = _summary(twice)
+    assert _rules(summary) == set()
+    assert summary.verdict is Verdict.PASS
 
 
-def test_a_block_a_stream_more_at_the_end_is_how_iperf3_counts() -> None:
+def test_allows_one_block_per_stream_more_at_the_end_of_iperf3() -> None:
     blocks = 131_072 * PLANT.streams
     one_more = _at(
         Side.SERVER,
         lambda track: _row(-1, float(track.transferred_bytes[-1]) + blocks - 1)(track),
     )
-    assert _rules(_judged(one_more)) == set()
+    assert _rules(_summary(one_more)) == set()
 
 
-def test_a_pair_that_tells_another_s_account_is_a_copy() -> None:
-    """A missing pair whose rows were written anew from those of one that ran: T12's kin."""
+def test_rows_of_another_pair_are_a_copy() -> None:
+    """Use the rows of another pair to replace those that are missing (T12)."""
     model = MADE.evidence[0].pairs[4]
 
     def copied(pair: PairEvidence) -> PairEvidence:
         return replace(pair, client_tracks=model.client_tracks, server_tracks=model.server_tracks)
 
-    text = _judged(copied)
-    assert Rule.COPIED in _rules(text)
-    assert text.verdict is not Verdict.PASS
-    assert Rule.COPIED not in _rules(_judged(lambda pair: pair))
+    summary = _summary(copied)
+    assert Rule.COPIED in _rules(summary)
+    assert summary.verdict is not Verdict.PASS
+    assert Rule.COPIED not in _rules(_summary(lambda pair: pair))
 
 
-def test_senders_rows_that_are_another_pair_s_are_a_copy() -> None:
+def test_sender_rows_of_another_pair_are_a_copy() -> None:
     model = MADE.evidence[0].pairs[4]
 
     def copied(pair: PairEvidence) -> PairEvidence:
         return replace(pair, client_tracks=model.client_tracks)
 
-    text = _judged(copied)
-    assert Rule.COPIED in _rules(text)
-    assert text.verdict is not Verdict.PASS
+    summary = _summary(copied)
+    assert Rule.COPIED in _rules(summary)
+    assert summary.verdict is not Verdict.PASS
 
 
-def test_senders_of_few_whole_blocks_may_write_the_same() -> None:
-    """As unpaced pairs of a slow path do: two to ten blocks a second."""
+def test_senders_of_few_blocks_can_have_equal_seconds() -> None:
+    """On a slow path without a pace, a pair can send two to ten blocks."""
 
     def in_blocks(track: IntervalColumns) -> IntervalColumns:
         blocks = np.resize([4.0, 2, 6, 8, 3, 10, 7], len(track))
         return replace(track, transferred_bytes=blocks * 131_072 * 1000)
 
-    assert Rule.COPIED not in _rules(_judged(_at(Side.CLIENT, in_blocks), pairs=(2, 4)))
+    assert Rule.COPIED not in _rules(_summary(_at(Side.CLIENT, in_blocks), pairs=(2, 4)))
 
 
 @pytest.mark.parametrize(
     ("stream_bits_per_second", "surplus_bytes", "is_copy"),
     [(10_000_000, 0, False), (10_000_000, 1, True), (None, 0, True)],
-    ids=["paced", "paced, but no whole blocks", "unpaced"],
+    ids=["paced", "paced, partial blocks", "unpaced"],
 )
-def test_paced_pairs_may_read_the_same_blocks_in_turn(
+def test_paced_pairs_can_receive_equal_blocks(
     stream_bits_per_second: int | None, surplus_bytes: int, is_copy: bool
 ) -> None:
-    """As two pairs of four streams of 10 Mbit/s told it in one lab, beside a busy host's work."""
+    """This was seen in a lab on a busy host, for pairs that used four streams."""
 
     def in_blocks(track: IntervalColumns) -> IntervalColumns:
         blocks = np.resize([36.0, 38, 39, 38, 40, 38, 37], len(track))
         return replace(track, transferred_bytes=blocks * 131_072 + surplus_bytes)
 
-    text = _judged(
+    summary = _summary(
         _at(Side.SERVER, in_blocks),
         pairs=(2, 4),
         streams_count=4,
         stream_bits_per_second=stream_bits_per_second,
     )
-    assert (Rule.COPIED in _rules(text)) is is_copy
+    assert (Rule.COPIED in _rules(summary)) is is_copy

@@ -1,4 +1,4 @@
-"""One pair's seconds against its own median, and what its report says of their end."""
+"""Tests to compare the rate of a pair to its median, and to get the state in which it ends."""
 
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -35,7 +35,7 @@ BURST = Burst(index=3, planned_start_at=AT, duration_s=10)
 SPEC = cast(RunSpec, SimpleNamespace(clock_bound_max_s=0.05))
 
 
-def test_runs_of_true_cells() -> None:
+def test_spans_of_true_cells() -> None:
     flags = np.array([True, True, False, True, False, False, True])
     assert list(_spans(flags)) == [(0, 2), (3, 4), (6, 7)]
     assert list(_spans(np.zeros(3, bool))) == []
@@ -48,23 +48,24 @@ def test_runs_of_true_cells() -> None:
         (3, 5, 2.0, (2, 6)),
         (4, 6, 2.0, (4, 6)),
         (0, 1, 5.0, (0, 5)),
-        (8, 9, 5.0, (5, 9)),  # no further than the burst
+        # This is not longer than the burst.
+        (8, 9, 5.0, (5, 9)),
     ],
 )
-def test_a_span_is_widened_to_the_readings_that_it_lies_in(
+def test_widens_a_span_to_its_readings(
     begin: int, stop: int, reading_s: float | None, span: tuple[float, float]
 ) -> None:
     assert _reading_bounds(begin, stop, reading_s, 9) == span
 
 
-def test_medians_are_of_finite_values_by_the_lower_middle() -> None:
+def test_median_is_the_lower_middle_of_finite_values() -> None:
     rows = np.array([[5.0, 1, 3, 2, 4, 6], [9.0, 9, 9, np.inf, np.inf, np.inf]])
     assert float(_median(rows)[0]) == 3.0
     assert np.isnan(_median(np.full((1, 6), np.inf))[0])
 
 
-def test_the_usual_rate_is_the_median_of_the_minute_before() -> None:
-    """A first minute at 10, then 20: the median moves once half of a minute has passed."""
+def test_usual_rate_is_the_median_of_the_previous_minute() -> None:
+    """After the rate is changed to 20, it takes half a minute to become the median."""
     rates = np.array([[10.0] * 60 + [20.0] * 90])
     usual = _moving_median(rates)[0]
     assert set(usual[:60]) == {10.0}
@@ -75,9 +76,10 @@ def test_the_usual_rate_is_the_median_of_the_minute_before() -> None:
     assert 90 <= changed <= 96
 
 
-def test_a_fall_to_the_floor_is_low_and_next_to_nothing_is_empty() -> None:
+def test_half_of_the_usual_rate_is_low_and_near_zero_is_empty() -> None:
     rates = np.full((3, 30), 100.0)
-    rates[0, 10:12] = 50.0  # half of the usual: at the floor
+    # This is low because it is at the limit.
+    rates[0, 10:12] = 50.0
     rates[1, 10:12] = 51.0
     rates[2, 10:12] = 0.0
     levels = judge_levels(rates, np.ones_like(rates), 0.5)
@@ -86,24 +88,25 @@ def test_a_fall_to_the_floor_is_low_and_next_to_nothing_is_empty() -> None:
     assert set(levels.median.ravel()) == {100.0}
 
 
-def test_seconds_that_were_not_seen_are_unknown_and_others_count_in_full() -> None:
+def test_unobserved_seconds_are_unknown_and_partial_ones_are_scaled() -> None:
     rates = np.full((1, 30), 100.0)
     coverage = np.ones((1, 30))
     rates[0, 10], coverage[0, 10] = 0.0, 0.0
-    rates[0, 11], coverage[0, 11] = 90.0, 0.9  # as much in the part that was seen
+    # This is 100 for the part that was seen.
+    rates[0, 11], coverage[0, 11] = 90.0, 0.9
     levels = judge_levels(rates, coverage, 0.5)
     assert np.isnan(levels.rates[0, 10])
     assert levels.rates[0, 11] == 100.0
     assert not levels.low.any()
 
 
-def test_a_ramp_is_no_fall() -> None:
+def test_ramp_is_not_a_drop() -> None:
     rates = np.full((1, 30), 100.0)
     rates[0, :3] = [10.0, 20.0, 40.0]
     assert not judge_levels(rates, np.ones_like(rates), 0.5).low.any()
 
 
-def test_a_level_that_lasts_for_more_than_a_minute_is_the_pairs_own() -> None:
+def test_level_of_more_than_a_minute_becomes_the_usual_rate() -> None:
     rates = np.array([[100.0] * 60 + [30.0] * 100])
     low = judge_levels(rates, np.ones_like(rates), 0.5).low[0]
     assert low[60:100].all()
@@ -129,7 +132,7 @@ CLAIM = Claim(job_id="j", agent_id="c-1", phase=Phase.RUNNING, claimed_at=AT)
         ({}, State.LOST, DisruptionKind.GAP, "why"),
     ],
 )
-def test_without_a_report_an_end_is_what_is_known(
+def test_end_without_a_report_uses_other_evidence(
     pair: dict[str, Any], state: State, kind: DisruptionKind, cause: str
 ) -> None:
     result = _ending(PairEvidence(pair_index=0, **pair), _grade(state))
@@ -147,23 +150,23 @@ def test_without_a_report_an_end_is_what_is_known(
         (Outcome.LATE, DisruptionKind.GAP),
     ],
 )
-def test_a_report_says_how_it_ended(outcome: Outcome, kind: DisruptionKind) -> None:
-    def ended(**told: Any) -> _Ending:
-        report = job_report(0, AT, outcome=outcome, **told)
+def test_report_decides_how_a_pair_ended(outcome: Outcome, kind: DisruptionKind) -> None:
+    def ended(**fields: Any) -> _Ending:
+        report = job_report(0, AT, outcome=outcome, **fields)
         return _ending(PairEvidence(pair_index=0, report=report), _grade(State.LOST))
 
-    result = ended(reason="its words")
+    result = ended(reason="given reason")
     assert (result.kind, result.broken) == (kind, outcome is Outcome.FAILED)
     if kind is DisruptionKind.GAP:
         assert result.cause == "why"
         return
-    assert result.cause == "client-0: its words"
+    assert result.cause == "client-0: given reason"
     assert ended().cause == f"client-0: {outcome}"
     engine = EngineReport(engine="iperf3", error="reset by peer")
     assert ended(engine=engine).cause == "client-0: reset by peer"
 
 
-def test_a_pair_of_which_nothing_is_known_was_absent_all_along() -> None:
+def test_pair_without_any_record_was_absent() -> None:
     cut = _Ending(kind=DisruptionKind.CUT, cause="killed", broken=False)
     result = _absence(2, BURST, cut)
     assert (result.kind, result.row, result.cause) == (DisruptionKind.ABSENT, 2, "killed")
@@ -186,7 +189,7 @@ def _events(
     server_only: bool = False,
     reading_s: float | None = None,
 ) -> list[tuple[DisruptionKind, float, float, float | None, str | None]]:
-    """Of a pair that usually has 100 bytes a second, from the burst's start."""
+    """Return the disruptions of a pair with a usual rate of 100 bytes per second."""
     row = np.array([rates])
     levels = Levels(
         rates=row,
@@ -216,7 +219,7 @@ def _events(
 NAN = float("nan")
 
 
-def test_a_drop_lacks_what_is_below_the_median() -> None:
+def test_drop_lacks_the_bytes_below_the_median() -> None:
     result = _events([100, 20, 30, 100], [1, 2])
     assert result == [(DisruptionKind.DROP, 1.0, 3.0, 150.0, None)]
     stalled = _events([100, 0, 30, 100], [1, 2], [1])
@@ -228,36 +231,36 @@ def test_unknown_seconds_between_known_ones_are_a_gap() -> None:
     assert result == [(DisruptionKind.GAP, 1.0, 3.0, None, "the server's record only")]
 
 
-def test_what_is_missing_at_the_end_is_of_the_reports_kind() -> None:
+def test_missing_end_has_the_kind_of_the_report() -> None:
     assert _events([100, 100, NAN, NAN]) == [(DisruptionKind.GAP, 2.0, 4.0, None, "lost rows")]
     assert _events([100, 100, NAN, NAN], over=False) == []
     broke = _events([100, 100, NAN, NAN], ending=BROKE, over=False, server_only=True)
     assert broke == [(DisruptionKind.RESET, 2.0, 4.0, 200.0, "reset; the server's record only")]
 
 
-def test_a_fall_that_did_not_come_back_is_one_with_its_ending() -> None:
+def test_drop_without_recovery_is_merged_with_the_end() -> None:
     result = _events([100, 100, 40, 0, NAN], [2, 3], [3], ending=BROKE)
     assert result == [(DisruptionKind.RESET, 2.0, 5.0, 60.0 + 100.0 + 100.0, "reset")]
     gap = _events([100, 100, 40, 0, NAN], [2, 3], [3])
     assert [item[0] for item in gap] == [DisruptionKind.STALL, DisruptionKind.GAP]
 
 
-def test_events_are_as_wide_as_readings() -> None:
+def test_events_are_as_long_as_readings() -> None:
     result = _events([100, 100, 100, 0, 100, 100], [3], [3], reading_s=2.0)
     assert result == [(DisruptionKind.STALL, 2.0, 4.0, 100.0, None)]
 
 
-def _event(row: int, start_s: float, **told: Any) -> _Event:
+def _event(row: int, start_s: float, **fields: Any) -> _Event:
     known: dict[str, Any] = {
         "kind": DisruptionKind.STALL,
         "end_s": start_s + 1,
         "short_bytes": 10.0,
         "cause": None,
     }
-    return _Event(row=row, start_s=start_s, **(known | told))
+    return _Event(row=row, start_s=start_s, **(known | fields))
 
 
-def test_events_of_one_kind_that_began_together_are_one() -> None:
+def test_groups_events_of_one_kind_that_began_together() -> None:
     events = [
         _event(0, 0.0), _event(1, 1.5), _event(2, 90.0),
         _event(3, 0.5, kind=DisruptionKind.DROP),
@@ -266,7 +269,7 @@ def test_events_of_one_kind_that_began_together_are_one() -> None:
     assert list(_groups([])) == []
 
 
-def test_a_group_is_summed_and_names_its_pairs_and_causes() -> None:
+def test_group_sums_events_and_lists_pairs_and_causes() -> None:
     events = [_event(2, 5.0, cause="a"), _event(0, 3.0, cause="a"), _event(2, 4.0, cause="b")]
     result = _cluster(BURST, ["p0", "p1", "p2"], events)
     assert (result.kind, result.burst_index) == (DisruptionKind.STALL, 3)
@@ -277,8 +280,8 @@ def test_a_group_is_summed_and_names_its_pairs_and_causes() -> None:
     unknown = _cluster(BURST, ["p0"], [_event(0, 3.0, short_bytes=None), _event(0, 4.0)])
     assert (unknown.scope, unknown.short_bytes) == ("one", None)
     coarse = [_event(0, 3.0, resolution_s=5.0), _event(1, 3.0, resolution_s=10.0)]
-    all_of_them = _cluster(BURST, ["p0", "p1"], coarse)
-    assert (all_of_them.scope, all_of_them.resolution_s) == ("all", 10.0)
+    all_pairs = _cluster(BURST, ["p0", "p1"], coarse)
+    assert (all_pairs.scope, all_pairs.resolution_s) == ("all", 10.0)
     many = [_event(0, 3.0, cause=f"cause {number}") for number in range(9)]
     causes = _cluster(BURST, ["p0", "p1"], many).causes
     assert causes[-1] == f"and {9 - (len(causes) - 1)} more"

@@ -1,4 +1,4 @@
-"""What was planted is found, dated within a second, and nothing else is."""
+"""Tests for disruptions, to find all of them (dated to within a second) and no others."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -47,27 +47,27 @@ def planted(*breaks: Break, **changes: object) -> Fleet:
     return fleet(Plant(**(values | {"breaks": breaks} | changes)))
 
 
-def course_of(made: Fleet) -> Course:
+def trends_of(made: Fleet) -> Course:
     return course(burst_course(burst.summary) for burst in measure(made))
 
 
-def found(made: Fleet) -> tuple[Disruption, ...]:
-    return course_of(made).disruptions
+def find_disruptions(made: Fleet) -> tuple[Disruption, ...]:
+    return trends_of(made).disruptions
 
 
 def off_s(disruption: Disruption, from_s: float) -> float:
-    """How far a disruption of the first burst is dated from where it was planted."""
+    """Return how far a disruption is from the time at which it was planted."""
     return abs((disruption.start_at - START).total_seconds() - from_s)
 
 
-def test_a_stall_of_the_whole_fleet_is_one_disruption() -> None:
+def test_stall_of_all_pairs_is_one_disruption() -> None:
     made = planted(Break(burst=0, from_s=31, length_s=4, factor=0.0))
-    [stall] = found(made)
+    [stall] = find_disruptions(made)
     assert (stall.kind, stall.scope, stall.pairs_count) == (DisruptionKind.STALL, "all", 12)
     assert off_s(stall, 31) <= 1
     assert stall.duration_s == pytest.approx(4, abs=1)
     assert stall.short_bytes == pytest.approx(12 * 4 * 6e9 / 8, rel=0.1)
-    availability = course_of(made).availability
+    availability = trends_of(made).availability
     assert availability == Availability.of(720, 720 - 48, 48)
 
 
@@ -78,13 +78,13 @@ def test_a_stall_of_the_whole_fleet_is_one_disruption() -> None:
     factor=st.sampled_from([0.0, 0.1, 0.4]),
     pairs=st.sets(st.integers(0, 11), min_size=1, max_size=5),
 )
-def test_a_break_of_some_pairs_names_and_dates_them(
+def test_break_of_some_pairs_lists_and_dates_them(
     seed: int, from_s: int, length_s: int, factor: float, pairs: set[int]
 ) -> None:
     broken = Break(
         burst=0, from_s=from_s, length_s=length_s, factor=factor, pairs=tuple(sorted(pairs))
     )
-    [one] = found(planted(broken, seed=seed))
+    [one] = find_disruptions(planted(broken, seed=seed))
     assert one.kind is (DisruptionKind.DROP if factor else DisruptionKind.STALL)
     assert one.pairs == tuple(f"pair-{index + 1:03d}" for index in sorted(pairs))
     assert one.scope == ("one" if len(pairs) == 1 else "some")
@@ -92,13 +92,13 @@ def test_a_break_of_some_pairs_names_and_dates_them(
     assert abs((one.end_at - one.start_at).total_seconds() - length_s) <= 1.2
 
 
-def test_a_fall_above_the_floor_is_no_disruption_and_the_floor_can_be_set() -> None:
+def test_drop_above_the_configurable_floor_is_no_disruption() -> None:
     made = planted(Break(burst=0, from_s=20, length_s=5, factor=0.7))
-    assert found(made) == ()
+    assert find_disruptions(made) == ()
     assert measure(made.asked(disruption_drop_ratio=0.2))[0].summary.disruptions_count == 1
 
 
-def test_a_new_level_that_lasts_a_minute_becomes_the_median() -> None:
+def test_level_of_a_minute_becomes_the_median() -> None:
     seconds = np.full((1, 400), 100.0)
     seconds[0, 200:] = 30.0
     levels = judge_levels(seconds, np.ones_like(seconds), 0.5)
@@ -116,26 +116,26 @@ def test_unknown_seconds_are_a_gap_and_not_a_stall() -> None:
     assert np.isnan(levels.rates[0, 10:14]).all()
 
 
-def test_a_killed_client_is_a_cut_with_its_name_and_the_rest_is_unknown() -> None:
+def test_killed_client_is_a_cut_with_unknown_rest() -> None:
     made = planted(killed=1)
-    [cut] = found(made)
+    [cut] = find_disruptions(made)
     assert (cut.kind, cut.scope) == (DisruptionKind.CUT, "one")
     assert off_s(cut, 30) <= 1
     assert "fell silent: killed, or cut off" in cut.causes[0]
-    availability = course_of(made).availability
+    availability = trends_of(made).availability
     assert availability is not None
     assert (availability.down_s, availability.unknown_s) == (0, 30)
 
 
 def ended(made: Fleet, outcome: Outcome, reason: str) -> BurstSummary:
-    """The burst, had the agent of the pair without a report told so of its end."""
+    """Return the burst if the missing report is replaced by this one."""
     complete = next(pair.report for pair in made.evidence[0].pairs if pair.report is not None)
     report = complete.model_copy(update={"outcome": outcome, "reason": reason})
-    answer = made.told(lambda pair: pair if pair.report else replace(pair, report=report))
-    return measure(answer)[0].summary
+    changed = made.told(lambda pair: pair if pair.report else replace(pair, report=report))
+    return measure(changed)[0].summary
 
 
-def test_a_broken_engine_is_a_reset_and_its_rest_is_down() -> None:
+def test_failed_engine_is_a_reset_and_its_rest_is_down() -> None:
     summary = ended(planted(killed=1), Outcome.FAILED, "Connection reset by peer")
     [reset] = summary.disruptions
     assert reset.kind is DisruptionKind.RESET
@@ -144,7 +144,7 @@ def test_a_broken_engine_is_a_reset_and_its_rest_is_down() -> None:
     assert summary.availability.down_s == 30
 
 
-def test_a_lapsed_lease_is_named_in_the_agents_own_words() -> None:
+def test_expired_lease_has_the_reason_of_the_agent() -> None:
     now = datetime(2026, 11, 20, tzinfo=UTC)
     parts = control_problem(Control(run_id="r", lease_until_at=now), now)
     [cut] = ended(planted(killed=1), Outcome.ABANDONED, str(parts)).disruptions
@@ -154,7 +154,7 @@ def test_a_lapsed_lease_is_named_in_the_agents_own_words() -> None:
 
 
 def reported(made: Fleet, pair_index: int, **changes: object) -> BurstSummary:
-    """The burst, had one pair's client reported otherwise."""
+    """Return the burst if the report from one client is changed."""
 
     def change(pair: PairEvidence) -> PairEvidence:
         assert pair.report is not None
@@ -163,13 +163,13 @@ def reported(made: Fleet, pair_index: int, **changes: object) -> BurstSummary:
     return measure(made.told(change, [pair_index]))[0].summary
 
 
-def test_a_moved_clock_is_named() -> None:
+def test_reports_a_moved_clock() -> None:
     made = planted(Break(burst=0, from_s=20, length_s=3, factor=0.0, pairs=(0,)))
     summary = reported(made, 0, clock_after=clock(0.4, 0.41, START))
     assert any("client's clock moved by" in cause for cause in summary.disruptions[0].causes)
 
 
-def test_connections_that_were_opened_again_are_named_and_lose_nothing() -> None:
+def test_reports_reconnections_without_loss() -> None:
     summary = reported(planted(), 3, retries_count=1, reason="unable to connect to server")
     [reconnect] = summary.disruptions
     assert (reconnect.kind, reconnect.pairs) == (DisruptionKind.RECONNECT, ("pair-004",))
@@ -178,36 +178,33 @@ def test_connections_that_were_opened_again_are_named_and_lose_nothing() -> None
     assert summary.availability == Availability.of(720, 720, 0)
 
 
-def test_a_job_that_nobody_took_is_absent_and_unknown() -> None:
+def test_unclaimed_job_is_absent_and_unknown() -> None:
     made = planted(missing=2)
-    [absent] = found(made)
+    [absent] = find_disruptions(made)
     assert (absent.kind, absent.pairs_count) == (DisruptionKind.ABSENT, 2)
     assert absent.causes == ("no agent took the job",)
-    availability = course_of(made).availability
+    availability = trends_of(made).availability
     assert availability is not None
     assert (availability.down_s, availability.unknown_s) == (0, 120)
 
 
-# The run ----------------------------------------------------------------------------------------
-
-
-def test_drift_is_found_with_an_interval_that_holds_it() -> None:
+def test_estimates_drift_with_an_interval_that_covers_it() -> None:
     made = planted(bursts=12, burst_s=10, period_s=600, drift_per_hour=-0.05)
-    [rate] = [trend for trend in course_of(made).trends if trend.name == "received"]
+    [rate] = [trend for trend in trends_of(made).trends if trend.name == "received"]
     assert rate.moved
     assert rate.low_percent_per_hour <= rate.percent_per_hour <= rate.high_percent_per_hour
     assert rate.percent_per_hour == pytest.approx(-5, abs=1.0)
 
 
-def test_a_steady_run_does_not_drift() -> None:
+def test_steady_run_has_no_drift() -> None:
     moved = 0
     for seed in range(20):
-        text = course_of(planted(pairs=4, bursts=10, burst_s=10, period_s=600, seed=seed))
-        moved += any(trend.moved for trend in text.trends if trend.name == "received")
+        trends = trends_of(planted(pairs=4, bursts=10, burst_s=10, period_s=600, seed=seed))
+        moved += any(trend.moved for trend in trends.trends if trend.name == "received")
     assert moved <= 3, "a 95 % interval leaves zero out in about one of twenty"
 
 
-def test_a_run_says_what_broke_and_its_text_is_the_same_again() -> None:
+def test_run_lists_disruptions_and_recomputes_identically() -> None:
     breaks = (
         Break(burst=1, from_s=31, length_s=4, factor=0.0),
         Break(burst=2, from_s=10, length_s=2, factor=0.3, pairs=(3,)),
@@ -218,11 +215,11 @@ def test_a_run_says_what_broke_and_its_text_is_the_same_again() -> None:
     assert canonical(summary) == canonical(again)
     assert summary.course is not None
     assert [disruption.burst_index for disruption in summary.course.disruptions] == [1, 2]
-    [text] = [finding for finding in summary.findings if finding.id == "disruptions"]
-    assert "12:02:01 UTC, all 12 pairs: no traffic for 4" in text.sentence
+    [item] = [finding for finding in summary.findings if finding.id == "disruptions"]
+    assert "12:02:01 UTC, all 12 pairs: no traffic for 4" in item.sentence
 
 
-def test_a_summary_of_an_older_broadside_is_still_read() -> None:
+def test_reads_a_summary_of_an_older_version() -> None:
     summary = summarise(planted())
     older = summary.model_dump(
         mode="json",
@@ -237,7 +234,7 @@ def test_a_summary_of_an_older_broadside_is_still_read() -> None:
     assert read.bursts[0].availability is None
 
 
-def test_many_pairs_leave_the_runs_summary_and_stay_in_the_bursts(
+def test_summary_of_many_pairs_omits_them_and_bursts_do_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert PAIR_SUMMARIES_MAX < 400 * 8
@@ -260,7 +257,7 @@ def test_availability_adds_up_in_any_grouping(parts: list[tuple[int, int, int]])
 
 
 def _in_readings(made: Fleet, reading_s: int) -> Fleet:
-    """The same as receivers tell it that write a line every so many seconds."""
+    """Return the fleet if the receivers only write a row every ``reading_s``."""
     return made.told(
         lambda pair: replace(
             pair, server_tracks=tuple(coarse(track, reading_s) for track in pair.server_tracks)
@@ -270,33 +267,33 @@ def _in_readings(made: Fleet, reading_s: int) -> Fleet:
 
 @pytest.mark.parametrize("reading_s", [2, 10, 20])
 @pytest.mark.parametrize("from_s", [23, 30, 38])
-def test_no_outage_is_dated_finer_than_its_readings(reading_s: int, from_s: int) -> None:
-    """An outage of three seconds in readings of ten says where the reading is, and no more."""
+def test_outage_dates_are_not_finer_than_readings(reading_s: int, from_s: int) -> None:
+    """If a reading is ten seconds long, an outage is not dated more exactly than this."""
     made = _in_readings(
         planted(Break(burst=0, from_s=from_s, length_s=reading_s + 3, factor=0.0)), reading_s
     )
-    text = course_of(made)
-    assert text.availability is not None
-    assert text.availability.resolution_s == pytest.approx(reading_s, rel=0.05)
-    for disruption in text.disruptions:
+    trends = trends_of(made)
+    assert trends.availability is not None
+    assert trends.availability.resolution_s == pytest.approx(reading_s, rel=0.05)
+    for disruption in trends.disruptions:
         assert disruption.resolution_s == pytest.approx(reading_s, rel=0.05)
         assert disruption.duration_s >= reading_s * 0.95
         begin_s = (disruption.start_at - START).total_seconds()
         assert begin_s - 1 <= from_s + reading_s
         assert from_s - reading_s <= begin_s + 1
-    notes = [f for f in course_findings(text) if f.id == "disruptions-resolution"]
+    notes = [f for f in course_findings(trends) if f.id == "disruptions-resolution"]
     assert len(notes) == 1
-    assert f"Readings cover up to {text.availability.resolution_s:g} s" in notes[0].sentence
+    assert f"Readings cover up to {trends.availability.resolution_s:g} s" in notes[0].sentence
 
 
-def test_an_outage_shorter_than_a_reading_is_not_denied() -> None:
+def test_reports_that_readings_are_too_long_for_a_short_outage() -> None:
     made = _in_readings(planted(Break(burst=0, from_s=31, length_s=3, factor=0.0)), 20)
-    text = course_of(made)
-    assert text.disruptions == ()
-    assert any(f.id == "disruptions-resolution" for f in course_findings(text))
+    trends = trends_of(made)
+    assert trends.disruptions == ()
+    assert any(f.id == "disruptions-resolution" for f in course_findings(trends))
 
 
-def test_of_seconds_nothing_is_said_about_their_length() -> None:
-    text = course_of(planted(Break(burst=0, from_s=31, length_s=3, factor=0.0)))
-    assert [disruption.resolution_s for disruption in text.disruptions] == [None]
-    assert not any(f.id == "disruptions-resolution" for f in course_findings(text))
+def test_readings_of_one_second_need_no_note() -> None:
+    trends = trends_of(planted(Break(burst=0, from_s=31, length_s=3, factor=0.0)))
+    assert [disruption.resolution_s for disruption in trends.disruptions] == [None]
+    assert not any(f.id == "disruptions-resolution" for f in course_findings(trends))

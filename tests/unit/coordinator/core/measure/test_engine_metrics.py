@@ -1,4 +1,4 @@
-"""Measures of pairs become one: sums, largest values, weighted means and quantiles of buckets."""
+"""Tests to combine engine measures by sum, maximum, weighted mean or quantile."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,13 +19,13 @@ from broadside.exchange.messages import (
 
 
 def _aligned(*pairs: tuple[EngineReport | None, ...]) -> Aligned:
-    """Pairs of which the ends' engines told something."""
+    """Return pairs with the given engine reports."""
     reported = [SimpleNamespace(engines=tuple(e for e in ends if e is not None)) for ends in pairs]
     return cast("Aligned", SimpleNamespace(pairs=reported))
 
 
-def _end(*measures: Measure, **told: Any) -> EngineReport:
-    return EngineReport(engine="http", measures=measures, **told)
+def _end(*measures: Measure, **fields: Any) -> EngineReport:
+    return EngineReport(engine="http", measures=measures, **fields)
 
 
 def _measure(value: float, combine: Aggregation, weight: float = 1.0) -> Measure:
@@ -40,25 +40,25 @@ def _measure(value: float, combine: Aggregation, weight: float = 1.0) -> Measure
         pytest.param(Aggregation.MEAN, 2.75, id="(2 * 1 + 3 * 3) / 4"),
     ],
 )
-def test_a_measure_of_pairs_is_combined_as_it_says(combine: Aggregation, value: float) -> None:
+def test_combines_measures_by_their_aggregation(combine: Aggregation, value: float) -> None:
     pairs = [(_end(_measure(2.0, combine, 1.0)),), (_end(_measure(3.0, combine, 3.0)),), ()]
     (result,) = measure_pairs(_aligned(*pairs))
     assert (result.name, result.value, result.unit, result.pairs_count) == ("x", value, "s", 2)
 
 
-def test_a_mean_without_weights_is_that_of_the_values() -> None:
+def test_mean_without_weights_is_unweighted() -> None:
     pairs = [(_end(_measure(value, Aggregation.MEAN, 0.0)),) for value in (2.0, 5.0)]
     (result,) = measure_pairs(_aligned(*pairs))
     assert result.value == 3.5
 
 
-def test_a_pair_whose_two_ends_tell_counts_once_and_with_both() -> None:
+def test_pair_with_two_reporting_ends_counts_once() -> None:
     ends = (_end(_measure(2.0, Aggregation.SUM)), _end(_measure(3.0, Aggregation.SUM)))
     (result,) = measure_pairs(_aligned(ends))
     assert (result.value, result.pairs_count) == (5.0, 1)
 
 
-def test_jitter_is_the_first_ends_by_flow_and_the_mean_of_pairs() -> None:
+def test_jitter_is_the_mean_of_the_first_ends_by_flow() -> None:
     def end(**jitter_s: float) -> EngineReport:
         totals = [FlowTotals(flow=Flow(flow), jitter_s=item) for flow, item in jitter_s.items()]
         return _end(totals=(*totals, FlowTotals(flow=Flow.UP)))
@@ -71,9 +71,12 @@ def test_jitter_is_the_first_ends_by_flow_and_the_mean_of_pairs() -> None:
     ]
 
 
-def test_quantiles_are_of_the_added_up_buckets_by_the_nearest_rank() -> None:
-    """Of 100 values 50 lie in bucket 0, 40 in 10, 5 in 20, 4 in 30 and one in 40: the ranks 50,
-    90, 95 and 99 are each the last of a bucket. The largest value is told, not a bucket's."""
+def test_quantiles_use_the_nearest_rank_of_summed_buckets() -> None:
+    """To get exact results, all ranks are the last in their bucket.
+
+    The buckets have 50, 40, 5, 4 and 1 of 100 values. The maximum must not be taken from a
+    bucket.
+    """
 
     def end(counts: dict[int, int], largest: float) -> EngineReport:
         spread = Distribution(name="wait", unit="s", counts=counts, max=largest)
@@ -96,24 +99,25 @@ def test_no_quantile_is_above_the_largest_value() -> None:
     assert [item.value for item in result] == [1.0] * 5
 
 
-def test_a_measure_is_found_by_its_name() -> None:
+def test_returns_a_measure_by_name() -> None:
     result = measure_pairs(_aligned((_end(_measure(2.0, Aggregation.SUM)),)))
     assert find(result, "x") == result[0]
     assert find(result, "y") is None
 
 
-def test_a_host_counts_once_with_the_most_that_its_ends_tell() -> None:
-    def told(agent_id: str, ratio: float | None) -> SimpleNamespace:
+def test_host_counts_once_with_its_largest_value() -> None:
+    def agent_end(agent_id: str, ratio: float | None) -> SimpleNamespace:
         return SimpleNamespace(agent_id=agent_id, engine=_end(host_taken_ratio=ratio))
 
     pairs = [
-        SimpleNamespace(report=told("a", 0.1), server_test=told("b", 0.2)),
-        SimpleNamespace(report=told("a", 0.3), server_test=told("c", None)),
+        SimpleNamespace(report=agent_end("a", 0.1), server_test=agent_end("b", 0.2)),
+        SimpleNamespace(report=agent_end("a", 0.3), server_test=agent_end("c", None)),
         SimpleNamespace(report=None, server_test=SimpleNamespace(agent_id="d", engine=None)),
-        SimpleNamespace(report=told("a", 0.2), server_test=None),
+        SimpleNamespace(report=agent_end("a", 0.2), server_test=None),
     ]
     result = taken_cpu(cast("Aligned", SimpleNamespace(pairs=pairs)))
     assert result is not None
-    assert (result.hosts_count, result.mean_ratio) == (2, 0.25)  # a: 0.3, b: 0.2
+    # It is 0.3 for host a, and 0.2 for host b.
+    assert (result.hosts_count, result.mean_ratio) == (2, 0.25)
     assert (result.worst_host, result.worst_ratio) == ("a", 0.3)
     assert taken_cpu(cast("Aligned", SimpleNamespace(pairs=pairs[2:3]))) is None

@@ -1,4 +1,4 @@
-"""Seconds that are missing from the record are no zeros in any figure, and no bytes either."""
+"""Tests for gaps in the record. They are not used as zeros for any metric."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,23 +19,23 @@ MADE = fleet(
 
 
 def _measured(gap: slice, count: int) -> BurstMeasurement:
-    """The burst without some seconds of the first pairs."""
+    """Return the burst if a given gap is made for some pairs."""
 
-    def kept(tracks: Sequence[IntervalColumns]) -> tuple[IntervalColumns, ...]:
+    def without_gap(tracks: Sequence[IntervalColumns]) -> tuple[IntervalColumns, ...]:
         return tuple(track.rows(np.delete(np.arange(len(track)), gap)) for track in tracks)
 
     def without(pair: PairEvidence) -> PairEvidence:
         return replace(
             pair,
-            client_tracks=kept(pair.client_tracks),
-            server_tracks=kept(pair.server_tracks),
+            client_tracks=without_gap(pair.client_tracks),
+            server_tracks=without_gap(pair.server_tracks),
         )
 
     return measure(MADE.told(without, range(count)))[0]
 
 
 @pytest.mark.parametrize("gap", [slice(50, 60), slice(3, 13), slice(100, 110)])
-def test_gaps_lower_no_rate_and_are_stated(gap: slice) -> None:
+def test_gaps_do_not_lower_rates_and_are_reported(gap: slice) -> None:
     complete, part = _measured(slice(0), 0), _measured(gap, 6)
     figures, fewer = complete.summary, part.summary
     assert fewer.fleet_received_bits_per_second == pytest.approx(
@@ -44,9 +44,9 @@ def test_gaps_lower_no_rate_and_are_stated(gap: slice) -> None:
     assert fewer.fleet_sent_bits_per_second == pytest.approx(
         figures.fleet_sent_bits_per_second, rel=2e-3
     )
-    for lost, stored in zip(fewer.pairs[:6], figures.pairs[:6], strict=True):
+    for lost, full in zip(fewer.pairs[:6], figures.pairs[:6], strict=True):
         assert lost.received_bits_per_second == pytest.approx(
-            stored.received_bits_per_second, rel=0.01
+            full.received_bits_per_second, rel=0.01
         )
     assert fewer.cliff is None
     assert figures.window is not None
@@ -59,8 +59,8 @@ def test_gaps_lower_no_rate_and_are_stated(gap: slice) -> None:
 
 @pytest.mark.parametrize("gap", [slice(50, 80), slice(1, 31), slice(90, 120)])
 @pytest.mark.parametrize("count", [6, 30])
-def test_a_gap_that_costs_a_pair_its_state_lowers_no_rate_either(gap: slice, count: int) -> None:
-    """Under nine tenths a pair does not count as measured; by its report it ran all the same."""
+def test_large_gaps_change_the_state_and_do_not_lower_rates(gap: slice, count: int) -> None:
+    """If a tenth is missing, a pair is not measured, but its report can show that it ran."""
     complete, part = _measured(slice(0), 0).summary, _measured(gap, count).summary
     assert part.pairs_measured == 30 - count
     window = part.window
@@ -77,7 +77,7 @@ def test_a_gap_that_costs_a_pair_its_state_lowers_no_rate_either(gap: slice, cou
     assert part.cliff is None
 
 
-def test_bytes_that_are_not_on_record_are_in_no_ledger() -> None:
+def test_missing_seconds_have_no_bytes() -> None:
     complete, part = _measured(slice(0), 0), _measured(slice(50, 60), 6)
     gone = sum(
         float(track.transferred_bytes[50:60].sum())

@@ -1,4 +1,4 @@
-"""The baseline of the RTT is the idle path's, where agents measured it."""
+"""Tests for the RTT baseline, which is that of the idle path if agents measure it."""
 
 from dataclasses import replace
 
@@ -10,7 +10,8 @@ from broadside.coordinator.core.summary import BurstSummary
 from broadside.exchange.messages import IdleRtt
 from tests.synthetic import Fleet, Plant, fleet
 
-LOADED_S = 0.014  # all along: a queue that never drains
+# This is seen for the complete burst, because the queue will not drain.
+LOADED_S = 0.014
 PLANT = Plant(pairs=4, bursts=1, burst_s=10, rtt_base_s=LOADED_S, firewall_bits_per_second=None)
 
 
@@ -19,19 +20,19 @@ def measured(made: Fleet) -> BurstSummary:
 
 
 def idle_of(made: Fleet, idle_s: float | None, pairs: set[int] | None = None) -> Fleet:
-    """The same fleet, had its agents measured this on the idle path."""
+    """Return the fleet if this RTT is measured on the idle path."""
     idle = None
     if idle_s is not None:
         idle = IdleRtt(least_s=idle_s, median_s=idle_s, samples_count=9, how="connections")
 
-    def told(pair: PairEvidence) -> PairEvidence:
+    def changed(pair: PairEvidence) -> PairEvidence:
         assert pair.report is not None
         return replace(pair, report=pair.report.model_copy(update={"idle_rtt": idle}))
 
-    return made.told(told, pairs)
+    return made.told(changed, pairs)
 
 
-def test_a_queue_that_never_drains_shows_against_the_idle_path() -> None:
+def test_idle_baseline_reveals_a_permanent_queue() -> None:
     burst = measured(idle_of(fleet(PLANT), 0.0001))
     flow = burst.flows[0]
     assert (flow.rtt_baseline_s, flow.rtt_baseline_how) == (0.0001, "idle")
@@ -40,7 +41,7 @@ def test_a_queue_that_never_drains_shows_against_the_idle_path() -> None:
 
 
 @pytest.mark.parametrize("pairs", [None, {2}])
-def test_without_it_the_smallest_under_load_is_said_to_be_that(pairs: set[int] | None) -> None:
+def test_without_idle_rtt_the_minimum_under_load_is_used(pairs: set[int] | None) -> None:
     burst = measured(idle_of(idle_of(fleet(PLANT), 0.0001), None, pairs))
     flow = burst.flows[0]
     assert (flow.rtt_baseline_s, flow.rtt_baseline_how) == (LOADED_S, None)
@@ -49,13 +50,13 @@ def test_without_it_the_smallest_under_load_is_said_to_be_that(pairs: set[int] |
 
 
 @pytest.mark.parametrize("ratio", [0.0, 0.7, 1.0, None])
-def test_how_often_the_egress_queue_was_filled_is_kept_for_each_end(ratio: float | None) -> None:
-    def told(pair: PairEvidence) -> PairEvidence:
+def test_reports_the_egress_queue_ratio_by_end(ratio: float | None) -> None:
+    def changed(pair: PairEvidence) -> PairEvidence:
         assert pair.report is not None
         assert pair.report.engine is not None
         engine = pair.report.engine.model_copy(update={"egress_queued_ratio": ratio})
         return replace(pair, report=pair.report.model_copy(update={"engine": engine}))
 
-    pairs = measured(fleet(PLANT).told(told)).pairs
+    pairs = measured(fleet(PLANT).told(changed)).pairs
     assert {pair.client_egress_queued_ratio for pair in pairs} == {ratio}
     assert {pair.server_egress_queued_ratio for pair in pairs} == {None}

@@ -22,7 +22,8 @@ from tests.unit.coordinator.presences import NOW, presence
 AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
 BURST = Burst(index=0, planned_start_at=AT, duration_s=10)
 STEP_S = 0.1
-COUNT = 140  # 2 s before, 10 s during, 2 s after
+# This is enough for 2 seconds before, 10 during and 2 after the burst.
+COUNT = 140
 
 
 def column(rtt_s: Any = 0.001, **at: float) -> ProbeColumn:
@@ -34,7 +35,7 @@ def column(rtt_s: Any = 0.001, **at: float) -> ProbeColumn:
 
 
 def latency_of(*columns: ProbeColumn) -> Latency:
-    """The fleet's, of pairs with these probes."""
+    """Return the latency of a fleet with the given probes."""
     latency, _ = find_latency(BURST, dict(enumerate(columns)))
     assert latency is not None
     return latency
@@ -45,7 +46,7 @@ def spec(**changes: Any) -> RunSpec:
     return RunSpec.model_validate({"scenario": "t", "pairs_count": 1, "traffic": traffic} | changes)
 
 
-def test_phases_are_cut_at_the_instant_and_at_the_end() -> None:
+def test_phases_are_split_at_start_and_end() -> None:
     latency, by_pair = find_latency(BURST, {0: column(s20_120=0.004, s120_140=0.002)})
     assert latency is not None
     fleet = latency.fleet
@@ -56,7 +57,7 @@ def test_phases_are_cut_at_the_instant_and_at_the_end() -> None:
     assert latency.worst_pair == "pair-001"
 
 
-def test_lost_and_unsent_are_apart() -> None:
+def test_lost_and_unsent_probes_are_distinguished() -> None:
     latency = latency_of(column(s20_25=np.nan, s25_120=-1.0))
     during = latency.fleet.during
     assert (during.sent_count, during.answered_count, during.loss_ratio) == (5, 0, 1.0)
@@ -64,11 +65,11 @@ def test_lost_and_unsent_are_apart() -> None:
     assert latency.whole_pairs_count == 0
 
 
-def test_no_probes_are_no_latency() -> None:
+def test_without_probes_there_is_no_latency() -> None:
     assert find_latency(BURST, {}) == (None, {})
 
 
-def test_a_second_of_slow_or_lost_probes_is_a_spike_and_less_is_none() -> None:
+def test_spike_needs_a_second_of_slow_or_lost_probes() -> None:
     assert latency_of(column(s50_59=0.5)).spikes == ()
     latency = latency_of(column(s50_60=0.5), column(s55_70=np.nan), column(s100_111=0.0225))
     assert latency.spikes_count == 2
@@ -79,7 +80,7 @@ def test_a_second_of_slow_or_lost_probes_is_a_spike_and_less_is_none() -> None:
     assert alone.pairs == ("pair-003",)
 
 
-def test_a_queue_that_stands_all_along_is_no_spike_and_a_second_above_it_is_one() -> None:
+def test_spike_is_relative_to_a_permanent_queue() -> None:
     standing = latency_of(column(s20_120=0.1))
     assert standing.spikes == ()
     assert standing.fleet.buffer_delay_ratio == pytest.approx(99.0)
@@ -87,16 +88,17 @@ def test_a_queue_that_stands_all_along_is_no_spike_and_a_second_above_it_is_one(
     assert (spike.to_at - spike.from_at).total_seconds() == pytest.approx(1.5)
 
 
-def test_probes_that_were_not_sent_are_no_part_of_a_spike() -> None:
-    """A client's agent that stalls for 2 s answers late before it and after it."""
+def test_unsent_probes_are_not_part_of_a_spike() -> None:
+    """If an agent stalls, it can be late to answer before and after this."""
     stalled = column(s50_51=0.2, s51_71=-1.0, s71_72=0.2)
     halves = column(s50_56=np.nan, s56_58=-1.0, s58_64=np.nan)
     for probes in (stalled, halves):
         assert latency_of(probes).spikes == ()
 
 
-def test_one_probe_that_was_not_sent_hides_no_spike_and_counts_for_nothing() -> None:
-    assert latency_of(column(s50_60=0.5, s55_56=-1.0)).spikes == ()  # nine bad ones in ten steps
+def test_unsent_probe_does_not_hide_a_spike() -> None:
+    # Only nine in ten are slow.
+    assert latency_of(column(s50_60=0.5, s55_56=-1.0)).spikes == ()
     (spike,) = latency_of(column(s50_61=np.nan, s55_56=-1.0)).spikes
     assert spike.to_at - spike.from_at == timedelta(seconds=1.1)
     assert spike.lost_count == 10
@@ -127,37 +129,37 @@ def test_probes_are_conserved_and_the_order_of_pairs_is_irrelevant(
         assert known == sorted(known, key=lambda value: value or 0.0)
 
 
-def judged(objective: dict[str, float], probes: ProbeColumn | None) -> BurstSummary:
+def judge(objective: dict[str, float], probes: ProbeColumn | None) -> BurstSummary:
     evidence = BurstEvidence(burst=BURST, pairs=(PairEvidence(pair_index=0, probes=probes),))
     return judged_burst(spec(objective=objective), evidence, None, AT + timedelta(minutes=5))
 
 
-def test_goals_of_probes_fail_or_stay_unproven_and_the_worst_is_named() -> None:
-    slow = judged({"probe_p99_max_s": 0.01}, column(s50_70=0.5))
+def test_probe_thresholds_fail_or_are_unproven_with_the_worst_pair() -> None:
+    slow = judge({"probe_p99_max_s": 0.01}, column(s50_70=0.5))
     ids = {finding.id: finding.sentence for finding in slow.findings}
     assert ids["probe-p99-limit"].endswith("is 500 ms, above the limit 10 ms.")
     assert "worst pair-001" in ids["latency-under-load"]
     assert "12:00:03 UTC for 2.0 s on 1 pairs (pair-001)" in ids["latency-spikes"]
-    lossy = judged({"probe_loss_max_ratio": 0.1}, column(s50_70=np.nan))
+    lossy = judge({"probe_loss_max_ratio": 0.1}, column(s50_70=np.nan))
     assert "probe-loss-limit" in {finding.id for finding in lossy.findings}
-    silent = judged({"probe_p99_max_s": 0.01}, None)
+    silent = judge({"probe_p99_max_s": 0.01}, None)
     assert "probe-p99-unproven" in {finding.id for finding in silent.findings}
     assert slow.pairs[0].latency is not None
     assert BurstSummary.model_validate_json(canonical(slow)) == slow
 
 
-def test_probes_that_nobody_answers_are_said_without_a_goal() -> None:
-    shut = {finding.id: finding for finding in judged({}, column(np.nan)).findings}
-    text = shut["probes-unanswered"]
-    assert text.severity == "warning" and "1 of 1 probed pairs" in text.sentence
-    assert text.next_step is not None and "BROADSIDE_AGENT_ECHO_PORT" in text.next_step
-    dropped = {finding.id: finding for finding in judged({}, column(s22_120=np.nan)).findings}
+def test_warns_about_unanswered_probes_without_a_threshold() -> None:
+    shut = {finding.id: finding for finding in judge({}, column(np.nan)).findings}
+    finding = shut["probes-unanswered"]
+    assert finding.severity == "warning" and "1 of 1 probed pairs" in finding.sentence
+    assert finding.next_step is not None and "BROADSIDE_AGENT_ECHO_PORT" in finding.next_step
+    dropped = {finding.id: finding for finding in judge({}, column(s22_120=np.nan)).findings}
     assert "under load" in (dropped["probes-unanswered"].next_step or "")
     for answered in (column(), column(s20_80=np.nan), column(-1.0)):
-        assert "probes-unanswered" not in {f.id for f in judged({}, answered).findings}
+        assert "probes-unanswered" not in {f.id for f in judge({}, answered).findings}
 
 
-def test_goals_without_probes_and_servers_without_an_echo_are_refused_with_the_field() -> None:
+def test_rejects_probe_thresholds_without_probes_or_echo() -> None:
     (unmeasured,) = spec(traffic={}, objective={"probe_p99_max_s": 0.01}).problems()
     assert unmeasured.startswith("objective.probe_p99_max_s: it is not measured")
     (short,) = spec(bursts_count=2, burst_s=30, period_s=36).problems()

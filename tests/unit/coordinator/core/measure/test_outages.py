@@ -1,4 +1,4 @@
-"""What agents and coordinator lived through becomes one dated sentence a kind."""
+"""Tests for service outages, with one sentence for all outages of a kind."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,9 @@ AT = datetime(2026, 11, 20, 3, 12, tzinfo=UTC)
 TABLE, QUEUE, TWICE = OutageKind.TABLE_AWAY, OutageKind.QUEUE_AWAY, OutageKind.DUPLICATE
 
 
-def spell(kind: OutageKind, from_s: float, to_s: float | None, count: int = 1) -> ServiceOutage:
+def make_outage(
+    kind: OutageKind, from_s: float, to_s: float | None, count: int = 1
+) -> ServiceOutage:
     to_at = None if to_s is None else AT + timedelta(seconds=to_s)
     return ServiceOutage(
         kind=kind, from_at=AT + timedelta(seconds=from_s), to_at=to_at, count=count
@@ -56,19 +58,19 @@ def burst(*pairs: PairEvidence) -> BurstEvidence:
     return BurstEvidence(burst=planned, pairs=pairs)
 
 
-def sentences(evidence: BurstEvidence, *, late_count: int = 0, whole: bool = True) -> list[str]:
-    result = outage_findings(outages(evidence), late_count=late_count, whole=whole)
+def sentences(evidence: BurstEvidence, *, late_count: int = 0, complete: bool = True) -> list[str]:
+    result = outage_findings(outages(evidence), late_count=late_count, whole=complete)
     return [finding.sentence for finding in result]
 
 
-def test_without_trouble_there_is_nothing_to_say() -> None:
+def test_no_finding_without_outages() -> None:
     assert sentences(burst(pair(0), pair(1, server=()))) == []
     assert not list(coordinator_findings(()))
 
 
-def test_an_outage_that_several_lived_through_is_one_sentence() -> None:
+def test_outage_of_several_agents_is_one_sentence() -> None:
     evidence = burst(
-        *(pair(n, spell(TABLE, 5 + n, 25 - n, 4), server=()) for n in range(3)),
+        *(pair(n, make_outage(TABLE, 5 + n, 25 - n, 4), server=()) for n in range(3)),
         *(pair(n) for n in range(3, 27)),
     )
     assert sentences(evidence, late_count=3) == [
@@ -77,12 +79,13 @@ def test_an_outage_that_several_lived_through_is_one_sentence() -> None:
             "3 reports arrived late, nothing is missing"
         )
     ]
-    assert sentences(evidence, whole=False)[0].endswith("; no report was late")
+    assert sentences(evidence, complete=False)[0].endswith("; no report was late")
 
 
-def test_outages_with_a_pause_between_are_told_apart() -> None:
+def test_outages_with_a_pause_are_separate() -> None:
     evidence = burst(
-        pair(0, spell(QUEUE, 0, 2), spell(QUEUE, 60, None)), pair(1, spell(QUEUE, 1, 3))
+        pair(0, make_outage(QUEUE, 0, 2), make_outage(QUEUE, 60, None)),
+        pair(1, make_outage(QUEUE, 1, 3)),
     )
     assert sentences(evidence) == [
         (
@@ -93,8 +96,10 @@ def test_outages_with_a_pause_between_are_told_apart() -> None:
     ]
 
 
-def test_duplicates_are_counted_and_said_to_be_harmless() -> None:
-    evidence = burst(pair(0, spell(TWICE, 1, 1, 2)), pair(1, spell(TWICE, 1, 2)), pair(2))
+def test_duplicate_messages_are_counted_as_harmless() -> None:
+    evidence = burst(
+        pair(0, make_outage(TWICE, 1, 1, 2)), pair(1, make_outage(TWICE, 1, 2)), pair(2)
+    )
     assert sentences(evidence) == [
         (
             "2 of 3 agents dropped 3 messages whose job somebody had already between 03:12:01 and "
@@ -103,17 +108,17 @@ def test_duplicates_are_counted_and_said_to_be_harmless() -> None:
     ]
 
 
-def test_what_was_lost_is_a_warning_with_its_fix() -> None:
+def test_lost_writes_are_a_warning_with_a_fix() -> None:
     [lost] = outage_findings(
-        outages(burst(pair(0, spell(OutageKind.LOST, 0, 0, 7)))), late_count=0, whole=False
+        outages(burst(pair(0, make_outage(OutageKind.LOST, 0, 0, 7)))), late_count=0, whole=False
     )
     assert lost.severity == "warning"
     assert "7 writes of 1 of 1 agents found no room on disk at 03:12:00 UTC" in lost.sentence
     assert "BROADSIDE_AGENT_SPOOL_MAX_BYTES" in (lost.next_step or "")
 
 
-def test_a_spell_that_both_ends_of_an_agent_tell_counts_once() -> None:
-    both = (spell(TABLE, 0, 1),)
+def test_outage_reported_by_both_ends_counts_once() -> None:
+    both = (make_outage(TABLE, 0, 1),)
     evidence = burst(pair(0, server=both), pair(1, server=both))
     shared = replace(
         evidence.pairs[1],
@@ -123,12 +128,12 @@ def test_a_spell_that_both_ends_of_an_agent_tell_counts_once() -> None:
     assert (outage.agents_count, outage.asked_count, outage.count) == (1, 3, 1)
 
 
-def test_the_coordinators_own_troubles_are_its_own_findings() -> None:
+def test_coordinator_outages_have_separate_findings() -> None:
     result = coordinator_findings(
         [
-            spell(QUEUE, 3, 6, 2),
-            spell(OutageKind.TICK_FAILED, 0, None),
-            *(spell(QUEUE, 60 * n, 60 * n) for n in range(1, 5)),
+            make_outage(QUEUE, 3, 6, 2),
+            make_outage(OutageKind.TICK_FAILED, 0, None),
+            *(make_outage(QUEUE, 60 * n, 60 * n) for n in range(1, 5)),
         ]
     )
     assert {finding.id: finding.sentence for finding in result} == {
@@ -139,9 +144,9 @@ def test_the_coordinators_own_troubles_are_its_own_findings() -> None:
     }
 
 
-spells = st.lists(
+outage_lists = st.lists(
     st.builds(
-        spell,
+        make_outage,
         st.sampled_from(list(OutageKind)),
         st.integers(0, 100),
         st.none(),
@@ -151,11 +156,11 @@ spells = st.lists(
 )
 
 
-@given(st.lists(spells, min_size=1, max_size=6), st.randoms())
-def test_the_order_of_the_pairs_is_irrelevant_and_the_summary_bounded(
-    told: list[list[ServiceOutage]], chance: object
+@given(st.lists(outage_lists, min_size=1, max_size=6), st.randoms())
+def test_order_of_pairs_is_irrelevant_and_outages_are_limited(
+    troubles_by_pair: list[list[ServiceOutage]], chance: object
 ) -> None:
-    pairs = [pair(index, *troubles) for index, troubles in enumerate(told)]
+    pairs = [pair(index, *troubles) for index, troubles in enumerate(troubles_by_pair)]
     expected = outages(burst(*pairs))
     chance.shuffle(pairs)  # type: ignore[attr-defined]  # a random.Random
     assert outages(burst(*pairs)) == expected

@@ -1,4 +1,4 @@
-"""A stream that was silent while its pair's others were not is named by pair, port and seconds."""
+"""Tests for streams that are silent when others in the same pair are not."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -18,16 +18,18 @@ def silence(port: int, from_s: float, to_s: float) -> StreamSilence:
     return StreamSilence(flow=Flow.UP, client_port=port, from_s=from_s, to_s=to_s)
 
 
-def judged(
+def run_summary(
     client: tuple[StreamSilence, ...] = (),
     server: tuple[StreamSilence, ...] = (),
     *,
     server_ahead_s: float = 0.0,
-    server_told: bool = True,
+    server_reports: bool = True,
 ) -> RunSummary:
-    """The second pair's ends tell these silences."""
+    """Return the summary if these silences are reported for one pair."""
 
-    def told(engine: EngineReport | None, silences: tuple[StreamSilence, ...]) -> EngineReport:
+    def with_silences(
+        engine: EngineReport | None, silences: tuple[StreamSilence, ...]
+    ) -> EngineReport:
         assert engine is not None
         return engine.model_copy(update={"silent_streams": silences, "streams_count": 64})
 
@@ -35,8 +37,8 @@ def judged(
         report, test = pair.report, pair.server_test
         assert report is not None
         assert test is not None
-        report = report.model_copy(update={"engine": told(report.engine, client)})
-        if not server_told:
+        report = report.model_copy(update={"engine": with_silences(report.engine, client)})
+        if not server_reports:
             return replace(pair, report=report, server_test=None)
         assert report.first_data_at is not None
         reading = test.clock_before or ClockReading(
@@ -45,7 +47,7 @@ def judged(
         clock = reading.model_copy(update={"offset_s": server_ahead_s, "bound_s": 0.001})
         test = test.model_copy(
             update={
-                "engine": told(test.engine, server),
+                "engine": with_silences(test.engine, server),
                 "first_data_at": report.first_data_at + timedelta(seconds=server_ahead_s),
                 "clock_before": clock,
                 "clock_after": clock,
@@ -56,34 +58,34 @@ def judged(
     return summarise(MADE.told(change, [1]))
 
 
-def sentence(said: RunSummary) -> str | None:
-    return next((f.sentence for f in said.findings if f.id == "silent-streams"), None)
+def sentence(summary: RunSummary) -> str | None:
+    return next((f.sentence for f in summary.findings if f.id == "silent-streams"), None)
 
 
-def test_a_dead_stream_is_named_and_dated_by_what_arrived() -> None:
-    message = judged((silence(40001, 12, 30),), (silence(40001, 10, 30),), server_ahead_s=0.02)
-    [one] = message.bursts[0].silent_streams
+def test_dead_stream_is_dated_by_the_receiver() -> None:
+    summary = run_summary((silence(40001, 12, 30),), (silence(40001, 10, 30),), server_ahead_s=0.02)
+    [one] = summary.bursts[0].silent_streams
     begun_at = MADE.plan.bursts[0].planned_start_at
     assert (one.pair, one.client_port, one.duration_s) == ("pair-002", 40001, 20)
     assert (one.from_at - begun_at).total_seconds() == pytest.approx(10, abs=0.2)
-    text = sentence(message)
+    text = sentence(summary)
     assert text is not None
     assert "pair-002, stream with client port 40001 (one of 64) from " in text
     assert "UTC for 20 s" in text
-    assert message.verdict is judged().verdict is Verdict.PASS
+    assert summary.verdict is run_summary().verdict is Verdict.PASS
 
 
-def test_a_senders_word_stands_where_the_receivers_is_missing() -> None:
-    assert judged((silence(40001, 12, 30),)).bursts[0].silent_streams == ()
-    [one] = judged((silence(40001, 12, 30),), server_told=False).bursts[0].silent_streams
+def test_uses_the_sender_if_the_receiver_is_missing() -> None:
+    assert run_summary((silence(40001, 12, 30),)).bursts[0].silent_streams == ()
+    [one] = run_summary((silence(40001, 12, 30),), server_reports=False).bursts[0].silent_streams
     assert one.duration_s == 18
 
 
-def test_of_many_the_longest_are_named() -> None:
+def test_lists_the_longest_of_many_silent_streams() -> None:
     many = tuple(silence(40000 + n, 5, 10 + n / 10) for n in range(32))
-    text = sentence(judged(server=many))
+    text = sentence(run_summary(server=many))
     assert text is not None
     assert text.count("stream with client port") == 3
     assert "port 40031" in text
     assert text.endswith("and at least 29 more.")
-    assert sentence(judged()) is None
+    assert sentence(run_summary()) is None

@@ -1,4 +1,4 @@
-"""A device's own stamps are used after their offset was estimated from its answers, or refused."""
+"""Tests for device stamps, which are corrected if their offset can be estimated."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -37,10 +37,10 @@ async def polled(
     readings_of: Callable[[float], Sequence[Reading]] | None = None,
     before: datetime = BEFORE,
 ) -> DeviceTelemetry:
-    """A device that is asked ``count`` times; ``stamp_of`` gives its stamp at a true instant."""
+    """Poll a device ``count`` times. Use ``stamp_of`` to set the stamp for a true time."""
     now_s = BEGAN_S
 
-    async def ask() -> Answer:
+    async def request() -> Answer:
         nonlocal now_s
         now_s += took_s / 2
         made_s = now_s
@@ -51,7 +51,7 @@ async def polled(
         return Answer(readings=readings, at_s=stamp_of(made_s))
 
     source = PolledSource(
-        ask,
+        request,
         name="rest fw",
         entry=PolledEntry(type="rest", device="fw", poll_s=poll_s),
         wall_s=lambda: now_s,
@@ -63,15 +63,15 @@ async def polled(
     return await source.query(FROM, before)
 
 
-def true_s(told: DeviceTelemetry) -> np.ndarray:
-    """When each value was made."""
-    [series] = told.of(Quantity.CPU)
+def true_s(telemetry: DeviceTelemetry) -> np.ndarray:
+    """Return the time at which a value was made."""
+    [series] = telemetry.of(Quantity.CPU)
     made: np.ndarray = BEGAN_S + series.values * 1000
     return made
 
 
 @pytest.mark.parametrize("off_s", [-45.0, 45.0, -3600.0, 0.3, 0.0, 86_400.0])
-async def test_a_constant_offset_is_estimated_and_taken_off(off_s: float) -> None:
+async def test_estimates_and_removes_a_constant_offset(off_s: float) -> None:
     reported = await polled(lambda at_s: at_s + off_s)
     [series] = reported.of(Quantity.CPU)
     assert np.abs(series.at_s - true_s(reported)).max() <= series.bound_s.max() <= 0.051
@@ -81,15 +81,15 @@ async def test_a_constant_offset_is_estimated_and_taken_off(off_s: float) -> Non
         assert f"{abs(off_s):.1f} s" in reported.issues[0].text
 
 
-async def test_stamps_of_whole_seconds_are_no_contradiction() -> None:
+async def test_stamps_rounded_to_seconds_are_consistent() -> None:
     reported = await polled(lambda at_s: float(int(at_s - 45.0)), poll_s=2.3)
     [series] = reported.of(Quantity.CPU)
     assert (np.abs(series.at_s - true_s(reported)) <= series.bound_s + 0.5).all()
     assert [issue.kind for issue in reported.issues] == [IssueKind.CLOCK]
 
 
-async def test_figures_that_are_refreshed_rarely_are_placed_when_they_were_made() -> None:
-    """Refreshed every 10 s and asked every 2 s, by a clock that is 45 s slow."""
+async def test_places_rarely_refreshed_values_at_their_refresh_time() -> None:
+    """Poll more often than values change, using a clock that is 45 seconds slow."""
 
     def made_s(at_s: float) -> float:
         return BEGAN_S + 1 + (at_s - BEGAN_S - 1) // 10 * 10
@@ -109,14 +109,17 @@ async def test_figures_that_are_refreshed_rarely_are_placed_when_they_were_made(
 @pytest.mark.parametrize(
     "stamp_of",
     [
-        lambda at_s: at_s - 45 * (at_s > BEGAN_S + 30),  # set within the run
+        # The clock can be set during the run.
+        lambda at_s: at_s - 45 * (at_s > BEGAN_S + 30),
         lambda at_s: at_s + 45 * (at_s > BEGAN_S + 30),
-        lambda at_s: at_s * 2 - BEGAN_S,  # runs at double speed
-        lambda at_s: BEGAN_S - 1000,  # of its last start
+        # The clock can be too fast.
+        lambda at_s: at_s * 2 - BEGAN_S,
+        # The stamp can be the time when the device was started.
+        lambda at_s: BEGAN_S - 1000,
         lambda at_s: at_s + 20 * ((at_s * 7) % 3),
     ],
 )
-async def test_stamps_that_contradict_each_other_are_not_used(
+async def test_ignores_inconsistent_stamps(
     stamp_of: Callable[[float], float],
 ) -> None:
     reported = await polled(stamp_of)
@@ -128,8 +131,8 @@ async def test_stamps_that_contradict_each_other_are_not_used(
     assert "not used" in issue.text
 
 
-async def test_a_counters_rate_is_by_its_own_stamps() -> None:
-    """Told 0 to 0.6 s late, and stamped right but for 45 s: 100 packets a second."""
+async def test_counter_rate_uses_device_stamps() -> None:
+    """An answer can be 0.6 seconds late, but this should not change a rate of 100 packets."""
 
     def counted(at_s: float) -> list[Reading]:
         made_s = at_s - (at_s * 3) % 0.6
@@ -141,7 +144,7 @@ async def test_a_counters_rate_is_by_its_own_stamps() -> None:
     np.testing.assert_allclose(series.values, 100, rtol=1e-6)
 
 
-async def test_a_better_estimate_does_not_double_what_was_kept() -> None:
+async def test_better_estimate_does_not_duplicate_stored_readings() -> None:
     early = datetime.fromtimestamp(BEGAN_S + 9, UTC)
     jitter = iter([0.09, 0.01, 0.05, 0.08, 0.02] * 20)
     stamps: dict[float, float] = {}
@@ -157,19 +160,19 @@ async def test_a_better_estimate_does_not_double_what_was_kept() -> None:
 
 
 @pytest.mark.parametrize("off_s", [-45.0, 45.0, 0.0])
-async def test_a_busy_device_with_a_wrong_clock_fails_its_threshold(off_s: float) -> None:
-    """M13: CPU 97 % during the burst, 4 % beside it, the limit 80 %, and stamps 45 s off."""
+async def test_busy_device_with_a_wrong_clock_fails_its_threshold(off_s: float) -> None:
+    """During the burst CPU is at 97 %, which should fail the limit of 80 % (M13)."""
     made = fleet(Plant(pairs=2, bursts=1, burst_s=60)).aiming(device_cpu_p95_max_ratio=0.8)
     [burst] = made.plan.bursts
     from_s, to_s = burst.planned_start_at.timestamp(), burst.planned_end_at.timestamp()
     now_s = from_s - 60
 
-    async def ask() -> Answer:
+    async def request() -> Answer:
         cpu = 0.97 if from_s <= now_s < to_s else 0.04
         return Answer(readings=[Reading(quantity=Quantity.CPU, value=cpu)], at_s=now_s + off_s)
 
     source = PolledSource(
-        ask,
+        request,
         name="rest fw",
         entry=PolledEntry(type="rest", device="fw", poll_s=2),
         wall_s=lambda: now_s,
@@ -187,22 +190,22 @@ async def test_a_busy_device_with_a_wrong_clock_fails_its_threshold(off_s: float
     assert ("witness-clock" in ids(result)) is bool(off_s)
 
 
-def test_the_interval_of_every_answer_counts() -> None:
+def test_offset_lies_in_the_intervals_of_all_answers() -> None:
     responses = [Response(100.0, 54.0, 56.0), Response(110.0, 64.9, 67.0, 54.0)]
     offset = estimate_offset(responses)
     assert offset is not None
-    # [44, 46] and [43, 45.1]
+    # The intervals are [44, 46] and [43, 45.1].
     assert (offset.offset_s, offset.bound_s) == pytest.approx((44.55, 0.55))
     assert estimate_offset([]) is None
 
 
-async def test_an_answer_that_is_incomplete_tells_no_figure() -> None:
-    async def ask() -> Answer:
+async def test_incomplete_answer_gives_no_value() -> None:
+    async def request() -> Answer:
         return Answer(
             readings=[Reading(quantity=Quantity.CPU, value=0.04)], partial="'nextLink' is set"
         )
 
-    source = PolledSource(ask, name="rest", entry=PolledEntry(type="rest", device="fw"))
+    source = PolledSource(request, name="rest", entry=PolledEntry(type="rest", device="fw"))
     await source.poll()
     reported = await source.query(
         datetime.fromtimestamp(0, UTC), datetime.fromtimestamp(4_000_000_000, UTC)

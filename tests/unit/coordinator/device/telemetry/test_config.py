@@ -1,4 +1,7 @@
-"""A file names the witnesses; a wrong one is one line, and no secret is ever in it."""
+"""Tests for the telemetry configuration.
+
+An error is given in one line, and must not show a secret.
+"""
 
 import json
 import re
@@ -39,7 +42,8 @@ LINES: dict[str, str] = {
     "rest": 'url = "http://127.0.0.1:1/x"\nread = [{quantity = "cpu_ratio", path = "cpu"}]',
     "snmp": 'address = "[2001:db8::1]:161"\ncommunity = { file = "secret" }\nprofile = "fortinet"',
 }
-POLLED = {"ping", "rest", "snmp"}  # the others keep their own history
+# These have no history, so they have to be polled.
+POLLED = {"ping", "rest", "snmp"}
 
 
 def opened(folder: Path, source: str, lines: str) -> TelemetrySource:
@@ -54,17 +58,17 @@ async def read(telemetry: TelemetrySource, minutes: int = 5) -> DeviceTelemetry:
     return await telemetry.query(BEGUN, BEGUN + timedelta(minutes=minutes))
 
 
-def test_every_source_has_its_case_here() -> None:
+def test_all_sources_have_a_case() -> None:
     assert sorted(LINES) == sorted(SOURCES)
     assert open_telemetry(None) == ()
 
 
-def test_every_type_is_documented() -> None:
+def test_all_types_are_documented() -> None:
     page = (Path(__file__).parents[5] / "docs" / "telemetry.md").read_text("utf-8")
     assert [name for name in SOURCES if f"| `{name}` |" not in page] == []
 
 
-def test_the_examples_of_the_page_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_examples_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (Path(__file__).parents[5] / "docs" / "telemetry.md").read_text("utf-8")
     text = "\n".join(re.findall(r"```toml\n(.*?)```", page, re.DOTALL))
     text = text.replace("...", "s/resourceGroups/g/providers/Microsoft.Network")
@@ -80,7 +84,7 @@ def test_the_examples_of_the_page_open(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("source", LINES)
-def test_each_opens_and_tells_of_its_device(source: str, tmp_path: Path) -> None:
+def test_opens_all_sources_with_their_device(source: str, tmp_path: Path) -> None:
     telemetry = opened(tmp_path, source, LINES[source])
     assert isinstance(telemetry, PolledSource) is (source in POLLED)
     assert telemetry.entry.device == "fw"
@@ -89,7 +93,7 @@ def test_each_opens_and_tells_of_its_device(source: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("source", "lines", "words"),
+    ("source", "lines", "expected"),
     [
         ("snmmp", "", "type 'snmmp': none of azure-monitor, csv"),
         ("snmp", "", "fw: address: Field required; fields of snmp: type, device"),
@@ -128,28 +132,28 @@ def test_each_opens_and_tells_of_its_device(source: str, tmp_path: Path) -> None
         ("azure-monitor", 'resource_id = "fw"', "'fw': not a resource id"),
     ],
 )
-def test_a_wrong_entry_is_one_line_without_its_secret(
-    source: str, lines: str, words: str, tmp_path: Path
+def test_invalid_entry_is_a_one_line_error_without_the_secret(
+    source: str, lines: str, expected: str, tmp_path: Path
 ) -> None:
     with pytest.raises(TelemetryError) as caught:
         opened(tmp_path, source, lines)
-    assert words in str(caught.value)
+    assert expected in str(caught.value)
     assert "s3cret" not in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_the_makers_profiles_can_all_be_read() -> None:
+def test_reads_all_vendor_profiles() -> None:
     profiles = read_profiles(BUILT_IN)
     assert {"cisco", "fortinet", "host-resources", "pan"} <= profiles.keys()
     assert all(profile.mib for profile in profiles.values())
-    # As Fortinet's and Cisco's own pages name them.
+    # See the documentation by Fortinet and Cisco for these.
     fortinet = {item.quantity: item.oid for item in profiles["fortinet"].read}
     assert fortinet[Quantity.CPU] == "1.3.6.1.4.1.12356.101.4.1.3.0"
     assert fortinet[Quantity.SESSIONS] == "1.3.6.1.4.1.12356.101.4.1.8.0"
     assert profiles["cisco"].read[0].oid == "1.3.6.1.4.1.9.9.109.1.1.1.1.6"
 
 
-async def test_csv_is_told_by_column_and_an_empty_cell_is_unknown(tmp_path: Path) -> None:
+async def test_csv_reads_a_column_and_empty_cells_are_unknown(tmp_path: Path) -> None:
     rows = ["time,cpu", *(f"{BEGUN.timestamp() + 7 * n},{30 + n}" for n in range(3))]
     (tmp_path / "x.csv").write_text("\n".join([*rows, f"{BEGUN.timestamp() + 30},", ""]))
     [series] = (await read(opened(tmp_path, "csv", LINES["csv"]))).series
@@ -157,7 +161,7 @@ async def test_csv_is_told_by_column_and_an_empty_cell_is_unknown(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("lines", "words"),
+    ("lines", "expected"),
     [
         (
             "time,load\n1,2\n",
@@ -168,16 +172,16 @@ async def test_csv_is_told_by_column_and_an_empty_cell_is_unknown(tmp_path: Path
         (None, "fw: file .*x.csv: No such file"),
     ],
 )
-async def test_a_wrong_csv_is_told_by_the_witnesss_own_fields(
-    lines: str | None, words: str, tmp_path: Path
+async def test_invalid_csv_error_contains_the_field_of_the_source(
+    lines: str | None, expected: str, tmp_path: Path
 ) -> None:
     if lines is not None:
         (tmp_path / "x.csv").write_text(lines)
-    with pytest.raises(TelemetryError, match=words):
+    with pytest.raises(TelemetryError, match=expected):
         await read(opened(tmp_path, "csv", LINES["csv"]))
 
 
-async def test_prometheus_is_told_by_query_and_label() -> None:
+async def test_prometheus_reads_instances_by_label() -> None:
     points = [[BEGUN.timestamp() + 15 * n, str(20 + n)] for n in range(3)]
     result = [{"metric": {"core": name}, "values": points} for name in ("0", "1")]
     answer = {"status": "success", "data": {"resultType": "matrix", "result": result}}
@@ -186,11 +190,11 @@ async def test_prometheus_is_told_by_query_and_label() -> None:
     entry = PrometheusEntry.model_validate(fields)
     telemetry = PrometheusSource(entry, transport=httpx.MockTransport(Server(answer)))
     reported = await read(telemetry)
-    assert [sery.instance for sery in reported.series] == ["0", "1"]
+    assert [item.instance for item in reported.series] == ["0", "1"]
     np.testing.assert_allclose(reported.series[0].values, [0.2, 0.21, 0.22])
 
 
-async def test_the_password_in_a_prometheus_address_is_in_no_name_and_no_word(
+async def test_prometheus_password_is_not_shown_in_name_or_error(
     tmp_path: Path,
 ) -> None:
     lines = LINES["prometheus"].replace("http://p", "http://bob:s3cret@127.0.0.1:1")
@@ -202,7 +206,7 @@ async def test_the_password_in_a_prometheus_address_is_in_no_name_and_no_word(
 
 
 class Device(BaseHTTPRequestHandler):
-    """Answers every GET with what it was told last."""
+    """HTTP handler to answer all GET requests as given in ``answer``."""
 
     answer = b""
 
@@ -213,7 +217,7 @@ class Device(BaseHTTPRequestHandler):
         self.wfile.write(self.answer)
 
     def log_message(self, *_: object) -> None:
-        """Nothing on standard error."""
+        """Do not write a log to standard error."""
 
 
 @pytest.fixture
@@ -228,7 +232,7 @@ def device() -> Iterator[str]:
 
 
 async def rest(device: str, folder: Path, answer: Any, key: str = "s3cret") -> DeviceTelemetry:
-    """All that is told of a device that was asked once."""
+    """Return the telemetry when a device is polled once."""
     Device.answer = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
     (folder / "key").write_text(key)
     lines = (
@@ -244,7 +248,7 @@ async def rest(device: str, folder: Path, answer: Any, key: str = "s3cret") -> D
     return await telemetry.query(min(BEGUN, now) - day, max(BEGUN, now) + day)
 
 
-async def test_rest_tells_numbers_and_numbers_by_name(device: str, tmp_path: Path) -> None:
+async def test_rest_reads_numbers_and_named_numbers(device: str, tmp_path: Path) -> None:
     at_s = BEGUN.timestamp() + 3
     reported = await rest(
         device, tmp_path, {"at": at_s, "cpu": {"all": 55}, "units": {"u1": 7, "u2": "9"}}
@@ -254,20 +258,20 @@ async def test_rest_tells_numbers_and_numbers_by_name(device: str, tmp_path: Pat
         (Quantity.SESSIONS, "u1"): 7,
         (Quantity.SESSIONS, "u2"): 9,
     }
-    # The device's clock is off by days: the reading is placed by question and answer.
+    # This clock is days off, so the time of the request is used.
     assert reported.series[0].at_s[0] == pytest.approx(reported.read_at.timestamp(), abs=5)
     [issue] = reported.issues
     assert issue.kind is IssueKind.CLOCK
 
 
-def by_name(told: DeviceTelemetry) -> dict[tuple[Quantity, str], float]:
-    return {(sery.quantity, sery.instance): float(sery.values[0]) for sery in told.series}
+def by_name(telemetry: DeviceTelemetry) -> dict[tuple[Quantity, str], float]:
+    return {(item.quantity, item.instance): float(item.values[0]) for item in telemetry.series}
 
 
-async def test_rest_tells_a_list_by_place_and_leaves_out_what_is_no_number(
+async def test_rest_reads_lists_by_index_and_skips_invalid_numbers(
     device: str, tmp_path: Path
 ) -> None:
-    """As a projection (``cores[*].usage``) has it; an instant without an offset is UTC."""
+    """A path such as ``cores[*].usage`` can return a list. If no offset is given, use UTC."""
     invalid = [55, None, "n/a", True, "7e1", [3], {"x": 1}, -1]
     at = f"{BEGUN:%Y-%m-%dT%H:%M:%S}"
     reported = await rest(device, tmp_path, {"at": at, "cpu": {"all": invalid}, "units": {}})
@@ -278,12 +282,12 @@ async def test_rest_tells_a_list_by_place_and_leaves_out_what_is_no_number(
     off_s = BEGUN.timestamp() - reported.read_at.timestamp()
     unreported, clock = reported.issues
     assert unreported.text == "sessions_count: nothing at units"
-    [text_s] = re.findall(r"stamps are ([0-9.]+) s", clock.text)
-    assert float(text_s) == pytest.approx(abs(off_s), abs=5)
+    [stated_s] = re.findall(r"stamps are ([0-9.]+) s", clock.text)
+    assert float(stated_s) == pytest.approx(abs(off_s), abs=5)
 
 
-async def test_a_percentage_that_is_taken_for_a_ratio_is_unknown_and_said(tmp_path: Path) -> None:
-    """Of any source: 37 would be a CPU of 3,700 %, and a limit that nobody saw."""
+async def test_percentage_without_scale_is_unknown_and_reported(tmp_path: Path) -> None:
+    """If no scale is set, 37 would be 3,700 % CPU."""
     rows = [f"{BEGUN.timestamp() + n},{cpu}" for n, cpu in enumerate((0.4, 37, 0.5, 41))]
     (tmp_path / "x.csv").write_text("\n".join(["time,cpu", *rows, ""]))
     source = opened(tmp_path, "csv", LINES["csv"].replace(", scale = 0.01", ""))
@@ -295,7 +299,7 @@ async def test_a_percentage_that_is_taken_for_a_ratio_is_unknown_and_said(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("answer", "key", "words"),
+    ("answer", "key", "expected"),
     [
         (b"<html>", "s3cret", "not JSON that can be read"),
         ({"at": 1}, "wrong", "HTTP 401"),
@@ -303,29 +307,29 @@ async def test_a_percentage_that_is_taken_for_a_ratio_is_unknown_and_said(tmp_pa
         ({"at": "noon", "cpu": {"all": 1}}, "s3cret", "at_path: no instant there"),
     ],
 )
-async def test_what_rest_cannot_be_told_is_a_silence(
-    answer: Any, key: str, words: str, device: str, tmp_path: Path
+async def test_unreadable_rest_answer_is_an_issue(
+    answer: Any, key: str, expected: str, device: str, tmp_path: Path
 ) -> None:
     reported = await rest(device, tmp_path, answer, key)
-    assert words in reported.issues[0].text
+    assert expected in reported.issues[0].text
     assert not reported.series
     assert "s3cret" not in str(reported.issues)
 
 
 @pytest.mark.parametrize(
-    ("off_s", "words"),
+    ("off_s", "expected"),
     [
         (0.0, "newest [0-9.]+ m?s old"),
         (3600.0, "3[56][0-9]{2}.[0-9] s ahead of the coordinator's clock .*: set its clock"),
         (-7200.0, "7[12][0-9]{2}.[0-9] s behind .*: set its clock, or look at at_path"),
     ],
 )
-async def test_the_doctor_says_how_far_an_answers_own_clock_is_off(
-    off_s: float, words: str, device: str, tmp_path: Path
+async def test_doctor_reports_the_clock_offset_of_an_answer(
+    off_s: float, expected: str, device: str, tmp_path: Path
 ) -> None:
     at_s = round(datetime.now(UTC).timestamp() + off_s)
     await rest(device, tmp_path, {"at": at_s, "cpu": {"all": 55}, "units": 3})
     check, _ = await check_telemetry_sources(tmp_path / "telemetry.toml")
     assert check.ok is (off_s == 0)
-    assert re.search(words, check.detail), check.detail
+    assert re.search(expected, check.detail), check.detail
     assert "s3cret" not in check.detail

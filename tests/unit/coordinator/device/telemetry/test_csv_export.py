@@ -1,4 +1,4 @@
-"""A CSV export becomes bins of bytes, or one line says what is wrong with it."""
+"""Tests to read CSV exports. If this is not possible, an error is shown in one line."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +28,7 @@ async def read(tmp_path: Path, text: str, **fields: str) -> FirewallLedger:
     return await DeviceCounter([source]).read(LONG_AGO, FAR_AWAY, Direction.FORWARD)
 
 
-async def test_rows_become_bins_in_time_order_and_an_empty_cell_is_unknown(tmp_path: Path) -> None:
+async def test_sorts_bins_by_time_and_empty_cells_are_unknown(tmp_path: Path) -> None:
     text = "time,bytes\n2026-11-20T12:01:00Z,\n2026-11-20T12:00:00Z,600\n1795176120,3\n"
     ledger = await read(tmp_path, text)
     start = datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()
@@ -48,32 +48,32 @@ async def test_rows_become_bins_in_time_order_and_an_empty_cell_is_unknown(tmp_p
         ("bytes", "6e10"),
     ],
 )
-async def test_every_unit_means_the_same_bytes(tmp_path: Path, unit: str, figure: str) -> None:
+async def test_all_units_give_the_same_bytes(tmp_path: Path, unit: str, figure: str) -> None:
     ledger = await read(tmp_path, f"time,bytes\n0,{figure}\n60,{figure}\n", unit=unit)
     assert ledger.bytes.tolist() == [6e10, 6e10]
 
 
 @pytest.mark.parametrize("finer", [1, 10**3, 10**6, 10**9])
-async def test_epoch_times_are_read_in_whichever_unit_they_are(tmp_path: Path, finer: int) -> None:
-    """Grafana exports milliseconds, InfluxDB nanoseconds."""
+async def test_detects_the_unit_of_epoch_times(tmp_path: Path, finer: int) -> None:
+    """Grafana will export milliseconds, but InfluxDB will use nanoseconds."""
     rows = [f"{(1764072000 + 60 * n) * finer},{n}" for n in range(3)]
     ledger = await read(tmp_path, "\n".join(["time,bytes", *rows, ""]))
     assert (ledger.grain_s, ledger.start_s.tolist()[0]) == (60, 1764072000)
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "1e300", "-1"])
-async def test_a_number_that_is_no_time_is_refused(tmp_path: Path, text: str) -> None:
+async def test_rejects_numbers_that_are_not_times(tmp_path: Path, text: str) -> None:
     with pytest.raises(TelemetryError, match=r"line 2: .* is no time"):
         await read(tmp_path, f"time,bytes\n{text},1\n60,1\n")
 
 
-async def test_times_may_name_the_end_of_a_bin_and_be_of_a_zone(tmp_path: Path) -> None:
+async def test_times_can_be_bin_ends_in_a_time_zone(tmp_path: Path) -> None:
     text = "time,bytes\n2022-01-04 11:25,1\n2022-01-04 11:26,2\n"
     ledger = await read(tmp_path, text, zone="America/New_York", label="end")
     assert ledger.end_s[0] == datetime(2022, 1, 4, 16, 25, tzinfo=UTC).timestamp()
 
 
-async def test_the_original_tests_metric_is_read() -> None:
+async def test_reads_the_metric_of_the_original_test() -> None:
     source = opened(
         ORIGINAL,
         time_column="timestamp",
@@ -86,7 +86,7 @@ async def test_the_original_tests_metric_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "form", "words"),
+    ("text", "form", "expected"),
     [
         ("at,bytes\n0,1\n", {}, r"no column 'time'; it has at, bytes; set time_column"),
         ("", {}, r"no column 'time'; it has none"),
@@ -105,16 +105,16 @@ async def test_the_original_tests_metric_is_read() -> None:
         ),
     ],
 )
-async def test_what_cannot_be_read_is_one_line(
-    tmp_path: Path, text: str, form: dict[str, str], words: str
+async def test_unreadable_input_is_a_one_line_error(
+    tmp_path: Path, text: str, form: dict[str, str], expected: str
 ) -> None:
-    with pytest.raises(TelemetryError, match=words) as caught:
+    with pytest.raises(TelemetryError, match=expected) as caught:
         await read(tmp_path, text, **form)
     assert "\n" not in str(caught.value)
     assert str(tmp_path / "export.csv") in str(caught.value)
 
 
-async def test_a_missing_file_and_a_wrong_zone_are_one_line(tmp_path: Path) -> None:
+async def test_missing_file_and_unknown_zone_are_one_line_errors(tmp_path: Path) -> None:
     source = opened(tmp_path / "none.csv")
     with pytest.raises(TelemetryError, match=r"none\.csv: No such file"):
         await source.query_bytes(LONG_AGO, FAR_AWAY, Direction.FORWARD)

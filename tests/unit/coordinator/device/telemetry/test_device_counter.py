@@ -1,4 +1,4 @@
-"""Readings of several processes, or of several devices, become bins one after the other."""
+"""Tests to combine counter readings that are from several processes or devices."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,13 +21,14 @@ from broadside.coordinator.device.telemetry.source import ByteCounter, Telemetry
 from broadside.coordinator.device.telemetry.telemetry_storage import dump_telemetry, load_telemetry
 from broadside.exchange.messages import Direction
 
-RATE: Final = 8.0  # bit/s: a byte a second
+# Bit/s
+RATE: Final = 8.0
 START_S: Final = 1_795_000_000.0
 DAY: Final = timedelta(days=1)
 
 
 def series(times_s: Sequence[float], *, device: str = "fw", rate: float = RATE) -> TelemetrySeries:
-    """Readings at these seconds, of which the first only begins the count."""
+    """Return readings at the given times. The first is only used to start the count."""
     at_s = START_S + np.array(times_s, dtype=float)
     return TelemetrySeries(
         device=device,
@@ -55,7 +56,7 @@ def counter(*devices: str) -> DeviceCounter:
     return DeviceCounter([source(device) for device in devices])
 
 
-def told(*parts: TelemetrySeries) -> DeviceTelemetry:
+def telemetry_of(*parts: TelemetrySeries) -> DeviceTelemetry:
     return DeviceTelemetry(
         devices=("fw",), series=parts, read_at=datetime.fromtimestamp(START_S + 100, UTC)
     )
@@ -64,21 +65,22 @@ def told(*parts: TelemetrySeries) -> DeviceTelemetry:
 def bins(telemetry: DeviceTelemetry) -> list[tuple[float, float, float | None]]:
     ledger = counter("fw", "b").bins_of(telemetry)
     columns = (ledger.start_s - START_S, ledger.end_s - START_S, ledger.bytes)
-    assert readable(ledger).rejected_count == 0  # no bin over another, by however little
+    # No bin should overlap another.
+    assert readable(ledger).rejected_count == 0
     return [
         (round(start, 2), round(end, 2), None if np.isnan(count) else round(count, 2))
         for start, end, count in zip(*(column.tolist() for column in columns), strict=True)
     ]
 
 
-def kept(telemetry: DeviceTelemetry) -> DeviceTelemetry:
-    """As it comes back: to the millisecond."""
+def round_trip(telemetry: DeviceTelemetry) -> DeviceTelemetry:
+    """Store and load telemetry, which can round to the millisecond."""
     return load_telemetry(dump_telemetry(telemetry))
 
 
-def test_what_a_restart_did_not_ask_is_an_unknown_bin() -> None:
-    before, after = told(series([0, 1.0004, 2.0011])), told(series([7.3, 8.3]))
-    assert bins(merge_readings(kept(before), after)) == [
+def test_restart_leaves_an_unknown_bin() -> None:
+    before, after = telemetry_of(series([0, 1.0004, 2.0011])), telemetry_of(series([7.3, 8.3]))
+    assert bins(merge_readings(round_trip(before), after)) == [
         (0, 1, 1),
         (1, 2, 1),
         (2, 7.3, None),
@@ -86,9 +88,12 @@ def test_what_a_restart_did_not_ask_is_an_unknown_bin() -> None:
     ]
 
 
-def test_two_coordinators_that_ask_one_device_count_nothing_twice() -> None:
-    one, other = told(series(range(6))), told(series([2.5, 3.5, 4.5, 5.5, 6.5, 7.5]))
-    result = bins(merge_readings(kept(one), other))
+def test_two_coordinators_of_one_device_count_bytes_once() -> None:
+    one, other = (
+        telemetry_of(series(range(6))),
+        telemetry_of(series([2.5, 3.5, 4.5, 5.5, 6.5, 7.5])),
+    )
+    result = bins(merge_readings(round_trip(one), other))
     assert [(start, end) for start, end, count in result if count is not None] == [
         *((second, second + 1) for second in range(5)),
         (5.5, 6.5),
@@ -97,19 +102,19 @@ def test_two_coordinators_that_ask_one_device_count_nothing_twice() -> None:
     assert [count for *_, count in result] == [1, 1, 1, 1, 1, None, 1, 1]
 
 
-def test_what_one_device_was_not_asked_is_unknown_of_all() -> None:
+def test_gap_of_one_device_is_unknown_for_the_sum() -> None:
     first = series(range(9))
     second = merge_readings(
-        told(series(range(4), device="b")), told(series(range(6, 9), device="b"))
+        telemetry_of(series(range(4), device="b")), telemetry_of(series(range(6, 9), device="b"))
     )
-    assert [count for *_, count in bins(told(first, *second.series))] == [
+    assert [count for *_, count in bins(telemetry_of(first, *second.series))] == [
         *(2, 2, 2),
         *(None, None, None),
         *(2, 2),
     ]
 
 
-async def test_without_a_reading_there_is_no_counter() -> None:
+async def test_counter_without_a_reading_fails() -> None:
     polled = source()
     assert DeviceCounter([polled]).is_polled
     await polled.poll()
@@ -118,18 +123,20 @@ async def test_without_a_reading_there_is_no_counter() -> None:
         await DeviceCounter([polled]).read(now - DAY, now + DAY, Direction.FORWARD)
 
 
-def test_only_the_named_interfaces_of_the_counting_devices_are_added() -> None:
+def test_adds_configured_interfaces_of_counting_devices_only() -> None:
     other = replace(series(range(3)), instance="port2")
-    ledger = counter("fw").bins_of(told(series(range(3)), other, series(range(3), device="b")))
+    ledger = counter("fw").bins_of(
+        telemetry_of(series(range(3)), other, series(range(3), device="b"))
+    )
     assert ledger.bytes.tolist() == [1, 1]
     assert (ledger.layer, ledger.source, ledger.grain_s) == ("wire", "snmp IF-MIB 10.0.0.4", 1.0)
 
 
-def test_a_source_without_a_byte_counter_counts_nothing() -> None:
+def test_source_without_a_byte_counter_is_not_used() -> None:
     assert open_counter([source(byte_counter=None)]) is None
     assert open_counter([source(byte_counter=None), source("b")]) is not None
 
 
-def test_counters_that_differ_are_not_added() -> None:
+def test_rejects_counters_with_different_settings() -> None:
     with pytest.raises(TelemetryError, match="must be equal"):
         open_counter([source(), source("b", byte_counter=ByteCounter(layer="ip"))])

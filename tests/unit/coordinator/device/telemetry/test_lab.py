@@ -1,4 +1,4 @@
-"""The lab's ledger: cumulative counters become bins; what is damaged is left out."""
+"""Tests for the counter file in the lab, using only rows that can be read."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ def opened(path: Path) -> LabSource:
     return LabSource(LabEntry(type="lab", device="lab", file=path))
 
 
+# The last row is not complete, as if it were just being written.
 TEXT = """at_s,up_bytes,down_bytes
 990,1,1
 999,100,10
@@ -24,7 +25,7 @@ TEXT = """at_s,up_bytes,down_bytes
 damaged
 1001,50,30
 1002,150,40
-1003,250"""  # the last line is being written
+1003,250"""
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,7 @@ damaged
         (Direction.BIDIRECTIONAL, [110, np.nan, 110]),
     ],
 )
-async def test_the_ways_that_carry_payload_are_read_and_a_reset_is_unknown(
+async def test_reads_directions_with_payload_and_a_reset_is_unknown(
     tmp_path: Path, direction: Direction, counts: list[float]
 ) -> None:
     path = tmp_path / "ledger.csv"
@@ -62,7 +63,7 @@ DROPS = """at_s,up_bytes,down_bytes,up_drops_count,down_drops_count
         (Direction.BIDIRECTIONAL, [5, np.nan, 4]),
     ],
 )
-async def test_drops_of_its_shaper_are_read_beside_the_bytes(
+async def test_reads_drops_of_the_shaper(
     tmp_path: Path, direction: Direction, drops: list[float]
 ) -> None:
     path = tmp_path / "ledger.csv"
@@ -72,7 +73,7 @@ async def test_drops_of_its_shaper_are_read_beside_the_bytes(
     np.testing.assert_array_equal(ledger.drops_count, drops)
 
 
-async def test_a_file_without_drops_knows_none(tmp_path: Path) -> None:
+async def test_file_without_drops_has_unknown_drops(tmp_path: Path) -> None:
     path = tmp_path / "ledger.csv"
     path.write_text(TEXT)
     ledger = await opened(path).query_bytes(START, END, Direction.FORWARD)
@@ -81,7 +82,7 @@ async def test_a_file_without_drops_knows_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("first", "counts_from_s"), [("0,0", 990.0), ("1,1", None)])
-async def test_a_firewall_that_begins_at_nothing_is_new(
+async def test_firewall_with_counters_at_zero_is_new(
     tmp_path: Path, first: str, counts_from_s: float | None
 ) -> None:
     path = tmp_path / "ledger.csv"
@@ -90,6 +91,6 @@ async def test_a_firewall_that_begins_at_nothing_is_new(
     assert ledger.counts_from_s == counts_from_s
 
 
-async def test_no_lab_is_one_line(tmp_path: Path) -> None:
+async def test_missing_lab_is_a_one_line_error(tmp_path: Path) -> None:
     with pytest.raises(TelemetryError, match="No such file or directory; is the lab up"):
         await opened(tmp_path / "none").query_bytes(START, END, Direction.FORWARD)

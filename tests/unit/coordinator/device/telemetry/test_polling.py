@@ -1,4 +1,4 @@
-"""Counters become rates where they can be believed; what befell the telling is said, once."""
+"""Tests for polled counters, to get a rate only if this is safe."""
 
 import math
 from collections.abc import Sequence
@@ -26,7 +26,8 @@ from broadside.coordinator.device.telemetry.telemetry_storage import dump_teleme
 BEGAN_S = 1_795_000_000.0
 FROM, BEFORE = (datetime.fromtimestamp(BEGAN_S + s, UTC) for s in (-3600, 3600))
 CPU = Reading(quantity=Quantity.CPU, value=0.4)
-DOWN = None  # no answer
+# Use this when the device does not answer.
+DOWN = None
 
 
 def counted(total: float, bits: int = 32, most: float | None = None) -> Reading:
@@ -39,16 +40,18 @@ def counted(total: float, bits: int = 32, most: float | None = None) -> Reading:
     )
 
 
-async def told(
+async def poll_all(
     rounds: Sequence[Answer | None], step_s: float = 5.0, *, wall_off_s: float = 0.0
 ) -> DeviceTelemetry:
-    """What a source says that was asked every ``step_s``; the wall clock is set right between
-    the first answer and the second."""
+    """Return the telemetry if a source is polled every ``step_s``.
+
+    Use ``wall_off_s`` to set the wall clock after the first answer.
+    """
     left = iter(rounds)
     clock = iter(range(1, 1000))
     now_s, steady_s = BEGAN_S, 0.0
 
-    async def ask() -> Answer:
+    async def request() -> Answer:
         nonlocal now_s, steady_s
         steady_s = step_s * next(clock)
         now_s = BEGAN_S + steady_s + wall_off_s * (steady_s > step_s)
@@ -59,7 +62,7 @@ async def told(
 
     entry = PolledEntry(type="planted", device="fw", poll_s=step_s, cores_count=4)
     source = PolledSource(
-        ask, name="planted", entry=entry, wall_s=lambda: now_s, steady_s=lambda: steady_s
+        request, name="planted", entry=entry, wall_s=lambda: now_s, steady_s=lambda: steady_s
     )
     for _ in rounds:
         await source.poll()
@@ -80,10 +83,10 @@ def rates(telemetry: DeviceTelemetry) -> list[float]:
         ([counted(500), counted(100, 64)], [10, 15], [math.nan], ["went-back"]),
         ([counted(500, 64), counted(100, 64)], [10, 15], [math.nan], ["went-back"]),
         ([counted(500), counted(100)], [10, 15], [math.nan], ["went-back"]),
-        # sysUpTime went back: what was counted is gone, even where the total is larger.
+        # sysUpTime is lower, so the count must be lost, even if the total is larger.
         ([counted(500), counted(900)], [1000, 3], [math.nan], ["restarted"]),
         ([counted(2**32 - 100), counted(400)], [1000, 3], [math.nan], ["restarted"]),
-        # RFC 3418: sysUpTime is in hundredths, and comes round after 497 days.
+        # RFC 3418: sysUpTime is in hundredths of a second and wraps after 497 days.
         ([counted(0), counted(500)], [2**32 / 100 - 2, 3], [100], []),
         # RFC 2863, 3.1.6: ifInOctets of 10 Mbit/s wraps in 57 minutes, of 1 Gbit/s in 34 s.
         ([counted(0, most=1e9), counted(500, most=1e9)], [10, 15], [math.nan], ["too-slow"]),
@@ -91,10 +94,10 @@ def rates(telemetry: DeviceTelemetry) -> list[float]:
         ([counted(9e8, most=2e3), counted(0, most=2e3)], [10, 15], [math.nan], ["went-back"]),
     ],
 )  # fmt: skip
-async def test_a_counter_is_read_through_its_wrap_and_no_further(
+async def test_distinguishes_wraps_and_resets_of_a_counter(
     readings: list[Reading], ups_s: list[float], expected: list[float], kinds: list[str]
 ) -> None:
-    received = await told(
+    received = await poll_all(
         [Answer(readings=[r], up_s=up) for r, up in zip(readings, ups_s, strict=True)]
     )
     np.testing.assert_array_equal(rates(received), expected)
@@ -104,14 +107,18 @@ async def test_a_counter_is_read_through_its_wrap_and_no_further(
 @pytest.mark.parametrize(
     ("totals", "expected"),
     [
-        ([0, 0, 0, 300, 400], [20, 20]),  # refreshed every 15 s, and then in 5
-        ([0, 0, 0, 0, 100], [0, 20]),  # nothing for 15 s: it is idle
+        # It is refreshed after 15 seconds, and then after 5.
+        ([0, 0, 0, 300, 400], [20, 20]),
+        # Without packets for 15 seconds, it is idle.
+        ([0, 0, 0, 0, 100], [0, 20]),
     ],
 )
-async def test_counters_that_are_told_once_more_are_no_idle_second(
+async def test_repeated_counter_value_is_not_an_idle_second(
     totals: list[float], expected: list[float]
 ) -> None:
-    received = await told([Answer(readings=[CPU, counted(total)], up_s=None) for total in totals])
+    received = await poll_all(
+        [Answer(readings=[CPU, counted(total)], up_s=None) for total in totals]
+    )
     assert rates(received) == expected
     [series] = received.of(Quantity.PACKETS)
     assert series.over_s.tolist() == [15, 5]
@@ -119,63 +126,69 @@ async def test_counters_that_are_told_once_more_are_no_idle_second(
     assert len(cpu.values) == 5
 
 
-async def test_one_counter_that_moves_says_that_the_others_stand_still() -> None:
+async def test_unchanged_counter_beside_a_changed_one_is_idle() -> None:
     other = replace(counted(0), instance="eth1")
     rounds = [[counted(100 * n), other] for n in range(3)]
-    received = await told([Answer(readings=readings) for readings in rounds])
+    received = await poll_all([Answer(readings=readings) for readings in rounds])
     by_name = {item.instance: item.values.tolist() for item in received.of(Quantity.PACKETS)}
     assert by_name == {"eth0": [20, 20], "eth1": [0, 0]}
 
 
-async def test_a_dead_agent_is_one_spell_and_no_figure() -> None:
+async def test_silent_agent_is_one_issue_without_values() -> None:
     up = Answer(readings=[CPU, counted(0)], up_s=10)
     later = Answer(readings=[CPU, counted(2000)], up_s=30)
-    received = await told([up, DOWN, DOWN, DOWN, later, DOWN])
+    received = await poll_all([up, DOWN, DOWN, DOWN, later, DOWN])
     first, second = received.issues
     assert (first.kind, first.count, first.to_s - first.from_s) == (IssueKind.SILENT, 3, 10)
     assert second.count == 1
     [cpu] = received.of(Quantity.CPU)
     assert len(cpu.values) == 2
-    assert rates(received) == [100]  # over the silence: the counter went on
+    # The rate should include the silence because the counter will continue.
+    assert rates(received) == [100]
 
 
 @pytest.mark.parametrize(
     ("silent_count", "ups_s", "restarts"),
     [
-        (5, (10, 25), True),  # it started 25 s ago; it answered 30 s ago
+        # It should have answered 5 seconds before it was started, so this must be a restart.
+        (5, (10, 25), True),
         (5, (1000, 28), True),
-        (0, (1, 4), False),  # its own count is read a second late
-        (5, (10, 36), False),  # it stood still for 4 s, as a machine that moves house does
+        # The uptime can be read late.
+        (0, (1, 4), False),
+        # It can pause for 4 seconds when it is moved to another host.
+        (5, (10, 36), False),
     ],
 )
 @pytest.mark.parametrize("wall_off_s", [0.0, 60.0])
-async def test_a_restart_shows_by_how_young_a_device_is_and_not_by_our_clock(
+async def test_detects_a_restart_by_uptime_and_not_by_the_wall_clock(
     silent_count: int, ups_s: tuple[int, int], restarts: bool, wall_off_s: float
 ) -> None:
     first, last = (Answer(readings=[CPU], up_s=up) for up in ups_s)
-    received = await told([first, *[DOWN] * silent_count, last], wall_off_s=wall_off_s)
+    received = await poll_all([first, *[DOWN] * silent_count, last], wall_off_s=wall_off_s)
     assert (IssueKind.RESTARTED in [issue.kind for issue in received.issues]) is restarts
 
 
-async def test_what_is_kept_comes_back_and_joins_what_came_later() -> None:
-    received = await told([Answer(readings=[CPU, counted(n)], up_s=9 + n) for n in range(4)])
+async def test_stored_telemetry_is_merged_with_later_readings() -> None:
+    received = await poll_all([Answer(readings=[CPU, counted(n)], up_s=9 + n) for n in range(4)])
     telemetry = load_telemetry(dump_telemetry(received))
     assert dump_telemetry(telemetry) == dump_telemetry(received)
     assert telemetry.cores_count == {"fw": 4}
     assert dump_telemetry(merge_readings(telemetry, received)) == dump_telemetry(received)
 
 
-async def test_a_spell_that_went_on_after_it_was_kept_is_one() -> None:
+async def test_issue_that_continues_after_storage_counts_once() -> None:
     up = Answer(readings=[CPU], missing=["drops: none"], up_s=9)
-    complete = await told([up, DOWN, DOWN, DOWN])
-    stored = await told([up, DOWN])
+    complete = await poll_all([up, DOWN, DOWN, DOWN])
+    stored = await poll_all([up, DOWN])
     assert (
         merge_readings(load_telemetry(dump_telemetry(stored)), complete).issues == complete.issues
     )
 
 
-async def test_unknown_comes_back_as_unknown() -> None:
-    received = await told([Answer(readings=[counted(n)], up_s=up) for n, up in ((5, 99), (9, 1))])
+async def test_unknown_values_are_stored_as_unknown() -> None:
+    received = await poll_all(
+        [Answer(readings=[counted(n)], up_s=up) for n, up in ((5, 99), (9, 1))]
+    )
     telemetry = load_telemetry(dump_telemetry(received))
     np.testing.assert_array_equal(rates(telemetry), [math.nan])
     assert telemetry.issues == received.issues

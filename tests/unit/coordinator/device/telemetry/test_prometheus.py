@@ -1,4 +1,4 @@
-"""What Prometheus answers becomes bins of bytes; what it refuses becomes one line."""
+"""Tests to read Prometheus answers. If this is not possible, an error is shown in one line."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -24,14 +24,14 @@ def matrix(*series: list[tuple[float, str]]) -> dict[str, Any]:
 
 
 class Server:
-    """Answers every query alike, and keeps what it was asked."""
+    """Transport that will give the same answer to all queries, and record the requests."""
 
     def __init__(self, answer: Any, status: int = 200, headers: dict[str, str] | None = None):
-        self.asked: list[httpx.Request] = []
+        self.requests: list[httpx.Request] = []
         self._response = (status, answer, headers or {})
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
-        self.asked.append(request)
+        self.requests.append(request)
         status, answer, headers = self._response
         if isinstance(answer, Exception):
             raise answer
@@ -57,7 +57,7 @@ async def read(
     return await DeviceCounter([source]).read(*span, Direction.FORWARD)
 
 
-async def test_a_rate_counts_for_the_step_before_it() -> None:
+async def test_rate_covers_the_previous_step() -> None:
     server = Server(matrix([(START_S, "800"), (START_S + 15, "NaN"), (START_S + 45, "1600")]))
     ledger = await read(server)
     assert (ledger.start_s - START_S).tolist() == [-15, 0, 30]
@@ -67,7 +67,7 @@ async def test_a_rate_counts_for_the_step_before_it() -> None:
     assert ledger.bytes[0] == 12_000
 
 
-async def test_a_counter_gives_differences_and_a_reset_is_unknown() -> None:
+async def test_counter_gives_differences_and_a_reset_is_unknown() -> None:
     samples = [(0, "100"), (15, "400"), (30, "50"), (60, "80")]
     server = Server(matrix([(START_S + at, value) for at, value in samples]))
     ledger = await read(server, "bytes_total")
@@ -76,12 +76,12 @@ async def test_a_counter_gives_differences_and_a_reset_is_unknown() -> None:
     np.testing.assert_array_equal(ledger.bytes, [300, np.nan, 30])
 
 
-async def test_a_long_span_is_asked_in_parts_without_overlap() -> None:
+async def test_splits_a_long_span_into_parts_without_overlap() -> None:
     server = Server(matrix([]))
     await read(server, span_s=15 * 25_000)
     spans = [
         (float(request.url.params["start"]), float(request.url.params["end"]))
-        for request in server.asked
+        for request in server.requests
     ]
     assert [round((end - start) / 15) + 1 for start, end in spans] == [10_000, 10_000, 5_001]
     assert all(after[0] - before[1] == 15 for before, after in pairwise(spans))
@@ -90,11 +90,11 @@ async def test_a_long_span_is_asked_in_parts_without_overlap() -> None:
 TOKEN = {"env": "BROADSIDE_TEST_TOKEN"}
 
 
-async def test_the_query_and_the_token_travel(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sends_query_and_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN["env"], "secret")
     server = Server(matrix([]))
     await read(server, token=TOKEN)
-    [request] = server.asked
+    [request] = server.requests
     assert request.url.path == "/api/v1/query_range"
     assert request.url.params["query"] == "sum(rate(bytes[15s]))"
     assert request.url.params["step"] == "15.0"
@@ -102,7 +102,7 @@ async def test_the_query_and_the_token_travel(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("token", ["s3cret\nX: y", "s3cr\u00e9t"])
-async def test_a_token_that_cannot_travel_is_not_quoted(
+async def test_invalid_token_is_not_shown_in_the_error(
     token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(TOKEN["env"], token)
@@ -112,7 +112,7 @@ async def test_a_token_that_cannot_travel_is_not_quoted(
 
 
 @pytest.mark.parametrize(
-    ("server", "words"),
+    ("server", "expected"),
     [
         (Server({"status": "error", "error": "parse error: x"}, 400), "query .*parse"),
         (Server("<html>", 502), "HTTP 502, and not an answer of Prometheus's"),
@@ -124,13 +124,13 @@ async def test_a_token_that_cannot_travel_is_not_quoted(
         (Server(matrix([(0, "1")], [(0, "1")])), r"2 series; add them up with sum\(...\)"),
     ],
 )
-async def test_what_cannot_be_read_is_one_line(server: Server, words: str) -> None:
-    with pytest.raises(TelemetryError, match=words) as caught:
+async def test_unreadable_input_is_a_one_line_error(server: Server, expected: str) -> None:
+    with pytest.raises(TelemetryError, match=expected) as caught:
         await read(server)
     assert "\n" not in str(caught.value)
 
 
-async def test_throttling_says_for_how_long() -> None:
+async def test_throttling_error_has_the_retry_time() -> None:
     with pytest.raises(TelemetryBusy, match="come back in 7 s") as caught:
         await read(Server("", 429, {"Retry-After": "7"}))
     assert caught.value.retry_after_s == 7

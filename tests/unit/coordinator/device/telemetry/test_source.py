@@ -1,4 +1,4 @@
-"""Secrets, declared properties of a byte counter, and entries of Azure Monitor."""
+"""Tests for secrets, for the settings of a byte counter and for Azure Monitor."""
 
 import asyncio
 from dataclasses import replace
@@ -21,7 +21,7 @@ from tests.unit.coordinator.device.telemetry.test_stabilization import NAN, ledg
 FIREWALL = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/azureFirewalls/fw"
 
 
-def test_a_secret_is_read_from_a_file_or_a_variable(
+def test_reads_a_secret_from_a_file_or_a_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "token").write_text("s3cret\n")
@@ -31,33 +31,31 @@ def test_a_secret_is_read_from_a_file_or_a_variable(
 
 
 @pytest.mark.parametrize("fields", [{}, {"env": "A", "file": "b"}, {"env": "PATH"}, "s3cret"])
-def test_a_secret_needs_one_place_and_is_not_quoted(fields: Any) -> None:
+def test_rejects_secrets_without_exactly_one_valid_source(fields: Any) -> None:
     with pytest.raises(ValueError, match=r"write \{ env|BROADSIDE_"):
         Secret.model_validate(fields)
 
 
-def test_a_variable_that_is_not_set_is_named() -> None:
+def test_error_contains_the_unset_variable() -> None:
     with pytest.raises(TelemetryError, match="fw: secret BROADSIDE_NOWHERE: empty"):
         Secret(env="BROADSIDE_NOWHERE").read("fw")
 
 
 @pytest.mark.parametrize("name", ["BROADSIDE_LEDGER", "BROADSIDE_WITNESSES_FILE"])
-def test_a_setting_of_before_is_refused_with_the_new_form(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rejects_old_settings_with_the_new_form(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "csv")
     with pytest.raises(TelemetryError, match=rf"{name}: replaced by .*\[\[source\]\] table"):
         open_telemetry(None)
 
 
-def test_a_file_of_before_is_refused_with_the_new_form(tmp_path: Path) -> None:
+def test_rejects_an_old_file_with_the_new_form(tmp_path: Path) -> None:
     path = tmp_path / "witnesses.toml"
     path.write_text('[[witness]]\ndevice = "fw"\nsource = "ping"\n')
     with pytest.raises(TelemetryError, match=r"witness: not valid; write a \[\[source\]\] table"):
         open_telemetry(path)
 
 
-def test_paths_are_beside_the_file(tmp_path: Path) -> None:
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     path = tmp_path / "telemetry.toml"
     path.write_text(
         '[[source]]\nprofiles_file = "p.toml"\nfile = "/x"\ncommunity = { file = "secret" }\n'
@@ -69,7 +67,7 @@ def test_paths_are_beside_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("values", "expected"),
     [
         ({"resource_id": "fw"}, "resource_id 'fw': not a resource id"),
         ({"endpoint": "http://x.azure.com"}, "endpoint .*https only"),
@@ -81,9 +79,11 @@ def test_paths_are_beside_the_file(tmp_path: Path) -> None:
         ({"grain": f"P{'9' * 5000}D"}, "grain 'P9{39}': not a dur"),
     ],
 )
-def test_a_wrong_setting_of_azure_monitor_is_one_line(values: dict[str, Any], words: str) -> None:
+def test_invalid_azure_monitor_setting_is_a_one_line_error(
+    values: dict[str, Any], expected: str
+) -> None:
     entry = {"type": "azure-monitor", "device": "fw", "resource_id": FIREWALL, **values}
-    with pytest.raises(TelemetryError, match=words):
+    with pytest.raises(TelemetryError, match=expected):
         open_entry(entry)
 
 
@@ -94,7 +94,7 @@ def test_grains_are_durations(text: str, seconds: float) -> None:
     assert parse_grain(text) == seconds
 
 
-def test_what_is_kept_comes_back_unknown_bins_and_notes_too() -> None:
+def test_stores_and_loads_a_ledger_with_unknown_bins_and_notes() -> None:
     stored: FirewallLedger = ledger(1, NAN, 3)
     back = load_ledger(dump_ledger(stored))
     np.testing.assert_array_equal(back.bytes, stored.bytes)
@@ -103,7 +103,7 @@ def test_what_is_kept_comes_back_unknown_bins_and_notes_too() -> None:
     assert back.drops_count is None
 
 
-def test_drops_that_are_kept_come_back() -> None:
+def test_stores_and_loads_drops() -> None:
     stored = replace(ledger(1, 2, 3), drops_count=np.array([7, NAN, 0.0]))
     back = load_ledger(dump_ledger(stored))
     assert back.drops_count is not None
@@ -130,7 +130,7 @@ CSV = """time,bytes
         ({"aggregation": "maximum"}, {"extreme": "maximum"}),
     ],
 )
-def test_a_ledger_carries_what_is_declared_of_its_counter(
+def test_ledger_has_the_declared_properties_of_its_counter(
     tmp_path: Path, declared: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     path = tmp_path / "counter.csv"

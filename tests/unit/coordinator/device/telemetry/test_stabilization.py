@@ -1,4 +1,4 @@
-"""A run's figures are waited for until they rest, and not for ever."""
+"""Tests for how device data is read until it is stable, or until a timeout."""
 
 import asyncio
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ SPAN = RunSpan(
 
 
 def ledger(*counts: float, read_at: datetime = ENDED) -> FirewallLedger:
-    """One-minute bins from the run's beginning on."""
+    """Return bins of one minute, starting when the run starts."""
     start_s = BEGUN.timestamp() + 60 * np.arange(len(counts), dtype=np.float64)
     return FirewallLedger(
         source="planted",
@@ -43,7 +43,7 @@ def ledger(*counts: float, read_at: datetime = ENDED) -> FirewallLedger:
 
 
 class Source(DeviceCounter):
-    """Says the next of ``answers`` at each read, the last one for ever; counts the reads."""
+    """Device counter that will return the ``answers`` in order, and then repeat the last."""
 
     def __init__(self, latency: DataLatency, *answers: FirewallLedger | Exception) -> None:
         self.name = "source"
@@ -63,13 +63,13 @@ class Source(DeviceCounter):
 
 
 async def outcome(source: Source, span: RunSpan = SPAN) -> tuple[FirewallLedger, float]:
-    """What settles, and how many seconds after the run's end, looked at once a second."""
-    settling = StableReader(source, lambda: source.now)
+    """Return what is stable, and how long it took to get this."""
+    reader = StableReader(source, lambda: source.now)
     for second in range(10_000):
         source.now = span.ended_at + timedelta(seconds=second)
-        if (settled := await settling.read(span)) is not None:
+        if (settled := await reader.read(span)) is not None:
             return settled, second
-    raise AssertionError("it waits for ever")
+    raise AssertionError("the reader never stops")
 
 
 ONCE = DataLatency(settle_s=3)
@@ -79,17 +79,18 @@ WHOLE = ledger(60, 60, 30, 7)
 @pytest.mark.parametrize(
     ("latency", "answers", "after_s", "read_count"),
     [
-        (ONCE, [ledger(1, 2)], 3, 1),  # one read, when it has settled
-        # Two reads that agree are enough where all is known.
+        # If data is complete when the delay is over, it is read once.
+        (ONCE, [ledger(1, 2)], 3, 1),
+        # If all bins are known, two equal reads are enough.
         (POLLED, [ledger(60), ledger(60, 36), ledger(60, 60, 30, 4), WHOLE, WHOLE], 150, 5),
-        # The run ends with bin 1, but its label may run 90 s behind: bins 2 and 3 count too.
+        # The run will end in bin 1. Since a label can be 90 seconds late, use bins 2 and 3 too.
         (POLLED, [ledger(60, 60), ledger(60, 60), ledger(60, 60, 30), ledger(60, 60, 40)], 390, 13),
-        # An unknown bin is waited for until it can no longer come.
+        # If a bin is missing, wait for it until it cannot be added any more.
         (POLLED, [ledger(60, NAN, 30, 0)], 390, 13),
         (POLLED, [TelemetryError("no answer"), TelemetryError("no answer"), WHOLE, WHOLE], 120, 4),
     ],
 )
-async def test_figures_are_read_until_they_rest(
+async def test_reads_until_data_is_stable(
     latency: DataLatency,
     answers: Sequence[FirewallLedger | Exception],
     after_s: float,
@@ -104,7 +105,7 @@ async def test_figures_are_read_until_they_rest(
     assert settled.notes == ()
 
 
-async def test_figures_that_never_rest_are_taken_at_last_and_it_is_said() -> None:
+async def test_uses_unstable_data_after_the_timeout_with_a_note() -> None:
     source = Source(POLLED, *(ledger(n, n, n, n) for n in range(1000)))
     settled, after_s = await outcome(source)
     assert after_s == POLLED.timeout_s
@@ -112,57 +113,57 @@ async def test_figures_that_never_rest_are_taken_at_last_and_it_is_said() -> Non
     assert note.startswith("the firewall's figures had not come to rest 900 s after the run's end")
 
 
-async def test_a_coordinator_that_comes_late_still_reads_twice() -> None:
+async def test_late_coordinator_still_reads_twice() -> None:
     source = Source(POLLED, ledger(60, 60, 30, 7))
-    settling = StableReader(source, lambda: source.now)
+    reader = StableReader(source, lambda: source.now)
     source.now = ENDED + timedelta(hours=2)
-    assert await settling.read(SPAN) is None
+    assert await reader.read(SPAN) is None
     source.now += timedelta(seconds=30)
-    settled = await settling.read(SPAN)
+    settled = await reader.read(SPAN)
     assert settled is not None
     assert settled.notes == ()
 
 
-async def test_a_failing_source_is_given_up_at_last_with_the_reason() -> None:
+async def test_failing_source_is_abandoned_after_the_timeout_with_a_note() -> None:
     settled, after_s = await outcome(Source(POLLED, TelemetryError("wrong role")))
     assert after_s == POLLED.timeout_s
     assert len(settled) == 0
     assert settled.notes == ("the firewall's figures could not be read to their end: wrong role",)
 
 
-async def test_a_source_that_fails_at_last_leaves_its_last_answer() -> None:
+async def test_last_answer_of_a_source_that_fails_later_is_used() -> None:
     source = Source(POLLED, ledger(60, 60), TelemetryError("gone"))
     settled, _ = await outcome(source)
     assert settled.bytes.tolist() == [60, 60]
     assert settled.notes == ("the firewall's figures could not be read to their end: gone",)
 
 
-async def test_a_throttling_source_is_left_alone_as_long_as_it_says() -> None:
+async def test_waits_for_the_retry_time_of_a_throttling_source() -> None:
     source = Source(POLLED, TelemetryBusy("busy", 120), ledger(60, 60, 30, 7))
-    settling = StableReader(source, lambda: source.now)
+    reader = StableReader(source, lambda: source.now)
     requested_at = []
     for second in range(200):
         source.now = ENDED + timedelta(seconds=second)
         before = source.read_count
-        await settling.read(SPAN)
+        await reader.read(SPAN)
         if source.read_count > before:
             requested_at.append(second)
     assert requested_at[:2] == [30, 150]
 
 
-async def test_nothing_is_waited_for_when_nothing_was_sent() -> None:
+async def test_does_not_wait_if_nothing_was_sent() -> None:
     source = Source(POLLED, ledger())
     _, after_s = await outcome(source, replace(SPAN, ended_at=BEGUN - timedelta(seconds=1)))
     assert (after_s, source.read_count) == (30, 1)
 
 
-async def test_a_fault_of_the_source_is_a_source_that_cannot_be_read() -> None:
+async def test_exception_in_a_source_is_an_unreadable_source() -> None:
     settled, _ = await outcome(Source(ONCE, KeyError("value")))
     [note] = settled.notes
     assert "to their end: the device counter's answer makes no sense: KeyError('value')" in note
 
 
-async def test_a_slow_source_does_not_hold_up_its_caller() -> None:
+async def test_slow_source_does_not_block_its_caller() -> None:
     class Slow(Source):
         async def read(
             self, from_at: datetime, before_at: datetime, direction: Direction
@@ -171,25 +172,27 @@ async def test_a_slow_source_does_not_hold_up_its_caller() -> None:
             raise AssertionError
 
     source = Slow(DataLatency(settle_s=3))
-    settling = StableReader(source, lambda: ENDED + timedelta(seconds=5))
+    reader = StableReader(source, lambda: ENDED + timedelta(seconds=5))
     async with asyncio.timeout(5):
-        assert await settling.read(SPAN) is None
-        assert await settling.read(SPAN) is None
-        await settling.close()
+        assert await reader.read(SPAN) is None
+        assert await reader.read(SPAN) is None
+        await reader.close()
 
 
 @pytest.mark.parametrize(
-    ("earlier", "later", "rests"),
+    ("earlier", "later", "stable"),
     [
         (ledger(1, 2), ledger(1, 2), True),
         (ledger(1, 2), ledger(1, 3), False),
         (ledger(1), ledger(1, 2), False),
         (ledger(1, NAN), ledger(1, NAN), False),
-        (ledger(1), ledger(1), False),  # does not reach the end
-        (ledger(1, 2, 5), ledger(1, 2, 6), True),  # differs beyond the span
+        # This is not stable because the end is missing.
+        (ledger(1), ledger(1), False),
+        # This is stable because the span is the same.
+        (ledger(1, 2, 5), ledger(1, 2, 6), True),
         (ledger(1, NAN), ledger(1, NAN, read_at=ENDED + timedelta(seconds=300)), True),
     ],
 )
-def test_at_rest(earlier: FirewallLedger, later: FirewallLedger, rests: bool) -> None:
+def test_detects_stable_data(earlier: FirewallLedger, later: FirewallLedger, stable: bool) -> None:
     span = (BEGUN.timestamp(), ENDED.timestamp())
-    assert is_stable(earlier, later, *span, settle_s=300) is rests
+    assert is_stable(earlier, later, *span, settle_s=300) is stable

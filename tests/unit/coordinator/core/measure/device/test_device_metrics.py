@@ -1,4 +1,4 @@
-"""What witnesses said becomes figures of the window, and nothing that they did not say."""
+"""Tests for the metrics that you get from device telemetry on a burst's window."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -39,7 +39,7 @@ def series(
     instance: str = "",
     from_s: float = -IDLE_S - 10,
 ) -> TelemetrySeries:
-    """Readings every ``every_s`` from before the burst to after it."""
+    """Return a reading for each ``every_s``, from before the burst until after it."""
     count = int((LONG_S - from_s + 20) / every_s)
     at_s: Floats = START_S + from_s + every_s * np.arange(count, dtype=float)
     return TelemetrySeries(
@@ -54,16 +54,18 @@ def series(
     )
 
 
-def heard(*told: TelemetrySeries, cores: dict[str, int] | None = None) -> DeviceTelemetry:
-    devices = tuple(dict.fromkeys(item.device for item in told))
+def telemetry_of(
+    *all_series: TelemetrySeries, cores: dict[str, int] | None = None
+) -> DeviceTelemetry:
+    devices = tuple(dict.fromkeys(item.device for item in all_series))
     return DeviceTelemetry(
-        devices=devices, series=told, read_at=datetime.now(UTC), cores_count=cores
+        devices=devices, series=all_series, read_at=datetime.now(UTC), cores_count=cores
     )
 
 
-def test_two_devices_make_all_of_them_each_quantity_by_its_rule() -> None:
+def test_aggregates_two_devices_by_quantity() -> None:
     complete, (first, second) = device_figures(
-        heard(
+        telemetry_of(
             series("a", 0.6),
             series("b", 0.2),
             series("a", 7e6, quantity=Quantity.RECEIVED, every_s=1, over_s=1),
@@ -89,45 +91,45 @@ def test_two_devices_make_all_of_them_each_quantity_by_its_rule() -> None:
     )
 
 
-def test_cores_make_a_device_and_the_busiest_is_named() -> None:
+def test_averages_cores_and_reports_the_busiest() -> None:
     _, (device,) = device_figures(
-        heard(series("a", 1.0, instance="1"), series("a", 0.2, instance="2")), BURST
+        telemetry_of(series("a", 1.0, instance="1"), series("a", 0.2, instance="2")), BURST
     )
     assert device.cpu_ratio is not None
     assert device.cpu_ratio.mean == pytest.approx(0.6)
     assert (device.cpu_ratio.busiest, device.cores_count) == (1.0, 2)
 
 
-def test_a_mean_that_began_before_the_window_is_no_figure_of_it() -> None:
+def test_ignores_mean_that_begins_before_the_window() -> None:
     _, (device,) = device_figures(
-        heard(series("a", 0.5, every_s=5, over_s=LONG_S + 30, from_s=-LONG_S)), BURST
+        telemetry_of(series("a", 0.5, every_s=5, over_s=LONG_S + 30, from_s=-LONG_S)), BURST
     )
     assert device.cpu_ratio is None
 
 
-def test_what_a_device_was_before_and_after_a_burst_is_no_figure_of_it() -> None:
-    """Asked more rarely than the burst lasts, and never within it."""
+def test_ignores_readings_outside_the_burst() -> None:
+    """The burst is shorter than the time between readings, so no reading should count."""
     rare = series("a", 0.05, every_s=LONG_S + 20, from_s=-10)
-    complete, (device,) = device_figures(heard(rare), BURST)
+    complete, (device,) = device_figures(telemetry_of(rare), BURST)
     assert complete.cpu_ratio is None
     assert device.cpu_ratio is None
     once = series("a", [0.05, 0.8], every_s=LONG_S - 5, from_s=-LONG_S / 2)
-    _, (device,) = device_figures(heard(once), BURST)
+    _, (device,) = device_figures(telemetry_of(once), BURST)
     assert device.cpu_ratio is not None
     assert (device.cpu_ratio.mean, device.cpu_ratio.idle) == (0.8, 0.05)
 
 
-def test_a_silence_is_unknown_and_never_zero() -> None:
+def test_missing_readings_are_unknown_and_not_zero() -> None:
     reported = series("a", 0.8)
     inside = (reported.at_s > START_S + 5) & (reported.at_s < START_S + LONG_S - 5)
     reported.values[inside] = np.nan
-    _, (device,) = device_figures(heard(reported), BURST)
+    _, (device,) = device_figures(telemetry_of(reported), BURST)
     assert device.cpu_ratio is not None
     assert device.cpu_ratio.min == device.cpu_ratio.mean == 0.8
     assert device.cpu_ratio.covered_ratio < 0.5
 
 
-def test_what_befell_a_witness_is_a_finding_while_bursts_go_on_only() -> None:
+def test_reports_telemetry_issues_only_during_bursts() -> None:
     def at(second: float, kind: IssueKind) -> TelemetryIssue:
         return TelemetryIssue(
             kind=kind,
@@ -155,9 +157,9 @@ def test_what_befell_a_witness_is_a_finding_while_bursts_go_on_only() -> None:
     }
 
 
-def test_every_quantity_has_its_field() -> None:
+def test_every_quantity_has_a_field() -> None:
     _, (device,) = device_figures(
-        heard(*(series("a", 0.5, quantity=item) for item in Quantity)), BURST
+        telemetry_of(*(series("a", 0.5, quantity=item) for item in Quantity)), BURST
     )
     for quantity in Quantity:
         assert getattr(device, quantity).mean == pytest.approx(0.5)
@@ -172,25 +174,25 @@ def test_every_quantity_has_its_field() -> None:
         (None, Verdict.INCONCLUSIVE, "device-cpu-unproven"),
     ],
 )
-def test_a_goal_is_held_against_each_device_and_absence_is_inconclusive(
+def test_threshold_covers_all_devices_and_missing_data_is_inconclusive(
     values: float | None, verdict: Verdict, finding: str | None
 ) -> None:
     made = fleet(Plant(pairs=2, bursts=1, burst_s=60)).aiming(device_cpu_p95_max_ratio=0.8)
-    reported = None if values is None else heard(series("a", 0.5), series("b", values))
+    reported = None if values is None else telemetry_of(series("a", 0.5), series("b", values))
     result = summarise(made, telemetry=reported)
     assert result.verdict is verdict
     assert finding is None or finding in ids(result)
 
 
-def test_without_a_window_a_device_has_the_figures_of_the_planned_burst() -> None:
-    """No second is common to all pairs, and the device was busy in the planned time."""
+def test_without_a_window_uses_the_planned_burst() -> None:
+    """If the pairs have no time in common to make a window, use the planned time."""
     bare = BURST.model_copy(update={"window": None})
     reported = series("a", 0.1)
     planned_s = BURST.planned_start_at.timestamp()
     reported.values[
         (reported.at_s >= planned_s) & (reported.at_s <= planned_s + BURST.duration_s)
     ] = 0.7
-    _, (device,) = device_figures(heard(reported), bare)
+    _, (device,) = device_figures(telemetry_of(reported), bare)
     assert device.cpu_ratio is not None
     assert device.cpu_ratio.max == 0.7
     assert device.cpu_ratio.mean == pytest.approx(0.7, abs=0.05)

@@ -1,4 +1,7 @@
-"""Telemetry whose clock nobody could check is placed by the bursts, or proves nothing."""
+"""Tests for telemetry from a clock that cannot be verified.
+
+Its readings are aligned using the bursts. If this is not possible, they are not used as evidence.
+"""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -22,7 +25,7 @@ BURSTS = [(1000.0, 1060.0), (1120.0, 1180.0)]
 NOW_AT = datetime.now(UTC)
 
 
-def told(
+def export_series(
     off_s: float,
     *,
     busy: float = 0.97,
@@ -35,7 +38,7 @@ def told(
     quantity: Quantity = Quantity.CPU,
     archive: bool = True,
 ) -> TelemetrySeries:
-    """An export whose stamps are ``off_s`` off: busy during the bursts, idle beside them."""
+    """Return an export that is busy during the bursts, using a clock that is ``off_s`` off."""
     at_s = np.arange(bursts[0][0] - 300, bursts[-1][1] + 300, every_s)
     fine_s = np.arange(bursts[0][0] - 400, bursts[-1][1] + 400, 0.25)
     ran = np.zeros(len(fine_s))
@@ -61,10 +64,10 @@ def told(
 @pytest.mark.parametrize("off_s", [-200.0, -45.0, 0.0, 7.0, 45.0])
 @pytest.mark.parametrize(("every_s", "over_s"), [(1.0, 0.0), (5.0, 0.0), (15.0, 15.0), (5.0, 60.0)])
 @pytest.mark.parametrize("noise", [0.0, 0.1])
-def test_the_offset_is_where_the_figures_rise_and_fall(
+def test_estimates_the_offset_from_rising_and_falling_values(
     off_s: float, every_s: float, over_s: float, noise: float
 ) -> None:
-    series = told(off_s, every_s=every_s, over_s=over_s, noise=noise)
+    series = export_series(off_s, every_s=every_s, over_s=over_s, noise=noise)
     result = estimate_offset([series], BURSTS)
     assert result is not None
     assert abs(result[0] - off_s) <= result[1] <= 0.7 * max(every_s, 5.0)
@@ -73,39 +76,43 @@ def test_the_offset_is_where_the_figures_rise_and_fall(
 @pytest.mark.parametrize(
     "series",
     [
-        told(45.0, busy=0.5, idle=0.5),
-        told(45.0, busy=0.5, idle=0.5, noise=0.2),
-        told(0.0, busy=0.04, idle=0.97),  # busy while nothing runs: another's load
-        replace(told(0.0), values=np.full(len(told(0.0).at_s), np.nan)),
-        told(0.0, quantity=Quantity.HEALTH),
-        told(0.0, every_s=200.0),
+        export_series(45.0, busy=0.5, idle=0.5),
+        export_series(45.0, busy=0.5, idle=0.5, noise=0.2),
+        # The device is busy when nothing runs, so there has to be another cause.
+        export_series(0.0, busy=0.04, idle=0.97),
+        replace(export_series(0.0), values=np.full(len(export_series(0.0).at_s), np.nan)),
+        export_series(0.0, quantity=Quantity.HEALTH),
+        export_series(0.0, every_s=200.0),
     ],
 )
-def test_what_shows_no_burst_is_not_placed(series: TelemetrySeries) -> None:
+def test_series_without_visible_bursts_is_not_placed(series: TelemetrySeries) -> None:
     assert estimate_offset([series], BURSTS[:1]) is None
     placed = place(DeviceTelemetry(devices=("fw",), series=(series,), read_at=NOW_AT), BURSTS[:1])
     assert np.isnan(placed.series[0].bound_s).all()
     assert [issue.kind for issue in placed.issues] == [IssueKind.UNPLACED]
 
 
-def test_bursts_that_repeat_without_end_are_not_told_from_each_other() -> None:
-    """The export shows 20 bursts, of which one is the run's: any of them may be it."""
+def test_repeating_bursts_cannot_be_distinguished() -> None:
+    """If the export shows many bursts, any of them can be the burst of the run."""
     many = [(1000.0 + 120 * n, 1060.0 + 120 * n) for n in range(-5, 6)]
-    series = told(0.0, bursts=many)
+    series = export_series(0.0, bursts=many)
     assert estimate_offset([series], [many[5]]) is None
 
 
-def test_a_stated_clock_is_believed_unless_the_figures_contradict_it() -> None:
-    read = DeviceTelemetry(devices=("fw",), series=(told(0.0, bound_s=1.0),), read_at=NOW_AT)
+def test_uses_a_stated_clock_unless_the_values_contradict_it() -> None:
+    read = DeviceTelemetry(
+        devices=("fw",), series=(export_series(0.0, bound_s=1.0),), read_at=NOW_AT
+    )
     assert place(read, BURSTS) is read
-    off = replace(read, series=(told(45.0, bound_s=1.0),))
+    off = replace(read, series=(export_series(45.0, bound_s=1.0),))
     placed = place(off, BURSTS)
-    assert abs(placed.series[0].at_s[0] - told(0.0).at_s[0]) < 3
+    assert abs(placed.series[0].at_s[0] - export_series(0.0).at_s[0]) < 3
     [issue] = placed.issues
     assert (issue.kind, " s late by its own figures" in issue.text) == (IssueKind.CLOCK, True)
-    stored = replace(read, series=(told(45.0, bound_s=0.0, archive=False),))  # before version 0.10
+    # This is how versions before 0.10 stored it.
+    stored = replace(read, series=(export_series(45.0, bound_s=0.0, archive=False),))
     assert [issue.kind for issue in place(stored, BURSTS).issues] == [IssueKind.CLOCK]
-    live = replace(read, series=(told(45.0, bound_s=0.1, archive=False),))
+    live = replace(read, series=(export_series(45.0, bound_s=0.1, archive=False),))
     assert place(live, BURSTS) is live
 
 
@@ -125,23 +132,23 @@ def spans(made: Fleet) -> list[tuple[float, float]]:
 
 @pytest.mark.parametrize("bound_s", [np.nan, 0.1])
 @pytest.mark.parametrize("off_s", [-45.0, 45.0, -246.0, 0.0])
-def test_a_busy_device_fails_its_threshold_whatever_its_clock_says(
+def test_busy_device_fails_its_threshold_despite_a_wrong_clock(
     off_s: float, bound_s: float
 ) -> None:
-    """M13: CPU 97 % against 80 %, by stamps that are 45 s off."""
+    """97 % CPU should fail the limit of 80 % even if the clock is 45 seconds off (M13)."""
     made = fleet(Plant(pairs=2, bursts=1, burst_s=60))
-    result = run(told(off_s, bursts=spans(made), bound_s=bound_s), made)
+    result = run(export_series(off_s, bursts=spans(made), bound_s=bound_s), made)
     assert result.verdict is Verdict.FAIL
     assert "device-cpu-limit" in ids(result)
     assert ("witness-clock" in ids(result)) is bool(off_s)
-    calm = run(told(off_s, bursts=spans(made), busy=0.6, bound_s=bound_s), made)
+    calm = run(export_series(off_s, bursts=spans(made), busy=0.6, bound_s=bound_s), made)
     assert calm.verdict is Verdict.PASS
 
 
-def test_a_flat_export_without_a_stated_clock_proves_nothing() -> None:
-    """An hour off: the export shows the idle hour only."""
+def test_constant_export_without_a_stated_clock_is_inconclusive() -> None:
+    """The clock is an hour off, so the export should only show the idle hour."""
     made = fleet(Plant(pairs=2, bursts=1, burst_s=60))
-    flat = told(0.0, bursts=spans(made), busy=0.04)
+    flat = export_series(0.0, bursts=spans(made), busy=0.04)
     result = run(flat, made)
     assert result.verdict is Verdict.INCONCLUSIVE
     assert {"device-cpu-unproven", "witness-unplaced"} <= set(ids(result))
@@ -149,10 +156,12 @@ def test_a_flat_export_without_a_stated_clock_proves_nothing() -> None:
     assert run(stated, made).verdict is Verdict.PASS
 
 
-def test_a_source_with_a_clock_counts_beside_one_without() -> None:
+def test_source_with_a_clock_is_used_beside_one_without() -> None:
     made = fleet(Plant(pairs=2, bursts=1, burst_s=60))
-    flat = told(0.0, bursts=spans(made), busy=0.04)
-    polled = replace(told(0.0, bursts=spans(made), bound_s=0.1), source="snmp", is_archive=False)
+    flat = export_series(0.0, bursts=spans(made), busy=0.04)
+    polled = replace(
+        export_series(0.0, bursts=spans(made), bound_s=0.1), source="snmp", is_archive=False
+    )
     read = DeviceTelemetry(devices=("fw",), series=(flat, polled), read_at=NOW_AT)
     result = summarise(made.aiming(device_cpu_p95_max_ratio=0.8), telemetry=read)
     assert result.verdict is Verdict.FAIL
@@ -162,24 +171,28 @@ def test_a_source_with_a_clock_counts_beside_one_without() -> None:
     ("bound_s", "busy", "verdict"),
     [
         (0.2, 0.97, Verdict.FAIL),
-        (10.0, 0.6, Verdict.PASS),  # idle or busy, it is under the limit
-        (40.0, 0.97, Verdict.FAIL),  # a third of the window was busy, whichever it was
-        (70.0, 0.97, Verdict.INCONCLUSIVE),  # all of the window may have been idle
-        (400.0, 0.6, Verdict.INCONCLUSIVE),  # the window may lie beside all that was read
+        # The limit is met whether the device is idle or busy.
+        (10.0, 0.6, Verdict.PASS),
+        # The device has to be busy for at least a third of the window.
+        (40.0, 0.97, Verdict.FAIL),
+        # The device can be idle for the complete window.
+        (70.0, 0.97, Verdict.INCONCLUSIVE),
+        # The window can be a time for which we have no reading.
+        (400.0, 0.6, Verdict.INCONCLUSIVE),
     ],
 )
-def test_a_threshold_holds_for_every_placement_within_the_bound(
+def test_threshold_applies_to_all_placements_within_the_bound(
     bound_s: float, busy: float, verdict: Verdict
 ) -> None:
     made = fleet(Plant(pairs=2, bursts=1, burst_s=60))
-    series = told(0.0, bursts=spans(made), busy=busy, bound_s=bound_s, archive=False)
+    series = export_series(0.0, bursts=spans(made), busy=busy, bound_s=bound_s, archive=False)
     assert run(series, made).verdict is verdict
 
 
-def test_the_bottleneck_is_not_a_device_that_may_have_been_busy_at_another_time() -> None:
+def test_device_possibly_busy_at_another_time_is_not_the_bottleneck() -> None:
     made = fleet(Plant(pairs=2, bursts=1, burst_s=60))
     for bound_s, busy in ((0.2, 0.97), (40.0, None), (np.nan, None)):
-        series = told(0.0, bursts=spans(made), idle=0.1, bound_s=bound_s, archive=False)
+        series = export_series(0.0, bursts=spans(made), idle=0.1, bound_s=bound_s, archive=False)
         series = replace(series, quantity=Quantity.CPU)
         if np.isnan(bound_s):
             series = replace(series, values=np.full(len(series.at_s), 0.97))
@@ -192,8 +205,8 @@ def test_the_bottleneck_is_not_a_device_that_may_have_been_busy_at_another_time(
             assert seen.mean > 0.95
 
 
-def test_an_incomplete_counter_neither_passes_nor_accuses() -> None:
-    """M15: one store of two did not answer, so half of the bytes are missing."""
+def test_incomplete_counter_is_inconclusive_and_not_a_bypass() -> None:
+    """If only one store in two answers, half of the bytes will be missing (M15)."""
     made = fleet(Plant(pairs=4, bursts=1, burst_s=60, firewall_bits_per_second=None))
     made = made.aiming(target_bits_per_second=1e8)
     assert made.ledger is not None
@@ -207,9 +220,9 @@ def test_an_incomplete_counter_neither_passes_nor_accuses() -> None:
     assert not {"bypass", "residual"} & {item.partition("-")[0] for item in ids(result)}
 
 
-def test_a_correction_is_told_with_its_size_and_side() -> None:
+def test_reports_size_and_direction_of_a_clock_correction() -> None:
     for off_s, side in ((45.0, "late"), (-45.0, "early")):
-        run = DeviceTelemetry(devices=("fw",), series=(told(off_s),), read_at=NOW_AT)
+        run = DeviceTelemetry(devices=("fw",), series=(export_series(off_s),), read_at=NOW_AT)
         (issue,) = place(run, BURSTS).issues
         assert (issue.kind, issue.device, issue.source) == (
             IssueKind.CLOCK, "fw", "csv cpu.csv",
@@ -218,8 +231,10 @@ def test_a_correction_is_told_with_its_size_and_side() -> None:
         assert f" s {side} by its own figures' rise and fall" in issue.text
 
 
-def test_stamps_that_nothing_places_are_told() -> None:
-    run = DeviceTelemetry(devices=("fw",), series=(told(0.0, busy=0.5, idle=0.5),), read_at=NOW_AT)
+def test_reports_stamps_that_cannot_be_placed() -> None:
+    run = DeviceTelemetry(
+        devices=("fw",), series=(export_series(0.0, busy=0.5, idle=0.5),), read_at=NOW_AT
+    )
     (issue,) = place(run, BURSTS).issues
     assert issue.kind is IssueKind.UNPLACED
     assert issue.text.startswith("no figure shows where the bursts begin and end")

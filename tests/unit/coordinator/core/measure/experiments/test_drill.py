@@ -1,4 +1,4 @@
-"""A planted failover is measured by probes, dated, and told apart from TCP's own recovery."""
+"""Tests for failover drills, which use probes to measure the outage without TCP recovery."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -26,22 +26,23 @@ EVENT_S = START_S + 30.0
 
 
 def probes(
-    from_s: float, outage_s: float, *, held: bool = False, seed: int = 0, pause_s: float = 0.0
+    from_s: float, outage_s: float, *, delayed: bool = False, seed: int = 0, pause_s: float = 0.0
 ) -> ProbeColumn:
-    """A path that delivers nothing from an instant on: what comes then is lost, or held."""
+    """Return probes for a path that will drop or delay all packets from ``from_s`` on."""
     random = np.random.default_rng(seed)
     at_s = START_S - 2 + EVERY_S * np.arange(round(64 / EVERY_S))
     rtt_s = random.gamma(4, 0.0005, len(at_s))
     out = (at_s >= from_s) & (at_s < from_s + outage_s)
-    rtt_s[out] = from_s + outage_s + 0.001 - at_s[out] if held else np.nan
-    rtt_s[(at_s >= EVENT_S + 15) & (at_s < EVENT_S + 15 + pause_s)] = -1.0  # the agent paused
+    rtt_s[out] = from_s + outage_s + 0.001 - at_s[out] if delayed else np.nan
+    # No probes are sent while the agent is paused.
+    rtt_s[(at_s >= EVENT_S + 15) & (at_s < EVENT_S + 15 + pause_s)] = -1.0
     return ProbeColumn(first_at_s=START_S - 2, every_s=EVERY_S, rtt_s=rtt_s)
 
 
 def series(
     rates: NDArray[np.float64], *, pairs: int = 2, retransmits: NDArray[np.float64] | None = None
 ) -> BurstSeries:
-    """A burst of pairs that share a rate in bit/s evenly."""
+    """Return a burst that shares the given rate (bit/s) equally between pairs."""
     item = np.tile(rates / pairs, (pairs, 1))
     return burst_series(int(START_S), START_S, rates / 8, item, retransmits_count=retransmits)
 
@@ -51,34 +52,35 @@ def event(at_s: float = EVENT_S) -> ExecutedEvent:
     return ExecutedEvent(planned_at=at, started_at=at, ended_at=at, exit_code=0)
 
 
-@pytest.mark.parametrize("held", [False, True])
-def test_an_outage_of_a_second_and_a_half_is_measured_and_dated(held: bool) -> None:
+@pytest.mark.parametrize("delayed", [False, True])
+def test_measures_duration_and_time_of_an_outage(delayed: bool) -> None:
     for seed in range(10):
         planted_s = EVENT_S + 0.3 + 0.013 * seed
-        outage = find_outage("pair-001", probes(planted_s, 1.5, held=held, seed=seed), EVENT_S)
+        outage = find_outage(
+            "pair-001", probes(planted_s, 1.5, delayed=delayed, seed=seed), EVENT_S
+        )
         assert outage is not None
         assert outage.outage_s == pytest.approx(1.5, abs=0.03)
         assert outage.from_at.timestamp() == pytest.approx(planted_s, abs=0.03)
         assert outage.resolution_s <= 0.03
 
 
-@pytest.mark.parametrize(("held", "lost_count"), [(False, 75), (True, 0)])
-def test_probes_lost_in_an_outage_are_counted_and_held_ones_are_not(
-    held: bool, lost_count: int
-) -> None:
-    column = probes(EVENT_S + 0.31, 1.5, held=held)
-    column.rtt_s[[50, 3000]] = np.nan  # lost long before and long after
+@pytest.mark.parametrize(("delayed", "lost_count"), [(False, 75), (True, 0)])
+def test_counts_lost_probes_and_not_delayed_ones(delayed: bool, lost_count: int) -> None:
+    column = probes(EVENT_S + 0.31, 1.5, delayed=delayed)
+    # These are not part of the outage.
+    column.rtt_s[[50, 3000]] = np.nan
     outage = find_outage("pair-001", column, EVENT_S)
     assert outage is not None
     assert outage.lost_count == lost_count
 
 
-def test_a_steady_path_and_an_agent_that_paused_have_no_outage() -> None:
+def test_steady_path_and_paused_agent_have_no_outage() -> None:
     assert find_outage("pair-001", probes(EVENT_S, 0.0), EVENT_S) is None
     assert find_outage("pair-001", probes(EVENT_S, 0.0, pause_s=2.0), EVENT_S) is None
 
 
-def test_a_path_that_stays_dead_is_out_until_the_last_probe() -> None:
+def test_outage_without_recovery_lasts_until_the_last_probe() -> None:
     outage = find_outage("pair-001", probes(EVENT_S, 1000.0), EVENT_S)
     assert outage is not None
     assert (outage.over, round(outage.outage_s)) == (False, 32)
@@ -100,7 +102,7 @@ def drilled(rates: NDArray[np.float64], *columns: ProbeColumn, **more: Any) -> D
     return analyze_drill(event(), burst)
 
 
-def test_what_tcp_takes_longer_than_the_device_is_its_own() -> None:
+def test_separates_tcp_recovery_from_the_device_outage() -> None:
     random = np.random.default_rng(1)
     rates = 1e9 * (1 + 0.005 * random.normal(size=60))
     rates[30:32] = 0.0
@@ -121,7 +123,7 @@ def test_what_tcp_takes_longer_than_the_device_is_its_own() -> None:
     assert (result.sessions_count, result.cut_count) == (8, 0)
 
 
-def test_a_burst_that_does_not_come_back_says_so() -> None:
+def test_reports_a_burst_that_does_not_recover() -> None:
     result = drilled(np.repeat([1e9, 0.6e9], 30), probes(EVENT_S, 1.5))
     [dip] = result.flows
     assert dip.back_after_s is None
@@ -131,7 +133,7 @@ def test_a_burst_that_does_not_come_back_says_so() -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_where_nobody_is_known_at_the_end_the_old_sessions_level_is_unknown() -> None:
+def test_level_of_old_sessions_is_unknown_without_final_values() -> None:
     rates = np.full(60, 2e9)
     rates[40:] = np.nan
 
@@ -140,14 +142,14 @@ def test_where_nobody_is_known_at_the_end_the_old_sessions_level_is_unknown() ->
     assert dip.old_ratio is None
 
 
-def test_an_event_that_does_nothing_shows_nothing() -> None:
+def test_event_without_effect_has_no_outage() -> None:
     result = drilled(np.full(60, 1e9), probes(EVENT_S, 0.0))
     assert (result.outage_s, result.outages_count, result.touched_count) == (0.0, 0, 0)
     assert result.flows[0].back_after_s == 0.0
     assert result.flows[0].short_bytes == 0.0
 
 
-def test_nobody_who_probed_is_no_outage_of_zero() -> None:
+def test_without_probes_the_outage_is_unknown() -> None:
     assert drilled(np.full(60, 1e9)).outage_s is None
 
 
@@ -157,7 +159,7 @@ def reset(after_s: int, *pairs: int) -> Disruption:
     return disruption(DisruptionKind.RESET, start_at, 60 - after_s, *names)
 
 
-def test_cut_sessions_are_those_reset_and_the_next_burst_opens_them_again() -> None:
+def test_counts_reset_sessions_and_their_reconnection() -> None:
     following = series(np.full(60, 0.9e9))
     result = drilled(np.full(60, 1e9), disruptions=(reset(31, 1),), following=following)
     assert (result.cut_count, result.cut_pairs, result.opened_again_count) == (4, ("pair-002",), 4)
@@ -165,7 +167,7 @@ def test_cut_sessions_are_those_reset_and_the_next_burst_opens_them_again() -> N
     assert result.flows[0].new_ratio == pytest.approx(0.9)
 
 
-def test_what_was_cut_before_the_event_is_none_of_its_doing() -> None:
+def test_ignores_sessions_cut_before_the_event() -> None:
     result = drilled(np.full(60, 1e9), disruptions=(reset(12, 0), reset(30, 1), reset(34, 1)))
     assert (result.cut_count, result.cut_pairs) == (8, ("pair-002",))
     begun, ended = (AT + timedelta(seconds=after_s) for after_s in (30, 34))
@@ -173,8 +175,8 @@ def test_what_was_cut_before_the_event_is_none_of_its_doing() -> None:
 
 
 @pytest.mark.parametrize("ended", [True, False])
-def test_of_a_large_fleet_all_that_opened_again_are_counted(ended: bool) -> None:
-    """A disruption names its first ten pairs; who the others are their own seconds say."""
+def test_counts_all_reconnections_of_a_large_fleet(ended: bool) -> None:
+    """Only ten pairs will be listed in a disruption. Use the seconds to count the other pairs."""
     result = drilled(
         np.full(60, 1e9),
         disruptions=(reset(31, *range(25)),),
@@ -185,13 +187,14 @@ def test_of_a_large_fleet_all_that_opened_again_are_counted(ended: bool) -> None
     assert (result.cut_count, result.opened_again_count) == (100, 100 if ended else None)
 
 
-def test_a_pair_that_falls_silent_to_the_end_is_cut_and_one_whose_agent_died_is_not() -> None:
-    """As iperf3 whose data connections were reset: it goes on to its end, without a byte."""
+def test_silent_pair_is_cut_and_pair_of_a_dead_agent_is_not() -> None:
+    """If its data connections are reset, iperf3 will continue and not transfer any bytes."""
     gone = reset(33, 3).model_copy(update={"kind": DisruptionKind.CUT})
     result = drilled(
         np.full(60, 1e9),
         disruptions=(gone,),
-        silent_from_s={0: 12, 1: 32, 3: 33},  # the first before the event
+        # This pair is not counted because it is silent before the event.
+        silent_from_s={0: 12, 1: 32, 3: 33},
         following=series(np.full(60, 1e9), pairs=4),
         pairs_count=4,
     )
@@ -199,7 +202,7 @@ def test_a_pair_that_falls_silent_to_the_end_is_cut_and_one_whose_agent_died_is_
     assert result.cut_from_at == result.cut_to_at == AT + timedelta(seconds=32)
 
 
-def test_the_answer_is_that_of_most_pairs_that_saw_it() -> None:
+def test_outage_is_the_duration_most_pairs_measured() -> None:
     columns = [probes(EVENT_S + 1, outage_s) for outage_s in (1.5, 1.5, 1.9)]
     result = drilled(np.full(60, 1e9), *columns, probes(EVENT_S, 0.0))
     assert result.outages_count == 3
@@ -207,7 +210,7 @@ def test_the_answer_is_that_of_most_pairs_that_saw_it() -> None:
     assert result.outages[0].outage_s == pytest.approx(1.9, abs=0.03)
 
 
-def test_the_course_holds_the_minute_before_the_event_at_real_scale() -> None:
+def test_rate_curve_is_scaled_and_starts_before_the_event() -> None:
     trend = drilled(np.repeat([1e9, 0.5e9], 30), probes(EVENT_S, 1.5)).course
     assert trend is not None
     assert trend.start_at == AT

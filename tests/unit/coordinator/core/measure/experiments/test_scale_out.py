@@ -1,4 +1,4 @@
-"""A device that is planted to grow in steps is told in steps, units and what they cost."""
+"""Tests for the number, size, time and cost of the steps when a device scales out."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +23,7 @@ START_S = 1_795_000_000.0
 UNIT = 11.4e9
 
 
-def hold(
+def load_phase(
     levels: NDArray[np.float64],
     *,
     after_s: float = 0.0,
@@ -31,7 +31,7 @@ def hold(
     seed: int = 0,
     **more: Any,
 ) -> LoadPhase:
-    """Seconds of a device's levels, under a load that may be less, with 0.5 % of noise."""
+    """Return a load phase with 0.5 % noise, limited to the offered load."""
     random = np.random.default_rng(seed)
     noise = np.convolve(random.normal(size=len(levels) + 2), [0.5, 0.7, 0.5], "valid")
     rates = np.minimum(levels * (1 + 0.005 * noise), np.inf if offered is None else offered)
@@ -46,8 +46,10 @@ def stair(first: float, steps: int, every_s: int) -> NDArray[np.float64]:
 
 
 def stalled(levels: NDArray[np.float64], seed: int, *, taken_over: bool) -> LoadPhase:
-    """One of the fleet's pairs carries nothing for 2 to 12 s; the others may take over its share.
-    What the fleet carries has 1 % of noise."""
+    """Return a phase in which one pair stops for a random time of 2 to 12 seconds.
+
+    Add 1 % noise. Use ``taken_over`` to move the missing share to the other pairs.
+    """
     random = np.random.default_rng(seed)
     count = int(random.integers(8, 31))
     shares = np.outer(np.full(count, 1 / count), noisy(levels, seed, 0.01, 0.0))
@@ -69,7 +71,7 @@ def plain(rates: NDArray[np.float64]) -> LoadPhase:
 
 
 def slow(levels: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
-    """Each level is reached over 2 to 5 s, with 1 % of noise."""
+    """Use 2 to 5 seconds to get to the next level, and add 1 % noise."""
     for_s = 2 + seed % 4
     begun = np.concatenate([np.full(for_s - 1, levels[0]), levels])
     reached = np.convolve(begun, np.full(for_s, 1 / for_s), "valid")
@@ -77,7 +79,7 @@ def slow(levels: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
 
 
 def dipped(levels: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
-    """One second in fifteen lacks a fifth to all of it, and none has a neighbour that does too."""
+    """Reduce a fifteenth of the values by 20 % to 100 %. No two are in a row."""
     random = np.random.default_rng(seed)
     rates = noisy(levels, seed, 0.01, 0.0)
     at = 2 * random.choice(np.arange(2, len(levels) // 2), len(levels) // 15, replace=False)
@@ -101,7 +103,7 @@ KINDS: dict[str, Callable[[NDArray[np.float64], int], LoadPhase]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_step_of_load_shows_every_step_of_the_device(kind: str) -> None:
+def test_finds_all_steps_of_the_device_after_one_load_step(kind: str) -> None:
     good = 0
     for seed in range(10):
         scale_out = find_scale_out([KINDS[kind](stair(20e9, 5, 20), seed)])
@@ -116,14 +118,14 @@ def test_one_step_of_load_shows_every_step_of_the_device(kind: str) -> None:
     assert good >= 9
 
 
-def test_steps_that_differ_by_noise_only_have_the_size_of_the_unit() -> None:
+def test_steps_equal_within_noise_have_the_unit_size() -> None:
     scale_out = find_scale_out([plain(noisy(stair(20e9, 3, 20), 1, 0.01, 0.0))])
     assert scale_out.unit_bits_per_second is not None
     sizes = [step.size_bits_per_second for step in scale_out.steps]
     assert sizes == pytest.approx([scale_out.unit_bits_per_second] * 3, rel=1e-5)
 
 
-def test_steps_that_differ_by_more_than_noise_keep_their_own_sizes() -> None:
+def test_steps_different_beyond_noise_have_separate_sizes() -> None:
     planted = [8e9, 14e9, 11e9, 17e9, 9e9]
     levels = np.repeat(20e9 + np.cumsum([0, *planted]), 20)
     for seed in range(10):
@@ -134,32 +136,35 @@ def test_steps_that_differ_by_more_than_noise_keep_their_own_sizes() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [60, 120])
-def test_flat_holds_have_no_step(kind: str, count: int) -> None:
+def test_constant_load_phases_have_no_step(kind: str, count: int) -> None:
     flat = [find_scale_out([KINDS[kind](np.full(count, 20e9), seed)]) for seed in range(10)]
     assert not any(result.steps for result in flat)
     assert all(result.unit_bits_per_second is None for result in flat)
 
 
-def test_a_staircase_joins_its_holds_and_leaves_out_what_the_offer_capped() -> None:
-    device = stair(20e9, 5, 30)  # 20, 31.4, 42.8, 54.2, 65.6, 77 Gbit/s, whatever is offered
-    holds = [
-        hold(device[:20], offered=15e9),  # carried
-        hold(device[20:80], offered=50e9, after_s=20),
-        hold(device[95:160], offered=60e9, after_s=95, seed=1),  # a pause of 15 s, with a step
+def test_combines_load_phases_and_marks_steps_capped_by_the_offer() -> None:
+    # The levels are 20, 31.4, 42.8, 54.2, 65.6 and 77 Gbit/s for any offered load.
+    device = stair(20e9, 5, 30)
+    phases = [
+        # The device is able to carry this load.
+        load_phase(device[:20], offered=15e9),
+        load_phase(device[20:80], offered=50e9, after_s=20),
+        # A step is made in this pause.
+        load_phase(device[95:160], offered=60e9, after_s=95, seed=1),
     ]
-    scale_out = find_scale_out(holds)
+    scale_out = find_scale_out(phases)
     assert scale_out.overload_at == datetime.fromtimestamp(START_S + 20, UTC)
     reported = [(step.in_pause, step.capped) for step in scale_out.steps]
     assert reported == [(False, False), (False, False), (True, False), (False, True)]
     assert scale_out.steps[2].from_at < scale_out.steps[2].at < scale_out.steps[2].to_at
     assert scale_out.unit_bits_per_second == pytest.approx(UNIT, rel=0.05)
-    assert scaling_of(holds[0]).carried
-    assert not scaling_of(holds[1]).carried
-    assert scaling_of(holds[1]).quiet_s == pytest.approx(20, abs=3)
+    assert scaling_of(phases[0]).carried
+    assert not scaling_of(phases[1]).carried
+    assert scaling_of(phases[1]).quiet_s == pytest.approx(20, abs=3)
 
 
-def test_what_carries_everything_is_never_overloaded() -> None:
-    scale_out = find_scale_out([hold(np.full(60, 20e9), offered=10e9)])
+def test_device_that_carries_all_load_is_not_overloaded() -> None:
+    scale_out = find_scale_out([load_phase(np.full(60, 20e9), offered=10e9)])
     assert (scale_out.overload_at, scale_out.steps, scale_out.unit_bits_per_second) == (
         None,
         (),
@@ -167,7 +172,7 @@ def test_what_carries_everything_is_never_overloaded() -> None:
     )
 
 
-def test_a_step_has_its_costs_and_the_ledgers_word() -> None:
+def test_step_has_costs_and_size_by_the_device_counter() -> None:
     levels = stair(20e9, 1, 30)
     retransmits = np.full(60, 2.0)
     retransmits[30:32] += 500
@@ -184,7 +189,7 @@ def test_a_step_has_its_costs_and_the_ledgers_word() -> None:
         grain_s=1.0,
         read_at=datetime.fromtimestamp(START_S + 60, UTC),
     )
-    one = hold(
+    one = load_phase(
         levels,
         retransmits=retransmits,
         rtt_s=rtt_s,
@@ -199,25 +204,27 @@ def test_a_step_has_its_costs_and_the_ledgers_word() -> None:
     assert step.ledger_size_bits_per_second == pytest.approx(UNIT * 1.036, rel=0.01)
 
 
-def test_what_was_cut_on_the_way_down_is_counted_apart() -> None:
+def test_scale_in_disruptions_are_counted_separately() -> None:
     begun_at = datetime.fromtimestamp(START_S + 100, UTC)
     three = ("pair-001", "pair-002", "pair-003")
     cut = disruption(DisruptionKind.RESET, begun_at, 20, *three, short_bytes=4e9)
-    holds = [
-        hold(stair(20e9, 1, 30)),
-        hold(np.full(60, 90e9), offered=10e9, after_s=75, disruptions=(cut,), downward=True),
+    phases = [
+        load_phase(stair(20e9, 1, 30)),
+        load_phase(np.full(60, 90e9), offered=10e9, after_s=75, disruptions=(cut,), downward=True),
     ]
-    scale_out = find_scale_out(holds)
+    scale_out = find_scale_out(phases)
     assert len(scale_out.steps) == 1
     assert scale_out.scale_in is not None
     assert (scale_out.scale_in.broken_pairs_count, scale_out.scale_in.short_bytes) == (3, 4e9)
 
 
-def test_units_are_counted_by_the_lower_end_of_one() -> None:
-    result = find_scale_out([hold(stair(20e9, 5, 20))]).model_copy(
+def test_unit_count_uses_the_lower_bound_of_the_unit_size() -> None:
+    result = find_scale_out([load_phase(stair(20e9, 5, 20))]).model_copy(
         update={"unit_bits_per_second": 11.4e9, "unit_half_width_bits_per_second": 0.6e9}
     )
     first = result.model_copy(update={"first_bits_per_second": 20e9})
-    assert first.units_for(150e9, 2) == 15  # 2 there, and 130 of 10.8 Gbit/s
-    assert first.units_for(150e9, None) == 15  # 20 / 11.4 is 2
+    # Two units exist, so more are only needed for 130 Gbit/s, using units of 10.8 Gbit/s.
+    assert first.units_for(150e9, 2) == 15
+    # If the number of units is not given, use 20 / 11.4, which is rounded to 2.
+    assert first.units_for(150e9, None) == 15
     assert first.units_for(10e9, 2) == 2

@@ -1,4 +1,4 @@
-"""Holds, levels and steps of a device that grows, by worked arithmetic."""
+"""Tests for load phases, levels and capacity steps, using worked examples."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -37,50 +37,52 @@ def _at(second: float) -> datetime:
     return datetime.fromtimestamp(START_S + second, UTC)
 
 
-def _hold(rates: list[float], *, after_s: float = 0.0, **told: Any) -> LoadPhase:
+def _phase(rates: list[float], *, after_s: float = 0.0, **changes: Any) -> LoadPhase:
     count = len(rates)
     known = {"retransmits": np.zeros(count), "rtt_s": np.zeros(count)}
     return LoadPhase(
-        start_s=START_S + after_s, rates=np.array(rates, dtype=np.float64), **(known | told)
+        start_s=START_S + after_s, rates=np.array(rates, dtype=np.float64), **(known | changes)
     )
 
 
-def _step(size: float, half: float = 1.0, **told: Any) -> CapacityStep:
+def _step(size: float, half: float = 1.0, **changes: Any) -> CapacityStep:
     known = {"at": _at(10), "from_at": _at(9), "to_at": _at(12), "after_overload_s": 1.0,
              "before_bits_per_second": 1.0, "after_bits_per_second": 1.0}  # fmt: skip
     return CapacityStep(
-        size_bits_per_second=size, half_width_bits_per_second=half, **(known | told)
+        size_bits_per_second=size, half_width_bits_per_second=half, **(known | changes)
     )
 
 
-def test_a_level_is_the_median_of_five_seconds_without_the_head() -> None:
-    lock = _hold([9, 9, 9, 1, 2, NAN, 3, 4, 100, 50, 60, 70, 80])
-    assert list(lock.known) == [3, 4, 6, 7, 8, 9, 10, 11, 12]
-    assert lock.level(at_end=False) == 3.0  # of 1 2 3 4 100
-    assert lock.level(at_end=True) == 70.0  # of 100 50 60 70 80
-    assert lock.end_s == START_S + 13
-    assert _hold([1.0, 1.0, 1.0, NAN]).level(at_end=True) is None
+def test_level_is_the_median_of_five_seconds_after_the_start() -> None:
+    phase = _phase([9, 9, 9, 1, 2, NAN, 3, 4, 100, 50, 60, 70, 80])
+    assert list(phase.known) == [3, 4, 6, 7, 8, 9, 10, 11, 12]
+    # Use the median for 1, 2, 3, 4 and 100.
+    assert phase.level(at_end=False) == 3.0
+    # Use the median for 100, 50, 60, 70 and 80.
+    assert phase.level(at_end=True) == 70.0
+    assert phase.end_s == START_S + 13
+    assert _phase([1.0, 1.0, 1.0, NAN]).level(at_end=True) is None
 
 
 @pytest.mark.parametrize(
     ("level", "offered", "carries"),
     [(95.0, 100.0, True), (94.9, 100.0, False), (None, 100.0, False), (95.0, None, False)],
 )
-def test_nearly_all_that_was_offered_is_carried(
+def test_load_is_carried_at_95_percent_of_the_offer(
     level: float | None, offered: float | None, carries: bool
 ) -> None:
-    assert _hold([1.0], offered_bits_per_second=offered).carries(level) is carries
+    assert _phase([1.0], offered_bits_per_second=offered).carries(level) is carries
 
 
-def test_stalled_pairs_are_thought_to_carry_as_the_others() -> None:
-    """One of four for two seconds: 75 of the others stand for 100."""
+def test_stalled_pairs_count_with_the_mean_of_the_others() -> None:
+    """If one pair in four stalls, 75 from the others are counted as 100."""
     stall = disruption(DisruptionKind.STALL, _at(2), 2.0, "p")
     drop = disruption(DisruptionKind.DROP, _at(0), 2.0, "p")
-    lock = _hold([100, 100, 75, 75, 100], disruptions=(stall, drop), pairs_count=4)
-    assert list(lock.without_stalls) == [100, 100, 100, 100, 100]
-    before = replace(lock, disruptions=(disruption(DisruptionKind.STALL, _at(-3), 4.0, "p"),))
+    phase = _phase([100, 100, 75, 75, 100], disruptions=(stall, drop), pairs_count=4)
+    assert list(phase.without_stalls) == [100, 100, 100, 100, 100]
+    before = replace(phase, disruptions=(disruption(DisruptionKind.STALL, _at(-3), 4.0, "p"),))
     assert list(before.without_stalls) == pytest.approx([400 / 3, 100, 75, 75, 100])
-    alone = replace(lock, pairs_count=1)
+    alone = replace(phase, pairs_count=1)
     assert list(alone.without_stalls) == [100, 100, 75, 75, 100]
 
 
@@ -89,7 +91,7 @@ def test_stalled_pairs_are_thought_to_carry_as_the_others() -> None:
     [(100.0, 2.0, 7), (100.0, None, 7), (60.0, 2.0, 4), (10.0, 2.0, 2), (100.0, 2.5, 8)],
 )
 def test_units_for_a_rate(rate: float, count: float | None, units: int) -> None:
-    """A unit adds 14 at the least: the 60 over the first 40 need 5 beside the 2 that are there."""
+    """If a unit adds at least 14, it will need 5 more units to add 60 to the level of 40."""
     result = ScaleOut(
         overload_at=START,
         first_bits_per_second=40.0,
@@ -111,14 +113,14 @@ def test_units_for_a_rate(rate: float, count: float | None, units: int) -> None:
     assert small.units_for(4.0, None) == 1
 
 
-def test_sizes_are_alike_within_cochrans_q() -> None:
-    """Two of 10 -+ d with errors of 1: Q is 2 d^2, its 95th percentile 3.75 (3.84 exactly)."""
+def test_step_sizes_are_similar_within_cochrans_q() -> None:
+    """For 10 -+ d and errors of 1, Q is 2 d^2 and the limit 3.75 (3.84 exactly)."""
     assert _are_similar([_step(10 - 1.36, 1.96), _step(10 + 1.36, 1.96)])
     assert not _are_similar([_step(10 - 1.40, 1.96), _step(10 + 1.40, 1.96)])
     assert not _are_similar([_step(10.0)])
 
 
-def test_a_mean_of_steps_has_its_interval() -> None:
+def test_mean_of_steps_has_an_interval() -> None:
     assert _mean([], []) == (None, None)
     assert _mean([7.0], [_step(7.0, 2.0)]) == (7.0, 2.0)
     mean, half = _mean([1.0, 2.0, 3.0], [])
@@ -129,9 +131,9 @@ def test_a_mean_of_steps_has_its_interval() -> None:
 FLAT = [0.0] * 3 + [100.0] * 10
 
 
-def test_a_step_in_a_pause_is_of_the_holds_levels() -> None:
-    before = _hold(FLAT)
-    after = _hold([0.0] * 3 + [128.0, 132.0] * 3, after_s=23, offered_bits_per_second=135.0)
+def test_step_in_a_pause_uses_the_levels_of_the_phases() -> None:
+    before = _phase(FLAT)
+    after = _phase([0.0] * 3 + [128.0, 132.0] * 3, after_s=23, offered_bits_per_second=135.0)
     step = _between(before, after, START_S - 5)
     assert step is not None
     assert (step.from_at, step.at, step.to_at) == (_at(13), _at(18), _at(23))
@@ -150,18 +152,19 @@ def test_a_step_in_a_pause_is_of_the_holds_levels() -> None:
 
 
 @pytest.mark.parametrize(("rate", "is_step"), [(104.1, False), (104.2, True)])
-def test_a_step_is_over_four_per_cent_of_the_larger_level(rate: float, is_step: bool) -> None:
-    result = _between(_hold(FLAT), _hold([rate] * 9, after_s=20), START_S)
+def test_step_exceeds_four_percent_of_the_larger_level(rate: float, is_step: bool) -> None:
+    result = _between(_phase(FLAT), _phase([rate] * 9, after_s=20), START_S)
     assert (result is not None) is is_step
 
 
-def test_what_was_carried_or_scatters_or_is_unknown_has_no_step() -> None:
-    after = _hold([130.0] * 9, after_s=20)
-    assert _between(_hold(FLAT, offered_bits_per_second=100.0), after, START_S) is None
-    assert _between(_hold([NAN] * 9), after, START_S) is None
-    assert _between(_hold(FLAT), _hold([NAN] * 9), START_S) is None
-    noisy = _hold([0.0] * 3 + [100.0, 140.0] * 3, after_s=20)  # 0 with a deviation of 19.6
-    assert _between(_hold(FLAT), noisy, START_S) is None
+def test_no_step_for_carried_noisy_or_unknown_load() -> None:
+    after = _phase([130.0] * 9, after_s=20)
+    assert _between(_phase(FLAT, offered_bits_per_second=100.0), after, START_S) is None
+    assert _between(_phase([NAN] * 9), after, START_S) is None
+    assert _between(_phase(FLAT), _phase([NAN] * 9), START_S) is None
+    # This level has a deviation of 19.6.
+    noisy = _phase([0.0] * 3 + [100.0, 140.0] * 3, after_s=20)
+    assert _between(_phase(FLAT), noisy, START_S) is None
 
 
 def _ledger(counted: list[float], lag_s: float | None = None) -> FirewallLedger:
@@ -177,72 +180,76 @@ def _ledger(counted: list[float], lag_s: float | None = None) -> FirewallLedger:
     )
 
 
-def test_a_step_has_its_size_by_the_counters_bins_beside_it() -> None:
-    """From the head of 3 s to its earliest place 9, from its latest 12 to the hold's last second:
-    (400 - 100) bytes a second x 8 x 2 of a lab at 1:2."""
+def test_counter_size_of_a_step_uses_the_bins_around_it() -> None:
+    """The lab has half the rate, so the size is (400 - 100) bytes x 8 x 2.
+
+    Use the bins from 3 to 9, when the step can begin, for the level before it. Use the bins
+    from 12, when the step has to be over, to the end for the level behind it.
+    """
     counted = [7.0] * 3 + [100.0] * 6 + [999.0] * 3 + [400.0] * 7 + [5.0]
-    lock = _hold([1.0] * 20, ledger=_ledger(counted), scale=2.0)
-    result = _with_ledger([_step(1.0)], 0, [lock])
+    phase = _phase([1.0] * 20, ledger=_ledger(counted), scale=2.0)
+    result = _with_ledger([_step(1.0)], 0, [phase])
     assert result.ledger_size_bits_per_second == 4800.0
-    late = replace(lock, ledger=_ledger([9.0] * 2 + counted, 2.0))
+    late = replace(phase, ledger=_ledger([9.0] * 2 + counted, 2.0))
     assert _with_ledger([_step(1.0)], 0, [late]).ledger_size_bits_per_second == 4800.0
-    unknown = replace(lock, ledger=_ledger([*counted[:3], NAN, *counted[4:]]))
+    unknown = replace(phase, ledger=_ledger([*counted[:3], NAN, *counted[4:]]))
     assert _with_ledger([_step(1.0)], 0, [unknown]).ledger_size_bits_per_second == 4800.0
 
 
-def test_bins_between_two_steps_are_of_one_level() -> None:
+def test_bins_between_two_steps_form_one_level() -> None:
     counted = [0.0] * 3 + [100.0] * 6 + [0.0] * 3 + [400.0] * 3 + [900.0] * 5
-    lock = _hold([1.0] * 20, ledger=_ledger(counted))
+    phase = _phase([1.0] * 20, ledger=_ledger(counted))
     second = _step(1.0, at=_at(15.5), from_at=_at(15), to_at=_at(16))
-    first, last = (_with_ledger([_step(1.0), second], place, [lock]) for place in (0, 1))
+    first, last = (_with_ledger([_step(1.0), second], place, [phase]) for place in (0, 1))
     assert first.ledger_size_bits_per_second == 2400.0
     assert last.ledger_size_bits_per_second == 4000.0
 
 
-@pytest.mark.parametrize("told", [{"in_pause": True}, {"from_at": _at(5)}, {"at": _at(99)}])
-def test_too_few_bins_or_none_tell_no_size(told: dict[str, Any]) -> None:
-    lock = _hold([1.0] * 20, ledger=_ledger([100.0] * 20))
-    assert _with_ledger([_step(1.0, **told)], 0, [lock]).ledger_size_bits_per_second is None
-    bare = replace(lock, ledger=None)
+@pytest.mark.parametrize("changes", [{"in_pause": True}, {"from_at": _at(5)}, {"at": _at(99)}])
+def test_too_few_bins_give_no_size(changes: dict[str, Any]) -> None:
+    phase = _phase([1.0] * 20, ledger=_ledger([100.0] * 20))
+    assert _with_ledger([_step(1.0, **changes)], 0, [phase]).ledger_size_bits_per_second is None
+    bare = replace(phase, ledger=None)
     assert _with_ledger([_step(1.0)], 0, [bare]).ledger_size_bits_per_second is None
 
 
-def test_what_broke_on_the_way_down_is_summed() -> None:
+def test_scale_in_disruptions_are_summed() -> None:
     reset = disruption(DisruptionKind.RESET, _at(1), 1.0, "a", "b", short_bytes=5.0)
     stall = disruption(DisruptionKind.STALL, _at(1), 1.0, "c")
-    holds = [
-        _hold([1.0] * 3, retransmits=np.array([1.0, NAN, 2.0]), disruptions=(reset, stall)),
-        _hold([1.0] * 3, retransmits=np.full(3, NAN), disruptions=(reset,), after_s=5),
+    phases = [
+        _phase([1.0] * 3, retransmits=np.array([1.0, NAN, 2.0]), disruptions=(reset, stall)),
+        _phase([1.0] * 3, retransmits=np.full(3, NAN), disruptions=(reset,), after_s=5),
     ]
-    result = _scale_in(holds)
+    result = _scale_in(phases)
     assert (result.from_at, result.holds_count) == (START, 2)
     assert (result.broken_pairs_count, result.stalled_pairs_count) == (4, 1)
     assert (result.short_bytes, result.retransmits_count) == (10.0, 3.0)
-    nothing = _scale_in([_hold([1.0], retransmits=np.full(1, NAN))])
+    nothing = _scale_in([_phase([1.0], retransmits=np.full(1, NAN))])
     assert (nothing.short_bytes, nothing.retransmits_count) == (None, None)
 
 
-def test_a_course_has_the_holds_in_their_seconds() -> None:
-    result = _rate_curve([_hold([1.0, 2.0]), _hold([3.0, NAN], after_s=3.0)])
+def test_rate_curve_places_phases_in_time() -> None:
+    result = _rate_curve([_phase([1.0, 2.0]), _phase([3.0, NAN], after_s=3.0)])
     assert result is not None
     assert (result.start_at, result.every_s) == (START, 1.0)
     assert result.bits_per_second == (1.0, 2.0, None, 3.0, None)
     assert _rate_curve([]) is None
-    overlapping = _rate_curve([_hold([1.0] * 4), _hold([5.0], after_s=1.0)])
+    overlapping = _rate_curve([_phase([1.0] * 4), _phase([5.0], after_s=1.0)])
     assert overlapping is not None
     assert overlapping.bits_per_second == (1.0, 5.0, 1.0, 1.0)
 
 
-def test_a_long_course_is_of_means() -> None:
+def test_long_rate_curve_consists_of_means() -> None:
     result = rate_curve(START_S, np.append(np.arange(1200.0), 5.0))
     assert (result.every_s, len(result.bits_per_second)) == (3.0, 401)
     assert result.bits_per_second[:2] == (1.0, 4.0)
-    assert result.bits_per_second[-1] is None  # a mean over an unknown is one
+    # If a value is not known, the mean is not known.
+    assert result.bits_per_second[-1] is None
     assert rate_curve(START_S, np.ones(600)).every_s == 1.0
 
 
 def test_costs_around_a_step() -> None:
-    """8 + 2 less twice the usual 1; the second bin is unknown."""
+    """To get 8, the values 8 and 2 are both reduced by the usual 1."""
     near = slice(0, 3)
     values = np.array([8.0, NAN, 2.0, 1.0, 1.0, 1.0, 1.0])
     assert _over_median(values, near) == 8.0

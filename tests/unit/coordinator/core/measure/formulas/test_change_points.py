@@ -1,4 +1,4 @@
-"""Steps that a generator planted are found, and none where there are none."""
+"""Tests for change points, to find all planted steps and no others."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from broadside.coordinator.core.measure.formulas.change_points import find_steps
 
 
 def sawtooth(levels: NDArray[np.float64], seed: int, ratio: float) -> NDArray[np.float64]:
-    """As of TCP: each level is climbed to within a few seconds, over and over."""
+    """Return a series that keeps rising to the level, like the rate of TCP."""
     random = np.random.default_rng(seed)
     every = random.integers(4, 9)
     teeth = (np.arange(len(levels)) + random.integers(every)) % every / every - 0.5
@@ -16,7 +16,7 @@ def sawtooth(levels: NDArray[np.float64], seed: int, ratio: float) -> NDArray[np
 
 
 def noisy(levels: NDArray[np.float64], seed: int, ratio: float, rho: float) -> NDArray[np.float64]:
-    """Levels under a first-order autoregression whose values deviate by a ratio of the first."""
+    """Add first-order autoregressive noise. The given ratio is relative to the first level."""
     random = np.random.default_rng(seed)
     noise = np.empty(len(levels))
     noise[0] = random.normal()
@@ -29,7 +29,7 @@ STAIR = np.repeat(20e9 + 11.4e9 * np.arange(6), 20)
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.5])
-def test_five_steps_after_20_s_each_are_found_in_size_and_time(rho: float) -> None:
+def test_finds_size_and_time_of_five_steps_every_20_s(rho: float) -> None:
     good = 0
     for seed in range(10):
         steps = find_steps(noisy(STAIR, seed, 0.02, rho))
@@ -42,8 +42,8 @@ def test_five_steps_after_20_s_each_are_found_in_size_and_time(rho: float) -> No
     assert good >= 9
 
 
-def test_steps_are_found_in_whatever_they_are_hidden_in() -> None:
-    """Noise that grows with the level, correlated as far as one may meet it, or a sawtooth."""
+def test_finds_steps_in_correlated_noise_and_sawtooth() -> None:
+    """The noise can be correlated and proportional to the level, or it can be a sawtooth."""
     fields = {}
     for rho in (0.3, 0.6, 0.8, None):
         series = [
@@ -62,42 +62,45 @@ def test_steps_are_found_in_whatever_they_are_hidden_in() -> None:
 
 @pytest.mark.parametrize("rho", [0.0, 0.6, 0.8])
 @pytest.mark.parametrize("count", [60, 120, 600])
-def test_no_step_is_found_in_what_is_flat(rho: float, count: int) -> None:
+def test_finds_no_step_in_a_constant_series(rho: float, count: int) -> None:
     flat = np.full(count, 20e9)
     assert not any(find_steps(noisy(flat, seed, 0.03, rho)) for seed in range(10))
 
 
-def test_an_interval_holds_what_was_planted_as_often_as_it_says() -> None:
+def test_intervals_cover_planted_steps_at_the_stated_rate() -> None:
     levels = np.repeat([100.0, 104.0], 40)
-    stored = sized = result = 0
+    located = sized = detected = 0
     for seed in range(60):
         steps = find_steps(noisy(levels, seed, 0.015, 0.3))
         if len(steps) == 1:
-            result += 1
-            stored += steps[0].index_low <= 40 <= steps[0].index_high
+            detected += 1
+            located += steps[0].index_low <= 40 <= steps[0].index_high
             sized += abs(steps[0].size - 4.0) <= steps[0].half_width
-    assert result >= 50
-    assert stored >= 0.9 * result
-    assert sized >= 0.85 * result
+    assert detected >= 50
+    assert located >= 0.9 * detected
+    assert sized >= 0.85 * detected
 
 
-def test_the_noise_is_taken_for_no_less_than_that_of_the_autoregression() -> None:
+def test_variance_is_at_least_that_of_the_autoregression() -> None:
     wanted = (0.03 * 20e9) ** 2 * (1 + 0.5) / (1 - 0.5)
     cuts = range(20, 120, 20)
     seen = [long_run_variance(noisy(STAIR, seed, 0.03, 0.5), cuts) for seed in range(40)]
     assert wanted <= float(np.median(seen)) <= 3 * wanted
 
 
-def test_what_does_not_vary_at_all_has_its_steps_too() -> None:
+def test_finds_steps_in_a_series_without_noise() -> None:
     steps = find_steps(np.repeat([10.0, 20.0], 10))
     assert [(step.index, step.size) for step in steps] == [(10, 10.0)]
     assert not find_steps(np.zeros(30))
     assert not find_steps(np.array([1.0, 2.0]))
 
 
-def test_the_long_run_variance_takes_the_autocorrelation_at_its_upper_end() -> None:
-    """Ten times 1, 1, -1, -1: of the 39 products of neighbours one more is 1 than -1, and the mean
-    that was taken off lowered the correlation by (1 + 3 rho) / 40."""
+def test_long_run_variance_uses_the_upper_bound_of_the_autocorrelation() -> None:
+    """Use a series that repeats 1, 1, -1, -1 ten times.
+
+    There are 39 products of adjacent values: 20 are 1 and 19 are -1. The correlation will be (1
+    + 3 rho) / 40 lower because the mean is subtracted.
+    """
     values = 100 + np.array([1.0, 1.0, -1.0, -1.0] * 10)
     rho = 1 / 40
     rho += (1 + 3 * rho) / 40
@@ -105,19 +108,21 @@ def test_the_long_run_variance_takes_the_autocorrelation_at_its_upper_end() -> N
     assert long_run_variance(values) == pytest.approx(40 / 39 * (1 + rho) / (1 - rho))
 
 
-def test_the_upper_end_of_a_small_autocorrelation() -> None:
-    """1, -1, 1, -1 ... has -15/16, and (1 + 0) / 16 of its mean: so little that it counts as none
-    but for its uncertainty."""
+def test_upper_bound_of_a_small_autocorrelation() -> None:
+    """If the autocorrelation is not above zero, only its uncertainty is used.
+
+    For 1, -1, ... it is -15/16, and (1 + 0) / 16 has to be added for the mean.
+    """
     values = 100 + np.array([1.0, -1.0] * 8)
     rho = -15 / 16 + 1 / 16
     rho = max(0.0, rho + 1.645 * np.sqrt((1 - rho**2) / 16))
     assert long_run_variance(values) == pytest.approx(16 / 15 * (1 + rho) / (1 - rho))
 
 
-def test_noise_is_no_less_than_two_permille_of_the_level() -> None:
+def test_noise_is_at_least_two_permille_of_the_level() -> None:
     assert long_run_variance(np.full(10, 1000.0)) == pytest.approx(4.0)
 
 
 @pytest.mark.parametrize(("after", "count"), [(1015.0, 0), (1025.0, 1)])
-def test_a_step_of_less_than_two_per_cent_is_not_reported(after: float, count: int) -> None:
+def test_ignores_steps_below_two_percent(after: float, count: int) -> None:
     assert len(find_steps(np.repeat([1000.0, after], 20))) == count

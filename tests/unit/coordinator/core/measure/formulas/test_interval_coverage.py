@@ -1,7 +1,7 @@
-"""Stated 95 % intervals hold the truth for series with short and long memory.
+"""Tests for the coverage of 95 % intervals, for series with short or long memory.
 
-Wanted is a coverage of 93 % or more. A simulation of n series has a binomial error of its own, so a
-case fails where so few hits have a probability below 1 in 1,000 at 93 %.
+At least 93 % of the intervals should cover the true value. The number of hits will be random, so a
+case should only fail if a number this low has a probability below 1 in 1,000.
 """
 
 import math
@@ -21,12 +21,12 @@ Draw = Callable[[np.random.Generator, int, int], Floats]
 
 
 def least_hits(draws: int) -> float:
-    """Return the 0.1 % quantile of hits, by the normal approximation."""
+    """Return the 0.1 % quantile for the number of hits, using the normal approximation."""
     return draws * WANTED - 3.09 * math.sqrt(draws * WANTED * (1 - WANTED))
 
 
 def autoregressive(rho: float) -> Draw:
-    """Return a generator of stationary AR(1) series with a variance of 1 and a mean of 0."""
+    """Return a generator for AR(1) series with a variance of 1 and a mean of 0."""
 
     def draw(rng: np.random.Generator, count: int, length: int) -> Floats:
         values = rng.standard_normal((count, length))
@@ -39,7 +39,7 @@ def autoregressive(rho: float) -> Draw:
 
 
 def fractional(hurst: float) -> Draw:
-    """Return a generator of fractional Gaussian noise, by circulant embedding."""
+    """Return a generator for fractional Gaussian noise, using circulant embedding."""
 
     def draw(rng: np.random.Generator, count: int, length: int) -> Floats:
         lags = np.arange(4 * length + 1.0)
@@ -64,27 +64,27 @@ SERIES = {
 
 @pytest.mark.parametrize("length_s", [30, 280, 1740])
 @pytest.mark.parametrize("name", SERIES)
-def test_a_burst_covers(name: str, length_s: int) -> None:
+def test_interval_of_a_burst_covers_the_mean(name: str, length_s: int) -> None:
     draws = 400
     series = SERIES[name](np.random.default_rng([length_s, 1]), draws, length_s)
     results = [correlated_mean(values) for values in series]
-    stored = sum(abs(mean.value) <= mean.half_width for mean in results)
-    assert stored >= least_hits(draws)
+    hits = sum(abs(mean.value) <= mean.half_width for mean in results)
+    assert hits >= least_hits(draws)
 
 
 @pytest.mark.parametrize("length_s", [7, 10, 15])
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.8])
-def test_a_short_burst_covers(rho: float, length_s: int) -> None:
+def test_interval_of_a_short_burst_covers_the_mean(rho: float, length_s: int) -> None:
     draws = 400
     series = autoregressive(rho)(np.random.default_rng([length_s, 2]), draws, length_s)
-    stored = sum(abs(values.mean()) <= correlated_half_width(values) for values in series)
-    assert stored >= least_hits(draws)
+    hits = sum(abs(values.mean()) <= correlated_half_width(values) for values in series)
+    assert hits >= least_hits(draws)
 
 
 @pytest.mark.parametrize("length_s", [30, 280])
 @pytest.mark.parametrize("rho", [0.0, 0.5])
-def test_an_interval_is_no_wider_than_three_times_the_best(rho: float, length_s: int) -> None:
-    """Beside the interval of somebody who knows the process."""
+def test_interval_is_at_most_three_times_the_optimum(rho: float, length_s: int) -> None:
+    """This would be the interval if the process were known."""
     series = autoregressive(rho)(np.random.default_rng([length_s, 3]), 400, length_s)
     gap = np.abs(np.subtract.outer(np.arange(length_s), np.arange(length_s)))
     known = 1.96 * math.sqrt((rho**gap if rho else np.eye(length_s)).mean())
@@ -97,34 +97,35 @@ def test_an_interval_is_no_wider_than_three_times_the_best(rho: float, length_s:
     "draw", [autoregressive(0.0), autoregressive(0.7), fractional(0.8)], ids=["0", "0.7", "H"]
 )
 @pytest.mark.parametrize("within", [0.0, 0.3, 1.0, 3.0])
-def test_a_run_covers(count: int, draw: Draw, within: float) -> None:
-    """Bursts that correlate, with errors of their own that do not."""
+def test_interval_of_a_run_covers_the_mean(count: int, draw: Draw, within: float) -> None:
+    """The bursts are correlated, but not the measurement errors."""
     draws = 400
     rng = np.random.default_rng([count, int(10 * within)])
     bursts = draw(rng, draws, count) + within * rng.standard_normal((draws, count))
     stated = [2.2 * 1.96 * within if within else None] * count
     results = [mean_of_bursts(values.tolist(), stated) for values in bursts]
-    stored = sum(abs(mean.value) <= mean.half_width for mean in results)
-    assert stored >= least_hits(draws)
+    hits = sum(abs(mean.value) <= mean.half_width for mean in results)
+    assert hits >= least_hits(draws)
 
 
 @pytest.mark.parametrize("correlation", [-0.9, -0.5, 0.0, 0.5, 0.9])
-def test_both_directions_cover(correlation: float) -> None:
-    """The interval is that of their sum, whatever one direction takes from the other."""
+def test_interval_of_both_directions_covers_the_sum(correlation: float) -> None:
+    """The interval is for the sum, even if the directions compete."""
     rng = np.random.default_rng(5)
     draws, length_s = 400, 30
     one, two = (10 + autoregressive(0.5)(rng, draws, length_s) for _ in range(2))
     other = 10 + correlation * (one - 10) + math.sqrt(1 - correlation**2) * (two - 10)
-    flows: list[Any] = [None, None]  # seconds of receivers need nothing else of a flow
+    # When seconds from receivers exist, this will not use anything else in a flow.
+    flows: list[Any] = [None, None]
     scale = TimeScale(receivers_s=1.0, senders_s=1.0)
-    stored = 0
+    hits = 0
     for up, down in zip(one, other, strict=True):
         half = half_width(flows, [up[None, :], down[None, :]], slice(0, length_s), scale)
-        stored += abs(float(np.mean(up + down)) - 20) * 8 <= half
-    assert stored >= least_hits(draws)
+        hits += abs(float(np.mean(up + down)) - 20) * 8 <= half
+    assert hits >= least_hits(draws)
 
 
-def test_what_one_direction_takes_from_the_other_costs_no_width() -> None:
+def test_competing_directions_do_not_widen_the_interval() -> None:
     up = 10 + np.random.default_rng(6).standard_normal((1, 30))
     scale = TimeScale(receivers_s=1.0, senders_s=1.0)
     flows: list[Any] = [None, None]
@@ -133,20 +134,20 @@ def test_what_one_direction_takes_from_the_other_costs_no_width() -> None:
     assert half_width(flows, [up, up], slice(0, 30), scale) == pytest.approx(2 * alone)
 
 
-def test_a_run_of_one_burst_covers_what_the_burst_does() -> None:
+def test_run_of_one_burst_has_the_interval_of_the_burst() -> None:
     mean = mean_of_bursts([100.0], [3.0])
     assert mean.half_width == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize(("rho", "pass_ratio"), [(0.0, 0.99), (0.3, 0.99), (0.5, 0.94)])
-def test_a_clean_fleet_two_per_cent_over_its_limit_passes(rho: float, pass_ratio: float) -> None:
-    """A burst of 30 s less its edges whose seconds vary by 0.5 %."""
+def test_steady_fleet_two_percent_above_the_limit_passes(rho: float, pass_ratio: float) -> None:
+    """Use 28 values, which is what will be left when the ramp is removed from 30."""
     series = 1.02 + 0.005 * autoregressive(rho)(np.random.default_rng(4), 400, 28)
     passed = [float(values.mean()) - correlated_half_width(values) > 1 for values in series]
     assert np.mean(passed) >= pass_ratio
 
 
-def test_what_differs_by_rounding_only_is_constant() -> None:
+def test_rounding_differences_count_as_constant() -> None:
     values = 2e10 / 3 + np.array([0.0, 1e-6, 0.0, -1e-6, 0.0, 0.0, 0.0])
     assert correlated_half_width(values) == 0.0
     assert mean_of_bursts(values.tolist(), [1.0] * 7).half_width > 0

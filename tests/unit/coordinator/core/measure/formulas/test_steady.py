@@ -1,4 +1,4 @@
-"""Ramps are cut, falls are not; intervals cover what they say."""
+"""Tests for ramps, slow stretches, rate drops and confidence intervals."""
 
 import math
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from broadside.coordinator.core.measure.formulas.steady import (
 
 @pytest.mark.parametrize("length", [15, 30, 280, 1740])
 @pytest.mark.parametrize("ramp", [0, 1, 3])
-def test_a_ramp_is_cut_and_nothing_more(length: int, ramp: int) -> None:
+def test_removes_only_the_ramp(length: int, ramp: int) -> None:
     rng = np.random.default_rng(length + ramp)
     fleet = 100 * (1 + 0.003 * rng.standard_normal(length))
     fleet[:ramp] *= np.linspace(0.2, 0.8, ramp) if ramp else 1.0
@@ -32,7 +32,7 @@ def test_a_ramp_is_cut_and_nothing_more(length: int, ramp: int) -> None:
 
 
 @pytest.mark.parametrize("length", [7, 10, 14])
-def test_of_a_short_window_no_more_than_a_fifth_is_a_ramp(length: int) -> None:
+def test_ramp_is_at_most_a_fifth_of_a_short_window(length: int) -> None:
     for slow_s, cut_s in ((length // 5, length // 5), (length // 5 + 1, 0)):
         assert ramp_s(np.r_[np.full(slow_s, 60.0), np.full(length - slow_s, 100.0)]) == cut_s
 
@@ -44,36 +44,37 @@ BUSY = [181.16, 227.53, 234.16, 233.48, 231.37, 233.34, 231.47, 231.18, 232.50, 
 
 @pytest.mark.parametrize(
     ("seen", "cut_s"),
-    [  # in Mbit/s, as firewalls of the lab and of a busy machine began
+    # These rates (Mbit/s) were measured in the lab and on a busy machine.
+    [
         pytest.param(
-            [80.0, 97, 99.6, 99.7, 99.8, 100, 100.01, 100, 99.99, 100], 2, id="quiet seconds stay"
+            [80.0, 97, 99.6, 99.7, 99.8, 100, 100.01, 100, 99.99, 100],
+            2,
+            id="steady seconds remain",
         ),
-        pytest.param(BUMP, 1, id="the fourth second is a bump, no ramp"),
+        pytest.param(BUMP, 1, id="bump in the fourth second"),
         pytest.param(BUSY, 2, id="the third second is 1.02 % above"),
-        pytest.param(
-            [125.0, 183.1, *REST], 2, id="a queue that filled while senders found their rate"
-        ),
-        pytest.param([168.0, 190.0, *REST], 1, id="an overshoot larger than its ramp stays"),
+        pytest.param([125.0, 183.1, *REST], 2, id="queue fills during the ramp"),
+        pytest.param([168.0, 190.0, *REST], 1, id="overshoot larger than the ramp remains"),
     ],
 )
-def test_a_ramp_goes_with_its_overshoot_and_no_second_more(seen: list[float], cut_s: int) -> None:
+def test_removes_the_ramp_and_its_overshoot_only(seen: list[float], cut_s: int) -> None:
     assert ramp_s(np.array(seen)) == cut_s
 
 
-def test_a_fall_after_a_plateau_is_never_cut_away() -> None:
+def test_does_not_remove_a_drop_after_a_plateau() -> None:
     fleet = np.r_[np.full(40, 100.0), np.full(60, 50.0)]
     assert ramp_s(fleet) == 0
 
 
 @given(st.lists(st.floats(0, 1e12), min_size=0, max_size=400))
-def test_the_cut_is_bounded(values: list[float]) -> None:
+def test_removed_seconds_are_limited(values: list[float]) -> None:
     assert 0 <= ramp_s(np.array(values)) <= min(30, max(3, 0.2 * len(values)))
 
 
 @pytest.mark.parametrize("length", [20, 60, 280, 1740])
 @pytest.mark.parametrize("share", [0.25, 0.3, 0.49])
 @pytest.mark.parametrize("level", [0.1, 0.2, 0.6])
-def test_a_slow_head_is_no_ramp(length: int, share: float, level: float) -> None:
+def test_slow_start_is_not_a_ramp(length: int, share: float, level: float) -> None:
     rng = np.random.default_rng(length)
     fleet = 100 * (1 + 0.003 * rng.standard_normal(length))
     fleet[: round(share * length)] *= level
@@ -85,7 +86,7 @@ def test_a_slow_head_is_no_ramp(length: int, share: float, level: float) -> None
 
 
 @pytest.mark.parametrize("at", [0.3, 0.5, 0.8])
-def test_the_slowest_part_is_found_where_it_is(at: float) -> None:
+def test_locates_the_slowest_stretch(at: float) -> None:
     rng = np.random.default_rng(1)
     fleet = 100 * (1 + 0.01 * rng.standard_normal(100))
     fleet[round(at * 100) :] *= 0.54
@@ -97,7 +98,7 @@ def test_the_slowest_part_is_found_where_it_is(at: float) -> None:
     assert slowest_stretch(fleet[:9]) is None
 
 
-def test_a_cliff_is_found_and_placed() -> None:
+def test_locates_a_cliff() -> None:
     rng = np.random.default_rng(3)
     fleet = np.r_[np.full(100, 100.0), np.full(80, 60.0)] * (1 + 0.02 * rng.standard_normal(180))
     result = cliff(fleet)
@@ -107,21 +108,21 @@ def test_a_cliff_is_found_and_placed() -> None:
     assert result.after == pytest.approx(60, rel=0.01)
 
 
-def test_a_cliff_shortly_before_the_end_is_placed_to_the_second() -> None:
+def test_locates_a_cliff_near_the_end() -> None:
     result = cliff(np.repeat([100.0, 50.0], [18, 2]))
     assert result is not None
     assert (result.at, result.before, result.after) == (18, 100.0, 50.0)
 
 
 @pytest.mark.parametrize(("low", "fell"), [(60.0, False), (30.0, True)])
-def test_a_fall_within_the_scatter_of_the_plateau_is_no_cliff(low: float, fell: bool) -> None:
-    """The plateau varies by 10 around 100: four standard deviations are 59."""
+def test_drop_within_the_scatter_is_not_a_cliff(low: float, fell: bool) -> None:
+    """The rates vary by 10 around 100, so a drop has to be below 59 to be a cliff."""
     result = cliff(np.concatenate((np.tile([90.0, 110.0], 10), np.full(20, low))))
     assert (result is not None) is fell
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_noise_and_growth_are_no_cliff(seed: int) -> None:
+def test_noise_and_growth_are_not_a_cliff(seed: int) -> None:
     rng = np.random.default_rng(seed)
     assert cliff(100 * (1 + 0.05 * rng.standard_normal(280))) is None
     assert cliff(np.linspace(50, 100, 60)) is None
@@ -137,18 +138,18 @@ def test_too_few_values_have_no_interval() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3, 6])
-def test_a_runs_interval_holds_the_scatter_between_its_bursts(count: int) -> None:
-    """Bursts that scatter by 2 %, each with an interval of 0.2 %; conservative."""
+def test_interval_of_a_run_covers_scatter_between_bursts(count: int) -> None:
+    """Use a scatter of 2 % between bursts, but intervals of only 0.2 %."""
     rng = np.random.default_rng(count)
-    stored = 0
+    hits = 0
     for _ in range(400):
         bursts = 100 + 2 * rng.standard_normal(count)
         mean = mean_of_bursts(bursts.tolist(), [0.2] * count)
-        stored += abs(mean.value - 100) <= mean.half_width
-    assert stored >= 0.92 * 400
+        hits += abs(mean.value - 100) <= mean.half_width
+    assert hits >= 0.92 * 400
 
 
-def test_a_run_is_never_surer_than_its_bursts() -> None:
+def test_interval_of_a_run_includes_those_of_its_bursts() -> None:
     assert mean_of_bursts([100.0, 100.0], [1.0, 1.0]).half_width == pytest.approx(math.sqrt(2) / 2)
     assert mean_of_bursts([100.0], [1.0]).half_width == pytest.approx(1.0)
     assert math.isnan(mean_of_bursts([100.0], [None]).half_width)
@@ -160,6 +161,8 @@ def test_a_run_is_never_surer_than_its_bursts() -> None:
     ("table", "quantiles"),
     [(t95, (12.706, 2.776, 2.042, 2.000, 1.962)), (t90, (6.314, 2.132, 1.697, 1.671, 1.646))],
 )
-def test_t_quantiles(table: Callable[[float], float], quantiles: tuple[float, ...]) -> None:
+def test_quantiles_of_the_t_distribution(
+    table: Callable[[float], float], quantiles: tuple[float, ...]
+) -> None:
     results = [table(freedom) for freedom in (1, 4, 30, 60, 1000)]
     assert results == pytest.approx(quantiles, rel=0.003)

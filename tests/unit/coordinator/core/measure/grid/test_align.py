@@ -1,4 +1,7 @@
-"""Bytes are conserved from interval to grid; gaps stay gaps; order does not matter."""
+"""Tests for the alignment of pairs on a common grid.
+
+This should not change the number of bytes, and gaps have to be preserved.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -89,7 +92,9 @@ def intervals(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 @given(intervals())
-def test_spread_conserves_amounts_and_time(rows: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+def test_resampling_conserves_amounts_and_time(
+    rows: tuple[np.ndarray, np.ndarray, np.ndarray],
+) -> None:
     start, end, amounts = rows
     edges = np.arange(np.floor(start[0]), np.ceil(end[-1]) + 1)
     cells = OverlapResampler(start, end, edges)
@@ -99,7 +104,7 @@ def test_spread_conserves_amounts_and_time(rows: tuple[np.ndarray, np.ndarray, n
     assert (cells.over(amounts) >= -1e-3).all()
 
 
-def test_a_gap_stays_a_gap() -> None:
+def test_resampling_preserves_gaps() -> None:
     start, end = np.array([0.0, 5.0]), np.array([2.0, 6.0])
     cells = OverlapResampler(start, end, np.arange(7.0))
     assert cells.over(np.array([200.0, 70.0])).tolist() == [100, 100, 0, 0, 0, 70]
@@ -107,7 +112,7 @@ def test_a_gap_stays_a_gap() -> None:
     assert np.isnan(cells.mean(np.array([1, 2], np.float32))[3])
 
 
-def test_rows_of_a_track_are_sorted_and_count_once() -> None:
+def test_sorts_rows_of_a_track_and_drops_duplicates() -> None:
     rows = track_of(Side.SERVER, [10, 20, 30]).intervals
     again = Interval(start_s=1.0, end_s=2.0, transferred_bytes=20)
     inside = Interval(start_s=0.4, end_s=0.6, transferred_bytes=99)
@@ -118,7 +123,7 @@ def test_rows_of_a_track_are_sorted_and_count_once() -> None:
     assert columns.transferred_bytes.tolist() == [10, 20, 30]
 
 
-def test_engine_time_runs_on_after_the_warm_up() -> None:
+def test_engine_time_continues_after_the_warm_up() -> None:
     rows = (
         Interval(start_s=0, end_s=1, transferred_bytes=5, omitted=True),
         Interval(start_s=1, end_s=2, transferred_bytes=6, omitted=True),
@@ -130,7 +135,7 @@ def test_engine_time_runs_on_after_the_warm_up() -> None:
     assert columns.end_s.tolist() == [1, 2, 3, 4]
 
 
-def test_receivers_seconds_are_the_bytes_and_clocks_are_corrected() -> None:
+def test_uses_receiver_seconds_and_corrects_clocks() -> None:
     ahead = ClockReading(
         source=ClockSource.CHRONY, read_at=AT, synchronised=True, offset_s=2.0, bound_s=0.01
     )
@@ -149,7 +154,7 @@ def test_receivers_seconds_are_the_bytes_and_clocks_are_corrected() -> None:
     assert aligned.clock_bound_s[0] == pytest.approx(0.01)
 
 
-def test_sender_seconds_are_scaled_by_the_totals() -> None:
+def test_scales_sender_seconds_by_the_totals() -> None:
     totals = FlowTotals(flow=Flow.UP, sent_bytes=1100, received_bytes=990, received_s=10)
     pair = PairEvidence(
         pair_index=0, report=report((totals,)), client_tracks=(track(Side.CLIENT, [110] * 10),)
@@ -160,7 +165,7 @@ def test_sender_seconds_are_scaled_by_the_totals() -> None:
     assert flow.proven_bytes.sum() == 0
 
 
-def test_a_receiver_that_fell_silent_is_filled_from_the_sender() -> None:
+def test_fills_missing_receiver_seconds_from_the_sender() -> None:
     pair = PairEvidence(
         pair_index=0,
         report=report(),
@@ -174,7 +179,7 @@ def test_a_receiver_that_fell_silent_is_filled_from_the_sender() -> None:
     assert flow.proven_s[0] == 4
 
 
-def test_totals_alone_are_spread_evenly() -> None:
+def test_distributes_totals_evenly_without_seconds() -> None:
     totals = FlowTotals(flow=Flow.UP, received_bytes=5000, received_s=10)
     flow = align(
         evidence(PairEvidence(pair_index=0, report=report((totals,)))), Direction.FORWARD
@@ -183,7 +188,7 @@ def test_totals_alone_are_spread_evenly() -> None:
     assert flow.received_bytes.sum() == pytest.approx(5000)
 
 
-def test_totals_alone_begin_with_the_clients_first_data() -> None:
+def test_totals_without_seconds_begin_with_the_clients_first_data() -> None:
     totals = FlowTotals(flow=Flow.UP, received_bytes=5000, received_s=5)
     late = report((totals,)).model_copy(update={"first_data_at": AT + timedelta(seconds=3)})
     aligned = align(evidence(PairEvidence(pair_index=0, report=late)), Direction.FORWARD)
@@ -191,14 +196,14 @@ def test_totals_alone_begin_with_the_clients_first_data() -> None:
     assert (aligned.grid.start_s + seconds - int(AT.timestamp())).tolist() == [3, 4, 5, 6, 7]
 
 
-def test_a_dead_clients_server_only_waits_after_the_last_byte() -> None:
+def test_ignores_server_seconds_after_the_last_byte_of_a_dead_client() -> None:
     dead = PairEvidence(pair_index=0, server_tracks=(track(Side.SERVER, [9, 9, 9, 0, 0, 0]),))
     alive = replace(dead, pair_index=1, report=report())
     flow = align(evidence(dead, alive), Direction.FORWARD).flows[0]
     assert flow.engine_seen.sum(axis=1).tolist() == [3, 6]
 
 
-def test_each_direction_has_its_receiver() -> None:
+def test_directions_have_separate_receivers() -> None:
     pair = PairEvidence(
         pair_index=0,
         report=report(),
@@ -217,7 +222,7 @@ def test_each_direction_has_its_receiver() -> None:
     assert only.flow is Flow.DOWN
 
 
-def test_a_track_with_an_impossible_clock_is_left_out() -> None:
+def test_ignores_a_track_with_an_impossible_clock() -> None:
     pair = PairEvidence(
         pair_index=0,
         report=report(),
@@ -229,10 +234,13 @@ def test_a_track_with_an_impossible_clock_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("portion_count", [1, 25, 10**6])
-def test_pairs_that_come_one_by_one_lie_as_all_at_once(
+def test_alignment_of_single_pairs_equals_alignment_of_all(
     monkeypatch: pytest.MonkeyPatch, portion_count: int
 ) -> None:
-    """The grid grows with who begins early, late or runs on; each cell is the same."""
+    """The grid will be extended for a pair that starts early or ends late.
+
+    This should not change the cells.
+    """
     totals = (FlowTotals(flow=Flow.UP, sent_bytes=100, received_bytes=90),)
     rng = np.random.default_rng(5)
 
@@ -270,5 +278,6 @@ def test_pairs_that_come_one_by_one_lie_as_all_at_once(
         here, there = (getattr(item.flows[0], name) for item in (at_once, one_by_one))
         if name not in ("received_bytes", "sent_bytes", "proven_bytes", "own_bytes"):
             np.testing.assert_array_equal(here, there, err_msg=name)
-        else:  # sums begin at a portion's first interval
+        # Sums should begin when a portion begins.
+        else:
             np.testing.assert_allclose(here, there, rtol=1e-9, atol=1e-3, err_msg=name)

@@ -1,4 +1,4 @@
-"""Amounts of intervals are shared out over cells by the time that they overlap."""
+"""Tests to distribute intervals to cells, based on how they overlap."""
 
 import numpy as np
 import pytest
@@ -6,55 +6,55 @@ import pytest
 from broadside.coordinator.core.measure.grid.resample import OverlapResampler
 
 
-def _spread(bounds: list[tuple[float, float]], edges: list[float]) -> OverlapResampler:
+def _resampler(bounds: list[tuple[float, float]], edges: list[float]) -> OverlapResampler:
     start, end = np.array(bounds, dtype=np.float64).T
     return OverlapResampler(start, end, np.array(edges, dtype=np.float64))
 
 
-# Half a second in the first cell, a gap of 0.4 s in the third, the end half a second into the last.
-ROWS = _spread([(0.5, 1.5), (1.5, 2.5), (2.9, 3.5)], [0, 1, 2, 3, 4, 5])
+# The rows should cover 0.5, 1, 0.6, 0.5 and 0 of the cells.
+ROWS = _resampler([(0.5, 1.5), (1.5, 2.5), (2.9, 3.5)], [0, 1, 2, 3, 4, 5])
 
 
-def test_amounts_lie_where_their_interval_does() -> None:
+def test_distributes_amounts_by_overlap() -> None:
     assert list(ROWS.coverage) == pytest.approx([0.5, 1.0, 0.6, 0.5, 0.0])
     cells = ROWS.over(np.array([10.0, 20.0, 60.0]))
     assert list(cells) == pytest.approx([5, 15, 20, 50, 0])
 
 
-def test_what_lies_before_and_behind_the_edges_is_left_out() -> None:
-    cells = _spread([(0, 4), (4, 8)], [2, 3, 5]).over(np.array([40.0, 80.0]))
+def test_ignores_amounts_outside_the_edges() -> None:
+    cells = _resampler([(0, 4), (4, 8)], [2, 3, 5]).over(np.array([40.0, 80.0]))
     assert list(cells) == pytest.approx([10, 30])
 
 
-def test_a_cell_without_an_interval_is_unknown() -> None:
+def test_cell_without_an_interval_is_unknown() -> None:
     cells = ROWS.covered_values(np.array([10.0, 20.0, 60.0]))
     assert list(cells) == pytest.approx([5, 15, 20, 50, np.nan], nan_ok=True)
 
 
-def test_levels_are_means_by_overlap_of_those_that_are_known() -> None:
-    """The second cell is half 1 and half 3; the third half a second of 3 and a tenth of 7."""
+def test_levels_are_means_of_known_values_weighted_by_overlap() -> None:
+    """The mean is weighted by the overlap, such as 0.5 x 3 and 0.1 x 7."""
     cells = ROWS.mean(np.array([1.0, 3.0, 7.0]))
     assert list(cells) == pytest.approx([1, 2, (1.5 + 0.7) / 0.6, 7, np.nan], nan_ok=True)
     part = ROWS.mean(np.array([1.0, np.nan, 7.0]))
     assert list(part) == pytest.approx([1, 1, 7, 7, np.nan], nan_ok=True)
 
 
-def test_counts_are_shared_out_and_unknown_where_none_is_known() -> None:
+def test_distributes_counts_and_leaves_unknown_cells() -> None:
     cells = ROWS.share(np.array([4.0, np.nan, 6.0]))
     assert list(cells) == pytest.approx([2, 2, 1, 5, np.nan], nan_ok=True)
     alone = ROWS.share(np.array([np.nan, 2.0, np.nan]))
     assert list(alone) == pytest.approx([np.nan, 1, 1, np.nan, np.nan], nan_ok=True)
 
 
-def test_an_interval_that_touches_a_cell_by_rounding_does_not_reach_it() -> None:
-    rows = _spread([(0, 1 + 1e-7)], [0, 1, 2])
+def test_ignores_overlap_caused_by_rounding() -> None:
+    rows = _resampler([(0, 1 + 1e-7)], [0, 1, 2])
     for how in (rows.covered_values, rows.mean, rows.share):
         cells = how(np.array([8.0]))
         assert list(cells) == pytest.approx([8, np.nan], nan_ok=True, rel=1e-6)
 
 
-def test_tracks_end_to_end_are_spread_each_by_itself() -> None:
-    """Uneven intervals: a guess by the mean length is beside the place, then searched for."""
+def test_resamples_concatenated_tracks_separately() -> None:
+    """If intervals are uneven, the mean length should only be used to start the search."""
     lengths: list[list[float]] = [[1, 1, 1], [0.1, 0.1, 0.1, 0.1, 9.6], [5]]
     bounds = [
         (sum(length[:place]), sum(length[: place + 1]))
@@ -74,8 +74,8 @@ def test_tracks_end_to_end_are_spread_each_by_itself() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_places_are_right_whatever_the_lengths(seed: int) -> None:
-    """Against sums over all pairs of interval and cell."""
+def test_resampling_equals_direct_sums_for_all_lengths(seed: int) -> None:
+    """The result should be equal to a sum over all combinations of interval and cell."""
     random = np.random.default_rng(seed)
     counts = [int(n) for n in random.integers(1, 30, 6)]
     starts, ends = [], []

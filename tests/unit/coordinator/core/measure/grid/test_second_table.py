@@ -1,4 +1,4 @@
-"""Tables of seconds: bytes are conserved at every resolution, and gaps stay gaps."""
+"""Tests for tables of seconds. The number of bytes is the same at all resolutions."""
 
 import math
 from dataclasses import replace
@@ -25,7 +25,7 @@ START_S = 1_800_000_000
 def series(
     cells: list[list[float | None]], *, lead_s: int = 1, flows: tuple[Flow, ...] = (Flow.UP,)
 ) -> BurstSeries:
-    """Pairs by seconds of received bytes; None is a second nobody spoke of."""
+    """Return pairs with the given bytes per second. Use None if it is not known."""
     rates = np.array([[math.nan if c is None else c * 8 for c in row] for row in cells])
     known = ~np.isnan(rates)
     return burst_series(
@@ -83,33 +83,33 @@ def test_bytes_are_conserved_at_every_resolution(
     assert all(begin is not None and begin % resolution_s == 0 for begin in begins)
 
 
-def test_a_second_that_nobody_spoke_of_is_unknown_and_a_stall_is_zero() -> None:
+def test_missing_second_is_unknown_and_stall_is_zero() -> None:
     table = list(fleet_table(series([[None, 0.0, 5.0], [None, 0.0, None]]), 1))
     assert column(table, RECEIVED) == [None, 0.0, 40.0]
     assert column(table, "coverage_ratio") == [0.0, 1.0, 0.5]
 
 
-def test_a_bin_is_the_mean_of_what_is_known_of_it() -> None:
+def test_bin_is_the_mean_of_known_seconds() -> None:
     table = list(fleet_table(series([[8.0, None, 4.0, None, None, None]], lead_s=0), 3))
     assert column(table, RECEIVED) == [48.0, None]
     assert column(table, "known_s") == [2.0, 0.0]
 
 
-def test_flows_stand_one_below_the_other() -> None:
+def test_lists_flows_in_sequence() -> None:
     table = list(fleet_table(series([[1.0, 2.0]], flows=(Flow.UP, Flow.DOWN)), 1))
     (flow,) = [item for item in table if item.name == "flow"]
     assert flow.values.tolist() == ["up", "up", "down", "down"]
 
 
-def test_one_pair_or_all() -> None:
+def test_table_of_one_pair_or_all_pairs() -> None:
     made = series([[1.0, None], [2.0, 3.0]])
-    everybody = list(pair_table(made, 1, ["pair-001", "pair-002"], None))
-    assert column(everybody, RECEIVED) == [8.0, None, 16.0, 24.0]
+    all_pairs = list(pair_table(made, 1, ["pair-001", "pair-002"], None))
+    assert column(all_pairs, RECEIVED) == [8.0, None, 16.0, 24.0]
     one = list(pair_table(made, 1, ["pair-001", "pair-002"], 1))
     assert column(one, RECEIVED) == [16.0, 24.0]
 
 
-def test_a_flow_without_pairs_seconds_is_unknown() -> None:
+def test_flow_without_seconds_of_pairs_is_unknown() -> None:
     made = series([[1.0, 2.0]], flows=(Flow.UP, Flow.DOWN))
     up, down = made.flows
     none = replace(down, pairs_bits_per_second=down.pairs_bits_per_second[:0])
@@ -117,14 +117,14 @@ def test_a_flow_without_pairs_seconds_is_unknown() -> None:
     assert column(list(both), RECEIVED) == [8.0, 16.0, None, None]
 
 
-def test_a_table_over_the_limit_says_what_to_do() -> None:
+def test_table_above_the_limit_suggests_a_coarser_resolution() -> None:
     made = series([[1.0] * 60_000])
     with pytest.raises(TableTooLong, match="coarser"):
         fleet_table(made, 1)
     assert fleet_table(made, 60)
 
 
-def test_a_fleets_table_begins_with_when_and_which_way() -> None:
+def test_fleet_table_begins_with_time_and_flow() -> None:
     table = list(fleet_table(series([[1.0, 2.0]]), 1))
     assert [(item.name, item.unit) for item in table[:3]] == [
         ("at", "UTC"),
@@ -133,7 +133,7 @@ def test_a_fleets_table_begins_with_when_and_which_way() -> None:
     ]
 
 
-def test_figures_have_nine_digits_and_what_is_no_figure_stays() -> None:
+def test_rounds_to_nine_digits_and_returns_nan_and_infinity() -> None:
     values = np.array([123456789012.0, -0.00123456789012, 0.0, np.nan, np.inf])
     result = second_table._rounded(values)
     assert result.tolist()[:3] == [123456789000.0, pytest.approx(-0.00123456789, rel=1e-12), 0.0]

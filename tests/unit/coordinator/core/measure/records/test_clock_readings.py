@@ -1,4 +1,4 @@
-"""A clock that did not hold through a burst is told, and a fleet of them gets no verdict."""
+"""Tests for clocks that move during a burst. If too many do, it has no verdict."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ GATE_S = 0.05
 
 
 def after(pairs_count: int, changed: int, reading: ClockReading | None, side: Side) -> BurstSummary:
-    """A burst in which some pairs' clocks of one side read so afterwards."""
+    """Return a burst in which some clocks on one side have this reading when it ends."""
     made = fleet(Plant(pairs=pairs_count, bursts=1, burst_s=10, period_s=25))
     update = {"clock_after": reading}
 
@@ -37,7 +37,7 @@ UNSYNCHRONISED = ClockReading(source=ClockSource.CHRONY, read_at=START, synchron
 
 @pytest.mark.parametrize("side", Side)
 @pytest.mark.parametrize(
-    ("reading", "words"),
+    ("reading", "text"),
     [
         (clock(0.4, 0.401, START), "clock moved by +400 ms"),
         (clock(-0.4, 0.401, START), "clock moved by -400 ms"),
@@ -45,17 +45,17 @@ UNSYNCHRONISED = ClockReading(source=ClockSource.CHRONY, read_at=START, synchron
         (UNSYNCHRONISED, "clock was not synchronised after the burst"),
     ],
 )
-def test_a_clock_that_did_not_hold_is_no_pass_where_it_costs_the_floor(
-    reading: ClockReading, words: str, side: Side
+def test_moved_clock_is_inconclusive_below_the_completeness_floor(
+    reading: ClockReading, text: str, side: Side
 ) -> None:
     result = after(4, 1, reading, side)
     assert result.verdict is Verdict.INCONCLUSIVE
-    assert f"pair-001 (the {side}'s {words})" in named(result)["clock-moved"].sentence
+    assert f"pair-001 (the {side}'s {text})" in named(result)["clock-moved"].sentence
     assert "75.0 % of the planned" in named(result)["clocks-unproven"].sentence
     assert result.completeness_ratio == 1.0
 
 
-def test_one_clock_of_many_is_named_and_costs_no_verdict() -> None:
+def test_reports_one_moved_clock_of_many_without_effect() -> None:
     result = after(30, 1, clock(0.4, 0.401, START), Side.CLIENT)
     assert result.verdict is Verdict.MEASURED
     assert list(named(result)) == ["clock-moved"]
@@ -72,11 +72,11 @@ def test_one_clock_of_many_is_named_and_costs_no_verdict() -> None:
     ids=["dead agent", "no answer", "slew"],
 )
 @pytest.mark.parametrize("side", Side)
-def test_a_slewed_clock_or_a_missing_reading_is_no_moved_one(
+def test_slewed_clock_or_missing_reading_is_not_a_moved_clock(
     reading: ClockReading | None, side: Side
 ) -> None:
     result = after(4, 4, reading, side)
-    # Nobody's clock moved; a clock that nobody read is no proof that it held, though.
+    # No clock moved. If a reading is missing, this is not used as proof.
     is_read = reading is not None and reading.synchronised
     assert result.verdict is (Verdict.MEASURED if is_read else Verdict.INCONCLUSIVE)
     assert {f.id for f in result.findings} & {"clocks-unread"} == (
@@ -86,7 +86,7 @@ def test_a_slewed_clock_or_a_missing_reading_is_no_moved_one(
     assert result.unsteady_clocks is None
 
 
-def test_a_pair_that_stood_down_for_its_clock_is_refused_and_not_named_twice() -> None:
+def test_pair_refused_for_its_clock_is_reported_once() -> None:
     made = fleet(Plant(pairs=4, bursts=1, burst_s=10, period_s=25))
     fields = {"outcome": Outcome.REFUSED, "engine": None, "first_data_at": None}
 

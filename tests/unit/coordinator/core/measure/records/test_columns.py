@@ -1,4 +1,4 @@
-"""Rows of one end are put in order: sorted, once each, never over another."""
+"""Tests for interval columns, which are sorted and must not overlap."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from broadside.exchange.messages import Flow, Side
 def _track(
     *rows: tuple[float, float, float], omitted: int = 0, side: Side = Side.SERVER
 ) -> IntervalColumns:
-    """Rows of start, end and bytes; the first so many are the warm-up."""
+    """Return a track from (start, end, bytes). Use ``omitted`` for the number of warm-up rows."""
     start, end, amount = np.array(rows, dtype=np.float64).reshape(-1, 3).T
     count = len(rows)
     reported = np.arange(count, dtype=np.float32)
@@ -40,12 +40,12 @@ def _rows(track: IntervalColumns) -> list[tuple[float, float, float]]:
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def test_rows_in_order_are_left_as_they_are() -> None:
+def test_returns_ordered_rows_unchanged() -> None:
     track = _track((0, 1, 10), (1, 2, 20), (3, 4, 30))
     assert disjoint_track(track) is track
 
 
-def test_rows_are_sorted_with_all_their_columns() -> None:
+def test_sorts_rows_with_all_columns() -> None:
     result = disjoint_track(_track((1, 2, 20), (0, 1, 10)))
     assert _rows(result) == [(0, 1, 10), (1, 2, 20)]
     assert list(result.rtt_s) == [1, 0]
@@ -53,11 +53,11 @@ def test_rows_are_sorted_with_all_their_columns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "kept", "impossible"),
+    ("rows", "expected", "impossible"),
     [
-        pytest.param([(0, 1, 10), (0, 1, 10)], [(0, 1, 10)], 0, id="a copy is none"),
-        pytest.param([(0, 1, 10), (0, 1, 11)], [(0, 1, 10)], 1, id="of other bytes"),
-        pytest.param([(0, 1, 10), (0, 2, 10)], [(0, 2, 10)], 1, id="the longest stands"),
+        pytest.param([(0, 1, 10), (0, 1, 10)], [(0, 1, 10)], 0, id="duplicate"),
+        pytest.param([(0, 1, 10), (0, 1, 11)], [(0, 1, 10)], 1, id="different bytes"),
+        pytest.param([(0, 1, 10), (0, 2, 10)], [(0, 2, 10)], 1, id="longest row"),
         pytest.param([(0, 1, 10), (0.5, 1.5, 10)], [(0, 1, 10)], 1, id="inside another"),
         pytest.param(
             [(0, 2, 10), (1, 1.5, 5), (1.8, 3, 5), (2, 3, 7)],
@@ -66,46 +66,49 @@ def test_rows_are_sorted_with_all_their_columns() -> None:
             id="two inside",
         ),
         pytest.param(
-            [(0, 1, 10), (0.9995, 2, 20)], [(0, 1, 10), (0.9995, 2, 20)], 0, id="by rounding"
+            [(0, 1, 10), (0.9995, 2, 20)],
+            [(0, 1, 10), (0.9995, 2, 20)],
+            0,
+            id="overlap by rounding",
         ),
         pytest.param(
             [(0, 1, 10), (0.0005, 1.0005, 10), (1, 2, 5)],
             [(0, 1, 10), (1, 2, 5)],
             0,
-            id="a copy but for rounding",
+            id="duplicate except for rounding",
         ),
         pytest.param([(0, 1, 10), (1, 1, 0), (1, 2, 5)], [(0, 1, 10), (1, 2, 5)], 0, id="empty"),
     ],
 )
-def test_a_row_over_another_never_counts_twice(
+def test_overlapping_rows_count_once(
     rows: list[tuple[float, float, float]],
-    kept: list[tuple[float, float, float]],
+    expected: list[tuple[float, float, float]],
     impossible: int,
 ) -> None:
     result = disjoint_track(_track(*rows))
-    assert (_rows(result), result.impossible_count) == (kept, impossible)
+    assert (_rows(result), result.impossible_count) == (expected, impossible)
 
 
 @pytest.mark.parametrize(
     "row", [(2, 1, 5), (1, 2, -1), (1, 2, np.nan), (np.nan, 2, 5), (1, np.inf, 5), (1, 2, np.inf)]
 )
-def test_rows_that_cannot_be_true_are_unknown_and_counted(row: tuple[float, float, float]) -> None:
+def test_counts_and_drops_impossible_rows(row: tuple[float, float, float]) -> None:
     result = disjoint_track(_track((0, 1, 10), row, (2, 3, 30)))
     assert _rows(result) == [(0, 1, 10), (2, 3, 30)]
     assert result.impossible_count == 1
 
 
-def test_engine_time_that_begins_anew_after_the_warm_up_runs_on() -> None:
+def test_continues_engine_time_that_restarts_after_the_warm_up() -> None:
     again = disjoint_track(_track((0, 1, 1), (1, 2, 2), (0, 1, 10), (1, 2, 20), omitted=2))
     assert _rows(again) == [(0, 1, 1), (1, 2, 2), (2, 3, 10), (3, 4, 20)]
     assert list(again.omitted) == [True, True, False, False]
     on = disjoint_track(_track((0, 1, 1), (1, 2, 2), (2, 3, 10), omitted=2))
     assert _rows(on) == [(0, 1, 1), (1, 2, 2), (2, 3, 10)]
-    all_of_it = _track((0, 1, 1), (1, 2, 2), omitted=2)
-    assert disjoint_track(all_of_it) is all_of_it
+    warm_up_only = _track((0, 1, 1), (1, 2, 2), omitted=2)
+    assert disjoint_track(warm_up_only) is warm_up_only
 
 
-def test_hosts_rows_count_once() -> None:
+def test_drops_duplicate_host_rows() -> None:
     none = np.zeros(3, np.float32)
     at = np.array([1.0, 0.0, 1.0])
     host = HostColumns(
@@ -122,8 +125,8 @@ def test_hosts_rows_count_once() -> None:
     assert disjoint_host(ordered) is ordered
 
 
-def test_a_servers_lead_goes_with_what_the_gate_sent() -> None:
-    """1.5 s: the first row is over by then, its byte goes to the row that reaches over it."""
+def test_removes_the_server_lead_and_not_its_bytes() -> None:
+    """If the lead is 1.5, no row will be left for the first byte, so it has to be moved."""
     track = _track((0, 1, 1), (1, 2, 100), (2, 3, 200))
     result = track.without_lead(1.5)
     assert result.first_data_at_s == 1001.5
@@ -133,9 +136,10 @@ def test_a_servers_lead_goes_with_what_the_gate_sent() -> None:
     assert _rows(complete) == [(0, 1, 101), (1, 2, 200)]
 
 
-def test_what_is_no_lead_is_left_alone() -> None:
+def test_returns_tracks_without_a_lead_unchanged() -> None:
     track = _track((0, 1, 1), (1, 2, 100))
     assert track.without_lead(0.0) is track
-    assert track.without_lead(2.0) is track  # nothing would be left
+    # We would have no row left.
+    assert track.without_lead(2.0) is track
     client = _track((0, 1, 1), (1, 2, 100), side=Side.CLIENT)
     assert client.without_lead(1.0) is client

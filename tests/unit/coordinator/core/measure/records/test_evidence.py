@@ -1,4 +1,4 @@
-"""Server-side tests find their pairs: by cookie, else by endpoint and time, each once."""
+"""Tests to match server tests to pairs by cookie, or by endpoint and time."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -85,7 +85,7 @@ def report(outcome: Outcome, cookie: str | None = None) -> JobReport:
     return job_report(0, AT, outcome=outcome, engine=engine)
 
 
-def test_the_cookie_joins_at_an_endpoint_that_is_no_other_pairs() -> None:
+def test_matches_by_cookie_on_an_unplanned_endpoint() -> None:
     moved = record(5299, "a")
     joined = join_tests(BURST, [pair(0)], {}, {0: report(Outcome.MEASURED, "a")}, [moved])
     assert joined.records == {0: moved}
@@ -93,7 +93,7 @@ def test_the_cookie_joins_at_an_endpoint_that_is_no_other_pairs() -> None:
     assert joined.strays == ()
 
 
-def test_a_cookie_on_another_pairs_endpoint_is_a_stray() -> None:
+def test_cookie_on_the_endpoint_of_another_pair_is_foreign() -> None:
     reports = {0: report(Outcome.MEASURED, "a")}
     swapped = [record(5202, "a"), record(5201, "b")]
     joined = join_tests(BURST, [pair(0), pair(1)], {1: claim("b")}, reports, swapped)
@@ -106,19 +106,21 @@ def test_a_cookie_on_another_pairs_endpoint_is_a_stray() -> None:
     }
 
 
-def test_only_the_planned_agent_records_a_pairs_test() -> None:
-    """S2 of November 2026: a pair that was lost became *measured* by another server's record."""
+def test_ignores_records_of_other_agents() -> None:
+    """A record from another server should not make a lost pair *measured* (S2, November 2026)."""
     for local, claims, reports in (
-        (record(5201, "a"), {}, {0: report(Outcome.MEASURED, "a")}),  # by cookie
-        (record(5201, None), {0: claim(None)}, {}),  # by endpoint
+        # This would be matched by cookie.
+        (record(5201, "a"), {}, {0: report(Outcome.MEASURED, "a")}),
+        # This would be matched by endpoint.
+        (record(5201, None), {0: claim(None)}, {}),
     ):
         rogue = replace(local, test=local.test.model_copy(update={"agent_id": "rogue"}))
         assert join_tests(BURST, [pair(0)], claims, reports, [rogue]).records == {}
         assert join_tests(BURST, [pair(0)], claims, reports, [rogue, local]).records == {0: local}
 
 
-def test_two_pairs_with_one_endpoint_keep_their_own_servers_records() -> None:
-    """S3 of November 2026: of two servers that announced one endpoint, the last took all."""
+def test_two_pairs_with_one_endpoint_use_records_of_their_servers() -> None:
+    """If two servers use the same endpoint, both get their own records (S3, November 2026)."""
     twin = Pair(index=1, endpoint=pair(0).endpoint.model_copy(update={"agent_id": "twin"}))
     local = record(5201, "a")
     theirs = replace(local, test=local.test.model_copy(update={"agent_id": "twin"}))
@@ -130,7 +132,7 @@ def test_two_pairs_with_one_endpoint_keep_their_own_servers_records() -> None:
         assert joined.records == {0: local, 1: theirs}
 
 
-def test_a_client_that_died_nameless_is_joined_by_endpoint_and_address() -> None:
+def test_matches_dead_client_without_cookie_by_endpoint_and_address() -> None:
     test = record(5201, "x", client="10.1.0.4")
     for address, joins in (("10.1.0.4", True), ("10.1.0.5", False), (None, False)):
         claims = {0: claim(None, address=address)}
@@ -139,20 +141,20 @@ def test_a_client_that_died_nameless_is_joined_by_endpoint_and_address() -> None
         assert len(joined.strays) == (not joins)
 
 
-def test_an_engine_without_cookies_is_joined_by_endpoint() -> None:
+def test_matches_engine_without_cookies_by_endpoint() -> None:
     joined = join_tests(BURST, [pair(0)], {0: claim(None)}, {}, [record(5201, None)])
     assert joined.joined_by == {0: MatchMethod.ENDPOINT}
 
 
-def test_a_client_that_named_its_test_takes_no_other() -> None:
+def test_client_with_a_cookie_matches_no_other_test() -> None:
     reports = {0: report(Outcome.MEASURED, "mine")}
     joined = join_tests(BURST, [pair(0)], {}, reports, [record(5201, "strange")])
     assert joined.records == {}
     assert len(joined.strays) == 1
 
 
-def test_a_client_that_failed_without_a_byte_takes_nothing() -> None:
-    """As of two runs on one server: one is told that it is busy, the other's test is there."""
+def test_client_that_failed_without_a_byte_matches_nothing() -> None:
+    """If two runs use the same server, it will be busy for one of them."""
     failed = report(Outcome.FAILED).model_copy(update={"reason": "the server is busy"})
     theirs = record(5201, "theirs", client="10.9.0.4")
     joined = join_tests(BURST, [pair(0)], {0: claim(None)}, {0: failed}, [theirs])
@@ -163,13 +165,13 @@ def test_a_client_that_failed_without_a_byte_takes_nothing() -> None:
         "10.9.0.4",
         1000,
     )
-    halfway = failed.model_copy(update={"first_data_at": AT})
-    assert not is_unsent(halfway)
+    partial_report = failed.model_copy(update={"first_data_at": AT})
+    assert not is_unsent(partial_report)
 
 
 @pytest.mark.parametrize("seen", ["10.99.0.1", "10.1.0.5", "::ffff:10.1.0.5", None])
-def test_a_cookie_joins_whatever_address_the_path_has_made_of_the_client(seen: str | None) -> None:
-    """Another client's too: that one may be the device that translates."""
+def test_matches_by_cookie_despite_address_translation(seen: str | None) -> None:
+    """The address can be that of another client, if this client is the device that translates."""
     claims = {0: claim("a", address="10.1.0.4"), 1: claim(None, address="10.1.0.5")}
     translated = record(5201, "a", client=seen)
     joined = join_tests(BURST, [pair(0), pair(1)], claims, {}, [translated])
@@ -185,8 +187,8 @@ def job_id(index: int) -> str:
 
 
 @pytest.mark.parametrize("seen", ["10.1.0.4", "10.99.0.1", "10.1.0.5", None])
-def test_a_daemons_test_is_joined_by_the_job_that_its_requests_name(seen: str | None) -> None:
-    """Also of a client that died before it said anything but its claim."""
+def test_matches_daemon_test_by_the_job_in_its_requests(seen: str | None) -> None:
+    """This is possible even if the client died and only its claim exists."""
     claims = {index: job_claim(index, address=f"10.1.0.{4 + index}") for index in (0, 1)}
     tests = [record(5201, job_id(0), client=seen), record(5202, job_id(1), client=seen)]
     joined = join_tests(BURST, [pair(0), pair(1)], claims, {}, tests)
@@ -195,8 +197,8 @@ def test_a_daemons_test_is_joined_by_the_job_that_its_requests_name(seen: str | 
     assert joined.strays == ()
 
 
-def test_a_test_that_names_another_job_is_taken_by_no_pair() -> None:
-    """From the pair's own client, on its own endpoint, at its own time."""
+def test_test_with_another_job_matches_no_pair() -> None:
+    """The client, endpoint and time match, but not the job."""
     theirs = record(5201, "other-run.00000.00000", client="10.1.0.4")
     claims = {0: job_claim(0, address="10.1.0.4")}
     joined = join_tests(BURST, [pair(0)], claims, {}, [theirs])
@@ -204,26 +206,26 @@ def test_a_test_that_names_another_job_is_taken_by_no_pair() -> None:
     assert joined.strays == (theirs,)
 
 
-def test_a_daemon_that_was_started_again_leaves_no_test_of_strangers() -> None:
+def test_restarted_daemon_leaves_no_foreign_test() -> None:
     part, rest = record(5201, job_id(0), rows=4), record(5201, job_id(0), started_s=4, rows=6)
     joined = join_tests(BURST, [pair(0)], {0: job_claim(0)}, {}, [part, rest])
     assert joined.records == {0: rest}
     assert joined.strays == ()
 
 
-def test_a_server_of_the_version_before_is_joined_by_endpoint() -> None:
-    """Its daemon's records have no cookie; a client of this version names the job."""
+def test_matches_server_of_the_previous_version_by_endpoint() -> None:
+    """The daemon will not record a cookie, even if the client sends the job."""
     reports = {0: report(Outcome.MEASURED, job_id(0))}
     joined = join_tests(BURST, [pair(0)], {0: job_claim(0)}, reports, [record(5201, None)])
     assert joined.joined_by == {0: MatchMethod.ENDPOINT}
 
 
-def test_tests_that_were_over_or_not_begun_are_no_strays_of_the_burst() -> None:
+def test_tests_before_or_after_a_burst_are_not_foreign_to_it() -> None:
     before, after = record(5201, "old", started_s=-25.0), record(5201, "new", started_s=12.0)
     assert foreign_tests_during(BURST, [pair(0)], [before, after, record(5999, "elsewhere")]) == ()
 
 
-def test_tests_of_other_bursts_stay_strays() -> None:
+def test_tests_of_other_bursts_remain_unmatched() -> None:
     before = record(5201, "old", started_s=-25.0)
     after = record(5201, "new", started_s=12.0)
     joined = join_tests(BURST, [pair(0)], {0: claim(None)}, {}, [before, after])
@@ -231,19 +233,19 @@ def test_tests_of_other_bursts_stay_strays() -> None:
     assert len(joined.strays) == 2
 
 
-def test_a_test_that_another_pair_named_is_not_taken_by_endpoint() -> None:
+def test_endpoint_does_not_match_a_test_of_another_pair() -> None:
     joined = join_tests(BURST, [pair(0), pair(1)], {1: claim("x")}, {}, [record(5202, "x")])
     assert set(joined.records) == {1}
 
 
-def test_a_pair_that_never_started_takes_nothing() -> None:
+def test_pair_that_never_started_matches_nothing() -> None:
     joined = join_tests(
         BURST, [pair(0)], {}, {0: report(Outcome.REFUSED)}, [record(5201, "foreign")]
     )
     assert joined.records == {}
 
 
-def test_the_fullest_record_of_a_test_stands_in_any_order() -> None:
+def test_uses_the_most_complete_record_in_any_order() -> None:
     part, complete = record(5201, "a", rows=4, ended=False), record(5201, "a", rows=10)
     reports = {0: report(Outcome.MEASURED, "a")}
     for tests in ([part, complete], [complete, part]):
@@ -252,7 +254,7 @@ def test_the_fullest_record_of_a_test_stands_in_any_order() -> None:
         assert joined.strays == ()
 
 
-def test_unsynchronised_clocks_correct_nothing_and_bound_nothing() -> None:
+def test_unsynchronised_clocks_give_no_correction_and_no_bound() -> None:
     good = ClockReading(
         source=ClockSource.CHRONY, read_at=AT, synchronised=True, offset_s=0.01, bound_s=0.02
     )
@@ -261,16 +263,16 @@ def test_unsynchronised_clocks_correct_nothing_and_bound_nothing() -> None:
     assert clock_correction(wild) == (0.0, None)
 
 
-def _process(port: int, **told: Any) -> Summed:
-    """The record of one of a pair's processes."""
+def _process(port: int, **values: Any) -> Summed:
+    """Return the record of one process."""
     complete = record(port, None)
-    fields = {"first_data_at", "ended_at"} & told.keys()
-    engine = {name: value for name, value in told.items() if name not in {*fields, "tracks"}}
+    fields = {"first_data_at", "ended_at"} & values.keys()
+    engine = {name: value for name, value in values.items() if name not in {*fields, "tracks"}}
     test = complete.test.model_copy(
-        update={name: told[name] for name in fields}
+        update={name: values[name] for name in fields}
         | {"engine": complete.test.engine.model_copy(update=engine)}
     )
-    return replace(complete, test=test, tracks=told.get("tracks", complete.tracks))
+    return replace(complete, test=test, tracks=values.get("tracks", complete.tracks))
 
 
 def _distribution(counts: dict[int, int], largest: float) -> Distribution:
@@ -281,7 +283,7 @@ def _silent(from_s: float, to_s: float) -> StreamSilence:
     return StreamSilence(flow=Flow.UP, client_port=1, from_s=from_s, to_s=to_s)
 
 
-def test_processes_add_up_over_the_span_of_all() -> None:
+def test_sums_processes_over_the_complete_span() -> None:
     one = _process(
         5201,
         first_data_at=AT + timedelta(seconds=2),
@@ -307,16 +309,18 @@ def test_processes_add_up_over_the_span_of_all() -> None:
     assert both.first_data_at == AT + timedelta(seconds=1)
     assert both.ended_at == AT + timedelta(seconds=12)
     assert (both.engine.cpu_s, both.engine.cpu_payload_bytes) == (3.5, 400)
-    assert both.engine.host_cpu_s == 5.0  # of one host, over the same time
+    # Both processes use the same host, so its CPU time is used once.
+    assert both.engine.host_cpu_s == 5.0
     assert both.engine.distributions == (_distribution({1: 2, 3: 5}, 0.7),)
     assert set(both.engine.silent_streams) == {_silent(1, 5), _silent(2, 9)}
 
 
-def test_what_one_process_does_not_tell_is_unknown_of_all() -> None:
+def test_value_missing_in_one_process_is_unknown_for_the_pair() -> None:
     one = _process(5201, cpu_s=1.5, cpu_payload_bytes=100, host_cpu_s=4.0)
     silent = _process(5202, first_data_at=None, ended_at=None, tracks=())
     both = summed([one, silent])
-    assert both.test.first_data_at == one.test.first_data_at  # it did begin then
+    # The other process did start, so this is still set.
+    assert both.test.first_data_at == one.test.first_data_at
     assert both.test.ended_at is None
     engine = both.test.engine
     assert (engine.cpu_s, engine.cpu_payload_bytes, engine.host_cpu_s) == (None, None, None)
@@ -324,7 +328,7 @@ def test_what_one_process_does_not_tell_is_unknown_of_all() -> None:
     assert summed([silent, silent]).test.first_data_at is None
 
 
-def test_totals_of_processes_are_summed_where_each_tells_them() -> None:
+def test_sums_totals_that_all_processes_report() -> None:
     one = FlowTotals(
         flow=Flow.UP, sent_bytes=100, sent_s=10.0, received_bytes=90, received_s=9.5,
         retransmits_count=3, rtt_max_s=0.2, packets_count=7, lost_count=2,
@@ -335,22 +339,25 @@ def test_totals_of_processes_are_summed_where_each_tells_them() -> None:
     )  # fmt: skip
     down = FlowTotals(flow=Flow.DOWN, sent_bytes=5)
     engine = summed([_process(5201, totals=(one, down)), _process(5202, totals=(other,))])
-    (total,) = engine.test.engine.totals  # of the other flow one alone tells
+    # No total is given for a flow that only one process reports.
+    (total,) = engine.test.engine.totals
     assert (total.flow, total.sent_bytes, total.received_bytes) == (Flow.UP, 300, None)
     assert (total.retransmits_count, total.packets_count, total.lost_count) == (7, 15, 3)
     assert (total.sent_s, total.received_s, total.rtt_max_s) == (11.0, 9.5, 0.2)
 
 
 def _rows(first_data_s: float, amounts: list[float], **columns: float) -> IntervalColumns:
-    """A server's seconds, with one level of the other columns."""
+    """Return the seconds of a server, using a constant value for all other columns."""
     track = seconds(Side.SERVER, AT.timestamp() + first_data_s, amounts)  # type: ignore[arg-type]
     levels = {name: np.full(len(amounts), level, np.float32) for name, level in columns.items()}
     return replace(track, **levels)  # type: ignore[arg-type]
 
 
-def test_seconds_of_processes_are_summed_on_the_bounds_of_the_longest() -> None:
-    """The second begins half a second later: its first second lies half in each of two of the
-    first's: 0 + 100, 20 + 100, 20 + 20 + 100."""
+def test_sums_seconds_of_processes_on_the_longest_track() -> None:
+    """The shorter process starts 0.5 seconds late, so its bytes are split.
+
+    The sums are 0 + 20 + 100, 20 + 20 + 100 and 20 + 0 + 100.
+    """
     columns = {"rtt_s": 0.01, "cwnd_bytes": 1000.0, "retransmits_count": 2.0}
     longer = _rows(0.0, [100, 100, 100], **columns, packets_count=4.0, lost_count=1.0)
     shorter = _rows(
@@ -369,7 +376,7 @@ def test_seconds_of_processes_are_summed_on_the_bounds_of_the_longest() -> None:
     assert list(track.cwnd_bytes) == pytest.approx([1500] * 3)
 
 
-def test_a_process_that_begins_first_or_ends_last_widens_the_span_and_loses_no_byte() -> None:
+def test_early_and_late_processes_widen_the_span_without_loss() -> None:
     longest = _rows(1.0, [100, 100, 100])
     early = _rows(0.0, [50, 50])
     late = _rows(3.0, [30, 30])
@@ -381,13 +388,13 @@ def test_a_process_that_begins_first_or_ends_last_widens_the_span_and_loses_no_b
     assert track.transferred_bytes.sum() == pytest.approx(460)
 
 
-def test_a_flow_that_no_process_recorded_a_second_of_has_none() -> None:
+def test_flow_without_recorded_seconds_has_no_rows() -> None:
     nothing = _rows(2.0, [])
     (track,) = summed([_process(5201 + at, tracks=(nothing,)) for at in (0, 1)]).tracks
     assert len(track) == 0
 
 
-def test_a_pair_of_processes_needs_a_test_on_each_of_its_ports() -> None:
+def test_pair_of_processes_needs_tests_on_all_ports() -> None:
     endpoint = Endpoint(agent_id="s", address="10.2.0.4", port=5201, more_ports=(5202,))
     two = [Pair(index=0, endpoint=endpoint)]
     engine = EngineReport(
@@ -404,21 +411,21 @@ def test_a_pair_of_processes_needs_a_test_on_each_of_its_ports() -> None:
 
 
 @pytest.mark.parametrize("outcome", [Outcome.MISSED, Outcome.REFUSED])
-def test_a_pair_that_sent_nothing_leaves_a_named_test_to_nobody(outcome: Outcome) -> None:
+def test_pair_that_sent_nothing_matches_no_test(outcome: Outcome) -> None:
     tests = [record(5201, "cookie")]
     joined = join_tests(BURST, [pair(0)], {}, {0: report(outcome, "cookie")}, tests)
     assert joined.records == {}
     assert list(joined.strays) == tests
 
 
-def test_of_two_tests_near_the_instant_the_nearer_one_is_the_pairs() -> None:
+def test_matches_the_test_nearest_to_the_start() -> None:
     far, near = record(5201, None, started_s=4.0), record(5201, None, started_s=1.0)
     joined = join_tests(BURST, [pair(0)], {0: claim(None)}, {}, [far, near])
     assert joined.records == {0: near}
     assert joined.joined_by == {0: MatchMethod.ENDPOINT}
 
 
-def test_a_stray_is_told_with_what_it_carried() -> None:
+def test_foreign_test_is_reported_with_its_bytes() -> None:
     stray = record(5201, "other", client="10.1.0.9")
     (result,) = foreign_tests_during(BURST, [pair(0)], [stray])
     assert (result.pair_index, result.address, result.port) == (0, "10.2.0.4", 5201)
@@ -431,7 +438,7 @@ def test_a_stray_is_told_with_what_it_carried() -> None:
     assert unreported.received_bytes is None
 
 
-def test_synchronised_readings_correct_by_their_mean_and_bound_by_the_worst() -> None:
+def test_correction_is_the_mean_and_bound_is_the_worst_reading() -> None:
     def reading(offset_s: float | None, bound_s: float | None) -> ClockReading:
         return ClockReading(
             source=ClockSource.CHRONY,

@@ -1,4 +1,7 @@
-"""The start gate lets a server's clock run ahead: its readings are placed where they happened."""
+"""Tests for servers that start early because of the start gate.
+
+Their readings are moved to the time when they were made.
+"""
 
 from dataclasses import replace
 
@@ -31,8 +34,7 @@ PLANT = Plant(
 
 
 def ahead(track: IntervalColumns, lead_s: float) -> IntervalColumns:
-    """The same bytes as a server tells them whose clock started so much earlier, a line a second
-    of that clock."""
+    """Return the bytes that a server will record if its clock is started ``lead_s`` early."""
     at_s = np.append(track.start_s, track.end_s[-1]) + lead_s
     reached = np.append(0.0, np.cumsum(track.transferred_bytes, dtype=np.float64))
     edges = np.append(np.arange(0.0, at_s[-1]), at_s[-1])
@@ -63,14 +65,14 @@ def led(lead_s: float) -> Fleet:
 
 
 def aligned_up(evidence: BurstEvidence, made: Fleet) -> tuple[Floats, Floats]:
-    """Received bytes on the grid, and in each pair's own seconds."""
+    """Return the received bytes, both on the grid and by pair."""
     flows = align(evidence, made.plan.spec.traffic.direction).flows
     [flow] = [item for item in flows if item.flow is Flow.UP]
     return np.asarray(flow.received_bytes), np.asarray(flow.engine_bytes)
 
 
 @pytest.mark.parametrize("lead_s", [1.0, 0.997, 1.004, 2.0])
-def test_a_lead_of_whole_readings_moves_no_byte(lead_s: float) -> None:
+def test_lead_of_complete_readings_moves_no_byte(lead_s: float) -> None:
     plain, led_fleet = fleet(PLANT), led(lead_s)
     truth, local_truth = aligned_up(plain.evidence[0], plain)
     reported, local = aligned_up(led_fleet.evidence[0], led_fleet)
@@ -83,20 +85,20 @@ def test_a_lead_of_whole_readings_moves_no_byte(lead_s: float) -> None:
     assert reported.sum() == pytest.approx(truth.sum(), rel=1e-9)
 
 
-def test_a_pairs_own_seconds_begin_with_its_data() -> None:
-    """An outage is found in the second that it was in, not in the one after it."""
+def test_seconds_of_a_pair_begin_with_its_data() -> None:
+    """An outage is found when it happens, and not later."""
     made = led(1.0)
     _, local = aligned_up(made.evidence[0], made)
     levels = judge_levels(local, np.ones_like(local), 0.5)
     assert [list(np.flatnonzero(row)) for row in levels.low] == [[DARK_S]] * PLANT.pairs
 
 
-def test_ends_that_began_by_the_gate_contradict_each_other_in_nothing() -> None:
+def test_ends_started_by_the_gate_are_consistent() -> None:
     [burst] = measure(led(1.0))
     assert burst.summary.contradictions == measure(fleet(PLANT))[0].summary.contradictions == ()
 
 
-def test_a_clients_track_has_no_lead() -> None:
+def test_client_track_has_no_lead() -> None:
     [pair] = fleet(replace(PLANT, pairs=1)).evidence[0].pairs
     [track] = [
         client_track for client_track in pair.client_tracks if client_track.side is Side.CLIENT

@@ -1,4 +1,4 @@
-"""Ends that read one kernel's clock, which no time server keeps."""
+"""Tests for ends that share the clock of one kernel, which is not set by a time server."""
 
 from dataclasses import replace
 
@@ -16,8 +16,8 @@ from tests.synthetic import START, Plant, fleet
 MADE = fleet(Plant(pairs=4, bursts=1), target_bits_per_second=20e9)
 
 
-def judged(*boots: str) -> RunSummary:
-    """A run whose pairs' hosts are of those boots, on a plan that rests on `laptop`'s clock."""
+def run_summary(*boots: str) -> RunSummary:
+    """Return a run on hosts with the given boot ids. The plan will use the clock of ``laptop``."""
     plan = MADE.plan.model_copy(update={"shared_boot_id": "laptop"})
     pairs = [_read_by(pair, boot) for pair, boot in zip(MADE.evidence[0].pairs, boots, strict=True)]
     burst = replace(MADE.evidence[0], pairs=on_shared_clock(pairs, plan.shared_boot_id))
@@ -39,16 +39,16 @@ def _read_by(pair: PairEvidence, boot_id: str) -> PairEvidence:
     )
 
 
-def test_ends_of_one_host_are_not_off_from_each_other() -> None:
-    text = judged("laptop", "laptop", "laptop", "laptop")
-    assert text.verdict is Verdict.PASS
-    assert text.bursts[0].clock_bound_max_s == 0
-    assert "clocks-shared" in ids(text)
-    assert "clocks-own-word" not in ids(text)
+def test_ends_of_one_host_have_no_clock_offset() -> None:
+    summary = run_summary("laptop", "laptop", "laptop", "laptop")
+    assert summary.verdict is Verdict.PASS
+    assert summary.bursts[0].clock_bound_max_s == 0
+    assert "clocks-shared" in ids(summary)
+    assert "clocks-own-word" not in ids(summary)
 
 
 @pytest.mark.parametrize("boots", [("laptop", "laptop", "laptop", "other"), ("other",) * 4])
-def test_one_end_of_another_host_takes_the_common_clock_away(boots: tuple[str, ...]) -> None:
-    text = judged(*boots)
-    assert text.verdict is Verdict.INCONCLUSIVE
-    assert "clocks-unproven" in ids(text)
+def test_end_on_another_host_disables_the_shared_clock(boots: tuple[str, ...]) -> None:
+    summary = run_summary(*boots)
+    assert summary.verdict is Verdict.INCONCLUSIVE
+    assert "clocks-unproven" in ids(summary)
