@@ -1,4 +1,4 @@
-"""A store of its own for each test, and the API over it."""
+"""Fixtures with an embedded store and an API for a test."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -29,7 +29,7 @@ async def api(fabric: Fabric) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.fixture(scope="session")
 def document(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What the API says of itself, which takes long to make; nothing in it hangs on a store."""
+    """Return the OpenAPI document, which is slow to build and independent of the store."""
     fabric = open_fabric(FabricSettings(data_dir=tmp_path_factory.mktemp("document")))
     made = create_app(Coordinator(fabric), tick_s=None).openapi()
     with asyncio.Runner() as runner:

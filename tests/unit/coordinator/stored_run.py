@@ -1,4 +1,4 @@
-"""A synthetic run in an embedded table, as a coordinator leaves it."""
+"""Synthetic run in an embedded table."""
 
 from broadside.exchange.fabric import Fabric
 from tests.synthetic import Plant
@@ -9,7 +9,13 @@ from tests.unit.coordinator.views.charts.views import FAULTY, ended
 async def store_run(
     fabric: Fabric, plant: Plant = FAULTY, *, bursts_over: int | None = None
 ) -> str:
-    """The run's id; with ``bursts_over`` only so many of its bursts are, and no verdict."""
+    """Store a run and return the id.
+
+    Args:
+        fabric: The store.
+        plant: The synthetic run.
+        bursts_over: Number of ended bursts, without a verdict. None stores an ended run.
+    """
     made, measured, summary = ended(plant)
     run_id = made.plan.run_id
     evaluated = summary if bursts_over is None else None

@@ -1,4 +1,4 @@
-"""The application as it was on the day of the samples, asked without a network."""
+"""Fixtures that call the API in process, at the time of the sample data."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""Charts over the API: what there is, light and dark, and why not."""
+"""Chart endpoints of the API."""
 
 import re
 
@@ -9,7 +9,9 @@ from tests.unit.coordinator.stored_run import store_run
 from tests.unit.coordinator.views.charts.views import FAULTY
 
 
-async def test_every_listed_chart_can_be_read(fabric: Fabric, api: httpx.AsyncClient) -> None:
+async def test_listed_charts_are_available_in_both_themes(
+    fabric: Fabric, api: httpx.AsyncClient
+) -> None:
     run_id = await store_run(fabric)
     listed = (await api.get(f"/v1/runs/{run_id}/charts")).json()
     assert listed["bursts_count"] == FAULTY.bursts
@@ -32,7 +34,7 @@ async def test_every_listed_chart_can_be_read(fabric: Fabric, api: httpx.AsyncCl
     assert len(grounds) == 2
 
 
-async def test_a_burst_can_be_drawn_while_the_run_goes_on(
+async def test_ended_burst_of_a_running_run_has_charts(
     fabric: Fabric, api: httpx.AsyncClient
 ) -> None:
     run_id = await store_run(fabric, bursts_over=1)

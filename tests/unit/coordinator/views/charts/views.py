@@ -1,4 +1,4 @@
-"""Synthetic runs as charts and reports see them."""
+"""Chart and report views of synthetic runs."""
 
 import functools
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ FAULTY = Plant(bursts=4, late=1, null=1, killed=1, missing=1)
 
 @functools.cache
 def ended(plant: Plant = FAULTY) -> tuple[Fleet, Sequence[BurstMeasurement], RunSummary]:
-    """A run that is over, with its target at the firewall's cap."""
+    """Return an ended run with the firewall cap as target."""
     made = fleet(plant, target_bits_per_second=180e9)
     made = replace(made, evidence=tuple(map(_probed, made.evidence)))
     measured = measure(made)
@@ -34,7 +34,7 @@ def ended(plant: Plant = FAULTY) -> tuple[Fleet, Sequence[BurstMeasurement], Run
 
 
 def _probed(evidence: BurstEvidence) -> BurstEvidence:
-    """The same with probes of every pair that ran: 1 ms idle, 4 to 7 ms under load, one spike."""
+    """Add probes with 1 ms idle, 4 to 7 ms under load and a loss spike of the second pair."""
     burst = evidence.burst
     count = 10 * (burst.duration_s + 4)
     at_s = np.arange(count) / 10 - 2
@@ -67,14 +67,14 @@ def burst_view(plant: Plant = FAULTY, index: int = 0) -> BurstView:
 
 
 def drawn(entry: ChartEntry) -> Chart:
-    """Any chart, of the run or of its first burst."""
+    """Return a chart of the run or of the first burst."""
     if entry.kind == "burst":
         return draw_burst(entry.name, burst_view())
     return draw_run(entry.name, run_view())
 
 
 def unseen(view: BurstView, first: int, stop: int) -> BurstView:
-    """The same burst, but that nobody saw some seconds."""
+    """Return the burst with some unmeasured seconds."""
     coverage = view.series.coverage_ratio.copy()
     coverage[first:stop] = 0.0
     return replace(view, series=replace(view.series, coverage_ratio=coverage))

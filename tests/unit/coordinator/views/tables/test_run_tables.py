@@ -1,4 +1,4 @@
-"""Exports hold the summary's own figures, with units in the headers and gaps as empty cells."""
+"""Exports of run tables."""
 
 import csv
 import io
@@ -35,7 +35,7 @@ def read_csv(name: str, made: Tables) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_csv_holds_the_summarys_figures() -> None:
+def test_csv_has_the_metrics_of_the_summary() -> None:
     _, _, summary = ended()
     made = tables()
     bursts = read_csv("bursts", made)
@@ -51,7 +51,7 @@ def test_csv_holds_the_summarys_figures() -> None:
     assert len(read_csv("pairs", made)) == FAULTY.pairs * FAULTY.bursts
 
 
-def test_round_trips_of_probes_are_columns_of_bursts_and_pairs() -> None:
+def test_probe_latency_is_exported_for_bursts_and_pairs() -> None:
     _, _, summary = ended()
     for row, burst in zip(read_csv("bursts", tables()), summary.bursts, strict=True):
         assert burst.latency is not None
@@ -70,7 +70,7 @@ def test_round_trips_of_probes_are_columns_of_bursts_and_pairs() -> None:
     assert {row["latency_during_p50_s"] for row in pairs if row["state"] == "missed"} == {""}
 
 
-def test_a_pair_that_nobody_saw_is_empty_and_not_zero() -> None:
+def test_missed_pair_has_empty_cells() -> None:
     rows = [row for row in read_csv("pairs", tables()) if row["state"] == "missed"]
     assert rows
     for row in rows:
@@ -79,7 +79,7 @@ def test_a_pair_that_nobody_saw_is_empty_and_not_zero() -> None:
         assert row["client_agent_id"] == ""
 
 
-def test_a_second_that_nobody_saw_is_empty_in_every_format() -> None:
+def test_unmeasured_second_is_empty_in_all_formats() -> None:
     _, measured, summary = ended(Plant(pairs=4, bursts=1))
     coverage = measured[0].series.coverage_ratio.copy()
     coverage[7] = 0.0
@@ -103,7 +103,7 @@ def test_a_second_that_nobody_saw_is_empty_in_every_format() -> None:
     assert column["values"][7] is None
 
 
-def test_a_workbook_has_a_sheet_a_table_and_units_in_its_headers() -> None:
+def test_workbook_has_worksheet_per_table_and_units_in_headers() -> None:
     _, _, summary = ended()
     file = write(Format.XLSX, HEAD, tables(), "seconds", summary)
     book = openpyxl.load_workbook(io.BytesIO(file))
@@ -125,7 +125,7 @@ def test_a_workbook_has_a_sheet_a_table_and_units_in_its_headers() -> None:
     assert starts
 
 
-def test_the_front_sheet_has_each_metric_as_text_and_as_a_number() -> None:
+def test_verdict_worksheet_has_metrics_as_text_and_number() -> None:
     _, _, summary = ended()
     head = {"run_id": "synthetic", "scale": 100.0, "computed_at": "2026-11-20T13:00:00+01:00"}
     file = write(Format.XLSX, head, tables(), "seconds", summary)
@@ -141,7 +141,7 @@ def test_the_front_sheet_has_each_metric_as_text_and_as_a_number() -> None:
     assert (values["scale"], str(values["computed_at"])) == (100, "2026-11-20 12:00:00")
 
 
-def test_the_seconds_are_the_series() -> None:
+def test_seconds_table_matches_the_series() -> None:
     _, measured, _ = ended()
     rows = read_csv("seconds", tables())
     assert len(rows) == sum(len(part.series.coverage_ratio) for part in measured)
@@ -153,7 +153,7 @@ def test_the_seconds_are_the_series() -> None:
     assert total == pytest.approx(float(measured[0].series.received_bytes.sum()), rel=1e-6)
 
 
-def test_a_sheet_that_is_too_long_is_refused_in_one_line() -> None:
+def test_rejects_table_with_too_many_rows_for_a_worksheet() -> None:
     made = dict(tables(Plant(pairs=2, bursts=1)))
     long = made["seconds"][0]
     made["seconds"] = [replace(long, values=np.zeros(1_048_576))]
@@ -161,7 +161,7 @@ def test_a_sheet_that_is_too_long_is_refused_in_one_line() -> None:
         write(Format.XLSX, HEAD, made, "seconds")
 
 
-def test_a_run_without_seconds_still_exports() -> None:
+def test_run_without_seconds_is_exported() -> None:
     _, _, summary = ended()
     made = make_tables(summary, [])
     for chosen in Format:
