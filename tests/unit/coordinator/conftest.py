@@ -1,4 +1,4 @@
-"""Fixtures with an embedded store and an API for a test."""
+"""Fixtures to use an embedded store and an API in a test."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -29,9 +29,9 @@ async def api(fabric: Fabric) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.fixture(scope="session")
 def document(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Return the OpenAPI document, which is slow to build and independent of the store."""
+    """Return the OpenAPI document, shared by all tests because it is slow to build."""
     fabric = open_fabric(FabricSettings(data_dir=tmp_path_factory.mktemp("document")))
-    made = create_app(Coordinator(fabric), tick_s=None).openapi()
+    openapi = create_app(Coordinator(fabric), tick_s=None).openapi()
     with asyncio.Runner() as runner:
         runner.run(fabric.close())
-    return made
+    return openapi

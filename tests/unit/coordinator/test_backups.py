@@ -1,4 +1,4 @@
-"""Scheduled backups, backup records and restore drills."""
+"""Tests for scheduled backups, backup records and restore drills."""
 
 import asyncio
 import re
@@ -37,7 +37,7 @@ from tests.compat.read import FIXTURES
 
 NOW = datetime(2026, 11, 26, 21, tzinfo=UTC)
 DAY = timedelta(days=1)
-# Runs of all kinds.
+# This backup has many different runs.
 WRITTEN = FIXTURES / "0.9.0" / "backup.tar.gz"
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Set up the environment of a coordinator with a store and a backup folder."""
+    """Set the environment for a coordinator with a store and a backup folder."""
     monkeypatch.setenv("BROADSIDE_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("BROADSIDE_BACKUP_DIR", str(tmp_path / "backups"))
     monkeypatch.setenv("BROADSIDE_BACKUP_KEEP_COUNT", "2")
@@ -80,7 +80,7 @@ def broadside(*arguments: str) -> tuple[int, str]:
         (BackupRecord(ended_at=NOW - DAY, succeeded_at=NOW - DAY), True),
         (BackupRecord(ended_at=NOW - timedelta(minutes=59), error="disk full"), False),
         (BackupRecord(ended_at=NOW - timedelta(minutes=61), error="disk full"), True),
-        # The clock was set back.
+        # This can happen if the clock was set back.
         (BackupRecord(ended_at=NOW + DAY, succeeded_at=NOW + DAY), True),
     ],
 )
@@ -153,7 +153,7 @@ def test_drill_recomputes_verdicts_of_newest_runs(data: Path) -> None:
 
 
 def test_drill_fails_without_the_evidence_of_a_verdict(data: Path) -> None:
-    """The checksums of the backup are correct, but evidence is missing."""
+    """The checksums in the backup are correct, but there is no evidence."""
     restore(WRITTEN, data)
     restore(WRITTEN, damaged := data.parent / "damaged")
     with closing(sqlite3.connect(damaged / "results.sqlite3")) as database:
@@ -230,6 +230,6 @@ def test_start_removes_leftovers_of_killed_backups(data: Path) -> None:
 
 
 def test_doctor_runs_backup_checks() -> None:
-    """The backup checks are part of the checks of an embedded store."""
+    """Backups are checked when using an embedded store."""
     assert "backup_checks(fabric)" in Path(doctor.__file__).read_text("utf-8")
     assert backups.RETRY < DAY

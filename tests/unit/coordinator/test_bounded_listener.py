@@ -1,4 +1,4 @@
-"""Socket options of accepted connections."""
+"""Tests for the socket options set on new connections."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""Limit of concurrent requests per credential."""
+"""Tests for limiting the number of concurrent requests per credential."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ JSON = {"Content-Type": "application/json"}
 
 @contextlib.asynccontextmanager
 async def site(fabric: Fabric) -> AsyncIterator[tuple[httpx.AsyncClient, Mapping[str, Any]]]:
-    """Open an API with two callers from the same address, as behind NAT."""
+    """Create an API with two callers. Both of them use the same address."""
     tokens, now = Tokens(fabric.private), datetime.now(UTC)
     headers = {
         name: {"Authorization": f"Bearer {await tokens.add(name, access, by='x', now=now)}", **JSON}
@@ -39,7 +39,7 @@ async def site(fabric: Fabric) -> AsyncIterator[tuple[httpx.AsyncClient, Mapping
 
 
 class BlockedBodies:
-    """Request bodies that end only after a release."""
+    """Request bodies which will not end until they are released."""
 
     def __init__(self) -> None:
         self.begun = asyncio.Semaphore(0)
@@ -90,7 +90,7 @@ async def test_limit_of_a_caller_does_not_affect_other_callers(
 
 
 class _Entry:
-    """Enrolment that accepts any secret and uses it as the agent name."""
+    """Enrolment where the secret is used as the agent name."""
 
     authority = "PEM"
 

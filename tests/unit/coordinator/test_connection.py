@@ -1,4 +1,4 @@
-"""User name that a command sends to a coordinator."""
+"""Tests for the user name sent to a coordinator."""
 
 import pwd
 
@@ -8,7 +8,7 @@ from broadside.coordinator.cli.session import user_name
 
 
 def test_user_without_a_name_is_identified_by_uid(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Applies to containers that run with a numeric user id."""
+    """This can happen when a container is started with a user id."""
 
     def no_such_user(uid: int) -> pwd.struct_passwd:
         raise KeyError(f"getpwuid(): uid not found: {uid}")

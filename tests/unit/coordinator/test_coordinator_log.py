@@ -1,4 +1,4 @@
-"""Redaction of credentials in the log."""
+"""Tests for removing credentials from the log."""
 
 import logging
 import sys
@@ -50,7 +50,7 @@ def test_credentials_in_tracebacks_are_redacted() -> None:
 
 
 def test_requested_urls_are_not_logged(capsys: pytest.CaptureFixture[str]) -> None:
-    """The URL of a device may contain an API key such as ``?type=op&key=...``."""
+    """The URL can contain an API key, for example ``?type=op&key=...``."""
     roots = logging.getLogger().handlers, logging.getLogger().level
     try:
         start_log("DEBUG")

@@ -1,4 +1,4 @@
-"""Doctor checks of services that fail or return wrong data."""
+"""Tests for doctor when a service is not available or returns wrong data."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from broadside.exchange.rows import make_row
 
 
 class LossyStore:
-    """Raw store that loses the saved text."""
+    """Store which does not return the saved text."""
 
     async def save(self, name: RawName, text: bytes) -> None: ...
 
@@ -80,7 +80,7 @@ async def test_unreadable_rows_are_named(tmp_path: Path, monkeypatch: pytest.Mon
     for partition, key in unreadable.items():
         await fabric.private.upsert(make_row(partition, key, {"json": "["}))
     await fabric.results.upsert(make_row("presence", "client.c1", {"json": "{}"}))
-    # A valid row.
+    # This row is valid.
     await fabric.private.upsert(make_row("runs", "open.x", {}))
     await fabric.close()
     checks, _ = await fabric_checks()

@@ -1,4 +1,4 @@
-"""Longest lag of the event loop in the last minute."""
+"""Tests for the longest event loop lag in the last minute."""
 
 from broadside.coordinator.loop_lag import KEPT_S, LoopLag
 

@@ -1,4 +1,4 @@
-"""Garbage collection and heaps of a coordinator process."""
+"""Tests for the garbage collection and the number of heaps in a coordinator."""
 
 import gc
 import os
@@ -21,7 +21,7 @@ class Cycle:
 @pytest.fixture(autouse=True)
 def restore_gc() -> Iterator[None]:
     threshold = gc.get_threshold()
-    # The defaults of Python.
+    # These are the default values in Python.
     gc.set_threshold(700, 10, 10)
     gc.unfreeze()
     yield
@@ -60,7 +60,7 @@ def test_garbage_cycles_are_collected() -> None:
     assert garbage() is None
 
 
-# Prints the statistics of glibc before and while four threads have an array.
+# This will print glibc statistics before and when there are arrays in four threads.
 ARRAYS_IN_THREADS = """
 import ctypes, sys, threading
 import numpy
@@ -91,7 +91,7 @@ printed.wait(60)
 
 
 def heaps_and_fresh_arrays(heaps: str) -> tuple[int, int]:
-    """Return the number of heaps of the threads and of arrays mapped by the kernel."""
+    """Return the number of new heaps, and the number of arrays allocated by mmap."""
     environment = {name: value for name, value in os.environ.items() if "MALLOC" not in name}
     stdout = subprocess.run(
         [sys.executable, "-c", ARRAYS_IN_THREADS, heaps],

@@ -1,4 +1,4 @@
-"""Scenario files, overrides and error messages."""
+"""Tests for scenario files, overrides and error messages."""
 
 import json
 from pathlib import Path
@@ -46,11 +46,11 @@ def test_all_fields_can_be_overridden() -> None:
     [("traffic.encapsulation.port", 8472), ("traffic.probe.every_s", 0.05)],
 )
 def test_probe_and_tunnel_accept_shorthand_or_fields(name: str, field: str, value: object) -> None:
-    """A scenario may contain a probe or tunnel as shorthand, as a table or not at all."""
+    """The scenario file may set a short name, a table or none of them."""
     _, parent, leaf = field.split(".")
     given = getattr(scenarios.load(name, {field: value}).traffic, parent)
     part = {"probe": "udp", "encapsulation": "vxlan"}[parent]
-    # In any order.
+    # The order does not matter.
     both = {field: value, f"traffic.{parent}": part}
     assert getattr(scenarios.load(name, both).traffic, parent) == given
     defaults = getattr(scenarios.load(name, {f"traffic.{parent}": part}).traffic, parent)
@@ -173,7 +173,7 @@ READINGS = [
 def test_value_is_parsed_equally_from_all_sources(
     name: str, value: object, field: str, read: object
 ) -> None:
-    """Test ``--set``, request overrides, study axes and tables."""
+    """The same value can be set with ``--set``, in a request, in a study or in a table."""
     spec = scenarios.load("smoke", {name: value})
     assert scenarios.load("smoke", {field: read}) == spec
     assert scenarios.load("smoke", scenarios.parse_overrides([f"{name}={json.dumps(value)}"])) == (

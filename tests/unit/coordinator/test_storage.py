@@ -1,4 +1,4 @@
-"""Raw output and retention of stored runs."""
+"""Tests for raw output and for removing stored runs."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ def planned(run_id: str, begun_at: datetime, *, bursts_count: int = 2, period_s:
 
 
 async def store(records: Records, plan: Plan) -> None:
-    """Store a run with raw output of the first pair and a server test."""
+    """Store a run. Each burst has raw output for the first pair, and there is a server test."""
     await create_run(records, plan)
     for burst in plan.bursts:
         await records.bursts.save_raw(plan.run_id, burst.index, 0, RAW)
@@ -95,7 +95,7 @@ async def test_prune_lists_old_runs_and_removes_on_request(records: Records) -> 
 
 
 async def test_prune_age_counts_from_the_end_of_a_run(records: Records) -> None:
-    """A run that ended 20 days ago and all tests since its start are not removed."""
+    """If the run ended 20 days ago, neither the run nor its tests may be removed."""
     soak = planned("soak", NOW - 40 * DAY, bursts_count=481, period_s=3600)
     await store(records, soak)
     await store(records, planned("short", NOW - 39 * DAY))
@@ -151,7 +151,7 @@ async def test_prune_skips_hours_without_tests(
     monkeypatch.setattr(table, "next_partition", counted)
     shown = await prune(records, PruneRequest(older_than_days=30), NOW)
     assert [(NOW - at) // DAY for at in shown.tests_hours] == [400]
-    # An invalid partition, a valid one and the end.
+    # These are an invalid partition, a valid partition and the end.
     assert len(keys) == 3
 
 
@@ -208,7 +208,7 @@ async def test_missing_raw_output_error_gives_the_reason(
 
 
 async def test_pruned_run_does_not_stop_the_coordinator_loop(fabric: Fabric) -> None:
-    """Another coordinator may delete rows of a run after it was listed."""
+    """Rows can be removed by another coordinator after the run was listed."""
     await store(fabric.records, planned("run-1", NOW))
     await fabric.private.delete_partition("run.run-1")
     await Coordinator(fabric).tick()

@@ -1,4 +1,4 @@
-"""Rejection of unsupported combinations of settings by the API and the command line."""
+"""Tests for rejecting unsupported combinations of settings."""
 
 import asyncio
 import json
@@ -84,7 +84,7 @@ WRONG: list[tuple[dict[str, Any], EngineState, str, str]] = [
 
 
 def fleet(https: EngineState) -> list[Presence]:
-    """Return agents of two pairs without permission to create tunnels."""
+    """Return two pairs without the permission to create tunnels."""
     now = datetime.now(UTC)
     state = EngineState(name="https", version="vegeta 12.13.0")
     return [
@@ -101,7 +101,7 @@ def fleet(https: EngineState) -> list[Presence]:
 
 
 async def launch_over_api(folder: Path, agents: list[Presence], body: object) -> httpx.Response:
-    """Return the response to a launch with these agents."""
+    """Return the response when a run is launched with these agents."""
     fabric = open_fabric(FabricSettings(data_dir=folder))
     try:
         for agent in agents:

@@ -1,4 +1,4 @@
-"""Dashboards and alerts use existing metrics and labels."""
+"""Tests for dashboards and alerts, which must only use existing metrics and labels."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ from broadside.coordinator.views.prometheus_metrics import METRICS
 ROOT = Path(__file__).parents[3]
 GRAFANA, PROMETHEUS = (ROOT / "dashboards" / name for name in ("grafana", "prometheus"))
 BOARDS = sorted(GRAFANA.glob("*.json"))
-# Added by Prometheus.
+# These labels are added by Prometheus.
 PROMETHEUS_LABELS = {"job", "instance"}
 
 
@@ -41,7 +41,7 @@ def alerts() -> Iterator[dict[str, Any]]:
 
 
 def selectors(expression: str) -> Iterator[tuple[str, set[str]]]:
-    """Yield the metrics of a query with the labels in their matchers."""
+    """Yield the metrics in a query, with the labels used to match them."""
     tree = promql_parser.parse(expression)
     pending: list[Any] = [tree]
     while pending:
@@ -58,15 +58,15 @@ def selectors(expression: str) -> Iterator[tuple[str, set[str]]]:
 def test_queries_use_existing_metrics_and_labels() -> None:
     queries = [*dashboard_queries(), *((rule["alert"], rule["expr"]) for rule in alerts())]
     assert len(queries) > 25
-    for place, expression in queries:
+    for panel, expression in queries:
         result = list(selectors(expression))
-        assert result, place
+        assert result, panel
         for name, labels in result:
             if name == "up":
                 assert labels <= PROMETHEUS_LABELS
                 continue
-            assert name in METRICS, place
-            assert labels <= {*METRICS[name][1], *PROMETHEUS_LABELS}, place
+            assert name in METRICS, panel
+            assert labels <= {*METRICS[name][1], *PROMETHEUS_LABELS}, panel
 
 
 def test_detects_query_of_unknown_metric() -> None:
@@ -86,13 +86,13 @@ def test_panels_have_descriptions_and_do_not_overlap(board: Path) -> None:
             continue
         assert panel["title"]
         assert panel.get("description") or panel["type"] == "table", panel["title"]
-        place = panel["gridPos"]
+        position = panel["gridPos"]
         cells = {
             (x, y)
-            for x in range(place["x"], place["x"] + place["w"])
-            for y in range(place["y"], place["y"] + place["h"])
+            for x in range(position["x"], position["x"] + position["w"])
+            for y in range(position["y"], position["y"] + position["h"])
         }
-        assert place["x"] + place["w"] <= 24
+        assert position["x"] + position["w"] <= 24
         assert not cells & taken, panel["title"]
         taken |= cells
         if panel["type"] == "timeseries":

@@ -1,4 +1,4 @@
-"""Reproducible archives and locked Debian packages."""
+"""Tests for reproducible archives and for the lock file of Debian packages."""
 
 import hashlib
 import io
@@ -80,7 +80,7 @@ def test_fetches_locked_package(tmp_path: Path) -> None:
 def test_error_for_outdated_lock_names_mirror_and_fix(
     tmp_path: Path, content: bytes | None
 ) -> None:
-    """Test a missing package and a package with other contents."""
+    """The package can be missing, or it can have other content."""
     archive = mirror(tmp_path, content)
     with pytest.raises(SystemExit) as stopped:
         debian_packages.fetch([PACKAGE], tmp_path / "debs", archive)

@@ -1,4 +1,4 @@
-"""Wrapper script deploy/hosts/broadside, which loads the settings of the host."""
+"""Tests for the script deploy/hosts/broadside, which loads the settings of a host."""
 
 import subprocess
 from pathlib import Path
@@ -18,7 +18,7 @@ BROADSIDE_LAST=no newline at the end"""
 
 @pytest.fixture
 def command(tmp_path: Path) -> list[str]:
-    """Return the script with test settings. It prints the environment of the command."""
+    """Return a copy of the script to print the environment instead of calling the command."""
     (settings := tmp_path / "environment").write_text(SETTINGS)
     text = (ROOT / "deploy" / "hosts" / "broadside").read_text()
     assert text.count("/etc/broadside/environment") == 2
@@ -59,11 +59,11 @@ def test_environment_of_caller_overrides_settings(command: list[str], tmp_path: 
 
 
 def test_installer_creates_settings_with_private_mode(tmp_path: Path) -> None:
-    """The mode is private from the start, for any umask of the caller."""
+    """The file must be private when it is created, even with a umask of 0."""
     text = (ROOT / "deploy" / "hosts" / "install.sh").read_text()
     part = text.partition("install -d -m 0755 /etc/broadside\n")[2].partition("\nfor word in")[0]
     settings = tmp_path / "environment"
-    # Left by a killed installer.
+    # This file is left if the installer was killed.
     (tmp_path / "environment.new").touch(0o666)
     script = f"settings={settings}; service=agent; chmod() {{ :; }}\n{part}\n"
     script += "set_to A=1; set_to B=2; set_to A=3\n"

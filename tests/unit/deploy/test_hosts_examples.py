@@ -1,4 +1,4 @@
-"""Kubernetes and Ansible examples in deploy/hosts."""
+"""Tests for the Kubernetes and Ansible examples in deploy/hosts."""
 
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ HOSTS: Final = tools.ROOT / "deploy" / "hosts"
 
 
 def objects() -> list[dict[str, Any]]:
-    """Return the objects that kustomize builds."""
+    """Return the objects created by kustomize."""
     if not tools.KUBERNETES.exists():
         pytest.skip("no kustomize; run: make tools")
     return list(yaml.safe_load_all(tools.kubernetes_objects()))

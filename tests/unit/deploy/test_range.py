@@ -1,4 +1,4 @@
-"""Checks of the Terraform files of the Azure range."""
+"""Tests for the Terraform files to create a range in Azure."""
 
 # ruff: noqa: E501 - long table rows
 
@@ -64,13 +64,13 @@ PLANTED = [
     (FLEET, "  os_disk {\n", "  os_dis {\n", "os_disk: 1 at least"),
     (FLEET, "accelerated_networking_enabled =", "enable_accelerated_networking =", "no argument enable_acc"),
     (NETWORK, '  service_endpoint {\n    service = "Microsoft.Storage"\n  }', '  service_endpoint = ["x"]', "is a block"),
-    # names within the range
+    # names in the Terraform files
     (FLEET, "var.services", "var.service", "var.service is not declared"),
     ("main.tf", "module.network.subnet_ids.firewall", "module.network.subnets.firewall", "no output subnets"),
     ("main.tf", "  role_settle_s         = var.role_settle_s\n", "", "role_settle_s is missing"),
     ("main.tf", "  role_settle_s         = var", "  role_settles_s = var", "no variable role_settles_s"),
     ("main.tf", "azurerm_resource_group.this[*].id", "azurerm_resource_group.that[*].id", "is not declared"),
-    # values that a service rejects
+    # These values would be rejected by a service.
     (FIREWALL, "sku_tier            = var.tier", 'sku_tier = "Gold"', "sku_tier 'Gold'"),
     ("variables_firewall.tf", 'default     = "Premium"', 'default     = "Gold"', "firewall_tier 'Gold'"),
     (NETWORK, '"AzureFirewallSubnet"', '"FirewallSubnet"', "must be named AzureFirewallSubnet"),
@@ -85,7 +85,7 @@ PLANTED = [
     ("examples/soak.tfvars", 'firewall_tier      = "Standard"', 'firewall_tier = "Standard"\nidps_mode = "Deny"', "detects no intrusions"),
     ("examples/soak.tfvars", 'firewall_tier      = "Standard"', 'firewall_tier = "Gold"', "firewall_tier 'Gold'"),
     ("examples/soak.tfvars", "instances ", "instance_count ", "there is no variable instance_count"),
-    # access
+    # These would allow more access than needed.
     (STORAGE, 'resource "azurerm_storage_container"', 'resource "azurerm_storage_table" "t" {\n  name = "t"\n  storage_account_id = azurerm_storage_account.this.id\n}\n\nresource "azurerm_storage_container"', "cannot be made"),
     ("variables.tf", 'default     = "rangeadmin"', 'default     = "operator"', "has taken that name"),
     (COORDINATOR, "admin_username                  = var.machine.admin_user_name", 'admin_username                  = "staff"', "has taken that name"),
@@ -100,7 +100,7 @@ PLANTED = [
     (TRAFFIC, "destination_ports     = rule.value.ports", 'destination_ports     = ["*"]', "every port"),
     (SECURITY, "ports = var.traffic.udp_ports", 'ports = ["*"]', "every port"),
     (FLEET, "  overprovision = false\n", "", "overprovision: must be False"),
-    # tunnels, with flows from both ends
+    # Both ends of a tunnel must be able to send.
     ("modules/network/outputs.tf", ", local.vxlan_to_clients)", ")", "output flows: no rule for VXLAN from servers to clients"),
     (SECURITY, "vxlan_to_servers = [for port in var.traffic.vxlan_port[*]", "vxlan_to_servers = [for port in [4789]", "output flows: no rule for VXLAN from clients to servers"),
     (SECURITY, "Inbound  = local.vxlan_to_clients", "Inbound  = []", "clients.Inbound: no rule for VXLAN from servers to clients"),
@@ -108,7 +108,7 @@ PLANTED = [
     (SECURITY, "local.to_exchange, local.vxlan_to_servers)", "local.to_exchange)", "clients.Outbound: no rule for VXLAN from clients"),
     (SECURITY, "from = local.prefixes.servers, to = local.prefixes.clients", "from = local.prefixes.clients, to = local.prefixes.servers", "clients.Inbound: no rule for VXLAN from servers"),
     ("examples/soak.tfvars", "instances ", 'extra_udp_ports = ["4789"]\ninstances ', "set vxlan_port"),
-    # tags and descriptions
+    # These are used to find and describe resources.
     (NETWORK, "  address_space       = [var.cidrs.hub]\n  tags                = var.context.tags\n", "  address_space       = [var.cidrs.hub]\n", "has no tags"),
     ("variables.tf", '  description = "Subscription that pays for the range."\n', "", "has no description"),
 ]  # fmt: skip
@@ -133,7 +133,7 @@ def test_finds_block_of_another_tier() -> None:
     assert any("a Standard firewall has none" in fault for fault in range_rules.faults(range_))
 
 
-# Values that Terraform and the code must agree on ------------------------------------------
+# Values in Terraform and in the code -------------------------------------------------------------
 
 
 def queue_arguments() -> Mapping[str, object]:
@@ -142,7 +142,7 @@ def queue_arguments() -> Mapping[str, object]:
 
 
 def test_azure_queue_matches_the_embedded_queue() -> None:
-    """The defaults of the embedded queue apply to Azure."""
+    """The queue in Azure uses the default values of the embedded queue."""
     fields = FabricSettings.model_fields
     queue = queue_arguments()
     assert range_rules.seconds(queue["lock_duration"]) == fields["queue_lock_s"].default
@@ -153,7 +153,7 @@ def test_azure_queue_matches_the_embedded_queue() -> None:
 
 
 def test_queue_does_not_shorten_message_ttl() -> None:
-    """The TTL of a message is at most an AMQP uint of milliseconds."""
+    """The maximum TTL is an AMQP uint in milliseconds."""
     from broadside.exchange.azure import service_bus
 
     ttl_s = range_rules.seconds(queue_arguments()["default_message_ttl"])
@@ -170,8 +170,8 @@ def test_table_names_are_valid_and_unique() -> None:
 
 
 def test_terraform_rejects_reserved_login_names() -> None:
-    taken = hcl.load(FILES)[hcl.ROOT].locals["taken_names"]
-    assert set(taken) >= range_rules.TAKEN_LOGINS
+    reserved = hcl.load(FILES)[hcl.ROOT].locals["taken_names"]
+    assert set(reserved) >= range_rules.TAKEN_LOGINS
 
 
 def test_rules_use_the_default_vxlan_port() -> None:
@@ -199,7 +199,7 @@ def test_settings_of_vms_exist() -> None:
 
 
 def test_notebook_range_supports_the_documented_scenarios() -> None:
-    """Check pairs, services and tunnels of the scenarios in docs/azure.md."""
+    """See if there are enough pairs, services and tunnels for docs/azure.md."""
     page = (ROOT / "docs" / "azure.md").read_text()
     section = page.partition("\n## Scenarios on the range\n")[2].partition("\n## ")[0]
     patterns = re.findall(r"`([\w*-]+)`", section)
@@ -226,7 +226,7 @@ def test_notebook_range_supports_the_documented_scenarios() -> None:
 def test_terraform_has_the_outputs_of_the_command_line() -> None:
     outputs = hcl.load(FILES)[hcl.ROOT].outputs
     assert {field.name for field in dataclasses.fields(RangeOutputs)} <= outputs.keys()
-    assert {"firewall_id", "tunnel", "fabric"} <= outputs.keys()  # outputs in the runbook
+    assert {"firewall_id", "tunnel", "fabric"} <= outputs.keys()  # these are used in the runbook
 
 
 COORDINATORS = {"BROADSIDE_TABLES_PRIVATE", "BROADSIDE_AZURE_MONITOR_ENDPOINT"}
@@ -244,13 +244,13 @@ def setting_names(path: str) -> Iterator[str]:
 
 
 def test_roles_have_minimal_scopes() -> None:
-    """The scopes are a container, three tables, a queue and the firewall metrics."""
+    """All roles must be limited to the required resource."""
     modules = hcl.load(FILES)
     scopes = {
         "Storage Blob Data Reader": "${var.container_id}",
         "Storage Blob Data Contributor": "${azurerm_storage_container.agent.id}",
         "${each.value.role}": "${var.table_ids[each.value.table]}",
-        # For the deploying user, `broadside up` reads boot status and heartbeats.
+        # This is used by `broadside up` to read the boot status and heartbeats.
         "Storage Table Data Reader": "${azurerm_storage_account.this.id}/tableServices/default/"
         "tables/${local.tables.results}",
         "Azure Service Bus Data Receiver": "${var.queue_id}",
@@ -395,7 +395,7 @@ def test_finds_injected_fault_in_cloud_config(valid: str, broken: str, message: 
 
 
 def test_installer_retries_without_limit() -> None:
-    """The unit runs at boot and restarts after failures without a limit."""
+    """The unit is started at boot and restarted on any failure."""
     rendered = boot.render(FOLDER, AGENT)
     lines = files_of(rendered)["/etc/systemd/system/broadside-install.service"].splitlines()
     assert {"Restart=on-failure", "StartLimitIntervalSec=0", "RestartMaxDelaySec=60"} <= set(lines)
@@ -432,7 +432,7 @@ def test_paths_are_relative() -> None:
 
 
 def test_prices_on_the_page_match_the_price_table() -> None:
-    """Check firewall, fleet and traffic. Small items are only on the page."""
+    """This will check the firewall, fleet and traffic, but not the small items."""
     prices = tomllib.loads((ROOT / "coordinator/prices/azure-2026-11.toml").read_text())
     premium = prices["firewall"]["premium"]
     vcpu_usd = prices["vcpu_hour"]["Standard_D{}_v4"]["usd"]
@@ -455,10 +455,10 @@ def test_prices_on_the_page_match_the_price_table() -> None:
 
 
 def test_bundle_contains_the_imports_of_the_agent() -> None:
-    """VMs have no package index, so the bundle needs all imports of `agent` and `exchange`."""
+    """It is not possible to install packages on a VM, so all imports must be in the bundle."""
     distributions = {
         "aiohttp": "aiohttp",
-        "azure.core": "azure-identity",  # a dependency of azure-identity
+        "azure.core": "azure-identity",  # this is a dependency of azure-identity
         "azure.data": "azure-data-tables",
         "azure.identity": "azure-identity",
         "azure.servicebus": "azure-servicebus",
@@ -482,16 +482,16 @@ def test_bundle_contains_the_imports_of_the_agent() -> None:
 
 
 def test_bundle_contains_the_programs_of_the_agent() -> None:
-    """Check programs of engines and the tools for certificates and tunnels."""
+    """This includes engine programs and tools to create certificates and tunnels."""
     wheelhouse = runpy.run_path(str(AZURE / "wheelhouse.py"))
-    stored = {*wheelhouse["PACKAGES"], *wheelhouse["PROGRAMS"]}
+    bundled = {*wheelhouse["PACKAGES"], *wheelhouse["PROGRAMS"]}
     programs = {
         program.name
         for engine in engines().values()
         for program in (*engine.client_programs, *engine.server_programs)
     }
     assert programs > {"nginx", "lftp"}
-    assert programs | {"openssl", "iproute2", "chrony"} <= stored
+    assert programs | {"openssl", "iproute2", "chrony"} <= bundled
 
 
 def test_locks_pin_hashes_without_an_index() -> None:
@@ -503,7 +503,7 @@ def test_locks_pin_hashes_without_an_index() -> None:
 
 
 def test_provider_is_pinned_by_checksums() -> None:
-    """The lock has checksums of eleven platforms and of the release manifest."""
+    """The lock contains checksums for eleven platforms and for the manifest."""
     lock = (AZURE / ".terraform.lock.hcl").read_text()
     (version,) = re.findall(r"^  version += \"(.+)\"$", lock, re.MULTILINE)
     assert f"\nversion={version}\n" in (AZURE / "provider.sh").read_text()

@@ -1,4 +1,4 @@
-"""Reachability checks of the emulated Azure network."""
+"""Tests for finding network traffic which would be blocked in the range."""
 
 # ruff: noqa: E501 - long table rows
 
@@ -35,14 +35,19 @@ def rule(
 
 
 def a_range() -> Store:
-    """Return a hub with firewall and Bastion and two spokes with VMs."""
-    made: Store = {}
+    """Return a hub with a firewall and Bastion, and two spokes with VMs."""
+    resources: Store = {}
 
     def put(path: str, **properties: Any) -> None:
         path = path if path.startswith("/") else f"{NETWORK}/{path}"
         _, kind, name = path.rsplit("/", 2)
         type_ = f"Microsoft.X/{kind}"
-        made[path.lower()] = {"id": path, "name": name, "type": type_, "properties": properties}
+        resources[path.lower()] = {
+            "id": path,
+            "name": name,
+            "type": type_,
+            "properties": properties,
+        }
 
     exchange = [
         rule("Outbound", 200, "VirtualNetwork", "ServiceBus.eastus", ["5671"]),
@@ -61,11 +66,11 @@ def a_range() -> Store:
     for group, rules in groups.items():
         for index, item in enumerate([*rules, *deny]):
             put(f"networkSecurityGroups/{group}/securityRules/{index}", **item)
-    for spoke, far in (("clients", "servers"), ("servers", "clients")):
+    for spoke, remote in (("clients", "servers"), ("servers", "clients")):
         put(f"natGateways/{spoke}", publicIpAddresses=[{"id": "x"}])
         put(
             f"routeTables/{spoke}/routes/r",
-            addressPrefix=f"{SPACES[far]}.0.0/16",
+            addressPrefix=f"{SPACES[remote]}.0.0/16",
             nextHopIpAddress=HOP,
         )
         put(
@@ -129,7 +134,7 @@ def a_range() -> Store:
         allowSharedKeyAccess=False,
         networkAcls={"defaultAction": "Deny", "virtualNetworkRules": allowed},
     )
-    return made
+    return resources
 
 
 def properties_of(store: Store, path: str) -> dict[str, Any]:
@@ -176,7 +181,7 @@ def test_reports_unreachable_traffic(change: Callable[[Store], Any], message: st
 
 
 def test_ignores_missing_settings_of_an_existing_hub() -> None:
-    """The firewall and the peering of an existing hub belong to another owner."""
+    """If the hub already exists, the firewall and the peering are set by the owner."""
     store = a_range()
     mine = {
         path: copy.deepcopy(item)

@@ -1,4 +1,4 @@
-"""Azure emulator and the commands on the day-one page."""
+"""Tests for the Azure emulator and for the commands on the day-one page."""
 
 # ruff: noqa: E501 - long table rows
 
@@ -19,7 +19,7 @@ GROUP = f"{BASE}/resourceGroups/night"
 NETWORK = f"{GROUP}/providers/Microsoft.Network"
 VERSION = {"api-version": ["2024-05-01"]}
 
-# Types of a virtual network in the format of bicep-types.
+# A virtual network in the format of bicep-types.
 TYPES: list[dict[str, Any]] = [
     {"$type": "ResourceType", "name": "Microsoft.Network/virtualNetworks@2024-05-01", "body": {"$ref": "#/1"}},
     {"$type": "ObjectType", "properties": {
@@ -44,13 +44,13 @@ def subscription(tmp_path: Path) -> Subscription:
     folder = tmp_path / "network" / "microsoft.network" / "2024-05-01"
     folder.mkdir(parents=True)
     (folder / "types.json").write_text(json.dumps(TYPES))
-    made = Subscription(
+    emulated = Subscription(
         published=Published(folder=tmp_path), role_delay_s=0, registration_s=0, throttle_every=0
     )
     for namespace in ("microsoft.network", "microsoft.storage", "microsoft.compute"):
-        made.answer("POST", f"{BASE}/providers/{namespace}/register", VERSION, None)
-    made.plant(GROUP, {"properties": {}})
-    return made
+        emulated.answer("POST", f"{BASE}/providers/{namespace}/register", VERSION, None)
+    emulated.plant(GROUP, {"properties": {}})
+    return emulated
 
 
 def put(subscription: Subscription, path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -174,8 +174,8 @@ def test_peering_is_connected_after_both_directions_exist(subscription: Subscrip
     states = []
     for local, remote in ((hub, spoke), (spoke, hub)):
         body = {"properties": {"remoteVirtualNetwork": {"id": remote}}}
-        made = put(subscription, f"{local}/virtualNetworkPeerings/x", body)
-        states.append(made["properties"]["peeringState"])
+        peering = put(subscription, f"{local}/virtualNetworkPeerings/x", body)
+        states.append(peering["properties"]["peeringState"])
     first = subscription.store[f"{hub}/virtualNetworkPeerings/x".lower()]
     assert states == ["Initiated", "Connected"]
     assert first["properties"]["peeringState"] == "Connected"

@@ -1,4 +1,4 @@
-"""Secrets in the Terraform state must be marked as sensitive."""
+"""Tests to find secrets in the Terraform state which are not marked as sensitive."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ SECRET = re.compile(
     r"(^|_)(codes?|secrets?|tokens?|passwords?|passphrase|sas)($|_)|private_key|access_key|api_key"
     r"|connection_string|instrumentation_key"
 )
-# A reference to a secret, and a requirement of requests.
+# These names do not contain the secret itself.
 NO_SECRETS = re.compile(r"secret_id$|^http_tokens$")
 
 
@@ -34,7 +34,7 @@ def is_secret(name: str) -> bool:
 
 
 def unmarked(modules_by_name: dict[str, Module]) -> Iterator[str]:
-    """Yield secret variables, outputs and resources that are not marked as sensitive."""
+    """Yield variables, outputs and resources to be marked as sensitive."""
     for module in modules_by_name.values():
         for name, variable in module.variables.items():
             if is_secret(name) and variable.literal("sensitive") is not True:

@@ -1,11 +1,11 @@
-"""CPU utilization of a machine from core counters."""
+"""Tests for computing the CPU utilization from core counters."""
 
 from broadside.agent.counters import CoreTicks
 from tests.scenarios.scenario_range import busiest
 
 
 def readings_of(*seconds: tuple[float, float]) -> list[list[CoreTicks]]:
-    """Return readings of two cores per second for the given CPU ratios."""
+    """Return the readings for two cores when these CPU ratios are used."""
     sums = [0, 0]
     readings = []
     for at, shares in enumerate([(0.0, 0.0), *seconds]):

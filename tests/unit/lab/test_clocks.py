@@ -1,4 +1,4 @@
-"""Directives for chronyd in the lab."""
+"""Tests for the chronyd directives in the lab."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ def test_hosts_synchronise_over_the_management_network() -> None:
 def test_directives_have_private_pid_file_and_no_socket(directives: tuple[str, ...]) -> None:
     assert "bindcmdaddress /" in directives
     (pid_file,) = [line for line in directives if line.startswith("pidfile ")]
-    # chronyd replaces and removes this file, so it must not belong to the system.
+    # chronyd will remove this file, so it must not be used by the system.
     assert pid_file.startswith("pidfile /run/chrony/broadside-bs-")
 
 
@@ -36,7 +36,7 @@ def test_only_a_faulty_clock_has_an_offset() -> None:
 def test_folder_survives_removal_by_an_ending_lab(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another lab may remove the folder while it is empty."""
+    """If the folder is empty, it can be removed by another lab."""
     folder = tmp_path / "chrony"
     for module in (clocks, namespaces):
         monkeypatch.setattr(module, "CHRONY_PATH", folder)
@@ -45,7 +45,7 @@ def test_folder_survives_removal_by_an_ending_lab(
 
     def mkdir_and_remove(path: Path, *given: Any, **named: Any) -> None:
         mkdir(path, *given, **named)
-        # Another lab ends now.
+        # This is when another lab ends.
         if next(removals):
             path.rmdir()
 

@@ -1,4 +1,4 @@
-"""Fault matrix: cells, phases, rules and the result table."""
+"""Tests for the fault matrix, the rules and the result table."""
 
 import socket
 import struct
@@ -46,7 +46,7 @@ from tests.synthetic import Plant
 from tests.unit.lab.test_invariants import stored
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)
-# Required rows of the matrix.
+# These rows are required in the matrix.
 REQUIRED = {
     "sigkill",
     "sigstop",
@@ -56,7 +56,7 @@ REQUIRED = {
     "table-down",
     "full-disk",
     "clock-step",
-    "delivered-more",
+    "delivered-twice",
     "poison",
     "server-stuck",
     "server-dead",
@@ -94,7 +94,7 @@ def test_cells_are_selected_by_fault_and_phase() -> None:
     with pytest.raises(ValueError, match="write FAULT/PHASE"):
         chosen("flood/armed")
     assert chosen("control-cut/armed", "http") == (("control-cut", Phase.ARMED),)
-    # Embedded agents share files.
+    # This is not possible because embedded agents share files.
     with pytest.raises(ValueError, match="write FAULT/PHASE"):
         chosen("control-cut/armed", "embedded")
 
@@ -144,12 +144,12 @@ def test_random_rounds_have_several_victims_and_are_repeatable() -> None:
 
 
 (NOTHING_COUNTED,) = parse_ledger("0,0,0,0,0,0,0,,\n")
-# Without special rules.
+# This fault does not use special rules.
 SOME = FAULTS["poison"]
 
 
 def evidence(up_bytes: dict[float, int] | None = None) -> Evidence:
-    """Return the evidence of a correct run, with ``up_bytes`` by second of the run."""
+    """Return evidence for a correct run. ``up_bytes`` has the bytes for each second."""
     right = stored(Plant(pairs=3, bursts=1, ledger=False))
     start_s = right.plan.bursts[0].planned_start_at.timestamp()
     total, readings = 0, []
@@ -180,7 +180,7 @@ def test_reports_bytes_outside_of_bursts() -> None:
 
 
 def with_late_bytes(end_s: float, *, complete: bool) -> Evidence:
-    """Return evidence of bytes after the end of a complete or incomplete burst."""
+    """Return evidence where bytes are sent after a burst has ended."""
     right = evidence()
     [burst] = right.stored.summary.bursts
     after_s = right.stored.plan.bursts[0].duration_s + end_s
@@ -253,7 +253,7 @@ def full_disk(observed: Evidence, fault: Fault) -> list[str]:
 def server_record(
     seconds: int, *, from_s: float, cookie: str | None = None, second_bytes: int = 1000
 ) -> TestSeconds:
-    """Return the record of a server for a test by the client with the fault."""
+    """Return what the server has recorded for the client with the fault."""
     test = ServerTest(
         agent_id="s001",
         endpoint=Endpoint(agent_id="s001", address="198.19.0.1", port=5201),
@@ -278,7 +278,7 @@ def test_reports_traffic_after_the_lease() -> None:
     loud = server_record(14, from_s=right.struck_at_s)
     assert violations(replace(right, tests=(loud,)), fault) == ["sent 14.0 s after it was cut off"]
     assert violations(replace(right, tests=(loud,)), SOME) == []
-    # A fault while armed ends after the recovery, and bytes before that count.
+    # If the client was armed, bytes sent before the recovery are counted as well.
     after_recovery = server_record(16, from_s=right.struck_at_s + 4.6)
     assert violations(replace(right, tests=(after_recovery,)), fault) == [
         "sent 19.6 s after it was cut off"
@@ -301,10 +301,10 @@ def test_reports_different_byte_counts_of_both_ends() -> None:
     assert message.endswith("the client says 3000 bytes arrived, the server recorded 2000")
     for version, streams_count, block_bytes, known in (
         ("3.16", 2, 1000, True),
-        # One block per stream.
+        # There is one block for each stream.
         ("3.18", 2, 500, True),
         ("3.16", 1, 500, False),
-        # Only complete blocks.
+        # Not a multiple of the block size.
         ("3.16", 4, 300, False),
         ("3.15", 2, 1000, False),
         (None, 2, 1000, False),
@@ -330,7 +330,7 @@ def connection(at_s: float, client: str, server: str, payload_bytes: int = 90_00
 
 
 def fired(*, more: tuple[Connection, ...]) -> list[str]:
-    """Return the violations of a run with these additional connections."""
+    """Return the violations when these connections are added to a run."""
     right = evidence()
     start_s = right.struck_at_s
     expected = [connection(start_s, f"10.1.1.{n}", f"10.2.1.{n}") for n in (1, 2, 3)]
@@ -383,7 +383,7 @@ def test_reports_missing_evidence_and_high_memory() -> None:
 def packet(
     sender: str, from_port: int, receiver: str, to_port: int, payload_bytes: int, *, protocol: int
 ) -> bytes:
-    """Return IPv4 and TCP headers with four bytes of options."""
+    """Return the IPv4 and TCP headers. Each header has four bytes of options."""
     ip = struct.pack(
         "!BBHHHBBH4s4s4x",
         0x46,
@@ -404,7 +404,7 @@ def test_payload_is_counted_per_connection_in_both_directions() -> None:
     client, server = ("10.1.1.1", 40_000), ("10.2.1.1", PORT)
     with socket.socket() as tap:
         wire = Wire(tap)
-        # Without payload.
+        # This packet has no payload.
         wire.see(packet(*client, *server, 0, protocol=6), 0.5)
         wire.see(packet(*client, *server, 1000, protocol=6), 1.0)
         wire.see(packet(*server, *client, 50, protocol=6), 2.0)

@@ -1,4 +1,4 @@
-"""Environment of the agents in a lab."""
+"""Tests for the environment of the agents in a lab."""
 
 import dataclasses
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Invariant checks of stored runs."""
+"""Tests for checking the invariants of stored runs."""
 
 from dataclasses import replace
 
@@ -10,22 +10,22 @@ from tests.synthetic import Plant, fleet
 
 
 def stored(planted: Plant) -> Stored:
-    made = fleet(planted)
-    summary = summarise_run(made.plan, measure(made), made.ledger, made.now)
+    run = fleet(planted)
+    summary = summarise_run(run.plan, measure(run), run.ledger, run.now)
     return Stored(
-        plan=made.plan,
+        plan=run.plan,
         summary=summary,
         claims={
             evidence.burst.index: {
                 pair.pair_index: pair.claim for pair in evidence.pairs if pair.claim is not None
             }
-            for evidence in made.evidence
+            for evidence in run.evidence
         },
         reports={
             evidence.burst.index: {
                 pair.pair_index: pair.report for pair in evidence.pairs if pair.report is not None
             }
-            for evidence in made.evidence
+            for evidence in run.evidence
         },
     )
 

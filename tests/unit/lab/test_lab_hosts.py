@@ -1,4 +1,4 @@
-"""Enrolment of lab agents over HTTPS."""
+"""Tests for lab agents connecting over HTTPS."""
 
 import asyncio
 from datetime import UTC, datetime

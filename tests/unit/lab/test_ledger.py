@@ -1,4 +1,4 @@
-"""Counter file of the lab firewall and the kernel dump behind it."""
+"""Tests for the counter file of the lab firewall and for the kernel dump."""
 
 import struct
 
@@ -24,7 +24,7 @@ READINGS = st.builds(
 )
 HEADER = ",".join(COLUMNS) + "\n"
 
-# Two of the four qdiscs of a firewall after 3 MiB of payload, from Linux 6.18. For s0,
+# This was recorded on Linux 6.18 and has two qdiscs after 3 MiB of payload. For s0,
 # `tc -s qdisc` printed "Sent 3290829 bytes 2191 pkt (dropped 0".
 RECORDED = bytes.fromhex(
     "94000000240002000100000067100000000000000100000000000000ffffffff020000000c0001006e6f7175657565"
@@ -39,7 +39,7 @@ RECORDED = bytes.fromhex(
     "0"
 )
 END_OF_DUMP = bytes.fromhex("1400000003000200010000006710000000000000")
-# Interface index in the recording.
+# This is the interface index in the recording.
 S0 = 3
 
 
@@ -47,7 +47,7 @@ def test_parses_recorded_dump() -> None:
     counts, done = parse_qdiscs(RECORDED)
     assert counts[S0] == QueueCount(frame_bytes=3_290_829, packets_count=2191, drops_count=0)
     assert not done
-    # 3 MiB of payload, 52 bytes of headers on most packets, and the control data of iperf3.
+    # This is 3 MiB of payload, 52 bytes for most headers and the iperf3 control data.
     assert counts[S0].ip_bytes == 3_290_829 - 14 * 2191
     assert 1.0359 < counts[S0].ip_bytes / (3 * 2**20) < 1.0375
 
@@ -74,9 +74,9 @@ def test_uses_root_qdiscs_and_64_bit_counts() -> None:
     long_count = attribute(8, struct.pack("=Q", 2**32 + 7))
     counts, _ = parse_qdiscs(
         qdisc(2, 0xFFFF_FFFF, basic + long_count + queue)
-        # Qdisc of a class.
+        # This qdisc belongs to a class.
         + qdisc(3, 0x10001, basic + queue)
-        # Byte count is unknown.
+        # The number of bytes is not known.
         + qdisc(4, 0xFFFF_FFFF, queue)
     )
     assert counts == {2: QueueCount(frame_bytes=10**13, packets_count=2**32 + 7, drops_count=42)}

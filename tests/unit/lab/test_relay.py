@@ -1,4 +1,4 @@
-"""Stop and restart of a TCP relay."""
+"""Tests to stop and start a TCP relay."""
 
 import http.client
 import threading

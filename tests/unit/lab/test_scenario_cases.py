@@ -1,4 +1,4 @@
-"""Cases and result table of ``make scenarios``."""
+"""Tests for the cases and the result table of ``make scenarios``."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""AMQP codec: round trips and rejection of invalid bytes."""
+"""Tests for the AMQP codec."""
 
 import pytest
 from hypothesis import given
@@ -34,7 +34,7 @@ _VALUES = st.recursive(
 
 
 def _typed(value: amqp.Value) -> object:
-    """Return a value with types, because equal numbers may have different types."""
+    """Return a value with types, because numbers can be equal if the types are not."""
     match value:
         case list():
             return [_typed(item) for item in value]

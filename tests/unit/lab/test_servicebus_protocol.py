@@ -1,4 +1,4 @@
-"""AMQP protocol of the Service Bus broker, without sockets."""
+"""Tests for the AMQP protocol of the Service Bus broker, without using sockets."""
 
 from collections.abc import Sequence
 
@@ -50,13 +50,13 @@ def _transfer(
 
 
 def _batch(*raws: bytes) -> bytes:
-    """Return a batch transfer of these messages on link 0."""
+    """Return a batch transfer for these messages, using link 0."""
     text = b"".join(amqp.encode(Described(ULong(Code.DATA), raw)) for raw in raws)
     return _transfer(0, text, message_format=amqp.BATCH_FORMAT)
 
 
 def _put_token(name: str = "sb://host/", value: str = "token", request_id: str = "id") -> bytes:
-    """Return the links to ``$cbs`` and a token request."""
+    """Return the frames to open links to ``$cbs`` and send a token."""
     fields = {"operation": "put-token", "type": "jwt", "name": name}
     request = (
         amqp.performative(Code.PROPERTIES, [request_id])
@@ -75,7 +75,7 @@ OPENING = (
 
 
 class Peer:
-    """Remote end of a connection."""
+    """Peer to send frames to the broker."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -83,7 +83,7 @@ class Peer:
         self._unread = b""
 
     def send(self, raw: bytes, now: float = NOW) -> list[tuple[int, list[Value], bytes]]:
-        """Send bytes, advance the broker and return the received frames."""
+        """Send bytes, then advance the broker and return the frames received."""
         self.connection.receive(raw, now)
         self.broker.advance(now)
         return self.received_frames()
@@ -118,7 +118,7 @@ def peer(broker: Broker) -> Peer:
 
 
 def _authorized(peer: Peer) -> Peer:
-    """Authorize a peer for links to queues."""
+    """Send a token, as it is required to open links to queues."""
     peer.send(_put_token())
     return peer
 
@@ -168,7 +168,7 @@ def test_unknown_entity_is_a_not_found_error(peer: Peer, address: str) -> None:
 
 
 def test_large_message_is_delivered_in_several_frames(peer: Peer, broker: Broker) -> None:
-    # 179,200 bytes in three frames.
+    # Three frames are needed to send this.
     body = bytes(range(256)) * 700
     raw = _message(body)
     _authorized(peer)
@@ -184,7 +184,7 @@ def test_large_message_is_delivered_in_several_frames(peer: Peer, broker: Broker
     assert all(len(payload) < 65_536 for _, payload in transfers)
     text = b"".join(payload for _, payload in transfers)
     assert [part.value for part in amqp.sections(text)][-1] == body
-    # The delivery tag is the lock token.
+    # The delivery tag is used as the lock token.
     assert len(transfers[0][0][2]) == 16
 
 
@@ -217,7 +217,7 @@ def test_busy_broker_rejects_with_server_busy(peer: Peer, broker: Broker) -> Non
 
 @pytest.fixture
 def receiver(peer: Peer, broker: Broker) -> Peer:
-    """Return a peer with a delivered message on link 1 with delivery id 1."""
+    """Return a peer after receiving a message on link 1, with delivery id 1."""
     _authorized(peer).send(_attach(0, "jobs", receiver=False) + _transfer(0, _message(b"x")))
     frames = peer.send(_attach(1, "jobs", receiver=True) + _flow(1, 1))
     assert frames[-1][0] == Code.TRANSFER
@@ -323,15 +323,15 @@ def test_malformed_batch_stores_no_message(peer: Peer, broker: Broker) -> None:
 @given(st.lists(st.integers(1, 200), max_size=40))
 def test_bytes_can_arrive_in_any_pieces(sizes: list[int]) -> None:
     text = OPENING + _attach(0, "nope", receiver=True) + _attach(1, "$cbs", receiver=False)
-    complete = Connection(Broker(), NOW)
-    complete.receive(text, NOW)
+    at_once = Connection(Broker(), NOW)
+    at_once.receive(text, NOW)
     pieces = Connection(Broker(), NOW)
     rest = text
     for size in sizes:
         pieces.receive(rest[:size], NOW)
         rest = rest[size:]
     pieces.receive(rest, NOW)
-    assert pieces.take_output() == complete.take_output()
+    assert pieces.take_output() == at_once.take_output()
 
 
 @given(st.binary(max_size=200))

@@ -1,4 +1,4 @@
-"""Queue of the Service Bus broker with a simulated time."""
+"""Tests for the queue of the Service Bus broker, using a simulated time."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -98,7 +98,7 @@ def test_dead_letter_has_properties_and_reason(queue: Queue) -> None:
     queue.send(_sent(application={"k": "v"}, ttl_s=5.0), 0.0)
     token = _token(_take(queue, 1.0))
     queue.settle(token, Settlement.DEAD_LETTER, 1.0, "poison", "Invalid JSON.")
-    # Dead letters do not expire.
+    # Dead letters never expire.
     dead = _take(_dead(queue), 1_000.0)
     assert dead.sent.application == {
         "k": "v",
@@ -115,7 +115,7 @@ def test_dead_letters_are_not_dead_lettered_again(queue: Queue) -> None:
         dead.settle(_token(_take(dead, float(at))), Settlement.ABANDON, float(at))
     dead.settle(_token(_take(dead, 20.0)), Settlement.DEAD_LETTER, 20.0)
     token = _token(_take(dead, 20.0))
-    # Locks of dead letters expire too.
+    # The lock on a dead letter can expire too.
     assert _take(dead, 30.0).lock_token != token
 
 
@@ -156,7 +156,7 @@ def test_scheduled_message_is_active_at_its_time(queue: Queue) -> None:
     assert queue.counts()["scheduled"] == 1
     assert _take(queue, 99.9).sent.message_id == "now"
     assert queue.take(99.9) is None
-    # The time of the check does not matter.
+    # The time of the call does not matter.
     message = _take(queue, 104.0)
     assert message.enqueued_at_s == 100.0
     assert message.expires_at_s == 105.0
@@ -166,7 +166,7 @@ def test_scheduled_message_is_active_at_its_time(queue: Queue) -> None:
 def test_scheduled_message_can_be_cancelled_before_its_time(queue: Queue) -> None:
     numbers = [queue.send(_sent(name, enqueue_at_s=100.0), 0.0) for name in "abc"]
     assert queue.cancel(numbers[:1], 50.0)
-    # All or nothing.
+    # If a message is not available, no message is cancelled.
     assert not queue.cancel(numbers[:2], 50.0)
     assert queue.counts()["scheduled"] == 2
     assert not queue.cancel(numbers[1:], 100.0)
@@ -222,9 +222,9 @@ _STEP = st.tuples(
     st.sampled_from(
         ["send", "schedule", "take", "complete", "abandon", "dead_letter", "cancel", "renew"]
     ),
-    # Index of a message or lock.
+    # This is used to select a message or lock.
     st.integers(0, 30),
-    # Delay in s.
+    # This is the delay in seconds.
     st.floats(0.0, 8.0),
 )
 
@@ -232,7 +232,7 @@ _STEP = st.tuples(
 def _run_steps(
     queue: Queue, steps: list[tuple[str, int, float]]
 ) -> Iterator[tuple[str, str | None, bool]]:
-    """Run the steps and yield operation, message id and success."""
+    """Run the steps. Yield the operation, the message id and if it was successful."""
     now, tokens, scheduled = 0.0, list[tuple[UUID, str]](), list[tuple[int, str]]()
     for number, (operation, index, after_s) in zip(count(), steps, strict=False):
         now += after_s

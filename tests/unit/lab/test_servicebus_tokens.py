@@ -1,4 +1,4 @@
-"""Access tokens of the Service Bus broker."""
+"""Tests for the access tokens of the Service Bus broker."""
 
 import base64
 import hmac

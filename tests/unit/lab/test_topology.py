@@ -1,4 +1,4 @@
-"""Names, addresses and commands of the lab topology."""
+"""Tests for the names, addresses and commands in the lab topology."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,7 @@ ADDRESS = r"(\d+\.\d+\.\d+\.\d+)"
 
 
 def cables(spec: LabSpec) -> list[re.Match[str]]:
-    """Return the parsed lines of the link batch."""
+    """Return a match for each line in the link batch."""
     pattern = re.compile(
         r"link add (?P<port>\S+) netns (?P<switch>\S+) mtu \d+ type veth "
         r"peer name (?P<device>\S+) (?:netns (?P<namespace>\S+) )?mtu \d+ address (?P<mac>\S+)"
@@ -111,7 +111,7 @@ def test_shaper_rate_applies_to_the_ip_layer(rate: int, mtu: int, queue_s: float
     assert match
     frame_rate, burst_bytes, limit_bytes = map(int, match.groups())
     assert frame_rate * mtu / (mtu + 14) == pytest.approx(rate, abs=1)
-    # Enough for a full frame.
+    # If this is too small, a full frame will not be sent.
     assert burst_bytes >= 2 * (mtu + 14)
     assert limit_bytes >= burst_bytes
     assert (limit_bytes - burst_bytes) * 8 / frame_rate == pytest.approx(queue_s, abs=1e-3, rel=0.1)

@@ -1,4 +1,4 @@
-"""Permission checks on the rows that an agent reads and writes through the gateway."""
+"""Tests for the rows an agent is allowed to read and write."""
 
 import ast
 import inspect
@@ -46,13 +46,13 @@ class World:
     agents: dict[str, AgentPermissions]
 
     async def request(self, agent: str, do: str, **fields: Any) -> str:
-        """Return ``ok`` or the name of the error."""
+        """Return ``ok``, or the name of the error if the request failed."""
         operation = {"id": secrets.token_hex(8), "do": do, **fields}
         [answer] = await self.service.do(self.agents[agent], [operation])
         return str(answer.get("error", "ok"))
 
     async def put(self, written: Written, agent: str | None = None) -> str:
-        """Write a row, by default with the credential of its writer."""
+        """Write a row. If no agent is given, use the writer of the row."""
         row = entity_fields(written.row)
         return await self.request(agent or written.writer, "upsert", table="results", row=row)
 
@@ -63,7 +63,7 @@ class World:
 
 @pytest.mark.parametrize("do", ["upsert", "batch"])
 async def test_late_write_does_not_replace_newer_write(world: World, do: str) -> None:
-    """Bytes of an abandoned connection may still arrive."""
+    """This can happen when bytes of an abandoned connection arrive late."""
     place = ("burst.run-1.00000", "chunk.client.00000.000")
 
     async def after(number: int, text: str) -> object:
@@ -84,7 +84,7 @@ async def test_late_write_does_not_replace_newer_write(world: World, do: str) ->
 
 @pytest.fixture
 async def world(fabric: Fabric) -> World:
-    """Create clients c1 and c2 with a claimed pair, and the servers s1 and s2."""
+    """Create two clients with claimed pairs, and two servers."""
     refused: list[str] = []
     delivered = DeliveredJobs(fabric.records)
     agents = {
@@ -108,10 +108,10 @@ async def world(fabric: Fabric) -> World:
         assert done == "ok"
     for role in Role:
         for number in (1, 0):
-            reported = presence(role, number)
-            key = f"{role}.{reported.agent_id}"
+            heartbeat = presence(role, number)
+            key = f"{role}.{heartbeat.agent_id}"
             assert (
-                await world.write(reported.agent_id, "presence", key, json=reported.to_json())
+                await world.write(heartbeat.agent_id, "presence", key, json=heartbeat.to_json())
                 == "ok"
             )
     return world
@@ -135,7 +135,7 @@ _PLACE = (_TEST.row.partition_key, _TEST.row.row_key)
     ("writer", "row"),
     [
         ("c1", written(1)[Kind.CLAIM]),
-        # A job that was not delivered.
+        # This job was not delivered to the agent.
         ("c1", _CLAIM.at(BURST, "claim.00002")),
         ("c1", _CLAIM.at(BURST, "claim.00000.000")),
         ("c1", written(1)[Kind.REPORT]),
@@ -150,13 +150,13 @@ _PLACE = (_TEST.row.partition_key, _TEST.row.row_key)
         ("s1", written()[Kind.PRESENCE].at("presence", "client.s1")),
         ("s1", _REPORT),
         ("s1", _TEST.at(_PLACE[0], _PLACE[1].replace("s1", "s2"))),
-        # Agent `s1.7`.
+        # This key belongs to agent `s1.7`.
         ("s1", _TEST.at(_PLACE[0], _PLACE[1].replace("s1", "s1.7"))),
-        # Another hour.
+        # This is another hour.
         ("s1", _TEST.at(_PLACE[0].replace("T11", "T10"), _PLACE[1])),
-        # Another share of the hour.
+        # This is another part of the hour.
         ("s1", _TEST.at("tests.2024-05-01T11.5", _PLACE[1])),
-        # A test with the key of seconds.
+        # A test with the key of a chunk.
         ("s1", _TEST.at(_PLACE[0], f"{_PLACE[1]}.chunk.000")),
         ("s1", written()[Kind.ANSWER].at("tunnel.s2", written()[Kind.ANSWER].row.row_key)),
         ("s1", _CHUNK.at("anything", "at all")),
@@ -174,14 +174,14 @@ async def test_rejects_and_logs_writes_to_rows_of_other_agents(
 
 @pytest.mark.parametrize("case", cases(), ids=str)
 async def test_rejects_fields_that_name_another_agent(world: World, case: Case) -> None:
-    """Test all fields of all rules with values of another agent, job, place or time."""
+    """Set all fields to values of another agent, job or time."""
     expected = "ok" if case.field.rule in STORED else "EntityRefused"
     assert await world.put(case.written) == expected
     assert await world.put(written()[case.kind]) == "ok"
 
 
 async def test_agent_id_cannot_imitate_a_chunk_key(world: World) -> None:
-    """A test of agent `s1.5201.chunk` on port 443 would have the key of a chunk of s1."""
+    """A test on port 443 would be written to the key of a chunk from s1."""
     key = f"{_PLACE[1]}.chunk.443"
     rogue = replace(world.agents["s1"], agent_id="s1.5201.chunk")
     world.agents["rogue"] = rogue
@@ -193,8 +193,8 @@ async def test_agent_id_cannot_imitate_a_chunk_key(world: World) -> None:
 async def test_heartbeat_with_foreign_endpoint_loses_its_endpoints(
     world: World, field: str
 ) -> None:
-    reported = held_cases()[field]
-    assert await world.write("s1", "presence", "server.s1", json=reported.to_json()) == "ok"
+    heartbeat = held_cases()[field]
+    assert await world.write("s1", "presence", "server.s1", json=heartbeat.to_json()) == "ok"
     stored = {item.agent_id: item for item in await world.fabric.records.fleet.read_presences()}
     current = stored["s1"]
     assert (current.ports, current.busy_ports, current.engines, current.echo_port) == (
@@ -278,7 +278,7 @@ async def test_repeated_operation_is_applied_once(world: World) -> None:
 
 
 def _operations() -> dict[str, set[str]]:
-    """Return the arguments by operation, from the patterns in the source of the service."""
+    """Return the arguments of all operations, as found in the source code."""
     tree = ast.parse(inspect.getsource(exchange_service))
     by_name: dict[str, set[str]] = {}
     for pattern in ast.walk(tree):
@@ -292,7 +292,7 @@ def _operations() -> dict[str, set[str]]:
     return by_name
 
 
-# Arguments by operation, compared by hand with the checks in ``AgentPermissions``.
+# If you add an argument here, see if ``AgentPermissions`` needs to check it.
 _CHECKED_ARGUMENTS: dict[str, set[str]] = {
     "ping": set(),
     "want": {"session", "want", "wait_s"},
@@ -314,7 +314,7 @@ _CHECKED_ARGUMENTS: dict[str, set[str]] = {
 def test_all_service_operations_have_checked_arguments() -> None:
     served = _operations()
     assert served.keys() == _CHECKED_ARGUMENTS.keys()
-    # A separate URL.
+    # This operation is available at a separate URL.
     assert OPERATIONS.keys() - served.keys() == {"put_raw"}
     for name, arguments in served.items():
         assert arguments <= _CHECKED_ARGUMENTS[name], name

@@ -1,4 +1,4 @@
-"""Limits on requests of agents, and parsing that does not block the event loop."""
+"""Tests for the limits on agent requests, and for parsing outside the event loop."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Certificate authority of the coordinator, for all Python versions of agents."""
+"""Tests for the certificate authority and the clients connecting to it."""
 
 import shutil
 import ssl
@@ -21,7 +21,7 @@ NOW = datetime(2026, 11, 26, tzinfo=UTC)
 
 
 def handshake(client: ssl.SSLContext, server: ssl.SSLContext) -> str:
-    """Return the TLS version that client and server negotiate in memory."""
+    """Run a TLS handshake in memory and return the version."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [
         client.wrap_bio(to_client, to_server, server_side=False),
@@ -41,7 +41,7 @@ def handshake(client: ssl.SSLContext, server: ssl.SSLContext) -> str:
 
 
 def test_strict_client_accepts_the_certificates(tmp_path: Path) -> None:
-    """Python 3.13 is strict by default and requires an Authority Key Identifier."""
+    """Python 3.13 is strict by default and needs an Authority Key Identifier."""
     shown = load_authority(tmp_path, datetime.now(UTC))
     assert shown.authority is not None
     strict = ssl.create_default_context(cadata=shown.authority)
@@ -55,15 +55,15 @@ def test_strict_client_accepts_the_certificates(tmp_path: Path) -> None:
 def test_agent_accepts_authority_without_key_identifier(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Authorities of earlier versions have no key identifiers."""
+    """The authority may have been created by an older version without key identifiers."""
     shown = load_authority(tmp_path, datetime.now(UTC))
     assert shown.authority is not None
-    made = ssl.create_default_context(cadata=shown.authority)
-    made.verify_flags |= ssl.VERIFY_X509_STRICT
-    monkeypatch.setattr(ssl, "create_default_context", lambda **_: made)
+    strict = ssl.create_default_context(cadata=shown.authority)
+    strict.verify_flags |= ssl.VERIFY_X509_STRICT
+    monkeypatch.setattr(ssl, "create_default_context", lambda **_: strict)
     context = trust_authority(shown.authority)
     assert not context.verify_flags & ssl.VERIFY_X509_STRICT
-    # X509_V_FLAG_NO_CHECK_TIME in OpenSSL x509_vfy.h.
+    # See X509_V_FLAG_NO_CHECK_TIME in OpenSSL x509_vfy.h.
     no_check_time = 0x200000
     assert context.verify_flags & no_check_time, "a host with a wrong clock must be able to connect"
     assert context.verify_mode is ssl.CERT_REQUIRED
@@ -81,7 +81,7 @@ async def test_lost_authority_folder_stops_start_with_remedies(
     tmp_path: Path, fabric: Fabric
 ) -> None:
     settings = CoordinatorSettings(hosts_listen="127.0.0.1:0")
-    # No agent is enrolled.
+    # There is no enrolled agent yet.
     await check_authority(settings, fabric.private, tmp_path, NOW)
     await add_code(fabric, tmp_path)
     await check_authority(settings, fabric.private, tmp_path, NOW)
@@ -89,7 +89,7 @@ async def test_lost_authority_folder_stops_start_with_remedies(
     with pytest.raises(GatewayMisconfigured, match=r"was lost.*backup.*new-authority"):
         await check_authority(settings, fabric.private, tmp_path, NOW)
     assert not (tmp_path / "tls").exists(), "the check must not create one"
-    # The code has expired without an agent.
+    # The code can be ignored if it expired and was not used.
     await check_authority(settings, fabric.private, tmp_path, NOW + timedelta(hours=2))
 
 

@@ -1,4 +1,4 @@
-"""Ownership of an address and port by one live server agent."""
+"""Tests that an address and port can be used by only one server agent."""
 
 from datetime import timedelta
 from typing import Any, cast
@@ -17,7 +17,7 @@ from tests.written_rows import AT, presence
 
 
 class _Fleet:
-    """Stored heartbeats."""
+    """Fleet with the given heartbeats."""
 
     def __init__(self, *stored: Presence) -> None:
         self._stored = stored
@@ -49,10 +49,10 @@ async def test_first_agent_owns_endpoint_despite_earlier_start_of_second(earlier
     clock = _Clock()
     endpoints = make_owners(clock)
     assert await endpoints.claim(server("s1")) is None
-    reported = server("s2", started_at=AT + timedelta(seconds=earlier_s))
-    why = str(await endpoints.claim(reported))
-    assert "server.s1 announced first" in why
-    assert "10.0.0.9 port 5201" in why
+    second = server("s2", started_at=AT + timedelta(seconds=earlier_s))
+    problem = str(await endpoints.claim(second))
+    assert "server.s1 announced first" in problem
+    assert "10.0.0.9 port 5201" in problem
     assert await endpoints.owner("10.0.0.9", 5201) == "server.s1"
 
 
@@ -66,19 +66,19 @@ async def test_second_agent_takes_over_after_first_ends() -> None:
     assert await endpoints.owner("10.0.0.9", 5201) is None
     assert await endpoints.claim(server("s2")) is None
     assert "server.s2" in str(await endpoints.claim(server("s1")))
-    # The agent stops in an orderly way.
+    # This is called when an agent is stopped.
     endpoints.release("server.s2")
     assert await endpoints.claim(server("s1")) is None
 
 
 async def test_port_between_two_tests_keeps_its_owner() -> None:
-    """A port is missing from the heartbeat while the engine on it restarts."""
+    """The port will not be in the heartbeat when the engine is restarted."""
     clock = _Clock()
     endpoints = make_owners(clock)
     await endpoints.claim(server("s1", ports=(5201, 5202)))
     await endpoints.claim(server("s1", ports=(5201,), busy_ports=()))
     assert await endpoints.claim(server("s2", ports=(5202,))) is not None
-    # A new process.
+    # The agent was restarted.
     again = server("s1", ports=(5201,), started_at=AT + timedelta(seconds=9))
     await endpoints.claim(again)
     assert await endpoints.claim(server("s2", ports=(5202,))) is None
@@ -90,12 +90,12 @@ async def test_agents_of_one_host_share_an_address() -> None:
     assert await endpoints.claim(server("s1", boot="a", ports=(5201,))) is None
     assert await endpoints.claim(server("s2", boot="a", ports=(5202,))) is None
     assert await endpoints.claim(server("s3", boot=None, ports=(5203,))) is None
-    why = str(await endpoints.claim(server("s4", boot="b", ports=(5204,))))
-    assert "the address 10.0.0.9, which server.s1 on another host announced first" in why
+    problem = str(await endpoints.claim(server("s4", boot="b", ports=(5204,))))
+    assert "the address 10.0.0.9, which server.s1 on another host announced first" in problem
 
 
 async def test_agent_that_connects_from_an_address_owns_it() -> None:
-    """Protects against a host that announces addresses of other hosts early."""
+    """This protects hosts if their address was already announced by another host."""
     clock = _Clock()
     endpoints = make_owners(clock)
     rogue = server("rogue", boot="r", ports=(5201, 5202))
@@ -107,7 +107,7 @@ async def test_agent_that_connects_from_an_address_owns_it() -> None:
 
 
 async def test_restarted_coordinator_restores_owners() -> None:
-    """Stored heartbeats of ended agents are ignored."""
+    """Stored heartbeats are ignored if the agent has been stopped."""
     clock = _Clock()
     now = presence(Role.SERVER, 0).beat_at.now(AT.tzinfo)
     ended = server("old", beat_at=now - timedelta(minutes=10), started_at=AT - timedelta(days=1))
@@ -128,7 +128,7 @@ async def test_client_address_comes_from_its_heartbeat() -> None:
     assert await endpoints.address_of(Role.CLIENT, "c1") == client.address
     await endpoints.claim(server("s1", boot="a", address=client.address))
     assert await endpoints.address_of(Role.CLIENT, "c1") is None, "a server on another host owns it"
-    # Connects from this address.
+    # The agent connects from this address.
     await endpoints.claim(client, client.address)
     assert await endpoints.address_of(Role.CLIENT, "c1") == client.address
 
@@ -138,8 +138,8 @@ async def test_number_of_stored_owners_is_limited() -> None:
     endpoints = make_owners(clock)
     for number in range(50):
         started_at = AT + timedelta(seconds=number)
-        reported = server("s1", address=f"10.0.1.{number}", started_at=started_at)
-        await endpoints.claim(reported)
+        heartbeat = server("s1", address=f"10.0.1.{number}", started_at=started_at)
+        await endpoints.claim(heartbeat)
     assert len(endpoints._owners) == 1
     assert len(endpoints._servers) == 1
     for number in range(50):

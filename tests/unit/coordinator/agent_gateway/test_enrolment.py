@@ -1,4 +1,4 @@
-"""Enrolment of agents with join codes, secrets and certificates."""
+"""Tests for the enrolment of agents with join codes, secrets and certificates."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ async def add_code(fabric: Fabric, count: int = 2, hours: float = 1) -> Enrolmen
 
 async def test_code_enrols_limited_number_of_agents(fabric: Fabric) -> None:
     known = await add_code(fabric)
-    # Retries after a lost response.
+    # The agents retry because the response was lost.
     for name in ("c1", "c2", "c1", "c2"):
         await known.enrol("code", agent(name, f"secret of {name}"), NOW)
     with pytest.raises(ExchangeRefused, match="let in its 2 agents"):
@@ -90,7 +90,7 @@ async def test_rejects_enrolment_of_an_existing_agent_id(fabric: Fabric) -> None
 
 @pytest.mark.parametrize("name", ["c1", "c2"])
 async def test_revoked_agent_needs_a_new_code(fabric: Fabric, name: str) -> None:
-    """The host still has the old code, which is not used up."""
+    """The host can still use the old code, which allows more agents."""
     known = await add_code(fabric, count=3)
     await known.enrol("code", agent("c1", "first"), NOW)
     [join] = await known.codes()
@@ -190,7 +190,7 @@ def test_authority_is_created_once_and_private(tmp_path: Path) -> None:
     [
         (["authority.pem"], 0, "authority.pem was lost"),
         (["authority.pem", "authority.key"], 0, "authority.pem was lost"),
-        # Not needed before the renewal.
+        # This key is not needed until the certificate is renewed.
         (["authority.key"], 0, None),
         (["authority.key"], 300, "authority.key was lost"),
         (["authority.key", "coordinator.pem"], 0, "authority.key was lost"),

@@ -1,4 +1,4 @@
-"""Commits that combine concurrent writes of several agents."""
+"""Tests for combining concurrent writes into a single commit."""
 
 import asyncio
 import threading
@@ -17,7 +17,7 @@ WRITES_COUNT = 40
 
 
 class FullAccess:
-    """Permissions for all operations."""
+    """Permissions to call all operations."""
 
     name = "client.c1"
     address = "::1"
@@ -40,7 +40,7 @@ async def test_concurrent_writes_share_a_commit(
     fabric: Fabric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = ExchangeService(fabric)
-    # A write without a stream does not wait.
+    # There is no need to wait if no stream is open.
     assert "ok" in await _write(service, 0)
     lines: list[str] = []
     monkeypatch.setattr(exchange_service, "GATHER_S", 4.0)
@@ -55,19 +55,19 @@ async def test_concurrent_writes_share_a_commit(
         blocked.set()
         released.wait(60)
 
-    # The database thread is blocked until the release.
+    # The database thread will be blocked until it is released.
     database.submit(block, reads=True)
     await asyncio.to_thread(blocked.wait, 60)
     writes = []
     for number in range(1, WRITES_COUNT + 1):
         writes.append(asyncio.create_task(_write(service, number)))
-        # Start them in separate turns of the loop.
+        # Start the writes one by one.
         await asyncio.sleep(0)
     cancelled = writes.pop()
     cancelled.cancel()
     while not database._due:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
-    # In one turn of the loop.
+    # All of them are added in the same iteration of the loop.
     assert len(database._due) == WRITES_COUNT - 1
     released.set()
     assert all("ok" in answer for answer in await asyncio.gather(*writes))

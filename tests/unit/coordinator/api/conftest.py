@@ -1,4 +1,4 @@
-"""Fixtures that call the API in process, at the time of the sample data."""
+"""Fixtures to call the API in the test process, at the time of the sample data."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""OpenAPI document, request validation, compression and idempotency of the API."""
+"""Tests for the OpenAPI document, request validation, compression and idempotency keys."""
 
 import gzip
 import json
@@ -28,7 +28,7 @@ from tests.unit.coordinator.stored_run import store_run
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_api(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[httpx.AsyncClient]:
-    """Share an API between tests, because the OpenAPI document is slow to build."""
+    """Share an API between tests because the OpenAPI document is slow to build."""
     fabric = open_fabric(FabricSettings(data_dir=tmp_path_factory.mktemp("shared_api")))
     transport = httpx.ASGITransport(create_app(Coordinator(fabric), tick_s=None))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
@@ -129,8 +129,8 @@ async def test_all_problem_types_are_documented(api: httpx.AsyncClient) -> None:
 
 
 def test_field_by_always_names_a_person(document: Any) -> None:
-    """The name is not used for grouping or for selection."""
-    requested = [
+    """It must not be used to group or to select data."""
+    parameters = [
         parameter
         for operations in document["paths"].values()
         for operation in operations.values()
@@ -141,9 +141,9 @@ def test_field_by_always_names_a_person(document: Any) -> None:
     fields = [
         schema["properties"]["by"] for schema in schemas if "by" in schema.get("properties", {})
     ]
-    assert len(requested) >= 2 and len(fields) >= 5
-    assert all("who" in parameter["description"] for parameter in requested)
-    texts = [*fields, *(parameter["schema"] for parameter in requested)]
+    assert len(parameters) >= 2 and len(fields) >= 5
+    assert all("who" in parameter["description"] for parameter in parameters)
+    texts = [*fields, *(parameter["schema"] for parameter in parameters)]
     assert all("string" in str(schema) and "enum" not in str(schema) for schema in texts)
 
 

@@ -1,4 +1,4 @@
-"""Event loop lag while large or invalid bodies arrive."""
+"""Tests for the event loop lag when large or invalid bodies arrive."""
 
 import asyncio
 import base64
@@ -38,16 +38,16 @@ from broadside.exchange.messages import Interval
 from broadside.exchange.ports import RecordUnreadable
 from tests.unit.exchange.test_chunks import intervals
 
-# A unit is about 10 ms.
+# A unit is about 10 ms of CPU time.
 LAG_MAX_UNITS = 20.0
-# Rows of the largest chunk.
+# This is the number of rows in the largest chunk.
 CLAIMED_COUNT = 1_000_000
 COLUMNS = {"gap_us": 0, "span_us": 1_000_000, "bytes": 1_000, "omitted": 0}
 UNKNOWN = ("retransmits", "rtt_us", "cwnd", "packets", "lost", "jitter_ns")
 
 
 def claiming(rows_count: int, header: bytes | None = None) -> str:
-    """Return a chunk of constant columns, which compresses to a few bytes."""
+    """Return a chunk of constant columns, which is compressed to a few bytes."""
     described: list[list[Any]] = [[name, 0, 0, 0, low, 1, []] for name, low in COLUMNS.items()]
     described += [[name] for name in UNKNOWN]
     packed = zlib.compress(header or json.dumps([rows_count, described]).encode())
@@ -56,7 +56,7 @@ def claiming(rows_count: int, header: bytes | None = None) -> str:
 
 
 def claims(rows_count: int) -> list[str]:
-    """Return chunks that claim the given number of rows together."""
+    """Return chunks which claim to have this number of rows in total."""
     complete, rest = divmod(rows_count, CLAIMED_COUNT)
     return [claiming(CLAIMED_COUNT)] * complete + [claiming(rest)]
 
@@ -142,7 +142,7 @@ BODIES: dict[str, tuple[str, Callable[[], Any]]] = {
 
 @pytest.fixture(autouse=True)
 def _collected_as_in_a_coordinator() -> Iterator[None]:
-    """Collect garbage rarely, as a coordinator does, because a full collection is slow."""
+    """Use the garbage collection of a coordinator because a full collection is slow."""
     before = gc.get_threshold()
     collect_rarely()
     yield
@@ -151,9 +151,9 @@ def _collected_as_in_a_coordinator() -> Iterator[None]:
 
 
 async def lag_of(work: Callable[[], Awaitable[httpx.Response]]) -> tuple[httpx.Response, float]:
-    """Return the response and the longest lag in units of a fixed calculation.
+    """Return the response and the longest lag, in units of a fixed calculation.
 
-    Both are CPU time of this process and do not depend on the load of the machine.
+    Both are measured in CPU time, so they do not depend on the load on the machine.
     """
     lag = LoopLag(time.process_time)
     watching = asyncio.create_task(lag.watch())
@@ -176,7 +176,7 @@ async def caller(fabric: Fabric) -> AsyncIterator[httpx.AsyncClient]:
     async with httpx.AsyncClient(
         transport=transport, base_url="http://localhost", headers=headers, timeout=600
     ) as client:
-        # The first request is slow.
+        # Send a first request, as it is slow.
         await client.post("/v1/imports/iperf3", content=b"{}")
         yield client
 
@@ -194,7 +194,7 @@ async def test_rejected_body_does_not_block_the_loop(fabric: Fabric, name: str) 
 
 
 async def test_large_import_does_not_block_the_loop(fabric: Fabric) -> None:
-    """The import has 20 files with 2,000 seconds."""
+    """The import has 20 files and each file has 2,000 seconds."""
     seconds = [
         Interval(start_s=n, end_s=n + 1, transferred_bytes=1_000_000 + n % 7) for n in range(2_000)
     ]

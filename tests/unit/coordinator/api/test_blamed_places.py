@@ -1,4 +1,4 @@
-"""Location of the error in rejected requests."""
+"""Tests for the error locations in the response to an invalid request."""
 
 import itertools
 import re
@@ -28,7 +28,7 @@ module_loop = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_api(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[httpx.AsyncClient]:
-    """Share an API with a stored run between tests of rejected requests."""
+    """Share an API with a stored run between all read-only tests."""
     fabric = open_fabric(FabricSettings(data_dir=tmp_path_factory.mktemp("shared_api")))
     assert await store_run(fabric) == RUN
     transport = httpx.ASGITransport(create_app(Coordinator(fabric, now=lambda: NOW), tick_s=None))
@@ -38,7 +38,7 @@ async def shared_api(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
 
 
 def error_locations(answer: httpx.Response) -> list[str]:
-    """Return the error locations of a rejected request."""
+    """Return the error locations if the request was rejected."""
     assert 400 <= answer.status_code < 500, answer.text
     faults = answer.json().get("errors", [])
     assert all(len(fault["message"]) > 3 and fault["field"] for fault in faults), faults
@@ -120,7 +120,7 @@ async def test_rejected_body_has_json_pointers(
 
 
 def resolves(pointer: str, sent: object) -> bool:
-    """Return True if a pointer resolves in a body or names a missing member."""
+    """Return True if a pointer can be resolved, or if it names a missing member."""
     body: Any = sent
     for part in pointer.split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
@@ -138,45 +138,45 @@ async def test_invalid_values_are_located_for_all_parameters_and_members(
     shared_api: httpx.AsyncClient,
 ) -> None:
     document = (await shared_api.get("/openapi.json")).json()
-    requested = set()
+    checked = set()
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            here = re.sub("{[a-z_]+}", "1", path.replace("{run_id}", RUN))
+            url = re.sub("{[a-z_]+}", "1", path.replace("{run_id}", RUN))
             for parameter in operation.get("parameters", []):
                 if parameter["in"] != "query" or not (wrong := _wrong(parameter["schema"])):
                     continue
                 name = parameter["name"]
-                answer = await shared_api.request(method, here, params={name: wrong})
+                answer = await shared_api.request(method, url, params={name: wrong})
                 assert name in [place.split(".")[0] for place in error_locations(answer)], (
-                    here,
+                    url,
                     name,
                 )
-                requested.add((method.upper(), path))
+                checked.add((method.upper(), path))
             if "requestBody" not in operation:
                 continue
             no_form: list[Any] = [[], 1, "x", {"no_such": 1}]
             for body in no_form:
-                assert error_locations(await shared_api.request(method, here, json=body)), (
-                    here,
+                assert error_locations(await shared_api.request(method, url, json=body)), (
+                    url,
                     body,
                 )
             example = REQUESTS[method.upper(), path]
             for name in example:
                 answer = await shared_api.request(
-                    method, here, json={**example, name: {"?": [None]}}
+                    method, url, json={**example, name: {"?": [None]}}
                 )
                 result = error_locations(answer)
                 assert result and all(place.startswith(f"/{name}") for place in result), (
-                    here,
+                    url,
                     result,
                 )
             for content in (b"{", b"\xff", b'{"a": 1} x'):
                 answer = await shared_api.request(
-                    method, here, content=content, headers={"Content-Type": "application/json"}
+                    method, url, content=content, headers={"Content-Type": "application/json"}
                 )
-                assert error_locations(answer) == [""], (here, content)
-            requested.add((method.upper(), path))
-    assert requested >= REQUESTS.keys() and len(requested) > 25
+                assert error_locations(answer) == [""], (url, content)
+            checked.add((method.upper(), path))
+    assert checked >= REQUESTS.keys() and len(checked) > 25
 
 
 def _wrong(schema: Mapping[str, Any]) -> str | None:
@@ -241,7 +241,7 @@ async def test_rejected_header_is_named(api: httpx.AsyncClient, fabric: Fabric) 
 async def test_duplicate_or_conflicting_schedule_name_is_located(
     api: httpx.AsyncClient,
 ) -> None:
-    # Equal to the scenario.
+    # The name of the scenario.
     body = {**NIGHTLY, "name": "smoke"}
     assert (await api.post(SCHEDULE, json=body)).status_code == 201
     assert error_locations(await api.post(SCHEDULE, json=body)) == ["/name"]
@@ -270,7 +270,7 @@ async def test_launch_does_not_read_files_of_the_coordinator_host(
         ("GET", "/v1/studies/none", "study_id"),
         ("GET", "/v1/schedules/none", "name"),
         ("GET", "/v1/deadletters/7", "sequence_number"),
-        # The run exists and has ended.
+        # The run exists but it has already ended.
         ("POST", "/v1/runs/RUN/abort", None),
     ],
 )
@@ -311,25 +311,25 @@ async def test_all_operations_reject_duplicate_parameters_and_members(
     shared_api: httpx.AsyncClient,
 ) -> None:
     document = (await shared_api.get("/openapi.json")).json()
-    requested = 0
+    checked_count = 0
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            here = re.sub("{[a-z_]+}", "1", path)
+            url = re.sub("{[a-z_]+}", "1", path)
             for parameter in operation.get("parameters", []):
                 many = "array" in str(parameter["schema"])
                 if parameter["in"] != "query" or many:
                     continue
                 name = parameter["name"]
-                answer = await shared_api.request(method, f"{here}?{name}=1&{name}=1")
+                answer = await shared_api.request(method, f"{url}?{name}=1&{name}=1")
                 assert (
                     error_locations(answer).count(name) >= 1 and "more than once" in answer.text
-                ), here
-                requested += 1
+                ), url
+                checked_count += 1
             if "requestBody" in operation:
                 twice = '{"by": "a", "by": "a"}'
                 json_type = {"Content-Type": "application/json"}
-                answer = await shared_api.request(method, here, content=twice, headers=json_type)
-                assert "/by" in error_locations(answer) and "more than once" in answer.text, here
-                requested += 1
-    assert requested > 50
+                answer = await shared_api.request(method, url, content=twice, headers=json_type)
+                assert "/by" in error_locations(answer) and "more than once" in answer.text, url
+                checked_count += 1
+    assert checked_count > 50
     assert (await shared_api.get("/v1/runs?label=a:b&label=c:d")).is_success

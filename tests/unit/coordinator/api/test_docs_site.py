@@ -1,4 +1,4 @@
-"""Documentation pages at /docs."""
+"""Tests for the documentation pages at /docs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Rejection of lone surrogates in request fields."""
+"""Tests for requests with a lone surrogate in any of the fields."""
 
 import json
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ async def test_lone_surrogate_is_located_and_audited(
         answer = await api.request(method, path, content=json.dumps(body), headers=headers)
         assert 400 <= answer.status_code < 500, (method, path, body, answer.text)
         response = answer.json()
-        # Some models report a missing required field first and stop.
+        # If a required field is missing, some models report only this error.
         assert any(
             field in str(error["field"]) or error["message"] == "Field required"
             for error in response["errors"]

@@ -1,4 +1,4 @@
-"""Static files of the page: caching and content security policy."""
+"""Tests for the static files of the page, caching and the content security policy."""
 
 import re
 

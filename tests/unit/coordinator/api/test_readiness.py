@@ -1,4 +1,4 @@
-"""Readiness while a table or the queue rejects writes."""
+"""Tests for the readiness endpoint when a table or the queue rejects writes."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from broadside.coordinator.runs import storage_watch
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.ports import Entity, ExchangeUnavailable
 
-# Makes SQLite report a full disk.
+# SQLite will report a full disk if there is no free page.
 FULL = "PRAGMA max_page_count={}"
 READ_ONLY = "PRAGMA query_only={}"
 
@@ -57,7 +57,7 @@ async def test_not_ready_while_a_table_is_full(
 async def test_not_ready_after_rejection_of_a_large_write(
     fabric: Fabric, api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The write probe alone fits into the pages that earlier probes have freed."""
+    """The probe can write to the pages freed by the last probe, but a large row cannot."""
     monkeypatch.setattr(storage_watch, "PROBE_S", -1.0)
     assert (await api.get("/readyz")).status_code == 200
     await run_pragma(fabric.results, FULL.format(1))

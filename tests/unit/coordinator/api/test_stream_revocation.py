@@ -1,6 +1,6 @@
-"""Event streams end when the token is revoked or expires.
+"""Tests that an event stream ends when the token is revoked or expires.
 
-The feed polls without new data and wakes the stream each time.
+The feed will not find new data here, but each poll wakes the stream.
 """
 
 import asyncio

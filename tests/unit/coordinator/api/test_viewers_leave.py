@@ -1,4 +1,4 @@
-"""Log messages when a client disconnects during a response."""
+"""Tests for the log messages when a client disconnects during a response."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ from tests.unit.coordinator.stored_run import store_run
 
 
 async def disconnect(app: FastAPI, path: str, beats: list[int]) -> None:
-    """Request a stream, read the first event, and disconnect once all buffers are full."""
+    """Request a stream, read the first event and disconnect when the buffers are full."""
     left, stuck = asyncio.Event(), asyncio.Event()
     requested = asyncio.Event()
 
@@ -51,7 +51,7 @@ async def disconnect(app: FastAPI, path: str, beats: list[int]) -> None:
     async with asyncio.timeout(30):
         await stuck.wait()
         before = -1
-        # Until the producer is blocked too.
+        # Wait until the producer is blocked too.
         while before < len(beats):
             before = len(beats)
             await asyncio.sleep(0.1)
@@ -77,13 +77,11 @@ async def test_disconnect_during_event_is_a_debug_message(
     path = f"/v1/runs/{await store_run(fabric)}/events"
     caplog.set_level(logging.DEBUG)
     await disconnect(app, path, beats)
-    reported = [record for record in caplog.records if record.name.startswith("broadside")]
-    assert [record.levelno for record in reported if "disconnected" in record.getMessage()] == [
+    records = [record for record in caplog.records if record.name.startswith("broadside")]
+    assert [record.levelno for record in records if "disconnected" in record.getMessage()] == [
         logging.DEBUG
     ]
-    assert [
-        record for record in reported if record.levelno > logging.DEBUG or record.exc_info
-    ] == []
+    assert [record for record in records if record.levelno > logging.DEBUG or record.exc_info] == []
 
 
 @pytest.mark.parametrize(
@@ -99,5 +97,5 @@ async def test_disconnect_during_event_is_a_debug_message(
 def test_internal_error_is_not_reported_as_disconnect(
     error: Exception, is_disconnect: bool
 ) -> None:
-    """An internal error must not be hidden in the debug log."""
+    """An internal error should not be hidden in the debug log."""
     assert _is_disconnect(error) is is_disconnect

@@ -1,4 +1,4 @@
-"""Permissions by method and path."""
+"""Tests for the permissions required to call the API."""
 
 import pytest
 

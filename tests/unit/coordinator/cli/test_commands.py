@@ -1,4 +1,4 @@
-"""Consistency of the command list with the commands."""
+"""Tests for the command list, which must be consistent with the commands."""
 
 import re
 import shlex
@@ -34,7 +34,7 @@ def test_command_list_shows_first_sentence_of_help(name: str) -> None:
 
 
 def example(path: str) -> str:
-    """Return the example of a command without `broadside`."""
+    """Return the example for a command, without `broadside`."""
     return str(LEAVES[path].epilog).removeprefix("Example: broadside ")
 
 
@@ -88,14 +88,14 @@ def test_examples_are_valid(path: str, tmp_path: Any, monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)
     parts = shlex.split(example(path))
     for part in parts:
-        # Files that must exist.
+        # The command needs these files to exist.
         if part.endswith((".csv", ".json", ".tfvars")):
             (tmp_path / part).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / part).touch()
     command: Any = LEAVES[path]
     given = parts[len(path.split()) :]
     try:
-        # Parses without a call of the command.
+        # This will parse the arguments but not call the command.
         command.make_context(path, given)
     except typer.TyperException as error:
         pytest.fail(f"{path}: {error.format_message()}")

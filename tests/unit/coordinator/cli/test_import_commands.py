@@ -1,4 +1,4 @@
-"""Options of ``broadside import``."""
+"""Tests for the options of ``broadside import``."""
 
 import pytest
 import typer

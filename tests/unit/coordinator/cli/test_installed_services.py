@@ -1,4 +1,4 @@
-"""Detection of installed services and checks of them by doctor."""
+"""Tests for the installed services and how they are checked by doctor."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Operations of the command line over HTTP and directly on the fabric."""
+"""Tests for command line operations, using HTTP or using the fabric directly."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -57,7 +57,7 @@ async def test_write_is_audited_with_its_status(fabric: Fabric) -> None:
     assert refused.value.status == 409
     with pytest.raises(ApiError) as refused:
         await local.launch(LaunchRequest(scenario="smoke", by="ann"))
-    # No agents.
+    # There are no agents to run it.
     assert refused.value.status == 409
     rows, _ = await Audit(fabric.private).read(datetime.now(UTC), limit=10)
     assert [(row.by, row.method, row.route, row.run_id, row.status) for row in rows] == [

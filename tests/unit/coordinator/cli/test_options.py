@@ -1,4 +1,4 @@
-"""End times of runs, tokens and join codes on the command line."""
+"""Tests for options to set the end of runs, tokens and join codes."""
 
 from datetime import UTC, datetime, timedelta, tzinfo
 

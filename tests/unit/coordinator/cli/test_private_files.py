@@ -1,4 +1,4 @@
-"""Private files of commands that write secrets, and join codes outside of arguments."""
+"""Tests that secrets are only written to private files and not used as arguments."""
 
 import os
 import subprocess
@@ -9,23 +9,25 @@ import pytest
 
 from broadside.coordinator.cli.command_list import COMMANDS, PRIVATE_COMMANDS
 
-# Replaces the agent and prints the received values.
+# This is used instead of the agent and prints what it would get.
 SHOWN = """
 import os, sys
 from pathlib import Path
-os.execv = lambda program, arguments: print(os.environ.get("BROADSIDE_AGENT_JOIN"), arguments,
-os.umask(0)) sys.argv = ["broadside", *sys.argv[1:]]
+def show(program, arguments):
+    print(os.environ.get("BROADSIDE_AGENT_JOIN"), arguments, os.umask(0))
+os.execv = show
+sys.argv = ["broadside", *sys.argv[1:]]
 from broadside.coordinator.cli import main
 main()
 """
 
 
 def agent(*arguments: str, given: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
-    stored = {name: value for name, value in os.environ.items() if "BROADSIDE" not in name}
+    inherited = {name: value for name, value in os.environ.items() if "BROADSIDE" not in name}
     return subprocess.run(
         [sys.executable, "-P", "-c", SHOWN, "agent", "--role", "client", *arguments],
         input=given,
-        env=stored | environment,
+        env=inherited | environment,
         capture_output=True,
         text=True,
         check=False,

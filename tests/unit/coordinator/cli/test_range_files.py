@@ -1,4 +1,4 @@
-"""Terraform files and state in a checkout and in an installed package."""
+"""Tests for the Terraform files when they are in a checkout or an installed package."""
 
 import os
 import tomllib
@@ -16,7 +16,7 @@ AZURE: Final = ROOT / "deploy" / "azure"
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Create the Terraform files of an installed package and an empty home."""
+    """Create an installed package with Terraform files and set an empty home."""
     package = tmp_path / "site-packages" / "broadside" / "deploy" / "azure"
     for name in ("main.tf", "examples/one.tfvars", "modules/boot/files/fetch.py"):
         (package / name).parent.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ def test_checkout_files_are_not_copied() -> None:
 
 
 def test_wheel_contains_the_files_that_up_copies() -> None:
-    """The wheel also has all files of deploy/azure that Terraform reads."""
+    """Terraform also needs some of the files in deploy/azure."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
     assert project["package-data"]["broadside"] == [
         f"deploy/azure/{name}" for name in range_files.WANTED
@@ -110,7 +110,7 @@ def test_missing_terraform_files_error_names_the_wheel(
 def up(
     *arguments: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> tuple[int, str]:
-    """Run `up` without terraform on the PATH and return exit code and error output."""
+    """Call `up` when terraform is not on the PATH and return the exit code and errors."""
     monkeypatch.setenv("PATH", "/nonexistent")
     directory = str(range_files.default_directory())
     done = run_command(["up", "--directory", directory, *arguments], monkeypatch, capfd)
@@ -125,7 +125,7 @@ def test_up_names_the_bundle_to_get(
     assert code == 3
     assert "broadside-bundle-" in text
     assert "--bundle FILE" in text
-    # Not in an installed package.
+    # The make targets are not available in an installed package.
     assert "make" not in text
     absent = str(tmp_path / "absent.tar.gz")
     code, text = up("--bundle", absent, monkeypatch=monkeypatch, capfd=capfd)
@@ -152,9 +152,9 @@ def test_up_accepts_all_forms_of_bundle_setting(
         (tmp_path / "mine.tfvars").rename(directory / "terraform.tfvars")
     code, text = up(*parts, monkeypatch=monkeypatch, capfd=capfd)
     assert (code, "terraform is not installed" in text) == (4, True)
-    stored = range_files.default_directory() / range_files.BUNDLE
-    assert stored.is_file() == (source == "option")
+    bundle_setting = range_files.default_directory() / range_files.BUNDLE
+    assert bundle_setting.is_file() == (source == "option")
     if source == "option":
-        assert stored.read_text() == f'bundle_path = "{tmp_path}/a $${{bundle}}.tar.gz"\n'
-        # The next command reads the stored bundle path.
+        assert bundle_setting.read_text() == f'bundle_path = "{tmp_path}/a $${{bundle}}.tar.gz"\n'
+        # The next command will use the stored bundle path.
         assert up(monkeypatch=monkeypatch, capfd=capfd)[0] == 4

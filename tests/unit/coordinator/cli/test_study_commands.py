@@ -1,4 +1,4 @@
-"""Study output of the command line."""
+"""Tests for the study tables printed by the command line."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Suggestions for mistyped names, and shell completion."""
+"""Tests for suggestions when a name is wrong, and for shell completion."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ RUNS = ["20261120-114500-smoke-7f3a", "20261121-090000-scale-180g-cc93"]
         ("20261120-114500-smoke-7f3b", RUNS[0]),
         ("cc93", RUNS[1]),
         ("20261121", RUNS[1]),
-        # Ambiguous.
+        # This is ambiguous.
         ("2026", None),
         ("nothing", None),
     ],

@@ -1,4 +1,4 @@
-"""Summary output in a terminal."""
+"""Tests for the summary printed to a terminal."""
 
 from datetime import timedelta
 
@@ -12,7 +12,7 @@ from tests.unit.coordinator.views.charts.views import FAULTY, ended
 
 
 def shown(rtt_s: float, capsys: pytest.CaptureFixture[str], **at: float) -> str:
-    """Return the printed summary of a run with latency probes in the first burst."""
+    """Return the summary printed for a run with latency probes in the first burst."""
     *_, summary = ended(FAULTY)
     latency, _ = find_latency(BURST, {0: column(rtt_s, **at)})
     assert latency is not None
@@ -41,12 +41,12 @@ def test_prints_probe_latency_before_during_and_after_load(
 def test_prints_lost_probes_without_latency(capsys: pytest.CaptureFixture[str]) -> None:
     lines = [line for line in shown(np.nan, capsys).splitlines() if "probes under load" in line]
     assert any("lost" in line and "100.00 %" in line for line in lines)
-    # Latency is unknown, not zero.
+    # The latency is unknown, which is not the same as zero.
     assert not any("p99" in line for line in lines)
 
 
 def starts(interval: timedelta, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """Return the printed start times of two bursts."""
+    """Return the start times printed for two bursts."""
     *_, summary = ended(FAULTY)
     first, second, *_ = summary.bursts
     later = second.model_copy(update={"planned_start_at": first.planned_start_at + interval})

@@ -1,4 +1,4 @@
-"""Doctor checks of telemetry sources."""
+"""Tests for the telemetry checks in doctor."""
 
 import time
 from pathlib import Path
@@ -18,7 +18,7 @@ from broadside.coordinator.device.telemetry.source import TelemetryError
 
 
 def entry(folder: Path, values: str, *, at_s: float = 0.0, more: str = "", scale: float = 1) -> str:
-    """Write a CSV source with the newest row at the given offset from now."""
+    """Add a CSV source. The time of the last row is relative to now."""
     now_s = time.time()
     rows = [f"{now_s + at_s + n - 3:.3f},{value}" for n, value in enumerate(values.split(), 1)]
     name = f"{len(list(folder.glob('*.csv')))}.csv"

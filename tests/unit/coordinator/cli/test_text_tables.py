@@ -1,4 +1,4 @@
-"""Text tables on terminals of any width."""
+"""Tests for text tables when the terminal is wide or narrow."""
 
 import string
 

@@ -1,4 +1,4 @@
-"""Full-screen view of a run: event state and rendering."""
+"""Tests for the full-screen view of a run."""
 
 import base64
 from collections.abc import AsyncIterator
@@ -120,7 +120,7 @@ def test_rate_is_a_sparkline_with_gaps() -> None:
     text = "\n".join(lines(running()))
     assert "now 300 Mbit/s payload" in text
     assert "(100 %)" in text
-    # Second 2 is a gap, not a zero.
+    # Second 2 is shown as a gap.
     assert "rate, up to 300 Mbit/s  ▃▅·█" in text
 
 
@@ -136,7 +136,7 @@ def test_status_line_shows_progress() -> None:
     assert render_line(state, START) == (
         "r1: running, burst 1/1, second 4: ▃▅·█ 300 Mbit/s payload, ends within 55 s"
     )
-    # Incomplete seconds are not drawn.
+    # Incomplete seconds may still change, so they are not shown.
     state.known_s = 2
     assert "second 2: ▄█ 200 Mbit/s payload" in render_line(state, START)
     over = status(BurstPhase.COLLECTING, RunState.COLLECTING, problem="the table is away")

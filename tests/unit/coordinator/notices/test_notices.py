@@ -1,4 +1,4 @@
-"""Webhooks and OTLP export at the end of a run."""
+"""Tests for the webhook and the OTLP export when a run ends."""
 
 import http.server
 import threading
@@ -32,7 +32,7 @@ Request = tuple[str, dict[str, str], bytes]
 
 @contextmanager
 def receiver(*statuses: int) -> Iterator[tuple[str, list[Request]]]:
-    """Yield the URL and the requests of a server that returns these statuses in turn."""
+    """Start a server to return the given statuses. Yield the URL and the list of requests."""
     requests: list[Request] = []
     remaining = list(statuses)
 
@@ -60,7 +60,7 @@ def receiver(*statuses: int) -> Iterator[tuple[str, list[Request]]]:
 
 
 async def ended_run(fabric: Fabric) -> tuple[str, datetime]:
-    """Store an ended run and return its id and end time."""
+    """Store a completed run and return its id and end time."""
     run_id = await store_run(fabric)
     [(_, header)] = [scan_run async for scan_run in fabric.records.private.scan_runs()]
     summary = await read_run_summary(fabric.records, run_id)
@@ -79,7 +79,7 @@ async def ended_run(fabric: Fabric) -> tuple[str, datetime]:
 async def test_webhook_is_signed_and_sent_once(fabric: Fabric) -> None:
     run_id, now = await ended_run(fabric)
     with receiver(200) as (url, requests):
-        # The second time from another coordinator.
+        # Each iteration is used for another coordinator.
         for _ in range(2):
             announcer = Announcer(fabric.records, [Webhook(url, SECRET)], lambda: now)
             await announcer.deliver_due()
@@ -95,7 +95,7 @@ async def test_webhook_is_signed_and_sent_once(fabric: Fabric) -> None:
 
 @pytest.mark.parametrize("late_s", [1, 3600, 86_000])
 async def test_new_receiver_gets_only_runs_that_end_later(fabric: Fabric, late_s: int) -> None:
-    """Also applies to later announcers, and a restart loses no notice."""
+    """Restart the announcer to see if any notice is lost."""
     run_id, ended_at = await ended_run(fabric)
     now = ended_at + timedelta(seconds=late_s)
     with receiver(200) as (url, requests):
@@ -103,13 +103,13 @@ async def test_new_receiver_gets_only_runs_that_end_later(fabric: Fabric, late_s
             await Announcer(fabric.records, [Webhook(url, SECRET)], lambda: now).deliver_due()
         assert requests == []
         await Announcer(fabric.records, [Otlp(url)], lambda: ended_at).deliver_due()
-        # Start times of receivers are separate.
+        # Each receiver has a start time.
         assert len(requests) == 1
         [(_, header)] = [scan_run async for scan_run in fabric.records.private.scan_runs()]
         assert header.outcome is not None
         later = header.outcome.model_copy(update={"ended_at": now + timedelta(seconds=1)})
         await fabric.records.private.save_outcome(run_id, later)
-        # Without a delivery in between.
+        # There was no delivery during this time.
         now += timedelta(hours=1)
         await Announcer(fabric.records, [Webhook(url, SECRET)], lambda: now).deliver_due()
         assert len(requests) == 2
@@ -127,7 +127,7 @@ async def test_failed_delivery_is_retried_for_a_day(
             await announcer.deliver_due()
             counts.append(len(requests))
             now += timedelta(seconds=4)
-    # Retries after 5 s and after 10 s.
+    # Retry after 5 s, then after 10 s.
     assert counts == [1, 1, 2, 2, 2, 3, 3, 3]
     with receiver(200) as (url, requests):
         late = Announcer(

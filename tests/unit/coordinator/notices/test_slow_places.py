@@ -1,4 +1,4 @@
-"""Deadlines of outgoing requests to servers that send slowly or never finish."""
+"""Tests for the deadline of requests when the server is slow or will never finish."""
 
 import asyncio
 import contextlib
@@ -32,13 +32,13 @@ from tests.unit.coordinator.device.test_capacity import FIREWALL
 from tests.unit.coordinator.notices.test_notices import SECRET, ended_run, receiver
 
 TOTAL_S = 0.6
-# Above TOTAL_S, below the read timeouts.
+# This is larger than TOTAL_S but less than the read timeouts.
 ENDS_WITHIN_S = 4.0
-# Between two pieces, so that no read times out.
+# Must be less than the read timeout.
 PAUSE_S = 0.1
 
 _STATUS = b"HTTP/1.1 200 OK\r\n"
-# First bytes, then the repeated piece.
+# Each value has the first bytes and the bytes to repeat.
 DRIPS: Mapping[str, tuple[bytes, bytes]] = {
     "silence": (b"", b""),
     "status": (b"HTTP/1.1 2", b"0"),
@@ -54,7 +54,7 @@ HEADS = [name for name in DRIPS if name not in ("body", "chunks", "chunk size")]
 
 @contextlib.contextmanager
 def dripping(name: str, tls: ssl.SSLContext | None = None) -> Iterator[str]:
-    """Yield the URL of a server that sends the response slowly and without end."""
+    """Start a server to send a slow response without an end. Yield the URL."""
     first, piece = DRIPS[name]
     over = threading.Event()
 
@@ -120,7 +120,7 @@ async def test_webhook_request_has_a_deadline(fabric: Fabric, name: str) -> None
 
 
 class _Stuck:
-    """Receiver with a delivery that blocks until it is released."""
+    """Receiver to block until it is released."""
 
     name = "stuck"
 
@@ -134,7 +134,7 @@ class _Stuck:
 
 
 class _Quick:
-    """Receiver that accepts all notices."""
+    """Receiver to accept all notices."""
 
     name = "quick"
 
@@ -201,7 +201,7 @@ async def test_slow_rest_device_fails_within_the_deadline(
 
 
 async def test_endless_poll_is_reported_as_missing() -> None:
-    """An SNMP table without end responds quickly to all requests."""
+    """This can happen when an SNMP table has no end but each request is fast."""
     closed: list[bool] = []
 
     async def ask() -> Answer:
@@ -216,10 +216,10 @@ async def test_endless_poll_is_reported_as_missing() -> None:
     with ends_soon():
         assert not await source.poll()
     assert closed == [True]
-    reported = await source.query(
+    telemetry = await source.query(
         dt.datetime.fromtimestamp(0, dt.UTC), dt.datetime.fromtimestamp(2**33, dt.UTC)
     )
-    assert [issue.text for issue in reported.issues] == ["no whole answer within 0.1 s"]
+    assert [issue.text for issue in telemetry.issues] == ["no whole answer within 0.1 s"]
 
 
 @pytest.mark.parametrize("name", DRIPS)
@@ -241,7 +241,7 @@ def test_slow_resource_manager_times_out(name: str) -> None:
 @pytest.mark.parametrize("max_bytes", [1 << 20, None])
 async def test_slow_http_response_times_out(name: str, max_bytes: int | None) -> None:
     if max_bytes is None and name not in HEADS:
-        # The body is not read.
+        # The body will not be read in this case.
         return
     with dripping(name) as url:
         async with httpx.AsyncClient(timeout=15) as client:
@@ -250,7 +250,7 @@ async def test_slow_http_response_times_out(name: str, max_bytes: int | None) ->
 
 
 async def test_upload_time_is_not_part_of_the_response_deadline() -> None:
-    """Large uploads over slow links need more time than the response deadline."""
+    """If the link is slow, an upload can take longer than the response."""
     total_s, content = 0.2, bytes(SENT_BYTES_PER_S)
     with dripping("status") as url:
         async with httpx.AsyncClient(timeout=15) as client:

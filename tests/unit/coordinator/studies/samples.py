@@ -1,4 +1,4 @@
-"""Sample studies with results of known paths and devices."""
+"""Sample studies to use in tests."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -65,7 +65,7 @@ def results(*rates: float | None, **more: Any) -> list[TrialResult]:
 
 
 def searched() -> Study:
-    """Return a search on a path that carries 7 Gbit/s."""
+    """Return a search where the path can carry 7 Gbit/s."""
     done: list[TrialResult] = []
     while (offer := next_offer(SEARCH, SPEC, done)) is not None:
         carried = {"received_bits_per_second": min(offer, 7e9), "completeness_ratio": 1.0}
@@ -78,9 +78,9 @@ IN_MODES = study(MODES, results(10e9, 9e9, None, client_cpu_ratio=0.4))
 
 
 def _over_two_devices() -> Study:
-    """Return a matrix over two devices that carry 70 % and 30 % of the traffic.
+    """Return a matrix with two devices that get 70 % and 30 % of the traffic.
 
-    CPU and rates by router service are from "A Little About Cisco Networking Performance".
+    The CPU and rate values are from "A Little About Cisco Networking Performance".
     """
     modes = {"cef": (47, 22, 95e6), "acl": (55, 25, 95e6), "zpf": (83, 41, 90e6)}
     modes["log"] = (99, 64, 42e6)
@@ -98,14 +98,14 @@ OVER_TWO_DEVICES = _over_two_devices()
 
 
 def closed_up(question: Question, close_up: CloseUp, event: ExecutedEvent | None = None) -> Study:
-    """Return an ended study with this result of its drill or staircase."""
+    """Return an ended study with the given drill or scale-out result."""
     ended = study(question, results(9e9))
     conclusion = conclude(ended.spec, ended.results, close_up=close_up, event=event)
     return ended.model_copy(update={"conclusion": conclusion})
 
 
 def grown() -> Study:
-    """Return a staircase with five steps of 11.4 Gbit/s every 20 s, from 20 Gbit/s."""
+    """Return a staircase starting at 20 Gbit/s, with a step of 11.4 Gbit/s every 20 s."""
     rates = np.repeat(20e9 + 11.4e9 * np.arange(6), 20)
     blank = np.full(len(rates), np.nan)
     phase = LoadPhase(start_s=1_795_000_000.0, rates=rates, retransmits=blank, rtt_s=blank)
@@ -115,7 +115,7 @@ def grown() -> Study:
 
 
 def drilled() -> Study:
-    """Return a drill with an outage of 1.5 s and without cut sessions."""
+    """Return a drill with an outage of 1.5 s but without any cut sessions."""
     at = datetime(2026, 11, 23, 12, 1, tzinfo=UTC)
     outage = PairOutage(pair="pair-001", from_at=at, outage_s=1.5, resolution_s=0.02, lost_count=75)
     dip = FlowDip(
@@ -145,7 +145,7 @@ def drilled() -> Study:
 
 
 def drill(**known: object) -> DrillResult:
-    """Return the result of ``drilled``, for two pairs with four streams."""
+    """Return the drill result and change these fields."""
     study = drilled()
     assert study.conclusion is not None and study.conclusion.drilled is not None
     return study.conclusion.drilled.model_copy(update=known)

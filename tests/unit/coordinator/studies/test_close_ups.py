@@ -1,4 +1,4 @@
-"""Staircase and drill studies."""
+"""Tests for staircase and drill studies."""
 
 import asyncio
 import sys
@@ -20,7 +20,7 @@ from broadside.coordinator.studies.trials import describe_trial, next_trial, tri
 from tests.unit.coordinator.studies.samples import drill, drilled, grown, results
 from tests.unit.coordinator.studies.test_runner import SPEC, Place, place
 
-# Fixture.
+# The fixture needs to be imported here.
 __all__ = ["place"]
 
 LONG = SPEC.model_copy(update={"burst_s": 30})
@@ -30,7 +30,7 @@ PRINT = [sys.executable, "-c", "print('standby took over; $(id) SharedAccessKey=
 def run_staircase(
     question: Staircase, *holds: tuple[int, float, bool | None]
 ) -> list[float | None]:
-    """Return the offers of these holds and of the next one."""
+    """Return the offers for the given holds and for the next one."""
     study = StudySpec(name="s", question=question, spec=LONG)
     results: list[TrialResult] = []
     offers = []
@@ -50,10 +50,10 @@ def run_staircase(
 def test_staircase_holds_load_until_carried_or_quiet() -> None:
     question = Staircase(offers_bits_per_second=(20e9, 60e9, 10e9), hold_s=60, settle_s=100)
     assert run_staircase(question, (0, 60, True), (0, 60, False)) == [20e9, 60e9, 60e9]
-    # Two quiet holds end the load. A scaling step restarts the wait.
+    # The load ends after two quiet holds. If there is a step, wait again.
     assert run_staircase(question, (0, 60, True), (0, 60, False), (0, 60, False))[-1] == 10e9
     assert run_staircase(question, (0, 60, True), (0, 60, False), (1, 30, False))[-1] == 60e9
-    # A lower load has one hold and ends the study.
+    # If the load is lower, only a single hold is needed.
     done = run_staircase(question, (0, 60, True), (0, 60, True), (0, 60, True))
     assert done == [20e9, 60e9, 10e9]
 
@@ -86,7 +86,7 @@ def test_drill_is_a_run_with_fast_probes_and_two_bursts() -> None:
     ("question", "message"),
     [
         ({"switch": "idps"}, "switch, state: give both"),
-        # No field accepts a command.
+        # It is not possible to set a command.
         ({"event": ["rm", "-rf", "/"]}, "event"),
     ],
 )
@@ -113,7 +113,7 @@ async def test_drill_needs_exactly_one_event_and_time_after_it(place: Place) -> 
 
 
 async def run_drill(place: Place, question: Drill, command: list[str] | None = None) -> Study:
-    """Run a drill and return the study after its event."""
+    """Run a drill and return the study when the event has ended."""
     switch = Switch(rest="a", states={"a": ("true",), "b": ("false",)})
     studies = place.studies({"device": switch})
     spec = StudySpec(name="s", question=question, spec=LONG)
@@ -152,10 +152,10 @@ async def test_coordinator_without_the_command_does_not_run_it(place: Place) -> 
     owner, other = place.studies(), place.studies()
     spec = StudySpec(name="s", question=Drill(at_s=5), spec=LONG)
     study_id = (await owner.create(spec, by="me", command=["true"])).study_id
-    # The coordinator with the command holds the study.
+    # The other coordinator must not take over the study yet.
     await other.tick()
     assert (await owner.read(study_id)).held_by == owner._name
-    # The hold has expired.
+    # Wait until the hold has expired.
     await place.pass_time(31)
     study = await place.until_ended(study_id, other)
     assert study.conclusion is not None
@@ -203,7 +203,7 @@ def test_incomplete_trial_is_used_and_noted(
 
 @pytest.mark.parametrize(("cut_count", "carry"), [(8, "0 %"), (4, "unknown")])
 def test_rate_of_old_sessions_is_zero_when_all_were_cut(cut_count: int, carry: str) -> None:
-    """Seconds are missing in this case, so the rate of other sessions is unknown."""
+    """If seconds are missing, the rate for the other sessions is unknown."""
     [dip] = drill().flows
     cut = drill(cut_count=cut_count, flows=(dip.model_copy(update={"old_ratio": None}),))
     sentence = describe_drill(cut.event, cut).sentence
@@ -221,7 +221,7 @@ def test_long_list_of_cut_pairs_is_shortened(count: int, more: str) -> None:
 
 @pytest.mark.parametrize(
     ("idle", "before"),
-    # The first burst starts after the growth.
+    # If there is no idle value, the minimum is used.
     [(1.0, 1.0), (None, 4.0)],
 )
 def test_units_before_come_from_the_idle_device(idle: float | None, before: float) -> None:

@@ -1,4 +1,4 @@
-"""Conclusions of sweeps, A/B studies, matrices and searches."""
+"""Tests for the conclusions of sweeps, A/B studies, matrices and searches."""
 
 import pytest
 
@@ -65,7 +65,7 @@ RISING: list[float | None] = [20e9, 30e9, 40e9, 40e9, 40e9, 40e9]
             "no knee; highest rate at 16: 46.45 Gbit/s",
         ),
         ((1, 2, 4, 8, 16, 64), RISING, 1e9, "the knee is at"),
-        # The rise is within the confidence intervals.
+        # The increase is not larger than the confidence intervals.
         ((1, 2, 4, 8, 16, 64), RISING, 12e9, "no knee"),
         (
             (1, 2, 4),
@@ -139,7 +139,7 @@ def test_ab_study_reports_the_cost_of_the_second_state() -> None:
     [(3, ": the two are equivalent within 16.5"), (2, "; there are only")],
 )
 def test_ab_study_of_equal_states_reports_chance(bursts: int, margin: str) -> None:
-    """The means are 100 and 99.67, with standard errors 2.31 and 1.76."""
+    """The means are 100 and 99.67 and the standard errors are 2.31 and 1.76."""
     comparison = _compared([100e9, 104e9, 96e9][:bursts], [99e9, 103e9, 97e9][:bursts])
     text = conclude(study(AB_QUESTION), results([1e9] * 4), comparison)
     assert f"may be chance{margin}" in text.sentence
@@ -244,6 +244,6 @@ def test_trial_cpu_cost_comes_from_the_run_summary() -> None:
         client_cpu_s_per_gigabyte=1.25,
     )
     trial = result_of(0, summary)
-    # Per transferred gigabyte, so not scaled.
+    # The value is per gigabyte, so it does not depend on the scale.
     assert trial.client_cpu_s_per_gigabyte == 1.25
     assert trial.server_cpu_s_per_gigabyte is None

@@ -1,4 +1,4 @@
-"""Sessions that are cut during a drill or hold."""
+"""Tests for sessions that are cut during a drill or hold."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -28,11 +28,11 @@ def silence(pair: int, port: int, *, after_s: float = 1.0, for_s: float = 29.0) 
 def test_only_streams_silent_after_the_event_are_cut() -> None:
     silent = (
         silence(1, 1),
-        # The server waited for the client.
+        # The server can wait for the client to send more.
         silence(1, 2, for_s=45),
-        # Recovered.
+        # This stream has recovered.
         silence(1, 3, for_s=5),
-        # Silent before the event.
+        # This stream was already silent before the event.
         silence(1, 4, after_s=-5, for_s=40),
     )
     cut = cut_streams(silent, AT.timestamp(), ENDED_AT.timestamp())
@@ -50,14 +50,14 @@ def test_cut_streams_are_counted_as_sessions_of_the_drill() -> None:
 
 
 def test_fully_cut_pair_is_counted_once() -> None:
-    complete = drill(cut_count=4, cut_pairs=("pair-001",), cut_from_at=AT, cut_to_at=AT)
+    fully_cut = drill(cut_count=4, cut_pairs=("pair-001",), cut_from_at=AT, cut_to_at=AT)
     cut = (silence(1, 1), silence(2, 3))
-    result = with_cut_streams(complete, cut, {"pair-002"})
-    # Unknown for the first pair.
+    result = with_cut_streams(fully_cut, cut, {"pair-002"})
+    # The value is not known for the first pair.
     assert (result.cut_count, result.opened_again_count) == (5, None)
     assert (
         with_cut_streams(
-            complete.model_copy(update={"opened_again_count": 4}), cut, {"pair-002"}
+            fully_cut.model_copy(update={"opened_again_count": 4}), cut, {"pair-002"}
         ).opened_again_count
         == 5
     )
@@ -65,11 +65,11 @@ def test_fully_cut_pair_is_counted_once() -> None:
 
 @pytest.mark.parametrize(
     ("known_s", "short_bytes"),
-    # A level needs three seconds.
+    # At least three seconds are needed to get a level.
     [(5, 0.75e6 * 28), (2, None)],
 )
 def test_cut_streams_of_a_hold_are_reset_pairs(known_s: int, short_bytes: float | None) -> None:
-    """Missing bytes come from the fleet rate, also for a small drop."""
+    """The missing bytes are from the fleet rate, even if there is only a small drop."""
     reset = Disruption(
         kind=DisruptionKind.RESET,
         burst_index=0,

@@ -1,4 +1,4 @@
-"""Knee detection on curves with a known knee."""
+"""Tests for the knee detection when the knee is known."""
 
 from collections.abc import Sequence
 
@@ -26,24 +26,24 @@ FIVE = [1, 2, 4, 8, 16]
 @pytest.mark.parametrize(
     ("values", "rates", "half_widths", "knee"),
     [
-        # Straight line.
+        # This is a straight line.
         ([1, 2, 3, 4, 5], [1.0, 2.0, 3.0, 4.0, 5.0], (), None),
         ([1, 2, 3, 4, 5], [3.0, 3.0, 3.0, 3.0, 3.0], (), None),
-        # Measured with an RTT of 20 ms, 128 KiB windows and a cap of about 410 Mbit/s.
+        # This was measured with an RTT of 20 ms, windows of 128 KiB and a 410 Mbit/s cap.
         (FIVE, [63.0, 119.5, 236.5, 368.2, 409.3], (), 3),
         (FIVE, [63.0, 119.5, 236.5, 470.0, 940.0], (), None),
-        # Decreasing slope.
+        # The slope is decreasing.
         (FIVE, [1.0, 2.0, 3.0, 4.0, 5.0], (), None),
-        # Almost flat.
+        # The rates are almost the same.
         (STREAMS, FLAT, (), None),
         (STREAMS, RISING, (), 2),
         (STREAMS, RISING, [4.0] * 7, 2),
-        # The rise is within the confidence intervals.
+        # The increase is not larger than the confidence intervals.
         (STREAMS, RISING, [5.5] * 7, None),
         (STREAMS, RISING, [None, 2.0, 11.0, *[2.0] * 4], None),
-        # Too few points.
+        # There are not enough points.
         ([1, 2, 4], [1.0, 4.0, 4.0], (), None),
-        # A drop after the peak.
+        # The rate drops after the maximum.
         ([1, 2, 3, 4, 5], [0.0, 8.0, 9.0, 10.0, 1.0], (), 1),
     ],
 )
@@ -60,7 +60,7 @@ def test_finds_known_knee(
 def test_knee_does_not_depend_on_units(scale: float, rates: list[float]) -> None:
     scaled = list(np.asarray(rates) * scale)
     first, second = knee_index(STREAMS, rates), knee_index(STREAMS, scaled)
-    # Rounding at a tie or at the threshold.
+    # This can happen only when values are rounded.
     if first != second:
         y = (np.asarray(rates) - rates[0]) / max(max(rates) - rates[0], 1e-9)
         assert first is None or second is None or abs(y[first] - y[second]) < 1.0

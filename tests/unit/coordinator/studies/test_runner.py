@@ -1,4 +1,4 @@
-"""Study runner on an embedded table, with a simulated clock and several coordinators."""
+"""Tests for the study runner, using an embedded table and a simulated clock."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -44,7 +44,7 @@ TWO_SIZES = Sweep(axes=(Axis(field="traffic.streams_count", values=(1, 2)),))
 
 
 class RecordingSwitch(Switch):
-    """Switch that records its states and fails for states in ``broken``."""
+    """Switch to record all states. It fails if the state is in ``broken``."""
 
     broken: tuple[str, ...] = ()
     _states_set: list[str] = PrivateAttr(default_factory=list)
@@ -65,7 +65,7 @@ def a_switch(**changes: Any) -> RecordingSwitch:
 
 
 class Place:
-    """Fabric with two idle pairs and any number of coordinators."""
+    """Fabric with two idle pairs, shared by any number of coordinators."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric, self.clock = fabric, Clock()
@@ -74,7 +74,7 @@ class Place:
         self.carriers: list[Studies] = []
 
     def studies(self, switches: Mapping[str, Switch] | None = None) -> Studies:
-        """Return the study runner of a new coordinator."""
+        """Create a coordinator and return the study runner."""
         again = Coordinator(self.fabric, now=self.clock)
         studies = Studies(again, Feeds(again), self.fabric.private, switches, now=self.clock)
         self.carriers.append(studies)
@@ -83,12 +83,12 @@ class Place:
     async def begun(
         self, question: Question, switch: Switch | None = None, **more: Any
     ) -> tuple[Studies, str]:
-        """Create a study and return its runner and id."""
+        """Create a study and return the runner and id."""
         studies = self.studies({} if switch is None else {"idps": switch})
         return studies, (await studies.create(spec(question, **more), by="me")).study_id
 
     async def pass_time(self, seconds: float) -> None:
-        """Advance the clock, write heartbeats and close ended runs."""
+        """Advance the clock, write heartbeats and close runs if they have ended."""
         self.clock.forward(seconds)
         for presence in fleet(4):
             beat = presence.model_copy(update={"beat_at": self.clock.at, "echo_port": 9})
@@ -101,7 +101,7 @@ class Place:
         return len([run async for run in self.coordinator.fabric.records.private.list_runs()])
 
     async def until_ended(self, study_id: str, *carriers: Studies) -> Study:
-        """Tick the runners every 5 s until the study ends."""
+        """Call the runners every 5 s until the study has ended."""
         for _ in range(100):
             await self.pass_time(5)
             for studies in carriers:
@@ -114,7 +114,7 @@ class Place:
 
 @pytest.fixture
 async def place(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Place]:
-    # The clock is simulated.
+    # There is no need to wait because the clock is simulated.
     monkeypatch.setattr("broadside.coordinator.views.feeds.POLL_S", 0.0)
     place = Place(fabric)
     await place.pass_time(0)
@@ -134,13 +134,13 @@ async def test_trials_run_once_and_the_study_concludes(place: Place) -> None:
     assert await place.run_count() == 2
     assert study.problem is None
     assert study.conclusion is not None
-    # No agent took the jobs.
+    # There was no agent to take the jobs.
     assert "no trial is complete" in study.conclusion.sentence
 
 
 async def test_run_feed_triggers_the_next_step(place: Place) -> None:
     studies, study_id = await place.begun(TWO_SIZES)
-    # No regular tick.
+    # This will not tick during the test.
     carrying = asyncio.create_task(studies.run_forever(tick_s=3600))
     async with asyncio.timeout(20):
         while not (await studies.read(study_id)).results:
@@ -181,7 +181,7 @@ async def test_another_coordinator_continues_after_any_step(place: Place, steps:
     study = await place.until_ended(study_id, second)
     assert [result.index for result in study.results] == [0, 1, 2, 3]
     assert await place.run_count() == 4
-    # Two coordinators may set a state twice, but must not skip a state.
+    # A state can be set twice if there are two coordinators, but not be skipped.
     changes = [
         b for a, b in zip(["", *switch.states_set], switch.states_set, strict=False) if a != b
     ]
@@ -206,11 +206,11 @@ async def test_returning_coordinator_does_not_use_its_old_state(
     question = OFF_OR_DENY.model_copy(update={"rounds_count": 2})
     study_id = (await first.create(spec(question), by="me")).study_id
     await place.pass_time(1)
-    # Off.
+    # The state is set to off.
     await first.tick()
     while len((await second.read(study_id)).results) < 3:
         await place.pass_time(HOLD_S + 1)
-        # Deny, deny.
+        # The state is set to deny for two trials.
         await second.tick()
     await place.until_ended(study_id, first)
     assert switch.states_set == ["off", "deny", "off", "deny", "off"]
@@ -378,7 +378,7 @@ async def test_study_fails_without_a_declared_switch(place: Place) -> None:
 async def test_large_sweep_is_checked_only_in_part(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A check of all 10,000 trials would take minutes."""
+    """It would take minutes to check each of the 10,000 trials."""
     tried: list[int] = []
 
     def counted(spec: StudySpec, results: Sequence[TrialResult]) -> Trial | None:
@@ -454,7 +454,7 @@ UDP = SPEC.traffic.model_copy(update={"protocol": Protocol.UDP, "stream_bits_per
         ),
         *(
             ({}, traffic_of(engine=name), rf"^traffic\.engine: {name} .*set iperf3$")
-            # Without rate control.
+            # These engines do not support rate control.
             for name in ("http", "https", "ftp")
         ),
     ],

@@ -1,4 +1,4 @@
-"""Search on simulated devices."""
+"""Tests for the search, using simulated devices."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ Device = Callable[[float, int], TrialResult]
 
 
 def capped(cap_bits_per_second: float) -> Device:
-    """Return a device that carries at most the cap."""
+    """Return a device that can carry traffic up to the cap."""
 
     def measure(offered: float, index: int) -> TrialResult:
         received = min(offered, cap_bits_per_second)
@@ -168,7 +168,7 @@ def sending(
     udp: bool = False,
     limiter: LimiterName = LimiterName.UNKNOWN,
 ) -> Device:
-    """Return a device with a cap, and senders with inexact pacing and a maximum rate."""
+    """Return a device with a cap. The senders have a maximum rate and inexact pacing."""
 
     def measure(offered: float, index: int) -> TrialResult:
         sent = min(offered * paced_ratio, most_bits_per_second)
@@ -244,14 +244,14 @@ def test_sender_limit_is_reported_as_generator_limit(spec: RunSpec) -> None:
 
 
 def test_tcp_shortfall_is_a_limit_of_the_device() -> None:
-    """A TCP sender slows down with the path, so the sent rate shows the shortfall."""
+    """A TCP sender will adapt to the path, so the sent rate is lower too."""
     answer = search_answer(QUESTION, SPEC, run_search(QUESTION, sending(40e9)))
     assert answer.lowest_failing_why is Why.BROKE
     assert answer.highest_sent_bits_per_second == pytest.approx(40e9, rel=0.03)
 
 
 def test_host_cpu_is_not_the_limit_with_path_loss() -> None:
-    """A sender limited by the CPU has no retransmissions."""
+    """When the sender is limited by the CPU, it does not have to retransmit."""
     device = sending(40e9, limiter=LimiterName.CLIENT_CPU)
 
     def dropping(offered: float, index: int) -> TrialResult:

@@ -1,4 +1,4 @@
-"""Switch commands and the switch file."""
+"""Tests for switch commands and the switch file."""
 
 import asyncio
 import errno
@@ -52,7 +52,7 @@ async def test_background_processes_of_a_command_are_killed(tmp_path: Path, then
 
 
 def has_reader(fifo: Path) -> bool:
-    """Open a FIFO for writing and return True if a process reads from it."""
+    """Return True if a process is still reading from the FIFO."""
     try:
         os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Trials of studies and the run specifications of trials."""
+"""Tests for the trials of a study and the run specifications created from them."""
 
 from itertools import permutations, product
 from typing import Any
@@ -157,11 +157,11 @@ def test_rejects_duplicate_sweep_value_at_launch() -> None:
         with pytest.raises(ValidationError, match=r"traffic\.streams_count: 4(\.0)? occurs twice"):
             sweep_request(1, 4, 8, twice)
     assert sweep_request(1, 4, 8).study().question.kind == "sweep"
-    # Valid in stored studies.
+    # Allowed in a study which was stored already.
     Axis(field="traffic.streams_count", values=(4, 4))
 
 
-# Iperf3.
+# This scenario uses iperf3.
 SMOKE = "smoke"
 
 
@@ -169,7 +169,7 @@ def swept(spec: RunSpec, **axes: tuple[Any, ...]) -> StudySpec:
     question = Sweep(
         axes=tuple(Axis(field=f"traffic.{name}", values=values) for name, values in axes.items())
     )
-    # Through JSON, as in the stored table.
+    # Use JSON because this is how it is stored.
     return StudySpec.model_validate_json(make_spec(question, spec).model_dump_json())
 
 

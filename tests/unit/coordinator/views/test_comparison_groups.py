@@ -1,4 +1,4 @@
-"""Comparison of groups of bursts."""
+"""Tests to compare groups of bursts."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,7 +21,7 @@ def run(lines: list[str], run_id: str = "a", **labels: str) -> Run:
 
 
 def halves() -> list[str]:
-    """Return lines of four bursts and of four more at half the rate."""
+    """Return lines for four bursts, then for four bursts at half the rate."""
     return [
         line if int(line.split(" ")[4]) < 20 else line.replace(",5000000000,", ",2500000000,")
         for line in fleet(3, 8)[1:]
@@ -47,15 +47,15 @@ def split(at: datetime) -> CompareRequest:
     ],
 )
 def test_burst_that_spans_the_split_is_excluded(at: datetime, counts: tuple[int, int]) -> None:
-    complete = [run([fleet(1, 1)[0], *halves()])]
-    result = compare_runs(split(at), complete, complete)
+    runs = [run([fleet(1, 1)[0], *halves()])]
+    result = compare_runs(split(at), runs, runs)
     assert (result.metrics[0].a_count, result.metrics[0].b_count) == counts
 
 
 def test_idps_on_and_off_differ_in_the_original_table() -> None:
     table = (DATA / "seed-idps-on-off-1client.csv").read_text()
-    complete = [run(table.splitlines())]
-    result = compare_runs(split(datetime(2022, 1, 13, 15, 49, tzinfo=UTC)), complete, complete)
+    runs = [run(table.splitlines())]
+    result = compare_runs(split(datetime(2022, 1, 13, 15, 49, tzinfo=UTC)), runs, runs)
     metrics = {metric.name: metric for metric in result.metrics}
     received, rtt = metrics["received_bits_per_second"], metrics["rtt_s"]
     assert (received.a_count, received.b_count) == (35, 10)
@@ -65,8 +65,8 @@ def test_idps_on_and_off_differ_in_the_original_table() -> None:
 
 
 def test_reports_a_changed_rate() -> None:
-    complete = [run([fleet(1, 1)[0], *halves()])]
-    result = compare_runs(split(FIRST + timedelta(minutes=20)), complete, complete)
+    runs = [run([fleet(1, 1)[0], *halves()])]
+    result = compare_runs(split(FIRST + timedelta(minutes=20)), runs, runs)
     received = result.metrics[0]
     assert received.ratio == pytest.approx(0.5)
     assert received.apart
@@ -109,6 +109,6 @@ def test_reports_too_few_bursts() -> None:
 
 
 def test_empty_group_error_has_the_time_range() -> None:
-    complete = [run([*fleet(1, 2), row(1, 10)])]
+    runs = [run([*fleet(1, 2), row(1, 10)])]
     with pytest.raises(EmptyGroup, match=r"before: no burst; bursts start from 2022-01-04T16:00"):
-        compare_runs(split(FIRST), complete, complete)
+        compare_runs(split(FIRST), runs, runs)

@@ -1,4 +1,4 @@
-"""Markdown summaries of verdicts and comparisons."""
+"""Tests for the Markdown summary of a verdict or comparison."""
 
 import pytest
 from markdown_it import MarkdownIt

@@ -1,4 +1,4 @@
-"""Comparison of a recomputed summary with the stored one."""
+"""Tests to compare a recomputed summary with the stored summary."""
 
 from broadside.coordinator.core.summary import RunSummary, canonical
 from broadside.coordinator.views.responses import DIFFERENCES_MAX_COUNT, compare_stored_summary

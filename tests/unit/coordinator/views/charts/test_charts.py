@@ -1,4 +1,4 @@
-"""Chart data of bursts and runs."""
+"""Tests for the chart data of bursts and runs."""
 
 import re
 from dataclasses import replace
@@ -169,7 +169,7 @@ def test_pair_axis_has_integer_ticks() -> None:
 
 @pytest.mark.parametrize("name", BURST_CHARTS)
 def test_chart_without_data_is_an_error(name: str) -> None:
-    """The device counter has data of a burst without agents."""
+    """There is data from the device counter even if no agents were running."""
     view = burst_view(Plant(pairs=3, bursts=1, missing=3))
     if name in ("throughput", "reconciliation"):
         chart = draw_burst(name, view)

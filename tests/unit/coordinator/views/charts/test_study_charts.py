@@ -1,4 +1,4 @@
-"""Charts of studies."""
+"""Tests for the charts of a study."""
 
 import httpx
 import pytest
@@ -53,7 +53,7 @@ def test_modes_chart_has_payload_and_cpu_without_unknown_mode() -> None:
     traces = series_by_name(chart)
     assert traces["payload"].y == [100.0, 90.0, None]
     assert traces["CPU of clients"].y == [40.0, 40.0, None]
-    # Not reported.
+    # This was not reported.
     assert "CPU of servers" not in traces
     assert (chart.figure.x.labels or [])[2] == ["deny", "unknown"]
 
@@ -113,13 +113,13 @@ async def test_api_has_no_charts_before_the_first_trial(api: httpx.AsyncClient) 
         "question": {"kind": "sweep", "axes": [{"field": "pairs_count", "values": [1]}]},
     }
     study_id = (await api.post("/v1/studies", json=body)).json()["study_id"]
-    requested = [
+    charts = [
         *((study_id, name) for name in STUDY_CHARTS),
         (study_id, "pie"),
         ("nothing", "sweep"),
     ]
     codes = [
-        (await api.get(f"/v1/studies/{place}/charts/{name}")).status_code
-        for place, name in requested
+        (await api.get(f"/v1/studies/{chart_study_id}/charts/{name}")).status_code
+        for chart_study_id, name in charts
     ]
     assert set(codes) <= {404, 409}

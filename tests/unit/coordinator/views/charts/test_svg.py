@@ -1,4 +1,4 @@
-"""SVG rendering of charts."""
+"""Tests for SVG charts."""
 
 import base64
 import re

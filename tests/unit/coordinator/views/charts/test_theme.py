@@ -1,4 +1,4 @@
-"""Contrast of chart colours, also with colour vision deficiencies."""
+"""Tests for the contrast of chart colours, including for colour vision deficiencies."""
 
 from itertools import pairwise
 
@@ -44,7 +44,7 @@ def luminance(colour: str) -> float:
 
 
 def contrast(first: str, second: str) -> float:
-    """Return the contrast ratio of WCAG 2.2."""
+    """Return the contrast ratio as defined in WCAG 2.2."""
     high, low = sorted((luminance(first), luminance(second)), reverse=True)
     return (high + 0.05) / (low + 0.05)
 

@@ -1,4 +1,4 @@
-"""Report of a run as HTML and JSON."""
+"""Tests for the run report in HTML and JSON."""
 
 import hashlib
 import json
@@ -42,7 +42,7 @@ def section(report: Report, name: str) -> str:
 
 
 class Page(HTMLParser):
-    """Parser that collects links, scripts and images of a page."""
+    """Parser to get the links, scripts and images from a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ async def test_page_has_no_scripts_or_external_links(fabric: Fabric) -> None:
     assert "@import" not in text
     assert not re.search(r"url\((?!#)", text)
     charts = [chart for part in build(source).sections for chart in part.charts]
-    # Wide and narrow charts, hatches.
+    # There are wide and narrow charts, and the hatches.
     assert page.images == 2 * len(charts) + 1
     assert len(text) < 2_000_000
 
@@ -154,7 +154,7 @@ async def test_report_shows_deviation_from_requested_streams(fabric: Fabric) -> 
 
 
 def with_engines(source: Source, *engines: EngineReport) -> Source:
-    """Return the run with these engine reports for the first pairs."""
+    """Return the same run where the first pairs have these engine reports."""
     ends = source.ends[0]
     reports = {
         index: report.model_copy(update={"engine": engine})
@@ -181,12 +181,12 @@ async def test_planned_table_compares_requested_and_effective_settings(fabric: F
     source = replace(source, plan=source.plan.model_copy(update={"spec": spec}))
     as_requested = EngineReport(
         engine="iperf3",
-        # More than requested is accepted.
+        # A larger value than requested is accepted.
         window_bytes=425_984,
         tos=184,
         stream_bits_per_second=5_000_000,
         pacing=Pacing.ENGINE,
-        # Net of timestamps.
+        # This is the value without the timestamp option.
         mss_bytes=1388,
     )
     clamped = as_requested.model_copy(
@@ -226,7 +226,7 @@ async def test_report_shows_command_lines_and_script_files(fabric: Fabric) -> No
 
 
 async def test_report_shows_agents_at_launch_time(fabric: Fabric) -> None:
-    """Later heartbeats are not part of the report."""
+    """Changes after the launch must not be shown in the report."""
     for agent in fleet(2):
         await fabric.records.fleet.beat(agent.model_copy(update={"kernel": "6.1", "vm_size": "D4"}))
     coordinator = Coordinator(fabric, now=lambda: NOW)
@@ -234,8 +234,8 @@ async def test_report_shows_agents_at_launch_time(fabric: Fabric) -> None:
     for agent in fleet(2):
         await fabric.records.fleet.beat(agent.model_copy(update={"kernel": "6.12"}))
     source = await sourced(fabric, Plant(pairs=2, bursts=1))
-    stored = replace(source, plan=plan, fleet=await read_fleet(fabric.records, plan.run_id))
-    text = section(build(stored), "generators")
+    launched = replace(source, plan=plan, fleet=await read_fleet(fabric.records, plan.run_id))
+    text = section(build(launched), "generators")
     assert '"6.1"' in text
     assert "6.12" not in text
     assert "D4" in text
@@ -250,7 +250,7 @@ async def test_hash_covers_the_stored_bytes(fabric: Fabric) -> None:
 
 
 async def test_json_report_contains_the_summary(fabric: Fabric) -> None:
-    """The report does not recompute metrics."""
+    """All metrics are taken from the summary."""
     source = await sourced(fabric)
     report = Report.model_validate_json(build(source).model_dump_json())
     assert report.summary == ended()[2]
@@ -287,8 +287,8 @@ async def test_api_serves_html_and_json(fabric: Fabric, api: httpx.AsyncClient) 
     assert page.headers["content-type"].startswith("text/html")
     assert page.text.startswith("<!doctype html>")
     assert "default-src 'none'" in page.headers["content-security-policy"]
-    for requested in ({"headers": {"Accept": "application/json"}}, {"params": {"format": "json"}}):
-        answer = await api.get(path, **requested)  # type: ignore[arg-type]
+    for arguments in ({"headers": {"Accept": "application/json"}}, {"params": {"format": "json"}}):
+        answer = await api.get(path, **arguments)  # type: ignore[arg-type]
         assert json.loads(answer.text)["run_id"] == run_id
     assert (await api.get(path, params={"format": "docx"})).status_code == 422
     assert (await api.get("/v1/runs/none/report")).status_code == 404
@@ -304,7 +304,7 @@ async def test_imported_table_report_lists_charts_without_data(
     charts = section(build(source), "charts")
     assert text in charts
     assert '"throughput"' in charts
-    # An import has no seconds.
+    # There are no seconds if a table was imported.
     assert '"heatmap"' not in charts
     page = html(build(source), source)
     assert text in page
@@ -313,14 +313,14 @@ async def test_imported_table_report_lists_charts_without_data(
 
 
 async def test_network_path_shows_counter_and_hides_unknown_address(fabric: Fabric) -> None:
-    made = (await sourced(fabric)).plan
+    measured_plan = (await sourced(fabric)).plan
     ledger = LedgerPromise(source="a-file-given-a-very-very-long-name.csv")
-    pair = made.pairs[0]
+    pair = measured_plan.pairs[0]
     unknown = pair.endpoint.model_copy(update={"agent_id": "unknown", "address": "::"})
-    plan = made.model_copy(
+    plan = measured_plan.model_copy(
         update={
             "ledger": ledger,
-            "pairs": (pair.model_copy(update={"endpoint": unknown}), *made.pairs[1:]),
+            "pairs": (pair.model_copy(update={"endpoint": unknown}), *measured_plan.pairs[1:]),
         }
     )
     _, boxes = network_path(plan)

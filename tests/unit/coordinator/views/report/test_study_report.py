@@ -1,4 +1,4 @@
-"""Report of a study as HTML."""
+"""Tests for the study report."""
 
 import xml.etree.ElementTree as ET
 from datetime import UTC, datetime
@@ -52,7 +52,7 @@ def test_study_report_has_chart_and_tables(sample: Study, text: str) -> None:
     svgs = [f"<svg {part.partition('</svg>')[0]}</svg>" for part in page.split("<svg ")[1:]]
     roots = [ET.fromstring(svg) for svg in svgs]  # noqa: S314
     drawings = [root for root in roots if root.get("role") == "img"]
-    # Wide and narrow.
+    # There is a wide and a narrow drawing.
     assert len(drawings) == 2
     for root in drawings:
         texts = {element.text for element in root.iter() if element.text}

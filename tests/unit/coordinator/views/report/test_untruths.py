@@ -1,4 +1,4 @@
-"""Report texts for all engines, directions, imports and verdicts."""
+"""Tests for the report text with any engine, direction and verdict."""
 
 import re
 from dataclasses import replace
@@ -36,7 +36,7 @@ TRAFFICS = [
 
 
 def section_text(report: Report, *names: str) -> str:
-    """Return the text of the given sections, or of all sections."""
+    """Return the text for these sections, or for all sections if no name is given."""
     return " ".join(
         part.model_dump_json() for part in report.sections if not names or part.id in names
     )
@@ -48,19 +48,19 @@ def with_traffic(source: Source, traffic: Traffic) -> Source:
 
 
 async def test_sections_describe_the_engine_of_the_run(fabric: Fabric) -> None:
-    stored = await gather(fabric.records, await store_run(fabric, PLANT), NOW)
+    source = await gather(fabric.records, await store_run(fabric, PLANT), NOW)
     for traffic in TRAFFICS:
-        parts = section_text(build(with_traffic(stored, traffic)), "method", "deviations")
+        text = section_text(build(with_traffic(source, traffic)), "method", "deviations")
         engine = engines()[traffic.engine]
-        assert engine.statement(traffic).rstrip(".") in parts
+        assert engine.statement(traffic).rstrip(".") in text
         programs = {p.name for e in engines().values() for p in (*e.client_programs,)}
         for other in programs - {p.name for p in engine.client_programs}:
-            assert other not in parts, (traffic.engine, other)
-        assert ("without TLS" in parts) == (traffic.engine != "https"), traffic.engine
-        assert ("UDP datagrams" in parts) == (traffic.protocol is Protocol.UDP)
-        assert ("released by a start gate" in parts) == engine.gated
-        reported = "success" in engine.measures(traffic)
-        assert ("times to the last byte are" in parts) == reported
+            assert other not in text, (traffic.engine, other)
+        assert ("without TLS" in text) == (traffic.engine != "https"), traffic.engine
+        assert ("UDP datagrams" in text) == (traffic.protocol is Protocol.UDP)
+        assert ("released by a start gate" in text) == engine.gated
+        has_requests = "success" in engine.measures(traffic)
+        assert ("times to the last byte are" in text) == has_requests
 
 
 @pytest.mark.parametrize("traffic", TRAFFICS, ids=lambda t: f"{t.engine}-{t.direction}")
@@ -148,11 +148,11 @@ async def test_verdict_rule_matches_the_objective(
     objective = source.plan.spec.objective.model_copy(update=changes)
     spec = source.plan.spec.model_copy(update={"objective": objective})
     plan = source.plan.model_copy(update={"spec": spec})
-    parts = section_text(build(replace(source, plan=plan)), "method")
-    assert rule in parts
-    assert basis in parts
-    assert "batch means" not in parts
-    assert ("no target was set" in parts) == (changes != {})
+    text = section_text(build(replace(source, plan=plan)), "method")
+    assert rule in text
+    assert basis in text
+    assert "batch means" not in text
+    assert ("no target was set" in text) == (changes != {})
 
 
 async def test_report_has_dates_of_launch_and_traffic(fabric: Fabric) -> None:
@@ -176,15 +176,15 @@ async def test_import_report_has_no_claims_beyond_the_files(fabric: Fabric) -> N
     assert report.traffic_from_at.year == 2022
     assert "Launched" not in text
     assert "launched by" not in section_text(report)
-    parts = section_text(report, "method", "deviations", "planned")
-    assert "The generation of the traffic is unknown." in parts
-    assert "no target was set" in parts
+    method = section_text(report, "method", "deviations", "planned")
+    assert "The generation of the traffic is unknown." in method
+    assert "no target was set" in method
     for claim in (
         *("iperf3", "start gate", "bulk streams", "TLS and", "start at one instant"),
         *("are resampled", "without the ramp", "start error shows", "a pass needs"),
         *("clock uncertainty added", "autocorrelation"),
     ):
-        assert claim not in parts, claim
+        assert claim not in method, claim
     pairs = next(part for part in report.sections if part.id == "pairs").tables
     for table in pairs:
         if "start error" in table.columns:

@@ -1,4 +1,4 @@
-"""Choice of the table format from the Accept header."""
+"""Tests for the table format selected by the Accept header."""
 
 import pytest
 

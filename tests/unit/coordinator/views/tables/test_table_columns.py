@@ -1,4 +1,4 @@
-"""Columns of tables depend on the row type only."""
+"""Tests for the columns, which do not depend on the values in the rows."""
 
 import io
 from datetime import UTC, datetime
@@ -42,7 +42,7 @@ def arrow(rows: list[Any], row_type: Any) -> Any:
 def test_empty_table_has_all_columns(row_type: Any) -> None:
     known = arrow([], row_type).schema
     assert len(known) > 5 and len(set(known.names)) == len(known.names)
-    # A row without values.
+    # This row has no values.
     assert arrow([{}], row_type).schema == known
 
 
@@ -55,7 +55,7 @@ def test_unknown_value_is_null_and_type_is_unchanged() -> None:
     rows: list[Any] = [{"runs_count": 2**62 + 1}, {}]
     table = arrow(rows, RunGroup)
     assert table.schema.field("runs_count").type == pa.int64()
-    # Exact.
+    # Large integers are exact.
     assert table.column("runs_count").to_pylist() == [2**62 + 1, None]
 
 
@@ -83,23 +83,23 @@ async def test_accept_header_selects_format_or_is_rejected(fabric: Fabric, docum
         for path, operations in document["paths"].items():
             if "get" not in operations or not path.startswith("/v1/") or "/events" in path:
                 continue
-            here = path.replace("{run_id}", run_id).replace("{name}", "throughput")
-            here = here.replace("{burst_index}", "0").replace("{pair}", "1")
-            if "{" in here or not (await http.get(here)).is_success:
+            url = path.replace("{run_id}", run_id).replace("{name}", "throughput")
+            url = url.replace("{burst_index}", "0").replace("{pair}", "1")
+            if "{" in url or not (await http.get(url)).is_success:
                 continue
-            refused = await http.get(here, headers={"Accept": "image/png"})
+            refused = await http.get(url, headers={"Accept": "image/png"})
             offered = operations["get"]["responses"]["200"]["content"].keys()
             assert refused.status_code == 406, path
-            reported = refused.json()["errors"]
-            assert [fault["parameter"] for fault in reported] == ["Accept"]
+            errors = refused.json()["errors"]
+            assert [fault["parameter"] for fault in errors] == ["Accept"]
             if "/raw/" not in path:
-                assert all(media_type in reported[0]["message"] for media_type in offered), path
+                assert all(media_type in errors[0]["message"] for media_type in offered), path
             for media_type in offered:
-                answer = await http.get(here, headers={"Accept": media_type})
+                answer = await http.get(url, headers={"Accept": media_type})
                 assert answer.headers["Content-Type"].split(";")[0] == media_type, path
                 assert "accept" in answer.headers["Vary"].lower()
         before = await http.post("/v1/prune", json={}, headers={"Accept": "text/csv"})
-        # Rejected before the body is read.
+        # The request is rejected before the body is read.
         assert before.status_code == 406
         for path in (f"/v1/runs/{run_id}/price", f"/v1/runs/{run_id}/verdict"):
             answer = await http.get(path, headers={"Accept": PARQUET})
