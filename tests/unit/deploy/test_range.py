@@ -226,7 +226,8 @@ def test_notebook_range_supports_the_documented_scenarios() -> None:
 def test_terraform_has_the_outputs_of_the_command_line() -> None:
     outputs = hcl.load(FILES)[hcl.ROOT].outputs
     assert {field.name for field in dataclasses.fields(RangeOutputs)} <= outputs.keys()
-    assert {"firewall_id", "tunnel", "fabric"} <= outputs.keys()  # these are used in the runbook
+    # These are used in the runbook.
+    assert {"firewall_id", "tunnel", "fabric"} <= outputs.keys()
 
 
 COORDINATORS = {"BROADSIDE_TABLES_PRIVATE", "BROADSIDE_AZURE_MONITOR_ENDPOINT"}
@@ -458,7 +459,8 @@ def test_bundle_contains_the_imports_of_the_agent() -> None:
     """It is not possible to install packages on a VM, so all imports must be in the bundle."""
     distributions = {
         "aiohttp": "aiohttp",
-        "azure.core": "azure-identity",  # this is a dependency of azure-identity
+        # This is a dependency of azure-identity.
+        "azure.core": "azure-identity",
         "azure.data": "azure-data-tables",
         "azure.identity": "azure-identity",
         "azure.servicebus": "azure-servicebus",

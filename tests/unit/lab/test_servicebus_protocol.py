@@ -161,7 +161,7 @@ def test_rejected_token_returns_401_with_reason(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("address", ["nope", "nope/$management"])
-def test_unknown_entity_is_a_not_found_error(peer: Peer, address: str) -> None:
+def test_rejects_unknown_entity(peer: Peer, address: str) -> None:
     frames = _authorized(peer).send(_attach(0, address, receiver=True))
     assert _codes(frames) == [Code.ATTACH, Code.DETACH]
     assert frames[1][1][2].value[0] == "amqp:not-found"

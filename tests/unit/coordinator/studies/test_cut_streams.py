@@ -68,7 +68,9 @@ def test_fully_cut_pair_is_counted_once() -> None:
     # At least three seconds are needed to get a level.
     [(5, 0.75e6 * 28), (2, None)],
 )
-def test_cut_streams_of_a_hold_are_reset_pairs(known_s: int, short_bytes: float | None) -> None:
+def test_cut_streams_of_a_staircase_are_reset_pairs(
+    known_s: int, short_bytes: float | None
+) -> None:
     """The missing bytes are from the fleet rate, even if there is only a small drop."""
     reset = Disruption(
         kind=DisruptionKind.RESET,

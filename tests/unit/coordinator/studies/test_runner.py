@@ -216,7 +216,7 @@ async def test_returning_coordinator_does_not_use_its_old_state(
     assert switch.states_set == ["off", "deny", "off", "deny", "off"]
 
 
-async def test_other_coordinator_waits_until_the_hold_expires(place: Place) -> None:
+async def test_other_coordinator_waits_until_the_study_is_released(place: Place) -> None:
     first, other = place.studies(), place.studies()
     study_id = (await first.create(spec(TWO_SIZES), by="me")).study_id
     await first.tick()
