@@ -1,4 +1,4 @@
-"""A store of its own for each test, and the API over it."""
+"""Fixtures to use an embedded store and an API in a test."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -29,9 +29,9 @@ async def api(fabric: Fabric) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.fixture(scope="session")
 def document(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What the API says of itself, which takes long to make; nothing in it hangs on a store."""
+    """Return the OpenAPI document, shared by all tests because it is slow to build."""
     fabric = open_fabric(FabricSettings(data_dir=tmp_path_factory.mktemp("document")))
-    made = create_app(Coordinator(fabric), tick_s=None).openapi()
+    openapi = create_app(Coordinator(fabric), tick_s=None).openapi()
     with asyncio.Runner() as runner:
         runner.run(fabric.close())
-    return made
+    return openapi

@@ -1,4 +1,4 @@
-"""Presences for tests that need a fleet, and a clock that they put forward."""
+"""A fleet and a simulated clock to use in tests."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -10,7 +10,7 @@ NOW = datetime(2026, 11, 20, 12, 0, 0, 250_000, tzinfo=UTC)
 
 @dataclass
 class Clock:
-    """An instant that only the test moves."""
+    """Clock to be set by the test."""
 
     at: datetime = NOW
 
@@ -22,7 +22,7 @@ class Clock:
 
 
 def presence(role: Role, index: int, **changes: object) -> Presence:
-    """A healthy agent that was heard of just now."""
+    """Return a healthy agent with a new heartbeat."""
     subnet = 1 if role is Role.CLIENT else 2
     values: dict[str, object] = {
         "agent_id": f"{role.value}-{index:03d}",
@@ -43,7 +43,7 @@ def presence(role: Role, index: int, **changes: object) -> Presence:
 
 
 def fleet(pairs_count: int, **changes: object) -> list[Presence]:
-    """As many clients as one-port servers."""
+    """Return a client and a server with a single port for each pair."""
     return [
         presence(role, index, **changes)
         for role in (Role.CLIENT, Role.SERVER)

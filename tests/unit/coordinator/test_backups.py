@@ -1,4 +1,4 @@
-"""Scheduled backups: when one is due, what is on record of it, and what a restore drill proves."""
+"""Tests for scheduled backups, backup records and restore drills."""
 
 import asyncio
 import re
@@ -37,14 +37,15 @@ from tests.compat.read import FIXTURES
 
 NOW = datetime(2026, 11, 26, 21, tzinfo=UTC)
 DAY = timedelta(days=1)
-WRITTEN = FIXTURES / "0.9.0" / "backup.tar.gz"  # real runs of every kind
+# This backup has many different runs.
+WRITTEN = FIXTURES / "0.9.0" / "backup.tar.gz"
 
 T = TypeVar("T")
 
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The environment of a coordinator with a store and a folder for backups."""
+    """Set the environment for a coordinator with a store and a backup folder."""
     monkeypatch.setenv("BROADSIDE_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("BROADSIDE_BACKUP_DIR", str(tmp_path / "backups"))
     monkeypatch.setenv("BROADSIDE_BACKUP_KEEP_COUNT", "2")
@@ -66,8 +67,8 @@ def record_of(data: Path, kind: BackupKind) -> BackupRecord | None:
     return on_fabric(data, lambda fabric: read_backup_records(fabric.private)).get(kind)
 
 
-def broadside(*words: str) -> tuple[int, str]:
-    done = CliRunner().invoke(app, words)
+def broadside(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, arguments)
     return done.exit_code, done.output
 
 
@@ -79,19 +80,20 @@ def broadside(*words: str) -> tuple[int, str]:
         (BackupRecord(ended_at=NOW - DAY, succeeded_at=NOW - DAY), True),
         (BackupRecord(ended_at=NOW - timedelta(minutes=59), error="disk full"), False),
         (BackupRecord(ended_at=NOW - timedelta(minutes=61), error="disk full"), True),
-        (BackupRecord(ended_at=NOW + DAY, succeeded_at=NOW + DAY), True),  # a clock went back
+        # This can happen if the clock was set back.
+        (BackupRecord(ended_at=NOW + DAY, succeeded_at=NOW + DAY), True),
     ],
 )
-def test_a_backup_is_due_after_its_interval_or_soon_after_a_failure(
+def test_backup_is_due_after_interval_or_failure(
     record: BackupRecord | None, is_due: bool, data: Path
 ) -> None:
-    async def asked(fabric: Fabric) -> bool:
+    async def check_due(fabric: Fabric) -> bool:
         return ScheduledBackups(fabric.private, CoordinatorSettings(), lambda: NOW)._is_due(record)
 
-    assert on_fabric(data, asked) is is_due
+    assert on_fabric(data, check_due) is is_due
 
 
-def test_a_scheduled_backup_is_taken_recorded_and_old_ones_go(data: Path) -> None:
+def test_scheduled_backup_is_recorded_and_old_files_are_removed(data: Path) -> None:
     folder = data.parent / "backups"
 
     async def scheduled(fabric: Fabric) -> None:
@@ -99,7 +101,7 @@ def test_a_scheduled_backup_is_taken_recorded_and_old_ones_go(data: Path) -> Non
         folder.mkdir(0o700)
         for age_days in (1, 2, 3):
             new_backup_file(folder, NOW - age_days * DAY).touch()
-        (folder / "of-mine.tar.gz").touch()
+        (folder / "manual.tar.gz").touch()
         await ScheduledBackups(fabric.private, CoordinatorSettings(), backups_now)._back_up()
 
     def backups_now() -> datetime:
@@ -108,7 +110,7 @@ def test_a_scheduled_backup_is_taken_recorded_and_old_ones_go(data: Path) -> Non
     on_fabric(data, scheduled)
     files = scheduled_files(folder)
     assert len(files) == 2
-    assert (folder / "of-mine.tar.gz").exists(), "only scheduled ones are removed"
+    assert (folder / "manual.tar.gz").exists(), "only scheduled backups are removed"
     assert stat.S_IMODE(files[0].stat().st_mode) == 0o600
     record = record_of(data, BackupKind.BACKUP)
     assert record is not None
@@ -116,7 +118,7 @@ def test_a_scheduled_backup_is_taken_recorded_and_old_ones_go(data: Path) -> Non
     assert record.size_bytes == files[0].stat().st_size
 
 
-def test_a_backup_that_fails_is_on_record_and_keeps_the_last_success(
+def test_failed_backup_is_recorded_with_last_success(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def first(fabric: Fabric) -> None:
@@ -125,7 +127,7 @@ def test_a_backup_that_fails_is_on_record_and_keeps_the_last_success(
         )
 
     on_fabric(data, first)
-    (data.parent / "file").write_text("in the way")
+    (data.parent / "file").write_text("not a folder")
     monkeypatch.setenv("BROADSIDE_BACKUP_DIR", str(data.parent / "file"))
 
     async def scheduled(fabric: Fabric) -> None:
@@ -138,46 +140,46 @@ def test_a_backup_that_fails_is_on_record_and_keeps_the_last_success(
     assert record.succeeded_at == NOW - DAY
 
 
-def test_a_drill_computes_the_verdicts_of_the_newest_runs_again(data: Path) -> None:
+def test_drill_recomputes_verdicts_of_newest_runs(data: Path) -> None:
     restore(WRITTEN, data)
     assert broadside("backup")[0] == 0
-    code, reported = broadside("restore", "--drill")
-    assert code == 0, reported
-    assert re.search(r"can be restored; \d\d verdicts were recomputed", reported), reported
-    assert len(list((data.parent / "backups").iterdir())) == 1, "nothing is left of it"
+    code, output = broadside("restore", "--drill")
+    assert code == 0, output
+    assert re.search(r"can be restored; \d\d verdicts were recomputed", output), output
+    assert len(list((data.parent / "backups").iterdir())) == 1, "drill left files"
     record = record_of(data, BackupKind.DRILL)
     assert record is not None
     assert record.error is None
 
 
-def test_a_drill_fails_where_a_verdict_cannot_be_computed_again(data: Path) -> None:
-    """The evidence is not in the backup: its checksums are right all the same."""
+def test_drill_fails_without_the_evidence_of_a_verdict(data: Path) -> None:
+    """The checksums in the backup are correct, but there is no evidence."""
     restore(WRITTEN, data)
-    restore(WRITTEN, spoiled := data.parent / "spoiled")
-    with closing(sqlite3.connect(spoiled / "results.sqlite3")) as database:
+    restore(WRITTEN, damaged := data.parent / "damaged")
+    with closing(sqlite3.connect(damaged / "results.sqlite3")) as database:
         database.execute("DELETE FROM entity WHERE partition_key LIKE 'burst.%'")
         database.commit()
-    back_up(spoiled, data.parent / "file")
-    code, reported = broadside("restore", str(data.parent / "file"), "--drill")
-    assert code == 4, reported
+    back_up(damaged, data.parent / "file")
+    code, output = broadside("restore", str(data.parent / "file"), "--drill")
+    assert code == 4, output
     record = record_of(data, BackupKind.DRILL)
     assert record is not None
     assert "recomputed verdicts differ" in (record.error or "")
 
 
-def test_a_drill_of_what_is_no_backup_fails_on_record(data: Path) -> None:
+def test_failed_drill_without_a_backup_is_recorded(data: Path) -> None:
     on_fabric(data, lambda fabric: save_failure(fabric.private, BackupKind.BACKUP, "x", NOW))
-    code, reported = broadside("restore", "--drill")
+    code, output = broadside("restore", "--drill")
     assert code == 4
-    assert "no backup" in reported
-    code, reported = broadside("restore", str(data / "private.sqlite3"), "--drill")
+    assert "no backup" in output
+    code, output = broadside("restore", str(data / "private.sqlite3"), "--drill")
     assert code == 4
     record = record_of(data, BackupKind.DRILL)
     assert record is not None
     assert "a SQLite database" in (record.error or "")
 
 
-def test_metrics_have_age_and_result() -> None:
+def test_backup_metrics_have_age_and_result() -> None:
     failed = BackupRecord(ended_at=NOW, error="disk full", succeeded_at=NOW - DAY)
     never = BackupRecord(ended_at=NOW, error="disk full")
     shown = Snapshot(
@@ -193,41 +195,41 @@ def test_metrics_have_age_and_result() -> None:
 
 
 @pytest.mark.parametrize(
-    ("age", "error", "ok", "said"),
+    ("age", "error", "ok", "message"),
     [
         (timedelta(hours=30), None, True, "30.0 h old"),
         (3 * DAY, None, False, "3.0 days old"),
         (timedelta(hours=1), "disk full", False, "the last attempt failed: disk full"),
     ],
 )
-def test_doctor_says_how_old_the_last_backup_is_and_how_it_ended(
-    data: Path, age: timedelta, error: str | None, ok: bool, said: str
+def test_doctor_reports_age_and_result_of_last_backup(
+    data: Path, age: timedelta, error: str | None, ok: bool, message: str
 ) -> None:
     at = datetime.now(UTC) - age
 
-    async def looked(fabric: Fabric) -> list[Check]:
+    async def run_checks(fabric: Fabric) -> list[Check]:
         table: Table = fabric.private
         await save_success(table, BackupKind.BACKUP, Path(__file__), began_at=at, now=at)
         if error is not None:
             await save_failure(table, BackupKind.BACKUP, error, datetime.now(UTC))
         return await backup_checks(fabric)
 
-    backup, drill = on_fabric(data, looked)
+    backup, drill = on_fabric(data, run_checks)
     assert (backup.ok, backup.required) == (ok, True)
-    assert said in backup.detail
+    assert message in backup.detail
     assert (drill.ok, drill.required, drill.detail) == (False, False, "none yet")
 
 
-def test_a_start_removes_what_killed_backups_and_restores_left(data: Path) -> None:
+def test_start_removes_leftovers_of_killed_backups(data: Path) -> None:
     folder = data.parent / "backups"
-    for left in (folder / ".backup-a", folder / ".drill-b", data.parent / ".restore-c"):
-        left.mkdir(parents=True)
-        (left / "private.sqlite3").touch()
+    for leftover in (folder / ".backup-a", folder / ".drill-b", data.parent / ".restore-c"):
+        leftover.mkdir(parents=True)
+        (leftover / "private.sqlite3").touch()
     _remove_leftovers(data, folder)
     assert [path for path in data.parent.rglob("*") if path.name.startswith(".")] == []
 
 
-def test_doctor_looks_at_backups() -> None:
-    """Among the checks of an embedded store, and not only by itself."""
+def test_doctor_runs_backup_checks() -> None:
+    """Backups are checked when using an embedded store."""
     assert "backup_checks(fabric)" in Path(doctor.__file__).read_text("utf-8")
     assert backups.RETRY < DAY

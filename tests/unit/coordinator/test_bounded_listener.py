@@ -1,11 +1,11 @@
-"""What the listeners pass on to the connections that they take."""
+"""Tests for the socket options set on new connections."""
 
 import socket
 
 from broadside.coordinator.bounded_listener import Listener
 
 
-def test_a_body_does_not_wait_for_the_heads_acknowledgement() -> None:
+def test_accepted_connections_have_nodelay_and_user_timeout() -> None:
     with Listener("127.0.0.1", 0) as listener:
         listener.listen()
         with socket.create_connection(listener.getsockname()[:2]), listener.accept()[0] as taken:

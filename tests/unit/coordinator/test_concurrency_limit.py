@@ -1,4 +1,4 @@
-"""One credential has so many requests in progress at a time; others' are answered meanwhile."""
+"""Tests for limiting the number of concurrent requests per credential."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ JSON = {"Content-Type": "application/json"}
 
 @contextlib.asynccontextmanager
 async def site(fabric: Fabric) -> AsyncIterator[tuple[httpx.AsyncClient, Mapping[str, Any]]]:
-    """An API with two callers at one address, as behind an address translation."""
+    """Create an API with two callers. Both of them use the same address."""
     tokens, now = Tokens(fabric.private), datetime.now(UTC)
     headers = {
         name: {"Authorization": f"Bearer {await tokens.add(name, access, by='x', now=now)}", **JSON}
@@ -38,17 +38,17 @@ async def site(fabric: Fabric) -> AsyncIterator[tuple[httpx.AsyncClient, Mapping
         yield client, headers
 
 
-class Held:
-    """Bodies that do not end before they are let go."""
+class BlockedBodies:
+    """Request bodies which will not end until they are released."""
 
     def __init__(self) -> None:
         self.begun = asyncio.Semaphore(0)
-        self.go = asyncio.Event()
+        self.released = asyncio.Event()
 
     async def body(self) -> AsyncIterator[bytes]:
         self.begun.release()
         yield b"{"
-        await self.go.wait()
+        await self.released.wait()
         yield b"}"
 
     async def wait_for(self, count: int) -> None:
@@ -64,16 +64,16 @@ class Held:
         ("/v1/imports/iperf3", IMPORTS_AT_ONCE, "imports"),
     ],
 )
-async def test_one_caller_fills_its_own_places_only(
+async def test_limit_of_a_caller_does_not_affect_other_callers(
     fabric: Fabric, path: str, most: int, limit: str
 ) -> None:
     async with site(fabric) as (client, headers):
-        stored = Held()
-        requested = [
-            asyncio.create_task(client.post(path, content=stored.body(), headers=headers["one"]))
+        bodies = BlockedBodies()
+        requests = [
+            asyncio.create_task(client.post(path, content=bodies.body(), headers=headers["one"]))
             for _ in range(most)
         ]
-        await stored.wait_for(most)
+        await bodies.wait_for(most)
         refused = await client.post(path, content=b"{}", headers=headers["one"])
         assert refused.status_code == 429
         assert refused.json()["title"] == "Too many requests at once"
@@ -83,51 +83,51 @@ async def test_one_caller_fills_its_own_places_only(
         assert (await client.get("/healthz", headers=headers["one"])).status_code == 200
         others = await client.post(path, content=b"{}", headers=headers["other"])
         assert others.status_code == 422
-        stored.go.set()
-        assert {answer.status_code for answer in await asyncio.gather(*requested)} == {422}
+        bodies.released.set()
+        assert {answer.status_code for answer in await asyncio.gather(*requests)} == {422}
         again = await client.post(path, content=b"{}", headers=headers["one"])
         assert again.status_code == 422
 
 
 class _Entry:
-    """Everybody is enrolled by the name that the secret is."""
+    """Enrolment where the secret is used as the agent name."""
 
     authority = "PEM"
 
     async def identify(self, secret: str, address: str) -> Any:
-        return _Rights(secret)
+        return _Permissions(secret)
 
     async def join(self, fields: Mapping[str, Any], address: str) -> Mapping[str, Any]:
         return {}
 
-    async def renew(self, rights: Any, fields: Mapping[str, Any]) -> None:
-        """Nothing changes."""
+    async def renew(self, permissions: Any, fields: Mapping[str, Any]) -> None:
+        """Ignore the renewal."""
 
 
-class _Rights:
+class _Permissions:
     address = ""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     async def allow(self, operation: Mapping[str, Any]) -> None:
-        """All of it."""
+        """Allow all operations."""
 
     async def hand(self, delivery: Any) -> None:
-        """Nothing is noted."""
+        """Ignore the delivery."""
 
 
-async def test_one_agent_fills_its_own_places_only(fabric: Fabric) -> None:
+async def test_limit_of_an_agent_does_not_affect_other_agents(fabric: Fabric) -> None:
     app = ExchangeApp(fabric, _Entry(), ExchangeService(fabric), MOST)
     transport, path = httpx.ASGITransport(app), "/v1/exchange/operations"
     headers = {name: {"Authorization": f"Bearer {name}"} for name in ("one", "other")}
     async with httpx.AsyncClient(transport=transport, base_url="http://c") as client:
-        stored = Held()
-        requested = [
-            asyncio.create_task(client.post(path, content=stored.body(), headers=headers["one"]))
+        bodies = BlockedBodies()
+        requests = [
+            asyncio.create_task(client.post(path, content=bodies.body(), headers=headers["one"]))
             for _ in range(MOST)
         ]
-        await stored.wait_for(MOST)
+        await bodies.wait_for(MOST)
         refused = await client.post(path, content=b"[]", headers=headers["one"])
         assert refused.status_code == 429
         assert "BROADSIDE_REQUESTS_AT_ONCE" in refused.text
@@ -136,15 +136,15 @@ async def test_one_agent_fills_its_own_places_only(fabric: Fabric) -> None:
         assert (await client.post("/v1/exchange/join", content=b"{}")).status_code == 200
         others = await client.post(path, content=b"[]", headers=headers["other"])
         assert others.status_code == 200
-        stored.go.set()
-        assert {answer.status_code for answer in await asyncio.gather(*requested)} == {400}
+        bodies.released.set()
+        assert {answer.status_code for answer in await asyncio.gather(*requests)} == {400}
         again = await client.post(path, content=b"[]", headers=headers["one"])
         assert again.status_code == 200
 
 
-def test_a_request_that_breaks_off_gives_its_place_back() -> None:
-    at_once = ConcurrencyLimit(1)
-    with contextlib.suppress(ValueError), at_once.count("a"):
+def test_failed_request_releases_its_slot() -> None:
+    limit = ConcurrencyLimit(1)
+    with contextlib.suppress(ValueError), limit.count("a"):
         raise ValueError
-    with at_once.count("a"), at_once.count("b"), pytest.raises(ConcurrencyExceeded):
-        at_once.count("a").__enter__()
+    with limit.count("a"), limit.count("b"), pytest.raises(ConcurrencyExceeded):
+        limit.count("a").__enter__()

@@ -1,4 +1,4 @@
-"""How a command presents itself to a coordinator."""
+"""Tests for the user name sent to a coordinator."""
 
 import pwd
 
@@ -7,8 +7,8 @@ import pytest
 from broadside.coordinator.cli.session import user_name
 
 
-def test_a_user_without_a_name_has_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a container that was given a bare user id."""
+def test_user_without_a_name_is_identified_by_uid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This can happen when a container is started with a user id."""
 
     def no_such_user(uid: int) -> pwd.struct_passwd:
         raise KeyError(f"getpwuid(): uid not found: {uid}")

@@ -1,4 +1,4 @@
-"""The log's last gate: whatever looks like a credential is starred out."""
+"""Tests for removing credentials from the log."""
 
 import logging
 import sys
@@ -26,31 +26,31 @@ JWT = "eyJhbGciOiJSUzI1NiJ9.eyJhdWQiOiJicm9hZHNpZGUifQ.c2lnbmF0dXJl"
         ("https://a.blob.core.windows.net/c?sv=1&sig=abc%2Fdef&se=2", "abc%2Fdef"),
     ],
 )
-def test_credentials_are_starred_out(text: str, secret: str) -> None:
+def test_credentials_are_redacted(text: str, secret: str) -> None:
     assert secret in text
     assert secret not in redact(text)
     assert "***" in redact(text)
 
 
-def test_plain_text_is_left_alone() -> None:
+def test_plain_text_is_unchanged() -> None:
     text = "run 20261120-120000-smoke-7f3a launched by broadside_user, signature checked"
     assert redact(text) == text
 
 
-def test_a_trace_passes_the_same_gate() -> None:
+def test_credentials_in_tracebacks_are_redacted() -> None:
     try:
         raise ValueError(f"cannot read {JWT}")
     except ValueError:
-        record = logging.LogRecord("x", logging.ERROR, "x", 1, "it failed", None, sys.exc_info())
+        record = logging.LogRecord("x", logging.ERROR, "x", 1, "failed", None, sys.exc_info())
     record.action = "tick"
     line = Lines().format(record)
-    assert "ERROR x tick: it failed" in line
+    assert "ERROR x tick: failed" in line
     assert "***jwt***" in line
     assert JWT not in line
 
 
-def test_an_address_that_was_asked_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """A device's may hold its key: ``?type=op&key=...``."""
+def test_requested_urls_are_not_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    """The URL can contain an API key, for example ``?type=op&key=...``."""
     roots = logging.getLogger().handlers, logging.getLogger().level
     try:
         start_log("DEBUG")

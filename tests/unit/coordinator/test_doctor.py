@@ -1,4 +1,4 @@
-"""What the doctor says of a service that does not answer, or answers wrongly."""
+"""Tests for doctor when a service is not available or returns wrong data."""
 
 from pathlib import Path
 
@@ -10,8 +10,8 @@ from broadside.exchange.ports import ExchangeUnavailable, RawName
 from broadside.exchange.rows import make_row
 
 
-class Forgetful:
-    """A store that takes a text and has another when asked."""
+class LossyStore:
+    """Store which does not return the saved text."""
 
     async def save(self, name: RawName, text: bytes) -> None: ...
 
@@ -24,16 +24,16 @@ class Forgetful:
     async def close(self) -> None: ...
 
 
-async def test_what_does_not_read_back_is_no_store() -> None:
+async def test_fails_if_saved_text_cannot_be_read_back() -> None:
     with pytest.raises(ExchangeUnavailable, match="cannot be read back"):
-        await try_raw(Forgetful())
+        await try_raw(LossyStore())
 
 
-async def test_without_a_blob_account_the_table_keeps_raw_output() -> None:
+async def test_raw_output_is_stored_in_table_without_blob_account() -> None:
     assert "stored in the table" in await try_raw(None)
 
 
-async def test_each_dependency_of_an_embedded_fabric_that_fails_names_its_fix(
+async def test_failed_checks_of_embedded_fabric_have_a_fix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "file"
@@ -47,14 +47,14 @@ async def test_each_dependency_of_an_embedded_fabric_that_fails_names_its_fix(
     assert all(str(file) in check.detail and check.fix for check in failed.values()), failed
 
 
-async def test_an_absent_service_bus_and_storage_name_their_ports(
+async def test_unreachable_azure_services_name_the_required_ports(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def away(_: object) -> str:
-        raise ExchangeUnavailable("nobody answers")
+    async def unavailable(_: object) -> str:
+        raise ExchangeUnavailable("no response")
 
     for name in ("try_send", "try_listen", "try_table", "try_raw"):
-        monkeypatch.setattr(f"broadside.coordinator.cli.doctor.{name}", away)
+        monkeypatch.setattr(f"broadside.coordinator.cli.doctor.{name}", unavailable)
     monkeypatch.setenv("BROADSIDE_FABRIC", "azure")
     monkeypatch.setenv("BROADSIDE_SERVICEBUS_NAMESPACE", "lab.servicebus.windows.net")
     monkeypatch.setenv("BROADSIDE_TABLES_ENDPOINT", "https://lab.table.core.windows.net")
@@ -66,28 +66,27 @@ async def test_an_absent_service_bus_and_storage_name_their_ports(
         "raw output",
     ]
     for check in checks:
-        assert check.detail == "nobody answers"
+        assert check.detail == "no response"
         assert "5671/tcp to Service Bus, 443/tcp to storage" in (check.fix or "")
 
 
-async def test_rows_that_nobody_can_read_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unreadable_rows_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BROADSIDE_FABRIC", "embedded")
     monkeypatch.setenv("BROADSIDE_DATA_DIR", str(tmp_path))
     checks, _ = await fabric_checks()
     assert {check.name: check.ok for check in checks}["rows"]
     fabric = open_fabric(FabricSettings(data_dir=tmp_path))
-    spoiled = {"tokens": "rogue", "schedules": "weekly", "runs": "0.x"}
-    for partition, key in spoiled.items():
+    unreadable = {"tokens": "rogue", "schedules": "weekly", "runs": "0.x"}
+    for partition, key in unreadable.items():
         await fabric.private.upsert(make_row(partition, key, {"json": "["}))
     await fabric.results.upsert(make_row("presence", "client.c1", {"json": "{}"}))
-    await fabric.private.upsert(make_row("runs", "open.x", {}))  # as ours are
+    # This row is valid.
+    await fabric.private.upsert(make_row("runs", "open.x", {}))
     await fabric.close()
     checks, _ = await fabric_checks()
     [result] = [check for check in checks if check.name == "rows"]
     assert not result.ok
     assert not result.required
     assert "4 rows cannot be read" in result.detail
-    for partition, key in (*spoiled.items(), ("presence", "client.c1")):
+    for partition, key in (*unreadable.items(), ("presence", "client.c1")):
         assert f"{partition}|{key}" in result.detail

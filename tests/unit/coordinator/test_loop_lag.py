@@ -1,9 +1,9 @@
-"""The longest time of the last minute that the event loop was blocked."""
+"""Tests for the longest event loop lag in the last minute."""
 
 from broadside.coordinator.loop_lag import KEPT_S, LoopLag
 
 
-def test_the_longest_lag_of_a_minute_is_shown_and_then_forgotten() -> None:
+def test_longest_lag_expires_after_a_minute() -> None:
     clock = [100.0]
     lag = LoopLag(lambda: clock[0])
     shown = [lag.longest_s]

@@ -1,4 +1,4 @@
-"""Scenarios are data; every field can be overridden, and a mistake is one clear line."""
+"""Tests for scenario files, overrides and error messages."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from broadside.coordinator import scenarios
 from broadside.coordinator.studies.study import Axis
 
 
-def test_every_shipped_scenario_is_valid_and_described() -> None:
+def test_shipped_scenarios_are_valid_and_described() -> None:
     assert {"scale-180g", "burst-30s", "burst-280s", "jumbo-1740s", "soak", "smoke"} <= set(
         scenarios.names()
     )
@@ -19,14 +19,14 @@ def test_every_shipped_scenario_is_valid_and_described() -> None:
         assert spec.description
 
 
-def test_the_headline_scenario_is_the_original_test() -> None:
+def test_scale_180g_matches_the_original_test() -> None:
     spec = scenarios.load("scale-180g")
     assert (spec.pairs_count, spec.traffic.streams_count) == (30, 64)
     assert (spec.burst_s, spec.period_s, spec.align_to_period) == (280, 300, True)
     assert spec.objective.target_bits_per_second == 180e9
 
 
-def test_every_field_can_be_overridden() -> None:
+def test_all_fields_can_be_overridden() -> None:
     spec = scenarios.load("smoke")
     for field in scenarios.fields():
         value: object = spec
@@ -45,18 +45,19 @@ def test_every_field_can_be_overridden() -> None:
     ("field", "value"),
     [("traffic.encapsulation.port", 8472), ("traffic.probe.every_s", 0.05)],
 )
-def test_what_a_word_stands_for_has_fields_of_its_own(name: str, field: str, value: object) -> None:
-    """A scenario may name its tunnel or probe by a word, in full, or not at all."""
+def test_probe_and_tunnel_accept_shorthand_or_fields(name: str, field: str, value: object) -> None:
+    """The scenario file may set a short name, a table or none of them."""
     _, parent, leaf = field.split(".")
     given = getattr(scenarios.load(name, {field: value}).traffic, parent)
     part = {"probe": "udp", "encapsulation": "vxlan"}[parent]
-    both = {field: value, f"traffic.{parent}": part}  # whatever their order
+    # The order does not matter.
+    both = {field: value, f"traffic.{parent}": part}
     assert getattr(scenarios.load(name, both).traffic, parent) == given
-    usual = getattr(scenarios.load(name, {f"traffic.{parent}": part}).traffic, parent)
-    assert given == usual.model_copy(update={leaf: value})
+    defaults = getattr(scenarios.load(name, {f"traffic.{parent}": part}).traffic, parent)
+    assert given == defaults.model_copy(update={leaf: value})
 
 
-def test_overrides_are_toml_values_or_bare_words() -> None:
+def test_override_values_are_toml_or_plain_text() -> None:
     assert scenarios.parse_overrides(
         ["traffic.streams_count=8", "traffic.protocol=udp", "scale=1e2", "align_to_period=true"]
     ) == {
@@ -86,24 +87,22 @@ def test_overrides_are_toml_values_or_bare_words() -> None:
         ("no_such_field=1", "no_such_field", 1),
     ],
 )
-def test_fields_go_by_their_short_names_and_values_carry_units(
-    assignment: str, field: str, value: object
-) -> None:
+def test_overrides_accept_short_names_and_units(assignment: str, field: str, value: object) -> None:
     assert scenarios.parse_overrides([assignment]) == {field: value}
 
 
 @pytest.mark.parametrize("name", scenarios.fields())
-def test_a_field_s_own_name_means_itself(name: str) -> None:
+def test_full_field_name_is_unchanged(name: str) -> None:
     assert scenarios.field_of(name) == name
 
 
-def test_a_unit_that_does_not_fit_is_refused() -> None:
+def test_rejects_unit_of_another_quantity() -> None:
     with pytest.raises(scenarios.BadScenario, match="burst_s: '30G' is not a time"):
         scenarios.parse_overrides(["burst=30G"])
 
 
 @pytest.mark.parametrize(
-    ("name", "overrides", "words"),
+    ("name", "overrides", "parts"),
     [
         ("scale-180", {}, ["scale-180", "did you mean 'scale-180g'"]),
         ("nothing-like-it", {}, ["no such scenario", "smoke"]),
@@ -129,24 +128,24 @@ def test_a_unit_that_does_not_fit_is_refused() -> None:
         ("smoke", {"traffic.encapsulation": "gre"}, ["'gre'", "vxlan or none"]),
     ],
 )
-def test_a_mistake_names_field_value_and_fix(
-    name: str, overrides: dict[str, object], words: list[str]
+def test_scenario_error_names_field_value_and_fix(
+    name: str, overrides: dict[str, object], parts: list[str]
 ) -> None:
     with pytest.raises(scenarios.ScenarioError) as caught:
         scenarios.load(name, overrides)
     message = str(caught.value)
     assert "\n" not in message
-    for part in words:
+    for part in parts:
         assert part in message
 
 
 @pytest.mark.parametrize("assignment", ["pairs_count", "=3"])
-def test_an_assignment_without_both_sides_is_refused(assignment: str) -> None:
+def test_rejects_incomplete_assignment(assignment: str) -> None:
     with pytest.raises(scenarios.BadScenario, match="FIELD=VALUE"):
         scenarios.parse_overrides([assignment])
 
 
-def test_a_file_of_ones_own(tmp_path: Path) -> None:
+def test_loads_scenario_from_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text("pairs_count = 3\n")
     assert scenarios.load(str(path)).pairs_count == 3
@@ -171,10 +170,10 @@ READINGS = [
 
 
 @pytest.mark.parametrize(("name", "value", "field", "read"), READINGS)
-def test_a_value_is_read_alike_by_whatever_way_it_comes(
+def test_value_is_parsed_equally_from_all_sources(
     name: str, value: object, field: str, read: object
 ) -> None:
-    """As ``--set`` gives it, as an override of a body, as a study's axis, inside a table."""
+    """The same value can be set with ``--set``, in a request, in a study or in a table."""
     spec = scenarios.load("smoke", {name: value})
     assert scenarios.load("smoke", {field: read}) == spec
     assert scenarios.load("smoke", scenarios.parse_overrides([f"{name}={json.dumps(value)}"])) == (
@@ -188,7 +187,7 @@ def test_a_value_is_read_alike_by_whatever_way_it_comes(
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "words"),
+    ("name", "value", "parts"),
     [
         ("target", "-5G", ["objective.target_bits_per_second: '-5G' is not a rate", "180Gbit/s"]),
         ("target", "fast", ["objective.target_bits_per_second: 'fast' is not a rate"]),
@@ -201,14 +200,14 @@ def test_a_value_is_read_alike_by_whatever_way_it_comes(
         ("unattended_until_at", "soon", ["unattended_until_at: an instant such as"]),
     ],
 )
-def test_a_value_that_cannot_be_read_names_field_value_and_fix(
-    name: str, value: object, words: list[str]
+def test_invalid_value_error_names_field_value_and_format(
+    name: str, value: object, parts: list[str]
 ) -> None:
     with pytest.raises(scenarios.BadScenario) as caught:
         scenarios.load("smoke", {name: value})
-    assert all(part in str(caught.value) for part in words)
+    assert all(part in str(caught.value) for part in parts)
 
 
-def test_two_names_of_one_field_are_refused() -> None:
+def test_rejects_two_names_of_the_same_field() -> None:
     with pytest.raises(scenarios.BadScenario, match="burst, burst_s: both are burst_s"):
         scenarios.load("smoke", {"burst": 1, "burst_s": 2})

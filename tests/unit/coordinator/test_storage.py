@@ -1,4 +1,4 @@
-"""What is stored of runs: raw output comes back to the byte, and old runs go, and only they."""
+"""Tests for raw output and for removing stored runs."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ def planned(run_id: str, begun_at: datetime, *, bursts_count: int = 2, period_s:
 
 
 async def store(records: Records, plan: Plan) -> None:
-    """The run with an output of its first pair in each burst, and a test of its first hour."""
+    """Store a run. Each burst has raw output for the first pair, and there is a server test."""
     await create_run(records, plan)
     for burst in plan.bursts:
         await records.bursts.save_raw(plan.run_id, burst.index, 0, RAW)
@@ -74,10 +74,7 @@ async def names(records: Records) -> Sequence[str]:
     return [header.run_id async for header in records.private.list_runs()]
 
 
-# Forgetting -------------------------------------------------------------------------------------
-
-
-async def test_old_runs_are_listed_first_and_removed_when_asked(records: Records) -> None:
+async def test_prune_lists_old_runs_and_removes_on_request(records: Records) -> None:
     for age_days in (1, 29, 31, 34):
         await store(records, planned(f"run-{age_days}", NOW - age_days * DAY))
     shown = await prune(records, PruneRequest(older_than_days=30), NOW)
@@ -97,8 +94,8 @@ async def test_old_runs_are_listed_first_and_removed_when_asked(records: Records
     assert (again.runs, again.tests_hours, again.rows_count) == ((), (), 0)
 
 
-async def test_a_run_counts_from_its_end_and_keeps_the_tests_it_needs(records: Records) -> None:
-    """A soak that began 40 days ago and ended 20 days ago stays, with every test since."""
+async def test_prune_age_counts_from_the_end_of_a_run(records: Records) -> None:
+    """If the run ended 20 days ago, neither the run nor its tests may be removed."""
     soak = planned("soak", NOW - 40 * DAY, bursts_count=481, period_s=3600)
     await store(records, soak)
     await store(records, planned("short", NOW - 39 * DAY))
@@ -111,7 +108,7 @@ async def test_a_run_counts_from_its_end_and_keeps_the_tests_it_needs(records: R
     assert {run.run_id for run in shown.runs} == {"older", "soak", "short"}
 
 
-async def test_a_removal_that_died_midway_is_finished(
+async def test_prune_completes_an_interrupted_removal(
     records: Records, table: EmbeddedTable
 ) -> None:
     await store(records, planned("run-1", NOW - 40 * DAY))
@@ -123,48 +120,44 @@ async def test_a_removal_that_died_midway_is_finished(
     assert [row async for row in table.scan("run.run-1")] == []
 
 
-async def test_a_plan_of_another_version_stays_and_is_named(
+async def test_prune_skips_and_names_unreadable_plan(
     records: Records, table: EmbeddedTable
 ) -> None:
     plan = planned("run-1", NOW - 40 * DAY)
     await store(records, plan)
-    strange = RunHeader(
-        run_id="strange", scenario="x", created_at=NOW - 35 * DAY, created_by="newer"
-    )
-    control = Control(run_id="strange", lease_until_at=NOW)
-    await records.create_run(strange, b'{"version": 99}', control)
+    newer = RunHeader(run_id="newer", scenario="x", created_at=NOW - 35 * DAY, created_by="newer")
+    control = Control(run_id="newer", lease_until_at=NOW)
+    await records.create_run(newer, b'{"version": 99}', control)
     done = await prune(records, PruneRequest(older_than_days=30, dry_run=False), NOW)
-    assert done.unreadable == ("strange",)
-    assert await names(records) == ["strange"]
-    assert await table.get("run.strange", "plan.000") is not None
+    assert done.unreadable == ("newer",)
+    assert await names(records) == ["newer"]
+    assert await table.get("run.newer", "plan.000") is not None
 
 
-async def test_a_year_without_tests_costs_no_reads(
+async def test_prune_skips_hours_without_tests(
     records: Records, table: EmbeddedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await store(records, planned("old", NOW - 400 * DAY))
     await store(records, planned("new", NOW - DAY))
     invalid = Entity(partition_key="tests.0000someday", row_key="a", properties={})
     await table.insert(invalid)
-    requested = []
+    keys: list[str] = []
     find = table.next_partition
 
     async def counted(key_from: str, key_before: str) -> str | None:
-        requested.append(key_from)
+        keys.append(key_from)
         return await find(key_from, key_before)
 
     monkeypatch.setattr(table, "next_partition", counted)
     shown = await prune(records, PruneRequest(older_than_days=30), NOW)
     assert [(NOW - at) // DAY for at in shown.tests_hours] == [400]
-    assert len(requested) == 3  # one by another name, the one, no more
+    # These are an invalid partition, a valid partition and the end.
+    assert len(keys) == 3
 
 
-async def test_without_runs_there_is_nothing_to_do(records: Records) -> None:
+async def test_prune_without_runs_removes_nothing(records: Records) -> None:
     done = await prune(records, PruneRequest(older_than_days=0, dry_run=False), NOW)
     assert (done.runs, done.tests_hours, done.rows_count) == ((), (), 0)
-
-
-# Over the API and the command line ----------------------------------------------------------------
 
 
 @pytest.fixture
@@ -174,28 +167,28 @@ async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
     await fabric.close()
 
 
-async def ask(fabric: Fabric, method: str, path: str, **arguments: object) -> httpx.Response:
+async def request(fabric: Fabric, method: str, path: str, **arguments: object) -> httpx.Response:
     api = create_app(Coordinator(fabric), tick_s=None)
     transport = httpx.ASGITransport(app=api)
     async with httpx.AsyncClient(transport=transport, base_url="http://in-process") as client:
-        return await client.request(method, path, **arguments)  # type: ignore[arg-type]  # by name
+        return await client.request(method, path, **arguments)  # type: ignore[arg-type]
 
 
-async def test_raw_output_comes_back_to_the_byte(fabric: Fabric) -> None:
+async def test_raw_output_is_returned_unchanged(fabric: Fabric) -> None:
     await store(fabric.records, planned("run-1", NOW))
-    complete = b'{\n\t"start":\t{}\n}'
-    await fabric.records.bursts.save_raw("run-1", 1, 1, complete)
+    output = b'{\n\t"start":\t{}\n}'
+    await fabric.records.bursts.save_raw("run-1", 1, 1, output)
     for pair in ("pair-001", "1"):
-        answer = await ask(fabric, "GET", f"/v1/runs/run-1/raw/{pair}")
+        answer = await request(fabric, "GET", f"/v1/runs/run-1/raw/{pair}")
         assert (answer.status_code, answer.content) == (200, RAW)
         assert answer.headers["content-type"] == "application/x-ndjson"
-    answer = await ask(fabric, "GET", "/v1/runs/run-1/raw/2", params={"burst_index": 1})
-    assert answer.content == complete
+    answer = await request(fabric, "GET", "/v1/runs/run-1/raw/2", params={"burst_index": 1})
+    assert answer.content == output
     assert answer.headers["content-type"] == "application/json"
 
 
 @pytest.mark.parametrize(
-    ("path", "words"),
+    ("path", "message"),
     [
         ("/v1/runs/none/raw/1", "run none: no such run"),
         ("/v1/runs/run-1/raw/pair-003", "pair pair-003: not in run run-1, which has 2 pairs"),
@@ -204,22 +197,24 @@ async def test_raw_output_comes_back_to_the_byte(fabric: Fabric) -> None:
         ("/v1/runs/run-1/raw/2?side=server", "no server output: kept of failed tests only"),
     ],
 )
-async def test_output_that_is_not_there_says_why(fabric: Fabric, path: str, words: str) -> None:
+async def test_missing_raw_output_error_gives_the_reason(
+    fabric: Fabric, path: str, message: str
+) -> None:
     await store(fabric.records, planned("run-1", NOW))
-    answer = await ask(fabric, "GET", path)
+    answer = await request(fabric, "GET", path)
     assert answer.status_code == 404
     assert answer.headers["content-type"] == "application/problem+json"
-    assert words in answer.json()["detail"]
+    assert message in answer.json()["detail"]
 
 
-async def test_a_pruned_run_does_not_stop_the_coordinators_loop(fabric: Fabric) -> None:
-    """Another coordinator may have taken a run's rows between our list and our look."""
+async def test_pruned_run_does_not_stop_the_coordinator_loop(fabric: Fabric) -> None:
+    """Rows can be removed by another coordinator after the run was listed."""
     await store(fabric.records, planned("run-1", NOW))
     await fabric.private.delete_partition("run.run-1")
     await Coordinator(fabric).tick()
 
 
-def test_the_command_line_lists_by_default_and_removes_when_told(
+def test_prune_command_lists_by_default_and_deletes_on_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BROADSIDE_DATA_DIR", str(tmp_path))
@@ -230,12 +225,12 @@ def test_the_command_line_lists_by_default_and_removes_when_told(
         assert result.exit_code == 0, result.output
         return result.stdout
 
-    async def store_one() -> None:
+    async def store_run() -> None:
         fabric = open_fabric(FabricSettings(data_dir=tmp_path))
         await store(fabric.records, planned("run-1", datetime.now(UTC) - 367 * DAY))
         await fabric.close()
 
-    asyncio.run(store_one())
+    asyncio.run(store_run())
     assert call("raw", "last", "1", "--burst", "2") == RAW.decode()
     assert "would be deleted: 1 runs" in call("prune", "--older-than", "364")
     assert json.loads(call("prune", "--json"))["runs"][0]["run_id"] == "run-1"

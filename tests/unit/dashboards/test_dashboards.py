@@ -1,4 +1,4 @@
-"""Dashboards and alerts use existing metrics and labels."""
+"""Tests for dashboards and alerts, which must only use existing metrics and labels."""
 
 import json
 import shutil
@@ -17,7 +17,8 @@ from broadside.coordinator.views.prometheus_metrics import METRICS
 ROOT = Path(__file__).parents[3]
 GRAFANA, PROMETHEUS = (ROOT / "dashboards" / name for name in ("grafana", "prometheus"))
 BOARDS = sorted(GRAFANA.glob("*.json"))
-OWN_LABELS = {"job", "instance"}  # that Prometheus adds
+# These labels are added by Prometheus.
+PROMETHEUS_LABELS = {"job", "instance"}
 
 
 def panels(board: Path) -> Iterator[dict[str, Any]]:
@@ -40,7 +41,7 @@ def alerts() -> Iterator[dict[str, Any]]:
 
 
 def selectors(expression: str) -> Iterator[tuple[str, set[str]]]:
-    """Every metric that a query selects, with the labels that it matches or groups by."""
+    """Yield the metrics in a query, with the labels used to match them."""
     tree = promql_parser.parse(expression)
     pending: list[Any] = [tree]
     while pending:
@@ -54,58 +55,58 @@ def selectors(expression: str) -> Iterator[tuple[str, set[str]]]:
         pending += getattr(node, "args", None) or []
 
 
-def test_every_promql_selects_metrics_and_labels_that_exist() -> None:
+def test_queries_use_existing_metrics_and_labels() -> None:
     queries = [*dashboard_queries(), *((rule["alert"], rule["expr"]) for rule in alerts())]
     assert len(queries) > 25
-    for place, expression in queries:
+    for panel, expression in queries:
         result = list(selectors(expression))
-        assert result, place
+        assert result, panel
         for name, labels in result:
             if name == "up":
-                assert labels <= OWN_LABELS
+                assert labels <= PROMETHEUS_LABELS
                 continue
-            assert name in METRICS, place
-            assert labels <= {*METRICS[name][1], *OWN_LABELS}, place
+            assert name in METRICS, panel
+            assert labels <= {*METRICS[name][1], *PROMETHEUS_LABELS}, panel
 
 
-def test_a_query_of_what_does_not_exist_is_seen() -> None:
-    wrong = "max by (layer) (nothing_of_ours / on (layer) broadside_fleet_bytes_per_second{a='b'})"
+def test_detects_query_of_unknown_metric() -> None:
+    wrong = "max by (layer) (unknown_metric / on (layer) broadside_fleet_bytes_per_second{a='b'})"
     result = dict(selectors(wrong))
-    assert "nothing_of_ours" in result
+    assert "unknown_metric" in result
     assert not result["broadside_fleet_bytes_per_second"] <= {
         *METRICS["broadside_fleet_bytes_per_second"][1]
     }
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.stem)
-def test_panels_say_what_they_show_and_do_not_overlap(board: Path) -> None:
+def test_panels_have_descriptions_and_do_not_overlap(board: Path) -> None:
     taken: set[tuple[int, int]] = set()
     for panel in panels(board):
         if panel["type"] == "row":
             continue
         assert panel["title"]
         assert panel.get("description") or panel["type"] == "table", panel["title"]
-        place = panel["gridPos"]
+        position = panel["gridPos"]
         cells = {
             (x, y)
-            for x in range(place["x"], place["x"] + place["w"])
-            for y in range(place["y"], place["y"] + place["h"])
+            for x in range(position["x"], position["x"] + position["w"])
+            for y in range(position["y"], position["y"] + position["h"])
         }
-        assert place["x"] + place["w"] <= 24
+        assert position["x"] + position["w"] <= 24
         assert not cells & taken, panel["title"]
         taken |= cells
         if panel["type"] == "timeseries":
             assert panel["fieldConfig"]["defaults"]["custom"].get("spanNulls") is False
 
 
-def test_every_alert_says_what_is_wrong_and_what_to_do() -> None:
+def test_alerts_have_summary_and_action() -> None:
     for rule in alerts():
         assert rule["labels"]["severity"] in ("page", "warning", "info")
         assert rule["annotations"]["summary"]
         assert rule["annotations"]["action"]
 
 
-def test_promtool_accepts_every_figure() -> None:
+def test_promtool_accepts_all_metrics() -> None:
     registry = CollectorRegistry()
     for name, (text, labels) in METRICS.items():
         gauge = Gauge(name, text, labels, registry=registry)
@@ -119,7 +120,7 @@ def test_promtool_accepts_every_figure() -> None:
     assert (done.returncode, done.stderr.decode()) == (0, "")
 
 
-def test_promtool_accepts_rules_and_their_tests() -> None:
+def test_promtool_accepts_rules_and_rule_tests() -> None:
     tool = shutil.which("promtool")
     assert tool, "apt-get install prometheus (make tools)"
     for arguments in (
@@ -132,4 +133,4 @@ def test_promtool_accepts_rules_and_their_tests() -> None:
         assert done.returncode == 0, done.stdout + done.stderr
     tested = (PROMETHEUS / "broadside.test.yml").read_text("utf-8")
     for rule in alerts():
-        assert tested.count(f"alertname: {rule['alert']}\n") == 1, f"{rule['alert']}: never fires"
+        assert tested.count(f"alertname: {rule['alert']}\n") == 1, f"{rule['alert']}: no test"

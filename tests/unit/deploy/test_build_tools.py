@@ -1,4 +1,4 @@
-"""Archives are the same bytes for the same files; Debian's packages are the ones of the lock."""
+"""Tests for reproducible archives and for the lock file of Debian packages."""
 
 import hashlib
 import io
@@ -36,15 +36,15 @@ def tree(place: Path, mode: int, at_s: int) -> Path:
     return place
 
 
-def test_an_archive_depends_on_names_and_contents_alone(
+def test_archive_depends_only_on_names_and_contents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
-    one, other = tmp_path / "one.tar.gz", tmp_path / "two" / "other.tar.gz"
-    pack(tree(tmp_path / "x", 0o644, 1), one, "top")
-    pack(tree(tmp_path / "y", 0o600, 2_000_000_000), other, "top")
-    assert one.read_bytes() == other.read_bytes()
-    with tarfile.open(fileobj=io.BytesIO(one.read_bytes())) as opened:
+    first, second = tmp_path / "first.tar.gz", tmp_path / "two" / "second.tar.gz"
+    pack(tree(tmp_path / "x", 0o644, 1), first, "top")
+    pack(tree(tmp_path / "y", 0o600, 2_000_000_000), second, "top")
+    assert first.read_bytes() == second.read_bytes()
+    with tarfile.open(fileobj=io.BytesIO(first.read_bytes())) as opened:
         entries = opened.getmembers()
     assert [entry.name for entry in entries] == [
         "top/a", "top/b", "top/b/first", "top/b/second", "top/link", "top/run.sh",
@@ -55,7 +55,7 @@ def test_an_archive_depends_on_names_and_contents_alone(
     assert {entry.name: entry.mode for entry in entries}["top/run.sh"] == 0o755
 
 
-def test_the_lock_pins_what_archives_carry() -> None:
+def test_lock_pins_the_packages_of_archives() -> None:
     locked = {item.name: item for item in read_lock()}
     assert {*PACKAGES, *ENGINE, LICENCE_TEXTS} <= locked.keys()
     for item in locked.values():
@@ -71,16 +71,16 @@ def mirror(place: Path, content: bytes | None) -> str:
     return f"file://{place}/mirror"
 
 
-def test_a_locked_package_is_fetched(tmp_path: Path) -> None:
+def test_fetches_locked_package(tmp_path: Path) -> None:
     debian_packages.fetch([PACKAGE], tmp_path / "debs", mirror(tmp_path, CONTENT))
     assert (tmp_path / "debs" / PACKAGE.file_name).read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("content", [None, b"another package"])
-def test_a_mirror_that_has_moved_on_is_named_with_what_to_do(
+def test_error_for_outdated_lock_names_mirror_and_fix(
     tmp_path: Path, content: bytes | None
 ) -> None:
-    """A package that is gone, and one that is another under the same name."""
+    """The package can be missing, or it can have other content."""
     archive = mirror(tmp_path, content)
     with pytest.raises(SystemExit) as stopped:
         debian_packages.fetch([PACKAGE], tmp_path / "debs", archive)
@@ -91,5 +91,5 @@ def test_a_mirror_that_has_moved_on_is_named_with_what_to_do(
     assert PACKAGE.name in text
 
 
-def test_no_wheel_is_no_component(tmp_path: Path) -> None:
+def test_no_components_without_wheels(tmp_path: Path) -> None:
     assert read_wheels(tmp_path.glob("*.whl")) == []

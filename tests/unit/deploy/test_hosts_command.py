@@ -1,4 +1,4 @@
-"""deploy/hosts/broadside: Broadside's command with the settings of the host."""
+"""Tests for the script deploy/hosts/broadside, which loads the settings of a host."""
 
 import subprocess
 from pathlib import Path
@@ -9,16 +9,16 @@ from tests.deploy_check.tools import ROOT
 
 SETTINGS = """# a comment
 BROADSIDE_DATA_DIR=/var/lib/broadside
-BROADSIDE_API="two words"
-BROADSIDE_NAME='$(touch made)'
-BROADSIDE_x;touch made=1
+BROADSIDE_API="two parts"
+BROADSIDE_NAME='$(touch created)'
+BROADSIDE_x;touch created=1
 PATH=/nowhere
-BROADSIDE_LAST=no newline behind it"""
+BROADSIDE_LAST=no newline at the end"""
 
 
 @pytest.fixture
 def command(tmp_path: Path) -> list[str]:
-    """The script, with settings of the test, which prints the environment of what it starts."""
+    """Return a copy of the script to print the environment instead of calling the command."""
     (settings := tmp_path / "environment").write_text(SETTINGS)
     text = (ROOT / "deploy" / "hosts" / "broadside").read_text()
     assert text.count("/etc/broadside/environment") == 2
@@ -29,7 +29,7 @@ def command(tmp_path: Path) -> list[str]:
     return ["sh", str(script)]
 
 
-def started_with(command: list[str], folder: Path, **environment: str) -> dict[str, str]:
+def run_script(command: list[str], folder: Path, **environment: str) -> dict[str, str]:
     done = subprocess.run(
         command,
         env={"PATH": "/usr/bin:/bin", **environment},
@@ -41,33 +41,30 @@ def started_with(command: list[str], folder: Path, **environment: str) -> dict[s
     return dict(line.split("=", 1) for line in done.stdout.splitlines())
 
 
-def test_the_hosts_settings_are_read_as_systemd_reads_them(
-    command: list[str], tmp_path: Path
-) -> None:
-    reported = started_with(command, tmp_path)
-    assert reported["BROADSIDE_DATA_DIR"] == "/var/lib/broadside"
-    assert reported["BROADSIDE_API"] == "two words"
-    assert reported["BROADSIDE_NAME"] == "$(touch made)"
-    assert reported["BROADSIDE_LAST"] == "no newline behind it"
-    assert reported["PATH"] == "/usr/bin:/bin"
-    assert not (tmp_path / "made").exists()
+def test_settings_are_parsed_like_systemd(command: list[str], tmp_path: Path) -> None:
+    environment = run_script(command, tmp_path)
+    assert environment["BROADSIDE_DATA_DIR"] == "/var/lib/broadside"
+    assert environment["BROADSIDE_API"] == "two parts"
+    assert environment["BROADSIDE_NAME"] == "$(touch created)"
+    assert environment["BROADSIDE_LAST"] == "no newline at the end"
+    assert environment["PATH"] == "/usr/bin:/bin"
+    assert not (tmp_path / "created").exists()
 
 
-def test_the_callers_environment_wins_even_where_it_is_empty(
-    command: list[str], tmp_path: Path
-) -> None:
+def test_environment_of_caller_overrides_settings(command: list[str], tmp_path: Path) -> None:
     fields = {"BROADSIDE_DATA_DIR": "/srv/other", "BROADSIDE_API": ""}
-    reported = started_with(command, tmp_path, **fields)
-    assert {name: reported[name] for name in fields} == fields
-    assert reported["BROADSIDE_LAST"] == "no newline behind it"
+    environment = run_script(command, tmp_path, **fields)
+    assert {name: environment[name] for name in fields} == fields
+    assert environment["BROADSIDE_LAST"] == "no newline at the end"
 
 
-def test_the_installer_keeps_secrets_to_root_from_the_first_byte(tmp_path: Path) -> None:
-    """Whatever the caller's umask: with no right taken away afterwards, none was there."""
+def test_installer_creates_settings_with_private_mode(tmp_path: Path) -> None:
+    """The file must be private when it is created, even with a umask of 0."""
     text = (ROOT / "deploy" / "hosts" / "install.sh").read_text()
     part = text.partition("install -d -m 0755 /etc/broadside\n")[2].partition("\nfor word in")[0]
     settings = tmp_path / "environment"
-    (tmp_path / "environment.new").touch(0o666)  # of an installer that was killed
+    # This file is left if the installer was killed.
+    (tmp_path / "environment.new").touch(0o666)
     script = f"settings={settings}; service=agent; chmod() {{ :; }}\n{part}\n"
     script += "set_to A=1; set_to B=2; set_to A=3\n"
     (umask,) = [line for line in text.splitlines() if line.startswith("umask")]

@@ -1,4 +1,4 @@
-"""The examples of deploy/hosts for fleets that somebody else's tool looks after."""
+"""Tests for the Kubernetes and Ansible examples in deploy/hosts."""
 
 from typing import Any, Final
 
@@ -12,19 +12,19 @@ HOSTS: Final = tools.ROOT / "deploy" / "hosts"
 
 
 def objects() -> list[dict[str, Any]]:
-    """As kustomize builds them."""
+    """Return the objects created by kustomize."""
     if not tools.KUBERNETES.exists():
         pytest.skip("no kustomize; run: make tools")
     return list(yaml.safe_load_all(tools.kubernetes_objects()))
 
 
-def test_kubernetes_knows_every_field_of_the_agents() -> None:
+def test_kubernetes_manifests_are_valid() -> None:
     kinds = sorted(item["kind"] for item in objects())
     assert kinds == ["ConfigMap", "DaemonSet", "DaemonSet", "Namespace"]
     assert tools.kubeconform().faults == ()
 
 
-def test_agents_are_of_the_nodes_own_network_and_may_nothing_else() -> None:
+def test_agent_pods_use_host_network_without_capabilities() -> None:
     for item in objects():
         if item["kind"] != "DaemonSet":
             continue
@@ -34,16 +34,18 @@ def test_agents_are_of_the_nodes_own_network_and_may_nothing_else() -> None:
         (agent,) = pod["containers"]
         assert agent["securityContext"]["capabilities"] == {"drop": ["ALL"]}
         assert agent["args"] == ["agent"]
-        reported = next(item for item in agent["env"] if item["name"] == "BROADSIDE_AGENT_ROLE")
-        label = reported["valueFrom"]["fieldRef"]["fieldPath"].partition("'")[2].rstrip("']")
+        role_variable = next(
+            item for item in agent["env"] if item["name"] == "BROADSIDE_AGENT_ROLE"
+        )
+        label = role_variable["valueFrom"]["fieldRef"]["fieldPath"].partition("'")[2].rstrip("']")
         role = item["spec"]["template"]["metadata"]["labels"][label]
         assert pod["nodeSelector"] == {"broadside/role": role}
         assert item["metadata"]["name"] == f"broadside-{role}"
 
 
-def test_the_roles_own_settings_are_ones() -> None:
+def test_ansible_example_uses_existing_settings() -> None:
     inventory = yaml.safe_load((HOSTS / "ansible" / "inventory.example.yml").read_text())
     host = inventory["all"]["children"]["broadside_coordinator_host"]["hosts"]
-    (reported,) = host.values()
+    (variables,) = host.values()
     known = {f"BROADSIDE_{name.upper()}" for name in CoordinatorSettings.model_fields}
-    assert set(reported["broadside_settings"]) <= known
+    assert set(variables["broadside_settings"]) <= known

@@ -1,6 +1,6 @@
-"""What is planted in the Terraform files is found, and nothing else is."""
+"""Tests for the Terraform files to create a range in Azure."""
 
-# ruff: noqa: E501 - a planted fault is one row of a table
+# ruff: noqa: E501 - long table rows
 
 import dataclasses
 import re
@@ -44,16 +44,16 @@ QUEUE, STORAGE = "modules/exchange/service_bus.tf", "modules/exchange/storage.tf
 FLEET, COORDINATOR = "modules/fleet/main.tf", "modules/coordinator/main.tf"
 
 
-def found(files: Mapping[str, str]) -> list[str]:
+def range_faults_of(files: Mapping[str, str]) -> list[str]:
     return list(range_faults(dict(files), READ))
 
 
-def test_the_range_is_sound() -> None:
-    assert found(FILES) == []
+def test_range_has_no_faults() -> None:
+    assert range_faults_of(FILES) == []
 
 
 PLANTED = [
-    # names and forms, by the provider's schema
+    # names and types in the provider schema
     (FIREWALL, 'sku_name            = "AZFW_VNet"', 'sku_nam = "AZFW_VNet"', "no argument sku_nam"),
     (FIREWALL, 'sku_name            = "AZFW_VNet"', "", "sku_name is missing"),
     (FIREWALL, '    name                 = "data"\n', "", "ip_configuration: name is missing"),
@@ -64,13 +64,13 @@ PLANTED = [
     (FLEET, "  os_disk {\n", "  os_dis {\n", "os_disk: 1 at least"),
     (FLEET, "accelerated_networking_enabled =", "enable_accelerated_networking =", "no argument enable_acc"),
     (NETWORK, '  service_endpoint {\n    service = "Microsoft.Storage"\n  }', '  service_endpoint = ["x"]', "is a block"),
-    # names within the range
+    # names in the Terraform files
     (FLEET, "var.services", "var.service", "var.service is not declared"),
     ("main.tf", "module.network.subnet_ids.firewall", "module.network.subnets.firewall", "no output subnets"),
     ("main.tf", "  role_settle_s         = var.role_settle_s\n", "", "role_settle_s is missing"),
     ("main.tf", "  role_settle_s         = var", "  role_settles_s = var", "no variable role_settles_s"),
     ("main.tf", "azurerm_resource_group.this[*].id", "azurerm_resource_group.that[*].id", "is not declared"),
-    # what a service would refuse
+    # These values would be rejected by a service.
     (FIREWALL, "sku_tier            = var.tier", 'sku_tier = "Gold"', "sku_tier 'Gold'"),
     ("variables_firewall.tf", 'default     = "Premium"', 'default     = "Gold"', "firewall_tier 'Gold'"),
     (NETWORK, '"AzureFirewallSubnet"', '"FirewallSubnet"', "must be named AzureFirewallSubnet"),
@@ -85,7 +85,7 @@ PLANTED = [
     ("examples/soak.tfvars", 'firewall_tier      = "Standard"', 'firewall_tier = "Standard"\nidps_mode = "Deny"', "detects no intrusions"),
     ("examples/soak.tfvars", 'firewall_tier      = "Standard"', 'firewall_tier = "Gold"', "firewall_tier 'Gold'"),
     ("examples/soak.tfvars", "instances ", "instance_count ", "there is no variable instance_count"),
-    # doors
+    # These would allow more access than needed.
     (STORAGE, 'resource "azurerm_storage_container"', 'resource "azurerm_storage_table" "t" {\n  name = "t"\n  storage_account_id = azurerm_storage_account.this.id\n}\n\nresource "azurerm_storage_container"', "cannot be made"),
     ("variables.tf", 'default     = "rangeadmin"', 'default     = "operator"', "has taken that name"),
     (COORDINATOR, "admin_username                  = var.machine.admin_user_name", 'admin_username                  = "staff"', "has taken that name"),
@@ -100,7 +100,7 @@ PLANTED = [
     (TRAFFIC, "destination_ports     = rule.value.ports", 'destination_ports     = ["*"]', "every port"),
     (SECURITY, "ports = var.traffic.udp_ports", 'ports = ["*"]', "every port"),
     (FLEET, "  overprovision = false\n", "", "overprovision: must be False"),
-    # tunnels: both ends begin flows
+    # Both ends of a tunnel must be able to send.
     ("modules/network/outputs.tf", ", local.vxlan_to_clients)", ")", "output flows: no rule for VXLAN from servers to clients"),
     (SECURITY, "vxlan_to_servers = [for port in var.traffic.vxlan_port[*]", "vxlan_to_servers = [for port in [4789]", "output flows: no rule for VXLAN from clients to servers"),
     (SECURITY, "Inbound  = local.vxlan_to_clients", "Inbound  = []", "clients.Inbound: no rule for VXLAN from servers to clients"),
@@ -108,32 +108,32 @@ PLANTED = [
     (SECURITY, "local.to_exchange, local.vxlan_to_servers)", "local.to_exchange)", "clients.Outbound: no rule for VXLAN from clients"),
     (SECURITY, "from = local.prefixes.servers, to = local.prefixes.clients", "from = local.prefixes.clients, to = local.prefixes.servers", "clients.Inbound: no rule for VXLAN from servers"),
     ("examples/soak.tfvars", "instances ", 'extra_udp_ports = ["4789"]\ninstances ', "set vxlan_port"),
-    # what is found again, and read
+    # These are used to find and describe resources.
     (NETWORK, "  address_space       = [var.cidrs.hub]\n  tags                = var.context.tags\n", "  address_space       = [var.cidrs.hub]\n", "has no tags"),
     ("variables.tf", '  description = "Subscription that pays for the range."\n', "", "has no description"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("path", "whole", "broken", "words"), PLANTED)
-def test_a_planted_fault_is_found(path: str, whole: str, broken: str, words: str) -> None:
-    assert whole in FILES[path]
-    faults = found(FILES | {path: FILES[path].replace(whole, broken, 1)})
-    assert any(words in fault for fault in faults), faults
+@pytest.mark.parametrize(("path", "valid", "broken", "message"), PLANTED)
+def test_finds_injected_fault(path: str, valid: str, broken: str, message: str) -> None:
+    assert valid in FILES[path]
+    faults = range_faults_of(FILES | {path: FILES[path].replace(valid, broken, 1)})
+    assert any(message in fault for fault in faults), faults
 
 
-def test_what_is_no_terraform_is_one_line() -> None:
+def test_invalid_terraform_is_a_one_line_error() -> None:
     with pytest.raises(hcl.Unreadable, match=r"main\.tf: "):
         hcl.load({"main.tf": "resource {{"})
 
 
-def test_a_static_block_of_the_wrong_tier_is_found() -> None:
+def test_finds_block_of_another_tier() -> None:
     text = 'resource "azurerm_firewall_policy" "p" {\n sku = "Standard"\n intrusion_detection {\n mode = "Alert"\n }\n}\n'
     modules = hcl.load({"main.tf": text})
     range_ = range_rules.Range(modules=modules, values=Values(modules, {}), schema=READ)
     assert any("a Standard firewall has none" in fault for fault in range_rules.faults(range_))
 
 
-# Values that are said twice, in Terraform and in the code ------------------------------------------
+# Values in Terraform and in the code -------------------------------------------------------------
 
 
 def queue_arguments() -> Mapping[str, object]:
@@ -141,8 +141,8 @@ def queue_arguments() -> Mapping[str, object]:
     return modules["modules/exchange"].resources["azurerm_servicebus_queue", "jobs"].arguments
 
 
-def test_the_queue_is_the_one_the_code_was_written_for() -> None:
-    """The embedded queue's defaults are the truth; Azure's queue keeps the same."""
+def test_azure_queue_matches_the_embedded_queue() -> None:
+    """The queue in Azure uses the default values of the embedded queue."""
     fields = FabricSettings.model_fields
     queue = queue_arguments()
     assert range_rules.seconds(queue["lock_duration"]) == fields["queue_lock_s"].default
@@ -152,8 +152,8 @@ def test_the_queue_is_the_one_the_code_was_written_for() -> None:
     assert queue["name"] == fields["servicebus_queue"].default
 
 
-def test_the_queue_cuts_no_message_short() -> None:
-    """A message's own life, at most an AMQP uint of milliseconds, is what counts."""
+def test_queue_does_not_shorten_message_ttl() -> None:
+    """The maximum TTL is an AMQP uint in milliseconds."""
     from broadside.exchange.azure import service_bus
 
     ttl_s = range_rules.seconds(queue_arguments()["default_message_ttl"])
@@ -161,7 +161,7 @@ def test_the_queue_cuts_no_message_short() -> None:
     assert ttl_s >= service_bus._TTL_MAX_MS / 1000
 
 
-def test_the_tables_have_names_that_the_service_takes() -> None:
+def test_table_names_are_valid_and_unique() -> None:
     tables = hcl.load(FILES)["modules/exchange"].locals["tables"]
     assert set(tables) == {"control", "results", "private"}
     for name in tables.values():
@@ -169,25 +169,25 @@ def test_the_tables_have_names_that_the_service_takes() -> None:
     assert len(set(tables.values())) == 3
 
 
-def test_the_logins_that_the_rules_know_are_refused_by_terraform_too() -> None:
-    taken = hcl.load(FILES)[hcl.ROOT].locals["taken_names"]
-    assert set(taken) >= range_rules.TAKEN_LOGINS
+def test_terraform_rejects_reserved_login_names() -> None:
+    reserved = hcl.load(FILES)[hcl.ROOT].locals["taken_names"]
+    assert set(reserved) >= range_rules.TAKEN_LOGINS
 
 
-def test_the_rules_know_the_port_of_tunnels() -> None:
+def test_rules_use_the_default_vxlan_port() -> None:
     assert int(range_rules.VXLAN_PORT) == Vxlan.model_fields["port"].default
 
 
-def test_vm_sizes_have_the_bandwidth_that_the_limiter_knows() -> None:
+def test_vm_bandwidths_match_documented_limits() -> None:
     sizes = hcl.load(FILES)[hcl.ROOT].variables["vm_bits_per_second"].arguments["default"]
     assert "Standard_D4_v4" in sizes
     for size, bits_per_second in sizes.items():
         assert DOCUMENTED.of_vm(size) == bits_per_second, (
-            f"{size} is otherwise, or not, in coordinator/core.documented_limits.py"
+            f"{size} differs from coordinator/core.documented_limits.py"
         )
 
 
-def test_every_setting_that_a_vm_is_told_exists() -> None:
+def test_settings_of_vms_exist() -> None:
     for module, service, prefix in (
         ("fleet", AgentSettings, "BROADSIDE_AGENT_"),
         ("coordinator", CoordinatorSettings, "BROADSIDE_"),
@@ -195,11 +195,11 @@ def test_every_setting_that_a_vm_is_told_exists() -> None:
         known = {f"{prefix}{name.upper()}" for name in service.model_fields}
         known |= {f"BROADSIDE_{name.upper()}" for name in FabricSettings.model_fields}
         elsewhere = COORDINATORS if module == "fleet" else set()
-        assert set(told(f"modules/{module}/main.tf")) - elsewhere <= known
+        assert set(setting_names(f"modules/{module}/main.tf")) - elsewhere <= known
 
 
-def test_the_notebooks_range_has_what_each_of_its_scenarios_wants() -> None:
-    """Pairs, services and tunnels of every scenario that docs/azure.md names."""
+def test_notebook_range_supports_the_documented_scenarios() -> None:
+    """See if there are enough pairs, services and tunnels for docs/azure.md."""
     page = (ROOT / "docs" / "azure.md").read_text()
     section = page.partition("\n## Scenarios on the range\n")[2].partition("\n## ")[0]
     patterns = re.findall(r"`([\w*-]+)`", section)
@@ -212,27 +212,28 @@ def test_the_notebooks_range_has_what_each_of_its_scenarios_wants() -> None:
     path = "examples/notebook.tfvars"
     given = hcl.read_values(FILES[path], path)
     for name, scenario in scenarios.items():
-        wanted, pairs_count = scenario["traffic"], scenario["pairs_count"]
+        traffic, pairs_count = scenario["traffic"], scenario["pairs_count"]
         assert pairs_count <= given["instances"], name
-        if "engine" in wanted:
-            ports = given["service_ports"][wanted["engine"]]
+        if "engine" in traffic:
+            ports = given["service_ports"][traffic["engine"]]
             assert pairs_count <= given["instances"] * len(ports), name
         if name == "inspection":
             assert given["firewall_switch_enabled"]
-        if "encapsulation" in wanted:
+        if "encapsulation" in traffic:
             assert given["vxlan_port"] == Vxlan.model_fields["port"].default, name
 
 
-def test_terraform_tells_what_the_command_line_asks_for() -> None:
+def test_terraform_has_the_outputs_of_the_command_line() -> None:
     outputs = hcl.load(FILES)[hcl.ROOT].outputs
     assert {field.name for field in dataclasses.fields(RangeOutputs)} <= outputs.keys()
-    assert {"firewall_id", "tunnel", "fabric"} <= outputs.keys()  # what the runbook asks for
+    # These are used in the runbook.
+    assert {"firewall_id", "tunnel", "fabric"} <= outputs.keys()
 
 
 COORDINATORS = {"BROADSIDE_TABLES_PRIVATE", "BROADSIDE_AZURE_MONITOR_ENDPOINT"}
 
 
-def told(path: str) -> Iterator[str]:
+def setting_names(path: str) -> Iterator[str]:
     for text in (FILES[path], FILES["main.tf"]):
         for line in text.splitlines():
             name = line.strip().partition(" ")[0]
@@ -243,14 +244,14 @@ def told(path: str) -> Iterator[str]:
 # Roles --------------------------------------------------------------------------------------------
 
 
-def test_no_identity_has_a_role_that_is_wider_than_its_one_thing() -> None:
-    """Data roles on one container, three tables, one queue; metrics of one firewall."""
+def test_roles_have_minimal_scopes() -> None:
+    """All roles must be limited to the required resource."""
     modules = hcl.load(FILES)
     scopes = {
         "Storage Blob Data Reader": "${var.container_id}",
         "Storage Blob Data Contributor": "${azurerm_storage_container.agent.id}",
         "${each.value.role}": "${var.table_ids[each.value.table]}",
-        # Whoever deploys: boot statuses and heartbeats, for `broadside up`.
+        # This is used by `broadside up` to read the boot status and heartbeats.
         "Storage Table Data Reader": "${azurerm_storage_account.this.id}/tableServices/default/"
         "tables/${local.tables.results}",
         "Azure Service Bus Data Receiver": "${var.queue_id}",
@@ -269,17 +270,17 @@ def test_no_identity_has_a_role_that_is_wider_than_its_one_thing() -> None:
     assert set(given) == set(scopes.items())
 
 
-def test_agents_write_results_and_read_control_and_see_nothing_private() -> None:
+def test_agents_have_no_access_to_private_tables() -> None:
     text = FILES["modules/identity/main.tf"]
     given = {
         (identity, table, role)
-        for many, one, table_of, table, role in re.findall(
+        for kind, name, quote, table, role in re.findall(
             r'for (table|fleet) in [^:]*: "[^"]*" => \{ identity = ("?\w+"?), table = ("?)(\w+)"?, '
             r'role = "([^"]*)"',
             text,
         )
-        for identity in [one.strip('"')]
-        for _ in [many, table_of]
+        for identity in [name.strip('"')]
+        for _ in [kind, quote]
     }
     assert given == {
         ("coordinator", "table", "Storage Table Data Contributor"),
@@ -288,7 +289,7 @@ def test_agents_write_results_and_read_control_and_see_nothing_private() -> None
     }
 
 
-def test_the_one_role_of_our_own_reads_and_writes_a_policy_and_no_rules() -> None:
+def test_custom_role_can_only_read_and_write_the_policy() -> None:
     modules = hcl.load(FILES)
     roles = [
         block
@@ -310,10 +311,10 @@ def rendered_switches() -> str:
     return boot.fill(text, {"policy_id": policy, "idps": "off", "threat": "alert"})
 
 
-def test_the_coordinators_switches_are_read_and_their_commands_understood(tmp_path: Path) -> None:
+def test_rendered_switch_file_is_valid(tmp_path: Path) -> None:
     config = boot.Boot(service="coordinator", environment={}, switches=rendered_switches())
-    written = files_of(boot.render(FOLDER, config))["/etc/broadside/switches.toml"]
-    (tmp_path / "switches.toml").write_text(written)
+    content = files_of(boot.render(FOLDER, config))["/etc/broadside/switches.toml"]
+    (tmp_path / "switches.toml").write_text(content)
     switches = read_switches(tmp_path / "switches.toml")
     assert {name: switch.rest for name, switch in switches.items()} == {
         "idps": "off",
@@ -329,10 +330,10 @@ def test_the_coordinators_switches_are_read_and_their_commands_understood(tmp_pa
             given = (
                 load("policy-switch").make_context("x", [policy_flag, policy, flag, mode]).params
             )
-            assert [one for one in given.values() if one] == [policy, mode]
+            assert [value for value in given.values() if value] == [policy, mode]
 
 
-def test_the_coordinators_telemetry_file_is_read(tmp_path: Path) -> None:
+def test_rendered_telemetry_file_is_valid(tmp_path: Path) -> None:
     text = (AZURE / "modules" / "coordinator" / "telemetry.toml").read_text()
     values = {
         "firewall_id": "/subscriptions/0/resourceGroups/x/providers/Microsoft.Network/"
@@ -341,14 +342,14 @@ def test_the_coordinators_telemetry_file_is_read(tmp_path: Path) -> None:
         "client_id": "id",
     }
     config = boot.Boot(service="coordinator", environment={}, telemetry=boot.fill(text, values))
-    written = files_of(boot.render(FOLDER, config))["/etc/broadside/telemetry.toml"]
-    (tmp_path / "telemetry.toml").write_text(written)
+    content = files_of(boot.render(FOLDER, config))["/etc/broadside/telemetry.toml"]
+    (tmp_path / "telemetry.toml").write_text(content)
     sources = open_telemetry(tmp_path / "telemetry.toml")
     assert [source.counter_name for source in sources] == ["azure-monitor Throughput"]
     assert open_counter(sources) is not None
 
 
-def test_without_switches_there_is_no_file_of_them() -> None:
+def test_no_switch_file_without_switches() -> None:
     config = boot.Boot(service="coordinator", environment={})
     files = files_of(boot.render(FOLDER, config))
     assert not {"/etc/broadside/switches.toml", "/etc/broadside/telemetry.toml"} & files.keys()
@@ -360,7 +361,7 @@ FOLDER = AZURE / "modules" / "boot"
 AGENT = boot.Boot(service="agent", environment={"BROADSIDE_AGENT_ROLE": "client"})
 
 
-def test_a_rendered_cloud_config_holds_its_files_whole() -> None:
+def test_cloud_config_contains_the_files() -> None:
     files = files_of(boot.render(FOLDER, AGENT))
     for path, source in (
         ("/etc/broadside/chrony.conf", "chrony.conf"),
@@ -376,7 +377,7 @@ def test_a_rendered_cloud_config_holds_its_files_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("whole", "broken", "words"),
+    ("valid", "broken", "message"),
     [
         ("package_update: false", "package_update: true", "no package archive"),
         ("ssh_pwauth: false", "users: [root]", "users: not among the keys"),
@@ -387,15 +388,15 @@ def test_a_rendered_cloud_config_holds_its_files_whole() -> None:
         ('permissions: "0755"', "permissions: 755", "permissions must be said"),
     ],
 )  # fmt: skip
-def test_a_planted_fault_of_the_cloud_config_is_found(whole: str, broken: str, words: str) -> None:
+def test_finds_injected_fault_in_cloud_config(valid: str, broken: str, message: str) -> None:
     rendered = boot.render(FOLDER, AGENT)
-    assert whole in rendered
-    faults = list(boot.faults(rendered.replace(whole, broken, 1)))
-    assert any(words in fault for fault in faults), faults
+    assert valid in rendered
+    faults = list(boot.faults(rendered.replace(valid, broken, 1)))
+    assert any(message in fault for fault in faults), faults
 
 
-def test_the_installer_never_gives_up() -> None:
-    """The unit is enabled for every boot and started again after every failure, without a limit."""
+def test_installer_retries_without_limit() -> None:
+    """The unit is started at boot and restarted on any failure."""
     rendered = boot.render(FOLDER, AGENT)
     lines = files_of(rendered)["/etc/systemd/system/broadside-install.service"].splitlines()
     assert {"Restart=on-failure", "StartLimitIntervalSec=0", "RestartMaxDelaySec=60"} <= set(lines)
@@ -408,7 +409,7 @@ def test_the_installer_never_gives_up() -> None:
     ]
 
 
-def test_no_client_uses_the_port_that_azure_reserves() -> None:
+def test_reserved_azure_port_is_not_ephemeral() -> None:
     lines = (FOLDER / "files" / "sysctl.conf").read_text().splitlines()
     settings = dict(line.split(" = ") for line in lines if line and not line.startswith("#"))
     first, last = map(int, settings["net.ipv4.ip_local_port_range"].split())
@@ -416,12 +417,12 @@ def test_no_client_uses_the_port_that_azure_reserves() -> None:
     assert first <= 65330 <= last and reserved == "65330"
 
 
-def test_every_sysctl_says_why() -> None:
+def test_sysctl_settings_have_a_comment() -> None:
     lines = (FOLDER / "files" / "sysctl.conf").read_text().splitlines()
     reason = False
     for line in lines:
         reason = (reason or line.startswith("#")) and line != ""
-        assert reason or not line, f"{line}: no reason above it"
+        assert reason or not line, f"{line}: no comment above the setting"
 
 
 def test_paths_are_relative() -> None:
@@ -431,34 +432,35 @@ def test_paths_are_relative() -> None:
 # Costs --------------------------------------------------------------------------------------------
 
 
-def test_the_page_tells_the_prices_of_the_table() -> None:
-    """Firewall, fleet and traffic; the small rest is said on the page alone."""
+def test_prices_on_the_page_match_the_price_table() -> None:
+    """This will check the firewall, fleet and traffic, but not the small items."""
     prices = tomllib.loads((ROOT / "coordinator/prices/azure-2026-11.toml").read_text())
     premium = prices["firewall"]["premium"]
     vcpu_usd = prices["vcpu_hour"]["Standard_D{}_v4"]["usd"]
     fleet_usd = 2 * 30 * 4 * vcpu_usd
     rest_usd = 0.20 + 0.04 + 0.29 + 0.14 + 0.03 + 0.02
     base_usd = premium["deployment_hour"]["usd"] + rest_usd - 0.20
-    told = (ROOT / "docs/azure.md").read_text()
-    assert f"| {premium['deployment_hour']['usd']:.2f} |" in told
-    assert f"| {fleet_usd:.2f} |" in told
+    page = (ROOT / "docs/azure.md").read_text()
+    assert f"| {premium['deployment_hour']['usd']:.2f} |" in page
+    assert f"| {fleet_usd:.2f} |" in page
     units_usd = (20 - premium["included_units_count"]) * premium["unit_hour"]["usd"]
-    assert f"| {units_usd:.2f} |" in told
+    assert f"| {units_usd:.2f} |" in page
     with_fleet_usd = base_usd + fleet_usd + 0.20
     with_units_usd = with_fleet_usd + units_usd
-    assert f"**{base_usd:.2f} / {with_fleet_usd:.2f} / {with_units_usd:.2f}**" in told
+    assert f"**{base_usd:.2f} / {with_fleet_usd:.2f} / {with_units_usd:.2f}**" in page
     minute_usd = 60 * 180 / 8 * (premium["gb"]["usd"] + prices["peering"]["usd"])
-    assert f"**{minute_usd:.0f} a minute**" in told
+    assert f"**{minute_usd:.0f} a minute**" in page
 
 
 # The package --------------------------------------------------------------------------------------
 
 
-def test_the_package_holds_all_that_an_agent_imports() -> None:
-    """By distribution, of every import anywhere in `agent` and `exchange`; a VM cannot fetch more."""
+def test_bundle_contains_the_imports_of_the_agent() -> None:
+    """It is not possible to install packages on a VM, so all imports must be in the bundle."""
     distributions = {
         "aiohttp": "aiohttp",
-        "azure.core": "azure-identity",  # which needs it
+        # This is a dependency of azure-identity.
+        "azure.core": "azure-identity",
         "azure.data": "azure-data-tables",
         "azure.identity": "azure-identity",
         "azure.servicebus": "azure-servicebus",
@@ -481,20 +483,20 @@ def test_the_package_holds_all_that_an_agent_imports() -> None:
     assert needed <= {line for line in lines if not line.startswith("#")}
 
 
-def test_the_package_holds_every_program_that_an_agent_runs() -> None:
-    """The engines' own; and what makes certificates, and tunnels."""
+def test_bundle_contains_the_programs_of_the_agent() -> None:
+    """This includes engine programs and tools to create certificates and tunnels."""
     wheelhouse = runpy.run_path(str(AZURE / "wheelhouse.py"))
-    stored = {*wheelhouse["PACKAGES"], *wheelhouse["PROGRAMS"]}
+    bundled = {*wheelhouse["PACKAGES"], *wheelhouse["PROGRAMS"]}
     programs = {
         program.name
         for engine in engines().values()
         for program in (*engine.client_programs, *engine.server_programs)
     }
     assert programs > {"nginx", "lftp"}
-    assert programs | {"openssl", "iproute2", "chrony"} <= stored
+    assert programs | {"openssl", "iproute2", "chrony"} <= bundled
 
 
-def test_the_locks_pin_by_hash_and_name_no_index() -> None:
+def test_locks_pin_hashes_without_an_index() -> None:
     for name in ("agent.lock", "coordinator.lock"):
         text = (AZURE / "bundle" / name).read_text()
         assert text.count("==") <= text.count("--hash=sha256:")
@@ -502,13 +504,15 @@ def test_the_locks_pin_by_hash_and_name_no_index() -> None:
         assert "://" not in text
 
 
-def test_the_provider_is_pinned_by_the_release_s_own_checksums() -> None:
-    """Eleven platforms' archives and the manifest of their release, as the registry signs them."""
+def test_provider_is_pinned_by_checksums() -> None:
+    """The lock contains checksums for eleven platforms and for the manifest."""
     lock = (AZURE / ".terraform.lock.hcl").read_text()
     (version,) = re.findall(r"^  version += \"(.+)\"$", lock, re.MULTILINE)
     assert f"\nversion={version}\n" in (AZURE / "provider.sh").read_text()
-    wanted = re.search(r'source += "hashicorp/azurerm"\s+version = "(.+)"', FILES["versions.tf"])
-    assert wanted is not None
-    assert f'constraints = "{wanted[1]}"' in lock
+    constraint = re.search(
+        r'source += "hashicorp/azurerm"\s+version = "(.+)"', FILES["versions.tf"]
+    )
+    assert constraint is not None
+    assert f'constraints = "{constraint[1]}"' in lock
     assert len(set(re.findall(r'"zh:[0-9a-f]{64}",', lock))) == 12
     assert re.search(r'"h1:[A-Za-z0-9+/]{43}=",', lock)

@@ -1,4 +1,4 @@
-"""What Terraform keeps in its state: a code or a secret only where it is marked sensitive."""
+"""Tests to find secrets in the Terraform state which are not marked as sensitive."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,8 @@ SECRET = re.compile(
     r"(^|_)(codes?|secrets?|tokens?|passwords?|passphrase|sas)($|_)|private_key|access_key|api_key"
     r"|connection_string|instrumentation_key"
 )
-NO_SECRETS = re.compile(r"secret_id$|^http_tokens$")  # where a secret is; what a request must have
+# These names do not contain the secret itself.
+NO_SECRETS = re.compile(r"secret_id$|^http_tokens$")
 
 
 def modules(folder: str) -> dict[str, Module]:
@@ -32,9 +33,9 @@ def is_secret(name: str) -> bool:
     return SECRET.search(name) is not None and not NO_SECRETS.search(name)
 
 
-def unmarked(found: dict[str, Module]) -> Iterator[str]:
-    """Variables and outputs that hold a secret by their name or value, and are not marked."""
-    for module in found.values():
+def unmarked(modules_by_name: dict[str, Module]) -> Iterator[str]:
+    """Yield variables, outputs and resources to be marked as sensitive."""
+    for module in modules_by_name.values():
         for name, variable in module.variables.items():
             if is_secret(name) and variable.literal("sensitive") is not True:
                 yield f"{module}: variable {name}"
@@ -45,11 +46,11 @@ def unmarked(found: dict[str, Module]) -> Iterator[str]:
                 yield f"{module}: output {name}"
         for kind, name in module.resources:
             if kind in ("tls_private_key", "random_password", "local_file", "null_resource"):
-                yield f"{module}: {kind}.{name} keeps what it makes in the state"
+                yield f"{module}: {kind}.{name} stores a secret in the state"
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_no_secret_is_in_a_state_that_is_not_marked(folder: str) -> None:
+def test_secrets_are_marked_as_sensitive(folder: str) -> None:
     result = modules(folder)
     assert result
     assert list(unmarked(result)) == []
@@ -65,5 +66,5 @@ def test_no_secret_is_in_a_state_that_is_not_marked(folder: str) -> None:
         'resource "tls_private_key" "this" {\n  algorithm = "ED25519"\n}\n',
     ],
 )
-def test_one_that_is_not_marked_is_seen(text: str) -> None:
+def test_detects_unmarked_secret(text: str) -> None:
     assert list(unmarked(load({"main.tf": text})))

@@ -1,4 +1,4 @@
-"""The matrix of faults: which cells are asked for, when a phase has come, and what rules see."""
+"""Tests for the fault matrix, the rules and the result table."""
 
 import socket
 import struct
@@ -20,7 +20,7 @@ from broadside.exchange.messages import (
     Side,
     Track,
 )
-from broadside.exchange.messages import Phase as Told
+from broadside.exchange.messages import Phase as ClaimPhase
 from broadside.exchange.second_rows import TestSeconds
 from broadside.lab.ledger import parse_ledger
 from tests.faults import cell
@@ -46,7 +46,8 @@ from tests.synthetic import Plant
 from tests.unit.lab.test_invariants import stored
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)
-ASKED = {  # the rows that there must be, whatever else there is
+# These rows are required in the matrix.
+REQUIRED = {
     "sigkill",
     "sigstop",
     "network-cut",
@@ -64,24 +65,24 @@ ASKED = {  # the rows that there must be, whatever else there is
 }
 
 
-def claim(phase: Told, *, armed: bool = False) -> Claim:
+def claim(phase: ClaimPhase, *, armed: bool = False) -> Claim:
     return Claim(
         job_id="j",
         agent_id="c001",
         phase=phase,
         claimed_at=AT,
         armed_at=AT if armed else None,
-        running_at=AT if phase is Told.RUNNING else None,
+        running_at=AT if phase is ClaimPhase.RUNNING else None,
     )
 
 
-def test_every_fault_meets_every_phase() -> None:
-    assert FAULTS.keys() >= ASKED
+def test_matrix_has_all_faults_in_all_phases() -> None:
+    assert FAULTS.keys() >= REQUIRED
     assert len(CELLS) == len(set(CELLS)) == len(FAULTS) * 4
     assert set(CORE) <= set(CELLS)
 
 
-def test_cells_are_chosen_by_fault_by_phase_or_by_both() -> None:
+def test_cells_are_selected_by_fault_and_phase() -> None:
     assert chosen(None) == CELLS
     assert chosen("poison/armed") == (("poison", Phase.ARMED),)
     assert chosen("poison") == tuple(("poison", phase) for phase in Phase)
@@ -93,35 +94,38 @@ def test_cells_are_chosen_by_fault_by_phase_or_by_both() -> None:
     with pytest.raises(ValueError, match="write FAULT/PHASE"):
         chosen("flood/armed")
     assert chosen("control-cut/armed", "http") == (("control-cut", Phase.ARMED),)
-    with pytest.raises(ValueError, match="write FAULT/PHASE"):  # its agents share files
+    # This is not possible because embedded agents share files.
+    with pytest.raises(ValueError, match="write FAULT/PHASE"):
         chosen("control-cut/armed", "embedded")
 
 
 @pytest.mark.parametrize(
-    ("phase", "found", "come"),
+    ("phase", "stored_claim", "reached"),
     [
         (Phase.BEFORE_CLAIM, None, True),
-        (Phase.BEFORE_CLAIM, claim(Told.CLAIMED), False),
-        (Phase.ARMED, claim(Told.CLAIMED), False),
-        (Phase.ARMED, claim(Told.ARMED, armed=True), True),
-        (Phase.RUNNING, claim(Told.ARMED, armed=True), False),
-        (Phase.RUNNING, claim(Told.RUNNING, armed=True), True),
+        (Phase.BEFORE_CLAIM, claim(ClaimPhase.CLAIMED), False),
+        (Phase.ARMED, claim(ClaimPhase.CLAIMED), False),
+        (Phase.ARMED, claim(ClaimPhase.ARMED, armed=True), True),
+        (Phase.RUNNING, claim(ClaimPhase.ARMED, armed=True), False),
+        (Phase.RUNNING, claim(ClaimPhase.RUNNING, armed=True), True),
         (Phase.REPORTING, None, False),
-        (Phase.REPORTING, claim(Told.RUNNING, armed=True), True),
+        (Phase.REPORTING, claim(ClaimPhase.RUNNING, armed=True), True),
     ],
 )
-def test_a_phase_is_told_by_the_claim(phase: Phase, found: Claim | None, come: bool) -> None:
+def test_phase_is_detected_from_the_claim(
+    phase: Phase, stored_claim: Claim | None, reached: bool
+) -> None:
     now_s = AT.timestamp() + 2.0
-    assert has_come(phase, found, now_s=now_s) is come
+    assert has_come(phase, stored_claim, now_s=now_s) is reached
 
 
-def test_a_wrong_clock_before_the_claim_stays_wrong_until_the_job_is_armed() -> None:
+def test_clock_step_before_the_claim_lasts_until_armed() -> None:
     fault = FAULTS["clock-step"]
     assert LEAD_BEFORE_CLAIM_S - 5 < fault.lasting_s(Phase.BEFORE_CLAIM) < LEAD_BEFORE_CLAIM_S
     assert fault.lasting_s(Phase.ARMED) == fault.lasts_s
 
 
-def test_rounds_of_luck_strike_several_at_once_and_are_the_same_for_a_seed() -> None:
+def test_random_rounds_have_several_victims_and_are_repeatable() -> None:
     agents = ["c001", "c002", "c003", "s001", "s002"]
     cells = rounds(7, 200)
     assert cells == rounds(7, 200)
@@ -140,11 +144,12 @@ def test_rounds_of_luck_strike_several_at_once_and_are_the_same_for_a_seed() -> 
 
 
 (NOTHING_COUNTED,) = parse_ledger("0,0,0,0,0,0,0,,\n")
-SOME = FAULTS["poison"]  # a row with no rules of its own
+# This fault does not use special rules.
+SOME = FAULTS["poison"]
 
 
 def evidence(up_bytes: dict[float, int] | None = None) -> Evidence:
-    """A run without a fault; ``up_bytes`` by seconds after its first planned start."""
+    """Return evidence for a correct run. ``up_bytes`` has the bytes for each second."""
     right = stored(Plant(pairs=3, bursts=1, ledger=False))
     start_s = right.plan.bursts[0].planned_start_at.timestamp()
     total, readings = 0, []
@@ -162,11 +167,11 @@ def evidence(up_bytes: dict[float, int] | None = None) -> Evidence:
     )
 
 
-def test_a_run_without_a_fault_breaks_no_rule() -> None:
+def test_correct_run_has_no_violations() -> None:
     assert violations(evidence({0: 0, 1: 500_000, 2: 500_000}), SOME) == []
 
 
-def test_bytes_outside_every_burst_are_named() -> None:
+def test_reports_bytes_outside_of_bursts() -> None:
     right = evidence()
     burst = right.stored.plan.bursts[0]
     after_s = burst.duration_s + 6.0
@@ -174,13 +179,13 @@ def test_bytes_outside_every_burst_are_named() -> None:
     assert message.startswith("90000 bytes crossed the firewall outside any burst")
 
 
-def loud_after(end_s: float, *, whole: bool) -> Evidence:
-    """Bytes cross so long after the end of a burst that was measured whole, or was struck."""
+def with_late_bytes(end_s: float, *, complete: bool) -> Evidence:
+    """Return evidence where bytes are sent after a burst has ended."""
     right = evidence()
     [burst] = right.stored.summary.bursts
     after_s = right.stored.plan.bursts[0].duration_s + end_s
     loud = evidence({after_s: 0, after_s + 0.5: 90_000})
-    if whole:
+    if complete:
         return loud
     seconds = burst.completeness.model_copy(update={"measured_s": 89, "lost_s": 1})
     struck = burst.model_copy(update={"completeness": seconds})
@@ -188,24 +193,24 @@ def loud_after(end_s: float, *, whole: bool) -> Evidence:
     return replace(loud, stored=replace(loud.stored, summary=summary))
 
 
-def outside(found: list[str]) -> list[str]:
-    return [message for message in found if "outside any burst" in message]
+def outside(messages: list[str]) -> list[str]:
+    return [message for message in messages if "outside any burst" in message]
 
 
-def test_silence_begins_at_once_after_a_burst_that_was_measured_whole() -> None:
+def test_bytes_after_a_complete_burst_are_violations() -> None:
     fault = FAULTS["network-cut"]
     assert fault.stop_s == STOP_S > SILENT_S
-    assert outside(violations(loud_after(SILENT_S + 0.1, whole=True), fault))
-    assert not outside(violations(loud_after(SILENT_S + 0.1, whole=False), fault))
+    assert outside(violations(with_late_bytes(SILENT_S + 0.1, complete=True), fault))
+    assert not outside(violations(with_late_bytes(SILENT_S + 0.1, complete=False), fault))
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_bytes_between_the_bursts_are_seen_also_where_the_first_was_struck(fault: Fault) -> None:
-    assert fault.gap_s - EARLY_S - fault.stop_s >= 1, "no second between the bursts is looked at"
-    assert outside(violations(loud_after(fault.stop_s + 0.1, whole=False), fault))
+def test_reports_bytes_between_bursts_after_incomplete_burst(fault: Fault) -> None:
+    assert fault.gap_s - EARLY_S - fault.stop_s >= 1, "no second between bursts"
+    assert outside(violations(with_late_bytes(fault.stop_s + 0.1, complete=False), fault))
 
 
-def test_what_does_not_recompute_or_still_runs_is_named() -> None:
+def test_reports_recompute_difference_and_running_engines() -> None:
     wrong = replace(evidence(), recomputed={"equal": False, "differences": ["x"]}, engines_left=2)
     message = violations(wrong, SOME)
     assert message == [
@@ -214,7 +219,7 @@ def test_what_does_not_recompute_or_still_runs_is_named() -> None:
     ]
 
 
-def test_a_pass_below_the_floor_is_named() -> None:
+def test_reports_pass_with_low_coverage() -> None:
     right = evidence()
     summary = right.stored.summary.model_copy(
         update={"verdict": Verdict.PASS, "completeness_ratio": 0.5}
@@ -223,32 +228,32 @@ def test_a_pass_below_the_floor_is_named() -> None:
     assert "the run passes at 50.0 % coverage" in message
 
 
-def test_a_row_that_a_full_disk_took_is_named() -> None:
+def test_reports_row_lost_on_a_full_disk() -> None:
     fault, right = FAULTS["full-disk"], evidence()
 
-    def struck(phase: Told, *, reported: bool = True) -> Evidence:
+    def struck(phase: ClaimPhase, *, reported: bool = True) -> Evidence:
         reports = right.stored.reports if reported else {0: {}}
         answer = replace(right.stored, claims={0: {0: claim(phase)}}, reports=reports)
         return replace(right, stored=answer, clients=frozenset({"c001"}))
 
-    assert full_disk(struck(Told.REPORTED), fault) == []
-    assert full_disk(struck(Told.RUNNING), fault) == [
+    assert full_disk(struck(ClaimPhase.REPORTED), fault) == []
+    assert full_disk(struck(ClaimPhase.RUNNING), fault) == [
         "burst 1, pair 1: its claim's last word was lost on a full disk"
     ]
-    assert full_disk(struck(Told.RUNNING, reported=False), fault) == [
+    assert full_disk(struck(ClaimPhase.RUNNING, reported=False), fault) == [
         "burst 1, pair 1: its report was lost on a full disk"
     ]
-    assert full_disk(struck(Told.RUNNING), SOME) == []
+    assert full_disk(struck(ClaimPhase.RUNNING), SOME) == []
 
 
-def full_disk(found: Evidence, fault: Fault) -> list[str]:
-    return [violation for violation in violations(found, fault) if "full disk" in violation]
+def full_disk(observed: Evidence, fault: Fault) -> list[str]:
+    return [violation for violation in violations(observed, fault) if "full disk" in violation]
 
 
-def told_by_server(
-    seconds: int, *, from_s: float, cookie: str | None = None, each_bytes: int = 1000
+def server_record(
+    seconds: int, *, from_s: float, cookie: str | None = None, second_bytes: int = 1000
 ) -> TestSeconds:
-    """A server's record of a test by the struck client."""
+    """Return what the server has recorded for the client with the fault."""
     test = ServerTest(
         agent_id="s001",
         endpoint=Endpoint(agent_id="s001", address="198.19.0.1", port=5201),
@@ -258,47 +263,49 @@ def told_by_server(
         engine=EngineReport(engine="iperf3", cookie=cookie),
     )
     intervals = tuple(
-        Interval(start_s=float(index), end_s=index + 1.0, transferred_bytes=each_bytes)
+        Interval(start_s=float(index), end_s=index + 1.0, transferred_bytes=second_bytes)
         for index in range(seconds)
     )
     track = Track(side=Side.SERVER, flow=Flow.UP, first_data_at_s=from_s, intervals=intervals)
     return TestSeconds(test=test, tracks=(track,))
 
 
-def test_who_sends_on_past_the_lease_is_named() -> None:
+def test_reports_traffic_after_the_lease() -> None:
     fault = FAULTS["control-cut"]
     right = evidence()
-    silent = told_by_server(10, from_s=right.struck_at_s)
+    silent = server_record(10, from_s=right.struck_at_s)
     assert violations(replace(right, tests=(silent,)), fault) == []
-    loud = told_by_server(14, from_s=right.struck_at_s)
+    loud = server_record(14, from_s=right.struck_at_s)
     assert violations(replace(right, tests=(loud,)), fault) == ["sent 14.0 s after it was cut off"]
     assert violations(replace(right, tests=(loud,)), SOME) == []
-    # Struck when armed, it ends only after the healing: what came before that counts.
-    past_healing = told_by_server(16, from_s=right.struck_at_s + 4.6)
-    assert violations(replace(right, tests=(past_healing,)), fault) == [
+    # If the client was armed, bytes sent before the recovery are counted as well.
+    after_recovery = server_record(16, from_s=right.struck_at_s + 4.6)
+    assert violations(replace(right, tests=(after_recovery,)), fault) == [
         "sent 19.6 s after it was cut off"
     ]
 
 
-def test_bytes_that_differ_between_the_ends_are_named() -> None:
+def test_reports_different_byte_counts_of_both_ends() -> None:
     right = evidence()
     report = right.stored.reports[0][0]
     assert report.engine is not None
     total = FlowTotals(flow=Flow.UP, sent_bytes=3000, received_bytes=3000)
     engine = report.engine.model_copy(update={"cookie": "c", "totals": (total,)})
     reports = {0: {0: report.model_copy(update={"engine": engine})}}
-    stored_so = replace(right.stored, reports=reports)
+    changed = replace(right.stored, reports=reports)
     start_s = right.struck_at_s
-    same = replace(right, stored=stored_so, tests=(told_by_server(3, from_s=start_s, cookie="c"),))
+    same = replace(right, stored=changed, tests=(server_record(3, from_s=start_s, cookie="c"),))
     assert violations(same, SOME) == []
-    less = replace(same, tests=(told_by_server(2, from_s=start_s, cookie="c"),))
+    less = replace(same, tests=(server_record(2, from_s=start_s, cookie="c"),))
     [message] = violations(less, SOME)
     assert message.endswith("the client says 3000 bytes arrived, the server recorded 2000")
     for version, streams_count, block_bytes, known in (
         ("3.16", 2, 1000, True),
-        ("3.18", 2, 500, True),  # one a stream
+        # There is one block for each stream.
+        ("3.18", 2, 500, True),
         ("3.16", 1, 500, False),
-        ("3.16", 4, 300, False),  # only whole ones
+        # Not a multiple of the block size.
+        ("3.16", 4, 300, False),
         ("3.15", 2, 1000, False),
         (None, 2, 1000, False),
     ):
@@ -306,8 +313,8 @@ def test_bytes_that_differ_between_the_ends_are_named() -> None:
         blocks = {0: {0: report.model_copy(update={"engine": engine.model_copy(update=fields)})}}
         late = replace(less, stored=replace(less.stored, reports=blocks))
         assert (violations(late, SOME) == []) is known
-        twice = replace(late, tests=(told_by_server(4, from_s=start_s, cookie="c"),))
-        assert violations(twice, SOME) != [], "the server recorded more than arrived"
+        more = replace(late, tests=(server_record(4, from_s=start_s, cookie="c"),))
+        assert violations(more, SOME) != [], "the server recorded more than arrived"
     [message] = (
         violation
         for violation in violations(same, FAULTS["nothing"])
@@ -323,16 +330,16 @@ def connection(at_s: float, client: str, server: str, payload_bytes: int = 90_00
 
 
 def fired(*, more: tuple[Connection, ...]) -> list[str]:
-    """What is said of a run whose pairs fired once, and of these connections beside it."""
+    """Return the violations when these connections are added to a run."""
     right = evidence()
     start_s = right.struck_at_s
-    usual = [connection(start_s, f"10.1.1.{n}", f"10.2.1.{n}") for n in (1, 2, 3)]
+    expected = [connection(start_s, f"10.1.1.{n}", f"10.2.1.{n}") for n in (1, 2, 3)]
     control = [connection(start_s - 0.9, "10.1.1.1", "10.2.1.1", 900)]
-    wire = (*usual, *control, *more)
+    wire = (*expected, *control, *more)
     return violations(replace(right, watched=True, connections=wire), SOME)
 
 
-def test_a_pair_that_fires_twice_in_a_burst_is_named_whoever_did_it() -> None:
+def test_reports_duplicate_test_of_a_pair() -> None:
     start_s = evidence().struck_at_s
     assert fired(more=()) == []
     again = connection(start_s + 4, "10.1.1.1", "10.2.1.1")
@@ -351,18 +358,18 @@ def test_a_pair_that_fires_twice_in_a_burst_is_named_whoever_did_it() -> None:
     ]
 
 
-def test_two_tests_on_a_servers_record_are_named_also_where_one_has_no_report() -> None:
+def test_reports_duplicate_server_test_without_report() -> None:
     right = evidence()
-    loud = told_by_server(3, from_s=right.struck_at_s, each_bytes=20_000)
+    loud = server_record(3, from_s=right.struck_at_s, second_bytes=20_000)
     assert violations(replace(right, tests=(loud,)), SOME) == []
-    again = told_by_server(3, from_s=right.struck_at_s + 4, each_bytes=20_000)
+    again = server_record(3, from_s=right.struck_at_s + 4, second_bytes=20_000)
     assert violations(replace(right, tests=(loud, again)), SOME) == [
         "burst 1: the servers saw 2 tests from 198.18.0.1, not one",
         "burst 1: the servers saw 2 tests to 198.19.0.1, not one",
     ]
 
 
-def test_evidence_with_holes_and_a_coordinator_that_grows_are_named() -> None:
+def test_reports_missing_evidence_and_high_memory() -> None:
     right = evidence()
     [message] = violations(replace(right, unseen_count=7), SOME)
     assert message.startswith("7 packets were not looked at")
@@ -376,7 +383,7 @@ def test_evidence_with_holes_and_a_coordinator_that_grows_are_named() -> None:
 def packet(
     sender: str, from_port: int, receiver: str, to_port: int, payload_bytes: int, *, protocol: int
 ) -> bytes:
-    """The headers of an IPv4 packet, with four bytes of options in each."""
+    """Return the IPv4 and TCP headers. Each header has four bytes of options."""
     ip = struct.pack(
         "!BBHHHBBH4s4s4x",
         0x46,
@@ -393,11 +400,12 @@ def packet(
     return ip + struct.pack("!HHIIBBHHH4x", from_port, to_port, 0, 0, 0x60, 0, 0, 0, 0)
 
 
-def test_payload_is_counted_by_connection_both_ways() -> None:
+def test_payload_is_counted_per_connection_in_both_directions() -> None:
     client, server = ("10.1.1.1", 40_000), ("10.2.1.1", PORT)
     with socket.socket() as tap:
         wire = Wire(tap)
-        wire.see(packet(*client, *server, 0, protocol=6), 0.5)  # an acknowledgement is no payload
+        # This packet has no payload.
+        wire.see(packet(*client, *server, 0, protocol=6), 0.5)
         wire.see(packet(*client, *server, 1000, protocol=6), 1.0)
         wire.see(packet(*server, *client, 50, protocol=6), 2.0)
         wire.see(packet(*client, *server, 70, protocol=17), 3.0)
@@ -411,7 +419,7 @@ def test_payload_is_counted_by_connection_both_ways() -> None:
 # Table ------------------------------------------------------------------------------------------
 
 
-def test_the_table_shows_outcome_verdict_and_rules() -> None:
+def test_result_table_has_outcome_verdict_and_rules() -> None:
     fine = Result(
         fault="poison",
         phase="armed",
@@ -431,38 +439,36 @@ def test_the_table_shows_outcome_verdict_and_rules() -> None:
     ]
 
 
-def test_the_docs_last_chapter_is_written_anew() -> None:
+def test_last_chapter_of_the_docs_is_replaced() -> None:
     fine = Result(fault="poison", phase="armed", bursts=("2 measured",), verdict="pass")
     hosts = replace(fine, fabric="http", peak_bytes=130_000_000)
-    written = chapter("# Faults\n\n## The table\n\nold\n", [hosts, fine], "today")
-    assert written.startswith(
+    document = chapter("# Faults\n\n## The table\n\nold\n", [hosts, fine], "today")
+    assert document.startswith(
         "# Faults\n\n## The table\n\n### Any hosts: agents over HTTPS\n\n"
         "today The coordinator took at most 130 MB of memory.\n\n| fault | armed |\n"
     )
-    assert "\n### Azure: Service Bus" in written
-    later = chapter(written, [replace(hosts, verdict="fail")], "tomorrow")
-    assert later.count("| poison | 2 measured; pass; ok |") == 1, "Azure's was not run, and stays"
+    assert "\n### Azure: Service Bus" in document
+    later = chapter(document, [replace(hosts, verdict="fail")], "tomorrow")
+    assert later.count("| poison | 2 measured; pass; ok |") == 1, "the Azure row must be unchanged"
     assert later.count("| poison | 2 measured; fail; ok |") == 1
-    assert chapter(later, [hosts], "today") == written
-    assert "\n| poison | 2 measured; pass; ok |\n" in written
-    assert all(f"| {name} | {fault.says} |" in written for name, fault in FAULTS.items())
+    assert chapter(later, [hosts], "today") == document
+    assert "\n| poison | 2 measured; pass; ok |\n" in document
+    assert all(f"| {name} | {fault.says} |" in document for name, fault in FAULTS.items())
     with pytest.raises(ValueError, match="no chapter"):
         chapter("# Faults\n", [fine], "today")
 
 
 @pytest.mark.parametrize("missed_count", [0, 2, 3])
-def test_a_phase_that_passed_unseen_is_tried_again(
-    missed_count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missed_phase_is_retried(missed_count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[Cell] = []
 
-    def carry_out(_site: object, which: Cell) -> Result:
-        tried.append(which)
+    def try_cell(_site: object, target: Cell) -> Result:
+        tried.append(target)
         if len(tried) <= missed_count:
             raise cell.PhaseMissed("the first job was past running unseen")
-        return Result(fault=which[0], phase=which[1].value)
+        return Result(fault=target[0], phase=target[1].value)
 
-    monkeypatch.setattr(cell, "_try_cell", carry_out)
+    monkeypatch.setattr(cell, "_try_cell", try_cell)
     monkeypatch.setattr(cell, "_clear_away", lambda _site: None)
     site = SimpleNamespace(name="azure")
     result = cell.run_cell(site, ("sigkill", Phase.RUNNING))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The checker passes what is right and names what is not."""
+"""Tests for checking the invariants of stored runs."""
 
 from dataclasses import replace
 
@@ -10,32 +10,32 @@ from tests.synthetic import Plant, fleet
 
 
 def stored(planted: Plant) -> Stored:
-    made = fleet(planted)
-    summary = summarise_run(made.plan, measure(made), made.ledger, made.now)
+    run = fleet(planted)
+    summary = summarise_run(run.plan, measure(run), run.ledger, run.now)
     return Stored(
-        plan=made.plan,
+        plan=run.plan,
         summary=summary,
         claims={
             evidence.burst.index: {
                 pair.pair_index: pair.claim for pair in evidence.pairs if pair.claim is not None
             }
-            for evidence in made.evidence
+            for evidence in run.evidence
         },
         reports={
             evidence.burst.index: {
                 pair.pair_index: pair.report for pair in evidence.pairs if pair.report is not None
             }
-            for evidence in made.evidence
+            for evidence in run.evidence
         },
     )
 
 
-def test_every_planted_kind_keeps_the_rules() -> None:
+def test_synthetic_runs_have_no_violations() -> None:
     for kind in EXPECTED:
         assert broken(stored(plant(kind, 7))) == [], kind
 
 
-def test_a_second_counted_twice_is_named() -> None:
+def test_reports_second_counted_twice() -> None:
     right = stored(Plant(pairs=3, bursts=1, ledger=False))
     [burst] = right.summary.bursts
     wrong = burst.model_copy(update={"completeness": Completeness.of({State.MEASURED: 91})})
@@ -44,18 +44,18 @@ def test_a_second_counted_twice_is_named() -> None:
     assert any("states add up to 91 of 90" in line for line in text)
 
 
-def test_pairs_that_do_not_add_up_are_named_though_one_has_no_rate() -> None:
+def test_reports_wrong_sum_of_pairs_with_an_unknown_rate() -> None:
     right = stored(Plant(pairs=3, bursts=1, ledger=False))
     [burst] = right.summary.bursts
-    one, *others = burst.pairs
-    unknown = one.model_copy(update={"received_bits_per_second": None})
+    first, *others = burst.pairs
+    unknown = first.model_copy(update={"received_bits_per_second": None})
     wrong = burst.model_copy(update={"pairs": (unknown, *others)})
     summary = right.summary.model_copy(update={"bursts": (wrong,)})
     [text] = broken(replace(right, summary=summary))
     assert "bit/s together, the fleet" in text
 
 
-def test_a_lost_burst_and_a_doubled_pair_are_named() -> None:
+def test_reports_lost_burst_and_duplicate_pair() -> None:
     right = stored(Plant(pairs=3, bursts=2, ledger=False))
     first = right.summary.bursts[0]
     doubled = first.model_copy(update={"pairs": (*first.pairs[:2], first.pairs[0])})
@@ -65,7 +65,7 @@ def test_a_lost_burst_and_a_doubled_pair_are_named() -> None:
     assert any("not the planned ones, each once" in line for line in text)
 
 
-def test_a_report_of_another_agents_claim_is_named() -> None:
+def test_reports_result_of_another_agent() -> None:
     right = stored(Plant(pairs=3, bursts=1, ledger=False))
     reports = {
         0: {

@@ -1,4 +1,4 @@
-"""A lab's agents as agents of other hosts."""
+"""Tests for lab agents connecting over HTTPS."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from broadside.lab.topology import LabSpec, build_lab
 NOW = datetime.now(UTC)
 
 
-def test_a_second_lab_on_the_same_data_lets_its_agents_in(tmp_path: Path) -> None:
+def test_second_lab_on_the_same_data_enrols_its_agents(tmp_path: Path) -> None:
     lab = build_lab(LabSpec(pairs_count=1, prefix="bs"), tmp_path / "lab")
     plans = {plan.agent_id: plan for plan in plan_agents(lab, {})}
 
@@ -36,9 +36,9 @@ def test_a_second_lab_on_the_same_data_lets_its_agents_in(tmp_path: Path) -> Non
             await fabric.close()
 
     for _ in range(2):
-        made = hosts.enrolled(plans, tmp_path / "data", "127.0.0.1:8443")
+        enrolled = hosts.enrolled(plans, tmp_path / "data", "127.0.0.1:8443")
         codes = {
             plan.environment["BROADSIDE_AGENT_ROLE"]: plan.environment["BROADSIDE_AGENT_JOIN"]
-            for plan in made.values()
+            for plan in enrolled.values()
         }
         asyncio.run(join(codes))

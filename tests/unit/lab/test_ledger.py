@@ -1,4 +1,4 @@
-"""The ledger's file, and the kernel's dump it is written from."""
+"""Tests for the counter file of the lab firewall and for the kernel dump."""
 
 import struct
 
@@ -24,7 +24,7 @@ READINGS = st.builds(
 )
 HEADER = ",".join(COLUMNS) + "\n"
 
-# Two of the four qdiscs of a firewall after 3 MiB of payload, as Linux 6.18 sent them; for s0
+# This was recorded on Linux 6.18 and has two qdiscs after 3 MiB of payload. For s0,
 # `tc -s qdisc` printed "Sent 3290829 bytes 2191 pkt (dropped 0".
 RECORDED = bytes.fromhex(
     "94000000240002000100000067100000000000000100000000000000ffffffff020000000c0001006e6f7175657565"
@@ -39,19 +39,20 @@ RECORDED = bytes.fromhex(
     "0"
 )
 END_OF_DUMP = bytes.fromhex("1400000003000200010000006710000000000000")
-S0 = 3  # interface index in the recording
+# This is the interface index in the recording.
+S0 = 3
 
 
-def test_recorded_dump() -> None:
+def test_parses_recorded_dump() -> None:
     counts, done = parse_qdiscs(RECORDED)
     assert counts[S0] == QueueCount(frame_bytes=3_290_829, packets_count=2191, drops_count=0)
     assert not done
-    # 3 MiB of payload, 52 bytes of headers on most packets, and iperf3's own words beside it.
+    # This is 3 MiB of payload, 52 bytes for most headers and the iperf3 control data.
     assert counts[S0].ip_bytes == 3_290_829 - 14 * 2191
     assert 1.0359 < counts[S0].ip_bytes / (3 * 2**20) < 1.0375
 
 
-def test_the_dump_ends_once() -> None:
+def test_detects_end_of_dump() -> None:
     assert parse_qdiscs(END_OF_DUMP) == ({}, True)
     assert parse_qdiscs(RECORDED + END_OF_DUMP)[1]
 
@@ -67,49 +68,51 @@ def qdisc(index: int, parent: int, stats: bytes) -> bytes:
     return struct.pack("=IHHII", 16 + len(body), 36, 2, 1, 0) + body
 
 
-def test_only_root_qdiscs_count_and_long_counts_win() -> None:
+def test_uses_root_qdiscs_and_64_bit_counts() -> None:
     basic = attribute(1, struct.pack("=QI4x", 10**13, 7))
     queue = attribute(3, struct.pack("=5I", 0, 0, 42, 0, 0))
     long_count = attribute(8, struct.pack("=Q", 2**32 + 7))
     counts, _ = parse_qdiscs(
         qdisc(2, 0xFFFF_FFFF, basic + long_count + queue)
-        + qdisc(3, 0x10001, basic + queue)  # a class's own
-        + qdisc(4, 0xFFFF_FFFF, queue)  # without byte counts: unknown, not zero
+        # This qdisc belongs to a class.
+        + qdisc(3, 0x10001, basic + queue)
+        # The number of bytes is not known.
+        + qdisc(4, 0xFFFF_FFFF, queue)
     )
     assert counts == {2: QueueCount(frame_bytes=10**13, packets_count=2**32 + 7, drops_count=42)}
 
 
-def test_an_error_of_the_kernel_is_raised() -> None:
+def test_raises_kernel_error() -> None:
     refusal = struct.pack("=IHHII", 36, 2, 0, 1, 0) + struct.pack("=i", -1) + b"\0" * 16
     with pytest.raises(PermissionError):
         parse_qdiscs(refusal)
 
 
 @given(st.lists(READINGS))
-def test_readings_survive_the_file(readings: list[LedgerReading]) -> None:
+def test_readings_round_trip_through_the_file(readings: list[LedgerReading]) -> None:
     text = HEADER + "".join(map(format_reading, readings))
     assert parse_ledger(text) == tuple(readings)
 
 
 @given(readings=st.lists(READINGS, min_size=1, max_size=4), data=st.data())
-def test_a_file_cut_anywhere_yields_its_whole_lines(
+def test_truncated_file_yields_complete_lines(
     readings: list[LedgerReading], data: st.DataObject
 ) -> None:
     text = HEADER + "".join(map(format_reading, readings))
     cut = text[: data.draw(st.integers(0, len(text)))]
-    ledger = parse_ledger(cut)
-    assert ledger == tuple(readings)[: max(cut.count("\n") - 1, 0)]
+    parsed = parse_ledger(cut)
+    assert parsed == tuple(readings)[: max(cut.count("\n") - 1, 0)]
 
 
-def test_a_half_line_of_a_killed_writer_is_left_out() -> None:
+def test_incomplete_line_is_skipped() -> None:
     line = "1.000000,1,2,3,4,5,6,,8\n"
-    (one,) = parse_ledger(line)
-    assert (one.at_s, one.up_bytes, one.offered_down_bytes) == (1.0, 1, 8)
-    assert parse_ledger(f"{HEADER}{line[:12]}\n{line}") == (one,)
+    (reading,) = parse_ledger(line)
+    assert (reading.at_s, reading.up_bytes, reading.offered_down_bytes) == (1.0, 1, 8)
+    assert parse_ledger(f"{HEADER}{line[:12]}\n{line}") == (reading,)
     assert parse_ledger("") == ()
 
 
-def test_unknown_is_not_zero() -> None:
+def test_unknown_count_is_not_zero() -> None:
     line = "1.0,1,2,3,4,5,6,,\n"
     (reading,) = parse_ledger(line)
     assert reading.offered_up_bytes is None

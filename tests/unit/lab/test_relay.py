@@ -1,4 +1,4 @@
-"""A relay that is stopped is not there for anybody, and comes back where it was."""
+"""Tests to stop and start a TCP relay."""
 
 import http.client
 import threading
@@ -18,7 +18,7 @@ class Hello(BaseHTTPRequestHandler):
         self.wfile.write(b"hello")
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Disable the request log."""
 
 
 @pytest.fixture
@@ -36,23 +36,24 @@ def connect(relay: Relay) -> http.client.HTTPConnection:
     return http.client.HTTPConnection("127.0.0.1", relay.port, timeout=10)
 
 
-def ask(connection: http.client.HTTPConnection) -> bytes:
+def request_text(connection: http.client.HTTPConnection) -> bytes:
     connection.request("GET", "/")
     return connection.getresponse().read()
 
 
-def test_a_stopped_relay_refuses_all_and_comes_back_at_its_port(relay: Relay) -> None:
-    standing = connect(relay)
-    assert ask(standing) == b"hello"
-    for _ in range(2):  # stopped or started twice is once
+def test_stopped_relay_refuses_connections_until_restart(relay: Relay) -> None:
+    open_connection = connect(relay)
+    assert request_text(open_connection) == b"hello"
+    # The second call has no effect.
+    for _ in range(2):
         relay.stop()
     with pytest.raises((ConnectionError, http.client.HTTPException)):
-        ask(standing)
+        request_text(open_connection)
     with pytest.raises(ConnectionRefusedError):
-        ask(connect(relay))
+        request_text(connect(relay))
     for _ in range(2):
         relay.start()
     again = connect(relay)
-    assert ask(again) == b"hello"
+    assert request_text(again) == b"hello"
     again.close()
-    standing.close()
+    open_connection.close()

@@ -1,4 +1,4 @@
-"""The cases of ``make scenarios`` hang together, and what did not show is said."""
+"""Tests for the cases and the result table of ``make scenarios``."""
 
 from dataclasses import replace
 from typing import Any
@@ -35,14 +35,14 @@ OUTAGE = Expected(outage_within_s=(0.1, 0.2))
 BASE = replace(ROW, name="base", payload_bits_per_second=100e6)
 
 
-def said_of(
+def case_faults(
     expected: Expected, row: Row = ROW, facts: Facts = NO_FACTS, base: Row = BASE
 ) -> list[str]:
     case = Case(name="one", scenario="smoke", expected=expected)
     return list(faults(case, row, facts, {"base": base}))
 
 
-def test_every_case_has_its_scenario_bed_and_profile_and_compares_with_one_run_before_it() -> None:
+def test_cases_have_scenario_and_profile_and_follow_their_base() -> None:
     seen: set[str] = set()
     for case in sorted(CASES, key=lambda case: list(BEDS).index(case.bed)):
         spec = scenarios.load(case.scenario)
@@ -56,7 +56,7 @@ def test_every_case_has_its_scenario_bed_and_profile_and_compares_with_one_run_b
 
 
 @pytest.mark.parametrize(
-    ("expected", "facts", "said"),
+    ("expected", "facts", "message"),
     [
         (Expected(limiter="window"), Facts(limiter="firewall"), "limiter firewall, planted window"),
         (Expected(limiter="window"), Facts(limiter="window"), None),
@@ -104,19 +104,19 @@ def test_every_case_has_its_scenario_bed_and_profile_and_compares_with_one_run_b
         ),
     ],
 )
-def test_what_did_not_show_is_said(expected: Expected, facts: Facts, said: str | None) -> None:
-    result = said_of(expected, facts=facts)
-    assert len(result) == (said is not None)
-    assert said is None or said in result[0]
+def test_reports_missing_effect(expected: Expected, facts: Facts, message: str | None) -> None:
+    result = case_faults(expected, facts=facts)
+    assert len(result) == (message is not None)
+    assert message is None or message in result[0]
 
 
-def test_a_rate_that_is_unknown_is_held_against_nothing() -> None:
+def test_unknown_base_rate_is_reported() -> None:
     unknown = replace(BASE, payload_bits_per_second=None)
-    result = said_of(Expected(rate_ratio_of=("base", 0.4, 0.6)), base=unknown)
+    result = case_faults(Expected(rate_ratio_of=("base", 0.4, 0.6)), base=unknown)
     assert result == ["cannot be held against 'base', which has no rate"]
 
 
-def test_a_case_brings_along_what_it_is_held_against() -> None:
+def test_selected_case_includes_its_base() -> None:
     compared = {
         case.name: case.expected.rate_ratio_of[0]
         for case in CASES
@@ -130,7 +130,7 @@ def test_a_case_brings_along_what_it_is_held_against() -> None:
     assert chosen(["no such case"]) == []
 
 
-def test_a_studys_row_says_what_its_runs_are_sent_in() -> None:
+def test_study_row_has_encapsulation_of_its_runs() -> None:
     spec = scenarios.load("vxlan-1-flow")
     question = Sweep(axes=(Axis(field="traffic.streams_count", values=(1, 2)),))
     study = Study(
@@ -147,46 +147,44 @@ def test_a_studys_row_says_what_its_runs_are_sent_in() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"verdict": "fail"}, "verdict fail, expected pass"),
         ({"completeness_ratio": 0.9}, "completeness 0.9, expected 0.95 to 1"),
         ({"payload_bits_per_second": None}, "no rate"),
     ],
 )
-def test_a_run_or_trial_that_is_no_sound_measurement_is_said(
-    changes: dict[str, Any], said: str
-) -> None:
+def test_reports_invalid_run_or_trial(changes: dict[str, Any], message: str) -> None:
     broken = replace(ROW, **changes)
     study = replace(ROW, payload_bits_per_second=None, verdict=None, trials=(BASE, broken))
-    assert said_of(Expected(), broken) == said_of(Expected(), study) == [f"one: {said}"]
+    assert case_faults(Expected(), broken) == case_faults(Expected(), study) == [f"one: {message}"]
 
 
-def test_a_limit_that_no_trial_may_have_is_said_of_each_that_has_it() -> None:
+def test_reports_trials_with_an_excluded_limit() -> None:
     expected = Expected(trials_not_limited_by="firewall")
-    named = [
+    trials = [
         replace(BASE, name=f"- {name}", limiter=name) for name in ("window", "firewall", "unknown")
     ]
-    result = said_of(expected, replace(ROW, trials=tuple(named)))
+    result = case_faults(expected, replace(ROW, trials=tuple(trials)))
     assert result == ["- firewall: limiter firewall, which is not planted"]
-    assert said_of(expected) == ["no trial has a verdict"]
+    assert case_faults(expected) == ["no trial has a verdict"]
 
 
-def test_each_mode_is_held_against_the_first() -> None:
+def test_modes_are_compared_with_the_first() -> None:
     expected = Expected(modes={"deny": (0.19, 0.25), "alert": (0.8, 1.0)})
     trials = (
         replace(BASE, name="- mode plain"),
         replace(BASE, name="- mode deny", payload_bits_per_second=22e6),
         replace(BASE, name="- mode alert", payload_bits_per_second=70e6),
     )
-    result = said_of(expected, replace(ROW, trials=trials))
+    result = case_faults(expected, replace(ROW, trials=trials))
     assert result == ["alert is at 0.7 of the first mode's rate, planted 0.8 to 1"]
-    (missing,) = said_of(expected, replace(ROW, trials=trials[:2]))
+    (missing,) = case_faults(expected, replace(ROW, trials=trials[:2]))
     assert missing.startswith("alert is at None")
 
 
 @pytest.mark.parametrize(
-    ("counted", "said"),
+    ("counted", "message"),
     [
         ((0.05, 0.31), []),
         ((0.05, 0.35), ["- log: fw at 0.300, counted 0.350"]),
@@ -194,32 +192,32 @@ def test_each_mode_is_held_against_the_first() -> None:
         ((None, 0.3), ["- cef: CPU of ['fw'], counted of []"]),
     ],
 )
-def test_a_devices_cpu_is_held_against_what_the_kernel_counted_of_it(
-    counted: tuple[float | None, float], said: list[str]
+def test_device_cpu_is_compared_with_kernel_counters(
+    counted: tuple[float | None, float], message: list[str]
 ) -> None:
     trials = tuple(
         replace(ROW, name=f"- {name}", cpu={"fw": result}, cpu_counted={"fw": item} if item else {})
         for name, result, item in zip(("cef", "log"), (0.04, 0.3), counted, strict=True)
     )
     expected = Expected(cpu_within=0.02)
-    assert said_of(expected, replace(ROW, trials=trials)) == said
+    assert case_faults(expected, replace(ROW, trials=trials)) == message
     idle = replace(trials[1], cpu={"fw": 0.04}, cpu_counted={"fw": 0.04})
-    fallen = said_of(expected, replace(ROW, trials=(trials[1], idle)))
-    assert "- log: fw at 0.040, no more than in - log" in fallen
+    result = case_faults(expected, replace(ROW, trials=(trials[1], idle)))
+    assert "- log: fw at 0.040, no more than in - log" in result
 
 
-def test_a_row_says_what_is_unknown_what_did_not_show_and_when_the_machine_was_busy() -> None:
+def test_row_shows_unknown_values_faults_and_full_cpu() -> None:
     shown = cells(replace(ROW, faults=("limiter x, planted y",), machine_was_busy=True))
     assert shown[5:8] == ("50.0", "1.00 / -", "2.50")
     assert shown[8].startswith("(the machine was the limit) NOT SHOWN: limiter x, planted y")
     assert cells(replace(ROW, core_was_full=True))[8].startswith("(one core was full) ")
 
 
-def test_a_studys_trials_stand_below_it_in_the_table_that_the_docs_keep() -> None:
+def test_table_lists_trials_below_their_study() -> None:
     study = replace(ROW, name="modes", payload_bits_per_second=None, trials=(BASE, BASE))
     lines = list(markdown([ROW, study]))
     assert [line.split(" | ")[0] for line in lines[2:]] == ["| one", "| modes", "| base", "| base"]
-    written = chapter(f"# Title\n\n{CHAPTER}\nold\n", [ROW], "today")
-    assert written == f"# Title\n\n{CHAPTER}\ntoday\n\n" + "\n".join(markdown([ROW])) + "\n"
+    document = chapter(f"# Title\n\n{CHAPTER}\nold\n", [ROW], "today")
+    assert document == f"# Title\n\n{CHAPTER}\ntoday\n\n" + "\n".join(markdown([ROW])) + "\n"
     with pytest.raises(ValueError, match="Measured"):
         chapter("# Title\n", [ROW], "today")

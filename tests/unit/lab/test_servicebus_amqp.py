@@ -1,4 +1,4 @@
-"""The codec: everything that it writes it reads, and nothing that it reads breaks it."""
+"""Tests for the AMQP codec."""
 
 import pytest
 from hypothesis import given
@@ -34,7 +34,7 @@ _VALUES = st.recursive(
 
 
 def _typed(value: amqp.Value) -> object:
-    """A value with its types, which equality of numbers would not see."""
+    """Return a value with types, because numbers can be equal if the types are not."""
     match value:
         case list():
             return [_typed(item) for item in value]
@@ -46,7 +46,7 @@ def _typed(value: amqp.Value) -> object:
 
 
 @given(_VALUES)
-def test_what_is_encoded_decodes_to_the_same_value_and_types(value: amqp.Value) -> None:
+def test_values_round_trip_with_types(value: amqp.Value) -> None:
     raw = amqp.encode(value)
     decoded, end = amqp.decode(raw)
     assert end == len(raw)
@@ -60,13 +60,13 @@ def test_arrays_decode_to_lists(items: list[int]) -> None:
     assert amqp.decode(amqp.encode(amqp.Array(stamps)))[0] == stamps
 
 
-def test_an_array_of_symbols_decodes_to_symbols() -> None:
+def test_symbol_array_decodes_to_symbols() -> None:
     decoded, _ = amqp.decode(amqp.encode(amqp.Array([amqp.Symbol("a"), amqp.Symbol("bc")])))
     assert _typed(decoded) == _typed([amqp.Symbol("a"), amqp.Symbol("bc")])
 
 
 @given(st.binary(max_size=64))
-def test_any_bytes_decode_or_are_refused(raw: bytes) -> None:
+def test_arbitrary_bytes_decode_or_are_rejected(raw: bytes) -> None:
     try:
         _, end = amqp.decode(raw)
     except amqp.WireError:
@@ -75,7 +75,7 @@ def test_any_bytes_decode_or_are_refused(raw: bytes) -> None:
 
 
 @given(_VALUES, st.data())
-def test_a_value_cut_short_is_refused(value: amqp.Value, data: st.DataObject) -> None:
+def test_rejects_truncated_value(value: amqp.Value, data: st.DataObject) -> None:
     raw = amqp.encode(value)
     cut = data.draw(st.integers(0, len(raw) - 1))
     with pytest.raises(amqp.WireError):
@@ -93,12 +93,12 @@ def test_a_value_cut_short_is_refused(value: amqp.Value, data: st.DataObject) ->
         pytest.param(b"\x3f", id="unknown constructor"),
     ],
 )
-def test_hostile_bytes_are_refused(raw: bytes) -> None:
+def test_rejects_malicious_bytes(raw: bytes) -> None:
     with pytest.raises(amqp.WireError):
         amqp.decode(raw)
 
 
-def test_a_message_splits_into_sections_that_join_to_itself() -> None:
+def test_message_splits_into_sections() -> None:
     raw = amqp.performative(amqp.Code.HEADER, [True]) + amqp.encode(
         amqp.Described(amqp.ULong(amqp.Code.DATA), b"x" * 300)
     )
@@ -108,11 +108,11 @@ def test_a_message_splits_into_sections_that_join_to_itself() -> None:
     assert b"".join(part.raw for part in parts) == raw
 
 
-def test_a_message_must_consist_of_sections() -> None:
+def test_rejects_message_without_sections() -> None:
     with pytest.raises(amqp.WireError):
         list(amqp.sections(amqp.encode("not a section")))
 
 
-def test_a_value_without_an_amqp_type_is_a_programming_error() -> None:
+def test_unsupported_python_type_raises_type_error() -> None:
     with pytest.raises(TypeError, match="complex"):
         amqp.encode(1j)

@@ -1,4 +1,4 @@
-"""The broker as a peer sees it, byte for byte and with no socket."""
+"""Tests for the AMQP protocol of the Service Bus broker, without using sockets."""
 
 from collections.abc import Sequence
 
@@ -50,13 +50,13 @@ def _transfer(
 
 
 def _batch(*raws: bytes) -> bytes:
-    """A transfer of so many messages on link 0."""
+    """Return a batch transfer for these messages, using link 0."""
     text = b"".join(amqp.encode(Described(ULong(Code.DATA), raw)) for raw in raws)
     return _transfer(0, text, message_format=amqp.BATCH_FORMAT)
 
 
 def _put_token(name: str = "sb://host/", value: str = "token", request_id: str = "id") -> bytes:
-    """The links to ``$cbs``, and a token on them."""
+    """Return the frames to open links to ``$cbs`` and send a token."""
     fields = {"operation": "put-token", "type": "jwt", "name": name}
     request = (
         amqp.performative(Code.PROPERTIES, [request_id])
@@ -75,20 +75,20 @@ OPENING = (
 
 
 class Peer:
-    """The far end of one connection."""
+    """Peer to send frames to the broker."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.connection = Connection(broker, NOW)
         self._unread = b""
 
-    def say(self, raw: bytes, now: float = NOW) -> list[tuple[int, list[Value], bytes]]:
-        """Send bytes, let the broker move, and return the frames that came back."""
+    def send(self, raw: bytes, now: float = NOW) -> list[tuple[int, list[Value], bytes]]:
+        """Send bytes, then advance the broker and return the frames received."""
         self.connection.receive(raw, now)
         self.broker.advance(now)
-        return self.heard()
+        return self.received_frames()
 
-    def heard(self) -> list[tuple[int, list[Value], bytes]]:
+    def received_frames(self) -> list[tuple[int, list[Value], bytes]]:
         raw, frames = self._unread + self.connection.take_output(), []
         while raw:
             if raw.startswith(b"AMQP"):
@@ -113,13 +113,13 @@ def broker() -> Broker:
 @pytest.fixture
 def peer(broker: Broker) -> Peer:
     peer = Peer(broker)
-    peer.say(OPENING)
+    peer.send(OPENING)
     return peer
 
 
-def _trusting(peer: Peer) -> Peer:
-    """A peer that has put a token, so that links to queues open."""
-    peer.say(_put_token())
+def _authorized(peer: Peer) -> Peer:
+    """Send a token, as it is required to open links to queues."""
+    peer.send(_put_token())
     return peer
 
 
@@ -127,32 +127,32 @@ def _codes(frames: list[tuple[int, list[Value], bytes]]) -> list[int]:
     return [code for code, _, _ in frames]
 
 
-def test_sasl_is_offered_and_any_identity_taken(broker: Broker) -> None:
+def test_sasl_accepts_any_identity(broker: Broker) -> None:
     peer = Peer(broker)
-    assert _codes(peer.say(amqp.SASL_HEADER)) == [Code.SASL_MECHANISMS]
+    assert _codes(peer.send(amqp.SASL_HEADER)) == [Code.SASL_MECHANISMS]
     init = amqp.frame(0, amqp.performative(Code.SASL_INIT, [Symbol("ANONYMOUS")]), sasl=True)
-    assert peer.say(init)[0][:2] == (Code.SASL_OUTCOME, [0] + [None] * 13)
-    assert _codes(peer.say(OPENING)) == [Code.OPEN, Code.BEGIN]
+    assert peer.send(init)[0][:2] == (Code.SASL_OUTCOME, [0] + [None] * 13)
+    assert _codes(peer.send(OPENING)) == [Code.OPEN, Code.BEGIN]
 
 
-def test_another_protocol_is_told_what_is_spoken_here(broker: Broker) -> None:
+def test_other_protocol_receives_the_sasl_header(broker: Broker) -> None:
     connection = Connection(broker, NOW)
     connection.receive(b"GET / HTTP/1.1\r\n", NOW)
     assert connection.take_output() == amqp.SASL_HEADER
     assert connection.closed
 
 
-def test_a_queue_cannot_be_reached_without_a_token(peer: Peer) -> None:
-    (_, attach, _), (code, detach, _) = peer.say(_attach(0, "jobs", receiver=True))
+def test_queue_requires_a_token(peer: Peer) -> None:
+    (_, attach, _), (code, detach, _) = peer.send(_attach(0, "jobs", receiver=True))
     assert attach[5] is attach[6] is None
     assert code == Code.DETACH
     assert detach[2].value[0] == "amqp:unauthorized-access"
 
 
-def test_a_refused_token_is_a_401_with_its_reason(broker: Broker) -> None:
+def test_rejected_token_returns_401_with_reason(broker: Broker) -> None:
     broker.guard = Guard(sas_keys={"p": "k"})
     peer = Peer(broker)
-    frames = peer.say(OPENING + _put_token("sb://host/jobs", "nonsense", "the id"))
+    frames = peer.send(OPENING + _put_token("sb://host/jobs", "nonsense", "the id"))
     answer = next(payload for code, _, payload in frames if code == Code.TRANSFER)
     parts = {section.code: section.value for section in amqp.sections(answer)}
     assert parts[Code.PROPERTIES][5] == "the id"
@@ -161,63 +161,65 @@ def test_a_refused_token_is_a_401_with_its_reason(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("address", ["nope", "nope/$management"])
-def test_an_unknown_entity_is_not_found(peer: Peer, address: str) -> None:
-    frames = _trusting(peer).say(_attach(0, address, receiver=True))
+def test_rejects_unknown_entity(peer: Peer, address: str) -> None:
+    frames = _authorized(peer).send(_attach(0, address, receiver=True))
     assert _codes(frames) == [Code.ATTACH, Code.DETACH]
     assert frames[1][1][2].value[0] == "amqp:not-found"
 
 
-def test_a_send_is_accepted_and_delivered_in_frames_that_fit(peer: Peer, broker: Broker) -> None:
-    body = bytes(range(256)) * 700  # 179,200 bytes: three frames
+def test_large_message_is_delivered_in_several_frames(peer: Peer, broker: Broker) -> None:
+    # Three frames are needed to send this.
+    body = bytes(range(256)) * 700
     raw = _message(body)
-    _trusting(peer)
-    attached = peer.say(_attach(0, "jobs", receiver=False))
+    _authorized(peer)
+    attached = peer.send(_attach(0, "jobs", receiver=False))
     assert attached[1][1][6] == LINK_CREDIT
     parts = [raw[at : at + 60_000] for at in range(0, len(raw), 60_000)]
     sent = b"".join(_transfer(0, part, more=part is not parts[-1]) for part in parts)
-    (code, disposition, _), *_ = peer.say(sent)
+    (code, disposition, _), *_ = peer.send(sent)
     assert (code, disposition[3], disposition[4].code) == (Code.DISPOSITION, True, Code.ACCEPTED)
-    frames = peer.say(_attach(1, "jobs", receiver=True) + _flow(1, 1))
+    frames = peer.send(_attach(1, "jobs", receiver=True) + _flow(1, 1))
     transfers = [(fields, payload) for code, fields, payload in frames if code == Code.TRANSFER]
     assert [fields[5] for fields, _ in transfers] == [True] * (len(transfers) - 1) + [False]
     assert all(len(payload) < 65_536 for _, payload in transfers)
     text = b"".join(payload for _, payload in transfers)
     assert [part.value for part in amqp.sections(text)][-1] == body
-    assert len(transfers[0][0][2]) == 16  # the delivery tag is the lock token
+    # The delivery tag is used as the lock token.
+    assert len(transfers[0][0][2]) == 16
 
 
-def test_a_batch_is_as_many_messages(peer: Peer, broker: Broker) -> None:
-    _trusting(peer).say(_attach(0, "jobs", receiver=False))
-    peer.say(_batch(*(_message(b"x", str(number)) for number in range(3))))
+def test_batch_is_split_into_messages(peer: Peer, broker: Broker) -> None:
+    _authorized(peer).send(_attach(0, "jobs", receiver=False))
+    peer.send(_batch(*(_message(b"x", str(number)) for number in range(3))))
     assert broker.queues["jobs"].counts()["active"] == 3
 
 
-def test_a_message_over_the_limit_is_rejected(peer: Peer, broker: Broker) -> None:
-    _trusting(peer).say(_attach(0, "jobs", receiver=False))
+def test_rejects_message_over_the_size_limit(peer: Peer, broker: Broker) -> None:
+    _authorized(peer).send(_attach(0, "jobs", receiver=False))
     raw = _message(b"x" * 200_000)
     sent = b"".join(
         _transfer(0, raw[at : at + 50_000], more=at + 50_000 < len(raw))
         for at in range(0, len(raw), 50_000)
     )
-    (_, disposition, _), *_ = peer.say(sent)
+    (_, disposition, _), *_ = peer.send(sent)
     assert disposition[4].value[0].value[0] == "amqp:link:message-size-exceeded"
     assert not broker.queues["jobs"].messages
 
 
-def test_a_busy_broker_throttles_and_says_so(peer: Peer, broker: Broker) -> None:
-    _trusting(peer).say(_attach(0, "jobs", receiver=False))
+def test_busy_broker_rejects_with_server_busy(peer: Peer, broker: Broker) -> None:
+    _authorized(peer).send(_attach(0, "jobs", receiver=False))
     broker.busy_until_s = NOW + 5.0
-    (_, disposition, _), *_ = peer.say(_transfer(0, _message(b"x")))
+    (_, disposition, _), *_ = peer.send(_transfer(0, _message(b"x")))
     assert disposition[4].value[0].value[0] == "com.microsoft:server-busy"
-    (_, disposition, _), *_ = peer.say(_transfer(0, _message(b"x"), delivery_id=1), NOW + 5.0)
+    (_, disposition, _), *_ = peer.send(_transfer(0, _message(b"x"), delivery_id=1), NOW + 5.0)
     assert disposition[4].code == Code.ACCEPTED
 
 
 @pytest.fixture
 def receiver(peer: Peer, broker: Broker) -> Peer:
-    """A peer with one delivery of one message on link 1, in delivery id 1."""
-    _trusting(peer).say(_attach(0, "jobs", receiver=False) + _transfer(0, _message(b"x")))
-    frames = peer.say(_attach(1, "jobs", receiver=True) + _flow(1, 1))
+    """Return a peer after receiving a message on link 1, with delivery id 1."""
+    _authorized(peer).send(_attach(0, "jobs", receiver=False) + _transfer(0, _message(b"x")))
+    frames = peer.send(_attach(1, "jobs", receiver=True) + _flow(1, 1))
     assert frames[-1][0] == Code.TRANSFER
     return peer
 
@@ -228,7 +230,7 @@ def _settle(outcome: Described | None, *, settled: bool = False, delivery_id: in
 
 
 @pytest.mark.parametrize(
-    ("outcome", "left"),
+    ("outcome", "counts"),
     [
         (Described(ULong(Code.ACCEPTED), []), {"active": 0, "dead": 0}),
         (Described(ULong(Code.MODIFIED), [True, False]), {"active": 1, "dead": 0}),
@@ -236,44 +238,44 @@ def _settle(outcome: Described | None, *, settled: bool = False, delivery_id: in
         (Described(ULong(Code.REJECTED), []), {"active": 0, "dead": 1}),
     ],
 )
-def test_a_settlement_is_echoed_with_its_outcome(
-    receiver: Peer, broker: Broker, outcome: Described, left: dict[str, int]
+def test_settlement_is_confirmed_with_its_outcome(
+    receiver: Peer, broker: Broker, outcome: Described, counts: dict[str, int]
 ) -> None:
-    (code, echo, _), *_ = receiver.say(_settle(outcome))
+    (code, echo, _), *_ = receiver.send(_settle(outcome))
     assert code == Code.DISPOSITION
     assert echo[:4] == [False, 1, 1, True]
     assert (echo[4].code, echo[4].value) == (outcome.code, [])
-    assert broker.queues["jobs"].counts().items() >= left.items()
+    assert broker.queues["jobs"].counts().items() >= counts.items()
 
 
-def test_a_lost_lock_is_rejected_with_an_info_map(receiver: Peer) -> None:
-    (_, echo, _), *_ = receiver.say(_settle(Described(ULong(Code.ACCEPTED), [])), NOW + 10.0)
+def test_lost_lock_is_rejected_with_an_info_map(receiver: Peer) -> None:
+    (_, echo, _), *_ = receiver.send(_settle(Described(ULong(Code.ACCEPTED), [])), NOW + 10.0)
     condition, _, info = echo[4].value[0].value
     assert condition == "com.microsoft:message-lock-lost"
     assert info
 
 
-def test_nobody_receives_beyond_credit_and_drain_uses_it_up(receiver: Peer) -> None:
-    receiver.say(_transfer(0, _message(b"y"), delivery_id=1))
-    assert Code.TRANSFER not in _codes(receiver.heard())
-    (code, flow, _), *rest = receiver.say(_flow(1, 5, drain=True, count=1))
+def test_credit_limits_delivery_and_drain_consumes_it(receiver: Peer) -> None:
+    receiver.send(_transfer(0, _message(b"y"), delivery_id=1))
+    assert Code.TRANSFER not in _codes(receiver.received_frames())
+    (code, flow, _), *rest = receiver.send(_flow(1, 5, drain=True, count=1))
     assert (code, flow[5], flow[6], flow[8]) == (Code.FLOW, 6, 0, True)
     assert not rest
 
 
-def test_receivers_take_turns(broker: Broker) -> None:
+def test_messages_are_distributed_evenly_to_receivers(broker: Broker) -> None:
     peers = [Peer(broker) for _ in range(3)]
     for peer in peers:
-        peer.say(OPENING)
-        _trusting(peer).say(_attach(1, "jobs", receiver=True) + _flow(1, 9))
+        peer.send(OPENING)
+        _authorized(peer).send(_attach(1, "jobs", receiver=True) + _flow(1, 9))
     sender = Peer(broker)
-    sender.say(OPENING)
-    _trusting(sender).say(_attach(0, "jobs", receiver=False))
-    sender.say(_batch(*(_message(b"x", str(number)) for number in range(6))))
-    assert [_codes(peer.heard()).count(Code.TRANSFER) for peer in peers] == [2, 2, 2]
+    sender.send(OPENING)
+    _authorized(sender).send(_attach(0, "jobs", receiver=False))
+    sender.send(_batch(*(_message(b"x", str(number)) for number in range(6))))
+    assert [_codes(peer.received_frames()).count(Code.TRANSFER) for peer in peers] == [2, 2, 2]
 
 
-def test_what_a_lost_peer_held_stays_locked_until_its_time(receiver: Peer, broker: Broker) -> None:
+def test_lock_of_a_lost_peer_expires(receiver: Peer, broker: Broker) -> None:
     receiver.connection.lost()
     broker.advance(NOW + 9.9)
     assert broker.queues["jobs"].counts()["locked"] == 1
@@ -281,10 +283,10 @@ def test_what_a_lost_peer_held_stays_locked_until_its_time(receiver: Peer, broke
     assert broker.queues["jobs"].counts()["locked"] == 0
 
 
-def test_a_silent_peer_is_hung_up_on_and_an_idle_one_kept_up(broker: Broker) -> None:
+def test_silent_connection_is_closed_and_idle_one_is_not(broker: Broker) -> None:
     peer = Peer(broker)
     fields = ["peer", None, UInt(65_536), UShort(1), UInt(60_000)]
-    peer.say(amqp.AMQP_HEADER + amqp.frame(0, amqp.performative(Code.OPEN, fields)))
+    peer.send(amqp.AMQP_HEADER + amqp.frame(0, amqp.performative(Code.OPEN, fields)))
     peer.connection.beat(NOW + 31.0)
     assert peer.connection.take_output() == amqp.EMPTY_FRAME
     peer.connection.receive(amqp.EMPTY_FRAME, NOW + 200.0)
@@ -295,7 +297,7 @@ def test_a_silent_peer_is_hung_up_on_and_an_idle_one_kept_up(broker: Broker) -> 
 
 
 @pytest.mark.parametrize(
-    "nonsense",
+    "invalid",
     [
         pytest.param(b"\x00\x00\x00\x07\x02\x00\x00\x00", id="shorter than its header"),
         pytest.param(b"\x7f\xff\xff\xff\x02\x00\x00\x00", id="too long"),
@@ -306,34 +308,34 @@ def test_a_silent_peer_is_hung_up_on_and_an_idle_one_kept_up(broker: Broker) -> 
         pytest.param(_transfer(77, b"x"), id="a transfer on no link"),
     ],
 )
-def test_a_peer_that_talks_nonsense_is_told_and_hung_up_on(peer: Peer, nonsense: bytes) -> None:
-    frames = peer.say(nonsense)
+def test_invalid_frame_closes_the_connection(peer: Peer, invalid: bytes) -> None:
+    frames = peer.send(invalid)
     assert _codes(frames) == [Code.CLOSE]
     assert peer.connection.closed
 
 
-def test_a_malformed_batch_leaves_nothing_behind(peer: Peer, broker: Broker) -> None:
-    _trusting(peer).say(_attach(0, "jobs", receiver=False))
-    assert _codes(peer.say(_batch(_message(b"x"), b"\x3f"))) == [Code.CLOSE]
+def test_malformed_batch_stores_no_message(peer: Peer, broker: Broker) -> None:
+    _authorized(peer).send(_attach(0, "jobs", receiver=False))
+    assert _codes(peer.send(_batch(_message(b"x"), b"\x3f"))) == [Code.CLOSE]
     assert not broker.queues["jobs"].messages
 
 
 @given(st.lists(st.integers(1, 200), max_size=40))
-def test_the_bytes_may_come_in_any_pieces(sizes: list[int]) -> None:
+def test_bytes_can_arrive_in_any_pieces(sizes: list[int]) -> None:
     text = OPENING + _attach(0, "nope", receiver=True) + _attach(1, "$cbs", receiver=False)
-    complete = Connection(Broker(), NOW)
-    complete.receive(text, NOW)
+    at_once = Connection(Broker(), NOW)
+    at_once.receive(text, NOW)
     pieces = Connection(Broker(), NOW)
     rest = text
     for size in sizes:
         pieces.receive(rest[:size], NOW)
         rest = rest[size:]
     pieces.receive(rest, NOW)
-    assert pieces.take_output() == complete.take_output()
+    assert pieces.take_output() == at_once.take_output()
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_break_the_broker(garbage: bytes) -> None:
+def test_arbitrary_bytes_do_not_break_the_broker(garbage: bytes) -> None:
     connection = Connection(Broker(), NOW)
     connection.receive(OPENING + garbage, NOW)
 
@@ -350,16 +352,16 @@ _CONVERSATION = (
 
 @example([])
 @given(st.lists(st.tuples(st.integers(8, len(_CONVERSATION) - 1), st.integers(0, 255)), max_size=4))
-def test_a_peer_that_garbles_breaks_nothing_for_the_others(flips: list[tuple[int, int]]) -> None:
+def test_corrupt_frames_do_not_affect_other_peers(flips: list[tuple[int, int]]) -> None:
     broker = Broker()
     broker.add(Queue("jobs", QueueSettings()))
     text = bytearray(_CONVERSATION)
     for at, value in flips:
         text[at] = value
-    garbling, other = Connection(broker, NOW), Peer(broker)
-    garbling.receive(bytes(text), NOW)
+    corrupt, other = Connection(broker, NOW), Peer(broker)
+    corrupt.receive(bytes(text), NOW)
     broker.advance(NOW)
     if text == _CONVERSATION:
-        assert broker.queues["jobs"].counts()["locked"] == 1, "nothing to garble"
+        assert broker.queues["jobs"].counts()["locked"] == 1, "no message was delivered"
     broker.advance(NOW + 1_000.0)
-    assert _codes(other.say(OPENING)) == [Code.OPEN, Code.BEGIN]
+    assert _codes(other.send(OPENING)) == [Code.OPEN, Code.BEGIN]

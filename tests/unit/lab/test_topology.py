@@ -1,4 +1,4 @@
-"""The lab as data: every name, address and command agrees with every other."""
+"""Tests for the names, addresses and commands in the lab topology."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,7 @@ ADDRESS = r"(\d+\.\d+\.\d+\.\d+)"
 
 
 def cables(spec: LabSpec) -> list[re.Match[str]]:
-    """Every line of the link batch, taken apart."""
+    """Return a match for each line in the link batch."""
     pattern = re.compile(
         r"link add (?P<port>\S+) netns (?P<switch>\S+) mtu \d+ type veth "
         r"peer name (?P<device>\S+) (?:netns (?P<namespace>\S+) )?mtu \d+ address (?P<mac>\S+)"
@@ -48,20 +48,20 @@ def test_names_and_addresses_are_unique_and_fit(spec: LabSpec) -> None:
     assert len(set(addresses)) == len(addresses)
 
 
-@given(one=PREFIXES, other=PREFIXES)
-def test_a_namespace_belongs_to_one_prefix(one: str, other: str) -> None:
-    names = topology.namespaces(LabSpec(pairs_count=1, prefix=one))
-    assert one == other or not any(topology.belongs(name, other) for name in names)
+@given(first=PREFIXES, second=PREFIXES)
+def test_namespace_belongs_to_a_single_prefix(first: str, second: str) -> None:
+    names = topology.namespaces(LabSpec(pairs_count=1, prefix=first))
+    assert first == second or not any(topology.belongs(name, second) for name in names)
 
 
-def test_a_foreign_namespace_belongs_to_nobody() -> None:
+def test_foreign_namespace_has_no_prefix() -> None:
     for name in ("bs", "bsc1", "bsx001", "bsc0011", "other", "bsfw2"):
         assert not topology.belongs(name, "bs")
 
 
 @settings(max_examples=15, deadline=None)
 @given(spec=SPECS)
-def test_every_neighbour_entry_names_the_mac_of_the_interface_with_that_address(
+def test_neighbour_entries_match_interface_macs(
     spec: LabSpec,
 ) -> None:
     mac_of_device = {(match["namespace"], match["device"]): match["mac"] for match in cables(spec)}
@@ -77,15 +77,15 @@ def test_every_neighbour_entry_names_the_mac_of_the_interface_with_that_address(
     assert all(mac_of_address[address] == mac for address, mac in claims)
 
 
-def test_every_port_of_a_switch_is_bridged() -> None:
-    laid = {(match["switch"], match["port"]) for match in cables(SMALL)}
+def test_switch_ports_are_bridged() -> None:
+    linked = {(match["switch"], match["port"]) for match in cables(SMALL)}
     bridged = {
         (batch.namespace, match[1])
         for batch in topology.address_batches(SMALL)
         for line in batch.lines
         if (match := re.match(r"link set dev (\S+) master br0 up", line))
     }
-    assert laid == bridged
+    assert linked == bridged
 
 
 def test_only_the_firewall_forwards() -> None:
@@ -102,9 +102,7 @@ def test_only_the_firewall_forwards() -> None:
     mtu=st.integers(576, 9216),
     queue_s=st.floats(0.001, 10),
 )
-def test_a_shaper_gives_the_ip_layer_the_rate_asked_for(
-    rate: int, mtu: int, queue_s: float
-) -> None:
+def test_shaper_rate_applies_to_the_ip_layer(rate: int, mtu: int, queue_s: float) -> None:
     spec = LabSpec(pairs_count=1, mtu=mtu, queue_s=queue_s)
     match = re.fullmatch(
         r"qdisc replace dev s0 root handle 1: tbf rate (\d+)bit burst (\d+) limit (\d+)",
@@ -113,18 +111,19 @@ def test_a_shaper_gives_the_ip_layer_the_rate_asked_for(
     assert match
     frame_rate, burst_bytes, limit_bytes = map(int, match.groups())
     assert frame_rate * mtu / (mtu + 14) == pytest.approx(rate, abs=1)
-    assert burst_bytes >= 2 * (mtu + 14)  # else a full frame could wait for ever
+    # If this is too small, a full frame will not be sent.
+    assert burst_bytes >= 2 * (mtu + 14)
     assert limit_bytes >= burst_bytes
     assert (limit_bytes - burst_bytes) * 8 / frame_rate == pytest.approx(queue_s, abs=1e-3, rel=0.1)
 
 
-def test_without_a_rate_a_queue_still_counts() -> None:
+def test_unlimited_queue_still_counts_bytes() -> None:
     line = topology.shaper("s0", None, SMALL)
     assert "root handle 2: bfifo" in line
     assert "rate" not in line
 
 
-def test_a_nic_is_shaped_at_both_its_ends() -> None:
+def test_nic_is_shaped_at_both_ends() -> None:
     lines = {
         (batch.namespace, line.split()[3])
         for batch in topology.nic_batches(SMALL, 10_000_000)
@@ -135,7 +134,7 @@ def test_a_nic_is_shaped_at_both_its_ends() -> None:
     assert lines == both
 
 
-def test_one_slow_nic_leaves_the_others_alone() -> None:
+def test_slow_nic_does_not_affect_other_nics() -> None:
     slow = topology.build_lab(SMALL, Path("x")).servers[1]
     batches = topology.nic_batches(SMALL, 10_000_000, [slow])
     assert [(batch.namespace, len(batch.lines)) for batch in batches] == [
@@ -145,13 +144,13 @@ def test_one_slow_nic_leaves_the_others_alone() -> None:
     assert batches[1].lines[0].startswith("qdisc replace dev p2 ")
 
 
-def test_the_firewall_forwards_nothing_between_other_networks() -> None:
+def test_firewall_does_not_forward_management_traffic() -> None:
     rules = "\n".join(topology.rules_batch(SMALL).lines)
     assert "policy drop" in rules
     assert "mg0" not in rules
 
 
-def test_the_lab_tells_what_its_users_need() -> None:
+def test_lab_describes_its_hosts() -> None:
     lab = topology.build_lab(SMALL, Path("data/lab/bs"))
     assert [host.name for host in lab.hosts] == ["c001", "c002", "c003", "s001", "s002", "s003"]
     client, server = lab.clients[0], lab.servers[2]
@@ -175,11 +174,11 @@ def test_the_lab_tells_what_its_users_need() -> None:
         ("firewall_bits_per_second", -1),
     ],
 )
-def test_a_wrong_field_is_named(field: str, value: object) -> None:
+def test_rejects_invalid_field_by_name(field: str, value: object) -> None:
     fields = {"pairs_count": 1, field: value}
     with pytest.raises(LabMisconfigured, match=field):
-        LabSpec(**fields)  # type: ignore[arg-type]  # that is the point
+        LabSpec(**fields)  # type: ignore[arg-type]
 
 
-def test_demos_side_by_side_have_a_management_network_each() -> None:
+def test_concurrent_demos_have_separate_management_networks() -> None:
     assert len({topology.first_slot(prefix) for prefix in site.PREFIXES}) == 10

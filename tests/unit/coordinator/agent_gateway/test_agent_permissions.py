@@ -1,4 +1,4 @@
-"""An agent of another host reads the plans that it is in, and writes rows of its own pairs."""
+"""Tests for the rows an agent is allowed to read and write."""
 
 import ast
 import inspect
@@ -45,37 +45,37 @@ class World:
     refused: list[str]
     agents: dict[str, AgentPermissions]
 
-    async def ask(self, agent: str, do: str, **said: Any) -> str:
-        """``ok``, or the error's name."""
-        operation = {"id": secrets.token_hex(8), "do": do, **said}
+    async def request(self, agent: str, do: str, **fields: Any) -> str:
+        """Return ``ok``, or the name of the error if the request failed."""
+        operation = {"id": secrets.token_hex(8), "do": do, **fields}
         [answer] = await self.service.do(self.agents[agent], [operation])
         return str(answer.get("error", "ok"))
 
     async def put(self, written: Written, agent: str | None = None) -> str:
-        """Write a row as its writer, or as another agent."""
+        """Write a row. If no agent is given, use the writer of the row."""
         row = entity_fields(written.row)
-        return await self.ask(agent or written.writer, "upsert", table="results", row=row)
+        return await self.request(agent or written.writer, "upsert", table="results", row=row)
 
     async def write(self, agent: str, partition: str, key: str, **values: Value) -> str:
         row = entity_fields(Entity(partition_key=partition, row_key=key, properties=values))
-        return await self.ask(agent, "upsert", table="results", row=row)
+        return await self.request(agent, "upsert", table="results", row=row)
 
 
 @pytest.mark.parametrize("do", ["upsert", "batch"])
-async def test_a_write_that_arrives_late_replaces_no_later_one(world: World, do: str) -> None:
-    """As from a connection that was given up: its bytes may still be on their way."""
+async def test_late_write_does_not_replace_newer_write(world: World, do: str) -> None:
+    """This can happen when bytes of an abandoned connection arrive late."""
     place = ("burst.run-1.00000", "chunk.client.00000.000")
 
-    async def after(number: int, said: str) -> object:
-        entity = Entity(partition_key=place[0], row_key=place[1], properties={"said": said})
+    async def after(number: int, text: str) -> object:
+        entity = Entity(partition_key=place[0], row_key=place[1], properties={"text": text})
         row = entity_fields(entity)
-        reported = {"row": row} if do == "upsert" else {"rows": [row]}
-        operation = {"id": f"asker.{number}", "do": do, "table": "results", **reported}
+        rows = {"row": row} if do == "upsert" else {"rows": [row]}
+        operation = {"id": f"asker.{number}", "do": do, "table": "results", **rows}
         [answer] = await world.service.do(world.agents["c1"], [operation])
         assert "error" not in answer
         response = await world.fabric.results.get(*place)
         assert response is not None
-        return response.properties["said"]
+        return response.properties["text"]
 
     assert await after(9, "all of it") == "all of it"
     assert await after(8, "a part") == "all of it"
@@ -84,11 +84,11 @@ async def test_a_write_that_arrives_late_replaces_no_later_one(world: World, do:
 
 @pytest.fixture
 async def world(fabric: Fabric) -> World:
-    """Clients c1 and c2, each handed a pair that it claimed, and their servers s1 and s2."""
+    """Create two clients with claimed pairs, and two servers."""
     refused: list[str] = []
-    handed = DeliveredJobs(fabric.records)
+    delivered = DeliveredJobs(fabric.records)
     agents = {
-        name: AgentPermissions(agent_id=name, role=role, address="::1", delivered=handed)
+        name: AgentPermissions(agent_id=name, role=role, address="::1", delivered=delivered)
         for role, names in ((Role.CLIENT, CLIENTS), (Role.SERVER, SERVERS))
         for name in names
     }
@@ -104,21 +104,21 @@ async def world(fabric: Fabric) -> World:
         )
         await agents[name].record_delivery(delivery)
         row = written(number)[Kind.CLAIM].row
-        done = await world.ask(name, "insert", table="results", row=entity_fields(row))
+        done = await world.request(name, "insert", table="results", row=entity_fields(row))
         assert done == "ok"
     for role in Role:
         for number in (1, 0):
-            reported = presence(role, number)
-            key = f"{role}.{reported.agent_id}"
+            heartbeat = presence(role, number)
+            key = f"{role}.{heartbeat.agent_id}"
             assert (
-                await world.write(reported.agent_id, "presence", key, json=reported.to_json())
+                await world.write(heartbeat.agent_id, "presence", key, json=heartbeat.to_json())
                 == "ok"
             )
     return world
 
 
 @pytest.mark.parametrize("kind", written(), ids=lambda kind: kind.name)
-async def test_an_agent_writes_its_own_rows(world: World, kind: Kind) -> None:
+async def test_agent_writes_only_rows_of_its_pairs(world: World, kind: Kind) -> None:
     local = written()[kind]
     assert await world.put(local) == "ok"
     assert world.refused == []
@@ -135,7 +135,8 @@ _PLACE = (_TEST.row.partition_key, _TEST.row.row_key)
     ("writer", "row"),
     [
         ("c1", written(1)[Kind.CLAIM]),
-        ("c1", _CLAIM.at(BURST, "claim.00002")),  # a job that nobody was handed
+        # This job was not delivered to the agent.
+        ("c1", _CLAIM.at(BURST, "claim.00002")),
         ("c1", _CLAIM.at(BURST, "claim.00000.000")),
         ("c1", written(1)[Kind.REPORT]),
         ("c1", written(1)[Kind.CHUNK]),
@@ -149,15 +150,19 @@ _PLACE = (_TEST.row.partition_key, _TEST.row.row_key)
         ("s1", written()[Kind.PRESENCE].at("presence", "client.s1")),
         ("s1", _REPORT),
         ("s1", _TEST.at(_PLACE[0], _PLACE[1].replace("s1", "s2"))),
-        ("s1", _TEST.at(_PLACE[0], _PLACE[1].replace("s1", "s1.7"))),  # agent `s1.7`
-        ("s1", _TEST.at(_PLACE[0].replace("T11", "T10"), _PLACE[1])),  # another hour's
-        ("s1", _TEST.at("tests.2024-05-01T11.5", _PLACE[1])),  # another share of the hour
-        ("s1", _TEST.at(_PLACE[0], f"{_PLACE[1]}.chunk.000")),  # a test in the place of seconds
+        # This key belongs to agent `s1.7`.
+        ("s1", _TEST.at(_PLACE[0], _PLACE[1].replace("s1", "s1.7"))),
+        # This is another hour.
+        ("s1", _TEST.at(_PLACE[0].replace("T11", "T10"), _PLACE[1])),
+        # This is another part of the hour.
+        ("s1", _TEST.at("tests.2024-05-01T11.5", _PLACE[1])),
+        # A test with the key of a chunk.
+        ("s1", _TEST.at(_PLACE[0], f"{_PLACE[1]}.chunk.000")),
         ("s1", written()[Kind.ANSWER].at("tunnel.s2", written()[Kind.ANSWER].row.row_key)),
         ("s1", _CHUNK.at("anything", "at all")),
     ],
 )
-async def test_another_agents_rows_are_refused_on_record_and_stay(
+async def test_rejects_and_logs_writes_to_rows_of_other_agents(
     world: World, writer: str, row: Written
 ) -> None:
     place = row.row.partition_key, row.row.row_key
@@ -168,15 +173,15 @@ async def test_another_agents_rows_are_refused_on_record_and_stay(
 
 
 @pytest.mark.parametrize("case", cases(), ids=str)
-async def test_no_field_names_another_than_the_writers_own(world: World, case: Case) -> None:
-    """Every field of every rule, with values of another agent, job, place or instant."""
-    wanted = "ok" if case.field.rule in STORED else "EntityRefused"
-    assert await world.put(case.written) == wanted
+async def test_rejects_fields_that_name_another_agent(world: World, case: Case) -> None:
+    """Set all fields to values of another agent, job or time."""
+    expected = "ok" if case.field.rule in STORED else "EntityRefused"
+    assert await world.put(case.written) == expected
     assert await world.put(written()[case.kind]) == "ok"
 
 
-async def test_a_name_that_ends_as_a_chunks_key_writes_no_seconds_of_another(world: World) -> None:
-    """Agent `s1.5201.chunk` on port 443: its test would lie where seconds of s1's test lie."""
+async def test_agent_id_cannot_imitate_a_chunk_key(world: World) -> None:
+    """A test on port 443 would be written to the key of a chunk from s1."""
     key = f"{_PLACE[1]}.chunk.443"
     rogue = replace(world.agents["s1"], agent_id="s1.5201.chunk")
     world.agents["rogue"] = rogue
@@ -185,9 +190,11 @@ async def test_a_name_that_ends_as_a_chunks_key_writes_no_seconds_of_another(wor
 
 
 @pytest.mark.parametrize("field", held_cases())
-async def test_a_heartbeat_with_anothers_endpoint_is_held_back(world: World, field: str) -> None:
-    reported = held_cases()[field]
-    assert await world.write("s1", "presence", "server.s1", json=reported.to_json()) == "ok"
+async def test_heartbeat_with_foreign_endpoint_loses_its_endpoints(
+    world: World, field: str
+) -> None:
+    heartbeat = held_cases()[field]
+    assert await world.write("s1", "presence", "server.s1", json=heartbeat.to_json()) == "ok"
     stored = {item.agent_id: item for item in await world.fabric.records.fleet.read_presences()}
     current = stored["s1"]
     assert (current.ports, current.busy_ports, current.engines, current.echo_port) == (
@@ -200,32 +207,32 @@ async def test_a_heartbeat_with_anothers_endpoint_is_held_back(world: World, fie
     assert stored["s2"] == presence(Role.SERVER, 1)
 
 
-def one(table: str, partition: str, key: str) -> dict[str, Any]:
+def row_address(table: str, partition: str, key: str) -> dict[str, Any]:
     return {"table": table, "partition": partition, "key": key}
 
 
-def of(table: str, partition: str) -> dict[str, Any]:
+def partition_address(table: str, partition: str) -> dict[str, Any]:
     return {"table": table, "partition": partition}
 
 
 @pytest.mark.parametrize(
-    ("agent", "do", "said", "answer"),
+    ("agent", "do", "fields", "result"),
     [
-        ("c1", "get", one("control", "run.run-1", "control"), "ok"),
-        ("c1", "get", one("results", BURST, "claim.00000"), "ok"),
-        ("c1", "scan", of("results", "tunnel.s1"), "ok"),
-        ("s1", "scan", of("results", "tunnel.s1"), "ok"),
+        ("c1", "get", row_address("control", "run.run-1", "control"), "ok"),
+        ("c1", "get", row_address("results", BURST, "claim.00000"), "ok"),
+        ("c1", "scan", partition_address("results", "tunnel.s1"), "ok"),
+        ("s1", "scan", partition_address("results", "tunnel.s1"), "ok"),
         ("c1", "ping", {}, "ok"),
-        ("c1", "get", one("control", "run.run-2", "control"), "EntityRefused"),
-        ("s1", "get", one("control", "run.run-1", "control"), "EntityRefused"),
-        ("c1", "get", one("results", BURST, "claim.00001"), "EntityRefused"),
-        ("c1", "get", one("results", BURST, "report.00000"), "EntityRefused"),
-        ("s1", "scan", of("results", "tunnel.s2"), "EntityRefused"),
-        ("c1", "scan", of("results", "presence"), "EntityRefused"),
-        ("c1", "scan", of("private", "tokens"), "ExchangeRefused"),
-        ("c1", "get", one("private", "tokens", "admin"), "ExchangeRefused"),
-        ("c1", "delete_partition", of("results", BURST), "ExchangeRefused"),
-        ("c1", "delete", one("results", BURST, "claim.00000"), "EntityRefused"),
+        ("c1", "get", row_address("control", "run.run-2", "control"), "EntityRefused"),
+        ("s1", "get", row_address("control", "run.run-1", "control"), "EntityRefused"),
+        ("c1", "get", row_address("results", BURST, "claim.00001"), "EntityRefused"),
+        ("c1", "get", row_address("results", BURST, "report.00000"), "EntityRefused"),
+        ("s1", "scan", partition_address("results", "tunnel.s2"), "EntityRefused"),
+        ("c1", "scan", partition_address("results", "presence"), "EntityRefused"),
+        ("c1", "scan", partition_address("private", "tokens"), "ExchangeRefused"),
+        ("c1", "get", row_address("private", "tokens", "admin"), "ExchangeRefused"),
+        ("c1", "delete_partition", partition_address("results", BURST), "ExchangeRefused"),
+        ("c1", "delete", row_address("results", BURST, "claim.00000"), "EntityRefused"),
         ("c1", "send", {"messages": []}, "ExchangeRefused"),
         ("c1", "purge", {"number": None, "limit": 1}, "ExchangeRefused"),
         ("c1", "dead_letters", {"limit": 1}, "ExchangeRefused"),
@@ -235,32 +242,32 @@ def of(table: str, partition: str) -> dict[str, Any]:
         ("c1", "no such thing", {}, "ExchangeRefused"),
     ],
 )
-async def test_what_else_an_agent_may_ask(
-    world: World, agent: str, do: str, said: dict[str, Any], answer: str
+async def test_agent_operations_are_allowed_or_rejected(
+    world: World, agent: str, do: str, fields: dict[str, Any], result: str
 ) -> None:
-    assert await world.ask(agent, do, **said) == answer
-    assert len(world.refused) == (answer != "ok")
+    assert await world.request(agent, do, **fields) == result
+    assert len(world.refused) == (result != "ok")
 
 
-async def test_who_was_handed_what_outlives_the_coordinator(world: World) -> None:
+async def test_delivered_jobs_survive_coordinator_restart(world: World) -> None:
     again = DeliveredJobs(world.fabric.records)
     agent = AgentPermissions(agent_id="c1", role=Role.CLIENT, address="", delivered=again)
     world.agents["c1"] = agent
     assert await world.write("c1", BURST, "chunk.client.00000.000") == "ok"
-    assert await world.ask("c1", "get", table="control", partition="run.run-1", key="x") == "ok"
+    assert await world.request("c1", "get", table="control", partition="run.run-1", key="x") == "ok"
     assert await world.write("c1", BURST, "chunk.client.00001.000") == "EntityRefused"
 
 
-async def test_a_row_of_every_batch_is_looked_at(world: World) -> None:
+async def test_rejects_batch_with_a_foreign_row(world: World) -> None:
     rows = [
         entity_fields(Entity(partition_key=BURST, row_key=key, properties={}))
         for key in ("chunk.client.00000.000", "chunk.client.00001.000")
     ]
-    assert await world.ask("c1", "batch", table="results", rows=rows) == "EntityRefused"
+    assert await world.request("c1", "batch", table="results", rows=rows) == "EntityRefused"
     assert await world.fabric.results.get(BURST, "chunk.client.00000.000") is None
 
 
-async def test_one_operation_is_done_once_however_often_it_is_asked(world: World) -> None:
+async def test_repeated_operation_is_applied_once(world: World) -> None:
     row = entity_fields(Entity(partition_key=BURST, row_key="probe.00000.000", properties={"n": 1}))
     operation = {"id": "same", "do": "upsert", "table": "results", "row": row}
     first = await world.service.do(world.agents["c1"], [operation])
@@ -271,7 +278,7 @@ async def test_one_operation_is_done_once_however_often_it_is_asked(world: World
 
 
 def _operations() -> dict[str, set[str]]:
-    """The arguments of every operation that the service's patterns name."""
+    """Return the arguments of all operations, as found in the source code."""
     tree = ast.parse(inspect.getsource(exchange_service))
     by_name: dict[str, set[str]] = {}
     for pattern in ast.walk(tree):
@@ -285,7 +292,7 @@ def _operations() -> dict[str, set[str]]:
     return by_name
 
 
-# Arguments of each operation, which were compared with the checks in ``AgentPermissions``.
+# If you add an argument here, see if ``AgentPermissions`` needs to check it.
 _CHECKED_ARGUMENTS: dict[str, set[str]] = {
     "ping": set(),
     "want": {"session", "want", "wait_s"},
@@ -304,15 +311,16 @@ _CHECKED_ARGUMENTS: dict[str, set[str]] = {
 }
 
 
-def test_every_operation_of_the_service_has_a_role_and_checked_arguments() -> None:
+def test_all_service_operations_have_checked_arguments() -> None:
     served = _operations()
     assert served.keys() == _CHECKED_ARGUMENTS.keys()
-    assert OPERATIONS.keys() - served.keys() == {"put_raw"}  # a path of its own
+    # This operation is available at a separate URL.
+    assert OPERATIONS.keys() - served.keys() == {"put_raw"}
     for name, arguments in served.items():
         assert arguments <= _CHECKED_ARGUMENTS[name], name
 
 
 @pytest.mark.parametrize("name", ["send", "cancel", "purge", "replace", "get_raw", "delete_folder"])
-async def test_an_operation_of_coordinators_is_refused(world: World, name: str) -> None:
+async def test_rejects_coordinator_operations_from_agents(world: World, name: str) -> None:
     for agent in ("c1", "s1"):
-        assert await world.ask(agent, name) == "ExchangeRefused"
+        assert await world.request(agent, name) == "ExchangeRefused"

@@ -1,4 +1,4 @@
-"""The coordinator's own certificates are accepted by every Python that agents may have."""
+"""Tests for the certificate authority and the clients connecting to it."""
 
 import shutil
 import ssl
@@ -20,8 +20,8 @@ from broadside.exchange.messages import Role
 NOW = datetime(2026, 11, 26, tzinfo=UTC)
 
 
-def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext) -> str:
-    """Return the protocol that both ends agree on, without a network."""
+def handshake(client: ssl.SSLContext, server: ssl.SSLContext) -> str:
+    """Run a TLS handshake in memory and return the version."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [
         client.wrap_bio(to_client, to_server, server_side=False),
@@ -40,8 +40,8 @@ def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext) -> str:
     return str(ends[0].version())
 
 
-def test_a_strict_client_accepts_the_certificates(tmp_path: Path) -> None:
-    """As Python 3.13 is by default: "Missing Authority Key Identifier" ended every join there."""
+def test_strict_client_accepts_the_certificates(tmp_path: Path) -> None:
+    """Python 3.13 is strict by default and needs an Authority Key Identifier."""
     shown = load_authority(tmp_path, datetime.now(UTC))
     assert shown.authority is not None
     strict = ssl.create_default_context(cadata=shown.authority)
@@ -49,26 +49,27 @@ def test_a_strict_client_accepts_the_certificates(tmp_path: Path) -> None:
     strict.verify_flags |= ssl.VERIFY_X509_STRICT
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     server.load_cert_chain(shown.certificate_file, shown.key_file)
-    assert shake_hands(strict, server).startswith("TLS")
+    assert handshake(strict, server).startswith("TLS")
 
 
-def test_an_agent_is_not_strict_with_authorities_of_before(
+def test_agent_accepts_authority_without_key_identifier(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever its Python's default: those have no key identifiers."""
+    """The authority may have been created by an older version without key identifiers."""
     shown = load_authority(tmp_path, datetime.now(UTC))
     assert shown.authority is not None
-    made = ssl.create_default_context(cadata=shown.authority)
-    made.verify_flags |= ssl.VERIFY_X509_STRICT
-    monkeypatch.setattr(ssl, "create_default_context", lambda **_: made)
+    strict = ssl.create_default_context(cadata=shown.authority)
+    strict.verify_flags |= ssl.VERIFY_X509_STRICT
+    monkeypatch.setattr(ssl, "create_default_context", lambda **_: strict)
     context = trust_authority(shown.authority)
     assert not context.verify_flags & ssl.VERIFY_X509_STRICT
-    no_check_time = 0x200000  # of OpenSSL's x509_vfy.h
-    assert context.verify_flags & no_check_time, "a clock that is years off reaches it too"
+    # See X509_V_FLAG_NO_CHECK_TIME in OpenSSL x509_vfy.h.
+    no_check_time = 0x200000
+    assert context.verify_flags & no_check_time, "a host with a wrong clock must be able to connect"
     assert context.verify_mode is ssl.CERT_REQUIRED
 
 
-async def enrol_one(fabric: Fabric, data: Path) -> None:
+async def add_code(fabric: Fabric, data: Path) -> None:
     enrolments = Enrolments(fabric.private)
     await enrolments.add_code(
         "code", Role.CLIENT, 1, by="me", now=NOW, expires_at=NOW + timedelta(hours=1)
@@ -76,25 +77,24 @@ async def enrol_one(fabric: Fabric, data: Path) -> None:
     load_authority(data, NOW)
 
 
-async def test_a_lost_folder_stops_the_start_and_names_the_ways_out(
+async def test_lost_authority_folder_stops_start_with_remedies(
     tmp_path: Path, fabric: Fabric
 ) -> None:
     settings = CoordinatorSettings(hosts_listen="127.0.0.1:0")
-    await check_authority(settings, fabric.private, tmp_path, NOW)  # nobody is enrolled
-    await enrol_one(fabric, tmp_path)
+    # There is no enrolled agent yet.
+    await check_authority(settings, fabric.private, tmp_path, NOW)
+    await add_code(fabric, tmp_path)
     await check_authority(settings, fabric.private, tmp_path, NOW)
     shutil.rmtree(tmp_path / "tls")
     with pytest.raises(GatewayMisconfigured, match=r"was lost.*backup.*new-authority"):
         await check_authority(settings, fabric.private, tmp_path, NOW)
-    assert not (tmp_path / "tls").exists(), "and none was made"
-    # The open code has ended; nobody joined by it.
+    assert not (tmp_path / "tls").exists(), "the check must not create one"
+    # The code can be ignored if it expired and was not used.
     await check_authority(settings, fabric.private, tmp_path, NOW + timedelta(hours=2))
 
 
-async def test_a_sites_own_certificate_rests_on_no_authority(
-    tmp_path: Path, fabric: Fabric
-) -> None:
-    await enrol_one(fabric, tmp_path)
+async def test_configured_certificate_needs_no_authority(tmp_path: Path, fabric: Fabric) -> None:
+    await add_code(fabric, tmp_path)
     shutil.rmtree(tmp_path / "tls")
     settings = CoordinatorSettings(
         hosts_listen="127.0.0.1:0",
@@ -104,7 +104,7 @@ async def test_a_sites_own_certificate_rests_on_no_authority(
     await check_authority(settings, fabric.private, tmp_path, NOW)
 
 
-def test_the_commands_refuse_and_the_way_out_works(
+def test_commands_fail_until_new_authority_is_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BROADSIDE_DATA_DIR", str(tmp_path / "data"))
@@ -118,10 +118,10 @@ def test_the_commands_refuse_and_the_way_out_works(
     assert broadside("enroll", "new", "--role", "client")[0] == 0
     shutil.rmtree(tmp_path / "data" / "tls")
     for parts in (["enroll", "new", "--role", "client"], ["serve", "--port", "0"]):
-        code, reported = broadside(*parts)
-        assert code == 4, reported
-        assert "enroll new-authority" in reported
-        assert "Traceback" not in reported
+        code, error = broadside(*parts)
+        assert code == 4, error
+        assert "enroll new-authority" in error
+        assert "Traceback" not in error
     assert broadside("enroll", "new-authority")[0] == 0
     assert broadside("enroll", "new-authority")[0] == 3
     assert broadside("enroll", "new", "--role", "client")[0] == 0

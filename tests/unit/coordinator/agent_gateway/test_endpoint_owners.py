@@ -1,4 +1,4 @@
-"""An address and port belong to one live server agent, by the coordinator's own observation."""
+"""Tests that an address and port can be used by only one server agent."""
 
 from datetime import timedelta
 from typing import Any, cast
@@ -17,13 +17,13 @@ from tests.written_rows import AT, presence
 
 
 class _Fleet:
-    """Stored heartbeats."""
+    """Fleet with the given heartbeats."""
 
     def __init__(self, *stored: Presence) -> None:
-        self.stored = stored
+        self._stored = stored
 
     async def read_presences(self) -> tuple[Presence, ...]:
-        return self.stored
+        return self._stored
 
 
 class _Clock:
@@ -33,32 +33,32 @@ class _Clock:
         return self.now_s
 
 
-def held(clock: _Clock, *stored: Presence) -> EndpointOwners:
+def make_owners(clock: _Clock, *stored: Presence) -> EndpointOwners:
     return EndpointOwners(cast(FleetRecords, _Fleet(*stored)), clock)
 
 
 def server(agent_id: str, *, boot: str | None = None, **changes: Any) -> Presence:
     clock = ClockReading(source=ClockSource.CHRONY, read_at=AT, synchronised=True, boot_id=boot)
-    text: dict[str, Any] = {"address": "10.0.0.9", "engines": (), "echo_port": None}
-    fields = {**text, "clock": clock, "agent_id": agent_id, **changes}
+    defaults: dict[str, Any] = {"address": "10.0.0.9", "engines": (), "echo_port": None}
+    fields = {**defaults, "clock": clock, "agent_id": agent_id, **changes}
     return presence(Role.SERVER, 0, **fields)
 
 
 @pytest.mark.parametrize("earlier_s", [-1e6, 0, 1])
-async def test_the_first_holds_whatever_start_time_the_second_writes(earlier_s: float) -> None:
+async def test_first_agent_owns_endpoint_despite_earlier_start_of_second(earlier_s: float) -> None:
     clock = _Clock()
-    endpoints = held(clock)
+    endpoints = make_owners(clock)
     assert await endpoints.claim(server("s1")) is None
-    reported = server("s2", started_at=AT + timedelta(seconds=earlier_s))
-    why = str(await endpoints.claim(reported))
-    assert "server.s1 announced first" in why
-    assert "10.0.0.9 port 5201" in why
+    second = server("s2", started_at=AT + timedelta(seconds=earlier_s))
+    problem = str(await endpoints.claim(second))
+    assert "server.s1 announced first" in problem
+    assert "10.0.0.9 port 5201" in problem
     assert await endpoints.owner("10.0.0.9", 5201) == "server.s1"
 
 
-async def test_the_second_takes_over_when_the_first_ends() -> None:
+async def test_second_agent_takes_over_after_first_ends() -> None:
     clock = _Clock()
-    endpoints = held(clock)
+    endpoints = make_owners(clock)
     await endpoints.claim(server("s1"))
     clock.now_s = SILENT_S
     assert await endpoints.claim(server("s2")) is not None
@@ -66,36 +66,38 @@ async def test_the_second_takes_over_when_the_first_ends() -> None:
     assert await endpoints.owner("10.0.0.9", 5201) is None
     assert await endpoints.claim(server("s2")) is None
     assert "server.s2" in str(await endpoints.claim(server("s1")))
-    endpoints.release("server.s2")  # it says goodbye
+    # This is called when an agent is stopped.
+    endpoints.release("server.s2")
     assert await endpoints.claim(server("s1")) is None
 
 
-async def test_a_port_between_two_tests_stays_its_agents() -> None:
-    """A heartbeat lists ports that are free or busy; one whose server starts anew is neither."""
+async def test_port_between_two_tests_keeps_its_owner() -> None:
+    """The port will not be in the heartbeat when the engine is restarted."""
     clock = _Clock()
-    endpoints = held(clock)
+    endpoints = make_owners(clock)
     await endpoints.claim(server("s1", ports=(5201, 5202)))
     await endpoints.claim(server("s1", ports=(5201,), busy_ports=()))
     assert await endpoints.claim(server("s2", ports=(5202,))) is not None
-    again = server("s1", ports=(5201,), started_at=AT + timedelta(seconds=9))  # started anew
+    # The agent was restarted.
+    again = server("s1", ports=(5201,), started_at=AT + timedelta(seconds=9))
     await endpoints.claim(again)
     assert await endpoints.claim(server("s2", ports=(5202,))) is None
 
 
-async def test_agents_of_one_host_share_its_address() -> None:
+async def test_agents_of_one_host_share_an_address() -> None:
     clock = _Clock()
-    endpoints = held(clock)
+    endpoints = make_owners(clock)
     assert await endpoints.claim(server("s1", boot="a", ports=(5201,))) is None
     assert await endpoints.claim(server("s2", boot="a", ports=(5202,))) is None
     assert await endpoints.claim(server("s3", boot=None, ports=(5203,))) is None
-    why = str(await endpoints.claim(server("s4", boot="b", ports=(5204,))))
-    assert "the address 10.0.0.9, which server.s1 on another host announced first" in why
+    problem = str(await endpoints.claim(server("s4", boot="b", ports=(5204,))))
+    assert "the address 10.0.0.9, which server.s1 on another host announced first" in problem
 
 
-async def test_who_connects_from_the_address_is_its_holder() -> None:
-    """As against a host that announces the addresses of others before they start."""
+async def test_agent_that_connects_from_an_address_owns_it() -> None:
+    """This protects hosts if their address was already announced by another host."""
     clock = _Clock()
-    endpoints = held(clock)
+    endpoints = make_owners(clock)
     rogue = server("rogue", boot="r", ports=(5201, 5202))
     assert await endpoints.claim(rogue, "10.0.0.66") is None
     assert await endpoints.claim(server("s1", boot="a"), "10.0.0.9") is None
@@ -104,39 +106,40 @@ async def test_who_connects_from_the_address_is_its_holder() -> None:
     assert await endpoints.claim(server("s1", boot="a"), "10.0.0.9") is None
 
 
-async def test_a_coordinator_that_starts_again_knows_its_fleet() -> None:
-    """The row of an agent that ended does not stand against the one that has its place."""
+async def test_restarted_coordinator_restores_owners() -> None:
+    """Stored heartbeats are ignored if the agent has been stopped."""
     clock = _Clock()
     now = presence(Role.SERVER, 0).beat_at.now(AT.tzinfo)
-    gone = server("old", beat_at=now - timedelta(minutes=10), started_at=AT - timedelta(days=1))
-    there = server("s1", beat_at=now - timedelta(seconds=40))
+    ended = server("old", beat_at=now - timedelta(minutes=10), started_at=AT - timedelta(days=1))
+    running = server("s1", beat_at=now - timedelta(seconds=40))
     refused = server("rogue", beat_at=now, problem="announces ...")
-    endpoints = held(clock, gone, refused, there)
+    endpoints = make_owners(clock, ended, refused, running)
     assert await endpoints.claim(server("rogue")) is not None
     assert await endpoints.claim(server("s1")) is None
     assert await endpoints.owner("10.0.0.9", 5201) == "server.s1"
 
 
-async def test_a_clients_address_is_that_of_its_heartbeat() -> None:
+async def test_client_address_comes_from_its_heartbeat() -> None:
     clock = _Clock()
-    endpoints = held(clock)
+    endpoints = make_owners(clock)
     assert await endpoints.address_of(Role.CLIENT, "c1") is None
     client = presence(Role.CLIENT, 0, clock=server("x", boot="c").clock)
     await endpoints.claim(client)
     assert await endpoints.address_of(Role.CLIENT, "c1") == client.address
     await endpoints.claim(server("s1", boot="a", address=client.address))
-    assert await endpoints.address_of(Role.CLIENT, "c1") is None, "a server's on another host"
-    await endpoints.claim(client, client.address)  # it connects from there
+    assert await endpoints.address_of(Role.CLIENT, "c1") is None, "a server on another host owns it"
+    # The agent connects from this address.
+    await endpoints.claim(client, client.address)
     assert await endpoints.address_of(Role.CLIENT, "c1") == client.address
 
 
-async def test_what_is_remembered_has_a_bound() -> None:
+async def test_number_of_stored_owners_is_limited() -> None:
     clock = _Clock()
-    endpoints = held(clock)
+    endpoints = make_owners(clock)
     for number in range(50):
         started_at = AT + timedelta(seconds=number)
-        reported = server("s1", address=f"10.0.1.{number}", started_at=started_at)
-        await endpoints.claim(reported)
+        heartbeat = server("s1", address=f"10.0.1.{number}", started_at=started_at)
+        await endpoints.claim(heartbeat)
     assert len(endpoints._owners) == 1
     assert len(endpoints._servers) == 1
     for number in range(50):

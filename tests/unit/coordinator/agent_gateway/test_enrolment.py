@@ -1,4 +1,4 @@
-"""A join code lets in so many agents of one role until its end; each has a secret of its own."""
+"""Tests for the enrolment of agents with join codes, secrets and certificates."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ def agent(name: str, secret: str, role: Role = Role.CLIENT) -> Enrolled:
     return Enrolled(agent_id=name, role=role, sha256=digest(secret), join="", enrolled_at=NOW)
 
 
-async def with_code(fabric: Fabric, count: int = 2, hours: float = 1) -> Enrolments:
+async def add_code(fabric: Fabric, count: int = 2, hours: float = 1) -> Enrolments:
     known = Enrolments(fabric.private)
     await known.add_code(
         "code", Role.CLIENT, count, by="me", now=NOW, expires_at=NOW + timedelta(hours=hours)
@@ -45,53 +45,54 @@ async def with_code(fabric: Fabric, count: int = 2, hours: float = 1) -> Enrolme
     return known
 
 
-async def test_a_code_lets_in_as_many_as_it_says(fabric: Fabric) -> None:
-    known = await with_code(fabric)
-    for name in ("c1", "c2", "c1", "c2"):  # the same agents again, as after a lost answer
+async def test_code_enrols_limited_number_of_agents(fabric: Fabric) -> None:
+    known = await add_code(fabric)
+    # The agents retry because the response was lost.
+    for name in ("c1", "c2", "c1", "c2"):
         await known.enrol("code", agent(name, f"secret of {name}"), NOW)
     with pytest.raises(ExchangeRefused, match="let in its 2 agents"):
         await known.enrol("code", agent("c3", "x"), NOW)
     assert [a.key for a in await known.agents()] == ["client.c1", "client.c2"]
 
 
-async def test_many_at_once_use_a_code_up_and_no_more(fabric: Fabric) -> None:
-    known = await with_code(fabric, count=3)
+async def test_concurrent_enrolments_do_not_exceed_code_limit(fabric: Fabric) -> None:
+    known = await add_code(fabric, count=3)
     done = await asyncio.gather(
         *(known.enrol("code", agent(f"c{n}", "x"), NOW) for n in range(8)), return_exceptions=True
     )
-    assert sum(isinstance(one, Enrolled) for one in done) == 3
+    assert sum(isinstance(item, Enrolled) for item in done) == 3
     assert len(await known.agents()) == 3
 
 
 @pytest.mark.parametrize(
-    ("code", "asked", "hours", "why"),
+    ("code", "requested", "hours", "why"),
     [
         ("another", agent("c1", "x"), 0.0, "not known"),
         ("code", agent("c1", "x"), 2.0, "ended"),
         ("code", agent("s1", "x", Role.SERVER), 0.0, "for the role client"),
     ],
 )
-async def test_a_code_is_good_for_what_it_says_only(
-    fabric: Fabric, code: str, asked: Enrolled, hours: float, why: str
+async def test_rejects_unknown_expired_or_other_role_code(
+    fabric: Fabric, code: str, requested: Enrolled, hours: float, why: str
 ) -> None:
-    known = await with_code(fabric)
+    known = await add_code(fabric)
     with pytest.raises(ExchangeRefused, match=why):
-        await known.enrol(code, asked, NOW + timedelta(hours=hours))
+        await known.enrol(code, requested, NOW + timedelta(hours=hours))
     assert await known.agents() == []
 
 
-async def test_an_agent_that_is_there_is_nobodys_to_become(fabric: Fabric) -> None:
-    known = await with_code(fabric)
-    await known.enrol("code", agent("c1", "its own"), NOW)
+async def test_rejects_enrolment_of_an_existing_agent_id(fabric: Fabric) -> None:
+    known = await add_code(fabric)
+    await known.enrol("code", agent("c1", "first"), NOW)
     with pytest.raises(ExchangeRefused, match="revoke that one first"):
         await known.enrol("code", agent("c1", "another"), NOW)
 
 
 @pytest.mark.parametrize("name", ["c1", "c2"])
-async def test_a_revoked_agent_joins_by_a_new_code_only(fabric: Fabric, name: str) -> None:
-    """Its host still knows the old code, which had places left."""
-    known = await with_code(fabric, count=3)
-    await known.enrol("code", agent("c1", "its own"), NOW)
+async def test_revoked_agent_needs_a_new_code(fabric: Fabric, name: str) -> None:
+    """The host can still use the old code, which allows more agents."""
+    known = await add_code(fabric, count=3)
+    await known.enrol("code", agent("c1", "first"), NOW)
     [join] = await known.codes()
     done = await known.revoke("c1", NOW)
     assert (done.agents, done.codes) == (["client.c1"], [join.name])
@@ -103,13 +104,13 @@ async def test_a_revoked_agent_joins_by_a_new_code_only(fabric: Fabric, name: st
     assert (await known.enrol("new", agent(name, "another"), later)).revoked_at is None
 
 
-async def test_a_code_that_is_older_than_the_revocation_does_not_bring_an_agent_back(
+async def test_code_older_than_revocation_does_not_enrol_revoked_agent(
     fabric: Fabric,
 ) -> None:
-    known = await with_code(fabric)
+    known = await add_code(fabric)
     ends = NOW + timedelta(hours=1)
     await known.add_code("second", Role.CLIENT, 2, by="me", now=NOW, expires_at=ends)
-    await known.enrol("code", agent("c1", "its own"), NOW)
+    await known.enrol("code", agent("c1", "first"), NOW)
     await known.revoke("c1", NOW + timedelta(minutes=1))
     with pytest.raises(ExchangeRefused, match=r"client\.c1 was revoked .* enroll new"):
         await known.enrol("second", agent("c1", "another"), NOW + timedelta(minutes=2))
@@ -117,15 +118,15 @@ async def test_a_code_that_is_older_than_the_revocation_does_not_bring_an_agent_
     assert others.revoked_at is None
 
 
-async def test_an_agent_that_lost_patience_asks_beside_itself(fabric: Fabric) -> None:
-    known = await with_code(fabric, count=1)
-    requested = agent("c1", "its own")
+async def test_concurrent_retries_of_one_agent_are_accepted(fabric: Fabric) -> None:
+    known = await add_code(fabric, count=1)
+    requested = agent("c1", "first")
     result = await asyncio.gather(*(known.enrol("code", requested, NOW) for _ in range(4)))
     assert len({item.join for item in result}) == 1
 
 
-async def test_a_revoked_code_takes_its_agents_with_it(fabric: Fabric) -> None:
-    known = await with_code(fabric)
+async def test_revoking_a_code_revokes_its_agents(fabric: Fabric) -> None:
+    known = await add_code(fabric)
     await known.enrol("code", agent("c1", "x"), NOW)
     [join] = await known.codes()
     assert (await known.revoke(join.name, NOW)).agents == ["client.c1"]
@@ -135,8 +136,8 @@ async def test_a_revoked_code_takes_its_agents_with_it(fabric: Fabric) -> None:
         await known.revoke("c9", NOW)
 
 
-async def test_a_new_secret_ends_the_old_one_by_being_used(fabric: Fabric) -> None:
-    known = await with_code(fabric)
+async def test_first_use_of_new_secret_revokes_the_old_one(fabric: Fabric) -> None:
+    known = await add_code(fabric)
     entry = Enrolment(fabric.private, DeliveredJobs(fabric.records), Audit(fabric.private), None)
     await known.enrol("code", agent("c1", "old"), NOW)
     rights = await entry.identify("old", "")
@@ -150,10 +151,10 @@ async def test_a_new_secret_ends_the_old_one_by_being_used(fabric: Fabric) -> No
     assert (row.sha256, row.next_sha256) == (digest("new"), None)
 
 
-async def test_what_an_agent_tried_is_on_record_once_a_minute(fabric: Fabric) -> None:
+async def test_rejected_operation_is_audited_once_a_minute(fabric: Fabric) -> None:
     audit = Audit(fabric.private)
     entry = Enrolment(fabric.private, DeliveredJobs(fabric.records), audit, None)
-    await (await with_code(fabric)).enrol("code", agent("c1", "x"), NOW)
+    await (await add_code(fabric)).enrol("code", agent("c1", "x"), NOW)
     rights = await entry.identify("x", "fd00::7")
     assert rights is not None
     for _ in range(5):
@@ -166,7 +167,7 @@ async def test_what_an_agent_tried_is_on_record_once_a_minute(fabric: Fabric) ->
     assert "report.00001" in rows[0].path
 
 
-def test_an_authority_is_made_once_and_stays_private(tmp_path: Path) -> None:
+def test_authority_is_created_once_and_private(tmp_path: Path) -> None:
     first = load_authority(tmp_path / "data", NOW)
     again = load_authority(tmp_path / "data", NOW + timedelta(days=30))
     assert (again.authority, again.certificate_file.read_text()) == (
@@ -185,34 +186,35 @@ def test_an_authority_is_made_once_and_stays_private(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lost", "later", "said"),
+    ("lost", "later", "message"),
     [
         (["authority.pem"], 0, "authority.pem was lost"),
         (["authority.pem", "authority.key"], 0, "authority.pem was lost"),
-        (["authority.key"], 0, None),  # it signs nothing now
+        # This key is not needed until the certificate is renewed.
+        (["authority.key"], 0, None),
         (["authority.key"], 300, "authority.key was lost"),
         (["authority.key", "coordinator.pem"], 0, "authority.key was lost"),
         (["coordinator.key"], 0, None),
         (["coordinator.pem"], 0, None),
     ],
 )
-def test_a_lost_authority_is_never_silently_another(
-    tmp_path: Path, lost: list[str], later: int, said: str | None
+def test_lost_authority_is_not_replaced_silently(
+    tmp_path: Path, lost: list[str], later: int, message: str | None
 ) -> None:
     first = load_authority(tmp_path, NOW)
     for name in lost:
         (tmp_path / "tls" / name).unlink()
-    if said is None:
+    if message is None:
         again = load_authority(tmp_path, NOW + timedelta(days=later))
         assert again.authority == first.authority
         ssl.create_default_context().load_cert_chain(again.certificate_file, again.key_file)
     else:
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             load_authority(tmp_path, NOW + timedelta(days=later))
 
 
 @pytest.mark.parametrize("name", ["authority.key", "coordinator.key", "coordinator.pem"])
-def test_files_of_two_authorities_are_not_shown_together(tmp_path: Path, name: str) -> None:
+def test_files_of_two_authorities_are_not_mixed(tmp_path: Path, name: str) -> None:
     first, other = (load_authority(tmp_path / folder, NOW) for folder in ("one", "other"))
     shown = first.certificate_file.read_text()
     shutil.copy(tmp_path / "other" / "tls" / name, tmp_path / "one" / "tls" / name)
@@ -224,7 +226,7 @@ def test_files_of_two_authorities_are_not_shown_together(tmp_path: Path, name: s
         load_authority(tmp_path / "one", NOW + timedelta(days=300))
 
 
-def test_a_credential_is_kept_for_its_owner_alone(tmp_path: Path) -> None:
+def test_stored_credential_is_private_and_validated(tmp_path: Path) -> None:
     path = tmp_path / "spool" / "credential.json"
     assert load_credential(path) is None
     stored = Credential(
@@ -256,12 +258,12 @@ NO_HOSTS = ("https://", "https://:8443", "https://[::1:8443", "https://fd00::1:8
 @pytest.mark.parametrize(
     "text", ["", "http://a:1", "a:8443", "https://a, http://b", *NO_PORTS, *NO_HOSTS]
 )
-def test_what_is_no_address_or_in_clear_text_is_refused(text: str) -> None:
+def test_rejects_invalid_or_unencrypted_coordinator_address(text: str) -> None:
     with pytest.raises(ExchangeMisconfigured, match="BROADSIDE_COORDINATOR"):
         coordinator_addresses(text)
 
 
-def test_addresses_are_tried_in_their_order() -> None:
+def test_coordinator_addresses_preserve_order() -> None:
     assert coordinator_addresses("https://[fd00::1]:8443/, https://a") == (
         "https://[fd00::1]:8443",
         "https://a",

@@ -1,4 +1,4 @@
-"""Writes of many agents at about one moment share a commit; those of few wait for nobody."""
+"""Tests for combining concurrent writes into a single commit."""
 
 import asyncio
 import threading
@@ -16,8 +16,8 @@ from broadside.exchange.row_text import entity_fields
 WRITES_COUNT = 40
 
 
-class Anyone:
-    """Rights to everything."""
+class FullAccess:
+    """Permissions to call all operations."""
 
     name = "client.c1"
     address = "::1"
@@ -31,41 +31,44 @@ class Anyone:
 async def _write(service: ExchangeService, number: int) -> dict[str, Any]:
     row = entity_fields(Entity(partition_key="p", row_key=f"{number:03d}", properties={"n": 1}))
     [answer] = await service.do(
-        Anyone(), [{"id": f"s.{number}", "do": "upsert", "table": "results", "row": row}]
+        FullAccess(), [{"id": f"s.{number}", "do": "upsert", "table": "results", "row": row}]
     )
     return answer
 
 
-async def test_writes_of_one_moment_share_a_commit(
+async def test_concurrent_writes_share_a_commit(
     fabric: Fabric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = ExchangeService(fabric)
-    assert "ok" in await _write(service, 0)  # with no stream there is nobody to wait for
+    # There is no need to wait if no stream is open.
+    assert "ok" in await _write(service, 0)
     lines: list[str] = []
     monkeypatch.setattr(exchange_service, "GATHER_S", 4.0)
     monkeypatch.setattr(exchange_service, "GATHER_MAX_S", 4.0)
-    stream = service.stream(Anyone(), "one")
+    stream = service.stream(FullAccess(), "one")
     await anext(stream)
-    database = fabric.results._database  # type: ignore[attr-defined]  # the embedded table's
+    database = fabric.results._database  # type: ignore[attr-defined]
     await database.read(lambda connection: connection.set_trace_callback(lines.append))
-    stored, released = threading.Event(), threading.Event()
+    blocked, released = threading.Event(), threading.Event()
 
-    def hold(_: object) -> None:
-        stored.set()
+    def block(_: object) -> None:
+        blocked.set()
         released.wait(60)
 
-    # Its thread takes up nothing from here until it is released.
-    database.submit(hold, reads=True)
-    await asyncio.to_thread(stored.wait, 60)
+    # The database thread will be blocked until it is released.
+    database.submit(block, reads=True)
+    await asyncio.to_thread(blocked.wait, 60)
     writes = []
     for number in range(1, WRITES_COUNT + 1):
         writes.append(asyncio.create_task(_write(service, number)))
-        await asyncio.sleep(0)  # each comes by itself
-    given_up = writes.pop()
-    given_up.cancel()
-    while not database._due:  # noqa: ASYNC110 - it has no event
+        # Start the writes one by one.
+        await asyncio.sleep(0)
+    cancelled = writes.pop()
+    cancelled.cancel()
+    while not database._due:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
-    assert len(database._due) == WRITES_COUNT - 1  # all in one turn of the loop
+    # All of them are added in the same iteration of the loop.
+    assert len(database._due) == WRITES_COUNT - 1
     released.set()
     assert all("ok" in answer for answer in await asyncio.gather(*writes))
     assert lines.count("COMMIT") == 1

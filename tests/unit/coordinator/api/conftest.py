@@ -1,4 +1,4 @@
-"""The application as it was on the day of the samples, asked without a network."""
+"""Fixtures to call the API in the test process, at the time of the sample data."""
 
 from collections.abc import AsyncIterator
 

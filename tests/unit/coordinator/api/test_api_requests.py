@@ -1,4 +1,4 @@
-"""What the API says of itself is valid, and what it is asked is taken literally."""
+"""Tests for the OpenAPI document, request validation, compression and idempotency keys."""
 
 import gzip
 import json
@@ -27,16 +27,16 @@ from tests.unit.coordinator.stored_run import store_run
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def large(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[httpx.AsyncClient]:
-    """One API for all that ask for its document, which takes long to make."""
-    fabric = open_fabric(FabricSettings(data_dir=tmp_path_factory.mktemp("large")))
+async def shared_api(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[httpx.AsyncClient]:
+    """Share an API between tests because the OpenAPI document is slow to build."""
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path_factory.mktemp("shared_api")))
     transport = httpx.ASGITransport(create_app(Coordinator(fabric), tick_s=None))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
         yield http
     await fabric.close()
 
 
-def test_the_document_is_valid_openapi_3_1(document: Any) -> None:
+def test_document_is_valid_openapi_3_1(document: Any) -> None:
     assert document["openapi"].startswith("3.1")
     openapi_spec_validator.validate(document)
     schemas = document["components"]["schemas"]
@@ -46,11 +46,11 @@ def test_the_document_is_valid_openapi_3_1(document: Any) -> None:
     names = [operation["operationId"] for operation in operations]
     assert len(set(names)) == len(names)
     assert all(re.fullmatch(r"[a-z_]+", name) for name in names), names
-    reported = {tag["name"] for tag in document["tags"]}
-    assert {tag for operation in operations for tag in operation["tags"]} == reported
+    described = {tag["name"] for tag in document["tags"]}
+    assert {tag for operation in operations for tag in operation["tags"]} == described
 
 
-def test_everything_in_the_document_has_an_example(document: Any) -> None:
+def test_document_has_examples_for_parameters_and_responses(document: Any) -> None:
     for path, method, operation in [
         (p, m, o) for p, methods in document["paths"].items() for m, o in methods.items()
     ]:
@@ -62,14 +62,14 @@ def test_everything_in_the_document_has_an_example(document: Any) -> None:
                 is_text = "json" in media_type or media_type.startswith("text/")
                 assert "example" in content or not is_text, (method, path, status, media_type)
                 if status >= "4":
-                    text = content["example"]
+                    problem = content["example"]
                     assert media_type == "application/problem+json"
-                    assert text["type"] == type_of(text["title"])
-                    assert KINDS[text["title"]][0] == text["status"] == int(status)
+                    assert problem["type"] == type_of(problem["title"])
+                    assert KINDS[problem["title"]][0] == problem["status"] == int(status)
 
 
 @pytest.mark.parametrize("sign_in", [True, False])
-def test_the_document_asks_for_a_token_where_the_api_does(fabric: Fabric, sign_in: bool) -> None:
+def test_document_security_matches_the_sign_in_setting(fabric: Fabric, sign_in: bool) -> None:
     guard = AuthConfig(sign_in=SignIn(Tokens(fabric.private), None) if sign_in else None)
     document: Any = create_app(Coordinator(fabric), tick_s=None, guard=guard).openapi()
     assert document["security"] == ([{"bearer": []}] if sign_in else [])
@@ -84,7 +84,7 @@ def test_the_document_asks_for_a_token_where_the_api_does(fabric: Fabric, sign_i
         ("/v1/aggregate?by_=x&group_by=day&grup=1", "by_", "did you mean by?"),
     ],
 )
-async def test_an_unknown_parameter_is_refused_by_name(
+async def test_rejects_unknown_parameter_with_suggestion(
     api: httpx.AsyncClient, address: str, name: str, hint: str
 ) -> None:
     answer = await api.get(address)
@@ -94,7 +94,7 @@ async def test_an_unknown_parameter_is_refused_by_name(
     assert hint in fault["message"]
 
 
-async def test_a_problem_points_into_the_body_and_its_type_explains_it(
+async def test_problem_has_pointer_and_explained_type(
     api: httpx.AsyncClient,
 ) -> None:
     answer = await api.post("/v1/prune", json={"older_than_days": 1, "dry_run": 0})
@@ -103,11 +103,11 @@ async def test_a_problem_points_into_the_body_and_its_type_explains_it(
     assert [fault["pointer"] for fault in problem["errors"]] == ["/dry_run"]
     response = await api.get(problem["type"])
     assert response.is_success and KINDS["Invalid request"][1] in response.text
-    nothing_special = (await api.get("/nowhere")).json()
-    assert nothing_special["type"] == type_of("Not found") and "errors" not in nothing_special
+    not_found = (await api.get("/nowhere")).json()
+    assert not_found["type"] == type_of("Not found") and "errors" not in not_found
 
 
-def test_every_problem_has_a_type_of_its_own() -> None:
+def test_problem_types_are_unique() -> None:
     titles = [
         *(error.title for error in _request_errors() if "title" in vars(error)),
         *{title for _, title, _ in EXPECTED.values()},
@@ -118,7 +118,7 @@ def test_every_problem_has_a_type_of_its_own() -> None:
     assert len({type_of(title) for title in KINDS}) == len(KINDS)
 
 
-async def test_every_kind_of_problem_is_explained(api: httpx.AsyncClient) -> None:
+async def test_all_problem_types_are_documented(api: httpx.AsyncClient) -> None:
     for title, (status, meaning) in KINDS.items():
         assert len(meaning) > 15 and 400 <= status < 600, title
         assert meaning in (await api.get(type_of(title))).text
@@ -128,9 +128,9 @@ async def test_every_kind_of_problem_is_explained(api: httpx.AsyncClient) -> Non
         assert {line.split()[0] for line in lines} == {type_of(title) for title in KINDS}
 
 
-def test_by_is_who_everywhere(document: Any) -> None:
-    """Never what something is grouped by, nor whose seconds are asked for."""
-    requested = [
+def test_field_by_always_names_a_person(document: Any) -> None:
+    """It must not be used to group or to select data."""
+    parameters = [
         parameter
         for operations in document["paths"].values()
         for operation in operations.values()
@@ -138,23 +138,23 @@ def test_by_is_who_everywhere(document: Any) -> None:
         if parameter["name"] == "by"
     ]
     schemas = document["components"]["schemas"].values()
-    lines = [
+    fields = [
         schema["properties"]["by"] for schema in schemas if "by" in schema.get("properties", {})
     ]
-    assert len(requested) >= 2 and len(lines) >= 5
-    assert all("who" in parameter["description"] for parameter in requested)
-    texts = [*lines, *(parameter["schema"] for parameter in requested)]
+    assert len(parameters) >= 2 and len(fields) >= 5
+    assert all("who" in parameter["description"] for parameter in parameters)
+    texts = [*fields, *(parameter["schema"] for parameter in parameters)]
     assert all("string" in str(schema) and "enum" not in str(schema) for schema in texts)
 
 
-async def test_head_is_get_without_its_body(api: httpx.AsyncClient) -> None:
+async def test_head_returns_the_headers_of_get(api: httpx.AsyncClient) -> None:
     for path in ("/v1/scenarios", "/v1/runs", "/healthz", "/v1/runs/none"):
         head, get = await api.head(path), await api.get(path)
         assert (head.status_code, head.content) == (get.status_code, b"")
         assert head.headers["Content-Length"] == get.headers["Content-Length"]
 
 
-async def test_allow_names_what_may_be_asked(api: httpx.AsyncClient) -> None:
+async def test_allow_header_lists_supported_methods(api: httpx.AsyncClient) -> None:
     for path, allowed in (
         ("/v1/runs", "GET, HEAD, POST"),
         ("/v1/runs/some-run", "GET, HEAD"),
@@ -167,7 +167,7 @@ async def test_allow_names_what_may_be_asked(api: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "encoding", "unpack"),
+    ("accepted", "encoding", "unpack"),
     [
         ("gzip", "gzip", gzip.decompress),
         ("br, gzip", "br", brotli.decompress),
@@ -177,10 +177,15 @@ async def test_allow_names_what_may_be_asked(api: httpx.AsyncClient) -> None:
     ],
 )
 @pytest.mark.asyncio(loop_scope="module")
-async def test_answers_go_out_compressed_as_asked(
-    large: httpx.AsyncClient, asked: str, encoding: str | None, unpack: Callable[[bytes], bytes]
+async def test_response_is_compressed_as_requested(
+    shared_api: httpx.AsyncClient,
+    accepted: str,
+    encoding: str | None,
+    unpack: Callable[[bytes], bytes],
 ) -> None:
-    async with large.stream("GET", "/openapi.json", headers={"Accept-Encoding": asked}) as answer:
+    async with shared_api.stream(
+        "GET", "/openapi.json", headers={"Accept-Encoding": accepted}
+    ) as answer:
         packed = b"".join([part async for part in answer.aiter_raw()])
     assert answer.headers.get("Content-Encoding") == encoding
     assert "Accept-Encoding" in answer.headers["Vary"]
@@ -188,7 +193,7 @@ async def test_answers_go_out_compressed_as_asked(
 
 
 @pytest.mark.parametrize("name", ["app.css", "app.js"])
-async def test_the_page_s_files_go_out_compressed(api: httpx.AsyncClient, name: str) -> None:
+async def test_page_files_are_compressed(api: httpx.AsyncClient, name: str) -> None:
     path = f"/web/{site().version}/{name}"
     plain = await api.get(path, headers={"Accept-Encoding": "identity"})
     for encoding in ("gzip", "br", "zstd"):
@@ -198,20 +203,22 @@ async def test_the_page_s_files_go_out_compressed(api: httpx.AsyncClient, name: 
         assert int(packed.headers["content-length"]) < len(plain.content) / 2
 
 
-async def test_events_go_out_as_they_are(api: httpx.AsyncClient, fabric: Fabric) -> None:
+async def test_event_stream_is_not_compressed(api: httpx.AsyncClient, fabric: Fabric) -> None:
     path = f"/v1/runs/{await store_run(fabric)}/events"
     answer = await api.get(path, headers={"Accept-Encoding": "gzip, br, zstd"})
     assert "event: summary" in answer.text
     assert "content-encoding" not in answer.headers
 
 
-async def test_an_answer_is_not_sent_twice(api: httpx.AsyncClient) -> None:
+async def test_unchanged_response_returns_304(api: httpx.AsyncClient) -> None:
     first = await api.get("/v1/runs")
     again = await api.get("/v1/runs", headers={"If-None-Match": first.headers["ETag"]})
     assert (again.status_code, again.content) == (304, b"")
 
 
-async def test_a_refused_launch_gives_its_key_back(api: httpx.AsyncClient, fabric: Fabric) -> None:
+async def test_rejected_launch_releases_its_idempotency_key(
+    api: httpx.AsyncClient, fabric: Fabric
+) -> None:
     headers = {"Idempotency-Key": "nightly"}
     body = {"scenario": "smoke", "overrides": {"pairs_count": 3}}
     assert (await api.post("/v1/runs", json=body, headers=headers)).status_code == 409

@@ -1,4 +1,4 @@
-"""Nothing that arrives blocks the event loop: its lag, measured while it arrives."""
+"""Tests for the event loop lag when large or invalid bodies arrive."""
 
 import asyncio
 import base64
@@ -38,14 +38,16 @@ from broadside.exchange.messages import Interval
 from broadside.exchange.ports import RecordUnreadable
 from tests.unit.exchange.test_chunks import intervals
 
-LAG_MAX_UNITS = 20.0  # of some 10 ms each
-CLAIMED_COUNT = 1_000_000  # rows, of the chunk that has most
+# A unit is about 10 ms of CPU time.
+LAG_MAX_UNITS = 20.0
+# This is the number of rows in the largest chunk.
+CLAIMED_COUNT = 1_000_000
 COLUMNS = {"gap_us": 0, "span_us": 1_000_000, "bytes": 1_000, "omitted": 0}
 UNKNOWN = ("retransmits", "rtt_us", "cwnd", "packets", "lost", "jitter_ns")
 
 
 def claiming(rows_count: int, header: bytes | None = None) -> str:
-    """A chunk of columns of one value, which takes no byte a row."""
+    """Return a chunk of constant columns, which is compressed to a few bytes."""
     described: list[list[Any]] = [[name, 0, 0, 0, low, 1, []] for name, low in COLUMNS.items()]
     described += [[name] for name in UNKNOWN]
     packed = zlib.compress(header or json.dumps([rows_count, described]).encode())
@@ -54,7 +56,7 @@ def claiming(rows_count: int, header: bytes | None = None) -> str:
 
 
 def claims(rows_count: int) -> list[str]:
-    """Chunks that claim so many rows together."""
+    """Return chunks which claim to have this number of rows in total."""
     complete, rest = divmod(rows_count, CLAIMED_COUNT)
     return [claiming(CLAIMED_COUNT)] * complete + [claiming(rest)]
 
@@ -140,7 +142,7 @@ BODIES: dict[str, tuple[str, Callable[[], Any]]] = {
 
 @pytest.fixture(autouse=True)
 def _collected_as_in_a_coordinator() -> Iterator[None]:
-    """A whole collection of a test process's garbage takes longer than what is measured here."""
+    """Use the garbage collection of a coordinator because a full collection is slow."""
     before = gc.get_threshold()
     collect_rarely()
     yield
@@ -149,9 +151,9 @@ def _collected_as_in_a_coordinator() -> Iterator[None]:
 
 
 async def lag_of(work: Callable[[], Awaitable[httpx.Response]]) -> tuple[httpx.Response, float]:
-    """The answer, and the longest lag meanwhile in units of a fixed work.
+    """Return the response and the longest lag, in units of a fixed calculation.
 
-    Both are CPU time of this process, which others on the machine do not lengthen.
+    Both are measured in CPU time, so they do not depend on the load on the machine.
     """
     lag = LoopLag(time.process_time)
     watching = asyncio.create_task(lag.watch())
@@ -174,12 +176,13 @@ async def caller(fabric: Fabric) -> AsyncIterator[httpx.AsyncClient]:
     async with httpx.AsyncClient(
         transport=transport, base_url="http://localhost", headers=headers, timeout=600
     ) as client:
-        await client.post("/v1/imports/iperf3", content=b"{}")  # what the first request costs
+        # Send a first request, as it is slow.
+        await client.post("/v1/imports/iperf3", content=b"{}")
         yield client
 
 
 @pytest.mark.parametrize("name", BODIES)
-async def test_a_body_that_is_refused_blocks_nobody(fabric: Fabric, name: str) -> None:
+async def test_rejected_body_does_not_block_the_loop(fabric: Fabric, name: str) -> None:
     path, body = BODIES[name]
     content = json.dumps(body()).encode()
     async with caller(fabric) as client:
@@ -190,8 +193,8 @@ async def test_a_body_that_is_refused_blocks_nobody(fabric: Fabric, name: str) -
     assert lag < LAG_MAX_UNITS
 
 
-async def test_a_whole_import_blocks_nobody(fabric: Fabric) -> None:
-    """Hours of seconds in 20 files become a run, and others are answered meanwhile."""
+async def test_large_import_does_not_block_the_loop(fabric: Fabric) -> None:
+    """The import has 20 files and each file has 2,000 seconds."""
     seconds = [
         Interval(start_s=n, end_s=n + 1, transferred_bytes=1_000_000 + n % 7) for n in range(2_000)
     ]
@@ -203,7 +206,7 @@ async def test_a_whole_import_blocks_nobody(fabric: Fabric) -> None:
     assert lag < LAG_MAX_UNITS
 
 
-def test_a_chunks_rows_are_counted_without_building_one() -> None:
+def test_counting_rows_of_a_chunk_needs_little_memory() -> None:
     chunk = base64.b64decode(claiming(CLAIMED_COUNT))
     tracemalloc.start()
     try:
@@ -216,22 +219,22 @@ def test_a_chunks_rows_are_counted_without_building_one() -> None:
 
 
 @given(st.lists(intervals(), max_size=10))
-def test_what_is_read_of_a_chunk_is_what_its_intervals_say(given_intervals: list[Interval]) -> None:
+def test_chunk_totals_match_its_intervals(given_intervals: list[Interval]) -> None:
     chunk = pack_intervals(given_intervals)
-    stored = [one for one in given_intervals if not one.omitted]
+    counted = [interval for interval in given_intervals if not interval.omitted]
     check_intervals(chunk)
     assert count_rows(chunk) == len(given_intervals)
-    assert last_end_s(chunk) == max((one.end_s for one in given_intervals), default=0.0)
+    assert last_end_s(chunk) == max((interval.end_s for interval in given_intervals), default=0.0)
     assert sum_intervals(chunk) == (
-        sum(one.transferred_bytes for one in stored),
-        sum(one.end_s - one.start_s for one in stored),
+        sum(interval.transferred_bytes for interval in counted),
+        sum(interval.end_s - interval.start_s for interval in counted),
     )
 
 
 @pytest.mark.parametrize("name", [*COLUMNS, *UNKNOWN])
 @pytest.mark.parametrize("how", ["absent", "unknown", "in part"])
-def test_a_chunk_is_refused_exactly_where_its_intervals_cannot_be_read(name: str, how: str) -> None:
-    columns: dict[str, list[int | None]] = {one: [1, 2, 3] for one in (*COLUMNS, *UNKNOWN)}
+def test_check_rejects_exactly_the_unreadable_chunks(name: str, how: str) -> None:
+    columns: dict[str, list[int | None]] = {column: [1, 2, 3] for column in (*COLUMNS, *UNKNOWN)}
     columns[name] = [None, 2, 3] if how == "in part" else [None] * 3
     if how == "absent":
         del columns[name]
@@ -247,13 +250,13 @@ def test_a_chunk_is_refused_exactly_where_its_intervals_cannot_be_read(name: str
     assert (name in refusals[0]) == (how == "absent" or name in COLUMNS)
 
 
-async def test_a_caller_computes_one_import_at_a_time_and_others_pass_by() -> None:
+async def test_caller_runs_one_import_at_a_time_without_delay_of_others() -> None:
     turns, order = ImportLimiter(), []
     mine, theirs = (replace(ANYBODY, key=key) for key in ("mine", "theirs"))
     release = asyncio.Event()
 
-    async def import_for(who: Principal, name: str, *, waits: bool) -> None:
-        async with turns.take(who):
+    async def import_for(principal: Principal, name: str, *, waits: bool) -> None:
+        async with turns.take(principal):
             order.append(name)
             if waits:
                 await release.wait()
@@ -268,7 +271,7 @@ async def test_a_caller_computes_one_import_at_a_time_and_others_pass_by() -> No
     assert order == ["first", "theirs", "second"]
 
 
-async def test_one_wrong_row_is_one_error(fabric: Fabric) -> None:
+async def test_invalid_row_yields_errors_of_that_row_only(fabric: Fabric) -> None:
     async with caller(fabric) as client:
         body = table([{"row_number": 2}])
         answer = await client.post("/v1/imports/original", json=body)

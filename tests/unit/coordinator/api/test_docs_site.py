@@ -1,4 +1,4 @@
-"""The documentation at /docs: without a token, only its own files, and a message without a site."""
+"""Tests for the documentation pages at /docs."""
 
 from pathlib import Path
 

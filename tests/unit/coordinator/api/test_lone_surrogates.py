@@ -1,4 +1,4 @@
-"""Half a character in any field of a request is refused by the field's name, and on record."""
+"""Tests for requests with a lone surrogate in any of the fields."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ IDS = {"run_id": "x", "study_id": "x", "sequence_number": "1", "name": "x", "bur
 
 
 def bodies(document: Any) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
-    """Method, path, field and a body in which that field is half a character, or its name is."""
+    """Yield method, path, field and a body with a lone surrogate as value or name."""
     for template, operations in document["paths"].items():
         path = template.format_map(IDS | {"version": "0", "pair": "pair-001"})
         for method, operation in operations.items():
@@ -29,7 +29,7 @@ def bodies(document: Any) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
             yield method.upper(), path, "", {HALF: 1}
 
 
-async def test_each_field_is_named_and_the_write_is_on_record(
+async def test_lone_surrogate_is_located_and_audited(
     fabric: Fabric, api: httpx.AsyncClient
 ) -> None:
     document = (await api.get("/openapi.json")).json()
@@ -40,7 +40,7 @@ async def test_each_field_is_named_and_the_write_is_on_record(
         answer = await api.request(method, path, content=json.dumps(body), headers=headers)
         assert 400 <= answer.status_code < 500, (method, path, body, answer.text)
         response = answer.json()
-        # Where a required field is missing, some models say that first and look no further.
+        # If a required field is missing, some models report only this error.
         assert any(
             field in str(error["field"]) or error["message"] == "Field required"
             for error in response["errors"]
@@ -51,7 +51,7 @@ async def test_each_field_is_named_and_the_write_is_on_record(
     assert all(row.status is not None and 400 <= row.status < 500 for row in rows)
 
 
-async def test_half_a_character_in_an_address_is_no_mistake_of_the_coordinators(
+async def test_lone_surrogate_in_url_is_no_server_error(
     api: httpx.AsyncClient,
 ) -> None:
     for path in ("/v1/runs/%ED%A0%80", "/v1/runs?scenario=%ED%A0%80", "/v1/runs?%ED%A0%80=1"):

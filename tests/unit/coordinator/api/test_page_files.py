@@ -1,4 +1,4 @@
-"""The page's files: cached for ever under their version, and strict about what may run."""
+"""Tests for the static files of the page, caching and the content security policy."""
 
 import re
 
@@ -17,7 +17,7 @@ def http() -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://page")
 
 
-async def test_the_page_names_only_files_of_its_version_that_are_there(
+async def test_page_links_only_existing_versioned_files(
     http: httpx.AsyncClient,
 ) -> None:
     page = await http.get("/")
@@ -29,7 +29,7 @@ async def test_the_page_names_only_files_of_its_version_that_are_there(
         assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
 
 
-async def test_every_module_that_a_module_imports_is_there(http: httpx.AsyncClient) -> None:
+async def test_imported_javascript_modules_exist(http: httpx.AsyncClient) -> None:
     modules = [name for name in web.site().assets if name.endswith(".js")]
     assert "app.js" in modules
     for name in modules:
@@ -39,7 +39,7 @@ async def test_every_module_that_a_module_imports_is_there(http: httpx.AsyncClie
 
 
 @pytest.mark.parametrize("path", ["/", "/report.html"])
-async def test_a_page_runs_only_its_own_files(http: httpx.AsyncClient, path: str) -> None:
+async def test_page_policy_allows_only_local_scripts(http: httpx.AsyncClient, path: str) -> None:
     answer = await http.get(path)
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -51,14 +51,14 @@ async def test_a_page_runs_only_its_own_files(http: httpx.AsyncClient, path: str
     assert "http" not in re.sub(r"http-equiv", "", answer.text)
 
 
-async def test_a_page_is_asked_for_again_and_answered_briefly(http: httpx.AsyncClient) -> None:
+async def test_page_is_revalidated_with_etag(http: httpx.AsyncClient) -> None:
     first = await http.get("/")
     assert first.headers["cache-control"] == "no-cache"
     again = await http.get("/", headers={"If-None-Match": first.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
 
 
-async def test_unknown_files_are_not_there(http: httpx.AsyncClient) -> None:
+async def test_unknown_files_return_404(http: httpx.AsyncClient) -> None:
     base = f"/web/{web.site().version}"
     for name in ("nothing.js", "..%2Fsettings.py", "__init__.py"):
         assert (await http.get(f"{base}/{name}")).status_code == 404
@@ -66,7 +66,7 @@ async def test_unknown_files_are_not_there(http: httpx.AsyncClient) -> None:
     assert old.headers["cache-control"] == "no-store"
 
 
-def test_the_palette_is_the_charts_own() -> None:
+def test_page_palette_matches_charts() -> None:
     text = web.palette()
     for theme in Theme:
         rule = re.search(rf":root\[data-theme={theme}\]{{(.*?)}}", text)
@@ -75,7 +75,7 @@ def test_the_palette_is_the_charts_own() -> None:
             assert f"--chart-{name}:{colour};" in rule[1]
 
 
-def test_without_the_folder_the_page_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_page_folder_yields_no_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "FOLDER", web.FOLDER / "nowhere")
     web.site.cache_clear()
     try:

@@ -1,6 +1,6 @@
-"""An event stream ends when its token does, and goes on while the token is good.
+"""Tests that an event stream ends when the token is revoked or expires.
 
-All the while the feed looks and finds nothing new. Each look wakes the stream without an event.
+The feed will not find new data here, but each poll wakes the stream.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from tests.unit.coordinator.stored_run import store_run
 
 
 @pytest.mark.parametrize("how", ["revoked", "expired", "neither"])
-async def test_a_stream_ends_when_its_token_does(
+async def test_event_stream_ends_with_its_token(
     fabric: Fabric, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     checks: list[int] = []
@@ -49,7 +49,7 @@ async def test_a_stream_ends_when_its_token_does(
         headers={"Authorization": f"Bearer {secret}"},
     ) as client:
         reading = asyncio.create_task(client.get(path))
-        while len(checks) < 30 and not reading.done():  # noqa: ASYNC110 # it counts, no event
+        while len(checks) < 30 and not reading.done():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         if how == "revoked":
             await tokens.revoke("page", now=utc_now())

@@ -1,4 +1,4 @@
-"""The table of rights: first row that fits, and the safe side where none does."""
+"""Tests for the permissions required to call the API."""
 
 import pytest
 
@@ -21,26 +21,26 @@ from broadside.coordinator.auth.principal import ANYBODY, Access, Principal
         ("GET", "/v1/runs/a\nb", Access.VIEWER, "/v1/runs/{run_id}", False),
     ],
 )
-def test_what_a_request_needs(
+def test_permission_of_a_request(
     method: str, path: str, access: Access, route: str | None, writes: bool
 ) -> None:
-    right = required_permission(method, path)
-    assert (right.access, right.route, right.writes) == (access, route, writes)
+    permission = required_permission(method, path)
+    assert (permission.access, permission.route, permission.writes) == (access, route, writes)
 
 
-def test_a_path_s_parameters_are_read() -> None:
+def test_path_parameters_are_parsed() -> None:
     assert required_permission("GET", "/v1/runs/abc/raw/pair-001").parameters == {
         "run_id": "abc",
         "pair": "pair-001",
     }
 
 
-def test_no_write_is_open_and_no_row_is_there_twice() -> None:
+def test_open_operations_only_read_and_rows_are_unique() -> None:
     assert {method for method, _, access in PERMISSIONS if access is Access.OPEN} == {"GET"}
     assert len({(method, path) for method, path, _ in PERMISSIONS}) == len(PERMISSIONS)
 
 
-def test_roles_stand_above_one_another() -> None:
+def test_roles_are_ordered() -> None:
     viewer = Principal(name="v", access=Access.VIEWER, key="v")
     assert viewer.may(Access.OPEN)
     assert viewer.may(Access.VIEWER)

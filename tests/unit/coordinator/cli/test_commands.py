@@ -1,4 +1,4 @@
-"""The list of commands, which is read without loading any, says what the commands say."""
+"""Tests for the command list, which must be consistent with the commands."""
 
 import re
 import shlex
@@ -21,30 +21,30 @@ def leaves(command: Any, path: str) -> Iterator[tuple[str, Any]]:
     inner = getattr(command, "commands", None)
     if inner is None:
         yield path, command
-    for name, one in (inner or {}).items():
-        yield from leaves(one, f"{path} {name}")
+    for name, subcommand in (inner or {}).items():
+        yield from leaves(subcommand, f"{path} {name}")
 
 
 LEAVES = dict(leaf for name in COMMANDS for leaf in leaves(load(name), name))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_is_listed_with_its_own_first_sentence(name: str) -> None:
+def test_command_list_shows_first_sentence_of_help(name: str) -> None:
     assert load(name).get_short_help_str(1000) == COMMANDS[name].help
 
 
 def example(path: str) -> str:
-    """The example of a command, without `broadside`."""
+    """Return the example for a command, without `broadside`."""
     return str(LEAVES[path].epilog).removeprefix("Example: broadside ")
 
 
 @pytest.mark.parametrize("path", LEAVES)
-def test_every_command_shows_an_example_of_itself(path: str) -> None:
+def test_all_commands_have_an_example(path: str) -> None:
     assert f"{example(path)} ".startswith(f"{path} ")
 
 
 @pytest.mark.parametrize("path", LEAVES)
-def test_every_option_has_a_help_that_is_a_sentence(path: str) -> None:
+def test_option_help_is_a_sentence(path: str) -> None:
     for option in LEAVES[path].params:
         if option.name != "help" and not getattr(option, "hidden", False):
             assert option.help and option.help[0].isupper(), option.name
@@ -52,7 +52,7 @@ def test_every_option_has_a_help_that_is_a_sentence(path: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if hasattr(load(name), "commands")])
-def test_a_group_shows_an_example_and_its_commands_whole_sentences(name: str) -> None:
+def test_group_help_has_example_and_complete_sentences(name: str) -> None:
     group: Any = load(name)
     assert group.epilog.startswith(f"Example: broadside {name} ")
     for inner in group.commands.values():
@@ -70,7 +70,7 @@ LISTS = [
 
 
 @pytest.mark.parametrize("path", LISTS)
-def test_a_list_of_nothing_says_so(
+def test_empty_list_prints_a_message(
     path: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -84,30 +84,32 @@ def test_a_list_of_nothing_says_so(
 
 
 @pytest.mark.parametrize("path", LEAVES)
-def test_an_example_is_accepted(path: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_are_valid(path: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     parts = shlex.split(example(path))
     for part in parts:
-        if part.endswith((".csv", ".json", ".tfvars")):  # files that the command wants to exist
+        # The command needs these files to exist.
+        if part.endswith((".csv", ".json", ".tfvars")):
             (tmp_path / part).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / part).touch()
     command: Any = LEAVES[path]
     given = parts[len(path.split()) :]
     try:
-        command.make_context(path, given)  # parses and checks; nothing is called
+        # This will parse the arguments but not call the command.
+        command.make_context(path, given)
     except typer.TyperException as error:
         pytest.fail(f"{path}: {error.format_message()}")
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if hasattr(load(name), "commands")])
-def test_a_group_without_a_command_says_what_is_missing(name: str) -> None:
+def test_group_without_command_is_an_error(name: str) -> None:
     group: Any = load(name)
     with pytest.raises(typer.TyperException) as refused:
         group.invoke(group.make_context(name, []))
     assert refused.value.format_message() == "Missing command."
 
 
-def test_errors_that_are_told_by_name_have_it() -> None:
-    rooms = (ROOT / space for space in ("coordinator", "exchange", "lab"))
-    texts = [path.read_text("utf-8") for space in rooms for path in space.rglob("*.py")]
+def test_errors_with_exit_codes_exist() -> None:
+    folders = (ROOT / name for name in ("coordinator", "exchange", "lab"))
+    texts = [path.read_text("utf-8") for folder in folders for path in folder.rglob("*.py")]
     assert EXIT_BY_ERROR.keys() <= set(re.findall(r"^class (\w+)", "\n".join(texts), re.M))

@@ -1,4 +1,4 @@
-"""Options of ``broadside import``."""
+"""Tests for the options of ``broadside import``."""
 
 import pytest
 import typer
@@ -7,7 +7,7 @@ from broadside.coordinator.cli.import_commands import _parse_declaration
 from broadside.coordinator.imports.metric_declaration import MetricDeclaration
 
 
-def test_a_metrics_declaration_is_read_from_assignments() -> None:
+def test_parses_metric_declaration() -> None:
     fields = _parse_declaration(
         ["unit=bytes", " layer = ip", "mss_bytes=1448", "lag_s=75", "counts_lost=true"]
     )
@@ -20,7 +20,7 @@ def test_a_metrics_declaration_is_read_from_assignments() -> None:
 @pytest.mark.parametrize(
     "text", ["units=bytes", "unit", "mss_bytes=large", "lag_s=", "counts_lost=maybe"]
 )
-def test_what_is_no_declaration_is_one_line_with_the_fix(
+def test_invalid_metric_declaration_is_a_one_line_error(
     text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(typer.Exit):

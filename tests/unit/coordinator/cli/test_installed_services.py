@@ -1,4 +1,4 @@
-"""Which services a host has, and how doctor looks at them from inside."""
+"""Tests for the installed services and how they are checked by doctor."""
 
 import subprocess
 import sys
@@ -45,12 +45,12 @@ def units(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_unit_of_another_installation_is_not_this_ones(units: Path) -> None:
+def test_ignores_unit_of_another_installation(units: Path) -> None:
     assert services_of(units) == ["agent"]
     assert services_of(units / "none") == []
 
 
-def test_a_command_has_the_users_rights_and_the_filters_of_the_service() -> None:
+def test_sandboxed_command_has_user_and_filters_of_service() -> None:
     text = sandboxed_unit(UNIT, ["/bin/echo", "two words"], Path("/run/o"), Path("/run/e"))
     assert text.splitlines() == [
         "[Service]",
@@ -78,7 +78,7 @@ def test_a_command_has_the_users_rights_and_the_filters_of_the_service() -> None
         ("", False, "is unknown"),
     ],
 )
-def test_a_service_that_is_not_at_work_fails(
+def test_check_fails_for_inactive_service(
     monkeypatch: pytest.MonkeyPatch, shown: str, ok: bool, detail: str
 ) -> None:
     def run(*_: object, **__: object) -> "subprocess.CompletedProcess[str]":
@@ -92,7 +92,7 @@ def test_a_service_that_is_not_at_work_fails(
 
 
 @pytest.mark.parametrize(
-    ("services", "asked"),
+    ("services", "expected"),
     [
         ([], {"agent", "lab", "fabric", "telemetry"}),
         (["agent"], {"service agent", "agent", "agent fabric"}),
@@ -103,26 +103,26 @@ def test_a_service_that_is_not_at_work_fails(
         ),
     ],
 )
-async def test_a_host_is_asked_for_what_its_services_need(
-    monkeypatch: pytest.MonkeyPatch, services: list[str], asked: set[str]
+async def test_doctor_runs_the_checks_of_installed_services(
+    monkeypatch: pytest.MonkeyPatch, services: list[str], expected: set[str]
 ) -> None:
     def check(name: str) -> Check:
         return Check(name=name, ok=True, detail="")
 
-    async def on_fabric() -> tuple[list[Check], list[str]]:
+    async def fabric_checks() -> tuple[list[Check], list[str]]:
         return [check("fabric")], []
 
-    async def of_agent() -> list[Check]:
+    async def agent_fabric_checks() -> list[Check]:
         return [check("agent fabric")]
 
-    async def on_telemetry() -> list[Check]:
+    async def telemetry_checks() -> list[Check]:
         return [check("telemetry")]
 
     monkeypatch.setattr(doctor, "installed_services", lambda: services)
     monkeypatch.setattr(doctor, "check_service", lambda name: check(f"service {name}"))
     monkeypatch.setattr(doctor, "agent_checks", lambda *_: [check("agent")])
     monkeypatch.setattr(doctor, "lab_checks", lambda: [check("lab")])
-    monkeypatch.setattr(doctor, "fabric_checks", on_fabric)
-    monkeypatch.setattr(doctor, "agent_fabric_checks", of_agent)
-    monkeypatch.setattr(doctor, "telemetry_checks", on_telemetry)
-    assert {result.name for result in await doctor._checks()} == asked
+    monkeypatch.setattr(doctor, "fabric_checks", fabric_checks)
+    monkeypatch.setattr(doctor, "agent_fabric_checks", agent_fabric_checks)
+    monkeypatch.setattr(doctor, "telemetry_checks", telemetry_checks)
+    assert {result.name for result in await doctor._checks()} == expected

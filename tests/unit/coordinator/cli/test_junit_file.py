@@ -1,4 +1,4 @@
-"""A pipeline reads in a JUnit file what the verdict says."""
+"""Tests for JUnit files with verdicts and regression gates."""
 
 from pathlib import Path
 
@@ -20,20 +20,20 @@ KINDS = {
 
 
 @pytest.mark.parametrize("verdict", list(Verdict))
-def test_the_verdict_and_each_burst_are_cases(verdict: Verdict, tmp_path: Path) -> None:
+def test_junit_file_has_cases_for_verdict_and_bursts(verdict: Verdict, tmp_path: Path) -> None:
     summary = measured(SMALL)[2].model_copy(update={"verdict": verdict})
     save_junit(junit_of_run(summary), tmp_path / "run.xml")
     (suite,) = JUnitXml.fromfile(str(tmp_path / "run.xml"))
-    complete, *bursts = suite
-    assert [type(result) for result in complete.result] == KINDS.get(verdict, [])
-    assert all(summary.findings[0].sentence in result.text for result in complete.result)
+    run, *bursts = suite
+    assert [type(result) for result in run.result] == KINDS.get(verdict, [])
+    assert all(summary.findings[0].sentence in result.text for result in run.result)
     assert [case.name for case in bursts] == [f"burst {b.index + 1}" for b in summary.bursts]
 
 
-def test_each_gate_is_a_case(tmp_path: Path) -> None:
-    matched = compare(group("a", [1e9, 1.001e9, 1.002e9]), group("b", [9e8, 9.01e8, 9.02e8]))
-    stored = [hold(parse_gate(text), matched) for text in ("received < -3%", "received > 3%")]
-    save_junit(junit_of_gates(matched, stored), tmp_path / "gates.xml")
+def test_junit_file_has_cases_for_gates(tmp_path: Path) -> None:
+    comparison = compare(group("a", [1e9, 1.001e9, 1.002e9]), group("b", [9e8, 9.01e8, 9.02e8]))
+    results = [hold(parse_gate(text), comparison) for text in ("received < -3%", "received > 3%")]
+    save_junit(junit_of_gates(comparison, results), tmp_path / "gates.xml")
     (suite,) = JUnitXml.fromfile(str(tmp_path / "gates.xml"))
     assert [case.name for case in suite] == ["received < -3%", "received > +3%"]
     assert [[type(result) for result in case.result] for case in suite] == [[Failure], []]

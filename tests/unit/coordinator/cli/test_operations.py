@@ -1,4 +1,4 @@
-"""The two doors of the command line: the same verbs over a network and on the fabric itself."""
+"""Tests for command line operations, using HTTP or using the fabric directly."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -32,20 +32,24 @@ from tests.unit.coordinator.stored_run import store_run
         ("price", {}),
     ],
 )
-async def test_both_doors_answer_alike(fabric: Fabric, verb: str, given: dict[str, Any]) -> None:
+async def test_local_and_http_operations_return_equal_results(
+    fabric: Fabric, verb: str, given: dict[str, Any]
+) -> None:
     run_id = await store_run(fabric)
     transport = httpx.ASGITransport(create_app(Coordinator(fabric), tick_s=None))
     async with httpx.AsyncClient(
         transport=transport, base_url="http://127.0.0.1", headers={"Accept-Encoding": "gzip"}
     ) as http:
-        here, there = Operations(fabric), ApiClient(http)
-        answers = [await getattr(gateway, verb)(run_id, **given) for gateway in (here, there)]
-        lists = [await gateway.runs(5, scenario="synthetic") for gateway in (here, there)]
+        local, remote = Operations(fabric), ApiClient(http)
+        answers = [
+            await getattr(operations, verb)(run_id, **given) for operations in (local, remote)
+        ]
+        lists = [await operations.runs(5, scenario="synthetic") for operations in (local, remote)]
     assert answers[0] == answers[1]
     assert lists[0] == lists[1] != []
 
 
-async def test_a_write_is_recorded_with_how_it_ended(fabric: Fabric) -> None:
+async def test_write_is_audited_with_its_status(fabric: Fabric) -> None:
     run_id = await store_run(fabric)
     local = Operations(fabric, "ann")
     with pytest.raises(ApiError, match="is finished") as refused:
@@ -53,7 +57,8 @@ async def test_a_write_is_recorded_with_how_it_ended(fabric: Fabric) -> None:
     assert refused.value.status == 409
     with pytest.raises(ApiError) as refused:
         await local.launch(LaunchRequest(scenario="smoke", by="ann"))
-    assert refused.value.status == 409  # nobody is there to carry it
+    # There are no agents to run it.
+    assert refused.value.status == 409
     rows, _ = await Audit(fabric.private).read(datetime.now(UTC), limit=10)
     assert [(row.by, row.method, row.route, row.run_id, row.status) for row in rows] == [
         ("ann", "POST", "/v1/runs", None, 409),
@@ -61,7 +66,7 @@ async def test_a_write_is_recorded_with_how_it_ended(fabric: Fabric) -> None:
     ]
 
 
-async def test_what_is_wrong_with_a_filter_is_said_as_the_api_says_it(fabric: Fabric) -> None:
+async def test_filter_error_has_the_message_of_the_api(fabric: Fabric) -> None:
     local = Operations(fabric)
     for requested, text in (
         ({"from_at": "yesterday"}, r"query\.from_at: .*got 'yesterday'"),
@@ -72,7 +77,7 @@ async def test_what_is_wrong_with_a_filter_is_said_as_the_api_says_it(fabric: Fa
         assert refused.value.status == 422
 
 
-async def test_what_others_wrote_reaches_no_terminal_as_it_is(fabric: Fabric) -> None:
+async def test_terminal_output_has_no_control_characters(fabric: Fabric) -> None:
     run_id = await store_run(fabric)
     await fabric.records.runs.cancel_run(
         run_id, at=datetime.now(UTC), by="mal\x1b[2Jlory", reason="x"

@@ -1,4 +1,4 @@
-"""End times of runs, tokens and join codes on the command line."""
+"""Tests for options to set the end of runs, tokens and join codes."""
 
 from datetime import UTC, datetime, timedelta, tzinfo
 
@@ -15,7 +15,7 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
     ("text", "seconds"),
     [("26h", 93_600), ("90m", 5400), ("45s", 45), ("2d", 172_800), ("90", None), ("-1d", None)],
 )
-def test_a_duration_has_a_number_and_a_unit(text: str, seconds: int | None) -> None:
+def test_duration_has_a_number_and_a_unit(text: str, seconds: int | None) -> None:
     assert parse_duration_s(text) == seconds
 
 
@@ -28,7 +28,7 @@ def test_a_duration_has_a_number_and_a_unit(text: str, seconds: int | None) -> N
         ("2027-01-01T00:00+02:00", datetime(2026, 12, 31, 22, tzinfo=UTC)),
     ],
 )
-def test_an_end_is_a_duration_or_a_time(text: str, at: datetime) -> None:
+def test_end_is_a_duration_or_a_time(text: str, at: datetime) -> None:
     assert parse_end_time("--expires", text, NOW) == at
 
 
@@ -42,7 +42,7 @@ def test_an_end_is_a_duration_or_a_time(text: str, at: datetime) -> None:
         ("2027-01-01T00:00", None, "no offset"),
     ],
 )
-def test_an_invalid_end_is_an_error_with_the_form(
+def test_invalid_end_error_shows_the_format(
     text: str, zone: tzinfo | None, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(typer.Exit):
@@ -52,7 +52,7 @@ def test_an_invalid_end_is_an_error_with_the_form(
     assert "such as 12h" in error
 
 
-def test_an_unattended_end_is_a_duration_from_the_launch_or_a_time() -> None:
+def test_unattended_end_is_a_duration_or_a_time() -> None:
     assert _unattended_fields("26h") == {"unattended_s": 93_600, "unattended_until_at": None}
     at = datetime(2100, 1, 1, 6, tzinfo=UTC)
     assert _unattended_fields("2100-01-01T06:00Z") == {

@@ -1,4 +1,4 @@
-"""Terraform's files and state, in a checkout and beside an installed package."""
+"""Tests for the Terraform files when they are in a checkout or an installed package."""
 
 import os
 import tomllib
@@ -16,7 +16,7 @@ AZURE: Final = ROOT / "deploy" / "azure"
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An installed package's Terraform files, and an empty home."""
+    """Create an installed package with Terraform files and set an empty home."""
     package = tmp_path / "site-packages" / "broadside" / "deploy" / "azure"
     for name in ("main.tf", "examples/one.tfvars", "modules/boot/files/fetch.py"):
         (package / name).parent.mkdir(parents=True, exist_ok=True)
@@ -30,21 +30,21 @@ def names(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_checkout_keeps_files_and_state_where_they_are() -> None:
+def test_checkout_files_are_not_copied() -> None:
     assert AZURE.resolve() == range_commands.DIRECTORY
     before = names(AZURE)
     range_files.copy_files(AZURE, update=True)
     assert names(AZURE) == before
 
 
-def test_the_wheel_holds_what_up_copies() -> None:
-    """And all that Terraform reads of deploy/azure."""
+def test_wheel_contains_the_files_that_up_copies() -> None:
+    """Terraform also needs some of the files in deploy/azure."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
     assert project["package-data"]["broadside"] == [
-        f"deploy/azure/{one}" for one in range_files.WANTED
+        f"deploy/azure/{name}" for name in range_files.WANTED
     ]
     assert project["exclude-package-data"]["broadside"] == [
-        f"deploy/azure/{one}" for one in range_files.NOT_WANTED
+        f"deploy/azure/{name}" for name in range_files.NOT_WANTED
     ]
     copied = set(map(str, range_files.packaged_files()))
     assert {"main.tf", "modules/boot/cloud-init.yaml.tftpl", "examples/scale-180g.tfvars"} <= copied
@@ -58,7 +58,7 @@ def test_the_wheel_holds_what_up_copies() -> None:
     assert read <= copied
 
 
-def test_an_installed_package_is_copied_and_not_written_to(installed: Path) -> None:
+def test_installed_package_is_copied_and_not_changed(installed: Path) -> None:
     directory = range_files.default_directory()
     assert directory == Path(os.environ["XDG_STATE_HOME"]) / "broadside" / "azure"
     before = names(installed)
@@ -67,7 +67,7 @@ def test_an_installed_package_is_copied_and_not_written_to(installed: Path) -> N
     assert names(directory) == before | {range_files.MANIFEST}
 
 
-def test_an_upgrade_replaces_the_files_and_keeps_the_users(installed: Path) -> None:
+def test_upgrade_replaces_files_and_preserves_user_files(installed: Path) -> None:
     directory = range_files.default_directory()
     range_files.copy_files(directory)
     (directory / "terraform.tfstate").write_text("state")
@@ -86,7 +86,7 @@ def test_an_upgrade_replaces_the_files_and_keeps_the_users(installed: Path) -> N
     assert (directory / "terraform.tfstate").read_text() == "state"
 
 
-def test_only_an_empty_folder_that_is_named_gets_the_files(installed: Path, tmp_path: Path) -> None:
+def test_copies_only_into_an_existing_empty_folder(installed: Path, tmp_path: Path) -> None:
     empty, used, absent = (tmp_path / name for name in ("empty", "used", "absent"))
     empty.mkdir()
     used.mkdir()
@@ -98,43 +98,44 @@ def test_only_an_empty_folder_that_is_named_gets_the_files(installed: Path, tmp_
     assert not absent.exists()
 
 
-def test_without_terraform_files_it_says_what_to_install(
+def test_missing_terraform_files_error_names_the_wheel(
     installed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (installed / "main.tf").unlink()
-    with pytest.raises(BaseException):  # noqa: B017 - typer's end of a command
+    with pytest.raises(BaseException):  # noqa: B017
         range_files.copy_files(range_files.default_directory())
     assert "install the released wheel" in capsys.readouterr().err
 
 
 def up(
-    *words: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    *arguments: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> tuple[int, str]:
-    """Run `up` without any terraform on the PATH; its exit code and what it said."""
+    """Call `up` when terraform is not on the PATH and return the exit code and errors."""
     monkeypatch.setenv("PATH", "/nonexistent")
     directory = str(range_files.default_directory())
-    done = run_command(["up", "--directory", directory, *words], monkeypatch, capfd)
+    done = run_command(["up", "--directory", directory, *arguments], monkeypatch, capfd)
     return done.returncode, done.stderr
 
 
 @pytest.mark.usefixtures("installed")
-def test_up_says_which_bundle_to_get(
+def test_up_names_the_bundle_to_get(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code, text = up(monkeypatch=monkeypatch, capfd=capfd)
     assert code == 3
     assert "broadside-bundle-" in text
     assert "--bundle FILE" in text
-    assert "make" not in text  # an installed package has no Makefile
+    # The make targets are not available in an installed package.
+    assert "make" not in text
     absent = str(tmp_path / "absent.tar.gz")
     code, text = up("--bundle", absent, monkeypatch=monkeypatch, capfd=capfd)
     assert (code, "no such file" in text) == (3, True)
 
 
 @pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize("way", ["option", "set", "vars", "own"])
-def test_a_bundle_may_be_given_in_several_ways(
-    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("source", ["option", "set", "vars", "file"])
+def test_up_accepts_all_forms_of_bundle_setting(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     bundle = tmp_path / "a ${bundle}.tar.gz"
     bundle.write_bytes(b"x")
@@ -143,17 +144,17 @@ def test_a_bundle_may_be_given_in_several_ways(
         "option": ["--bundle", str(bundle)],
         "set": ["--set", f"bundle_path={bundle}"],
         "vars": ["--vars", str(tmp_path / "mine.tfvars")],
-        "own": [],
-    }[way]
-    if way == "own":
+        "file": [],
+    }[source]
+    if source == "file":
         directory = range_files.default_directory()
         range_files.copy_files(directory)
         (tmp_path / "mine.tfvars").rename(directory / "terraform.tfvars")
     code, text = up(*parts, monkeypatch=monkeypatch, capfd=capfd)
     assert (code, "terraform is not installed" in text) == (4, True)
-    noted = range_files.default_directory() / range_files.BUNDLE
-    assert noted.is_file() == (way == "option")
-    if way == "option":
-        assert noted.read_text() == f'bundle_path = "{tmp_path}/a $${{bundle}}.tar.gz"\n'
-        # The next command knows it.
+    bundle_setting = range_files.default_directory() / range_files.BUNDLE
+    assert bundle_setting.is_file() == (source == "option")
+    if source == "option":
+        assert bundle_setting.read_text() == f'bundle_path = "{tmp_path}/a $${{bundle}}.tar.gz"\n'
+        # The next command will use the stored bundle path.
         assert up(monkeypatch=monkeypatch, capfd=capfd)[0] == 4

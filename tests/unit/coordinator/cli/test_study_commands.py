@@ -1,4 +1,4 @@
-"""A study as the command line prints it."""
+"""Tests for the study tables printed by the command line."""
 
 import pytest
 
@@ -6,19 +6,19 @@ from broadside.coordinator.cli.study_commands import print_study
 from tests.unit.coordinator.studies.samples import SWEEP, drilled, grown, results, study
 
 
-def test_the_table_has_each_trials_cost_at_both_ends_and_says_what_is_unknown(
+def test_trial_table_has_cpu_cost_of_both_ends(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    reported = results(1e9, 2e9, client_cpu_s_per_gigabyte=1.254)
-    reported[1] = reported[1].model_copy(update={"server_cpu_s_per_gigabyte": 0.5})
-    print_study(study(SWEEP, reported))
+    trials = results(1e9, 2e9, client_cpu_s_per_gigabyte=1.254)
+    trials[1] = trials[1].model_copy(update={"server_cpu_s_per_gigabyte": 0.5})
+    print_study(study(SWEEP, trials))
     printed = capsys.readouterr().out
     assert "CPU-s/GB, client / server" in printed
     assert "1.254 / unknown" in printed
     assert "1.254 / 0.5" in printed
 
 
-def test_steps_and_outages_have_their_tables(capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_tables_of_steps_and_outages(capsys: pytest.CaptureFixture[str]) -> None:
     print_study(grown())
     printed = capsys.readouterr().out
     assert "20.0 s" in printed

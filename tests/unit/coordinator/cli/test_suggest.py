@@ -1,4 +1,4 @@
-"""A mistyped name is met with the likeliest right one, and a shell's Tab with words."""
+"""Tests for suggestions when a name is wrong, and for shell completion."""
 
 from pathlib import Path
 
@@ -16,20 +16,21 @@ RUNS = ["20261120-114500-smoke-7f3a", "20261121-090000-scale-180g-cc93"]
 
 
 @pytest.mark.parametrize(
-    ("wanted", "meant"),
+    ("text", "expected"),
     [
         ("20261120-114500-smoke-7f3b", RUNS[0]),
         ("cc93", RUNS[1]),
         ("20261121", RUNS[1]),
-        ("2026", None),  # two begin so
+        # This is ambiguous.
+        ("2026", None),
         ("nothing", None),
     ],
 )
-def test_the_likeliest_name_is_found(wanted: str, meant: str | None) -> None:
-    assert closest_match(wanted, RUNS) == meant
+def test_closest_match(text: str, expected: str | None) -> None:
+    assert closest_match(text, RUNS) == expected
 
 
-def test_words_are_completed() -> None:
+def test_completes_scenarios_fields_and_charts() -> None:
     assert complete_scenario("scale") == ["scale-180g"]
     assert complete_field("traffic.str") == [
         "traffic.streams_count=",
@@ -51,12 +52,12 @@ async def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return await _store(tmp_path)
 
 
-def test_commands_on_a_stored_run(stored: str, tmp_path: Path) -> None:
+def test_commands_suggest_stored_run(stored: str, tmp_path: Path) -> None:
     runner = CliRunner()
     for arguments in (["show", "synthetc"], ["report", "synth"], ["chart", "synthetik", "rtt"]):
-        text = runner.invoke(app, arguments)
-        assert text.exit_code == 3, text.output
-        assert f"did you mean {stored}?" in text.output
+        result = runner.invoke(app, arguments)
+        assert result.exit_code == 3, result.output
+        assert f"did you mean {stored}?" in result.output
     wrong = runner.invoke(app, ["chart", "last", "troughput", "-o", str(tmp_path / "x.svg")])
     assert "did you mean 'throughput'?" in wrong.output
     part = runner.invoke(
@@ -72,7 +73,7 @@ def test_commands_on_a_stored_run(stored: str, tmp_path: Path) -> None:
     assert part.stdout.split() == [stored]
 
 
-def test_files_are_written_where_asked(stored: str, tmp_path: Path) -> None:
+def test_output_files_are_written_to_the_given_path(stored: str, tmp_path: Path) -> None:
     runner = CliRunner()
     for arguments, name, begins in (
         (["report", "last"], "r.html", b"<!doctype html>"),
@@ -84,22 +85,22 @@ def test_files_are_written_where_asked(stored: str, tmp_path: Path) -> None:
         (["chart", "last", "bursts"], "c.json", b'{"name"'),
     ):
         target = tmp_path / name
-        text = runner.invoke(app, [*arguments, "-o", str(target)])
-        assert text.exit_code == 0, text.output
+        result = runner.invoke(app, [*arguments, "-o", str(target)])
+        assert result.exit_code == 0, result.output
         assert target.read_bytes().startswith(begins)
-    text = runner.invoke(app, ["export", "last", "--format", "csv", "-o", str(tmp_path / "all")])
-    assert text.exit_code == 0, text.output
+    result = runner.invoke(app, ["export", "last", "--format", "csv", "-o", str(tmp_path / "all")])
+    assert result.exit_code == 0, result.output
     assert len(list((tmp_path / "all").iterdir())) == 4
 
 
-def test_a_file_that_cannot_be_made_is_one_line(
+def test_output_file_error_is_one_line(
     stored: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("BROWSER_PATH", str(tmp_path / "none"))
-    for arguments, code, parts in (
+    for arguments, code, message in (
         (["report", "last", "-o", str(tmp_path / "r.pdf")], 4, "BROWSER_PATH: no file"),
         (["chart", "last", "rtt", "-o", str(tmp_path / "c.png")], 4, "BROWSER_PATH: no file"),
         (
@@ -111,7 +112,7 @@ def test_a_file_that_cannot_be_made_is_one_line(
         (["export", "last", "--table", "pears"], 3, "use seconds, pairs, bursts, summary"),
         (["report", "last", "-o", str(tmp_path / "no" / "r.html")], 3, "No such file"),
     ):
-        text = run_command(arguments, monkeypatch, capfd)
-        assert text.returncode == code, text
-        assert parts in text.stderr
-        assert len((text.stdout + text.stderr).strip().splitlines()) == 1
+        done = run_command(arguments, monkeypatch, capfd)
+        assert done.returncode == code, done
+        assert message in done.stderr
+        assert len((done.stdout + done.stderr).strip().splitlines()) == 1

@@ -1,4 +1,4 @@
-"""A summary as a person reads it in a terminal."""
+"""Tests for the summary printed to a terminal."""
 
 from datetime import timedelta
 
@@ -12,7 +12,7 @@ from tests.unit.coordinator.views.charts.views import FAULTY, ended
 
 
 def shown(rtt_s: float, capsys: pytest.CaptureFixture[str], **at: float) -> str:
-    """What is shown of a run whose first burst has probes."""
+    """Return the summary printed for a run with latency probes in the first burst."""
     *_, summary = ended(FAULTY)
     latency, _ = find_latency(BURST, {0: column(rtt_s, **at)})
     assert latency is not None
@@ -31,38 +31,39 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
 
 
-def test_probes_are_shown_before_under_and_after_the_load(
+def test_prints_probe_latency_before_during_and_after_load(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     text = shown(0.001, capsys, s20_120=0.004, s120_140=0.002)
     assert "1 / 4 / 2" in text and "300 %" in text
 
 
-def test_probes_that_are_all_lost_are_shown_as_lost(capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_lost_probes_without_latency(capsys: pytest.CaptureFixture[str]) -> None:
     lines = [line for line in shown(np.nan, capsys).splitlines() if "probes under load" in line]
     assert any("lost" in line and "100.00 %" in line for line in lines)
-    assert not any("p99" in line for line in lines)  # no answer, so no time: never zero
+    # The latency is unknown, which is not the same as zero.
+    assert not any("p99" in line for line in lines)
 
 
-def starts(apart: timedelta, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """What the lines of two bursts say between their number and their pairs."""
+def starts(interval: timedelta, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Return the start times printed for two bursts."""
     *_, summary = ended(FAULTY)
     first, second, *_ = summary.bursts
-    later = second.model_copy(update={"planned_start_at": first.planned_start_at + apart})
+    later = second.model_copy(update={"planned_start_at": first.planned_start_at + interval})
     print_summary(summary.model_copy(update={"bursts": (first, later)}))
     pairs = f"{first.pairs_measured}/{first.pairs_planned}"
     lines = [line for line in capsys.readouterr().out.splitlines() if pairs in line]
     return [line.partition(" ")[2].partition(pairs)[0].strip() for line in lines]
 
 
-def test_bursts_of_several_days_are_shown_with_their_day(
+def test_prints_dates_of_bursts_on_different_days(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert starts(timedelta(hours=1), capsys) == ["12:00:00", "13:00:00"]
     assert starts(timedelta(hours=24), capsys) == ["2026-11-20 12:00:00", "2026-11-21 12:00:00"]
 
 
-def test_a_scaled_run_shows_what_its_figures_stand_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_scale_of_a_scaled_run(capsys: pytest.CaptureFixture[str]) -> None:
     *_, summary = ended(FAULTY)
     print_summary(summary.model_copy(update={"scale": 100}))
     out = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The doctor asks each source, and names what is wrong with its answer, clock or units."""
+"""Tests for the telemetry checks in doctor."""
 
 import time
 from pathlib import Path
@@ -18,7 +18,7 @@ from broadside.coordinator.device.telemetry.source import TelemetryError
 
 
 def entry(folder: Path, values: str, *, at_s: float = 0.0, more: str = "", scale: float = 1) -> str:
-    """A CSV source whose newest row is so many seconds from now."""
+    """Add a CSV source. The time of the last row is relative to now."""
     now_s = time.time()
     rows = [f"{now_s + at_s + n - 3:.3f},{value}" for n, value in enumerate(values.split(), 1)]
     name = f"{len(list(folder.glob('*.csv')))}.csv"
@@ -31,7 +31,7 @@ def entry(folder: Path, values: str, *, at_s: float = 0.0, more: str = "", scale
 
 
 @pytest.mark.parametrize(
-    ("given", "words", "ok"),
+    ("given", "message", "ok"),
     [
         ({"values": "0.3 0.4 0.5"}, "CPU 50.00 %; newest ", True),
         ({"values": "30 40 50", "scale": 0.01}, "CPU 50.00 %; newest ", True),
@@ -40,17 +40,17 @@ def entry(folder: Path, values: str, *, at_s: float = 0.0, more: str = "", scale
         ({"values": "0.3", "at_s": -7200.0}, "tells nothing of the last 15 minutes", False),
     ],
 )
-async def test_what_is_wrong_is_named(
-    given: dict[str, str], words: str, ok: bool, tmp_path: Path
+async def test_check_reports_values_or_the_error(
+    given: dict[str, str], message: str, ok: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "telemetry.toml"
     path.write_text(entry(tmp_path, **given))  # type: ignore[arg-type]
     check, _ = await check_telemetry_sources(path)
-    assert words in check.detail
+    assert message in check.detail
     assert (check.ok, check.fix is None) == (ok, ok)
 
 
-async def test_a_wrong_entry_does_not_hide_the_others(tmp_path: Path) -> None:
+async def test_invalid_entry_does_not_hide_other_entries(tmp_path: Path) -> None:
     path = tmp_path / "telemetry.toml"
     wrong = '[[source]]\ndevice = "fw-b"\ntype = "snmp"\naddress = "fw"\nprofile = "pan"\n'
     path.write_text(wrong + entry(tmp_path, "0.3"))
@@ -60,7 +60,7 @@ async def test_a_wrong_entry_does_not_hide_the_others(tmp_path: Path) -> None:
     assert "write community" in (bad.fix or "")
 
 
-async def test_without_a_file_nothing_is_checked_and_a_wrong_file_is_named(tmp_path: Path) -> None:
+async def test_missing_telemetry_file_is_reported(tmp_path: Path) -> None:
     [counter] = await check_telemetry_sources(None)
     assert (counter.name, counter.ok, counter.required) == ("device counter", False, False)
     [check] = await check_telemetry_sources(tmp_path / "none.toml")
@@ -68,7 +68,7 @@ async def test_without_a_file_nothing_is_checked_and_a_wrong_file_is_named(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("answers", "ok", "words"),
+    ("answers", "ok", "message"),
     [
         ("++", True, "CPU 37.00 %; newest "),
         ("-+-+", True, "2 of its first questions had no answer"),
@@ -76,13 +76,13 @@ async def test_without_a_file_nothing_is_checked_and_a_wrong_file_is_named(tmp_p
         ("----", False, "no answer of the device"),
     ],
 )
-async def test_a_device_that_misses_a_question_is_asked_again(
-    answers: str, ok: bool, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_unanswered_query_is_retried(
+    answers: str, ok: bool, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    requested = iter(answers)
+    remaining = iter(answers)
 
     async def ask() -> Answer:
-        if next(requested) == "-":
+        if next(remaining) == "-":
             raise TelemetryError("no answer of the device")
         return Answer(readings=[Reading(quantity=Quantity.CPU, value=0.37)])
 
@@ -96,5 +96,5 @@ async def test_a_device_that_misses_a_question_is_asked_again(
     path.write_text('[[source]]\ndevice = "fw"\ntype = "snmp"\n')
     check, _ = await check_telemetry_sources(path)
     assert check.ok is ok, check.detail
-    assert words in check.detail
-    assert next(requested, None) is None
+    assert message in check.detail
+    assert next(remaining, None) is None

@@ -1,4 +1,4 @@
-"""Tables on screens of every width: words stay whole, and what is left out is named."""
+"""Tests for text tables when the terminal is wide or narrow."""
 
 import string
 
@@ -22,35 +22,35 @@ def shown(columns: list[str], rows: list[list[str]], width: int, *low_priority: 
     return taken.get()
 
 
-def test_at_80_columns_ids_and_verdicts_are_whole_and_the_rest_is_named() -> None:
+def test_narrow_table_prints_complete_ids_and_names_hidden_columns() -> None:
     text = shown(COLUMNS, [ROW], 80, "scenario")
     assert RUN in text and "inconclusive" in text
     assert max(map(len, text.splitlines())) <= 80
     assert "not shown: scenario, by, why;" in text
 
 
-def test_another_program_gets_all_on_one_line() -> None:
+def test_piped_table_prints_a_row_on_one_line() -> None:
     [_, line] = shown(COLUMNS, [ROW], 1000).splitlines()
     assert all(cell in line for cell in ROW)
 
 
 @pytest.mark.parametrize("width", [10, 40])
-def test_an_id_that_no_screen_holds_is_folded_not_cut(width: int) -> None:
+def test_id_wider_than_the_terminal_is_wrapped(width: int) -> None:
     assert RUN in "".join(shown(["run", "why"], [[RUN, ""]], width).split())
 
 
-words = st.text(string.ascii_letters + string.digits + "-", min_size=1, max_size=20)
-cells = st.lists(words, max_size=6).map(" ".join)
+tokens = st.text(string.ascii_letters + string.digits + "-", min_size=1, max_size=20)
+cells = st.lists(tokens, max_size=6).map(" ".join)
 
 
 @given(st.data(), st.integers(1, 6))
-def test_no_word_that_is_shown_is_cut(data: st.DataObject, count: int) -> None:
+def test_printed_cells_are_not_truncated(data: st.DataObject, count: int) -> None:
     columns = [f"c{number}" for number in range(count)]
     rows = data.draw(st.lists(st.lists(cells, min_size=count, max_size=count), max_size=4))
     text = shown(columns, rows, 60)
     assert all(len(line) <= 60 for line in text.splitlines())
     head = next(line for line in text.splitlines() if line.strip())
-    there = set(text.split())
+    printed = set(text.split())
     for place, name in enumerate(columns):
         if name in head.split():
-            assert {part for row in rows for part in row[place].split()} <= there
+            assert {part for row in rows for part in row[place].split()} <= printed

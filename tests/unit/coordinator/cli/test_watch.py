@@ -1,4 +1,4 @@
-"""The full-screen view: events folded, and drawn into any terminal."""
+"""Tests for the full-screen view of a run."""
 
 import base64
 from collections.abc import AsyncIterator
@@ -88,27 +88,25 @@ def seconds(rates: dict[int, float | None], pairs: list[list[int]], burst: int =
 
 
 def running() -> RunEventState:
-    watched = RunEventState()
-    watched.process("status", status(BurstPhase.RUNNING, RunState.RUNNING).model_dump_json())
-    text = seconds(
+    state = RunEventState()
+    state.process("status", status(BurstPhase.RUNNING, RunState.RUNNING).model_dump_json())
+    update = seconds(
         {0: 1e8, 1: 2e8, 2: None, 3: 3e8},
         [[1, 1, 1], [2, 2, 2], [UNKNOWN_CELL] * 3, [100_000, 200_000, UNKNOWN_CELL]],
     )
-    watched.process("seconds", text.model_dump_json())
-    return watched
+    state.process("seconds", update.model_dump_json())
+    return state
 
 
-def lines(watched: RunEventState, width: int = 80, height: int = 24, **changes: str) -> list[str]:
-    drawn = render_screen(
-        watched, width, height, NOW + timedelta(seconds=14), changes.get("problem")
-    )
+def lines(state: RunEventState, width: int = 80, height: int = 24, **changes: str) -> list[str]:
+    drawn = render_screen(state, width, height, NOW + timedelta(seconds=14), changes.get("problem"))
     return drawn.plain.split("\n")
 
 
-def test_a_countdown_before_the_burst_and_a_bar_in_it() -> None:
-    watched = RunEventState()
-    watched.process("status", status(BurstPhase.ARMING, RunState.ARMING).model_dump_json())
-    early = render_screen(watched, 80, 24, NOW, None).plain
+def test_screen_shows_countdown_then_progress_bar() -> None:
+    state = RunEventState()
+    state.process("status", status(BurstPhase.ARMING, RunState.ARMING).model_dump_json())
+    early = render_screen(state, 80, 24, NOW, None).plain
     assert "starts in 10 s" in early
     assert "armed 2/3" in early
     assert "no complete second yet" in early
@@ -118,42 +116,44 @@ def test_a_countdown_before_the_burst_and_a_bar_in_it() -> None:
     assert "lab at 1:100" in text
 
 
-def test_the_rate_is_a_sparkline_with_gaps() -> None:
+def test_rate_is_a_sparkline_with_gaps() -> None:
     text = "\n".join(lines(running()))
     assert "now 300 Mbit/s payload" in text
     assert "(100 %)" in text
-    assert "rate, up to 300 Mbit/s  ▃▅·█" in text  # second 2 is a gap, not a zero
+    # Second 2 is shown as a gap.
+    assert "rate, up to 300 Mbit/s  ▃▅·█" in text
 
 
-def test_a_line_says_where_a_run_stands() -> None:
-    watched = RunEventState()
-    assert render_line(watched, NOW) == "waiting for the coordinator"
-    watched.process("status", status(BurstPhase.ARMING, RunState.ARMING).model_dump_json())
+def test_status_line_shows_progress() -> None:
+    state = RunEventState()
+    assert render_line(state, NOW) == "waiting for the coordinator"
+    state.process("status", status(BurstPhase.ARMING, RunState.ARMING).model_dump_json())
     arming = "r1: arming, burst 1/1, armed 2/3, starts in 10 s, ends within 65 s"
-    assert render_line(watched, NOW) == arming
-    armed = progress_key(watched)
-    watched = running()
-    assert progress_key(watched) != armed
-    assert render_line(watched, START) == (
+    assert render_line(state, NOW) == arming
+    armed = progress_key(state)
+    state = running()
+    assert progress_key(state) != armed
+    assert render_line(state, START) == (
         "r1: running, burst 1/1, second 4: ▃▅·█ 300 Mbit/s payload, ends within 55 s"
     )
-    watched.known_s = 2  # what is still coming in is no dip
-    assert "second 2: ▄█ 200 Mbit/s payload" in render_line(watched, START)
+    # Incomplete seconds may still change, so they are not shown.
+    state.known_s = 2
+    assert "second 2: ▄█ 200 Mbit/s payload" in render_line(state, START)
     over = status(BurstPhase.COLLECTING, RunState.COLLECTING, problem="the table is away")
-    watched.process("status", over.model_dump_json())
+    state.process("status", over.model_dump_json())
     end = ", reported 0/3, ends within 55 s; no new data: the table is away"
-    assert render_line(watched, START).endswith(end)
+    assert render_line(state, START).endswith(end)
 
 
-def test_another_burst_begins_anew() -> None:
-    watched = running()
-    watched.process("seconds", seconds({0: 5e7}, [[1, 2, 3]], burst=1).model_dump_json())
-    assert watched.fleet == {0: 5e7}
-    assert watched.burst_index == 1
-    watched.process("news-of-later-versions", "{}")
+def test_new_burst_resets_the_seconds() -> None:
+    state = running()
+    state.process("seconds", seconds({0: 5e7}, [[1, 2, 3]], burst=1).model_dump_json())
+    assert state.fleet == {0: 5e7}
+    assert state.burst_index == 1
+    state.process("news-of-later-versions", "{}")
 
 
-def test_it_says_when_nothing_new_comes_and_how_to_leave() -> None:
+def test_screen_shows_connection_problem_and_footer() -> None:
     drawn = lines(running(), problem="coordinator at x: no answer")
     assert any(line.startswith("no new data: coordinator at x") for line in drawn)
     assert drawn[-1] == FOOTER
@@ -162,17 +162,14 @@ def test_it_says_when_nothing_new_comes_and_how_to_leave() -> None:
 
 @settings(max_examples=60)
 @given(st.integers(20, 240), st.integers(12, 80))
-def test_it_fits_into_any_terminal(width: int, height: int) -> None:
+def test_screen_fits_any_terminal_size(width: int, height: int) -> None:
     drawn = lines(running(), width, height)
     assert len(drawn) <= height
     assert max(map(len, drawn)) <= width
     assert drawn[-1].startswith(FOOTER[: width - 1])
 
 
-# Events, over the API inside this process --------------------------------------------------------
-
-
-async def test_events_are_read_as_the_standard_says() -> None:
+async def test_parses_server_sent_events() -> None:
     async def stream() -> AsyncIterator[str]:
         for text in (
             ": beat",
@@ -194,16 +191,16 @@ async def test_events_are_read_as_the_standard_says() -> None:
     ]
 
 
-async def test_a_run_is_watched_without_a_network(fabric: Fabric) -> None:
+async def test_follows_events_of_a_stored_run(fabric: Fabric) -> None:
     run_id = await store_run(fabric)
-    local, watched = Operations(fabric), RunEventState()
+    local, state = Operations(fabric), RunEventState()
     async for event in local.events(run_id):
-        watched.process(event.name, event.data)
-    assert watched.over
-    assert watched.status is not None
-    assert watched.status.pairs_count == FAULTY.pairs
-    assert watched.findings
-    assert "Gbit/s" in render_screen(watched, 80, 24, NOW, None).plain
+        state.process(event.name, event.data)
+    assert state.over
+    assert state.status is not None
+    assert state.status.pairs_count == FAULTY.pairs
+    assert state.findings
+    assert "Gbit/s" in render_screen(state, 80, 24, NOW, None).plain
     with pytest.raises(ApiError, match="no such run") as refused:
         async for _ in local.events("nothing"):
             pass

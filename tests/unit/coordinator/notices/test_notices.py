@@ -1,4 +1,4 @@
-"""Whoever is to be told that a run ended is told once, signed, and again where nobody answered."""
+"""Tests for the webhook and the OTLP export when a run ends."""
 
 import http.server
 import threading
@@ -26,41 +26,41 @@ from broadside.exchange.fabric import Fabric
 from broadside.exchange.records import RunOutcome
 from tests.unit.coordinator.stored_run import store_run
 
-SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105  # the specification's own example
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105
 Request = tuple[str, dict[str, str], bytes]
 
 
 @contextmanager
 def receiver(*statuses: int) -> Iterator[tuple[str, list[Request]]]:
-    """An HTTP server that answers so, the last one ever after; its address, and what came."""
-    came: list[Request] = []
-    left = list(statuses)
+    """Start a server to return the given statuses. Yield the URL and the list of requests."""
+    requests: list[Request] = []
+    remaining = list(statuses)
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            came.append((self.path, {k.lower(): v for k, v in self.headers.items()}, body))
+            requests.append((self.path, {k.lower(): v for k, v in self.headers.items()}, body))
             answer = ExportMetricsServiceResponse().SerializeToString()
-            self.send_response(left.pop(0) if len(left) > 1 else left[0])
+            self.send_response(remaining.pop(0) if len(remaining) > 1 else remaining[0])
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
             self.wfile.write(answer)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Nothing on standard error."""
+            """Disable the request log."""
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}", came
+            yield f"http://127.0.0.1:{server.server_port}", requests
         finally:
             server.shutdown()
             thread.join()
 
 
 async def ended_run(fabric: Fabric) -> tuple[str, datetime]:
-    """A stored run with its outcome in the list, and when it ended."""
+    """Store a completed run and return its id and end time."""
     run_id = await store_run(fabric)
     [(_, header)] = [scan_run async for scan_run in fabric.records.private.scan_runs()]
     summary = await read_run_summary(fabric.records, run_id)
@@ -76,73 +76,75 @@ async def ended_run(fabric: Fabric) -> tuple[str, datetime]:
     return run_id, ended_at
 
 
-async def test_a_webhook_is_signed_and_comes_once(fabric: Fabric) -> None:
+async def test_webhook_is_signed_and_sent_once(fabric: Fabric) -> None:
     run_id, now = await ended_run(fabric)
-    with receiver(200) as (url, came):
-        for _ in range(2):  # the second one is another coordinator's, later
+    with receiver(200) as (url, requests):
+        # Each iteration is used for another coordinator.
+        for _ in range(2):
             announcer = Announcer(fabric.records, [Webhook(url, SECRET)], lambda: now)
             await announcer.deliver_due()
             await announcer.deliver_due()
-    [(_, headers, body)] = came
-    reported = Verifier(SECRET).verify(body, headers)
-    assert reported["type"] == "run.ended"
-    assert reported["data"]["run_id"] == headers["webhook-id"] == run_id
-    assert reported["data"]["verdict"] in ("pass", "fail", "inconclusive", "measured")
+    [(_, headers, body)] = requests
+    event = Verifier(SECRET).verify(body, headers)
+    assert event["type"] == "run.ended"
+    assert event["data"]["run_id"] == headers["webhook-id"] == run_id
+    assert event["data"]["verdict"] in ("pass", "fail", "inconclusive", "measured")
     with pytest.raises(WebhookVerificationError):
         Verifier(SECRET).verify(body.replace(b"run.ended", b"run.begun"), headers)
 
 
 @pytest.mark.parametrize("late_s", [1, 3600, 86_000])
-async def test_what_ended_before_a_place_was_set_is_not_told_and_what_ended_since_is(
-    fabric: Fabric, late_s: int
-) -> None:
-    """Neither by who set it nor by the next ones; and a restart loses nothing."""
+async def test_new_receiver_gets_only_runs_that_end_later(fabric: Fabric, late_s: int) -> None:
+    """Restart the announcer to see if any notice is lost."""
     run_id, ended_at = await ended_run(fabric)
     now = ended_at + timedelta(seconds=late_s)
-    with receiver(200) as (url, came):
+    with receiver(200) as (url, requests):
         for _ in range(2):
             await Announcer(fabric.records, [Webhook(url, SECRET)], lambda: now).deliver_due()
-        assert came == []
+        assert requests == []
         await Announcer(fabric.records, [Otlp(url)], lambda: ended_at).deliver_due()
-        assert len(came) == 1  # each place has its own instant
+        # Each receiver has a start time.
+        assert len(requests) == 1
         [(_, header)] = [scan_run async for scan_run in fabric.records.private.scan_runs()]
         assert header.outcome is not None
         later = header.outcome.model_copy(update={"ended_at": now + timedelta(seconds=1)})
         await fabric.records.private.save_outcome(run_id, later)
-        now += timedelta(hours=1)  # in which nobody looked
+        # There was no delivery during this time.
+        now += timedelta(hours=1)
         await Announcer(fabric.records, [Webhook(url, SECRET)], lambda: now).deliver_due()
-        assert len(came) == 2
+        assert len(requests) == 2
 
 
-async def test_a_place_that_does_not_answer_is_asked_again_and_given_up_after_a_day(
+async def test_failed_delivery_is_retried_for_a_day(
     fabric: Fabric,
 ) -> None:
     _, ended_at = await ended_run(fabric)
     now = ended_at
-    with receiver(503, 302, 200) as (url, came):
+    with receiver(503, 302, 200) as (url, requests):
         announcer = Announcer(fabric.records, [Webhook(url, SECRET)], lambda: now)
-        requested = []
+        counts = []
         for _ in range(8):
             await announcer.deliver_due()
-            requested.append(len(came))
+            counts.append(len(requests))
             now += timedelta(seconds=4)
-    assert requested == [1, 1, 2, 2, 2, 3, 3, 3]  # after 5 s, then after 10 s
-    with receiver(200) as (url, came):
+    # Retry after 5 s, then after 10 s.
+    assert counts == [1, 1, 2, 2, 2, 3, 3, 3]
+    with receiver(200) as (url, requests):
         late = Announcer(
             fabric.records, [Webhook(url, SECRET)], lambda: ended_at + timedelta(days=2)
         )
         await late.deliver_due()
-    assert came == []
+    assert requests == []
 
 
-async def test_a_collector_is_sent_every_known_figure_with_its_unit(fabric: Fabric) -> None:
+async def test_otlp_export_has_all_known_metrics_with_units(fabric: Fabric) -> None:
     run_id, now = await ended_run(fabric)
     summary = await read_run_summary(fabric.records, run_id)
-    with receiver(200) as (url, came):
+    with receiver(200) as (url, requests):
         await Announcer(fabric.records, [Otlp(url)], lambda: now).deliver_due()
-    [(path, _, body)] = came
+    [(path, _, body)] = requests
     assert path == "/v1/metrics"
-    request = ExportMetricsServiceRequest.FromString(body)  # the service's own message
+    request = ExportMetricsServiceRequest.FromString(body)
     [resource] = request.resource_metrics
     [scope] = resource.scope_metrics
     sent = {metric.name: metric for metric in scope.metrics}
@@ -159,7 +161,7 @@ async def test_a_collector_is_sent_every_known_figure_with_its_unit(fabric: Fabr
 
 
 @pytest.mark.parametrize("secret", [None, "whsec_short", "no prefix", "whsec_ä"])
-def test_a_webhook_without_a_good_secret_is_refused_with_the_way_to_one(
+def test_rejects_webhook_with_missing_or_invalid_secret(
     secret: str | None,
 ) -> None:
     settings = CoordinatorSettings.model_validate(
@@ -170,5 +172,5 @@ def test_a_webhook_without_a_good_secret_is_refused_with_the_way_to_one(
     assert secret is None or secret not in str(caught.value)
 
 
-def test_nothing_set_is_nobody_told() -> None:
+def test_no_receivers_without_settings() -> None:
     assert list(open_receivers(CoordinatorSettings())) == []

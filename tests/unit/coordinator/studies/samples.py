@@ -1,4 +1,4 @@
-"""Studies that are over, with results that a path of a known kind would give."""
+"""Sample studies to use in tests."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -65,7 +65,7 @@ def results(*rates: float | None, **more: Any) -> list[TrialResult]:
 
 
 def searched() -> Study:
-    """A search on a path that carries 7 Gbit/s."""
+    """Return a search where the path can carry 7 Gbit/s."""
     done: list[TrialResult] = []
     while (offer := next_offer(SEARCH, SPEC, done)) is not None:
         carried = {"received_bits_per_second": min(offer, 7e9), "completeness_ratio": 1.0}
@@ -78,42 +78,44 @@ IN_MODES = study(MODES, results(10e9, 9e9, None, client_cpu_ratio=0.4))
 
 
 def _over_two_devices() -> Study:
-    """Services of a router one by one, as "A Little About Cisco Networking Performance" has them:
-    95 Mbit/s, and its CPU; beside it a second one that carries 30 % and is less busy."""
+    """Return a matrix with two devices that get 70 % and 30 % of the traffic.
+
+    The CPU and rate values are from "A Little About Cisco Networking Performance".
+    """
     modes = {"cef": (47, 22, 95e6), "acl": (55, 25, 95e6), "zpf": (83, 41, 90e6)}
     modes["log"] = (99, 64, 42e6)
-    reported = results(*(rate for _, _, rate in modes.values()))
-    for place, (*busy, rate) in enumerate(modes.values()):
+    trials = results(*(rate for _, _, rate in modes.values()))
+    for index, (*busy, rate) in enumerate(modes.values()):
         loads = tuple(
             DeviceLoad(device=name, cpu_ratio=percent / 100, received_bits_per_second=share * rate)
             for name, percent, share in zip(("fw-a", "fw-b"), busy, (0.7, 0.3), strict=True)
         )
-        reported[place] = reported[place].model_copy(update={"devices": loads})
-    return study(Matrix(modes=tuple(Mode(name=name) for name in modes)), reported)
+        trials[index] = trials[index].model_copy(update={"devices": loads})
+    return study(Matrix(modes=tuple(Mode(name=name) for name in modes)), trials)
 
 
 OVER_TWO_DEVICES = _over_two_devices()
 
 
-def closed_up(question: Question, found: CloseUp, event: ExecutedEvent | None = None) -> Study:
-    """A study that is over, with what was found within its bursts."""
-    reported = study(question, results(9e9))
-    text = conclude(reported.spec, reported.results, close_up=found, event=event)
-    return reported.model_copy(update={"conclusion": text})
+def closed_up(question: Question, close_up: CloseUp, event: ExecutedEvent | None = None) -> Study:
+    """Return an ended study with the given drill or scale-out result."""
+    ended = study(question, results(9e9))
+    conclusion = conclude(ended.spec, ended.results, close_up=close_up, event=event)
+    return ended.model_copy(update={"conclusion": conclusion})
 
 
 def grown() -> Study:
-    """Five steps of 11.4 Gbit/s from 20, 20 s apart."""
+    """Return a staircase starting at 20 Gbit/s, with a step of 11.4 Gbit/s every 20 s."""
     rates = np.repeat(20e9 + 11.4e9 * np.arange(6), 20)
     blank = np.full(len(rates), np.nan)
-    lock = LoadPhase(start_s=1_795_000_000.0, rates=rates, retransmits=blank, rtt_s=blank)
-    result = find_scale_out([lock]).model_copy(update={"units_before_count": 2.0})
+    phase = LoadPhase(start_s=1_795_000_000.0, rates=rates, retransmits=blank, rtt_s=blank)
+    result = find_scale_out([phase]).model_copy(update={"units_before_count": 2.0})
     result = result.model_copy(update={"units_after_count": 7.0})
     return closed_up(Staircase(plan_bits_per_second=150e9), result)
 
 
 def drilled() -> Study:
-    """A failover of a second and a half that cut nothing."""
+    """Return a drill with an outage of 1.5 s but without any cut sessions."""
     at = datetime(2026, 11, 23, 12, 1, tzinfo=UTC)
     outage = PairOutage(pair="pair-001", from_at=at, outage_s=1.5, resolution_s=0.02, lost_count=75)
     dip = FlowDip(
@@ -143,7 +145,7 @@ def drilled() -> Study:
 
 
 def drill(**known: object) -> DrillResult:
-    """What that failover's study found, over two pairs of four streams each."""
+    """Return the drill result and change these fields."""
     study = drilled()
     assert study.conclusion is not None and study.conclusion.drilled is not None
     return study.conclusion.drilled.model_copy(update=known)

@@ -1,4 +1,4 @@
-"""What a study's results say together: the knee, the cost of a state, the modes."""
+"""Tests for the conclusions of sweeps, A/B studies, matrices and searches."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def results(rates: list[float | None], broken: tuple[int, ...] = ()) -> list[Tri
     ]
 
 
-def test_a_sweep_marks_its_knee() -> None:
+def test_sweep_finds_its_knee() -> None:
     question = Sweep(axes=(Axis(field="traffic.streams_count", values=STREAMS),))
     rates: list[float | None] = [min(n, 16) * 1e9 / 16 for n in STREAMS]
     text = conclude(study(question), results(rates))
@@ -56,7 +56,7 @@ RISING: list[float | None] = [20e9, 30e9, 40e9, 40e9, 40e9, 40e9]
 
 
 @pytest.mark.parametrize(
-    ("values", "rates", "half_width", "said"),
+    ("values", "rates", "half_width", "conclusion"),
     [
         (
             (1, 2, 4, 8, 16, 64),
@@ -65,7 +65,8 @@ RISING: list[float | None] = [20e9, 30e9, 40e9, 40e9, 40e9, 40e9]
             "no knee; highest rate at 16: 46.45 Gbit/s",
         ),
         ((1, 2, 4, 8, 16, 64), RISING, 1e9, "the knee is at"),
-        ((1, 2, 4, 8, 16, 64), RISING, 12e9, "no knee"),  # it rises within its intervals
+        # The increase is not larger than the confidence intervals.
+        ((1, 2, 4, 8, 16, 64), RISING, 12e9, "no knee"),
         (
             (1, 2, 4),
             [10e9, 40e9, 41e9],
@@ -80,20 +81,20 @@ RISING: list[float | None] = [20e9, 30e9, 40e9, 40e9, 40e9, 40e9]
         ),
     ],
 )
-def test_a_sweep_says_whether_there_is_a_knee_or_too_few_values_for_one(
-    values: tuple[int, ...], rates: list[float | None], half_width: float, said: str
+def test_sweep_reports_knee_no_knee_or_too_few_values(
+    values: tuple[int, ...], rates: list[float | None], half_width: float, conclusion: str
 ) -> None:
     question = Sweep(axes=(Axis(field="traffic.streams_count", values=values),))
     measured = [
         result.model_copy(update={"received_half_width_bits_per_second": half_width})
         for result in results(rates)
     ]
-    matched = conclude(study(question), measured)
-    assert f": {said}" in matched.sentence
-    assert bool(matched.knees) is said.startswith("the knee")
+    result = conclude(study(question), measured)
+    assert f": {conclusion}" in result.sentence
+    assert bool(result.knees) is conclusion.startswith("the knee")
 
 
-def test_a_sweep_over_two_fields_has_a_knee_for_each_value_of_the_second() -> None:
+def test_sweep_over_two_fields_finds_a_knee_per_second_value() -> None:
     question = Sweep(
         axes=(
             Axis(field="traffic.streams_count", values=STREAMS),
@@ -107,7 +108,7 @@ def test_a_sweep_over_two_fields_has_a_knee_for_each_value_of_the_second() -> No
     assert {knee.received_bits_per_second for knee in text.knees} == {1e9, 2e9}
 
 
-def test_a_failed_trial_is_left_out_and_named() -> None:
+def test_failed_trial_is_excluded_and_noted() -> None:
     question = Sweep(axes=(Axis(field="traffic.streams_count", values=(1, 2)),))
     text = conclude(study(question), results([1e9, None]))
     assert text.notes == ("trial 2: no agents",)
@@ -126,7 +127,7 @@ def _compared(a: list[float], b: list[float]) -> Comparison:
     )
 
 
-def test_an_ab_study_says_what_the_second_state_costs() -> None:
+def test_ab_study_reports_the_cost_of_the_second_state() -> None:
     comparison = _compared([100e9, 101e9, 99e9], [22e9, 21.8e9, 22.2e9])
     text = conclude(study(AB_QUESTION), results([100e9, 22e9, 22e9, 100e9]), comparison)
     assert text.sentence.startswith("deny costs 78.0 % +- ")
@@ -137,26 +138,26 @@ def test_an_ab_study_says_what_the_second_state_costs() -> None:
     ("bursts", "margin"),
     [(3, ": the two are equivalent within 16.5"), (2, "; there are only")],
 )
-def test_an_ab_study_of_equals_says_that_it_may_be_chance(bursts: int, margin: str) -> None:
-    """Means 100 and 99.67, standard errors 2.31 and 1.76, 3.7 degrees of freedom: 6.7 %."""
+def test_ab_study_of_equal_states_reports_chance(bursts: int, margin: str) -> None:
+    """The means are 100 and 99.67 and the standard errors are 2.31 and 1.76."""
     comparison = _compared([100e9, 104e9, 96e9][:bursts], [99e9, 103e9, 97e9][:bursts])
     text = conclude(study(AB_QUESTION), results([1e9] * 4), comparison)
     assert f"may be chance{margin}" in text.sentence
 
 
-def test_an_ab_study_compares_the_runs_of_each_state() -> None:
+def test_ab_study_selects_runs_by_state() -> None:
     wanted = comparison_wanted(study(AB_QUESTION), results([1.0, 2.0, 3.0, 4.0]))
     assert wanted is not None
     assert wanted.a.run_ids == ("run-0", "run-3")
     assert wanted.b.run_ids == ("run-1", "run-2")
 
 
-def test_a_state_without_a_run_is_not_compared() -> None:
+def test_state_without_a_run_is_not_compared() -> None:
     assert comparison_wanted(study(AB_QUESTION), results([1.0])) is None
     assert "cannot be compared" in conclude(study(AB_QUESTION), results([1.0])).sentence
 
 
-def test_every_answer_of_a_scaled_lab_is_at_real_scale_and_says_so() -> None:
+def test_conclusions_of_scaled_lab_are_at_real_scale() -> None:
     scaled = SPEC.model_copy(update={"scale": 100.0})
     modes = (Mode(name="off"), Mode(name="deny"))
     rates: list[float | None] = [46e9, 40e9, 40e9, 46e9]
@@ -177,7 +178,7 @@ def test_every_answer_of_a_scaled_lab_is_at_real_scale_and_says_so() -> None:
 HALF = "50.0 % of it was measured, below the minimum of 95 %"
 
 
-def test_a_broken_trial_is_not_compared() -> None:
+def test_incomplete_trial_is_not_compared() -> None:
     done = results([10e9, 4e9, 4e9, 5e9], broken=(3,))
     wanted = comparison_wanted(study(AB_QUESTION), done)
     assert wanted is not None
@@ -187,14 +188,14 @@ def test_a_broken_trial_is_not_compared() -> None:
     assert "there are only 1 and 2 bursts, and three of each are needed" in text.sentence
 
 
-def test_a_state_of_broken_trials_only_is_not_compared() -> None:
+def test_state_with_only_incomplete_trials_is_not_compared() -> None:
     done = results([5e9, 4e9, 4e9, 5e9], broken=(0, 3))
     assert comparison_wanted(study(AB_QUESTION), done) is None
     text = conclude(study(AB_QUESTION), done)
     assert text.sentence == "off and deny cannot be compared: no trial of off is complete"
 
 
-def test_a_broken_trial_does_not_enter_its_modes_mean() -> None:
+def test_incomplete_trial_is_not_part_of_the_mean() -> None:
     question = Matrix(modes=(Mode(name="ids"), Mode(name="plain")), rounds_count=2)
     text = conclude(study(question), results([8e9, 9e9, 4e9, 9e9], broken=(2,)))
     assert text.sentence == "payload by mode: plain 9 Gbit/s, ids 8 Gbit/s"
@@ -203,7 +204,7 @@ def test_a_broken_trial_does_not_enter_its_modes_mean() -> None:
     assert text.sentence == "the modes cannot be compared: only plain has a complete trial"
 
 
-def test_a_broken_trial_is_no_point_of_a_sweep() -> None:
+def test_incomplete_trial_is_excluded_from_sweep() -> None:
     question = Sweep(axes=(Axis(field="traffic.streams_count", values=(1, 2, 4)),))
     text = conclude(study(question), results([1e9, 2e9, 9e9], broken=(2,)))
     assert "highest rate at 2" in text.sentence
@@ -212,21 +213,21 @@ def test_a_broken_trial_is_no_point_of_a_sweep() -> None:
     assert text.sentence.startswith("the sweep has no result: no trial is complete")
 
 
-def test_a_search_of_broken_trials_only_has_no_answer() -> None:
+def test_search_with_only_incomplete_trials_has_no_result() -> None:
     question = Search(min_bits_per_second=1e9, max_bits_per_second=2e9, trials_max_count=2)
     text = conclude(study(question), results([1e9, 1e9], broken=(0, 1)))
     assert text.sentence.startswith("the search has no result: no trial is complete")
     assert text.notes[0] == f"trial 1: {HALF}; counted as lost"
 
 
-def test_a_matrix_ranks_its_modes_and_names_the_silent_one() -> None:
+def test_matrix_ranks_modes_and_names_unknown_mode() -> None:
     question = Matrix(modes=(Mode(name="ids"), Mode(name="plain"), Mode(name="tls")))
     text = conclude(study(question), results([1e9, 9e9, None]))
     assert text.sentence.index("plain") < text.sentence.index("ids")
     assert "tls unknown" in text.sentence
 
 
-def test_a_trials_cost_in_cpu_time_is_its_runs_and_unknown_stays_unknown() -> None:
+def test_trial_cpu_cost_comes_from_the_run_summary() -> None:
     summary = RunSummary(
         run_id="run-1",
         scenario="smoke",
@@ -243,5 +244,6 @@ def test_a_trials_cost_in_cpu_time_is_its_runs_and_unknown_stays_unknown() -> No
         client_cpu_s_per_gigabyte=1.25,
     )
     trial = result_of(0, summary)
-    assert trial.client_cpu_s_per_gigabyte == 1.25  # of what was moved: no scale
+    # The value is per gigabyte, so it does not depend on the scale.
+    assert trial.client_cpu_s_per_gigabyte == 1.25
     assert trial.server_cpu_s_per_gigabyte is None

@@ -1,4 +1,4 @@
-"""Sessions that were cut while their pair went on count, once, and not those that came back."""
+"""Tests for sessions that are cut during a drill or hold."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -25,18 +25,21 @@ def silence(pair: int, port: int, *, after_s: float = 1.0, for_s: float = 29.0) 
     )
 
 
-def test_only_what_stayed_silent_from_the_event_on_was_cut() -> None:
+def test_only_streams_silent_after_the_event_are_cut() -> None:
     silent = (
         silence(1, 1),
-        silence(1, 2, for_s=45),  # its server waited for it
-        silence(1, 3, for_s=5),  # it came back
-        silence(1, 4, after_s=-5, for_s=40),  # it was silent before
+        # The server can wait for the client to send more.
+        silence(1, 2, for_s=45),
+        # This stream has recovered.
+        silence(1, 3, for_s=5),
+        # This stream was already silent before the event.
+        silence(1, 4, after_s=-5, for_s=40),
     )
     cut = cut_streams(silent, AT.timestamp(), ENDED_AT.timestamp())
     assert [item.client_port for item in cut] == [1, 2]
 
 
-def test_cut_streams_are_among_a_drills_sessions() -> None:
+def test_cut_streams_are_counted_as_sessions_of_the_drill() -> None:
     cut = (silence(1, 1), silence(1, 2, after_s=2), silence(2, 3))
     result = with_cut_streams(drill(), cut, {"pair-001"})
     assert (result.cut_count, result.opened_again_count) == (3, 2)
@@ -46,25 +49,29 @@ def test_cut_streams_are_among_a_drills_sessions() -> None:
     assert with_cut_streams(drill(), (), {"pair-001"}) == drill()
 
 
-def test_a_pair_that_was_cut_whole_is_counted_once() -> None:
-    complete = drill(cut_count=4, cut_pairs=("pair-001",), cut_from_at=AT, cut_to_at=AT)
+def test_fully_cut_pair_is_counted_once() -> None:
+    fully_cut = drill(cut_count=4, cut_pairs=("pair-001",), cut_from_at=AT, cut_to_at=AT)
     cut = (silence(1, 1), silence(2, 3))
-    result = with_cut_streams(complete, cut, {"pair-002"})
-    assert (result.cut_count, result.opened_again_count) == (5, None)  # the first's are unknown
+    result = with_cut_streams(fully_cut, cut, {"pair-002"})
+    # The value is not known for the first pair.
+    assert (result.cut_count, result.opened_again_count) == (5, None)
     assert (
         with_cut_streams(
-            complete.model_copy(update={"opened_again_count": 4}), cut, {"pair-002"}
+            fully_cut.model_copy(update={"opened_again_count": 4}), cut, {"pair-002"}
         ).opened_again_count
         == 5
     )
 
 
 @pytest.mark.parametrize(
-    ("seen_s", "short_bytes"),
-    [(5, 0.75e6 * 28), (2, None)],  # of 29 s one is unknown; a level takes three seconds
+    ("known_s", "short_bytes"),
+    # At least three seconds are needed to get a level.
+    [(5, 0.75e6 * 28), (2, None)],
 )
-def test_a_hold_has_them_as_pairs_that_were_reset(seen_s: int, short_bytes: float | None) -> None:
-    """The fleet's seconds say what is short, also where nothing fell far enough for a cliff."""
+def test_cut_streams_of_a_staircase_are_reset_pairs(
+    known_s: int, short_bytes: float | None
+) -> None:
+    """The missing bytes are from the fleet rate, even if there is only a small drop."""
     reset = Disruption(
         kind=DisruptionKind.RESET,
         burst_index=0,
@@ -75,8 +82,8 @@ def test_a_hold_has_them_as_pairs_that_were_reset(seen_s: int, short_bytes: floa
         pairs_count=1,
         pairs=("pair-001",),
     )
-    received_bytes = np.array([1e6] * seen_s + [0.25e6] * 14 + [np.nan] + [0.25e6] * 14)
-    start_s = AT.timestamp() + 1 - seen_s
+    received_bytes = np.array([1e6] * known_s + [0.25e6] * 14 + [np.nan] + [0.25e6] * 14)
+    start_s = AT.timestamp() + 1 - known_s
     cut = (silence(1, 1), silence(2, 2), silence(3, 3))
     [result] = as_reset(cut, (reset,), received_bytes, start_s, ENDED_AT)
     assert (result.kind, result.pairs_count, result.pairs) == (

@@ -1,4 +1,4 @@
-"""The knee of curves whose knee is known."""
+"""Tests for the knee detection when the knee is known."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ STREAMS = [1, 2, 4, 8, 16, 32, 64]
 
 
 @pytest.mark.parametrize("knee", range(1, 6))
-def test_a_rate_that_grows_until_a_cap_has_its_knee_there(knee: int) -> None:
+def test_knee_is_at_the_cap(knee: int) -> None:
     rates = [min(index, knee) * 1e9 for index in range(len(STREAMS))]
     assert knee_index(STREAMS, rates) == knee
 
@@ -26,22 +26,28 @@ FIVE = [1, 2, 4, 8, 16]
 @pytest.mark.parametrize(
     ("values", "rates", "half_widths", "knee"),
     [
-        ([1, 2, 3, 4, 5], [1.0, 2.0, 3.0, 4.0, 5.0], (), None),  # a straight line
+        # This is a straight line.
+        ([1, 2, 3, 4, 5], [1.0, 2.0, 3.0, 4.0, 5.0], (), None),
         ([1, 2, 3, 4, 5], [3.0, 3.0, 3.0, 3.0, 3.0], (), None),
-        # As measured over a path of 20 ms: 128 KiB windows behind a cap of some 410 Mbit/s.
+        # This was measured with an RTT of 20 ms, windows of 128 KiB and a 410 Mbit/s cap.
         (FIVE, [63.0, 119.5, 236.5, 368.2, 409.3], (), 3),
         (FIVE, [63.0, 119.5, 236.5, 470.0, 940.0], (), None),
-        (FIVE, [1.0, 2.0, 3.0, 4.0, 5.0], (), None),  # each adds less
-        (STREAMS, FLAT, (), None),  # it hardly rises
+        # The slope is decreasing.
+        (FIVE, [1.0, 2.0, 3.0, 4.0, 5.0], (), None),
+        # The rates are almost the same.
+        (STREAMS, FLAT, (), None),
         (STREAMS, RISING, (), 2),
         (STREAMS, RISING, [4.0] * 7, 2),
-        (STREAMS, RISING, [5.5] * 7, None),  # it rises within its intervals
+        # The increase is not larger than the confidence intervals.
+        (STREAMS, RISING, [5.5] * 7, None),
         (STREAMS, RISING, [None, 2.0, 11.0, *[2.0] * 4], None),
-        ([1, 2, 4], [1.0, 4.0, 4.0], (), None),  # three points show no bend
-        ([1, 2, 3, 4, 5], [0.0, 8.0, 9.0, 10.0, 1.0], (), 1),  # a fall behind the peak is none
+        # There are not enough points.
+        ([1, 2, 4], [1.0, 4.0, 4.0], (), None),
+        # The rate drops after the maximum.
+        ([1, 2, 3, 4, 5], [0.0, 8.0, 9.0, 10.0, 1.0], (), 1),
     ],
 )
-def test_a_curve_has_the_knee_that_is_known_of_it(
+def test_finds_known_knee(
     values: list[float], rates: list[float], half_widths: Sequence[float | None], knee: int | None
 ) -> None:
     assert knee_index(values, rates, half_widths) == knee
@@ -51,9 +57,10 @@ def test_a_curve_has_the_knee_that_is_known_of_it(
     scale=st.floats(1e-3, 1e12),
     rates=st.lists(st.floats(0, 1e3), min_size=7, max_size=7),
 )
-def test_units_do_not_matter(scale: float, rates: list[float]) -> None:
+def test_knee_does_not_depend_on_units(scale: float, rates: list[float]) -> None:
     scaled = list(np.asarray(rates) * scale)
-    one, other = knee_index(STREAMS, rates), knee_index(STREAMS, scaled)
-    if one != other:  # rounding at a tie or at the threshold only
+    first, second = knee_index(STREAMS, rates), knee_index(STREAMS, scaled)
+    # This can happen only when values are rounded.
+    if first != second:
         y = (np.asarray(rates) - rates[0]) / max(max(rates) - rates[0], 1e-9)
-        assert one is None or other is None or abs(y[one] - y[other]) < 1.0
+        assert first is None or second is None or abs(y[first] - y[second]) < 1.0

@@ -1,5 +1,4 @@
-"""Studies step by step, on an embedded table and a clock that the test moves: whoever
-carries a study on, each trial is launched once and the device ends at rest."""
+"""Tests for the study runner, using an embedded table and a simulated clock."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -44,14 +43,14 @@ OFF_OR_DENY = AB(a=Mode(name="off"), b=Mode(name="deny"), switch="idps")
 TWO_SIZES = Sweep(axes=(Axis(field="traffic.streams_count", values=(1, 2)),))
 
 
-class Noted(Switch):
-    """A switch that notes what it was put to, and fails for the states in ``broken``."""
+class RecordingSwitch(Switch):
+    """Switch to record all states. It fails if the state is in ``broken``."""
 
     broken: tuple[str, ...] = ()
     _states_set: list[str] = PrivateAttr(default_factory=list)
 
     @property
-    def noted(self) -> list[str]:
+    def states_set(self) -> list[str]:
         return self._states_set
 
     async def set(self, state: str) -> None:
@@ -60,13 +59,13 @@ class Noted(Switch):
         self._states_set.append(state)
 
 
-def a_switch(**changes: Any) -> Noted:
+def a_switch(**changes: Any) -> RecordingSwitch:
     states = {"off": ("true",), "deny": ("true",)}
-    return Noted.model_validate({"rest": "off", "states": states} | changes)
+    return RecordingSwitch.model_validate({"rest": "off", "states": states} | changes)
 
 
 class Place:
-    """A fabric with two idle pairs, and coordinators that come and go over it."""
+    """Fabric with two idle pairs, shared by any number of coordinators."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric, self.clock = fabric, Clock()
@@ -75,7 +74,7 @@ class Place:
         self.carriers: list[Studies] = []
 
     def studies(self, switches: Mapping[str, Switch] | None = None) -> Studies:
-        """A coordinator that knows nothing but the rows."""
+        """Create a coordinator and return the study runner."""
         again = Coordinator(self.fabric, now=self.clock)
         studies = Studies(again, Feeds(again), self.fabric.private, switches, now=self.clock)
         self.carriers.append(studies)
@@ -84,12 +83,12 @@ class Place:
     async def begun(
         self, question: Question, switch: Switch | None = None, **more: Any
     ) -> tuple[Studies, str]:
-        """A study that was just asked for, and who carries it on."""
+        """Create a study and return the runner and id."""
         studies = self.studies({} if switch is None else {"idps": switch})
         return studies, (await studies.create(spec(question, **more), by="me")).study_id
 
     async def pass_time(self, seconds: float) -> None:
-        """Agents say hello, runs that are due are closed."""
+        """Advance the clock, write heartbeats and close runs if they have ended."""
         self.clock.forward(seconds)
         for presence in fleet(4):
             beat = presence.model_copy(update={"beat_at": self.clock.at, "echo_port": 9})
@@ -102,7 +101,7 @@ class Place:
         return len([run async for run in self.coordinator.fabric.records.private.list_runs()])
 
     async def until_ended(self, study_id: str, *carriers: Studies) -> Study:
-        """Tick whoever carries studies on, a few seconds apart."""
+        """Call the runners every 5 s until the study has ended."""
         for _ in range(100):
             await self.pass_time(5)
             for studies in carriers:
@@ -115,7 +114,8 @@ class Place:
 
 @pytest.fixture
 async def place(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Place]:
-    monkeypatch.setattr("broadside.coordinator.views.feeds.POLL_S", 0.0)  # the clock here flies
+    # There is no need to wait because the clock is simulated.
+    monkeypatch.setattr("broadside.coordinator.views.feeds.POLL_S", 0.0)
     place = Place(fabric)
     await place.pass_time(0)
     yield place
@@ -127,19 +127,21 @@ def spec(question: Question, **changes: Any) -> StudySpec:
     return StudySpec(name="test", question=question, spec=SPEC, **changes)
 
 
-async def test_each_trial_runs_once_and_a_conclusion_follows(place: Place) -> None:
+async def test_trials_run_once_and_the_study_concludes(place: Place) -> None:
     studies, study_id = await place.begun(TWO_SIZES)
     study = await place.until_ended(study_id, studies)
     assert [result.run_id for result in study.results] == [f"{study_id}-001", f"{study_id}-002"]
     assert await place.run_count() == 2
     assert study.problem is None
     assert study.conclusion is not None
-    assert "no trial is complete" in study.conclusion.sentence  # nobody took the jobs
+    # There was no agent to take the jobs.
+    assert "no trial is complete" in study.conclusion.sentence
 
 
-async def test_the_feed_of_a_trials_run_brings_the_next_step(place: Place) -> None:
+async def test_run_feed_triggers_the_next_step(place: Place) -> None:
     studies, study_id = await place.begun(TWO_SIZES)
-    carrying = asyncio.create_task(studies.run_forever(tick_s=3600))  # no tick comes by itself
+    # This will not tick during the test.
+    carrying = asyncio.create_task(studies.run_forever(tick_s=3600))
     async with asyncio.timeout(20):
         while not (await studies.read(study_id)).results:
             await place.pass_time(1)
@@ -148,7 +150,7 @@ async def test_the_feed_of_a_trials_run_brings_the_next_step(place: Place) -> No
         await carrying
 
 
-async def test_a_study_that_cannot_be_carried_on_stops_no_other(
+async def test_unreadable_study_does_not_stop_other_studies(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = place.fabric.private
@@ -160,7 +162,7 @@ async def test_a_study_that_cannot_be_carried_on_stops_no_other(
 
     async def faulty(study: Study) -> None:
         if study.study_id == bad_id:
-            raise ValueError("its run's summary is of another version")
+            raise ValueError("the run summary has another version")
         await step(study)
 
     monkeypatch.setattr(studies, "_step", faulty)
@@ -169,9 +171,7 @@ async def test_a_study_that_cannot_be_carried_on_stops_no_other(
 
 
 @pytest.mark.parametrize("steps", range(6))
-async def test_whoever_takes_over_after_any_step_goes_on_where_it_stood(
-    place: Place, steps: int
-) -> None:
+async def test_another_coordinator_continues_after_any_step(place: Place, steps: int) -> None:
     switch = a_switch()
     first, study_id = await place.begun(OFF_OR_DENY, switch)
     for _ in range(steps):
@@ -181,22 +181,24 @@ async def test_whoever_takes_over_after_any_step_goes_on_where_it_stood(
     study = await place.until_ended(study_id, second)
     assert [result.index for result in study.results] == [0, 1, 2, 3]
     assert await place.run_count() == 4
-    # A state may be set twice by two coordinators, never left out.
-    changes = [b for a, b in zip(["", *switch.noted], switch.noted, strict=False) if a != b]
+    # A state can be set twice if there are two coordinators, but not be skipped.
+    changes = [
+        b for a, b in zip(["", *switch.states_set], switch.states_set, strict=False) if a != b
+    ]
     assert changes == ["off", "deny", "off"]
 
 
-async def test_of_two_coordinators_one_takes_the_steps(place: Place) -> None:
+async def test_only_one_of_two_coordinators_runs_the_study(place: Place) -> None:
     switch = a_switch()
-    one, other = (place.studies({"idps": switch}) for _ in range(2))
-    study_id = (await one.create(spec(OFF_OR_DENY), by="me")).study_id
-    study = await place.until_ended(study_id, one, other)
+    first, other = (place.studies({"idps": switch}) for _ in range(2))
+    study_id = (await first.create(spec(OFF_OR_DENY), by="me")).study_id
+    study = await place.until_ended(study_id, first, other)
     assert len(study.results) == 4
-    assert switch.noted == ["off", "deny", "off"]
+    assert switch.states_set == ["off", "deny", "off"]
     assert await place.run_count() == 4
 
 
-async def test_a_coordinator_that_comes_back_does_not_trust_what_it_remembers(
+async def test_returning_coordinator_does_not_use_its_old_state(
     place: Place,
 ) -> None:
     switch = a_switch()
@@ -204,45 +206,47 @@ async def test_a_coordinator_that_comes_back_does_not_trust_what_it_remembers(
     question = OFF_OR_DENY.model_copy(update={"rounds_count": 2})
     study_id = (await first.create(spec(question), by="me")).study_id
     await place.pass_time(1)
-    await first.tick()  # off
+    # The state is set to off.
+    await first.tick()
     while len((await second.read(study_id)).results) < 3:
         await place.pass_time(HOLD_S + 1)
-        await second.tick()  # deny, deny
+        # The state is set to deny for two trials.
+        await second.tick()
     await place.until_ended(study_id, first)
-    assert switch.noted == ["off", "deny", "off", "deny", "off"]
+    assert switch.states_set == ["off", "deny", "off", "deny", "off"]
 
 
-async def test_another_waits_until_the_hold_has_lapsed(place: Place) -> None:
-    one, other = place.studies(), place.studies()
-    study_id = (await one.create(spec(TWO_SIZES), by="me")).study_id
-    await one.tick()
-    stored_by = (await one.read(study_id)).held_by
+async def test_other_coordinator_waits_until_the_study_is_released(place: Place) -> None:
+    first, other = place.studies(), place.studies()
+    study_id = (await first.create(spec(TWO_SIZES), by="me")).study_id
+    await first.tick()
+    stored_by = (await first.read(study_id)).held_by
     await place.pass_time(HOLD_S - 1)
     await other.tick()
-    assert (await one.read(study_id)).held_by == stored_by
+    assert (await first.read(study_id)).held_by == stored_by
     await place.pass_time(2)
     await other.tick()
-    assert (await one.read(study_id)).held_by not in (None, stored_by)
+    assert (await first.read(study_id)).held_by not in (None, stored_by)
 
 
-async def test_a_switch_that_fails_ends_the_study_and_the_device_rests(place: Place) -> None:
+async def test_failed_switch_ends_the_study_and_resets_the_device(place: Place) -> None:
     switch = a_switch(broken=("deny",))
     studies, study_id = await place.begun(OFF_OR_DENY, switch)
     study = await place.until_ended(study_id, studies)
     assert study.problem == "trial 2: state 'deny': exit 1: no"
     assert len(study.results) == 1
-    assert switch.noted == ["off", "off"]
+    assert switch.states_set == ["off", "off"]
     assert await place.run_count() == 1
 
 
-async def test_a_device_that_cannot_be_put_to_rest_is_said(place: Place) -> None:
+async def test_failed_reset_of_the_device_is_reported(place: Place) -> None:
     studies, study_id = await place.begun(OFF_OR_DENY, a_switch(broken=("off",)))
     study = await place.until_ended(study_id, studies)
     assert study.problem is not None
     assert "the device was not reset to off: state 'off': exit 1: no" in study.problem
 
 
-async def test_a_cancelled_study_cancels_its_run_and_rests(place: Place) -> None:
+async def test_cancelled_study_cancels_its_run_and_resets_device(place: Place) -> None:
     switch = a_switch()
     question = OFF_OR_DENY.model_copy(update={"a": Mode(name="deny"), "b": Mode(name="off")})
     studies, study_id = await place.begun(question, switch)
@@ -253,10 +257,10 @@ async def test_a_cancelled_study_cancels_its_run_and_rests(place: Place) -> None
     assert (await place.coordinator.stored.status(f"{study_id}-001")).cancel_reason == "enough"
     with pytest.raises(UnknownRun):
         await place.coordinator.stored.status(f"{study_id}-002")
-    assert switch.noted == ["deny", "off"]
+    assert switch.states_set == ["deny", "off"]
 
 
-async def test_two_studies_on_one_switch_take_turns(place: Place) -> None:
+async def test_studies_with_the_same_switch_run_one_after_the_other(place: Place) -> None:
     switch = a_switch()
     studies, first = await place.begun(OFF_OR_DENY, switch)
     other = place.studies({"idps": switch})
@@ -266,14 +270,14 @@ async def test_two_studies_on_one_switch_take_turns(place: Place) -> None:
     waits = await other.read(second)
     assert waits.waits_for == f"study {first}, which uses the switch idps"
     await place.until_ended(first, studies, other)
-    assert switch.noted[:3] == ["off", "deny", "off"]
+    assert switch.states_set[:3] == ["off", "deny", "off"]
     done = await place.until_ended(second, other)
     assert (done.waits_for, len(done.results)) == (None, 4)
-    assert switch.noted[3:] == ["off", "deny", "off"]
+    assert switch.states_set[3:] == ["off", "deny", "off"]
     assert all(not result.beside_run_ids for result in done.results)
 
 
-async def test_a_study_that_waits_for_its_turn_leaves_the_device_alone_when_it_is_cancelled(
+async def test_cancelled_waiting_study_does_not_switch_the_device(
     place: Place,
 ) -> None:
     switch = a_switch()
@@ -284,10 +288,10 @@ async def test_a_study_that_waits_for_its_turn_leaves_the_device_alone_when_it_i
     await studies.cancel(second, by="you", reason="too long")
     await studies.tick()
     assert (await studies.read(second)).ended_at is not None
-    assert switch.noted == ["off"]
+    assert switch.states_set == ["off"]
 
 
-async def test_a_trial_that_cannot_run_does_not_switch_the_device(place: Place) -> None:
+async def test_infeasible_trial_does_not_switch_the_device(place: Place) -> None:
     switch = a_switch()
     question = OFF_OR_DENY.model_copy(
         update={"b": Mode(name="deny", overrides={"pairs_count": 50})}
@@ -295,10 +299,10 @@ async def test_a_trial_that_cannot_run_does_not_switch_the_device(place: Place) 
     studies, study_id = await place.begun(question, switch)
     study = await place.until_ended(study_id, studies)
     assert [result.problem is None for result in study.results] == [True, False, False, True]
-    assert switch.noted == ["off"]
+    assert switch.states_set == ["off"]
 
 
-async def test_the_device_is_switched_when_other_runs_are_over(place: Place) -> None:
+async def test_device_is_switched_after_other_runs_end(place: Place) -> None:
     switch = a_switch()
     studies = place.studies({"idps": switch})
     other = await place.coordinator.launch(SPEC, by="you", run_id="other")
@@ -307,13 +311,13 @@ async def test_the_device_is_switched_when_other_runs_are_over(place: Place) -> 
     until_at = other.bursts[-1].planned_end_at
     text = f"run other, which sends traffic until {until_at:%H:%M:%SZ}"
     assert (await studies.read(study_id)).waits_for == text
-    assert switch.noted == []
+    assert switch.states_set == []
     study = await place.until_ended(study_id, studies)
     assert all(not result.beside_run_ids for result in study.results)
-    assert len(switch.noted) == 3
+    assert len(switch.states_set) == 3
 
 
-async def test_what_a_study_waited_for_is_gone_when_its_trial_runs(place: Place) -> None:
+async def test_wait_reason_is_cleared_when_the_trial_starts(place: Place) -> None:
     studies = place.studies()
     place.ports_busy_until_at = NOW + timedelta(seconds=10)
     await place.pass_time(1)
@@ -326,7 +330,7 @@ async def test_what_a_study_waited_for_is_gone_when_its_trial_runs(place: Place)
     assert (await studies.read(study_id)).waits_for is None
 
 
-async def test_a_long_run_that_has_the_ports_is_waited_for_as_well(place: Place) -> None:
+async def test_waits_for_a_long_run_that_uses_the_ports(place: Place) -> None:
     switch = a_switch()
     studies = place.studies({"idps": switch})
     long = SPEC.model_copy(update={"burst_s": 3 * int(FEASIBLE_WITHIN_S)})
@@ -337,7 +341,7 @@ async def test_a_long_run_that_has_the_ports_is_waited_for_as_well(place: Place)
     assert [result.problem for result in study.results] == [None] * 4
 
 
-async def test_other_runs_that_do_not_end_are_on_record(place: Place) -> None:
+async def test_endless_other_run_is_reported_as_problem(place: Place) -> None:
     switch = a_switch()
     studies = place.studies({"idps": switch})
     long = SPEC.model_copy(update={"burst_s": 9 * int(QUIET_WITHIN_S)})
@@ -350,10 +354,10 @@ async def test_other_runs_that_do_not_end_are_on_record(place: Place) -> None:
     assert ["run other, which sends" in (result.problem or "") for result in study.results] == [
         True
     ] * 4
-    assert switch.noted == []
+    assert switch.states_set == []
 
 
-async def test_a_run_that_came_during_a_trial_is_named(place: Place) -> None:
+async def test_concurrent_run_is_noted(place: Place) -> None:
     studies, study_id = await place.begun(OFF_OR_DENY, a_switch())
     await place.pass_time(1)
     await studies.tick()
@@ -364,17 +368,17 @@ async def test_a_run_that_came_during_a_trial_is_named(place: Place) -> None:
     assert "trial 1: other runs sent traffic during it: other" in study.conclusion.notes
 
 
-async def test_a_coordinator_that_lacks_the_switch_does_not_go_on_without_it(place: Place) -> None:
+async def test_study_fails_without_a_declared_switch(place: Place) -> None:
     _, study_id = await place.begun(OFF_OR_DENY, a_switch())
     study = await place.until_ended(study_id, place.studies())
     assert study.problem == "trial 1: switch 'idps' is not declared to this coordinator"
     assert await place.run_count() == 0
 
 
-async def test_a_wide_sweep_is_not_tried_out_whole_before_it_is_stored(
+async def test_large_sweep_is_checked_only_in_part(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each look at the next trial plans all of them: of 40,000 that would take minutes."""
+    """It would take minutes to check each of the 10,000 trials."""
     tried: list[int] = []
 
     def counted(spec: StudySpec, results: Sequence[TrialResult]) -> Trial | None:
@@ -393,9 +397,7 @@ async def test_a_wide_sweep_is_not_tried_out_whole_before_it_is_stored(
 
 
 @pytest.mark.parametrize("stop", [False, True])
-async def test_a_trial_that_the_fleet_cannot_run_is_waited_for_then_on_record(
-    place: Place, stop: bool
-) -> None:
+async def test_infeasible_trial_waits_and_then_fails(place: Place, stop: bool) -> None:
     question = Sweep(axes=(Axis(field="pairs_count", values=(50, 2)),))
     studies, study_id = await place.begun(question, stop_on_failure=stop)
     await studies.tick()
@@ -413,7 +415,7 @@ async def test_a_trial_that_the_fleet_cannot_run_is_waited_for_then_on_record(
 
 
 @pytest.mark.parametrize(
-    ("question", "said"),
+    ("question", "message"),
     [
         (
             OFF_OR_DENY.model_copy(update={"switch": "dns"}),
@@ -425,9 +427,11 @@ async def test_a_trial_that_the_fleet_cannot_run_is_waited_for_then_on_record(
         ),
     ],
 )
-async def test_a_study_without_its_switch_is_refused(place: Place, question: AB, said: str) -> None:
+async def test_rejects_study_with_undeclared_switch_or_state(
+    place: Place, question: AB, message: str
+) -> None:
     studies = place.studies({"idps": a_switch()})
-    with pytest.raises(BadStudy, match=said):
+    with pytest.raises(BadStudy, match=message):
         await studies.create(spec(question), by="me")
     assert await studies.newest(limit=5) == ([], None)
 
@@ -436,7 +440,7 @@ UDP = SPEC.traffic.model_copy(update={"protocol": Protocol.UDP, "stream_bits_per
 
 
 @pytest.mark.parametrize(
-    ("goals", "traffic", "said"),
+    ("thresholds", "traffic", "message"),
     [
         (
             {"rtt_mean_max_s": 0.01},
@@ -450,24 +454,29 @@ UDP = SPEC.traffic.model_copy(update={"protocol": Protocol.UDP, "stream_bits_per
         ),
         *(
             ({}, traffic_of(engine=name), rf"^traffic\.engine: {name} .*set iperf3$")
-            for name in ("http", "https", "ftp")  # none keeps its streams to a rate
+            # These engines do not support rate control.
+            for name in ("http", "https", "ftp")
         ),
     ],
 )
-async def test_a_search_for_what_nobody_measures_or_offers_exactly_is_refused(
-    place: Place, goals: dict[str, float], traffic: Traffic, said: str
+async def test_rejects_search_for_unmeasured_threshold_or_rate(
+    place: Place, thresholds: dict[str, float], traffic: Traffic, message: str
 ) -> None:
-    question = Search(min_bits_per_second=1e9, max_bits_per_second=2e9).model_copy(update=goals)
-    wanted = StudySpec(
+    question = Search(min_bits_per_second=1e9, max_bits_per_second=2e9).model_copy(
+        update=thresholds
+    )
+    study_spec = StudySpec(
         name="test", question=question, spec=SPEC.model_copy(update={"traffic": traffic})
     )
-    with pytest.raises(BadStudy, match=said):
-        await place.studies().create(wanted, by="me")
+    with pytest.raises(BadStudy, match=message):
+        await place.studies().create(study_spec, by="me")
 
 
-async def test_a_search_for_goals_that_are_measured_is_taken(place: Place) -> None:
-    goals = {"rtt_mean_max_s": 0.01, "residual_max_ratio": 0.01}
-    question = Search(min_bits_per_second=1e9, max_bits_per_second=2e9).model_copy(update=goals)
+async def test_accepts_search_for_measured_thresholds(place: Place) -> None:
+    thresholds = {"rtt_mean_max_s": 0.01, "residual_max_ratio": 0.01}
+    question = Search(min_bits_per_second=1e9, max_bits_per_second=2e9).model_copy(
+        update=thresholds
+    )
     source = LabSource(LabEntry(type="lab", device="lab", file=Path("none")))
     coordinator = Coordinator(place.fabric, [source], now=place.clock)
     studies = Studies(coordinator, Feeds(coordinator), place.fabric.private, now=place.clock)

@@ -1,4 +1,4 @@
-"""The search on simulated devices: exact bounds, restarts, and no answer from missing data."""
+"""Tests for the search, using simulated devices."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ Device = Callable[[float, int], TrialResult]
 
 
 def capped(cap_bits_per_second: float) -> Device:
-    """A device that carries up to its cap."""
+    """Return a device that can carry traffic up to the cap."""
 
     def measure(offered: float, index: int) -> TrialResult:
         received = min(offered, cap_bits_per_second)
@@ -31,7 +31,7 @@ def capped(cap_bits_per_second: float) -> Device:
     return measure
 
 
-def carry_out(question: Search, device: Device, spec: RunSpec = SPEC) -> list[TrialResult]:
+def run_search(question: Search, device: Device, spec: RunSpec = SPEC) -> list[TrialResult]:
     study = StudySpec(name="s", question=question, spec=spec)
     results: list[TrialResult] = []
     while (trial := next_trial(study, results)) is not None:
@@ -42,41 +42,39 @@ def carry_out(question: Search, device: Device, spec: RunSpec = SPEC) -> list[Tr
 
 @settings(max_examples=60, deadline=None)
 @given(cap=st.floats(2e9, 98e9), precision=st.sampled_from([0.01, 0.02, 0.1]))
-def test_the_cap_lies_between_the_bounds_and_they_are_as_close_as_asked(
-    cap: float, precision: float
-) -> None:
+def test_search_brackets_the_cap_with_requested_precision(cap: float, precision: float) -> None:
     question = Search(min_bits_per_second=1e9, max_bits_per_second=100e9, precision_ratio=precision)
-    results = carry_out(question, capped(cap))
+    results = run_search(question, capped(cap))
     answer = search_answer(question, SPEC, results)
     assert answer.highest_bits_per_second is not None
     assert answer.lowest_failing_bits_per_second is not None
-    goal = question.shortfall_max_ratio
-    assert answer.highest_bits_per_second * (1 - goal) <= cap * (1 + 1e-6)
-    assert answer.lowest_failing_bits_per_second * (1 - goal) > cap * (1 - 1e-6)
+    threshold = question.shortfall_max_ratio
+    assert answer.highest_bits_per_second * (1 - threshold) <= cap * (1 + 1e-6)
+    assert answer.lowest_failing_bits_per_second * (1 - threshold) > cap * (1 - 1e-6)
     assert answer.width_ratio is not None
     assert answer.width_ratio <= precision * 1.01
 
 
 @settings(max_examples=20, deadline=None)
 @given(cap=st.floats(2e9, 99e9))
-def test_a_search_that_starts_over_from_its_results_goes_on_as_before(cap: float) -> None:
-    results = carry_out(QUESTION, capped(cap))
+def test_search_resumes_from_stored_results(cap: float) -> None:
+    results = run_search(QUESTION, capped(cap))
     study = StudySpec(name="s", question=QUESTION, spec=SPEC)
     offers = [next_trial(study, results[:count]) for count in range(len(results))]
     assert [trial.index for trial in offers if trial] == list(range(len(results)))
     assert next_trial(study, results) is None
 
 
-def test_the_whole_range_holding_and_none_of_it() -> None:
-    stored = search_answer(QUESTION, SPEC, carry_out(QUESTION, capped(500e9)))
-    assert stored.highest_bits_per_second == 100e9
-    assert stored.lowest_failing_bits_per_second is None
-    none = search_answer(QUESTION, SPEC, carry_out(QUESTION, capped(0.1e9)))
-    assert none.highest_bits_per_second is None
-    assert none.lowest_failing_bits_per_second == 1e9
+def test_search_when_all_or_no_rates_pass() -> None:
+    passing = search_answer(QUESTION, SPEC, run_search(QUESTION, capped(500e9)))
+    assert passing.highest_bits_per_second == 100e9
+    assert passing.lowest_failing_bits_per_second is None
+    failing = search_answer(QUESTION, SPEC, run_search(QUESTION, capped(0.1e9)))
+    assert failing.highest_bits_per_second is None
+    assert failing.lowest_failing_bits_per_second == 1e9
 
 
-def test_an_rtt_goal_lowers_the_answer_and_an_unknown_rtt_does_not_keep_it() -> None:
+def test_rtt_threshold_lowers_result_and_unknown_rtt_fails() -> None:
     question = Search(
         min_bits_per_second=1e9,
         max_bits_per_second=100e9,
@@ -88,34 +86,34 @@ def test_an_rtt_goal_lowers_the_answer_and_an_unknown_rtt_does_not_keep_it() -> 
         result = capped(80e9)(offered, index)
         return result.model_copy(update={"rtt_mean_s": 0.001 if offered < 40e9 else 0.05})
 
-    answer = search_answer(question, SPEC, carry_out(question, slow_above_40g))
+    answer = search_answer(question, SPEC, run_search(question, slow_above_40g))
     assert answer.highest_bits_per_second is not None
     assert 39e9 <= answer.highest_bits_per_second < 40e9
     silent = TrialResult(index=0, received_bits_per_second=1e9, completeness_ratio=1.0)
     assert loss_ratio(question, SPEC, silent, 1e9) > question.shortfall_max_ratio
 
 
-def test_missing_data_is_a_lost_trial() -> None:
+def test_missing_data_counts_as_loss() -> None:
     thin = TrialResult(index=0, received_bits_per_second=100e9, completeness_ratio=0.5)
     assert loss_ratio(QUESTION, SPEC, thin, 100e9) == 1.0
     assert loss_ratio(QUESTION, SPEC, TrialResult(index=0, problem="no agents"), 100e9) == 1.0
 
 
-def test_a_load_that_held_above_one_that_failed_is_not_the_answer() -> None:
+def test_rate_above_a_failed_rate_is_not_the_result() -> None:
     question = Search(min_bits_per_second=1e9, max_bits_per_second=100e9, trials_max_count=6)
 
-    def odd(offered: float, index: int) -> TrialResult:
+    def non_monotonic(offered: float, index: int) -> TrialResult:
         received = offered if offered > 60e9 and index > 0 else min(offered, 20e9)
         return TrialResult(index=index, received_bits_per_second=received, completeness_ratio=1.0)
 
-    answer = search_answer(question, SPEC, carry_out(question, odd))
+    answer = search_answer(question, SPEC, run_search(question, non_monotonic))
     failing = answer.lowest_failing_bits_per_second
     assert failing is not None
     assert answer.highest_bits_per_second is None or answer.highest_bits_per_second < failing
 
 
 @pytest.mark.parametrize(
-    ("broken", "why", "words"),
+    ("broken", "why", "phrase"),
     [
         ({"received_bits_per_second": 50e9}, Why.BROKE, "did not"),
         ({"received_bits_per_second": None}, Why.UNMEASURED, "was not measured"),
@@ -130,8 +128,8 @@ def test_a_load_that_held_above_one_that_failed_is_not_the_answer() -> None:
         ({"received_bits_per_second": 0.5e9, "rtt_mean_s": None}, Why.BROKE, "did not"),
     ],
 )
-def test_a_rate_that_was_not_measured_is_not_said_to_have_failed(
-    broken: dict[str, float | None], why: Why, words: str
+def test_unmeasured_rate_is_not_reported_as_failed(
+    broken: dict[str, float | None], why: Why, phrase: str
 ) -> None:
     question = Search(min_bits_per_second=1e9, max_bits_per_second=100e9, rtt_mean_max_s=0.01)
     study = StudySpec(name="s", question=question, spec=SPEC)
@@ -140,9 +138,9 @@ def test_a_rate_that_was_not_measured_is_not_said_to_have_failed(
         result = capped(500e9)(offered, index)
         return result.model_copy(update=broken) if offered > 98e9 else result
 
-    text = conclude(study, carry_out(question, device))
+    text = conclude(study, run_search(question, device))
     assert text.found is not None and text.found.lowest_failing_why is why
-    assert f"; {text.found.lowest_failing_bits_per_second / 1e9:.4g} Gbit/s {words}" in (  # type: ignore[operator]
+    assert f"; {text.found.lowest_failing_bits_per_second / 1e9:.4g} Gbit/s {phrase}" in (  # type: ignore[operator]
         text.sentence
     )
 
@@ -150,9 +148,9 @@ def test_a_rate_that_was_not_measured_is_not_said_to_have_failed(
         result = capped(0.9e9)(offered, index)
         return result.model_copy(update=broken) if offered == 1e9 else result
 
-    low = conclude(study, carry_out(question, slow)).sentence
+    low = conclude(study, run_search(question, slow)).sentence
     assert low.startswith("no rate is known") == (why is not Why.BROKE)
-    assert why is Why.BROKE or f"; 1 Gbit/s {words}" in low
+    assert why is Why.BROKE or f"; 1 Gbit/s {phrase}" in low
 
 
 UDP = RunSpec(
@@ -170,7 +168,7 @@ def sending(
     udp: bool = False,
     limiter: LimiterName = LimiterName.UNKNOWN,
 ) -> Device:
-    """A device with a cap behind senders that pace low, and send no more than they can."""
+    """Return a device with a cap. The senders have a maximum rate and inexact pacing."""
 
     def measure(offered: float, index: int) -> TrialResult:
         sent = min(offered * paced_ratio, most_bits_per_second)
@@ -190,21 +188,23 @@ def sending(
 
 
 @pytest.mark.parametrize("spec", [SPEC, UDP], ids=["tcp", "udp"])
-@pytest.mark.parametrize("goal", [0.0, 0.001, 0.01])
+@pytest.mark.parametrize("threshold", [0.0, 0.001, 0.01])
 @pytest.mark.parametrize("paced_low", [0.0, 0.001, 0.003, 0.01])
-def test_a_sender_that_paces_low_loses_nothing(
-    spec: RunSpec, goal: float, paced_low: float
+def test_low_pacing_is_not_counted_as_loss(
+    spec: RunSpec, threshold: float, paced_low: float
 ) -> None:
-    question = Search(min_bits_per_second=1e9, max_bits_per_second=100e9, shortfall_max_ratio=goal)
+    question = Search(
+        min_bits_per_second=1e9, max_bits_per_second=100e9, shortfall_max_ratio=threshold
+    )
     device = sending(60e9, paced_ratio=1 - paced_low, udp=spec is UDP)
-    answer = search_answer(question, spec, carry_out(question, device, spec))
+    answer = search_answer(question, spec, run_search(question, device, spec))
     sent = answer.highest_sent_bits_per_second
     assert sent is not None
-    assert 60e9 * 0.97 <= sent <= 60e9 / (1 - goal) * 1.0001
+    assert 60e9 * 0.97 <= sent <= 60e9 / (1 - threshold) * 1.0001
     assert answer.lowest_failing_why is Why.BROKE
 
 
-def test_one_datagram_of_ten_million_is_no_zero_loss() -> None:
+def test_single_lost_datagram_is_not_zero_loss() -> None:
     question = Search(min_bits_per_second=1e9, max_bits_per_second=4e9, shortfall_max_ratio=0)
     clean = sending(1e12, udp=True)
 
@@ -212,57 +212,57 @@ def test_one_datagram_of_ten_million_is_no_zero_loss() -> None:
         result = clean(offered, index)
         return result.model_copy(update={"loss_ratio": 1e-7}) if offered > 2e9 else result
 
-    answer = search_answer(question, UDP, carry_out(question, one_lost, UDP))
+    answer = search_answer(question, UDP, run_search(question, one_lost, UDP))
     assert answer.highest_bits_per_second is not None
     assert answer.highest_bits_per_second <= 2e9
     assert answer.lowest_failing_why is Why.BROKE
 
 
-def test_without_a_count_of_datagrams_zero_loss_is_not_known() -> None:
+def test_zero_loss_is_unknown_without_datagram_counts() -> None:
     question = Search(min_bits_per_second=1e9, max_bits_per_second=4e9, shortfall_max_ratio=0)
     clean = sending(1e12, udp=True)
 
     def uncounted(offered: float, index: int) -> TrialResult:
         return clean(offered, index).model_copy(update={"loss_ratio": None})
 
-    answer = search_answer(question, UDP, carry_out(question, uncounted, UDP))
+    answer = search_answer(question, UDP, run_search(question, uncounted, UDP))
     assert answer.highest_bits_per_second is None
     assert answer.lowest_failing_why is Why.UNKNOWN
 
 
 @pytest.mark.parametrize("spec", [SPEC, UDP], ids=["tcp", "udp"])
-def test_a_sender_that_cannot_offer_the_load_is_its_own_finding(spec: RunSpec) -> None:
+def test_sender_limit_is_reported_as_generator_limit(spec: RunSpec) -> None:
     device = sending(
         1e12, most_bits_per_second=40e9, udp=spec is UDP, limiter=LimiterName.CLIENT_CPU
     )
     study = StudySpec(name="s", question=QUESTION, spec=spec)
-    text = conclude(study, carry_out(QUESTION, device, spec))
+    text = conclude(study, run_search(QUESTION, device, spec))
     assert text.found is not None
     assert text.found.lowest_failing_why is Why.GENERATOR
     assert text.found.highest_sent_bits_per_second == pytest.approx(40e9, rel=0.03)
     assert "the generator was the limit, not the device" in text.sentence
 
 
-def test_tcp_that_the_device_holds_back_is_the_devices_limit() -> None:
-    """It sends what arrives, so that the shortfall is what it did not send."""
-    answer = search_answer(QUESTION, SPEC, carry_out(QUESTION, sending(40e9)))
+def test_tcp_shortfall_is_a_limit_of_the_device() -> None:
+    """A TCP sender will adapt to the path, so the sent rate is lower too."""
+    answer = search_answer(QUESTION, SPEC, run_search(QUESTION, sending(40e9)))
     assert answer.lowest_failing_why is Why.BROKE
     assert answer.highest_sent_bits_per_second == pytest.approx(40e9, rel=0.03)
 
 
-def test_busy_hosts_are_not_the_limit_where_the_path_drops() -> None:
-    """The run named a host's CPU, but a sender that its own CPU limits loses nothing."""
+def test_host_cpu_is_not_the_limit_with_path_loss() -> None:
+    """When the sender is limited by the CPU, it does not have to retransmit."""
     device = sending(40e9, limiter=LimiterName.CLIENT_CPU)
 
     def dropping(offered: float, index: int) -> TrialResult:
         result = device(offered, index)
         return result.model_copy(update={"retransmit_ratio": 0.005 if offered > 40e9 else 0.0})
 
-    answer = search_answer(QUESTION, SPEC, carry_out(QUESTION, dropping))
+    answer = search_answer(QUESTION, SPEC, run_search(QUESTION, dropping))
     assert answer.lowest_failing_why is Why.BROKE
 
 
-def test_what_tcp_sends_again_counts_as_lost() -> None:
+def test_tcp_retransmissions_count_as_loss() -> None:
     result = sending(1e12)(10e9, 0).model_copy(update={"retransmit_ratio": 0.02})
     assert loss_ratio(QUESTION, SPEC, result, 10e9) == pytest.approx(0.02)
     in_flight = sending(1e12)(10e9, 0).model_copy(

@@ -1,4 +1,4 @@
-"""Switches: read from a file, set by a command, bounded in time."""
+"""Tests for switch commands and the switch file."""
 
 import asyncio
 import errno
@@ -11,26 +11,26 @@ import pytest
 from broadside.coordinator.studies.switch import Switch, SwitchError, read_switches
 
 
-def write_to(path: Path, word: str) -> tuple[str, ...]:
+def write_to(path: Path, text: str) -> tuple[str, ...]:
     script = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text(sys.argv[2])"
-    return (sys.executable, "-c", script, str(path), word)
+    return (sys.executable, "-c", script, str(path), text)
 
 
-async def test_a_state_is_set_by_its_command(tmp_path: Path) -> None:
+async def test_command_sets_the_state(tmp_path: Path) -> None:
     path = tmp_path / "state"
     switch = Switch(rest="off", states={"off": write_to(path, "off"), "on": write_to(path, "on")})
     await switch.set("on")
     assert path.read_text() == "on"
 
 
-async def test_a_command_that_fails_says_its_last_words() -> None:
+async def test_failed_command_error_has_exit_code_and_output() -> None:
     argv = (sys.executable, "-c", "import sys; print('quota exceeded'); sys.exit(7)")
     switch = Switch(rest="off", states={"off": argv})
     with pytest.raises(SwitchError, match="exit 7: quota exceeded"):
         await switch.set("off")
 
 
-async def test_a_command_that_hangs_is_killed() -> None:
+async def test_hanging_command_is_killed() -> None:
     argv = (sys.executable, "-c", "import time; time.sleep(60)")
     switch = Switch(rest="off", timeout_s=0.2, states={"off": argv})
     with pytest.raises(SwitchError, match=r"did not end within 0\.2 s"):
@@ -38,23 +38,21 @@ async def test_a_command_that_hangs_is_killed() -> None:
 
 
 @pytest.mark.parametrize("then", ["wait", "exit 0"])
-async def test_what_a_command_started_does_not_change_the_device_later(
-    tmp_path: Path, then: str
-) -> None:
+async def test_background_processes_of_a_command_are_killed(tmp_path: Path, then: str) -> None:
     path, fifo = tmp_path / "state", tmp_path / "fifo"
     os.mkfifo(fifo)
-    argv = ("sh", "-c", f"(exec 3< {fifo}; read word <&3; echo deny > {path}) & {then}")
+    argv = ("sh", "-c", f"(exec 3< {fifo}; read line <&3; echo deny > {path}) & {then}")
     switch = Switch(rest="off", timeout_s=0.3, states={"off": argv})
     with pytest.raises(SwitchError, match=r"did not end within 0\.3 s"):
         await switch.set("off")
     async with asyncio.timeout(30):
-        while lets_go_on(fifo):  # noqa: ASYNC110 - a process's end
+        while has_reader(fifo):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert not path.exists()
 
 
-def lets_go_on(fifo: Path) -> bool:
-    """Whether somebody still waited for the other end of a FIFO, which it has had now."""
+def has_reader(fifo: Path) -> bool:
+    """Return True if a process is still reading from the FIFO."""
     try:
         os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
     except OSError as error:
@@ -63,7 +61,7 @@ def lets_go_on(fifo: Path) -> bool:
     return True
 
 
-async def test_an_unknown_state_and_a_missing_command_are_named() -> None:
+async def test_error_names_unknown_state_or_missing_command() -> None:
     switch = Switch(rest="off", states={"off": ("no-such-command-here",)})
     with pytest.raises(SwitchError, match="'deny': give one of off"):
         await switch.set("deny")
@@ -71,7 +69,7 @@ async def test_an_unknown_state_and_a_missing_command_are_named() -> None:
         await switch.set("off")
 
 
-def test_a_file_of_switches(tmp_path: Path) -> None:
+def test_reads_switch_file(tmp_path: Path) -> None:
     path = tmp_path / "switches.toml"
     path.write_text('[idps]\nrest = "off"\n[idps.states]\noff = ["true"]\ndeny = ["true"]\n')
     assert set(read_switches(path)["idps"].states) == {"off", "deny"}
@@ -79,7 +77,7 @@ def test_a_file_of_switches(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("[idps", "switches.toml"),
         (
@@ -89,8 +87,8 @@ def test_a_file_of_switches(tmp_path: Path) -> None:
         ('[idps]\nrest = "off"\n[idps.states]\noff = []\n', r"idps\.states\.off"),
     ],
 )
-def test_a_wrong_file_is_named_with_its_field(tmp_path: Path, text: str, says: str) -> None:
+def test_invalid_switch_file_error_names_the_field(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "switches.toml"
     path.write_text(text)
-    with pytest.raises(SwitchError, match=says):
+    with pytest.raises(SwitchError, match=message):
         read_switches(path)

@@ -1,4 +1,4 @@
-"""Which trials a question makes, and what becomes of their runs' specifications."""
+"""Tests for the trials of a study and the run specifications created from them."""
 
 from itertools import permutations, product
 from typing import Any
@@ -33,7 +33,7 @@ from tests.unit.coordinator.studies.samples import results
 SPEC = RunSpec(scenario="smoke", pairs_count=4, labels={"site": "lab"})
 
 
-def asked(question: Question, spec: RunSpec = SPEC) -> StudySpec:
+def make_spec(question: Question, spec: RunSpec = SPEC) -> StudySpec:
     return StudySpec(name="s", question=question, spec=spec)
 
 
@@ -41,7 +41,7 @@ def asked(question: Question, spec: RunSpec = SPEC) -> StudySpec:
     first=st.lists(st.integers(1, 128), min_size=1, max_size=6, unique=True),
     second=st.lists(st.integers(1, 30), min_size=1, max_size=6, unique=True),
 )
-def test_a_sweep_over_two_fields_tries_every_combination_once(
+def test_sweep_over_two_fields_tests_all_combinations_once(
     first: list[int], second: list[int]
 ) -> None:
     question = Sweep(
@@ -64,12 +64,12 @@ def test_a_sweep_over_two_fields_tries_every_combination_once(
         (Matrix(modes=(Mode(name="plain"), Mode(name="ids")), rounds_count=2), "plain ids"),
     ],
 )
-def test_modes_alternate_and_a_matrix_goes_round(question: AB | Matrix, modes: str) -> None:
+def test_order_of_modes_in_ab_and_matrix_studies(question: AB | Matrix, modes: str) -> None:
     assert [trial.mode for trial in planned_trials(question)] == modes.split() * 2
 
 
-def test_trials_come_one_after_another_and_end() -> None:
-    study = asked(AB(a=Mode(name="a"), b=Mode(name="b")))
+def test_trials_are_planned_in_order_until_the_end() -> None:
+    study = make_spec(AB(a=Mode(name="a"), b=Mode(name="b")))
     results: list[TrialResult] = []
     indexes = []
     while (trial := next_trial(study, results)) is not None:
@@ -79,8 +79,8 @@ def test_trials_come_one_after_another_and_end() -> None:
     assert trials_count(study) == 4
 
 
-def test_a_trial_changes_its_fields_and_carries_its_labels() -> None:
-    study = asked(Sweep(axes=(Axis(field="traffic.streams_count", values=(1, 16)),)))
+def test_trial_changes_fields_and_adds_labels() -> None:
+    study = make_spec(Sweep(axes=(Axis(field="traffic.streams_count", values=(1, 16)),)))
     trial = next_trial(study, [TrialResult(index=0)])
     assert trial is not None
     spec = trial.resolve("the-study", study)
@@ -94,14 +94,14 @@ def test_a_trial_changes_its_fields_and_carries_its_labels() -> None:
     }
 
 
-def test_a_field_that_is_not_there_is_refused_by_name() -> None:
-    study = asked(Sweep(axes=(Axis(field="traffic.strem", values=(1,)),)))
+def test_rejects_unknown_field_by_name() -> None:
+    study = make_spec(Sweep(axes=(Axis(field="traffic.strem", values=(1,)),)))
     with pytest.raises(BadScenario, match=r"traffic\.strem: no such field"):
         planned_trials(study.question)[0].resolve("x", study)  # type: ignore[arg-type]
 
 
-def test_a_search_offers_the_rate_in_equal_parts_and_asks_no_target() -> None:
-    study = asked(Search(min_bits_per_second=1e9, max_bits_per_second=64e9))
+def test_search_divides_rate_over_streams_and_has_no_target() -> None:
+    study = make_spec(Search(min_bits_per_second=1e9, max_bits_per_second=64e9))
     trial = next_trial(study, [])
     assert trial is not None
     run = trial.resolve("x", study)
@@ -111,11 +111,11 @@ def test_a_search_offers_the_rate_in_equal_parts_and_asks_no_target() -> None:
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_what_a_search_offers_is_what_the_fleet_is_asked_to_send_in_all(
+def test_fleet_rate_equals_the_offered_rate(
     direction: Direction,
 ) -> None:
     traffic = SPEC.traffic.model_copy(update={"direction": direction})
-    study = asked(
+    study = make_spec(
         Search(min_bits_per_second=1e9, max_bits_per_second=64e9),
         SPEC.model_copy(update={"traffic": traffic}),
     )
@@ -128,7 +128,7 @@ def test_what_a_search_offers_is_what_the_fleet_is_asked_to_send_in_all(
 
 
 @pytest.mark.parametrize(
-    ("build", "says"),
+    ("build", "message"),
     [
         (lambda: AB(a=Mode(name="x"), b=Mode(name="x")), "name two states"),
         (lambda: Matrix(modes=(Mode(name="x"), Mode(name="x"))), "name each mode once"),
@@ -139,9 +139,9 @@ def test_what_a_search_offers_is_what_the_fleet_is_asked_to_send_in_all(
         (lambda: Search(min_bits_per_second=2.0, max_bits_per_second=1.0), "is not below"),
     ],
 )
-def test_questions_that_ask_nothing_are_refused(build: object, says: str) -> None:
+def test_rejects_questions_without_a_choice(build: object, message: str) -> None:
     assert callable(build)
-    with pytest.raises(ValidationError, match=says):
+    with pytest.raises(ValidationError, match=message):
         build()
 
 
@@ -152,23 +152,25 @@ def sweep_request(*values: object) -> StudyRequest:
     )
 
 
-def test_a_value_that_is_given_twice_is_refused_at_launch_by_its_field() -> None:
+def test_rejects_duplicate_sweep_value_at_launch() -> None:
     for twice in (4, 4.0):
         with pytest.raises(ValidationError, match=r"traffic\.streams_count: 4(\.0)? occurs twice"):
             sweep_request(1, 4, 8, twice)
     assert sweep_request(1, 4, 8).study().question.kind == "sweep"
-    Axis(field="traffic.streams_count", values=(4, 4))  # of a study that is there already
+    # Allowed in a study which was stored already.
+    Axis(field="traffic.streams_count", values=(4, 4))
 
 
-SMOKE = "smoke"  # iperf3
+# This scenario uses iperf3.
+SMOKE = "smoke"
 
 
 def swept(spec: RunSpec, **axes: tuple[Any, ...]) -> StudySpec:
     question = Sweep(
         axes=tuple(Axis(field=f"traffic.{name}", values=values) for name, values in axes.items())
     )
-    # As it comes from the table.
-    return StudySpec.model_validate_json(asked(question, spec).model_dump_json())
+    # Use JSON because this is how it is stored.
+    return StudySpec.model_validate_json(make_spec(question, spec).model_dump_json())
 
 
 def resolved(study: StudySpec) -> list[RunSpec]:
@@ -177,16 +179,16 @@ def resolved(study: StudySpec) -> list[RunSpec]:
 
 
 @pytest.mark.parametrize(("first", "second"), [*permutations(engines(), 2)])
-def test_every_engine_can_be_tried_in_the_place_of_every_other(first: str, second: str) -> None:
+def test_sweep_can_replace_any_engine_with_any_other(first: str, second: str) -> None:
     spec = scenarios.load(SMOKE, {"traffic": {"engine": first}, "traffic.probe": "udp"})
-    local, other = resolved(swept(spec, engine=(first, second)))
-    assert local.traffic == spec.traffic
-    assert other.traffic.engine == second
-    assert other.traffic.direction == engines()[second].defaults.get("direction", "forward")
-    assert other.traffic.probe == spec.traffic.probe
+    first_spec, second_spec = resolved(swept(spec, engine=(first, second)))
+    assert first_spec.traffic == spec.traffic
+    assert second_spec.traffic.engine == second
+    assert second_spec.traffic.direction == engines()[second].defaults.get("direction", "forward")
+    assert second_spec.traffic.probe == spec.traffic.probe
 
 
-def test_what_was_set_goes_along_as_far_as_the_engine_takes_it() -> None:
+def test_engine_change_preserves_supported_settings() -> None:
     spec = scenarios.load(
         SMOKE,
         {
@@ -197,13 +199,13 @@ def test_what_was_set_goes_along_as_far_as_the_engine_takes_it() -> None:
             "objective.target_bits_per_second": 1e9,
         },
     )
-    local, other = resolved(swept(spec, engine=("iperf3", "http")))
-    assert local.objective == spec.objective
-    assert other.traffic.streams_count == 4
-    assert other.traffic.direction is Direction.REVERSE
-    assert other.traffic.window_bytes is None
-    assert other.objective.retransmit_max_ratio is None
-    assert other.objective.target_bits_per_second == 1e9
+    first_spec, second_spec = resolved(swept(spec, engine=("iperf3", "http")))
+    assert first_spec.objective == spec.objective
+    assert second_spec.traffic.streams_count == 4
+    assert second_spec.traffic.direction is Direction.REVERSE
+    assert second_spec.traffic.window_bytes is None
+    assert second_spec.objective.retransmit_max_ratio is None
+    assert second_spec.objective.target_bits_per_second == 1e9
     assert set(differences(spec, "http")) == {
         "traffic.direction: reverse",
         "traffic.window_bytes: none",
@@ -211,25 +213,25 @@ def test_what_was_set_goes_along_as_far_as_the_engine_takes_it() -> None:
     }
 
 
-def test_from_a_download_to_streams() -> None:
+def test_change_from_http_download_to_iperf3() -> None:
     spec = scenarios.load("http-1mb")
-    _, other = resolved(swept(spec, engine=("http", "iperf3")))
-    assert other.traffic.direction is Direction.FORWARD
-    assert other.traffic.options == {}
-    assert other.objective.success_min_ratio is None
+    _, second_spec = resolved(swept(spec, engine=("http", "iperf3")))
+    assert second_spec.traffic.direction is Direction.FORWARD
+    assert second_spec.traffic.options == {}
+    assert second_spec.objective.success_min_ratio is None
 
 
-def test_a_field_that_is_swept_beside_the_engine_is_refused_where_it_does_not_belong() -> None:
+def test_rejects_swept_field_that_the_engine_does_not_support() -> None:
     with pytest.raises(BadScenario, match=r"traffic\.window_bytes: engine http .* 65536"):
         resolved(swept(scenarios.load(SMOKE), engine=("http",), window_bytes=(65536,)))
 
 
-def test_an_engine_that_there_is_not_is_refused_by_name() -> None:
+def test_rejects_unknown_engine_by_name() -> None:
     with pytest.raises(BadScenario, match=r"traffic\.engine: 'quic' is none"):
         resolved(swept(scenarios.load(SMOKE), engine=("quic",)))
 
 
-def test_engines_are_ranked_and_have_no_knee() -> None:
+def test_engines_are_ranked_without_a_knee() -> None:
     study = swept(scenarios.load(SMOKE), engine=("http", "iperf3", "ftp"))
     text = conclude(study, results(0.9e9, 1.2e9, None))
     assert text.sentence == (
@@ -240,7 +242,7 @@ def test_engines_are_ranked_and_have_no_knee() -> None:
     assert "http: runs with traffic.direction: reverse" in text.notes
 
 
-def test_engines_are_ranked_for_each_value_of_a_second_field() -> None:
+def test_engines_are_ranked_per_value_of_a_second_field() -> None:
     study = swept(scenarios.load(SMOKE), engine=("http", "iperf3"), streams_count=(1, 8))
     text = conclude(study, results(1e9, 2e9, 3e9, 1e9))
     assert text.sentence == (

@@ -1,4 +1,4 @@
-"""Groups of bursts to compare: who is in, and what else differs."""
+"""Tests to compare groups of bursts."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,7 +21,7 @@ def run(lines: list[str], run_id: str = "a", **labels: str) -> Run:
 
 
 def halves() -> list[str]:
-    """Four fast bursts, then four at half the rate."""
+    """Return lines for four bursts, then for four bursts at half the rate."""
     return [
         line if int(line.split(" ")[4]) < 20 else line.replace(",5000000000,", ",2500000000,")
         for line in fleet(3, 8)[1:]
@@ -38,22 +38,24 @@ def split(at: datetime) -> CompareRequest:
 @pytest.mark.parametrize(
     ("at", "counts"),
     [
-        (FIRST + timedelta(minutes=20), (4, 3)),  # the burst that starts then is in neither
+        # A burst starts at this time.
+        (FIRST + timedelta(minutes=20), (4, 3)),
         (FIRST + timedelta(minutes=21), (4, 3)),
         (FIRST + timedelta(minutes=20, seconds=-1), (4, 4)),
-        (FIRST + timedelta(minutes=24, seconds=40), (5, 3)),  # ends at 24:40: before
+        # A burst ends at this time.
+        (FIRST + timedelta(minutes=24, seconds=40), (5, 3)),
     ],
 )
-def test_a_burst_that_holds_the_split_is_in_neither(at: datetime, counts: tuple[int, int]) -> None:
-    complete = [run([fleet(1, 1)[0], *halves()])]
-    result = compare_runs(split(at), complete, complete)
+def test_burst_that_spans_the_split_is_excluded(at: datetime, counts: tuple[int, int]) -> None:
+    runs = [run([fleet(1, 1)[0], *halves()])]
+    result = compare_runs(split(at), runs, runs)
     assert (result.metrics[0].a_count, result.metrics[0].b_count) == counts
 
 
-def test_idps_on_and_off_of_the_originals_table_are_told_apart() -> None:
+def test_idps_on_and_off_differ_in_the_original_table() -> None:
     table = (DATA / "seed-idps-on-off-1client.csv").read_text()
-    complete = [run(table.splitlines())]
-    result = compare_runs(split(datetime(2022, 1, 13, 15, 49, tzinfo=UTC)), complete, complete)
+    runs = [run(table.splitlines())]
+    result = compare_runs(split(datetime(2022, 1, 13, 15, 49, tzinfo=UTC)), runs, runs)
     metrics = {metric.name: metric for metric in result.metrics}
     received, rtt = metrics["received_bits_per_second"], metrics["rtt_s"]
     assert (received.a_count, received.b_count) == (35, 10)
@@ -62,9 +64,9 @@ def test_idps_on_and_off_of_the_originals_table_are_told_apart() -> None:
     assert received.apart and rtt.apart
 
 
-def test_a_change_is_told() -> None:
-    complete = [run([fleet(1, 1)[0], *halves()])]
-    result = compare_runs(split(FIRST + timedelta(minutes=20)), complete, complete)
+def test_reports_a_changed_rate() -> None:
+    runs = [run([fleet(1, 1)[0], *halves()])]
+    result = compare_runs(split(FIRST + timedelta(minutes=20)), runs, runs)
     received = result.metrics[0]
     assert received.ratio == pytest.approx(0.5)
     assert received.apart
@@ -72,13 +74,13 @@ def test_a_change_is_told() -> None:
     assert result.conditions_differ == ()
 
 
-def test_a_run_against_itself_is_zero() -> None:
-    one = [run(fleet(3, 4))]
+def test_difference_of_a_run_from_itself_is_zero() -> None:
+    runs = [run(fleet(3, 4))]
     request = CompareRequest(a=Selection(run_ids=("a",)), b=Selection(run_ids=("a",)))
-    assert {metric.difference for metric in compare_runs(request, one, one).metrics} == {0}
+    assert {metric.difference for metric in compare_runs(request, runs, runs).metrics} == {0}
 
 
-def test_what_differs_besides_the_label_is_said() -> None:
+def test_reports_other_differing_conditions() -> None:
     request = CompareRequest(a=Selection(run_ids=("a",)), b=Selection(run_ids=("b",)))
     off = [run(fleet(3, 4), idps="off")]
     result = compare_runs(request, off, [run(fleet(3, 4), "b", idps="deny")])
@@ -99,14 +101,14 @@ def test_what_differs_besides_the_label_is_said() -> None:
     assert "conditions differ" in result.sentence
 
 
-def test_thin_data_is_said() -> None:
+def test_reports_too_few_bursts() -> None:
     request = CompareRequest(a=Selection(run_ids=("a",)), b=Selection(run_ids=("b",)))
     result = compare_runs(request, [run(fleet(3, 2))], [run(fleet(3, 4), "b")])
     assert result.thin
     assert "too few bursts" in result.sentence
 
 
-def test_an_empty_group_is_refused_with_the_span() -> None:
-    complete = [run([*fleet(1, 2), row(1, 10)])]
+def test_empty_group_error_has_the_time_range() -> None:
+    runs = [run([*fleet(1, 2), row(1, 10)])]
     with pytest.raises(EmptyGroup, match=r"before: no burst; bursts start from 2022-01-04T16:00"):
-        compare_runs(split(FIRST), complete, complete)
+        compare_runs(split(FIRST), runs, runs)

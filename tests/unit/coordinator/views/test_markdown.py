@@ -1,4 +1,4 @@
-"""A pipeline's summary: a real Markdown reader finds the headline, the table and plain findings."""
+"""Tests for the Markdown summary of a verdict or comparison."""
 
 import pytest
 from markdown_it import MarkdownIt
@@ -12,7 +12,7 @@ from tests.unit.coordinator.core.comparison.test_group_comparison import group
 READER = MarkdownIt("commonmark", {"html": True}).enable("table")
 
 
-def test_a_verdict_has_headline_sparkline_figures_and_findings() -> None:
+def test_verdict_markdown_has_headline_table_and_findings() -> None:
     summary = measured(SMALL)[2]
     evil = summary.findings[0].model_copy(update={"sentence": "a|b <img src=x> [c](d) `e` **f**"})
     shown = READER.render(verdict_markdown(summary.model_copy(update={"findings": (evil,)})))
@@ -22,10 +22,10 @@ def test_a_verdict_has_headline_sparkline_figures_and_findings() -> None:
     assert "a|b &lt;img src=x&gt; [c](d) `e` **f**" in shown
 
 
-def test_a_comparison_has_its_gates_and_a_row_a_figure() -> None:
+def test_comparison_markdown_has_gates_and_a_row_per_metric() -> None:
     result = compare(group("a", [1e9, 1.001e9, 1.002e9]), group("b", [9e8, 9.01e8, 9.02e8]))
-    stored = [hold(parse_gate("received < -3%"), result)]
-    shown = READER.render(comparison_markdown(result, stored))
+    gates = [hold(parse_gate("received < -3%"), result)]
+    shown = READER.render(comparison_markdown(result, gates))
     assert "<strong>fail</strong> received &lt; -3%: the change is beyond the limit" in shown
     assert shown.count("<tr>") == 1 + len(result.metrics)
 
@@ -33,5 +33,5 @@ def test_a_comparison_has_its_gates_and_a_row_a_figure() -> None:
 @pytest.mark.parametrize(
     ("values", "bars"), [([], ""), ([None, 0.0, 5.0, 10.0], "·▁▅█"), ([0.0, 0.0], "▁▁")]
 )
-def test_bars_reach_from_zero_to_the_largest(values: list[float | None], bars: str) -> None:
+def test_sparkline_scales_from_zero_to_maximum(values: list[float | None], bars: str) -> None:
     assert sparkline(values) == bars

@@ -1,4 +1,4 @@
-"""Charts have units and layers, and never show unknown values as zero."""
+"""Tests for the chart data of bursts and runs."""
 
 import re
 from dataclasses import replace
@@ -34,7 +34,7 @@ def heat_of(chart: Chart) -> HeatMap:
     return chart.figure.heat_map
 
 
-def test_every_chart_survives_json() -> None:
+def test_charts_round_trip_through_json() -> None:
     for chart in map(drawn, catalogue()):
         assert Chart.model_validate_json(chart.model_dump_json()) == chart
         assert "NaN" not in chart.model_dump_json()
@@ -48,7 +48,7 @@ def test_axes_have_units_and_layers() -> None:
     assert draw_burst("throughput", burst_view()).figure.y.title == "Gbit/s, IP layer"
 
 
-def test_the_throughput_is_the_series_at_the_objectives_layer() -> None:
+def test_throughput_is_at_the_layer_of_the_objective() -> None:
     view = burst_view()
     received = series_of(draw_burst("throughput", view), "fleet received")
     index = received.x.index(10.5)
@@ -57,17 +57,17 @@ def test_the_throughput_is_the_series_at_the_objectives_layer() -> None:
     assert received.y[index] == pytest.approx(payload * view.summary.header_ratio / 1e9, 1e-4)
 
 
-def test_the_ledger_lies_over_the_fleet_once_its_lag_is_taken_off() -> None:
+def test_device_counter_matches_fleet_after_lag_correction() -> None:
     view = burst_view(Plant(pairs=8, bursts=1, lag_s=7.0, firewall_bits_per_second=None))
     chart = draw_burst("throughput", view)
-    ledger = next(s for s in chart.figure.series if s.name.startswith("device counter"))
+    counter = next(s for s in chart.figure.series if s.name.startswith("device counter"))
     fleet = series_of(chart, "fleet received")
-    assert "7" in ledger.name
-    steady = [y for x, y in zip(ledger.x, ledger.y, strict=True) if x and y and 5 < x < 25]
+    assert "7" in counter.name
+    steady = [y for x, y in zip(counter.x, counter.y, strict=True) if x and y and 5 < x < 25]
     assert np.mean(steady) == pytest.approx(np.mean([y or 0 for y in fleet.y[6:24]]), rel=0.01)
 
 
-def test_what_is_unknown_is_a_gap() -> None:
+def test_unknown_values_are_gaps() -> None:
     view = unseen(burst_view(), 5, 8)
     flow = view.series.flows[0]
     pairs = flow.pairs_bits_per_second.copy()
@@ -87,7 +87,7 @@ def test_what_is_unknown_is_a_gap() -> None:
     assert 0.0 not in heat.cells[3]
 
 
-def test_a_heat_map_needs_the_seconds_of_all_flows() -> None:
+def test_heat_map_needs_seconds_of_all_flows() -> None:
     view = burst_view()
     (flow,) = view.series.flows
     down = replace(flow, flow=Flow.DOWN, pairs_bits_per_second=flow.pairs_bits_per_second[:0])
@@ -96,7 +96,7 @@ def test_a_heat_map_needs_the_seconds_of_all_flows() -> None:
         draw_burst("heatmap", both)
 
 
-def test_a_large_heat_map_is_thinned_and_says_so() -> None:
+def test_large_heat_map_is_reduced_to_means() -> None:
     view = burst_view()
     flow = view.series.flows[0]
     wide = np.tile(flow.pairs_bits_per_second, (40, 12)).astype(np.float32)
@@ -112,7 +112,7 @@ def test_a_large_heat_map_is_thinned_and_says_so() -> None:
     assert "mean over" in chart.figure.x.title
 
 
-def test_pairs_that_were_not_measured_are_named_by_state() -> None:
+def test_unmeasured_pairs_are_grouped_by_state() -> None:
     chart = draw_burst("pairs", burst_view())
     states = {series.name: series for series in chart.figure.series}
     assert set(states) >= {"measured", "late", "null", "abandoned", "missed"}
@@ -120,19 +120,19 @@ def test_pairs_that_were_not_measured_are_named_by_state() -> None:
     assert states["missed"].y in ([0.0], [None])
 
 
-def test_bursts_are_numbered_in_whole_ones() -> None:
+def test_burst_axis_has_integer_ticks() -> None:
     for name in ("bursts", "completeness", "residuals"):
         assert draw_run(name, run_view()).figure.x.is_integer
 
 
-def test_states_of_every_burst_sum_to_all_that_was_planned() -> None:
+def test_states_of_a_burst_add_up_to_100_percent() -> None:
     chart = draw_run("completeness", run_view())
     for burst in range(FAULTY.bursts):
         total = sum(state.y[burst] or 0 for state in chart.figure.series)
         assert total == pytest.approx(100, abs=0.01)
 
 
-def test_round_trips_are_the_pairs_own_in_milliseconds() -> None:
+def test_latency_chart_shows_pair_values_in_milliseconds() -> None:
     view = burst_view()
     chart = draw_burst("latency", view)
     loaded = series_of(chart, "under load, p99")
@@ -142,7 +142,7 @@ def test_round_trips_are_the_pairs_own_in_milliseconds() -> None:
     assert set(series_of(chart, "before load, p50").y) == {1.0}
 
 
-def test_a_chart_that_cannot_be_says_why() -> None:
+def test_chart_error_gives_the_reason() -> None:
     with pytest.raises(UnknownChart, match="did you mean 'throughput'"):
         draw_burst("troughput", burst_view())
     with pytest.raises(NoChart, match="shows the complete run"):
@@ -157,7 +157,7 @@ def test_a_chart_that_cannot_be_says_why() -> None:
     assert len(set(CHARTS)) == len(catalogue())
 
 
-def test_pairs_stand_at_whole_numbers_however_few_they_are() -> None:
+def test_pair_axis_has_integer_ticks() -> None:
     view = burst_view(Plant(pairs=1, bursts=1))
     figure = draw_burst("heatmap", view).figure
     assert figure.y.is_integer
@@ -168,8 +168,8 @@ def test_pairs_stand_at_whole_numbers_however_few_they_are() -> None:
 
 
 @pytest.mark.parametrize("name", BURST_CHARTS)
-def test_no_axis_is_drawn_without_data(name: str) -> None:
-    """Of a burst that nobody ran there is the firewall's ledger."""
+def test_chart_without_data_is_an_error(name: str) -> None:
+    """There is data from the device counter even if no agents were running."""
     view = burst_view(Plant(pairs=3, bursts=1, missing=3))
     if name in ("throughput", "reconciliation"):
         chart = draw_burst(name, view)

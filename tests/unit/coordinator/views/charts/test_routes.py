@@ -1,4 +1,4 @@
-"""Charts over the API: what there is, light and dark, and why not."""
+"""Tests for the chart endpoints in the API."""
 
 import re
 
@@ -9,22 +9,24 @@ from tests.unit.coordinator.stored_run import store_run
 from tests.unit.coordinator.views.charts.views import FAULTY
 
 
-async def test_every_listed_chart_can_be_read(fabric: Fabric, api: httpx.AsyncClient) -> None:
+async def test_listed_charts_are_available_in_both_themes(
+    fabric: Fabric, api: httpx.AsyncClient
+) -> None:
     run_id = await store_run(fabric)
     listed = (await api.get(f"/v1/runs/{run_id}/charts")).json()
     assert listed["bursts_count"] == FAULTY.bursts
     grounds = set()
     for entry in listed["charts"]:
         path = f"/v1/runs/{run_id}/charts/{entry['name']}"
-        requested = {"burst": "3"} if entry["kind"] == "burst" else {}
-        answer = await api.get(path, params=requested)
+        params = {"burst": "3"} if entry["kind"] == "burst" else {}
+        answer = await api.get(path, params=params)
         assert answer.status_code == 200, answer.text
         chart = answer.json()
         assert chart["burst_index"] == (3 if entry["kind"] == "burst" else None)
         assert chart["figure"]["series"] or chart["figure"]["heat_map"]
         for theme in ("light", "dark"):
             drawn = await api.get(
-                path, params={**requested, "theme": theme}, headers={"Accept": "image/svg+xml"}
+                path, params={**params, "theme": theme}, headers={"Accept": "image/svg+xml"}
             )
             assert drawn.headers["content-type"] == "image/svg+xml"
             assert drawn.text.startswith("<svg ")
@@ -32,13 +34,13 @@ async def test_every_listed_chart_can_be_read(fabric: Fabric, api: httpx.AsyncCl
     assert len(grounds) == 2
 
 
-async def test_a_burst_can_be_drawn_while_the_run_goes_on(
+async def test_ended_burst_of_a_running_run_has_charts(
     fabric: Fabric, api: httpx.AsyncClient
 ) -> None:
     run_id = await store_run(fabric, bursts_over=1)
     codes = {
-        requested: (await api.get(f"/v1/runs/{run_id}/charts/{requested}")).status_code
-        for requested in (
+        chart: (await api.get(f"/v1/runs/{run_id}/charts/{chart}")).status_code
+        for chart in (
             "throughput",
             "throughput?burst=1",
             "throughput?burst=99",

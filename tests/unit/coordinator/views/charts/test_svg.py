@@ -1,4 +1,4 @@
-"""Charts drawn without scripts: well-formed, in bounds, with gaps as gaps."""
+"""Tests for SVG charts."""
 
 import base64
 import re
@@ -30,14 +30,14 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def parsed(text: str) -> ET.Element:
     named = text.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-    return ET.fromstring(named)  # noqa: S314  # our own drawing
+    return ET.fromstring(named)  # noqa: S314
 
 
 @pytest.mark.parametrize("entry", catalogue(), ids=lambda entry: entry.name)
 @pytest.mark.parametrize("width", [400.0, 920.0])
-def test_every_chart_is_drawn_whole(entry: ChartEntry, width: float) -> None:
+def test_svg_has_titles_legends_and_known_classes(entry: ChartEntry, width: float) -> None:
     chart = drawn(entry)
-    root = parsed(draw(chart.figure, width=width, height=280, name="one"))
+    root = parsed(draw(chart.figure, width=width, height=280, name="chart"))
     parts = [text.text for text in root.iter(f"{SVG}text")]
     title = chart.figure.x.title
     assert title in parts or set(title.replace(" (", "\n(").split("\n")) <= set(parts)
@@ -49,9 +49,9 @@ def test_every_chart_is_drawn_whole(entry: ChartEntry, width: float) -> None:
     assert {c for c in classes if c is not None and c[:2] in ("s-", "f-")} <= known
 
 
-def test_a_gap_breaks_the_line() -> None:
+def test_gap_breaks_the_line() -> None:
     chart = draw_burst("throughput", unseen(burst_view(), 10, 12))
-    root = parsed(draw(chart.figure, width=920, height=280, name="one"))
+    root = parsed(draw(chart.figure, width=920, height=280, name="chart"))
     fleet = next(
         path
         for path in root.iter(f"{SVG}path")
@@ -60,19 +60,19 @@ def test_a_gap_breaks_the_line() -> None:
     assert (fleet.get("d") or "").count("M") == 2
 
 
-def test_texts_are_escaped() -> None:
+def test_text_is_escaped() -> None:
     figure = replace(draw_burst("rtt", burst_view()).figure, title="<script>&")
-    assert "<script>" not in draw(figure, width=400, height=200, name="one")
+    assert "<script>" not in draw(figure, width=400, height=200, name="chart")
 
 
-def test_every_hatch_is_defined() -> None:
+def test_used_hatches_are_defined() -> None:
     chart = draw_run("completeness", run_view())
     used = re.findall(r"url\(#(hatch-\w+)\)", draw(chart.figure, width=400, height=200, name="x"))
     assert used
     assert all(f'id="{name}"' in hatches() for name in used)
 
 
-def test_a_heat_map_is_a_png_of_its_cells() -> None:
+def test_heat_map_is_a_png_of_the_cells() -> None:
     cells = np.array([[0.0, 1.0], [np.nan, 0.5]])
     pixels = colourise(cells, 1.0, HEAT)
     assert pixels[1, 0, 3] == 0
@@ -89,7 +89,7 @@ def test_a_heat_map_is_a_png_of_its_cells() -> None:
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.integers(2, 12))
-def test_ticks_are_round_few_and_inside(low: float, width: float, most: int) -> None:
+def test_ticks_are_round_and_within_the_axis(low: float, width: float, most: int) -> None:
     axis = Scale(low=low, high=low + width, start=0.0, stop=100.0)
     ticks = axis.ticks(most)
     assert len(ticks) <= most + 1
@@ -99,18 +99,18 @@ def test_ticks_are_round_few_and_inside(low: float, width: float, most: int) -> 
         assert -0.01 <= axis.at(tick) <= 100.01
 
 
-def test_a_figure_of_zeros_has_a_scale() -> None:
+def test_chart_of_zeros_has_a_scale() -> None:
     figure = draw_burst("rtt", burst_view()).figure
     zeros = replace(figure.series[0], y=[0.0] * len(figure.series[0].y))
     labels = re.findall(
         r'text-anchor="end">([^<]*)<',
-        draw(replace(figure, series=[zeros]), width=400, height=200, name="one"),
+        draw(replace(figure, series=[zeros]), width=400, height=200, name="chart"),
     )
     assert {"0", "1"} <= set(labels)
 
 
 @pytest.mark.parametrize("theme", Theme)
-def test_a_file_has_its_title_and_the_colours_of_its_theme(theme: Theme) -> None:
+def test_standalone_svg_has_title_and_theme_colours(theme: Theme) -> None:
     chart = draw_burst("throughput", burst_view())
     root = ET.fromstring(standalone(chart.figure, width=900, height=400, theme=theme))  # noqa: S314
     text = "".join(root.itertext())

@@ -1,4 +1,4 @@
-"""Colours keep their contrast, also for people who do not see red and green apart."""
+"""Tests for the contrast of chart colours, including for colour vision deficiencies."""
 
 from itertools import pairwise
 
@@ -34,7 +34,7 @@ Vector = NDArray[np.float64]
 
 
 def linear(colour: str) -> Vector:
-    """sRGB to linear light, IEC 61966-2-1."""
+    """Convert sRGB to linear light (IEC 61966-2-1)."""
     text = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
     return np.asarray(np.where(text <= 0.04045, text / 12.92, ((text + 0.055) / 1.055) ** 2.4))
 
@@ -43,14 +43,14 @@ def luminance(colour: str) -> float:
     return float(linear(colour) @ np.array([0.2126, 0.7152, 0.0722]))
 
 
-def contrast(one: str, other: str) -> float:
-    """WCAG 2.2 contrast ratio."""
-    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+def contrast(first: str, second: str) -> float:
+    """Return the contrast ratio as defined in WCAG 2.2."""
+    high, low = sorted((luminance(first), luminance(second)), reverse=True)
     return (high + 0.05) / (low + 0.05)
 
 
 def lab(rgb: Vector) -> Vector:
-    """CIE 1976 L*a*b* of linear sRGB, D65."""
+    """Convert linear sRGB to CIE 1976 L*a*b* with white point D65."""
     xyz = np.array(
         [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
     ) @ rgb.clip(0, 1)
@@ -60,7 +60,7 @@ def lab(rgb: Vector) -> Vector:
 
 @pytest.mark.parametrize("theme", Theme)
 @pytest.mark.parametrize("colour", DRAWN)
-def test_what_is_drawn_stands_out_from_its_ground(theme: Theme, colour: Colour) -> None:
+def test_colours_have_contrast_to_the_background(theme: Theme, colour: Colour) -> None:
     palette = PALETTES[theme]
     for ground in (Colour.GROUND, Colour.WINDOW):
         assert contrast(palette[colour], palette[ground]) >= 3
@@ -69,20 +69,20 @@ def test_what_is_drawn_stands_out_from_its_ground(theme: Theme, colour: Colour) 
 
 @pytest.mark.parametrize("theme", Theme)
 @pytest.mark.parametrize("kind", BLINDNESS)
-def test_colours_of_one_chart_stay_apart(theme: Theme, kind: str) -> None:
+def test_colours_of_a_chart_are_distinguishable(theme: Theme, kind: str) -> None:
     see = np.array(BLINDNESS[kind])
-    for one, other in TOGETHER:
-        a, b = (lab(see @ linear(PALETTES[theme][colour])) for colour in (one, other))
-        assert np.linalg.norm(a - b) > 20, (one, other)
+    for first, second in TOGETHER:
+        a, b = (lab(see @ linear(PALETTES[theme][colour])) for colour in (first, second))
+        assert np.linalg.norm(a - b) > 20, (first, second)
 
 
-def test_heat_grows_lighter_with_the_value_for_everybody() -> None:
+def test_heat_map_lightness_increases_with_the_value() -> None:
     for kind in BLINDNESS.values():
         lightness = [float(lab(np.array(kind) @ linear(colour))[0]) for _, colour in HEAT]
         assert all(after - before > 10 for before, after in pairwise(lightness))
 
 
-def test_every_theme_has_every_colour() -> None:
+def test_themes_define_all_colours() -> None:
     for theme in Theme:
         assert set(PALETTES[theme]) == set(Colour)
     shared = [c for c in Colour if PALETTES[Theme.LIGHT][c] == PALETTES[Theme.DARK][c]]

@@ -1,4 +1,4 @@
-"""Synthetic runs as charts and reports see them."""
+"""Views to use in tests of charts and reports."""
 
 import functools
 from collections.abc import Sequence
@@ -26,15 +26,15 @@ FAULTY = Plant(bursts=4, late=1, null=1, killed=1, missing=1)
 
 @functools.cache
 def ended(plant: Plant = FAULTY) -> tuple[Fleet, Sequence[BurstMeasurement], RunSummary]:
-    """A run that is over, with its target at the firewall's cap."""
-    made = fleet(plant, target_bits_per_second=180e9)
-    made = replace(made, evidence=tuple(map(_probed, made.evidence)))
-    measured = measure(made)
-    return made, measured, summarise_run(made.plan, measured, made.ledger, made.now)
+    """Return a completed run. The target is set to the firewall cap."""
+    run = fleet(plant, target_bits_per_second=180e9)
+    run = replace(run, evidence=tuple(map(_probed, run.evidence)))
+    measured = measure(run)
+    return run, measured, summarise_run(run.plan, measured, run.ledger, run.now)
 
 
 def _probed(evidence: BurstEvidence) -> BurstEvidence:
-    """The same with probes of every pair that ran: 1 ms idle, 4 to 7 ms under load, one spike."""
+    """Add probes to each pair, with 1 ms when idle and up to 7 ms under load."""
     burst = evidence.burst
     count = 10 * (burst.duration_s + 4)
     at_s = np.arange(count) / 10 - 2
@@ -57,29 +57,29 @@ def _probed(evidence: BurstEvidence) -> BurstEvidence:
 
 
 def burst_view(plant: Plant = FAULTY, index: int = 0) -> BurstView:
-    made, measured, summary = ended(plant)
+    run, measured, summary = ended(plant)
     return BurstView(
-        spec=made.plan.spec,
+        spec=run.plan.spec,
         summary=summary.bursts[index],
         series=measured[index].series,
-        ledger=made.ledger,
+        ledger=run.ledger,
     )
 
 
 def drawn(entry: ChartEntry) -> Chart:
-    """Any chart, of the run or of its first burst."""
+    """Return a chart for the run or the first burst."""
     if entry.kind == "burst":
         return draw_burst(entry.name, burst_view())
     return draw_run(entry.name, run_view())
 
 
 def unseen(view: BurstView, first: int, stop: int) -> BurstView:
-    """The same burst, but that nobody saw some seconds."""
+    """Return the same burst where these seconds are not measured."""
     coverage = view.series.coverage_ratio.copy()
     coverage[first:stop] = 0.0
     return replace(view, series=replace(view.series, coverage_ratio=coverage))
 
 
 def run_view(plant: Plant = FAULTY) -> RunView:
-    made, _, summary = ended(plant)
-    return RunView(spec=made.plan.spec, summary=summary)
+    run, _, summary = ended(plant)
+    return RunView(spec=run.plan.spec, summary=summary)

@@ -1,4 +1,4 @@
-"""A report says all that makes a test reproducible, in one file that asks nobody for anything."""
+"""Tests for the run report in HTML and JSON."""
 
 import hashlib
 import json
@@ -36,13 +36,13 @@ async def sourced(fabric: Fabric, plant: Plant = FAULTY) -> Source:
 
 
 def section(report: Report, name: str) -> str:
-    """All words of one section."""
+    """Return a section as JSON text."""
     result = next(part for part in report.sections if part.id == name)
     return result.model_dump_json()
 
 
 class Page(HTMLParser):
-    """What a page would fetch, run and show."""
+    """Parser to get the links, scripts and images from a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Page(HTMLParser):
             assert not name.startswith("on")
 
 
-async def test_the_page_is_whole_and_asks_nobody(fabric: Fabric) -> None:
+async def test_page_has_no_scripts_or_external_links(fabric: Fabric) -> None:
     source = await sourced(fabric)
     text = html(build(source), source)
     page = Page(text)
@@ -69,12 +69,13 @@ async def test_the_page_is_whole_and_asks_nobody(fabric: Fabric) -> None:
     assert [f for f in page.fetches if not f.startswith(("#", "data:image/png;base64,"))] == []
     assert "@import" not in text
     assert not re.search(r"url\((?!#)", text)
-    places = [place for part in build(source).sections for place in part.charts]
-    assert page.images == 2 * len(places) + 1  # charts wide and narrow, hatches
+    charts = [chart for part in build(source).sections for chart in part.charts]
+    # There are wide and narrow charts, and the hatches.
+    assert page.images == 2 * len(charts) + 1
     assert len(text) < 2_000_000
 
 
-async def test_the_verdict_is_first_and_findings_are_by_weight(fabric: Fabric) -> None:
+async def test_verdict_is_first_and_findings_are_sorted_by_weight(fabric: Fabric) -> None:
     source = await sourced(fabric)
     report = build(source)
     text = html(report, source)
@@ -87,11 +88,11 @@ async def test_the_verdict_is_first_and_findings_are_by_weight(fabric: Fabric) -
     assert places == sorted(places)
 
 
-def html_text(words: str) -> str:
-    return words.replace("&", "&amp;").replace("<", "&lt;").replace("'", "&#39;")
+def html_text(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace("'", "&#39;")
 
 
-async def test_round_trips_are_shown_before_under_and_after_the_load(fabric: Fabric) -> None:
+async def test_latency_section_has_values_before_during_and_after_load(fabric: Fabric) -> None:
     report = build(await sourced(fabric))
     part = next(item for item in report.sections if item.id == "latency")
     bursts, *phases, spikes = part.tables
@@ -103,7 +104,7 @@ async def test_round_trips_are_shown_before_under_and_after_the_load(fabric: Fab
     assert (lasted, pairs, slowest, lost) == ("2 s", "1 (pair-002)", "none", "20")
 
 
-async def test_every_part_of_a_reproducible_report_is_there(fabric: Fabric) -> None:
+async def test_report_has_all_sections(fabric: Fabric) -> None:
     report = build(await sourced(fabric))
     fields = {part.id: section(report, part.id) for part in report.sections}
     assert set(fields) >= {
@@ -132,7 +133,7 @@ async def test_every_part_of_a_reproducible_report_is_there(fabric: Fabric) -> N
             assert token in fields[part], (part, token)
 
 
-async def test_what_an_engine_did_not_do_as_asked_shows(fabric: Fabric) -> None:
+async def test_report_shows_deviation_from_requested_streams(fabric: Fabric) -> None:
     plant = Plant(pairs=3, bursts=1)
     source = await sourced(fabric, plant)
     reports = dict(source.ends[0].reports)
@@ -152,8 +153,8 @@ async def test_what_an_engine_did_not_do_as_asked_shows(fabric: Fabric) -> None:
     assert streams[3] == "NO: 2 of 3"
 
 
-def said_by(source: Source, *engines: EngineReport) -> Source:
-    """The same run with these engines' words in place of the first pairs'."""
+def with_engines(source: Source, *engines: EngineReport) -> Source:
+    """Return the same run where the first pairs have these engine reports."""
     ends = source.ends[0]
     reports = {
         index: report.model_copy(update={"engine": engine})
@@ -167,7 +168,7 @@ def rows_of(source: Source, name: str, table: int = 0) -> dict[str, tuple[str, .
     return {row[0]: row[1:] for row in part.tables[table].rows}
 
 
-async def test_the_table_and_the_finding_speak_of_the_same_settings(fabric: Fabric) -> None:
+async def test_planned_table_compares_requested_and_effective_settings(fabric: Fabric) -> None:
     source = await sourced(fabric, Plant(pairs=3, bursts=1))
     fields = {
         "window_bytes": 400_000,
@@ -180,17 +181,19 @@ async def test_the_table_and_the_finding_speak_of_the_same_settings(fabric: Fabr
     source = replace(source, plan=source.plan.model_copy(update={"spec": spec}))
     as_requested = EngineReport(
         engine="iperf3",
-        window_bytes=425_984,  # more than asked is as asked
+        # A larger value than requested is accepted.
+        window_bytes=425_984,
         tos=184,
         stream_bits_per_second=5_000_000,
         pacing=Pacing.ENGINE,
-        mss_bytes=1388,  # net of timestamps
+        # This is the value without the timestamp option.
+        mss_bytes=1388,
     )
     clamped = as_requested.model_copy(
         update={"window_bytes": 212_992, "tos": 0, "stream_bits_per_second": 4_000_000}
     )
-    failed = clamped.model_copy(update={"error": "it did not run"})
-    rows = rows_of(said_by(source, as_requested, clamped, failed), "planned")
+    failed = clamped.model_copy(update={"error": "not started"})
+    rows = rows_of(with_engines(source, as_requested, clamped, failed), "planned")
     assert rows["window, bytes"] == ("400000", "425984 in 1, 212992 in 1", "NO: 1 of 2")
     assert rows["DSCP"] == ("46", "46 in 1, 0 in 1", "NO: 1 of 2")
     assert rows["rate per stream"] == ("5 Mbit/s", "5 Mbit/s in 1, 4 Mbit/s in 1", "NO: 1 of 2")
@@ -200,7 +203,7 @@ async def test_the_table_and_the_finding_speak_of_the_same_settings(fabric: Fabr
     assert rows["congestion control of the sender"][2] == "not reported"
 
 
-async def test_every_command_line_and_what_it_read_is_shown(fabric: Fabric) -> None:
+async def test_report_shows_command_lines_and_script_files(fabric: Fabric) -> None:
     source = await sourced(fabric, Plant(pairs=2, bursts=1))
     parts = tuple(
         EngineReport(engine="iperf3", argv=("iperf3", "--port", port)) for port in ("1", "2")
@@ -209,8 +212,8 @@ async def test_every_command_line_and_what_it_read_is_shown(fabric: Fabric) -> N
     ftp = EngineReport(
         engine="ftp", argv=("lftp", "-f", "/x/script"), files={"script": "pget -n 64 1000\n"}
     )
-    reported = said_by(source, two, ftp)
-    part = next(part for part in build(reported).sections if part.id == "generators")
+    changed = with_engines(source, two, ftp)
+    part = next(part for part in build(changed).sections if part.id == "generators")
     rows = [
         row for table in part.tables if table.title.startswith("Pairs of") for row in table.rows
     ]
@@ -222,8 +225,8 @@ async def test_every_command_line_and_what_it_read_is_shown(fabric: Fabric) -> N
     assert part.code == ("# pair-002: script\npget -n 64 1000\n",)
 
 
-async def test_the_agents_are_told_as_they_were_at_the_launch(fabric: Fabric) -> None:
-    """What an agent says later, after an update or on another VM, is not in the report."""
+async def test_report_shows_agents_at_launch_time(fabric: Fabric) -> None:
+    """Changes after the launch must not be shown in the report."""
     for agent in fleet(2):
         await fabric.records.fleet.beat(agent.model_copy(update={"kernel": "6.1", "vm_size": "D4"}))
     coordinator = Coordinator(fabric, now=lambda: NOW)
@@ -231,29 +234,29 @@ async def test_the_agents_are_told_as_they_were_at_the_launch(fabric: Fabric) ->
     for agent in fleet(2):
         await fabric.records.fleet.beat(agent.model_copy(update={"kernel": "6.12"}))
     source = await sourced(fabric, Plant(pairs=2, bursts=1))
-    stored = replace(source, plan=plan, fleet=await read_fleet(fabric.records, plan.run_id))
-    text = section(build(stored), "generators")
+    launched = replace(source, plan=plan, fleet=await read_fleet(fabric.records, plan.run_id))
+    text = section(build(launched), "generators")
     assert '"6.1"' in text
     assert "6.12" not in text
     assert "D4" in text
     assert '"server-002"' in text
 
 
-async def test_the_hash_is_of_the_stored_bytes(fabric: Fabric) -> None:
+async def test_hash_covers_the_stored_bytes(fabric: Fabric) -> None:
     source = await sourced(fabric)
     stored = await fabric.records.private.read_document(source.plan.run_id, Document.RUN)
     assert stored is not None
     assert build(source).summary_sha256 == hashlib.sha256(stored).hexdigest()
 
 
-async def test_the_figures_are_those_of_the_summary(fabric: Fabric) -> None:
-    """The JSON report holds the very summary; nothing is computed twice."""
+async def test_json_report_contains_the_summary(fabric: Fabric) -> None:
+    """All metrics are taken from the summary."""
     source = await sourced(fabric)
     report = Report.model_validate_json(build(source).model_dump_json())
     assert report.summary == ended()[2]
 
 
-def test_of_many_bursts_the_first_the_worst_and_the_last_are_shown() -> None:
+def test_long_run_shows_first_worst_and_last_burst() -> None:
     summary: RunSummary = ended()[2]
     bursts = [summary.bursts[0].model_copy(update={"index": index}) for index in range(9)]
     bursts[5] = bursts[5].model_copy(update={"completeness_ratio": 0.1})
@@ -261,7 +264,7 @@ def test_of_many_bursts_the_first_the_worst_and_the_last_are_shown() -> None:
     assert detailed(bursts[:2]) == [0, 1]
 
 
-async def test_texts_from_outside_cannot_become_markup(fabric: Fabric) -> None:
+async def test_external_text_is_escaped(fabric: Fabric) -> None:
     source = await sourced(fabric, Plant(pairs=3, bursts=1, null=1))
     evil = "<script>alert(1)</script>\"'"
     header = source.header.model_copy(update={"created_by": evil, "labels": {evil: evil}})
@@ -269,7 +272,7 @@ async def test_texts_from_outside_cannot_become_markup(fabric: Fabric) -> None:
     assert Page(html(build(source), source)).scripts == 0
 
 
-async def test_a_run_that_is_not_over_has_no_report(fabric: Fabric) -> None:
+async def test_running_run_has_no_report(fabric: Fabric) -> None:
     with pytest.raises(UnknownRun):
         await gather(fabric.records, "nothing", NOW)
     run_id = await store_run(fabric, bursts_over=1)
@@ -277,21 +280,21 @@ async def test_a_run_that_is_not_over_has_no_report(fabric: Fabric) -> None:
         await gather(fabric.records, run_id, NOW)
 
 
-async def test_the_api_serves_html_and_json(fabric: Fabric, api: httpx.AsyncClient) -> None:
+async def test_api_serves_html_and_json(fabric: Fabric, api: httpx.AsyncClient) -> None:
     run_id = await store_run(fabric)
     path = f"/v1/runs/{run_id}/report"
     page = await api.get(path)
     assert page.headers["content-type"].startswith("text/html")
     assert page.text.startswith("<!doctype html>")
     assert "default-src 'none'" in page.headers["content-security-policy"]
-    for requested in ({"headers": {"Accept": "application/json"}}, {"params": {"format": "json"}}):
-        answer = await api.get(path, **requested)  # type: ignore[arg-type]  # one of two arguments
+    for arguments in ({"headers": {"Accept": "application/json"}}, {"params": {"format": "json"}}):
+        answer = await api.get(path, **arguments)  # type: ignore[arg-type]
         assert json.loads(answer.text)["run_id"] == run_id
     assert (await api.get(path, params={"format": "docx"})).status_code == 422
     assert (await api.get("/v1/runs/none/report")).status_code == 404
 
 
-async def test_an_imported_table_has_means_and_what_is_not_drawn_is_named(
+async def test_imported_table_report_lists_charts_without_data(
     fabric: Fabric,
 ) -> None:
     text = "one mean for each pair and burst"
@@ -301,22 +304,23 @@ async def test_an_imported_table_has_means_and_what_is_not_drawn_is_named(
     charts = section(build(source), "charts")
     assert text in charts
     assert '"throughput"' in charts
-    assert '"heatmap"' not in charts  # no seconds, so nothing to draw
+    # There are no seconds if a table was imported.
+    assert '"heatmap"' not in charts
     page = html(build(source), source)
     assert text in page
     assert len(re.findall("Charts without data: Start errors", page)) == 1
     assert "no data for it" not in page
 
 
-async def test_the_path_names_the_counter_and_no_unknown_address(fabric: Fabric) -> None:
-    made = (await sourced(fabric)).plan
+async def test_network_path_shows_counter_and_hides_unknown_address(fabric: Fabric) -> None:
+    measured_plan = (await sourced(fabric)).plan
     ledger = LedgerPromise(source="a-file-given-a-very-very-long-name.csv")
-    pair = made.pairs[0]
+    pair = measured_plan.pairs[0]
     unknown = pair.endpoint.model_copy(update={"agent_id": "unknown", "address": "::"})
-    plan = made.model_copy(
+    plan = measured_plan.model_copy(
         update={
             "ledger": ledger,
-            "pairs": (pair.model_copy(update={"endpoint": unknown}), *made.pairs[1:]),
+            "pairs": (pair.model_copy(update={"endpoint": unknown}), *measured_plan.pairs[1:]),
         }
     )
     _, boxes = network_path(plan)
@@ -325,7 +329,7 @@ async def test_the_path_names_the_counter_and_no_unknown_address(fabric: Fabric)
     assert "device counter: a-file-given-a-very-very-long-name.csv" in lines
 
 
-async def test_the_path_is_drawn_from_the_plan_and_there_is_room_to_sign(fabric: Fabric) -> None:
+async def test_report_has_network_path_and_signature_fields(fabric: Fabric) -> None:
     source = await sourced(fabric)
     servers = {pair.endpoint.agent_id for pair in source.plan.pairs}
     page = html(build(source), source)

@@ -1,4 +1,4 @@
-"""A study's report says its answer, draws its chart and lists its trials, for every question."""
+"""Tests for the study report."""
 
 import xml.etree.ElementTree as ET
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ ENGINES = Sweep(
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("sample", "text"),
     [
         (SWEPT, "Payload over traffic.streams_count"),
         (IN_MODES, "Payload and CPU by mode"),
@@ -41,25 +41,26 @@ ENGINES = Sweep(
     ],
     ids=["sweep", "modes", "search", "scaleout", "drill", "engines"],
 )
-def test_every_question_has_its_chart_and_tables(told: Study, words: str) -> None:
-    report = build_study(told, NOW)
+def test_study_report_has_chart_and_tables(sample: Study, text: str) -> None:
+    report = build_study(sample, NOW)
     page = study_html(report)
-    assert told.conclusion is not None
-    assert report.headline == told.conclusion.sentence
-    assert words in page
-    figure = draw_study(chart_of(told), told).figure
+    assert sample.conclusion is not None
+    assert report.headline == sample.conclusion.sentence
+    assert text in page
+    figure = draw_study(chart_of(sample), sample).figure
     shown = {series.name for series in figure.series} if len(figure.series) > 1 else set()
     svgs = [f"<svg {part.partition('</svg>')[0]}</svg>" for part in page.split("<svg ")[1:]]
-    roots = [ET.fromstring(svg) for svg in svgs]  # noqa: S314 - our own
+    roots = [ET.fromstring(svg) for svg in svgs]  # noqa: S314
     drawings = [root for root in roots if root.get("role") == "img"]
-    assert len(drawings) == 2  # on paper, and on a phone
+    # There is a wide and a narrow drawing.
+    assert len(drawings) == 2
     for root in drawings:
-        written = {text.text for text in root.iter() if text.text}
-        assert shown | {figure.y.title} <= written
+        texts = {element.text for element in root.iter() if element.text}
+        assert shown | {figure.y.title} <= texts
     assert "://" not in page.replace("http://www.w3.org", "")
 
 
-def test_two_devices_are_told_apart_with_their_shares_and_cpu() -> None:
+def test_device_table_has_share_and_cpu_per_device() -> None:
     [devices] = [
         table
         for section in build_study(OVER_TWO_DEVICES, NOW).sections
@@ -73,6 +74,6 @@ def test_two_devices_are_told_apart_with_their_shares_and_cpu() -> None:
     assert "fw-b, CPU" in study_html(build_study(OVER_TWO_DEVICES, NOW))
 
 
-def test_a_study_without_a_trial_says_so_in_place_of_a_chart() -> None:
+def test_study_without_trials_has_a_message_instead_of_a_chart() -> None:
     report = build_study(study(SWEEP, []), NOW)
     assert "no complete trial has a rate yet" in study_html(report)

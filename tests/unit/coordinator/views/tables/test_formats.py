@@ -1,4 +1,4 @@
-"""Which form of a table a caller gets."""
+"""Tests for the table format selected by the Accept header."""
 
 import pytest
 
@@ -28,11 +28,11 @@ from broadside.coordinator.views.tables.formats import (
         ("TEXT/CSV", CSV),
     ],
 )
-def test_the_best_of_what_is_accepted(accept: str | None, chosen: str) -> None:
+def test_chooses_preferred_format(accept: str | None, chosen: str) -> None:
     assert chosen_format(accept) == chosen
 
 
 @pytest.mark.parametrize("accept", ["image/png", "text/csv;q=0", "text/csv;q=x", "json"])
-def test_nothing_that_fits_is_said(accept: str) -> None:
+def test_rejects_unsupported_accept_header(accept: str) -> None:
     with pytest.raises(NotAcceptable, match="text/csv"):
         chosen_format(accept)

@@ -1,4 +1,4 @@
-"""Exports hold the summary's own figures, with units in the headers and gaps as empty cells."""
+"""Tests for exported run tables."""
 
 import csv
 import io
@@ -30,15 +30,15 @@ def tables(plant: Plant = FAULTY) -> Tables:
     return make_tables(summary, [part.series for part in measured])
 
 
-def read_csv(name: str, made: Tables) -> list[dict[str, str]]:
-    text = write(Format.CSV, HEAD, made, name).decode()
+def read_csv(name: str, run_tables: Tables) -> list[dict[str, str]]:
+    text = write(Format.CSV, HEAD, run_tables, name).decode()
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_csv_holds_the_summarys_figures() -> None:
+def test_csv_has_the_metrics_of_the_summary() -> None:
     _, _, summary = ended()
-    made = tables()
-    bursts = read_csv("bursts", made)
+    run_tables = tables()
+    bursts = read_csv("bursts", run_tables)
     assert [row["burst"] for row in bursts] == ["1", "2", "3", "4"]
     for row, burst in zip(bursts, summary.bursts, strict=True):
         rate = burst.fleet_received_bits_per_second
@@ -46,12 +46,12 @@ def test_csv_holds_the_summarys_figures() -> None:
         assert float(row["fleet_received_bits_per_second"]) == pytest.approx(rate, rel=1e-8)
         assert row["verdict"] == burst.verdict.value
         assert int(row["completeness_planned_s"]) == burst.completeness.planned_s
-    [complete] = read_csv("summary", made)
-    assert complete["run_id"] == "synthetic"
-    assert len(read_csv("pairs", made)) == FAULTY.pairs * FAULTY.bursts
+    [summary_row] = read_csv("summary", run_tables)
+    assert summary_row["run_id"] == "synthetic"
+    assert len(read_csv("pairs", run_tables)) == FAULTY.pairs * FAULTY.bursts
 
 
-def test_round_trips_of_probes_are_columns_of_bursts_and_pairs() -> None:
+def test_probe_latency_is_exported_for_bursts_and_pairs() -> None:
     _, _, summary = ended()
     for row, burst in zip(read_csv("bursts", tables()), summary.bursts, strict=True):
         assert burst.latency is not None
@@ -70,7 +70,7 @@ def test_round_trips_of_probes_are_columns_of_bursts_and_pairs() -> None:
     assert {row["latency_during_p50_s"] for row in pairs if row["state"] == "missed"} == {""}
 
 
-def test_a_pair_that_nobody_saw_is_empty_and_not_zero() -> None:
+def test_missed_pair_has_empty_cells() -> None:
     rows = [row for row in read_csv("pairs", tables()) if row["state"] == "missed"]
     assert rows
     for row in rows:
@@ -79,31 +79,33 @@ def test_a_pair_that_nobody_saw_is_empty_and_not_zero() -> None:
         assert row["client_agent_id"] == ""
 
 
-def test_a_second_that_nobody_saw_is_empty_in_every_format() -> None:
+def test_unmeasured_second_is_empty_in_all_formats() -> None:
     _, measured, summary = ended(Plant(pairs=4, bursts=1))
     coverage = measured[0].series.coverage_ratio.copy()
     coverage[7] = 0.0
-    made = make_tables(summary, [replace(measured[0].series, coverage_ratio=coverage)])
+    run_tables = make_tables(summary, [replace(measured[0].series, coverage_ratio=coverage)])
     name = "received_payload_bits_per_second"
-    assert read_csv("seconds", made)[7][name] == ""
-    assert float(read_csv("seconds", made)[8][name]) > 0
-    parquet = pyarrow.parquet.read_table(io.BytesIO(write(Format.PARQUET, HEAD, made, "seconds")))
+    assert read_csv("seconds", run_tables)[7][name] == ""
+    assert float(read_csv("seconds", run_tables)[8][name]) > 0
+    parquet = pyarrow.parquet.read_table(
+        io.BytesIO(write(Format.PARQUET, HEAD, run_tables, "seconds"))
+    )
     assert parquet.column(name)[7].as_py() is None
     assert parquet.schema.field(name).metadata[b"unit"] == b"bit/s"
-    worksheet = openpyxl.load_workbook(io.BytesIO(write(Format.XLSX, HEAD, made, "seconds")))[
+    worksheet = openpyxl.load_workbook(io.BytesIO(write(Format.XLSX, HEAD, run_tables, "seconds")))[
         "seconds"
     ]
-    place = next(cell.column for cell in worksheet[1] if str(cell.value).startswith(name))
-    assert worksheet.cell(9, place).value is None
-    assert worksheet.cell(10, place).value == pytest.approx(
-        float(read_csv("seconds", made)[8][name])
+    column_index = next(cell.column for cell in worksheet[1] if str(cell.value).startswith(name))
+    assert worksheet.cell(9, column_index).value is None
+    assert worksheet.cell(10, column_index).value == pytest.approx(
+        float(read_csv("seconds", run_tables)[8][name])
     )
-    document = json.loads(write(Format.JSON, HEAD, made, "seconds"))
+    document = json.loads(write(Format.JSON, HEAD, run_tables, "seconds"))
     column = next(c for c in document["tables"]["seconds"] if c["name"] == name)
     assert column["values"][7] is None
 
 
-def test_a_workbook_has_a_sheet_a_table_and_units_in_its_headers() -> None:
+def test_workbook_has_worksheet_per_table_and_units_in_headers() -> None:
     _, _, summary = ended()
     file = write(Format.XLSX, HEAD, tables(), "seconds", summary)
     book = openpyxl.load_workbook(io.BytesIO(file))
@@ -116,8 +118,8 @@ def test_a_workbook_has_a_sheet_a_table_and_units_in_its_headers() -> None:
         assert book[name].freeze_panes == "B2"
         assert book[name].auto_filter.ref
     headers = [str(cell.value) for cell in book["bursts"][1]]
-    place = headers.index("completeness_ratio [ratio]") + 1
-    assert book["bursts"].cell(2, place).number_format == "0.00%"
+    column_index = headers.index("completeness_ratio [ratio]") + 1
+    assert book["bursts"].cell(2, column_index).number_format == "0.00%"
     assert "verdict" in headers
     assert "fleet_received_bits_per_second [bit/s, payload]" in headers
     assert "fleet_ip_bits_per_second [bit/s, ip]" in headers
@@ -125,7 +127,7 @@ def test_a_workbook_has_a_sheet_a_table_and_units_in_its_headers() -> None:
     assert starts
 
 
-def test_the_front_sheet_has_each_metric_as_text_and_as_a_number() -> None:
+def test_verdict_worksheet_has_metrics_as_text_and_number() -> None:
     _, _, summary = ended()
     head = {"run_id": "synthetic", "scale": 100.0, "computed_at": "2026-11-20T13:00:00+01:00"}
     file = write(Format.XLSX, head, tables(), "seconds", summary)
@@ -141,7 +143,7 @@ def test_the_front_sheet_has_each_metric_as_text_and_as_a_number() -> None:
     assert (values["scale"], str(values["computed_at"])) == (100, "2026-11-20 12:00:00")
 
 
-def test_the_seconds_are_the_series() -> None:
+def test_seconds_table_matches_the_series() -> None:
     _, measured, _ = ended()
     rows = read_csv("seconds", tables())
     assert len(rows) == sum(len(part.series.coverage_ratio) for part in measured)
@@ -153,16 +155,16 @@ def test_the_seconds_are_the_series() -> None:
     assert total == pytest.approx(float(measured[0].series.received_bytes.sum()), rel=1e-6)
 
 
-def test_a_sheet_that_is_too_long_is_refused_in_one_line() -> None:
-    made = dict(tables(Plant(pairs=2, bursts=1)))
-    long = made["seconds"][0]
-    made["seconds"] = [replace(long, values=np.zeros(1_048_576))]
+def test_rejects_table_with_too_many_rows_for_a_worksheet() -> None:
+    run_tables = dict(tables(Plant(pairs=2, bursts=1)))
+    long = run_tables["seconds"][0]
+    run_tables["seconds"] = [replace(long, values=np.zeros(1_048_576))]
     with pytest.raises(CannotWrite, match="1048576 rows, the limit of a sheet is 1048575"):
-        write(Format.XLSX, HEAD, made, "seconds")
+        write(Format.XLSX, HEAD, run_tables, "seconds")
 
 
-def test_a_run_without_seconds_still_exports() -> None:
+def test_run_without_seconds_is_exported() -> None:
     _, _, summary = ended()
-    made = make_tables(summary, [])
+    run_tables = make_tables(summary, [])
     for chosen in Format:
-        assert write(chosen, HEAD, made, "bursts")
+        assert write(chosen, HEAD, run_tables, "bursts")

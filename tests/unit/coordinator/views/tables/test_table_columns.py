@@ -1,4 +1,4 @@
-"""Columns come of a type: what rows there are, and what they lack, changes none."""
+"""Tests for the columns, which do not depend on the values in the rows."""
 
 import io
 from datetime import UTC, datetime
@@ -31,21 +31,22 @@ FULL = presence(Role.SERVER, 1).model_dump(mode="json")
 BARE: dict[str, Any] = {"agent_id": "a"}
 
 
-def arrow(rows: list[Any], of: Any) -> Any:
-    body = render(ARROW, {}, columns_of(rows, column_specs(of)))
+def arrow(rows: list[Any], row_type: Any) -> Any:
+    body = render(ARROW, {}, columns_of(rows, column_specs(row_type)))
     return pa.ipc.open_stream(body).read_all()
 
 
 @pytest.mark.parametrize(
-    "of", [RunHeader, RunGroup, BurstEntry, PairEntry, Presence, ScheduleView, Study]
+    "row_type", [RunHeader, RunGroup, BurstEntry, PairEntry, Presence, ScheduleView, Study]
 )
-def test_no_rows_have_the_columns_of_any_rows(of: Any) -> None:
-    known = arrow([], of).schema
+def test_empty_table_has_all_columns(row_type: Any) -> None:
+    known = arrow([], row_type).schema
     assert len(known) > 5 and len(set(known.names)) == len(known.names)
-    assert arrow([{}], of).schema == known  # a row that lacks everything
+    # This row has no values.
+    assert arrow([{}], row_type).schema == known
 
 
-def test_what_is_unknown_is_null_and_changes_no_type() -> None:
+def test_unknown_value_is_null_and_type_is_unchanged() -> None:
     full, both = arrow([FULL], Presence), arrow([BARE, FULL], Presence)
     assert full.schema == both.schema
     assert both.schema.field("clock_bound_s").type == pa.float64()
@@ -54,7 +55,8 @@ def test_what_is_unknown_is_null_and_changes_no_type() -> None:
     rows: list[Any] = [{"runs_count": 2**62 + 1}, {}]
     table = arrow(rows, RunGroup)
     assert table.schema.field("runs_count").type == pa.int64()
-    assert table.column("runs_count").to_pylist() == [2**62 + 1, None]  # to the last digit
+    # Large integers are exact.
+    assert table.column("runs_count").to_pylist() == [2**62 + 1, None]
 
 
 def test_unknown_cells_are_empty_in_csv() -> None:
@@ -62,7 +64,7 @@ def test_unknown_cells_are_empty_in_csv() -> None:
     assert set(lines[1]) == {","}
 
 
-def test_every_answer_with_rows_names_a_type_of_columns(document: Any) -> None:
+def test_tabular_responses_have_a_row_type(document: Any) -> None:
     with_rows = {
         (path, method)
         for path, operations in document["paths"].items()
@@ -73,9 +75,7 @@ def test_every_answer_with_rows_names_a_type_of_columns(document: Any) -> None:
     assert {(path, "get") for path in wanted} <= with_rows
 
 
-async def test_accept_is_honoured_or_refused_with_what_there_is(
-    fabric: Fabric, document: Any
-) -> None:
+async def test_accept_header_selects_format_or_is_rejected(fabric: Fabric, document: Any) -> None:
     app = create_app(Coordinator(fabric, now=lambda: NOW), tick_s=None)
     run_id = await store_run(fabric)
     transport = httpx.ASGITransport(app)
@@ -83,29 +83,30 @@ async def test_accept_is_honoured_or_refused_with_what_there_is(
         for path, operations in document["paths"].items():
             if "get" not in operations or not path.startswith("/v1/") or "/events" in path:
                 continue
-            here = path.replace("{run_id}", run_id).replace("{name}", "throughput")
-            here = here.replace("{burst_index}", "0").replace("{pair}", "1")
-            if "{" in here or not (await http.get(here)).is_success:
+            url = path.replace("{run_id}", run_id).replace("{name}", "throughput")
+            url = url.replace("{burst_index}", "0").replace("{pair}", "1")
+            if "{" in url or not (await http.get(url)).is_success:
                 continue
-            refused = await http.get(here, headers={"Accept": "image/png"})
+            refused = await http.get(url, headers={"Accept": "image/png"})
             offered = operations["get"]["responses"]["200"]["content"].keys()
             assert refused.status_code == 406, path
-            reported = refused.json()["errors"]
-            assert [fault["parameter"] for fault in reported] == ["Accept"]
+            errors = refused.json()["errors"]
+            assert [fault["parameter"] for fault in errors] == ["Accept"]
             if "/raw/" not in path:
-                assert all(media_type in reported[0]["message"] for media_type in offered), path
+                assert all(media_type in errors[0]["message"] for media_type in offered), path
             for media_type in offered:
-                answer = await http.get(here, headers={"Accept": media_type})
+                answer = await http.get(url, headers={"Accept": media_type})
                 assert answer.headers["Content-Type"].split(";")[0] == media_type, path
                 assert "accept" in answer.headers["Vary"].lower()
         before = await http.post("/v1/prune", json={}, headers={"Accept": "text/csv"})
-        assert before.status_code == 406  # and nothing was done, nor looked at
+        # The request is rejected before the body is read.
+        assert before.status_code == 406
         for path in (f"/v1/runs/{run_id}/price", f"/v1/runs/{run_id}/verdict"):
             answer = await http.get(path, headers={"Accept": PARQUET})
             assert len(pyarrow.parquet.read_schema(io.BytesIO(answer.content))) > 5
 
 
-def test_a_run_s_tables_have_their_columns_whatever_was_measured() -> None:
+def test_run_tables_have_the_same_columns_without_bursts() -> None:
     _, measured, summary = ended(FAULTY)
     tables = make_tables(summary, [part.series for part in measured])
     bare = make_tables(summary.model_copy(update={"bursts": ()}), [])

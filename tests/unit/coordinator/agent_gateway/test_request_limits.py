@@ -1,4 +1,4 @@
-"""What agents send is bounded before anything is built of it, and blocks nobody."""
+"""Tests for the limits on agent requests, and for parsing outside the event loop."""
 
 import asyncio
 import json
@@ -15,7 +15,8 @@ from tests.attack.arrivals import ATTACKS
 from tests.attack.on_hosts import PORT
 
 LARGE_COUNT = 300_000
-LAG_MAX_UNITS = 20.0  # of some 10 ms of CPU each: a share of what parsing takes in one piece
+# A unit is about 10 ms of CPU time.
+LAG_MAX_UNITS = 20.0
 TEXTS: dict[str, Callable[[], str]] = {
     "operations": lambda: json.dumps([{"do": "ping", "id": f"a.{n}"} for n in range(LARGE_COUNT)]),
     "a matrix": lambda: json.dumps([[1.7e9 + n / 7, "1234.5"] for n in range(LARGE_COUNT)]),
@@ -29,29 +30,29 @@ TEXTS: dict[str, Callable[[], str]] = {
     [attack for attack in ATTACKS if attack.boundary == PORT],
     ids=lambda attack: attack.name,
 )
-def test_an_agents_port_stands(attack: Attack) -> None:
+def test_agent_port_survives_attack(attack: Attack) -> None:
     assert attack.run()
 
 
 @pytest.mark.parametrize("name", TEXTS)
-async def test_a_large_text_is_parsed_while_the_loop_goes_on(name: str) -> None:
+async def test_parsing_of_large_text_does_not_block_loop(name: str) -> None:
     text = TEXTS[name]().encode()
     lag = LoopLag(time.process_time)
     watching = asyncio.create_task(lag.watch())
     await asyncio.sleep(0.1)
-    reported = await read_json(text, len(text))
+    parsed = await read_json(text, len(text))
     await asyncio.sleep(0.1)
     watching.cancel()
     began_s = time.process_time()
     sum(range(1_000_000))
     unit_s = time.process_time() - began_s
-    assert reported == json.loads(text)
+    assert parsed == json.loads(text)
     assert lag.longest_s is not None
     assert lag.longest_s < LAG_MAX_UNITS * unit_s
 
 
 @pytest.mark.parametrize("size", [1, 70_000])
-async def test_a_text_is_read_as_any_other_or_refused(size: int) -> None:
+async def test_parses_or_rejects_text_of_any_size(size: int) -> None:
     pad = [0] * size
     values: list[Any] = [{"a": [1, 2.5, "x", None, True]}, [[]], "text", 7]
     for value in values:
@@ -64,8 +65,8 @@ async def test_a_text_is_read_as_any_other_or_refused(size: int) -> None:
         await read_json(b"[" + b" " * size + b"]", size)
 
 
-async def test_what_is_made_of_a_text_is_made_beside_the_loop_too() -> None:
+async def test_conversion_of_parsed_text_runs_outside_the_loop() -> None:
     text = json.dumps([list(range(50)) for _ in range(5_000)]).encode()
     assert await read_json_as(text, len(text), len) == 5_000
     with pytest.raises(TypeError):
-        await read_json_as(text, len(text), lambda reported: reported[0]["no"])
+        await read_json_as(text, len(text), lambda parsed: parsed[0]["no"])

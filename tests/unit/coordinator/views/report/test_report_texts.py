@@ -1,4 +1,4 @@
-"""Every chapter for every engine, direction, kind of import and verdict: nothing that is not so."""
+"""Tests for the report text with any engine, direction and verdict."""
 
 import re
 from dataclasses import replace
@@ -35,36 +35,36 @@ TRAFFICS = [
 ]
 
 
-def said(report: Report, *names: str) -> str:
-    """All words of some sections, or of all."""
+def section_text(report: Report, *names: str) -> str:
+    """Return the text for these sections, or for all sections if no name is given."""
     return " ".join(
         part.model_dump_json() for part in report.sections if not names or part.id in names
     )
 
 
-def of_traffic(source: Source, traffic: Traffic) -> Source:
+def with_traffic(source: Source, traffic: Traffic) -> Source:
     spec = source.plan.spec.model_copy(update={"traffic": traffic})
     return replace(source, plan=source.plan.model_copy(update={"spec": spec}))
 
 
-async def test_the_chapters_speak_of_the_engine_that_ran(fabric: Fabric) -> None:
-    stored = await gather(fabric.records, await store_run(fabric, PLANT), NOW)
+async def test_sections_describe_the_engine_of_the_run(fabric: Fabric) -> None:
+    source = await gather(fabric.records, await store_run(fabric, PLANT), NOW)
     for traffic in TRAFFICS:
-        parts = said(build(of_traffic(stored, traffic)), "method", "deviations")
+        text = section_text(build(with_traffic(source, traffic)), "method", "deviations")
         engine = engines()[traffic.engine]
-        assert engine.statement(traffic).rstrip(".") in parts
+        assert engine.statement(traffic).rstrip(".") in text
         programs = {p.name for e in engines().values() for p in (*e.client_programs,)}
         for other in programs - {p.name for p in engine.client_programs}:
-            assert other not in parts, (traffic.engine, other)
-        assert ("without TLS" in parts) == (traffic.engine != "https"), traffic.engine
-        assert ("UDP datagrams" in parts) == (traffic.protocol is Protocol.UDP)
-        assert ("released by a start gate" in parts) == engine.gated
-        reported = "success" in engine.measures(traffic)
-        assert ("times to the last byte are" in parts) == reported
+            assert other not in text, (traffic.engine, other)
+        assert ("without TLS" in text) == (traffic.engine != "https"), traffic.engine
+        assert ("UDP datagrams" in text) == (traffic.protocol is Protocol.UDP)
+        assert ("released by a start gate" in text) == engine.gated
+        has_requests = "success" in engine.measures(traffic)
+        assert ("times to the last byte are" in text) == has_requests
 
 
 @pytest.mark.parametrize("traffic", TRAFFICS, ids=lambda t: f"{t.engine}-{t.direction}")
-def test_a_statement_is_one_sentence_of_protocol_tls_and_loop(traffic: Traffic) -> None:
+def test_engine_statement_names_protocol_tls_and_loop(traffic: Traffic) -> None:
     text = engines()[traffic.engine].statement(traffic)
     assert text.endswith(".")
     assert len(re.findall(r"\.(?=\s|$)", text)) == 1
@@ -86,35 +86,33 @@ def test_a_statement_is_one_sentence_of_protocol_tls_and_loop(traffic: Traffic) 
     ],
     ids=["clean", "slow", "late", "missing"],
 )
-async def test_chapters_do_not_contradict_each_other(
-    fabric: Fabric, plant: Plant, verdict: Verdict
-) -> None:
+async def test_sections_are_consistent(fabric: Fabric, plant: Plant, verdict: Verdict) -> None:
     source = await gather(fabric.records, await store_run(fabric, plant), NOW)
     report, summary = build(source), source.summary
     assert summary.verdict is verdict
     assert f'<div class="verdict {summary.verdict.value}">' in html(report, source)
-    figures = said(report, "figures")
+    figures = section_text(report, "figures")
     assert rate(RECEIVED.of_run(summary)) in figures
-    assert not re.search(r"confidence \d+ ?%", said(report, "figures") + report.headline)
+    assert not re.search(r"confidence \d+ ?%", section_text(report, "figures") + report.headline)
     starts = [b.start_error_max_s for b in summary.bursts if b.start_error_max_s is not None]
     late = sum(len(burst.late_pairs) for burst in summary.bursts)
-    planned = said(report, "planned")
+    planned = section_text(report, "planned")
     assert f"largest error of pairs on time {time(max(starts, default=None))}" in planned
     assert (f"NO: {late} pairs late" in planned) == bool(late)
-    alone = summary.reconciliation is None
-    assert ("No device counter was read" in said(report, "reconciliation")) == alone
-    assert ("none read" in figures) == alone
+    no_counter = summary.reconciliation is None
+    assert ("No device counter was read" in section_text(report, "reconciliation")) == no_counter
+    assert ("none read" in figures) == no_counter
     charts = {place.name for part in report.sections for place in part.charts}
-    assert ("reconciliation" not in charts) == alone
-    completeness = said(report, "completeness")
+    assert ("reconciliation" not in charts) == no_counter
+    completeness = section_text(report, "completeness")
     for burst in summary.bursts:
-        assert instant(burst.planned_start_at) in said(report, "bursts")
+        assert instant(burst.planned_start_at) in section_text(report, "bursts")
         for pair in burst.pairs:
             if pair.pair in (*burst.late_pairs, *burst.missing_pairs, *burst.null_pairs):
                 assert f'"{burst.index + 1}","{pair.pair}","{pair.state.value}"' in completeness
 
 
-async def test_pairs_that_do_not_count_are_named_beside_the_headline(fabric: Fabric) -> None:
+async def test_unmeasured_pairs_are_listed_with_the_metrics(fabric: Fabric) -> None:
     source = await gather(fabric.records, await store_run(fabric, PLANT), NOW)
     facts = next(p.facts for p in build(source).sections if p.id == "figures")
     first = source.summary.bursts[0]
@@ -128,7 +126,7 @@ async def test_pairs_that_do_not_count_are_named_beside_the_headline(fabric: Fab
 
 
 @pytest.mark.parametrize(
-    ("changes", "word", "rests_on"),
+    ("changes", "rule", "basis"),
     [
         ({}, "Verdict: a pass needs", "and of the device counter's rate"),
         (
@@ -143,21 +141,21 @@ async def test_pairs_that_do_not_count_are_named_beside_the_headline(fabric: Fab
         ),
     ],
 )
-async def test_the_rule_is_told_as_the_run_has_it(
-    fabric: Fabric, changes: dict[str, object], word: str, rests_on: str
+async def test_verdict_rule_matches_the_objective(
+    fabric: Fabric, changes: dict[str, object], rule: str, basis: str
 ) -> None:
     source = await gather(fabric.records, await store_run(fabric, Plant(bursts=1)), NOW)
     objective = source.plan.spec.objective.model_copy(update=changes)
     spec = source.plan.spec.model_copy(update={"objective": objective})
     plan = source.plan.model_copy(update={"spec": spec})
-    parts = said(build(replace(source, plan=plan)), "method")
-    assert word in parts
-    assert rests_on in parts
-    assert "batch means" not in parts
-    assert ("no target was set" in parts) == (changes != {})
+    text = section_text(build(replace(source, plan=plan)), "method")
+    assert rule in text
+    assert basis in text
+    assert "batch means" not in text
+    assert ("no target was set" in text) == (changes != {})
 
 
-async def test_a_runs_dates_are_its_launchs_and_its_traffics(fabric: Fabric) -> None:
+async def test_report_has_dates_of_launch_and_traffic(fabric: Fabric) -> None:
     source = await gather(fabric.records, await store_run(fabric, PLANT), NOW)
     report = build(source)
     text = html(report, source)
@@ -166,7 +164,7 @@ async def test_a_runs_dates_are_its_launchs_and_its_traffics(fabric: Fabric) -> 
     assert "Imported" not in text
 
 
-async def test_an_import_claims_nothing_that_its_files_do_not_say(fabric: Fabric) -> None:
+async def test_import_report_has_no_claims_beyond_the_files(fabric: Fabric) -> None:
     late = small_tables.row(1, 5, second=36)
     lines = [*small_tables.fleet(3, 2)[:4], late, small_tables.row(2, 5), small_tables.row(3, 5)]
     imported = await store_table(fabric.records, small_tables.parse(lines), NOW)
@@ -177,16 +175,16 @@ async def test_an_import_claims_nothing_that_its_files_do_not_say(fabric: Fabric
     assert f"Traffic from {instant(report.traffic_from_at)}" in text
     assert report.traffic_from_at.year == 2022
     assert "Launched" not in text
-    assert "launched by" not in said(report)
-    parts = said(report, "method", "deviations", "planned")
-    assert "The generation of the traffic is unknown." in parts
-    assert "no target was set" in parts
+    assert "launched by" not in section_text(report)
+    method = section_text(report, "method", "deviations", "planned")
+    assert "The generation of the traffic is unknown." in method
+    assert "no target was set" in method
     for claim in (
         *("iperf3", "start gate", "bulk streams", "TLS and", "start at one instant"),
         *("are resampled", "without the ramp", "start error shows", "a pass needs"),
         *("clock uncertainty added", "autocorrelation"),
     ):
-        assert claim not in parts, claim
+        assert claim not in method, claim
     pairs = next(part for part in report.sections if part.id == "pairs").tables
     for table in pairs:
         if "start error" in table.columns:

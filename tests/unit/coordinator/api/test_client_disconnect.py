@@ -1,4 +1,4 @@
-"""A viewer that leaves in the middle of an answer is one line at debug level, and no traceback."""
+"""Tests for the log messages when a client disconnects during a response."""
 
 import asyncio
 import logging
@@ -16,8 +16,8 @@ from broadside.exchange.fabric import Fabric
 from tests.unit.coordinator.stored_run import store_run
 
 
-async def leave(app: FastAPI, path: str, beats: list[int]) -> None:
-    """Ask for a stream, stop reading after its first event, and go once all buffers are full."""
+async def disconnect(app: FastAPI, path: str, beats: list[int]) -> None:
+    """Request a stream, read the first event and disconnect when the buffers are full."""
     left, stuck = asyncio.Event(), asyncio.Event()
     requested = asyncio.Event()
 
@@ -51,14 +51,15 @@ async def leave(app: FastAPI, path: str, beats: list[int]) -> None:
     async with asyncio.timeout(30):
         await stuck.wait()
         before = -1
-        while before < len(beats):  # until who makes events waits for room, too
+        # Wait until the producer is blocked too.
+        while before < len(beats):
             before = len(beats)
             await asyncio.sleep(0.1)
         left.set()
         await asking
 
 
-async def test_who_leaves_an_event_stream_in_mid_frame(
+async def test_disconnect_during_event_is_a_debug_message(
     fabric: Fabric,
     app: FastAPI,
     monkeypatch: pytest.MonkeyPatch,
@@ -75,18 +76,16 @@ async def test_who_leaves_an_event_stream_in_mid_frame(
     monkeypatch.setattr(Feed, "follow", beat_for_ever)
     path = f"/v1/runs/{await store_run(fabric)}/events"
     caplog.set_level(logging.DEBUG)
-    await leave(app, path, beats)
-    reported = [record for record in caplog.records if record.name.startswith("broadside")]
-    assert [record.levelno for record in reported if "disconnected" in record.getMessage()] == [
+    await disconnect(app, path, beats)
+    records = [record for record in caplog.records if record.name.startswith("broadside")]
+    assert [record.levelno for record in records if "disconnected" in record.getMessage()] == [
         logging.DEBUG
     ]
-    assert [
-        record for record in reported if record.levelno > logging.DEBUG or record.exc_info
-    ] == []
+    assert [record for record in records if record.levelno > logging.DEBUG or record.exc_info] == []
 
 
 @pytest.mark.parametrize(
-    ("error", "is_departure"),
+    ("error", "is_disconnect"),
     [
         (anyio.BrokenResourceError(), True),
         (ConnectionResetError(), True),
@@ -95,6 +94,8 @@ async def test_who_leaves_an_event_stream_in_mid_frame(
         (ExceptionGroup("", [anyio.BrokenResourceError(), KeyError("ours")]), False),
     ],
 )
-def test_a_mistake_of_ours_is_no_departure(error: Exception, is_departure: bool) -> None:
-    """Though who asked has left: it must not be lost in the debug log."""
-    assert _is_disconnect(error) is is_departure
+def test_internal_error_is_not_reported_as_disconnect(
+    error: Exception, is_disconnect: bool
+) -> None:
+    """An internal error should not be hidden in the debug log."""
+    assert _is_disconnect(error) is is_disconnect

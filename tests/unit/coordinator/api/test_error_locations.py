@@ -1,4 +1,4 @@
-"""Every refusal that blames something that was sent says where it stands."""
+"""Tests for the error locations in the response to an invalid request."""
 
 import itertools
 import re
@@ -23,13 +23,13 @@ from tests.unit.coordinator.stored_run import store_run
 
 LAUNCH, SCHEDULE, STUDY = "/v1/runs", "/v1/schedules", "/v1/studies"
 RUN = "synthetic"
-shared = pytest.mark.asyncio(loop_scope="module")
+module_loop = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def refusing(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[httpx.AsyncClient]:
-    """One API for all that it only refuses, over a store that holds a run."""
-    fabric = open_fabric(FabricSettings(data_dir=tmp_path_factory.mktemp("refusing")))
+async def shared_api(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[httpx.AsyncClient]:
+    """Share an API with a stored run between all read-only tests."""
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path_factory.mktemp("shared_api")))
     assert await store_run(fabric) == RUN
     transport = httpx.ASGITransport(create_app(Coordinator(fabric, now=lambda: NOW), tick_s=None))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
@@ -37,8 +37,8 @@ async def refusing(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ht
     await fabric.close()
 
 
-def places(answer: httpx.Response) -> list[str]:
-    """What a refusal blames; each with a sentence."""
+def error_locations(answer: httpx.Response) -> list[str]:
+    """Return the error locations if the request was rejected."""
     assert 400 <= answer.status_code < 500, answer.text
     faults = answer.json().get("errors", [])
     assert all(len(fault["message"]) > 3 and fault["field"] for fault in faults), faults
@@ -62,7 +62,7 @@ NIGHTLY: dict[str, Any] = {"name": "nightly", "scenario": "smoke", "cron": "0 2 
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "blamed"),
+    ("path", "body", "locations"),
     [
         (LAUNCH, {"scenario": "smok"}, ["/scenario"]),
         (LAUNCH, {}, ["/scenario", "/spec"]),
@@ -110,17 +110,17 @@ NIGHTLY: dict[str, Any] = {"name": "nightly", "scenario": "smoke", "cron": "0 2 
         ),
     ],
 )  # fmt: skip
-@shared
-async def test_a_refused_body_is_pointed_into(
-    refusing: httpx.AsyncClient, path: str, body: dict[str, Any], blamed: list[str] | None
+@module_loop
+async def test_rejected_body_has_json_pointers(
+    shared_api: httpx.AsyncClient, path: str, body: dict[str, Any], locations: list[str] | None
 ) -> None:
-    result = places(await refusing.post(path, json=body))
-    assert result if blamed is None else result == blamed
-    assert all(leads(pointer, body) for pointer in result), result
+    result = error_locations(await shared_api.post(path, json=body))
+    assert result if locations is None else result == locations
+    assert all(resolves(pointer, body) for pointer in result), result
 
 
-def leads(pointer: str, sent: object) -> bool:
-    """Whether a pointer leads to something in a body, or to a member that it lacks."""
+def resolves(pointer: str, sent: object) -> bool:
+    """Return True if a pointer can be resolved, or if it names a missing member."""
     body: Any = sent
     for part in pointer.split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
@@ -133,46 +133,54 @@ def leads(pointer: str, sent: object) -> bool:
     return True
 
 
-@shared
-async def test_every_parameter_and_member_is_blamed_for_what_it_cannot_be(
-    refusing: httpx.AsyncClient,
+@module_loop
+async def test_invalid_values_are_located_for_all_parameters_and_members(
+    shared_api: httpx.AsyncClient,
 ) -> None:
-    document = (await refusing.get("/openapi.json")).json()
-    requested = set()
+    document = (await shared_api.get("/openapi.json")).json()
+    checked = set()
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            here = re.sub("{[a-z_]+}", "1", path.replace("{run_id}", RUN))
+            url = re.sub("{[a-z_]+}", "1", path.replace("{run_id}", RUN))
             for parameter in operation.get("parameters", []):
                 if parameter["in"] != "query" or not (wrong := _wrong(parameter["schema"])):
                     continue
                 name = parameter["name"]
-                answer = await refusing.request(method, here, params={name: wrong})
-                assert name in [place.split(".")[0] for place in places(answer)], (here, name)
-                requested.add((method.upper(), path))
+                answer = await shared_api.request(method, url, params={name: wrong})
+                assert name in [place.split(".")[0] for place in error_locations(answer)], (
+                    url,
+                    name,
+                )
+                checked.add((method.upper(), path))
             if "requestBody" not in operation:
                 continue
             no_form: list[Any] = [[], 1, "x", {"no_such": 1}]
             for body in no_form:
-                assert places(await refusing.request(method, here, json=body)), (here, body)
+                assert error_locations(await shared_api.request(method, url, json=body)), (
+                    url,
+                    body,
+                )
             example = REQUESTS[method.upper(), path]
             for name in example:
-                answer = await refusing.request(method, here, json={**example, name: {"?": [None]}})
-                result = places(answer)
+                answer = await shared_api.request(
+                    method, url, json={**example, name: {"?": [None]}}
+                )
+                result = error_locations(answer)
                 assert result and all(place.startswith(f"/{name}") for place in result), (
-                    here,
+                    url,
                     result,
                 )
             for content in (b"{", b"\xff", b'{"a": 1} x'):
-                answer = await refusing.request(
-                    method, here, content=content, headers={"Content-Type": "application/json"}
+                answer = await shared_api.request(
+                    method, url, content=content, headers={"Content-Type": "application/json"}
                 )
-                assert places(answer) == [""], (here, content)
-            requested.add((method.upper(), path))
-    assert requested >= REQUESTS.keys() and len(requested) > 25
+                assert error_locations(answer) == [""], (url, content)
+            checked.add((method.upper(), path))
+    assert checked >= REQUESTS.keys() and len(checked) > 25
 
 
 def _wrong(schema: Mapping[str, Any]) -> str | None:
-    """A value that a parameter cannot have, as far as its schema tells."""
+    """Return an invalid value for a parameter, or None if the schema accepts any text."""
     inner = schema["anyOf"][0] if "anyOf" in schema else schema
     if most := inner.get("maxLength"):
         return "x" * (int(most) + 1)
@@ -181,7 +189,7 @@ def _wrong(schema: Mapping[str, Any]) -> str | None:
 
 
 @pytest.mark.parametrize(
-    ("path", "blamed"),
+    ("path", "locations"),
     [
         ("/v1/aggregate?group_by=colour", "group_by"),
         ("/v1/runs?label=none", "label"),
@@ -199,25 +207,25 @@ def _wrong(schema: Mapping[str, Any]) -> str | None:
         ("/v1/runs/RUN/series?x=1", "x"),
     ],
 )
-@shared
-async def test_a_refused_parameter_is_named(
-    refusing: httpx.AsyncClient, path: str, blamed: str
+@module_loop
+async def test_rejected_parameter_is_named(
+    shared_api: httpx.AsyncClient, path: str, locations: str
 ) -> None:
-    assert places(await refusing.get(path.replace("RUN", RUN))) == [blamed]
+    assert error_locations(await shared_api.get(path.replace("RUN", RUN))) == [locations]
 
 
-async def test_a_refused_header_is_named(api: httpx.AsyncClient, fabric: Fabric) -> None:
+async def test_rejected_header_is_named(api: httpx.AsyncClient, fabric: Fabric) -> None:
     for index, role in itertools.product((1, 2), Role):
         await fabric.records.fleet.beat(presence(role, index))
     key = {"Idempotency-Key": "k"}
     assert (await api.post(LAUNCH, json=launch(pairs_count=1), headers=key)).status_code == 202
     again = await api.post(LAUNCH, json=launch(pairs_count=2), headers=key)
-    assert (again.status_code, places(again)) == (409, ["Idempotency-Key"])
-    assert places(await api.get(LAUNCH, headers={"Accept": "image/png"})) == ["Accept"]
+    assert (again.status_code, error_locations(again)) == (409, ["Idempotency-Key"])
+    assert error_locations(await api.get(LAUNCH, headers={"Accept": "image/png"})) == ["Accept"]
     long = await api.post(LAUNCH, json=launch(), headers={"Idempotency-Key": "k" * 500})
-    assert places(long) == ["Idempotency-Key"]
+    assert error_locations(long) == ["Idempotency-Key"]
     plain = await api.post(LAUNCH, content="{}", headers={"Content-Type": "text/plain"})
-    assert places(plain) == ["Content-Type"]
+    assert error_locations(plain) == ["Content-Type"]
     guard = AuthConfig(sign_in=SignIn(Tokens(fabric.private), None))
     for guarded, headers, name in (
         (guard, {"Authorization": "Bearer no"}, "Authorization"),
@@ -227,31 +235,32 @@ async def test_a_refused_header_is_named(api: httpx.AsyncClient, fabric: Fabric)
     ):
         transport = httpx.ASGITransport(create_app(Coordinator(fabric), tick_s=None, guard=guarded))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
-            assert places(await http.get(LAUNCH, headers=headers)) == [name]
+            assert error_locations(await http.get(LAUNCH, headers=headers)) == [name]
 
 
-async def test_a_name_that_is_taken_and_one_that_is_another_s_are_pointed_at(
+async def test_duplicate_or_conflicting_schedule_name_is_located(
     api: httpx.AsyncClient,
 ) -> None:
-    body = {**NIGHTLY, "name": "smoke"}  # as its scenario
+    # The name of the scenario.
+    body = {**NIGHTLY, "name": "smoke"}
     assert (await api.post(SCHEDULE, json=body)).status_code == 201
-    assert places(await api.post(SCHEDULE, json=body)) == ["/name"]
-    assert places(await api.put(f"{SCHEDULE}/other", json=body)) == ["/name"]
+    assert error_locations(await api.post(SCHEDULE, json=body)) == ["/name"]
+    assert error_locations(await api.put(f"{SCHEDULE}/other", json=body)) == ["/name"]
 
 
-@shared
-async def test_no_file_of_the_coordinator_s_host_is_read_for_a_caller(
-    refusing: httpx.AsyncClient, tmp_path: Path
+@module_loop
+async def test_launch_does_not_read_files_of_the_coordinator_host(
+    shared_api: httpx.AsyncClient, tmp_path: Path
 ) -> None:
-    (tmp_path / "own.toml").write_text("pairs_count = 'secret'")
+    (tmp_path / "local.toml").write_text("pairs_count = 'secret'")
     for path in (LAUNCH, "/v1/estimate"):
-        answer = await refusing.post(path, json={"scenario": str(tmp_path / "own.toml")})
-        assert places(answer) == ["/scenario"]
+        answer = await shared_api.post(path, json={"scenario": str(tmp_path / "local.toml")})
+        assert error_locations(answer) == ["/scenario"]
         assert "secret" not in answer.text and "no such scenario" in answer.text
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "blamed"),
+    ("method", "path", "locations"),
     [
         ("GET", "/v1/runs/none", "run_id"),
         ("POST", "/v1/runs/none/abort", "run_id"),
@@ -261,19 +270,20 @@ async def test_no_file_of_the_coordinator_s_host_is_read_for_a_caller(
         ("GET", "/v1/studies/none", "study_id"),
         ("GET", "/v1/schedules/none", "name"),
         ("GET", "/v1/deadletters/7", "sequence_number"),
-        ("POST", "/v1/runs/RUN/abort", None),  # it is over, and rightly named
+        # The run exists but it has already ended.
+        ("POST", "/v1/runs/RUN/abort", None),
     ],
 )
-@shared
-async def test_what_a_path_names_is_blamed_on_the_path(
-    refusing: httpx.AsyncClient, method: str, path: str, blamed: str | None
+@module_loop
+async def test_unknown_path_parameter_is_named(
+    shared_api: httpx.AsyncClient, method: str, path: str, locations: str | None
 ) -> None:
-    answer = await refusing.request(method, path.replace("RUN", RUN))
-    assert places(answer) == ([] if blamed is None else [blamed])
+    answer = await shared_api.request(method, path.replace("RUN", RUN))
+    assert error_locations(answer) == ([] if locations is None else [locations])
 
 
 @pytest.mark.parametrize(
-    ("body", "blamed"),
+    ("body", "locations"),
     [
         ('{"scenario": "smoke", "scenario": "soak"}', ["/scenario"]),
         (
@@ -285,37 +295,41 @@ async def test_what_a_path_names_is_blamed_on_the_path(
         ('{"scenario": "smoke", "overrides": {"scale": -Infinity}}', [""]),
     ],
 )
-@shared
-async def test_a_member_that_stands_twice_is_refused_by_name(
-    refusing: httpx.AsyncClient, body: str, blamed: list[str] | None
+@module_loop
+async def test_rejects_duplicate_json_member(
+    shared_api: httpx.AsyncClient, body: str, locations: list[str] | None
 ) -> None:
     json_type = {"Content-Type": "application/json"}
     for path in (LAUNCH, "/v1/estimate"):
-        answer = await refusing.post(path, content=body, headers=json_type)
+        answer = await shared_api.post(path, content=body, headers=json_type)
         assert answer.status_code == 422
-        assert places(answer) == (blamed or ["/overrides/labels/a"])
+        assert error_locations(answer) == (locations or ["/overrides/labels/a"])
 
 
-@shared
-async def test_every_operation_refuses_what_is_said_twice(refusing: httpx.AsyncClient) -> None:
-    document = (await refusing.get("/openapi.json")).json()
-    requested = 0
+@module_loop
+async def test_all_operations_reject_duplicate_parameters_and_members(
+    shared_api: httpx.AsyncClient,
+) -> None:
+    document = (await shared_api.get("/openapi.json")).json()
+    checked_count = 0
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            here = re.sub("{[a-z_]+}", "1", path)
+            url = re.sub("{[a-z_]+}", "1", path)
             for parameter in operation.get("parameters", []):
                 many = "array" in str(parameter["schema"])
                 if parameter["in"] != "query" or many:
                     continue
                 name = parameter["name"]
-                answer = await refusing.request(method, f"{here}?{name}=1&{name}=1")
-                assert places(answer).count(name) >= 1 and "more than once" in answer.text, here
-                requested += 1
+                answer = await shared_api.request(method, f"{url}?{name}=1&{name}=1")
+                assert (
+                    error_locations(answer).count(name) >= 1 and "more than once" in answer.text
+                ), url
+                checked_count += 1
             if "requestBody" in operation:
                 twice = '{"by": "a", "by": "a"}'
                 json_type = {"Content-Type": "application/json"}
-                answer = await refusing.request(method, here, content=twice, headers=json_type)
-                assert "/by" in places(answer) and "more than once" in answer.text, here
-                requested += 1
-    assert requested > 50
-    assert (await refusing.get("/v1/runs?label=a:b&label=c:d")).is_success
+                answer = await shared_api.request(method, url, content=twice, headers=json_type)
+                assert "/by" in error_locations(answer) and "more than once" in answer.text, url
+                checked_count += 1
+    assert checked_count > 50
+    assert (await shared_api.get("/v1/runs?label=a:b&label=c:d")).is_success

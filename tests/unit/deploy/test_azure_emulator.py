@@ -1,6 +1,6 @@
-"""The stand-in of Azure refuses what Azure refuses; the page of day one is read as it is run."""
+"""Tests for the Azure emulator and for the commands on the day-one page."""
 
-# ruff: noqa: E501 - a type is one row of a table
+# ruff: noqa: E501 - long table rows
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ GROUP = f"{BASE}/resourceGroups/night"
 NETWORK = f"{GROUP}/providers/Microsoft.Network"
 VERSION = {"api-version": ["2024-05-01"]}
 
-# Types in the form of bicep-types: enough for one kind.
+# A virtual network in the format of bicep-types.
 TYPES: list[dict[str, Any]] = [
     {"$type": "ResourceType", "name": "Microsoft.Network/virtualNetworks@2024-05-01", "body": {"$ref": "#/1"}},
     {"$type": "ObjectType", "properties": {
@@ -44,13 +44,13 @@ def subscription(tmp_path: Path) -> Subscription:
     folder = tmp_path / "network" / "microsoft.network" / "2024-05-01"
     folder.mkdir(parents=True)
     (folder / "types.json").write_text(json.dumps(TYPES))
-    made = Subscription(
+    emulated = Subscription(
         published=Published(folder=tmp_path), role_delay_s=0, registration_s=0, throttle_every=0
     )
     for namespace in ("microsoft.network", "microsoft.storage", "microsoft.compute"):
-        made.answer("POST", f"{BASE}/providers/{namespace}/register", VERSION, None)
-    made.plant(GROUP, {"properties": {}})
-    return made
+        emulated.answer("POST", f"{BASE}/providers/{namespace}/register", VERSION, None)
+    emulated.plant(GROUP, {"properties": {}})
+    return emulated
 
 
 def put(subscription: Subscription, path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def network(subscription: Subscription, name: str, space: str = "10.0.0.0/16") -
 
 
 @pytest.mark.parametrize(
-    ("told", "fault"),
+    ("changes", "fault"),
     [
         ({}, None),
         ({"mtu": 1500, "mode": "basic", "list": [True]}, None),
@@ -87,17 +87,17 @@ def network(subscription: Subscription, name: str, space: str = "10.0.0.0/16") -
         ({"colour": 1}, "properties.colour: no such property"),
     ],
 )
-def test_a_body_is_held_against_published_types(
-    subscription: Subscription, told: dict[str, Any], fault: str | None
+def test_body_is_validated_with_published_types(
+    subscription: Subscription, changes: dict[str, Any], fault: str | None
 ) -> None:
-    properties = {"addressSpace": {"addressPrefixes": ["10.0.0.0/16"]}, **told}
+    properties = {"addressSpace": {"addressPrefixes": ["10.0.0.0/16"]}, **changes}
     put(subscription, f"{NETWORK}/virtualNetworks/hub", {"properties": properties})
     faults = subscription.body_faults()
     assert [fault in item for item in faults] == [True] if fault else faults == []
     assert subscription.sent[-1].is_published
 
 
-def test_a_body_without_a_type_is_held_against_the_specification(
+def test_body_without_a_type_is_validated_with_specification(
     subscription: Subscription,
 ) -> None:
     kind = "Microsoft.Insights/components/currentbillingfeatures"
@@ -114,7 +114,7 @@ def test_a_body_without_a_type_is_held_against_the_specification(
     assert "no such property" in faults({"Quota": 1})[0]
 
 
-def test_what_is_required_and_what_is_read_only(subscription: Subscription) -> None:
+def test_reports_required_and_read_only_properties(subscription: Subscription) -> None:
     types = subscription.published
     kind = "Microsoft.Network/virtualNetworks"
     faults = types.check(kind, "2024-05-01", "h", {"etag": "1", "properties": {}}).faults
@@ -129,14 +129,14 @@ def test_what_is_required_and_what_is_read_only(subscription: Subscription) -> N
 # Refusals -----------------------------------------------------------------------------------------
 
 
-def test_what_is_not_registered_is_refused(subscription: Subscription) -> None:
+def test_rejects_unregistered_provider(subscription: Subscription) -> None:
     path = f"{GROUP}/providers/Microsoft.ServiceBus/namespaces/x"
     assert refused(subscription, "PUT", path, {}) == "MissingSubscriptionRegistration"
 
 
-def test_parents_and_references_must_be_there(subscription: Subscription) -> None:
-    away = f"{BASE}/resourceGroups/away/providers/Microsoft.Network/virtualNetworks/x"
-    assert refused(subscription, "PUT", away, {}) == "ResourceGroupNotFound"
+def test_rejects_missing_parents_and_references(subscription: Subscription) -> None:
+    missing = f"{BASE}/resourceGroups/missing/providers/Microsoft.Network/virtualNetworks/x"
+    assert refused(subscription, "PUT", missing, {}) == "ResourceGroupNotFound"
     subnet = f"{NETWORK}/virtualNetworks/x/subnets/y"
     assert refused(subscription, "PUT", subnet, {}) == "ParentResourceNotFound"
     hub = network(subscription, "hub")
@@ -153,7 +153,7 @@ def test_parents_and_references_must_be_there(subscription: Subscription) -> Non
         ("c", "10.0.2.0/33", "InvalidCIDRNotation"),
     ],
 )
-def test_subnets_fit_their_network(
+def test_rejects_invalid_subnets(
     subscription: Subscription, name: str, prefix: str, code: str
 ) -> None:
     hub = network(subscription, "hub")
@@ -162,27 +162,27 @@ def test_subnets_fit_their_network(
     assert refused(subscription, "PUT", f"{hub}/subnets/{name}", body) == code
 
 
-def test_networks_that_overlap_are_not_peered(subscription: Subscription) -> None:
+def test_rejects_peering_of_overlapping_networks(subscription: Subscription) -> None:
     hub, spoke = network(subscription, "hub"), network(subscription, "spoke", "10.0.4.0/24")
     body = {"properties": {"remoteVirtualNetwork": {"id": spoke}}}
     path = f"{hub}/virtualNetworkPeerings/x"
     assert refused(subscription, "PUT", path, body) == "VnetAddressSpacesOverlap"
 
 
-def test_a_peering_is_connected_once_there_is_one_each_way(subscription: Subscription) -> None:
+def test_peering_is_connected_after_both_directions_exist(subscription: Subscription) -> None:
     hub, spoke = network(subscription, "hub"), network(subscription, "spoke", "10.1.0.0/16")
     states = []
-    for near, far in ((hub, spoke), (spoke, hub)):
-        body = {"properties": {"remoteVirtualNetwork": {"id": far}}}
-        made = put(subscription, f"{near}/virtualNetworkPeerings/x", body)
-        states.append(made["properties"]["peeringState"])
+    for local, remote in ((hub, spoke), (spoke, hub)):
+        body = {"properties": {"remoteVirtualNetwork": {"id": remote}}}
+        peering = put(subscription, f"{local}/virtualNetworkPeerings/x", body)
+        states.append(peering["properties"]["peeringState"])
     first = subscription.store[f"{hub}/virtualNetworkPeerings/x".lower()]
     assert states == ["Initiated", "Connected"]
     assert first["properties"]["peeringState"] == "Connected"
 
 
 @pytest.mark.parametrize(
-    ("told", "code"),
+    ("changes", "code"),
     [
         ({"destinationPortRanges": ["*"], "destinationPortRange": None}, "SecurityRuleInvalidPortRange"),
         ({"destinationAddressPrefix": "Storage.East US"}, "SecurityRuleInvalidAddressPrefix"),
@@ -191,7 +191,9 @@ def test_a_peering_is_connected_once_there_is_one_each_way(subscription: Subscri
         ({"destinationPortRange": None}, "SecurityRuleNoPortRange"),
     ],
 )  # fmt: skip
-def test_security_rules(subscription: Subscription, told: dict[str, Any], code: str) -> None:
+def test_rejects_invalid_security_rules(
+    subscription: Subscription, changes: dict[str, Any], code: str
+) -> None:
     group = f"{NETWORK}/networkSecurityGroups/agents"
     put(subscription, group, {"properties": {}})
     rule = {
@@ -199,11 +201,11 @@ def test_security_rules(subscription: Subscription, told: dict[str, Any], code: 
         "destinationAddressPrefix": "Storage.eastus", "destinationPortRange": "443",
     }  # fmt: skip
     put(subscription, f"{group}/securityRules/one", {"properties": rule})
-    body = {"properties": rule | {"priority": 110} | told}
+    body = {"properties": rule | {"priority": 110} | changes}
     assert refused(subscription, "PUT", f"{group}/securityRules/two", body) == code
 
 
-def test_locks_hold_what_is_below_them(subscription: Subscription) -> None:
+def test_lock_prevents_deletion_of_child_resources(subscription: Subscription) -> None:
     hub = network(subscription, "hub")
     lock = f"{hub}/providers/Microsoft.Authorization/locks/keep"
     subscription.plant(lock, {"properties": {"level": "CanNotDelete"}})
@@ -212,7 +214,7 @@ def test_locks_hold_what_is_below_them(subscription: Subscription) -> None:
         assert refused(subscription, "DELETE", path) == "ScopeLocked"
 
 
-def test_what_is_in_use_stays(subscription: Subscription) -> None:
+def test_rejects_deletion_of_used_resource(subscription: Subscription) -> None:
     address = f"{NETWORK}/publicIPAddresses/a"
     put(subscription, address, {"properties": {}})
     user = {"properties": {"publicIpAddresses": [{"id": address}]}}
@@ -222,33 +224,33 @@ def test_what_is_in_use_stays(subscription: Subscription) -> None:
     assert subscription.answer("DELETE", address, VERSION, None).status == 200
 
 
-def test_regions_and_their_zones(subscription: Subscription) -> None:
+def test_rejects_unsupported_region_or_zone(subscription: Subscription) -> None:
     address = f"{NETWORK}/publicIPAddresses/a"
     codes = [
-        refused(subscription, "PUT", address, {"properties": {}, **reported})
-        for reported in ({"location": "West Europe"}, {"location": "westus", "zones": ["1"]})
+        refused(subscription, "PUT", address, {"properties": {}, **body})
+        for body in ({"location": "West Europe"}, {"location": "westus", "zones": ["1"]})
     ]
     assert codes == ["LocationNotAvailableForResourceType", "AvailabilityZoneNotSupported"]
 
 
-def test_a_role_counts_after_a_while_and_once(subscription: Subscription) -> None:
+def test_role_is_effective_after_a_delay_and_unique(subscription: Subscription) -> None:
     subscription.role_delay_s = 1000
     role = f"{BASE}/providers/Microsoft.Authorization/roleDefinitions"
     fields = {
         "principalId": DEPLOYER,
         "roleDefinitionId": f"{role}/{ROLES['Storage Blob Data Contributor']}",
     }
-    one, two = (
+    first, second = (
         f"{GROUP}/providers/Microsoft.Authorization/roleAssignments/{n}" for n in ("one", "two")
     )
-    put(subscription, one, {"properties": fields})
+    put(subscription, first, {"properties": fields})
     assert not subscription.may(DEPLOYER, "Storage Blob Data", f"{GROUP}/providers/x")
     subscription.role_delay_s = 0
     assert subscription.may(DEPLOYER, "Storage Blob Data", f"{GROUP}/providers/x")
     assert not subscription.may(DEPLOYER, "Storage Blob Data", BASE)
-    assert refused(subscription, "PUT", two, {"properties": fields}) == "RoleAssignmentExists"
-    no_user = fields | {"principalId": "nobody"}
-    assert refused(subscription, "PUT", two, {"properties": no_user}) == "PrincipalNotFound"
+    assert refused(subscription, "PUT", second, {"properties": fields}) == "RoleAssignmentExists"
+    no_user = fields | {"principalId": "unknown"}
+    assert refused(subscription, "PUT", second, {"properties": no_user}) == "PrincipalNotFound"
 
 
 def test_requests_are_throttled(subscription: Subscription) -> None:
@@ -257,15 +259,15 @@ def test_requests_are_throttled(subscription: Subscription) -> None:
     assert statuses == {200, 429}
 
 
-def test_a_list_of_groups_is_filtered_by_its_tag(subscription: Subscription) -> None:
+def test_resource_groups_are_filtered_by_tag(subscription: Subscription) -> None:
     query = VERSION | {"$filter": ["tagName eq 'broadside' and tagValue eq 'night'"]}
-    requested = ("GET", f"{BASE}/resourcegroups", query, None)
-    assert subscription.answer(*requested).body == {"value": []}
+    request = ("GET", f"{BASE}/resourcegroups", query, None)
+    assert subscription.answer(*request).body == {"value": []}
     subscription.plant(f"{BASE}/resourceGroups/mine", {"tags": {"broadside": "night"}})
-    assert [item["name"] for item in subscription.answer(*requested).body["value"]] == ["mine"]
+    assert [item["name"] for item in subscription.answer(*request).body["value"]] == ["mine"]
 
 
-def test_ids() -> None:
+def test_parses_resource_ids() -> None:
     rule = f"{NETWORK}/networkSecurityGroups/g/securityRules/r"
     assert kind_of(rule) == "Microsoft.Network/networkSecurityGroups/securityRules"
     assert parent_of(rule) == f"{NETWORK}/networkSecurityGroups/g"
@@ -279,7 +281,7 @@ def test_ids() -> None:
 
 
 @pytest.mark.parametrize("heading", ["From an empty subscription", "From a production firewall"])
-def test_the_page_of_day_one_goes_from_up_to_down(heading: str) -> None:
+def test_day_one_page_runs_from_up_to_down(heading: str) -> None:
     steps = steps_of(PAGE.read_text("utf-8"), heading)
     commands = "".join(step.commands for step in steps)
     assert commands.index("broadside up --check") < commands.index("--yes")
@@ -288,13 +290,13 @@ def test_the_page_of_day_one_goes_from_up_to_down(heading: str) -> None:
     assert "ssh -p" not in commands
 
 
-def test_each_step_says_how_long_it_takes_and_what_it_costs() -> None:
+def test_steps_have_duration_and_cost() -> None:
     for step in PAGE.read_text("utf-8").split("\n### ")[1:]:
-        lacks = [part for part in ("takes", "cost") if part not in step.lower()]
-        assert not lacks, step.partition("\n")[0]
+        missing = [part for part in ("takes", "cost") if part not in step.lower()]
+        assert not missing, step.partition("\n")[0]
 
 
-def test_what_must_be_printed_is_looked_for_in_order() -> None:
+def test_expected_output_is_matched_in_order() -> None:
     printed = "Apply complete! Resources: 7\nup; then: down\n"
     assert missing_line(printed, ("Apply complete! ...", "...", "up; ...")) is None
     assert missing_line(printed, ("up; then", "Apply complete!")) == "Apply complete!"

@@ -1,5 +1,4 @@
-"""Combinations that cannot be carried out or measured are refused at launch, with the field named,
-by the API and by the command line alike."""
+"""Tests for rejecting unsupported combinations of settings."""
 
 import asyncio
 import json
@@ -85,16 +84,16 @@ WRONG: list[tuple[dict[str, Any], EngineState, str, str]] = [
 
 
 def fleet(https: EngineState) -> list[Presence]:
-    """Two pairs of healthy agents without rights for tunnels."""
+    """Return two pairs without the permission to create tunnels."""
     now = datetime.now(UTC)
-    able = EngineState(name="https", version="vegeta 12.13.0")
+    state = EngineState(name="https", version="vegeta 12.13.0")
     return [
         presence(
             role,
             index,
             beat_at=now,
             started_at=now,
-            engines=(able if role is Role.CLIENT else https,),
+            engines=(state if role is Role.CLIENT else https,),
         )
         for role in Role
         for index in (1, 2)
@@ -102,7 +101,7 @@ def fleet(https: EngineState) -> list[Presence]:
 
 
 async def launch_over_api(folder: Path, agents: list[Presence], body: object) -> httpx.Response:
-    """What the API answers to a launch, with these agents there."""
+    """Return the response when a run is launched with these agents."""
     fabric = open_fabric(FabricSettings(data_dir=folder))
     try:
         for agent in agents:
@@ -115,12 +114,12 @@ async def launch_over_api(folder: Path, agents: list[Presence], body: object) ->
         await fabric.close()
 
 
-@pytest.mark.parametrize(("overrides", "https", "field", "words"), WRONG)
-def test_it_is_refused_with_the_field_named(
+@pytest.mark.parametrize(("overrides", "https", "field", "message"), WRONG)
+def test_rejects_unsupported_combination_by_field(
     overrides: dict[str, Any],
     https: EngineState,
     field: str,
-    words: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -129,7 +128,7 @@ def test_it_is_refused_with_the_field_named(
     answer = asyncio.run(launch_over_api(tmp_path, fleet(https), body))
     assert answer.status_code in (409, 422), answer.text
     assert f"{field}: " in answer.json()["detail"]
-    assert words in answer.json()["detail"]
+    assert message in answer.json()["detail"]
 
     monkeypatch.setenv("BROADSIDE_DATA_DIR", str(tmp_path))
     settings = [f"--set={name}={json.dumps(value)}" for name, value in overrides.items()]
@@ -137,5 +136,5 @@ def test_it_is_refused_with_the_field_named(
     assert done.returncode in (3, 4), done
     assert done.stdout == ""
     assert f"{field}: " in done.stderr
-    assert words in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
