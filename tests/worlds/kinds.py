@@ -1,4 +1,4 @@
-"""Kinds of worlds. A kind draws parameters from a seed and generates the property in its sentence."""
+"""Kinds of worlds. A kind draws parameters from a seed and generates a property."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

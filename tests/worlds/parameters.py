@@ -1,5 +1,4 @@
-"""Parameters of a world. A kind draws them, and the physics and recordings are computed from them.
-"""
+"""Parameters for a world. They are drawn by a kind and used to compute the physics."""
 
 from dataclasses import dataclass, field
 
@@ -53,8 +52,8 @@ class Stall:
 
 
 @dataclass(kw_only=True, slots=True)
-"""Event that affects one pair.
-    """Something that happens to one pair.
+class Event:
+    """Event that affects one pair.
 
     Attributes:
         pair: Pair index.
@@ -93,8 +92,8 @@ class Background:
 
 
 @dataclass(kw_only=True, slots=True)
-"""Byte counter of a device.
-    """Byte counter of one device.
+class Counter:
+    """Byte counter of a device.
 
     device: Device name.
         share: Share of the pairs with traffic through this device.
@@ -248,8 +247,8 @@ class Spec:
         resend_ratio: Retransmitted TCP bytes relative to the payload.
         loss_ratio: Lost UDP datagrams relative to the sent ones.
         loss_before_counter: True if losses occur before the device.
-        short_packet_ratio: Additional header bytes for segments that are not full, relative to
-        payload. ack_every: Segments per acknowledgement. 0 for UDP.
+        short_packet_ratio: Additional header bytes for short segments, relative to payload.
+        ack_every: Segments per acknowledgement. 0 for UDP.
         sender_early_s: Time from the start of the sender's engine clock to its first data.
         receiver_early_s: The same for the receiver.
         ramp_s: Time constant of the ramp at the start.

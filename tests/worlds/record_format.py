@@ -207,8 +207,8 @@ class PairRecord:
     Attributes:
         pair: Pair index.
         burst: Burst index.
-        outcome: `measured`, `late`, `abandoned` (died during the burst), `failed` (the engine reported
-            an error), `lost` (claimed, without further records) or `missed` (never claimed).
+        outcome: `measured`, `late`, `abandoned` (died during the burst), `failed` (engine error),
+            `lost` (claimed, without further records) or `missed` (never claimed).
         reason: Error of the engine, or an empty string.
         ends: Records of the ends, up to four with both directions.
         token: Token in the client's record.
@@ -324,10 +324,11 @@ class TelemetryRecord:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-"""Cumulative counters of a host during a burst.
-    """Cumulative counters of one host during one burst.
+class HostCounters:
+    """Cumulative counters of a host during a burst.
 
-    host: Host name.
+    Attributes:
+        host: Host name.
         burst: Burst index.
         interface: Counted interface.
         routed_interface: Interface that the kernel uses for this test, or `None` if unknown.
@@ -335,7 +336,6 @@ class TelemetryRecord:
         rx_bytes: Received frame bytes, including the Ethernet header.
         tx_bytes: Sent frame bytes.
         cpu_ratio: Busy ratio of the busiest core since the previous reading. The first is `nan`.
-        cpu_ratio: Busy share of the busiest core since the reading before; `nan` in the first.
     """
 
     host: str

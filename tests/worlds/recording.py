@@ -130,8 +130,8 @@ def make_plan(spec: Spec, physics: Physics) -> Plan:
 
 
 @dataclass(frozen=True)
-"""Rows from one side of all pairs, as matrices (pairs, rows)."""
-    """Rows of all pairs of one side, as matrices (pairs, rows)."""
+class _Side:
+    """Rows from one side of all pairs, as matrices (pairs, rows)."""
 
     began_s: Floats
     edges_s: Floats

@@ -42,7 +42,7 @@ class Violation:
         burst: Burst index, or `None` for the run.
         value: Measured value.
         limit: Required value.
-        visible_in: Recorded sources with the violation. They are `receiver`, `sender`, `receiver-total`,
+        visible_in: Recorded sources that show it, `receiver`, `sender`, `receiver-total`,
             `sender-total`, `host`, `device`, `device-residual`, `device-shape`, `device-tail`,
             `clock`, `telemetry` or `plan` (a promised source is missing).
     """
@@ -69,7 +69,7 @@ class Truth:
         clock_offsets_s: True clock offset from UTC at instant 0, by host.
         bypass_ratio: Share of the delivered bytes that did not cross a device.
         background_ratio: Ratio of background bytes to fleet bytes in the windows, by device.
-        cpu_p95_ratio: True 95th percentile of the device CPU in the windows, for the worst device. `nan`
+        cpu_p95_ratio: True 95th percentile of the CPU in the windows for the worst device. `nan`
             without telemetry.
         holds: True if all requirements are met with a margin. A fail is then wrong.
         comfortable: True if all requirements are met by 2 % or more.

@@ -33,7 +33,7 @@ class Sources:
         coverage: Share of the planned pair-seconds that receivers recorded.
         residual: Ratio of the device bytes to the bytes predicted from the receivers, minus one.
         shape: Scatter of this ratio over the bins, and the scatter of a correct counter.
-        tail: Device rate in the first quiet bins after the burst minus the rate before it, relative to the
+        tail: Device rate in the first quiet bins after the burst minus the one before, over the
             nominal rate.
         tail_noise: Scatter of the quiet bins before the burst, relative to the nominal rate.
         device_coverage: Share of the window in bins with a value.

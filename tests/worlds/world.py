@@ -120,7 +120,7 @@ def judge(world: World) -> Judgement:
     """Return the verdicts that the documents permit, with reasons.
 
     A *pass* is wrong if a requirement is not met and at least one recorded source shows it.
-    A *fail* is wrong if all requirements are met with a margin and no manipulation lowered the records.
+    A *fail* is wrong if all requirements are met with a margin and the records were not lowered.
     *Inconclusive* is never wrong. `should_pass` is true if it is unnecessary.
 
     Args:

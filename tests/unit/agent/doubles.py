@@ -206,7 +206,7 @@ class MemoryQueue:
 
 
 async def work_until_idle(worker: Worker, queue: MemoryQueue) -> None:
-    """Run a worker until the queue is empty, and stop it. Raises the error that ended the worker."""
+    """Run a worker until the queue is empty and stop it. Raises the error of the worker."""
     queue.idle.clear()
     work = asyncio.create_task(worker.run())
     idle = asyncio.create_task(queue.idle.wait())

@@ -13,7 +13,7 @@ async def run_engine(
     hard_stop_at_s: float | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Exit:
-    """Spawn the engine and wait for its exit. Raises ``EngineUnusable`` if it cannot be executed."""
+    """Spawn the engine and wait for its exit. Raises ``EngineUnusable`` if it cannot start."""
     process = await EngineProcess.spawn(
         argv, on_line=on_line, deadline_at_s=deadline_at_s, hard_stop_at_s=hard_stop_at_s, env=env
     )

@@ -1,4 +1,4 @@
-"""Tests of how the agent reads the end of an engine process."""
+"""Tests for how the agent reads the end of an engine process."""
 
 import asyncio
 import json

@@ -32,7 +32,7 @@ def set_iperf3(folder: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def set_engines(monkeypatch: pytest.MonkeyPatch, programs: Mapping[str, Tool | str]) -> None:
-    """Set the programs that the host has. A text instead of a tool is the reason why it is missing."""
+    """Set the programs of the host. A text instead of a tool is the reason for its absence."""
     monkeypatch.setattr(
         "broadside.agent.installed_engines.find_program",
         lambda program: programs.get(program.name, Tool(argv=(program.name,), version="1.0")),

@@ -1,4 +1,4 @@
-"""Tests of jobs that end before an engine runs. Live tests cover jobs that run."""
+"""Tests for jobs that end before an engine runs. Live tests cover jobs that run."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta

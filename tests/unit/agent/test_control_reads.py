@@ -1,4 +1,4 @@
-"""Tests of the control row watch with slow and unavailable tables, on a simulated clock."""
+"""Tests for the control row watch with slow and unavailable tables, on a simulated clock."""
 
 import asyncio
 import time

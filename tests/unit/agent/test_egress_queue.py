@@ -1,4 +1,4 @@
-"""Tests of the samples of the host's egress queues."""
+"""Tests for the samples of the host's egress queues."""
 
 import struct
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Tests of the split of process output into lines."""
+"""Tests for the split of process output into lines."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Tests of the start gate's environment and messages."""
+"""Tests for the start gate's environment and messages."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Tests of warnings about host information that an agent cannot read."""
+"""Tests for warnings about host information that an agent cannot read."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""Tests of the idle RTT of open connections and of handshakes, with real loopback sockets."""
+"""Tests for the idle RTT of open connections and of handshakes, with real loopback sockets."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""Tests of the spool of raw output, which waits on disk and is dropped before rows."""
+"""Tests for the spool of raw output, which waits on disk and is dropped before rows."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Tests of the services of a server agent and of their reported state."""
+"""Tests for the services of a server agent and of their reported state."""
 
 from datetime import UTC, datetime
 from typing import Any, cast

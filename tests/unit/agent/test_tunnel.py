@@ -205,7 +205,7 @@ async def test_tunnel_stays_open_with_heartbeats_or_during_an_outage(
 
 
 async def test_tunnel_stays_open_while_it_receives_packets(server: Server) -> None:
-    """Check this, because the client's connection to the table may fail or be slow during a burst."""
+    """Check this, because the client's connection to the table may fail during a burst."""
     row = tunnel()
     await server.poll(2, requesting=[row])
     for _ in range(int(3 * SILENT_S)):

@@ -1,4 +1,4 @@
-"""Tests of engine workspaces and their cleanup."""
+"""Tests for engine workspaces and their cleanup."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Tests of the runner of keyed background tasks."""
+"""Tests for the runner of keyed background tasks."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Tests of the settings that select the fabric."""
+"""Tests for the settings that select the fabric."""
 
 import subprocess
 import sys

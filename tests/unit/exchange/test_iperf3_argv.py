@@ -1,4 +1,4 @@
-"""Tests of the iperf3 command line for a job and an iperf3 version."""
+"""Tests for the iperf3 command line for a job and an iperf3 version."""
 
 import re
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Tests of the iperf3 reader with recordings of real output and with invalid output."""
+"""Tests for the iperf3 reader with recordings of real output and with invalid output."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Tests of message fields that later versions add. Writers omit defaults, and readers reject or
+"""Tests for message fields that later versions add. Writers omit defaults, and readers reject or
 ignore them."""
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Tests of the size limits of rows and messages and of their batches."""
+"""Tests for the size limits of rows and messages and of their batches."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Tests of the validation of messages."""
+"""Tests for the validation of messages."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tests of the outage log with times, counts, merging and limits."""
+"""Tests for the outage log with times, counts, merging and limits."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""Tests of how pairs are spread over time and over copies of the control row."""
+"""Tests for how pairs are spread over time and over copies of the control row."""
 
 import math
 from collections import Counter

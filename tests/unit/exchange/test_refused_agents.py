@@ -1,4 +1,4 @@
-"""Tests of the detection of a revoked agent. It is revoked if no coordinator accepts any of its
+"""Tests for the detection of a revoked agent. It is revoked if no coordinator accepts any of its
 secrets."""
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tests of the reported version number and commit."""
+"""Tests for the reported version number and commit."""
 
 import re
 import subprocess

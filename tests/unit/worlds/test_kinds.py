@@ -16,12 +16,12 @@ FINDINGS = {f"M{number}" for number in (*range(1, 18), 19, 20, 21, 22)}
 
 
 def same_records(first: World, second: World) -> bool:
-    """Compare the records of second worlds, value by value."""
+    """Compare the records of two worlds, value by value."""
     return pickle.dumps(first.recording) == pickle.dumps(second.recording)
 
 
 def ends(world: World, side: str) -> list[EndRecord]:
-    """Return all records of first side."""
+    """Return all records of one side."""
     return [e for record in world.recording.pairs for e in record.ends if e.side == side]
 
 
@@ -79,7 +79,7 @@ def pairs_without_record(world: World) -> list[int]:
 
 
 def manipulated(name: str) -> Callable[[World], bool]:
-    """Return a check that exactly first manipulation with this name was made."""
+    """Return a check that exactly one manipulation with this name was made."""
     return lambda world: [m.name for m in world.manipulations] == [name]
 
 
@@ -125,7 +125,7 @@ def accept(world: World) -> bool:
     return bool(world.recording.pairs)
 
 
-# Properties of every seed. `ANY` has properties of at least first seed.
+# Properties of every seed. `ANY` has properties of at least one seed.
 EVERY: dict[str, Callable[[World], bool]] = {
     "clean": lambda w: names(w) <= {"rate", "through", "stretch"} and quiet_device(w),
     "clean-30s": lambda w: w.spec.duration_s == 30.0 and w.spec.noise.rho <= 0.5,
@@ -217,7 +217,7 @@ EVERY: dict[str, Callable[[World], bool]] = {
         w.recording.plan.counters[0].layer is not None and not w.truth.violations
     ),
     "wrong-units": lambda w: w.recording.devices[0].unit == "bytes" and _factor(w) > 7.5,
-    "first-way": lambda w: _factor(w) < 0.9,
+    "one-way": lambda w: _factor(w) < 0.9,
     "device-clock": lambda w: (
         w.spec.telemetry is not None and abs(w.spec.telemetry.stamp_offset_s) >= 20.0
     ),
@@ -358,7 +358,7 @@ def _window_full(world: World) -> bool:
     return False
 
 
-# Properties of at least first of 25 seeds.
+# Properties of at least one of 25 seeds.
 ANY: dict[str, list[Callable[[World], bool]]] = {
     "clean": [lambda w: judge(w).should_pass, lambda w: "fail" in permitted(w)],
     "resolution-coarse": [lambda w: bool(judge(w).unseen)],

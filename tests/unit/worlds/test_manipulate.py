@@ -1,4 +1,4 @@
-"""Tests that manipulations change the records of first source and not the truth."""
+"""Tests that manipulations change the records of one source and not the truth."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from tests.worlds.record_format import EndRecord, Floats
 
 
 def rows(world: World, side: str) -> list[Floats]:
-    """Return the bytes of all records of first side."""
+    """Return the bytes of all records of one side."""
     return [e.rows.bytes for e in _ends(world, side)]
 
 

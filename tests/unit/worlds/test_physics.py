@@ -19,7 +19,7 @@ def make(spec: Spec, seed: int = 1) -> World:
 
 
 def ends_of(world: World, side: str, burst: int, direction: str) -> list[EndRecord]:
-    """Return the records of first side of first flow."""
+    """Return the records from one side of a flow."""
     return [
         end
         for record in world.recording.pairs
@@ -30,7 +30,7 @@ def ends_of(world: World, side: str, burst: int, direction: str) -> list[EndReco
 
 
 def slow_bytes(flow: Flow, pair: int, from_s: float, to_s: float) -> float:
-    """Return the bytes that a receiver read between second instants, with a plain Python loop."""
+    """Return the bytes that a receiver read between two instants, with a plain Python loop."""
     total = 0.0
     shift = float(flow.delay_down_s[pair])
     for step, amount in enumerate(flow.delivered[pair].tolist()):
@@ -270,7 +270,7 @@ def test_seconds_of_a_pair_have_the_requested_correlation() -> None:
         rows = np.array([e.rows.bytes[2:598] for e in ends_of(world, "receiver", 0, "forward")])
         centred = rows - rows.mean()
         result = float((centred[:, 1:] * centred[:, :-1]).mean() / (centred**2).mean())
-        # Delays of some ms move a small part of a second into the next first.
+        # Delays of some ms move a small part of a second into the next one.
         assert result == pytest.approx(rho, abs=0.06)
 
 

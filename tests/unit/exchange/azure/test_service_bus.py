@@ -1,4 +1,4 @@
-"""Tests of the Service Bus adapter's batches, message lifetimes, errors and settings."""
+"""Tests for the Service Bus adapter's batches, message lifetimes, errors and settings."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Tests of the settings of the Azure table and raw store."""
+"""Tests for the settings of the Azure table and raw store."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tests of how the error code is read from a response of an Azure service."""
+"""Tests for how the error code is read from a response of an Azure service."""
 
 from collections.abc import Mapping
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Tests of backup and restore of the embedded store."""
+"""Tests for backup and restore of the embedded store."""
 
 import asyncio
 import contextlib
@@ -434,7 +434,7 @@ while True:
 
 
 def test_killed_restore_leaves_the_previous_state(tmp_path: Path) -> None:
-    """Check that the directory is empty or complete, and that the next restore removes leftovers."""
+    """Check that the directory is empty or complete and leftovers are removed later."""
     make_store(data := tmp_path / "data")
     back_up(data, tmp_path / "file")
     expected = members_of(tmp_path / "file")

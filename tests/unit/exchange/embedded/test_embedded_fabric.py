@@ -1,4 +1,4 @@
-"""Tests of the parts of the embedded adapters that depend on SQLite.
+"""Tests for the parts of the embedded adapters that depend on SQLite.
 
 These are its clock, forks and disk errors. ``tests/contract`` has the tests of the common
 contract.
@@ -134,7 +134,7 @@ async def test_expired_message_is_not_dead_lettered(queue: EmbeddedQueue, clock:
 
 
 class QueueLife(RuleBasedStateMachine):
-    """Check that every message is in one place and settled at most once, for any order of events."""
+    """Check for any order of events that a message is in one place and settled once."""
 
     deliveries = Bundle("deliveries")
 

@@ -1,4 +1,4 @@
-"""Tests of group commits. Concurrent writes of a process share a commit and succeed or fail
+"""Tests for group commits. Concurrent writes of a process share a commit and succeed or fail
 separately."""
 
 import asyncio

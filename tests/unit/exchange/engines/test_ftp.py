@@ -1,4 +1,4 @@
-"""Tests of FTP downloads with lftp's script and counters and vsftpd's log."""
+"""Tests for FTP downloads with lftp's script and counters and vsftpd's log."""
 
 import calendar
 from typing import cast

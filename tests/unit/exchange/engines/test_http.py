@@ -1,4 +1,4 @@
-"""Tests of HTTP downloads with vegeta's arguments and results and nginx's log."""
+"""Tests for HTTP downloads with vegeta's arguments and results and nginx's log."""
 
 import json
 import re
@@ -22,7 +22,7 @@ AT_S = T0.timestamp()
 
 
 def line(start_s: float, latency_s: float, code: int = 200, error: str = "") -> bytes:
-    """Return item result line as vegeta 12 writes it."""
+    """Return one result line as vegeta 12 writes it."""
     nanoseconds = round((start_s % 1) * 1e9)
     fields = {
         "attack": "",
@@ -172,7 +172,7 @@ def test_client_and_server_report_the_job_id() -> None:
 
 def test_nginx_logs_tokens_only_and_in_atomic_writes() -> None:
     text = HTTP.server(server_ask()).files[0].text
-    assert "if=$test_id;" in text
+    assert "if=$token;" in text
     size = re.search(r"buffer=(\d+) ", text)
     assert size is not None and int(size[1]) <= select.PIPE_BUF
 
@@ -183,12 +183,12 @@ TESTED = "r1.00000.00000.15"
 def logged(
     end_s: float, took_s: float, sent: int = 1000, client: str = "10.1.0.4", test_id: str = TESTED
 ) -> bytes:
-    """Return item line of nginx's log."""
+    """Return one line of nginx's log."""
     return f"{AT_S + end_s:.3f} {took_s:.3f} 200 {sent} {client} {test_id}".encode()
 
 
 def served_by(*lines: bytes, at_s: float = 2.0) -> list[Reading]:
-    """Return the readings of the tests in nginx's log, read in item piece."""
+    """Return the readings of the tests in nginx's log, read in one piece."""
     reader = HTTP.server_reader()
     for item in lines:
         reader.feed(item, AT_S + at_s)
@@ -219,7 +219,7 @@ def test_client_addresses_are_ignored() -> None:
         b"GET / HTTP/1.1",
         # Incomplete line.
         logged(1.5, 1.0)[:-20],
-        # Two lines in item.
+        # Two lines in one.
         logged(1.5, 1.0) + logged(1.6, 1.0),
         logged(1.5, 1.0, test_id="-"),
         logged(1.5, 1.0, test_id="r1"),

@@ -1,4 +1,4 @@
-"""Tests of HTTPS, which is HTTP with certificate files and optional verification."""
+"""Tests for HTTPS, which is HTTP with certificate files and optional verification."""
 
 from broadside.exchange.engines import engines, problems, traffic_of
 from broadside.exchange.engines.port import Certificate

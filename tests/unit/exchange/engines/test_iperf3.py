@@ -1,4 +1,4 @@
-"""Tests of iperf3 with the streams of a pair in several processes and the sum of their readings."""
+"""Tests for iperf3 when the streams are split over several processes."""
 
 import json
 import re

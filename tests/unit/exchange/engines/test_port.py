@@ -1,4 +1,4 @@
-"""Tests of the common engine interface for all engines, and of messages for unsupported options."""
+"""Tests for the engine interface, to be run with all engines."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of the distribution of request bytes over seconds, based on the kernel's counter."""
+"""Tests for the distribution of request bytes over seconds, based on the kernel's counter."""
 
 import pytest
 

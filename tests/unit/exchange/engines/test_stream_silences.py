@@ -1,4 +1,4 @@
-"""Tests of the detection of silent streams, identified by the client port."""
+"""Tests for the detection of silent streams, identified by the client port."""
 
 import json
 from collections.abc import Callable
