@@ -1,4 +1,4 @@
-"""Ground truth of a burst, with rates, permitted readings and seconds."""
+"""Functions to compute the ground truth for a burst."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from tests.worlds.traffic import Burst, Physics
 RAMP_RATIO, RAMP_MAX_S = 0.2, 30.0
 # The slowest part is a fifth of the window and at least 5 s long (docs/statistics.md, "Shape").
 STRETCH_RATIO, STRETCH_LEAST_S = 0.2, 5.0
-# A larger spread of the starts is not one burst. The documented limit is 0.1 s.
+# Starts need to be closer than this to be one burst. The documented limit is 0.1 s.
 SPREAD_S = 0.5
 
 
@@ -33,8 +33,8 @@ class BurstTruth:
         high_bits_per_second: Highest rate at the target layer that the ramp rule allows.
         low_bits_per_second: Lowest rate that the ramp rule allows.
         crossed_high_bits_per_second: Highest rate through the device.
-        lowest_fifth_bits_per_second: Lowest mean over a fifth of the window, after the longest
-        ramp. expected_bits_per_second: Expected rate in the window, without noise.
+        lowest_fifth_bits_per_second: Lowest mean over a fifth of the window, after any ramp.
+        expected_bits_per_second: Expected rate in the window, without noise.
         process_bits_per_second: The same without the level of this burst. Intervals of a run
             must contain it.
         seconds: Payload bytes received per second of the window.
@@ -74,7 +74,7 @@ def ramp_cut_max(seconds: int) -> int:
 
 
 def readings(series: Floats) -> tuple[float, float]:
-    """Return the highest and the lowest mean of a series over all allowed ramp cuts."""
+    """Return the highest and lowest mean for a series over all allowed ramp cuts."""
     cuts = range(ramp_cut_max(series.size) + 1)
     means = [float(series[cut:].mean()) for cut in cuts]
     return max(means), min(means)
@@ -91,7 +91,7 @@ def lowest_fifth(series: Floats) -> float:
 
 
 def _shift(physics: Physics, burst: Burst) -> float:
-    """Return the common shift of the starts of most pairs."""
+    """Return the common start shift for most pairs."""
     ran = np.isfinite(burst.starts_s)
     if not ran.any():
         return 0.0
@@ -106,9 +106,9 @@ def burst_truth(spec: Spec, physics: Physics, burst: Burst) -> BurstTruth:
     """Compute the ground truth of a burst from the physics.
 
     Args:
-        spec: Parameters.
-        physics: Simulated physics.
-        burst: The burst.
+        spec: Parameters to use.
+        physics: Simulated physics to use.
+        burst: Burst to compute the truth for.
 
     Returns:
         The ground truth.

@@ -1,4 +1,4 @@
-"""Traffic through the devices, and the records of the device counters and telemetry."""
+"""Functions to compute device traffic and to record device counters and telemetry."""
 
 from dataclasses import replace
 
@@ -14,9 +14,9 @@ def through_device(spec: Spec, physics: Physics, device: int) -> tuple[Floats, f
     """Return the true bytes at a device counter per step, including background traffic.
 
     Args:
-        spec: Parameters.
-        physics: Simulated physics.
-        device: Counter index.
+        spec: Parameters to use.
+        physics: Simulated physics to use.
+        device: Index of the counter to use.
 
     Returns:
         Cumulative bytes at the counter's layer from instant 0, and the step length.
@@ -43,8 +43,8 @@ def counted_of_flow(spec: Spec, flow: Flow, counter: Counter, pairs: Floats) -> 
     """Return the fleet's bytes at a counter per step of the flow's grid.
 
     Args:
-        spec: Parameters.
-        flow: The flow.
+        spec: Parameters to use.
+        flow: Flow to count.
         counter: Counter with layer, directions and position before or after drops.
         pairs: 1 for pairs through this device, shape (pairs,).
     """
@@ -113,7 +113,7 @@ def _background(
 
 
 def device_records(spec: Spec, physics: Physics, rng: np.random.Generator) -> list[DeviceRecord]:
-    """Return the records of the device counters, including their errors."""
+    """Return the records for the device counters, including their errors."""
     records = []
     for device, counter in enumerate(spec.counters):
         curve, step = through_device(spec, physics, device)

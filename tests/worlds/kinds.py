@@ -1,4 +1,4 @@
-"""Kinds of worlds. A kind draws parameters from a seed and generates a property."""
+"""Kinds of worlds. A kind is used to draw parameters and to generate a property."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -32,8 +32,8 @@ class Kind:
         name: Kind name.
         sentence: Description of the generated property.
         findings: Review findings that the kind covers.
-        draw: Function that draws the parameters.
-        after: Function that changes the records, or `None`.
+        draw: Function to draw the parameters.
+        after: Function to change the records, or `None`.
     """
 
     name: str
@@ -62,8 +62,8 @@ def generate(kind: str, seed: int) -> World:
     """Generate a world.
 
     Args:
-        kind: A key of `KINDS`.
-        seed: Integer from 0.
+        kind: Kind to use, a key in `KINDS`.
+        seed: Seed to use, an integer from 0.
 
     Returns:
         The world. The same kind and seed give the same world.

@@ -1,4 +1,4 @@
-"""Manipulations that forge or remove records of one source."""
+"""Functions to forge or remove records from one source."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -42,8 +42,8 @@ def scale(world: World, source: str, factor: float, with_totals: bool = True) ->
     Args:
         world: World to change.
         source: `sender`, `receiver`, `device` or `host`.
-        factor: Factor for the bytes.
-        with_totals: Also multiply the totals of the engines.
+        factor: Factor to use for the bytes.
+        with_totals: Set to True to multiply the engine totals too.
 
     Returns:
         The world with changed records.
@@ -90,7 +90,7 @@ def shift(world: World, source: str, by_s: float) -> World:
         world: World to change.
         source: `clients`, `servers`, `group` (both hosts in every second pair), `all` (all ends)
             or `device`.
-        by_s: Seconds added to all timestamps.
+        by_s: Seconds to add to all timestamps.
 
     Returns:
         The world with changed records.
@@ -220,7 +220,7 @@ def add_rows(world: World, source: str, count: int) -> World:
 
 
 def cut_outages(world: World, source: str, below_ratio: float = 0.7) -> World:
-    """Remove rows far below the median of an end and close the gap."""
+    """Remove rows far below the median for an end, and close the gap."""
 
     def change(record: PairRecord, end: EndRecord) -> EndRecord:
         del record
@@ -246,7 +246,7 @@ def cut_outages(world: World, source: str, below_ratio: float = 0.7) -> World:
 
 
 def flatten(world: World, source: str) -> World:
-    """Replace the bytes of all rows, or of bins with traffic, by their mean."""
+    """Set all rows, or all bins with traffic, to their mean."""
     recording = world.recording
     if source == "device":
         devices = []
@@ -274,7 +274,7 @@ def flatten(world: World, source: str) -> World:
 
 
 def swap_rows(world: World, source: str, share: float) -> World:
-    """Replace the rows of a share of the pairs by those of the largest pair in the same burst."""
+    """Set the rows for a share of the pairs to those from the largest pair in the same burst."""
     recording = world.recording
     best: dict[tuple[int, str], EndRecord] = {}
     for record in recording.pairs:
@@ -304,7 +304,7 @@ def random_manipulation(world: World, rng: np.random.Generator) -> World:
 
     Args:
         world: World to change.
-        rng: Random number generator.
+        rng: Random number generator to use.
 
     Returns:
         The world with changed records.

@@ -1,4 +1,4 @@
-"""Random series with mean 1 and a given autocorrelation."""
+"""Functions to draw random series with mean 1 and a given autocorrelation."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -24,8 +24,8 @@ def ar1(rng: np.random.Generator, shape: tuple[int, int], rho: float) -> Floats:
     loop over time is necessary.
 
     Args:
-        rng: Random number generator.
-        shape: Number of series and number of values per series.
+        rng: Random number generator to use.
+        shape: Number of series and values to draw.
         rho: Correlation between neighbours, from 0 to below 1.
 
     Returns:
@@ -97,8 +97,8 @@ def weights(rng: np.random.Generator, count: int, family: str, largest_ratio: fl
     """Draw the relative sizes of the pairs.
 
     Args:
-        rng: Random number generator.
-        count: Number of pairs.
+        rng: Random number generator to use.
+        count: Number of pairs to draw.
         family: `equal`, `lognormal` or `pareto`.
         largest_ratio: Ratio of the largest size to the smallest.
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from tests.worlds.noise import Family
 
-# Header sizes in bytes from RFC 791, RFC 8200, RFC 9293 (without options), RFC 768 and IEEE 802.3
+# Header bytes from RFC 791, RFC 8200, RFC 9293 (without options), RFC 768 and IEEE 802.3
 # (destination, source and type, without the check sequence).
 IPV4_BYTES = 20
 IPV6_BYTES = 40
@@ -95,31 +95,31 @@ class Background:
 class Counter:
     """Byte counter of a device.
 
-    device: Device name.
+    Attributes:
+        device: Device name.
         share: Share of the pairs with traffic through this device.
         bin_s: Bin length.
         bin_jitter_s: Standard deviation of the bin ends.
         lag_s: Label minus true start of a bin.
-        stamp_offset_s: Error of the device's timestamps. Request times do not have this error.
+        stamp_offset_s: Error of the device's timestamps. It is not to be used for request times.
         lag_drift_s: Increase of the lag from the start to the end of the run.
-        lag_drift_s: Growth of the lag from the first to the last instant of the run.
-        directions: Counted packet directions, `both`, `forward` or `reverse`.
-        before_drop: True if the counter includes packets that are dropped later.
+        layer: `ip` or `wire`.
+        directions: Packet directions to count, `both`, `forward` or `reverse`.
+        before_drop: Set to True if packets will be counted before they can be dropped.
         bin_noise_ratio: Independent relative error of a bin.
-        bin_trade_ratio: Share of a bin that is counted in the next bin instead.
+        bin_trade_ratio: Share of a bin to be counted in the next bin instead.
         missing_ratio: Share of bins without a value.
-        zero_ratio: Share of bins with value 0 in spite of traffic.
-        partial_ratio: Share of bins that are incomplete and marked as partial.
-        partial_unmarked: True if the marks of partial bins are missing.
-        tail_zero_bins: Number of newest bins with value 0, because they are not filled yet.
-        average: True if the source reports a mean rate per second instead of a total per bin.
-        bits: True if the values are in bits.
-        labelled_bits: True if the source labels the values as bits.
-        polled: True if the coordinator polled the counter, with request times from its own clock.
-        declared: True if the operator declared layer, unit, aggregation and directions.
-        declared_lag: True if the operator declared the lag.
-        preset: Known system with default values.
-        preset: Known system whose defaults apply.
+        zero_ratio: Share of bins to be set to 0 in spite of traffic.
+        partial_ratio: Share of bins to be incomplete and marked as partial.
+        partial_unmarked: Set to True to remove the marks of partial bins.
+        tail_zero_bins: Number of newest bins to be set to 0, because they are not filled yet.
+        average: Set to True if the source reports a mean rate per second.
+        bits: Set to True if the values are in bits.
+        labelled_bits: Set to True if the source labels the values as bits.
+        polled: Set to True if the coordinator polls the counter, using its own clock.
+        declared: Set to True if the operator declares layer, unit, aggregation and directions.
+        declared_lag: Set to True if the operator declares the lag.
+        preset: Known system to take default values from.
     """
 
     device: str = "fw-a"
@@ -162,8 +162,8 @@ class Telemetry:
         idle_ratio: CPU ratio without load.
         every_s: Time between readings.
         stamp_offset_s: Device clock minus UTC, which is included in its timestamps.
-        own_stamps: True if readings have timestamps of the device.
-        asked: True if readings have request and answer times.
+        own_stamps: Set to True if readings have timestamps of the device.
+        asked: Set to True if readings have request and answer times.
         partial_ratio: Share of readings with only a part of the planes, marked as partial.
     """
 
@@ -187,7 +187,7 @@ class Clocks:
         group: `none`, `clients`, `servers`, `pairs` (both hosts in some pairs) or `some-clients`.
         group_share: Share of the pairs in the group for `pairs` or `some-clients`.
         drift_ppm: Standard deviation of the frequency error.
-        admits: True if the time daemons in the group report the offset of the group.
+        admits: Set to True if the time daemons in the group report the offset of the group.
         bound_s: Error bound that the daemons report.
         slewing_s: Remaining offset that the kernel reports for the group.
         synchronised: Synchronisation state that the daemons in the group report.
@@ -214,11 +214,11 @@ class Hosts:
     """Host counters.
 
     Attributes:
-        recorded: True if host counters exist.
+        recorded: Set to True if host counters exist.
         every_s: Time between readings.
         other_bits_per_second: Unrelated traffic on the counted interface of a host.
-        wrong_interface: True if the counted interface does not carry the test.
-        routed_known: True if the record has the interface that the kernel routes through.
+        wrong_interface: Set to True if the counted interface does not carry the test.
+        routed_known: Set to True if the record has the interface that the kernel routes through.
         cpu_ratio: CPU ratio of the busiest core at nominal load.
     """
 
@@ -246,7 +246,7 @@ class Spec:
         bypass_trend_ratio: Increase of the bypass from the first to the last burst.
         resend_ratio: Retransmitted TCP bytes relative to the payload.
         loss_ratio: Lost UDP datagrams relative to the sent ones.
-        loss_before_counter: True if losses occur before the device.
+        loss_before_counter: Set to True if losses occur before the device.
         short_packet_ratio: Additional header bytes for short segments, relative to payload.
         ack_every: Segments per acknowledgement. 0 for UDP.
         sender_early_s: Time from the start of the sender's engine clock to its first data.

@@ -1,4 +1,4 @@
-"""Records that hosts and engines make in a simulated run."""
+"""Functions to make the host and engine records for a simulated run."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ from tests.worlds.traffic import Burst, Flow, Physics, directions_of
 
 # 5 January 2026, 00:00 UTC.
 EPOCH_UNIX_S = 1767571200.0
-# A sender with more variation is not paced.
+# A sender needs to vary by less than this to be paced.
 PACED_COV = 0.006
 # Maximum TCP window per stream, unless the window is the bottleneck.
 WINDOW_BYTES = 16 * 1024 * 1024
@@ -47,7 +47,7 @@ def nic_cap(spec: Spec, physics: Physics) -> float | None:
     largest = float(per_pair * spec.layer_factor("wire"))
     if spec.bottleneck == "nic":
         return 1.002 * largest
-    # Otherwise the limit is much higher, and it is unknown for a third of the fleets.
+    # Otherwise the limit will be much higher, and can be unknown (for a third of the fleets).
     return None if physics.background_seed % 3 == 0 else 1.6 * largest
 
 
@@ -56,7 +56,7 @@ def make_plan(spec: Spec, physics: Physics) -> Plan:
     fleet = spec.payload_bytes_per_second * 8.0
     known: float | None = fleet * spec.layer_factor("ip")
     if spec.bottleneck != "device":
-        # The device could carry more, and its limit is known for half of the fleets.
+        # The device could carry more. Its limit will be known for half of the fleets.
         known = None if known is None or physics.background_seed % 2 else 1.7 * known
     offered = None
     steady = spec.noise.pair_cov <= PACED_COV and spec.weights == "equal"
@@ -146,7 +146,7 @@ def _edges(spec: Spec, rng: np.random.Generator, reading_s: float, length_s: Flo
     count = max(1, int(np.ceil(float(np.median(length_s)) / reading_s - 0.01)))
     edges = np.tile(reading_s * np.arange(count + 1.0), (length_s.size, 1))
     if count > 1:
-        # Engine timers fire slightly late and never early.
+        # Engine timers can be slightly late, but will not be early.
         edges[:, 1:-1] += np.abs(rng.standard_normal((length_s.size, count - 1))) * 0.001
     edges[:, -1] = length_s
     return edges
@@ -156,7 +156,7 @@ def _sides(spec: Spec, rng: np.random.Generator, flow: Flow, rtt_s: Floats) -> t
     """Return the rows of sender and receiver for all pairs."""
     burst = flow.burst
     starts = np.where(np.isfinite(burst.starts_s), burst.starts_s, burst.start_s)
-    # An engine runs for the full duration, unless it is killed.
+    # An engine will run for the full duration, unless it is killed.
     length = np.full(spec.pairs_count, burst.duration_s)
     began = starts - spec.sender_early_s
     edges = _edges(spec, rng, spec.sender_reading_s, length + spec.sender_early_s)
@@ -173,7 +173,7 @@ def _sides(spec: Spec, rng: np.random.Generator, flow: Flow, rtt_s: Floats) -> t
     bytes_ = np.diff(written, axis=1)
     sender = _Side(began, edges, bytes_, None, resent, loaded[:, None] * moves)
     began = starts + flow.delay_down_s - spec.receiver_early_s
-    # The receiver counts until it has read the last byte.
+    # The receiver will count until it has read the last byte.
     tail = flow.delay_up_s + 0.01
     edges = _edges(spec, rng, spec.receiver_reading_s, length + tail + spec.receiver_early_s)
     complete_step = np.zeros_like(edges)
@@ -199,7 +199,7 @@ def _end(
     rows_count = side.bytes.shape[1]
     complete = dies_at_s is None
     if dies_at_s is not None:
-        # Rows are written at their end.
+        # A row will be written when it ends.
         rows_count = int(np.searchsorted(side.edges_s[pair, 1:], dies_at_s, side="right"))
     bytes_ = side.bytes[pair, :rows_count]
     start, end = side.edges_s[pair, :rows_count], side.edges_s[pair, 1 : rows_count + 1]
@@ -385,7 +385,7 @@ def _host_counters(
     grid = burst.start_s - 3.0 + hosts.every_s * np.arange(count)
     at: Floats = np.tile(grid, (pairs, 1)) + 0.05 * rng.random((pairs, 1))
     wire, ack = spec.layer_factor("wire"), spec.ack_ratio("wire")
-    # A host reads its counters by its own clock.
+    # A host will use its own clock to read its counters.
     of_sides = [at - physics.offsets_s[side][:, None] for side in (0, 1)]
     out: Floats = np.zeros((2, pairs, count))
     into: Floats = np.zeros((2, pairs, count))
@@ -496,8 +496,8 @@ def record(spec: Spec, physics: Physics, rng: np.random.Generator) -> Recording:
     """Record a world.
 
     Args:
-        spec: Parameters.
-        physics: Simulated physics.
+        spec: Parameters to use.
+        physics: Simulated physics to use.
         rng: Random number generator for timestamps, jitter and counter noise.
 
     Returns:

@@ -14,12 +14,12 @@ from tests.worlds.noise import weights as draw_weights
 from tests.worlds.parameters import Spec
 from tests.worlds.record_format import Floats
 
-# Quiet time on the grid before a burst. Hosts with a fast clock start in it.
+# Quiet time to keep on the grid before a burst. Hosts with a fast clock will start in it.
 PRE_S = 2.0
-# Quiet time on the grid after the last byte in flight.
+# Quiet time to keep on the grid after the last byte in flight.
 POST_S = 3.0
 
-# Starts with a smaller difference from the planned instant are on time.
+# Starts need to be closer than this to the planned instant to be on time.
 COMMON_S = 0.05
 
 
@@ -84,8 +84,8 @@ class Flow:
 
     Attributes:
         burst: The burst.
+        direction: `forward` or `reverse`.
         step_s: Step length.
-        step_s: Length of a step.
         sent: First transmissions, shape (pairs, steps).
         delivered: Bytes that reach the receiver.
         resent: Bytes that TCP retransmits.
@@ -197,7 +197,7 @@ def directions_of(spec: Spec) -> tuple[str, ...]:
 
 
 def _profile(spec: Spec, at_s: Floats) -> Floats:
-    """Return the rate factor of the fleet at times after the origin of the burst."""
+    """Return the rate factor for the fleet at times after the burst origin."""
     profile = np.ones_like(at_s)
     if spec.slow_ramp_s > 0.0:
         risen = np.clip(at_s / spec.slow_ramp_s, 0.0, 1.0)
@@ -210,10 +210,10 @@ def _profile(spec: Spec, at_s: Floats) -> Floats:
 
 
 def _ramp(spec: Spec, shares: Floats, at: Floats, begin: Floats) -> None:
-    """Apply the start ramp of the pairs to `shares` (pairs, steps), in place.
+    """Apply the start ramp for each pair to `shares` (pairs, steps), in place.
 
     Args:
-        spec: Parameters.
+        spec: Parameters to use.
         shares: Traffic of the pairs.
         at: Middle of the steps.
         begin: Time of the first byte, by pair. It is not finite if the pair never ran.
@@ -254,7 +254,7 @@ def _bursts(spec: Spec, rng: np.random.Generator, client_offsets_s: Floats) -> t
     bursts = []
     for index, start_s, duration_s, level in sorted(planned + extra, key=lambda item: item[1]):
         errors = np.abs(rng.standard_normal(spec.pairs_count)) * spec.start_scatter_s
-        # An agent starts by its own clock.
+        # An agent will use its own clock to start.
         starts = start_s + errors - client_offsets_s
         if spec.origin != "launched":
             # The starts of imported tests were not coordinated by these clocks.
@@ -385,8 +385,8 @@ def simulate(spec: Spec, rng: np.random.Generator) -> Physics:
     """Run the physics of a world.
 
     Args:
-        spec: Parameters.
-        rng: Random number generator.
+        spec: Parameters to use.
+        rng: Random number generator to use.
 
     Returns:
         The simulated physics.

@@ -1,4 +1,4 @@
-"""Ground truth of a world, and the verdicts that the documented rules permit.
+"""Functions to compute the ground truth for a world.
 
 `docs/verdict.md`, `docs/evidence.md` and `docs/telemetry.md` define the rules. The code is
 independent of the engine. The documents do not define all details, for example the seconds in
@@ -17,18 +17,17 @@ from tests.worlds.record_format import Recording
 from tests.worlds.traffic import Physics
 from tests.worlds.visible import add_view_of_devices, doubts_of_devices, view_of_ends
 
-# Two correct readers of exact counters may differ by less than this. It is an edge of 100 ms in 20
-# s.
+# Readers can be expected to differ by less than this, which is an edge of 100 ms in 20 s.
 RATE_MARGIN = 0.005
 # The documented rule reports 1.5 % as slow. The truth must be twice as far below the limit.
 STRETCH_TRUE_MARGIN, STRETCH_SHOWN_MARGIN = 0.03, 0.015
 # Completeness is a share of the planned pair-seconds. Edges of rows can change it by 2 %.
 COMPLETENESS_MARGIN = 0.02
-# If more hosts than this have no verified clock, the clocks are unverified in every reading.
+# When more hosts than this have no verified clock, the clocks can not be used.
 CLOCKS_SHARE = 0.3
-# A device threshold is violated if the CPU is above the limit by this much.
+# The CPU needs to be above its limit by this much to be a violation.
 CPU_MARGIN = 0.03
-# A clean fleet with this margin must pass.
+# A clean fleet with this margin should pass.
 COMFORT_RATIO = 0.02
 
 
@@ -314,8 +313,8 @@ def find_truth(
     """Compute the ground truth of a world and the sources that show its violations.
 
     Args:
-        spec: Parameters.
-        physics: Simulated physics.
+        spec: Parameters to use.
+        physics: Simulated physics to use.
         recording: Records, which may be manipulated. Only `visible_in` depends on them.
         device_shift_s: Shift of the labels of all device bins in seconds.
 

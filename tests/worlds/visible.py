@@ -1,4 +1,4 @@
-"""Views of a burst as the recorded sources show it.
+"""Functions to compute how the recorded sources show a burst.
 
 The views use the true lag, the true header factors and the clock offsets that the daemons
 report. They check if a record has a contradiction, and not if a given method finds it.
@@ -14,9 +14,9 @@ from tests.worlds.parameters import Spec
 from tests.worlds.record_format import DeviceRecord, EndRecord, Floats, Recording
 from tests.worlds.traffic import Physics
 
-# A residual within one point of its limit may have either result.
+# A residual can pass or fail when it is within one point of its limit.
 RESIDUAL_MARGIN = 0.01
-# A series has another shape if it differs by this ratio and by five times its noise.
+# A series needs to differ by this ratio and by five times its noise to have another shape.
 SHAPE_RATIO, SHAPE_SIGMAS = 0.04, 5.0
 # Additional bytes in the first quiet bins after the burst, compared with those before it.
 TAIL_RATIO = 0.02
@@ -51,7 +51,7 @@ class Sources:
 
 
 def _points(end: EndRecord, began_s: float) -> tuple[Floats, Floats]:
-    """Return interpolation points for the cumulative bytes of one end over time."""
+    """Return points to interpolate the cumulative bytes for one end over time."""
     rows = end.rows
     at = np.empty(2 * rows.bytes.size)
     at[0::2], at[1::2] = rows.start_s, rows.end_s
@@ -133,14 +133,14 @@ def view_of_ends(
 def _true_bins(
     physics: Physics, lag_s: float, drift_s: float, record: DeviceRecord
 ) -> tuple[Floats, Floats]:
-    """Return the true start and end of all bins."""
+    """Return the true start and end for all bins."""
     start = record.start_s - lag_s - drift_s * record.start_s / physics.end_s
     end = record.end_s - lag_s - drift_s * record.end_s / physics.end_s
     return start, end
 
 
 def _clock_of(at: Floats) -> tuple[Floats, Floats]:
-    """Return interpolation points for the covered time of the intervals."""
+    """Return points to interpolate the time covered by the intervals."""
     lengths = at[1::2] - at[0::2]
     sums = np.cumsum(lengths)
     covered = np.empty_like(at)
@@ -157,7 +157,7 @@ def add_view_of_devices(
     receivers: list[tuple[int, Floats, Floats]],
     device_shift_s: float,
 ) -> None:
-    """Add the view of the device counters to `view`."""
+    """Add the device counters to `view`."""
     seconds = round(truth.window_s)
     edges = truth.window_start_s + np.arange(seconds + 1.0)
     flows = [flow for flow in physics.flows if flow.burst.index == truth.index]
@@ -272,7 +272,7 @@ def add_view_of_devices(
                     noise = max(noise, float(np.sqrt(local / group)))
     view.device_coverage = reported
     view.tail = tail
-    # A residual needs more than a few bytes at an edge.
+    # A few bytes at an edge should not be used as a residual.
     if predicted_sum > 0.3 * sum(float(f.delivered.sum()) for f in flows):
         view.residual = residual_sum / predicted_sum
     if squares:

@@ -41,8 +41,8 @@ class World:
     Attributes:
         kind: Kind name.
         seed: Seed. `generate(kind, seed)` returns the same world.
-        spec: Parameters.
-        physics: Simulated physics.
+        spec: Parameters to use.
+        physics: Simulated physics to use.
         recording: Records after all manipulations.
         manipulations: Changes of the records.
     """
@@ -73,7 +73,7 @@ class World:
         """Return this world with changed records.
 
         Args:
-            recording: The changed records.
+            recording: Changed records to use.
             manipulation: Description of the change.
         """
         return replace(self, recording=recording, manipulations=(*self.manipulations, manipulation))
@@ -104,8 +104,8 @@ def build(kind: str, seed: int, spec: Spec, rng: np.random.Generator) -> World:
     Args:
         kind: Kind name.
         seed: World seed.
-        spec: Parameters.
-        rng: Random number generator.
+        spec: Parameters to use.
+        rng: Random number generator to use.
 
     Returns:
         The world, without manipulations.
@@ -124,7 +124,7 @@ def judge(world: World) -> Judgement:
     *Inconclusive* is never wrong. `should_pass` is true if it is unnecessary.
 
     Args:
-        world: The world.
+        world: World to judge.
 
     Returns:
         The judgement.
