@@ -1,4 +1,4 @@
-"""In-memory queue and table for tests of the agent. A switch makes the table unavailable."""
+"""In-memory queue and table to be used in agent tests. The table can be set to unavailable."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -40,7 +40,7 @@ HOST: Final = Host(
 
 
 def make_tools(records: Records, **settings: Any) -> Tools:
-    """Return the tools of a client agent without start gate. Its engine cannot be executed."""
+    """Return the tools for a client agent without start gate. Its engine can not be started."""
     return Tools(
         settings=make_settings(**settings),
         host=HOST,
@@ -60,7 +60,7 @@ class MemoryTable:
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str], Entity] = {}
-        # Row keys in the order of the writes.
+        # Row keys, in the order they were written.
         self.written: list[str] = []
         self.away = False
         self.refusing: Callable[[Entity], ExchangeError | None] = lambda _: None
@@ -147,7 +147,7 @@ class MemoryQueue:
         self.waiting: list[Delivery] = []
         # Tuples of the verb, the message id and further arguments.
         self.settled: list[tuple[str, ...]] = []
-        # Set when ``receive`` found no message.
+        # Set when there was no message to receive.
         self.idle = asyncio.Event()
 
     def put(self, body: bytes, message_id: str) -> None:
@@ -196,7 +196,7 @@ class MemoryQueue:
         raise NotImplementedError
 
     async def ping(self) -> None:
-        """Do nothing: the queue is reachable."""
+        """Do nothing. The queue can always be reached."""
 
     async def counts(self) -> QueueCounts:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Run the agents' attacks of ``make attack`` and check that they cover every field and writer."""
+"""Run the agent attacks from ``make attack``. All fields and writers should be covered."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def test_all_text_fields_are_listed() -> None:
 
 @pytest.mark.parametrize("engine", engines())
 def test_valid_values_reach_the_written_files(engine: str) -> None:
-    """Check that a valid value arrives, because otherwise the absence of an invalid one proves
+    """Check that a valid value will arrive. If not, the absence of an invalid one proves
     nothing."""
     assert "10.9.9.9" in written(engine, "endpoint.address", "10.9.9.9")
     assert "10.9.9.9" in written(engine, "bind", "10.9.9.9")

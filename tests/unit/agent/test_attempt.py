@@ -77,7 +77,7 @@ async def test_planned_stop_is_not_a_failure() -> None:
 async def test_counters_are_read_before_the_second_process_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Check the order, because traffic of the first process would otherwise count as the initial
+    """Check the order. If not, traffic from the first process would be used as the initial
     value."""
     order: list[str] = []
 
@@ -164,7 +164,7 @@ def test_full_disk_drops_the_first_lines_and_notes_it() -> None:
     lines = [noise.randbytes(300).hex().encode() for _ in range(3_000)]
     stored = Transcript(8 * 2**20)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # The file size limit raises the same error as a full disk.
+    # The file size limit is used to get the same error as for a full disk.
     resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, hard))
     try:
         for line in lines:

@@ -1,4 +1,4 @@
-"""Unit tests of ``broadside agent --check`` with fake programs."""
+"""Tests for ``broadside agent --check``, using fake programs."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ DOES_NOT_STREAM: Final = "iperf 3.16 (cJSON 1.7.15)"
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Create a client's settings, an iperf3 that streams and a start gate that loads into it."""
+    """Set up a client with an iperf3 that can stream and a start gate for it."""
     monkeypatch.setenv("BROADSIDE_AGENT_ROLE", "client")
     monkeypatch.setattr(engine_process, "preload_works", lambda gate, binary: True)
     monkeypatch.setattr(engine_process, "find_gate", lambda: tmp_path / "libgate.so")
@@ -32,7 +32,7 @@ def set_iperf3(folder: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def set_engines(monkeypatch: pytest.MonkeyPatch, programs: Mapping[str, Tool | str]) -> None:
-    """Set the programs of the host. A text instead of a tool is the reason for its absence."""
+    """Set the programs to be found. Use a text as the reason when a program is missing."""
     monkeypatch.setattr(
         "broadside.agent.installed_engines.find_program",
         lambda program: programs.get(program.name, Tool(argv=(program.name,), version="1.0")),

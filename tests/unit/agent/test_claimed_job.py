@@ -1,4 +1,4 @@
-"""Tests for jobs that end before an engine runs. Live tests cover jobs that run."""
+"""Tests for jobs that end before an engine is started. See the live tests for the others."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -28,7 +28,7 @@ from tests.unit.agent.jobs import make_job
 
 
 class Bench:
-    """Run one job, armed immediately and due in some seconds, on an in-memory table."""
+    """Set up to run one job on an in-memory table. It will be due in some seconds."""
 
     def __init__(self) -> None:
         self.table = MemoryTable()
@@ -38,7 +38,7 @@ class Bench:
         self.job = make_job(planned_start_at=self.now + timedelta(seconds=8))
 
     def due_soon(self) -> None:
-        """Set the start two seconds ahead, for tests that wait for it."""
+        """Set the start to two seconds from now, for tests that need to wait for it."""
         due_at = datetime.now(UTC) + timedelta(seconds=2)
         self.job = self.job.model_copy(update={"planned_start_at": due_at})
 
@@ -61,7 +61,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
     monkeypatch.setattr(burst_module, "read_clock", read_clock)
     for module in (burst_module, watch):
-        # The first check is then also the last.
+        # The first check will then be the last.
         monkeypatch.setattr(module, "LAST_LOOK_S", 60)
     return Bench()
 
@@ -162,7 +162,7 @@ async def test_missing_engine_program_fails_the_job(bench: Bench) -> None:
     assert report.outcome is Outcome.FAILED
     assert "/nowhere/iperf3" in (report.reason or "")
     claim = (await bench.records.bursts.read_claims("run-1", 0))[bench.job.pair_index]
-    # Without a gate the job is ready and waits for the instant.
+    # Without a gate, the job is ready to wait for the instant.
     assert claim.phase is Phase.ARMED
 
 
@@ -182,7 +182,7 @@ async def test_internal_error_still_writes_a_report(
 async def test_without_a_gate_only_daemon_ports_are_probed_for_idle_rtt(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, engine: str, probed: bool
 ) -> None:
-    """Check that no server of a single test is probed, because a dropped connection ends it."""
+    """Check that a single-test server is not probed, because that would end it."""
     seen = []
 
     async def from_handshakes(address: str, port: int, bind: str | None) -> IdleRtt:

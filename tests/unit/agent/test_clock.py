@@ -62,10 +62,10 @@ def test_a_free_running_chronyd_has_no_bound() -> None:
         (None, LOCAL, True),
         ("127.0.0.1", LOCAL, True),
         ("/run/chrony/chronyd.sock", LOCAL, True),
-        # It belongs to another container and has no reading of any clock.
+        # It belongs to another container and can not be used for this clock.
         ("172.31.77.2", LOCAL, True),
         (None, SLOW, True),
-        # It reports an offset, so its answer is used.
+        # It reports an offset, so it can be used.
         ("127.0.0.1", SLOW, False),
     ],
 )
@@ -169,7 +169,8 @@ async def test_explicit_chronyd_address_disables_the_kernel_clock() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        LOCAL.replace("7F7F0101", "7F7F0100"),  # ntpd's local clock driver
+        # The local clock driver in ntpd.
+        LOCAL.replace("7F7F0101", "7F7F0100"),
         # Default stratum of `local` and of `local orphan`.
         LOCAL.replace(",3,", ",10,"),
         SLOW.replace(",4,", ",16,"),
@@ -187,7 +188,7 @@ def test_undisciplined_clock_has_no_bound(text: str) -> None:
 @pytest.mark.parametrize(
     ("silence", "least_s", "most_s"),
     [
-        # One missed update is accepted.
+        # One missed update should be accepted.
         (timedelta(seconds=100), 0.0, 0.006),
         (timedelta(hours=1), 0.05, 0.06),
         (timedelta(days=1), 1.2, 1.4),  # 86,400 s x 15 ppm
@@ -206,7 +207,7 @@ def test_bound_includes_the_hypervisor_clock_error() -> None:
     renamed = PHC.replace("50484330,PHC0", "48595052,HYPR")
     assert parse_tracking(renamed, NOW_AT).bound_s == pytest.approx(figures_s)
     assert parse_tracking(renamed, NOW_AT, on_host_clock=True).bound_s == phc.bound_s
-    # A server's address is not a reference clock, even if the kernel has one.
+    # A server address is not a reference clock, even if the kernel has one.
     server = parse_tracking(SLOW, NOW_AT, on_host_clock=True)
     assert server.bound_s == parse_tracking(SLOW, NOW_AT).bound_s
 

@@ -18,12 +18,12 @@ from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable, make_tools
 from tests.unit.agent.jobs import INSTANT_AT, INSTANT_S, make_job
 
-# Seconds in which the traffic must stop.
+# Seconds in which the traffic needs to stop.
 ABORT_S = 5.0
 
 
 class SkippingLoop(asyncio.SelectorEventLoop):
-    """Event loop with a clock that skips idle time."""
+    """Event loop to skip idle time on its clock."""
 
     skipped_s = 0.0
 
@@ -71,7 +71,7 @@ class SlowControl(RunRecords):
 def guarded(
     monkeypatch: pytest.MonkeyPatch, records: SlowControl, *, from_s: float = -10.0
 ) -> tuple[str, float]:
-    """Return the reason and the time (s after the instant) at which the watch ended the run."""
+    """Return the reason and the time (s after the instant) when the run was ended."""
     job = make_job()
     claim = Claim(job_id=job.job_id, agent_id="c", phase=Phase.CLAIMED, claimed_at=INSTANT_AT)
     loop = SkippingLoop()

@@ -126,7 +126,7 @@ def test_readings_without_a_cpu_tick_are_skipped() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 500)), min_size=1, max_size=8))
 def test_cpu_ratios_stay_between_zero_and_one(steps: list[tuple[int, int]]) -> None:
-    """Check the ratios also for a core with an idle time that stepped back."""
+    """Check this also when the idle time has stepped back."""
     earlier = replace(totals(), cores=tuple(CoreTicks(busy=100, total=1000) for _ in steps))
     later = replace(
         totals(101.0),

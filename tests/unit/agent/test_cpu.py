@@ -85,14 +85,14 @@ async def test_exit_reports_cpu_time_of_process_and_child() -> None:
 
 
 def children() -> list[str]:
-    """Return the child processes of all threads of this process, including zombies."""
+    """Return the child processes for all threads in this process, including zombies."""
     tasks = Path("/proc/self/task").glob("*/children")
     return [pid for path in tasks for pid in path.read_text().split()]
 
 
 @pytest.mark.parametrize("turns", range(8))
 async def test_cancelled_process_is_killed_and_reaped(turns: int) -> None:
-    # Processes of earlier tests.
+    # Processes from earlier tests.
     others = set(children())
     running = asyncio.create_task(
         run_engine(["sleep", "60"], on_line=lambda *_: None, deadline_at_s=None)

@@ -59,7 +59,7 @@ def test_invalid_job_names_the_problem(body: bytes, reason: str, message: str) -
 
 
 def body_with(path: str, value: object, **changes: object) -> bytes:
-    """Return the body of a job with an added field at a dotted path."""
+    """Return the job body with a field added to a dotted path."""
     fields: dict[str, Any] = json.loads(make_job().model_dump_json()) | changes
     holder = fields
     *folders, name = path.split(".")
@@ -93,7 +93,7 @@ def test_field_marked_ignorable_is_ignored() -> None:
     assert read_job(body) == make_job(may_ignore=["traffic.colour"])
     both = body_with("traffic.shade", 1, may_ignore=["traffic.colour"])
     assert isinstance(read_job(both), Unfamiliar)
-    # A value cannot be ignored, because the agent would send other traffic without it.
+    # A value can not be ignored, because the agent would use it to send other traffic.
     known_value = body_with("traffic.protocol", "sctp", may_ignore=["traffic.protocol"])
     assert isinstance(read_job(known_value), Unfamiliar)
 
@@ -197,7 +197,7 @@ def judge(
     release: Release | None = None,
     gate_refusal: str | None = None,
 ) -> tuple[Outcome, str | None]:
-    """Return the outcome of a successful test with these changes."""
+    """Return the outcome for a successful test with these changes."""
     read = make_reading(**reading)
     ending = judge_outcome(
         make_job(),

@@ -1,4 +1,4 @@
-"""Tests for the samples of the host's egress queues."""
+"""Tests for samples from the host egress queues."""
 
 import struct
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ ROOT, CHILD = 0xFFFF_FFFF, 0x1_0000
 
 
 def qdisc(index: int, parent: int, kind: str, packets: int) -> tuple[int, bytes]:
-    """Return one message of a dump, a struct tcmsg with kind and queue length."""
+    """Return one dump message, a struct tcmsg with kind and queue length."""
     queue = attribute(3, struct.pack("=5I", packets, packets * 1500, 0, 0, 0))
     content = struct.pack("=BxxxiIII", 0, index, 1, parent, 0)
     return 36, content + attribute(1, kind.encode() + b"\0") + attribute(7, queue)
@@ -22,7 +22,7 @@ def qdisc(index: int, parent: int, kind: str, packets: int) -> tuple[int, bytes]
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bytes]]:
-    """Return the queue dump of a host with the interfaces lo, eth0 and eth1."""
+    """Return the queue dump for a host with lo, eth0 and eth1."""
     dump: list[tuple[int, bytes]] = []
 
     def ask(*_: object) -> Iterator[tuple[int, bytes]]:

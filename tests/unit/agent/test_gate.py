@@ -63,7 +63,7 @@ def test_gate_extends_the_environment() -> None:
     ],
 )
 def test_release_reports_the_server_lead(released: str, ahead_s: float) -> None:
-    """Test also a server that sends, which is never ahead."""
+    """Test also a server that is set to send, which can not be ahead."""
     text = f"warning: something\nbroadside-gate: armed 1000.1\nbroadside-gate: {released}\n"
     release = read_release(text)
     assert release is not None
@@ -85,7 +85,7 @@ def test_armed_gate_is_detected_before_its_release() -> None:
 
 
 def test_settle_time_is_one_server_interval() -> None:
-    """Check the interval, because the readings would otherwise begin between two seconds of the
+    """Check the interval. If not, the readings could start between two seconds after the
     instant."""
     env = gate_env(LIBRARY, 0.0, Traffic(), base={})
     argv = server_argv(5201, Version(3, 18), binary=("iperf3",))

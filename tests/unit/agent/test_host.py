@@ -1,4 +1,4 @@
-"""Tests for warnings about host information that an agent cannot read."""
+"""Tests for warnings when an agent can not read host information."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""Tests for the idle RTT of open connections and of handshakes, with real loopback sockets."""
+"""Tests for the idle RTT, using real loopback sockets."""
 
 import asyncio
 import socket
@@ -22,7 +22,7 @@ SLOW_S = 5.0
 
 @contextmanager
 def listening(family: socket.AddressFamily = socket.AF_INET) -> Iterator[tuple[str, int]]:
-    """Yield the address and port of a listening socket that never accepts. The kernel answers."""
+    """Yield the address and port to connect to. The kernel will answer, without an accept."""
     address = "127.0.0.1" if family == socket.AF_INET else "::1"
     with socket.socket(family) as server:
         try:
@@ -34,7 +34,7 @@ def listening(family: socket.AddressFamily = socket.AF_INET) -> Iterator[tuple[s
 
 
 def tcp_info(rtt_us: int, min_rtt_us: int | None) -> bytes:
-    """Return a struct tcp_info. Older kernels have no minimum RTT."""
+    """Return a struct tcp_info. Set the minimum RTT to None for older kernels."""
     info = bytearray(152 if min_rtt_us is not None else 104)
     struct.pack_into("=I", info, 68, rtt_us)
     if min_rtt_us is not None:
@@ -52,7 +52,7 @@ def test_every_connection_to_the_port_is_measured(family: socket.AddressFamily) 
         for to in (port, port, port, other):
             connections.enter_context(socket.create_connection((address, to)))
         rtts = connection_rtts(address, {port})
-        # The server side and the other port are excluded.
+        # The server side and the other port should not be included.
         assert len(rtts) == 3
         assert all(0 < rtt < SLOW_S for rtt in rtts)
         idle = from_connections(address, {port})
@@ -103,7 +103,7 @@ async def test_unanswered_handshake_times_out(monkeypatch: pytest.MonkeyPatch) -
     [
         # The minimum RTT is used instead of the smoothed RTT.
         (tcp_info(900, 400), 400e-6),
-        # The kernel has not measured it yet.
+        # The kernel has not been able to measure it yet.
         (tcp_info(900, 0xFFFF_FFFF), 900e-6),
         # Kernels before Linux 4.6.
         (tcp_info(900, None), 900e-6),

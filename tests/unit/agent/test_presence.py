@@ -67,7 +67,7 @@ def make_publisher(fleet: FleetRecords, monkeypatch: pytest.MonkeyPatch) -> Hear
 async def test_host_info_is_sent_again_when_it_may_be_unknown(
     meanwhile: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Check the first case, a missing row, as after a restore of older rows."""
+    """Check also a missing row, which can be seen when older rows were restored."""
     table = MemoryTable()
     fleet = FleetRecords(table)
     publisher = make_publisher(fleet, monkeypatch)
@@ -139,10 +139,10 @@ def test_log_lines_include_action_and_job() -> None:
         # The address changes back and forth.
         (["10.1.1.9", "10.1.1.1", "10.1.1.9", "10.1.1.1"], 0, None),
         (["10.1.1.9", "10.1.1.8", "10.1.1.8"], 0, 3),
-        # An interface that is down gets the same address again.
+        # An interface that is down will get the same address again.
         ([None, None, None], 0, None),
         (["10.1.1.9", None, "10.1.1.9"], 0, 3),
-        # A running test is completed.
+        # A running test should be completed.
         (["10.1.1.9"] * 5, 4, 4),
     ],
 )

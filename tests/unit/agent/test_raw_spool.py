@@ -1,4 +1,4 @@
-"""Tests for the spool of raw output, which waits on disk and is dropped before rows."""
+"""Tests for the raw output spool. When space is needed, it will be dropped before rows."""
 
 import asyncio
 import random
@@ -31,7 +31,7 @@ def files(folder: Path) -> list[str]:
 
 
 class MemoryRaw:
-    """In-memory raw store. Switches make it unavailable, unauthorised, or reject one name."""
+    """In-memory raw store. It can be set to be unavailable, to deny access or to reject a name."""
 
     def __init__(self) -> None:
         self.texts: dict[RawName, bytes] = {}
@@ -58,7 +58,7 @@ class MemoryRaw:
 
 
 def noise(seed: int, size: int) -> bytes:
-    """Return bytes that cannot be compressed."""
+    """Return bytes that can not be compressed."""
     return random.Random(seed).randbytes(size)
 
 
@@ -158,7 +158,7 @@ async def test_rows_replace_raw_output_newest_first(
     # The row is larger than the whole spool.
     await rows.upsert(row("chunk.2", 10_000))
     assert spool.raws_count == 1
-    # A row is never dropped for raw output.
+    # A row should not be dropped to store raw output.
     await raw.save(named(9), bytes(reversed(range(256))) * 40)
     assert sum(name.endswith(".row") for name in files(tmp_path)) == len(spool) == 2
     table.away = store.away = False

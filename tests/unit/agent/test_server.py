@@ -70,7 +70,7 @@ def test_port_is_free_only_after_it_listened_for_a_while() -> None:
         served.see(view, now_s)
         return served.seen_listening, served.busy, served.connected_at_s, served.left_at_s
 
-    # At first another process may be the listener.
+    # Another process may be using the port first.
     assert states(FREE, 100.0 + YOUNG_S / 2) == (False, False, None, None)
     assert states(FREE, 100.0 + YOUNG_S) == (True, False, None, None)
     assert states(STREAMS, 101.0) == (True, True, 101.0, None)

@@ -1,4 +1,4 @@
-"""Tests for the services of a server agent and of their reported state."""
+"""Tests for services on a server agent and their reported state."""
 
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -66,7 +66,7 @@ def view(*, connected: bool) -> PortView:
 
 
 class Daemon:
-    """Process of a daemon as a port sees it."""
+    """Daemon process to be used by a port."""
 
     def __init__(self) -> None:
         self.process = self
@@ -133,7 +133,7 @@ def test_port_without_daemon_is_neither_free_nor_busy() -> None:
 
 
 async def test_foreign_connections_do_not_start_a_test(served: Served) -> None:
-    """Check health checks, a foreign download and a connection that stays open for a day."""
+    """Test health checks, a foreign download and a connection to be open for a day."""
     for _ in range(20):
         served.update(connected=True)
         await served.save()
@@ -163,7 +163,7 @@ async def test_requests_of_one_job_are_one_test(
 
 
 async def test_pause_does_not_split_a_test(served: Served) -> None:
-    """Check a pause that is longer than any request before, for example because of packet loss."""
+    """Test a pause that is longer than any request. It can be caused by packet loss."""
     served.request(JOB)
     await served.save()
     await served.save(after_s=5)
@@ -179,7 +179,7 @@ async def test_pause_does_not_split_a_test(served: Served) -> None:
 
 
 async def test_test_stays_open_during_a_long_transfer(served: Served) -> None:
-    """Check a long transfer, because the log has no line before its end."""
+    """Test a long transfer, which will not be in the log before it has ended."""
     served.request(JOB)
     for _ in range(16):
         served.update(connected=True)
@@ -238,7 +238,7 @@ async def test_cpu_time_is_counted_between_samples_around_the_test(
         served.used_s = before_s
         served.update(connected=False)
         served.now_s += 1
-        # Half a second of it has passed at the next sample.
+        # Half a second will have passed at the next sample.
         served.used_s = before_s + 1.0
         served.request(job)
         served.update(connected=True)
@@ -258,7 +258,7 @@ async def test_cpu_time_is_counted_between_samples_around_the_test(
 async def test_cpu_time_excludes_an_earlier_foreign_download(served: Served) -> None:
     served.update(connected=False)
     served.update(connected=True)
-    # CPU time of the foreign download.
+    # CPU time used for the foreign download.
     served.used_s = 60.25
     served.update(connected=False, after_s=30)
     served.now_s += 1

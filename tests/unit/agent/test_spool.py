@@ -70,7 +70,7 @@ def suffixes(folder: Path) -> list[str]:
 
 
 def contents(folder: Path) -> list[bytes]:
-    """Return the contents of the files, oldest first."""
+    """Return the file contents, oldest first."""
     return [path.read_bytes() for path in sorted(folder.iterdir())]
 
 
@@ -139,7 +139,7 @@ async def test_delayed_report_has_its_delivery_time(tmp_path: Path) -> None:
 
 
 async def test_delayed_test_ends_only_after_all_its_seconds(tmp_path: Path) -> None:
-    """Check this, because a coordinator that reads in between would measure a partial test."""
+    """Check this, because a coordinator could use a partial test when it reads in between."""
     table, _, results = spooled(tmp_path)
     at = datetime(2026, 11, 2, 9, tzinfo=UTC)
     intervals = tuple(
@@ -196,7 +196,7 @@ async def test_restarted_agent_sends_its_spooled_rows(tmp_path: Path) -> None:
 
 
 class Killed(BaseException):
-    """Simulate the end of the process."""
+    """Exception to simulate the end of the process."""
 
 
 async def test_kill_during_a_rewrite_never_sends_the_old_row(
@@ -213,7 +213,7 @@ async def test_kill_during_a_rewrite_never_sends_the_old_row(
         await results.upsert(row("chunk.0", n=2))
     assert len(suffixes(tmp_path)) == 2
     table.away = False
-    # The second restart reads the state that the first one left.
+    # The second restart has to read the state from the first one.
     for _ in range(2):
         await SpooledTable(table, Spool(tmp_path, 10**6)).drain()
     assert table.written == ["chunk.0"]

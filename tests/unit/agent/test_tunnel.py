@@ -30,7 +30,7 @@ VXLAN = {"streams_count": 8, "encapsulation": "vxlan"}
 
 
 def tunnel(pair_index: int = 2, ports: Sequence[int] | None = None, **changes: Any) -> Tunnel:
-    """Return the tunnel of a job. Every pair has its own port."""
+    """Return the tunnel for a job. Each pair uses a different port."""
     first, *more = ports or [5201 + pair_index]
     endpoint = {"agent_id": "server-1", "address": "10.2.1.3", "port": first, "more_ports": more}
     job = make_job(**{"pair_index": pair_index, "traffic": VXLAN, "endpoint": endpoint} | changes)
@@ -131,7 +131,7 @@ async def opened(*_: object, **__: object) -> End:
 
 
 class Server:
-    """Tunnel keeper of a server agent with an in-memory table and without devices."""
+    """Tunnel keeper for a server agent, using an in-memory table and no devices."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 1000.0
@@ -148,7 +148,7 @@ class Server:
         monkeypatch.setattr("broadside.agent.tunnels.TunnelEnd.open", self._open)
 
     def restart(self) -> None:
-        """Simulate the restart of the agent."""
+        """Simulate an agent restart."""
         tools = make_tools(self.records, role="server", agent_id="server-1")
         self.keeper = TunnelKeeper(tools=tools, bind=lambda ports, inner: self.bound.append(inner))
 
@@ -198,7 +198,7 @@ async def test_tunnel_stays_open_with_heartbeats_or_during_an_outage(
     await server.poll(SILENT_S - 1)
     assert server.open_states == [True]
     await server.poll(3)
-    # The tunnel is not opened again.
+    # The tunnel should not be opened again.
     assert server.open_states == [False]
     assert server.bound[-1] is None
     assert await server.records.fleet.read_tunnels("server-1") == []

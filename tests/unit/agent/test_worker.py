@@ -14,7 +14,7 @@ from tests.unit.agent.jobs import make_job
 
 
 class LaterTraffic(Traffic):
-    """Traffic with a field of a later version."""
+    """Traffic with a field from a later version."""
 
     colour: str = "none"
 
@@ -33,7 +33,7 @@ class Bench:
         self.worker = Worker(queue=self.queue, tools=make_tools(self.records, **settings))
 
     async def take(self, body: bytes, message_id: str = "m1", *, planned: bool = True) -> None:
-        """Process one message and stop. With ``planned``, the job is part of the stored plan."""
+        """Process one message and stop. Use ``planned`` to add the job to the stored plan."""
         job = read_job(body)
         if planned and isinstance(job, Job) and not self.table.away:
             await self.records.runs.save_jobs(job.run_id, job.burst_index, [job])
@@ -166,7 +166,7 @@ async def test_jobs_of_a_burst_are_read_once(bench: Bench, monkeypatch: pytest.M
 
 async def test_message_is_returned_if_the_table_is_unavailable(bench: Bench) -> None:
     bench.table.away = True
-    # The agent retries for this time and never runs a job without a check.
+    # The agent will retry for this time, and should not run a job without a check.
     await bench.take(due_in(0.2).body)
     assert bench.queue.settled == [("abandon", "m1")]
     assert not bench.table.rows

@@ -8,10 +8,10 @@ MSS_BYTES = 1_448
 
 
 def ten_gigabit_flow(seconds_count: int, seed: int) -> tuple[Interval, ...]:
-    """Return intervals of 64 TCP streams with a total of about 10 Gbit/s, as reported by the
+    """Return intervals for 64 TCP streams with about 10 Gbit/s in total, as reported by the
     sender.
 
-    Byte counts are not multiples of a block, which is the harder case to compress.
+    Byte counts are set to be no multiples of a block, which is harder to compress.
     """
     noise = random.Random(seed)
     windows = [noise.randint(200, 900) for _ in range(64)]

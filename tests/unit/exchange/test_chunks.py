@@ -1,4 +1,4 @@
-"""Tests that packed seconds are restored unchanged, are small, and that damage is detected."""
+"""Tests for packed seconds. They should be small, and damage should be detected."""
 
 import json
 import random
@@ -40,7 +40,7 @@ def test_columns_are_restored_unchanged(
     assert unpack(pack(given_columns)) == given_columns
 
 
-# Up to months of engine time.
+# Up to months in engine time.
 MICROSECONDS = st.integers(-(10**10), 10**13)
 
 
@@ -178,7 +178,7 @@ def signed(header: bytes, body: bytes) -> bytes:
 
 @given(st.binary(max_size=60), st.binary(max_size=60))
 def test_malformed_chunk_with_correct_checksum_is_rejected(header: bytes, body: bytes) -> None:
-    """Check that a wrong writer causes only a defined error."""
+    """A wrong writer should only cause a defined error."""
     with pytest.raises(RecordUnreadable, match="malformed"):
         unpack(signed(header, body))
 

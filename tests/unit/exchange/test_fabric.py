@@ -1,4 +1,4 @@
-"""Tests for the settings that select the fabric."""
+"""Tests for the settings used to select the fabric."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Tests that installation hints name commands that exist on the host of the reader."""
+"""Tests for installation hints. The commands should exist on the host where they are used."""
 
 import re
 from pathlib import Path

@@ -28,7 +28,7 @@ def job(traffic: Traffic, *, address: str = "10.0.0.2") -> Job:
 
 
 def options(argv: tuple[str, ...]) -> dict[str, str | bool]:
-    """Return options by name. The value is True for a flag."""
+    """Return options by name. The value is set to True for a flag."""
     named: dict[str, str | bool] = {}
     for argument in argv[1:]:
         if argument.startswith("--"):

@@ -1,4 +1,4 @@
-"""Tests for the iperf3 reader with recordings of real output and with invalid output."""
+"""Tests for the iperf3 reader, using recorded and invalid output."""
 
 import json
 import re
@@ -132,9 +132,12 @@ SEEN = {
     "3.22/udp.json": "client udp forward 2, up 3 3751768",
 }
 
-DROPPED = (  # iperf3's reset at the warm-up's end beat its last second's printing; on a busy host
+# Recordings from a busy host. iperf3 was reset at the end of the warm-up before it could print the
+# last second.
+DROPPED = (
     "3.18/server-tcp-omit2-dropped.json",
-    "3.18/tcp-omit2-beyond.json",  # whose next start is beyond its end
+    # Here the next start is after the end.
+    "3.18/tcp-omit2-beyond.json",
     "3.18/tcp-omit2-dropped.json",
 )
 
@@ -159,7 +162,7 @@ def state(reading: Reading) -> str:
 
 
 def format_reading(reading: Reading) -> str:
-    """Return a reading in the form of the table."""
+    """Return a reading as it should be in the table."""
     report = reading.report
     lines = [reading.side, report.protocol, report.direction, report.streams_count]
     ended = state(reading)
@@ -174,7 +177,7 @@ def format_reading(reading: Reading) -> str:
 
 
 def _sums(sent_and_received: tuple[int | None, ...]) -> str:
-    """Join both values. Equal values are written once."""
+    """Join both values. Write the value once if they are equal."""
     return "/".join(dict.fromkeys("-" if sum is None else str(sum) for sum in sent_and_received))
 
 
@@ -205,7 +208,7 @@ def test_intervals_add_up_to_the_totals(name: str) -> None:
         local_bytes = total.sent_bytes if sends else total.received_bytes
         assert local_bytes is not None
         counted = counted_bytes(reading.intervals[total.flow])
-        # iperf3 reads its totals shortly after its last interval.
+        # iperf3 will read its totals shortly after its last interval.
         assert local_bytes * 0.999 <= counted <= local_bytes
 
 
@@ -421,7 +424,7 @@ def test_error_reason_is_read_from_standard_error() -> None:
 
 
 def stream_with(old: str, new: str) -> Reading:
-    """Return the reading of the plain recording with a text replaced."""
+    """Return the reading for the plain recording with a text replaced."""
     text = recorded("3.22/tcp-stream.json").decode()
     assert re.search(old, text)
     return read_any(re.sub(old, new, text).encode())

@@ -14,7 +14,7 @@ RED = "red"
 
 
 class Inner(Message):
-    """Message of a module that is not in first_fields.json. All its defaults are later fields."""
+    """Message in a module that is not in first_fields.json, so all defaults are later fields."""
 
     name: str
     colour: str = RED

@@ -1,4 +1,4 @@
-"""Tests for the size limits of rows and messages and of their batches."""
+"""Tests for the size limits used for rows, messages and batches."""
 
 import base64
 import json

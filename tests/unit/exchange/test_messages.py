@@ -1,4 +1,4 @@
-"""Tests for the validation of messages."""
+"""Tests to validate messages."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any

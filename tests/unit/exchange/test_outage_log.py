@@ -19,7 +19,7 @@ QUEUE, TABLE, TWICE = OutageKind.QUEUE_AWAY, OutageKind.TABLE_AWAY, OutageKind.D
 
 
 class Clock:
-    """Clock that only moves when the test sets it."""
+    """Clock that will only move when it is set by the test."""
 
     def __init__(self) -> None:
         self.now = AT

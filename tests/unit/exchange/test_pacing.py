@@ -1,4 +1,4 @@
-"""Tests for how pairs are spread over time and over copies of the control row."""
+"""Tests to spread pairs over time and over control row copies."""
 
 import math
 from collections import Counter

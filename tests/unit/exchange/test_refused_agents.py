@@ -23,11 +23,11 @@ def link(**fields: Any) -> CoordinatorClient:
 @pytest.mark.parametrize(
     ("accepted", "expected"),
     [
-        # The first coordinator replaces the second and does not know the agent yet.
+        # The first coordinator was used to replace the second and does not know the agent yet.
         ({(SECOND, "new")}, True),
         # Another request used the earlier secret.
         ({(FIRST, "new")}, True),
-        # The backup of the coordinator was restored.
+        # The coordinator was restored from a backup.
         ({(FIRST, "old")}, True),
         ({(FIRST, "other")}, False),
         (set(), False),

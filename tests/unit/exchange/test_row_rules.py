@@ -1,4 +1,4 @@
-"""Tests that all rows that an agent writes, and all their identifying fields, have a rule."""
+"""Tests for the rules used to check rows written by an agent."""
 
 import inspect
 from array import array
@@ -58,7 +58,7 @@ PLAIN = {
 
 
 def leaves(model: type[Message], path: str = "", within: tuple[Any, ...] = ()) -> Iterator[str]:
-    """Yield the dotted field names of a message down to plain values. ``*`` stands for an item of a
+    """Yield the dotted names for all plain fields in a message. ``*`` is used for an item in a
     sequence."""
     for name, field in model.model_fields.items():
         parts = [part for part in _models_in(field.annotation) if part not in within]
@@ -90,7 +90,7 @@ def test_new_field_is_detected() -> None:
 
 
 class _RecordingTable:
-    """Table that records all writes."""
+    """Table to record all writes."""
 
     def __init__(self) -> None:
         self.rows: list[Entity] = []
@@ -114,7 +114,7 @@ class _RecordingTable:
 
 
 async def _write(name: str, bursts: BurstRecords, fleet: FleetRecords) -> None:
-    """Call one method with which an agent writes."""
+    """Call one method used by an agent to write."""
     tracks = {
         side: [Track(side=side, flow=Flow.UP, first_data_at_s=1.0, intervals=())] for side in Side
     }
@@ -143,7 +143,7 @@ async def _write(name: str, bursts: BurstRecords, fleet: FleetRecords) -> None:
 
 
 _READS = ("read_", "stream_", "tests_hours")
-# An agent has no permission for them.
+# An agent is not allowed to use them.
 _COORDINATORS = {"delete", "delete_tests"}
 _OUTPUTS = {"save_raw", "save_server_raw"}
 METHODS = [
@@ -205,7 +205,7 @@ def test_reader_drops_rows_that_contradict_their_key(case: Case) -> None:
     if case.field.fact in location.facts or case.field.fact == "unset":
         assert not keeps_rules(row, message, violations)
         assert [item.field for item in violations] == [case.path]
-    # The credential, the job and the plan have the other facts.
+    # See the credential, the job and the plan for the other facts.
     else:
         facts = {
             **location.facts,

@@ -1,4 +1,4 @@
-"""Tests that every kind of world is deterministic and has the property in its description."""
+"""Tests for all kinds of worlds. They should be deterministic and have the described property."""
 
 import pickle
 from collections.abc import Callable
@@ -11,33 +11,33 @@ from tests.worlds.record_format import EndRecord
 
 SEEDS = range(3)
 
-# Findings of the review that depend on records.
+# Review findings that can be seen in records.
 FINDINGS = {f"M{number}" for number in (*range(1, 18), 19, 20, 21, 22)}
 
 
 def same_records(first: World, second: World) -> bool:
-    """Compare the records of two worlds, value by value."""
+    """Compare the records in two worlds, value by value."""
     return pickle.dumps(first.recording) == pickle.dumps(second.recording)
 
 
 def ends(world: World, side: str) -> list[EndRecord]:
-    """Return all records of one side."""
+    """Return all records for one side."""
     return [e for record in world.recording.pairs for e in record.ends if e.side == side]
 
 
 def names(world: World) -> set[str]:
-    """Return the names of all violations."""
+    """Return all violation names."""
     return {violation.name for violation in world.truth.violations}
 
 
 def reading_s(world: World, side: str) -> float:
-    """Return the median length of a side's full rows."""
+    """Return the median length for full rows on this side."""
     rows = ends(world, side)[0].rows
     return float(np.max(rows.end_s - rows.start_s))
 
 
 def lowest_20_s(world: World) -> float:
-    """Return the lowest 20 s of any burst over its mean."""
+    """Return the lowest 20 s in any burst, divided by its mean."""
     results = []
     for burst in world.truth.bursts:
         means = np.convolve(burst.seconds[5:], np.ones(20) / 20, mode="valid")
@@ -59,7 +59,7 @@ def quiet_device(world: World) -> bool:
 
 
 def _outside(world: World) -> float:
-    """Return the share of the device's bytes outside the bursts, by the true counter."""
+    """Return the share of device bytes outside the bursts, using the true counter."""
     from tests.worlds.devices import through_device
 
     curve, step = through_device(world.spec, world.physics, 0)
@@ -73,18 +73,18 @@ def _outside(world: World) -> float:
 
 
 def pairs_without_record(world: World) -> list[int]:
-    """Return the pairs that ran without a record of either end in some burst."""
+    """Return the pairs that ran without any record in some burst."""
     ran = {(b.index, p) for b in world.truth.bursts for p in b.ran}
     return [r.pair for r in world.recording.pairs if not r.ends and (r.burst, r.pair) in ran]
 
 
 def manipulated(name: str) -> Callable[[World], bool]:
-    """Return a check that exactly one manipulation with this name was made."""
+    """Return a check to see if exactly one manipulation was made, using this name."""
     return lambda world: [m.name for m in world.manipulations] == [name]
 
 
 def cpu_in_bursts(world: World) -> float:
-    """Return the median CPU reading in the bursts, by request time or by true time."""
+    """Return the median CPU reading in the bursts, using the request time or the true time."""
     results = []
     for record in world.recording.telemetry:
         if record.quantity != "cpu_ratio":
@@ -101,7 +101,7 @@ def cpu_in_bursts(world: World) -> float:
 
 
 def bottleneck_is(name: str) -> Callable[[World], bool]:
-    """Return a check that this is the true bottleneck of the world."""
+    """Return a check to see if this is the true bottleneck in the world."""
 
     def check(world: World) -> bool:
         allowed = judge(world).bottlenecks
@@ -111,7 +111,7 @@ def bottleneck_is(name: str) -> Callable[[World], bool]:
 
 
 def pair_cov(world: World) -> float:
-    """Return the median coefficient of variation of the receivers' seconds."""
+    """Return the median coefficient of variation for receiver seconds."""
     covs = []
     for end in ends(world, "receiver"):
         inner = end.rows.bytes[4:-2]
@@ -121,11 +121,11 @@ def pair_cov(world: World) -> float:
 
 
 def accept(world: World) -> bool:
-    """Accept every world, because another test covers the property."""
+    """Accept all worlds. See the other tests for this property."""
     return bool(world.recording.pairs)
 
 
-# Properties of every seed. `ANY` has properties of at least one seed.
+# Checks that should pass for all seeds. See `ANY` for checks to pass for at least one seed.
 EVERY: dict[str, Callable[[World], bool]] = {
     "clean": lambda w: names(w) <= {"rate", "through", "stretch"} and quiet_device(w),
     "clean-30s": lambda w: w.spec.duration_s == 30.0 and w.spec.noise.rho <= 0.5,
@@ -300,14 +300,14 @@ def _payload(world: World, host: str, burst: int) -> float:
 
 
 def _masked(world: World) -> bool:
-    """Return true if retransmissions replace most of the bypassed bytes in the device's count."""
+    """Return true if retransmissions can be used to hide most of the bypassed bytes."""
     delivered = sum(float(f.delivered.sum()) for f in world.physics.flows)
     resent = sum(float(f.resent.sum()) for f in world.physics.flows)
     return resent > 0.5 * world.truth.bypass_ratio * delivered
 
 
 def _factor(world: World) -> float:
-    """Return the counter's labelled sum divided by the fleet's bytes with headers."""
+    """Return the labelled counter sum, divided by the fleet bytes with headers."""
     device = world.recording.devices[0]
     value = device.value
     if device.aggregation == "average":
@@ -358,7 +358,7 @@ def _window_full(world: World) -> bool:
     return False
 
 
-# Properties of at least one of 25 seeds.
+# Checks that should pass for at least one seed.
 ANY: dict[str, list[Callable[[World], bool]]] = {
     "clean": [lambda w: judge(w).should_pass, lambda w: "fail" in permitted(w)],
     "resolution-coarse": [lambda w: bool(judge(w).unseen)],

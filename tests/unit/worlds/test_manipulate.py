@@ -1,4 +1,4 @@
-"""Tests that manipulations change the records of one source and not the truth."""
+"""Tests for manipulations. They should change the records for one source, but not the truth."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from tests.worlds.record_format import EndRecord, Floats
 
 
 def rows(world: World, side: str) -> list[Floats]:
-    """Return the bytes of all records of one side."""
+    """Return the bytes in all records for one side."""
     return [e.rows.bytes for e in _ends(world, side)]
 
 

@@ -1,4 +1,4 @@
-"""Statistical tests of the noise."""
+"""Statistical tests for the noise."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from tests.worlds.record_format import Floats
 
 
 def measured_rho(series: Floats) -> float:
-    """Return the lag-1 correlation, pooled over rows with equal true means."""
+    """Return the lag-1 correlation, using rows with equal true means."""
     centred = series - series.mean()
     return float((centred[:, 1:] * centred[:, :-1]).mean() / (centred**2).mean())
 

@@ -1,4 +1,4 @@
-"""Tests that bytes are conserved and that the truth agrees with an independent slow method."""
+"""Tests for the physics, using a slow method to check the truth."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ def make(spec: Spec, seed: int = 1) -> World:
 
 
 def ends_of(world: World, side: str, burst: int, direction: str) -> list[EndRecord]:
-    """Return the records from one side of a flow."""
+    """Return the records from one flow side."""
     return [
         end
         for record in world.recording.pairs
@@ -30,7 +30,7 @@ def ends_of(world: World, side: str, burst: int, direction: str) -> list[EndReco
 
 
 def slow_bytes(flow: Flow, pair: int, from_s: float, to_s: float) -> float:
-    """Return the bytes that a receiver read between two instants, with a plain Python loop."""
+    """Return the bytes read by a receiver between two instants, using a plain Python loop."""
     total = 0.0
     shift = float(flow.delay_down_s[pair])
     for step, amount in enumerate(flow.delivered[pair].tolist()):
@@ -85,7 +85,7 @@ def test_records_have_all_sent_and_delivered_bytes(name: str) -> None:
         read = sum(
             float(e.rows.bytes.sum()) for e in ends_of(world, "receiver", index, flow.direction)
         )
-        # All records are rounded down to complete bytes.
+        # All records will be rounded down to complete bytes.
         assert written == pytest.approx(float(flow.sent.sum()), abs=world.spec.pairs_count + 1.0)
         assert read == pytest.approx(float(flow.delivered.sum()), abs=world.spec.pairs_count + 1.0)
 
@@ -270,7 +270,7 @@ def test_seconds_of_a_pair_have_the_requested_correlation() -> None:
         rows = np.array([e.rows.bytes[2:598] for e in ends_of(world, "receiver", 0, "forward")])
         centred = rows - rows.mean()
         result = float((centred[:, 1:] * centred[:, :-1]).mean() / (centred**2).mean())
-        # Delays of some ms move a small part of a second into the next one.
+        # Delays can move a small part to the next second.
         assert result == pytest.approx(rho, abs=0.06)
 
 
@@ -325,6 +325,6 @@ def test_true_bytes_are_valid_for_every_kind() -> None:
         for flow in world.physics.flows:
             assert (flow.delivered <= flow.sent + 1e-6).all()
             assert float(flow.delivered.min(initial=0.0)) >= 0.0
-            # The grid ends after the last byte.
+            # The grid should end after the last byte.
             assert float(flow.sent[:, -3:].sum()) == 0.0
             assert float(flow.sent[:, :3].sum()) == 0.0

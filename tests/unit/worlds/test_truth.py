@@ -1,4 +1,4 @@
-"""Tests for the permitted verdicts and of the agreement of the sources with the truth."""
+"""Tests for the permitted verdicts. The sources should agree with the truth."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tests for how the error code is read from a response of an Azure service."""
+"""Tests to read the error code from an Azure response."""
 
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ HEADER = {"x-ms-error-code": "TableNotFound"}
 
 
 class UnreadBodyError(HttpResponseError):
-    """Error of the SDK for a body that was not read."""
+    """SDK error for a body that was not read."""
 
 
 def make_response(body: str | Exception, headers: Mapping[str, str]) -> Any:

@@ -239,7 +239,7 @@ def test_empty_store_is_restored(tmp_path: Path) -> None:
 
 
 def test_mode_and_owner_of_a_member_are_ignored(tmp_path: Path) -> None:
-    """Check that mode, owner and file name of the archive member are ignored."""
+    """Check that mode, owner and file name in the archive will be ignored."""
     make_store(data := tmp_path / "data")
     with tarfile.open(tmp_path / "file", "w:gz") as archive:
         content = (data / "private.sqlite3").read_bytes()
@@ -276,7 +276,7 @@ def pack(file: Path, members: dict[str, bytes], behind: bytes = b"") -> None:
 
 
 def flipped(content: bytes) -> bytes:
-    """Change one byte of a row's content. SQLite does not detect the change."""
+    """Change one byte in a row. SQLite will not see the change."""
     at = content.rindex(b"xxxx")
     return content[:at] + b"y" + content[at + 1 :]
 
@@ -354,7 +354,7 @@ def test_trailing_bytes_are_rejected(tmp_path: Path, behind: bytes) -> None:
 
 
 def test_changed_or_truncated_file_is_not_restored(tmp_path: Path) -> None:
-    """Check changes in the whole file. Changes of unused fields of gzip or the header may be
+    """Change all parts in the file. Changes to unused fields in gzip or in the header can be
     harmless."""
     make_store(data := tmp_path / "data")
     back_up(data, tmp_path / "file")
@@ -434,7 +434,7 @@ while True:
 
 
 def test_killed_restore_leaves_the_previous_state(tmp_path: Path) -> None:
-    """Check that the directory is empty or complete and leftovers are removed later."""
+    """The directory should be empty or complete, and leftovers should be removed later."""
     make_store(data := tmp_path / "data")
     back_up(data, tmp_path / "file")
     expected = members_of(tmp_path / "file")
@@ -493,7 +493,7 @@ def test_backup_does_not_block_writers(tmp_path: Path) -> None:
 
 
 def written_by_backup(data: Path, file: Path) -> int:
-    """Return the number of bytes that a backup writes, measured in a new process."""
+    """Return the number of bytes written for a backup, using a new process."""
     script = (
         "import sys; from pathlib import Path; from broadside.exchange.embedded.backup import *\n"
         "back_up(*map(Path, sys.argv[1:]))\n"
@@ -505,7 +505,7 @@ def written_by_backup(data: Path, file: Path) -> int:
 
 
 def test_backup_checkpoints_a_large_write_ahead_log(tmp_path: Path) -> None:
-    """Check this, because the next commit of a writer would otherwise do it and be delayed."""
+    """Check this. If not, the next commit would have to do it and be delayed."""
     make_store(data := tmp_path / "data")
     path = data / "results.sqlite3"
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as writing:

@@ -1,4 +1,4 @@
-"""Tests for the parts of the embedded adapters that depend on SQLite.
+"""Tests for parts in the embedded adapters that depend on SQLite.
 
 These are its clock, forks and disk errors. ``tests/contract`` has the tests of the common
 contract.
@@ -37,7 +37,7 @@ ROW = Entity(partition_key="part", row_key="row", properties={"n": 1})
 
 
 class Clock:
-    """Clock that only moves when the test sets it."""
+    """Clock that will only move when it is set by the test."""
 
     def __init__(self) -> None:
         self.at_s = 1_790_000_000.0
@@ -242,7 +242,7 @@ async def test_cancelled_receive_does_not_lock_the_message(
 async def idle_queue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[EmbeddedQueue]:
-    """Return a queue with the real clock and without periodic polls."""
+    """Return a queue that uses the real clock and does not poll."""
     monkeypatch.setattr("broadside.exchange.embedded.embedded_queue._LULL_S", 3600.0)
     queue = EmbeddedQueue(tmp_path)
     yield queue
@@ -255,7 +255,7 @@ def settle(data_dir: Path) -> None:
 
 
 def count_reads(queue: EmbeddedQueue, monkeypatch: pytest.MonkeyPatch) -> list[None]:
-    """Return a list that grows by one item per read of the file."""
+    """Return a list to count how often the file is read."""
     checks: list[None] = []
     claim_next = queue._claim_next
 
@@ -342,7 +342,7 @@ loop = asyncio.new_event_loop()
 loop.run_until_complete(opened.insert(row))
 child = os.fork()
 if child == 0:
-    # Not `loop`: forgotten, the parent's would close and take its waker from the epoll they share.
+    # Do not use `loop` here. To close it would also remove its waker from the shared epoll.
     own = asyncio.new_event_loop()
     try:
         own.run_until_complete(opened.get("part", "row"))
@@ -441,7 +441,7 @@ async def test_file_removed_during_its_creation_is_detected(
             file.unlink()
 
     monkeypatch.setattr(table._database, "_create", lay_out_and_lose)
-    # The second call must fail too.
+    # The second call should fail too.
     for _ in range(2):
         with pytest.raises(StorageGone, match="removed or replaced while in use"):
             await table.get("p", "k")
@@ -478,7 +478,7 @@ async def test_lock_of_another_process_is_reported_after_the_timeout(tmp_path: P
     finally:
         for holder in holders:
             holder.close()
-    # The adapters work again.
+    # The adapters should work again.
     await make_both(tmp_path)
 
 

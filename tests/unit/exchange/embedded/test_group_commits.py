@@ -1,4 +1,4 @@
-"""Tests for group commits. Concurrent writes of a process share a commit and succeed or fail
+"""Tests for group commits. Concurrent writes can share a commit, but should succeed or fail
 separately."""
 
 import asyncio
@@ -36,7 +36,7 @@ async def keys(table: EmbeddedTable) -> list[str]:
 
 
 async def occupy_worker(table: EmbeddedTable, pause_s: float = 0.3) -> asyncio.Task[None]:
-    """Keep the worker thread busy, so that requests in this time wait together."""
+    """Keep the worker thread busy, so that new requests have to wait together."""
 
     def busy(connection: sqlite3.Connection) -> None:
         time.sleep(pause_s)
@@ -58,7 +58,7 @@ async def test_waiting_writes_share_commits(table: EmbeddedTable) -> None:
 async def test_results_of_a_group_wake_the_event_loop_once(
     table: EmbeddedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Count the wake-ups of the event loop, which are more expensive than the rows."""
+    """Count how often the event loop is woken, which takes more time than to write the rows."""
     current = await occupy_worker(table, 1.0)
     loop = asyncio.get_running_loop()
     woken: list[object] = []
@@ -96,7 +96,7 @@ async def test_retry_interval_does_not_grow_while_waiting_for_a_lock(
             other.execute("COMMIT")
         pause(pause_s)
 
-    # The writes wait together.
+    # The writes have to wait together.
     await occupy_worker(table)
     monkeypatch.setattr("broadside.exchange.embedded.sqlite.time.sleep", paused)
     await asyncio.gather(*(table.insert(row(number)) for number in range(writes_count)))
@@ -117,7 +117,7 @@ async def test_failed_write_does_not_affect_the_group(table: EmbeddedTable) -> N
 
 
 async def test_unknown_error_ends_all_waiting_writes(table: EmbeddedTable) -> None:
-    """Test an error that ends the common transaction and has no known type."""
+    """Test an unknown error that will end the common transaction."""
 
     def spoils(connection: sqlite3.Connection) -> None:
         connection.execute("ROLLBACK")
@@ -190,7 +190,7 @@ def test_killed_writer_loses_no_acknowledged_write(tmp_path: Path, after_lines: 
     assert writer.stdout is not None
     reported = [writer.stdout.readline().strip() for _ in range(after_lines)]
     os.kill(writer.pid, signal.SIGKILL)
-    # The last line may be incomplete.
+    # The last line can be incomplete.
     reported += writer.stdout.read().split()[:-1]
     writer.wait()
     writer.stdout.close()

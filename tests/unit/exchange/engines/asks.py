@@ -1,4 +1,4 @@
-"""Jobs and requests for the tests of the engines."""
+"""Jobs and requests to use in engine tests."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -101,7 +101,7 @@ def transfer_line(second: int, pid: int, sent: int, rate: float, result: str = "
 
 
 def served_by(log: str, at_s: float = 3.0) -> list[Reading]:
-    """Return the readings of the tests in vsftpd's log, read in one piece."""
+    """Return the readings for all tests in vsftpd's log."""
     reader = FTP.server_reader()
     reader.sample("log", log, AT_S + at_s)
     return [test.finish() for test in cast(DaemonReader, reader).tests.values()]
@@ -118,7 +118,7 @@ def test_vsftpd_log_has_complete_and_aborted_transfers() -> None:
     (reading,) = served_by(log)
     assert reading.report.totals[0].sent_bytes == 1_536_000
     assert reading.report.cookie == "r1.00000.00000"
-    # Transfers end before the end of their second.
+    # Transfers should end before their second does.
     assert reading.first_data_at_s == AT_S + 2.0
     assert reading.client_address == "10.1.0.4"
     (transfers,) = reading.report.measures
@@ -141,7 +141,7 @@ def test_connection_belongs_to_the_token_of_its_login() -> None:
         # No login.
         + transfer_line(2, 5, 9000, 1.0)
         + transfer_line(2, 7, 100, 1.0)
-        # The process id is used by another connection now.
+        # The process id is now used by another connection.
         + login_line(2, 7, 'quoted" text')
         + transfer_line(2, 7, 9000, 1.0)
     )
@@ -173,7 +173,7 @@ def test_transfer_outside_the_test_is_not_placed_in_seconds(impossible: str) -> 
 
 
 def test_data_connections_may_come_from_other_addresses() -> None:
-    """Check this, because a device that translates addresses from a pool may change them per
+    """Check this, because a device can use a new address from its pool for each
     connection."""
     assert "pasv_promiscuous=YES\n" in FTP.server(server_ask(port=2121)).files[0].text
 

@@ -68,7 +68,7 @@ def test_offered_rate_is_scaled() -> None:
 
 def test_results_become_seconds_success_and_latency() -> None:
     reader = HTTP.client_reader(job(options(), duration_s=3))
-    # Half a second in both of two seconds.
+    # Half a second in each.
     reader.feed(line(0.25, 1.0), AT_S)
     reader.feed(line(2.0, 0.1), AT_S)
     reader.feed(line(2.1, 0.002, 503, "503 Service Unavailable"), AT_S)
@@ -101,7 +101,7 @@ def test_incomplete_body_is_not_counted() -> None:
 def test_seconds_without_an_answer_are_zero_after_the_end() -> None:
     reader = HTTP.client_reader(job(options(), duration_s=10))
     reader.feed(line(0, 0.1), AT_S)
-    # More results may follow.
+    # There may be more results to come.
     assert len(reader.finish(None).intervals[Flow.DOWN]) == 1
     assert len(reader.finish(0).intervals[Flow.DOWN]) == 10
 
@@ -143,7 +143,7 @@ def test_number_of_error_kinds_is_limited() -> None:
 
 
 def test_long_requests_make_long_intervals() -> None:
-    """Check this, because a request has no information about its single seconds."""
+    """Check this, because it can not be known how a request was spread over its seconds."""
     reader = HTTP.client_reader(job(options(), duration_s=12))
     for start_s in (0, 4, 8):
         reader.feed(line(start_s, 3.9), AT_S)
@@ -188,7 +188,7 @@ def logged(
 
 
 def served_by(*lines: bytes, at_s: float = 2.0) -> list[Reading]:
-    """Return the readings of the tests in nginx's log, read in one piece."""
+    """Return the readings for all tests in nginx's log."""
     reader = HTTP.server_reader()
     for item in lines:
         reader.feed(item, AT_S + at_s)
@@ -207,7 +207,7 @@ def test_nginx_log_is_split_by_test() -> None:
 
 
 def test_client_addresses_are_ignored() -> None:
-    """Check this, because a device that translates addresses may change them per connection."""
+    """Check this, because a device can use a new address for each connection."""
     (reading,) = served_by(logged(1.5, 1.0, client="10.9.0.1"), logged(1.6, 1.0, client="::1"))
     assert [total.sent_bytes for total in reading.report.totals] == [2000]
 

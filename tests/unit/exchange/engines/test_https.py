@@ -1,4 +1,4 @@
-"""Tests for HTTPS, which is HTTP with certificate files and optional verification."""
+"""Tests for HTTPS, where the certificate can be verified."""
 
 from broadside.exchange.engines import engines, problems, traffic_of
 from broadside.exchange.engines.port import Certificate

@@ -37,7 +37,7 @@ def test_engine_has_a_module_a_test_and_documentation(engine: Engine) -> None:
     assert source.is_file()
     assert (Path(__file__).parent / f"test_{engine.name}.py").is_file()
     assert f"\n| `{engine.name}` |" in (ROOT / "docs" / "engines.md").read_text(encoding="utf-8")
-    # The agent knows engines only by their interface.
+    # The agent should only use the engine interface.
     for path in (ROOT / "agent").glob("*.py"):
         reported = re.sub(r"fabric [!=]= \"\w+\"", "", path.read_text(encoding="utf-8"))
         assert f'"{engine.name}"' not in reported, path
@@ -66,7 +66,7 @@ def test_client_binds_its_address_and_uses_the_endpoint(engine: Engine) -> None:
 
 
 def test_client_files_are_part_of_the_record(engine: Engine) -> None:
-    """Check this, because a command line is hard to understand without the files it names."""
+    """Check this, because the files are needed to see what a command line does."""
     launch = engine.client(client_ask(job(traffic_of(engine=engine.name))))
     text = " ".join(argument for process in launch.processes for argument in process.argv)
     assert launch.texts == {file.name: file.text for file in launch.files}

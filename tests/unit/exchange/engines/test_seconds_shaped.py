@@ -1,4 +1,4 @@
-"""Tests for the distribution of request bytes over seconds, based on the kernel's counter."""
+"""Tests to spread request bytes over seconds, using the kernel counter."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def test_request_has_no_bytes_in_a_silent_second() -> None:
     reported.add(100.0, 104.0, 3_000)
     for second, amount in enumerate((1_000, 1_000, 0, 1_000)):
         counted.add(100.0 + second, 101.0 + second, amount)
-    # Without a counter only the total of the four seconds is known.
+    # Without a counter, only the total for the four seconds can be known.
     assert cells(reported) == [3_000]
     assert cells(reported.shaped(counted)) == [1_000, 1_000, 0, 1_000]
 
@@ -23,7 +23,7 @@ def test_request_has_no_bytes_in_a_silent_second() -> None:
 @pytest.mark.parametrize("overhead", [0.0, 0.003])
 @pytest.mark.parametrize("unread", [0, 400])
 def test_bytes_are_conserved(overhead: float, unread: int) -> None:
-    """Check that bytes after the last counter sample are placed after it."""
+    """Bytes after the last counter sample should be added to the end."""
     reported, counted = Seconds(), Seconds()
     for second in range(10):
         reported.add(100.0 + second, 101.0 + second, 1_000)
@@ -45,6 +45,6 @@ def test_distant_counter_samples_make_one_interval() -> None:
     for second in range(4):
         reported.add(100.0 + second, 101.0 + second, 1_000)
     counted.count(100.0, 101.0, 1_000)
-    # The host was busy and took no sample for three seconds.
+    # The host was too busy to take a sample for three seconds.
     counted.count(101.0, 104.0, 3_000)
     assert cells(reported.shaped(counted)) == [1_000, 3_000]

@@ -1,4 +1,4 @@
-"""Tests for the detection of silent streams, identified by the client port."""
+"""Tests to detect silent streams, using the client port."""
 
 import json
 from collections.abc import Callable
@@ -106,7 +106,7 @@ def test_silent_streams_of_several_processes_are_merged() -> None:
 
 
 def test_slow_traffic_uses_little_memory_and_hides_no_silence() -> None:
-    """Test streams that are silent in most seconds of a day. One is silent for a minute."""
+    """Test streams that are silent for most seconds in a day, and one for a minute."""
     silences = StreamSilences()
     streams_count, long_s = 8, (40_000, 40_060)
     for second in range(86_400):
