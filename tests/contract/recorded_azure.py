@@ -298,7 +298,7 @@ class RecordedAzure:
         changes = list(_changes(body))
         name = changes[0][1].partition("(")[0]
         before = dict(self._tables.get(name, {}))
-        text, seen = [], set[str]()
+        answers, seen = [], set[str]()
         for index, (method, path, headers, sent) in enumerate(changes):
             try:
                 if index >= _BATCH_MAX_COUNT:
@@ -306,14 +306,14 @@ class RecordedAzure:
                 if path in seen:
                     raise _ServiceError("InvalidDuplicateRow")
                 seen.add(path)
-                text.append(self._row(method, path, headers, sent, "batch"))
+                answers.append(self._row(method, path, headers, sent, "batch"))
             except _ServiceError as wrong:
                 if name in self._tables:
                     self._tables[name] = before
-                known = self._answers.rows.values()
+                rows = self._answers.rows.values()
                 indexed = any(
                     row.get("code") == wrong.code and "index" in row and row["shape"] == "batch"
-                    for row in known
+                    for row in rows
                 )
                 return self._answers.coded(wrong.code, "batch", index if indexed else None)
         mark = str(uuid.uuid4())
@@ -322,7 +322,7 @@ class RecordedAzure:
             f"Content-Type: multipart/mixed; boundary=changesetresponse_{mark}",
             "",
         ]
-        for change in text:
+        for change in answers:
             lines += [
                 f"--changesetresponse_{mark}",
                 "Content-Type: application/http",

@@ -40,12 +40,12 @@ async def test_requests_at_the_end_of_a_burst_match_the_page(
     rows = Counter[str]()
     for requested in recorded.asked:
         rows[str(requested.partition)] += requested.rows_count
-    text = SCRIPT["loads"](PAIRS)
+    loads = SCRIPT["loads"](PAIRS)
     [burst] = (count for name, count in rows.items() if name.startswith("burst."))
-    assert burst == text["results: the burst, its end"][0] - PAIRS
+    assert burst == loads["results: the burst, its end"][0] - PAIRS
     shares = [count for name, count in rows.items() if name.startswith("tests.")]
     assert len(shares) > 1
-    assert max(shares) == text["results: a share of servers' tests"][0]
+    assert max(shares) == loads["results: a share of servers' tests"][0]
 
 
 async def test_control_polls_use_the_documented_partition_count(

@@ -21,7 +21,7 @@ from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
 from broadside.exchange.messages import Control, Flow, Interval, Side, Track
 from broadside.exchange.ports import Table
 from broadside.exchange.records import Document, PrivateRecords, RunRecords
-from tests.contract.adapters import OWN_TABLES, TABLES, Place
+from tests.contract.adapters import COORDINATOR_TABLES, TABLES, Place
 from tests.one_table import fabric_in
 from tests.unit.coordinator.presences import NOW, Clock, fleet
 
@@ -44,7 +44,7 @@ SOAK = RunSpec.model_validate(
 GIGABYTE = 1e9
 
 
-@pytest.fixture(params=OWN_TABLES)
+@pytest.fixture(params=COORDINATOR_TABLES)
 def table_place(request: pytest.FixtureRequest) -> Place:
     return TABLES[request.param].make(request)
 

@@ -66,27 +66,37 @@ def expected(version: str) -> dict[str, dict[str, Any]]:
 @every_version
 def test_verdict_and_seal_of_every_run_are_unchanged(version: str) -> None:
     runs = read(version)["runs"]
-    summary = {run_id: text for run_id, text in expected(version).items() if "verdict" in text}
-    assert {text["verdict"] for text in summary.values()} >= {
+    summary = {
+        run_id: expected_run
+        for run_id, expected_run in expected(version).items()
+        if "verdict" in expected_run
+    }
+    assert {expected_run["verdict"] for expected_run in summary.values()} >= {
         *("pass", "fail", "inconclusive", "measured")
     }
-    assert sum(text["plan_sha256"] is None for text in summary.values()) == 3, (
+    assert sum(expected_run["plan_sha256"] is None for expected_run in summary.values()) == 3, (
         "expected three imports"
     )
-    for run_id, text in summary.items():
+    for run_id, expected_run in summary.items():
         result = runs[run_id]
-        assert result["verdict"] == text["verdict"], text["name"]
-        assert result["again"] == text["verdict"], f"{text['name']}, judged again"
-        assert result["plan_sha256"] == text["plan_sha256"], text["name"]
-        assert text["seal"] == "verified", text["name"]
-        assert result["seal"] == ("verified" if text["plan_sha256"] else "none"), text["name"]
-        assert not result["plan_altered"], text["name"]
+        assert result["verdict"] == expected_run["verdict"], expected_run["name"]
+        assert result["again"] == expected_run["verdict"], f"{expected_run['name']}, judged again"
+        assert result["plan_sha256"] == expected_run["plan_sha256"], expected_run["name"]
+        assert expected_run["seal"] == "verified", expected_run["name"]
+        assert result["seal"] == ("verified" if expected_run["plan_sha256"] else "none"), (
+            expected_run["name"]
+        )
+        assert not result["plan_altered"], expected_run["name"]
 
 
 @every_version
 def test_waiting_run_is_sealed_with_the_jobs_of_its_plan(version: str) -> None:
     result = read(version)
-    waiting = [run_id for run_id, text in expected(version).items() if "verdict" not in text]
+    waiting = [
+        run_id
+        for run_id, expected_run in expected(version).items()
+        if "verdict" not in expected_run
+    ]
     assert waiting
     assert all(result["runs"][run_id]["seal"] == "verified" for run_id in waiting)
     assert len(result["jobs"]) >= 25

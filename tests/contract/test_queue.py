@@ -262,10 +262,10 @@ async def test_locked_message_can_be_settled_after_its_expiry(
     await open_connections(queue)
     lifetime_s = place.lock_s / 2
     await queue.send([outgoing("a", lifetime_s=lifetime_s), outgoing("b", lifetime_s=lifetime_s)])
-    stored = [await receive_one(queue), await receive_one(queue)]
+    deliveries = [await receive_one(queue), await receive_one(queue)]
     await asyncio.sleep(lifetime_s + 0.1)
-    await queue.complete(stored[0])
-    await queue.abandon(stored[1])
+    await queue.complete(deliveries[0])
+    await queue.abandon(deliveries[1])
     assert await receive_all(queue) == [], "an expired message must not be returned"
 
 
@@ -296,15 +296,15 @@ async def test_many_messages_can_be_cancelled_with_unknown_numbers(
     await open_connections(queue)
     soon = await queue.send([outgoing("a"), outgoing("b", after_s=0.3)])
     later = await queue.send([outgoing(str(n), after_s=60) for n in range(1_500)])
-    stored = later[700:710]
+    remaining = later[700:710]
     # A single request can not be used for all these numbers.
     never = range(10**12, 10**12 + 40_000)
     await asyncio.sleep(0.4)
     assert await queue.cancel(later[500:600:2]) == 50
     requested = [*never, *soon, *later[:700], *later[710:], *later[:10]]
-    assert await queue.cancel(requested) == 1_500 - 50 - len(stored)
+    assert await queue.cancel(requested) == 1_500 - 50 - len(remaining)
     assert sorted(await receive_all(queue, 2)) == ["a", "b"]
-    assert await queue.cancel(stored) == len(stored)
+    assert await queue.cancel(remaining) == len(remaining)
 
 
 async def test_cancel_ignores_messages_that_are_not_scheduled(

@@ -59,10 +59,10 @@ from broadside.exchange.records import (
 )
 from broadside.exchange.records.run_records import FleetRecords, RunRecords
 from broadside.exchange.second_rows import CHUNK_S, TAIL, TAIL_S
-from tests.contract.adapters import OWN_TABLES
+from tests.contract.adapters import COORDINATOR_TABLES
 from tests.one_table import PairSeconds, read_seconds, read_served, records_in
 
-of_coordinators = pytest.mark.parametrize("table_place", OWN_TABLES, indirect=True)
+of_coordinators = pytest.mark.parametrize("table_place", COORDINATOR_TABLES, indirect=True)
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 ENDPOINT = Endpoint(agent_id="server-1", address="10.2.1.1", port=5201)

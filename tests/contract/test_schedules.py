@@ -30,7 +30,7 @@ from broadside.exchange.messages import AgentState, Presence, Role
 from broadside.exchange.ports import Entity
 from broadside.exchange.records import Document
 from broadside.exchange.rows import make_row, message_row
-from tests.contract.adapters import OWN_TABLES, TABLES, Place
+from tests.contract.adapters import COORDINATOR_TABLES, TABLES, Place
 from tests.one_table import fabric_in
 from tests.unit.coordinator.presences import Clock, presence
 
@@ -40,7 +40,7 @@ BEGIN = datetime(2026, 11, 20, 12, 0, 30, tzinfo=UTC)
 SPEC = RunSpec(scenario="smoke", pairs_count=1, burst_s=1, lead_s=1)
 
 
-@pytest.fixture(params=OWN_TABLES)
+@pytest.fixture(params=COORDINATOR_TABLES)
 def table_place(request: pytest.FixtureRequest) -> Place:
     return TABLES[request.param].make(request)
 

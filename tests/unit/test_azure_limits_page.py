@@ -10,8 +10,8 @@ SCRIPT = vars(azure_limits_page)
 
 @pytest.mark.parametrize(("pairs", "maximum"), [(30, 0.5), (300, 0.5), (1_000, 0.5), (3_000, 1.0)])
 def test_peak_load_is_below_this_share_of_all_limits(pairs: int, maximum: float) -> None:
-    for limit_name, (requested, limit) in SCRIPT["loads"](pairs).items():
-        assert requested <= maximum * limit, limit_name
+    for limit_name, (load, limit) in SCRIPT["loads"](pairs).items():
+        assert load <= maximum * limit, limit_name
 
 
 @pytest.mark.parametrize("kind", ["control: run", "results: burst", "results: tests"])

@@ -42,9 +42,9 @@ def test_ratio_increase_above_a_fifth_is_reported(
     baseline.write_text(capsys.readouterr().out)
     assert [row["ratio"] for row in json.loads(baseline.read_text())] == [3.0, None]
     assert run(monkeypatch, ratio, "--against", baseline, value=value) == code
-    text = capsys.readouterr()
-    assert ("grown: a look" in text.err) == (ratio > 3.6)
-    assert ("MISSED" in text.out) == (value > 2)
+    output = capsys.readouterr()
+    assert ("grown: a look" in output.err) == (ratio > 3.6)
+    assert ("MISSED" in output.out) == (value > 2)
 
 
 @pytest.mark.parametrize(

@@ -19,15 +19,15 @@ RUNS_MODULE: Final = re.compile(r"python[\d.]*[\"']?,?\s+[\"']?-m[\"']?,?\s+[\"'
 
 
 def unsafe_starts(source: str) -> Iterator[int]:
-    """Yield the lines that start Python for a module or a program text and search the current
+    """Yield the lines that start Python for a module or a program constants and search the current
     folder first."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.List | ast.Tuple | ast.Call):
             parts = node.args if isinstance(node, ast.Call) else node.elts
             names = {ast.unparse(part) for part in parts}
-            text = {part.value for part in parts if isinstance(part, ast.Constant)}
-            is_python = "sys.executable" in names or "-m" in text
-            if is_python and text & {"-m", "-c"} and "-P" not in text:
+            constants = {part.value for part in parts if isinstance(part, ast.Constant)}
+            is_python = "sys.executable" in names or "-m" in constants
+            if is_python and constants & {"-m", "-c"} and "-P" not in constants:
                 yield node.lineno
 
 

@@ -66,6 +66,6 @@ def test_programs_with_the_full_environment_are_listed() -> None:
 def test_secrets_settings_and_proxies_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("BROADSIDE_AGENT_JOIN", "AZURE_CLIENT_SECRET", "HTTPS_PROXY", "MY_TOKEN"):
         monkeypatch.setenv(name, "x")
-    stored = program_environment()
-    assert "x" not in stored.values()
-    assert "PATH" in stored
+    environment = program_environment()
+    assert "x" not in environment.values()
+    assert "PATH" in environment

@@ -83,10 +83,10 @@ def readings(series: Floats) -> tuple[float, float]:
 def lowest_fifth(series: Floats) -> float:
     """Return the lowest mean over a fifth of the window, after the longest ramp."""
     length = max(int(STRETCH_LEAST_S), round(STRETCH_RATIO * series.size))
-    stored = series[ramp_cut_max(series.size) :]
-    if stored.size <= length:
-        return float(stored.mean())
-    sums = np.convolve(stored, np.ones(length), mode="valid")
+    rest = series[ramp_cut_max(series.size) :]
+    if rest.size <= length:
+        return float(rest.mean())
+    sums = np.convolve(rest, np.ones(length), mode="valid")
     return float(sums.min() / length)
 
 

@@ -621,10 +621,10 @@ def _lost_record_of_large_pair(rng: np.random.Generator) -> Spec:
     spec = _fleet_with_lost_records(rng, _pick(rng, 1.01, 1.03, 1.08))
     spec.bottleneck = "policer"
     spec.giant_ratio = float(rng.uniform(2.0, 5.0))
-    received_before = rng.random() < 0.4
+    in_one_burst = rng.random() < 0.4
     spec.bursts_count = 3
     spec.events = (
-        Event(pair=0, what="unheard", burst=int(rng.integers(3)) if received_before else None),
+        Event(pair=0, what="unheard", burst=int(rng.integers(3)) if in_one_burst else None),
     )
     return _with_quiet_time(spec)
 

@@ -230,12 +230,12 @@ def cut_outages(world: World, source: str, below_ratio: float = 0.7) -> World:
         length = rows.end_s - rows.start_s
         rate = rows.bytes / length
         selected = rate >= below_ratio * np.median(rate)
-        stored = _select(rows, selected)
+        remaining = _select(rows, selected)
         ends = np.cumsum(length[selected])
         return replace(
             end,
-            rows=replace(stored, start_s=ends - length[selected], end_s=ends),
-            total_bytes=None if end.total_bytes is None else float(stored.bytes.sum()),
+            rows=replace(remaining, start_s=ends - length[selected], end_s=ends),
+            total_bytes=None if end.total_bytes is None else float(remaining.bytes.sum()),
             total_s=None if end.total_s is None or not ends.size else float(ends[-1]),
         )
 

@@ -77,10 +77,10 @@ def pareto(rng: np.random.Generator, shape: tuple[int, int], cov: float, rho: fl
     """
     del rho
     a, top = PARETO_INDEX, PARETO_MAX
-    stored = 1.0 - top**-a
-    mean = a / (a - 1.0) * (1.0 - top ** (1.0 - a)) / stored
-    square = a / (2.0 - a) * (top ** (2.0 - a) - 1.0) / stored
-    values = (1.0 - stored * rng.random(shape)) ** (-1.0 / a)
+    mass = 1.0 - top**-a
+    mean = a / (a - 1.0) * (1.0 - top ** (1.0 - a)) / mass
+    square = a / (2.0 - a) * (top ** (2.0 - a) - 1.0) / mass
+    values = (1.0 - mass * rng.random(shape)) ** (-1.0 / a)
     spread = np.sqrt(square - mean * mean) / mean
     weight = min(1.0, cov / spread)
     return np.asarray(1.0 - weight + weight * values / mean, dtype=np.float64)

@@ -344,7 +344,7 @@ def _pair_records(
                 address = f"10.9.0.{4 + int(unit[pair])}"
             if spec.translation in ("port", "address-port"):
                 port = int(ports[pair])
-            server_received = any(end.host == server(pair) for end in ends)
+            server_recorded = any(end.host == server(pair) for end in ends)
             window = float(WINDOW_BYTES)
             if spec.bottleneck == "window":
                 rate = physics.weights[pair] * spec.payload_bytes_per_second
@@ -360,11 +360,11 @@ def _pair_records(
                     reason="unable to receive on stream" if outcome == "failed" else "",
                     ends=tuple(ends),
                     token=planned.token,
-                    server_token=planned.token if server_received else None,
+                    server_token=planned.token if server_recorded else None,
                     client_address=planned.client_address,
                     client_port=local_port,
-                    seen_address=address if server_received else None,
-                    seen_port=port if server_received else None,
+                    seen_address=address if server_recorded else None,
+                    seen_port=port if server_recorded else None,
                     idle_rtt_s=idle if spec.rtt_baseline else None,
                     loaded_rtt_s=loaded,
                     device_ping_idle_s=path_ping if spec.rtt_baseline else None,

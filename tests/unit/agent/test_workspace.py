@@ -42,14 +42,14 @@ def test_sweep_removes_only_folders_of_dead_agents(tmp_path: Path) -> None:
     )
     left = Path(died.stdout.strip())
     assert left.parent == tmp_path
-    stored = [tmp_path / "broadside-twins@1", tmp_path / "elsewhere"]
-    for folder in stored:
+    others = [tmp_path / "broadside-twins@1", tmp_path / "elsewhere"]
+    for folder in others:
         folder.mkdir()
     (tmp_path / "broadside-twin@file").touch()
-    (tmp_path / "broadside-twin@link").symlink_to(stored[1])
+    (tmp_path / "broadside-twin@link").symlink_to(others[1])
     assert left.is_dir()
     sweep("twin")
     assert not left.exists()
-    assert all(folder.is_dir() for folder in stored)
+    assert all(folder.is_dir() for folder in others)
     assert (tmp_path / "broadside-twin@file").exists()
     assert (tmp_path / "broadside-twin@link").is_symlink()

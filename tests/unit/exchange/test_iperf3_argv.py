@@ -63,7 +63,7 @@ def test_every_field_sets_its_option() -> None:
         omit_s=2,
         interval_s=0.5,
     )
-    text = client(full)
+    arguments = client(full)
     expected = {
         "--parallel": "3",
         "--bitrate": "10000000",
@@ -76,14 +76,14 @@ def test_every_field_sets_its_option() -> None:
         "--reverse": True,
         "--time": "30",
     }
-    assert expected.items() <= text.items()
-    assert "--udp" not in text and "--bidir" not in text
+    assert expected.items() <= arguments.items()
+    assert "--udp" not in arguments and "--bidir" not in arguments
 
 
 def test_unset_fields_have_no_option() -> None:
-    text = client(Traffic())
+    arguments = client(Traffic())
     unset = {"--bitrate", "--length", "--window", "--set-mss", "--congestion", "--omit", "--bind"}
-    assert not unset & text.keys()
+    assert not unset & arguments.keys()
 
 
 @pytest.mark.parametrize(
@@ -161,9 +161,13 @@ def test_address_family_follows_the_address() -> None:
     argv = client_argv(
         job(Traffic(), address="fd00::2"), NEWEST, binary=("iperf3",), bind="fd00::1"
     )
-    text = options(argv)
-    assert (text["--client"], text["--bind"], text["--version6"]) == ("fd00::2", "fd00::1", True)
-    assert "--version4" not in text
+    arguments = options(argv)
+    assert (arguments["--client"], arguments["--bind"], arguments["--version6"]) == (
+        "fd00::2",
+        "fd00::1",
+        True,
+    )
+    assert "--version4" not in arguments
 
 
 def test_old_release_is_rejected_with_a_fix() -> None:

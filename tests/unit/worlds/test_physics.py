@@ -136,8 +136,8 @@ def test_readings_and_lowest_fifth_agree_with_a_slow_method() -> None:
     means = [sum(values[cut:]) / (37 - cut) for cut in range(8)]
     assert ramp_cut_max(37) == 7
     assert readings(series) == pytest.approx((max(means), min(means)))
-    stored = values[7:]
-    fifths = [sum(stored[i : i + 7]) / 7 for i in range(len(stored) - 6)]
+    rest = values[7:]
+    fifths = [sum(rest[i : i + 7]) / 7 for i in range(len(rest) - 6)]
     assert lowest_fifth(series) == pytest.approx(min(fifths))
 
 

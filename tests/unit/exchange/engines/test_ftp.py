@@ -55,8 +55,8 @@ def test_first_interval_starts_at_the_sample_before_data() -> None:
     assert rows[-1].end_s == pytest.approx(2.02)
     (totals,) = reading.report.totals
     assert totals.received_bytes == 2_500_000
-    (stored, files) = reading.report.measures
-    assert (stored.name, stored.value) == ("kept_ratio", 0.96)
+    (ratio, files) = reading.report.measures
+    assert (ratio.name, ratio.value) == ("kept_ratio", 0.96)
     assert (files.name, files.value) == ("files_count", 0.0024)
 
 

@@ -82,11 +82,13 @@ def test_readings_of_several_processes_are_summed(name: str) -> None:
         assert total.packets_count == (single.packets_count and 2 * single.packets_count)
         assert total.rtt_mean_s == single.rtt_mean_s
     assert both.report.streams_count == 2 * (single_reading.report.streams_count or 0)
-    for reported, alone in zip(
+    for merged_distribution, alone in zip(
         both.report.distributions, single_reading.report.distributions, strict=True
     ):
-        assert reported.counts == {bucket: 2 * count for bucket, count in alone.counts.items()}
-        assert (reported.name, reported.max) == (alone.name, alone.max)
+        assert merged_distribution.counts == {
+            bucket: 2 * count for bucket, count in alone.counts.items()
+        }
+        assert (merged_distribution.name, merged_distribution.max) == (alone.name, alone.max)
 
 
 @pytest.mark.parametrize("version", ["3.12", "3.22"])
@@ -94,10 +96,14 @@ def test_stream_rtt_distribution_matches_the_recording(version: str) -> None:
     name = f"{version}/tcp-P2.json"
     text = (RECORDINGS / name).read_text()
     seen_s = [int(result) / 1e6 for result in re.findall(r'"rtt":\s*(\d+)', text)]
-    [reported] = recording(name).report.distributions
-    assert (reported.name, reported.unit, reported.max) == ("stream_rtt", "s", max(seen_s))
-    assert sum(reported.counts.values()) == len(seen_s) == 2 * 3
-    lows = [BUCKET_RATIO**bucket for bucket in reported.counts]
+    [distribution] = recording(name).report.distributions
+    assert (distribution.name, distribution.unit, distribution.max) == (
+        "stream_rtt",
+        "s",
+        max(seen_s),
+    )
+    assert sum(distribution.counts.values()) == len(seen_s) == 2 * 3
+    lows = [BUCKET_RATIO**bucket for bucket in distribution.counts]
     assert all(any(low <= rtt_s * 1.001 <= low * 1.05 for low in lows) for rtt_s in seen_s)
 
 
