@@ -297,7 +297,7 @@ async def test_many_messages_can_be_cancelled_with_unknown_numbers(
     soon = await queue.send([outgoing("a"), outgoing("b", after_s=0.3)])
     later = await queue.send([outgoing(str(n), after_s=60) for n in range(1_500)])
     remaining = later[700:710]
-    # A single request can not be used for all these numbers.
+    # A single request cannot be used for all these numbers.
     never = range(10**12, 10**12 + 40_000)
     await asyncio.sleep(0.4)
     assert await queue.cancel(later[500:600:2]) == 50

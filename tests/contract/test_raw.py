@@ -21,7 +21,7 @@ def raw_name(file: str = "client.00000", folder: str = "raw.run-1.00000") -> Raw
         b"",
         b"\x00\xff\r\n no JSON at all",
         LINE * 40_000,
-        # This can not be compressed and needs many rows.
+        # This cannot be compressed and needs many rows.
         random.Random(8).randbytes(5_000_000),
     ],
     ids=["empty", "bytes", "lines", "noise"],

@@ -218,7 +218,7 @@ async def test_dead_coordinator_is_replaced_during_firing(
 def run_before_release(
     member: Member, monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]
 ) -> list[str]:
-    """Run ``work`` when a run is stored but can not be seen yet, and return the run id."""
+    """Run ``work`` when a run is stored but cannot be seen yet, and return the run id."""
     prepare: Callable[..., Any] = member.coordinator.prepare
     hidden: list[str] = []
 
@@ -272,7 +272,7 @@ async def test_slow_coordinator_does_not_launch_a_second_run(
     await site.beat()
     firing = asyncio.create_task(slow.schedules.tick())
     await stored.wait()
-    # A prepared run can not be seen.
+    # A prepared run cannot be seen.
     assert await site.run_ids() == []
     site.clock.forward(TAKEOVER_S + 1)
     await site.beat()

@@ -8,7 +8,7 @@ import asyncio
 import gc
 from typing import Final
 
-import tests.contract.test_competition  # noqa: F401 - what the processes are to do
+import tests.contract.test_competition  # noqa: F401 - modules used by the processes
 from broadside.exchange.azure.table_storage import AzureTable, TableAddress
 from broadside.exchange.azure.wire import StorageBounds
 from broadside.exchange.http.http_ports import HttpTable

@@ -1,4 +1,4 @@
-"""Test that processes started by Broadside can not import modules from the current folder."""
+"""Test that processes started by Broadside cannot import modules from the current folder."""
 
 import ast
 import re
@@ -19,8 +19,8 @@ RUNS_MODULE: Final = re.compile(r"python[\d.]*[\"']?,?\s+[\"']?-m[\"']?,?\s+[\"'
 
 
 def unsafe_starts(source: str) -> Iterator[int]:
-    """Yield the lines that start Python for a module or a program constants and search the current
-    folder first."""
+    """Yield the lines that start Python for a module or a program text and search the current folder
+    first."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.List | ast.Tuple | ast.Call):
             parts = node.args if isinstance(node, ast.Call) else node.elts

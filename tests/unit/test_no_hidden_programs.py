@@ -2,7 +2,7 @@
 path.
 
 Shell, Docker, YAML, units, Terraform and documents should call commands from the package. Other
-tools can not see the names imported in such texts, and will not update them when a name is
+tools cannot see the names imported in such texts, and will not update them when a name is
 moved.
 """
 
@@ -62,7 +62,12 @@ def shipped_files() -> Iterator[Path]:
 
 
 def hidden_programs(text: str, *, modules: bool = True) -> list[str]:
-    """Return the hidden programs in a text, each with its words."""
+    """Return the hidden programs in a text, each with its words.
+
+    Args:
+        text: Text of a shell script, a Dockerfile, a unit or a similar file.
+        modules: Set to True to include modules of the package that are run by path.
+    """
     # Join commands to one line, and write lists of arguments as the shell would see them.
     joined = re.sub(r"\\\n", " ", text)
     plain = re.sub(r"""["'\[\],]+""", " ", joined)

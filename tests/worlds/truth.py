@@ -23,7 +23,7 @@ RATE_MARGIN = 0.005
 STRETCH_TRUE_MARGIN, STRETCH_SHOWN_MARGIN = 0.03, 0.015
 # Completeness is a share of the planned pair-seconds. Edges of rows can change it by 2 %.
 COMPLETENESS_MARGIN = 0.02
-# When more hosts than this have no verified clock, the clocks can not be used.
+# When more hosts than this have no verified clock, the clocks cannot be used.
 CLOCKS_SHARE = 0.3
 # The CPU needs to be above its limit by this much to be a violation.
 CPU_MARGIN = 0.03

@@ -40,7 +40,7 @@ HOST: Final = Host(
 
 
 def make_tools(records: Records, **settings: Any) -> Tools:
-    """Return the tools for a client agent without start gate. Its engine can not be started."""
+    """Return the tools for a client agent without start gate. Its engine cannot be started."""
     return Tools(
         settings=make_settings(**settings),
         host=HOST,

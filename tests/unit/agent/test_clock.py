@@ -62,7 +62,7 @@ def test_a_free_running_chronyd_has_no_bound() -> None:
         (None, LOCAL, True),
         ("127.0.0.1", LOCAL, True),
         ("/run/chrony/chronyd.sock", LOCAL, True),
-        # It belongs to another container and can not be used for this clock.
+        # It belongs to another container and cannot be used for this clock.
         ("172.31.77.2", LOCAL, True),
         (None, SLOW, True),
         # It reports an offset, so it can be used.

@@ -93,7 +93,7 @@ def test_field_marked_ignorable_is_ignored() -> None:
     assert read_job(body) == make_job(may_ignore=["traffic.colour"])
     both = body_with("traffic.shade", 1, may_ignore=["traffic.colour"])
     assert isinstance(read_job(both), Unfamiliar)
-    # A value can not be ignored, because the agent would use it to send other traffic.
+    # A value cannot be ignored, because the agent would use it to send other traffic.
     known_value = body_with("traffic.protocol", "sctp", may_ignore=["traffic.protocol"])
     assert isinstance(read_job(known_value), Unfamiliar)
 

@@ -63,7 +63,7 @@ def test_gate_extends_the_environment() -> None:
     ],
 )
 def test_release_reports_the_server_lead(released: str, ahead_s: float) -> None:
-    """Test also a server that is set to send, which can not be ahead."""
+    """Test also a server that is set to send, which cannot be ahead."""
     text = f"warning: something\nbroadside-gate: armed 1000.1\nbroadside-gate: {released}\n"
     release = read_release(text)
     assert release is not None

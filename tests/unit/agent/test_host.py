@@ -1,4 +1,4 @@
-"""Tests for warnings when an agent can not read host information."""
+"""Tests for warnings when an agent cannot read host information."""
 
 from datetime import UTC, datetime
 

@@ -58,7 +58,7 @@ class MemoryRaw:
 
 
 def noise(seed: int, size: int) -> bytes:
-    """Return bytes that can not be compressed."""
+    """Return bytes that cannot be compressed."""
     return random.Random(seed).randbytes(size)
 
 

@@ -143,7 +143,7 @@ def test_number_of_error_kinds_is_limited() -> None:
 
 
 def test_long_requests_make_long_intervals() -> None:
-    """Check this, because it can not be known how a request was spread over its seconds."""
+    """Check this, because it cannot be known how a request was spread over its seconds."""
     reader = HTTP.client_reader(job(options(), duration_s=12))
     for start_s in (0, 4, 8):
         reader.feed(line(start_s, 3.9), AT_S)
