@@ -19,8 +19,7 @@ RUNS_MODULE: Final = re.compile(r"python[\d.]*[\"']?,?\s+[\"']?-m[\"']?,?\s+[\"'
 
 
 def unsafe_starts(source: str) -> Iterator[int]:
-    """Yield the lines that start Python for a module or a program text and search the current folder
-    first."""
+    """Yield the lines that start Python and search the current folder first."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.List | ast.Tuple | ast.Call):
             parts = node.args if isinstance(node, ast.Call) else node.elts
