@@ -1,4 +1,4 @@
-"""Adapters of the contract suite, and functions that open one in a test or its child process.
+"""Adapters for the contract suite, and functions to open one in a test or its child process.
 
 To add an adapter, add an entry to :data:`QUEUES`, :data:`TABLES` or :data:`RAWS`. The test cases
 use only :class:`Place`.
@@ -36,10 +36,10 @@ _AUTHORITY: Final = certifi.contents().partition(ssl.PEM_FOOTER)[0] + ssl.PEM_FO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Location of the queue or table of one test, sufficient for another process to open it.
+    """Location of the queue or table for one test. It can be opened from another process.
 
     Attributes:
-        lock_s: Lock time of the queue, longer than the pauses of a busy host.
+        lock_s: Lock time for the queue. It needs to be longer than the pauses on a busy host.
     """
 
     adapter: str
@@ -59,7 +59,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter(Generic[_Port]):
-    """Pair of functions: ``make`` creates an empty place, ``open`` opens it in any process."""
+    """Pair of functions to set up an empty place (``make``) and to open it in any process
+    (``open``)."""
 
     make: Callable[[pytest.FixtureRequest], Place]
     open: Callable[[Place], _Port]
@@ -154,8 +155,8 @@ def _link(place: Place) -> CoordinatorClient:
 def http_link(secret: str, url: str) -> CoordinatorClient:
     """Return a link to a coordinator without TLS.
 
-    It trusts only one authority, because each client would read the hundreds of system authorities
-    again.
+    It is set to trust a single authority. Otherwise all clients would need to read the hundreds
+    of system authorities.
     """
     credential = Credential(
         coordinators=(url,),
@@ -168,8 +169,8 @@ def http_link(secret: str, url: str) -> CoordinatorClient:
     return CoordinatorClient(credential)
 
 
-class _OwnTableRaw(TableRaw):
-    """Raw store that also closes its table, which is not shared here."""
+class _ClosingTableRaw(TableRaw):
+    """Raw store that also closes its table, because the table is not shared here."""
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
@@ -179,17 +180,17 @@ class _OwnTableRaw(TableRaw):
         await self._own.close()
 
 
-def _own_place(place: Place) -> Place:
-    """Return the embedded fabric of the coordinator behind an ``http`` place."""
+def _embedded_fabric_of(place: Place) -> Place:
+    """Return the embedded fabric used by the coordinator behind an ``http`` place."""
     return replace(place, adapter="embedded", address=place.address.split(" ")[2])
 
 
 class _HttpQueue(HttpQueue):
-    """Queue of an agent, with the methods that only a coordinator has on its own fabric."""
+    """Queue for an agent, with the methods that only a coordinator can use on its fabric."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(_link(place))
-        self._own = _embedded_queue(_own_place(place))
+        self._own = _embedded_queue(_embedded_fabric_of(place))
         for name in ("send", "cancel", "dead_letters", "resend", "purge", "counts"):
             setattr(self, name, getattr(self._own, name))
 
@@ -199,11 +200,11 @@ class _HttpQueue(HttpQueue):
 
 
 class _HttpTable(HttpTable):
-    """Table of an agent, with the methods that only a coordinator has on its own fabric."""
+    """Table for an agent, with the methods that only a coordinator can use on its fabric."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(_link(place), "results")
-        self._own = _embedded_table(_own_place(place))
+        self._own = _embedded_table(_embedded_fabric_of(place))
         for name in ("replace", "next_partition", "delete_partition"):
             setattr(self, name, getattr(self._own, name))
 
@@ -213,11 +214,11 @@ class _HttpTable(HttpTable):
 
 
 class _HttpRaw(HttpRaw):
-    """Raw store of an agent, with the methods that only a coordinator has on its own fabric."""
+    """Raw store for an agent, with the methods that only a coordinator can use on its fabric."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(_link(place))
-        self._own = _OwnTableRaw(_embedded_table(_own_place(place)))
+        self._own = _ClosingTableRaw(_embedded_table(_embedded_fabric_of(place)))
         for name in ("read", "delete_folder"):
             setattr(self, name, getattr(self._own, name))
 
@@ -237,14 +238,15 @@ TABLES: dict[str, Adapter[Table]] = {
     "http": Adapter(make=_http_place, open=_HttpTable),
     "recorded": Adapter(make=_recorded_place, open=_azure_table),
 }
-# Tables that only coordinators use. Agents connect over HTTP, and ``AgentPermissions`` permits no
-# access
-# to these tables.
-OWN_TABLES: Final = sorted(TABLES.keys() - {"http"})
+# Tables used only by coordinators. Agents connect over HTTP, and ``AgentPermissions`` will not let
+# them use these tables.
+COORDINATOR_TABLES: Final = sorted(TABLES.keys() - {"http"})
 RAWS: dict[str, Adapter[RawStore]] = {
-    "azurite": Adapter(make=_azurite_place, open=lambda at: _OwnTableRaw(_azure_table(at))),
+    "azurite": Adapter(make=_azurite_place, open=lambda at: _ClosingTableRaw(_azure_table(at))),
     "blob": Adapter(make=_container_place, open=_blob_raw),
-    "embedded": Adapter(make=_embedded_place, open=lambda at: _OwnTableRaw(_embedded_table(at))),
+    "embedded": Adapter(
+        make=_embedded_place, open=lambda at: _ClosingTableRaw(_embedded_table(at))
+    ),
     "http": Adapter(make=_http_place, open=_HttpRaw),
     "recorded": Adapter(make=_recorded_place, open=_blob_raw),
 }

@@ -1,4 +1,4 @@
-"""Fixtures that run every test case on every adapter."""
+"""Fixtures to run all test cases on all adapters."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -51,7 +51,7 @@ async def table(table_place: Place) -> AsyncIterator[Table]:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """Run one Service Bus broker for the whole session. Each place is a queue of it."""
+    """Run a Service Bus broker for the session. A place is a queue on it."""
     process = BrokerProcess(tmp_path_factory.mktemp("broker"), {}, sas_key="contract")
     process.start()
     yield process
@@ -60,7 +60,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture(scope="session")
 def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
-    """Run one Azurite for the whole session. Each place is a table or a container of it."""
+    """Run Azurite for the session. A place is a table or a container in it."""
     process = Azurite(tmp_path_factory.mktemp("azurite"))
     process.start()
     yield process
@@ -75,14 +75,14 @@ def answers() -> Answers:
 
 @pytest.fixture(scope="session")
 def recorded(answers: Answers) -> Iterator[RecordedAzure]:
-    """Run the recorded services. Each place is a table and a container of them."""
+    """Run the recorded services. A place is a table and a container in them."""
     with RecordedAzure(answers) as azure:
         yield azure
 
 
 @pytest.fixture(scope="session")
 def http_places() -> Iterator[HttpPlaces]:
-    """Run one listener of a coordinator for the whole session. Each place is a fabric behind it."""
+    """Run a coordinator listener for the session. A place is a fabric behind it."""
     places = HttpPlaces()
     places.start()
     yield places

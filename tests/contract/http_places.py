@@ -1,4 +1,4 @@
-"""Exchange service of a coordinator for the contract suite, with one fabric for each test."""
+"""Exchange service for the contract suite, with a new fabric for each test."""
 
 import asyncio
 import threading
@@ -20,14 +20,14 @@ from broadside.exchange.ports import Delivery
 STOP_S: Final = 60.0
 
 
-class Everything:
-    """Unlimited rights, because the suite tests each operation of the ports."""
+class UnlimitedRights:
+    """Unlimited rights, because the suite needs to use all operations."""
 
     name = "everybody"
     address = ""
 
     async def allow(self, operation: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Allow every operation unchanged."""
+        """Allow the operation without a change."""
         return operation
 
     async def record_delivery(self, delivery: Delivery) -> None:
@@ -37,8 +37,8 @@ class Everything:
 class _Entry:
     authority = None
 
-    async def identify(self, secret: str, address: str) -> Everything:
-        return Everything()
+    async def identify(self, secret: str, address: str) -> UnlimitedRights:
+        return UnlimitedRights()
 
     async def join(self, fields: Mapping[str, Any], address: str) -> Mapping[str, Any]:
         raise NotImplementedError
@@ -48,7 +48,7 @@ class _Entry:
 
 
 class HttpPlaces:
-    """One listener for many places. The secret in a request selects the place."""
+    """Listener for many places. The secret in a request is used to select the place."""
 
     def __init__(self) -> None:
         self._apps: dict[str, ExchangeApp] = {}
@@ -81,7 +81,7 @@ class HttpPlaces:
         if not self._thread.is_alive():
             return
         tasks = [str(task) for task in asyncio.all_tasks(self._loop)]
-        text = f"the listener did not end within {STOP_S:g} s; at work:"
+        text = f"the listener did not end within {STOP_S:g} s; running tasks:"
         raise AssertionError("\n".join([text, *tasks]))
 
     def _run(self) -> None:
@@ -124,7 +124,7 @@ class HttpPlaces:
     def remove(self, secret: str) -> None:
         """Remove a place at the end of its test.
 
-        Closing hundreds of places at once would take longer than ``STOP_S``.
+        To close hundreds of places together would take longer than ``STOP_S``.
         """
         end = self._ends.pop(secret)
         asyncio.run_coroutine_threadsafe(end(), self._loop).result(STOP_S)

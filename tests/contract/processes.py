@@ -1,6 +1,6 @@
-"""Run many real processes at once, each with its own instance of the adapter.
+"""Functions to run many real processes together, each with its adapter instance.
 
-They are forked from one warm single-threaded server, so a hundred processes take about a second.
+They are forked from a warm single-threaded server, so a hundred processes take about a second.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 Work = Callable[[Place, int], Coroutine[None, None, _T]]
 
-# All processes must reach the barrier within this time.
+# Time in which all processes need to be ready.
 _START_S: Final = 60.0
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.contract.warmed"])
@@ -27,10 +27,10 @@ _CONTEXT.set_forkserver_preload(["tests.contract.warmed"])
 def in_processes(count: int, work: Work[_T], place: Place) -> Sequence[_T]:
     """Run ``work(place, number)`` in ``count`` processes and return the results by number.
 
-    The processes begin at the same time. ``work`` must be a function of a module.
+    All processes will start at the same time. ``work`` should be a function in a module.
 
     Raises:
-        AssertionError: A process died.
+        AssertionError: If a process died.
     """
     barrier = _CONTEXT.Barrier(count)
     pipes = [_CONTEXT.Pipe(duplex=False) for _ in range(count)]
@@ -40,7 +40,7 @@ def in_processes(count: int, work: Work[_T], place: Place) -> Sequence[_T]:
     ]
     for process, (_, writer) in zip(processes, pipes, strict=True):
         process.start()
-        # After this the death of the process is read as the end of file.
+        # From here on, the death of the process can be seen as the end of the file.
         writer.close()
     try:
         return [_result(reader) for reader, _ in pipes]
@@ -53,7 +53,7 @@ def in_processes(count: int, work: Work[_T], place: Place) -> Sequence[_T]:
 
 
 @contextmanager
-def told_by(
+def reported_by(
     work: Callable[[Place, "Connection[_T, object]"], Coroutine[None, None, None]], place: Place
 ) -> "Iterator[tuple[BaseProcess, Connection[object, _T]]]":
     """Run ``work(place, writer)`` in one process, which is killed at the end of the context.
@@ -62,7 +62,7 @@ def told_by(
         The process and a reader of the objects that it sends.
     """
     reader, writer = _CONTEXT.Pipe(duplex=False)
-    process = _CONTEXT.Process(target=_tell, args=(work, place, writer))
+    process = _CONTEXT.Process(target=_report, args=(work, place, writer))
     process.start()
     writer.close()
     try:
@@ -73,7 +73,7 @@ def told_by(
         reader.close()
 
 
-def _tell(
+def _report(
     work: Callable[[Place, "Connection[_T, object]"], Coroutine[None, None, None]],
     place: Place,
     writer: "Connection[_T, object]",

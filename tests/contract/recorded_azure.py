@@ -1,14 +1,15 @@
-"""Azure Table and Blob services that reply as recorded.
+"""Azure Table and Blob services that respond as recorded.
 
-Azurite returns more than the service (an error code header on a conflict) and less (it has no empty
-pages). Here each response has the status, the header names and the body format that Microsoft's
-SDKs recorded of the real services. The error responses are in a table (:class:`Answers`). The first
-page of every query and listing is empty and has a continuation token. The documentation of the
-services permits this at any time.
+Azurite returns more than the service (an error code header for a conflict) and less (it has no
+empty pages). Here a response has the status, the header names and the body format recorded by
+Microsoft's SDKs from the real services. The error responses are in a table (:class:`Answers`).
+The first page for a query or listing will be empty, with a continuation token. The service
+documentation allows this at any time.
 
-Rows and blobs are stored in memory. Threads of this process serve the requests, without
-authentication. :attr:`RecordedAzure.asked` is the request log with table and partition. Features
-that the ports do not use are missing: MERGE, ACLs, leases, blocks.
+Rows and blobs are stored in memory. Threads in this process are used to serve the requests,
+without authentication. See :attr:`RecordedAzure.asked` for the request log with table and
+partition. Features not used by the ports are missing, for example MERGE, ACLs, leases and
+blocks.
 """
 
 import base64
@@ -29,7 +30,7 @@ from typing import Any, Final, Self
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.sax.saxutils import escape
 
-# The maximum number of rows or blobs per page.
+# Maximum number of rows or blobs per page.
 PAGE_MAX_COUNT: Final = 1000
 _ENTITY_MAX_BYTES: Final = 1 << 20
 _PROPERTY_MAX_BYTES: Final = 1 << 16
@@ -56,7 +57,7 @@ _BLOB_HEADERS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Response of a service. A header with the value "" is filled in when it is sent."""
+    """Response from a service. A header with the value "" will be set when it is sent."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -83,7 +84,7 @@ class Asked:
 
 
 class Answers:
-    """Table of the recorded error responses, by name and by code."""
+    """Table with the recorded error responses, by name and by code."""
 
     def __init__(self, path: Path) -> None:
         document = tomllib.loads(path.read_text("utf-8"))
@@ -93,18 +94,18 @@ class Answers:
 
     def named(self, name: str) -> Answer:
         row = self.rows[name]
-        return self._made(row, name, row.get("index"))
+        return self._build(row, name, row.get("index"))
 
     def coded(self, code: str, shape: str, index: int | None = None) -> Answer:
         """Return the response with this code in this shape.
 
-        If there is no such row, the row of another shape with this code is used.
+        If there is no such row, a row with this code in another shape will be used.
         """
         rows = [row for row in self.rows.values() if row.get("code") == code]
         row = next((row for row in rows if row["shape"] == shape), rows[0])
-        return self._made({**row, "shape": shape, "headers": {}}, row["name"], index)
+        return self._build({**row, "shape": shape, "headers": {}}, row["name"], index)
 
-    def _made(self, row: Mapping[str, Any], said: str, index: int | None) -> Answer:
+    def _build(self, row: Mapping[str, Any], said: str, index: int | None) -> Answer:
         shape = self._shapes[row["shape"]]
         at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}0Z"
         parts = {
@@ -118,13 +119,13 @@ class Answers:
         headers = {**shape["headers"], **row.get("headers", {})}
         return Answer(
             status=202 if row["shape"] == "batch" else row["status"],
-            headers={name: _filled(value, parts) for name, value in headers.items()},
-            body=_filled(shape["body"], parts).encode(),
+            headers={name: _fill(value, parts) for name, value in headers.items()},
+            body=_fill(shape["body"], parts).encode(),
         )
 
 
 class RecordedAzure:
-    """Context manager that serves tables and containers. They must be created first."""
+    """Context manager to serve tables and containers. They need to be created first."""
 
     def __init__(self, answers: Answers) -> None:
         self.asked: list[Asked] = []
@@ -168,14 +169,13 @@ class RecordedAzure:
             self._containers[name] = {}
 
     def answer_with(self, answer: Answer | None, count: int = 1 << 30, *, method: str = "") -> None:
-        """Send ``answer`` to the next ``count`` requests of ``method``, or to none of them if it is
-        None.
+        """Send ``answer`` to the next ``count`` requests with this method, or stop if it is None.
 
-        The empty method means any method.
+        The empty method can be used to match any method.
         """
         self._next = (answer, count, method) if answer else None
 
-    # Requests -------------------------------------------------------------------------------
+    # Requests.
 
     def _answer(self, method: str, target: str, headers: Any, body: bytes) -> Answer:
         parts = urlsplit(target)
@@ -192,7 +192,7 @@ class RecordedAzure:
                 answer = self._blob(method, unquote(path), query, headers, body)
             else:
                 answer = self._answers.named("a firewall that is not there")
-            what, partition, rows_count = _about(method, unquote(path), query, body)
+            what, partition, rows_count = _request_target(method, unquote(path), query, body)
             self.asked.append(
                 Asked(
                     at_s=at_s,
@@ -205,7 +205,7 @@ class RecordedAzure:
             )
         return answer
 
-    # Tables ---------------------------------------------------------------------------------
+    # Tables.
 
     def _table(
         self, method: str, path: str, query: Mapping[str, str], headers: Any, body: bytes
@@ -216,62 +216,62 @@ class RecordedAzure:
             if method == "GET" and path.endswith("()"):
                 return self._query(path[:-2], query)
             return self._row(method, path, headers, body, "table")
-        except _Wrong as wrong:
+        except _ServiceError as wrong:
             return self._answers.coded(wrong.code, "table")
 
     def _row(self, method: str, path: str, headers: Any, body: bytes, shape: str) -> Answer:
-        """Read, write or delete one row."""
+        """Read, write or delete a row."""
         result = _ENTITY.fullmatch(path)
         name = result[1] if result else path
         if (table := self._tables.get(name)) is None:
-            raise _Wrong("TableNotFound")
+            raise _ServiceError("TableNotFound")
         sent = json.loads(body) if body else {}
         key = (
             tuple(part.replace("''", "'") for part in result.groups()[1:])
             if result
             else (sent.get("PartitionKey"), sent.get("RowKey"))
         )
-        there = table.get(key)  # type: ignore[arg-type]  # a pair either way
+        current = table.get(key)  # type: ignore[arg-type]  # a pair either way
         match = headers.get("If-Match")
-        if method == "POST" and there is not None:
-            raise _Wrong("EntityAlreadyExists")
+        if method == "POST" and current is not None:
+            raise _ServiceError("EntityAlreadyExists")
         if method in ("GET", "DELETE") or (method == "PUT" and match is not None):
-            if there is None:
-                raise _Wrong("ResourceNotFound")
-            if match not in (None, "*", there["odata.etag"]):
-                raise _Wrong("UpdateConditionNotSatisfied")
+            if current is None:
+                raise _ServiceError("ResourceNotFound")
+            if match not in (None, "*", current["odata.etag"]):
+                raise _ServiceError("UpdateConditionNotSatisfied")
         if method == "GET":
-            return self._told(there or {}, f"{name}/@Element")
+            return self._row_answer(current or {}, f"{name}/@Element")
         if method == "DELETE":
             del table[key]  # type: ignore[arg-type]
             return Answer(status=204, headers=_TABLE_HEADERS)
         _check(sent, body)
         etag, at = self._stamp()
         stored = {"odata.etag": etag, **sent, "PartitionKey": key[0], "RowKey": key[1]}
-        table[key] = {**_kept(stored), "Timestamp": at}  # type: ignore[index]
+        table[key] = {**_without_default_types(stored), "Timestamp": at}  # type: ignore[index]
         if method == "POST" and headers.get("Prefer") != "return-no-content":
-            return self._told(table[key], f"{name}/@Element", 201)  # type: ignore[index]
+            return self._row_answer(table[key], f"{name}/@Element", 201)  # type: ignore[index]
         return Answer(status=204, headers={**_TABLE_HEADERS, "ETag": etag})
 
     def _query(self, name: str, query: Mapping[str, str]) -> Answer:
         if (table := self._tables.get(name)) is None:
-            raise _Wrong("TableNotFound")
+            raise _ServiceError("TableNotFound")
         terms = _TERM.findall(query.get("$filter", ""))
         if " and ".join(f"{a} {b} '{c}'" for a, b, c in terms) != query.get("$filter", ""):
-            raise _Wrong("InvalidInput")
+            raise _ServiceError("InvalidInput")
         wanted = [(what, sign, key.replace("''", "'")) for what, sign, key in terms]
-        rows = [row for _, row in sorted(table.items()) if _meets(row, wanted)]
+        rows = [row for _, row in sorted(table.items()) if _matches(row, wanted)]
         more = {**_TABLE_HEADERS, "Content-Type": _JSON, "Transfer-Encoding": "chunked"}
-        # The first page is empty and has a continuation token.
+        # The first page is empty, with a continuation token.
         page: list[dict[str, Any]] = []
         if after := query.get("NextRowKey"):
-            at = _unmarked(query["NextPartitionKey"]), _unmarked(after)
+            at = _from_token(query["NextPartitionKey"]), _from_token(after)
             rows = [row for row in rows if (row["PartitionKey"], row["RowKey"]) >= at]
             page = rows[: min(int(query.get("$top", PAGE_MAX_COUNT)), PAGE_MAX_COUNT)]
         if len(page) < len(rows):
             following = rows[len(page)]
-            more["x-ms-continuation-NextPartitionKey"] = _marked(following["PartitionKey"])
-            more["x-ms-continuation-NextRowKey"] = _marked(following["RowKey"])
+            more["x-ms-continuation-NextPartitionKey"] = _to_token(following["PartitionKey"])
+            more["x-ms-continuation-NextRowKey"] = _to_token(following["RowKey"])
         if select := query.get("$select"):
             chosen = {"odata.etag", *select.split(",")}
             page = [
@@ -279,9 +279,9 @@ class RecordedAzure:
                 for row in page
             ]
         fields = {"odata.metadata": f"{self.url}/tables/$metadata#{name}", "value": page}
-        return Answer(status=200, headers=more, body=_dumped(fields))
+        return Answer(status=200, headers=more, body=_to_json(fields))
 
-    def _told(self, row: Mapping[str, Any], of: str, status: int = 200) -> Answer:
+    def _row_answer(self, row: Mapping[str, Any], of: str, status: int = 200) -> Answer:
         headers = {
             **_TABLE_HEADERS,
             "Content-Type": _JSON,
@@ -289,31 +289,31 @@ class RecordedAzure:
             "Transfer-Encoding": "chunked",
         }
         fields = {"odata.metadata": f"{self.url}/tables/$metadata#{of}", **row}
-        return Answer(status=status, headers=headers, body=_dumped(fields))
+        return Answer(status=status, headers=headers, body=_to_json(fields))
 
     def _batch(self, body: bytes) -> Answer:
-        """Execute a complete change set, or none of it and return the first error."""
+        """Execute a complete change set. If it fails, return the first error and change nothing."""
         if len(body) > _BATCH_MAX_BYTES:
             return self._answers.coded("RequestBodyTooLarge", "table-door")
         changes = list(_changes(body))
         name = changes[0][1].partition("(")[0]
         before = dict(self._tables.get(name, {}))
-        text, seen = [], set[str]()
+        answers, seen = [], set[str]()
         for index, (method, path, headers, sent) in enumerate(changes):
             try:
                 if index >= _BATCH_MAX_COUNT:
-                    raise _Wrong("InvalidInput")
+                    raise _ServiceError("InvalidInput")
                 if path in seen:
-                    raise _Wrong("InvalidDuplicateRow")
+                    raise _ServiceError("InvalidDuplicateRow")
                 seen.add(path)
-                text.append(self._row(method, path, headers, sent, "batch"))
-            except _Wrong as wrong:
+                answers.append(self._row(method, path, headers, sent, "batch"))
+            except _ServiceError as wrong:
                 if name in self._tables:
                     self._tables[name] = before
-                known = self._answers.rows.values()
+                rows = self._answers.rows.values()
                 indexed = any(
                     row.get("code") == wrong.code and "index" in row and row["shape"] == "batch"
-                    for row in known
+                    for row in rows
                 )
                 return self._answers.coded(wrong.code, "batch", index if indexed else None)
         mark = str(uuid.uuid4())
@@ -322,7 +322,7 @@ class RecordedAzure:
             f"Content-Type: multipart/mixed; boundary=changesetresponse_{mark}",
             "",
         ]
-        for one in text:
+        for change in answers:
             lines += [
                 f"--changesetresponse_{mark}",
                 "Content-Type: application/http",
@@ -332,7 +332,7 @@ class RecordedAzure:
                 "X-Content-Type-Options: nosniff",
                 "Cache-Control: no-cache",
                 "DataServiceVersion: 1.0;",
-                *([f"ETag: {one.headers['ETag']}"] if "ETag" in one.headers else []),
+                *([f"ETag: {change.headers['ETag']}"] if "ETag" in change.headers else []),
                 "",
                 "",
             ]
@@ -349,7 +349,7 @@ class RecordedAzure:
         at = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}{fraction}Z"
         return f"W/\"datetime'{quote(at)}'\"", at
 
-    # Blobs ----------------------------------------------------------------------------------
+    # Blobs.
 
     def _blob(
         self, method: str, path: str, query: Mapping[str, str], headers: Any, body: bytes
@@ -359,23 +359,23 @@ class RecordedAzure:
             return self._answers.coded("ContainerNotFound", "blob")
         if query.get("comp") == "list":
             return self._listing(container, blobs, query)
-        there = blobs.get(name)
+        current = blobs.get(name)
         if method == "PUT":
-            if there is not None and headers.get("If-None-Match") == "*":
+            if current is not None and headers.get("If-None-Match") == "*":
                 return self._answers.coded("BlobAlreadyExists", "blob")
             self._stamp()
             etag, at = f'"0x{self._ticks:X}"', formatdate(usegmt=True)
             blobs[name] = (body, etag, at)
             fields = {"ETag": etag, "Last-Modified": at, "x-ms-request-server-encrypted": "true"}
             return Answer(status=201, headers={**_BLOB_HEADERS, **fields})
-        if there is None:
+        if current is None:
             return self._answers.coded("BlobNotFound", "blob")
         if method == "DELETE":
             del blobs[name]
             return Answer(
                 status=202, headers=_BLOB_HEADERS | {"x-ms-delete-type-permanent": "true"}
             )
-        complete, etag, at = there
+        complete, etag, at = current
         first, _, last = headers.get("x-ms-range", "bytes=0-").removeprefix("bytes=").partition("-")
         part = complete[int(first) : int(last) + 1 if last else None]
         fields = {
@@ -397,7 +397,7 @@ class RecordedAzure:
     ) -> Answer:
         prefix, marker = query.get("prefix", ""), query.get("marker")
         names = [name for name in sorted(blobs) if name.startswith(prefix)]
-        names = [name for name in names if name >= _unmarked(marker)] if marker else names
+        names = [name for name in names if name >= _from_token(marker)] if marker else names
         page = names[:PAGE_MAX_COUNT] if marker else []
         rest = names[len(page) :]
         text = "".join(
@@ -407,7 +407,7 @@ class RecordedAzure:
             "</Blob>"
             for name in page
         )
-        following = f"<NextMarker>{_marked(rest[0])}</NextMarker>" if rest else "<NextMarker />"
+        following = f"<NextMarker>{_to_token(rest[0])}</NextMarker>" if rest else "<NextMarker />"
         body = (
             '\ufeff<?xml version="1.0" encoding="utf-8"?><EnumerationResults ServiceEndpoint='
             f'"{self.url}/blobs/" ContainerName="{container}"><Prefix>{escape(prefix)}</Prefix>'
@@ -426,7 +426,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """HTTP/1.1 handler that sends the headers of a response in their order, and a date."""
+    """HTTP/1.1 handler to send the headers in their given order, and a date."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -439,7 +439,7 @@ class _Handler(BaseHTTPRequestHandler):
         chunked = "Transfer-Encoding" in answer.headers
         self.send_response_only(answer.status)
         for name, value in answer.headers.items():
-            self.send_header(name, value or self._own(name))
+            self.send_header(name, value or self._header_value(name))
         self.send_header("Date", formatdate(usegmt=True))
         body = answer.body
         if chunked:
@@ -454,31 +454,31 @@ class _Handler(BaseHTTPRequestHandler):
     def _length(self) -> int:
         return int(self.headers.get("Content-Length", 0))
 
-    def _own(self, name: str) -> str:
-        """Return the value of a header that depends on the request."""
+    def _header_value(self, name: str) -> str:
+        """Return the value for a header that depends on the request."""
         if name == "x-ms-request-id":
             return str(uuid.uuid4())
         return str(self.headers.get(name, "0"))
 
     def log_message(self, format: str, *args: object) -> None:
-        """Log nothing, because :attr:`RecordedAzure.asked` is the log."""
+        """Log nothing, because :attr:`RecordedAzure.asked` is used as the log."""
 
 
-class _Wrong(Exception):
-    """Error that an operation on a row returns."""
+class _ServiceError(Exception):
+    """Error to be returned for an operation on a row."""
 
     def __init__(self, code: str) -> None:
         self.code = code
         super().__init__(code)
 
 
-def _filled(text: str, words: Mapping[str, Any]) -> str:
+def _fill(text: str, words: Mapping[str, Any]) -> str:
     for name, value in words.items():
         text = text.replace(f"{{{name}}}", str(value))
     return text
 
 
-def _about(
+def _request_target(
     method: str, path: str, query: Mapping[str, str], body: bytes
 ) -> tuple[str, str | None, int]:
     """Return the table or container, the partition and the number of rows to write."""
@@ -499,7 +499,7 @@ def _about(
 
 
 def _changes(body: bytes) -> Iterator[tuple[str, str, Mapping[str, str], bytes]]:
-    """Yield method, path, headers and body of each request in a change set."""
+    """Yield the method, path, headers and body for each request in a change set."""
     mark = re.search(rb"boundary=\"?(changeset_[\w-]+)", body)
     for part in body.split(b"--" + mark[1])[1:-1] if mark else ():
         _, request = part.split(b"\r\n\r\n", 1)
@@ -511,28 +511,28 @@ def _changes(body: bytes) -> Iterator[tuple[str, str, Mapping[str, str], bytes]]
 
 
 def _check(sent: Mapping[str, Any], body: bytes) -> None:
-    """Raise the error of the service if a limit is exceeded."""
+    """Raise the service error if a limit is exceeded."""
     properties = {
         name: value
         for name, value in sent.items()
         if "@" not in name and name not in ("PartitionKey", "RowKey", "Timestamp")
     }
     if len(properties) > _PROPERTY_MAX_COUNT:
-        raise _Wrong("TooManyProperties")
+        raise _ServiceError("TooManyProperties")
     for name, value in properties.items():
         if len(name) > 255:
-            raise _Wrong("PropertyNameTooLong")
+            raise _ServiceError("PropertyNameTooLong")
         binary = sent.get(f"{name}@odata.type") == "Edm.Binary"
         text = value if isinstance(value, str) else ""
         size = len(base64.b64decode(text)) if binary else 2 * len(text)
         if size > _PROPERTY_MAX_BYTES:
-            raise _Wrong("PropertyValueTooLarge")
+            raise _ServiceError("PropertyValueTooLarge")
     if len(body) > _ENTITY_MAX_BYTES:
-        raise _Wrong("EntityTooLarge")
+        raise _ServiceError("EntityTooLarge")
 
 
-def _kept(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row with minimal metadata, without the types that JSON already expresses."""
+def _without_default_types(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with minimal metadata, without the types that are already given in JSON."""
     plain = {
         f"{name}@odata.type"
         for name, value in row.items()
@@ -542,22 +542,22 @@ def _kept(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in plain}
 
 
-def _meets(row: Mapping[str, Any], wanted: list[tuple[str, str, str]]) -> bool:
+def _matches(row: Mapping[str, Any], wanted: list[tuple[str, str, str]]) -> bool:
     return all(
         {"eq": row[what] == key, "ge": row[what] >= key, "lt": row[what] < key}[sign]
         for what, sign, key in wanted
     )
 
 
-def _marked(key: str) -> str:
-    """Return a key as continuation token (length and key in the service's own base64)."""
+def _to_token(key: str) -> str:
+    """Return a key as a continuation token, with its length and its base64 form."""
     packed = base64.b64encode(key.encode()).decode().replace("=", "-")
     return f"1!{len(packed)}!{packed}"
 
 
-def _unmarked(token: str) -> str:
+def _from_token(token: str) -> str:
     return base64.b64decode(token.rpartition("!")[2].replace("-", "=")).decode()
 
 
-def _dumped(told: object) -> bytes:
-    return json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode()
+def _to_json(fields: object) -> bytes:
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()

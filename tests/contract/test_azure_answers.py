@@ -1,4 +1,4 @@
-"""Test that the real SDKs and our ports map every recorded Azure response to the right error."""
+"""Test that the real SDKs and the ports map all recorded Azure responses to the right error."""
 
 import asyncio
 import time
@@ -24,10 +24,16 @@ from tests.contract.recorded_azure import Answer, Answers, RecordedAzure
 
 ANSWERS: Final = Answers(Path(__file__).with_name("azure_answers.toml"))
 NAME: Final = RawName(folder="run-1", file="p1")
-# The texts of our errors that replace the code of the service.
-WORDS: Final = ("one already", "changed since", "there is no", "does not exist", "being deleted",
-                "come back in")  # fmt: skip
-BEGUN: Final = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+# Texts in our errors that are used instead of the service code.
+ERROR_TEXTS: Final = (
+    "one already",
+    "changed since",
+    "there is no",
+    "does not exist",
+    "being deleted",
+    "come back in",
+)
+STARTED_AT: Final = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 
 def row(key: str) -> Entity:
@@ -38,7 +44,7 @@ async def scan(table: AzureTable) -> list[Entity]:
     return [entity async for entity in table.scan("part")]
 
 
-VERBS: Final[dict[str, Callable[[Any], Awaitable[Any]]]] = {
+METHODS: Final[dict[str, Callable[[Any], Awaitable[Any]]]] = {
     "insert": lambda table: table.insert(row("a")),
     "upsert": lambda table: table.upsert(row("a")),
     "replace": lambda table: table.replace(row("a"), "W/\"datetime'x'\""),
@@ -51,17 +57,21 @@ VERBS: Final[dict[str, Callable[[Any], Awaitable[Any]]]] = {
     "read": lambda raw: raw.read(NAME),
     "delete_folder": lambda raw: raw.delete_folder("run-1"),
     "ledger": lambda ledger: ledger.query_bytes(
-        BEGUN, BEGUN + timedelta(minutes=5), Direction.FORWARD
+        STARTED_AT, STARTED_AT + timedelta(minutes=5), Direction.FORWARD
     ),
 }
-MET: Final = [(name, verb) for name, told in ANSWERS.rows.items() for verb in told["on"].split()]
+CASES: Final = [
+    (name, method_name)
+    for name, answer_row in ANSWERS.rows.items()
+    for method_name in answer_row["on"].split()
+]
 
 
 @pytest.fixture
 async def clients(
     recorded: RecordedAzure, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Callable[[str], Any]]:
-    """Yield a function that returns the client for a verb, with an empty table and container."""
+    """Yield a function to get the client for a method, with an empty table and container."""
     recorded.create("answers")
     keyed = recorded.connection_string
     quick = StorageBounds(backoff_s=0.001)
@@ -77,74 +87,80 @@ async def clients(
         "endpoint": management,
         "token": {"env": "BROADSIDE_TEST_TOKEN"},
     }
-    ledger = AzureMonitorSource(AzureEntry.model_validate(entry), now=lambda: BEGUN)
+    ledger = AzureMonitorSource(AzureEntry.model_validate(entry), now=lambda: STARTED_AT)
     of_raw = {"save": raw, "read": raw, "delete_folder": raw, "ledger": ledger}
-    yield lambda verb: of_raw.get(verb, table)
+    yield lambda method_name: of_raw.get(method_name, table)
     recorded.answer_with(None)
     await table.close()
     await raw.close()
 
 
-@pytest.mark.parametrize(("name", "verb"), [met for met in MET if met[1] != "none"])
-async def test_an_answer_is_the_right_error(
-    name: str, verb: str, recorded: RecordedAzure, clients: Callable[[str], Any]
+@pytest.mark.parametrize(("name", "method_name"), [item for item in CASES if item[1] != "none"])
+async def test_recorded_answer_is_mapped_to_the_right_error(
+    name: str, method_name: str, recorded: RecordedAzure, clients: Callable[[str], Any]
 ) -> None:
-    told, client = ANSWERS.rows[name], clients(verb)
-    if verb == "delete_partition":
+    answer_row, client = ANSWERS.rows[name], clients(method_name)
+    if method_name == "delete_partition":
         await client.batch([row("a"), row("b")])
     recorded.asked.clear()
-    recorded.answer_with(ANSWERS.named(name), method="POST" * (verb == "delete_partition"))
-    kind = getattr(ports, told["ours"], None) or getattr(source, told["ours"], None)
+    recorded.answer_with(ANSWERS.named(name), method="POST" * (method_name == "delete_partition"))
+    kind = getattr(ports, answer_row["ours"], None) or getattr(source, answer_row["ours"], None)
     if kind is None:
-        assert str(await VERBS[verb](client)) == told["ours"]
+        assert str(await METHODS[method_name](client)) == answer_row["ours"]
     else:
         with pytest.raises(kind) as caught:
-            await VERBS[verb](client)
+            await METHODS[method_name](client)
         assert type(caught.value) is kind
         assert "\n" not in str(caught.value)
-        assert any(part in str(caught.value) for part in (told.get("code", ""), *WORDS, name))
-        if "index" in told and kind is not ports.ExchangeMisconfigured:
-            assert f"row part|{told['index']:03d}" in str(caught.value)
-    if verb not in ("ledger", "delete_partition"):
-        assert len(recorded.asked) == told.get("tries", 1)
+        assert any(
+            part in str(caught.value) for part in (answer_row.get("code", ""), *ERROR_TEXTS, name)
+        )
+        if "index" in answer_row and kind is not ports.ExchangeMisconfigured:
+            assert f"row part|{answer_row['index']:03d}" in str(caught.value)
+    if method_name not in ("ledger", "delete_partition"):
+        assert len(recorded.asked) == answer_row.get("tries", 1)
 
 
 @pytest.mark.parametrize("name", ANSWERS.rows)
-def test_the_code_is_read_from_every_form_of_body(name: str) -> None:
-    """Test without headers. Responses inside a change set are read by the SDK."""
-    told, answer = ANSWERS.rows[name], ANSWERS.named(name)
+def test_error_code_is_read_from_all_body_formats(name: str) -> None:
+    """Test without headers. Responses inside a change set will be read by the SDK."""
+    answer_row, answer = ANSWERS.rows[name], ANSWERS.named(name)
     read: Any = SimpleNamespace(
         text=answer.body.decode, headers={}, status_code=answer.status, reason=""
     )
     error = HttpResponseError("refused", response=read)
-    if told["shape"] not in ("batch", "metrics"):
-        assert code_of(error) == (str(told.get("code", told["status"])) if answer.body else None)
+    if answer_row["shape"] not in ("batch", "metrics"):
+        assert code_of(error) == (
+            str(answer_row.get("code", answer_row["status"])) if answer.body else None
+        )
 
 
-def test_every_row_names_where_it_was_seen() -> None:
-    for name, told in ANSWERS.rows.items():
-        assert told["seen"], name
-        assert {seen.split(" | ")[0] for seen in told["seen"]} <= ANSWERS.repositories.keys()
-        assert told["on"] == "none" or {*told["on"].split()} <= VERBS.keys()
+def test_every_answer_has_its_source() -> None:
+    for name, answer_row in ANSWERS.rows.items():
+        assert answer_row["seen"], name
+        assert {seen.split(" | ")[0] for seen in answer_row["seen"]} <= ANSWERS.repositories.keys()
+        assert answer_row["on"] == "none" or {*answer_row["on"].split()} <= METHODS.keys()
 
 
-# Retries ------------------------------------------------------------------------------------------
+# Retries.
 
 
-@pytest.mark.parametrize("verb", ["upsert", "batch", "scan", "save", "read", "delete_folder"])
-async def test_a_retry_waits_as_long_as_it_is_told(
-    verb: str, recorded: RecordedAzure, clients: Callable[[str], Any]
+@pytest.mark.parametrize(
+    "method_name", ["upsert", "batch", "scan", "save", "read", "delete_folder"]
+)
+async def test_retry_waits_for_the_requested_time(
+    method_name: str, recorded: RecordedAzure, clients: Callable[[str], Any]
 ) -> None:
     recorded.asked.clear()
     recorded.answer_with(busy(1), 2)
-    await VERBS[verb](clients(verb))
+    await METHODS[method_name](clients(method_name))
     requested_s = [requested.at_s for requested in recorded.asked if requested.status == 503]
     assert len(requested_s) == 2
-    assert recorded.asked[2].at_s - requested_s[0] >= 2, "a second before each"
+    assert recorded.asked[2].at_s - requested_s[0] >= 2, "expected one second before each retry"
 
 
 @pytest.mark.parametrize("service", ["table", "blob"])
-async def test_a_retry_does_not_wait_beyond_its_bounds(
+async def test_retry_does_not_wait_longer_than_its_limit(
     service: str, recorded: RecordedAzure
 ) -> None:
     recorded.create("answers")
@@ -157,16 +173,20 @@ async def test_a_retry_does_not_wait_beyond_its_bounds(
         blobs = BlobAddress(container="answers", connection_string=keyed)
         client = BlobRaw(blobs, bounds=StorageBounds(call_s=1))
     recorded.answer_with(busy(3600))
-    begun_s = time.monotonic()
+    started_s = time.monotonic()
     async with asyncio.timeout(60):
         with pytest.raises(ExchangeUnavailable):
-            await VERBS["upsert" if service == "table" else "save"](client)
-    assert time.monotonic() - begun_s >= 1
+            await METHODS["upsert" if service == "table" else "save"](client)
+    assert time.monotonic() - started_s >= 1
     recorded.answer_with(None)
     await client.close()
 
 
 def busy(after_s: int) -> Answer:
-    """Return status 503 of the Table service with a Retry-After header."""
-    told = ANSWERS.named("a partition over its 2,000 entities a second")
-    return Answer(status=503, headers={**told.headers, "Retry-After": str(after_s)}, body=told.body)
+    """Return status 503 from the Table service with a Retry-After header."""
+    answer_row = ANSWERS.named("a partition over its 2,000 entities a second")
+    return Answer(
+        status=503,
+        headers={**answer_row.headers, "Retry-After": str(after_s)},
+        body=answer_row.body,
+    )

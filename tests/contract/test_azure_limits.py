@@ -1,4 +1,4 @@
-"""Compare the computed load with the requests to the recorded services."""
+"""Test the computed load against the requests to the recorded services."""
 
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -28,10 +28,10 @@ async def records(recorded: RecordedAzure) -> AsyncIterator[Records]:
     await table.close()
 
 
-async def test_the_end_of_a_burst_asks_what_the_page_says(
+async def test_requests_at_the_end_of_a_burst_match_the_page(
     records: Records, recorded: RecordedAzure
 ) -> None:
-    """Test without probes, which the page counts as one row per pair."""
+    """Test without probes, which are counted as one row per pair."""
     for pair in range(PAIRS):
         await records.bursts.save_seconds(job(pair), [track(280)], host(280))
         await records.bursts.save_report(report(pair, Outcome.MEASURED))
@@ -40,15 +40,15 @@ async def test_the_end_of_a_burst_asks_what_the_page_says(
     rows = Counter[str]()
     for requested in recorded.asked:
         rows[str(requested.partition)] += requested.rows_count
-    text = SCRIPT["loads"](PAIRS)
+    loads = SCRIPT["loads"](PAIRS)
     [burst] = (count for name, count in rows.items() if name.startswith("burst."))
-    assert burst == text["results: the burst, its end"][0] - PAIRS
+    assert burst == loads["results: the burst, its end"][0] - PAIRS
     shares = [count for name, count in rows.items() if name.startswith("tests.")]
     assert len(shares) > 1
-    assert max(shares) == text["results: a share of servers' tests"][0]
+    assert max(shares) == loads["results: a share of servers' tests"][0]
 
 
-async def test_polls_of_control_go_to_as_many_partitions_as_the_page_says(
+async def test_control_polls_use_the_documented_partition_count(
     records: Records, recorded: RecordedAzure
 ) -> None:
     pairs = range(0, 1_000, 10)
@@ -58,6 +58,6 @@ async def test_polls_of_control_go_to_as_many_partitions_as_the_page_says(
     recorded.asked.clear()
     for pair in pairs:
         assert await records.runs.read_control("run-1", pair) == row
-    requested = Counter(str(one.partition) for one in recorded.asked)
+    requested = Counter(str(request.partition) for request in recorded.asked)
     assert len(requested) == copies_count
     assert max(requested.values()) <= CONTROL_PAIRS_COUNT / 10

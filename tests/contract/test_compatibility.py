@@ -1,4 +1,4 @@
-"""Test that data of earlier versions is read, and that the previous version reads ours."""
+"""Test that data from earlier versions can be read, and that the previous version can read ours."""
 
 import asyncio
 import importlib
@@ -43,7 +43,7 @@ from tests.compat.read import (
 from tests.compat.write import ROOT, pack_source
 from tests.unit.coordinator.presences import NOW, fleet
 
-# The kinds of records that runs of every version store.
+# Record kinds stored by runs in all versions.
 KINDS = {
     *("AuditRow", "Claim", "ClosedBurst", "Control", "Enrolled", "Firing", "Join", "JobReport"),
     *("HostInfo", "Presence", "RunHeader", "Schedule", "ServerTest", "Study", "Token"),
@@ -64,41 +64,53 @@ def expected(version: str) -> dict[str, dict[str, Any]]:
 
 
 @every_version
-def test_every_run_has_the_verdict_and_the_seal_that_it_had(version: str) -> None:
+def test_verdict_and_seal_of_every_run_are_unchanged(version: str) -> None:
     runs = read(version)["runs"]
-    summary = {run_id: text for run_id, text in expected(version).items() if "verdict" in text}
-    assert {text["verdict"] for text in summary.values()} >= {
+    summary = {
+        run_id: expected_run
+        for run_id, expected_run in expected(version).items()
+        if "verdict" in expected_run
+    }
+    assert {expected_run["verdict"] for expected_run in summary.values()} >= {
         *("pass", "fail", "inconclusive", "measured")
     }
-    assert sum(text["plan_sha256"] is None for text in summary.values()) == 3, "the imports"
-    for run_id, text in summary.items():
+    assert sum(expected_run["plan_sha256"] is None for expected_run in summary.values()) == 3, (
+        "expected three imports"
+    )
+    for run_id, expected_run in summary.items():
         result = runs[run_id]
-        assert result["verdict"] == text["verdict"], text["name"]
-        assert result["again"] == text["verdict"], f"{text['name']}, judged anew"
-        assert result["plan_sha256"] == text["plan_sha256"], text["name"]
-        assert text["seal"] == "verified", text["name"]
-        assert result["seal"] == ("verified" if text["plan_sha256"] else "none"), text["name"]
-        assert not result["plan_altered"], text["name"]
+        assert result["verdict"] == expected_run["verdict"], expected_run["name"]
+        assert result["again"] == expected_run["verdict"], f"{expected_run['name']}, judged again"
+        assert result["plan_sha256"] == expected_run["plan_sha256"], expected_run["name"]
+        assert expected_run["seal"] == "verified", expected_run["name"]
+        assert result["seal"] == ("verified" if expected_run["plan_sha256"] else "none"), (
+            expected_run["name"]
+        )
+        assert not result["plan_altered"], expected_run["name"]
 
 
 @every_version
-def test_a_run_that_waits_is_sealed_and_its_jobs_are_those_of_its_plan(version: str) -> None:
+def test_waiting_run_is_sealed_with_the_jobs_of_its_plan(version: str) -> None:
     result = read(version)
-    waiting = [run_id for run_id, text in expected(version).items() if "verdict" not in text]
+    waiting = [
+        run_id
+        for run_id, expected_run in expected(version).items()
+        if "verdict" not in expected_run
+    ]
     assert waiting
     assert all(result["runs"][run_id]["seal"] == "verified" for run_id in waiting)
     assert len(result["jobs"]) >= 25
     different = [job_id for job_id, same in result["jobs"].items() if not same]
-    assert different == [], "sent again, each has the bytes that it had"
+    assert different == [], "jobs must be sent with unchanged bytes"
 
 
 @every_version
-def test_every_row_is_read(version: str) -> None:
+def test_all_rows_can_be_read(version: str) -> None:
     assert read(version)["rows"].keys() >= KINDS
 
 
 def is_part(written: object, stored: object) -> bool:
-    """Return whether ``stored`` contains everything in ``written``, at any depth."""
+    """Return true if ``stored`` has everything in ``written``, at any depth."""
     if isinstance(written, dict) and isinstance(stored, dict):
         return all(name in stored and is_part(written[name], stored[name]) for name in written)
     if isinstance(written, list) and isinstance(stored, list) and len(written) == len(stored):
@@ -107,8 +119,8 @@ def is_part(written: object, stored: object) -> bool:
 
 
 @every_version
-async def test_what_is_read_is_written_alike(version: str, tmp_path: Path) -> None:
-    """Test that rewritten records are still readable for an older version beside this one."""
+async def test_records_are_rewritten_unchanged(version: str, tmp_path: Path) -> None:
+    """Test that an older version can still read the rewritten records."""
     data_dir = laid_out(version, tmp_path)
     fabric = open_fabric(FabricSettings(data_dir=data_dir))
     try:
@@ -122,7 +134,7 @@ async def test_what_is_read_is_written_alike(version: str, tmp_path: Path) -> No
 
 
 @every_version
-def test_files_of_a_user_are_read(version: str, tmp_path: Path) -> None:
+def test_user_files_can_be_read(version: str, tmp_path: Path) -> None:
     files = FIXTURES / version / "files"
     spec = scenarios.load(str(files / "scenario.toml"))
     document = tomllib.loads((files / "scenario.toml").read_text(encoding="utf-8"))
@@ -135,7 +147,8 @@ def test_files_of_a_user_are_read(version: str, tmp_path: Path) -> None:
         open_telemetry(files / "witnesses.toml")
 
 
-# Settings of device telemetry. One of them is refused with the new form (docs/telemetry.md).
+# Settings for device telemetry that were replaced. They are rejected with the new form (see
+# docs/telemetry.md).
 REPLACED = (
     "BROADSIDE_LEDGER",
     "BROADSIDE_WITNESSES_FILE",
@@ -146,18 +159,18 @@ REPLACED = (
 
 
 @every_version
-def test_every_setting_is_still_one(version: str) -> None:
-    there = {
+def test_all_settings_still_exist(version: str) -> None:
+    known = {
         f"{kind.model_config.get('env_prefix', '')}{name}".upper()
         for kind in (FabricSettings, CoordinatorSettings, SignInSettings, AgentSettings)
         for name in kind.model_fields
     }
     assert issubclass(AgentSettings, BaseSettings)
-    gone = set(schemas(version)["settings"]) - there
+    gone = set(schemas(version)["settings"]) - known
     assert {name for name in gone if not name.startswith(REPLACED)} == set()
 
 
-# Fields -----------------------------------------------------------------------------------------
+# Fields.
 
 
 @cache
@@ -175,8 +188,8 @@ def stored_models() -> Iterator[tuple[str, type[Message]]]:
         yield name, getattr(importlib.import_module(f"broadside.{module}"), kind)
 
 
-def own(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a model's own part of its schema. A recursive model is among the definitions."""
+def model_schema(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return the schema part for the model. For a recursive model, use the definitions."""
     result: Mapping[str, Any] = schema
     return result if "properties" in result else result["$defs"][name.rpartition(".")[2]]
 
@@ -208,7 +221,7 @@ def former_name(name: str, version: str) -> str | None:
 
 
 @every_version
-def test_no_stored_field_goes_becomes_required_or_changes_its_default(version: str) -> None:
+def test_stored_fields_are_compatible(version: str) -> None:
     problems = []
     compared_count = 0
     for name, kind in stored_models():
@@ -217,31 +230,32 @@ def test_no_stored_field_goes_becomes_required_or_changes_its_default(version: s
             continue
         compared_count += 1
         former_schema = schemas(version)["messages"][former]
-        old = own(former_schema, former)
+        old = model_schema(former_schema, former)
         today = kind.model_json_schema()
-        new = own(today, name)
-        for field, was in old.get("properties", {}).items():
-            now = new.get("properties", {}).get(field)
-            if now is None:
-                problems.append(f"{name}.{field}: it is gone; keep it readable")
-            elif was.get("default") != now.get("default"):
-                problems.append(f"{name}.{field}: its default was {was.get('default')!r}")
+        new = model_schema(today, name)
+        for field, before in old.get("properties", {}).items():
+            after = new.get("properties", {}).get(field)
+            if after is None:
+                problems.append(f"{name}.{field}: it was removed; keep it readable")
+            elif before.get("default") != after.get("default"):
+                problems.append(f"{name}.{field}: its default was {before.get('default')!r}")
         problems += [
             f"{name}.{field}: it is required; give it a default"
             for field in set(new.get("required", ())) - set(old.get("required", ()))
         ]
-        for definition, was in former_schema.get("$defs", {}).items():
-            now = today.get("$defs", {}).get(definition, {})
+        for definition, before in former_schema.get("$defs", {}).items():
+            after = today.get("$defs", {}).get(definition, {})
             problems += [
-                f"{name}: {definition}: the word {part!r} is gone"
-                for part in set(was.get("enum", ())) - set(now.get("enum", was.get("enum", ())))
+                f"{name}: {definition}: the value {part!r} was removed"
+                for part in set(before.get("enum", ()))
+                - set(after.get("enum", before.get("enum", ())))
             ]
     assert problems == []
     assert compared_count >= 100
 
 
-def test_the_next_release_can_write_its_own(tmp_path: Path) -> None:
-    """Test schemas and source of this checkout as tests/compat/write.py generates them."""
+def test_next_release_can_write_its_fixtures(tmp_path: Path) -> None:
+    """Test that schemas and source can be generated as in tests/compat/write.py."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "tests" / "compat" / "schemas.py")],
         cwd=tmp_path,
@@ -261,17 +275,17 @@ def test_the_next_release_can_write_its_own(tmp_path: Path) -> None:
     assert read_by(tmp_path, texts) == [""] * 3
 
 
-# The command line and a coordinator of another version -----------------------------------------
+# Command line and a coordinator in another version.
 
 
-def test_a_launch_names_no_field_that_an_older_coordinator_may_not_know() -> None:
+def test_launch_omits_fields_unknown_to_older_coordinators() -> None:
     spec = scenarios.load("smoke", {"raw": "all"})
     assert spec.to_fields()["raw"] == "all"
     assert "raw" not in scenarios.load("smoke").to_fields()
 
 
-async def test_an_answer_of_a_later_coordinator_is_read() -> None:
-    """Test that unknown fields are ignored, also in nested objects."""
+async def test_response_of_a_later_coordinator_is_read() -> None:
+    """Test that unknown fields will be ignored, also in nested objects."""
     bursts: list[dict[str, object]] = [
         {
             "index": 0,
@@ -305,12 +319,12 @@ async def test_an_answer_of_a_later_coordinator_is_read() -> None:
     assert (status.run_id, status.bursts[0].reported_count) == ("run-1", 2)
 
 
-# The version before -----------------------------------------------------------------------------
+# Previous version.
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Unpack the packages of the previous version and return their folder."""
+    """Unpack the packages from the previous version and return their folder."""
     return unpack_source(PREVIOUS, tmp_path_factory.mktemp("previous"))
 
 
@@ -334,13 +348,13 @@ def planned(**overrides: object) -> Plan:
     return make_plan(spec, fleet(2), NOW, run_id="run-1")
 
 
-def test_the_version_before_reads_plans_and_jobs_of_today(source: Path) -> None:
-    """Test plans with defaults and with all fields that the previous version supports."""
+def test_previous_version_reads_current_plans_and_jobs(source: Path) -> None:
+    """Test plans with defaults and with all fields supported by the previous version."""
     document = tomllib.loads(
         (PREVIOUS.parent / "files" / "scenario.toml").read_text(encoding="utf-8")
     )
     traffic = {f"traffic.{name}": value for name, value in document["traffic"].items()}
-    # The planted fleet has no probes.
+    # The test fleet has no probes.
     del traffic["traffic.probe"]
     traffic["traffic.processes_count"] = 1
     texts = []
@@ -353,7 +367,7 @@ def test_the_version_before_reads_plans_and_jobs_of_today(source: Path) -> None:
     assert read_by(source, texts) == [""] * len(texts)
 
 
-def test_the_version_before_reads_jobs_of_every_engine(source: Path) -> None:
+def test_previous_version_reads_jobs_for_all_engines(source: Path) -> None:
     (job, *_) = planned().jobs(planned().bursts[0])
     texts = []
     for name in engines():
@@ -364,7 +378,7 @@ def test_the_version_before_reads_jobs_of_every_engine(source: Path) -> None:
 
 
 @every_version
-async def test_the_version_before_reads_what_agents_of_today_write(
+async def test_previous_version_reads_records_of_current_agents(
     version: str, source: Path, tmp_path: Path
 ) -> None:
     data_dir = laid_out(version, tmp_path)

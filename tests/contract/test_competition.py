@@ -14,7 +14,7 @@ import pytest
 
 from broadside.exchange.ports import Entity, EntityChanged, EntityExists, LockLost, Outgoing
 from tests.contract.adapters import Place
-from tests.contract.processes import in_processes, told_by
+from tests.contract.processes import in_processes, reported_by
 
 CLAIMANTS_COUNT: Final = 100
 CLAIMED_COUNT: Final = 4
@@ -24,19 +24,19 @@ MESSAGES_COUNT: Final = 300
 
 
 async def _claim(place: Place, number: int) -> Sequence[int]:
-    """Try to create the rows that all processes want, and return those that were created."""
+    """Try to create the rows that all processes want to create, and return the created ones."""
     table = place.open_table()
-    won = []
+    created = []
     for job in range(CLAIMED_COUNT):
         try:
             await table.insert(
                 Entity(partition_key="claims", row_key=f"{job:03d}", properties={"by": number})
             )
-            won.append(job)
+            created.append(job)
         except EntityExists:
             pass
     await table.close()
-    return won
+    return created
 
 
 async def _stored_claims(place: Place) -> Mapping[str, object]:
@@ -46,15 +46,15 @@ async def _stored_claims(place: Place) -> Mapping[str, object]:
     return claims
 
 
-def test_of_a_hundred_claimants_exactly_one_wins(table_place: Place) -> None:
-    won = in_processes(CLAIMANTS_COUNT, _claim, table_place)
-    assert sorted(job for jobs in won for job in jobs) == list(range(CLAIMED_COUNT))
-    fields = {f"{job:03d}": number for number, jobs in enumerate(won) for job in jobs}
+def test_exactly_one_of_a_hundred_claims_succeeds(table_place: Place) -> None:
+    created = in_processes(CLAIMANTS_COUNT, _claim, table_place)
+    assert sorted(job for jobs in created for job in jobs) == list(range(CLAIMED_COUNT))
+    fields = {f"{job:03d}": number for number, jobs in enumerate(created) for job in jobs}
     assert asyncio.run(_stored_claims(table_place)) == fields
 
 
 async def _send(place: Place, _: int) -> None:
-    """Send all messages from every sender, like coordinators that resume at the same time."""
+    """Send all messages from all senders, like coordinators that resume at the same time."""
     queue = place.open_queue()
     expires_at = datetime.now(UTC) + timedelta(minutes=5)
     await queue.send(
@@ -73,22 +73,22 @@ async def _receive_all(place: Place, _: int) -> Sequence[int]:
         try:
             await queue.complete(delivery)
         except LockLost:
-            # On a busy machine another process may have received the message.
+            # On a busy machine another process may get the message.
             continue
         bodies.append(int(delivery.body))
     await queue.close()
     return bodies
 
 
-def test_thirty_receivers_get_each_message_exactly_once(queue_place: Place) -> None:
+def test_every_message_is_received_exactly_once(queue_place: Place) -> None:
     in_processes(4, _send, queue_place)
     parts = in_processes(RECEIVERS_COUNT, _receive_all, queue_place)
     assert sorted(n for part in parts for n in part) == list(range(MESSAGES_COUNT))
-    assert sum(1 for part in parts if part) > 1, "no competition at all: the case shows nothing"
+    assert sum(1 for part in parts if part) > 1, "the processes did not compete"
 
 
 async def _count_up(place: Place, _: int) -> int:
-    """Add one ten times with ETag match, and return how often another process was first."""
+    """Add one ten times with ETag match, and return the number of conflicts."""
     table = place.open_table()
     lost_count = added_count = 0
     while added_count < 10:
@@ -96,9 +96,9 @@ async def _count_up(place: Place, _: int) -> int:
         assert row is not None
         n = row.properties["n"]
         assert isinstance(n, int)
-        raised = Entity(partition_key="counters", row_key="a", properties={"n": n + 1})
+        increased = Entity(partition_key="counters", row_key="a", properties={"n": n + 1})
         try:
-            await table.replace(raised, row.etag or "")
+            await table.replace(increased, row.etag or "")
             added_count += 1
         except EntityChanged:
             lost_count += 1
@@ -115,15 +115,15 @@ async def _counter(place: Place, start: int | None = None) -> object:
     return row and row.properties["n"]
 
 
-def test_no_update_is_lost_under_etag_match(table_place: Place) -> None:
+def test_etag_match_prevents_lost_updates(table_place: Place) -> None:
     asyncio.run(_counter(table_place, 0))
     lost = in_processes(ADDERS_COUNT, _count_up, table_place)
     assert asyncio.run(_counter(table_place)) == 10 * ADDERS_COUNT
-    assert sum(lost) > 0, "no competition at all: the case shows nothing"
+    assert sum(lost) > 0, "the processes did not compete"
 
 
 async def _write_on(place: Place, writer: "Connection[int, object]") -> None:
-    """Write the same fifty rows repeatedly, and send the number of each completed batch."""
+    """Write the same fifty rows again and again, and send the number when a batch is complete."""
     table = place.open_table()
     for n in range(1_000_000):
         await table.batch(
@@ -135,7 +135,7 @@ async def _write_on(place: Place, writer: "Connection[int, object]") -> None:
         writer.send(n)
 
 
-def _told(reader: "Connection[object, int]") -> Iterator[int]:
+def _numbers(reader: "Connection[object, int]") -> Iterator[int]:
     """Yield the numbers that were received before the end."""
     with suppress(EOFError):
         while True:
@@ -143,16 +143,14 @@ def _told(reader: "Connection[object, int]") -> Iterator[int]:
 
 
 @pytest.mark.parametrize("after_s", [0.005, 0.02, 0.05])
-def test_a_killed_writer_loses_nothing_that_it_was_told_is_done(
-    table_place: Place, after_s: float
-) -> None:
-    with told_by(_write_on, table_place) as (writer, reader):
-        first = list(islice(_told(reader), 5))
+def test_killed_writer_loses_no_acknowledged_batch(table_place: Place, after_s: float) -> None:
+    with reported_by(_write_on, table_place) as (writer, reader):
+        first = list(islice(_numbers(reader), 5))
         assert first == list(range(5)), "the writer died by itself"
-        # The kill must happen during a batch.
+        # The kill needs to happen during a batch.
         time.sleep(after_s)
         writer.kill()
-        reported = [*first, *_told(reader)]
+        reported = [*first, *_numbers(reader)]
         writer.join()
         assert writer.exitcode == -signal.SIGKILL, "the writer died by itself"
 
@@ -165,7 +163,7 @@ def test_a_killed_writer_loses_nothing_that_it_was_told_is_done(
 
     rows = asyncio.run(stored())
     assert len(rows) == 50
-    assert len(set(rows)) == 1, "a batch must land whole"
+    assert len(set(rows)) == 1, "a batch must be written completely"
     last = rows[0]
     assert isinstance(last, int)
     assert last >= reported[-1]

@@ -1,7 +1,7 @@
-"""Test that rows with another agent's identity are never used as evidence, in every table.
+"""Test that rows with the identity of another agent are never used as evidence, in all tables.
 
-On Azure no service checks the content of a row. So the coordinator's reader applies the rules of
-:mod:`broadside.exchange.records.row_rules` and reports each violation in a finding.
+On Azure there is no service to check the content of a row. The coordinator will therefore apply
+the rules from :mod:`broadside.exchange.records.row_rules` and report violations in a finding.
 """
 
 import json
@@ -48,7 +48,7 @@ PLAN = Plan(
 
 @pytest.fixture
 async def fleet(table_place: Place) -> AsyncIterator[tuple[Table, Records]]:
-    """Yield the results table and the records, with the rows of both pairs."""
+    """Yield the results table and the records, with the rows for both pairs."""
     tables = [table_place.open_table() for _ in range(3)]
     records = Records(control=tables[0], results=tables[1], private=tables[2])
     control = Control(run_id="run-1", lease_until_at=AT + timedelta(hours=1))
@@ -66,7 +66,7 @@ async def read(records: Records) -> BurstEvidence:
 
 
 def told(evidence: BurstEvidence, index: int) -> Any:
-    """Return the evidence of one pair with its seconds unpacked."""
+    """Return the evidence for a pair with its seconds unpacked."""
     [pair] = [item for item in evidence.pairs if item.pair_index == index]
     tracks = [
         (track.side, track.transferred_bytes.tolist())
@@ -77,7 +77,7 @@ def told(evidence: BurstEvidence, index: int) -> Any:
     return pair.claim, pair.report, pair.server_test, pair.joined_by, tracks
 
 
-async def test_honest_rows_are_evidence_without_a_finding(fleet: tuple[Table, Records]) -> None:
+async def test_valid_rows_are_evidence_without_a_finding(fleet: tuple[Table, Records]) -> None:
     evidence = await read(fleet[1])
     assert evidence.foreign_rows == ()
     for index in (0, 1):
@@ -87,19 +87,19 @@ async def test_honest_rows_are_evidence_without_a_finding(fleet: tuple[Table, Re
 
 
 def hostile_rows() -> dict[str, Entity]:
-    """Return rows by s2 or c2 that imitate evidence of pair 0 or would replace it."""
+    """Return rows by s2 or c2 that imitate evidence for pair 0 or would replace it."""
     test, chunk = written()[Kind.TEST], written()[Kind.TEST_CHUNK]
-    theirs = written(1)
-    row = theirs[Kind.TEST].row
+    foreign = written(1)
+    row = foreign[Kind.TEST].row
     at = server_test(0).started_at
     content = str(test.row.properties["json"])
-    rogue = json.loads(content) | {"agent_id": "s2"}
-    rogue["endpoint"] = rogue["endpoint"] | {"agent_id": "s2"}
+    forged = json.loads(content) | {"agent_id": "s2"}
+    forged["endpoint"] = forged["endpoint"] | {"agent_id": "s2"}
     later = row.row_key.replace(row.row_key[:13], str(int(row.row_key[:13]) + 1))
     moved = server_tests_partition(at, "s2")
     return {
         "s1's test under s2's key": replace(row, row_key=later, properties=test.row.properties),
-        "s2's test at s1's endpoint": replace(row, properties={"json": json.dumps(rogue)}),
+        "s2's test at s1's endpoint": replace(row, properties={"json": json.dumps(forged)}),
         "s1's test in the place of seconds": replace(
             row, row_key=f"{row.row_key}.chunk.001", properties=test.row.properties
         ),
@@ -113,7 +113,7 @@ def hostile_rows() -> dict[str, Entity]:
 
 
 @pytest.mark.parametrize("name", hostile_rows())
-async def test_a_hostile_row_takes_nothing_of_an_honest_pair(
+async def test_forged_row_does_not_change_another_pair(
     fleet: tuple[Table, Records], name: str
 ) -> None:
     table, records = fleet
@@ -132,19 +132,20 @@ async def test_a_hostile_row_takes_nothing_of_an_honest_pair(
     assert (finding.id, row.row_key in finding.sentence) == ("foreign-rows", True)
 
 
-async def test_a_flood_of_foreign_tests_at_an_endpoint_hides_none(
+async def test_many_foreign_tests_do_not_hide_the_real_test(
     fleet: tuple[Table, Records],
 ) -> None:
-    """Test that foreign tests do not count in the limit of a hundred tests per endpoint."""
+    """Test that foreign tests are not counted in the limit, which is set to a hundred tests per
+    endpoint."""
     table, records = fleet
     before = told(await read(records), 0)
-    rogue = server_test(0).model_copy(
+    forged = server_test(0).model_copy(
         update={"agent_id": "a0", "endpoint": endpoint(0).model_copy(update={"agent_id": "a0"})}
     )
     rows = []
     for number in range(150):
-        test = rogue.model_copy(
-            update={"started_at": rogue.started_at - timedelta(milliseconds=1 + number)}
+        test = forged.model_copy(
+            update={"started_at": forged.started_at - timedelta(milliseconds=1 + number)}
         )
         partition = server_tests_partition(test.started_at, "a0")
         key = f"{int(test.started_at.timestamp() * 1000):013d}.a0.5201"
@@ -169,7 +170,7 @@ async def test_a_flood_of_foreign_tests_at_an_endpoint_hides_none(
         ("claim", "job_id", job(1).job_id),
     ],
 )
-async def test_a_row_of_the_pair_that_names_another_is_no_evidence(
+async def test_row_with_another_identity_is_not_evidence(
     fleet: tuple[Table, Records], name: str, field: str, value: str
 ) -> None:
     table, records = fleet
@@ -184,8 +185,9 @@ async def test_a_row_of_the_pair_that_names_another_is_no_evidence(
 _KEYED = [case for case in cases() if case.field.rule in (Rule.KEY, Rule.SIDE, Rule.UNSET)]
 
 
-async def test_no_foreign_value_of_any_field_is_evidence(fleet: tuple[Table, Records]) -> None:
-    """Test each foreign value in rows of pair 0. They are rejected, and pair 1 is unchanged."""
+async def test_foreign_values_are_never_evidence(fleet: tuple[Table, Records]) -> None:
+    """Test all foreign values in rows for pair 0. They should be rejected, and pair 1 should not
+    change."""
     table, records = fleet
     other = told(await read(records), 1)
     read_kinds = {Kind.CLAIM, Kind.REPORT, Kind.CHUNK, Kind.TEST, Kind.TEST_CHUNK}
@@ -195,15 +197,15 @@ async def test_no_foreign_value_of_any_field_is_evidence(fleet: tuple[Table, Rec
         await table.upsert(case.written.row)
         evidence = await read(records)
         assert told(evidence, 1) == other, case
-        assert _stands(evidence, case.written) is None, case
+        assert _evidence_from(evidence, case.written) is None, case
         await table.upsert(written()[case.kind].row)
     assert (await read(records)).foreign_rows == ()
 
 
-async def test_what_counts_for_the_writer_alone_changes_no_other_pair(
+async def test_foreign_optional_values_do_not_change_other_pairs(
     fleet: tuple[Table, Records],
 ) -> None:
-    """Test foreign times, cookies and addresses, which are stored without effect on other pairs."""
+    """Test foreign times, cookies and addresses. They will not be used for other pairs."""
     table, records = fleet
     other = told(await read(records), 1)
     for case in [case for case in cases() if case.field.rule in STORED]:
@@ -214,8 +216,8 @@ async def test_what_counts_for_the_writer_alone_changes_no_other_pair(
         await table.upsert(written()[case.kind].row)
 
 
-def _stands(evidence: BurstEvidence, row: Written) -> object:
-    """Return the evidence of pair 0 from this kind of row, or None."""
+def _evidence_from(evidence: BurstEvidence, row: Written) -> object:
+    """Return the evidence for pair 0 from this kind of row, or None."""
     claim, report, test, _, tracks = told(evidence, 0)
     sides = {str(side): data for side, data in tracks}
     by_name = {

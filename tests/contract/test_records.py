@@ -1,7 +1,8 @@
-"""Test that records are read exactly as written over each adapter's table, in every event order.
+"""Test that records are read exactly as written with all table adapters, in any event order.
 
-Tests marked with :data:`of_coordinators` use only tables that no agent accesses. ``Watched`` wraps
-the table. It counts the written rows and can fail between two writes like a killed process.
+Tests marked with :data:`of_coordinators` use only tables that agents do not access.
+``RecordingTable`` is used to count the written rows, and can be set to fail between two writes
+like a killed process.
 """
 
 import asyncio
@@ -58,10 +59,10 @@ from broadside.exchange.records import (
 )
 from broadside.exchange.records.run_records import FleetRecords, RunRecords
 from broadside.exchange.second_rows import CHUNK_S, TAIL, TAIL_S
-from tests.contract.adapters import OWN_TABLES
+from tests.contract.adapters import COORDINATOR_TABLES
 from tests.one_table import PairSeconds, read_seconds, read_served, records_in
 
-of_coordinators = pytest.mark.parametrize("table_place", OWN_TABLES, indirect=True)
+of_coordinators = pytest.mark.parametrize("table_place", COORDINATOR_TABLES, indirect=True)
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 ENDPOINT = Endpoint(agent_id="server-1", address="10.2.1.1", port=5201)
@@ -71,8 +72,8 @@ class Died(Exception):
     """Simulated end of the process."""
 
 
-class Watched:
-    """Table that records the written keys and fails before write number ``writes_left``."""
+class RecordingTable:
+    """Table to record the written keys. It can fail before write number ``writes_left``."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -118,10 +119,7 @@ class Watched:
         return await self._table.delete(partition_key, row_key)
 
     async def batch(self, entities: Sequence[Entity]) -> None:
-        """Write one row at a time if a failure is planned.
-
-        This is the worst way to split a batch.
-        """
+        """Write one row at a time if a failure is planned. This is the worst case."""
         if self.writes_left is None:
             self._write(*entities)
             return await self._table.batch(entities)
@@ -141,19 +139,19 @@ class Watched:
 
 
 @pytest.fixture
-def watched(table: Table) -> Watched:
-    return Watched(table)
+def recording_table(table: Table) -> RecordingTable:
+    return RecordingTable(table)
 
 
 @pytest.fixture
 def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reduce the row size, so that a document of a few kilobytes needs many rows."""
+    """Reduce the row size, so that a document with a few kilobytes needs many rows."""
     monkeypatch.setattr("broadside.exchange.documents._ROW_BYTES", 1_000)
 
 
 @pytest.fixture
-def records(watched: Watched) -> Records:
-    return records_in(watched)
+def records(recording_table: RecordingTable) -> Records:
+    return records_in(recording_table)
 
 
 def header(run_id: str, created_at: datetime = AT) -> RunHeader:
@@ -209,7 +207,7 @@ def report(pair_index: int, outcome: Outcome) -> JobReport:
 
 @functools.cache
 def intervals(count: int, *, seed: int = 1, span_s: float = 1.0) -> tuple[Interval, ...]:
-    """Return noisy intervals with times in whole microseconds, as chunks store them."""
+    """Return noisy intervals with times in full microseconds, as stored in chunks."""
     noise = random.Random(seed)
     ends_us = [0]
     for _ in range(count):
@@ -258,10 +256,10 @@ async def run_ids(records: Records, **bounds: object) -> Sequence[str]:
     return [header.run_id async for header in records.private.list_runs(**bounds)]  # type: ignore[arg-type]  # bounds by name, from the cases below
 
 
-# Runs -----------------------------------------------------------------------------------------
+# Runs.
 
 
-async def test_a_run_is_read_as_it_was_created(records: Records) -> None:
+async def test_run_is_read_as_created(records: Records) -> None:
     await records.create_run(header("run-1"), b'{"pairs": 30}', control("run-1"))
     assert await records.read_run("run-1") == (header("run-1"), b'{"pairs": 30}')
     assert await records.runs.read_control("run-1") == control("run-1")
@@ -270,7 +268,7 @@ async def test_a_run_is_read_as_it_was_created(records: Records) -> None:
 
 
 @of_coordinators
-async def test_a_run_id_is_taken_once(records: Records) -> None:
+async def test_run_id_is_unique(records: Records) -> None:
     await records.create_run(header("run-1"), b"first", control("run-1"))
     with pytest.raises(EntityExists, match="run-1"):
         await records.create_run(header("run-1"), b"second", control("run-1"))
@@ -298,7 +296,7 @@ OVER = RunOutcome(cancelled=False, verdict="pass", ended_at=AT, completeness_rat
 
 
 @of_coordinators
-async def test_a_run_is_open_until_it_has_its_outcome(records: Records) -> None:
+async def test_run_is_open_until_it_has_an_outcome(records: Records) -> None:
     for run_id in ("run-1", "run-2", "run-3"):
         await records.create_run(header(run_id), b"", control(run_id))
     await records.create_run(header("run-4"), b"", control("run-4"), listed=False)
@@ -315,24 +313,24 @@ async def test_a_run_is_open_until_it_has_its_outcome(records: Records) -> None:
 @of_coordinators
 @pytest.mark.usefixtures("small_rows")
 @pytest.mark.parametrize("writes_count", range(6))
-async def test_a_creation_that_dies_midway_shows_no_half_run(
-    records: Records, watched: Watched, writes_count: int
+async def test_interrupted_creation_leaves_no_partial_run(
+    records: Records, recording_table: RecordingTable, writes_count: int
 ) -> None:
     # This needs three rows.
     plan = random.Random(3).randbytes(2_500)
-    watched.writes_left = writes_count
+    recording_table.writes_left = writes_count
     with pytest.raises(Died):
         await records.create_run(header("run-1"), plan, control("run-1"))
     assert await run_ids(records) == []
     stored = await records.read_run("run-1")
     assert stored in (None, (header("run-1"), plan))
-    watched.writes_left = None
+    recording_table.writes_left = None
     await records.create_run(header("run-2"), plan, control("run-2"))
     assert await run_ids(records) == ["run-2"]
 
 
 @of_coordinators
-async def test_a_lease_moves_forward_only(records: Records) -> None:
+async def test_lease_only_moves_forward(records: Records) -> None:
     await records.create_run(header("run-1"), b"", control("run-1"))
     later_at = AT + timedelta(minutes=5)
     assert (await records.runs.renew_lease("run-1", later_at)).lease_until_at == later_at
@@ -343,7 +341,7 @@ async def test_a_lease_moves_forward_only(records: Records) -> None:
 
 
 @of_coordinators
-async def test_the_first_cancel_wins(records: Records) -> None:
+async def test_first_cancel_takes_precedence(records: Records) -> None:
     await records.create_run(header("run-1"), b"", control("run-1"))
     first = await records.runs.cancel_run("run-1", at=AT, by="ann", reason="wrong target")
     assert (first.cancelled_at, first.cancelled_by) == (AT, "ann")
@@ -361,7 +359,7 @@ async def test_an_unknown_run_has_no_control(records: Records) -> None:
 
 
 @of_coordinators
-async def test_a_naive_instant_never_reaches_the_control_row(records: Records) -> None:
+async def test_time_without_zone_is_rejected_for_the_control_row(records: Records) -> None:
     await records.create_run(header("run-1"), b"", control("run-1"))
     with pytest.raises(ValueError, match="cancelled_at"):
         await records.runs.cancel_run("run-1", at=datetime(2026, 1, 1), by="ann", reason="")  # noqa: DTZ001 - the case
@@ -369,7 +367,7 @@ async def test_a_naive_instant_never_reaches_the_control_row(records: Records) -
 
 
 @of_coordinators
-async def test_a_renewal_keeps_a_concurrent_cancel(records: Records) -> None:
+async def test_renewal_preserves_a_concurrent_cancel(records: Records) -> None:
     await records.create_run(header("run-1"), b"", control("run-1"))
     until_at = [AT + timedelta(minutes=n) for n in range(2, 8)]
     await asyncio.gather(
@@ -383,26 +381,28 @@ async def test_a_renewal_keeps_a_concurrent_cancel(records: Records) -> None:
 
 
 @of_coordinators
-async def test_an_endless_conflict_is_given_up(records: Records, watched: Watched) -> None:
+async def test_endless_conflict_ends_with_an_error(
+    records: Records, recording_table: RecordingTable
+) -> None:
     await records.create_run(header("run-1"), b"", control("run-1"))
 
     def conflict() -> None:
         raise EntityChanged("always")
 
-    watched.before_replace = conflict
+    recording_table.before_replace = conflict
     with pytest.raises(ExchangeUnavailable, match="run-1"):
         await records.runs.renew_lease("run-1", AT + timedelta(hours=1))
 
 
 @of_coordinators
-async def test_one_coordinator_judges_until_it_falls_silent(records: Records) -> None:
+async def test_one_coordinator_judges_until_its_lock_expires(records: Records) -> None:
     until_at = AT + timedelta(seconds=30)
-    holds = [Judging(by=f"c{index}", until_at=until_at) for index in range(4)]
+    locks = [Judging(by=f"c{index}", until_at=until_at) for index in range(4)]
     taken = await asyncio.gather(
-        *(records.private.acquire_judging("run-1", lock, AT) for lock in holds)
+        *(records.private.acquire_judging("run-1", lock, AT) for lock in locks)
     )
     assert sum(taken) == 1
-    first = holds[taken.index(True)]
+    first = locks[taken.index(True)]
     other = Judging(by="other", until_at=until_at + timedelta(seconds=30))
     assert not await records.private.acquire_judging(
         "run-1", other, until_at - timedelta(seconds=1)
@@ -413,13 +413,13 @@ async def test_one_coordinator_judges_until_it_falls_silent(records: Records) ->
 
 
 @of_coordinators
-async def test_sequence_numbers_are_kept_by_burst(records: Records) -> None:
+async def test_sequence_numbers_are_stored_by_burst(records: Records) -> None:
     numbers = [2**40 + 7 * n for n in range(1_000)]
     await records.create_run(header("run-1"), b"", control("run-1"))
     await records.private.save_queued("run-1", 0, [0, 0])
     await records.private.save_queued("run-1", 12, numbers)
     await records.private.save_queued("run-1", 13, [])
-    # This is a later write of a second coordinator.
+    # This is a later write by a second coordinator.
     await records.private.save_queued("run-1", 0, [8, 9])
     queued = await records.private.read_queued("run-1")
     assert {index: burst.numbers for index, burst in queued.items()} == {
@@ -432,15 +432,15 @@ async def test_sequence_numbers_are_kept_by_burst(records: Records) -> None:
 
 
 @of_coordinators
-async def test_messages_of_moved_pairs_are_noted_by_whoever_sends_them(
-    records: Records, watched: Watched
+async def test_messages_of_moved_pairs_are_recorded(
+    records: Records, recording_table: RecordingTable
 ) -> None:
     await records.private.save_queued("run-1", 3, [1, 2, 3], [None, 2, None])
     await asyncio.gather(
         records.private.save_moved("run-1", 3, {0: (10, 1)}),
         records.private.save_moved("run-1", 3, {2: (12, 3)}),
     )
-    # This is a late write of an older failover.
+    # This is a late write for an older failover.
     await records.private.save_moved("run-1", 3, {1: (99, 1)})
     [queued] = (await records.private.read_queued("run-1")).values()
     assert queued == QueuedBurst(numbers=(10, 2, 12), moved=(1, 2, 3))
@@ -448,14 +448,14 @@ async def test_messages_of_moved_pairs_are_noted_by_whoever_sends_them(
     def conflict() -> None:
         raise EntityChanged("always")
 
-    watched.before_replace = conflict
+    recording_table.before_replace = conflict
     with pytest.raises(ExchangeUnavailable, match="run-1"):
         await records.private.save_moved("run-1", 3, {0: (11, 2)})
 
 
 @of_coordinators
 @pytest.mark.parametrize("size", [0, 10, 70_000, 1_000_000, 9_000_000])
-async def test_a_summary_of_any_size_comes_back(records: Records, size: int) -> None:
+async def test_summary_of_any_size_is_read_unchanged(records: Records, size: int) -> None:
     document = random.Random(size).randbytes(size)
     await records.private.save_document("run-1", Document.RUN, document)
     assert await records.private.read_document("run-1", Document.RUN) == document
@@ -465,7 +465,7 @@ async def test_a_summary_of_any_size_comes_back(records: Records, size: int) -> 
 
 
 @of_coordinators
-async def test_a_document_of_a_burst_is_no_other_bursts(records: Records) -> None:
+async def test_documents_of_bursts_are_separate(records: Records) -> None:
     places = [(Document.SERIES, None), (Document.SERIES, 0), (Document.BURST, 0)]
     for document, index in places:
         await records.private.save_document(
@@ -479,18 +479,18 @@ async def test_a_document_of_a_burst_is_no_other_bursts(records: Records) -> Non
 @of_coordinators
 @pytest.mark.usefixtures("small_rows")
 @pytest.mark.parametrize("writes_count", range(4))
-async def test_a_half_written_document_is_absent_or_found_out(
-    records: Records, watched: Watched, writes_count: int
+async def test_partial_document_is_missing_or_detected(
+    records: Records, recording_table: RecordingTable, writes_count: int
 ) -> None:
     # This needs five rows.
     old, new = (random.Random(seed).randbytes(4_500) for seed in (4, 5))
-    watched.writes_left = writes_count
+    recording_table.writes_left = writes_count
     with pytest.raises(Died):
         await records.private.save_document("run-1", Document.RUN, new)
     assert await records.private.read_document("run-1", Document.RUN) is None
-    watched.writes_left = None
+    recording_table.writes_left = None
     await records.private.save_document("run-1", Document.RUN, old)
-    watched.writes_left = writes_count
+    recording_table.writes_left = writes_count
     with pytest.raises(Died):
         await records.private.save_document("run-1", Document.RUN, new)
     if writes_count == 0:
@@ -498,25 +498,25 @@ async def test_a_half_written_document_is_absent_or_found_out(
     else:
         with pytest.raises(RecordUnreadable, match=r"run-1\|summary\.run"):
             await records.private.read_document("run-1", Document.RUN)
-    watched.writes_left = None
+    recording_table.writes_left = None
     await records.private.save_document("run-1", Document.RUN, new)
     assert await records.private.read_document("run-1", Document.RUN) == new
 
 
-# Jobs -----------------------------------------------------------------------------------------
+# Jobs.
 
 
-async def test_a_job_is_claimed_once(records: Records) -> None:
+async def test_job_is_claimed_once(records: Records) -> None:
     assert await records.bursts.claim(job(), claim("client-1"))
     assert not await records.bursts.claim(job(), claim("client-2"))
     again_at = AT + timedelta(seconds=1)
     assert not await records.bursts.claim(job(), claim("client-1", again_at)), (
-        "an earlier delivery has it"
+        "an earlier delivery has claimed it"
     )
     assert await records.bursts.read_claims("run-1", 0) == {0: claim("client-1")}
 
 
-async def test_the_same_claim_whose_answer_was_lost_still_holds(records: Records) -> None:
+async def test_repeated_claim_after_a_lost_answer_succeeds(records: Records) -> None:
     assert await records.bursts.claim(job(), claim("client-1"))
     assert await records.bursts.claim(job(), claim("client-1"))
 
@@ -544,23 +544,23 @@ async def test_claims_and_reports_are_read_by_pair(records: Records) -> None:
     assert await records.bursts.read_reports("run-1", 1) == {}
 
 
-async def test_a_1740_s_burst_is_at_most_eight_rows_a_pair(
-    records: Records, watched: Watched
+async def test_long_burst_needs_at_most_eight_rows_per_pair(
+    records: Records, recording_table: RecordingTable
 ) -> None:
     up, down = track(1740), track(1740, flow=Flow.DOWN, seed=9)
-    # This covers a minute of engine warm-up and the margins.
+    # This includes a minute for the engine warm-up and the margins.
     seen = host(1740 + 60 + 30, before_count=30)
     await records.bursts.save_seconds(job(), [up, down], seen)
     server = [replace(up, side=Side.SERVER), replace(down, side=Side.SERVER)]
     await records.bursts.save_test(server_test(), server, seen)
-    chunks = [key for key in watched.written if "chunk" in key]
+    chunks = [key for key in recording_table.written if "chunk" in key]
     assert len(chunks) <= 8
     [seconds] = await read_seconds(records, "run-1", 0)
     assert seconds == PairSeconds(pair_index=0, tracks=(up, down), host=seen)
     assert await read_served(records, AT) == [(server_test(), tuple(server), seen)]
 
 
-async def test_seconds_of_many_pairs_stay_apart(records: Records) -> None:
+async def test_seconds_of_many_pairs_are_separate(records: Records) -> None:
     await records.bursts.save_seconds(job(7), [track(700, seed=7)], host(700, seed=7))
     await records.bursts.save_seconds(job(2), [track(3, seed=2)], ())
     await records.bursts.save_seconds(job(30), (), host(3, seed=30))
@@ -573,26 +573,28 @@ async def test_seconds_of_many_pairs_stay_apart(records: Records) -> None:
     assert await read_seconds(records, "run-1", 2) == []
 
 
-async def test_live_uploads_add_up_to_one_whole_save(records: Records, watched: Watched) -> None:
+async def test_live_uploads_equal_one_complete_save(
+    records: Records, recording_table: RecordingTable
+) -> None:
     complete, seen = track(780), host(785)
     from_s, chunk_writes_count = 0.0, 0
-    # The write interval is 13 s. The readings of the host are 4 s late.
+    # The write interval is set to 13 s. The host readings are 4 s late.
     for count in range(13, 781, 13):
         sofar = replace(complete, intervals=complete.intervals[:count])
-        watched.written.clear()
+        recording_table.written.clear()
         await records.bursts.save_seconds(job(), [sofar], seen[: max(0, count + 1)], from_s=from_s)
-        chunk_writes_count += any(not key.endswith(TAIL) for key in watched.written)
+        chunk_writes_count += any(not key.endswith(TAIL) for key in recording_table.written)
         from_s = sofar.intervals[-1].end_s
         if count % 130 == 0:
             [seconds] = await read_seconds(records, "run-1", 0)
-            assert seconds.tracks == (sofar,), "a tail and its chunk are one track"
-    assert chunk_writes_count <= 1 + 780 / TAIL_S, "a live upload writes the tail alone"
+            assert seconds.tracks == (sofar,), "a tail and its chunk must be one track"
+    assert chunk_writes_count <= 1 + 780 / TAIL_S, "a live upload must write only the tail"
     await records.bursts.save_seconds(job(), [complete], seen, from_s=from_s)
     [seconds] = await read_seconds(records, "run-1", 0)
     assert seconds == PairSeconds(pair_index=0, tracks=(complete,), host=seen)
 
 
-async def test_a_later_estimate_of_the_first_data_counts(records: Records) -> None:
+async def test_later_estimate_of_the_first_data_is_used(records: Records) -> None:
     early = track(CHUNK_S - 10)
     await records.bursts.save_seconds(job(), [early], ())
     late = replace(track(CHUNK_S + 30), first_data_at_s=early.first_data_at_s - 0.004)
@@ -601,7 +603,7 @@ async def test_a_later_estimate_of_the_first_data_counts(records: Records) -> No
     assert seconds.tracks[0].first_data_at_s == late.first_data_at_s
 
 
-async def test_omitted_seconds_keep_their_place_before_the_test(records: Records) -> None:
+async def test_warm_up_seconds_stay_before_the_test(records: Records) -> None:
     warm_up = tuple(replace(interval, omitted=True) for interval in intervals(3, seed=3))
     complete = replace(track(20), intervals=warm_up + intervals(20))
     await records.bursts.save_seconds(job(), [complete], ())
@@ -609,7 +611,7 @@ async def test_omitted_seconds_keep_their_place_before_the_test(records: Records
     assert seconds.tracks == (complete,)
 
 
-async def test_tenth_seconds_of_the_worst_noise_still_fit(records: Records) -> None:
+async def test_noisy_intervals_of_100_ms_fit(records: Records) -> None:
     noise = random.Random(6)
     fine = replace(track(0), intervals=intervals(4_700, span_s=0.1))
     wild = tuple(
@@ -625,19 +627,21 @@ async def test_tenth_seconds_of_the_worst_noise_still_fit(records: Records) -> N
 
 
 @of_coordinators
-async def test_raw_output_comes_back_over_many_rows(records: Records, watched: Watched) -> None:
+async def test_raw_output_in_many_rows_is_read_unchanged(
+    records: Records, recording_table: RecordingTable
+) -> None:
     # This needs nine rows in two batches.
     text = random.Random(8).randbytes(6_000_000)
     await records.bursts.save_raw("run-1", 0, 4, text)
-    assert len(watched.written) > 1
+    assert len(recording_table.written) > 1
     assert await records.bursts.read_raw("run-1", 0, 4) == text
     assert await records.bursts.read_raw("run-1", 0, 5) is None
 
 
-async def test_a_servers_raw_output_lies_under_its_test(table: Table, records: Records) -> None:
+async def test_raw_output_of_a_server_belongs_to_its_test(table: Table, records: Records) -> None:
     await records.bursts.save_test(server_test(), [track(10, side=Side.SERVER)], host(10))
-    await records.bursts.save_server_raw(server_test(), b"what the server saw")
-    assert await records.bursts.read_server_raw(server_test()) == b"what the server saw"
+    await records.bursts.save_server_raw(server_test(), b"server output")
+    assert await records.bursts.read_server_raw(server_test()) == b"server output"
     other = server_test(AT + timedelta(milliseconds=1))
     assert await records.bursts.read_server_raw(other) is None
     assert len(await records.bursts.read_tests(AT, AT + timedelta(hours=1))) == 1
@@ -647,10 +651,10 @@ async def test_a_servers_raw_output_lies_under_its_test(table: Table, records: R
 
 
 @of_coordinators
-async def test_raw_output_is_found_wherever_it_is(
+async def test_raw_output_is_read_from_both_stores(
     table: Table, records: Records, raw: RawStore
 ) -> None:
-    """Test raw output in the current store and in the table of earlier versions."""
+    """Test raw output in the current store and in the table used by earlier versions."""
     with_store = records_in(table, raw)
     await records.bursts.save_raw("run-1", 0, 1, b"old")
     await with_store.bursts.save_raw("run-1", 0, 0, b"new")
@@ -663,10 +667,10 @@ async def test_raw_output_is_found_wherever_it_is(
         assert await with_store.bursts.read_raw("run-1", 0, pair_index) is None
 
 
-# Server ends ----------------------------------------------------------------------------------
+# Server ends.
 
 
-async def test_tests_are_found_by_their_start_over_hours_and_agents(records: Records) -> None:
+async def test_tests_are_selected_by_start_over_hours_and_agents(records: Records) -> None:
     # The tests start within three hours.
     starts = [AT + timedelta(minutes=20 * n, microseconds=n) for n in range(9)]
     for at in starts:
@@ -685,7 +689,7 @@ async def test_tests_are_found_by_their_start_over_hours_and_agents(records: Rec
     assert len(await records.bursts.read_tests(AT, AT + timedelta(days=1))) == 18
 
 
-async def test_a_test_is_saved_again_under_its_own_key(records: Records) -> None:
+async def test_test_is_saved_again_with_the_same_key(records: Records) -> None:
     running = server_test()
     await records.bursts.save_test(running, (), ())
     await records.bursts.save_test(running, [track(10, side=Side.SERVER)], host(10))
@@ -695,13 +699,11 @@ async def test_a_test_is_saved_again_under_its_own_key(records: Records) -> None
     assert await read_served(records, AT) == [(ended, (complete,), host(30))]
 
 
-# Retention ------------------------------------------------------------------------------------
+# Retention.
 
 
 @of_coordinators
-async def test_a_deleted_run_leaves_nothing_and_its_neighbours_everything(
-    table: Table, records: Records
-) -> None:
+async def test_delete_removes_only_the_rows_of_the_run(table: Table, records: Records) -> None:
     for run_id in ("run-1", "run-10"):
         await records.create_run(header(run_id), b"plan", control(run_id))
         await records.private.save_queued(run_id, 0, [1, 2])
@@ -712,7 +714,7 @@ async def test_a_deleted_run_leaves_nothing_and_its_neighbours_everything(
             await records.bursts.save_seconds(a_job, [track(10)], host(10))
             await records.bursts.save_raw(run_id, burst_index, 0, b"raw")
     rows_count = await records.delete_run(header("run-1"), 2)
-    # These are the rows of the run, of each burst and in the list.
+    # These are the rows for the run, for each burst and in the list.
     assert rows_count == 5 + 2 * 3 + 1
     bursts = [f"{kind}.run-1.{n:05d}" for kind in ("burst", "raw") for n in range(2)]
     for partition in ("run.run-1", *bursts):
@@ -724,22 +726,22 @@ async def test_a_deleted_run_leaves_nothing_and_its_neighbours_everything(
 
 
 @of_coordinators
-async def test_an_hours_tests_go_at_once(records: Records) -> None:
+async def test_tests_are_deleted_by_hour(records: Records) -> None:
     later_at = AT + timedelta(hours=1)
     for at in (AT, later_at):
         await records.bursts.save_test(server_test(at), [track(10, side=Side.SERVER)], host(10))
     hours = [at.replace(minute=0, second=0, microsecond=0) for at in (AT, later_at)]
 
-    async def there(before_at: datetime) -> list[datetime]:
+    async def stored_hours(before_at: datetime) -> list[datetime]:
         return [hour_at async for hour_at in records.bursts.tests_hours(before_at)]
 
-    assert await there(later_at) == hours[:1]
-    assert await there(later_at + timedelta(hours=1)) == hours
+    assert await stored_hours(later_at) == hours[:1]
+    assert await stored_hours(later_at + timedelta(hours=1)) == hours
     assert await records.bursts.delete_tests(AT) == 3
-    assert await there(later_at + timedelta(days=400)) == hours[1:]
+    assert await stored_hours(later_at + timedelta(days=400)) == hours[1:]
 
 
-# Presence -------------------------------------------------------------------------------------
+# Presence.
 
 
 def presence(agent_id: str, role: Role = Role.CLIENT) -> Presence:
@@ -754,7 +756,7 @@ def presence(agent_id: str, role: Role = Role.CLIENT) -> Presence:
     )
 
 
-async def test_agents_come_beat_and_leave(records: Records) -> None:
+async def test_presence_of_agents_is_added_updated_and_removed(records: Records) -> None:
     await records.fleet.beat(presence("a"))
     await records.fleet.beat(presence("a", Role.SERVER))
     later = presence("a").model_copy(update={"beat_at": AT + timedelta(seconds=5)})
@@ -765,48 +767,48 @@ async def test_agents_come_beat_and_leave(records: Records) -> None:
     assert await records.fleet.read_presences() == [later]
 
 
-async def test_a_passport_is_in_no_heartbeat_and_in_every_presence(
+async def test_host_info_is_stored_separately_from_heartbeats(
     records: Records, table: Table
 ) -> None:
-    """Test a reader that has cached the host data, and one of a restarted coordinator."""
+    """Test a reader with cached host data, and a reader in a restarted coordinator."""
 
-    async def kept() -> str:
+    async def stored_presence() -> str:
         row = await table.get("presence", "client.a")
         assert row is not None
         return str(row.properties["json"])
 
     gro = {"generic-receive-offload": True}
     reported = presence("a").model_copy(update={"passport": HostInfo(offloads=gro)})
-    bare = [presence("b"), presence("a", Role.SERVER)]
-    for item in (reported, *bare, reported):
+    others = [presence("b"), presence("a", Role.SERVER)]
+    for item in (reported, *others, reported):
         await records.fleet.beat(item)
-    assert await records.fleet.read_presences() == [reported, *bare]
-    assert "generic-receive-offload" not in await kept()
+    assert await records.fleet.read_presences() == [reported, *others]
+    assert "generic-receive-offload" not in await stored_presence()
     other = HostInfo(offloads={"generic-receive-offload": False})
     changed = reported.model_copy(update={"passport": other})
     await records.fleet.beat(changed)
     for reader in (records.fleet, FleetRecords(table)):
-        assert await reader.read_presences() == [changed, *bare]
-    # Agents of earlier versions publish it in this form.
+        assert await reader.read_presences() == [changed, *others]
+    # Agents in earlier versions use this form.
     complete = Entity(
         partition_key="presence",
         row_key="client.a",
         properties={"json": reported.model_dump_json()},
     )
     await table.upsert(complete)
-    assert await records.fleet.read_presences() == [reported, *bare]
+    assert await records.fleet.read_presences() == [reported, *others]
     await records.fleet.leave(Role.CLIENT, "a")
     assert await table.get("passport", "client.a") is None
 
 
 @pytest.fixture
-def untold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clear the list of logged rows, because each row is logged only once per process."""
+def no_reported_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clear the list of logged rows, because a row will be logged only once per process."""
     monkeypatch.setattr("broadside.exchange.rows._reported", set())
 
 
-@pytest.mark.usefixtures("untold")
-async def test_one_agent_of_another_version_does_not_hide_the_fleet(
+@pytest.mark.usefixtures("no_reported_rows")
+async def test_unreadable_presence_does_not_hide_the_fleet(
     records: Records, table: Table, caplog: pytest.LogCaptureFixture
 ) -> None:
     await records.fleet.beat(presence("a"))
@@ -819,11 +821,11 @@ async def test_one_agent_of_another_version_does_not_hide_the_fleet(
     assert "client.b" in caplog.text
 
 
-# Unreadable rows ------------------------------------------------------------------------------
+# Unreadable rows.
 
 
-@pytest.mark.usefixtures("untold")
-async def test_an_unreadable_row_is_left_out_and_named_in_the_log(
+@pytest.mark.usefixtures("no_reported_rows")
+async def test_unreadable_row_is_skipped_and_logged(
     records: Records, table: Table, caplog: pytest.LogCaptureFixture
 ) -> None:
     def burst_row(key: str, **properties: str | bytes | float) -> Entity:
@@ -858,10 +860,10 @@ async def test_an_unreadable_row_is_left_out_and_named_in_the_log(
         await records.bursts.read_raw("run-1", 0, 0)
 
 
-# A control row with many readers ------------------------------------------------------------------
+# Control row with many readers.
 
 
-async def test_pairs_read_a_copy_each_and_every_change_reaches_all(records: Records) -> None:
+async def test_control_changes_reach_all_copies(records: Records) -> None:
     pairs_count = 2 * CONTROL_PAIRS_COUNT + 1
     first = control("run-1").model_copy(update={"copies_count": control_copies_count(pairs_count)})
     await records.runs.create("run-1", b"plan", first)
@@ -873,11 +875,11 @@ async def test_pairs_read_a_copy_each_and_every_change_reaches_all(records: Reco
     cancelled = await records.runs.cancel_run("run-1", at=AT, by="ann", reason="enough")
     for pair_index in places:
         assert await records.runs.read_control("run-1", pair_index) == cancelled
-    assert await records.runs.delete("run-1") == 4, "three control rows and the plan"
+    assert await records.runs.delete("run-1") == 4, "expected three control rows and the plan"
     assert await records.runs.read_control("run-1", pairs_count - 1) is None
 
 
-async def test_a_copy_that_missed_a_cancel_has_it_with_the_next_lease(
+async def test_missed_cancel_is_copied_with_the_next_lease(
     records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = control("run-1").model_copy(update={"copies_count": 2})

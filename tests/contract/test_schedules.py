@@ -1,7 +1,7 @@
-"""Test that two racing coordinators fire each scheduled time once, on every coordinator table.
+"""Test that two competing coordinators fire each scheduled time once, on all coordinator tables.
 
 Tests marked with :data:`one_table` use one table. They depend on the clock and use only table
-features that ``test_table`` tests on each adapter.
+features that ``test_table`` tests on all adapters.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from broadside.exchange.messages import AgentState, Presence, Role
 from broadside.exchange.ports import Entity
 from broadside.exchange.records import Document
 from broadside.exchange.rows import make_row, message_row
-from tests.contract.adapters import OWN_TABLES, TABLES, Place
+from tests.contract.adapters import COORDINATOR_TABLES, TABLES, Place
 from tests.one_table import fabric_in
 from tests.unit.coordinator.presences import Clock, presence
 
@@ -40,14 +40,14 @@ BEGIN = datetime(2026, 11, 20, 12, 0, 30, tzinfo=UTC)
 SPEC = RunSpec(scenario="smoke", pairs_count=1, burst_s=1, lead_s=1)
 
 
-@pytest.fixture(params=OWN_TABLES)
+@pytest.fixture(params=COORDINATOR_TABLES)
 def table_place(request: pytest.FixtureRequest) -> Place:
     return TABLES[request.param].make(request)
 
 
 @dataclass(frozen=True)
-class Twin:
-    """One of the coordinators, with its own connections."""
+class Member:
+    """Coordinator with its connections."""
 
     fabric: Fabric
     coordinator: Coordinator
@@ -59,11 +59,11 @@ class Site:
     """Coordinators on one table and one queue, with a simulated fleet."""
 
     clock: Clock
-    twins: tuple[Twin, Twin]
+    members: tuple[Member, Member]
 
     @property
     def schedules(self) -> Schedules:
-        return self.twins[0].schedules
+        return self.members[0].schedules
 
     async def add(self, name: str = "nightly", **changes: Any) -> None:
         values = {"name": name, "spec": SPEC, "cron": "* * * * *", "created_by": "tester"}
@@ -71,18 +71,18 @@ class Site:
         await self.schedules.add(Schedule.model_validate(values | now | changes))
 
     async def beat(self, **changes: object) -> None:
-        """Publish four pairs, so that concurrent schedules need not share agents."""
+        """Publish four pairs, so that concurrent schedules do not need to share agents."""
         reported = {"beat_at": self.clock.at, "state": AgentState.IDLE} | changes
         for role, index in product((Role.CLIENT, Role.SERVER), range(1, 5)):
             agent: Presence = presence(role, index, **reported)
-            await self.twins[0].fabric.records.fleet.beat(agent)
+            await self.members[0].fabric.records.fleet.beat(agent)
 
     async def race(self, seconds: float = 0) -> None:
         """Advance the clock and run both schedulers concurrently, twice."""
         self.clock.forward(seconds)
         await self.beat()
         for _ in range(2):
-            await asyncio.gather(*(twin.schedules.tick() for twin in self.twins))
+            await asyncio.gather(*(member.schedules.tick() for member in self.members))
 
     async def history(self, name: str = "nightly") -> list[Firing]:
         return list((await self.schedules.read(name)).history)
@@ -93,7 +93,9 @@ class Site:
     async def run_ids(self) -> list[str]:
         return [
             run.run_id
-            async for run in self.twins[0].coordinator.fabric.records.private.list_runs(limit=1000)
+            async for run in self.members[0].coordinator.fabric.records.private.list_runs(
+                limit=1000
+            )
         ]
 
 
@@ -101,25 +103,25 @@ class Site:
 async def site(table_place: Place, tmp_path: Path) -> AsyncIterator[Site]:
     clock = Clock(BEGIN)
 
-    def twin() -> Twin:
+    def member() -> Member:
         queue = EmbeddedQueue(
             tmp_path / "queue", lock_s=60, deliveries_max_count=5, duplicates_s=600, busy_s=30
         )
         fabric = fabric_in(queue, table_place.open_table())
         coordinator = Coordinator(fabric, now=clock)
-        return Twin(
+        return Member(
             fabric=fabric,
             coordinator=coordinator,
             schedules=Schedules(fabric.private, coordinator, now=clock),
         )
 
-    site = Site(clock=clock, twins=(twin(), twin()))
+    site = Site(clock=clock, members=(member(), member()))
     yield site
-    for item in site.twins:
+    for item in site.members:
         await item.fabric.close()
 
 
-async def test_two_coordinators_fire_twenty_instants_twenty_times(site: Site) -> None:
+async def test_two_coordinators_fire_every_time_once(site: Site) -> None:
     await site.add()
     for _ in range(20):
         await site.race(seconds=60)
@@ -134,13 +136,13 @@ async def test_two_coordinators_fire_twenty_instants_twenty_times(site: Site) ->
 
 
 @one_table
-async def test_schedules_of_one_instant_do_not_wait_for_each_others_jobs(
+async def test_schedules_of_one_time_do_not_wait_for_each_other(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Test with a queue that needs more than a minute for a send."""
+    """Test with a queue that needs more than a minute to send."""
     for name in ("one", "two"):
         await site.add(name, spec=SPEC.model_copy(update={"lead_s": 300}), runs_max_count=1)
-    coordinator, queue = site.twins[0].coordinator, site.twins[0].fabric.queue
+    coordinator, queue = site.members[0].coordinator, site.members[0].fabric.queue
     send = queue.send
 
     async def send_slowly(messages: Any) -> Any:
@@ -155,11 +157,11 @@ async def test_schedules_of_one_instant_do_not_wait_for_each_others_jobs(
         assert [row.state for row in await site.history(name)] == [FiringState.LAUNCHED]
     await coordinator.tick()
     for run_id in await site.run_ids():
-        assert list(await site.twins[0].fabric.records.private.read_queued(run_id)) == [0]
+        assert list(await site.members[0].fabric.records.private.read_queued(run_id)) == [0]
 
 
 @one_table
-async def test_a_schedule_ends_after_its_runs(site: Site) -> None:
+async def test_schedule_ends_after_its_last_run(site: Site) -> None:
     await site.add(runs_max_count=3)
     for left in (3, 2, 1):
         (listed,) = await site.schedules.list()
@@ -172,8 +174,8 @@ async def test_a_schedule_ends_after_its_runs(site: Site) -> None:
     assert len(await site.run_ids()) == 3
 
 
-async def test_a_schedule_that_cannot_be_read_stops_no_other(site: Site) -> None:
-    table = site.twins[0].fabric.private
+async def test_unreadable_schedule_does_not_stop_others(site: Site) -> None:
+    table = site.members[0].fabric.private
     await table.insert(make_row("schedules", "another", {"json": '{"name": "another"}'}))
     await site.add()
     await site.race(seconds=60)
@@ -189,33 +191,35 @@ def die(*_: object, **__: object) -> Any:
     raise Died
 
 
-@pytest.mark.parametrize("verb", ["prepare", "release"])
-async def test_a_coordinator_that_dies_while_it_fires_is_replaced(
-    site: Site, monkeypatch: pytest.MonkeyPatch, verb: str
+@pytest.mark.parametrize("method_name", ["prepare", "release"])
+async def test_dead_coordinator_is_replaced_during_firing(
+    site: Site, monkeypatch: pytest.MonkeyPatch, method_name: str
 ) -> None:
-    """Test a failure before the run is stored, and one after the row has state launched."""
+    """Test a failure before the run is stored, and one after the row is set to launched."""
     await site.add(runs_max_count=1)
-    dying, heir = site.twins
+    failing, successor = site.members
     site.clock.forward(60)
     await site.beat()
-    monkeypatch.setattr(dying.coordinator, verb, die)
+    monkeypatch.setattr(failing.coordinator, method_name, die)
     with pytest.raises(Died):
-        await dying.schedules.tick()
+        await failing.schedules.tick()
     assert await site.run_ids() == []
-    await heir.schedules.tick()
-    if verb == "prepare":
+    await successor.schedules.tick()
+    if method_name == "prepare":
         # The coordinator may only be slow.
         assert await site.run_ids() == []
         site.clock.forward(TAKEOVER_S + 1)
         await site.beat()
-        await heir.schedules.tick()
+        await successor.schedules.tick()
     (row,) = await site.history()
     assert (row.state, [row.run_id]) == (FiringState.LAUNCHED, await site.run_ids())
 
 
-def then(twin: Twin, monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> list[str]:
-    """Execute ``work`` after a run is stored but not yet visible, and return the run's id."""
-    prepare: Callable[..., Any] = twin.coordinator.prepare
+def run_before_release(
+    member: Member, monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]
+) -> list[str]:
+    """Run ``work`` when a run is stored but cannot be seen yet, and return the run id."""
+    prepare: Callable[..., Any] = member.coordinator.prepare
     hidden: list[str] = []
 
     async def prepare_then(*args: Any, **kwargs: Any) -> Any:
@@ -224,57 +228,57 @@ def then(twin: Twin, monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -
         await work()
         return plan
 
-    monkeypatch.setattr(twin.coordinator, "prepare", prepare_then)
+    monkeypatch.setattr(member.coordinator, "prepare", prepare_then)
     return hidden
 
 
 @pytest.mark.parametrize("paused", [True, False])
-async def test_what_a_dead_coordinator_had_stored_goes_with_an_instant_that_is_missed(
+async def test_hidden_run_is_removed_when_its_time_is_missed(
     site: Site, monkeypatch: pytest.MonkeyPatch, paused: bool
 ) -> None:
-    """Test that the hidden run is removed, because it is in no list."""
+    """Test that the hidden run will be removed, because it is not in any list."""
     await site.add(cron="*/10 * * * *")
-    dying, heir = site.twins
-    hidden = then(dying, monkeypatch, die)
+    failing, successor = site.members
+    hidden = run_before_release(failing, monkeypatch, die)
     site.clock.forward(570)
     await site.beat()
     with pytest.raises(Died):
-        await dying.schedules.tick()
-    records = heir.fabric.records
+        await failing.schedules.tick()
+    records = successor.fabric.records
     assert await records.read_run(hidden[0]) is not None
     if paused:
         await site.schedules.pause("nightly")
     site.clock.forward(TAKEOVER_S + 1 if paused else 70)
-    await heir.schedules.tick()
+    await successor.schedules.tick()
     assert await site.states() == ["missed"]
     assert await records.read_run(hidden[0]) is None
     assert await records.runs.read_control(hidden[0]) is None
 
 
-async def test_a_coordinator_that_was_only_slow_does_not_launch_a_second_run(
+async def test_slow_coordinator_does_not_launch_a_second_run(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Test that the run of the slow coordinator is never shown after a takeover."""
+    """Test that the run from the slow coordinator will not be shown after a takeover."""
     await site.add(runs_max_count=1)
-    slow, heir = site.twins
-    stored, go_on = asyncio.Event(), asyncio.Event()
+    slow, successor = site.members
+    stored, release = asyncio.Event(), asyncio.Event()
 
-    async def rest() -> None:
+    async def wait_for_release() -> None:
         stored.set()
-        await go_on.wait()
+        await release.wait()
 
-    hidden = then(slow, monkeypatch, rest)
+    hidden = run_before_release(slow, monkeypatch, wait_for_release)
     site.clock.forward(60)
     await site.beat()
     firing = asyncio.create_task(slow.schedules.tick())
     await stored.wait()
-    # A prepared run is not visible.
+    # A prepared run cannot be seen.
     assert await site.run_ids() == []
     site.clock.forward(TAKEOVER_S + 1)
     await site.beat()
-    await heir.schedules.tick()
-    (won,) = await site.run_ids()
-    records = heir.fabric.records
+    await successor.schedules.tick()
+    (launched_id,) = await site.run_ids()
+    records = successor.fabric.records
     # The coordinator that took over has dropped it.
     assert await records.read_run(hidden[0]) is None
     await records.private.save_document(
@@ -283,40 +287,40 @@ async def test_a_coordinator_that_was_only_slow_does_not_launch_a_second_run(
         b"{}",
         # The slow coordinator was still writing this row.
     )
-    go_on.set()
+    release.set()
     await firing
     await site.race(seconds=1)
-    assert await site.run_ids() == [won]
-    assert [row.run_id for row in await site.history()] == [won]
+    assert await site.run_ids() == [launched_id]
+    assert [row.run_id for row in await site.history()] == [launched_id]
     assert (
         await records.private.read_document(hidden[0], Document.PRICE) is None
-        # The slow coordinator itself has removed it.
+        # The slow coordinator has removed it.
     )
 
 
-async def test_a_run_of_a_schedule_that_is_removed_while_it_fires_is_dropped(
+async def test_run_of_a_removed_schedule_is_dropped(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await site.add()
-    one, other = site.twins
-    hidden = then(one, monkeypatch, lambda: other.schedules.remove("nightly"))
+    one, other = site.members
+    hidden = run_before_release(one, monkeypatch, lambda: other.schedules.remove("nightly"))
     site.clock.forward(60)
     await site.beat()
     await site.schedules.tick()
     assert len(hidden) == 1
-    assert await site.twins[0].fabric.records.read_run(hidden[0]) is None
+    assert await site.members[0].fabric.records.read_run(hidden[0]) is None
 
 
 @one_table
-@pytest.mark.parametrize("apart_s", [1, 60, 86_400])
-async def test_of_a_long_history_only_the_newest_rows_are_read(
-    site: Site, monkeypatch: pytest.MonkeyPatch, apart_s: int
+@pytest.mark.parametrize("interval_s", [1, 60, 86_400])
+async def test_only_the_newest_rows_of_a_long_history_are_read(
+    site: Site, monkeypatch: pytest.MonkeyPatch, interval_s: int
 ) -> None:
-    instants = [BEGIN - timedelta(seconds=apart_s * back) for back in reversed(range(1500))]
+    instants = [BEGIN - timedelta(seconds=interval_s * back) for back in reversed(range(1500))]
     await site.add(created_at=instants[0])
-    table = site.twins[0].fabric.private
+    table = site.members[0].fabric.private
     fired = [
-        Firing(instant_at=at, state=FiringState.MISSED, noted_at=at, reason="nobody")
+        Firing(instant_at=at, state=FiringState.MISSED, noted_at=at, reason="no coordinator")
         for at in instants
     ]
     rows = [message_row("fired.nightly", f"{row.instant_at:%Y%m%dT%H%M%SZ}", row) for row in fired]
@@ -340,7 +344,7 @@ async def test_overlap_skips_queues_or_cancels(site: Site) -> None:
     long = SPEC.model_copy(update={"burst_s": 90})
     for overlap in ("skip", "queue", "cancel"):
         await site.add(overlap, spec=long, overlap=overlap, runs_max_count=2)
-    # At 12:01 each schedule starts its first run, which ends at 12:02:56 at the latest.
+    # At 12:01 all schedules start their first run, which will end at 12:02:56 at the latest.
     await site.race(seconds=30)
     await site.race(seconds=60)
     first = {name: (await site.history(name))[0].run_id for name in ("skip", "queue", "cancel")}
@@ -352,7 +356,7 @@ async def test_overlap_skips_queues_or_cancels(site: Site) -> None:
         FiringState.WAITING,
         f"run {first['queue']} is not over",
     )
-    control = await site.twins[0].fabric.records.runs.read_control(first["cancel"] or "")
+    control = await site.members[0].fabric.records.runs.read_control(first["cancel"] or "")
     assert control is not None
     assert control.cancelled_by == "schedule cancel"
     assert "schedule cancel: its instant 2026-11-20 12:02:00Z is due" in (
@@ -360,17 +364,17 @@ async def test_overlap_skips_queues_or_cancels(site: Site) -> None:
     )
     await site.race(seconds=2)
     assert [row.state for row in await site.history("cancel")] == [FiringState.LAUNCHED] * 2
-    # At 12:02:57 the queued run starts.
+    # At 12:02:57 the queued run will start.
     await site.race(seconds=55)
     assert [row.state for row in (await site.history("queue"))[:2]] == [FiringState.LAUNCHED] * 2
 
 
 @one_table
-async def test_what_the_fleet_cannot_carry_is_refused_once_and_says_why(site: Site) -> None:
+async def test_infeasible_run_is_refused_once_with_a_reason(site: Site) -> None:
     await site.add(runs_max_count=1)
     site.clock.forward(30)
     await site.schedules.tick()
-    # Agents need a moment after the end of a run.
+    # Agents need a moment when a run has ended.
     assert await site.states() == ["waiting"]
     site.clock.forward(FLEET_WAIT_S + 1)
     await site.schedules.tick()
@@ -378,12 +382,12 @@ async def test_what_the_fleet_cannot_carry_is_refused_once_and_says_why(site: Si
     assert row.state is FiringState.REFUSED
     assert "0 client agents are live" in (row.reason or "")
     await site.race(seconds=50)
-    # The next scheduled time is independent.
+    # The next scheduled time does not depend on it.
     assert await site.states() == ["refused", "launched"]
 
 
 @one_table
-async def test_what_is_over_its_budget_is_refused_at_once(site: Site) -> None:
+async def test_run_above_its_budget_is_refused_immediately(site: Site) -> None:
     target = {"objective": {"target_bits_per_second": 180e9}, "budget_usd": 1}
     await site.add(spec=SPEC.model_validate(SPEC.model_dump() | target), cron="*/10 * * * *")
     await site.race(seconds=600)
@@ -394,7 +398,7 @@ async def test_what_is_over_its_budget_is_refused_at_once(site: Site) -> None:
 
 
 @one_table
-async def test_instants_without_a_coordinator_are_on_record_and_the_newest_may_run_late(
+async def test_missed_times_are_recorded_and_the_newest_may_run_late(
     site: Site,
 ) -> None:
     await site.add(cron="*/10 * * * *")
@@ -407,7 +411,7 @@ async def test_instants_without_a_coordinator_are_on_record_and_the_newest_may_r
 
 
 @one_table
-async def test_a_paused_schedule_fires_nothing_and_makes_up_for_nothing(site: Site) -> None:
+async def test_paused_schedule_does_not_fire_later(site: Site) -> None:
     await site.add(cron="*/10 * * * *")
     await site.schedules.pause("nightly")
     await site.race(seconds=1800)
@@ -420,7 +424,7 @@ async def test_a_paused_schedule_fires_nothing_and_makes_up_for_nothing(site: Si
 
 
 @one_table
-async def test_a_yearly_schedule_fires_and_is_resumed_after_its_instant(site: Site) -> None:
+async def test_yearly_schedule_fires_and_resumes(site: Site) -> None:
     new_year = datetime(2027, 1, 1, 2, tzinfo=UTC)
     await site.add(cron="0 2 1 1 *")
     await site.add("paused", cron="0 2 1 1 *")
@@ -431,22 +435,22 @@ async def test_a_yearly_schedule_fires_and_is_resumed_after_its_instant(site: Si
     assert await site.history("paused") == []
 
 
-async def test_a_name_is_taken_once_and_free_again_once_removed(site: Site) -> None:
+async def test_name_is_unique_and_free_after_removal(site: Site) -> None:
     await site.add()
     with pytest.raises(NameTaken):
         await site.add()
     await site.race(seconds=60)
     (run_id,) = await site.run_ids()
     await site.schedules.remove("nightly")
-    for verb in (site.schedules.read, site.schedules.pause, site.schedules.remove):
+    for method_name in (site.schedules.read, site.schedules.pause, site.schedules.remove):
         with pytest.raises(UnknownSchedule):
-            await verb("nightly")
+            await method_name("nightly")
     await site.add()
     assert await site.history() == []
     assert await site.run_ids() == [run_id]
 
 
-async def test_a_changed_schedule_keeps_its_past_and_fires_by_its_new_cron(site: Site) -> None:
+async def test_changed_schedule_preserves_its_history(site: Site) -> None:
     await site.add()
     await site.beat()
     # The time is then after 12:01.
@@ -463,4 +467,4 @@ async def test_a_changed_schedule_keeps_its_past_and_fires_by_its_new_cron(site:
     assert after.schedule.created_at == before.schedule.created_at
     assert (await site.schedules.read("nightly")).history == before.history
     with pytest.raises(UnknownSchedule):
-        await site.schedules.replace(changed.model_copy(update={"name": "unheard-of"}))
+        await site.schedules.replace(changed.model_copy(update={"name": "unknown"}))

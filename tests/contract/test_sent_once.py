@@ -1,4 +1,4 @@
-"""Test that a storage request is sent once and not repeated silently on a broken connection."""
+"""Test that a storage request is sent once and not repeated when a connection is broken."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,8 +13,8 @@ from broadside.exchange.messages import OutageKind
 from broadside.exchange.outage_log import OutageLog
 
 
-class Hangup:
-    """Server that answers the first request of a connection and closes it on the second."""
+class ClosingServer:
+    """Server to answer the first request on a connection and close it on the second."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -29,9 +29,9 @@ class Hangup:
 
 
 @pytest.fixture
-async def hangup() -> AsyncIterator[tuple[Hangup, str]]:
+async def closing_server() -> AsyncIterator[tuple[ClosingServer, str]]:
     """Yield the server and its address."""
-    server = Hangup()
+    server = ClosingServer()
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     async with listening:
         host, port = listening.sockets[0].getsockname()
@@ -39,10 +39,10 @@ async def hangup() -> AsyncIterator[tuple[Hangup, str]]:
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
-async def test_a_broken_connection_ends_the_attempt(
-    method: str, hangup: tuple[Hangup, str]
+async def test_broken_connection_ends_the_attempt(
+    method: str, closing_server: tuple[ClosingServer, str]
 ) -> None:
-    server, url = hangup
+    server, url = closing_server
     troubles = OutageLog()
     address = TableAddress(endpoint=url, table="t")
     async with Transport(address, 5.0, troubles, OutageKind.TABLE_AWAY) as transport:

@@ -1,4 +1,4 @@
-"""Test ``Collection`` over every adapter's table: single creation, no lost update, key order."""
+"""Test ``Collection`` on all table adapters."""
 
 import asyncio
 
@@ -17,75 +17,75 @@ class Named(Message):
     name: str
 
 
-async def test_one_of_many_creators_wins(table: Table) -> None:
-    shelf = Collection(table, "scores", Score)
+async def test_only_one_concurrent_create_succeeds(table: Table) -> None:
+    collection = Collection(table, "scores", Score)
     outcomes = await asyncio.gather(
-        *(shelf.create("one", Score(points=n)) for n in range(8)), return_exceptions=True
+        *(collection.create("one", Score(points=n)) for n in range(8)), return_exceptions=True
     )
     refused = [outcome for outcome in outcomes if isinstance(outcome, EntityExists)]
     assert len(refused) == 7
     assert outcomes.count(None) == 1
     winner = outcomes.index(None)
-    assert await shelf.read("one") == Score(points=winner)
+    assert await collection.read("one") == Score(points=winner)
 
 
-async def test_concurrent_changes_all_count(table: Table) -> None:
-    shelf = Collection(table, "scores", Score)
-    await shelf.put("one", Score())
+async def test_concurrent_changes_are_all_applied(table: Table) -> None:
+    collection = Collection(table, "scores", Score)
+    await collection.put("one", Score())
 
     async def add() -> None:
         for _ in range(3):
-            await shelf.change("one", lambda old: Score(points=old.points + 1))
+            await collection.change("one", lambda old: Score(points=old.points + 1))
 
     await asyncio.gather(add(), add(), add())
-    assert await shelf.read("one") == Score(points=9)
+    assert await collection.read("one") == Score(points=9)
 
 
-async def test_changing_what_is_not_there_is_an_error_and_writes_nothing(table: Table) -> None:
-    shelf = Collection(table, "scores", Score)
+async def test_change_of_a_missing_row_is_an_error(table: Table) -> None:
+    collection = Collection(table, "scores", Score)
     with pytest.raises(EntityNotFound, match="scores one"):
-        await shelf.change("one", lambda old: old)
-    assert await shelf.read("one") is None
+        await collection.change("one", lambda old: old)
+    assert await collection.read("one") is None
 
 
-async def test_scan_gives_keys_in_order_within_bounds(table: Table) -> None:
-    shelf = Collection(table, "scores", Score)
+async def test_scan_returns_keys_in_order_within_bounds(table: Table) -> None:
+    collection = Collection(table, "scores", Score)
     for key in ("c", "a", "d", "b"):
-        await shelf.put(key, Score(points=ord(key)))
-    results = [key async for key, _ in shelf.scan(key_from="b", key_before="d")]
+        await collection.put(key, Score(points=ord(key)))
+    results = [key async for key, _ in collection.scan(key_from="b", key_before="d")]
     assert results == ["b", "c"]
-    assert [key async for key, _ in shelf.scan(limit=3)] == ["a", "b", "c"]
+    assert [key async for key, _ in collection.scan(limit=3)] == ["a", "b", "c"]
 
 
-async def test_delete_says_whether_there_was_one(table: Table) -> None:
-    shelf = Collection(table, "scores", Score)
-    await shelf.put("one", Score())
-    assert await shelf.delete("one")
-    assert not await shelf.delete("one")
+async def test_delete_returns_true_if_the_row_existed(table: Table) -> None:
+    collection = Collection(table, "scores", Score)
+    await collection.put("one", Score())
+    assert await collection.delete("one")
+    assert not await collection.delete("one")
 
 
-async def test_clearing_takes_one_shelf_only(table: Table) -> None:
-    shelf, other = Collection(table, "scores", Score), Collection(table, "scores.more", Score)
+async def test_clear_removes_one_collection_only(table: Table) -> None:
+    collection, other = Collection(table, "scores", Score), Collection(table, "scores.more", Score)
     for key in ("a", "b"):
-        await shelf.put(key, Score())
+        await collection.put(key, Score())
         await other.put(key, Score())
-    assert await shelf.clear() == 2
-    assert [key async for key, _ in shelf.scan()] == []
+    assert await collection.clear() == 2
+    assert [key async for key, _ in collection.scan()] == []
     assert [key async for key, _ in other.scan()] == ["a", "b"]
 
 
-async def test_another_kind_of_row_is_named(table: Table) -> None:
+async def test_row_of_another_kind_is_reported(table: Table) -> None:
     await Collection(table, "scores", Score).put("one", Score())
     with pytest.raises(RecordUnreadable, match=r"scores\|one: not a Named"):
         await Collection(table, "scores", Named).read("one")
 
 
-async def test_what_cannot_be_read_is_left_out_where_all_are_looked_after(table: Table) -> None:
-    named, shelf = Collection(table, "scores", Named), Collection(table, "scores", Score)
-    await shelf.put("a", Score(points=1))
+async def test_unreadable_row_is_skipped_and_listed(table: Table) -> None:
+    named, collection = Collection(table, "scores", Named), Collection(table, "scores", Score)
+    await collection.put("a", Score(points=1))
     await named.put("b", Named(name="of another version"))
-    await shelf.put("c", Score(points=3))
-    assert [key async for key, _ in shelf.scan()] == ["a", "c"]
-    assert [key async for key, _ in shelf.scan(limit=2)] == ["a", "c"]
-    assert await shelf.unreadable() == ["scores|b"]
-    assert await shelf.unreadable(key_before="b") == []
+    await collection.put("c", Score(points=3))
+    assert [key async for key, _ in collection.scan()] == ["a", "c"]
+    assert [key async for key, _ in collection.scan(limit=2)] == ["a", "c"]
+    assert await collection.unreadable() == ["scores|b"]
+    assert await collection.unreadable(key_before="b") == []

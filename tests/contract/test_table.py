@@ -1,4 +1,4 @@
-"""Test the contract of :class:`broadside.exchange.ports.Table` on every adapter."""
+"""Test the contract for :class:`broadside.exchange.ports.Table` on all adapters."""
 
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -39,7 +39,7 @@ async def keys(rows: AsyncIterator[Entity]) -> Sequence[str]:
     return [entity.row_key async for entity in rows]
 
 
-async def test_insert_creates_and_never_overwrites(table: Table) -> None:
+async def test_insert_never_overwrites(table: Table) -> None:
     etag = await table.insert(row("a", {"who": "first"}))
     with pytest.raises(EntityExists, match=r"part\|a"):
         await table.insert(row("a", {"who": "second"}))
@@ -48,13 +48,13 @@ async def test_insert_creates_and_never_overwrites(table: Table) -> None:
     assert stored.properties == {"who": "first"}
 
 
-async def test_upsert_creates_and_wholly_replaces(table: Table) -> None:
+async def test_upsert_replaces_the_complete_row(table: Table) -> None:
     await table.upsert(row("a", {"old": 1, "both": 1}))
     await table.upsert(row("a", {"new": 2, "both": 2}))
     assert (await read(table)).properties == {"new": 2, "both": 2}
 
 
-async def test_replace_needs_the_newest_etag(table: Table) -> None:
+async def test_replace_requires_the_newest_etag(table: Table) -> None:
     first = await table.insert(row("a", {"n": 1}))
     second = await table.replace(row("a", {"m": 2}), first)
     assert second != first
@@ -64,7 +64,7 @@ async def test_replace_needs_the_newest_etag(table: Table) -> None:
     assert (stored.properties, stored.etag) == ({"m": 2}, second)
 
 
-async def test_replace_of_nothing_says_so(table: Table) -> None:
+async def test_replace_of_a_missing_row_is_an_error(table: Table) -> None:
     etag = await table.insert(row("a"))
     await table.delete("part", "a")
     with pytest.raises(EntityNotFound, match=r"part\|a"):
@@ -74,7 +74,7 @@ async def test_replace_of_nothing_says_so(table: Table) -> None:
         await table.replace(row("a"), etag)
 
 
-async def test_every_write_changes_the_etag_also_of_equal_content(table: Table) -> None:
+async def test_every_write_changes_the_etag(table: Table) -> None:
     etags = [await table.upsert(row("a")), await table.upsert(row("a"))]
     await table.batch([row("a")])
     stored = await read(table)
@@ -82,7 +82,7 @@ async def test_every_write_changes_the_etag_also_of_equal_content(table: Table) 
     assert len(set(etags)) == 2
 
 
-async def test_delete_says_whether_there_was_one(table: Table) -> None:
+async def test_delete_returns_true_if_the_row_existed(table: Table) -> None:
     await table.insert(row("a"))
     assert await table.delete("part", "a")
     assert not await table.delete("part", "a")
@@ -110,20 +110,20 @@ async def test_delete_says_whether_there_was_one(table: Table) -> None:
         datetime(2026, 11, 20, 12, 0, 0, 123456, tzinfo=UTC),
     ],
 )
-async def test_a_value_comes_back_as_it_went_in(table: Table, value: Value) -> None:
+async def test_value_is_read_unchanged(table: Table, value: Value) -> None:
     await table.insert(row("a", {"value": value, "other": "x"}))
     stored = await read(table)
     assert stored.properties == {"value": value, "other": "x"}
     assert type(stored.properties["value"]) is type(value)
 
 
-async def test_an_instant_comes_back_in_utc(table: Table) -> None:
+async def test_time_is_read_in_utc(table: Table) -> None:
     at = datetime(2026, 11, 20, 1, 0, tzinfo=timezone(timedelta(hours=2)))
     await table.insert(row("a", {"at": at}))
     stored = await read(table)
-    assert isinstance(back := stored.properties["at"], datetime)
-    assert back == at
-    assert back.utcoffset() == timedelta(0)
+    assert isinstance(restored := stored.properties["at"], datetime)
+    assert restored == at
+    assert restored.utcoffset() == timedelta(0)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ async def test_an_instant_comes_back_in_utc(table: Table) -> None:
         {"Timestamp": "x"},
     ],
 )
-async def test_a_bad_property_is_refused(table: Table, properties: Mapping[str, Value]) -> None:
+async def test_invalid_property_is_rejected(table: Table, properties: Mapping[str, Value]) -> None:
     with pytest.raises(ValueError, match=r"part\|a"):
         await table.upsert(row("a", properties))
     assert await table.get("part", "a") is None
@@ -147,19 +147,19 @@ async def test_a_bad_property_is_refused(table: Table, properties: Mapping[str, 
 @pytest.mark.parametrize(
     "key", ["", "a/b", "a\\b", "a#b", "a?b", "a\nb", "a\x7fb", "x" * (KEY_MAX_CHARS + 1)]
 )
-async def test_a_bad_key_is_refused(table: Table, key: str) -> None:
-    for bad in (row(key), row("a", partition=key)):
+async def test_invalid_key_is_rejected(table: Table, key: str) -> None:
+    for invalid in (row(key), row("a", partition=key)):
         with pytest.raises(ValueError, match="key"):
-            await table.insert(bad)
+            await table.insert(invalid)
         with pytest.raises(ValueError, match="key"):
-            await table.batch([bad])
+            await table.batch([invalid])
         with pytest.raises(ValueError, match="key"):
-            await table.get(bad.partition_key, bad.row_key)
+            await table.get(invalid.partition_key, invalid.row_key)
         with pytest.raises(ValueError, match="key"):
-            await table.delete(bad.partition_key, bad.row_key)
+            await table.delete(invalid.partition_key, invalid.row_key)
 
 
-async def test_every_legal_key_works(table: Table) -> None:
+async def test_all_valid_keys_work(table: Table) -> None:
     legal = ["x" * KEY_MAX_CHARS, "a b", "it's", 'quo"te', "%41", "ключ", "a:b|c=d&e", "."]
     for key in legal:
         await table.insert(row(key, {"key": key}))
@@ -170,7 +170,7 @@ async def test_every_legal_key_works(table: Table) -> None:
     assert await keys(table.scan("it's 'a' b")) == ["a"]
 
 
-async def test_scan_goes_in_key_order_within_one_partition(table: Table) -> None:
+async def test_scan_is_in_key_order_within_one_partition(table: Table) -> None:
     unordered = ["b", "B", "10", "9", "a", "a.b", "a-b", "~", "é", "aa"]
     for key in unordered:
         await table.insert(row(key))
@@ -180,7 +180,7 @@ async def test_scan_goes_in_key_order_within_one_partition(table: Table) -> None
     assert await keys(table.scan("nowhere")) == []
 
 
-async def test_scan_keeps_to_its_range_and_limit(table: Table) -> None:
+async def test_scan_respects_range_and_limit(table: Table) -> None:
     everything = [f"{letter}.{n:03d}" for letter in "abc" for n in range(40)]
     await table.batch([row(key) for key in everything[:60]])
     await table.batch([row(key) for key in everything[60:]])
@@ -193,7 +193,7 @@ async def test_scan_keeps_to_its_range_and_limit(table: Table) -> None:
     assert await keys(table.scan("part", row_from="b", row_before="b")) == []
 
 
-async def test_scan_pages_through_thousands(table: Table) -> None:
+async def test_scan_reads_many_pages(table: Table) -> None:
     numbered = [row(f"{n:05d}", {"n": n}) for n in range(2_300)]
     await table.batch(numbered)
     stored = [entity async for entity in table.scan("part")]
@@ -202,7 +202,7 @@ async def test_scan_pages_through_thousands(table: Table) -> None:
     assert all(entity.etag for entity in stored)
 
 
-async def test_rows_may_be_written_while_a_scan_is_under_way(table: Table) -> None:
+async def test_rows_can_be_written_during_a_scan(table: Table) -> None:
     await table.batch([row(f"{n:03d}", {"n": n}) for n in range(50)])
     async for entity in table.scan("part"):
         await table.upsert(row(entity.row_key, {"seen": True}))
@@ -210,7 +210,7 @@ async def test_rows_may_be_written_while_a_scan_is_under_way(table: Table) -> No
     assert [entity.properties for entity in stored] == [{"seen": True}] * 50
 
 
-async def test_a_property_of_64_kib_passes_and_a_byte_more_does_not(table: Table) -> None:
+async def test_property_size_is_limited_to_64_kib(table: Table) -> None:
     fits: dict[str, Value] = {"data": NOISE, "text": "é" * (PROPERTY_MAX_BYTES // 2)}
     await table.insert(row("a", fits))
     assert (await read(table)).properties == fits
@@ -226,7 +226,7 @@ async def test_a_property_of_64_kib_passes_and_a_byte_more_does_not(table: Table
     assert await table.get("part", "b") is None
 
 
-async def test_a_row_just_below_one_mebibyte_passes_and_one_above_does_not(table: Table) -> None:
+async def test_row_size_is_limited_to_one_mebibyte(table: Table) -> None:
     fits: dict[str, Value] = {f"part_{n}": NOISE for n in range(11)}
     fits["rest"] = NOISE[: PROPERTY_MAX_BYTES - 4096]
     await table.insert(row("a", fits))
@@ -240,15 +240,15 @@ async def test_a_row_just_below_one_mebibyte_passes_and_one_above_does_not(table
         await table.replace(row("a", {f"part_{n}": NOISE for n in range(12)}), etag)
 
 
-async def test_a_row_may_have_252_properties(table: Table) -> None:
-    most: dict[str, Value] = {f"p{n}": n for n in range(PROPERTY_MAX_COUNT)}
-    await table.insert(row("a", most))
-    assert (await read(table)).properties == most
+async def test_row_is_limited_to_252_properties(table: Table) -> None:
+    maximum: dict[str, Value] = {f"p{n}": n for n in range(PROPERTY_MAX_COUNT)}
+    await table.insert(row("a", maximum))
+    assert (await read(table)).properties == maximum
     with pytest.raises(EntityTooLarge, match=str(PROPERTY_MAX_COUNT)):
-        await table.insert(row("b", most | {"more": 1}))
+        await table.insert(row("b", maximum | {"more": 1}))
 
 
-async def test_a_batch_writes_new_and_old_rows(table: Table) -> None:
+async def test_batch_writes_new_and_existing_rows(table: Table) -> None:
     await table.insert(row("000", {"old": 1}))
     await table.batch([row(f"{n:03d}", {"n": n}) for n in range(BATCH_MAX_COUNT)])
     stored = [entity async for entity in table.scan("part")]
@@ -256,14 +256,14 @@ async def test_a_batch_writes_new_and_old_rows(table: Table) -> None:
     await table.batch([])
 
 
-async def test_a_batch_over_the_limits_is_split(table: Table) -> None:
+async def test_batch_above_the_limits_is_split(table: Table) -> None:
     megabytes = [row(f"big{n}", {f"part_{i}": NOISE for i in range(11)}) for n in range(6)]
     await table.batch(megabytes)
     await table.batch([row(f"small{n:03d}") for n in range(250)])
     assert len(await keys(table.scan("part"))) == 256
 
 
-async def test_a_bad_batch_writes_nothing(table: Table) -> None:
+async def test_invalid_batch_writes_nothing(table: Table) -> None:
     with pytest.raises(ValueError, match="partitions"):
         await table.batch([row("a"), row("a", partition="other")])
     with pytest.raises(ValueError, match="twice"):
@@ -274,7 +274,7 @@ async def test_a_bad_batch_writes_nothing(table: Table) -> None:
     assert await keys(table.scan("part")) == []
 
 
-async def test_a_partition_goes_at_once(table: Table) -> None:
+async def test_partition_is_deleted_completely(table: Table) -> None:
     await table.batch([row(f"{n:03d}") for n in range(150)])
     await table.insert(row("a", partition="other"))
     assert await table.delete_partition("part") == 150
@@ -283,7 +283,7 @@ async def test_a_partition_goes_at_once(table: Table) -> None:
     assert await keys(table.scan("other")) == ["a"]
 
 
-async def test_rows_outlive_the_connection(table_place: Place) -> None:
+async def test_rows_remain_after_the_connection_is_closed(table_place: Place) -> None:
     writer = table_place.open_table()
     await writer.insert(row("a", {"n": 7}))
     await writer.close()
@@ -296,7 +296,7 @@ async def test_rows_outlive_the_connection(table_place: Place) -> None:
     assert stored.properties == {"n": 7}
 
 
-async def test_partitions_are_found_one_after_another(table: Table) -> None:
+async def test_partitions_are_listed_in_order(table: Table) -> None:
     for key in ("tests.2026-11-20T09", "tests.2026-11-20T09.3", "tests.2027-01-01T00", "tests0"):
         await table.batch([row(f"{n}", partition=key) for n in range(3)])
     assert await table.next_partition("tests.", "tests0") == "tests.2026-11-20T09"

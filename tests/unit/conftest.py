@@ -1,3 +1,3 @@
-"""What holds for every unit test."""
+"""Common setup for all unit tests."""
 
-import MLRsearch  # noqa: F401 - its classes walk the stack as they are made: early, while it is cheap
+import MLRsearch  # noqa: F401 - imported early, because class creation inspects the stack

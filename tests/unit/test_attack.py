@@ -1,4 +1,4 @@
-"""Some of the attacks, and that the threat model names tests and measures that are there."""
+"""Test a part of the attacks, and that the threat model refers to existing tests and measures."""
 
 import re
 from pathlib import Path
@@ -8,23 +8,25 @@ import pytest
 from tests.attack import Attack
 from tests.attack.__main__ import attacks, fight
 
-_EVERY = 9  # one of so many: all of them are `make attack`
-_ALL = attacks()
+# Use every ninth attack. To run all of them, use `make attack`.
+_STEP = 9
+_ATTACKS = attacks()
 _ROOT = Path(__file__).parents[2]
 
 
-def test_there_are_attacks_on_every_boundary() -> None:
-    assert len(_ALL) >= 120
-    assert len({attack.boundary for attack in _ALL}) >= 6
-    names = [(attack.boundary, attack.name) for attack in _ALL]
+def test_all_boundaries_have_attacks() -> None:
+    assert len(_ATTACKS) >= 120
+    assert len({attack.boundary for attack in _ATTACKS}) >= 6
+    names = [(attack.boundary, attack.name) for attack in _ATTACKS]
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.filterwarnings("ignore")  # servers and clients of one attack end with the process
-@pytest.mark.parametrize("attack", _ALL[::_EVERY], ids=lambda attack: attack.name)
-def test_nothing_gets_through(attack: Attack) -> None:
-    stopped, by = fight(attack)
-    assert stopped, f"{attack.boundary}: {attack.name} ({attack.tried}): {by}"
+# Servers and clients used in an attack end with the process.
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("attack", _ATTACKS[::_STEP], ids=lambda attack: attack.name)
+def test_attack_is_stopped(attack: Attack) -> None:
+    stopped, defence = fight(attack)
+    assert stopped, f"{attack.boundary}: {attack.name} ({attack.tried}): {defence}"
 
 
 _PAGE = (_ROOT / "docs" / "threats.md").read_text()
@@ -32,7 +34,7 @@ _REVIEW = (_ROOT / "tests" / "review" / "README.md").read_text()
 
 
 def _rows(page: str, title: str) -> list[list[str]]:
-    """The cells of each row of a section's table."""
+    """Return the cells for all rows in the table of a section."""
     section = page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
@@ -50,17 +52,18 @@ def test_all_claims_are_read() -> None:
 
 
 @pytest.mark.parametrize("row", _CLAIMS, ids=lambda row: f"{row[0]} {row[1]}"[:60])
-def test_every_claim_names_a_test_or_attack_that_exists(row: list[str]) -> None:
-    """The last cell of each row: files of tests or attacks, with or without a name in them."""
-    shown_by = re.findall(r"`([^`]+)`", row[-1])
-    assert shown_by, "a claim that nothing shows"
+def test_every_claim_has_an_existing_test_or_attack(row: list[str]) -> None:
+    """Check the last cell in the row. It should have files with tests or attacks, and can have a
+    name in them."""
+    references = re.findall(r"`([^`]+)`", row[-1])
+    assert references, "the claim has no test"
     assert all(row[1:]), "an empty cell"
-    for named in shown_by:
-        file, _, function = named.partition("::")
+    for reference in references:
+        file, _, function = reference.partition("::")
         path = _ROOT / file
-        assert file.startswith("tests/") and path.is_file(), named
+        assert file.startswith("tests/") and path.is_file(), reference
         text = path.read_text()
         if function:
-            assert re.search(rf"def {function}\(", text), named
+            assert re.search(rf"def {function}\(", text), reference
         else:
-            assert "ATTACKS" in text or "def test_" in text or "def fuzz" in text, named
+            assert "ATTACKS" in text or "def test_" in text or "def fuzz" in text, reference

@@ -1,4 +1,4 @@
-"""CHANGELOG.md has the form of keepachangelog.com and begins with the current version."""
+"""Test that CHANGELOG.md has the keepachangelog.com format and starts with the current version."""
 
 import re
 import tomllib
@@ -11,7 +11,7 @@ SECTION_LINES_MAX = 80
 
 
 def sections() -> dict[str, str]:
-    """Each version's text, by its heading, in the file's order."""
+    """Return the text for each version by its heading, in file order."""
     parts = re.split(r"^## (.+)$", TEXT, flags=re.M)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
@@ -26,7 +26,7 @@ def test_versions_follow_an_unreleased_section() -> None:
     assert versions[-1].startswith("[0.9.0]")
 
 
-def test_a_version_is_short_and_has_the_known_kinds_of_change() -> None:
+def test_versions_are_short_and_use_the_standard_headings() -> None:
     for heading, text in sections().items():
         assert {*re.findall(r"^### (.+)$", text, re.M)} <= KINDS, heading
         assert len(text.strip().splitlines()) < SECTION_LINES_MAX, heading

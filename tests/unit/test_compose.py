@@ -1,4 +1,4 @@
-"""The compose file's own linter finds what is planted, and nothing else."""
+"""Test the linter for the compose file with valid and invalid files."""
 
 import runpy
 from pathlib import Path
@@ -11,12 +11,12 @@ COMPOSE = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("profile", LINT["PROFILES"])
-def test_the_compose_file_is_sound(profile: str) -> None:
+def test_compose_file_is_valid(profile: str) -> None:
     assert list(LINT["faults"](COMPOSE, profile)) == []
 
 
 @pytest.mark.parametrize(
-    ("whole", "broken", "words"),
+    ("valid", "invalid", "message"),
     [
         ("    read_only: true", "    readonly: true", "readonly"),
         ("      interval: 10s", "      interval: 10x", "duration"),
@@ -32,7 +32,7 @@ def test_the_compose_file_is_sound(profile: str) -> None:
         ("name: broadside", "name: [broadside", "expected"),
     ],
 )
-def test_a_planted_fault_is_found(whole: str, broken: str, words: str) -> None:
-    assert whole in COMPOSE
-    result = list(LINT["faults"](COMPOSE.replace(whole, broken), "emulators"))
-    assert any(words in fault for fault in result), result
+def test_linter_detects_the_error(valid: str, invalid: str, message: str) -> None:
+    assert valid in COMPOSE
+    result = list(LINT["faults"](COMPOSE.replace(valid, invalid), "emulators"))
+    assert any(message in fault for fault in result), result

@@ -1,4 +1,4 @@
-"""Every constant of the measuring and judging core has its support in docs/constants.csv."""
+"""Test that all constants used to measure and judge have their support in docs/constants.csv."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,13 +13,13 @@ ROWS: Mapping[str, Any] = PAGE["supports"]()
 DECISIVE = {name for name, row in ROWS.items() if row.kind not in ("work", "beside")}
 
 
-def test_every_constant_has_a_line_and_every_line_a_constant() -> None:
+def test_constants_and_lines_match() -> None:
     assert set(ROWS) - set(NUMBERS) == set(), "docs/constants.csv: remove"
     assert set(NUMBERS) - set(ROWS) == set(), "docs/constants.csv: add a line"
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_every_line_names_its_support(name: str) -> None:
+def test_every_line_has_a_support(name: str) -> None:
     assert ROWS[name].kind in PAGE["KINDS"]
     assert len(ROWS[name].support) > 3
 
@@ -35,26 +35,26 @@ def test_no_constant_is_without_support() -> None:
     assert "unsupported" not in PAGE["KINDS"]
 
 
-def test_a_definition_says_what_it_defines() -> None:
+def test_definitions_are_explained() -> None:
     defined = [row for row in ROWS.values() if row.kind == "definition"]
     assert defined
     assert all(len(row.support.split()) >= 4 for row in defined)
 
 
-def test_every_constant_that_matters_was_halved_and_doubled() -> None:
+def test_decisive_constants_were_halved_and_doubled() -> None:
     missing = DECISIVE - set(PAGE["effects"]())
     assert missing == set(), "python -m tests.constants_effect NAME ..."
 
 
-def test_all_effects_are_those_of_the_same_cases() -> None:
+def test_all_effects_use_the_same_cases() -> None:
     columns = ("halved_real", "halved_worlds", "doubled_real", "doubled_worlds")
     lines = PAGE["effects"]().values()
     for column in columns:
         assert len({line[column].partition("/")[2] for line in lines}) == 1, column
 
 
-def test_no_verdict_moves_with_a_constant_that_is_said_to_decide_nothing() -> None:
-    moved = {
+def test_other_constants_do_not_change_a_verdict() -> None:
+    changed = {
         name
         for name, line in PAGE["effects"]().items()
         if name not in DECISIVE
@@ -62,4 +62,4 @@ def test_no_verdict_moves_with_a_constant_that_is_said_to_decide_nothing() -> No
             value[0] != "0" for key, value in line.items() if key.endswith(("_real", "_worlds"))
         )
     }
-    assert moved == set()
+    assert changed == set()

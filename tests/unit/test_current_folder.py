@@ -1,4 +1,4 @@
-"""No process that Broadside starts imports modules from the current folder."""
+"""Test that processes started by Broadside cannot import modules from the current folder."""
 
 import ast
 import re
@@ -14,19 +14,19 @@ from broadside.lab.namespaces import NamespaceProcess, is_module, module_argv
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("agent", "coordinator", "exchange", "lab")
-# `python -m broadside...` in a unit, a script or a table of commands, without -P before -m.
+# `python -m broadside...` in a unit, a script or a list, without -P before -m.
 RUNS_MODULE: Final = re.compile(r"python[\d.]*[\"']?,?\s+[\"']?-m[\"']?,?\s+[\"']?broadside")
 
 
 def unsafe_starts(source: str) -> Iterator[int]:
-    """Yield the lines that start Python on a module or a text, with the current folder first."""
+    """Yield the lines that start Python and search the current folder first."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.List | ast.Tuple | ast.Call):
             parts = node.args if isinstance(node, ast.Call) else node.elts
             names = {ast.unparse(part) for part in parts}
-            text = {part.value for part in parts if isinstance(part, ast.Constant)}
-            is_python = "sys.executable" in names or "-m" in text
-            if is_python and text & {"-m", "-c"} and "-P" not in text:
+            constants = {part.value for part in parts if isinstance(part, ast.Constant)}
+            is_python = "sys.executable" in names or "-m" in constants
+            if is_python and constants & {"-m", "-c"} and "-P" not in constants:
                 yield node.lineno
 
 
@@ -40,11 +40,11 @@ def unsafe_starts(source: str) -> Iterator[int]:
         ('argv = ["sh", "-c", "true"]', []),
     ],
 )
-def test_an_unsafe_start_is_found(source: str, lines: list[int]) -> None:
+def test_unsafe_start_is_detected(source: str, lines: list[int]) -> None:
     assert list(unsafe_starts(source)) == lines
 
 
-def test_no_shipped_module_starts_python_with_the_current_folder_on_its_path() -> None:
+def test_shipped_modules_start_python_safely() -> None:
     results = [
         f"{path.relative_to(ROOT)}:{line}"
         for folder in PACKAGES
@@ -54,7 +54,7 @@ def test_no_shipped_module_starts_python_with_the_current_folder_on_its_path() -
     assert results == []
 
 
-def test_no_shipped_file_runs_a_module_with_the_current_folder_on_its_path() -> None:
+def test_shipped_files_run_modules_safely() -> None:
     assert RUNS_MODULE.search("ExecStart=/opt/broadside/venv/bin/python -m broadside.agent")
     assert RUNS_MODULE.search('["/opt/broadside/venv/bin/python", "-m", "broadside.agent"]')
     assert not RUNS_MODULE.search("python -P -m broadside.agent")
@@ -68,7 +68,7 @@ def test_no_shipped_file_runs_a_module_with_the_current_folder_on_its_path() -> 
     assert results == []
 
 
-def test_a_process_of_the_lab_is_recognised_by_how_it_was_started() -> None:
+def test_lab_process_is_recognised_by_its_command() -> None:
     argv = module_argv("broadside.lab.ledger", "bs1")
     assert argv == module_command("broadside.lab.ledger", "--broadside-lab=bs1")
     assert argv[:4] == [sys.executable, "-P", "-m", "broadside.lab.ledger"]

@@ -1,4 +1,4 @@
-"""The README and the documentation agree with the code."""
+"""Test that the README and the documentation agree with the code."""
 
 import argparse
 import ast
@@ -31,7 +31,8 @@ BUDGETED = [
     for line in page.read_text(encoding="utf-8").splitlines()
     if line.startswith("broadside launch") and "--budget" in line
 ]
-ROOMS = (  # in which a page names files by their place there
+# Folders to search for the files named on a page.
+FOLDERS = (
     *("", "coordinator", "coordinator/core", "coordinator/core/judge", "coordinator/core/measure"),
     *("coordinator/core/judge/reconciliation", "coordinator/core/judge/checks"),
     *("exchange", "exchange/engines", "coordinator/device/telemetry"),
@@ -39,25 +40,25 @@ ROOMS = (  # in which a page names files by their place there
 FINDING_MAKERS = {"Finding", "Note", "caution", "inconclusive", "note", "problem", "warning"}
 
 
-def test_every_setting_is_described() -> None:
+def test_all_settings_have_a_description() -> None:
     for title, settings in CLASSES:
         for name, field in settings.model_fields.items():
             assert field.description, f"{title}: {name} has no description"
 
 
 @pytest.mark.parametrize("name", [*GENERATED, *DRAWINGS])
-def test_a_generated_page_is_not_in_the_tree(name: str) -> None:
+def test_generated_page_is_not_in_the_repository(name: str) -> None:
     assert not (ROOT / "docs" / name).exists(), "tests/docs_build generates it"
 
 
-def test_the_page_of_the_verdict_has_the_order_of_precedence_of_the_code() -> None:
+def test_verdict_page_has_the_order_of_precedence_of_the_code() -> None:
     page = (ROOT / "docs" / "verdict.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d) \| (.+) \| (.+) \| (.+) \|$", page, re.MULTILINE)
     assert [row[1:] for row in rows] == precedence_rows(), "run: python -m tests.docs_build"
 
 
 def findings_made(folder: Path) -> dict[str, set[str]]:
-    """Return the constant ids of findings that sources make, with the functions that make them."""
+    """Return the constant finding ids in the sources, with the functions used to make them."""
     by_name: dict[str, set[str]] = {}
     for path in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -75,7 +76,7 @@ def effects_documented() -> dict[str, str]:
     return {row[0].strip("| `"): row[2] for row in rows}
 
 
-def test_every_finding_of_a_check_is_documented() -> None:
+def test_findings_of_checks_are_documented() -> None:
     listed = {id for check in BURST_CHECKS for id in check.findings.split()}
     listed |= {id for check in RUN_CHECKS for id in check.findings.split()}
     assert listed
@@ -83,83 +84,85 @@ def test_every_finding_of_a_check_is_documented() -> None:
 
 
 @pytest.mark.parametrize("folder", ["coordinator/core", "coordinator/imports"])
-def test_every_finding_that_the_sources_make_is_documented(folder: str) -> None:
-    made = findings_made(ROOT / folder)
-    assert made
-    assert made.keys() - effects_documented().keys() == set()
+def test_findings_in_the_sources_are_documented(folder: str) -> None:
+    finding_functions = findings_made(ROOT / folder)
+    assert finding_functions
+    assert finding_functions.keys() - effects_documented().keys() == set()
 
 
-def test_findings_that_are_named_by_a_kind_are_documented() -> None:
+def test_findings_with_computed_ids_are_documented() -> None:
     stopped = (State.MISSED, State.LOST, State.NULL, State.ABANDONED, State.REFUSED, State.LATE)
-    named = {f"witness-{kind}" for kind in IssueKind}
-    named |= {f"{state}-pairs" for state in stopped}
-    named |= set(get_args(CauseId))
-    named |= {parts.id for parts in OUTAGE_TEMPLATES.values()}
-    assert named - effects_documented().keys() == set()
+    references = {f"witness-{kind}" for kind in IssueKind}
+    references |= {f"{state}-pairs" for state in stopped}
+    references |= set(get_args(CauseId))
+    references |= {parts.id for parts in OUTAGE_TEMPLATES.values()}
+    assert references - effects_documented().keys() == set()
 
 
-def test_the_documented_effect_is_that_of_the_function_that_makes_a_finding() -> None:
+def test_documented_effect_matches_the_code() -> None:
     effects = effects_documented()
-    decided = {
+    finding_functions_with_effect = {
         id: makers
         for id, makers in findings_made(ROOT / "coordinator" / "core").items()
         if makers & {"inconclusive", "note", "warning", "caution"}
     }
     wrong = {
         id: effects[id]
-        for id, makers in decided.items()
+        for id, makers in finding_functions_with_effect.items()
         if (effects[id] == "inconclusive") != bool(makers & {"inconclusive", "problem"})
     }
     assert wrong == {}
 
 
-def test_a_finding_has_one_line() -> None:
+def test_every_finding_has_one_line() -> None:
     with (ROOT / "docs" / "findings.csv").open(encoding="utf-8", newline="") as file:
         ids = [line["id"] for line in csv.DictReader(file)]
     assert len(set(ids)) == len(ids) > 0
 
 
-def test_a_constant_of_a_check_is_found_through_the_functions_that_it_calls() -> None:
+def test_constants_of_called_functions_are_listed() -> None:
     shape = checks_page().partition("\n### shape\n")[2].partition("\n### ")[0]
-    # Its own, and one of a function that computes what it reads.
+    # The first constant is used directly, the second in a function to compute the input.
     assert "`shape_check.SLOW_RATIO` 0.015" in shape
     assert "`steady.STRETCH_RATIO` 0.2" in shape
 
 
-def test_the_readme_is_a_page_that_one_reads() -> None:
+def test_readme_is_short() -> None:
     assert len(README.splitlines()) < 150
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_file_that_a_page_links_to_exists(page: Path) -> None:
-    """``make docs`` also checks the sections."""
+def test_linked_files_exist(page: Path) -> None:
+    """Check the files. ``make docs`` can be used to check the sections too."""
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         generated = target.removeprefix("docs/") in {*GENERATED, *DRAWINGS}
         assert generated or (page.parent / target).exists(), target
 
 
 @pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
-def test_every_file_that_a_newcomers_page_names_is_there(page: str) -> None:
+def test_files_named_for_newcomers_exist(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    named = {name for name in re.findall(r"[\w/]+\.py\b", text) if "<" not in name}
-    assert named
-    absent = {name for name in named if not any((ROOT / space / name).exists() for space in ROOMS)}
+    references = {name for name in re.findall(r"[\w/]+\.py\b", text) if "<" not in name}
+    assert references
+    absent = {
+        name for name in references if not any((ROOT / space / name).exists() for space in FOLDERS)
+    }
     assert absent == set()
 
 
-def test_every_page_is_in_the_contents() -> None:
+def test_all_pages_are_in_the_contents() -> None:
     contents = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     pages = {page.name for page in PAGES[1:]} | {*GENERATED}
     assert {name for name in pages if f"({name}" not in contents} == {"index.md"}
 
 
-def test_the_readme_names_every_exit_code() -> None:
+def test_readme_has_all_exit_codes() -> None:
     assert "0 pass, 1 fail, 2 inconclusive, 3 wrong usage, 4 could not run" in README
 
 
 @pytest.mark.parametrize("sku", ["", "standard", "premium"])
 @pytest.mark.parametrize(("page", "line"), BUDGETED)
-def test_a_budget_in_the_docs_carries_the_run_beside_it(page: str, line: str, sku: str) -> None:
+def test_documented_budget_is_sufficient_for_its_run(page: str, line: str, sku: str) -> None:
     launch = argparse.ArgumentParser()
     launch.add_argument("scenario")
     launch.add_argument("--set", action="append", default=[])
@@ -172,11 +175,11 @@ def test_a_budget_in_the_docs_carries_the_run_beside_it(page: str, line: str, sk
     assert estimate(spec, sized, prices.load()).over_budget is None, page
 
 
-def test_the_docs_launch_with_a_budget() -> None:
+def test_documentation_has_a_launch_with_a_budget() -> None:
     assert {page for page, _ in BUDGETED} == {"long-runs.md"}
 
 
-def test_decisions_are_few_and_short_and_in_the_index() -> None:
+def test_decisions_are_few_short_and_indexed() -> None:
     page = (ROOT / "DECISIONS.md").read_text(encoding="utf-8")
     index, *decisions = re.split(r"^## ", page, flags=re.MULTILINE)
     titles = [decision.partition("\n")[0] for decision in decisions]

@@ -1,4 +1,4 @@
-"""Names that users see consist of terms of docs/glossary.csv and of common words."""
+"""Test that names for users consist of terms from docs/glossary.csv and common words."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ from tests.docs_build.glossary_page import read_terms
 
 WORD: Final = re.compile(r"[a-z]+")
 COMMON: Final = frozenset(Path(__file__).with_name("common_words.txt").read_text("utf-8").split())
-# Parts of names that a change of the API will replace. Do not add any.
+# Name parts to be replaced in a later API. Do not add new ones.
 TO_RENAME: Final = frozenset(
     {"alike", "apart", "asked", "beside", "held", "neighbours", "said", "says", "stands", "told"}
     | {"whole"}
@@ -28,7 +28,7 @@ ENDINGS: Final = ("", "s", "es", "ed", "d", "ing")
 
 @pytest.fixture(scope="module")
 def terms() -> frozenset[str]:
-    """Return all words of the terms, with their usual endings."""
+    """Return all words used in terms, with their usual endings."""
     parts = {part for line in read_terms() for part in WORD.findall(line["term"].lower())}
     return frozenset(part + ending for part in parts for ending in ENDINGS)
 
@@ -56,7 +56,7 @@ def command_names() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("kind", ["API", "commands", "metrics", "labels"])
-def test_every_part_of_a_name_is_a_term_or_a_common_word(
+def test_name_parts_are_terms_or_common_words(
     kind: str, terms: frozenset[str], tmp_path: Path
 ) -> None:
     names: Mapping[str, Callable[[], Iterable[str]]] = {

@@ -1,4 +1,4 @@
-"""The adapter between neutral recordings and the engine, and the counts of a hunt."""
+"""Test the adapter between neutral recordings and the engine, and the hunt report."""
 
 from dataclasses import replace
 from itertools import islice
@@ -15,14 +15,14 @@ from tests.worlds import World, generate, judge, manipulate
 from tests.worlds.kinds import KINDS
 
 
-def owed(kind: str, count: int = 1) -> list[World]:
-    """The first worlds of a kind that owe a pass."""
+def worlds_to_pass(kind: str, count: int = 1) -> list[World]:
+    """Return the first worlds for which a pass is required."""
     worlds = (generate(kind, number) for number in range(40))
     return list(islice((world for world in worlds if judge(world).should_pass), count))
 
 
 @pytest.mark.parametrize("kind", ["clean-30s", "bidirectional", "reverse", "clean-udp"])
-def test_bytes_of_each_end_are_conserved(kind: str) -> None:
+def test_bytes_of_both_ends_are_conserved(kind: str) -> None:
     recording = generate(kind, 3).recording
     flows = {"forward": Flow.UP, "reverse": Flow.DOWN}
     for burst in evidence_of(recording).bursts:
@@ -47,26 +47,26 @@ def test_bytes_of_each_end_are_conserved(kind: str) -> None:
             assert record.ends
 
 
-def test_the_ledger_holds_the_devices_bytes() -> None:
+def test_device_counter_has_the_bytes_of_the_device() -> None:
     world = generate("clean-azure", 2)
     evidence = evidence_of(world.recording)
     (device,) = world.recording.devices
     assert evidence.ledger is not None
-    # Azure Monitor states a mean rate in bit/s.
+    # Azure Monitor returns a mean rate in bit/s.
     assert (device.unit, device.aggregation) == ("bits", "average")
     assert np.nansum(evidence.ledger.bytes) == pytest.approx(
         float((device.value / 8 * (device.end_s - device.start_s)).sum())
     )
 
 
-def test_several_devices_are_added_up() -> None:
+def test_several_devices_are_summed() -> None:
     world = generate("several-devices", 1)
     recording = world.recording
     ledger = ledger_of(recording, evidence_of(recording).now)
     assert ledger is not None
     assert len(recording.devices) > 1
     complete = sum(float(np.nansum(device.value)) for device in recording.devices)
-    # Bins at the edges of the shorter records are unknown; nothing ran there.
+    # Bins at the edges of the shorter records are unknown, and there was no traffic in them.
     assert float(np.nansum(ledger.bytes)) == pytest.approx(complete, rel=1e-6)
 
 
@@ -78,7 +78,7 @@ def test_partial_bins_are_unknown() -> None:
     assert world.recording.devices[0].partial.any()
 
 
-def test_a_free_running_clock_has_no_bound() -> None:
+def test_free_running_clock_of_a_world_has_no_bound() -> None:
     recording = generate("clean-30s", 1).recording
     reading = recording.clocks[0]
     assert clock_of(recording.plan, reading).bound_s is not None
@@ -91,26 +91,26 @@ def test_a_free_running_clock_has_no_bound() -> None:
 
 @pytest.mark.parametrize("kind", ["clean", "clean-30s", "clean-no-device", "clean-udp"])
 def test_clean_worlds_pass(kind: str) -> None:
-    verdicts = [conclude(world.recording).verdict for world in owed(kind, 3)]
-    # An interval may be wide by chance; a clean world never fails.
+    verdicts = [conclude(world.recording).verdict for world in worlds_to_pass(kind, 3)]
+    # An interval may be wide by chance, but a clean world should never fail.
     assert verdicts.count(Verdict.PASS) >= 2
     assert Verdict.FAIL not in verdicts
 
 
-def test_a_planted_bypass_does_not_pass() -> None:
+def test_bypass_does_not_pass() -> None:
     worlds = [generate("bypass", seed) for seed in range(12)]
-    planted = [w for w in worlds if judge(w).permitted and "pass" not in judge(w).permitted]
-    assert len(planted) > 3
-    for world in planted:
+    bypassed = [w for w in worlds if judge(w).permitted and "pass" not in judge(w).permitted]
+    assert len(bypassed) > 3
+    for world in bypassed:
         assert conclude(world.recording).verdict is not Verdict.PASS
 
 
-def test_a_promised_counter_that_is_absent_does_not_pass() -> None:
-    world = manipulate.remove_source(owed("clean-30s")[0], "device")
+def test_missing_promised_counter_does_not_pass() -> None:
+    world = manipulate.remove_source(worlds_to_pass("clean-30s")[0], "device")
     assert conclude(world.recording).verdict is Verdict.INCONCLUSIVE
 
 
-def test_recordings_and_tables_go_through_the_importer() -> None:
+def test_recordings_and_tables_are_imported() -> None:
     world = generate("clock-apart", 1)
     files = engine_files(world.recording)
     assert {file.side for file in files.recordings} == set(Side)
@@ -125,18 +125,18 @@ def test_recordings_and_tables_go_through_the_importer() -> None:
     assert len(conclude(table.recording).bursts) == len(table.recording.plan.bursts)
 
 
-def test_a_case_is_the_same_again() -> None:
+def test_case_is_reproducible() -> None:
     assert run_case("clean-30s", 5, manipulated=True) == run_case("clean-30s", 5, manipulated=True)
 
 
-def test_numbers_are_spread_over_kinds_and_differ_by_seed() -> None:
+def test_case_numbers_cover_kinds_and_depend_on_the_seed() -> None:
     kinds = ("clean", "bypass")
     first, other = numbered(6, 1, kinds), numbered(6, 2, kinds)
     assert [kind for kind, _ in first] == ["clean", "bypass"] * 3
     assert not {n for _, n in first} & {n for _, n in other}
 
 
-def test_a_report_counts_and_decides() -> None:
+def test_report_counts_and_decides() -> None:
     right = Case(kind="clean", seed=1, verdict="pass", should_pass=True)
     wrong = replace(right, seed=2, wrong=("rate in burst 0",))
     late = replace(right, seed=3, verdict="inconclusive", why=("residual",))
@@ -155,16 +155,16 @@ def test_kinds_are_known() -> None:
     assert {"resolution-device", "unheard-large-pair", "anything"} <= set(KINDS)
 
 
-def test_the_number_of_workers_changes_nothing() -> None:
-    alone, together = (
+def test_result_does_not_depend_on_the_number_of_workers() -> None:
+    single, parallel = (
         hunt(4, 5, ["clean-30s", "forged"], manipulated=False, workers=count) for count in (1, 2)
     )
-    assert alone == together
-    assert [(case.kind, case.seed) for case in alone] == numbered(4, 5, ["clean-30s", "forged"])
+    assert single == parallel
+    assert [(case.kind, case.seed) for case in single] == numbered(4, 5, ["clean-30s", "forged"])
 
 
-def test_one_world_of_each_kind_has_no_wrong_verdict() -> None:
-    """A short hunt with a fixed seed; `make hunt` is the long one."""
+def test_one_world_per_kind_has_no_wrong_verdict() -> None:
+    """Run a short hunt with a fixed seed. Use `make hunt` to run the long one."""
     cases = hunt(len(KINDS), 20261126, manipulated=True)
     assert [(case.kind, case.seed) for case in cases if case.wrong_pass or case.wrong_fail] == []
     assert [(case.kind, case.seed, case.flip) for case in cases if case.flip] == []

@@ -1,4 +1,4 @@
-"""What `make mutants` draws, and how it reads what mutmut wrote."""
+"""Test the selection in `make mutants`, and how to read the output written by mutmut."""
 
 import ast
 
@@ -47,7 +47,7 @@ def names(code: str) -> list[str]:
     return [name for name, _ in differences(ast.parse(code))]
 
 
-def test_mutants_of_text_for_readers_are_not_drawn() -> None:
+def test_mutants_of_message_texts_are_not_selected() -> None:
     assert names(MUTATED) == [
         "x_limit__mutmut_1",
         "x_limit__mutmut_4",
@@ -65,7 +65,7 @@ def test_mutants_of_text_for_readers_are_not_drawn() -> None:
         ("a + 1", "a - 1", False),
     ],
 )
-def test_what_counts_as_text_for_readers(before: str, after: str, prose: bool) -> None:
+def test_message_text_is_recognised(before: str, after: str, prose: bool) -> None:
     assert is_prose(changed_node(ast.parse(before), ast.parse(after))) is prose
 
 
@@ -81,12 +81,12 @@ def test_equal_code_has_no_changed_node() -> None:
         ("def f(a, b): return zip(a, strict=True)", False),
     ],
 )
-def test_an_assertion_is_no_behaviour(after: str, same: bool) -> None:
+def test_equivalent_assertion_is_recognised(after: str, same: bool) -> None:
     before = ast.parse("def f(a, b): return zip(a, b, strict=True)")
     assert means_the_same(before, ast.parse(after)) is same
 
 
-def test_a_seed_draws_the_same_names_in_any_order() -> None:
+def test_selection_depends_only_on_the_seed() -> None:
     names = [f"mutant {number}" for number in range(50)]
     assert drawn(names, 5, 7) == drawn(names[::-1], 5, 7)
     assert drawn(names, 5, 7) != drawn(names, 5, 8)
@@ -96,8 +96,9 @@ def test_a_seed_draws_the_same_names_in_any_order() -> None:
     assert drawn(without, 4, 7) == drawn(names, 5, 7)[1:]
 
 
-def test_mutants_that_were_not_drawn_are_left_out() -> None:
-    """What mutmut writes: decorated methods, heads of several lines, and a table of mutants."""
+def test_unselected_mutants_are_removed() -> None:
+    """Test with real mutmut output, which has decorated methods, heads with several lines and a
+    mutant table."""
     code = (
         "class Rate:\n"
         "    @classmethod\n"

@@ -1,7 +1,9 @@
-"""No file that is shipped or run by a user hides a Python program, or runs a module by its path.
+"""Test that files to be shipped or run by a user do not contain Python programs or run modules by
+path.
 
-Shell, Docker, YAML, units, Terraform and documents call commands of the package. Names that such
-text imports are seen by no other tool, and moved without it.
+Shell, Docker, YAML, units, Terraform and documents should call commands from the package. Other
+tools cannot see the names imported in such texts, and will not update them when a name is
+moved.
 """
 
 import re
@@ -13,19 +15,20 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[2]
 
-# What leaves the checkout, and what builds it there. Locks and Python's own files are neither.
+# Files that are shipped, and files used to build them. Locks and Python files are not included.
 SHIPPED: Final = ("deploy", "dashboards", "docs", ".ci")
 NOT_TEXT: Final = frozenset(
     {".py", ".pyc", ".lock", ".json", ".js", ".css", ".svg", ".png", ".sum"}
 )
-# Written by programs, such as the site of the documentation.
+# Folders written by programs, such as the documentation site.
 BUILT: Final = frozenset({"__pycache__", "docs_site"})
-# Documents that say what once was, and a worktree's pointer.
-LEFT: Final = frozenset({"CHANGELOG.md", "DECISIONS.md", ".git"})
-CHECKOUT: Final = "Makefile"  # never shipped: may run modules of tests and lab
+# Documents about the past, and the pointer file for a worktree.
+EXCLUDED: Final = frozenset({"CHANGELOG.md", "DECISIONS.md", ".git"})
+# This file is never shipped, so it can run modules in tests and lab.
+CHECKOUT: Final = "Makefile"
 SHELL_BLOCK: Final = re.compile(r"^```(?:sh|bash|shell|console|yaml|toml)\n(.*?)^```", re.M | re.S)
 
-# An interpreter, with flags that take no program.
+# A Python interpreter, with flags that do not take a program.
 PYTHON: Final = r"[^\s=]*(?i:python)[\w.}/)]*(?:[ \t]+-[WX][ \t]+\S+|[ \t]+-[A-Zb-ln-z]+(?=\s))*"
 HIDDEN: Final = {
     "a program in an argument": re.compile(rf"{PYTHON}[ \t]+-[A-Za-z]*c(?![\w-])"),
@@ -44,38 +47,43 @@ MODULE: Final = re.compile(
 
 
 def shipped_files() -> Iterator[Path]:
-    """Yield every file of the checkout that a user or a machine of a user reads as text."""
+    """Yield all text files in the checkout that are to be read by a user or a user's machine."""
     for folder in SHIPPED:
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and path.suffix not in NOT_TEXT and not BUILT & {*path.parts}:
                 yield path
     for path in ROOT.iterdir():
-        if path.is_file() and path.suffix in (".md", ".yml", ".yaml", "") and path.name not in LEFT:
+        if (
+            path.is_file()
+            and path.suffix in (".md", ".yml", ".yaml", "")
+            and path.name not in EXCLUDED
+        ):
             yield path
 
 
 def hidden_programs(text: str, *, modules: bool = True) -> list[str]:
-    """Name what a text hides, each with its words.
+    """Return the hidden programs in a text, each with its words.
 
     Args:
-        text: Of a shell script, a Dockerfile, a unit or the like.
-        modules: Whether running a module of the package counts as well.
+        text: Text of a shell script, a Dockerfile, a unit or a similar file.
+        modules: Set to True to include modules of the package that are run by path.
     """
-    # One line a command, and lists of arguments as the shell would have them.
+    # Join commands to one line, and write lists of arguments as the shell would see them.
     joined = re.sub(r"\\\n", " ", text)
     plain = re.sub(r"""["'\[\],]+""", " ", joined)
     results = [
-        f"{what}: {match.group().strip()[:80]}"
-        for what, pattern in HIDDEN.items()
-        for match in pattern.finditer(joined if what == "Python text" else plain)
+        f"{kind}: {match.group().strip()[:80]}"
+        for kind, pattern in HIDDEN.items()
+        for match in pattern.finditer(joined if kind == "Python text" else plain)
     ]
     if modules:
         results += [f"a module by its path: {match.group()}" for match in MODULE.finditer(plain)]
     return results
 
 
-def found_in(path: Path) -> list[str]:
-    """Name what a file hides; of a document, its blocks of commands and what it quotes."""
+def hidden_in_file(path: Path) -> list[str]:
+    """Return the hidden programs in a file. In a document, only command blocks and quotes are
+    searched."""
     text = path.read_text(encoding="utf-8")
     if path.suffix != ".md":
         return hidden_programs(text, modules=path.name != CHECKOUT)
@@ -86,7 +94,7 @@ def found_in(path: Path) -> list[str]:
 FILES: Final = sorted(shipped_files())
 
 
-def test_all_kinds_of_shipped_files_are_read() -> None:
+def test_all_kinds_of_shipped_files_are_checked() -> None:
     names = {str(path.relative_to(ROOT)) for path in FILES}
     assert {
         "deploy/docker/Dockerfile",
@@ -105,8 +113,8 @@ def test_all_kinds_of_shipped_files_are_read() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_shipped_file_hides_no_program(path: Path) -> None:
-    assert found_in(path) == []
+def test_shipped_file_has_no_hidden_program(path: Path) -> None:
+    assert hidden_in_file(path) == []
 
 
 @pytest.mark.parametrize(
@@ -139,7 +147,7 @@ def test_a_shipped_file_hides_no_program(path: Path) -> None:
         "python -m agent.check",
     ],
 )
-def test_a_planted_program_is_found(text: str) -> None:
+def test_hidden_program_is_detected(text: str) -> None:
     assert hidden_programs(f"set -eu\n{text}\n" if not text.startswith("#!") else text)
 
 
@@ -160,5 +168,5 @@ def test_a_planted_program_is_found(text: str) -> None:
         "which python3 | head -1",
     ],
 )
-def test_what_is_no_program_is_not_found(text: str) -> None:
+def test_other_text_is_not_reported(text: str) -> None:
     assert hidden_programs(text) == []

@@ -1,8 +1,9 @@
-"""No shipped module uses what came in a later 3.11 than Debian 12's 3.11.2.
+"""Test that shipped modules can run on Python 3.11.2 in Debian 12.
 
-``requires-python`` says 3.11 and tools know minor versions only. The list is every "Changed in
-version 3.11.N" and "Added in version 3.11.N" of the library's documentation and changelog that adds
-a name or an argument. ``tests/shipped`` runs the same modules on Debian 12's own Python.
+``requires-python`` is set to 3.11, and tools only know minor versions. The list has all entries
+"Changed in version 3.11.N" and "Added in version 3.11.N" from the library documentation and
+changelog that add a name or an argument. ``tests/shipped`` is used to run the same modules on
+Debian 12.
 """
 
 import ast
@@ -13,9 +14,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ("agent", "coordinator", "dashboards", "deploy", "exchange", "lab")
-# Azure's image is Debian 13 alone, Python 3.13.
+# The Azure image is always Debian 13 with Python 3.13.
 NEWER_ONLY = {ROOT / "deploy" / "azure" / "modules" / "boot" / "files" / "fetch.py"}
-# Keyword arguments of calls to a function or method of this name.
+# Keyword arguments for calls to a function or method with this name.
 ARGUMENTS = {
     "extract": "filter",  # tarfile, 3.11.4
     "extractall": "filter",
@@ -31,7 +32,7 @@ NAMES = {
 
 
 def newer(tree: ast.AST) -> Iterator[str]:
-    """Uses of what 3.11.2 does not have, as line and name."""
+    """Yield uses of features that are not available in 3.11.2, as line and name."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             called = getattr(node.func, "attr", getattr(node.func, "id", ""))
@@ -63,9 +64,9 @@ def test_shipped_modules_run_on_python_3_11_2() -> None:
         "parseaddr(text, strict=False)",
     ],
 )
-def test_each_of_them_is_found(text: str) -> None:
+def test_newer_feature_is_detected(text: str) -> None:
     assert list(newer(ast.parse(text)))
 
 
-def test_what_was_always_there_is_left_alone() -> None:
+def test_older_features_are_allowed() -> None:
     assert not list(newer(ast.parse("archive.extract(member, folder); archive.add(a, filter=f)")))

@@ -1,7 +1,7 @@
-"""Every call that leaves the process has a total deadline, in seconds and bytes.
+"""Test that all calls to other hosts have a total deadline, in seconds and bytes.
 
-A client of HTTP is asked by ``exchange.http.bounded.ask`` alone, which has both. Whatever goes
-another way is in :data:`OTHERS` with what bounds it.
+HTTP clients should only be used in ``exchange.http.bounded.ask``, which has both limits. Other
+calls are listed in :data:`OTHERS` with the reason why they are limited.
 """
 
 import ast
@@ -12,15 +12,17 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).parents[2]
-PACKAGES: Final = ("agent", "coordinator", "exchange")  # the lab talks to itself
+# The lab is not included, because it only uses the local host.
+PACKAGES: Final = ("agent", "coordinator", "exchange")
 
-OTHERS: Final[Mapping[tuple[str, str], str]] = {  # file and function: what bounds it
-    ("exchange/http/bounded.py", "ask"): "it is the one",
+# Maps the file and function to the limit that is used there.
+OTHERS: Final[Mapping[tuple[str, str], str]] = {
+    ("exchange/http/bounded.py", "ask"): "the only location",
     (
         "exchange/http/coordinator_client.py",
         "_read_stream",
-    ): "a stream without end, dead by silence",
-    ("coordinator/cli/api_client.py", "events"): "a stream without end, of a run that is watched",
+    ): "an endless stream that ends when it is silent",
+    ("coordinator/cli/api_client.py", "events"): "an endless stream for a run that is watched",
     ("exchange/azure/bounded_transport.py", "open"): "wire.py: a timeout round each call",
     ("agent/idle_rtt.py", "handshake_rtts"): "a timeout round each connection, nothing is read",
     ("exchange/ping.py", "handshake"): "device_pings.py: a timeout round each, nothing is read",
@@ -39,7 +41,8 @@ _CLIENTS: Final = frozenset({"AsyncClient", "Client", "bounded_client", "open_cl
 _VERBS: Final = frozenset(
     {"stream", "send", "request", "get", "post", "put", "patch", "delete", "head", "options"}
 )
-_CALLS: Final = frozenset(  # of modules: what opens a connection or sends by itself
+# Functions in modules that open a connection or send by themselves.
+_CALLS: Final = frozenset(
     {
         *(f"httpx.{verb}" for verb in _VERBS),
         *(f"requests.{verb}" for verb in _VERBS),
@@ -55,7 +58,7 @@ _OPENERS: Final = frozenset({"create_connection", "getaddrinfo", "urlretrieve", 
 
 
 def _dotted(node: ast.AST) -> str:
-    """``a.b.c`` of names and attributes; empty where it is something else."""
+    """Return ``a.b.c`` for names and attributes, or an empty text for other nodes."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute) and (before := _dotted(node.value)):
@@ -64,49 +67,55 @@ def _dotted(node: ast.AST) -> str:
 
 
 def _client_names(tree: ast.AST) -> set[str]:
-    """Names and attributes that hold a client: annotated so, or made by what makes one."""
+    """Return the names and attributes used for a client."""
 
-    def makes(node: ast.AST | None) -> bool:
+    def creates_client(node: ast.AST | None) -> bool:
         return isinstance(node, ast.Call) and _dotted(node.func).rpartition(".")[2] in _CLIENTS
 
     result: set[str] = set()
     for node in ast.walk(tree):
         match node:
-            case ast.arg(arg=name, annotation=said) if said and "AsyncClient" in ast.unparse(said):
+            case ast.arg(arg=name, annotation=annotation) if (
+                annotation and "AsyncClient" in ast.unparse(annotation)
+            ):
                 result.add(name)
             case ast.AnnAssign() if "AsyncClient" in ast.unparse(node.annotation):
                 result.add(_dotted(node.target).rpartition(".")[2])
-            case ast.Assign(targets=targets, value=value) if makes(value):
+            case ast.Assign(targets=targets, value=value) if creates_client(value):
                 result |= {_dotted(target).rpartition(".")[2] for target in targets}
-            case ast.withitem(context_expr=made, optional_vars=ast.Name(id=name)) if makes(made):
+            case ast.withitem(context_expr=value, optional_vars=ast.Name(id=name)) if (
+                creates_client(value)
+            ):
                 result.add(name)
-    for node in ast.walk(tree):  # self._http = http
+    # For example self._http = http.
+    for node in ast.walk(tree):
         match node:
             case ast.Assign(targets=[target], value=ast.Name(id=name)) if name in result:
                 result.add(_dotted(target).rpartition(".")[2])
-            case ast.FunctionDef(name=name, returns=said) if said and "AsyncClient" in ast.unparse(
-                said
+            case ast.FunctionDef(name=name, returns=annotation) if (
+                annotation and "AsyncClient" in ast.unparse(annotation)
             ):
                 result.add(f"{name}()")
     return result - {""}
 
 
-def _holder(node: ast.AST) -> str:
-    """The last name of what a method is called of; with brackets where that is called too."""
+def _object_name(node: ast.AST) -> str:
+    """Return the last name in the object used for a method call. Brackets are added if the object
+    is a call."""
     if isinstance(node, ast.Call):
         return f"{_dotted(node.func).rpartition('.')[2]}()"
     return _dotted(node).rpartition(".")[2]
 
 
 def _outward(call: ast.Call, clients: set[str]) -> str | None:
-    """What of a call leaves the process without a deadline; None: nothing does."""
+    """Return the call if it can leave the process without a deadline, or None."""
     name = _dotted(call.func)
     if name in _CALLS or name.rpartition(".")[2] in _OPENERS:
         return name
     if name == "getattr" and [ast.unparse(arg) for arg in call.args] == ["snmp", "command"]:
         return "snmp"
-    holder = _holder(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-    if holder in clients and name.rpartition(".")[2] in ("", *_VERBS):
+    object_name = _object_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+    if object_name in clients and name.rpartition(".")[2] in ("", *_VERBS):
         return ast.unparse(call.func)
     bounded = any(keyword.arg == "timeout" for keyword in call.keywords)
     if name in ("subprocess.run", "subprocess.check_output", "subprocess.call") and not bounded:
@@ -115,7 +124,7 @@ def _outward(call: ast.Call, clients: set[str]) -> str | None:
 
 
 def outward_calls(source: str) -> Iterator[tuple[str, str]]:
-    """``(function, call)`` of each call that leaves the process without a deadline."""
+    """Yield ``(function, call)`` for all calls that leave the process without a deadline."""
     tree = ast.parse(source)
     clients = _client_names(tree)
 
@@ -135,15 +144,15 @@ def outward_calls(source: str) -> Iterator[tuple[str, str]]:
     yield from within(tree, "")
 
 
-def test_every_outward_call_has_a_total_deadline() -> None:
+def test_all_outward_calls_have_a_total_deadline() -> None:
     by_name: dict[tuple[str, str], set[str]] = {}
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             location = path.relative_to(ROOT).as_posix()
             for function, call in outward_calls(path.read_text()):
                 by_name.setdefault((location, function), set()).add(call)
-    assert {place: calls for place, calls in by_name.items() if place not in OTHERS} == {}
-    assert set(OTHERS) - set(by_name) == set(), "there no more: remove"
+    assert {location: calls for location, calls in by_name.items() if location not in OTHERS} == {}
+    assert set(OTHERS) - set(by_name) == set(), "these calls no longer exist and should be removed"
 
 
 @pytest.mark.parametrize(
@@ -164,7 +173,7 @@ def test_every_outward_call_has_a_total_deadline() -> None:
         "aiohttp.ClientSession()",
     ],
 )
-def test_a_call_without_one_is_found(source: str) -> None:
+def test_call_without_a_deadline_is_detected(source: str) -> None:
     assert list(outward_calls(source))
 
 
@@ -176,5 +185,5 @@ def test_a_call_without_one_is_found(source: str) -> None:
         "{}.get('a')",
     ],
 )
-def test_a_call_with_one_is_not(source: str) -> None:
+def test_call_with_a_deadline_is_allowed(source: str) -> None:
     assert not list(outward_calls(source))

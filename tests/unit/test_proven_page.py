@@ -1,4 +1,4 @@
-"""tests/azure_emulator/README.md: its files exist, and its counts are those of the tables."""
+"""Test the files and counts given in tests/azure_emulator/README.md."""
 
 import re
 import tomllib
@@ -18,16 +18,16 @@ WITNESSES: Final = ("types", "provider", "CLI", "recordings", "SDK", "documentat
 
 
 def table(heading: str) -> list[list[str]]:
-    """The rows of a heading's first table, without its own heading."""
+    """Return the rows in the first table under a heading, without the table heading."""
     lines = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0].splitlines()
     rows = [line for line in lines if line.startswith("|")]
     return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows[2:]]
 
 
-def test_every_file_and_command_that_it_names_is_there() -> None:
-    named = re.findall(r"`([\w.-]+/[\w./-]+)`", PAGE)
-    assert named
-    assert [path for path in named if not (ROOT / path).exists()] == []
+def test_named_files_and_commands_exist() -> None:
+    references = re.findall(r"`([\w.-]+/[\w./-]+)`", PAGE)
+    assert references
+    assert [path for path in references if not (ROOT / path).exists()] == []
     makefile = (ROOT / "Makefile").read_text("utf-8")
     for target in re.findall(r"`make ([\w-]+)", PAGE):
         assert f"\n{target}:" in makefile
@@ -35,21 +35,21 @@ def test_every_file_and_command_that_it_names_is_there() -> None:
         assert (ROOT / f"{module.replace('.', '/')}.py").exists()
 
 
-def test_every_claim_says_what_it_is_held_against() -> None:
+def test_every_claim_has_its_source() -> None:
     claims = table("Claims")
     assert len(claims) > 20
-    for claim, *stored in claims:
-        assert stored, claim
-        assert any(witness in stored[0] for witness in (*WITNESSES, "`", "code")), claim
+    for claim, *sources in claims:
+        assert sources, claim
+        assert any(witness in sources[0] for witness in (*WITNESSES, "`", "code")), claim
 
 
-def test_counts_of_recordings_are_the_table_s() -> None:
+def test_recording_counts_match_the_table() -> None:
     rows = tomllib.loads((ROOT / "tests/contract/azure_answers.toml").read_text("utf-8"))["answers"]
     recorded = [row for row in rows if {s.split(" | ")[0] for s in row["seen"]} - {"docs", "types"}]
     assert f"recordings: {len(recorded)} of {len(rows)} rows" in PAGE
 
 
-def test_every_case_of_the_rehearsal_has_its_figures() -> None:
+def test_all_rehearsal_cases_have_figures() -> None:
     cases = " ".join(row[0] for row in table("Figures"))
     for case in (*examples(), *variants()):
         assert case.name in cases
@@ -60,11 +60,9 @@ def schema() -> Schema:
     return Schema.read(SCHEMA)
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda each: each.name)
-def test_every_planted_mistake_is_caught_as_its_table_says(
-    mistake: Mistake, schema: Schema
-) -> None:
-    """By a rule or not; what passes the rules is the rehearsal's, in half an hour."""
-    by = {row[0]: row[1] for row in table("Planted mistakes")}[mistake.name]
-    assert by in ("deploy-check", "up", "after up", "plan after scale")
-    assert any(range_faults(broken(mistake), schema)) == (by == "deploy-check")
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda item: item.name)
+def test_mistakes_are_detected_as_documented(mistake: Mistake, schema: Schema) -> None:
+    """Check mistakes that can be found by a rule. The others need a long rehearsal."""
+    detected_by = {row[0]: row[1] for row in table("Planted mistakes")}[mistake.name]
+    assert detected_by in ("deploy-check", "up", "after up", "plan after scale")
+    assert any(range_faults(broken(mistake), schema)) == (detected_by == "deploy-check")

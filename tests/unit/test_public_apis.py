@@ -1,7 +1,8 @@
-"""Shipped code uses only public APIs of libraries, but for a list of exceptions.
+"""Test that shipped code only uses public APIs in libraries, except for a list of exceptions.
 
-Internals change in any release: typer 0.29 dropped a function that `typer>=0.27` promised, and no
-command started. A distribution with an exception here is pinned exactly in pyproject.toml.
+Internals can change in any release. For example, typer 0.29 removed a function that
+`typer>=0.27` still had, and no command could start. A distribution with an exception needs to be
+pinned exactly in pyproject.toml.
 """
 
 import ast
@@ -24,18 +25,17 @@ import broadside
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("agent", "coordinator", "exchange", "lab", "dashboards")
-OWN: Final = {"broadside", "deploy", "tests"}
-# Documented by the standard library in spite of their names.
+PROJECT: Final = {"broadside", "deploy", "tests"}
+# Documented in the standard library in spite of their names.
 DOCUMENTED: Final = {"_exit", "_replace", "_asdict", "_fields", "_make"}
 
-# What abc and typing put into classes.
-OF_PYTHON: Final = ("_abc_", "_is_protocol", "_is_runtime_protocol")
+# Names added to classes by abc and typing.
+PYTHON_PREFIXES: Final = ("_abc_", "_is_protocol", "_is_runtime_protocol")
 
-# By file: the internals that it uses, and whose they are.
+# Internals used by each file, with their distribution.
 EXCEPTIONS: Final = {
-    # The SDK repeats attempts inside itself without saying so, and waits without end on a link
-    # that the service has taken away, and leaves the socket of a failed closing open. It offers no
-    # hook for any of them.
+    # The SDK repeats attempts internally without a report, can wait without end for a link removed
+    # by the service, and leaves the socket open when a close fails. It has no hook to change this.
     "exchange/azure/service_bus.py": (
         "azure-servicebus",
         {
@@ -51,12 +51,12 @@ EXCEPTIONS: Final = {
             "_transport",
         },
     ),
-    # uvicorn bounds neither a request's head nor how many connections ask nothing. The class and
-    # its callbacks have no leading underscore, but no page of uvicorn documents them.
+    # uvicorn does not limit the request head or the number of idle connections. The class and its
+    # callbacks have no leading underscore, but are not documented by uvicorn.
     "coordinator/bounded_listener.py": ("uvicorn", {"uvicorn.protocols.http.httptools_impl"}),
 }
 
-# Modules below a library's top level that its own documentation tells users to import from.
+# Modules below the top level that should be used according to the library documentation.
 DOCUMENTED_MODULES: Final = {
     "starlette.requests",
     "MLRsearch.trial_measurement",
@@ -119,8 +119,8 @@ DOCUMENTED_MODULES: Final = {
     "typer.core",
     "typer.main",
 }
-# By module, where its name does not say it.
-BROUGHT_BY: Final = {
+# Distribution for modules with a different name.
+DISTRIBUTIONS: Final = {
     "azure.core": "azure-core",
     "azure.data.tables": "azure-data-tables",
     "azure.identity": "azure-identity",
@@ -128,7 +128,7 @@ BROUGHT_BY: Final = {
     "azure.storage.blob": "azure-storage-blob",
     "opentelemetry.exporter": "opentelemetry-exporter-otlp-proto-common",
     "opentelemetry.sdk": "opentelemetry-sdk",
-    # Their own distributions, which pydantic and mcp require in one exact version.
+    # Separate distributions that pydantic and mcp require in one exact version.
     "pydantic_core": "pydantic",
     "mcp_types": "mcp",
 }
@@ -140,7 +140,7 @@ def is_private(name: str) -> bool:
 
 def is_library(module: str) -> bool:
     root = module.partition(".")[0]
-    return root not in OWN and root not in sys.stdlib_module_names
+    return root not in PROJECT and root not in sys.stdlib_module_names
 
 
 def shipped(*folders: str) -> Iterator[Path]:
@@ -149,7 +149,7 @@ def shipped(*folders: str) -> Iterator[Path]:
 
 
 def imported(tree: ast.AST) -> Iterator[tuple[str, str, str]]:
-    """Yield each library import: the module, the name in it, and what the file calls it."""
+    """Yield the module, the imported name and the local name for all library imports."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level == 0 and is_library(node.module or ""):
             for alias in node.names:
@@ -161,7 +161,7 @@ def imported(tree: ast.AST) -> Iterator[tuple[str, str, str]]:
 
 
 def defined(tree: ast.AST) -> Iterator[str]:
-    """Yield every private name that a file defines itself."""
+    """Yield all private names defined in a file."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
@@ -175,8 +175,8 @@ def defined(tree: ast.AST) -> Iterator[str]:
             yield node.attr
 
 
-def internals(source: str, own_names: set[str]) -> set[str]:
-    """Return the internals of libraries that a file's text uses."""
+def internals(source: str, project_names: set[str]) -> set[str]:
+    """Return the library internals used in a source text."""
     tree = ast.parse(source)
     result, library_names = set(), set()
     for module, name, called in imported(tree):
@@ -184,12 +184,12 @@ def internals(source: str, own_names: set[str]) -> set[str]:
         result |= {item for item in (*module.split("."), name) if is_private(item)}
         if "." in module and module not in DOCUMENTED_MODULES:
             result.add(module)
-    known = own_names | DOCUMENTED
+    known = project_names | DOCUMENTED
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             if is_private(node.attr) and node.attr not in known:
                 result.add(node.attr)
-            # An attribute of a library's module or class is replaced.
+            # An attribute in a library module or class is replaced.
             if (
                 isinstance(node.ctx, ast.Store)
                 and isinstance(node.value, ast.Name)
@@ -204,18 +204,18 @@ def internals(source: str, own_names: set[str]) -> set[str]:
 
 
 def used_internals() -> dict[str, set[str]]:
-    """Return the internals that shipped files use, by file."""
+    """Return the internals used in shipped files, by file."""
     texts = {str(path.relative_to(ROOT)): path.read_text() for path in shipped(*PACKAGES, "deploy")}
     local = {name for text in texts.values() for name in defined(ast.parse(text))}
     return {
         file: used
         for file, text in texts.items()
-        # A name that is both ours and an exception's must not hide the exception.
+        # If a name is used both here and in an exception, it should not hide the exception.
         if (used := internals(text, local - EXCEPTIONS.get(file, ("", set()))[1]))
     }
 
 
-def test_internals_of_libraries_are_those_that_are_listed() -> None:
+def test_used_library_internals_are_listed() -> None:
     assert used_internals() == {file: used for file, (_, used) in EXCEPTIONS.items()}
 
 
@@ -234,21 +234,21 @@ def test_internals_of_libraries_are_those_that_are_listed() -> None:
         ("import uvicorn\nuvicorn.Server = None", "uvicorn.Server"),
     ],
 )
-def test_an_internal_is_found(source: str, expected: str) -> None:
+def test_library_internal_is_detected(source: str, expected: str) -> None:
     assert expected in internals(source, set())
 
 
-def test_a_library_whose_internals_are_used_is_pinned_exactly() -> None:
+def test_library_with_used_internals_is_pinned() -> None:
     declared = dict(requirements())
     for distribution, _ in EXCEPTIONS.values():
         assert re.fullmatch(r"==[\d.]+", declared[distribution]), distribution
 
 
-# Inherited internals ------------------------------------------------------------------------------
+# Inherited internals.
 
 
 def codes(function: object) -> Iterator[CodeType]:
-    """Yield the code of a function, a property or a class's method, and what lies inside."""
+    """Yield the code for a function, a property or a method, and for nested functions."""
     if isinstance(function, property):
         function = function.fget
     code = getattr(inspect.unwrap(function) if callable(function) else function, "__code__", None)
@@ -264,14 +264,14 @@ def private_names(of: type) -> frozenset[str]:
     """Return the private names that a class defines or that its functions use."""
     results = {name for name in vars(of) if is_private(name)}
     for var in vars(of).values():
-        # Others were put there by a decorator or by a base of the standard library.
+        # Other members are added by a decorator or by a base class in the standard library.
         if getattr(var, "__module__", of.__module__) == of.__module__:
             for code in codes(var):
                 results |= {name for name in code.co_names if is_private(name)}
-    return frozenset(name for name in results if not name.startswith(OF_PYTHON))
+    return frozenset(name for name in results if not name.startswith(PYTHON_PREFIXES))
 
 
-def own_classes() -> Iterator[type]:
+def project_classes() -> Iterator[type]:
     for result in pkgutil.walk_packages(broadside.__path__, "broadside."):
         if result.name.endswith(("__main__", ".libgate")) or ".dashboards." in result.name:
             continue
@@ -281,38 +281,42 @@ def own_classes() -> Iterator[type]:
                 yield var
 
 
-def test_no_class_shares_private_names_with_a_librarys_class_that_it_extends() -> None:
+def test_subclasses_share_no_private_names_with_libraries() -> None:
     shared = {}
-    for item in own_classes():
+    for item in project_classes():
         bases = [base for base in item.__mro__ if is_library(base.__module__)]
-        theirs = frozenset[str]().union(*map(private_names, bases))
-        if common := private_names(item) & theirs:
+        library_names = frozenset[str]().union(*map(private_names, bases))
+        if common := private_names(item) & library_names:
             shared[f"{item.__module__}.{item.__qualname__}"] = common
     assert shared == {}
 
 
-def test_a_shared_private_name_is_found() -> None:
+def test_shared_private_name_is_detected() -> None:
     class Base:
         def use(self) -> Any:
             return self._inside()  # type: ignore[attr-defined]
 
-    class Own(Base):
+    class Derived(Base):
         def _inside(self) -> int:
             return 1
 
-    assert private_names(Own) & private_names(Base) == {"_inside"}
+    assert private_names(Derived) & private_names(Base) == {"_inside"}
 
 
-# Dependencies -------------------------------------------------------------------------------------
+# Dependencies.
 
 
 def requirements() -> Iterator[tuple[str, str]]:
-    """Yield the dependencies of pyproject.toml with those of its extras, each with its bounds."""
+    """Yield the dependencies in pyproject.toml and in its extras, each with its bounds."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"].values()
-    for line in [*project["dependencies"], *(one for extra in extras for one in extra)]:
+    for line in [
+        *project["dependencies"],
+        *(requirement for extra in extras for requirement in extra),
+    ]:
         name, bounds = re.fullmatch(r"([\w.-]+)(?:\[[^]]*\])?(.*)", line).groups()  # type: ignore[union-attr]
-        if name != project["name"]:  # an extra that has another one's
+        # An extra that includes another extra.
+        if name != project["name"]:
             yield canonical(name), bounds
 
 
@@ -324,17 +328,18 @@ distributions = functools.cache(packages_distributions)
 
 
 def distribution_of(module: str) -> str:
-    """Return whose a module is; azure and opentelemetry are spread over many distributions."""
+    """Return the distribution for a module. azure and opentelemetry are split into many
+    distributions."""
     parts = module.split(".")
     for count in range(len(parts), 0, -1):
-        if (result := BROUGHT_BY.get(".".join(parts[:count]))) is not None:
+        if (result := DISTRIBUTIONS.get(".".join(parts[:count]))) is not None:
             return result
     [result] = set(distributions()[parts[0]])
     return canonical(result)
 
 
-def test_what_is_imported_is_declared_with_a_lower_bound() -> None:
-    """What only a dependency brings may go with its next release, and has no bound of ours."""
+def test_imported_libraries_are_declared_with_a_lower_bound() -> None:
+    """Check this, because an undeclared dependency could be removed in the next release."""
     declared = dict(requirements())
     undeclared = {
         f"{path.relative_to(ROOT)}: {module}"

@@ -1,4 +1,4 @@
-"""tests/review/README.md names a test for each finding of the outside review."""
+"""Test that tests/review/README.md has a test for each finding in the external review."""
 
 import re
 
@@ -14,8 +14,8 @@ TESTS = {
 }
 
 
-def test_every_finding_has_a_test() -> None:
+def test_all_review_findings_have_a_test() -> None:
     assert {finding for finding, _ in ROWS} == {f"M{number}" for number in range(1, 23)}
-    named = {name for _, tests in ROWS for name in re.findall(r"`(test_\w+)`", tests)}
-    assert named <= TESTS
-    assert {name for name in TESTS if re.match(r"test_m\d+_", name)} <= named
+    references = {name for _, tests in ROWS for name in re.findall(r"`(test_\w+)`", tests)}
+    assert references <= TESTS
+    assert {name for name in TESTS if re.match(r"test_m\d+_", name)} <= references

@@ -1,6 +1,7 @@
-"""Every program that is started gets an environment without this process's secrets.
+"""Test that all started programs get an environment without the secrets in this process.
 
-A program's environment may be read by its user, and a traffic engine is open to strangers.
+The environment can be read by the user who runs the program, and a traffic engine can be used by
+anyone on the network.
 """
 
 import ast
@@ -13,7 +14,8 @@ import pytest
 from broadside.exchange.programs import program_environment
 
 ROOT: Final = Path(__file__).parents[2]
-PACKAGES: Final = ("agent", "coordinator", "exchange")  # a lab is a user's own processes
+# The lab is not included, because its processes are started by the user.
+PACKAGES: Final = ("agent", "coordinator", "exchange")
 STARTERS: Final = frozenset(
     {
         *(f"subprocess.{name}" for name in ("run", "Popen", "call", "check_call", "check_output")),
@@ -24,20 +26,24 @@ STARTERS: Final = frozenset(
         "os.popen",
     }
 )
-# File and function: why the program needs the whole environment.
-WHOLE: Final[Mapping[tuple[str, str], str]] = {
+# Maps the file and function to the reason why the program needs the full environment.
+FULL_ENVIRONMENT: Final[Mapping[tuple[str, str], str]] = {
     ("coordinator/backups.py", "_back_up"): "Broadside itself, which reads its settings there",
     ("coordinator/cli/doctor.py", "agent_checks"): "Broadside itself",
     ("coordinator/cli/azure_firewall_commands.py", "set_capacity"): "the user's own command",
     ("coordinator/cli/terraform.py", "_run"): "terraform takes its credentials there",
     ("coordinator/cli/terraform.py", "attempt"): "terraform takes its credentials there",
-    ("exchange/version.py", "read_commit"): "git; setup.py runs the file before anything is there",
+    (
+        "exchange/version.py",
+        "read_commit",
+    ): "git; setup.py runs the file before the package is installed",
     ("coordinator/studies/switch.py", "run_argv"): "the user's own command, which may sign in",
 }
 
 
 def _starts() -> set[tuple[str, str]]:
-    """Where a program is started with no environment of its own, by file and function."""
+    """Return the places where a program is started without an explicit environment, by file and
+    function."""
     result = set()
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
@@ -53,13 +59,13 @@ def _starts() -> set[tuple[str, str]]:
     return result
 
 
-def test_programs_that_get_the_whole_environment_are_known_with_their_reason() -> None:
-    assert _starts() == WHOLE.keys()
+def test_programs_with_the_full_environment_are_listed() -> None:
+    assert _starts() == FULL_ENVIRONMENT.keys()
 
 
-def test_secrets_settings_and_proxies_are_kept_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_settings_and_proxies_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("BROADSIDE_AGENT_JOIN", "AZURE_CLIENT_SECRET", "HTTPS_PROXY", "MY_TOKEN"):
         monkeypatch.setenv(name, "x")
-    stored = program_environment()
-    assert "x" not in stored.values()
-    assert "PATH" in stored
+    environment = program_environment()
+    assert "x" not in environment.values()
+    assert "PATH" in environment

@@ -1,4 +1,4 @@
-"""The import directions of DESIGN.md hold, and agents stay small."""
+"""Test the import directions in DESIGN.md and the size of agent processes."""
 
 import ast
 import asyncio
@@ -26,13 +26,14 @@ PACKAGES: Final = ("agent", "coordinator", "exchange", "lab")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What the modules under ``where`` import beyond the standard library.
+    """Allowed imports for the modules under ``path_pattern``, in addition to the standard library.
 
-    A name stands for itself and all below it.
+    A name includes all names below it.
     """
 
-    where: str
-    only: tuple[str, ...] | None = None  # None: anything that ``never`` does not name
+    path_pattern: str
+    # If None, all names except those in ``never`` can be used.
+    only: tuple[str, ...] | None = None
     never: tuple[str, ...] = ()
 
 
@@ -45,25 +46,29 @@ CORE: Final = (
     "numpy",
 )
 
-RULES: Final = (  # the first that matches a module's path counts
-    Rule(where="exchange/azure/*", only=("broadside.exchange", *PYDANTIC, "azure", "aiohttp")),
-    Rule(where="exchange/http/*", only=("broadside.exchange", *PYDANTIC, "httpx")),
-    Rule(where="exchange/*", only=("broadside.exchange", *PYDANTIC)),
-    Rule(where="agent/*", only=("broadside.agent", "broadside.exchange", *PYDANTIC)),
-    # A run's specification is a door as well: scenario files and the API are parsed into it.
-    Rule(where="coordinator/core/run_spec.py", only=(*CORE, "pydantic")),
-    Rule(where="coordinator/core/thresholds.py", only=(*CORE, "pydantic")),
-    # So is a table of prices, which is a user's own file.
-    Rule(where="coordinator/core/plan/price.py", only=(*CORE, "pydantic")),
-    Rule(where="coordinator/core/plan/schedule.py", only=(*CORE, "cronsim")),
-    Rule(where="coordinator/core/*", only=CORE),
-    Rule(where="coordinator/cli/demo.py", never=("broadside.agent", "azure")),
-    Rule(where="coordinator/cli/lab_commands.py", never=("broadside.agent", "azure")),
+# The first rule that matches the module path is used.
+RULES: Final = (
     Rule(
-        where="coordinator/device/resource_manager.py", never=("broadside.agent", "broadside.lab")
+        path_pattern="exchange/azure/*", only=("broadside.exchange", *PYDANTIC, "azure", "aiohttp")
     ),
-    Rule(where="coordinator/*", never=("broadside.agent", "broadside.lab", "azure")),
-    Rule(where="lab/*"),
+    Rule(path_pattern="exchange/http/*", only=("broadside.exchange", *PYDANTIC, "httpx")),
+    Rule(path_pattern="exchange/*", only=("broadside.exchange", *PYDANTIC)),
+    Rule(path_pattern="agent/*", only=("broadside.agent", "broadside.exchange", *PYDANTIC)),
+    # The run specification is used to parse scenario files and API requests.
+    Rule(path_pattern="coordinator/core/run_spec.py", only=(*CORE, "pydantic")),
+    Rule(path_pattern="coordinator/core/thresholds.py", only=(*CORE, "pydantic")),
+    # The price table is used to parse a file from the user.
+    Rule(path_pattern="coordinator/core/plan/price.py", only=(*CORE, "pydantic")),
+    Rule(path_pattern="coordinator/core/plan/schedule.py", only=(*CORE, "cronsim")),
+    Rule(path_pattern="coordinator/core/*", only=CORE),
+    Rule(path_pattern="coordinator/cli/demo.py", never=("broadside.agent", "azure")),
+    Rule(path_pattern="coordinator/cli/lab_commands.py", never=("broadside.agent", "azure")),
+    Rule(
+        path_pattern="coordinator/device/resource_manager.py",
+        never=("broadside.agent", "broadside.lab"),
+    ),
+    Rule(path_pattern="coordinator/*", never=("broadside.agent", "broadside.lab", "azure")),
+    Rule(path_pattern="lab/*"),
 )
 HEAVY: Final = frozenset({"numpy", "fastapi", "starlette", "rich", "typer", "uvicorn", "httpx"})
 
@@ -72,9 +77,9 @@ def within(name: str, roots: tuple[str, ...]) -> bool:
     return any(name == root or name.startswith(f"{root}.") for root in roots)
 
 
-def broken(source: str, path: str) -> list[str]:
-    """The imports of a module that its rule forbids."""
-    rule = next(rule for rule in RULES if fnmatch(path, rule.where))
+def forbidden_imports(source: str, path: str) -> list[str]:
+    """Return the imports in a module that are not allowed by its rule."""
+    rule = next(rule for rule in RULES if fnmatch(path, rule.path_pattern))
     return [
         f"{path} imports {name}"
         for name in imported_names(source, path)
@@ -84,10 +89,12 @@ def broken(source: str, path: str) -> list[str]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_import_directions_hold(package: str) -> None:
+def test_import_directions(package: str) -> None:
     files = sorted((ROOT / package).rglob("*.py"))
     assert files
-    results = [broken(file.read_text("utf-8"), str(file.relative_to(ROOT))) for file in files]
+    results = [
+        forbidden_imports(file.read_text("utf-8"), str(file.relative_to(ROOT))) for file in files
+    ]
     assert [line for lines in results for line in lines] == []
 
 
@@ -110,8 +117,8 @@ def test_import_directions_hold(package: str) -> None:
         ("coordinator/cli/demo.py", "from broadside.agent import worker"),
     ],
 )
-def test_a_forbidden_import_is_seen(path: str, source: str) -> None:
-    assert len(broken(source, path)) == 1
+def test_forbidden_import_is_detected(path: str, source: str) -> None:
+    assert len(forbidden_imports(source, path)) == 1
 
 
 @pytest.mark.parametrize(
@@ -129,11 +136,11 @@ def test_a_forbidden_import_is_seen(path: str, source: str) -> None:
         ),
     ],
 )
-def test_an_allowed_import_passes(path: str, source: str) -> None:
-    assert broken(source, path) == []
+def test_allowed_import_is_accepted(path: str, source: str) -> None:
+    assert forbidden_imports(source, path) == []
 
 
-def test_imports_between_folders_are_those_of_the_architecture_page() -> None:
+def test_imports_between_folders_match_the_architecture_page() -> None:
     table = read_import_table()
     assert len(table) > 10
     wrong = {
@@ -144,21 +151,22 @@ def test_imports_between_folders_are_those_of_the_architecture_page() -> None:
     assert wrong == {}, "(add, remove) for each folder: python -m tests.docs_build"
 
 
-def test_no_modules_import_each_other() -> None:
-    """Also not from within functions, or for the sake of types."""
+def test_modules_have_no_import_cycle() -> None:
+    """Check this also for imports inside functions and for types."""
     known = modules(ROOT)
     graph = {name: imports(name, path, known, deferred=True) for name, path in known.items()}
-    assert len(longest(graph)) < 20, longest(graph)  # 33 before types lay at the bottom
+    # It was 33 before types were moved to the lowest modules.
+    assert len(longest(graph)) < 20, longest(graph)
 
 
-def test_a_chain_and_a_cycle_are_seen() -> None:
+def test_import_chain_and_cycle_are_detected() -> None:
     assert longest({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == ["a", "b", "c"]
     with pytest.raises(CycleError):
         longest({"a": {"b"}, "b": {"c"}, "c": {"b"}})
 
 
 def loaded_by(script: str) -> set[str]:
-    """The modules that a Python of its own has after ``script``; what that prints is lost."""
+    """Return the modules loaded in a new Python process after ``script``. Its output is ignored."""
     text = "\n".join(
         (
             "import contextlib, io, sys",
@@ -167,10 +175,10 @@ def loaded_by(script: str) -> set[str]:
             "print(*sys.modules)",
         )
     )
-    ran = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    return set(ran.stdout.split())
+    return set(completed.stdout.split())
 
 
 @pytest.mark.parametrize(
@@ -181,7 +189,7 @@ def loaded_by(script: str) -> set[str]:
         (["show", "last"], {"fastapi", "httpx", "numpy", "starlette", "uvicorn"}),
     ],
 )
-def test_a_command_loads_only_what_it_uses(
+def test_command_loads_only_used_modules(
     arguments: list[str], heavy: set[str], tmp_path: Path
 ) -> None:
     async def stored() -> None:
@@ -200,8 +208,8 @@ def test_a_command_loads_only_what_it_uses(
 
 
 @pytest.mark.parametrize("package", ["exchange", "agent"])
-def test_an_agent_process_carries_nothing_heavy(package: str) -> None:
-    """Also not by way of what it imports: sixty of these processes start at once."""
+def test_agent_process_loads_no_heavy_module(package: str) -> None:
+    """Check also indirect imports, because sixty processes may be started together."""
     modules = [
         "broadside." + str(file.relative_to(ROOT)).removesuffix(".py").replace("/", ".")
         for file in sorted((ROOT / package).rglob("*.py"))
@@ -214,8 +222,8 @@ def test_an_agent_process_carries_nothing_heavy(package: str) -> None:
     assert loaded & (HEAVY | {"azure"}) == set()
 
 
-def test_agents_only_read_control_and_touch_nothing_private() -> None:
-    """Their identity has no more rights than that; see exchange/records."""
+def test_agents_only_read_control_and_no_private_data() -> None:
+    """Check this, because agents do not have more permissions. See exchange/records."""
     texts = {path: path.read_text() for path in sorted((ROOT / "agent").glob("**/*.py"))}
     used = {verb for text in texts.values() for verb in re.findall(r"\.runs\.(\w+)", text)}
     assert used
@@ -230,7 +238,7 @@ CORE_FOLDERS: Final = sorted(
 
 
 def core_imports() -> Iterator[tuple[Path, Path, str]]:
-    """Yield (importing file, folder, module) for imports from another folder of the core."""
+    """Yield (importing file, folder, module) for imports from another folder in the core."""
     known = modules(ROOT)
     for name, path in known.items():
         for target in sorted(imports(name, path, known, deferred=True)):
@@ -240,14 +248,14 @@ def core_imports() -> Iterator[tuple[Path, Path, str]]:
 
 
 def public_modules(folder: Path) -> list[str] | None:
-    """Return the names in ``__all__`` of a folder, or None if it has none."""
+    """Return the names in ``__all__`` for a folder, or None if it has none."""
     for node in ast.parse((folder / "__init__.py").read_text("utf-8")).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             return list(ast.literal_eval(node.value))
     return None
 
 
-def test_folders_of_measure_are_small_and_export_what_others_import() -> None:
+def test_measure_folders_are_small_with_explicit_exports() -> None:
     used: dict[Path, set[str]] = {}
     for _, folder, module in core_imports():
         used.setdefault(folder, set()).add(module)
@@ -258,17 +266,19 @@ def test_folders_of_measure_are_small_and_export_what_others_import() -> None:
             assert public == sorted(used[folder]), folder
 
 
-def test_no_folders_of_the_core_import_each_other() -> None:
+def test_core_folders_have_no_import_cycle() -> None:
     graph: dict[str, set[str]] = {}
     for path, folder, _ in core_imports():
         pair = (path.parent, folder)
         if path.parent in CORE_FOLDERS and not any("judge" in part.name for part in pair):
             graph.setdefault(str(path.parent), set()).add(str(folder))
-    TopologicalSorter(graph).prepare()  # raises CycleError
+    # This can raise CycleError.
+    TopologicalSorter(graph).prepare()
 
 
-def test_no_two_files_have_one_name() -> None:
-    rooms = (*PACKAGES, "dashboards", "deploy", "docs", "tests")
-    names = Counter(path.name for space in rooms for path in (ROOT / space).rglob("*.py"))
+def test_file_names_are_unique() -> None:
+    folders = (*PACKAGES, "dashboards", "deploy", "docs", "tests")
+    names = Counter(path.name for space in folders for path in (ROOT / space).rglob("*.py"))
     twice = {name for name, count in names.items() if count > 1}
-    assert twice <= {"__init__.py", "__main__.py", "conftest.py"}  # Python's and pytest's own
+    # Files named by Python and pytest.
+    assert twice <= {"__init__.py", "__main__.py", "conftest.py"}

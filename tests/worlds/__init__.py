@@ -1,7 +1,8 @@
-"""Worlds: a physical model of a test fleet and a device, and the recordings that follow from it.
+"""Worlds with a physical model of a test fleet and a device, and the resulting recordings.
 
-`generate(kind, seed)` makes a world, `judge(world)` says which verdicts are wrong for it.
-The package knows nothing of the engine that judges. `README.md` documents the recording format.
+`generate(kind, seed)` returns a world, and `judge(world)` returns the verdicts that are wrong
+for it. The package does not use the engine under test. `README.md` documents the recording
+format.
 """
 
 from tests.worlds.bursts import BurstTruth

@@ -1,4 +1,4 @@
-"""Truth of one burst: rates, readings that the documents allow, and seconds."""
+"""Functions to compute the ground truth for a burst."""
 
 from dataclasses import dataclass
 
@@ -8,41 +8,42 @@ from tests.worlds.parameters import Spec
 from tests.worlds.record_format import Floats
 from tests.worlds.traffic import Burst, Physics
 
-# A ramp may be cut: at most a fifth of the window and 30 s (docs/statistics.md, "Rate of a burst").
+# A ramp of at most a fifth of the window and 30 s may be excluded (docs/statistics.md, "Rate of a
+# burst").
 RAMP_RATIO, RAMP_MAX_S = 0.2, 30.0
-# A slow part is a fifth of the window and at least 5 s (docs/statistics.md, "Shape").
+# The slowest part is a fifth of the window and at least 5 s long (docs/statistics.md, "Shape").
 STRETCH_RATIO, STRETCH_LEAST_S = 0.2, 5.0
-# Starts further apart than this are not one burst; the documented limit is 0.1 s.
+# Starts need to be closer than this to be one burst. The documented limit is 0.1 s.
 SPREAD_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class BurstTruth:
-    """What truly happened in one planned burst. Rates are bit/s of both directions together.
+    """Ground truth of a planned burst. Rates are in bit/s and include both directions.
 
     Attributes:
-        index: Index of the burst.
-        window_start_s: Start of the window in true UTC: the planned instant, moved by the shift
-            that all hosts' clocks have in common.
+        index: Burst index.
+        window_start_s: Start of the window in true UTC. This is the planned instant plus the shift
+            common to all host clocks.
         window_s: Length of the window.
-        payload_bits_per_second: Payload that arrived in the window.
-        ip_bits_per_second: The same with headers at the IP layer.
-        sent_bits_per_second: Payload that senders wrote in the window, first transmissions.
-        crossed_payload_bits_per_second: Payload that arrived and crossed the device.
-        high_bits_per_second: Highest reading at the target's layer that the ramp rule allows.
-        low_bits_per_second: Lowest reading.
-        crossed_high_bits_per_second: Highest reading of what crossed the device.
-        lowest_fifth_bits_per_second: Lowest mean of a fifth of the window, after the longest ramp.
-        expected_bits_per_second: Expected rate of the process in the window (noise averaged out).
-        process_bits_per_second: The same without this burst's own level: what intervals of a run
-            must hold.
-        seconds: Payload bytes that arrived in each second of the window.
-        crossed_seconds: The same of what crossed the device.
-        lost_bytes: Payload bytes lost for good (UDP) in the burst.
+        payload_bits_per_second: Payload received in the window.
+        ip_bits_per_second: The same including headers at the IP layer.
+        sent_bits_per_second: Payload sent in the window, without retransmissions.
+        crossed_payload_bits_per_second: Received payload that crossed the device.
+        high_bits_per_second: Highest rate at the target layer that the ramp rule allows.
+        low_bits_per_second: Lowest rate that the ramp rule allows.
+        crossed_high_bits_per_second: Highest rate through the device.
+        lowest_fifth_bits_per_second: Lowest mean over a fifth of the window, after any ramp.
+        expected_bits_per_second: Expected rate in the window, without noise.
+        process_bits_per_second: The same without the level of this burst. Intervals of a run
+            must contain it.
+        seconds: Payload bytes received per second of the window.
+        crossed_seconds: The same for the bytes through the device.
+        lost_bytes: Payload bytes lost in the burst (UDP).
         sent_bytes: Payload bytes sent in the burst.
-        resent_bytes: Payload bytes sent again in the burst.
-        start_spread_s: Distance of the first and the last true start, late pairs left out.
-        ran: Pairs that truly sent.
+        resent_bytes: Payload bytes retransmitted in the burst.
+        start_spread_s: Time between the first and the last true start, without late pairs.
+        ran: Pairs that sent.
     """
 
     index: int
@@ -68,29 +69,29 @@ class BurstTruth:
 
 
 def ramp_cut_max(seconds: int) -> int:
-    """Return the largest number of seconds that the documents allow to cut as a ramp."""
+    """Return the maximum number of seconds that may be excluded as a ramp."""
     return int(min(RAMP_RATIO * seconds, RAMP_MAX_S))
 
 
 def readings(series: Floats) -> tuple[float, float]:
-    """Return the highest and the lowest mean of a series over all allowed ramp cuts."""
+    """Return the highest and lowest mean for a series over all allowed ramp cuts."""
     cuts = range(ramp_cut_max(series.size) + 1)
     means = [float(series[cut:].mean()) for cut in cuts]
     return max(means), min(means)
 
 
 def lowest_fifth(series: Floats) -> float:
-    """Return the lowest mean of a fifth of the window that lies behind the longest ramp."""
+    """Return the lowest mean over a fifth of the window, after the longest ramp."""
     length = max(int(STRETCH_LEAST_S), round(STRETCH_RATIO * series.size))
-    stored = series[ramp_cut_max(series.size) :]
-    if stored.size <= length:
-        return float(stored.mean())
-    sums = np.convolve(stored, np.ones(length), mode="valid")
+    rest = series[ramp_cut_max(series.size) :]
+    if rest.size <= length:
+        return float(rest.mean())
+    sums = np.convolve(rest, np.ones(length), mode="valid")
     return float(sums.min() / length)
 
 
 def _shift(physics: Physics, burst: Burst) -> float:
-    """Return the shift of the starts that most of the fleet has in common."""
+    """Return the common start shift for most pairs."""
     ran = np.isfinite(burst.starts_s)
     if not ran.any():
         return 0.0
@@ -102,15 +103,15 @@ def _shift(physics: Physics, burst: Burst) -> float:
 
 
 def burst_truth(spec: Spec, physics: Physics, burst: Burst) -> BurstTruth:
-    """Compute the truth of one burst from the physics.
+    """Compute the ground truth of a burst from the physics.
 
     Args:
-        spec: Parameters.
-        physics: What happened.
-        burst: The burst.
+        spec: Parameters to use.
+        physics: Simulated physics to use.
+        burst: Burst to compute the truth for.
 
     Returns:
-        Its truth.
+        The ground truth.
     """
     seconds = round(burst.duration_s)
     start = burst.start_s + _shift(physics, burst)

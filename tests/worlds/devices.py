@@ -1,4 +1,4 @@
-"""What devices truly carry, and the records of their counters and telemetry."""
+"""Functions to compute device traffic and to record device counters and telemetry."""
 
 from dataclasses import replace
 
@@ -11,15 +11,15 @@ from tests.worlds.traffic import Flow, Physics, cumulative
 
 
 def through_device(spec: Spec, physics: Physics, device: int) -> tuple[Floats, float]:
-    """Return the bytes that a device's counter truly counts, per step, with everyone's traffic.
+    """Return the true bytes at a device counter per step, including background traffic.
 
     Args:
-        spec: Parameters.
-        physics: What happened.
-        device: Index of the counter.
+        spec: Parameters to use.
+        physics: Simulated physics to use.
+        device: Index of the counter to use.
 
     Returns:
-        Cumulative bytes at the counter's layer from instant 0 on, and the length of a step.
+        Cumulative bytes at the counter's layer from instant 0, and the step length.
     """
     counter = spec.counters[device]
     step = spec.step_s
@@ -40,20 +40,21 @@ def through_device(spec: Spec, physics: Physics, device: int) -> tuple[Floats, f
 
 
 def counted_of_flow(spec: Spec, flow: Flow, counter: Counter, pairs: Floats) -> Floats:
-    """Return the fleet's own bytes that a counter counts, per step of the flow's grid.
+    """Return the fleet's bytes at a counter per step of the flow's grid.
 
     Args:
-        spec: Parameters.
-        flow: The flow.
-        counter: The counter: layer, directions, before or after drops.
-        pairs: 1 for pairs whose traffic crosses this device, shape (pairs,).
+        spec: Parameters to use.
+        flow: Flow to count.
+        counter: Counter with layer, directions and position before or after drops.
+        pairs: 1 for pairs through this device, shape (pairs,).
     """
     crossing = flow.crossing_ratio * pairs
     data_counted = counter.directions in ("both", flow.direction)
     counted = np.zeros(flow.delivered.shape[1])
     factor = spec.layer_factor(counter.layer)
     if data_counted:
-        # What is lost before the device reaches it once; what is lost behind it reaches it twice.
+        # Bytes lost before the device reach it once, because only the retransmission arrives. Bytes
+        # lost after it reach it twice.
         seen_lost = counter.before_drop and not spec.loss_before_counter
         counted += crossing @ (flow.sent if seen_lost else flow.delivered)
         if seen_lost and spec.protocol == "tcp":
@@ -73,13 +74,13 @@ def _background(
     nominal: float,
     steps: int,
 ) -> Floats:
-    """Return others' bytes per step at the counter's layer."""
+    """Return the background bytes per step at the counter's layer."""
     at = spec.step_s * np.arange(steps)
     level = nominal * background.level_ratio
     if background.shape == "constant":
         return np.full(steps, level)
     if background.shape == "diurnal":
-        # The part of a day that a run sees is a slow slope.
+        # A run covers only a small part of a day, which is a slow slope.
         return np.asarray(level * (1.0 + 0.6 * np.sin(2 * np.pi * at / 3600.0)), dtype=np.float64)
     if background.shape in ("in-bursts", "outlasting"):
         on = np.zeros(steps)
@@ -112,7 +113,7 @@ def _background(
 
 
 def device_records(spec: Spec, physics: Physics, rng: np.random.Generator) -> list[DeviceRecord]:
-    """Return the byte counters that each device left, with all their faults."""
+    """Return the records for the device counters, including their errors."""
     records = []
     for device, counter in enumerate(spec.counters):
         curve, step = through_device(spec, physics, device)
@@ -130,7 +131,7 @@ def device_records(spec: Spec, physics: Physics, rng: np.random.Generator) -> li
         if counter.bin_trade_ratio:
             moved = counter.bin_trade_ratio * rng.standard_normal(bins) * value
             moved[-1] = 0.0
-            # What one bin loses the next one has.
+            # Bytes missing in one bin are counted in the next one.
             value = np.maximum(0.0, value - moved + np.concatenate(([0.0], moved[:-1])))
         if counter.bin_noise_ratio:
             value = value * np.maximum(
@@ -176,7 +177,7 @@ def device_records(spec: Spec, physics: Physics, rng: np.random.Generator) -> li
 
 
 def cpu_at(spec: Spec, physics: Physics, device: int, at_s: Floats) -> Floats:
-    """Return the device's true CPU at true instants: it follows what the device carries."""
+    """Return the device's true CPU ratio at true instants. It follows the traffic."""
     telemetry = spec.telemetry
     if telemetry is None:
         return np.full(at_s.size, np.nan)
@@ -192,7 +193,7 @@ def cpu_at(spec: Spec, physics: Physics, device: int, at_s: Floats) -> Floats:
 def telemetry_records(
     spec: Spec, physics: Physics, rng: np.random.Generator
 ) -> list[TelemetryRecord]:
-    """Return the readings of CPU and drops that each device left."""
+    """Return the CPU and drop readings of all devices."""
     telemetry = spec.telemetry
     if telemetry is None:
         return []
@@ -204,7 +205,7 @@ def telemetry_records(
             cpu_at(spec, physics, device, at) + 0.01 * rng.standard_normal(count), 0.0, 1.0
         )
         partial = rng.random(count) < telemetry.partial_ratio
-        # A partial answer holds the idle planes only.
+        # A partial answer has only the idle planes.
         value = np.where(partial, telemetry.idle_ratio + 0.02 * rng.random(count), value)
         wait = 0.02 * rng.random(count)
         records.append(

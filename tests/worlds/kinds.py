@@ -1,4 +1,4 @@
-"""Kinds of worlds: each draws parameters from a seed and plants what its sentence says."""
+"""Kinds of worlds. A kind is used to draw parameters and to generate a property."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -29,11 +29,11 @@ class Kind:
     """A kind of world.
 
     Attributes:
-        name: Name.
-        sentence: What is planted.
-        findings: Findings of the review that the kind covers.
-        draw: Draws the parameters.
-        after: Changes the records of the built world, or `None`.
+        name: Kind name.
+        sentence: Description of the generated property.
+        findings: Review findings that the kind covers.
+        draw: Function to draw the parameters.
+        after: Function to change the records, or `None`.
     """
 
     name: str
@@ -62,14 +62,14 @@ def generate(kind: str, seed: int) -> World:
     """Generate a world.
 
     Args:
-        kind: A name of `KINDS`.
-        seed: Any integer from 0.
+        kind: Kind to use, a key in `KINDS`.
+        seed: Seed to use, an integer from 0.
 
     Returns:
         The world. The same kind and seed give the same world.
 
     Raises:
-        KeyError: There is no such kind.
+        KeyError: If the kind does not exist.
     """
     entry = KINDS[kind]
     rng = np.random.default_rng([crc32(kind.encode()), seed])
@@ -77,7 +77,7 @@ def generate(kind: str, seed: int) -> World:
     return world if entry.after is None else entry.after(world, rng)
 
 
-# Building blocks ----------------------------------------------------------------------------------
+# Building blocks.
 
 
 def _pick(rng: np.random.Generator, *values: float) -> float:
@@ -88,12 +88,13 @@ def _count(rng: np.random.Generator, *values: int) -> int:
     return int(rng.choice(np.array(values)))
 
 
-def _word(rng: np.random.Generator, *values: str) -> str:
+def _choose(rng: np.random.Generator, *values: str) -> str:
     return str(rng.choice(np.array(values)))
 
 
 def _level(rng: np.random.Generator) -> float:
-    """Draw the fleet's rate over the limit: clearly above, near, or clearly below."""
+    """Draw the ratio of the fleet's rate to the limit. It is clearly above, near or clearly below
+    1."""
     draw = rng.random()
     if draw < 0.45:
         return float(rng.uniform(1.02, 1.12))
@@ -115,16 +116,16 @@ def _fleet(rng: np.random.Generator, level: float | None = None) -> Spec:
     duration = _pick(rng, 30.0, 30.0, 45.0, 60.0, 60.0, 90.0)
     spec = Spec(
         pairs_count=_count(rng, 3, 6, 10, 16, 24, 30),
-        weights=_word(rng, "equal", "lognormal", "pareto"),
+        weights=_choose(rng, "equal", "lognormal", "pareto"),
         largest_ratio=_pick(rng, 1.3, 3.0, 10.0, 50.0),
         streams_count=_count(rng, 1, 4, 8, 64),
         mtu_bytes=_count(rng, 1500, 1500, 1500, 9000),
         tcp_options_bytes=_count(rng, 12, 12, 0),
         target_bits_per_second=_pick(rng, 5e8, 1.8e9, 10e9, 30e9, 180e9),
         tolerance_ratio=_pick(rng, 0.0, 0.02, 0.05),
-        target_layer=_word(rng, "ip", "payload"),
+        target_layer=_choose(rng, "ip", "payload"),
         level_ratio=_level(rng) if level is None else level,
-        bottleneck=_word(rng, "device", "device", "policer", "nic", "none"),
+        bottleneck=_choose(rng, "device", "device", "policer", "nic", "none"),
         noise=Noise(
             pair_cov=_pick(rng, 0.01, 0.03, 0.08),
             fleet_cov=_pick(rng, 0.002, 0.005, 0.01),
@@ -136,7 +137,7 @@ def _fleet(rng: np.random.Generator, level: float | None = None) -> Spec:
         counters=(_counter(rng),),
     )
     if spec.bottleneck in ("nic", "none"):
-        # One size of VM and one pace for all.
+        # All hosts have the same VM size and pace.
         spec.weights = "equal"
     if spec.bottleneck == "none":
         spec.noise.pair_cov = min(spec.noise.pair_cov, _pick(rng, 0.003, 0.03))
@@ -151,11 +152,11 @@ def _udp(spec: Spec) -> Spec:
 
 
 def _counter(rng: np.random.Generator) -> Counter:
-    """Draw a device counter of some known system."""
+    """Draw a device counter of a known system."""
     system = rng.random()
     before_drop = bool(rng.random() < 0.5)
     if system < 0.45:
-        # A counter that is polled: SNMP or REST.
+        # A polled counter, as with SNMP or REST.
         bin_s = _pick(rng, 1.0, 2.0, 5.0)
         return Counter(
             bin_s=bin_s,
@@ -166,7 +167,7 @@ def _counter(rng: np.random.Generator) -> Counter:
             polled=True,
         )
     if system < 0.75:
-        # A metrics store with a step.
+        # A metrics store with a fixed step.
         return Counter(
             bin_s=_pick(rng, 10.0, 15.0),
             lag_s=_pick(rng, 0.0, 10.0, 30.0),
@@ -177,7 +178,7 @@ def _counter(rng: np.random.Generator) -> Counter:
 
 
 def _azure(rng: np.random.Generator) -> Counter:
-    """Draw a counter with Azure Monitor's properties: one minute, about 75 s late."""
+    """Draw a counter like Azure Monitor, with bins of one minute that are about 75 s late."""
     return Counter(
         bin_s=60.0,
         lag_s=75.0 + _pick(rng, -2.0, 0.0, 2.0),
@@ -191,10 +192,10 @@ def _azure(rng: np.random.Generator) -> Counter:
     )
 
 
-def _room_for(spec: Spec) -> Spec:
-    """Give the counters' bins quiet time before and after the bursts."""
+def _with_quiet_time(spec: Spec) -> Spec:
+    """Extend the quiet time before and after the bursts for the bins of the counters."""
     longest = max((c.bin_s + abs(c.lag_s) for c in spec.counters), default=0.0)
-    # Bursts begin at whole seconds, so that the grids of all bursts fit together.
+    # Bursts start at full seconds, so the grids of all bursts have common steps.
     spec.lead_s = float(np.ceil(max(spec.lead_s, 3.0 * longest)))
     spec.after_s = max(spec.after_s, 3.0 * longest)
     widest = max((c.bin_s for c in spec.counters), default=0.0)
@@ -208,14 +209,14 @@ def _some(rng: np.random.Generator, count: int, share: float) -> tuple[int, ...]
     return tuple(int(p) for p in rng.permutation(count)[:taken])
 
 
-# Clean worlds -------------------------------------------------------------------------------------
+# Clean worlds.
 
 
 @_kind("clean", "A quiet fleet with a device counter of some known system.")
 def _clean(rng: np.random.Generator) -> Spec:
     spec = _fleet(rng)
     spec.expect_pass = True
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("clean-30s", "A quiet fleet in bursts of 30 s with noise up to rho 0.5.")
@@ -224,7 +225,7 @@ def _clean_30(rng: np.random.Generator) -> Spec:
     spec.duration_s, spec.expect_pass = 30.0, True
     spec.counters = (Counter(bin_s=_pick(rng, 1.0, 2.0, 5.0, 10.0), lag_s=_pick(rng, 0.0, 2.0)),)
     spec.noise.rho = float(rng.uniform(0.0, 0.5))
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("clean-no-device", "A quiet fleet; no device counter was promised or recorded.")
@@ -242,14 +243,14 @@ def _clean_azure(rng: np.random.Generator) -> Spec:
     spec.pairs_count, spec.bursts_count = _count(rng, 3, 6, 10), 2
     spec.period_s = spec.duration_s + 240.0
     spec.counters, spec.expect_pass = (_azure(rng),), True
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("clean-udp", "Paced UDP without loss.")
 def _clean_udp(rng: np.random.Generator) -> Spec:
     spec = _udp(_fleet(rng))
     spec.bottleneck, spec.expect_pass = "none", True
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("readings", "A quiet fleet whose ends report every 1 to 60 s, each side its own length.")
@@ -259,7 +260,7 @@ def _readings(rng: np.random.Generator) -> Spec:
     spec.pairs_count = min(spec.pairs_count, 16)
     spec.sender_reading_s = _pick(rng, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0)
     spec.receiver_reading_s = _pick(rng, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0)
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("noisy", "Seconds that correlate with rho 0.5 to 0.95 and vary by up to 25 %.")
@@ -270,7 +271,7 @@ def _noisy(rng: np.random.Generator) -> Spec:
         fleet_cov=_pick(rng, 0.02, 0.05, 0.1),
         rho=float(rng.uniform(0.5, 0.95)),
     )
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("bursty", "Pairs that switch between two rates, or have heavy-tailed seconds.")
@@ -282,17 +283,17 @@ def _bursty(rng: np.random.Generator) -> Spec:
         pair_cov=_pick(rng, 0.3, 0.6, 1.0),
         rho=_pick(rng, 0.3, 0.7, 0.9),
     )
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("heavy-tails", "Pair sizes from a Pareto distribution, up to 50 to 1.")
 def _heavy_tails(rng: np.random.Generator) -> Spec:
     spec = _fleet(rng)
-    spec.bottleneck = _word(rng, "device", "policer")
+    spec.bottleneck = _choose(rng, "device", "policer")
     spec.weights, spec.largest_ratio = "pareto", 50.0
     spec.pairs_count = _count(rng, 10, 30)
     spec.expect_pass = True
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("short", "Bursts of 10 to 20 s.")
@@ -300,7 +301,7 @@ def _short(rng: np.random.Generator) -> Spec:
     spec = _fleet(rng)
     spec.duration_s = _pick(rng, 10.0, 15.0, 20.0)
     spec.counters = (Counter(bin_s=_pick(rng, 1.0, 5.0), lag_s=_pick(rng, 0.0, 2.0)),)
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("long", "Bursts of 600 to 1,740 s of a few pairs.")
@@ -309,7 +310,7 @@ def _long(rng: np.random.Generator) -> Spec:
     spec.pairs_count, spec.bursts_count = _count(rng, 2, 4), 1
     spec.duration_s = _pick(rng, 600.0, 1200.0, 1740.0)
     spec.noise.rho = _pick(rng, 0.3, 0.7, 0.9)
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("jumbo-unknown", "Packets of 9,000 bytes or with options, and the MTU was not recorded.")
@@ -318,10 +319,10 @@ def _jumbo_unknown(rng: np.random.Generator) -> Spec:
     spec.mtu_bytes, spec.mtu_recorded = _count(rng, 1280, 1400, 1500, 9000), False
     spec.ip_version = _count(rng, 4, 6)
     spec.short_packet_ratio = _pick(rng, 0.0, 0.001, 0.004)
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
-# Shapes in time -----------------------------------------------------------------------------------
+# Shapes over time.
 
 
 @_kind("collapse", "The rate falls to a half or less for 20 of 60 s; every end reports seconds.")
@@ -333,7 +334,7 @@ def _collapse(rng: np.random.Generator) -> Spec:
     spec.stalls = (Stall(at_s=at, for_s=20.0, floor_ratio=floor),)
     mean = 1.0 - (1.0 - floor) * 20.0 / 60.0
     spec.level_ratio = _pick(rng, 1.02, 1.1) / mean
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("slow-ramp", "The rate climbs for a third or more of the burst.")
@@ -342,17 +343,17 @@ def _slow_ramp(rng: np.random.Generator) -> Spec:
     spec.slow_ramp_s = float(rng.uniform(0.35, 0.8)) * spec.duration_s
     spec.slow_ramp_from = _pick(rng, 0.1, 0.4, 0.7)
     if rng.random() < 0.5:
-        # The mean still reaches the limit.
+        # The mean reaches the limit.
         part = spec.slow_ramp_s / spec.duration_s
         spec.level_ratio /= 1.0 - part * (1.0 - spec.slow_ramp_from) / 2.0
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("drift", "The rate drifts by 5 to 30 % over each burst.")
 def _drift(rng: np.random.Generator) -> Spec:
     spec = _fleet(rng)
     spec.drift_ratio = float(rng.choice([-1, 1]) * rng.uniform(0.05, 0.3))
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("scale-in", "The device loses one of its units in the middle of a burst.")
@@ -363,7 +364,7 @@ def _scale_in(rng: np.random.Generator) -> Spec:
     spec.hidden_units_count = units
     spec.steps = ((float(rng.uniform(0.25, 0.7)) * spec.duration_s, 1.0 - 1.0 / units),)
     spec.level_ratio = _pick(rng, 1.03, 1.08, 1.2)
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("late-starters", "Some pairs start 1.5 to 30 s late.")
@@ -373,7 +374,7 @@ def _late_starters(rng: np.random.Generator) -> Spec:
         Event(pair=pair, what="late", at_s=float(rng.uniform(1.5, min(30.0, spec.duration_s / 2))))
         for pair in _some(rng, spec.pairs_count, _pick(rng, 0.05, 0.2, 0.5))
     )
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("deaths", "Some pairs die in the middle of a burst.")
@@ -388,7 +389,7 @@ def _deaths(rng: np.random.Generator) -> Spec:
         )
         for pair in _some(rng, spec.pairs_count, _pick(rng, 0.05, 0.2))
     )
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("stalls", "Single pairs carry nothing for 3 to 15 s.")
@@ -402,20 +403,20 @@ def _stalls(rng: np.random.Generator) -> Spec:
         )
         for pair in _some(rng, spec.pairs_count, _pick(rng, 0.05, 0.3))
     )
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("missed", "Some pairs never ran, or their engine failed at the start.")
 def _missed(rng: np.random.Generator) -> Spec:
     spec = _fleet(rng)
-    what = _word(rng, "missed", "failed")
+    what = _choose(rng, "missed", "failed")
     spec.events = tuple(
         Event(pair=pair, what=what) for pair in _some(rng, spec.pairs_count, _pick(rng, 0.05, 0.3))
     )
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
-# M1, M5, M10, M21, M22: how fine, how alike, how sure ---------------------------------------------
+# M1, M5, M10, M21 and M22: resolution, correlation and uncertainty.
 
 
 def _resolution_spec(rng: np.random.Generator) -> Spec:
@@ -480,7 +481,7 @@ def _coarse_correlated(rng: np.random.Generator) -> Spec:
     spec.pairs_count = min(spec.pairs_count, 10)
     spec.receiver_reading_s = spec.sender_reading_s = _pick(rng, 10.0, 20.0, 30.0, 60.0)
     spec.noise = Noise(pair_cov=0.1, fleet_cov=_pick(rng, 0.02, 0.06), rho=0.9)
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind(
@@ -488,7 +489,7 @@ def _coarse_correlated(rng: np.random.Generator) -> Spec:
     "Imported recordings of both ends, whose clocks differ by 1 s to an hour.",
     ("M2",),
 )
-def _clock_apart(rng: np.random.Generator) -> Spec:
+def _clock_difference(rng: np.random.Generator) -> Spec:
     spec = _fleet(rng)
     spec.origin, spec.clocks_promised, spec.rtt_baseline = "recordings", False, False
     spec.counters, spec.device_promised, spec.telemetry = (), False, None
@@ -497,7 +498,7 @@ def _clock_apart(rng: np.random.Generator) -> Spec:
     gap = float(np.exp(rng.uniform(0.0, np.log(3600.0)))) * _pick(rng, -1.0, 1.0)
     spec.clocks = Clocks(group="servers", group_offset_s=gap, unread_ratio=1.0)
     if rng.random() < 0.6:
-        # A slow head that the shift cuts away.
+        # A slow start that the shift hides.
         part = min(abs(gap), spec.duration_s / 3)
         spec.stalls = (Stall(at_s=0.0, for_s=part, floor_ratio=_pick(rng, 0.1, 0.4)),)
     return spec
@@ -511,14 +512,14 @@ def _clock_apart(rng: np.random.Generator) -> Spec:
 def _fit_shape(rng: np.random.Generator) -> Spec:
     spec = _fleet(rng, _above(rng))
     spec.duration_s, spec.period_s = 60.0, 150.0
-    spec.bottleneck = _word(rng, "policer", "nic")
+    spec.bottleneck = _choose(rng, "policer", "nic")
     spec.clocks = Clocks(
         group="pairs",
         group_offset_s=float(rng.choice([-1, 1]) * rng.uniform(5.0, 25.0)),
         group_share=_pick(rng, 0.3, 0.5),
     )
     spec.counters = (Counter(bin_s=_pick(rng, 1.0, 2.0, 5.0), lag_s=_pick(rng, 0.0, 1.0)),)
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("clocks-common", "All hosts are 0.1 to 60 s off by the same amount: only a lag.", ("M5",))
@@ -528,7 +529,7 @@ def _clocks_common(rng: np.random.Generator) -> Spec:
     spec.clocks = Clocks(common_offset_s=float(rng.choice([-1, 1])) * off)
     spec.lead_s = spec.after_s = 180.0
     spec.counters = (Counter(bin_s=_pick(rng, 1.0, 5.0, 10.0), lag_s=_pick(rng, 0.0, 5.0)),)
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind(
@@ -536,18 +537,18 @@ def _clocks_common(rng: np.random.Generator) -> Spec:
 )
 def _bidirectional(rng: np.random.Generator) -> Spec:
     spec = _fleet(rng)
-    spec.direction, spec.bottleneck = "both", _word(rng, "device", "nic")
+    spec.direction, spec.bottleneck = "both", _choose(rng, "device", "nic")
     spec.forward_share = _pick(rng, 0.3, 0.5, 0.7)
     spec.directions_trade = _pick(rng, 0.0, 0.1, 0.3)
     spec.pairs_count = min(spec.pairs_count, 16)
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("reverse", "Servers send to clients.")
 def _reverse(rng: np.random.Generator) -> Spec:
     spec = _fleet(rng)
     spec.direction, spec.expect_pass = "reverse", True
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind(
@@ -573,7 +574,7 @@ def _start_smear(rng: np.random.Generator) -> Spec:
     spec = _fleet(rng)
     spec.step_s, spec.pairs_count = 0.01, _count(rng, 1, 3, 6)
     spec.duration_s = _pick(rng, 20.0, 30.0)
-    spec.direction = _word(rng, "forward", "reverse")
+    spec.direction = _choose(rng, "forward", "reverse")
     early = _pick(rng, 0.1, 0.25)
     if spec.direction == "forward":
         spec.receiver_early_s = early
@@ -592,17 +593,18 @@ def _start_smear(rng: np.random.Generator) -> Spec:
 )
 def _acknowledgements(rng: np.random.Generator) -> Spec:
     spec = _fleet(rng, _above(rng))
-    # RFC 9293, section 3.8.6.3: at least every second full segment; offloads cover many more.
+    # RFC 9293, section 3.8.6.3, requires at least one for every second full segment. With offloads
+    # one covers many more.
     spec.ack_every = _pick(rng, 1.5, 2.0, 2.0, 4.0, 20.0, 40.0)
     spec.counters = (Counter(bin_s=_pick(rng, 1.0, 5.0), directions="both", layer="ip"),)
     spec.expect_pass = True
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
-# M3, M4, M12, M16, M19, M20: who was there --------------------------------------------------------
+# M3, M4, M12, M16, M19 and M20: missing records and foreign traffic.
 
 
-def _unheard(rng: np.random.Generator, level: float) -> Spec:
+def _fleet_with_lost_records(rng: np.random.Generator, level: float) -> Spec:
     spec = _fleet(rng, level)
     spec.weights, spec.largest_ratio = "equal", 1.0
     spec.pairs_count = _count(rng, 10, 20, 30)
@@ -615,27 +617,27 @@ def _unheard(rng: np.random.Generator, level: float) -> Spec:
     "A pair 2 to 5 times as large as any other left no record; the device counted its bytes.",
     ("M3",),
 )
-def _unheard_large_pair(rng: np.random.Generator) -> Spec:
-    spec = _unheard(rng, _pick(rng, 1.01, 1.03, 1.08))
+def _lost_record_of_large_pair(rng: np.random.Generator) -> Spec:
+    spec = _fleet_with_lost_records(rng, _pick(rng, 1.01, 1.03, 1.08))
     spec.bottleneck = "policer"
     spec.giant_ratio = float(rng.uniform(2.0, 5.0))
-    received_before = rng.random() < 0.4
+    in_one_burst = rng.random() < 0.4
     spec.bursts_count = 3
     spec.events = (
-        Event(pair=0, what="unheard", burst=int(rng.integers(3)) if received_before else None),
+        Event(pair=0, what="unheard", burst=int(rng.integers(3)) if in_one_burst else None),
     )
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("unheard-pairs", "Some pairs of any size left no record at either end.", ("M3",))
-def _unheard_pairs(rng: np.random.Generator) -> Spec:
+def _lost_records(rng: np.random.Generator) -> Spec:
     spec = _fleet(rng)
-    what = _word(rng, "unheard", "receiver-unheard", "sender-unheard")
+    what = _choose(rng, "unheard", "receiver-unheard", "sender-unheard")
     spec.events = tuple(
         Event(pair=pair, what=what)
         for pair in _some(rng, spec.pairs_count, _pick(rng, 0.04, 0.1, 0.3))
     )
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind(
@@ -648,7 +650,7 @@ def _other_traffic(rng: np.random.Generator) -> Spec:
     per_pair = spec.target_bits_per_second / spec.pairs_count
     spec.hosts = Hosts(other_bits_per_second=float(per_pair * np.exp(rng.uniform(-7.0, 1.0))))
     spec.expect_pass = True
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind(
@@ -664,7 +666,7 @@ def _wrong_interface(rng: np.random.Generator) -> Spec:
         other_bits_per_second=_pick(rng, 1e3, 3e6, 1e8),
     )
     spec.expect_pass = True
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind(
@@ -679,7 +681,7 @@ def _small_absolute_forgery(rng: np.random.Generator) -> Spec:
     spec.streams_count = _count(rng, 8, 64)
     if rng.random() < 0.5:
         spec.counters, spec.device_promised, spec.telemetry = (), False, None
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind(
@@ -689,13 +691,13 @@ def _small_absolute_forgery(rng: np.random.Generator) -> Spec:
 )
 def _translation(rng: np.random.Generator) -> Spec:
     spec = _fleet(rng)
-    spec.engine = _word(rng, "iperf3", "http", "https", "ftp")
+    spec.engine = _choose(rng, "iperf3", "http", "https", "ftp")
     if spec.engine != "iperf3":
         spec.direction = "reverse"
-    spec.translation = _word(rng, "address", "port", "address-port")
+    spec.translation = _choose(rng, "address", "port", "address-port")
     spec.hidden_units_count = _count(rng, 1, 2, 4, 8)
     spec.expect_pass = True
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind(
@@ -705,13 +707,13 @@ def _translation(rng: np.random.Generator) -> Spec:
 )
 def _foreign_requests(rng: np.random.Generator) -> Spec:
     spec = _fleet(rng)
-    spec.engine, spec.direction = _word(rng, "http", "https", "ftp"), "reverse"
+    spec.engine, spec.direction = _choose(rng, "http", "https", "ftp"), "reverse"
     spec.foreign_tests_count = _count(rng, 1, 5, 40)
     spec.resend_ratio = _pick(rng, 0.0002, 0.05)
     if rng.random() < 0.3:
         spec.translation = "address"
     spec.expect_pass = True
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind(
@@ -727,17 +729,17 @@ def _udp_first_lost(rng: np.random.Generator) -> Spec:
         Event(pair=pair, what="failed")
         for pair in _some(rng, spec.pairs_count, _pick(rng, 0.05, 0.2, 0.6))
     )
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
-# M6, M7, M8, M11, M13, M14, M15, M17: the device's side -------------------------------------------
+# M6, M7, M8, M11, M13, M14, M15 and M17: device counters.
 
 
 @_kind("bypass", "A share of every pair's bytes does not cross the device.")
 def _bypass(rng: np.random.Generator) -> Spec:
     spec = _fleet(rng)
     spec.bypass_ratio = _pick(rng, 0.02, 0.05, 0.1, 0.3, 0.6)
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("bypass-pairs", "All bytes of some pairs pass beside the device.")
@@ -745,7 +747,7 @@ def _bypass_pairs(rng: np.random.Generator) -> Spec:
     spec = _fleet(rng)
     spec.bypass_ratio = 1.0
     spec.bypass_pairs = _some(rng, spec.pairs_count, _pick(rng, 0.05, 0.2, 0.5))
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("bypass-bursts", "The bypass exists in some bursts only, or grows from burst to burst.")
@@ -757,7 +759,7 @@ def _bypass_bursts(rng: np.random.Generator) -> Spec:
         spec.bypass_bursts = _some(rng, spec.bursts_count, 0.4)
     else:
         spec.bypass_trend_ratio = _pick(rng, 0.1, 0.3)
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind(
@@ -769,9 +771,9 @@ def _bypass_masked(rng: np.random.Generator) -> Spec:
     spec = _fleet(rng, _above(rng))
     share = _pick(rng, 0.05, 0.1, 0.2)
     spec.bypass_ratio = share
-    shape = _word(rng, "constant", "in-bursts", "as-bypass", "own-bursts", "random", "diurnal")
+    shape = _choose(rng, "constant", "in-bursts", "as-bypass", "own-bursts", "random", "diurnal")
     spec.backgrounds = (Background(shape=shape, level_ratio=share),)
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind(
@@ -789,7 +791,7 @@ def _background_after(rng: np.random.Generator) -> Spec:
     )
     spec.counters = (Counter(bin_s=_pick(rng, 1.0, 2.0, 5.0, 10.0), lag_s=_pick(rng, 0.0, 3.0)),)
     spec.period_s = spec.duration_s + 150.0
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("background", "Others' traffic of one or two shapes; nothing bypasses the device.")
@@ -802,7 +804,7 @@ def _background_only(rng: np.random.Generator) -> Spec:
         Background(shape=str(shape), level_ratio=_pick(rng, 0.01, 0.05, 0.2, 0.5), tail_s=20.0)
         for shape in shapes[: _count(rng, 1, 2)]
     )
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind(
@@ -818,7 +820,7 @@ def _retransmission_bypass(rng: np.random.Generator) -> Spec:
     spec.counters = (
         Counter(bin_s=_pick(rng, 1.0, 5.0, 10.0), lag_s=_pick(rng, 0.0, 2.0), before_drop=True),
     )
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind(
@@ -833,7 +835,7 @@ def _retransmissions(rng: np.random.Generator) -> Spec:
     spec.counters = (
         Counter(bin_s=_pick(rng, 1.0, 5.0, 10.0), before_drop=bool(rng.random() < 0.5)),
     )
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("udp-loss", "UDP datagrams are lost before or behind the device's counter.", ("M7",))
@@ -843,7 +845,7 @@ def _udp_loss(rng: np.random.Generator) -> Spec:
     spec.loss_ratio = _pick(rng, 0.001, 0.01, 0.05, 0.15)
     spec.loss_before_counter = bool(rng.random() < 0.5)
     spec.counters = (Counter(bin_s=_pick(rng, 1.0, 5.0), before_drop=bool(rng.random() < 0.7)),)
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind(
@@ -916,14 +918,14 @@ def _lag_drift(rng: np.random.Generator) -> Spec:
         ),
     )
     spec.lead_s = spec.after_s = 120.0
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("unrecorded-bursts", "Bursts without a record, or bursts that nobody planned.", ("M8",))
 def _unrecorded_bursts(rng: np.random.Generator) -> Spec:
     spec = _fleet(rng)
     spec.bursts_count = _count(rng, 3, 4)
-    spec = _room_for(spec)
+    spec = _with_quiet_time(spec)
     if rng.random() < 0.5:
         spec.unrecorded = (int(rng.integers(spec.bursts_count)),)
     else:
@@ -950,25 +952,25 @@ def _metric_declaration(rng: np.random.Generator) -> Spec:
             average=average,
             bits=bits,
             labelled_bits=bits,
-            layer=_word(rng, "ip", "wire"),
+            layer=_choose(rng, "ip", "wire"),
             declared_lag=bool(rng.random() < 0.5),
         ),
     )
-    spec.origin = _word(rng, "launched", "table")
+    spec.origin = _choose(rng, "launched", "table")
     if spec.origin == "table":
         spec.receiver_reading_s = spec.sender_reading_s = spec.duration_s
         spec.clocks_promised, spec.rtt_baseline = False, False
         spec.hosts.recorded = False
         spec.clocks = Clocks(unread_ratio=1.0)
     spec.expect_pass = True
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("wrong-units", "The counter's numbers are bits and labelled bytes.", ("M11",))
 def _wrong_units(rng: np.random.Generator) -> Spec:
     spec = _fleet(rng)
     spec.counters = (replace(_counter(rng), bits=True, labelled_bits=False, preset=None),)
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind(
@@ -976,17 +978,17 @@ def _wrong_units(rng: np.random.Generator) -> Spec:
     "Traffic in both directions; the counter counts one direction and may say so or not.",
     ("M11",),
 )
-def _one_way(rng: np.random.Generator) -> Spec:
+def _single_direction_counter(rng: np.random.Generator) -> Spec:
     spec = _fleet(rng)
     spec.direction, spec.pairs_count = "both", min(spec.pairs_count, 16)
     spec.counters = (
         replace(
             _counter(rng),
-            directions=_word(rng, "forward", "reverse"),
+            directions=_choose(rng, "forward", "reverse"),
             declared=bool(rng.random() < 0.5),
         ),
     )
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind(
@@ -1006,7 +1008,7 @@ def _device_clock(rng: np.random.Generator) -> Spec:
     )
     spec.device_cpu_max_ratio = 0.8
     spec.period_s = spec.duration_s + 120.0
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind(
@@ -1022,7 +1024,7 @@ def _device_stamps_off(rng: np.random.Generator) -> Spec:
         stamp_offset_s=float(rng.choice([-1, 1]) * np.exp(rng.uniform(1.6, 5.7))),
     )
     spec.counters = (counter,)
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind(
@@ -1038,27 +1040,27 @@ def _partial_telemetry(rng: np.random.Generator) -> Spec:
         partial_ratio=_pick(rng, 0.1, 0.5, 1.0),
     )
     spec.device_cpu_max_ratio = 0.8
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("partial-bins", "Some bins of the counter hold a part of the bytes and say so.", ("M15",))
 def _partial_bins(rng: np.random.Generator) -> Spec:
     spec = _fleet(rng)
     spec.counters = (replace(_counter(rng), partial_ratio=_pick(rng, 0.05, 0.3, 1.0)),)
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("device-gaps", "Bins of the counter are missing, zero, or partial without a mark.")
 def _device_gaps(rng: np.random.Generator) -> Spec:
     spec = _fleet(rng)
     share = _pick(rng, 0.03, 0.15, 0.5)
-    field = _word(rng, "missing_ratio", "zero_ratio", "partial_ratio")
+    field = _choose(rng, "missing_ratio", "zero_ratio", "partial_ratio")
     counter = _counter(rng)
     setattr(counter, field, share)
     counter.partial_unmarked = True
     counter.tail_zero_bins = _count(rng, 0, 0, 2)
     spec.counters = (counter,)
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("device-absent", "A device counter was promised, and there is none.")
@@ -1073,7 +1075,7 @@ def _free_running(rng: np.random.Generator) -> Spec:
     spec = _fleet(rng)
     off = float(rng.choice([-1, 1]) * np.exp(rng.uniform(np.log(0.005), np.log(20.0))))
     spec.clocks = Clocks(
-        group=_word(rng, "clients", "servers", "pairs"),
+        group=_choose(rng, "clients", "servers", "pairs"),
         group_offset_s=off,
         group_share=_pick(rng, 0.3, 0.6),
         bound_s=0.0 if rng.random() < 0.5 else 0.002,
@@ -1083,14 +1085,14 @@ def _free_running(rng: np.random.Generator) -> Spec:
     if rng.random() < 0.3:
         spec.clocks.reference_id = "0A000001"
         spec.clocks.synchronised, spec.clocks.slewing_s = True, off
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("clocks-unread", "Many hosts have no clock reading.", ("M14",))
 def _clocks_unread(rng: np.random.Generator) -> Spec:
     spec = _fleet(rng)
     spec.clocks = Clocks(unread_ratio=_pick(rng, 0.02, 0.4, 1.0))
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind(
@@ -1106,7 +1108,7 @@ def _search_paced_low(rng: np.random.Generator) -> Spec:
     lossy = rng.random() < 0.3
     spec.loss_max_ratio = _pick(rng, 0.0, 0.001)
     spec.loss_ratio = 2.0 * spec.loss_max_ratio + 0.0005 if lossy else 0.0
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("several-devices", "Two or three devices share the fleet, each with its own counter.")
@@ -1124,10 +1126,10 @@ def _several_devices(rng: np.random.Generator) -> Spec:
     )
     if rng.random() < 0.3:
         spec.bypass_ratio = 0.2
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
-# M9: bottlenecks ----------------------------------------------------------------------------------
+# M9: bottlenecks.
 
 
 def _bottleneck(rng: np.random.Generator, truth: str) -> Spec:
@@ -1138,7 +1140,7 @@ def _bottleneck(rng: np.random.Generator, truth: str) -> Spec:
     spec.rtt_baseline = bool(rng.random() < 0.8)
     if spec.telemetry is not None:
         spec.telemetry.cpu_ratio = float(rng.uniform(0.2, 0.6))
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 @_kind("bottleneck-device", "The device is full: shares are traded, a queue stands in it.", ("M9",))
@@ -1231,7 +1233,7 @@ def _bottleneck_shaper(rng: np.random.Generator) -> Spec:
     return spec
 
 
-# Manipulations ------------------------------------------------------------------------------------
+# Manipulations.
 
 
 @_kind(
@@ -1240,19 +1242,19 @@ def _bottleneck_shaper(rng: np.random.Generator) -> Spec:
     ("M12",),
     after=lambda world, rng: manipulate.scale(
         world,
-        _word(rng, "sender", "receiver", "device", "host"),
+        _choose(rng, "sender", "receiver", "device", "host"),
         manipulate.draw_factor(rng),
         bool(rng.random() < 0.5),
     ),
 )
 def _forged(rng: np.random.Generator) -> Spec:
-    return _room_for(_fleet(rng, _below(rng)))
+    return _with_quiet_time(_fleet(rng, _below(rng)))
 
 
 @_kind(
     "cut-outages",
     "A stall or collapse was cut out of the rows of one side.",
-    after=lambda world, rng: manipulate.cut_outages(world, _word(rng, "sender", "receiver")),
+    after=lambda world, rng: manipulate.cut_outages(world, _choose(rng, "sender", "receiver")),
 )
 def _cut(rng: np.random.Generator) -> Spec:
     return _collapse(rng)
@@ -1261,7 +1263,9 @@ def _cut(rng: np.random.Generator) -> Spec:
 @_kind(
     "flattened",
     "The seconds of one source were replaced by their mean.",
-    after=lambda world, rng: manipulate.flatten(world, _word(rng, "sender", "receiver", "device")),
+    after=lambda world, rng: manipulate.flatten(
+        world, _choose(rng, "sender", "receiver", "device")
+    ),
 )
 def _flattened(rng: np.random.Generator) -> Spec:
     return _collapse(rng)
@@ -1271,33 +1275,33 @@ def _flattened(rng: np.random.Generator) -> Spec:
     "rows-removed",
     "The lowest rows of one side, or bins of the device, were removed.",
     after=lambda world, rng: manipulate.remove_rows(
-        world, _word(rng, "sender", "receiver", "device"), _pick(rng, 0.02, 0.04, 0.1, 0.4)
+        world, _choose(rng, "sender", "receiver", "device"), _pick(rng, 0.02, 0.04, 0.1, 0.4)
     ),
 )
 def _rows_removed(rng: np.random.Generator) -> Spec:
-    return _room_for(_fleet(rng))
+    return _with_quiet_time(_fleet(rng))
 
 
 @_kind(
     "rows-added",
     "Rows were added to one side.",
     after=lambda world, rng: manipulate.add_rows(
-        world, _word(rng, "sender", "receiver"), _count(rng, 1, 3, 10)
+        world, _choose(rng, "sender", "receiver"), _count(rng, 1, 3, 10)
     ),
 )
 def _rows_added(rng: np.random.Generator) -> Spec:
-    return _room_for(_fleet(rng, _below(rng)))
+    return _with_quiet_time(_fleet(rng, _below(rng)))
 
 
 @_kind(
     "rows-swapped",
     "Some pairs have another pair's rows.",
     after=lambda world, rng: manipulate.swap_rows(
-        world, _word(rng, "sender", "receiver"), _pick(rng, 0.05, 0.2, 0.5)
+        world, _choose(rng, "sender", "receiver"), _pick(rng, 0.05, 0.2, 0.5)
     ),
 )
 def _rows_swapped(rng: np.random.Generator) -> Spec:
-    return _room_for(_fleet(rng, _below(rng)))
+    return _with_quiet_time(_fleet(rng, _below(rng)))
 
 
 @_kind(
@@ -1306,26 +1310,26 @@ def _rows_swapped(rng: np.random.Generator) -> Spec:
     ("M5",),
     after=lambda world, rng: manipulate.shift(
         world,
-        _word(rng, "clients", "servers", "group", "all", "device"),
+        _choose(rng, "clients", "servers", "group", "all", "device"),
         float(rng.choice([-1, 1]) * np.exp(rng.uniform(np.log(0.3), np.log(40.0)))),
     ),
 )
 def _stamps_shifted(rng: np.random.Generator) -> Spec:
-    return _room_for(_fleet(rng))
+    return _with_quiet_time(_fleet(rng))
 
 
 @_kind(
     "source-removed",
     "One whole source was removed.",
     after=lambda world, rng: manipulate.remove_source(
-        world, _word(rng, "sender", "receiver", "device", "host", "clocks")
+        world, _choose(rng, "sender", "receiver", "device", "host", "clocks")
     ),
 )
 def _source_removed(rng: np.random.Generator) -> Spec:
-    return _room_for(_fleet(rng, _below(rng)))
+    return _with_quiet_time(_fleet(rng, _below(rng)))
 
 
-# Everything at once -------------------------------------------------------------------------------
+# Combinations.
 
 
 def _anything_after(world: World, rng: np.random.Generator) -> World:
@@ -1342,10 +1346,10 @@ def _anything_after(world: World, rng: np.random.Generator) -> World:
 def _anything(rng: np.random.Generator) -> Spec:
     spec = _fleet(rng)
     spec.pairs_count = min(spec.pairs_count, 20)
-    spec.direction = _word(rng, "forward", "forward", "reverse", "both")
+    spec.direction = _choose(rng, "forward", "forward", "reverse", "both")
     for trouble in rng.permutation(len(_TROUBLES))[: _count(rng, 2, 3)]:
         _TROUBLES[int(trouble)](spec, rng)
-    return _room_for(spec)
+    return _with_quiet_time(spec)
 
 
 def _trouble_readings(spec: Spec, rng: np.random.Generator) -> None:
@@ -1367,7 +1371,7 @@ def _trouble_bypass(spec: Spec, rng: np.random.Generator) -> None:
 
 
 def _trouble_background(spec: Spec, rng: np.random.Generator) -> None:
-    shape = _word(rng, "constant", "diurnal", "in-bursts", "outlasting", "own-bursts", "random")
+    shape = _choose(rng, "constant", "diurnal", "in-bursts", "outlasting", "own-bursts", "random")
     spec.backgrounds = (
         *spec.backgrounds,
         Background(shape=shape, level_ratio=_pick(rng, 0.03, 0.1, 0.3), tail_s=15.0),
@@ -1386,7 +1390,7 @@ def _trouble_stall(spec: Spec, rng: np.random.Generator) -> None:
 
 
 def _trouble_pairs(spec: Spec, rng: np.random.Generator) -> None:
-    what = _word(rng, "late", "dies", "unheard", "receiver-unheard", "missed")
+    what = _choose(rng, "late", "dies", "unheard", "receiver-unheard", "missed")
     spec.events = tuple(
         Event(pair=pair, what=what, at_s=float(rng.uniform(1.5, spec.duration_s / 2)))
         for pair in _some(rng, spec.pairs_count, _pick(rng, 0.04, 0.15))
@@ -1399,7 +1403,7 @@ def _trouble_resend(spec: Spec, rng: np.random.Generator) -> None:
 
 def _trouble_clock(spec: Spec, rng: np.random.Generator) -> None:
     spec.clocks = Clocks(
-        group=_word(rng, "clients", "servers", "pairs"),
+        group=_choose(rng, "clients", "servers", "pairs"),
         group_offset_s=float(rng.choice([-1, 1]) * np.exp(rng.uniform(np.log(0.05), np.log(20.0)))),
     )
 

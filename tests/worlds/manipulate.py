@@ -1,4 +1,4 @@
-"""Forgeries and removals: changes of the records of one source."""
+"""Functions to forge or remove records from one source."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +12,7 @@ EndChange = Callable[[PairRecord, EndRecord], EndRecord | None]
 
 
 def _change_ends(recording: Recording, change: EndChange) -> Recording:
-    """Return the recording with each end replaced; `None` removes it."""
+    """Return the recording with all ends replaced. `None` removes an end."""
     pairs = []
     for record in recording.pairs:
         ends = tuple(new for end in record.ends if (new := change(record, end)) is not None)
@@ -20,14 +20,14 @@ def _change_ends(recording: Recording, change: EndChange) -> Recording:
     return replace(recording, pairs=tuple(pairs))
 
 
-def _take(rows: Rows, keep: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Rows:
+def _select(rows: Rows, selected: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Rows:
     def cut(values: Floats | None) -> Floats | None:
-        return None if values is None else values[keep]
+        return None if values is None else values[selected]
 
     return Rows(
-        start_s=rows.start_s[keep],
-        end_s=rows.end_s[keep],
-        bytes=rows.bytes[keep],
+        start_s=rows.start_s[selected],
+        end_s=rows.end_s[selected],
+        bytes=rows.bytes[selected],
         packets=cut(rows.packets),
         lost=cut(rows.lost),
         retransmits=cut(rows.retransmits),
@@ -42,8 +42,8 @@ def scale(world: World, source: str, factor: float, with_totals: bool = True) ->
     Args:
         world: World to change.
         source: `sender`, `receiver`, `device` or `host`.
-        factor: Factor of the bytes.
-        with_totals: Multiply the engines' totals too.
+        factor: Factor to use for the bytes.
+        with_totals: Set to True to multiply the engine totals too.
 
     Returns:
         The world with changed records.
@@ -84,13 +84,13 @@ def scale(world: World, source: str, factor: float, with_totals: bool = True) ->
 
 
 def shift(world: World, source: str, by_s: float) -> World:
-    """Move the stamps of one source.
+    """Shift the timestamps of one source.
 
     Args:
         world: World to change.
-        source: `clients`, `servers`, `group` (both hosts of every second pair), `all` (every end)
+        source: `clients`, `servers`, `group` (both hosts in every second pair), `all` (all ends)
             or `device`.
-        by_s: Seconds that are added to each stamp.
+        by_s: Seconds to add to all timestamps.
 
     Returns:
         The world with changed records.
@@ -135,7 +135,7 @@ def shift(world: World, source: str, by_s: float) -> World:
 
 
 def remove_source(world: World, source: str) -> World:
-    """Remove one source: `sender`, `receiver`, `device`, `host`, `clocks` or `telemetry`."""
+    """Remove the records from `sender`, `receiver`, `device`, `host`, `clocks` or `telemetry`."""
     recording = world.recording
     if source == "device":
         changed = replace(recording, devices=())
@@ -156,7 +156,7 @@ def remove_source(world: World, source: str) -> World:
 def remove_rows(world: World, source: str, share: float) -> World:
     """Remove a share of the rows (`sender`, `receiver`) or of the bins (`device`).
 
-    The rows with the fewest bytes go first, as somebody would who hides a fall.
+    The rows with the fewest bytes are removed first, as if to hide a drop.
     """
     recording = world.recording
     if source == "device":
@@ -174,9 +174,9 @@ def remove_rows(world: World, source: str, share: float) -> World:
             if end.side != source:
                 return end
             count = int(np.ceil(share * end.rows.bytes.size))
-            keep = np.ones(end.rows.bytes.size, dtype=np.bool_)
-            keep[np.argsort(end.rows.bytes, kind="stable")[:count]] = False
-            return replace(end, rows=_take(end.rows, keep))
+            selected = np.ones(end.rows.bytes.size, dtype=np.bool_)
+            selected[np.argsort(end.rows.bytes, kind="stable")[:count]] = False
+            return replace(end, rows=_select(end.rows, selected))
 
         changed = _change_ends(recording, change)
     return world.with_recording(
@@ -186,7 +186,7 @@ def remove_rows(world: World, source: str, share: float) -> World:
 
 
 def add_rows(world: World, source: str, count: int) -> World:
-    """Append rows to each end of one side: copies of its last rows, one after the other."""
+    """Append copies of the last rows to all ends of one side."""
 
     def change(record: PairRecord, end: EndRecord) -> EndRecord:
         del record
@@ -220,7 +220,7 @@ def add_rows(world: World, source: str, count: int) -> World:
 
 
 def cut_outages(world: World, source: str, below_ratio: float = 0.7) -> World:
-    """Cut rows far below an end's median out and close the gap."""
+    """Remove rows far below the median for an end, and close the gap."""
 
     def change(record: PairRecord, end: EndRecord) -> EndRecord:
         del record
@@ -229,13 +229,13 @@ def cut_outages(world: World, source: str, below_ratio: float = 0.7) -> World:
             return end
         length = rows.end_s - rows.start_s
         rate = rows.bytes / length
-        keep = rate >= below_ratio * np.median(rate)
-        stored = _take(rows, keep)
-        ends = np.cumsum(length[keep])
+        selected = rate >= below_ratio * np.median(rate)
+        remaining = _select(rows, selected)
+        ends = np.cumsum(length[selected])
         return replace(
             end,
-            rows=replace(stored, start_s=ends - length[keep], end_s=ends),
-            total_bytes=None if end.total_bytes is None else float(stored.bytes.sum()),
+            rows=replace(remaining, start_s=ends - length[selected], end_s=ends),
+            total_bytes=None if end.total_bytes is None else float(remaining.bytes.sum()),
             total_s=None if end.total_s is None or not ends.size else float(ends[-1]),
         )
 
@@ -246,7 +246,7 @@ def cut_outages(world: World, source: str, below_ratio: float = 0.7) -> World:
 
 
 def flatten(world: World, source: str) -> World:
-    """Replace the bytes of each row (or bin while the fleet ran) with their mean."""
+    """Set all rows, or all bins with traffic, to their mean."""
     recording = world.recording
     if source == "device":
         devices = []
@@ -274,7 +274,7 @@ def flatten(world: World, source: str) -> World:
 
 
 def swap_rows(world: World, source: str, share: float) -> World:
-    """Give a share of the pairs the rows of the largest pair of the same burst."""
+    """Set the rows for a share of the pairs to those from the largest pair in the same burst."""
     recording = world.recording
     best: dict[tuple[int, str], EndRecord] = {}
     for record in recording.pairs:
@@ -300,11 +300,11 @@ def swap_rows(world: World, source: str, share: float) -> World:
 
 
 def random_manipulation(world: World, rng: np.random.Generator) -> World:
-    """Apply one manipulation at random, to one source.
+    """Apply a random manipulation to a random source.
 
     Args:
         world: World to change.
-        rng: Source of randomness.
+        rng: Random number generator to use.
 
     Returns:
         The world with changed records.
@@ -335,5 +335,5 @@ def random_manipulation(world: World, rng: np.random.Generator) -> World:
 
 
 def draw_factor(rng: np.random.Generator) -> float:
-    """Draw a factor between 1.01 and 2, small ones as often as large ones."""
+    """Draw a factor between 1.01 and 2. Small and large factors are equally frequent."""
     return float(1.0 + np.exp(rng.uniform(np.log(0.01), np.log(1.0))))

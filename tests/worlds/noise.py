@@ -1,4 +1,4 @@
-"""Random series with a mean of 1 and a known autocorrelation."""
+"""Functions to draw random series with mean 1 and a given autocorrelation."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -9,32 +9,32 @@ from tests.worlds.record_format import Floats
 
 Family = Literal["lognormal", "bursty", "pareto"]
 
-# A term of the filter below this is lost in the rounding of the series.
+# Smaller terms of the filter below are lost in the rounding of the series.
 _FILTER_LEAST = 1e-9
-# Tail index and largest value of the Pareto family. Downey (2005) and Crovella and Bestavros (1997)
-# report tail indices between 1.1 and 2 for transfers; the series is cut so that its mean exists.
+# Tail index and maximum of the Pareto family. Downey (2005) and Crovella and Bestavros (1997)
+# report tail indices between 1.1 and 2 for transfers. The series is limited to have a finite mean.
 PARETO_INDEX = 1.8
 PARETO_MAX = 30.0
 
 
 def ar1(rng: np.random.Generator, shape: tuple[int, int], rho: float) -> Floats:
-    """Draw stationary AR(1) series with a variance of 1.
+    """Draw stationary AR(1) series with variance 1.
 
-    The filter `1 / (1 - rho B)` is applied as the product of `1 + rho^(2^k) B^(2^k)`, so that no
-    loop over time is needed.
+    The filter `1 / (1 - rho B)` is the product of the terms `1 + rho^(2^k) B^(2^k)`, so no
+    loop over time is necessary.
 
     Args:
-        rng: Source of randomness.
-        shape: Number of series, number of values of each.
-        rho: Correlation of neighbours, 0 to below 1.
+        rng: Random number generator to use.
+        shape: Number of series and values to draw.
+        rho: Correlation between neighbours, from 0 to below 1.
 
     Returns:
-        Array of `shape`.
+        Array with this shape.
     """
     series = rng.standard_normal(shape)
     if rho == 0.0:
         return series
-    # The first value keeps the stationary variance; the others are innovations.
+    # The first value has the stationary variance. The others are innovations.
     series[:, 1:] *= np.sqrt(1.0 - rho * rho)
     step, factor = 1, rho
     while step < shape[1] and factor > _FILTER_LEAST:
@@ -46,7 +46,7 @@ def ar1(rng: np.random.Generator, shape: tuple[int, int], rho: float) -> Floats:
 def lognormal(rng: np.random.Generator, shape: tuple[int, int], cov: float, rho: float) -> Floats:
     """Draw positive series with mean 1 and coefficient of variation `cov`.
 
-    The logarithm is AR(1). For a given `cov` its correlation is chosen so that the series itself
+    The logarithm is an AR(1) series. Its correlation is chosen for the given `cov`, so the series
     has the correlation `rho`.
     """
     if cov == 0.0:
@@ -60,27 +60,27 @@ def lognormal(rng: np.random.Generator, shape: tuple[int, int], cov: float, rho:
 def bursty(rng: np.random.Generator, shape: tuple[int, int], cov: float, rho: float) -> Floats:
     """Draw series that switch between a low and a high level, with mean 1.
 
-    A quarter of the seconds are high. The level lasts longer the larger `rho` is.
+    A quarter of the seconds are high. The level lasts longer with a larger `rho`.
     """
     share = 0.25
     high = 1.0 + cov * np.sqrt((1.0 - share) / share)
     low = max(0.02, (1.0 - share * high) / (1.0 - share))
     high = (1.0 - (1.0 - share) * low) / share
-    # The upper quartile of the normal distribution.
+    # Upper quartile of the normal distribution.
     return np.asarray(np.where(ar1(rng, shape, rho) > 0.6744897501960817, high, low))
 
 
 def pareto(rng: np.random.Generator, shape: tuple[int, int], cov: float, rho: float) -> Floats:
     """Draw independent heavy-tailed values with mean 1, mixed with a constant.
 
-    The coefficient of variation of a single value is `cov`; `rho` has no effect.
+    The coefficient of variation of a single value is `cov`. `rho` has no effect.
     """
     del rho
     a, top = PARETO_INDEX, PARETO_MAX
-    stored = 1.0 - top**-a
-    mean = a / (a - 1.0) * (1.0 - top ** (1.0 - a)) / stored
-    square = a / (2.0 - a) * (top ** (2.0 - a) - 1.0) / stored
-    values = (1.0 - stored * rng.random(shape)) ** (-1.0 / a)
+    mass = 1.0 - top**-a
+    mean = a / (a - 1.0) * (1.0 - top ** (1.0 - a)) / mass
+    square = a / (2.0 - a) * (top ** (2.0 - a) - 1.0) / mass
+    values = (1.0 - mass * rng.random(shape)) ** (-1.0 / a)
     spread = np.sqrt(square - mean * mean) / mean
     weight = min(1.0, cov / spread)
     return np.asarray(1.0 - weight + weight * values / mean, dtype=np.float64)
@@ -94,21 +94,21 @@ DRAW: dict[Family, Callable[[np.random.Generator, tuple[int, int], float, float]
 
 
 def weights(rng: np.random.Generator, count: int, family: str, largest_ratio: float) -> Floats:
-    """Draw the relative sizes of pairs.
+    """Draw the relative sizes of the pairs.
 
     Args:
-        rng: Source of randomness.
-        count: Number of pairs.
+        rng: Random number generator to use.
+        count: Number of pairs to draw.
         family: `equal`, `lognormal` or `pareto`.
-        largest_ratio: Largest size over the smallest.
+        largest_ratio: Ratio of the largest size to the smallest.
 
     Returns:
-        Sizes with a sum of 1.
+        Sizes with sum 1.
     """
     if family == "equal":
         sizes = np.ones(count)
     elif family == "lognormal":
-        # Four standard deviations from smallest to largest.
+        # Four standard deviations between the smallest and the largest.
         sizes = np.exp(rng.standard_normal(count) * np.log(largest_ratio) / 4.0)
     else:
         sizes = (1.0 - rng.random(count)) ** (-1.0 / PARETO_INDEX)

@@ -1,10 +1,10 @@
-"""Parameters of a world. A kind draws them; the physics and the recordings follow from them."""
+"""Parameters for a world. They are drawn by a kind and used to compute the physics."""
 
 from dataclasses import dataclass, field
 
 from tests.worlds.noise import Family
 
-# Bytes of the headers: RFC 791, RFC 8200, RFC 9293 (without options), RFC 768 and IEEE 802.3
+# Header bytes from RFC 791, RFC 8200, RFC 9293 (without options), RFC 768 and IEEE 802.3
 # (destination, source and type, without the check sequence).
 IPV4_BYTES = 20
 IPV6_BYTES = 40
@@ -18,11 +18,11 @@ class Noise:
     """Variation of the traffic around its profile.
 
     Attributes:
-        family: Distribution of a pair's seconds.
-        pair_cov: Coefficient of variation of one pair's seconds.
-        fleet_cov: Coefficient of variation that all pairs share.
-        rho: Correlation of neighbouring seconds.
-        fine_cov: Independent variation of single steps within a second.
+        family: Distribution of the seconds of a pair.
+        pair_cov: Coefficient of variation of the seconds of a pair.
+        fleet_cov: Coefficient of variation common to all pairs.
+        rho: Correlation between neighbouring seconds.
+        fine_cov: Independent variation of the steps within a second.
     """
 
     family: Family = "lognormal"
@@ -34,14 +34,14 @@ class Noise:
 
 @dataclass(kw_only=True, slots=True)
 class Stall:
-    """Reduced traffic for a time.
+    """Reduced traffic for a limited time.
 
     Attributes:
-        at_s: Start, after the burst's planned instant.
-        for_s: Length.
-        floor_ratio: What is left of the rate.
-        pairs: Pairs that are affected; `None` is all.
-        burst: Burst that is affected; `None` is every one.
+        at_s: Start after the planned instant of the burst.
+        for_s: Duration.
+        floor_ratio: Remaining share of the rate.
+        pairs: Affected pairs, or `None` for all.
+        burst: Affected burst, or `None` for all.
     """
 
     at_s: float
@@ -53,15 +53,15 @@ class Stall:
 
 @dataclass(kw_only=True, slots=True)
 class Event:
-    """Something that happens to one pair.
+    """Event that affects one pair.
 
     Attributes:
-        pair: Index of the pair.
-        what: `late` (starts `at_s` late), `dies` (at `at_s`), `unheard` (runs, no end on record),
+        pair: Pair index.
+        what: `late` (starts `at_s` late), `dies` (at `at_s`), `unheard` (runs without any record),
             `receiver-unheard`, `sender-unheard`, `missed` (never runs) or `failed` (never runs,
             the engine reports an error).
-        at_s: Seconds after the planned instant; unused by some events.
-        burst: Burst; `None` is every one.
+        at_s: Seconds after the planned instant. Some events do not use it.
+        burst: Affected burst, or `None` for all.
     """
 
     pair: int
@@ -72,16 +72,16 @@ class Event:
 
 @dataclass(kw_only=True, slots=True)
 class Background:
-    """Traffic of others through a device.
+    """Background traffic through a device.
 
     Attributes:
-        shape: `constant`, `diurnal`, `in-bursts` (only while bursts run), `outlasting` (starts
-            with each burst and ends `tail_s` after it), `own-bursts`, `random`, or `as-bypass`
-            (equal to what bypasses the device, second by second).
-        level_ratio: Mean while it is on, as a share of the fleet's nominal IP rate.
-        tail_s: Time that `outlasting` lasts beyond the burst.
-        on_s: Mean length of the bursts of `own-bursts`.
-        off_s: Mean gap of `own-bursts`.
+        shape: `constant`, `diurnal`, `in-bursts` (only while bursts run), `outlasting` (from the
+            start of a burst to `tail_s` after its end), `own-bursts`, `random`, or `as-bypass`
+            (equal to the bypassed bytes in every second).
+        level_ratio: Mean during activity, as a share of the fleet's nominal IP rate.
+        tail_s: Time after the end of the burst for `outlasting`.
+        on_s: Mean burst length for `own-bursts`.
+        off_s: Mean gap for `own-bursts`.
     """
 
     shape: str
@@ -93,33 +93,33 @@ class Background:
 
 @dataclass(kw_only=True, slots=True)
 class Counter:
-    """Byte counter of one device.
+    """Byte counter of a device.
 
     Attributes:
-        device: Name of the device.
-        share: Share of the pairs whose traffic crosses this device.
-        bin_s: Length of a bin.
-        bin_jitter_s: Standard deviation of the instants at which bins end.
-        lag_s: Label minus truth of a bin's start.
-        stamp_offset_s: Error of the device's own stamps; the questions' instants do not have it.
-        lag_drift_s: Growth of the lag from the first to the last instant of the run.
+        device: Device name.
+        share: Share of the pairs with traffic through this device.
+        bin_s: Bin length.
+        bin_jitter_s: Standard deviation of the bin ends.
+        lag_s: Label minus true start of a bin.
+        stamp_offset_s: Error of the device's timestamps. It is not to be used for request times.
+        lag_drift_s: Increase of the lag from the start to the end of the run.
         layer: `ip` or `wire`.
-        directions: Ways of packets that are counted: `both`, `forward` or `reverse`.
-        before_drop: The counter counts packets that the path drops afterwards.
+        directions: Packet directions to count, `both`, `forward` or `reverse`.
+        before_drop: Set to True if packets will be counted before they can be dropped.
         bin_noise_ratio: Independent relative error of a bin.
-        bin_trade_ratio: Share of a bin that is counted in its neighbour instead.
-        missing_ratio: Share of bins that are unknown.
-        zero_ratio: Share of bins that read 0 although traffic ran.
-        partial_ratio: Share of bins that hold a part only and are marked as partial.
-        partial_unmarked: The marks of partial bins are missing.
-        tail_zero_bins: Newest bins that read 0 because they are not filled yet.
-        average: The source gives a mean rate per second in place of an amount per bin.
-        bits: The source's numbers are bits.
-        labelled_bits: The source labels its numbers as bits.
-        polled: The coordinator asked on a clock of its own (instants of questions exist).
-        declared: The operator stated layer, unit, aggregation and directions.
-        declared_lag: The operator stated the lag.
-        preset: Known system whose defaults apply.
+        bin_trade_ratio: Share of a bin to be counted in the next bin instead.
+        missing_ratio: Share of bins without a value.
+        zero_ratio: Share of bins to be set to 0 in spite of traffic.
+        partial_ratio: Share of bins to be incomplete and marked as partial.
+        partial_unmarked: Set to True to remove the marks of partial bins.
+        tail_zero_bins: Number of newest bins to be set to 0, because they are not filled yet.
+        average: Set to True if the source reports a mean rate per second.
+        bits: Set to True if the values are in bits.
+        labelled_bits: Set to True if the source labels the values as bits.
+        polled: Set to True if the coordinator polls the counter, using its own clock.
+        declared: Set to True if the operator declares layer, unit, aggregation and directions.
+        declared_lag: Set to True if the operator declares the lag.
+        preset: Known system to take default values from.
     """
 
     device: str = "fw-a"
@@ -149,22 +149,22 @@ class Counter:
 
     @property
     def label_lag_s(self) -> float:
-        """Label minus truth of a bin's start, with the error of the device's stamps."""
+        """Label minus true start of a bin, including the error of the device's timestamps."""
         return self.lag_s + self.stamp_offset_s
 
 
 @dataclass(kw_only=True, slots=True)
 class Telemetry:
-    """CPU of the device as its own source reports it.
+    """CPU of the device as reported by its telemetry source.
 
     Attributes:
-        cpu_ratio: CPU at the device's nominal load.
-        idle_ratio: CPU without load.
+        cpu_ratio: CPU ratio at nominal load.
+        idle_ratio: CPU ratio without load.
         every_s: Time between readings.
-        stamp_offset_s: Device clock minus UTC; its stamps carry it.
-        own_stamps: Readings carry the device's own stamps.
-        asked: Readings carry the instants of question and answer.
-        partial_ratio: Share of readings that show a part of the planes and are marked partial.
+        stamp_offset_s: Device clock minus UTC, which is included in its timestamps.
+        own_stamps: Set to True if readings have timestamps of the device.
+        asked: Set to True if readings have request and answer times.
+        partial_ratio: Share of readings with only a part of the planes, marked as partial.
     """
 
     cpu_ratio: float = 0.6
@@ -181,17 +181,17 @@ class Clocks:
     """Clocks of the hosts.
 
     Attributes:
-        scatter_s: Standard deviation of a host's true offset.
-        common_offset_s: True offset of every host.
-        group_offset_s: Further true offset of the hosts of one group.
-        group: `none`, `clients`, `servers`, `pairs` (both hosts of some pairs) or `some-clients`.
-        group_share: Share of the pairs in the group of `pairs` or `some-clients`.
+        scatter_s: Standard deviation of the true offset of a host.
+        common_offset_s: True offset common to all hosts.
+        group_offset_s: Additional true offset of the hosts in the group.
+        group: `none`, `clients`, `servers`, `pairs` (both hosts in some pairs) or `some-clients`.
+        group_share: Share of the pairs in the group for `pairs` or `some-clients`.
         drift_ppm: Standard deviation of the frequency error.
-        admits: The time daemon of a host in the group reports the group's offset.
-        bound_s: Error bound that daemons state.
-        slewing_s: Offset of the group that the kernel says it still removes.
-        synchronised: What daemons of the group say.
-        reference_id: Reference of the group's daemons.
+        admits: Set to True if the time daemons in the group report the offset of the group.
+        bound_s: Error bound that the daemons report.
+        slewing_s: Remaining offset that the kernel reports for the group.
+        synchronised: Synchronisation state that the daemons in the group report.
+        reference_id: Reference of the daemons in the group.
         unread_ratio: Share of hosts without a reading.
     """
 
@@ -211,15 +211,15 @@ class Clocks:
 
 @dataclass(kw_only=True, slots=True)
 class Hosts:
-    """Counters of the hosts.
+    """Host counters.
 
     Attributes:
-        recorded: Host counters exist.
+        recorded: Set to True if host counters exist.
         every_s: Time between readings.
-        other_bits_per_second: Unrelated traffic of each host's counted interface.
-        wrong_interface: The counted interface is not the one that carries the test.
-        routed_known: The record names the interface that the kernel routes through.
-        cpu_ratio: CPU of the busiest core under nominal load.
+        other_bits_per_second: Unrelated traffic on the counted interface of a host.
+        wrong_interface: Set to True if the counted interface does not carry the test.
+        routed_known: Set to True if the record has the interface that the kernel routes through.
+        cpu_ratio: CPU ratio of the busiest core at nominal load.
     """
 
     recorded: bool = True
@@ -232,34 +232,34 @@ class Hosts:
 
 @dataclass(kw_only=True, slots=True)
 class Spec:
-    """All parameters of a world. Times are seconds, rates are bit/s at the layer named.
+    """All parameters of a world. Times are in seconds, and rates in bit/s at the given layer.
 
     Attributes:
-        giant_ratio: Size of pair 0 over the largest other pair; 0 leaves it as drawn.
-        level_ratio: Mean fleet rate over the limit, at the target's layer, before the profile.
-        bottleneck: What truly limits: `device`, `policer`, `nic`, `cpu`, `window`, `shared-link`
+        giant_ratio: Size of pair 0 relative to the largest other pair. 0 does not change it.
+        level_ratio: Mean fleet rate relative to the limit at the target layer, before the profile.
+        bottleneck: True bottleneck, `device`, `policer`, `nic`, `cpu`, `window`, `shared-link`
             or `none`.
-        headroom_ratio: Demand over capacity of a shared bottleneck.
+        headroom_ratio: Demand relative to the capacity of a shared bottleneck.
         bypass_ratio: Share of a pair's bytes that do not cross a device.
-        bypass_pairs: Pairs with a bypass; `None` is all.
-        bypass_bursts: Bursts with a bypass; `None` is all.
-        bypass_trend_ratio: Growth of the bypass from the first to the last burst.
-        resend_ratio: TCP bytes sent again over payload.
-        loss_ratio: UDP datagrams lost over sent.
-        loss_before_counter: Datagrams or segments are lost before they reach the device.
-        short_packet_ratio: Extra header bytes from segments that are not full, over payload.
-        ack_every: Segments that one acknowledgement covers; 0 for UDP.
-        sender_early_s: Time by which the sender's engine starts its clock before its data.
-        receiver_early_s: The same of the receiver.
+        bypass_pairs: Pairs with a bypass, or `None` for all.
+        bypass_bursts: Bursts with a bypass, or `None` for all.
+        bypass_trend_ratio: Increase of the bypass from the first to the last burst.
+        resend_ratio: Retransmitted TCP bytes relative to the payload.
+        loss_ratio: Lost UDP datagrams relative to the sent ones.
+        loss_before_counter: Set to True if losses occur before the device.
+        short_packet_ratio: Additional header bytes for short segments, relative to payload.
+        ack_every: Segments per acknowledgement. 0 for UDP.
+        sender_early_s: Time from the start of the sender's engine clock to its first data.
+        receiver_early_s: The same for the receiver.
         ramp_s: Time constant of the ramp at the start.
-        slow_ramp_s: Length of a linear ramp from `slow_ramp_from` to 1; 0 is none.
+        slow_ramp_s: Length of a linear ramp from `slow_ramp_from` to 1. 0 disables it.
         drift_ratio: Relative change of the rate over a burst.
-        steps: Instants after the start and the factor of the rate from there on.
-        burst_cov: Variation of the bursts' levels.
-        burst_rho: Correlation of the levels of neighbouring bursts.
-        unrecorded: Planned bursts without any record of a host.
-        extra_bursts: Start and length of unplanned bursts of the same fleet.
-        flags: Facts that a test or a judgement looks for.
+        steps: Times after the start, and the rate factor from this time.
+        burst_cov: Variation of the burst levels.
+        burst_rho: Correlation between the levels of neighbouring bursts.
+        unrecorded: Planned bursts without any host record.
+        extra_bursts: Start and length of unplanned bursts of the fleet.
+        flags: Facts for a test or a judgement.
     """
 
     pairs_count: int = 10
@@ -339,7 +339,7 @@ class Spec:
 
     @property
     def limit_bits_per_second(self) -> float:
-        """Smallest rate that meets the target, at the target's layer."""
+        """Smallest rate that meets the target, at the target layer."""
         return self.target_bits_per_second * (1.0 - self.tolerance_ratio)
 
     @property
@@ -351,25 +351,25 @@ class Spec:
 
     @property
     def ip_header_bytes(self) -> int:
-        """Bytes of the IP header."""
+        """IP header bytes."""
         return IPV4_BYTES if self.ip_version == 4 else IPV6_BYTES
 
     @property
     def header_bytes(self) -> int:
-        """Bytes of the headers of a packet at the IP layer."""
+        """Header bytes of a packet at the IP layer."""
         if self.protocol == "udp":
             return self.ip_header_bytes + UDP_BYTES
         return self.ip_header_bytes + TCP_BYTES + self.tcp_options_bytes
 
     def layer_factor(self, layer: str) -> float:
-        """Return bytes at `layer` (`payload`, `ip` or `wire`) per byte of payload."""
+        """Return the bytes at `layer` (`payload`, `ip` or `wire`) per payload byte."""
         if layer == "payload":
             return 1.0
         per_packet = self.header_bytes + (ETHERNET_BYTES if layer == "wire" else 0)
         return (1.0 + per_packet / self.segment_bytes) + self.short_packet_ratio
 
     def ack_ratio(self, layer: str) -> float:
-        """Return acknowledgement bytes at `layer` per byte of payload."""
+        """Return the acknowledgement bytes at `layer` per payload byte."""
         if self.protocol == "udp" or self.ack_every == 0.0:
             return 0.0
         per_packet = self.header_bytes + (ETHERNET_BYTES if layer == "wire" else 0)
@@ -377,6 +377,6 @@ class Spec:
 
     @property
     def payload_bytes_per_second(self) -> float:
-        """Nominal payload rate of the fleet, both directions together."""
+        """Nominal payload rate of the fleet, including both directions."""
         factor = self.layer_factor(self.target_layer)
         return self.limit_bits_per_second * self.level_ratio / 8.0 / factor

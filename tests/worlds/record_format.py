@@ -1,8 +1,8 @@
-"""Neutral recording format of a run: what hosts, devices and engines left behind.
+"""Neutral recording format for a run, with the records of hosts, devices and engines.
 
-All instants are float seconds since `Plan.epoch_unix_s`. An instant in a record is the reading of
-the clock that the field names, so it may be wrong. A value that nobody recorded is `None`, a
-missing row, or `nan` in an array. It is never zero. `README.md` gives every unit.
+All times are float seconds since `Plan.epoch_unix_s`. A time in a record is the reading of the
+given clock and may be wrong. An unrecorded value is `None`, a missing row, or `nan` in an array,
+and never zero. `README.md` has all units.
 """
 
 from dataclasses import dataclass, field
@@ -15,13 +15,13 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedBurst:
-    """One planned burst.
+    """Planned burst.
 
     Attributes:
-        index: Number of the burst, from 0.
+        index: Burst number, from 0.
         start_s: Planned instant, in UTC.
-        duration_s: Planned length of the traffic of each pair.
-        reference: The burst ran beside the device on purpose (a reference run).
+        duration_s: Planned traffic duration of all pairs.
+        reference: True for a reference run, which does not use the device.
     """
 
     index: int
@@ -32,16 +32,16 @@ class PlannedBurst:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedPair:
-    """One planned pair with its addresses as the plan names them.
+    """Planned pair with its planned addresses.
 
     Attributes:
-        index: Number of the pair, from 0.
-        client_host: Name of the client's host.
-        server_host: Name of the server's host.
-        client_address: Address of the client.
-        server_address: Address of the server's endpoint.
-        server_port: Port of the server's endpoint.
-        token: Identity of the pair's test, which survives translation.
+        index: Pair number, from 0.
+        client_host: Name of the client host.
+        server_host: Name of the server host.
+        client_address: Client address.
+        server_address: Address of the server endpoint.
+        server_port: Port of the server endpoint.
+        token: Test identity, which survives address translation.
     """
 
     index: int
@@ -55,17 +55,17 @@ class PlannedPair:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CounterDeclaration:
-    """What the operator stated about a device counter, true or not.
+    """Operator's declaration of a device counter, which may be wrong.
 
     Attributes:
-        device: Name of the device.
-        layer: Layer of the bytes: `ip`, `wire`, or `None` if nothing was stated.
+        device: Device name.
+        layer: Layer of the bytes, `ip`, `wire`, or `None` if not declared.
         unit: `bytes` or `bits`, or `None`.
-        aggregation: `total` (amount per bin), `average` (rate per second), or `None`.
-        directions: `both`, `forward`, `reverse` (as seen from client to server), or `None`.
+        aggregation: `total` (per bin), `average` (rate per second), or `None`.
+        directions: `both`, `forward`, `reverse` (from client to server), or `None`.
         counts: `before-drop` or `after-drop`, or `None`.
         lag_s: Documented lag, or `None`.
-        preset: Name of a known system's defaults, such as `azure-monitor`, or `None`.
+        preset: Name of a known system with default values, such as `azure-monitor`, or `None`.
     """
 
     device: str
@@ -80,37 +80,37 @@ class CounterDeclaration:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What was planned and stated before the run. Nothing here is measured.
+    """Plan and declarations before the run. It has no measured values.
 
     Attributes:
-        epoch_unix_s: Unix time of instant 0 of every record.
-        origin: `launched`, `recordings` (import of engine files) or `table` (import of means).
+        epoch_unix_s: Unix time of instant 0 in all records.
+        origin: `launched`, `recordings` (imported engine files) or `table` (imported means).
         engine: `iperf3`, `http`, `https` or `ftp`.
         protocol: `tcp` or `udp`.
         direction: `forward` (client to server), `reverse` or `both`.
-        streams_count: Streams of a pair and direction.
-        offered_bits_per_second: Paced payload rate of one pair and direction; `None` if unpaced.
-        mtu_bytes: MTU of the hosts' interfaces, or `None` if not recorded.
-        tcp_options_bytes: TCP option bytes of each segment, or `None` if not recorded.
-        datagram_bytes: Payload of a UDP datagram, or `None`.
+        streams_count: Streams per pair and direction.
+        offered_bits_per_second: Paced payload rate per pair and direction, or `None` if unpaced.
+        mtu_bytes: MTU of the host interfaces, or `None` if not recorded.
+        tcp_options_bytes: TCP option bytes per segment, or `None` if not recorded.
+        datagram_bytes: Payload bytes of a UDP datagram, or `None`.
         ip_version: 4 or 6.
-        target_bits_per_second: Rate that every burst must reach.
+        target_bits_per_second: Required rate for all bursts.
         tolerance_ratio: The limit is `target * (1 - tolerance_ratio)`.
-        target_layer: Layer of the target: `payload` or `ip`.
-        completeness_min_ratio: Share of planned pair-seconds that must be on record.
-        residual_max_ratio: Largest unexplained share of the device's bytes.
-        start_spread_max_s: Largest allowed distance of the pairs' starts.
-        clock_gate_s: Largest allowed error bound of a host clock.
-        device_cpu_max_ratio: Limit on the 95th percentile of device CPU, or `None`.
-        loss_max_ratio: Limit on lost of sent (searches for a loss-free rate), or `None`.
-        clocks_promised: Host clocks must be known.
-        device_promised: A device counter must cover the bursts.
-        nic_cap_bits_per_second: Egress cap of a host, or `None` if unknown.
+        target_layer: Layer of the target, `payload` or `ip`.
+        completeness_min_ratio: Required share of recorded pair-seconds.
+        residual_max_ratio: Maximum unexplained share of the device bytes.
+        start_spread_max_s: Maximum time between the starts of the pairs.
+        clock_gate_s: Maximum error bound of a host clock.
+        device_cpu_max_ratio: Limit for the 95th percentile of the device CPU, or `None`.
+        loss_max_ratio: Limit for the loss ratio in searches for a loss-free rate, or `None`.
+        clocks_promised: True if host clocks must be known.
+        device_promised: True if a device counter must cover the bursts.
+        nic_cap_bits_per_second: Egress limit of a host, or `None` if unknown.
         device_known_rate_bits_per_second: Documented limit of the device at the IP layer, or
             `None`.
         bursts: Planned bursts.
         pairs: Planned pairs.
-        counters: Declarations of device counters.
+        counters: Declarations of the device counters.
     """
 
     epoch_unix_s: float
@@ -144,17 +144,17 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rows:
-    """Interval rows of one end, as arrays of one length.
+    """Interval rows of one end, as arrays of equal length.
 
     Attributes:
-        start_s: Start of each row in elapsed seconds since `EndRecord.began_at_s`.
-        end_s: End of each row, likewise.
-        bytes: Payload bytes: written to the socket (sender) or read from it (receiver).
-        packets: Datagrams sent (sender) or sent and accounted for (receiver); `None` for TCP.
-        lost: Datagrams that the receiver found missing; `None` for TCP and at a sender.
-        retransmits: TCP segments sent again; `None` at a receiver and for UDP.
-        rtt_s: Mean smoothed round-trip time of the streams; `None` where not recorded.
-        cwnd_bytes: Congestion windows of all streams together; `None` where not recorded.
+        start_s: Start of the rows in elapsed seconds since `EndRecord.began_at_s`.
+        end_s: End of the rows in the same unit.
+        bytes: Payload bytes written to the socket (sender) or read from it (receiver).
+        packets: Datagrams sent (sender) or sent and accounted for (receiver), or `None` for TCP.
+        lost: Datagrams missing at the receiver, or `None` for TCP and at a sender.
+        retransmits: Retransmitted TCP segments, or `None` at a receiver and for UDP.
+        rtt_s: Mean smoothed round-trip time of the streams, or `None` if not recorded.
+        cwnd_bytes: Sum of the congestion windows of all streams, or `None` if not recorded.
     """
 
     start_s: Floats
@@ -169,21 +169,21 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EndRecord:
-    """Record of one end of one flow.
+    """Record from one end of a flow.
 
     Attributes:
-        host: Host that recorded.
-        side: `sender` or `receiver` of payload.
-        direction: `forward` or `reverse`, the way of the payload.
-        began_at_s: Instant of elapsed time 0, by the clock of `host`; `None` if not recorded.
+        host: Recording host.
+        side: `sender` or `receiver` of the payload.
+        direction: Payload direction, `forward` or `reverse`.
+        began_at_s: Time of elapsed second 0, by the clock of `host`, or `None` if not recorded.
         reading_s: Nominal length of a row.
-        rows: Interval rows, in the order of the file.
-        total_bytes: The engine's own total, or `None` if it wrote none.
-        total_s: Elapsed seconds of that total, or `None`.
-        total_retransmits: TCP segments sent again, or `None`.
+        rows: Interval rows in file order.
+        total_bytes: Total that the engine wrote, or `None`.
+        total_s: Elapsed seconds of this total, or `None`.
+        total_retransmits: Retransmitted TCP segments, or `None`.
         total_packets: UDP datagrams, or `None`.
-        total_lost: UDP datagrams lost, or `None`.
-        complete: The engine ended by itself and wrote its end.
+        total_lost: Lost UDP datagrams, or `None`.
+        complete: True if the engine ended normally and wrote its end.
     """
 
     host: str
@@ -202,26 +202,26 @@ class EndRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PairRecord:
-    """What is on record about one pair in one burst.
+    """Record of a pair in a burst.
 
     Attributes:
-        pair: Index of the pair.
-        burst: Index of the burst.
-        outcome: `measured`, `late`, `abandoned` (died in the burst), `failed` (the engine reported
-            an error), `lost` (claimed, then silent) or `missed` (nobody claimed the job).
-        reason: The engine's error, or an empty string.
-        ends: Records of the ends, up to four for both directions.
+        pair: Pair index.
+        burst: Burst index.
+        outcome: `measured`, `late`, `abandoned` (died during the burst), `failed` (engine error),
+            `lost` (claimed, without further records) or `missed` (never claimed).
+        reason: Error of the engine, or an empty string.
+        ends: Records of the ends, up to four with both directions.
         token: Token in the client's record.
-        server_token: Token in the server's record, or `None` if it has none.
-        client_address: Address that the client reports for itself.
-        client_port: Source port that the client reports.
+        server_token: Token in the server's record, or `None`.
+        client_address: Client address in the client's record.
+        client_port: Source port in the client's record.
         seen_address: Source address in the server's record, or `None`.
         seen_port: Source port in the server's record, or `None`.
-        idle_rtt_s: Round-trip time of the idle path before the burst, or `None` if not measured.
+        idle_rtt_s: Round-trip time on the idle path before the burst, or `None` if not measured.
         loaded_rtt_s: Median round-trip time of probes through the device during the burst.
-        device_ping_idle_s: Ping to the device itself while idle, or `None`.
-        device_ping_loaded_s: Ping to the device itself during the burst, or `None`.
-        window_bytes: Socket buffer limit of one stream, or `None` if not recorded.
+        device_ping_idle_s: Ping to the idle device, or `None`.
+        device_ping_loaded_s: Ping to the device during the burst, or `None`.
+        window_bytes: Socket buffer limit per stream, or `None` if not recorded.
     """
 
     pair: int
@@ -244,16 +244,16 @@ class PairRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ForeignTest:
-    """A test on one of the run's endpoints that belongs to nobody in the run.
+    """Foreign test on an endpoint of the run.
 
     Attributes:
-        burst: Index of the burst in which (or before which) it ran.
-        server_host: Host whose daemon or engine recorded it.
-        server_port: Port of the endpoint.
+        burst: Burst index. The test ran during this burst or before it.
+        server_host: Host that recorded the test.
+        server_port: Endpoint port.
         source_address: Source address.
-        token: Its token, or `None`.
-        began_at_s: Instant of its first byte, by the clock of `server_host`.
-        ended_at_s: Instant of its last byte, likewise.
+        token: Token, or `None`.
+        began_at_s: Time of the first byte, by the clock of `server_host`.
+        ended_at_s: Time of the last byte, by the clock of `server_host`.
         bytes: Payload bytes.
     """
 
@@ -269,20 +269,20 @@ class ForeignTest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceRecord:
-    """Byte counter of one device.
+    """Byte counter of a device.
 
     Attributes:
-        device: Name of the device.
-        start_s: Label of the start of each bin, by the device's own stamps.
-        end_s: Label of the end of each bin.
-        value: Reading of each bin in the declared or undeclared unit; `nan` is unknown.
-        asked_at_s: Instant of the question by the coordinator's clock (UTC), one a bin, or `None`
-            where the counter was read after the run.
-        answered_at_s: Instant of the answer, likewise.
-        unit: Unit of `value` as the source labels it: `bytes` or `bits`.
-        aggregation: `total` (amount per bin) or `average` (rate per second).
-        layer: Layer as the source labels it: `ip`, `wire`, or `None`.
-        directions: Directions as the source labels them: `both`, `forward`, `reverse` or `None`.
+        device: Device name.
+        start_s: Start labels of the bins, from the device's timestamps.
+        end_s: End labels of the bins.
+        value: Readings of the bins in the declared or undeclared unit. `nan` is unknown.
+        asked_at_s: Request times by the coordinator's clock (UTC), one per bin, or `None`
+            if the counter was read after the run.
+        answered_at_s: Answer times by the coordinator's clock, or `None`.
+        unit: Unit of `value` as labelled by the source, `bytes` or `bits`.
+        aggregation: `total` (per bin) or `average` (rate per second).
+        layer: Layer as labelled by the source, `ip`, `wire`, or `None`.
+        directions: Directions as labelled by the source, `both`, `forward`, `reverse` or `None`.
         partial: Bins that the source marked as incomplete (Prometheus warnings, `isPartial`).
     """
 
@@ -301,16 +301,16 @@ class DeviceRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TelemetryRecord:
-    """Readings of one quantity of one device.
+    """Readings of one quantity of a device.
 
     Attributes:
-        device: Name of the device.
+        device: Device name.
         quantity: `cpu_ratio`, `drops_per_second`, `sessions_count` or `units_count`.
-        own_stamp_s: The device's own stamp of each reading, or `None`.
-        asked_at_s: Instant of each question by the coordinator's clock (UTC); `None` if the
+        own_stamp_s: Timestamps of the device, or `None`.
+        asked_at_s: Request times by the coordinator's clock (UTC), or `None` if the
             source was read after the run.
-        answered_at_s: Instant of each answer, likewise.
-        value: Readings; `nan` is unknown.
+        answered_at_s: Answer times by the coordinator's clock, or `None`.
+        value: Readings. `nan` is unknown.
         partial: Readings that the source marked as incomplete.
     """
 
@@ -325,17 +325,17 @@ class TelemetryRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostCounters:
-    """Cumulative counters of one host during one burst.
+    """Cumulative counters of a host during a burst.
 
     Attributes:
-        host: Name of the host.
-        burst: Index of the burst.
-        interface: Interface whose counters were read.
-        routed_interface: Interface that the kernel routes this test through, or `None` if unknown.
-        at_s: Instants of the readings, by the clock of `host`.
-        rx_bytes: Received frame bytes so far (Ethernet header included).
-        tx_bytes: Sent frame bytes so far.
-        cpu_ratio: Busy share of the busiest core since the reading before; `nan` in the first.
+        host: Host name.
+        burst: Burst index.
+        interface: Counted interface.
+        routed_interface: Interface that the kernel uses for this test, or `None` if unknown.
+        at_s: Reading times, by the clock of `host`.
+        rx_bytes: Received frame bytes, including the Ethernet header.
+        tx_bytes: Sent frame bytes.
+        cpu_ratio: Busy ratio of the busiest core since the previous reading. The first is `nan`.
     """
 
     host: str
@@ -350,19 +350,19 @@ class HostCounters:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClockReading:
-    """One reading of a host's clock status.
+    """Reading of a host's clock status.
 
     Attributes:
-        host: Name of the host.
-        burst: Index of the burst.
+        host: Host name.
+        burst: Burst index.
         when: `before` or `after` the burst.
-        at_s: Instant of the reading, by the clock of `host`.
-        offset_s: Clock minus UTC as the host's time daemon estimates it.
-        bound_s: Error bound that the daemon states.
-        slewing_s: Part of the offset that the kernel is still removing.
-        synchronised: The daemon says that the clock is synchronised.
-        reference_id: Reference of the daemon in hexadecimal; `7F7F0101` is its own local clock.
-        boot_id: Identity of the kernel's boot.
+        at_s: Reading time, by the clock of `host`.
+        offset_s: Clock minus UTC, as estimated by the time daemon of the host.
+        bound_s: Error bound that the daemon reports.
+        slewing_s: Remaining offset that the kernel corrects.
+        synchronised: True if the daemon reports a synchronised clock.
+        reference_id: Hexadecimal reference of the daemon. `7F7F0101` is its local clock.
+        boot_id: Boot identity of the kernel.
     """
 
     host: str
@@ -379,7 +379,7 @@ class ClockReading:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recording:
-    """All records of one run."""
+    """All records of a run."""
 
     plan: Plan
     pairs: tuple[PairRecord, ...]

@@ -1,4 +1,4 @@
-"""Records that hosts and engines leave of what happened."""
+"""Functions to make the host and engine records for a simulated run."""
 
 from dataclasses import dataclass
 
@@ -24,44 +24,44 @@ from tests.worlds.traffic import Burst, Flow, Physics, directions_of
 
 # 5 January 2026, 00:00 UTC.
 EPOCH_UNIX_S = 1767571200.0
-# A sender whose seconds vary by more is not paced.
+# A sender needs to vary by less than this to be paced.
 PACED_COV = 0.006
-# Largest TCP window of a stream where the window is not what limits.
+# Maximum TCP window per stream, unless the window is the bottleneck.
 WINDOW_BYTES = 16 * 1024 * 1024
 
 
 def client(pair: int) -> str:
-    """Return the name of a pair's client host."""
+    """Return the name of the client host in a pair."""
     return f"client-{pair:02d}"
 
 
 def server(pair: int) -> str:
-    """Return the name of a pair's server host."""
+    """Return the name of the server host in a pair."""
     return f"server-{pair:02d}"
 
 
 def nic_cap(spec: Spec, physics: Physics) -> float | None:
-    """Return the egress cap of a host in bit/s of frames, or `None` if it is not known."""
+    """Return the egress limit of a host in bit/s of frames, or `None` if it is unknown."""
     busier = max(spec.forward_share, 1.0 - spec.forward_share) if spec.direction == "both" else 1.0
     per_pair = physics.weights.max() * spec.payload_bytes_per_second * 8.0 * busier
     largest = float(per_pair * spec.layer_factor("wire"))
     if spec.bottleneck == "nic":
         return 1.002 * largest
-    # Elsewhere the cap is far away, and a third of the fleets do not know it.
+    # Otherwise the limit will be much higher, and can be unknown (for a third of the fleets).
     return None if physics.background_seed % 3 == 0 else 1.6 * largest
 
 
 def make_plan(spec: Spec, physics: Physics) -> Plan:
-    """Return what was planned and stated before the run."""
+    """Return the plan and the declarations before the run."""
     fleet = spec.payload_bytes_per_second * 8.0
     known: float | None = fleet * spec.layer_factor("ip")
     if spec.bottleneck != "device":
-        # The device could carry more, and half of the operators know how much.
+        # The device could carry more. Its limit will be known for half of the fleets.
         known = None if known is None or physics.background_seed % 2 else 1.7 * known
     offered = None
     steady = spec.noise.pair_cov <= PACED_COV and spec.weights == "equal"
     if spec.protocol == "udp" or (spec.bottleneck == "none" and steady):
-        # iperf3 paces each stream; a paced sender is a little below its pace, never above.
+        # iperf3 paces every stream. A paced sender is slightly below its pace and never above.
         sent = fleet / (1.0 - spec.loss_ratio if spec.protocol == "udp" else 1.0)
         below = spec.pace_error_ratio or 3.0 * spec.noise.pair_cov
         offered = sent / spec.pairs_count / len(directions_of(spec)) * (1.0 + below)
@@ -131,7 +131,7 @@ def make_plan(spec: Spec, physics: Physics) -> Plan:
 
 @dataclass(frozen=True)
 class _Side:
-    """Rows of all pairs of one side, as matrices (pairs, rows)."""
+    """Rows from one side of all pairs, as matrices (pairs, rows)."""
 
     began_s: Floats
     edges_s: Floats
@@ -142,26 +142,25 @@ class _Side:
 
 
 def _edges(spec: Spec, rng: np.random.Generator, reading_s: float, length_s: Floats) -> Floats:
-    """Return elapsed row bounds, shape (pairs, rows + 1). The last is each pair's length."""
+    """Return the elapsed row edges, shape (pairs, rows + 1). The last edge is the length."""
     count = max(1, int(np.ceil(float(np.median(length_s)) / reading_s - 0.01)))
     edges = np.tile(reading_s * np.arange(count + 1.0), (length_s.size, 1))
     if count > 1:
-        # Timers of engines fire a little late, never early.
+        # Engine timers can be slightly late, but will not be early.
         edges[:, 1:-1] += np.abs(rng.standard_normal((length_s.size, count - 1))) * 0.001
     edges[:, -1] = length_s
     return edges
 
 
 def _sides(spec: Spec, rng: np.random.Generator, flow: Flow, rtt_s: Floats) -> tuple[_Side, _Side]:
-    """Return the sender's and the receiver's rows of every pair."""
+    """Return the rows of sender and receiver for all pairs."""
     burst = flow.burst
     starts = np.where(np.isfinite(burst.starts_s), burst.starts_s, burst.start_s)
-    # An engine that was not killed runs its full length.
+    # An engine will run for the full duration, unless it is killed.
     length = np.full(spec.pairs_count, burst.duration_s)
     began = starts - spec.sender_early_s
     edges = _edges(spec, rng, spec.sender_reading_s, length + spec.sender_early_s)
-    # A step of the grid spreads its bytes evenly; the first and the last row
-    # take all of theirs.
+    # A grid step spreads its bytes evenly, and the first and last rows include their complete step.
     complete_step = np.zeros_like(edges)
     complete_step[:, 0], complete_step[:, -1] = -flow.step_s, flow.step_s
     written = np.floor(flow.written(began[:, None] + edges + complete_step))
@@ -174,7 +173,7 @@ def _sides(spec: Spec, rng: np.random.Generator, flow: Flow, rtt_s: Floats) -> t
     bytes_ = np.diff(written, axis=1)
     sender = _Side(began, edges, bytes_, None, resent, loaded[:, None] * moves)
     began = starts + flow.delay_down_s - spec.receiver_early_s
-    # The receiver counts until the last byte is read.
+    # The receiver will count until it has read the last byte.
     tail = flow.delay_up_s + 0.01
     edges = _edges(spec, rng, spec.receiver_reading_s, length + tail + spec.receiver_early_s)
     complete_step = np.zeros_like(edges)
@@ -200,7 +199,7 @@ def _end(
     rows_count = side.bytes.shape[1]
     complete = dies_at_s is None
     if dies_at_s is not None:
-        # Rows are written when they end.
+        # A row will be written when it ends.
         rows_count = int(np.searchsorted(side.edges_s[pair, 1:], dies_at_s, side="right"))
     bytes_ = side.bytes[pair, :rows_count]
     start, end = side.edges_s[pair, :rows_count], side.edges_s[pair, 1 : rows_count + 1]
@@ -215,7 +214,7 @@ def _end(
         retransmits = side.resent[pair, :rows_count]
         rtt = None if side.rtt_s is None else side.rtt_s[pair, :rows_count]
         rate = bytes_ / np.maximum(end - start, 1e-9)
-        # A window is the bytes under way, and a little more than that.
+        # A window has the bytes in flight and a small reserve.
         full = 1.0 if spec.bottleneck == "window" else 1.15
         window = full * rate * (0.0 if rtt is None else rtt)
     return EndRecord(
@@ -246,17 +245,17 @@ def _end(
 
 
 def round_trips_of(spec: Spec, idle: float) -> tuple[float, float]:
-    """Return the idle and the loaded round-trip time of a path with this idle time.
+    """Return the idle and the loaded round-trip time for a path with this idle time.
 
-    A shared bottleneck that is full has a queue. A policer, a CPU, a window and a paced sender
-    have none. A full NIC queues in the sender, which TCP sees too.
+    A full shared bottleneck has a queue. A policer, a CPU, a window and a paced sender have
+    none. A full NIC has a queue in the sender, which is also visible to TCP.
     """
     queue = {"device": spec.queue_s, "shared-link": spec.queue_s, "nic": 0.4 * spec.queue_s}
     return idle, idle + queue.get(spec.bottleneck, 0.02 * idle)
 
 
 def _outcome(spec: Spec, pair: int, burst: int) -> tuple[str, set[str], float | None]:
-    """Return the outcome, the events and the second of death of a pair in a burst."""
+    """Return the outcome, the events and the time of death for a pair in a burst."""
     events = [e for e in spec.events if e.pair == pair and e.burst in (None, burst)]
     names = {event.what for event in events}
     dies = min((event.at_s for event in events if event.what == "dies"), default=None)
@@ -345,13 +344,13 @@ def _pair_records(
                 address = f"10.9.0.{4 + int(unit[pair])}"
             if spec.translation in ("port", "address-port"):
                 port = int(ports[pair])
-            server_received = any(end.host == server(pair) for end in ends)
+            server_recorded = any(end.host == server(pair) for end in ends)
             window = float(WINDOW_BYTES)
             if spec.bottleneck == "window":
                 rate = physics.weights[pair] * spec.payload_bytes_per_second
                 window = float(rate * idle / spec.streams_count)
             path_ping = idle * 0.5
-            # Pings to the device wait in its own queue, not in that of a link elsewhere.
+            # Pings to the device wait in its queue, and not in the queue of another link.
             waits = spec.queue_s if spec.bottleneck == "device" else 0.05 * idle
             records.append(
                 PairRecord(
@@ -361,11 +360,11 @@ def _pair_records(
                     reason="unable to receive on stream" if outcome == "failed" else "",
                     ends=tuple(ends),
                     token=planned.token,
-                    server_token=planned.token if server_received else None,
+                    server_token=planned.token if server_recorded else None,
                     client_address=planned.client_address,
                     client_port=local_port,
-                    seen_address=address if server_received else None,
-                    seen_port=port if server_received else None,
+                    seen_address=address if server_recorded else None,
+                    seen_port=port if server_recorded else None,
                     idle_rtt_s=idle if spec.rtt_baseline else None,
                     loaded_rtt_s=loaded,
                     device_ping_idle_s=path_ping if spec.rtt_baseline else None,
@@ -386,7 +385,7 @@ def _host_counters(
     grid = burst.start_s - 3.0 + hosts.every_s * np.arange(count)
     at: Floats = np.tile(grid, (pairs, 1)) + 0.05 * rng.random((pairs, 1))
     wire, ack = spec.layer_factor("wire"), spec.ack_ratio("wire")
-    # A host reads its counters when its own clock says so.
+    # A host will use its own clock to read its counters.
     of_sides = [at - physics.offsets_s[side][:, None] for side in (0, 1)]
     out: Floats = np.zeros((2, pairs, count))
     into: Floats = np.zeros((2, pairs, count))
@@ -395,7 +394,7 @@ def _host_counters(
         sending, receiving = of_sides[sends], of_sides[1 - sends]
         out[sends] += (flow.written(sending) + flow.resent_by(sending)) * wire
         into[1 - sends] += flow.received(receiving) * wire
-        # Acknowledgements flow the other way.
+        # Acknowledgements use the opposite direction.
         out[1 - sends] += flow.received(receiving) * ack
         into[sends] += flow.received(sending) * ack
     records: list[HostCounters] = []
@@ -497,9 +496,9 @@ def record(spec: Spec, physics: Physics, rng: np.random.Generator) -> Recording:
     """Record a world.
 
     Args:
-        spec: Parameters.
-        physics: What happened.
-        rng: Source of randomness of stamps, jitter and noise of counters.
+        spec: Parameters to use.
+        physics: Simulated physics to use.
+        rng: Random number generator for timestamps, jitter and counter noise.
 
     Returns:
         All records, before any manipulation.

@@ -1,8 +1,7 @@
-"""Physics of the fleet: what each pair sent, what arrived, and what crossed the device.
+"""Fleet physics with sent, received and device traffic of all pairs.
 
-The series are taken at the device. A sender wrote its bytes `delay_up` earlier, and a receiver read
-them `delay_down` later. Each end's bytes follow from one cumulative curve, so nothing is lost or
-invented between the ends.
+The series are taken at the device. A sender wrote its bytes `delay_up` earlier, and a receiver
+read them `delay_down` later. Both ends use the same cumulative curve, so bytes are conserved.
 """
 
 from dataclasses import dataclass, field
@@ -15,12 +14,12 @@ from tests.worlds.noise import weights as draw_weights
 from tests.worlds.parameters import Spec
 from tests.worlds.record_format import Floats
 
-# Quiet time on the grid before a burst. Hosts whose clock is ahead start in it.
+# Quiet time to keep on the grid before a burst. Hosts with a fast clock will start in it.
 PRE_S = 2.0
-# Quiet time on the grid after the last byte that can be under way.
+# Quiet time to keep on the grid after the last byte in flight.
 POST_S = 3.0
 
-# Starts that are this close to the planned instant are on time.
+# Starts need to be closer than this to the planned instant to be on time.
 COMMON_S = 0.05
 
 
@@ -35,10 +34,10 @@ def value_at(curve: Floats, grid_start_s: float, step_s: float, at_s: Floats) ->
     """Interpolate cumulative curves linearly.
 
     Args:
-        curve: Cumulative bytes at the grid's instants, shape (pairs, steps + 1).
-        grid_start_s: Instant of the first value.
-        step_s: Distance of the instants.
-        at_s: Instants, shape (pairs, k). Instants off the grid get the nearest end's value.
+        curve: Cumulative bytes at the grid times, shape (pairs, steps + 1).
+        grid_start_s: Time of the first value.
+        step_s: Grid step.
+        at_s: Times, shape (pairs, k). Times outside the grid get the value of the nearest edge.
 
     Returns:
         Cumulative bytes, shape (pairs, k).
@@ -54,18 +53,18 @@ def value_at(curve: Floats, grid_start_s: float, step_s: float, at_s: Floats) ->
 
 @dataclass(frozen=True)
 class Burst:
-    """One burst that truly ran.
+    """Burst that ran.
 
     Attributes:
-        index: Index of the planned burst, or -1 for a burst that nobody planned.
+        index: Index of the planned burst, or -1 for an unplanned burst.
         start_s: Planned instant.
-        origin_s: True instant at which most of the fleet began.
+        origin_s: True time at which most of the fleet started.
         duration_s: Planned length.
-        grid_start_s: Instant of the grid's first step.
-        steps: Number of steps of the grid.
-        starts_s: True instant at which each pair's sender began to write; `inf` if it never did.
-        ends_s: True instant at which each pair's sender stopped.
-        level: Factor of this burst's rate.
+        grid_start_s: Time of the first grid step.
+        steps: Number of grid steps.
+        starts_s: True time of the first write, by pair. `inf` if the pair never ran.
+        ends_s: True time of the last write, by pair.
+        level: Rate factor for this burst.
     """
 
     index: int
@@ -86,14 +85,14 @@ class Flow:
     Attributes:
         burst: The burst.
         direction: `forward` or `reverse`.
-        step_s: Length of a step.
+        step_s: Step length.
         sent: First transmissions, shape (pairs, steps).
-        delivered: Bytes that arrive at the receiver.
-        resent: Bytes sent again by TCP.
+        delivered: Bytes that reach the receiver.
+        resent: Bytes that TCP retransmits.
         crossing_ratio: Share that crosses the device, shape (pairs,).
-        delay_up_s: From a sender's write to the device, shape (pairs,).
-        delay_down_s: From the device to a receiver's read.
-        expected: Expected delivered bytes of the fleet per step, without noise.
+        delay_up_s: Delay from the sender's write to the device, shape (pairs,).
+        delay_down_s: Delay from the device to the receiver's read.
+        expected: Expected delivered bytes per step for the fleet, without noise.
     """
 
     burst: Burst
@@ -121,46 +120,46 @@ class Flow:
 
     @cached_property
     def resent_curve(self) -> Floats:
-        """Cumulative bytes sent again."""
+        """Cumulative retransmitted bytes."""
         return cumulative(self.resent)
 
     def written(self, at_s: Floats) -> Floats:
-        """Return bytes that each sender had written by the true instants `at_s` (pairs, k)."""
+        """Return the bytes that the senders had written by the true times `at_s` (pairs, k)."""
         at_device = at_s + self.delay_up_s[:, None]
         return value_at(self.sent_curve, self.burst.grid_start_s, self.step_s, at_device)
 
     def resent_by(self, at_s: Floats) -> Floats:
-        """Return bytes that each sender had sent again by the true instants `at_s`."""
+        """Return the bytes that the senders had retransmitted by the true times `at_s`."""
         at_device = at_s + self.delay_up_s[:, None]
         return value_at(self.resent_curve, self.burst.grid_start_s, self.step_s, at_device)
 
     def received(self, at_s: Floats) -> Floats:
-        """Return bytes that each receiver had read by the true instants `at_s` (pairs, k)."""
+        """Return the bytes that the receivers had read by the true times `at_s` (pairs, k)."""
         at_device = at_s - self.delay_down_s[:, None]
         return value_at(self.delivered_curve, self.burst.grid_start_s, self.step_s, at_device)
 
     def arrived(self, at_s: Floats) -> Floats:
-        """Return bytes sent that would have arrived by `at_s` had none been lost."""
+        """Return the bytes that would have arrived by `at_s` without loss."""
         at_device = at_s - self.delay_down_s[:, None]
         return value_at(self.sent_curve, self.burst.grid_start_s, self.step_s, at_device)
 
 
 @dataclass(frozen=True)
 class Physics:
-    """Everything that truly happened.
+    """Complete simulated physics.
 
     Attributes:
-        weights: Relative sizes of the pairs, sum 1.
-        bursts: Bursts that ran, unplanned ones included, by time.
-        flows: Flows of the bursts.
-        offsets_s: True clock offset of client and server hosts, shape (2, pairs).
+        weights: Relative sizes of the pairs with sum 1.
+        bursts: Bursts that ran, including unplanned ones, in order of time.
+        flows: Flows in the bursts.
+        offsets_s: True clock offset for client and server hosts, shape (2, pairs).
         drift: Relative frequency error of the clocks, shape (2, pairs).
         group: Members of the clock group, shape (2, pairs).
-        pairs_of_devices: Pairs whose traffic crosses each device, shape (devices, pairs).
-        rtt_s: Round-trip time of each pair's idle path.
+        pairs_of_devices: Pairs with traffic through a device, shape (devices, pairs).
+        rtt_s: Round-trip time of the idle path, by pair.
         end_s: End of the observed time.
-        background_seed: Seed of the traffic of others.
-        counted_curves: Cache of the devices' cumulative bytes.
+        background_seed: Seed for the background traffic.
+        counted_curves: Cache for the cumulative bytes of the devices.
     """
 
     weights: Floats
@@ -176,11 +175,11 @@ class Physics:
     counted_curves: dict[int, Floats] = field(default_factory=dict)
 
     def clock(self, side: int, at_s: Floats) -> Floats:
-        """Return the hosts' clock readings at true instants.
+        """Return the clock readings of the hosts at true times.
 
         Args:
             side: 0 for clients, 1 for servers.
-            at_s: True instants, shape (pairs,) or (pairs, k).
+            at_s: True times, shape (pairs,) or (pairs, k).
         """
         offset, drift = self.offsets_s[side], self.drift[side]
         if at_s.ndim == 2:
@@ -188,17 +187,17 @@ class Physics:
         return np.asarray(at_s + offset + drift * at_s, dtype=np.float64)
 
     def of(self, burst: Burst) -> tuple[Flow, ...]:
-        """Return the flows of one burst."""
+        """Return the flows in a burst."""
         return tuple(flow for flow in self.flows if flow.burst is burst)
 
 
 def directions_of(spec: Spec) -> tuple[str, ...]:
-    """Return the directions in which payload flows."""
+    """Return the payload directions."""
     return ("forward", "reverse") if spec.direction == "both" else (spec.direction,)
 
 
 def _profile(spec: Spec, at_s: Floats) -> Floats:
-    """Return the fleet-wide factor of the rate at seconds after the burst's origin."""
+    """Return the rate factor for the fleet at times after the burst origin."""
     profile = np.ones_like(at_s)
     if spec.slow_ramp_s > 0.0:
         risen = np.clip(at_s / spec.slow_ramp_s, 0.0, 1.0)
@@ -211,25 +210,25 @@ def _profile(spec: Spec, at_s: Floats) -> Floats:
 
 
 def _ramp(spec: Spec, shares: Floats, at: Floats, begin: Floats) -> None:
-    """Apply each pair's own ramp to `shares` (pairs, steps), in place.
+    """Apply the start ramp for each pair to `shares` (pairs, steps), in place.
 
     Args:
-        spec: Parameters.
+        spec: Parameters to use.
         shares: Traffic of the pairs.
-        at: Instants of the steps' middles.
-        begin: Instant of each pair's first byte; not finite if it never ran.
+        at: Middle of the steps.
+        begin: Time of the first byte, by pair. It is not finite if the pair never ran.
     """
     ran = begin[np.isfinite(begin)]
     if spec.ramp_s <= 0.0 or not ran.size:
         return
-    # Ten time constants after the last start the ramp is over.
+    # The ramp is over ten time constants after the last start.
     part = slice(*np.searchsorted(at, [ran.min(), ran.max() + 10.0 * spec.ramp_s]).tolist())
     since = np.maximum(at[part] - np.where(np.isfinite(begin), begin, 0.0)[:, None], 0.0)
     shares[:, part] *= 1.0 - np.exp(-since / spec.ramp_s)
 
 
 def _stall_factors(spec: Spec, burst: Burst, at_s: Floats) -> tuple[Floats, Floats | None]:
-    """Return the stalls' factors of the whole fleet (steps,) and of pairs (pairs, steps) if any."""
+    """Return the stall factors for the fleet (steps,) and for pairs (pairs, steps) if any."""
     fleet = np.ones_like(at_s)
     factors: Floats | None = None
     for stall in spec.stalls:
@@ -255,10 +254,10 @@ def _bursts(spec: Spec, rng: np.random.Generator, client_offsets_s: Floats) -> t
     bursts = []
     for index, start_s, duration_s, level in sorted(planned + extra, key=lambda item: item[1]):
         errors = np.abs(rng.standard_normal(spec.pairs_count)) * spec.start_scatter_s
-        # An agent starts when its own clock shows the instant.
+        # An agent will use its own clock to start.
         starts = start_s + errors - client_offsets_s
         if spec.origin != "launched":
-            # Nobody coordinated the starts of imported tests by these clocks.
+            # The starts of imported tests were not coordinated by these clocks.
             starts = start_s + errors
         ends = starts + duration_s
         for event in spec.events:
@@ -275,7 +274,7 @@ def _bursts(spec: Spec, rng: np.random.Generator, client_offsets_s: Floats) -> t
         origin = float(np.median(starts[ran])) if ran.any() else start_s
         first = min(start_s, float(starts[ran].min(initial=start_s)))
         last = max(start_s + duration_s, float(ends[ran].max(initial=start_s)))
-        # The grid keeps whole seconds at the planned instants.
+        # The grid has full seconds at the planned instants.
         grid_start = start_s - np.ceil(start_s - first + PRE_S)
         steps = int(np.ceil((last + POST_S - grid_start) / spec.step_s))
         bursts.append(
@@ -340,7 +339,7 @@ def _flow(
         shares *= 1.0 + fine
     fleet = lognormal(rng, (1, seconds), noise.fleet_cov, noise.rho)[0][second_of_step]
     if spec.bottleneck in ("device", "shared-link"):
-        # Demand above the capacity is cut to it; the pairs share it by their demand.
+        # Demand above the capacity is reduced to it, and the pairs share it in proportion.
         total = shares.sum(axis=0)
         carried = np.minimum(1.0, spec.headroom_ratio * total)
         scale = np.divide(carried, total, out=np.zeros_like(total), where=total > 0.0)
@@ -354,7 +353,7 @@ def _flow(
         sent = delivered
         if spec.loss_ratio:
             loss = spec.loss_ratio * lognormal(rng, (pairs, seconds), 0.3, noise.rho)
-            # The sender keeps its pace; what varies is the loss.
+            # The sender has a constant pace, and the loss varies.
             sent = shares / (1.0 - spec.loss_ratio)
             delivered = sent * (1.0 - np.minimum(0.9, loss)[:, second_of_step])
         resent = np.zeros((pairs, steps))
@@ -386,11 +385,11 @@ def simulate(spec: Spec, rng: np.random.Generator) -> Physics:
     """Run the physics of a world.
 
     Args:
-        spec: Parameters.
-        rng: Source of randomness.
+        spec: Parameters to use.
+        rng: Random number generator to use.
 
     Returns:
-        What truly happened.
+        The simulated physics.
     """
     pairs, clocks = spec.pairs_count, spec.clocks
     sizes = draw_weights(rng, pairs, spec.weights, spec.largest_ratio)
@@ -421,14 +420,14 @@ def simulate(spec: Spec, rng: np.random.Generator) -> Physics:
             wave = lognormal(rng, (1, seconds), spec.directions_trade, spec.noise.rho)[0]
             moved = np.clip(wave - 1.0, -0.9, 0.9)
             index = (np.arange(burst.steps) * spec.step_s + 1e-9).astype(np.int64)
-            # What one direction gains the other loses.
+            # One direction gains the bytes that the other one loses.
             forward, reverse = spec.forward_share, 1.0 - spec.forward_share
             trades = {
                 "forward": 1.0 + moved[index] * min(1.0, reverse / forward),
                 "reverse": 1.0 - moved[index] * min(1.0, forward / reverse),
             }
         for direction in directions_of(spec):
-            # Socket buffers and the sender's queue delay what was written.
+            # Socket buffers and the sender's queue add delay.
             up = rtt / 2 + loaded / 2 + 0.02 * rng.random(pairs)
             down = rtt / 2 + loaded / 2 + 0.001
             flows.append(_flow(spec, rng, burst, direction, sizes, trades[direction], (up, down)))

@@ -1,8 +1,9 @@
-"""Ground truth of a world, and which verdicts the documented rules permit.
+"""Functions to compute the ground truth for a world.
 
-`docs/verdict.md`, `docs/evidence.md` and `docs/telemetry.md` state the rules. Nothing here was
-taken from the engine. Where the documents leave a reading open (which seconds belong to the
-ramp), a rate has a high and a low reading, and a verdict is wrong only if both say so.
+`docs/verdict.md`, `docs/evidence.md` and `docs/telemetry.md` define the rules. The code is
+independent of the engine. The documents do not define all details, for example the seconds in
+the ramp. A rate therefore has a high and a low reading, and a verdict is wrong only if both
+readings agree.
 """
 
 from dataclasses import dataclass
@@ -16,34 +17,33 @@ from tests.worlds.record_format import Recording
 from tests.worlds.traffic import Physics
 from tests.worlds.visible import add_view_of_devices, doubts_of_devices, view_of_ends
 
-# A difference below this is within what two honest readers of exact counters may disagree by: one
-# second's edge of 100 ms in 20 s.
+# Readers can be expected to differ by less than this, which is an edge of 100 ms in 20 s.
 RATE_MARGIN = 0.005
-# The documented rule calls 1.5 % slow. Truth must be twice as far below the limit.
+# The documented rule reports 1.5 % as slow. The truth must be twice as far below the limit.
 STRETCH_TRUE_MARGIN, STRETCH_SHOWN_MARGIN = 0.03, 0.015
-# Completeness is a share of planned pair-seconds; edges of rows are worth 2 %.
+# Completeness is a share of the planned pair-seconds. Edges of rows can change it by 2 %.
 COMPLETENESS_MARGIN = 0.02
-# Share of hosts without a proven clock from which the clocks are unproven in every reading.
+# When more hosts than this have no verified clock, the clocks cannot be used.
 CLOCKS_SHARE = 0.3
-# A device threshold is broken if CPU is this much over its limit.
+# The CPU needs to be above its limit by this much to be a violation.
 CPU_MARGIN = 0.03
-# Room from which a clean fleet owes a pass.
+# A clean fleet with this margin should pass.
 COMFORT_RATIO = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
 class Violation:
-    """A requirement that the truth, or the evidence, does not meet.
+    """A requirement that the truth or the evidence does not meet.
 
     Attributes:
         name: `rate`, `through`, `stretch`, `start-spread`, `completeness`, `receivers-absent`,
             `device-absent`, `clocks`, `cpu`, `telemetry` or `loss`.
-        burst: Index of the burst; `None` for the run.
-        value: The figure.
-        limit: What it had to be.
-        visible_in: Recorded sources that show it: `receiver`, `sender`, `receiver-total`,
+        burst: Burst index, or `None` for the run.
+        value: Measured value.
+        limit: Required value.
+        visible_in: Recorded sources that show it, `receiver`, `sender`, `receiver-total`,
             `sender-total`, `host`, `device`, `device-residual`, `device-shape`, `device-tail`,
-            `clock`, `telemetry` or `plan` (absence of what was promised).
+            `clock`, `telemetry` or `plan` (a promised source is missing).
     """
 
     name: str
@@ -58,20 +58,20 @@ class Truth:
     """Ground truth of a world.
 
     Attributes:
-        bursts: Truth of each planned burst.
-        limit_bits_per_second: Limit at the target's layer.
-        target_met: The high reading of every burst reaches the limit.
-        violations: Everything that is not met, with the sources that show it.
-        bottleneck: What truly limited.
-        lag_s: True lag of each device counter, at the start of the run.
-        lag_end_s: True lag at the end of the run.
-        clock_offsets_s: True clock minus UTC of each host at instant 0.
-        bypass_ratio: Share of the fleet's delivered bytes that did not cross a device.
-        background_ratio: Others' bytes over the fleet's in the windows, per device.
-        cpu_p95_ratio: True 95th percentile of device CPU in the windows, worst device; `nan`
+        bursts: Ground truth of all planned bursts.
+        limit_bits_per_second: Limit at the target layer.
+        target_met: True if the high reading reaches the limit in all bursts.
+        violations: Violated requirements and the sources that show them.
+        bottleneck: True bottleneck.
+        lag_s: True lag at the start of the run, by device.
+        lag_end_s: True lag at the end of the run, by device.
+        clock_offsets_s: True clock offset from UTC at instant 0, by host.
+        bypass_ratio: Share of the delivered bytes that did not cross a device.
+        background_ratio: Ratio of background bytes to fleet bytes in the windows, by device.
+        cpu_p95_ratio: True 95th percentile of the CPU in the windows for the worst device. `nan`
             without telemetry.
-        holds: Everything is met with room, so that a fail is wrong.
-        comfortable: Everything is met by 2 % or more.
+        holds: True if all requirements are met with a margin. A fail is then wrong.
+        comfortable: True if all requirements are met by 2 % or more.
     """
 
     bursts: tuple[BurstTruth, ...]
@@ -90,7 +90,7 @@ class Truth:
 
 
 def _clock_violation(spec: Spec, recording: Recording) -> Violation | None:
-    """Return the violation of unproven clocks, if most readings of the documents see one."""
+    """Return the violation for unverified clocks, if most readings of the documents have one."""
     if not recording.plan.clocks_promised:
         return None
     gate = recording.plan.clock_gate_s
@@ -143,7 +143,7 @@ def _cpu_violations(
             at = record.own_stamp_s
         if at is None:
             continue
-        # Stamps that nothing proves are no evidence, and the values that they carry are on record.
+        # Unverified timestamps are no evidence, but their values are recorded.
         for burst in bursts:
             end = burst.window_start_s + burst.window_s
             inside = (at >= burst.window_start_s + 1.0) & (at <= end)
@@ -300,7 +300,7 @@ def _burst_violations(
 
 
 def claimed_offsets(recording: Recording) -> dict[str, float]:
-    """Return the clock offset that each host's time daemon reports."""
+    """Return the clock offset that the time daemon reports, by host."""
     offsets: dict[str, float] = {}
     for reading in recording.clocks:
         offsets.setdefault(reading.host, reading.offset_s)
@@ -310,16 +310,16 @@ def claimed_offsets(recording: Recording) -> dict[str, float]:
 def find_truth(
     spec: Spec, physics: Physics, recording: Recording, device_shift_s: float = 0.0
 ) -> Truth:
-    """Compute the ground truth of a world and where its records show what is wrong.
+    """Compute the ground truth of a world and the sources that show its violations.
 
     Args:
-        spec: Parameters.
-        physics: What happened.
-        recording: Records, manipulated or not. Only `visible_in` depends on them.
-        device_shift_s: Seconds by which the labels of all device bins were moved.
+        spec: Parameters to use.
+        physics: Simulated physics to use.
+        recording: Records, which may be manipulated. Only `visible_in` depends on them.
+        device_shift_s: Shift of the labels of all device bins in seconds.
 
     Returns:
-        The truth.
+        The ground truth.
     """
     bursts = tuple(
         burst_truth(spec, physics, burst) for burst in physics.bursts if burst.index >= 0

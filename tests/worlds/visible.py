@@ -1,7 +1,7 @@
-"""What each recorded source shows of a burst.
+"""Functions to compute how the recorded sources show a burst.
 
-The views use the true lag, the true factors of headers and the clock offsets that daemons claim.
-They ask whether a record contains a contradiction, not whether a given method finds it.
+The views use the true lag, the true header factors and the clock offsets that the daemons
+report. They check if a record has a contradiction, and not if a given method finds it.
 """
 
 from dataclasses import dataclass, field
@@ -14,29 +14,29 @@ from tests.worlds.parameters import Spec
 from tests.worlds.record_format import DeviceRecord, EndRecord, Floats, Recording
 from tests.worlds.traffic import Physics
 
-# A residual within one point of its limit may be read either way.
+# A residual can pass or fail when it is within one point of its limit.
 RESIDUAL_MARGIN = 0.01
-# A recorded series that misses by this much, and by five times its own noise, has another shape.
+# A series needs to differ by this ratio and by five times its noise to have another shape.
 SHAPE_RATIO, SHAPE_SIGMAS = 0.04, 5.0
-# Bytes in the first quiet bins behind a burst that those before it do not have.
+# Additional bytes in the first quiet bins after the burst, compared with those before it.
 TAIL_RATIO = 0.02
 
 
 @dataclass
 class Sources:
-    """What each recorded source shows of one burst, in bit/s at the target's layer.
+    """Values of the recorded sources for one burst, in bit/s at the target layer.
 
     Attributes:
-        series: Rate of each second of the window, by source.
-        totals: Mean rate by the engines' totals and the hosts' counters, by source.
-        spread_s: Distance of the first and the last start by the stamps, by side.
-        coverage: Share of planned pair-seconds that receivers recorded.
-        residual: Device bytes over those that the receivers' records predict, less one.
-        shape: Scatter of that ratio over bins, and the scatter that a true counter has.
-        tail: Device rate in the first quiet bins after the burst, less that before it, over the
+        series: Rate per second of the window, by source.
+        totals: Mean rate from engine totals and host counters, by source.
+        spread_s: Time between the first and the last start from the timestamps, by side.
+        coverage: Share of the planned pair-seconds that receivers recorded.
+        residual: Ratio of the device bytes to the bytes predicted from the receivers, minus one.
+        shape: Scatter of this ratio over the bins, and the scatter of a correct counter.
+        tail: Device rate in the first quiet bins after the burst minus the one before, over the
             nominal rate.
-        tail_noise: Scatter of the quiet bins before the burst, likewise.
-        device_coverage: Share of the window in bins that hold a value.
+        tail_noise: Scatter of the quiet bins before the burst, relative to the nominal rate.
+        device_coverage: Share of the window in bins with a value.
     """
 
     series: dict[str, Floats] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Sources:
 
 
 def _points(end: EndRecord, began_s: float) -> tuple[Floats, Floats]:
-    """Return interpolation points of one end's cumulative bytes by time."""
+    """Return points to interpolate the cumulative bytes for one end over time."""
     rows = end.rows
     at = np.empty(2 * rows.bytes.size)
     at[0::2], at[1::2] = rows.start_s, rows.end_s
@@ -64,7 +64,7 @@ def _points(end: EndRecord, began_s: float) -> tuple[Floats, Floats]:
 def view_of_ends(
     spec: Spec, recording: Recording, truth: BurstTruth, claimed: dict[str, float]
 ) -> tuple[Sources, list[tuple[int, Floats, Floats]]]:
-    """Return what the engines' records of a burst show, and the receivers' points."""
+    """Return the view of the engines' records of a burst, and the points of the receivers."""
     view = Sources()
     factor = spec.layer_factor(spec.target_layer) * 8.0
     seconds = round(truth.window_s)
@@ -90,7 +90,7 @@ def view_of_ends(
         order = np.argsort(began)
         middle = int(np.searchsorted(np.cumsum(amounts[order]), amounts.sum() / 2))
         common = began[int(order[middle])] - planned_start
-        # A shift that all ends have in common is a lag and costs nothing.
+        # A common shift of all ends is a lag and is removed.
         moved = common if abs(common) > SPREAD_S else 0.0
         edges = planned_start + np.arange(seconds + 1.0)
         total = np.zeros(seconds)
@@ -104,7 +104,7 @@ def view_of_ends(
                 covered += float((inside[1::2] - inside[0::2]).sum())
         if side == "receiver":
             view.coverage = covered / (seconds * spec.pairs_count * flows)
-        # Fewer senders than pairs that ran do not bound the fleet.
+        # With missing senders the sum is not an upper bound for the fleet.
         if side == "receiver" or len(ends) >= flows * len(truth.ran):
             view.series[side] = total * factor
         late = [at - moved - planned_start for at in began]
@@ -123,7 +123,7 @@ def view_of_ends(
         if len(taken) == spec.pairs_count:
             amount = 0.0
             for host in taken:
-                # All that the counter saw around the burst bounds what arrived in it.
+                # All bytes of the counter around the burst are an upper bound.
                 amount += float(host.rx_bytes[-1] - host.rx_bytes[0])
             wire = spec.layer_factor("wire")
             view.totals["host"] = amount / wire * factor / seconds
@@ -133,14 +133,14 @@ def view_of_ends(
 def _true_bins(
     physics: Physics, lag_s: float, drift_s: float, record: DeviceRecord
 ) -> tuple[Floats, Floats]:
-    """Return the true start and end of each bin."""
+    """Return the true start and end for all bins."""
     start = record.start_s - lag_s - drift_s * record.start_s / physics.end_s
     end = record.end_s - lag_s - drift_s * record.end_s / physics.end_s
     return start, end
 
 
 def _clock_of(at: Floats) -> tuple[Floats, Floats]:
-    """Return interpolation points of the time that pairs of start and end cover."""
+    """Return points to interpolate the time covered by the intervals."""
     lengths = at[1::2] - at[0::2]
     sums = np.cumsum(lengths)
     covered = np.empty_like(at)
@@ -157,7 +157,7 @@ def add_view_of_devices(
     receivers: list[tuple[int, Floats, Floats]],
     device_shift_s: float,
 ) -> None:
-    """Add what the device counters show of a burst to `view`."""
+    """Add the device counters to `view`."""
     seconds = round(truth.window_s)
     edges = truth.window_start_s + np.arange(seconds + 1.0)
     flows = [flow for flow in physics.flows if flow.burst.index == truth.index]
@@ -208,7 +208,7 @@ def add_view_of_devices(
         idle = float(rate[quiet].mean()) if quiet.any() else 0.0
         nominal = spec.payload_bytes_per_second * spec.layer_factor(counter.layer) * counter.share
         if (quiet & before).any() and (quiet & after).any() and nominal > 0.0:
-            # The first quiet bins after the burst, against those before it.
+            # Compare the first quiet bins after the burst with those before it.
             first_after = rate[quiet & after][:2]
             more = (float(first_after.mean()) - float(rate[quiet & before].mean())) / nominal
             tail = max(tail or 0.0, more)
@@ -223,7 +223,7 @@ def add_view_of_devices(
             usable = usable and complete <= 0.0
             continue
         per_payload = counted / crossed
-        # What a bin holds beside the idle level belongs to the part of it that the burst covers.
+        # Bytes above the idle level belong to the part of the bin that overlaps the burst.
         alone = good & local_bins & ~of_others
         clipped_start = np.clip(start, local_first, local_last)
         clipped_end = np.clip(end, local_first, local_last)
@@ -238,12 +238,12 @@ def add_view_of_devices(
             known = np.diff(np.interp(edges, *_clock_of(at)))
             covered = float(known.sum())
             coverage = min(coverage, covered / seconds)
-            # Seconds that no bin of this burst covers alone get the mean of the others.
+            # Seconds without a bin of this burst alone get the mean of the others.
             filled = of_seconds + (1.0 - known) * of_seconds.sum() / max(covered, 1e-9)
             shown += filled / per_payload
         else:
             coverage = 0.0
-        # The prediction uses the receivers' records of the pairs that this device carries.
+        # The prediction uses the receivers' records for the pairs through this device.
         inner = good & (start >= edges[0] + 2.0) & (end <= edges[-1] - 2.0)
         group = max(1, int(np.ceil(2.0 * spec.receiver_reading_s / counter.bin_s)))
         group = 1 if spec.receiver_reading_s <= 1.0 and counter.bin_s >= 5.0 else group
@@ -272,7 +272,7 @@ def add_view_of_devices(
                     noise = max(noise, float(np.sqrt(local / group)))
     view.device_coverage = reported
     view.tail = tail
-    # A few bytes at an edge are no residual.
+    # A few bytes at an edge should not be used as a residual.
     if predicted_sum > 0.3 * sum(float(f.delivered.sum()) for f in flows):
         view.residual = residual_sum / predicted_sum
     if squares:
@@ -282,7 +282,7 @@ def add_view_of_devices(
 
 
 def doubts_of_devices(view: Sources, recording: Recording) -> frozenset[str]:
-    """Return how the device counter shows that the fleet's records do not explain it."""
+    """Return the contradictions between the device counter and the fleet's records."""
     doubts = set()
     limit = recording.plan.residual_max_ratio + RESIDUAL_MARGIN
     if view.residual is not None and abs(view.residual) > limit:

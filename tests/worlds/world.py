@@ -1,4 +1,4 @@
-"""A world: parameters, what happened, what was recorded, and what may be said about it."""
+"""A world with its parameters, physics, recording and permitted verdicts."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,16 +15,16 @@ from tests.worlds.truth import Truth, find_truth
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manipulation:
-    """A change to the records that did not happen in the physics.
+    """A change of the records without a change of the physics.
 
     Attributes:
         name: `scale`, `shift`, `remove-source`, `remove-rows`, `add-rows`, `cut-outages`,
             `flatten` or `swap-rows`.
         source: `sender`, `receiver`, `device`, `host`, `clients`, `servers`, `group`, `all`,
             `clocks` or `telemetry`.
-        amount: Factor, seconds or share, as the name demands.
-        raises: The change makes the fleet or the device look better.
-        lowers: The change makes the fleet or the device look worse.
+        amount: Factor, seconds or share, depending on the name.
+        raises: True if the change makes the fleet or the device look better.
+        lowers: True if the change makes the fleet or the device look worse.
     """
 
     name: str
@@ -39,12 +39,12 @@ class World:
     """One generated world.
 
     Attributes:
-        kind: Name of the kind.
-        seed: Seed; `generate(kind, seed)` gives this world again.
-        spec: Parameters.
-        physics: What truly happened.
-        recording: Records, after all manipulations.
-        manipulations: What was changed in the records.
+        kind: Kind name.
+        seed: Seed. `generate(kind, seed)` returns the same world.
+        spec: Parameters to use.
+        physics: Simulated physics to use.
+        recording: Records after all manipulations.
+        manipulations: Changes of the records.
     """
 
     kind: str
@@ -56,14 +56,14 @@ class World:
 
     @cached_property
     def truth(self) -> Truth:
-        """Ground truth, computed at first use."""
+        """Ground truth, computed on first use."""
         moved = sum(
             m.amount for m in self.manipulations if (m.name, m.source) == ("shift", "device")
         )
         return find_truth(self.spec, self.physics, self.recording, moved)
 
     def true_seconds(self, burst: int) -> Floats:
-        """Return the payload bytes that arrived in each second of a burst's window."""
+        """Return the payload bytes received per second in the window of a burst."""
         return self._burst(burst).seconds
 
     def _burst(self, index: int) -> BurstTruth:
@@ -73,22 +73,22 @@ class World:
         """Return this world with changed records.
 
         Args:
-            recording: The changed records.
-            manipulation: What was changed.
+            recording: Changed records to use.
+            manipulation: Description of the change.
         """
         return replace(self, recording=recording, manipulations=(*self.manipulations, manipulation))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """What may be said about a world.
+    """Permitted verdicts and bottlenecks for a world.
 
     Attributes:
         permitted: Verdicts that the documents permit.
-        reasons: Why a verdict is wrong, by verdict.
-        unseen: Violations that no recorded source shows; a pass is then untrue but not wrong.
-        should_pass: An inconclusive verdict is needless.
-        bottlenecks: Names that are right for the bottleneck.
+        reasons: Reasons for wrong verdicts, by verdict.
+        unseen: Violations without a recorded source that shows them. A pass is then permitted.
+        should_pass: True if an inconclusive verdict is unnecessary.
+        bottlenecks: Correct names for the bottleneck.
     """
 
     permitted: frozenset[str]
@@ -102,10 +102,10 @@ def build(kind: str, seed: int, spec: Spec, rng: np.random.Generator) -> World:
     """Simulate and record a world.
 
     Args:
-        kind: Name of the kind.
-        seed: Seed of the world.
-        spec: Parameters.
-        rng: Source of randomness.
+        kind: Kind name.
+        seed: World seed.
+        spec: Parameters to use.
+        rng: Random number generator to use.
 
     Returns:
         The world, without manipulations.
@@ -117,14 +117,14 @@ def build(kind: str, seed: int, spec: Spec, rng: np.random.Generator) -> World:
 
 
 def judge(world: World) -> Judgement:
-    """Return which verdicts the documents permit, with reasons.
+    """Return the verdicts that the documents permit, with reasons.
 
     A *pass* is wrong if a requirement is not met and at least one recorded source shows it.
-    A *fail* is wrong if every requirement is met with room, and nobody lowered the records.
-    *Inconclusive* is never wrong; `should_pass` says when it is needless.
+    A *fail* is wrong if all requirements are met with a margin and the records were not lowered.
+    *Inconclusive* is never wrong. `should_pass` is true if it is unnecessary.
 
     Args:
-        world: The world.
+        world: World to judge.
 
     Returns:
         The judgement.
@@ -161,5 +161,5 @@ def judge(world: World) -> Judgement:
 
 
 def permitted(world: World) -> frozenset[str]:
-    """Return the verdicts that are not wrong: a subset of pass, fail and inconclusive."""
+    """Return the subset of pass, fail and inconclusive that is not wrong."""
     return judge(world).permitted

@@ -1,4 +1,4 @@
-"""The two ports in memory: as little as an agent needs, with a switch that takes them away."""
+"""In-memory queue and table to be used in agent tests. The table can be set to unavailable."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -40,7 +40,7 @@ HOST: Final = Host(
 
 
 def make_tools(records: Records, **settings: Any) -> Tools:
-    """A client's tools, with an engine that is not there and no gate."""
+    """Return the tools for a client agent without start gate. Its engine cannot be started."""
     return Tools(
         settings=make_settings(**settings),
         host=HOST,
@@ -56,33 +56,34 @@ def make_tools(records: Records, **settings: Any) -> Tools:
 
 
 class MemoryTable:
-    """A :class:`~broadside.exchange.ports.Table` in a dictionary."""
+    """Implement :class:`~broadside.exchange.ports.Table` with a dictionary."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str], Entity] = {}
-        self.written: list[str] = []  # row keys, in the order of writing
+        # Row keys, in the order they were written.
+        self.written: list[str] = []
         self.away = False
         self.refusing: Callable[[Entity], ExchangeError | None] = lambda _: None
         self._version = 0
 
-    def _here(self) -> None:
+    def _check_available(self) -> None:
         if self.away:
             raise ExchangeUnavailable("the table is away")
 
     async def insert(self, entity: Entity) -> str:
-        self._here()
+        self._check_available()
         if (entity.partition_key, entity.row_key) in self.rows:
             raise EntityExists(entity.row_key)
         return self._write(entity)
 
     async def upsert(self, entity: Entity) -> str:
-        self._here()
+        self._check_available()
         if (refusal := self.refusing(entity)) is not None:
             raise refusal
         return self._write(entity)
 
     async def replace(self, entity: Entity, etag: str) -> str:
-        self._here()
+        self._check_available()
         answer = self.rows.get((entity.partition_key, entity.row_key))
         if answer is None:
             raise EntityNotFound(entity.row_key)
@@ -91,7 +92,7 @@ class MemoryTable:
         return self._write(entity)
 
     async def get(self, partition_key: str, row_key: str) -> Entity | None:
-        self._here()
+        self._check_available()
         return self.rows.get((partition_key, row_key))
 
     async def scan(
@@ -102,7 +103,7 @@ class MemoryTable:
         row_before: str | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[Entity]:
-        self._here()
+        self._check_available()
         keys = sorted(row for partition, row in self.rows if partition == partition_key)
         results = [
             key
@@ -113,11 +114,11 @@ class MemoryTable:
             yield self.rows[partition_key, key]
 
     async def delete(self, partition_key: str, row_key: str) -> bool:
-        self._here()
+        self._check_available()
         return self.rows.pop((partition_key, row_key), None) is not None
 
     async def batch(self, entities: Sequence[Entity]) -> None:
-        self._here()
+        self._check_available()
         for entity in entities:
             self._write(entity)
 
@@ -139,13 +140,15 @@ class MemoryTable:
 
 
 class MemoryQueue:
-    """A :class:`~broadside.exchange.ports.JobQueue` in a list; ``settled`` tells what became of
-    each."""
+    """Implement :class:`~broadside.exchange.ports.JobQueue` with a list. ``settled`` records the
+    calls that settled a message."""
 
     def __init__(self) -> None:
         self.waiting: list[Delivery] = []
-        self.settled: list[tuple[str, ...]] = []  # (verb, message id, ...)
-        self.idle = asyncio.Event()  # somebody asked and got nothing
+        # Tuples of the verb, the message id and further arguments.
+        self.settled: list[tuple[str, ...]] = []
+        # Set when there was no message to receive.
+        self.idle = asyncio.Event()
 
     def put(self, body: bytes, message_id: str) -> None:
         self.waiting.append(
@@ -193,7 +196,7 @@ class MemoryQueue:
         raise NotImplementedError
 
     async def ping(self) -> None:
-        """It is here."""
+        """Do nothing. The queue can always be reached."""
 
     async def counts(self) -> QueueCounts:
         raise NotImplementedError
@@ -203,7 +206,7 @@ class MemoryQueue:
 
 
 async def work_until_idle(worker: Worker, queue: MemoryQueue) -> None:
-    """Let a worker take all that waits, and stop it. Raises what ended it before."""
+    """Run a worker until the queue is empty and stop it. Raises the error of the worker."""
     queue.idle.clear()
     work = asyncio.create_task(worker.run())
     idle = asyncio.create_task(queue.idle.wait())

@@ -1,4 +1,4 @@
-"""An engine from its start to its end."""
+"""Run an engine process from start to end."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +13,7 @@ async def run_engine(
     hard_stop_at_s: float | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Exit:
-    """Spawn and wait. Raises ``EngineUnusable`` where it cannot be executed."""
+    """Spawn the engine and wait for its exit. Raises ``EngineUnusable`` if it cannot start."""
     process = await EngineProcess.spawn(
         argv, on_line=on_line, deadline_at_s=deadline_at_s, hard_stop_at_s=hard_stop_at_s, env=env
     )

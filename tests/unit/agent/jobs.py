@@ -1,4 +1,4 @@
-"""Jobs, settings and readings that the agent's unit tests share."""
+"""Jobs, settings and engine readings to use in agent tests."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ INSTANT_S = INSTANT_AT.timestamp()
 
 
 def make_job(**changes: Any) -> Job:
-    """A plain forward job of 10 s on loopback."""
+    """Return a job to send forward for 10 s over loopback."""
     fields: dict[str, Any] = {
         "run_id": "run-1",
         "burst_index": 0,
@@ -32,7 +32,7 @@ def make_settings(**changes: Any) -> AgentSettings:
 
 
 def make_reading(**changes: Any) -> Reading:
-    """What a good forward test of 2 s reads like."""
+    """Return the reading for a successful forward test with 2 s."""
     reading = Reading(
         report=EngineReport(
             engine="iperf3",

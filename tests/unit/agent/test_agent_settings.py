@@ -8,7 +8,7 @@ from broadside.exchange.messages import Role
 from tests.unit.agent.jobs import make_settings
 
 
-def test_environment_names_every_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_set_every_field(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         "ROLE": "server",
         "AGENT_ID": "server-7",
@@ -25,7 +25,7 @@ def test_environment_names_every_setting(monkeypatch: pytest.MonkeyPatch) -> Non
     assert settings.spool_path == Path("/var/lib/broadside")
 
 
-def test_private_targets_are_allowed_by_default_and_others_are_not() -> None:
+def test_only_private_targets_are_allowed_by_default() -> None:
     settings = make_settings()
     allowed = ["10.2.1.1", "172.31.0.1", "192.168.3.4", "127.0.0.1", "::1"]
     assert [a for a in allowed if not settings.is_allowed(a)] == []
@@ -34,7 +34,7 @@ def test_private_targets_are_allowed_by_default_and_others_are_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "words"),
+    ("field", "value", "message"),
     [
         ("ports", "5201-x", "5201-5204,5210"),
         ("ports", "70000", "65535"),
@@ -45,12 +45,12 @@ def test_private_targets_are_allowed_by_default_and_others_are_not() -> None:
         ("control_poll_s", 60, "2.5"),
     ],
 )
-def test_a_bad_value_is_refused_with_words(field: str, value: object, words: str) -> None:
-    with pytest.raises(ValidationError, match=words):
+def test_invalid_value_is_rejected_with_a_message(field: str, value: object, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         make_settings(**{field: value})
 
 
-def test_the_spool_of_two_agents_on_one_host_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_agents_on_one_host_use_different_spools(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/state")
     assert make_settings(agent_id="a").spool_path == Path("/state/broadside/a/client")
     assert make_settings(agent_id="a", role="server").spool_path.name == "server"

@@ -1,4 +1,4 @@
-"""The agents' part of ``make attack``, and that its walk leaves no field and no writer out."""
+"""Run the agent attacks from ``make attack``. All fields and writers should be covered."""
 
 import pytest
 
@@ -9,17 +9,18 @@ from tests.attack.on_agents import ATTACKS
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
-def test_it_is_stopped_and_says_by_what(attack: Attack) -> None:
+def test_attack_is_stopped_by_a_named_defence(attack: Attack) -> None:
     assert attack.run()
 
 
-def test_every_field_that_takes_text_is_listed() -> None:
+def test_all_text_fields_are_listed() -> None:
     assert text_fields().keys() == KINDS.keys()
 
 
 @pytest.mark.parametrize("engine", engines())
-def test_the_writers_are_reached(engine: str) -> None:
-    """A good value does arrive, so that a bad one's absence means something."""
+def test_valid_values_reach_the_written_files(engine: str) -> None:
+    """Check that a valid value will arrive. If not, the absence of an invalid one proves
+    nothing."""
     assert "10.9.9.9" in written(engine, "endpoint.address", "10.9.9.9")
     assert "10.9.9.9" in written(engine, "bind", "10.9.9.9")
     assert "10.9.9.9" in written(engine, "address", "10.9.9.9")

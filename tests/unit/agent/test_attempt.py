@@ -1,4 +1,4 @@
-"""How the end of an engine that runs until it is stopped is read."""
+"""Tests for how the agent reads the end of an engine process."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ LOOP = "import time\nwhile True: time.sleep(0.05)"
 
 
 class AnyReader:
-    """Says the same of whatever it reads."""
+    """Return the same reading for any input."""
 
     def feed(self, line: bytes, at_s: float) -> tuple[()]:
         return ()
@@ -48,64 +48,65 @@ async def started(code: str, stop_after_s: float | None) -> Attempt:
 
 
 @pytest.mark.parametrize(
-    ("number", "says"), [(signal.SIGKILL, "signal 9 (Killed)"), (signal.SIGSEGV, "signal 11")]
+    ("number", "message"), [(signal.SIGKILL, "signal 9 (Killed)"), (signal.SIGSEGV, "signal 11")]
 )
-async def test_an_end_that_the_agent_did_not_cause_is_a_failure(
-    number: signal.Signals, says: str
+async def test_killed_by_a_foreign_signal_is_a_failure(
+    number: signal.Signals, message: str
 ) -> None:
     attempt = await started(LOOP, 60)
     os.kill(attempt.process.pid, number)
     await attempt.exit
     reading = attempt.read()
-    assert says in (reading.report.error or "")
+    assert message in (reading.report.error or "")
     assert not reading.usable
 
 
-async def test_an_end_of_its_own_is_a_failure_too() -> None:
+async def test_unexpected_exit_is_a_failure() -> None:
     attempt = await started("", 60)
     await attempt.exit
     assert "exit code 0" in (attempt.read().report.error or "")
 
 
-async def test_the_end_at_its_time_is_none() -> None:
+async def test_planned_stop_is_not_a_failure() -> None:
     attempt = await started(LOOP, 0.2)
     exit_ = await attempt.exit
     assert (exit_.exit_code, exit_.stopped) == (-signal.SIGTERM, None)
     assert attempt.read().report.error is None
 
 
-async def test_counters_are_read_before_a_second_process_is_started(
+async def test_counters_are_read_before_the_second_process_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What the first moved meanwhile would be taken for what it had read before the test."""
+    """Check the order. If not, traffic from the first process would be used as the initial
+    value."""
     order: list[str] = []
 
-    class Noting(AnyReader):
+    class RecordingReader(AnyReader):
         def sample(self, name: str, text: str, at_s: float) -> tuple[()]:
             order.append(name)
             return ()
 
     spawn = EngineProcess.spawn
 
-    async def noted(argv: Sequence[str], **options: Any) -> EngineProcess:
+    async def record_spawn(argv: Sequence[str], **options: Any) -> EngineProcess:
         order.append(argv[-1])
         return await spawn(argv, **options)
 
-    monkeypatch.setattr(EngineProcess, "spawn", noted)
+    monkeypatch.setattr(EngineProcess, "spawn", record_spawn)
     attempt = await Attempt.spawn(
         Process(
             argv=(sys.executable, "-c", "1"),
             pipe_to=(sys.executable, "-c", "2"),
             watches=(FileWatch(name="io", path="/proc/{pid}/io"),),
         ),
-        Noting(),
+        RecordingReader(),
         raw_max_bytes=1000,
     )
     await attempt.exit
     assert order[:3] == ["1", "io", "2"]
 
 
-async def test_an_engine_with_an_end_of_its_own_may_end() -> None:
+async def test_engine_without_planned_stop_may_exit() -> None:
     attempt = await started("", None)
     await asyncio.wait_for(attempt.exit, 20)
     assert attempt.read().report.error is None
@@ -122,14 +123,14 @@ def transcript(lines: list[bytes], max_bytes: int) -> Transcript:
 
 
 @given(lines)
-def test_a_short_output_is_kept_to_the_byte(lines: list[bytes]) -> None:
+def test_short_output_is_stored_unchanged(lines: list[bytes]) -> None:
     stored = transcript(lines, 2**20)
     assert stored.text() == b"\n".join(lines)
     assert not stored.is_cut
 
 
 @given(lines, st.integers(1, 5_000))
-def test_no_line_is_cut_and_the_missing_ones_are_counted(
+def test_lines_stay_complete_and_dropped_lines_are_counted(
     lines: list[bytes], max_bytes: int
 ) -> None:
     stored = transcript(lines, max_bytes)
@@ -147,7 +148,7 @@ def test_no_line_is_cut_and_the_missing_ones_are_counted(
     assert note["bytes"] == sum(len(line) + 1 for line in missing)
 
 
-def test_a_long_output_keeps_its_bound_its_start_and_its_end() -> None:
+def test_long_output_is_cut_in_the_middle_at_the_limit() -> None:
     lines = [b'{"event":"start"}', *(b"%08d" % n * 20 for n in range(30_000)), b'{"event":"end"}']
     stored = transcript(lines, 2**20)
     text = stored.text()
@@ -157,12 +158,14 @@ def test_a_long_output_keeps_its_bound_its_start_and_its_end() -> None:
     assert text.endswith(b'\n{"event":"end"}')
 
 
-def test_a_full_disk_costs_the_first_lines_and_says_so() -> None:
+def test_full_disk_drops_the_first_lines_and_notes_it() -> None:
     noise = random.Random(7)
-    lines = [noise.randbytes(300).hex().encode() for _ in range(3_000)]  # 0.9 MB, deflated
+    # 0.9 MB after compression.
+    lines = [noise.randbytes(300).hex().encode() for _ in range(3_000)]
     stored = Transcript(8 * 2**20)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, hard))  # the error is a disk's own
+    # The file size limit is used to get the same error as for a full disk.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, hard))
     try:
         for line in lines:
             stored.add(line)
@@ -173,7 +176,7 @@ def test_a_full_disk_costs_the_first_lines_and_says_so() -> None:
     assert tail == lines[-len(tail) :]
 
 
-def test_discarding_keeps_the_newest_lines() -> None:
+def test_discard_drops_the_older_lines() -> None:
     stored = transcript([b"one", b"two"], 2**20)
     stored.discard()
     stored.add(b"three")

@@ -1,4 +1,4 @@
-"""Unit tests of ``broadside agent --check`` with programs that the tests write."""
+"""Tests for ``broadside agent --check``, using fake programs."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ DOES_NOT_STREAM: Final = "iperf 3.16 (cJSON 1.7.15)"
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A client's settings, an iperf3 that streams, and a start gate that takes hold in it."""
+    """Set up a client with an iperf3 that can stream and a start gate for it."""
     monkeypatch.setenv("BROADSIDE_AGENT_ROLE", "client")
     monkeypatch.setattr(engine_process, "preload_works", lambda gate, binary: True)
     monkeypatch.setattr(engine_process, "find_gate", lambda: tmp_path / "libgate.so")
@@ -31,11 +31,11 @@ def set_iperf3(folder: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("BROADSIDE_AGENT_IPERF3", str(program))
 
 
-def set_engines(monkeypatch: pytest.MonkeyPatch, found: Mapping[str, Tool | str]) -> None:
-    """Let a host have these programs; one that is a text is missing, for the reason it says."""
+def set_engines(monkeypatch: pytest.MonkeyPatch, programs: Mapping[str, Tool | str]) -> None:
+    """Set the programs to be found. Use a text as the reason when a program is missing."""
     monkeypatch.setattr(
         "broadside.agent.installed_engines.find_program",
-        lambda program: found.get(program.name, Tool(argv=(program.name,), version="1.0")),
+        lambda program: programs.get(program.name, Tool(argv=(program.name,), version="1.0")),
     )
 
 
@@ -44,7 +44,7 @@ def lines(capsys: pytest.CaptureFixture[str], *engines: str) -> tuple[int, list[
     return code, capsys.readouterr().out.splitlines()
 
 
-def test_a_host_with_everything_is_ready(
+def test_host_with_all_programs_is_ready(
     host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     set_engines(monkeypatch, {})
@@ -55,7 +55,7 @@ def test_a_host_with_everything_is_ready(
     assert "http (vegeta 1.0)" in line
 
 
-def test_each_missing_thing_is_a_line_with_its_fix(
+def test_prints_one_line_with_a_fix_per_missing_program(
     host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     set_iperf3(host, DOES_NOT_STREAM, monkeypatch)
@@ -71,7 +71,7 @@ def test_each_missing_thing_is_a_line_with_its_fix(
 @pytest.mark.parametrize(
     ("engines", "code"), [(["iperf3"], 0), (["iperf3", "http"], 4), (["ftp"], 0)]
 )
-def test_only_the_named_engines_are_needed(
+def test_requires_only_the_named_engines(
     engines: list[str],
     code: int,
     host: Path,
@@ -82,7 +82,7 @@ def test_only_the_named_engines_are_needed(
     assert lines(capsys, *engines)[0] == code
 
 
-def test_an_engine_that_does_not_exist_is_named(
+def test_unknown_engine_is_reported_with_the_known_ones(
     host: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert lines(capsys, "gopher") == (
@@ -99,7 +99,7 @@ def test_a_server_needs_no_start_gate(
     assert lines(capsys, "iperf3")[0] == 0
 
 
-def test_without_iperf3_the_reason_is_named_once(
+def test_missing_iperf3_is_reported_once(
     host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("BROADSIDE_AGENT_IPERF3", str(host / "absent"))
@@ -108,7 +108,7 @@ def test_without_iperf3_the_reason_is_named_once(
     assert line.startswith(f"iperf3: none at {host / 'absent'}; ")
 
 
-def test_a_wrong_setting_is_wrong_usage(
+def test_invalid_setting_exits_with_usage_error(
     host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("BROADSIDE_AGENT_PORTS", "many")

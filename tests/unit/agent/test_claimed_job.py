@@ -1,4 +1,4 @@
-"""Bursts that end before an engine runs; those that run are live tests."""
+"""Tests for jobs that end before an engine is started. See the live tests for the others."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -28,7 +28,7 @@ from tests.unit.agent.jobs import make_job
 
 
 class Bench:
-    """A run of one job, due in a while and armed at once, on a table in memory."""
+    """Set up to run one job on an in-memory table. It will be due in some seconds."""
 
     def __init__(self) -> None:
         self.table = MemoryTable()
@@ -38,7 +38,7 @@ class Bench:
         self.job = make_job(planned_start_at=self.now + timedelta(seconds=8))
 
     def due_soon(self) -> None:
-        """For a case that waits for the instant."""
+        """Set the start to two seconds from now, for tests that need to wait for it."""
         due_at = datetime.now(UTC) + timedelta(seconds=2)
         self.job = self.job.model_copy(update={"planned_start_at": due_at})
 
@@ -61,11 +61,12 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
     monkeypatch.setattr(burst_module, "read_clock", read_clock)
     for module in (burst_module, watch):
-        monkeypatch.setattr(module, "LAST_LOOK_S", 60)  # the last look is the first
+        # The first check will then be the last.
+        monkeypatch.setattr(module, "LAST_LOOK_S", 60)
     return Bench()
 
 
-async def test_a_lapsed_lease_stands_down_before_the_instant(bench: Bench) -> None:
+async def test_expired_lease_abandons_the_job_before_the_instant(bench: Bench) -> None:
     report = await bench.conduct(lease_s=-1)
     assert report.outcome is Outcome.ABANDONED
     assert "lease lapsed" in (report.reason or "")
@@ -73,7 +74,7 @@ async def test_a_lapsed_lease_stands_down_before_the_instant(bench: Bench) -> No
     assert (report.engine, report.process_start_at, report.start_method) == (None, None, None)
 
 
-async def test_a_run_without_a_control_row_stands_down(bench: Bench) -> None:
+async def test_missing_control_row_abandons_the_job(bench: Bench) -> None:
     claim = Claim(
         job_id=bench.job.job_id, agent_id="client-1", phase=Phase.CLAIMED, claimed_at=bench.now
     )
@@ -81,13 +82,13 @@ async def test_a_run_without_a_control_row_stands_down(bench: Bench) -> None:
     assert (report.outcome, report.reason) == (Outcome.ABANDONED, "the run has no control row")
 
 
-async def test_an_agent_that_stops_abandons(bench: Bench) -> None:
+async def test_stopping_agent_abandons_the_job(bench: Bench) -> None:
     bench.tools.stopping.set()
     report = await bench.conduct()
     assert (report.outcome, report.reason) == (Outcome.ABANDONED, "the agent is stopping")
 
 
-async def test_a_clock_over_the_gate_is_refused_with_the_reading(
+async def test_clock_above_the_limit_is_refused_with_its_reading(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.job = bench.job.model_copy(update={"clock_bound_max_s": 1e-6})
@@ -106,7 +107,7 @@ def reading(bound_s: float | None, source: ClockSource = ClockSource.CHRONY) -> 
 
 
 @pytest.mark.parametrize("bound_s", [0.4, None])
-async def test_a_clock_that_steps_after_arming_stands_down_before_the_instant(
+async def test_clock_step_after_arming_refuses_the_job(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, bound_s: float | None
 ) -> None:
     readings = iter([reading(1e-5)])
@@ -125,7 +126,7 @@ async def test_a_clock_that_steps_after_arming_stands_down_before_the_instant(
 
 
 @pytest.mark.parametrize("answers", [True, False])
-async def test_a_chronyd_that_is_slow_after_arming_is_no_news(
+async def test_slow_chronyd_after_arming_is_ignored(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, answers: bool
 ) -> None:
     readings = iter([reading(1e-5)])
@@ -140,13 +141,14 @@ async def test_a_chronyd_that_is_slow_after_arming_is_no_news(
     monkeypatch.setattr(burst_module, "read_clock", read_clock)
     bench.due_soon()
     report = await bench.conduct()
-    assert report.outcome is Outcome.FAILED  # its engine is not there
+    # The engine does not exist.
+    assert report.outcome is Outcome.FAILED
     assert "/nowhere/iperf3" in (report.reason or "")
     assert report.clock_before is not None
     assert report.clock_before.bound_s == 1e-5
 
 
-async def test_what_the_engine_cannot_do_is_refused(bench: Bench) -> None:
+async def test_unsupported_engine_is_refused(bench: Bench) -> None:
     bench.job = make_job(planned_start_at=bench.job.planned_start_at, traffic={"engine": "iperf4"})
     report = await bench.conduct()
     assert report.outcome is Outcome.REFUSED
@@ -154,16 +156,17 @@ async def test_what_the_engine_cannot_do_is_refused(bench: Bench) -> None:
     assert report.clock_before is not None
 
 
-async def test_an_engine_that_cannot_be_executed_fails(bench: Bench) -> None:
+async def test_missing_engine_program_fails_the_job(bench: Bench) -> None:
     bench.due_soon()
     report = await bench.conduct()
     assert report.outcome is Outcome.FAILED
     assert "/nowhere/iperf3" in (report.reason or "")
     claim = (await bench.records.bursts.read_claims("run-1", 0))[bench.job.pair_index]
-    assert claim.phase is Phase.ARMED  # without a gate: ready, until the instant came
+    # Without a gate, the job is ready to wait for the instant.
+    assert claim.phase is Phase.ARMED
 
 
-async def test_a_fault_of_ours_still_ends_in_a_report(
+async def test_internal_error_still_writes_a_report(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object, **__: object) -> None:
@@ -175,11 +178,11 @@ async def test_a_fault_of_ours_still_ends_in_a_report(
     assert "ZeroDivisionError" in (report.reason or "")
 
 
-@pytest.mark.parametrize(("engine", "asked"), [("iperf3", False), ("http", True), ("ftp", True)])
-async def test_without_a_gate_only_a_daemons_port_is_asked_for_the_idle_rtt(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, engine: str, asked: bool
+@pytest.mark.parametrize(("engine", "probed"), [("iperf3", False), ("http", True), ("ftp", True)])
+async def test_without_a_gate_only_daemon_ports_are_probed_for_idle_rtt(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, engine: str, probed: bool
 ) -> None:
-    """A server of one test that is connected to and dropped ends."""
+    """Check that a single-test server is not probed, because that would end it."""
     seen = []
 
     async def from_handshakes(address: str, port: int, bind: str | None) -> IdleRtt:
@@ -200,5 +203,5 @@ async def test_without_a_gate_only_a_daemons_port_is_asked_for_the_idle_rtt(
     monkeypatch.setattr(type(bench.tools), "installed", lambda *_: installed)
     await job._measure_idle_rtt()
     endpoint = bench.job.endpoint
-    assert seen == ([(endpoint.address, endpoint.port)] if asked else [])
-    assert (job._idle_rtt is not None) == asked
+    assert seen == ([(endpoint.address, endpoint.port)] if probed else [])
+    assert (job._idle_rtt is not None) == probed

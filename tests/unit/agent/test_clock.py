@@ -20,7 +20,7 @@ from broadside.exchange.messages import ClockReading, ClockSource
 
 NOW_AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
-# chronyd 4.3 -x against a server with `offset 0.005`, which `chronyc tracking` calls "slow"
+# Output of chronyd 4.3 -x with `offset 0.005` at the server, which `chronyc tracking` calls "slow".
 SLOW = (
     "7F000001,127.0.0.1,4,1795175952.126060525,0.004998744,-0.000000175,0.000000221,-0.022,-0.005,"
     "0.071,0.000005591,0.000001400,1.0,Normal\n"
@@ -33,18 +33,19 @@ UNSYNCHRONISED = (
     "00000000,,0,0.000000000,0.000000000,0.000000000,0.000000000,0.000,0.000,0.000,1.000000000,"
     "1.000000000,0.0,Not synchronised\n"
 )
-# A VM of Azure: the form of Microsoft's page "Time sync for Linux VMs in Azure".
+# Output on an Azure VM, after Microsoft's page "Time sync for Linux VMs in Azure".
 PHC = (
     "50484330,PHC0,3,1795175952.126060525,0.000000100,0.000000100,0.000000221,-0.022,-0.005,"
     "0.071,0.000000001,0.000001400,8.0,Normal\n"
 )
 
 
-def test_tracking_gives_offset_bound_and_reference() -> None:
+def test_parses_offset_bound_and_reference() -> None:
     reading = parse_tracking(SLOW, NOW_AT)
     assert reading.source is ClockSource.CHRONY
     assert reading.synchronised
-    assert reading.offset_s == pytest.approx(-0.004998744)  # slow: behind
+    # A slow clock is behind.
+    assert reading.offset_s == pytest.approx(-0.004998744)
     assert reading.bound_s == pytest.approx(0.004998744 + 0.000001400 + 0.000005591 / 2)
     assert (reading.reference, reading.stratum) == ("127.0.0.1", 4)
 
@@ -61,12 +62,14 @@ def test_a_free_running_chronyd_has_no_bound() -> None:
         (None, LOCAL, True),
         ("127.0.0.1", LOCAL, True),
         ("/run/chrony/chronyd.sock", LOCAL, True),
-        ("172.31.77.2", LOCAL, True),  # another container's: it says nothing of any clock
+        # It belongs to another container and cannot be used for this clock.
+        ("172.31.77.2", LOCAL, True),
         (None, SLOW, True),
-        ("127.0.0.1", SLOW, False),  # it says how far its clock is off, so that counts
+        # It reports an offset, so it can be used.
+        ("127.0.0.1", SLOW, False),
     ],
 )
-async def test_beside_a_free_running_chronyd_the_kernel_counts(
+async def test_kernel_clock_is_used_if_chronyd_is_free_running(
     socket: str | None, text: str, has_boot_id: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def answer(_: str | None) -> str:
@@ -88,7 +91,7 @@ async def test_beside_a_free_running_chronyd_the_kernel_counts(
         assert (await read_clock(socket)).bound_s == pytest.approx(0.0025)
 
 
-def test_not_synchronised_is_an_unknown_bound() -> None:
+def test_unsynchronised_clock_has_no_bound() -> None:
     reading = parse_tracking(UNSYNCHRONISED, NOW_AT)
     assert (reading.synchronised, reading.bound_s, reading.offset_s) == (False, None, None)
     assert "not synchronised" in (clock_problem(reading, 0.05) or "")
@@ -106,18 +109,18 @@ def test_not_synchronised_is_an_unknown_bound() -> None:
         SLOW.rpartition(",")[0],
     ],
 )
-def test_garbage_is_an_unknown_clock(text: str) -> None:
+def test_invalid_output_is_an_unknown_clock(text: str) -> None:
     reading = parse_tracking(text, NOW_AT)
     assert reading.source is ClockSource.UNKNOWN
     assert "clock unknown" in (clock_problem(reading, 10.0) or "")
 
 
 @given(st.text())
-def test_no_text_makes_the_parser_raise_or_invent_a_bound(text: str) -> None:
+def test_parser_accepts_any_text_without_a_bound(text: str) -> None:
     assert parse_tracking(text, NOW_AT).bound_s is None
 
 
-def test_the_kernel_bound_is_maxerror_and_the_offset_that_is_left() -> None:
+def test_kernel_bound_is_maxerror_plus_remaining_offset() -> None:
     reading = judge_timex(0, STA_NANO, 1500, 2500, NOW_AT)
     assert reading.source is ClockSource.ADJTIMEX
     assert reading.bound_s == pytest.approx(0.0025 + 1.5e-6)
@@ -136,7 +139,7 @@ def test_a_failed_adjtimex_is_an_unknown_clock() -> None:
     assert judge_timex(-1, 0, 0, 0, NOW_AT).source is ClockSource.UNKNOWN
 
 
-def test_the_gate_names_value_limit_and_fix() -> None:
+def test_clock_problem_has_value_limit_and_fix() -> None:
     def reading(bound_s: float) -> ClockReading:
         return ClockReading(
             source=ClockSource.CHRONY, read_at=NOW_AT, synchronised=True, bound_s=bound_s
@@ -149,7 +152,7 @@ def test_the_gate_names_value_limit_and_fix() -> None:
     assert "clock_bound_max_s" in problem
 
 
-def test_a_clock_that_all_ends_read_meets_the_gate_whatever_it_is_off_by() -> None:
+def test_shared_clock_passes_with_any_offset() -> None:
     reading = judge_timex(TIME_ERROR, STA_UNSYNC, 0, 16_000_000, NOW_AT)
     here = reading.model_copy(update={"boot_id": "this-boot"})
     assert clock_problem(here, 0.05, "this-boot") is None
@@ -157,57 +160,59 @@ def test_a_clock_that_all_ends_read_meets_the_gate_whatever_it_is_off_by() -> No
     assert "not synchronised" in (clock_problem(reading, 0.05, "this-boot") or "")
 
 
-async def test_whoever_names_a_clock_is_not_told_the_kernels() -> None:
+async def test_explicit_chronyd_address_disables_the_kernel_clock() -> None:
     assert (await read_clock()).boot_id
-    assert (await read_clock("127.0.0.9")).boot_id is None  # nobody answers there
+    # This address has no chronyd.
+    assert (await read_clock("127.0.0.9")).boot_id is None
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        LOCAL.replace("7F7F0101", "7F7F0100"),  # ntpd's local clock driver
-        LOCAL.replace(",3,", ",10,"),  # the default stratum of `local`, also of `local orphan`
+        # The local clock driver in ntpd.
+        LOCAL.replace("7F7F0101", "7F7F0100"),
+        # Default stratum of `local` and of `local orphan`.
+        LOCAL.replace(",3,", ",10,"),
         SLOW.replace(",4,", ",16,"),
         SLOW.replace(",4,", ",0,"),
         SLOW.replace("Normal", "Not synchronised"),
         SLOW.replace("Normal", "something new"),
     ],
 )
-def test_a_clock_that_nothing_disciplines_has_no_bound(text: str) -> None:
+def test_undisciplined_clock_has_no_bound(text: str) -> None:
     reading = parse_tracking(text, NOW_AT)
     assert (reading.synchronised, reading.bound_s, reading.offset_s) == (False, None, None)
     assert clock_problem(reading, 10.0)
 
 
 @pytest.mark.parametrize(
-    ("silent", "least_s", "most_s"),
+    ("silence", "least_s", "most_s"),
     [
-        (timedelta(seconds=100), 0.0, 0.006),  # one update may be missed
+        # One missed update should be accepted.
+        (timedelta(seconds=100), 0.0, 0.006),
         (timedelta(hours=1), 0.05, 0.06),
         (timedelta(days=1), 1.2, 1.4),  # 86,400 s x 15 ppm
     ],
 )
-def test_the_bound_grows_while_the_source_is_silent(
-    silent: timedelta, least_s: float, most_s: float
-) -> None:
-    bound_s = parse_tracking(SLOW, NOW_AT + silent).bound_s
+def test_bound_grows_without_updates(silence: timedelta, least_s: float, most_s: float) -> None:
+    bound_s = parse_tracking(SLOW, NOW_AT + silence).bound_s
     assert bound_s is not None
     assert least_s <= bound_s <= most_s
 
 
-def test_the_bound_holds_the_error_of_a_hypervisors_clock() -> None:
+def test_bound_includes_the_hypervisor_clock_error() -> None:
     figures_s = 1e-7 + 1.4e-6 + 5e-10
     phc = parse_tracking(PHC, NOW_AT)
     assert phc.bound_s == pytest.approx(figures_s + HOST_ERROR_S)
     renamed = PHC.replace("50484330,PHC0", "48595052,HYPR")
     assert parse_tracking(renamed, NOW_AT).bound_s == pytest.approx(figures_s)
     assert parse_tracking(renamed, NOW_AT, on_host_clock=True).bound_s == phc.bound_s
-    # A server's address is no reference clock, whatever clocks the kernel has.
+    # A server address is not a reference clock, even if the kernel has one.
     server = parse_tracking(SLOW, NOW_AT, on_host_clock=True)
     assert server.bound_s == parse_tracking(SLOW, NOW_AT).bound_s
 
 
-async def test_the_kernel_bound_holds_it_where_there_is_such_a_clock(
+async def test_kernel_bound_includes_the_hypervisor_clock_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def no_answer(_: str | None) -> None:
@@ -226,9 +231,7 @@ async def test_the_kernel_bound_holds_it_where_there_is_such_a_clock(
 @pytest.mark.parametrize(
     ("name", "expected"), [("hyperv\n", True), ("KVM virtual PTP\n", True), ("mlx5_ptp\n", False)]
 )
-def test_a_hypervisors_clock_is_known_by_its_name(
-    name: str, expected: bool, tmp_path: Path
-) -> None:
+def test_hypervisor_clock_is_recognised_by_name(name: str, expected: bool, tmp_path: Path) -> None:
     assert has_hypervisor_clock(tmp_path) is False
     (tmp_path / "ptp1").mkdir()
     (tmp_path / "ptp1" / "clock_name").write_text(name)

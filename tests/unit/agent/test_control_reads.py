@@ -1,4 +1,4 @@
-"""What the guard of a run that is under way sees of a table that is slow, on a clock of its own."""
+"""Tests for the control row watch with slow and unavailable tables, on a simulated clock."""
 
 import asyncio
 import time
@@ -18,11 +18,12 @@ from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable, make_tools
 from tests.unit.agent.jobs import INSTANT_AT, INSTANT_S, make_job
 
-ABORT_S = 5.0  # s within which traffic is to stop
+# Seconds in which the traffic needs to stop.
+ABORT_S = 5.0
 
 
 class SkippingLoop(asyncio.SelectorEventLoop):
-    """A loop whose clock skips the time in which nothing happens."""
+    """Event loop to skip idle time on its clock."""
 
     skipped_s = 0.0
 
@@ -37,7 +38,7 @@ class SkippingLoop(asyncio.SelectorEventLoop):
 
 
 class SlowControl(RunRecords):
-    """A run's control row, each read of which takes a while; times in s after the instant."""
+    """Control row with slow reads. Times are in seconds after the instant."""
 
     def __init__(self, read_s: float, *, lease_s: float = 60.0) -> None:
         super().__init__(MemoryTable())
@@ -70,7 +71,7 @@ class SlowControl(RunRecords):
 def guarded(
     monkeypatch: pytest.MonkeyPatch, records: SlowControl, *, from_s: float = -10.0
 ) -> tuple[str, float]:
-    """Why the guard ended the run, and when (s after the instant)."""
+    """Return the reason and the time (s after the instant) when the run was ended."""
     job = make_job()
     claim = Claim(job_id=job.job_id, agent_id="c", phase=Phase.CLAIMED, claimed_at=INSTANT_AT)
     loop = SkippingLoop()
@@ -91,7 +92,7 @@ def guarded(
 
 @pytest.mark.parametrize("read_s", [0.01, 0.9, 2.0])
 @pytest.mark.parametrize("into_read_s", [0.0, 0.3, 0.9])
-def test_an_abort_is_seen_in_time_however_slow_the_table(
+def test_abort_is_detected_in_time_on_a_slow_table(
     monkeypatch: pytest.MonkeyPatch, read_s: float, into_read_s: float
 ) -> None:
     records = SlowControl(read_s)
@@ -102,7 +103,9 @@ def test_an_abort_is_seen_in_time_however_slow_the_table(
 
 
 @pytest.mark.parametrize("read_s", [0.9, 2.9])
-def test_a_slow_table_lets_no_lease_lapse(monkeypatch: pytest.MonkeyPatch, read_s: float) -> None:
+def test_slow_table_does_not_expire_the_lease(
+    monkeypatch: pytest.MonkeyPatch, read_s: float
+) -> None:
     records = SlowControl(read_s, lease_s=15)
     records.cancelled_s = 1740
     why, at_s = guarded(monkeypatch, records)
@@ -110,7 +113,7 @@ def test_a_slow_table_lets_no_lease_lapse(monkeypatch: pytest.MonkeyPatch, read_
     assert at_s >= records.cancelled_s
 
 
-def test_a_lease_that_nobody_renews_lapses_while_reads_are_under_way(
+def test_lease_expires_while_reads_are_pending(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     records = SlowControl(0.9, lease_s=15)
@@ -120,25 +123,25 @@ def test_a_lease_that_nobody_renews_lapses_while_reads_are_under_way(
     assert 115 <= at_s <= 116.0
 
 
-@pytest.mark.parametrize(("hangs", "words"), [(True, "no answer in time"), (False, "away")])
-def test_a_table_that_is_gone_stops_the_run_with_its_lease(
-    monkeypatch: pytest.MonkeyPatch, hangs: bool, words: str
+@pytest.mark.parametrize(("hangs", "message"), [(True, "no answer in time"), (False, "away")])
+def test_unavailable_table_stops_the_run_at_lease_end(
+    monkeypatch: pytest.MonkeyPatch, hangs: bool, message: str
 ) -> None:
-    """It never answers, or refuses."""
+    """Test a table that never answers and one that rejects every read."""
     records = SlowControl(0.2, lease_s=15)
     if hangs:
         records.hangs_from_s = 100
     else:
         records.away_from_s = 100
     why, at_s = guarded(monkeypatch, records)
-    assert f"the control row is unreadable: {words}" in why
+    assert f"the control row is unreadable: {message}" in why
     assert 114 <= at_s <= 116
     assert records.reading_max_count == (READS_MAX_COUNT if hangs else 1)
     assert records.reading_count == 0
 
 
 @pytest.mark.parametrize("read_s", [0.9, 1e6])
-def test_a_row_that_was_never_read_stops_the_run_before_the_instant(
+def test_unread_control_row_stops_the_run_before_the_instant(
     monkeypatch: pytest.MonkeyPatch, read_s: float
 ) -> None:
     why, at_s = guarded(monkeypatch, SlowControl(read_s), from_s=-1.3)
@@ -154,30 +157,30 @@ def control(lease_s: float) -> Control:
     return Control(run_id="run-1", lease_until_at=INSTANT_AT + timedelta(seconds=lease_s))
 
 
-def test_a_lease_that_lapses_stops_the_run() -> None:
+def test_expired_lease_stops_the_run() -> None:
     watch = make_watch()
     assert watch.see(control(30), INSTANT_S + 29) is None
     assert "lease lapsed" in (watch.see(control(30), INSTANT_S + 30) or "")
 
 
-def test_a_lease_that_is_renewed_before_the_last_look_stops_nothing() -> None:
+def test_lease_renewed_before_the_last_check_continues() -> None:
     watch = make_watch()
     assert watch.see(control(-20), INSTANT_S - 15) is None
     assert watch.miss("away", INSTANT_S - 10) is None
     assert watch.see(control(60), INSTANT_S - LAST_LOOK_S) is None
 
 
-def test_a_lease_that_is_not_renewed_by_the_last_look_stops_the_run() -> None:
+def test_lease_expired_at_the_last_check_stops_the_run() -> None:
     lapsed = control(-20)
     seen, missed = make_watch(), make_watch()
     seen.see(lapsed, INSTANT_S - 15)
     missed.see(lapsed, INSTANT_S - 15)
     assert "lease lapsed" in (seen.see(lapsed, INSTANT_S - LAST_LOOK_S) or "")
-    assert missed.miss("away", INSTANT_S - LAST_LOOK_S) is None, "the answer may be on its way"
+    assert missed.miss("away", INSTANT_S - LAST_LOOK_S) is None, "the answer may still arrive"
     assert "unreadable" in (missed.miss("away", INSTANT_S - LAST_WORD_S) or "")
 
 
-def test_the_row_is_read_at_the_last_look_and_judged_at_the_last_word() -> None:
+def test_polls_exactly_at_the_last_check_and_the_decision() -> None:
     watch = make_watch()
     assert watch.pause_s(1.0, INSTANT_S - 10) == 1.0
     assert watch.pause_s(1.0, INSTANT_S - LAST_LOOK_S - 0.25) == pytest.approx(0.25)
@@ -185,12 +188,12 @@ def test_the_row_is_read_at_the_last_look_and_judged_at_the_last_word() -> None:
     assert watch.pause_s(1.0, INSTANT_S - LAST_WORD_S) == 1.0
 
 
-def test_a_cancel_stops_the_run_at_once() -> None:
+def test_cancel_stops_the_run_immediately() -> None:
     row = control(60).model_copy(update={"cancelled_at": INSTANT_AT})
     assert "cancelled" in (make_watch().see(row, INSTANT_S - 15) or "")
 
 
-def test_an_outage_stops_nothing_while_the_lease_last_read_runs() -> None:
+def test_outage_is_tolerated_until_the_lease_expires() -> None:
     watch = make_watch()
     assert watch.see(control(60), INSTANT_S) is None
     assert watch.miss("away", INSTANT_S + 59) is None
@@ -198,7 +201,7 @@ def test_an_outage_stops_nothing_while_the_lease_last_read_runs() -> None:
     assert watch.miss("away", INSTANT_S + 119) is None
 
 
-def test_a_cancel_counts_also_after_an_outage() -> None:
+def test_cancel_is_applied_after_an_outage() -> None:
     watch = make_watch()
     watch.see(control(30), INSTANT_S)
     watch.miss("away", INSTANT_S + 1)

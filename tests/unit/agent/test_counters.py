@@ -53,20 +53,20 @@ def test_net_dev_columns() -> None:
     assert parse_net_dev(NET_DEV)["eth0.7"].rx_bytes == 7
 
 
-def test_idle_interfaces_are_counted_only_where_they_are_asked_for() -> None:
+def test_idle_interfaces_are_included_only_on_request() -> None:
     text = f"{NET_DEV}idle0: {' '.join(['0'] * 16)}\nidle1: {' '.join(['0'] * 16)}\n"
     assert set(parse_net_dev(text)) == {"lo", "eth0", "eth0.7"}
     assert set(parse_net_dev(text, "idle1")) == {"lo", "eth0", "eth0.7", "idle1"}
 
 
-def test_a_host_of_many_interfaces_counts_some_and_its_own() -> None:
+def test_many_interfaces_are_limited_but_include_the_configured() -> None:
     busy = "".join(f"veth{number}: {' '.join(['1'] * 16)}\n" for number in range(300))
     net_dev = parse_net_dev(f"{NET_DEV}{busy}", "veth299")
     assert len(net_dev) <= NICS_MAX_COUNT + 1
     assert "veth299" in net_dev
 
 
-def test_an_interface_that_is_not_there_is_named() -> None:
+def test_missing_interface_is_an_error_with_its_name() -> None:
     with pytest.raises(CountersUnreadable, match=r"no interface none0.*BROADSIDE_AGENT_NIC"):
         HostCounters("none0")
 
@@ -101,7 +101,7 @@ def totals(read_at_s: float = 100.0, **nic: int) -> HostTotals:
     )
 
 
-def test_difference_is_what_happened_between() -> None:
+def test_difference_returns_increments() -> None:
     later = replace(
         totals(101.0, rx_bytes=1500, drops_count=4),
         tcp_retransmits_count=7,
@@ -114,19 +114,19 @@ def test_difference_is_what_happened_between() -> None:
     assert (second.cpu_busy_ratio, second.cpu_busiest_core_ratio) == (0.75, 1.0)
 
 
-def test_an_interface_made_anew_counts_from_zero() -> None:
+def test_recreated_interface_counts_from_zero() -> None:
     cores = (CoreTicks(busy=150, total=1100),)
     second = difference(totals(), replace(totals(101.0, rx_bytes=300), cores=cores))["eth0"]
     assert second.nic_rx_bytes == 300
 
 
-def test_no_tick_between_two_readings_is_no_second() -> None:
+def test_readings_without_a_cpu_tick_are_skipped() -> None:
     assert difference(totals(), totals(100.001)) == {}
 
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 500)), min_size=1, max_size=8))
-def test_ratios_stay_ratios(steps: list[tuple[int, int]]) -> None:
-    """Also where a core's idle time stepped back, so that more is busy than passed."""
+def test_cpu_ratios_stay_between_zero_and_one(steps: list[tuple[int, int]]) -> None:
+    """Check this also when the idle time has stepped back."""
     earlier = replace(totals(), cores=tuple(CoreTicks(busy=100, total=1000) for _ in steps))
     later = replace(
         totals(101.0),
@@ -136,7 +136,7 @@ def test_ratios_stay_ratios(steps: list[tuple[int, int]]) -> None:
         assert 0 <= second.cpu_busy_ratio <= second.cpu_busiest_core_ratio <= 1
 
 
-def test_the_log_keeps_the_latest_and_finds_by_time() -> None:
+def test_log_drops_old_seconds_and_selects_by_time() -> None:
     host_log = HostLog(retention_s=3)
     cores = (CoreTicks(busy=100, total=1100),)
     for at_s in range(5):
@@ -145,7 +145,7 @@ def test_the_log_keeps_the_latest_and_finds_by_time() -> None:
     assert [second.start_at_s for second in host_log.between(3.0, 3.5)] == [3]
 
 
-def test_the_log_returns_the_counters_of_the_interface_that_is_asked_for() -> None:
+def test_log_returns_counters_of_the_requested_interface() -> None:
     host_log = HostLog(retention_s=3, nic="eth0")
     later = totals(101.0, rx_bytes=1_500)
     cores = (CoreTicks(busy=100, total=1100),)
@@ -159,7 +159,7 @@ def test_the_log_returns_the_counters_of_the_interface_that_is_asked_for() -> No
     assert received == {None: [500], "eth0": [500], "lo": [0], "bond0": [77], "gone0": []}
 
 
-def test_what_a_hypervisor_took_is_of_all_cores_and_never_more_than_they_were_busy() -> None:
+def test_steal_ratio_is_over_all_cores_and_at_most_the_busy_time() -> None:
     cores = (CoreTicks(busy=150, total=1100, taken=40), CoreTicks(busy=200, total=1100, taken=7))
     second = difference(totals(), replace(totals(101.0), cores=cores))["eth0"]
     assert second.cpu_taken_ratio == pytest.approx(40 / 200)

@@ -30,24 +30,24 @@ def second(at_s: float, busy: float) -> HostSecond:
     )
 
 
-def test_a_process_name_with_spaces_and_brackets_hides_nothing() -> None:
+def test_parses_process_names_with_spaces_and_brackets() -> None:
     text = "77 (a ) b (c) R 1 70 70 0 -1 4194560 1 2 3 4 250 50 20 10 20 0 1 0 99"
     process_time = parse_process_time(text)
     assert process_time.group_id == 70
     assert process_time.cpu_s == pytest.approx(330 * TICK_S)
 
 
-def test_a_group_that_is_not_there_has_used_nothing() -> None:
+def test_missing_process_group_has_zero_cpu_time() -> None:
     assert group_cpu_s(2**22 + 1) == 0.0
     assert group_cpu_s(os.getpgrp()) > 0
 
 
-def test_a_host_counts_all_cores_and_only_the_time_asked_for() -> None:
+def test_host_cpu_covers_all_cores_in_the_requested_span() -> None:
     seconds = [second(10, 0.5), second(11, 1.0), second(12, 0.25)]
     assert host_cpu_s(seconds, 10.5, 12.0, 4) == pytest.approx(4 * (0.25 + 1.0))
 
 
-def test_what_was_taken_is_weighed_by_time() -> None:
+def test_steal_ratio_is_weighted_by_time() -> None:
     seconds = [
         replace(second(10, 0.5), cpu_taken_ratio=0.4),
         replace(second(11, 0.5), end_at_s=14.0, cpu_taken_ratio=0.0),
@@ -56,17 +56,17 @@ def test_what_was_taken_is_weighed_by_time() -> None:
     assert taken_ratio([second(20, 0.5)]) is None
 
 
-def test_payload_holds_the_warm_up_as_the_time_does_and_without_payload_nothing_is_said() -> None:
+def test_cpu_payload_includes_warm_up_and_is_none_without_payload() -> None:
     warm = Interval(start_s=0, end_s=1, transferred_bytes=500, omitted=True)
     reading = make_reading()
     rows = (warm, *reading.intervals[Flow.UP])
     report = with_cpu(replace(reading, intervals={Flow.UP: rows}), 0.25)
     assert (report.cpu_s, report.cpu_payload_bytes) == (0.25, 2500)
-    for nothing in (with_cpu(reading, None), with_cpu(replace(reading, intervals={}), 0.25)):
-        assert (nothing.cpu_s, nothing.cpu_payload_bytes) == (None, None)
+    for unknown in (with_cpu(reading, None), with_cpu(replace(reading, intervals={}), 0.25)):
+        assert (unknown.cpu_s, unknown.cpu_payload_bytes) == (None, None)
 
 
-def test_processes_of_a_pair_add_up_and_one_that_is_silent_leaves_the_sum_unknown() -> None:
+def test_cpu_of_a_pair_is_summed_or_unknown_if_one_is_missing() -> None:
     reading = make_reading()
     reported = replace(reading, report=with_cpu(reading, 0.5))
     assert merge([reported, reported]).report.cpu_s == 1.0
@@ -74,7 +74,7 @@ def test_processes_of_a_pair_add_up_and_one_that_is_silent_leaves_the_sum_unknow
     assert merge([reported, reading]).report.cpu_s is None
 
 
-async def test_what_a_process_and_its_child_burn_is_told_at_their_end() -> None:
+async def test_exit_reports_cpu_time_of_process_and_child() -> None:
     burn = "import os,time\nwhile time.process_time() < 0.2: pass\n"
     both = f"import os\nif os.fork(): os.wait()\nelse:\n exec({burn!r})\n os._exit(0)\n" + burn
     exit_ = await run_engine(
@@ -85,14 +85,15 @@ async def test_what_a_process_and_its_child_burn_is_told_at_their_end() -> None:
 
 
 def children() -> list[str]:
-    """Of any thread of this process, zombies too."""
+    """Return the child processes for all threads in this process, including zombies."""
     tasks = Path("/proc/self/task").glob("*/children")
     return [pid for path in tasks for pid in path.read_text().split()]
 
 
 @pytest.mark.parametrize("turns", range(8))
-async def test_a_process_that_is_cancelled_at_any_turn_is_killed_and_reaped(turns: int) -> None:
-    others = set(children())  # of tests that ran before in this process
+async def test_cancelled_process_is_killed_and_reaped(turns: int) -> None:
+    # Processes from earlier tests.
+    others = set(children())
     running = asyncio.create_task(
         run_engine(["sleep", "60"], on_line=lambda *_: None, deadline_at_s=None)
     )
@@ -102,7 +103,7 @@ async def test_a_process_that_is_cancelled_at_any_turn_is_killed_and_reaped(turn
     with pytest.raises(asyncio.CancelledError):
         await running
     for _ in range(100):
-        if not (left := set(children()) - others):
+        if not (remaining := set(children()) - others):
             return
         await asyncio.sleep(0.02)
-    raise AssertionError(f"{left} still run")
+    raise AssertionError(f"{remaining} still run")

@@ -33,16 +33,16 @@ from tests.unit.agent.jobs import (
 BEFORE_AT = INSTANT_AT - timedelta(seconds=10)
 
 
-# Reading a message
+# Reading a message.
 
 
-def test_a_job_reads_back() -> None:
+def test_job_is_read_back_unchanged() -> None:
     job = make_job()
     assert read_job(job.model_dump_json().encode()) == job
 
 
 @pytest.mark.parametrize(
-    ("body", "reason", "words"),
+    ("body", "reason", "message"),
     [
         (b"\xff\x00", "NotJson", "not JSON"),
         (b"10.2.1.3 5201", "NotJson", "not JSON"),
@@ -51,18 +51,18 @@ def test_a_job_reads_back() -> None:
         (b'{"version": 99}', "UnsupportedVersion", "version 2"),
     ],
 )
-def test_poison_says_what_is_wrong(body: bytes, reason: str, words: str) -> None:
+def test_invalid_job_names_the_problem(body: bytes, reason: str, message: str) -> None:
     poison = read_job(body)
     assert isinstance(poison, InvalidJob)
     assert poison.reason == reason
-    assert words in poison.description
+    assert message in poison.description
 
 
-def body_with(place: str, value: object, **changes: object) -> bytes:
-    """The body of a job with one more field, by its dotted place."""
+def body_with(path: str, value: object, **changes: object) -> bytes:
+    """Return the job body with a field added to a dotted path."""
     fields: dict[str, Any] = json.loads(make_job().model_dump_json()) | changes
     holder = fields
-    *folders, name = place.split(".")
+    *folders, name = path.split(".")
     for folder in folders:
         holder[folder] = holder[folder] or {}
         holder = holder[folder]
@@ -71,7 +71,7 @@ def body_with(place: str, value: object, **changes: object) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("place", "value", "said"),
+    ("path", "value", "message"),
     [
         ("colour", "red", "colour: this agent does not know 'red'"),
         ("traffic.colour", {"deep": 1}, "traffic.colour: this agent does not know {'deep': 1}"),
@@ -81,31 +81,29 @@ def body_with(place: str, value: object, **changes: object) -> bytes:
         ("raw", "sometimes", "raw: this agent does not know 'sometimes'"),
     ],
 )
-def test_what_a_later_version_asks_for_is_refused_by_name(
-    place: str, value: object, said: str
-) -> None:
-    job = read_job(body_with(place, value))
+def test_unknown_field_or_value_is_refused_by_name(path: str, value: object, message: str) -> None:
+    job = read_job(body_with(path, value))
     assert isinstance(job, Unfamiliar)
     assert job.job.job_id == make_job().job_id
-    assert job.reason == f"{said}; install the coordinator's Broadside on the agent"
+    assert job.reason == f"{message}; install the coordinator's Broadside on the agent"
 
 
-def test_what_a_job_itself_calls_ignorable_is_ignored() -> None:
+def test_field_marked_ignorable_is_ignored() -> None:
     body = body_with("traffic.colour", "red", may_ignore=["traffic.colour"])
     assert read_job(body) == make_job(may_ignore=["traffic.colour"])
     both = body_with("traffic.shade", 1, may_ignore=["traffic.colour"])
     assert isinstance(read_job(both), Unfamiliar)
-    # A word is not ignorable: without it the agent would send other traffic.
-    validate_argument = body_with("traffic.protocol", "sctp", may_ignore=["traffic.protocol"])
-    assert isinstance(read_job(validate_argument), Unfamiliar)
+    # A value cannot be ignored, because the agent would use it to send other traffic.
+    known_value = body_with("traffic.protocol", "sctp", may_ignore=["traffic.protocol"])
+    assert isinstance(read_job(known_value), Unfamiliar)
 
 
-def test_a_wrong_value_and_an_absent_field_stay_poison() -> None:
+def test_wrong_value_and_missing_field_are_invalid() -> None:
     assert isinstance(read_job(body_with("duration_s", 0)), InvalidJob)
     assert isinstance(read_job(body_with("endpoint", {"colour": 1})), InvalidJob)
 
 
-def test_a_job_of_another_protocol_version_is_refused_by_its_version() -> None:
+def test_other_protocol_version_is_refused() -> None:
     fields: dict[str, Any] = json.loads(make_job().model_dump_json()) | {"colour": "red"}
     newer = read_job(json.dumps(fields | {"version": 99}).encode())
     assert isinstance(newer, Job)
@@ -116,19 +114,19 @@ def test_a_job_of_another_protocol_version_is_refused_by_its_version() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_no_body_makes_the_reader_raise(body: bytes) -> None:
+def test_reader_accepts_any_bytes_without_an_exception(body: bytes) -> None:
     assert isinstance(read_job(body), InvalidJob)
 
 
-# Check
+# Checking a job.
 
 
-def test_a_good_job_passes() -> None:
+def test_valid_job_passes() -> None:
     assert check(make_job(), make_settings(), BEFORE_AT) is None
 
 
 @pytest.mark.parametrize(
-    ("job", "settings", "words"),
+    ("job", "settings", "message"),
     [
         ({"endpoint": {"agent_id": "s", "address": "8.8.8.8", "port": 53}}, {}, "8.8.8.8 lies"),
         ({"endpoint": {"agent_id": "s", "address": "10.2.1.3", "port": 53}}, {}, "53 is below"),
@@ -153,13 +151,13 @@ def test_a_good_job_passes() -> None:
         ),
     ],
 )
-def test_refusals_name_value_and_fix(
-    job: dict[str, Any], settings: dict[str, Any], words: str
+def test_refusal_names_the_value(
+    job: dict[str, Any], settings: dict[str, Any], message: str
 ) -> None:
     ending = check(make_job(**job), make_settings(**settings), BEFORE_AT)
     assert ending is not None
     assert ending.outcome is Outcome.REFUSED
-    assert words in (ending.reason or "")
+    assert message in (ending.reason or "")
 
 
 def test_a_paced_job_within_the_cap_passes() -> None:
@@ -175,10 +173,10 @@ def test_a_job_received_at_or_after_the_instant_is_missed(late_s: float) -> None
     assert f"{late_s:.3f} s" in (ending.reason or "")
 
 
-# Control
+# Control row.
 
 
-def test_a_run_goes_on_until_it_is_cancelled_or_its_lease_lapses() -> None:
+def test_run_continues_until_cancelled_or_lease_expires() -> None:
     control = Control(run_id="run-1", lease_until_at=INSTANT_AT)
     assert control_problem(control, BEFORE_AT) is None
     assert "lease lapsed" in (control_problem(control, INSTANT_AT) or "")
@@ -189,7 +187,7 @@ def test_a_run_goes_on_until_it_is_cancelled_or_its_lease_lapses() -> None:
     assert control_problem(None, BEFORE_AT) == "the run has no control row"
 
 
-# Outcome
+# Outcome.
 
 
 def judge(
@@ -199,7 +197,7 @@ def judge(
     release: Release | None = None,
     gate_refusal: str | None = None,
 ) -> tuple[Outcome, str | None]:
-    """What becomes of a good test with such changes."""
+    """Return the outcome for a successful test with these changes."""
     read = make_reading(**reading)
     ending = judge_outcome(
         make_job(),
@@ -213,11 +211,11 @@ def judge(
 
 
 @pytest.mark.parametrize("exit_code", [0, 1])
-def test_a_good_test_is_measured_without_a_reason_whatever_its_exit_code(exit_code: int) -> None:
+def test_good_test_is_measured_with_any_exit_code(exit_code: int) -> None:
     assert judge(exit_={"exit_code": exit_code}) == (Outcome.MEASURED, None)
 
 
-def test_late_data_is_late_and_says_why() -> None:
+def test_late_data_is_late_with_a_reason() -> None:
     late = {"first_data_at_s": INSTANT_S + 1.5}
     release = Release(
         gate_reached_at_s=INSTANT_S + 1.2, released_at_s=INSTANT_S + 1.2, server_ahead_s=0.0
@@ -233,9 +231,10 @@ NO_DATA = (FlowTotals(flow=Flow.UP, sent_bytes=2000, received_bytes=None),)
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "message"),
     [
-        ({"report": {"error": "the server is busy"}}, "the server is busy"),  # at exit code 0
+        # The process exits with code 0.
+        ({"report": {"error": "the server is busy"}}, "the server is busy"),
         ({"reading": {"first_data_at_s": INSTANT_S - 4.0}}, "gate did not hold"),
         ({"reading": {"first_data_at_s": None}}, "no telling"),
         ({"exit_": {"stopped": "deadline"}}, "at its deadline"),
@@ -246,46 +245,47 @@ NO_DATA = (FlowTotals(flow=Flow.UP, sent_bytes=2000, received_bytes=None),)
         ),
     ],
 )
-def test_failures_have_a_reason(given: dict[str, Any], words: str) -> None:
+def test_failures_have_a_reason(given: dict[str, Any], message: str) -> None:
     outcome, reason = judge(**given)
     assert outcome is Outcome.FAILED
-    assert words in (reason or "")
+    assert message in (reason or "")
 
 
 UDP_TRAFFIC = {"protocol": "udp", "streams_count": 16, "stream_bits_per_second": 1_000_000}
 
 
 @pytest.mark.parametrize(
-    ("error", "exit_", "words"),
+    ("error", "exit_", "message"),
     [
         (
             "unable to read from stream socket: Connection timed out",
             {"stderr": "broadside-gate: unanswered 3 of 3\n"},
             "UDP: 3 of the first 3 streams did not open",
         ),
-        (None, {"stopped": "deadline"}, "UDP: the 16 streams did not open"),  # without a gate
+        # Without a gate.
+        (None, {"stopped": "deadline"}, "UDP: the 16 streams did not open"),
     ],
 )
-def test_udp_streams_that_do_not_open_are_no_question(
-    error: str | None, exit_: dict[str, Any], words: str
+def test_unopened_udp_streams_fail_with_next_step(
+    error: str | None, exit_: dict[str, Any], message: str
 ) -> None:
     reading = make_reading(intervals={}, first_data_at_s=None)
     reading = replace(reading, report=reading.report.model_copy(update={"error": error}))
     job = make_job(traffic=UDP_TRAFFIC)
     ending = judge_outcome(job, reading, make_exit(**exit_), late_after_s=1.0)
     assert ending.outcome is Outcome.FAILED
-    assert ending.reason is not None and words in ending.reason
+    assert ending.reason is not None and message in ending.reason
     assert "go silent?" not in ending.reason
     assert "UDP port 5201" in ending.reason and "run again" in ending.reason
 
 
-def test_a_udp_test_that_ran_and_hung_did_open() -> None:
+def test_hanging_udp_test_is_not_reported_as_unopened() -> None:
     job = make_job(traffic=UDP_TRAFFIC)
     ending = judge_outcome(job, make_reading(), make_exit(stopped="deadline"), late_after_s=1.0)
     assert "did not open" not in (ending.reason or "")
 
 
-def test_our_own_reason_comes_first() -> None:
+def test_cancellation_reason_takes_precedence() -> None:
     assert judge(gate_refusal="cancelled by ann", exit_={"stopped": "cancelled by ann"}) == (
         Outcome.ABANDONED,
         "cancelled by ann",
@@ -311,5 +311,5 @@ def test_start_error_is_signed() -> None:
         (None, False),
     ],
 )
-def test_what_may_pass_is_tried_again(error: str | None, expected: bool) -> None:
+def test_only_transient_errors_are_retried(error: str | None, expected: bool) -> None:
     assert may_retry(error) is expected

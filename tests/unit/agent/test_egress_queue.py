@@ -1,4 +1,4 @@
-"""Looks at the host's own egress queues: which kinds count, and what share was filled."""
+"""Tests for samples from the host egress queues."""
 
 import struct
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ ROOT, CHILD = 0xFFFF_FFFF, 0x1_0000
 
 
 def qdisc(index: int, parent: int, kind: str, packets: int) -> tuple[int, bytes]:
-    """Return one message of a dump: a struct tcmsg with its kind and queue."""
+    """Return one dump message, a struct tcmsg with kind and queue length."""
     queue = attribute(3, struct.pack("=5I", packets, packets * 1500, 0, 0, 0))
     content = struct.pack("=BxxxiIII", 0, index, 1, parent, 0)
     return 36, content + attribute(1, kind.encode() + b"\0") + attribute(7, queue)
@@ -22,7 +22,7 @@ def qdisc(index: int, parent: int, kind: str, packets: int) -> tuple[int, bytes]
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bytes]]:
-    """A host whose interfaces are lo, eth0 and eth1; its dump is what the list holds."""
+    """Return the queue dump for a host with lo, eth0 and eth1."""
     dump: list[tuple[int, bytes]] = []
 
     def ask(*_: object) -> Iterator[tuple[int, bytes]]:
@@ -34,41 +34,41 @@ def host(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bytes]]:
     return dump
 
 
-def test_a_work_conserving_queue_is_filled_or_not(host: list[tuple[int, bytes]]) -> None:
+def test_reports_if_a_work_conserving_queue_is_filled(host: list[tuple[int, bytes]]) -> None:
     host += [qdisc(1, ROOT, "noqueue", 0), qdisc(2, ROOT, "tbf", 7), qdisc(3, ROOT, "mq", 0)]
     host.append(qdisc(3, CHILD, "fq_codel", 0))
     assert filled_queues() == {"eth0": True, "eth1": False}
 
 
 @pytest.mark.parametrize("kind", ["fq", "netem", "etf", "taprio", "plug"])
-def test_a_queue_that_holds_packets_by_design_shows_nothing(
-    host: list[tuple[int, bytes]], kind: str
-) -> None:
+def test_queues_that_delay_by_design_are_excluded(host: list[tuple[int, bytes]], kind: str) -> None:
     host += [qdisc(2, ROOT, kind, 7), qdisc(3, ROOT, "mq", 7), qdisc(3, CHILD, kind, 7)]
     assert filled_queues() == {}
 
 
-def test_this_hosts_kernel_answers() -> None:
+def test_reads_queues_of_this_host() -> None:
     assert all(isinstance(filled, bool) for filled in filled_queues().values())
 
 
-def looked(filled: list[bool], nic: str = "eth0") -> HostLog:
-    """A log with a look a second from second 100 on."""
+def sampled_log(filled: list[bool], nic: str = "eth0") -> HostLog:
+    """Return a log with one sample per second, from second 100."""
     log = HostLog(retention_s=60, nic="eth0")
     for second, item in enumerate(filled):
         log.sample(100.0 + second, {nic: item})
     return log
 
 
-def test_the_share_of_looks_leaves_the_edges_out() -> None:
-    log = looked([False, *[True] * 8, False])  # before the first byte, and after the last
+def test_queued_ratio_excludes_samples_at_the_edges() -> None:
+    # These samples are before the first byte and after the last.
+    log = sampled_log([False, *[True] * 8, False])
     assert log.egress_queued_ratio(100.0, 109.0) == 1.0
     assert log.egress_queued_ratio(99.0, 110.0) == 0.8
 
 
-def test_few_looks_or_another_interface_are_unknown() -> None:
-    log = looked([True] * 5)
+def test_queued_ratio_is_unknown_with_few_samples() -> None:
+    log = sampled_log([True] * 5)
     assert log.egress_queued_ratio(99.0, 106.0) == 1.0
-    assert log.egress_queued_ratio(99.0, 104.4) is None  # four looks
+    # Only four samples are in the span.
+    assert log.egress_queued_ratio(99.0, 104.4) is None
     assert log.egress_queued_ratio(99.0, 106.0, "eth1") is None
-    assert looked([]).egress_queued_ratio(99.0, 106.0) is None
+    assert sampled_log([]).egress_queued_ratio(99.0, 106.0) is None

@@ -1,4 +1,4 @@
-"""Lines out of chunks."""
+"""Tests for the split of process output into lines."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from broadside.agent.engine_process import LINE_MAX_BYTES, LineCutter, find_iper
 
 
 @given(st.lists(st.binary(max_size=12).map(lambda raw: raw.replace(b"\xff", b"\n")), max_size=12))
-def test_any_cut_gives_the_same_lines_with_the_arrival_of_their_first_byte(
+def test_lines_and_arrival_times_do_not_depend_on_chunks(
     chunks: list[bytes],
 ) -> None:
     cutter = LineCutter()
@@ -32,14 +32,14 @@ def test_a_cutter_is_empty_after_its_flush() -> None:
     assert list(cutter.flush()) == []
 
 
-def test_a_line_without_an_end_is_cut() -> None:
+def test_endless_line_is_cut() -> None:
     cutter = LineCutter()
     piece = b"x" * 2**20
     cut = [len(line) for _ in range(40) for line, _ in cutter.cut(piece, 1.0)]
     assert cut == [LINE_MAX_BYTES + 2**20] * 2
 
 
-def test_an_engine_tells_its_build_without_its_host(tmp_path: Path) -> None:
+def test_engine_build_does_not_include_the_host_name(tmp_path: Path) -> None:
     program = tmp_path / "iperf3"
     lines = ("iperf 3.18 (cJSON 1.7.15)", "Linux one-host 6.1.0", "Optional features: SCTP")
     program.write_text("#!/bin/sh\ncat <<E\n" + "\n".join(lines) + "\nE\n")

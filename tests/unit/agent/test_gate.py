@@ -1,4 +1,4 @@
-"""What the start gate is told, and what it says."""
+"""Tests for the start gate's environment and messages."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ LIBRARY = Path("/x/libgate.so")
     [(Direction.FORWARD, "9"), (Direction.REVERSE, "9"), (Direction.BIDIRECTIONAL, "17")],
 )
 @pytest.mark.parametrize("protocol", list(Protocol))
-def test_connects_are_control_and_one_a_stream_and_flow(
+def test_gate_expects_control_and_stream_connections(
     direction: Direction, connects: str, protocol: Protocol
 ) -> None:
     traffic = Traffic(
@@ -36,7 +36,7 @@ def test_connects_are_control_and_one_a_stream_and_flow(
     assert env["LD_PRELOAD"] == "/x/libgate.so"
 
 
-def test_only_a_lone_sender_without_warm_up_waits_for_its_server() -> None:
+def test_settle_time_only_for_forward_tests_without_warm_up() -> None:
     def settle_s(**fields: object) -> float:
         env = gate_env(LIBRARY, 0.0, Traffic.model_validate(fields), base={})
         return float(env["BROADSIDE_GATE_SETTLE"])
@@ -47,7 +47,7 @@ def test_only_a_lone_sender_without_warm_up_waits_for_its_server() -> None:
     assert settle_s(direction="bidirectional") == 0
 
 
-def test_the_environment_is_added_to() -> None:
+def test_gate_extends_the_environment() -> None:
     base = {"PATH": "/bin", "LD_PRELOAD": "/y/other.so"}
     env = gate_env(LIBRARY, 0.0, Traffic(), base=base)
     assert env["PATH"] == "/bin"
@@ -62,8 +62,8 @@ def test_the_environment_is_added_to() -> None:
         ("released 1005.0 started 0.000000", 0),
     ],
 )
-def test_a_release_says_by_how_much_a_server_was_ahead(released: str, ahead_s: float) -> None:
-    """Where the server sends, by nothing."""
+def test_release_reports_the_server_lead(released: str, ahead_s: float) -> None:
+    """Test also a server that is set to send, which cannot be ahead."""
     text = f"warning: something\nbroadside-gate: armed 1000.1\nbroadside-gate: {released}\n"
     release = read_release(text)
     assert release is not None
@@ -75,29 +75,31 @@ def test_a_release_says_by_how_much_a_server_was_ahead(released: str, ahead_s: f
 
 
 @pytest.mark.parametrize("stderr", ["", "broadside-gate: armed 1000.1\n", "broadside-gate: probed"])
-def test_a_test_that_never_went_has_no_release(stderr: str) -> None:
+def test_test_without_start_has_no_release(stderr: str) -> None:
     assert read_release(stderr) is None
 
 
-def test_a_gate_that_holds_says_so_before_it_lets_go() -> None:
+def test_armed_gate_is_detected_before_its_release() -> None:
     assert not holds("warning: something\n")
     assert holds("warning: something\nbroadside-gate: armed 1000.100000\n")
 
 
-def test_the_server_settles_for_one_of_its_readings() -> None:
-    """Else its readings begin between two seconds of the instant, and mix them."""
+def test_settle_time_is_one_server_interval() -> None:
+    """Check the interval. If not, the readings could start between two seconds after the
+    instant."""
     env = gate_env(LIBRARY, 0.0, Traffic(), base={})
     argv = server_argv(5201, Version(3, 18), binary=("iperf3",))
-    assert "--interval" not in argv  # iperf3's own, which is a second
+    # The default interval of iperf3 is one second.
+    assert "--interval" not in argv
     assert float(env["BROADSIDE_GATE_SETTLE"]) == 1.0
 
 
-def test_a_server_only_says_when_its_clock_starts() -> None:
+def test_server_gate_only_reports_its_start() -> None:
     env = serving_env(LIBRARY, base={"LD_PRELOAD": "/y/other.so"})
     assert env == {"LD_PRELOAD": "/x/libgate.so /y/other.so", "BROADSIDE_GATE_SERVES": "1"}
 
 
-def test_what_the_gate_says_of_udp_streams_is_read() -> None:
+def test_reads_unanswered_udp_streams() -> None:
     assert read_opening("broadside-gate: armed 1000.1\n") is None
     text = "broadside-gate: armed 1000.1\nbroadside-gate: unanswered 2 of 16\n"
     assert read_opening(text) == Opening(unanswered_count=2, streams_count=16)

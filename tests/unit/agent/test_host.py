@@ -1,4 +1,4 @@
-"""What an agent could not read of its host is a warning, in heartbeat, log and check."""
+"""Tests for warnings when an agent cannot read host information."""
 
 from datetime import UTC, datetime
 
@@ -18,7 +18,7 @@ KNOWN = HostInfo(nic_driver="virtio_net", sysctls={"net.core.rmem_max": "1"}, cp
 SETTINGS = AgentSettings(role=Role.CLIENT, address="192.0.2.7", agent_id="c1")
 
 
-def found(
+def find_test_host(
     monkeypatch: pytest.MonkeyPatch, nic: object, mtu: object, passport: HostInfo = KNOWN
 ) -> Host:
     def answer(value: object) -> object:
@@ -36,15 +36,15 @@ def presence_of(host: Host) -> Presence:
     return describe(SETTINGS, host, AgentHealth(), None, stopping=False, started_at=AT, now=AT)
 
 
-def test_a_host_that_was_read_whole_has_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    host = found(monkeypatch, "eth0", 1500)
+def test_readable_host_has_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = find_test_host(monkeypatch, "eth0", 1500)
     assert (host.nic, host.nic_mtu_bytes, host.warnings) == ("eth0", 1500, ())
     assert "warnings" not in presence_of(host).model_dump(mode="json")
     assert not list(_host_warnings([presence_of(host)]))
 
 
 @pytest.mark.parametrize(
-    ("nic", "mtu", "passport", "said"),
+    ("nic", "mtu", "passport", "message"),
     [
         (PermissionError(1, "not permitted"), 1500, KNOWN, "interface of 192.0.2.7: not permitted"),
         (None, 1500, KNOWN, "none of this host has the address 192.0.2.7; set BROADSIDE_AGENT_NIC"),
@@ -52,29 +52,29 @@ def test_a_host_that_was_read_whole_has_no_warning(monkeypatch: pytest.MonkeyPat
         ("eth0", 1500, HostInfo(), "driver of eth0, /proc/sys/net, /proc/cpuinfo: cannot be read"),
     ],
 )
-def test_what_could_not_be_read_is_told_everywhere(
-    monkeypatch: pytest.MonkeyPatch, nic: object, mtu: object, passport: HostInfo, said: str
+def test_unreadable_value_is_reported_everywhere(
+    monkeypatch: pytest.MonkeyPatch, nic: object, mtu: object, passport: HostInfo, message: str
 ) -> None:
-    host = found(monkeypatch, nic, mtu, passport)
-    assert any(said in warning for warning in host.warnings), host.warnings
+    host = find_test_host(monkeypatch, nic, mtu, passport)
+    assert any(message in warning for warning in host.warnings), host.warnings
     presence = presence_of(host)
     assert presence.warnings == host.warnings
     assert Presence.model_validate_json(presence.model_dump_json()) == presence
     (warned,) = _host_warnings([presence])
     assert "1 of 1 cannot read all metrics of their host" in warned
-    assert said.split(";")[0][:20] in warned
+    assert message.split(";")[0][:20] in warned
 
     address = next(check for check in checks(SETTINGS) if check.name == "address")
     assert not address.ok
     assert not address.required
-    assert said.partition("; ")[0] in address.detail
+    assert message.partition("; ")[0] in address.detail
 
 
-def test_loopback_needs_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loopback_does_not_require_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     without = KNOWN.model_copy(update={"nic_driver": None})
-    assert found(monkeypatch, "lo", 65536, without).warnings == ()
+    assert find_test_host(monkeypatch, "lo", 65536, without).warnings == ()
 
 
-def test_a_cut_netlink_answer_is_an_error_and_no_endless_loop() -> None:
+def test_truncated_netlink_answer_is_an_error() -> None:
     with pytest.raises(OSError, match="Bad message"):
         list(_messages(bytes(16)))

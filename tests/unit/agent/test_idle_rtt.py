@@ -1,4 +1,4 @@
-"""The idle RTT of held connections and of handshakes, over real sockets of the loopback."""
+"""Tests for the idle RTT, using real loopback sockets."""
 
 import asyncio
 import socket
@@ -16,12 +16,13 @@ from broadside.agent.idle_rtt import (
     parse_tcp_info,
 )
 
-SLOW_S = 5.0  # no loopback takes so long
+# Loopback is always faster.
+SLOW_S = 5.0
 
 
 @contextmanager
 def listening(family: socket.AddressFamily = socket.AF_INET) -> Iterator[tuple[str, int]]:
-    """Yield the address and port of a server that accepts nothing: its kernel answers."""
+    """Yield the address and port to connect to. The kernel will answer, without an accept."""
     address = "127.0.0.1" if family == socket.AF_INET else "::1"
     with socket.socket(family) as server:
         try:
@@ -33,7 +34,7 @@ def listening(family: socket.AddressFamily = socket.AF_INET) -> Iterator[tuple[s
 
 
 def tcp_info(rtt_us: int, min_rtt_us: int | None) -> bytes:
-    """Return a struct tcp_info; without a smallest RTT it is an older kernel's."""
+    """Return a struct tcp_info. Set the minimum RTT to None for older kernels."""
     info = bytearray(152 if min_rtt_us is not None else 104)
     struct.pack_into("=I", info, 68, rtt_us)
     if min_rtt_us is not None:
@@ -42,16 +43,17 @@ def tcp_info(rtt_us: int, min_rtt_us: int | None) -> bytes:
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
-def test_every_connection_to_the_port_tells_its_handshake(family: socket.AddressFamily) -> None:
+def test_every_connection_to_the_port_is_measured(family: socket.AddressFamily) -> None:
     with (
         listening(family) as (address, port),
         listening(family) as (_, other),
-        ExitStack() as stored,
+        ExitStack() as connections,
     ):
         for to in (port, port, port, other):
-            stored.enter_context(socket.create_connection((address, to)))
+            connections.enter_context(socket.create_connection((address, to)))
         rtts = connection_rtts(address, {port})
-        assert len(rtts) == 3  # not the server's ends, not the other port's
+        # The server side and the other port should not be included.
+        assert len(rtts) == 3
         assert all(0 < rtt < SLOW_S for rtt in rtts)
         idle = from_connections(address, {port})
         assert idle is not None
@@ -60,12 +62,12 @@ def test_every_connection_to_the_port_tells_its_handshake(family: socket.Address
         assert idle.least_s <= idle.median_s
 
 
-def test_nobody_connected_is_an_unknown_baseline() -> None:
+def test_no_connection_has_no_baseline() -> None:
     with listening() as (address, port):
         assert from_connections(address, {port}) is None
 
 
-def test_a_kernel_that_refuses_is_an_unknown_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_error_has_no_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> Iterator[tuple[int, bytes]]:
         raise OSError("not permitted")
 
@@ -73,7 +75,7 @@ def test_a_kernel_that_refuses_is_an_unknown_baseline(monkeypatch: pytest.Monkey
     assert from_connections("127.0.0.1", {5201}) is None
 
 
-async def test_handshakes_measure_a_port_that_a_daemon_serves() -> None:
+async def test_handshakes_measure_a_daemon_port() -> None:
     with listening() as (address, port):
         idle = await from_handshakes(address, port, address)
     assert idle is not None
@@ -81,13 +83,13 @@ async def test_handshakes_measure_a_port_that_a_daemon_serves() -> None:
     assert 0 < idle.least_s < SLOW_S
 
 
-async def test_a_port_that_refuses_is_an_unknown_baseline() -> None:
+async def test_closed_port_has_no_baseline() -> None:
     with listening() as (address, port):
         pass
     assert await from_handshakes(address, port, None) is None
 
 
-async def test_a_port_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unanswered_handshake_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     async def hang(*_: object, **__: object) -> None:
         await asyncio.sleep(60)
 
@@ -99,12 +101,15 @@ async def test_a_port_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("info", "rtt_s"),
     [
-        (tcp_info(900, 400), 400e-6),  # the smallest, not the smoothed one
-        (tcp_info(900, 0xFFFF_FFFF), 900e-6),  # not measured yet
-        (tcp_info(900, None), 900e-6),  # Linux before 4.6
+        # The minimum RTT is used instead of the smoothed RTT.
+        (tcp_info(900, 400), 400e-6),
+        # The kernel has not been able to measure it yet.
+        (tcp_info(900, 0xFFFF_FFFF), 900e-6),
+        # Kernels before Linux 4.6.
+        (tcp_info(900, None), 900e-6),
         (tcp_info(0, 0), None),
         (b"", None),
     ],
 )
-def test_the_smallest_rtt_that_a_kernel_has_is_read(info: bytes, rtt_s: float | None) -> None:
+def test_minimum_rtt_is_preferred(info: bytes, rtt_s: float | None) -> None:
     assert parse_tcp_info(info) == (None if rtt_s is None else pytest.approx(rtt_s))

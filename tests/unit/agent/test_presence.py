@@ -18,7 +18,7 @@ from tests.unit.agent.doubles import HOST, MemoryTable
 from tests.unit.agent.jobs import INSTANT_AT, make_settings
 
 
-def test_a_presence_says_what_the_agent_is_and_can() -> None:
+def test_presence_describes_the_agent() -> None:
     presence = describe(
         make_settings(role=Role.SERVER, vm_size="D4", nic_bits_per_second=10**10),
         HOST,
@@ -44,7 +44,7 @@ def test_a_presence_says_what_the_agent_is_and_can() -> None:
     assert presence.problem is None
 
 
-def make_heart(fleet: FleetRecords, monkeypatch: pytest.MonkeyPatch) -> HeartbeatPublisher:
+def make_publisher(fleet: FleetRecords, monkeypatch: pytest.MonkeyPatch) -> HeartbeatPublisher:
     async def read_clock(socket: str | None) -> ClockReading:
         return ClockReading(source=ClockSource.UNKNOWN, read_at=INSTANT_AT, synchronised=False)
 
@@ -64,25 +64,25 @@ def make_heart(fleet: FleetRecords, monkeypatch: pytest.MonkeyPatch) -> Heartbea
     "meanwhile",
     ["nothing", "a failed beat", "a long time", "another offload"],
 )
-async def test_a_passport_is_told_again_where_it_may_be_unknown(
+async def test_host_info_is_sent_again_when_it_may_be_unknown(
     meanwhile: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its row is gone, as after a restore of older rows."""
+    """Check also a missing row, which can be seen when older rows were restored."""
     table = MemoryTable()
     fleet = FleetRecords(table)
-    heart = make_heart(fleet, monkeypatch)
-    await heart.beat()
+    publisher = make_publisher(fleet, monkeypatch)
+    await publisher.beat()
     assert await table.delete("passport", "client.client-1")
     if meanwhile == "a failed beat":
         table.away = True
-        await heart.beat()
+        await publisher.beat()
         table.away = False
     elif meanwhile == "a long time":
         monkeypatch.setattr(run_records, "PASSPORT_AGAIN_S", -1.0)
     elif meanwhile == "another offload":
         monkeypatch.setattr(presence_module, "PASSPORT_AGE_MAX_S", -1.0)
         monkeypatch.setattr(presence_module, "read_passport", lambda _: HostInfo(numa_node=1))
-    await heart.beat()
+    await publisher.beat()
     (row,) = await FleetRecords(table).read_presences()
     assert row.passport == {
         "nothing": None,
@@ -90,39 +90,39 @@ async def test_a_passport_is_told_again_where_it_may_be_unknown(
     }.get(meanwhile, HostInfo())
 
 
-async def test_the_heart_survives_a_table_that_is_away_and_spools_nothing(
+async def test_heartbeat_survives_an_outage_without_spooling(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     table = MemoryTable()
-    heart = make_heart(FleetRecords(table), monkeypatch)
+    publisher = make_publisher(FleetRecords(table), monkeypatch)
     table.away = True
-    await heart.beat()
-    await heart.announce_shutdown()
+    await publisher.beat()
+    await publisher.announce_shutdown()
     table.away = False
-    await heart.beat()
+    await publisher.beat()
     (row,) = await records_in(table).fleet.read_presences()
     assert (row.agent_id, row.problem) == ("client-1", "no engine")
     assert row.clock is not None
     assert row.clock.source is ClockSource.UNKNOWN
-    await heart.announce_shutdown()
+    await publisher.announce_shutdown()
     assert await records_in(table).fleet.read_presences() == []
 
 
-async def test_a_heartbeat_without_an_answer_says_so(
+async def test_heartbeat_timeout_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An exception without text counts as true: the line ended after its colon."""
+    """Check the message for an exception without text."""
 
     async def times_out(_: object) -> None:
         raise TimeoutError
 
-    heart = make_heart(FleetRecords(MemoryTable()), monkeypatch)
+    publisher = make_publisher(FleetRecords(MemoryTable()), monkeypatch)
     monkeypatch.setattr(FleetRecords, "beat", lambda _, presence: times_out(presence))
-    await heart.beat()
+    await publisher.beat()
     assert caplog.messages == ["no heartbeat: no answer within 10 s"]
 
 
-def test_log_lines_carry_action_and_job() -> None:
+def test_log_lines_include_action_and_job() -> None:
     record = logging.LogRecord("agent", logging.WARNING, "", 0, "%s ms", ("7",), None)
     record.action, record.job_id = "arm", "run-1.00000.00002"
     line = json.loads(JsonLines().format(record))
@@ -132,42 +132,48 @@ def test_log_lines_carry_action_and_job() -> None:
 
 
 @pytest.mark.parametrize(
-    ("looks", "busy_until", "moves_at"),
+    ("addresses", "busy_until", "moves_at"),
     [
         (["10.1.1.1"] * 3, 0, None),
         (["10.1.1.1", "10.1.1.9", "10.1.1.9", "10.1.1.9"], 0, 3),
-        (["10.1.1.9", "10.1.1.1", "10.1.1.9", "10.1.1.1"], 0, None),  # it comes and goes
+        # The address changes back and forth.
+        (["10.1.1.9", "10.1.1.1", "10.1.1.9", "10.1.1.1"], 0, None),
         (["10.1.1.9", "10.1.1.8", "10.1.1.8"], 0, 3),
-        ([None, None, None], 0, None),  # an interface that is down gets its address back
+        # An interface that is down will get the same address again.
+        ([None, None, None], 0, None),
         (["10.1.1.9", None, "10.1.1.9"], 0, 3),
-        (["10.1.1.9"] * 5, 4, 4),  # a test goes on to its end
+        # A running test should be completed.
+        (["10.1.1.9"] * 5, 4, 4),
     ],
 )
-async def test_an_idle_agent_starts_again_where_its_address_changed(
-    monkeypatch: pytest.MonkeyPatch, looks: list[str | None], busy_until: int, moves_at: int | None
+async def test_idle_agent_restarts_after_an_address_change(
+    monkeypatch: pytest.MonkeyPatch,
+    addresses: list[str | None],
+    busy_until: int,
+    moves_at: int | None,
 ) -> None:
-    heart = make_heart(FleetRecords(MemoryTable()), monkeypatch)
+    publisher = make_publisher(FleetRecords(MemoryTable()), monkeypatch)
     beats = 0
 
     def find_address() -> str:
-        result = looks[beats - 1]
+        result = addresses[beats - 1]
         if result is None:
             raise HostUnknown("no default route")
         return result
 
     monkeypatch.setattr(presence_module, "find_address", find_address)
-    heart.condition = lambda: AgentHealth(busy=beats < busy_until)
-    for _ in looks:
+    publisher.condition = lambda: AgentHealth(busy=beats < busy_until)
+    for _ in addresses:
         beats += 1
-        await heart.beat()
+        await publisher.beat()
         moved = moves_at is not None and beats >= moves_at
-        assert (heart.has_moved, heart.stopping.is_set()) == (moved, moved), beats
+        assert (publisher.has_moved, publisher.stopping.is_set()) == (moved, moved), beats
 
 
-async def test_an_address_that_was_set_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    heart = make_heart(FleetRecords(MemoryTable()), monkeypatch)
-    heart.settings = make_settings(address="10.1.1.1")
+async def test_configured_address_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    publisher = make_publisher(FleetRecords(MemoryTable()), monkeypatch)
+    publisher.settings = make_settings(address="10.1.1.1")
     monkeypatch.setattr(presence_module, "find_address", lambda: "10.1.1.9")
     for _ in range(3):
-        await heart.beat()
-    assert not heart.has_moved
+        await publisher.beat()
+    assert not publisher.has_moved

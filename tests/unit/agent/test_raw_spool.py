@@ -1,4 +1,4 @@
-"""Raw output waits on disk, gives way to rows, and reaches its store in the end."""
+"""Tests for the raw output spool. When space is needed, it will be dropped before rows."""
 
 import asyncio
 import random
@@ -31,7 +31,7 @@ def files(folder: Path) -> list[str]:
 
 
 class MemoryRaw:
-    """A store with switches that take it away or shut it, and a name that it refuses."""
+    """In-memory raw store. It can be set to be unavailable, to deny access or to reject a name."""
 
     def __init__(self) -> None:
         self.texts: dict[RawName, bytes] = {}
@@ -58,7 +58,7 @@ class MemoryRaw:
 
 
 def noise(seed: int, size: int) -> bytes:
-    """Bytes that no packing makes fewer."""
+    """Return bytes that cannot be compressed."""
     return random.Random(seed).randbytes(size)
 
 
@@ -67,7 +67,7 @@ def row(key: str, size: int) -> Entity:
     return Entity(partition_key="p", row_key=key, properties={"packed": packed[:size]})
 
 
-async def test_no_save_waits_for_the_store(tmp_path: Path) -> None:
+async def test_save_does_not_wait_for_the_store(tmp_path: Path) -> None:
     store = MemoryRaw()
     raw = SpooledRaw(store, Spool(tmp_path, 10**6))
     store.away = True
@@ -81,7 +81,7 @@ async def test_no_save_waits_for_the_store(tmp_path: Path) -> None:
     assert files(tmp_path) == []
 
 
-async def test_it_is_sent_in_the_background_and_after_a_restart(tmp_path: Path) -> None:
+async def test_raw_output_is_sent_in_background_and_after_restart(tmp_path: Path) -> None:
     store = MemoryRaw()
     await SpooledRaw(store, Spool(tmp_path, 10**6)).save(named(0), b"zero")
     (tmp_path / "000000000009.raw").write_bytes(b"torn")
@@ -97,7 +97,7 @@ async def test_it_is_sent_in_the_background_and_after_a_restart(tmp_path: Path) 
     assert files(tmp_path) == ["000000000009.refused"]
 
 
-async def test_one_that_is_refused_does_not_block_the_others(tmp_path: Path) -> None:
+async def test_rejected_output_does_not_block_the_others(tmp_path: Path) -> None:
     store, troubles, before_at = MemoryRaw(), OutageLog(), utc_now()
     store.refused = named(0)
     raw = SpooledRaw(store, Spool(tmp_path, 10**6), troubles)
@@ -110,7 +110,7 @@ async def test_one_that_is_refused_does_not_block_the_others(tmp_path: Path) -> 
     assert [name.partition(".")[2] for name in files(tmp_path)] == ["refused"]
 
 
-async def test_it_waits_for_a_store_that_does_not_let_a_new_process_in(tmp_path: Path) -> None:
+async def test_raw_output_waits_for_access_to_the_store(tmp_path: Path) -> None:
     store = MemoryRaw()
     await SpooledRaw(store, Spool(tmp_path, 10**6)).save(named(0), b"zero")
     store.shut = True
@@ -122,7 +122,7 @@ async def test_it_waits_for_a_store_that_does_not_let_a_new_process_in(tmp_path:
     assert store.texts == {named(0): b"zero"}
 
 
-async def test_one_that_gave_way_to_a_row_while_it_was_refused_blocks_nothing(
+async def test_output_dropped_during_its_rejection_blocks_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, spool = MemoryRaw(), Spool(tmp_path, 1_000)
@@ -138,7 +138,7 @@ async def test_one_that_gave_way_to_a_row_while_it_was_refused_blocks_nothing(
     assert (spool.raws_count, len(spool)) == (0, 1)
 
 
-async def test_rows_take_the_room_of_raw_output_the_oldest_of_which_goes_last(
+async def test_rows_replace_raw_output_newest_first(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, table, troubles = MemoryRaw(), MemoryTable(), OutageLog()
@@ -151,12 +151,15 @@ async def test_rows_take_the_room_of_raw_output_the_oldest_of_which_goes_last(
         await raw.save(named(pair_index), text)
     assert spool.raws_count == 3
     space = 10_000 - spool.size_bytes
-    await rows.upsert(row("chunk.0", space))  # in base64: more than the room
+    # The row needs more than this space in base64.
+    await rows.upsert(row("chunk.0", space))
     assert spool.raws_count == 2
     await rows.upsert(row("chunk.1", 1_000))
-    await rows.upsert(row("chunk.2", 10_000))  # no room for it, whatever is dropped
+    # The row is larger than the whole spool.
+    await rows.upsert(row("chunk.2", 10_000))
     assert spool.raws_count == 1
-    await raw.save(named(9), bytes(reversed(range(256))) * 40)  # a row is never dropped for it
+    # A row should not be dropped to store raw output.
+    await raw.save(named(9), bytes(reversed(range(256))) * 40)
     assert sum(name.endswith(".row") for name in files(tmp_path)) == len(spool) == 2
     table.away = store.away = False
     await rows.drain()
@@ -166,12 +169,12 @@ async def test_rows_take_the_room_of_raw_output_the_oldest_of_which_goes_last(
     assert store.texts[named(0)] == texts[0]
     assert f"LOST {named(2)}: to make room for rows" in caplog.text
     kinds = [trouble.kind for trouble in troubles.between(utc_now(), utc_now())]
-    assert OutageKind.SPOOLED not in kinds, "it is over"
+    assert OutageKind.SPOOLED not in kinds, "the outage has ended"
     [lost] = [t for t in troubles.between(before_at, utc_now()) if t.kind is OutageKind.LOST]
     assert lost.count == caplog.text.count("LOST ") == 3
 
 
-async def test_what_finds_no_room_is_said_to_be_lost(
+async def test_output_without_space_is_logged_as_lost(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     troubles, before_at = OutageLog(), utc_now()

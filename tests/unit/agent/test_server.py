@@ -19,9 +19,10 @@ HOUR_S = 3600.0
 
 
 @pytest.mark.parametrize(
-    ("served", "view", "after_s", "words"),
+    ("served", "view", "after_s", "message"),
     [
-        ({}, FREE, 86_400, None),  # idle for a day: nothing wrong
+        # Idle for a day.
+        ({}, FREE, 86_400, None),
         ({}, DEAF, DEAF_S, None),
         ({}, DEAF, DEAF_S + 1, "does not listen"),
         ({"connected_at_s": 0}, ONE_CLIENT, SILENT_S, None),
@@ -46,30 +47,30 @@ HOUR_S = 3600.0
         ({"started_at_s": 2, "requested_s": 10}, DEAF, 13 + OVERDUE_S, "is not over"),
     ],
 )
-def test_a_stuck_server_is_told_from_a_patient_one(
-    served: dict[str, Any], view: PortView, after_s: float, words: str | None
+def test_stuck_server_is_detected(
+    served: dict[str, Any], view: PortView, after_s: float, message: str | None
 ) -> None:
     reason = ServedTest(spawned_at_s=0.0, **served).stuck_reason(
         view, after_s, duration_max_s=HOUR_S
     )
-    assert (reason is None) == (words is None)
-    assert words is None or words in (reason or "")
+    assert (reason is None) == (message is None)
+    assert message is None or message in (reason or "")
 
 
-def test_a_test_is_what_a_client_started() -> None:
+def test_server_without_client_is_not_a_test() -> None:
     assert is_test(make_reading())
     nothing = {"started_at_s": None, "intervals": {Flow.UP: ()}}
     assert not is_test(make_reading(**nothing))
 
 
-def test_a_port_counts_as_free_only_when_it_was_seen_listening_for_a_while() -> None:
+def test_port_is_free_only_after_it_listened_for_a_while() -> None:
     served = ServedTest(spawned_at_s=100.0)
 
     def states(view: PortView, now_s: float) -> tuple[bool, bool, float | None, float | None]:
         served.see(view, now_s)
         return served.seen_listening, served.busy, served.connected_at_s, served.left_at_s
 
-    # At first, whoever listens may be another process.
+    # Another process may be using the port first.
     assert states(FREE, 100.0 + YOUNG_S / 2) == (False, False, None, None)
     assert states(FREE, 100.0 + YOUNG_S) == (True, False, None, None)
     assert states(STREAMS, 101.0) == (True, True, 101.0, None)

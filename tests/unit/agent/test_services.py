@@ -1,4 +1,4 @@
-"""Which services a server agent is told to run, and what it says of them."""
+"""Tests for services on a server agent and their reported state."""
 
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -28,7 +28,7 @@ def test_services_are_ports_by_engine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"services": "http"}, "'http' is no service; write ENGINE=PORTS"),
         ({"services": "http=x"}, "'x' is no port or range"),
@@ -40,12 +40,12 @@ def test_services_are_ports_by_engine() -> None:
         ({"certificate": "/c.pem"}, "set both certificate and certificate_key, or neither"),
     ],
 )
-def test_a_wrong_service_says_what_would_be_right(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
+def test_invalid_service_is_rejected_with_a_fix(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         make_settings(**settings)
 
 
-def test_a_presence_tells_free_ports_problems_and_whose_certificate() -> None:
+def test_service_state_has_ports_problem_and_certificate() -> None:
     tools = make_tools(records_in(MemoryTable()))
     installed = InstalledEngine(engine=engines()["https"], tools=NGINX)
     ports = [DaemonPort(port=port, installed=installed, tools=tools) for port in (8443, 8444)]
@@ -66,7 +66,7 @@ def view(*, connected: bool) -> PortView:
 
 
 class Daemon:
-    """What a port knows of its daemon's process."""
+    """Daemon process to be used by a port."""
 
     def __init__(self) -> None:
         self.process = self
@@ -80,7 +80,7 @@ class Daemon:
 
 
 class Served:
-    """A port with nginx behind it, on a clock of the test's."""
+    """Port with nginx behind it, on a simulated clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 1_000_000.0
@@ -109,7 +109,7 @@ class Served:
         self.now_s += after_s
         await self.port._save_tests(self.daemon, self.reader, ended=ended)
 
-    async def told(self) -> list[ServerTest]:
+    async def saved_tests(self) -> list[ServerTest]:
         stream = self.records.bursts.stream_tests(at(self.now_s - 3600), at(self.now_s))
         return [test async for test, _ in stream]
 
@@ -122,7 +122,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Served:
 JOB = "r1.00000.00000"
 
 
-def test_connections_without_a_daemon_of_ours_leave_the_port_neither_free_nor_busy() -> None:
+def test_port_without_daemon_is_neither_free_nor_busy() -> None:
     port = DaemonPort(
         port=8080,
         installed=InstalledEngine(engine=engines()["http"], tools=NGINX),
@@ -132,76 +132,79 @@ def test_connections_without_a_daemon_of_ours_leave_the_port_neither_free_nor_bu
     assert (port.free, port.busy) == (False, False)
 
 
-async def test_who_is_connected_makes_no_test_and_takes_no_port(served: Served) -> None:
-    """Health checks, a stranger's download, a connection that is held for a day."""
+async def test_foreign_connections_do_not_start_a_test(served: Served) -> None:
+    """Test health checks, a foreign download and a connection to be open for a day."""
     for _ in range(20):
         served.update(connected=True)
         await served.save()
         assert served.port.free and not served.port.busy
-    assert await served.told() == []
+    assert await served.saved_tests() == []
 
 
-async def test_a_test_is_what_its_requests_name_however_its_connections_come_and_go(
+async def test_requests_of_one_job_are_one_test(
     served: Served,
 ) -> None:
-    served.update(connected=True)  # a stranger's, before the burst
+    # A foreign connection, before the burst.
+    served.update(connected=True)
     for number in range(30):
-        served.update(connected=number % 2 == 0)  # no keep-alive
+        # Connections without keep-alive.
+        served.update(connected=number % 2 == 0)
         served.request(JOB)
         served.reader.feed(b"1000000.000 1.000 200 9999 10.1.0.9 -", served.now_s)
         await served.save()
         assert served.port.busy and not served.port.free
-    (so_far,) = await served.told()
-    assert so_far.ended_at is None
+    (partial,) = await served.saved_tests()
+    assert partial.ended_at is None
     await served.save(after_s=2)
-    (test,) = await served.told()
+    (test,) = await served.saved_tests()
     assert (test.cookie, test.engine.totals[0].sent_bytes) == (JOB, 30_000)
     assert test.ended_at == at(served.now_s - 2)
     assert served.port.free
 
 
-async def test_a_pause_in_a_test_cuts_nothing(served: Served) -> None:
-    """Loss may stop every connection for longer than any request took before."""
+async def test_pause_does_not_split_a_test(served: Served) -> None:
+    """Test a pause that is longer than any request. It can be caused by packet loss."""
     served.request(JOB)
     await served.save()
     await served.save(after_s=5)
-    (first,) = await served.told()
+    (first,) = await served.saved_tests()
     assert first.ended_at is not None
     served.request(JOB)
     await served.save()
     await served.save(after_s=5)
-    (test,) = await served.told()
+    (test,) = await served.saved_tests()
     assert test.started_at == first.started_at
     assert test.engine.totals[0].sent_bytes == 2000
     assert test.ended_at is not None and test.ended_at > first.ended_at
 
 
-async def test_a_test_is_not_over_while_a_transfer_may_be_under_way(served: Served) -> None:
-    """Of a long one nothing is logged before it ends."""
+async def test_test_stays_open_during_a_long_transfer(served: Served) -> None:
+    """Test a long transfer, which will not be in the log before it has ended."""
     served.request(JOB)
     for _ in range(16):
         served.update(connected=True)
         await served.save()
-    (so_far,) = await served.told()
-    assert so_far.ended_at is None
-    served.update(connected=False)  # it has just ended: its line is on its way
+    (partial,) = await served.saved_tests()
+    assert partial.ended_at is None
+    # The transfer has ended, but its log line has not arrived.
+    served.update(connected=False)
     await served.save()
     served.request(JOB, sent=9000, took_s=8)
     await served.save()
     served.update(connected=False, after_s=8)
     await served.save()
-    (test,) = await served.told()
+    (test,) = await served.saved_tests()
     assert (test.ended_at is not None, test.engine.totals[0].sent_bytes) == (True, 10_000)
 
 
-async def test_a_connection_that_is_held_for_ever_ends_no_later_than_the_test(
+async def test_endless_connection_does_not_keep_the_test_open(
     served: Served,
 ) -> None:
     served.request(JOB)
     for _ in range(60):
         served.update(connected=True)
         await served.save()
-    (test,) = await served.told()
+    (test,) = await served.saved_tests()
     assert test.ended_at is not None
     assert served.port.free
 
@@ -210,57 +213,60 @@ async def test_two_tests_at_once_are_two_records(served: Served) -> None:
     for job in (JOB, "r2.00000.00007"):
         served.request(job)
     await served.save(after_s=3)
-    assert [test.cookie for test in await served.told()] == [JOB, "r2.00000.00007"]
+    assert [test.cookie for test in await served.saved_tests()] == [JOB, "r2.00000.00007"]
 
 
-async def test_what_cannot_be_placed_is_on_record_without_seconds(served: Served) -> None:
+async def test_request_without_known_time_is_stored_without_seconds(served: Served) -> None:
     served.request(JOB, took_s=3600)
     await served.save(after_s=3)
-    (test,) = await served.told()
+    (test,) = await served.saved_tests()
     assert [measure.name for measure in test.engine.measures][1] == "server_unplaced_count"
     assert test.first_data_at is None
 
 
-async def test_a_daemon_that_ends_ends_its_tests(served: Served) -> None:
+async def test_daemon_exit_ends_its_tests(served: Served) -> None:
     served.request(JOB)
     await served.save(ended=True)
-    (test,) = await served.told()
+    (test,) = await served.saved_tests()
     assert test.ended_at is not None
 
 
-async def test_a_test_costs_from_the_last_look_before_it_to_the_last_before_the_stop(
+async def test_cpu_time_is_counted_between_samples_around_the_test(
     served: Served,
 ) -> None:
     async def serve(job: str, before_s: float, at_end_s: float, *, stopped: bool) -> None:
         served.used_s = before_s
         served.update(connected=False)
         served.now_s += 1
-        served.used_s = before_s + 1.0  # half a second of it has passed by the next look
+        # Half a second will have passed at the next sample.
+        served.used_s = before_s + 1.0
         served.request(job)
         served.update(connected=True)
         served.used_s = at_end_s
         if stopped:
             served.port.bind("10.1.1.2")
-            served.used_s = 0.0  # nothing runs any more
+            # The process has ended.
+            served.used_s = 0.0
         await served.save(after_s=5, ended=stopped)
 
     await serve("r1.00000.00000", 0.25, 3.25, stopped=False)
     served.update(connected=False)
     await serve("r2.00000.00000", 3.25, 7.75, stopped=True)
-    assert [test.engine.cpu_s for test in await served.told()] == [3.0, 4.5]
+    assert [test.engine.cpu_s for test in await served.saved_tests()] == [3.0, 4.5]
 
 
-async def test_a_strangers_download_before_a_test_costs_it_nothing(served: Served) -> None:
+async def test_cpu_time_excludes_an_earlier_foreign_download(served: Served) -> None:
     served.update(connected=False)
     served.update(connected=True)
-    served.used_s = 60.25  # the stranger's
+    # CPU time used for the foreign download.
+    served.used_s = 60.25
     served.update(connected=False, after_s=30)
     served.now_s += 1
     served.request(JOB)
     served.update(connected=True)
     served.used_s = 63.25
     await served.save(after_s=5)
-    (test,) = await served.told()
+    (test,) = await served.saved_tests()
     assert test.engine.cpu_s == 3.0
 
 
@@ -268,7 +274,7 @@ def at(epoch_s: float) -> datetime:
     return datetime.fromtimestamp(epoch_s, UTC)
 
 
-def test_an_engine_that_nobody_looked_for_is_refused_with_its_name() -> None:
+def test_unknown_engine_is_refused_by_name() -> None:
     for name in ("http", "trex"):
         installed = unknown_engine(name)
         assert installed.problem is not None

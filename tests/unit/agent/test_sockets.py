@@ -16,10 +16,11 @@ TCP6 = """\
 """
 
 
-def test_sockets_are_counted_by_local_port_and_state() -> None:
+def test_sockets_are_counted_by_port_and_state() -> None:
     counts = parse_sockets(TCP)
     assert counts[5201, LISTEN] == 1
-    assert counts[5201, ESTABLISHED] == 2  # not the closing one, not the client's end
+    # The closing connection and the client side should not be counted.
+    assert counts[5201, ESTABLISHED] == 2
     assert parse_sockets(TCP6)[5202, LISTEN] == 1
 
 

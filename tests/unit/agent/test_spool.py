@@ -33,7 +33,7 @@ from broadside.exchange.row_text import format_entity, parse_entity
 from broadside.exchange.second_rows import CHUNK_S
 from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable
-from tests.unit.exchange.embedded.test_embedded_fabric import in_own_mounts
+from tests.unit.exchange.embedded.test_embedded_fabric import run_in_mount_namespace
 
 
 def row(key: str, /, **properties: Value) -> Entity:
@@ -51,7 +51,7 @@ values = st.one_of(
 
 
 @given(st.dictionaries(st.text(min_size=1), values))
-def test_a_row_survives_the_disk(properties: dict[str, Value]) -> None:
+def test_row_is_restored_from_disk(properties: dict[str, Value]) -> None:
     entity = row("chunk", **properties)
     restored = parse_entity(format_entity(entity))
     assert restored == entity
@@ -70,11 +70,11 @@ def suffixes(folder: Path) -> list[str]:
 
 
 def contents(folder: Path) -> list[bytes]:
-    """Of its files, oldest first."""
+    """Return the file contents, oldest first."""
     return [path.read_bytes() for path in sorted(folder.iterdir())]
 
 
-async def test_nothing_is_spooled_while_the_table_is_there(tmp_path: Path) -> None:
+async def test_rows_are_not_spooled_while_the_table_is_available(tmp_path: Path) -> None:
     table, spool, results = spooled(tmp_path)
     await results.upsert(row("report", n=1))
     await results.batch([row("chunk.0"), row("chunk.1")])
@@ -83,7 +83,7 @@ async def test_nothing_is_spooled_while_the_table_is_there(tmp_path: Path) -> No
     assert suffixes(tmp_path) == []
 
 
-async def test_rows_wait_for_the_table_in_order_and_the_newest_of_a_key_counts(
+async def test_spooled_rows_keep_order_and_the_newest_per_key(
     tmp_path: Path,
 ) -> None:
     table, spool, results = spooled(tmp_path)
@@ -94,7 +94,8 @@ async def test_rows_wait_for_the_table_in_order_and_the_newest_of_a_key_counts(
     with pytest.raises(ExchangeUnavailable):
         await results.drain()
     table.away = False
-    await results.upsert(row("claim", n=1))  # the table is back, but older rows come first
+    # The table is available again, but older rows are sent first.
+    await results.upsert(row("claim", n=1))
     assert table.written == []
     await results.drain()
     assert table.written == ["report", "chunk.0", "claim"]
@@ -103,7 +104,7 @@ async def test_rows_wait_for_the_table_in_order_and_the_newest_of_a_key_counts(
     assert suffixes(tmp_path) == []
 
 
-async def test_a_report_that_waited_says_so_when_it_leaves(tmp_path: Path) -> None:
+async def test_delayed_report_has_its_delivery_time(tmp_path: Path) -> None:
     table, _, results = spooled(tmp_path)
     table.away = True
     at = datetime(2026, 11, 20, 3, 12, tzinfo=UTC)
@@ -137,8 +138,8 @@ async def test_a_report_that_waited_says_so_when_it_leaves(tmp_path: Path) -> No
     assert late.model_copy(update={"delivered_at": None, "troubles": report.troubles}) == report
 
 
-async def test_a_test_that_waited_ends_on_record_after_all_its_seconds(tmp_path: Path) -> None:
-    """Else a coordinator that looks in between would measure what is not whole."""
+async def test_delayed_test_ends_only_after_all_its_seconds(tmp_path: Path) -> None:
+    """Check this, because a coordinator could use a partial test when it reads in between."""
     table, _, results = spooled(tmp_path)
     at = datetime(2026, 11, 2, 9, tzinfo=UTC)
     intervals = tuple(
@@ -155,7 +156,7 @@ async def test_a_test_that_waited_ends_on_record_after_all_its_seconds(tmp_path:
     )
     reported: list[tuple[bool, int]] = []
 
-    class Watched(MemoryTable):
+    class CheckedTable(MemoryTable):
         async def upsert(self, entity: Entity) -> str:
             await table.upsert(entity)
             [result] = await records_in(table).bursts.read_tests(at, at + timedelta(seconds=1))
@@ -166,18 +167,19 @@ async def test_a_test_that_waited_ends_on_record_after_all_its_seconds(tmp_path:
     bursts = records_in(results).bursts
     await bursts.save_test(begun, [replace(complete, intervals=intervals[:9])], ())
     table.away = True
-    for until in (12, 15):  # the spool has older rows of the same keys
-        sofar = replace(complete, intervals=intervals[:until])
-        await bursts.save_test(begun, [sofar], (), from_s=until - 3)
+    # The spool has older rows with the same keys.
+    for until in (12, 15):
+        partial = replace(complete, intervals=intervals[:until])
+        await bursts.save_test(begun, [partial], (), from_s=until - 3)
     ended = begun.model_copy(update={"ended_at": at + timedelta(seconds=2 * CHUNK_S)})
     await bursts.save_test(ended, [complete], ())
     table.away = False
-    await SpooledTable(Watched(), Spool(tmp_path, 10**7)).drain()
+    await SpooledTable(CheckedTable(), Spool(tmp_path, 10**7)).drain()
     assert reported[-1] == (True, len(intervals))
     assert all(count == len(intervals) for is_ended, count in reported if is_ended)
 
 
-async def test_an_agent_that_restarts_finds_its_rows(tmp_path: Path) -> None:
+async def test_restarted_agent_sends_its_spooled_rows(tmp_path: Path) -> None:
     table, _, results = spooled(tmp_path)
     table.away = True
     at = datetime(2026, 11, 20, tzinfo=UTC)
@@ -194,10 +196,10 @@ async def test_an_agent_that_restarts_finds_its_rows(tmp_path: Path) -> None:
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """Exception to simulate the end of the process."""
 
 
-async def test_an_agent_killed_while_it_rewrites_a_row_never_sends_the_old_one(
+async def test_kill_during_a_rewrite_never_sends_the_old_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die(*_: object) -> None:
@@ -211,14 +213,15 @@ async def test_an_agent_killed_while_it_rewrites_a_row_never_sends_the_old_one(
         await results.upsert(row("chunk.0", n=2))
     assert len(suffixes(tmp_path)) == 2
     table.away = False
-    for _ in range(2):  # the second restart finds what the first one left
+    # The second restart has to read the state from the first one.
+    for _ in range(2):
         await SpooledTable(table, Spool(tmp_path, 10**6)).drain()
     assert table.written == ["chunk.0"]
     assert table.rows["burst.run-1.00000", "chunk.0"].properties == {"n": 2}
     assert suffixes(tmp_path) == []
 
 
-async def test_rows_wait_for_a_table_that_does_not_let_a_new_process_in(tmp_path: Path) -> None:
+async def test_rows_wait_for_access_to_the_table_after_restart(tmp_path: Path) -> None:
     table, _, results = spooled(tmp_path)
     table.away = True
     await results.upsert(row("report", n=1))
@@ -235,7 +238,7 @@ async def test_rows_wait_for_a_table_that_does_not_let_a_new_process_in(tmp_path
     assert table.written == ["report", "claim"]
 
 
-async def test_a_result_waits_for_a_table_that_did_not_let_us_in_yet(tmp_path: Path) -> None:
+async def test_row_waits_for_a_misconfigured_table(tmp_path: Path) -> None:
     table, spool, results = spooled(tmp_path)
     table.refusing = lambda _: ExchangeMisconfigured("the table does not exist")
     await results.upsert(row("test", n=1))
@@ -246,7 +249,7 @@ async def test_a_result_waits_for_a_table_that_did_not_let_us_in_yet(tmp_path: P
 
 
 @pytest.mark.parametrize("refused", [False, True])
-async def test_a_newer_row_written_while_the_older_is_on_its_way_is_not_lost(
+async def test_newer_row_written_during_a_send_is_not_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: bool
 ) -> None:
     table, spool, results = spooled(tmp_path)
@@ -268,20 +271,19 @@ async def test_a_newer_row_written_while_the_older_is_on_its_way_is_not_lost(
     assert len(spool) == 0
 
 
-async def test_a_full_spool_says_what_is_lost(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_full_spool_logs_lost_rows(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     table, spool, results = spooled(tmp_path, max_bytes=200)
     table.away = True
     await results.upsert(row("chunk.0", packed=b"x" * 50))
     await results.upsert(row("chunk.1", packed=b"x" * 500))
     assert len(spool) == 1
     assert "LOST burst.run-1.00000 chunk.1" in caplog.text
-    await results.upsert(row("chunk.0", packed=b"y" * 50))  # replaces, so it needs no more room
+    # The row replaces an older one and needs no more space.
+    await results.upsert(row("chunk.0", packed=b"y" * 50))
     assert "chunk.0" not in caplog.text
 
 
-async def test_a_row_that_the_table_refuses_does_not_block_the_others(tmp_path: Path) -> None:
+async def test_rejected_row_does_not_block_the_others(tmp_path: Path) -> None:
     table, spool, results = spooled(tmp_path)
     table.away = True
     await results.batch([row("raw", n=1), row("report", n=1)])
@@ -293,7 +295,7 @@ async def test_a_row_that_the_table_refuses_does_not_block_the_others(tmp_path: 
     assert suffixes(tmp_path) == [".refused"]
 
 
-async def test_what_was_refused_counts_and_its_oldest_goes_first(tmp_path: Path) -> None:
+async def test_rejected_rows_use_space_and_the_oldest_is_dropped(tmp_path: Path) -> None:
     troubles, max_bytes = OutageLog(), 1000
     table, spool = MemoryTable(), Spool(tmp_path, max_bytes)
     results = SpooledTable(table, spool, troubles)
@@ -314,9 +316,7 @@ async def test_what_was_refused_counts_and_its_oldest_goes_first(tmp_path: Path)
     assert len(suffixes(tmp_path)) == suffixes(tmp_path).count(".refused") + 1
 
 
-async def test_what_was_half_written_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_partial_files_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table, _, results = spooled(tmp_path)
     table.away = True
 
@@ -330,7 +330,8 @@ async def test_what_was_half_written_is_gone(
         await results.upsert(row("report"))
     assert suffixes(tmp_path) == []
     for kind in ("row", "raw"):
-        (tmp_path / f"000000000007.{kind}-part").write_bytes(b"[")  # of a process that was killed
+        # Left by a process that was killed.
+        (tmp_path / f"000000000007.{kind}-part").write_bytes(b"[")
     Spool(tmp_path, 10**6)
     assert suffixes(tmp_path) == []
 
@@ -360,9 +361,9 @@ async def main():
         except OSError:
             pass
     for index in range(2):
-        await rows.upsert(row(f"chunk.{{index}}", 12_000))  # as much as one output each
-    await raw.save(named(9), noise(9, 20_000))  # nothing gives way to it
-    given_up = [kept for kept in range(3) if named(kept) not in spool._raws]
+        await rows.upsert(row(f"chunk.{{index}}", 12_000))
+    await raw.save(named(9), noise(9, 20_000))
+    given_up = [index for index in range(3) if named(index) not in spool._raws]
     table.away = store.away = False
     await rows.drain()
     await raw.drain()
@@ -375,14 +376,14 @@ asyncio.run(main())
 """
 
 
-def test_on_a_full_disk_raw_output_gives_way_to_rows(tmp_path: Path) -> None:
+def test_full_disk_drops_raw_output_before_rows(tmp_path: Path) -> None:
     root = str(Path(__file__).parents[3])
     script = FULL_DISK.format(root=root, folder=str(tmp_path))
-    text = in_own_mounts(tmp_path, "size=200k", script)
+    text = run_in_mount_namespace(tmp_path, "size=200k", script)
     assert text == "['chunk.0', 'chunk.1'] [1, 2] ['0'] 3\n"
 
 
-async def test_a_row_that_cannot_be_read_is_lost_and_blocks_no_other(
+async def test_unreadable_row_is_lost_and_blocks_no_other(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     table, spool, troubles = MemoryTable(), Spool(tmp_path, 10**6), OutageLog()

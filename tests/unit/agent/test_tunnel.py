@@ -30,7 +30,7 @@ VXLAN = {"streams_count": 8, "encapsulation": "vxlan"}
 
 
 def tunnel(pair_index: int = 2, ports: Sequence[int] | None = None, **changes: Any) -> Tunnel:
-    """Of a job; each pair has a port of its own."""
+    """Return the tunnel for a job. Each pair uses a different port."""
     first, *more = ports or [5201 + pair_index]
     endpoint = {"agent_id": "server-1", "address": "10.2.1.3", "port": first, "more_ports": more}
     job = make_job(**{"pair_index": pair_index, "traffic": VXLAN, "endpoint": endpoint} | changes)
@@ -38,7 +38,7 @@ def tunnel(pair_index: int = 2, ports: Sequence[int] | None = None, **changes: A
 
 
 @given(st.integers(0, 1999), st.integers(0, 1999))
-def test_two_pairs_of_a_run_share_no_device_and_no_address(a: int, b: int) -> None:
+def test_pairs_of_a_run_have_distinct_devices_and_addresses(a: int, b: int) -> None:
     one, two = tunnel(a), tunnel(b)
     inner = [one.inner_client_address, one.inner_server_address]
     others = [two.inner_client_address, two.inner_server_address]
@@ -48,7 +48,7 @@ def test_two_pairs_of_a_run_share_no_device_and_no_address(a: int, b: int) -> No
     assert len(device_name(one)) <= 15
 
 
-def test_the_device_is_marked_and_smaller_by_the_outer_headers() -> None:
+def test_device_has_a_mark_and_a_reduced_mtu() -> None:
     commands = device_commands(
         tunnel(),
         local="10.1.1.3",
@@ -70,7 +70,7 @@ def test_the_device_is_marked_and_smaller_by_the_outer_headers() -> None:
 
 
 class Kernel:
-    """What ``ip`` does to some devices, by name with their marks."""
+    """Simulate ``ip`` for devices with their marks."""
 
     def __init__(self, devices: dict[str, str], *, may_change: bool = True) -> None:
         self.devices, self._may_change = devices, may_change
@@ -88,10 +88,11 @@ class Kernel:
         return ""
 
 
-def test_an_agent_removes_what_one_of_its_name_and_role_left(
+def test_agent_removes_only_devices_of_its_name_and_role(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A client and a server on one host share the host's name."""
+    """Check that client and server on one host, which share the name, do not remove devices of the
+    other."""
     mine, other = mark_of("vm-1", Role.CLIENT), mark_of("vm-1", Role.SERVER)
     kernel = Kernel(
         {"bsx1": mine, "bsx2": other, "bsx3": mark_of("vm-2", Role.CLIENT), "vx0": mine}
@@ -103,7 +104,7 @@ def test_an_agent_removes_what_one_of_its_name_and_role_left(
     assert set(kernel.devices) == {"bsx2", "bsx3", "vx0"}
 
 
-def test_an_agent_without_the_right_sweeps_nothing_and_says_nothing(
+def test_agent_without_permission_skips_the_cleanup(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mine = mark_of("vm-1", Role.CLIENT)
@@ -115,7 +116,7 @@ def test_an_agent_without_the_right_sweeps_nothing_and_says_nothing(
 
 
 class End:
-    """A device that only says whether it stands."""
+    """Tunnel device that only records if it is open."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -130,7 +131,7 @@ async def opened(*_: object, **__: object) -> End:
 
 
 class Server:
-    """A server agent's keeper over a table in memory, without any device."""
+    """Tunnel keeper for a server agent, using an in-memory table and no devices."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 1000.0
@@ -139,14 +140,15 @@ class Server:
         self.ends: list[End] = []
         self.bound: list[str | None] = []
         self.restart()
-        # The module's name alone: another thread's event loop reads the process's clock.
+        # Only the name in this module is patched, because the event loop of another thread uses the
+        # clock.
         monkeypatch.setattr(
             "broadside.agent.tunnels.time", SimpleNamespace(monotonic=lambda: self.now_s)
         )
         monkeypatch.setattr("broadside.agent.tunnels.TunnelEnd.open", self._open)
 
     def restart(self) -> None:
-        """Another agent of that name."""
+        """Simulate an agent restart."""
         tools = make_tools(self.records, role="server", agent_id="server-1")
         self.keeper = TunnelKeeper(tools=tools, bind=lambda ports, inner: self.bound.append(inner))
 
@@ -156,14 +158,14 @@ class Server:
         return self.ends[-1]
 
     @property
-    def standing(self) -> list[bool]:
+    def open_states(self) -> list[bool]:
         return [not end.closed for end in self.ends]
 
-    async def poll(self, seconds: float = 1, *, beating: Sequence[Tunnel] = ()) -> None:
-        """Look every second, while some clients say that they want their tunnels."""
+    async def poll(self, seconds: float = 1, *, requesting: Sequence[Tunnel] = ()) -> None:
+        """Poll every second while some clients request their tunnels."""
         for _ in range(int(seconds)):
             self.now_s += 1.0
-            for row in beating:
+            for row in requesting:
                 await self.records.fleet.save_tunnel(
                     "server-1", row.model_copy(update={"beat": int(self.now_s)})
                 )
@@ -183,64 +185,66 @@ async def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     return server
 
 
-async def test_a_tunnel_stands_while_its_client_speaks_and_while_the_table_is_away(
+async def test_tunnel_stays_open_with_heartbeats_or_during_an_outage(
     server: Server,
 ) -> None:
     row = tunnel()
-    await server.poll(3 * SILENT_S, beating=[row])
+    await server.poll(3 * SILENT_S, requesting=[row])
     assert server.bound == [row.inner_server_address]
     assert await server.answer(row) == ""
     server.table.away = True
     await server.poll(3 * SILENT_S)
     server.table.away = False
     await server.poll(SILENT_S - 1)
-    assert server.standing == [True]
+    assert server.open_states == [True]
     await server.poll(3)
-    assert server.standing == [False]  # and what its client left is not opened again
+    # The tunnel should not be opened again.
+    assert server.open_states == [False]
     assert server.bound[-1] is None
     assert await server.records.fleet.read_tunnels("server-1") == []
 
 
-async def test_a_tunnel_stands_while_packets_come_out_of_it(server: Server) -> None:
-    """Its client's own way to the table may be cut, or slow, in the middle of a burst."""
+async def test_tunnel_stays_open_while_it_receives_packets(server: Server) -> None:
+    """Check this, because the client's connection to the table may fail during a burst."""
     row = tunnel()
-    await server.poll(2, beating=[row])
+    await server.poll(2, requesting=[row])
     for _ in range(int(3 * SILENT_S)):
         server.ends[0].received_count += 1
         await server.poll()
-    assert server.standing == [True]
+    assert server.open_states == [True]
     await server.poll(SILENT_S)
-    assert server.standing == [False]
+    assert server.open_states == [False]
 
 
-async def test_the_next_bursts_tunnel_waits_for_the_end_of_this_ones(server: Server) -> None:
+async def test_next_burst_waits_for_the_current_tunnel(server: Server) -> None:
     old, new = tunnel(), tunnel(burst_index=1)
     assert old.vni == new.vni
-    await server.poll(2, beating=[old])
-    await server.poll(20, beating=[old, new])
-    assert server.standing == [True]
+    await server.poll(2, requesting=[old])
+    await server.poll(20, requesting=[old, new])
+    assert server.open_states == [True]
     assert await server.answer(new) is None
     await server.drop(old)
-    await server.poll(1, beating=[new])
-    assert server.standing == [False, True]
+    await server.poll(1, requesting=[new])
+    assert server.open_states == [False, True]
     assert server.bound == [old.inner_server_address, None, new.inner_server_address]
     assert await server.answer(new) == ""
-    await server.drop(old)  # once more, as its client and the keeper both do
-    await server.poll(1, beating=[new])
-    assert server.standing == [False, True]
+    # Client and keeper both drop the tunnel.
+    await server.drop(old)
+    await server.poll(1, requesting=[new])
+    assert server.open_states == [False, True]
 
 
-async def test_the_next_bursts_tunnel_takes_the_place_of_a_dead_clients(server: Server) -> None:
+async def test_next_burst_replaces_the_tunnel_of_a_dead_client(server: Server) -> None:
     old, new = tunnel(), tunnel(burst_index=1)
-    await server.poll(2, beating=[old])
-    await server.poll(SILENT_S + 1, beating=[new])
-    assert server.standing == [False, True]
+    await server.poll(2, requesting=[old])
+    await server.poll(SILENT_S + 1, requesting=[new])
+    assert server.open_states == [False, True]
     assert await server.records.fleet.read_tunnels("server-1") == [
         new.model_copy(update={"beat": int(server.now_s)})
     ]
 
 
-async def test_what_an_earlier_servers_agent_was_asked_is_believed_when_it_is_asked_again(
+async def test_restarted_server_opens_only_tunnels_requested_again(
     server: Server,
 ) -> None:
     left, alive = tunnel(), tunnel(burst_index=1)
@@ -248,9 +252,9 @@ async def test_what_an_earlier_servers_agent_was_asked_is_believed_when_it_is_as
     await server.records.fleet.save_tunnel("server-1", alive)
     server.restart()
     await server.poll()
-    assert server.standing == []
-    await server.poll(SILENT_S + 1, beating=[alive])
-    assert server.standing == [True]
+    assert server.open_states == []
+    await server.poll(SILENT_S + 1, requesting=[alive])
+    assert server.open_states == [True]
     assert await server.answer(alive) == ""
     assert await server.answer(left) is None
     assert [row.opened_by for row in await server.records.fleet.read_tunnels("server-1")] == [
@@ -258,42 +262,44 @@ async def test_what_an_earlier_servers_agent_was_asked_is_believed_when_it_is_as
     ]
 
 
-async def test_a_write_that_lands_after_the_end_opens_nothing(server: Server) -> None:
+async def test_late_request_does_not_open_a_tunnel(server: Server) -> None:
     row = tunnel()
-    await server.poll(2, beating=[row])
+    await server.poll(2, requesting=[row])
     await server.drop(row)
     await server.poll()
     await server.records.fleet.save_tunnel("server-1", row)
     await server.poll(SILENT_S + 2)
-    assert server.standing == [False]
+    assert server.open_states == [False]
     assert await server.records.fleet.read_tunnels("server-1") == []
 
 
 @pytest.mark.parametrize(
-    ("other", "met"),
+    ("other", "expected"),
     [
         (tunnel(burst_index=1), True),
         (tunnel(pair_index=3), False),
         (tunnel(pair_index=3, ports=[5201]), True),
         (tunnel(traffic=VXLAN | {"encapsulation": {"vni_from": 9000}}), False),
-        (tunnel(traffic=VXLAN | {"encapsulation": {"vni_from": 4096 + 8192}}), True),  # addresses
+        # The addresses clash.
+        (tunnel(traffic=VXLAN | {"encapsulation": {"vni_from": 4096 + 8192}}), True),
     ],
 )
-def test_tunnels_clash_by_id_by_port_and_by_inner_address(other: Tunnel, met: bool) -> None:
-    assert clash(tunnel(ports=[5201]), other) is met
+def test_tunnels_clash_by_id_by_port_and_by_inner_address(other: Tunnel, expected: bool) -> None:
+    assert clash(tunnel(ports=[5201]), other) is expected
 
 
-async def test_a_client_outside_the_allowed_networks_is_told_so(server: Server) -> None:
+async def test_client_outside_allowed_networks_is_rejected(server: Server) -> None:
     foreign = tunnel().model_copy(update={"client_address": "8.8.8.8"})
-    await server.poll(1, beating=[foreign])
+    await server.poll(1, requesting=[foreign])
     assert await server.answer(foreign) == "8.8.8.8 lies outside this agent's allowed networks"
 
 
-async def test_a_client_that_waited_in_vain_says_for_whom(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_client_timeout_names_the_blocking_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broadside.agent.client_tunnel.TunnelEnd.open", opened)
     records = records_in(MemoryTable())
     await records.fleet.save_tunnel("server-1", tunnel())
-    late = make_job(traffic=VXLAN, burst_index=1)  # its instant is long past
+    # The instant is in the past.
+    late = make_job(traffic=VXLAN, burst_index=1)
     client_tunnel = ClientTunnel(late, make_tools(records))
     with pytest.raises(TunnelFailed, match=r"in time: run-1.00000.00002 has tunnel 4098 there"):
         await client_tunnel.open()
@@ -301,9 +307,9 @@ async def test_a_client_that_waited_in_vain_says_for_whom(monkeypatch: pytest.Mo
     assert await records.fleet.read_tunnels("server-1") == [tunnel()]
 
 
-async def test_a_slow_write_holds_up_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_write_does_not_block_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     class SlowTable(MemoryTable):
-        """Its second write never ends."""
+        """Table with a second write that never ends."""
 
         async def upsert(self, entity: Entity) -> str:
             if len(self.written) == 1:

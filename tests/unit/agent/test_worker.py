@@ -14,7 +14,7 @@ from tests.unit.agent.jobs import make_job
 
 
 class LaterTraffic(Traffic):
-    """Traffic as a later version may know it."""
+    """Traffic with a field from a later version."""
 
     colour: str = "none"
 
@@ -24,7 +24,7 @@ class LaterJob(Job):
 
 
 class Bench:
-    """A worker between two ports in memory."""
+    """Worker with an in-memory queue and table."""
 
     def __init__(self, **settings: Any) -> None:
         self.queue = MemoryQueue()
@@ -33,7 +33,7 @@ class Bench:
         self.worker = Worker(queue=self.queue, tools=make_tools(self.records, **settings))
 
     async def take(self, body: bytes, message_id: str = "m1", *, planned: bool = True) -> None:
-        """Let the worker take one message, and stop it; ``planned``: the run's plan has it."""
+        """Process one message and stop. Use ``planned`` to add the job to the stored plan."""
         job = read_job(body)
         if planned and isinstance(job, Job) and not self.table.away:
             await self.records.runs.save_jobs(job.run_id, job.burst_index, [job])
@@ -56,7 +56,7 @@ def due_in(seconds: float, **changes: Any) -> Job:
     return make_job(planned_start_at=datetime.now(UTC) + timedelta(seconds=seconds), **changes)
 
 
-async def test_poison_is_dead_lettered_with_reason_and_description(bench: Bench) -> None:
+async def test_invalid_message_is_dead_lettered_with_reason(bench: Bench) -> None:
     await bench.take(b"10.2.1.3 5201")
     verb, message_id, reason, description = bench.queue.settled[0]
     assert (verb, message_id, reason) == ("dead_letter", "m1", "NotJson")
@@ -64,7 +64,7 @@ async def test_poison_is_dead_lettered_with_reason_and_description(bench: Bench)
     assert not bench.table.rows
 
 
-async def test_a_job_of_a_later_version_is_refused_on_record(bench: Bench) -> None:
+async def test_job_of_a_later_version_is_refused_with_a_report(bench: Bench) -> None:
     traffic = LaterTraffic(colour="red")
     job = LaterJob.model_validate(dict(due_in(60)) | {"traffic": traffic})
     await bench.records.runs.save_jobs(job.run_id, job.burst_index, [job])
@@ -101,7 +101,7 @@ async def test_a_late_job_is_missed_and_its_message_settled(bench: Bench) -> Non
     assert "after the planned instant" in (report.reason or "")
 
 
-async def test_a_second_delivery_loses_and_writes_nothing(bench: Bench) -> None:
+async def test_second_delivery_does_not_change_the_claim(bench: Bench) -> None:
     job = due_in(-2)
     other = Claim(
         job_id=job.job_id,
@@ -116,7 +116,7 @@ async def test_a_second_delivery_loses_and_writes_nothing(bench: Bench) -> None:
     assert await bench.records.bursts.read_claims("run-1", 0) == {2: other}
 
 
-async def test_a_claim_whose_answer_was_lost_is_ours(
+async def test_claim_with_a_lost_answer_is_recognised(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     insert = bench.table.insert
@@ -136,7 +136,7 @@ async def test_a_claim_whose_answer_was_lost_is_ours(
     assert bench.queue.settled == [("complete", "m1")]
 
 
-async def test_a_job_that_moved_is_dropped_without_a_finding(bench: Bench) -> None:
+async def test_replaced_job_is_dropped_without_a_finding(bench: Bench) -> None:
     old = due_in(-2)
     endpoint = {"agent_id": "server-2", "address": "10.2.1.4", "port": 5201}
     new = Job.model_validate(old.model_dump() | {"endpoint": endpoint})
@@ -147,7 +147,7 @@ async def test_a_job_that_moved_is_dropped_without_a_finding(bench: Bench) -> No
     assert (await bench.report()).troubles == ()
 
 
-async def test_a_bursts_jobs_are_read_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_jobs_of_a_burst_are_read_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [due_in(-2, pair_index=index) for index in range(3)]
     await bench.records.runs.save_jobs("run-1", 0, jobs)
     get, reads = bench.table.get, []
@@ -164,8 +164,9 @@ async def test_a_bursts_jobs_are_read_once(bench: Bench, monkeypatch: pytest.Mon
     assert reads == ["jobs.00000.0000"]
 
 
-async def test_without_the_table_the_message_goes_back(bench: Bench) -> None:
+async def test_message_is_returned_if_the_table_is_unavailable(bench: Bench) -> None:
     bench.table.away = True
-    await bench.take(due_in(0.2).body)  # it is held as long as that, and never run unchecked
+    # The agent will retry for this time, and should not run a job without a check.
+    await bench.take(due_in(0.2).body)
     assert bench.queue.settled == [("abandon", "m1")]
     assert not bench.table.rows

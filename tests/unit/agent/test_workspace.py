@@ -1,4 +1,4 @@
-"""Folders of engines: whose they are, and who may remove them."""
+"""Tests for engine workspaces and their cleanup."""
 
 import os
 import subprocess
@@ -19,11 +19,11 @@ os._exit(9)
 
 
 @pytest.fixture(autouse=True)
-def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
 
-def test_a_folder_lives_until_it_is_closed_whoever_of_its_name_sweeps() -> None:
+def test_workspace_of_a_live_process_survives_a_sweep() -> None:
     mine = Workspace("twin")
     mine.fill([File(name="files/1000", size_bytes=1000)])
     sweep("twin")
@@ -35,21 +35,21 @@ def test_a_folder_lives_until_it_is_closed_whoever_of_its_name_sweeps() -> None:
     mine.close()
 
 
-def test_what_a_dead_agent_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+def test_sweep_removes_only_folders_of_dead_agents(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     died = subprocess.run(
         [sys.executable, "-c", DIES], env=environment, capture_output=True, text=True, check=False
     )
     left = Path(died.stdout.strip())
     assert left.parent == tmp_path
-    stored = [tmp_path / "broadside-twins@1", tmp_path / "elsewhere"]
-    for folder in stored:
+    others = [tmp_path / "broadside-twins@1", tmp_path / "elsewhere"]
+    for folder in others:
         folder.mkdir()
     (tmp_path / "broadside-twin@file").touch()
-    (tmp_path / "broadside-twin@link").symlink_to(stored[1])
+    (tmp_path / "broadside-twin@link").symlink_to(others[1])
     assert left.is_dir()
     sweep("twin")
     assert not left.exists()
-    assert all(folder.is_dir() for folder in stored)
+    assert all(folder.is_dir() for folder in others)
     assert (tmp_path / "broadside-twin@file").exists()
     assert (tmp_path / "broadside-twin@link").is_symlink()

@@ -1,4 +1,4 @@
-"""A flow as a real one looks: noisy bytes, jittered ends, bursty losses, swinging windows."""
+"""Realistic test flow with noise, jitter, bursts of losses and varying windows."""
 
 import random
 
@@ -8,9 +8,10 @@ MSS_BYTES = 1_448
 
 
 def ten_gigabit_flow(seconds_count: int, seed: int) -> tuple[Interval, ...]:
-    """64 TCP streams of about 10 Gbit/s together, as the *sending* end reports them each second.
+    """Return intervals for 64 TCP streams with about 10 Gbit/s in total, as reported by the
+    sender.
 
-    Bytes are arbitrary, not multiples of a block, which is the harder case to pack.
+    Byte counts are set to be no multiples of a block, which is harder to compress.
     """
     noise = random.Random(seed)
     windows = [noise.randint(200, 900) for _ in range(64)]

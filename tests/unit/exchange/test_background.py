@@ -1,4 +1,4 @@
-"""Works in lanes."""
+"""Tests for the runner of keyed background tasks."""
 
 import asyncio
 
@@ -7,28 +7,28 @@ import pytest
 from broadside.exchange.background import KeyedTaskRunner
 
 
-async def test_a_work_that_goes_on_is_not_begun_again_and_holds_up_no_other() -> None:
-    lanes, begun, answered = KeyedTaskRunner(), [], asyncio.Event()
+async def test_running_task_is_not_restarted_and_blocks_no_other() -> None:
+    runner, started, answered = KeyedTaskRunner(), [], asyncio.Event()
 
     async def slow() -> None:
-        begun.append("slow")
+        started.append("slow")
         await answered.wait()
 
     async def quick() -> None:
-        begun.append("quick")
+        started.append("quick")
 
     async with asyncio.timeout(10):
         for _ in range(2):
-            await lanes.go({"a": slow, "b": quick}, 0.01)
-        assert begun == ["slow", "quick", "quick"]
+            await runner.go({"a": slow, "b": quick}, 0.01)
+        assert started == ["slow", "quick", "quick"]
         answered.set()
         await asyncio.sleep(0)
-        await lanes.go({"a": slow}, 60)
-    assert begun[3:] == ["slow"]
+        await runner.go({"a": slow}, 60)
+    assert started[3:] == ["slow"]
 
 
-async def test_what_goes_on_is_ended() -> None:
-    lanes, ended = KeyedTaskRunner(), asyncio.Event()
+async def test_end_cancels_running_tasks() -> None:
+    runner, ended = KeyedTaskRunner(), asyncio.Event()
 
     async def endless() -> None:
         try:
@@ -36,14 +36,14 @@ async def test_what_goes_on_is_ended() -> None:
         finally:
             ended.set()
 
-    await lanes.go({"a": endless}, 0.01)
-    await lanes.end()
+    await runner.go({"a": endless}, 0.01)
+    await runner.end()
     assert ended.is_set()
 
 
-async def test_what_a_work_raises_is_raised() -> None:
+async def test_task_error_is_raised() -> None:
     async def faulty() -> None:
-        raise ValueError("a fault of ours")
+        raise ValueError("internal error")
 
-    with pytest.raises(ValueError, match="a fault of ours"):
+    with pytest.raises(ValueError, match="internal error"):
         await KeyedTaskRunner().go({"a": faulty}, 60)

@@ -1,4 +1,4 @@
-"""Packed seconds come back as they went in, small, and never quietly wrong."""
+"""Tests for packed seconds. They should be small, and damage should be detected."""
 
 import json
 import random
@@ -34,13 +34,14 @@ def columns(draw: st.DrawFn) -> Mapping[str, Sequence[int | None]]:
 
 
 @given(columns())
-def test_columns_come_back_as_they_went_in(
+def test_columns_are_restored_unchanged(
     given_columns: Mapping[str, Sequence[int | None]],
 ) -> None:
     assert unpack(pack(given_columns)) == given_columns
 
 
-MICROSECONDS = st.integers(-(10**10), 10**13)  # up to months of engine time
+# Up to months in engine time.
+MICROSECONDS = st.integers(-(10**10), 10**13)
 
 
 def maybe(values: st.SearchStrategy[int]) -> st.SearchStrategy[int | None]:
@@ -68,12 +69,12 @@ def intervals(draw: st.DrawFn) -> Interval:
 
 
 @given(st.lists(intervals(), max_size=40))
-def test_intervals_on_whole_microseconds_come_back_exactly(given_intervals: list[Interval]) -> None:
+def test_intervals_in_microseconds_are_restored_exactly(given_intervals: list[Interval]) -> None:
     assert list(unpack_intervals(pack_intervals(given_intervals))) == given_intervals
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=40))
-def test_times_come_back_to_the_microsecond(times_s: list[float]) -> None:
+def test_times_are_restored_to_the_microsecond(times_s: list[float]) -> None:
     packed = pack_intervals(
         [
             Interval(start_s=at_s, end_s=at_s + 1, transferred_bytes=0, rtt_s=at_s)
@@ -85,7 +86,7 @@ def test_times_come_back_to_the_microsecond(times_s: list[float]) -> None:
         assert interval.start_s == pytest.approx(at_s, abs=0.51e-6)
         assert interval.end_s == pytest.approx(at_s + 1, abs=0.51e-6)
         assert interval.rtt_s == pytest.approx(at_s, abs=0.51e-6)
-    assert unpack_intervals(pack_intervals(once)) == once, "packing again must not drift"
+    assert unpack_intervals(pack_intervals(once)) == once, "a second packing must not change values"
 
 
 @st.composite
@@ -107,12 +108,12 @@ def host_seconds(draw: st.DrawFn) -> HostSecond:
 
 
 @given(st.lists(host_seconds(), max_size=30))
-def test_host_seconds_come_back_as_they_went_in(seconds: list[HostSecond]) -> None:
+def test_host_seconds_are_restored_unchanged(seconds: list[HostSecond]) -> None:
     assert list(unpack_host(pack_host(seconds))) == seconds
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_29_minute_10_gigabit_flow_takes_at_most_12_bytes_a_second(seed: int) -> None:
+def test_ten_gigabit_flow_takes_at_most_12_bytes_per_second(seed: int) -> None:
     flow = ten_gigabit_flow(1740, seed)
     chunks = [flow[at : at + CHUNK_S] for at in range(0, len(flow), CHUNK_S)]
     packed = [pack_intervals(chunk) for chunk in chunks]
@@ -120,23 +121,25 @@ def test_a_29_minute_10_gigabit_flow_takes_at_most_12_bytes_a_second(seed: int) 
     assert tuple(i for chunk in packed for i in unpack_intervals(chunk)) == flow
 
 
-def test_what_is_shared_or_constant_costs_next_to_nothing() -> None:
+def test_common_factors_and_constants_compress_well() -> None:
     flow = ten_gigabit_flow(CHUNK_S, 1)
     noise = random.Random(2)
     complete_segments = len(pack({"cwnd": [interval.cwnd_bytes for interval in flow]}))
     ragged = [(interval.cwnd_bytes or 0) + noise.randrange(MSS_BYTES) for interval in flow]
-    assert len(pack({"cwnd": ragged})) - complete_segments > CHUNK_S, "a byte a second, at least"
+    assert len(pack({"cwnd": ragged})) - complete_segments > CHUNK_S, (
+        "expected at least one byte per second"
+    )
     queued = pack({"numbers": range(10**12, 10**12 + 1000)})
     assert len(queued) < 150
 
 
-def test_columns_of_unequal_length_are_refused() -> None:
+def test_columns_of_unequal_length_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"\[1, 2\]"):
         pack({"a": [1], "b": [1, 2]})
 
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1])
-def test_a_value_beyond_64_bits_is_refused_by_its_column(value: int) -> None:
+def test_value_above_64_bits_is_rejected_with_its_column(value: int) -> None:
     with pytest.raises(ValueError, match="column bytes"):
         pack({"bytes": [0, value]})
 
@@ -144,7 +147,7 @@ def test_a_value_beyond_64_bits_is_refused_by_its_column(value: int) -> None:
 PACKED = pack_intervals(ten_gigabit_flow(30, 5))
 
 
-def test_any_single_changed_byte_is_found_out() -> None:
+def test_any_changed_byte_is_detected() -> None:
     for at in range(len(PACKED)):
         changed = bytearray(PACKED)
         changed[at] ^= 0x10
@@ -152,7 +155,7 @@ def test_any_single_changed_byte_is_found_out() -> None:
             unpack(bytes(changed))
 
 
-def test_any_truncation_is_found_out() -> None:
+def test_any_truncation_is_detected() -> None:
     for length in range(len(PACKED)):
         with pytest.raises(RecordUnreadable):
             unpack(PACKED[:length])
@@ -161,54 +164,57 @@ def test_any_truncation_is_found_out() -> None:
 
 
 @given(st.binary(max_size=300))
-def test_foreign_bytes_are_refused(foreign: bytes) -> None:
+def test_foreign_bytes_are_rejected(foreign: bytes) -> None:
     with pytest.raises(RecordUnreadable, match="not a Broadside chunk"):
         unpack(foreign)
 
 
 def signed(header: bytes, body: bytes) -> bytes:
-    """A chunk with a right checksum, whatever is in it."""
+    """Return a chunk with a correct checksum for any content."""
     deflated = zlib.compress(header)
     checked = len(deflated).to_bytes(2, "little") + deflated + body
     return b"BSC\x01" + zlib.crc32(checked).to_bytes(4, "little") + checked
 
 
 @given(st.binary(max_size=60), st.binary(max_size=60))
-def test_malformed_chunks_with_a_right_checksum_are_refused(header: bytes, body: bytes) -> None:
-    """Whatever a wrong writer might have signed: an error of ours, nothing else."""
+def test_malformed_chunk_with_correct_checksum_is_rejected(header: bytes, body: bytes) -> None:
+    """A wrong writer should only cause a defined error."""
     with pytest.raises(RecordUnreadable, match="malformed"):
         unpack(signed(header, body))
 
 
-def test_bytes_that_no_column_claims_are_refused() -> None:
+def test_extra_bytes_are_rejected() -> None:
     assert unpack(signed(b"[0,[]]", b"")) == {}
     with pytest.raises(RecordUnreadable, match="1 bytes too many"):
         unpack(signed(b"[0,[]]", b"x"))
 
 
-LIES = st.sampled_from([-1, 0, 1, 2, 3, 10**9, 10**30, None, "x"])
+WRONG_VALUES = st.sampled_from([-1, 0, 1, 2, 3, 10**9, 10**30, None, "x"])
 
 
-@given(st.tuples(*[LIES] * 7), st.binary(max_size=4))
-@example((3, 3, 3, 0, 0, 1, 0), b"\x01\x01\x01")  # an order beyond 1, with a mask
-@example((3, 0, 2, 0, 0, 1, 1), b"\x01")  # and without
-@example((10**9, 0, 0, 0, 0, 1, 0), b"")  # more rows than memory
-def test_a_header_that_lies_gives_whole_columns_or_is_refused(
-    told: tuple[Any, ...], body: bytes
+@given(st.tuples(*[WRONG_VALUES] * 7), st.binary(max_size=4))
+# Order above 1, with a mask.
+@example((3, 3, 3, 0, 0, 1, 0), b"\x01\x01\x01")
+# Order above 1, without a mask.
+@example((3, 0, 2, 0, 0, 1, 1), b"\x01")
+# More rows than memory.
+@example((10**9, 0, 0, 0, 0, 1, 0), b"")
+def test_wrong_header_gives_complete_columns_or_an_error(
+    fields: tuple[Any, ...], body: bytes
 ) -> None:
-    rows, mask, order, first, low, step, length = told
+    rows, mask, order, first, low, step, length = fields
     header = json.dumps([rows, [["a", mask, order, first, low, step, [length]]]])
     with suppress(RecordUnreadable):
         columns = unpack(signed(header.encode(), body))
         assert [len(values) for values in columns.values()] == [rows]
 
 
-def test_a_newer_version_says_upgrade() -> None:
+def test_newer_version_asks_for_an_upgrade() -> None:
     with pytest.raises(RecordUnreadable, match=r"version 2.*upgrade"):
         unpack(PACKED[:3] + b"\x02" + PACKED[4:])
 
 
-def test_a_chunk_of_something_else_names_the_missing_column() -> None:
+def test_other_chunk_reports_the_missing_column() -> None:
     with pytest.raises(RecordUnreadable, match="span_us"):
         unpack_intervals(pack({"gap_us": [1]}))
     with pytest.raises(RecordUnreadable, match=r"gap_us.*unknown"):

@@ -1,4 +1,4 @@
-"""Settings choose the fabric; wrong ones are one line that names the variable."""
+"""Tests for the settings used to select the fabric."""
 
 import subprocess
 import sys
@@ -19,12 +19,12 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"BROADSIDE_{name.upper()}", raising=False)
 
 
-def test_the_default_is_embedded_in_the_current_directory() -> None:
+def test_default_is_embedded_in_the_current_directory() -> None:
     settings = FabricSettings()
     assert (settings.fabric, settings.data_dir) == ("embedded", Path(".broadside"))
 
 
-async def test_opening_touches_nothing_and_the_first_call_makes_the_files(
+async def test_files_are_created_by_the_first_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BROADSIDE_DATA_DIR", str(tmp_path / "data"))
@@ -45,7 +45,7 @@ async def test_opening_touches_nothing_and_the_first_call_makes_the_files(
     ("name", "value"),
     [("FABRIC", "carrier-pigeon"), ("QUEUE_LOCK_S", "301"), ("QUEUE_DELIVERIES_MAX_COUNT", "few")],
 )
-def test_a_wrong_setting_is_one_line_with_its_variable_and_value(
+def test_wrong_setting_raises_one_line_with_variable_and_value(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(f"BROADSIDE_{name}", value)
@@ -54,15 +54,18 @@ def test_a_wrong_setting_is_one_line_with_its_variable_and_value(
     assert "\n" not in str(caught.value)
 
 
-def test_settings_by_hand_are_checked_too() -> None:
+def test_explicit_settings_are_validated() -> None:
     with pytest.raises(ValidationError):
         FabricSettings(queue_lock_s=0)
 
 
-def test_azure_without_its_adapter_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_azure_adapter_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
-        sys.modules, "broadside.exchange.azure.azure_fabric", None
-    )  # as if it were not there
+        sys.modules,
+        "broadside.exchange.azure.azure_fabric",
+        None,
+        # Simulate a missing adapter.
+    )
     with pytest.raises(ExchangeMisconfigured, match=r"BROADSIDE_FABRIC=azure: \S+ is missing"):
         open_fabric(FabricSettings(fabric="azure"))
 
@@ -70,7 +73,7 @@ def test_azure_without_its_adapter_says_so(monkeypatch: pytest.MonkeyPatch) -> N
 BLOBS = "blobs_endpoint='https://site.blob.core.windows.net'"
 
 
-def test_blobs_without_their_adapter_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_blob_adapter_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "azure.storage.blob", None)
     for name in ("azure_fabric", "blob_storage"):
         monkeypatch.delitem(sys.modules, f"broadside.exchange.azure.{name}", raising=False)
@@ -79,7 +82,7 @@ def test_blobs_without_their_adapter_say_so(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(("settings", "package"), [("", "azure"), (BLOBS, "azure.storage.blob")])
-def test_what_is_not_asked_yet_is_not_loaded(settings: str, package: str) -> None:
+def test_unused_packages_are_not_imported(settings: str, package: str) -> None:
     script = (
         "import sys; from broadside.exchange.fabric import FabricSettings, open_fabric;"
         f"open_fabric(FabricSettings(fabric='embedded', {settings}));"

@@ -1,4 +1,4 @@
-"""Advice names commands that exist where it is read."""
+"""Tests for installation hints. The commands should exist on the host where they are used."""
 
 import re
 from pathlib import Path
@@ -25,11 +25,11 @@ OF_A_CHECKOUT: Final = re.compile(
 )
 
 
-def test_an_installed_copy_is_no_checkout(tmp_path: Path) -> None:
+def test_installed_copy_is_not_a_checkout(tmp_path: Path) -> None:
     assert in_checkout()
     assert not in_checkout(tmp_path)
     (tmp_path / "pyproject.toml").touch()
-    assert not in_checkout(tmp_path), "another project's folder"
+    assert not in_checkout(tmp_path), "a folder of another project"
 
 
 @pytest.mark.parametrize(
@@ -44,18 +44,18 @@ def test_an_installed_copy_is_no_checkout(tmp_path: Path) -> None:
         (bring_recent_iperf3("3.17"), bring_recent_iperf3("3.17", root=Path("/"))),
     ],
 )
-def test_only_a_checkout_is_told_to_make(here: str, installed: str) -> None:
+def test_only_a_checkout_gets_make_commands(here: str, installed: str) -> None:
     assert "make " in here
     assert "make" not in installed
     assert "install" in installed
 
 
-def test_what_only_a_checkout_has_says_so() -> None:
+def test_hint_for_a_checkout_script_says_so() -> None:
     assert bring_by_script("sh x.sh") == "run `sh x.sh`"
     assert "only a checkout" in bring_by_script("sh x.sh", root=Path("/"))
 
 
-def test_no_other_text_names_a_command_of_the_checkout() -> None:
+def test_no_other_text_has_a_checkout_command() -> None:
     by_name = {}
     for folder in SHIPPED:
         for path in sorted((ROOT / folder).rglob("*")):
@@ -73,6 +73,6 @@ def test_no_other_text_names_a_command_of_the_checkout() -> None:
     "text",
     ['fix="run make tools"', "`make setup`", ".venv/bin/broadside", "sh deploy/x"],
 )
-def test_a_command_of_the_checkout_is_found(text: str) -> None:
+def test_checkout_command_is_detected(text: str) -> None:
     assert OF_A_CHECKOUT.search(text)
     assert CALLS.sub("", 'fix=bring("a (b)", target="tools")') == "fix="

@@ -1,4 +1,4 @@
-"""A job becomes a command line that the iperf3 at hand understands."""
+"""Tests for the iperf3 command line for a job and an iperf3 version."""
 
 import re
 from datetime import UTC, datetime
@@ -28,14 +28,14 @@ def job(traffic: Traffic, *, address: str = "10.0.0.2") -> Job:
 
 
 def options(argv: tuple[str, ...]) -> dict[str, str | bool]:
-    """Options by name; True for a flag."""
+    """Return options by name. The value is set to True for a flag."""
     named: dict[str, str | bool] = {}
-    for validate_argument in argv[1:]:
-        if validate_argument.startswith("--"):
-            name, equals, value = validate_argument.partition("=")
+    for argument in argv[1:]:
+        if argument.startswith("--"):
+            name, equals, value = argument.partition("=")
             named[name] = value if equals else True
         else:
-            named[next(reversed(named))] = validate_argument
+            named[next(reversed(named))] = argument
     return named
 
 
@@ -43,7 +43,7 @@ def client(traffic: Traffic, version: Version = NEWEST) -> dict[str, str | bool]
     return options(client_argv(job(traffic), version, binary=("iperf3",)))
 
 
-def test_a_plain_forward_test_word_for_word() -> None:
+def test_complete_command_line_of_a_forward_test() -> None:
     argv = client_argv(job(Traffic(streams_count=8)), DEBIAN_12, binary=("/opt/iperf3", "x"))
     assert " ".join(argv) == (
         "/opt/iperf3 x --client 10.0.0.2 --port 5201 --time 30 --interval 1 --parallel 8 "
@@ -51,7 +51,7 @@ def test_a_plain_forward_test_word_for_word() -> None:
     )
 
 
-def test_every_field_becomes_its_option() -> None:
+def test_every_field_sets_its_option() -> None:
     full = Traffic(
         direction=Direction.REVERSE,
         streams_count=3,
@@ -63,7 +63,7 @@ def test_every_field_becomes_its_option() -> None:
         omit_s=2,
         interval_s=0.5,
     )
-    text = client(full)
+    arguments = client(full)
     expected = {
         "--parallel": "3",
         "--bitrate": "10000000",
@@ -76,14 +76,14 @@ def test_every_field_becomes_its_option() -> None:
         "--reverse": True,
         "--time": "30",
     }
-    assert expected.items() <= text.items()
-    assert "--udp" not in text and "--bidir" not in text
+    assert expected.items() <= arguments.items()
+    assert "--udp" not in arguments and "--bidir" not in arguments
 
 
-def test_what_is_not_asked_is_not_said() -> None:
-    text = client(Traffic())
-    silent = {"--bitrate", "--length", "--window", "--set-mss", "--congestion", "--omit", "--bind"}
-    assert not silent & text.keys()
+def test_unset_fields_have_no_option() -> None:
+    arguments = client(Traffic())
+    unset = {"--bitrate", "--length", "--window", "--set-mss", "--congestion", "--omit", "--bind"}
+    assert not unset & arguments.keys()
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_timeouts_follow_direction_and_protocol(
         ("--cntl-ka", Version(3, 19)),
     ],
 )
-def test_an_option_is_said_from_its_release_on(option: str, first: Version) -> None:
+def test_option_is_used_only_from_its_release(option: str, first: Version) -> None:
     reverse = Traffic(direction=Direction.REVERSE)
     before = Version(first.major, first.minor - 1, 9)
     assert option in client(reverse, first)
@@ -122,7 +122,7 @@ def test_an_option_is_said_from_its_release_on(option: str, first: Version) -> N
     assert ("--json" in client(reverse, before)) == (not streams_json(before))
 
 
-def test_a_server_says_what_its_release_knows() -> None:
+def test_server_options_depend_on_the_release() -> None:
     def server(version: Version) -> dict[str, str | bool]:
         argv = server_argv(
             5201, version, binary=("iperf3",), bind="10.0.0.2", max_duration_s=60, idle_s=90
@@ -140,7 +140,7 @@ def test_a_server_says_what_its_release_knows() -> None:
 
 @pytest.mark.parametrize("version", [DEBIAN_12, NEWEST])
 @pytest.mark.parametrize("direction", list(Direction))
-def test_the_help_text_knows_every_option(version: Version, direction: Direction) -> None:
+def test_all_options_are_in_the_help_text(version: Version, direction: Direction) -> None:
     text = (RECORDINGS / f"help-{version}.txt").read_text()
     known = set(re.findall(r"--[a-z0-9-]+", text))
     full = Traffic(
@@ -157,28 +157,32 @@ def test_the_help_text_knows_every_option(version: Version, direction: Direction
     assert options(servers).keys() <= known
 
 
-def test_an_address_chooses_its_family() -> None:
+def test_address_family_follows_the_address() -> None:
     argv = client_argv(
         job(Traffic(), address="fd00::2"), NEWEST, binary=("iperf3",), bind="fd00::1"
     )
-    text = options(argv)
-    assert (text["--client"], text["--bind"], text["--version6"]) == ("fd00::2", "fd00::1", True)
-    assert "--version4" not in text
+    arguments = options(argv)
+    assert (arguments["--client"], arguments["--bind"], arguments["--version6"]) == (
+        "fd00::2",
+        "fd00::1",
+        True,
+    )
+    assert "--version4" not in arguments
 
 
-def test_too_old_is_said_with_the_fix() -> None:
+def test_old_release_is_rejected_with_a_fix() -> None:
     with pytest.raises(Unsupported, match=r"iperf3 3\.7 is too old; install 3\.9 or newer"):
         client_argv(job(Traffic()), Version(3, 7), binary=("iperf3",))
     with pytest.raises(Unsupported, match="too old"):
         server_argv(5201, Version(3, 8, 1), binary=("iperf3",))
 
 
-def test_another_engine_is_refused() -> None:
+def test_other_engine_is_rejected() -> None:
     with pytest.raises(Unsupported, match=r"traffic\.engine: 'trex' is not iperf3"):
         client_argv(job(Traffic(engine="trex")), NEWEST, binary=("iperf3",))
 
 
-def test_a_datagram_has_a_largest_size() -> None:
+def test_datagram_size_is_limited() -> None:
     udp = Traffic(protocol=Protocol.UDP, stream_bits_per_second=1000, block_bytes=65_508)
     with pytest.raises(Unsupported, match=r"block_bytes: .* 65508 bytes; set at most 65507"):
         client_argv(job(udp), NEWEST, binary=("iperf3",))
@@ -196,7 +200,7 @@ def test_a_datagram_has_a_largest_size() -> None:
         ("Usage: iperf3", None),
     ],
 )
-def test_versions(text: str, version: Version | None) -> None:
+def test_parses_versions(text: str, version: Version | None) -> None:
     assert parse_version(text) == version
 
 

@@ -1,4 +1,4 @@
-"""What fits is split without loss and in order; what does not fit is named."""
+"""Tests for the size limits used for rows, messages and batches."""
 
 import base64
 import json
@@ -29,7 +29,7 @@ def entity(key: str, properties: dict[str, Value]) -> Entity:
 
 
 @given(st.lists(SIZES, max_size=130))
-def test_batches_hold_every_row_in_order_and_keep_the_limits(rows: list[list[int]]) -> None:
+def test_batches_have_all_rows_in_order_and_within_limits(rows: list[list[int]]) -> None:
     entities = [
         entity(f"{number:03d}", {f"p{n}": bytes(size) for n, size in enumerate(sizes)})
         for number, sizes in enumerate(rows)
@@ -44,15 +44,15 @@ def test_batches_hold_every_row_in_order_and_keep_the_limits(rows: list[list[int
         assert binary * 4 / 3 <= BATCH_MAX_BYTES
 
 
-def test_a_hundred_small_rows_land_together() -> None:
+def test_hundred_small_rows_are_one_batch() -> None:
     entities = [entity(f"{n:03d}", {"n": n}) for n in range(201)]
     assert [len(part) for part in batches(entities)] == [100, 100, 1]
 
 
-def test_binary_counts_as_the_base64_that_travels() -> None:
+def test_binary_size_is_counted_in_base64() -> None:
     big: dict[str, Value] = {f"part_{n}": bytes(PROPERTY_MAX_BYTES) for n in range(11)}
     parts = list(batches([entity(str(n), big) for n in range(5)]))
-    assert [len(part) for part in parts] == [4, 1], "five are 3.5 MiB here, but 4.6 on the wire"
+    assert [len(part) for part in parts] == [4, 1], "five rows have 3.5 MiB, but 4.6 MiB in base64"
 
 
 VALUES = st.one_of(
@@ -67,7 +67,7 @@ VALUES = st.one_of(
 
 
 @given(st.dictionaries(st.text("abcxyz_", min_size=1, max_size=30), VALUES, max_size=8), st.text())
-def test_a_row_counts_no_less_than_its_json_and_than_azures_arithmetic(
+def test_counted_size_is_at_least_the_json_and_azure_size(
     properties: dict[str, Value], key: str
 ) -> None:
     fields = {"PartitionKey": "part", "RowKey": key}
@@ -95,7 +95,7 @@ def utf16_count(text: str) -> int:
     return len(text.encode("utf-16-le")) // 2
 
 
-def test_a_row_of_exactly_one_mebibyte_passes_and_one_above_does_not() -> None:
+def test_row_limit_is_exactly_one_mebibyte() -> None:
     properties: dict[str, Value] = {f"p{n:02d}": bytes(PROPERTY_MAX_BYTES) for n in range(11)}
     properties["rest"] = b""
     rest = (ENTITY_MAX_BYTES - entity_bytes(entity("row", properties))) // 4 * 3
@@ -104,7 +104,7 @@ def test_a_row_of_exactly_one_mebibyte_passes_and_one_above_does_not() -> None:
         check_entity(entity("row", properties | {"rest": bytes(rest + 3)}))
 
 
-def test_text_that_is_no_unicode_is_refused() -> None:
+def test_invalid_unicode_is_rejected() -> None:
     with pytest.raises(ValueError, match="surrogates"):
         check_entity(entity("row", {"s": "\ud800"}))
     with pytest.raises(ValueError, match="surrogates"):
@@ -112,7 +112,7 @@ def test_text_that_is_no_unicode_is_refused() -> None:
 
 
 @pytest.mark.parametrize("field", ["expires_at", "enqueue_at"])
-def test_a_naive_instant_in_a_message_is_refused(field: str) -> None:
+def test_time_without_zone_is_rejected(field: str) -> None:
     at = {"expires_at": datetime(2026, 1, 1, tzinfo=UTC), field: datetime(2026, 1, 1)}  # noqa: DTZ001 - the case
     with pytest.raises(ValueError, match=r"m: .* has no zone"):
         check_message(Outgoing(body=b"", message_id="m", **at))

@@ -1,4 +1,4 @@
-"""Messages refuse at the door what would be misread behind it."""
+"""Tests to validate messages."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -35,19 +35,19 @@ def job(**changes: Any) -> Job:
     return Job(**(fields | changes))
 
 
-def test_a_job_crosses_the_wire_unchanged() -> None:
+def test_job_is_unchanged_after_serialisation() -> None:
     sent = job(traffic=Traffic(direction=Direction.BIDIRECTIONAL, mss_bytes=1400))
     assert Job.model_validate_json(sent.model_dump_json()) == sent
 
 
-def test_a_job_id_orders_and_tells_jobs_apart() -> None:
+def test_job_ids_are_unique_and_ordered() -> None:
     ids = [job(burst_index=b, pair_index=p).job_id for b in (0, 2, 10) for p in (0, 2, 10)]
     assert ids == sorted(set(ids))
     assert job().job_id == "run-1.00003.00007"
     assert (job().pair, pair_name(0)) == ("pair-008", "pair-001")
 
 
-def test_an_instant_is_kept_in_utc_and_a_naive_one_is_refused() -> None:
+def test_times_are_stored_in_utc_and_need_a_zone() -> None:
     amsterdam = timezone(timedelta(hours=1))
     later = Control(run_id="run-1", lease_until_at=AT.astimezone(amsterdam))
     assert later.lease_until_at.utcoffset() == timedelta(0)
@@ -69,43 +69,43 @@ def test_an_instant_is_kept_in_utc_and_a_naive_one_is_refused() -> None:
         {"colour": "red"},
     ],
 )
-def test_a_job_that_could_be_misread_is_refused(changes: dict[str, Any]) -> None:
+def test_invalid_job_is_rejected(changes: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         job(**changes)
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "messages"),
     [
         ({"streams_count": 129}, "streams_count"),
         ({"engine": "rm -rf"}, "engine"),
         ({"congestion": "bbr; reboot"}, "congestion"),
     ],
 )
-def test_traffic_that_no_engine_could_send_names_its_field(fields: Any, told: str) -> None:
-    with pytest.raises(ValidationError, match=told):
+def test_invalid_traffic_is_rejected_with_its_field(fields: Any, messages: str) -> None:
+    with pytest.raises(ValidationError, match=messages):
         Traffic(**fields)
 
 
-def test_udp_with_a_rate_is_fine() -> None:
+def test_udp_with_a_rate_is_valid() -> None:
     assert problems(Traffic(protocol=Protocol.UDP, stream_bits_per_second=1_000_000)) == ()
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "messages"),
     [
         ({}, ["traffic.stream_bits_per_second"]),
         ({"stream_bits_per_second": 1, "mss_bytes": 1400}, ["traffic.mss_bytes"]),
         ({"congestion": "bbr"}, ["traffic.stream_bits_per_second", "traffic.congestion"]),
     ],
 )
-def test_udp_that_cannot_be_sent_is_read_but_not_launched(fields: Any, told: list[str]) -> None:
+def test_unsendable_udp_can_be_read_but_not_launched(fields: Any, messages: list[str]) -> None:
     requested = Traffic(protocol=Protocol.UDP, **fields)
     assert Traffic.model_validate_json(requested.model_dump_json()) == requested
-    assert [problem.partition(":")[0] for problem in problems(requested)] == told
+    assert [problem.partition(":")[0] for problem in problems(requested)] == messages
 
 
-def test_a_direction_says_its_flows() -> None:
+def test_direction_has_its_flows() -> None:
     assert Direction.FORWARD.flows == (Flow.UP,)
     assert Direction.REVERSE.flows == (Flow.DOWN,)
     assert Direction.BIDIRECTIONAL.flows == (Flow.UP, Flow.DOWN)

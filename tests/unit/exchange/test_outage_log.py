@@ -1,4 +1,4 @@
-"""Spells of trouble: dated, counted, merged and bounded."""
+"""Tests for the outage log with times, counts, merging and limits."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -19,7 +19,7 @@ QUEUE, TABLE, TWICE = OutageKind.QUEUE_AWAY, OutageKind.TABLE_AWAY, OutageKind.D
 
 
 class Clock:
-    """Stands still until told."""
+    """Clock that will only move when it is set by the test."""
 
     def __init__(self) -> None:
         self.now = AT
@@ -31,7 +31,7 @@ class Clock:
         self.now += timedelta(seconds=seconds)
 
 
-def test_a_spell_lasts_from_the_first_failure_to_the_first_success() -> None:
+def test_outage_lasts_from_first_failure_to_first_success() -> None:
     clock = Clock()
     log = OutageLog(clock)
     log.record_success(TABLE)
@@ -48,7 +48,7 @@ def test_a_spell_lasts_from_the_first_failure_to_the_first_success() -> None:
     assert over.to_at == AT + timedelta(seconds=30)
 
 
-def test_failures_soon_after_are_the_same_spell_and_later_ones_are_not() -> None:
+def test_close_failures_are_merged_into_one_outage() -> None:
     clock = Clock()
     log = OutageLog(clock)
     for pause_s in (4, 4, 6, 0):
@@ -60,7 +60,7 @@ def test_failures_soon_after_are_the_same_spell_and_later_ones_are_not() -> None
     assert (second.count, second.from_at) == (1, AT + timedelta(seconds=14))
 
 
-def test_what_happens_takes_no_time() -> None:
+def test_single_events_are_counted() -> None:
     clock = Clock()
     log = OutageLog(clock)
     log.happened(TWICE)
@@ -70,7 +70,7 @@ def test_what_happens_takes_no_time() -> None:
     assert (twice.from_at, twice.to_at, twice.count) == (AT, AT + timedelta(seconds=2), 2)
 
 
-def test_only_what_reaches_into_the_span_is_told_and_told_once() -> None:
+def test_outages_are_selected_by_span_and_reported_once() -> None:
     clock = Clock()
     log = OutageLog(clock)
     log.failed(QUEUE)
@@ -82,22 +82,22 @@ def test_only_what_reaches_into_the_span_is_told_and_told_once() -> None:
     assert [t.kind for t in log.between(AT, AT + timedelta(seconds=50))] == [QUEUE]
     assert [t.kind for t in log.new_since(AT)] == [QUEUE, TABLE]
     clock.go(1)
-    assert [t.kind for t in log.new_since(AT)] == [TABLE], "it still goes on"
+    assert [t.kind for t in log.new_since(AT)] == [TABLE], "the outage continues"
     log.record_success(TABLE)
     clock.go(1)
-    assert [t.kind for t in log.new_since(AT)] == [TABLE], "now with its end"
+    assert [t.kind for t in log.new_since(AT)] == [TABLE], "the outage ended"
     clock.go(1)
     assert log.new_since(AT) == ()
 
 
 @given(st.lists(st.tuples(st.sampled_from(list(OutageKind)), st.integers(0, 2), st.floats(0, 60))))
-def test_however_much_goes_wrong_a_report_can_carry_it(
+def test_number_of_reported_outages_is_limited(
     events: list[tuple[OutageKind, int, float]],
 ) -> None:
     clock = Clock()
     log = OutageLog(clock)
-    for kind, what, pause_s in events:
-        (log.failed, log.happened, log.record_success)[what](kind)
+    for kind, method, pause_s in events:
+        (log.failed, log.happened, log.record_success)[method](kind)
         clock.go(pause_s)
     reported = log.between(AT, clock())
     assert len(reported) <= TROUBLES_MAX_COUNT
@@ -105,7 +105,7 @@ def test_however_much_goes_wrong_a_report_can_carry_it(
     assert all(t.to_at is None or t.to_at >= t.from_at for t in reported)
 
 
-def test_a_report_that_waited_says_when_it_was_delivered() -> None:
+def test_delayed_report_has_its_delivery_time() -> None:
     open_ = ServiceOutage(kind=TABLE, from_at=AT, count=4)
     over = ServiceOutage(kind=QUEUE, from_at=AT, to_at=AT + timedelta(seconds=1), count=1)
     report = JobReport(

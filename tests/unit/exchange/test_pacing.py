@@ -1,4 +1,4 @@
-"""Pairs take turns by their number; the control row has as many copies as pairs need."""
+"""Tests to spread pairs over time and over control row copies."""
 
 import math
 from collections import Counter
@@ -20,22 +20,22 @@ from broadside.exchange.pacing import (
 
 
 @pytest.mark.parametrize("pairs_count", [1, 30, 300, 1_000, 3_000])
-def test_no_second_has_more_than_its_pairs(pairs_count: int) -> None:
-    turns = Counter(int(turn_s(pair)) for pair in range(pairs_count))
+def test_pairs_per_second_are_limited(pairs_count: int) -> None:
+    offsets = Counter(int(turn_s(pair)) for pair in range(pairs_count))
     rounds = math.ceil(pairs_count / (PAIRS_PER_S * TURN_MAX_S))
-    assert max(turns.values()) <= rounds * PAIRS_PER_S
+    assert max(offsets.values()) <= rounds * PAIRS_PER_S
     copies = Counter(control_copy(pair) for pair in range(pairs_count))
     assert max(copies.values()) <= CONTROL_PAIRS_COUNT
     assert len(copies) == control_copies_count(pairs_count)
 
 
-def test_turns_leave_time_to_arm_and_to_be_collected() -> None:
+def test_offsets_leave_time_to_arm_and_collect() -> None:
     assert max(map(turn_s, range(10_000))) < TURN_MAX_S < min(VISIBLE_S / 2, COLLECT_S / 2)
-    assert turn_s(29) < 0.15, "thirty pairs wait for nothing"
+    assert turn_s(29) < 0.15, "thirty pairs must not wait"
 
 
 @pytest.mark.parametrize("name", ["server-{:04d}", "vm-{}", "10.1.0.{}", "vmss-range_{:x}"])
-def test_servers_lie_evenly_in_their_shares_whatever_they_are_called(name: str) -> None:
+def test_servers_are_spread_evenly_for_any_naming_scheme(name: str) -> None:
     shares = Counter(server_share(name.format(number)) for number in range(1_000))
     assert len(shares) == SERVER_SHARES_COUNT
     assert max(shares.values()) <= 2 * 1_000 / SERVER_SHARES_COUNT

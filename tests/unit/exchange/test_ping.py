@@ -1,4 +1,4 @@
-"""A ping is lost where no answer came in time, not where its host looked too late."""
+"""Tests for ping. It should not be lost when the host is too busy to see the answer."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def answered() -> None:
-    """In a tenth of the time."""
+    """Answer within the timeout."""
     await asyncio.sleep(WAIT_S / 10)
 
 
@@ -26,23 +26,23 @@ async def refused() -> None:
     raise OSError("no route")
 
 
-async def test_an_answer_that_a_busy_host_sees_late_is_none_lost() -> None:
+async def test_answer_read_late_on_a_busy_host_is_not_lost() -> None:
     asyncio.get_running_loop().call_soon(time.sleep, 3 * WAIT_S)
     took_s = await timed(answered)
     assert took_s is not None
     assert took_s >= WAIT_S
 
 
-async def test_no_answer_and_an_error_are_losses_and_leave_nothing_behind() -> None:
+async def test_missing_answer_and_error_are_losses() -> None:
     assert await timed(asyncio.Event().wait) is None
     assert await timed(refused) is None
     assert len(asyncio.all_tasks()) == 1
 
 
-async def test_who_asks_may_be_cancelled() -> None:
-    asking = asyncio.create_task(timed(asyncio.Event().wait))
+async def test_ping_can_be_cancelled() -> None:
+    pending = asyncio.create_task(timed(asyncio.Event().wait))
     await asyncio.sleep(0)
-    asking.cancel()
+    pending.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asking
+        await pending
     assert len(asyncio.all_tasks()) == 1

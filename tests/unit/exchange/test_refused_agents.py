@@ -1,4 +1,5 @@
-"""When an agent takes itself for revoked: once no coordinator accepts any secret of its own."""
+"""Tests for the detection of a revoked agent. It is revoked if no coordinator accepts any of its
+secrets."""
 
 from typing import Any
 
@@ -13,24 +14,27 @@ FIRST, SECOND = "https://first:8443", "https://second:8443"
 
 
 def link(**fields: Any) -> CoordinatorClient:
-    made = {"coordinators": (FIRST, SECOND), "authority": None, "agent_id": "c1"}
+    defaults = {"coordinators": (FIRST, SECOND), "authority": None, "agent_id": "c1"}
     return CoordinatorClient(
-        Credential(**{**made, "role": "client", "secret": "new", "issued_s": 0.0, **fields})
+        Credential(**{**defaults, "role": "client", "secret": "new", "issued_s": 0.0, **fields})
     )
 
 
 @pytest.mark.parametrize(
-    ("accepted", "still_in"),
+    ("accepted", "expected"),
     [
-        ({(SECOND, "new")}, True),  # the first stands in for the second, and knows nobody yet
-        ({(FIRST, "new")}, True),  # another request had the secret of before
-        ({(FIRST, "old")}, True),  # its backup was restored
+        # The first coordinator was used to replace the second and does not know the agent yet.
+        ({(SECOND, "new")}, True),
+        # Another request used the earlier secret.
+        ({(FIRST, "new")}, True),
+        # The coordinator was restored from a backup.
+        ({(FIRST, "old")}, True),
         ({(FIRST, "other")}, False),
         (set(), False),
     ],
 )
-async def test_an_agent_is_revoked_once_nobody_accepts_a_secret_of_its_own(
-    accepted: set[tuple[str, str]], still_in: bool, monkeypatch: pytest.MonkeyPatch
+async def test_agent_is_revoked_if_no_secret_is_accepted(
+    accepted: set[tuple[str, str]], expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def ask(
         _: object, method: str, url: str, __: int, *, headers: dict[str, str], **___: object
@@ -40,6 +44,6 @@ async def test_an_agent_is_revoked_once_nobody_accepts_a_secret_of_its_own(
         return httpx.Response(status, text="[]", request=httpx.Request(method, url))
 
     monkeypatch.setattr(coordinator_client, "ask", ask)
-    asking = link(earlier=("old",))
-    assert await asking.let_in_again() is still_in
-    await asking.close()
+    client = link(earlier=("old",))
+    assert await client.let_in_again() is expected
+    await client.close()

@@ -1,4 +1,4 @@
-"""Every kind of row that an agent writes, and every field of it that names somebody, has a rule."""
+"""Tests for the rules used to check rows written by an agent."""
 
 import inspect
 from array import array
@@ -37,8 +37,8 @@ from tests.written_rows import (
     written,
 )
 
-# Last names of fields that name nobody: figures, kinds and texts. A new field of a row that is in
-# neither this list nor the rules fails the test below: decide which it is.
+# Names of fields that do not identify a host or a job. A new field that is neither in this list nor
+# in the rules fails the test below. Add it to one of them.
 PLAIN = {
     *"""
     accelerated_networking argv beat block_bytes bound_s broadside_version combine count counts
@@ -58,7 +58,8 @@ PLAIN = {
 
 
 def leaves(model: type[Message], path: str = "", within: tuple[Any, ...] = ()) -> Iterator[str]:
-    """Yield the dotted fields of a message down to plain values; ``*`` is each of a sequence."""
+    """Yield the dotted names for all plain fields in a message. ``*`` is used for an item in a
+    sequence."""
     for name, field in model.model_fields.items():
         parts = [part for part in _models_in(field.annotation) if part not in within]
         if not list(_models_in(field.annotation)):
@@ -69,18 +70,18 @@ def leaves(model: type[Message], path: str = "", within: tuple[Any, ...] = ()) -
 
 
 @pytest.mark.parametrize("kind", [k for k, rule in ROW_RULES.items() if rule.model is not None])
-def test_every_field_has_a_rule_or_names_nobody(kind: Kind) -> None:
+def test_every_field_has_a_rule_or_is_plain(kind: Kind) -> None:
     rule = ROW_RULES[kind]
     assert rule.model is not None
     result = set(leaves(rule.model))
     assert {
         leaf for leaf in result - rule.fields.keys() if leaf.rpartition(".")[2] not in PLAIN
     } == (set())
-    assert rule.fields.keys() - result == set(), "rules for fields that are not there"
+    assert rule.fields.keys() - result == set(), "rules for fields that do not exist"
     assert [path for path in rule.fields if path.rpartition(".")[2] in PLAIN] == []
 
 
-def test_a_new_field_is_seen() -> None:
+def test_new_field_is_detected() -> None:
     class Newer(Message):
         job_id: str
         peer_address: str | None = None
@@ -88,8 +89,8 @@ def test_a_new_field_is_seen() -> None:
     assert set(leaves(Newer)) - {"job_id"} - PLAIN == {"peer_address"}
 
 
-class _Noted:
-    """A table that notes what is written."""
+class _RecordingTable:
+    """Table to record all writes."""
 
     def __init__(self) -> None:
         self.rows: list[Entity] = []
@@ -113,7 +114,7 @@ class _Noted:
 
 
 async def _write(name: str, bursts: BurstRecords, fleet: FleetRecords) -> None:
-    """Call one verb by which an agent writes."""
+    """Call one method used by an agent to write."""
     tracks = {
         side: [Track(side=side, flow=Flow.UP, first_data_at_s=1.0, intervals=())] for side in Side
     }
@@ -138,13 +139,14 @@ async def _write(name: str, bursts: BurstRecords, fleet: FleetRecords) -> None:
         case "answer_tunnel":
             await fleet.answer_tunnel("s1", tunnel(0), "")
         case _:
-            raise AssertionError(f"{name}: an agent's verb without a row here")
+            raise AssertionError(f"{name}: a method of the agent without a case here")
 
 
 _READS = ("read_", "stream_", "tests_hours")
-_COORDINATORS = {"delete", "delete_tests"}  # an agent's rights refuse them
+# An agent is not allowed to use them.
+_COORDINATORS = {"delete", "delete_tests"}
 _OUTPUTS = {"save_raw", "save_server_raw"}
-VERBS = [
+METHODS = [
     name
     for kind in (BurstRecords, FleetRecords)
     for name, _ in inspect.getmembers(kind, inspect.isfunction)
@@ -152,60 +154,61 @@ VERBS = [
 ]
 
 
-@pytest.mark.parametrize("name", VERBS)
-async def test_every_row_that_a_verb_writes_has_a_rule(name: str) -> None:
-    noted: Any = _Noted()
-    await _write(name, BurstRecords(noted), FleetRecords(noted))
-    assert noted.rows
-    for row in noted.rows:
-        place = place_of(row.partition_key, row.row_key)
-        assert place is not None, row
-        rule = ROW_RULES[place.kind]
+@pytest.mark.parametrize("name", METHODS)
+async def test_every_row_that_a_method_writes_has_a_rule(name: str) -> None:
+    recorder: Any = _RecordingTable()
+    await _write(name, BurstRecords(recorder), FleetRecords(recorder))
+    assert recorder.rows
+    for row in recorder.rows:
+        location = place_of(row.partition_key, row.row_key)
+        assert location is not None, row
+        rule = ROW_RULES[location.kind]
         message = None if rule.model is None or not row.properties else parse_row(rule.model, row)
         assert keeps_rules(row, message)
 
 
-def test_every_kind_is_written_here() -> None:
+def test_every_kind_has_an_example() -> None:
     assert {*written(), *OUTPUTS} == {*Kind} == {*ROW_RULES}
     for kind, (folder, file, _) in OUTPUTS.items():
-        place = raw_place(folder, file)
-        assert place is not None
-        assert place.kind is kind
+        location = raw_place(folder, file)
+        assert location is not None
+        assert location.kind is kind
 
 
-def test_every_rule_is_tried_with_a_foreign_value() -> None:
-    tried = {(case.kind, case.path) for case in cases()}
+def test_every_rule_has_a_case_with_a_foreign_value() -> None:
+    covered = {(case.kind, case.path) for case in cases()}
     for kind, rule in ROW_RULES.items():
         for path in rule.fields:
             is_stored = kind is Kind.PRESENCE and path in held_cases()
-            assert is_stored or "<" in path or (kind, path) in tried, (kind, path)
+            assert is_stored or "<" in path or (kind, path) in covered, (kind, path)
 
 
 @pytest.mark.parametrize("kind", written(), ids=lambda kind: kind.name)
-def test_an_honest_row_keeps_its_rules(kind: Kind) -> None:
-    local = written()[kind]
-    broken: list[Violation] = []
-    assert keeps_rules(local.row, local.message, broken)
-    assert broken == []
+def test_valid_row_follows_its_rules(kind: Kind) -> None:
+    example = written()[kind]
+    violations: list[Violation] = []
+    assert keeps_rules(example.row, example.message, violations)
+    assert violations == []
 
 
 @pytest.mark.parametrize("case", [case for case in cases() if case.field.fact], ids=str)
-def test_a_reader_leaves_out_what_does_not_repeat_its_key(case: Case) -> None:
+def test_reader_drops_rows_that_contradict_their_key(case: Case) -> None:
     row, model = case.written.row, ROW_RULES[case.kind].model
     assert model is not None
-    place = place_of(row.partition_key, row.row_key)
-    assert place is not None
+    location = place_of(row.partition_key, row.row_key)
+    assert location is not None
     try:
         message = parse_row(model, row)
     except RecordUnreadable:
         return
-    broken: list[Violation] = []
-    if case.field.fact in place.facts or case.field.fact == "unset":
-        assert not keeps_rules(row, message, broken)
-        assert [item.field for item in broken] == [case.path]
-    else:  # the credential, the job and the plan say the rest
+    violations: list[Violation] = []
+    if case.field.fact in location.facts or case.field.fact == "unset":
+        assert not keeps_rules(row, message, violations)
+        assert [item.field for item in violations] == [case.path]
+    # See the credential, the job and the plan for the other facts.
+    else:
         facts = {
-            **place.facts,
+            **location.facts,
             "agent": written()[case.kind].writer,
             "planned_start_at": AT,
             "tunnel_port": 4789,
@@ -215,7 +218,7 @@ def test_a_reader_leaves_out_what_does_not_repeat_its_key(case: Case) -> None:
         assert wrong_field(case.kind, message, facts) == case.path
 
 
-def test_a_row_in_anothers_place_is_none() -> None:
+def test_row_with_a_wrong_key_is_rejected() -> None:
     row = written()[Kind.TEST].row
     for partition, key in (
         ("tests.2024-05-01T10", row.row_key),
@@ -230,6 +233,6 @@ def test_a_row_in_anothers_place_is_none() -> None:
     ):
         assert place_of(partition, key) is None, (partition, key)
     moved = replace(row, partition_key="tests.2024-05-01T10")
-    broken: list[Violation] = []
-    assert not keeps_rules(moved, server_test(0), broken)
-    assert [item.field for item in broken] == ["key"]
+    violations: list[Violation] = []
+    assert not keeps_rules(moved, server_test(0), violations)
+    assert [item.field for item in violations] == ["key"]

@@ -1,4 +1,4 @@
-"""Each kind is deterministic, and what its sentence says is really there."""
+"""Tests for all kinds of worlds. They should be deterministic and have the described property."""
 
 import pickle
 from collections.abc import Callable
@@ -11,33 +11,33 @@ from tests.worlds.record_format import EndRecord
 
 SEEDS = range(3)
 
-# Findings of the review that are a matter of records.
+# Review findings that can be seen in records.
 FINDINGS = {f"M{number}" for number in (*range(1, 18), 19, 20, 21, 22)}
 
 
-def alike(one: World, two: World) -> bool:
-    """Compare the records of two worlds, value by value."""
-    return pickle.dumps(one.recording) == pickle.dumps(two.recording)
+def same_records(first: World, second: World) -> bool:
+    """Compare the records in two worlds, value by value."""
+    return pickle.dumps(first.recording) == pickle.dumps(second.recording)
 
 
 def ends(world: World, side: str) -> list[EndRecord]:
-    """Return all records of one side."""
+    """Return all records for one side."""
     return [e for record in world.recording.pairs for e in record.ends if e.side == side]
 
 
 def names(world: World) -> set[str]:
-    """Return the names of all violations."""
+    """Return all violation names."""
     return {violation.name for violation in world.truth.violations}
 
 
 def reading_s(world: World, side: str) -> float:
-    """Return the median length of a side's full rows."""
+    """Return the median length for full rows on this side."""
     rows = ends(world, side)[0].rows
     return float(np.max(rows.end_s - rows.start_s))
 
 
 def lowest_20_s(world: World) -> float:
-    """Return the lowest 20 s of any burst over its mean."""
+    """Return the lowest 20 s in any burst, divided by its mean."""
     results = []
     for burst in world.truth.bursts:
         means = np.convolve(burst.seconds[5:], np.ones(20) / 20, mode="valid")
@@ -46,7 +46,7 @@ def lowest_20_s(world: World) -> float:
 
 
 def bypassed(world: World) -> bool:
-    """Tell whether the device carries less than what arrived, in some burst."""
+    """Return true if the device carries less than the received bytes in some burst."""
     return any(
         b.crossed_payload_bits_per_second < 0.995 * b.payload_bits_per_second
         for b in world.truth.bursts
@@ -54,12 +54,12 @@ def bypassed(world: World) -> bool:
 
 
 def quiet_device(world: World) -> bool:
-    """Tell whether the device counts nothing outside all bursts."""
+    """Return true if the device counts nothing outside the bursts."""
     return _outside(world) < 1e-6
 
 
 def _outside(world: World) -> float:
-    """Return the device's bytes outside bursts over all its bytes, by the true counter."""
+    """Return the share of device bytes outside the bursts, using the true counter."""
     from tests.worlds.devices import through_device
 
     curve, step = through_device(world.spec, world.physics, 0)
@@ -72,19 +72,19 @@ def _outside(world: World) -> float:
     return 1.0 - inside / float(curve[-1])
 
 
-def unheard(world: World) -> list[int]:
-    """Return pairs that ran and left no record at either end, in some burst."""
+def pairs_without_record(world: World) -> list[int]:
+    """Return the pairs that ran without any record in some burst."""
     ran = {(b.index, p) for b in world.truth.bursts for p in b.ran}
     return [r.pair for r in world.recording.pairs if not r.ends and (r.burst, r.pair) in ran]
 
 
 def manipulated(name: str) -> Callable[[World], bool]:
-    """Return a check that one manipulation of this name was made."""
+    """Return a check to see if exactly one manipulation was made, using this name."""
     return lambda world: [m.name for m in world.manipulations] == [name]
 
 
 def cpu_in_bursts(world: World) -> float:
-    """Return the median of CPU readings by the instants of the questions, or of the truth."""
+    """Return the median CPU reading in the bursts, using the request time or the true time."""
     results = []
     for record in world.recording.telemetry:
         if record.quantity != "cpu_ratio":
@@ -101,7 +101,7 @@ def cpu_in_bursts(world: World) -> float:
 
 
 def bottleneck_is(name: str) -> Callable[[World], bool]:
-    """Return a check that the world's truth is this bottleneck."""
+    """Return a check to see if this is the true bottleneck in the world."""
 
     def check(world: World) -> bool:
         allowed = judge(world).bottlenecks
@@ -111,7 +111,7 @@ def bottleneck_is(name: str) -> Callable[[World], bool]:
 
 
 def pair_cov(world: World) -> float:
-    """Return the median variation of a receiver's seconds."""
+    """Return the median coefficient of variation for receiver seconds."""
     covs = []
     for end in ends(world, "receiver"):
         inner = end.rows.bytes[4:-2]
@@ -120,12 +120,12 @@ def pair_cov(world: World) -> float:
     return float(np.median(covs))
 
 
-def always(world: World) -> bool:
-    """Accept every world: the test of another module covers the kind's property."""
+def accept(world: World) -> bool:
+    """Accept all worlds. See the other tests for this property."""
     return bool(world.recording.pairs)
 
 
-# What must be true of every seed. `ANY` holds what must be true of at least one.
+# Checks that should pass for all seeds. See `ANY` for checks to pass for at least one seed.
 EVERY: dict[str, Callable[[World], bool]] = {
     "clean": lambda w: names(w) <= {"rate", "through", "stretch"} and quiet_device(w),
     "clean-30s": lambda w: w.spec.duration_s == 30.0 and w.spec.noise.rho <= 0.5,
@@ -161,7 +161,7 @@ EVERY: dict[str, Callable[[World], bool]] = {
     ),
     "resolution-coarse": lambda w: reading_s(w, "sender") >= 20 and "stretch" in names(w),
     "coarse-correlated": lambda w: reading_s(w, "receiver") >= 10 and w.spec.noise.rho == 0.9,
-    "clock-apart": lambda w: _apart(w) >= 1.0,
+    "clock-apart": lambda w: _clock_difference(w) >= 1.0,
     "fit-shape": lambda w: "start-spread" in names(w) and _claimed_spread(w) < 0.1,
     "clocks-common": lambda w: "start-spread" not in names(w) and _common(w) > 0.08,
     "bidirectional": lambda w: {e.direction for e in ends(w, "sender")} == {"forward", "reverse"},
@@ -169,7 +169,7 @@ EVERY: dict[str, Callable[[World], bool]] = {
     "correlated-bursts": lambda w: len({round(b.level, 6) for b in w.physics.bursts}) > 1,
     "start-smear": lambda w: max(w.spec.sender_early_s, w.spec.receiver_early_s) >= 0.1,
     "acknowledgements": lambda w: w.spec.ack_ratio("ip") > 0.0008 and not bypassed(w),
-    "unheard-large-pair": lambda w: 0 in unheard(w) and _giant(w) >= 2.0,
+    "unheard-large-pair": lambda w: 0 in pairs_without_record(w) and _giant(w) >= 2.0,
     "unheard-pairs": lambda w: any(len(r.ends) < 2 for r in w.recording.pairs),
     "other-traffic": lambda w: not w.truth.violations,
     "wrong-interface": lambda w: (
@@ -260,11 +260,11 @@ EVERY: dict[str, Callable[[World], bool]] = {
     "rows-swapped": manipulated("swap-rows"),
     "stamps-shifted": manipulated("shift"),
     "source-removed": manipulated("remove-source"),
-    "anything": always,
+    "anything": accept,
 }
 
 
-def _apart(world: World) -> float:
+def _clock_difference(world: World) -> float:
     offsets = world.truth.clock_offsets_s
     return (
         min(
@@ -300,14 +300,14 @@ def _payload(world: World, host: str, burst: int) -> float:
 
 
 def _masked(world: World) -> bool:
-    """Tell whether bytes sent again make up for most of the bypass in the device's count."""
+    """Return true if retransmissions can be used to hide most of the bypassed bytes."""
     delivered = sum(float(f.delivered.sum()) for f in world.physics.flows)
     resent = sum(float(f.resent.sum()) for f in world.physics.flows)
     return resent > 0.5 * world.truth.bypass_ratio * delivered
 
 
 def _factor(world: World) -> float:
-    """Return the counter's sum as labelled, over the fleet's bytes with headers."""
+    """Return the labelled counter sum, divided by the fleet bytes with headers."""
     device = world.recording.devices[0]
     value = device.value
     if device.aggregation == "average":
@@ -358,11 +358,11 @@ def _window_full(world: World) -> bool:
     return False
 
 
-# What must be true of at least one of 25 seeds.
+# Checks that should pass for at least one seed.
 ANY: dict[str, list[Callable[[World], bool]]] = {
     "clean": [lambda w: judge(w).should_pass, lambda w: "fail" in permitted(w)],
     "resolution-coarse": [lambda w: bool(judge(w).unseen)],
-    "clock-apart": [lambda w: "rate" in names(w), lambda w: _apart(w) > 600.0],
+    "clock-apart": [lambda w: "rate" in names(w), lambda w: _clock_difference(w) > 600.0],
     "translation": [lambda w: len({r.seen_address for r in w.recording.pairs}) > 1],
     "background-after": [lambda w: any("device-tail" in v.visible_in for v in w.truth.violations)],
     "bypass-masked": [lambda w: bool(judge(w).unseen)],
@@ -385,24 +385,24 @@ ANY: dict[str, list[Callable[[World], bool]]] = {
 }
 
 
-def test_every_kind_has_a_check_and_a_sentence() -> None:
+def test_every_kind_has_a_check_and_a_description() -> None:
     assert set(EVERY) == set(KINDS)
     assert set(ANY) <= set(KINDS)
     assert all(kind.sentence.endswith(".") for kind in KINDS.values())
 
 
-def test_the_findings_of_the_review_are_covered() -> None:
+def test_all_review_findings_are_covered() -> None:
     assert {finding for kind in KINDS.values() for finding in kind.findings} == FINDINGS
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_planted_property_is_there(kind: str) -> None:
+def test_every_seed_has_the_property(kind: str) -> None:
     for seed in SEEDS:
         assert EVERY[kind](generate(kind, seed)), seed
 
 
 @pytest.mark.parametrize("kind", ANY)
-def test_some_seed_has_the_trouble(kind: str) -> None:
+def test_some_seed_has_the_special_property(kind: str) -> None:
     missing = list(range(len(ANY[kind])))
     for seed in range(25):
         world = generate(kind, seed)
@@ -413,14 +413,14 @@ def test_some_seed_has_the_trouble(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_seed_gives_the_same_world_twice(kind: str) -> None:
-    one, two = generate(kind, 3), generate(kind, 3)
-    assert alike(one, two)
-    assert one.manipulations == two.manipulations
-    assert judge(one) == judge(two)
-    assert not alike(one, generate(kind, 4))
+def test_same_seed_gives_the_same_world(kind: str) -> None:
+    first, second = generate(kind, 3), generate(kind, 3)
+    assert same_records(first, second)
+    assert first.manipulations == second.manipulations
+    assert judge(first) == judge(second)
+    assert not same_records(first, generate(kind, 4))
 
 
-def test_an_unknown_kind_is_refused() -> None:
+def test_unknown_kind_raises_key_error() -> None:
     with pytest.raises(KeyError):
         generate("nosuch", 1)

@@ -1,4 +1,4 @@
-"""Manipulations change the records of one source and leave the truth alone."""
+"""Tests for manipulations. They should change the records for one source, but not the truth."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from tests.worlds.record_format import EndRecord, Floats
 
 
 def rows(world: World, side: str) -> list[Floats]:
-    """Return the bytes of each record of one side."""
+    """Return the bytes in all records for one side."""
     return [e.rows.bytes for e in _ends(world, side)]
 
 
@@ -35,12 +35,14 @@ CHANGES: dict[str, tuple[str, Callable[[World], World]]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_only_the_named_side_changes_and_the_truth_stays(collapsed: World, name: str) -> None:
+def test_manipulation_changes_only_its_side(collapsed: World, name: str) -> None:
     side, change = CHANGES[name]
     changed = change(collapsed)
     assert [m.name for m in changed.manipulations] == [name]
-    one, two = rows(collapsed, side), rows(changed, side)
-    assert any(a.size != b.size or not np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+    first, second = rows(collapsed, side), rows(changed, side)
+    assert any(
+        a.size != b.size or not np.array_equal(a, b) for a, b in zip(first, second, strict=True)
+    )
     for a, b in zip(rows(collapsed, "sender"), rows(changed, "sender"), strict=True):
         assert np.array_equal(a, b)
     for before, after in zip(collapsed.truth.bursts, changed.truth.bursts, strict=True):
@@ -49,7 +51,7 @@ def test_only_the_named_side_changes_and_the_truth_stays(collapsed: World, name:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_change_of_one_source_never_permits_a_pass(collapsed: World, name: str) -> None:
+def test_manipulation_of_one_source_never_permits_a_pass(collapsed: World, name: str) -> None:
     assert "pass" not in permitted(collapsed)
     assert "pass" not in permitted(CHANGES[name][1](collapsed))
 
@@ -64,7 +66,7 @@ def test_scale_multiplies_rows_and_totals(collapsed: World) -> None:
     assert _ends(stored, "receiver")[0].total_bytes == _ends(collapsed, "receiver")[0].total_bytes
 
 
-def test_flatten_keeps_the_sum_and_removes_the_shape(collapsed: World) -> None:
+def test_flatten_preserves_the_sum(collapsed: World) -> None:
     changed = manipulate.flatten(collapsed, "receiver")
     for before, after in zip(_ends(collapsed, "receiver"), _ends(changed, "receiver"), strict=True):
         count = before.rows.bytes.size
@@ -73,7 +75,7 @@ def test_flatten_keeps_the_sum_and_removes_the_shape(collapsed: World) -> None:
         assert float(np.ptp(rate[:-1])) < 0.001 * float(rate.mean())
 
 
-def test_cut_outages_closes_the_gap(collapsed: World) -> None:
+def test_cut_outages_leaves_no_gap(collapsed: World) -> None:
     changed = manipulate.cut_outages(collapsed, "receiver", 0.9)
     shorter = 0
     for before, after in zip(_ends(collapsed, "receiver"), _ends(changed, "receiver"), strict=True):
@@ -82,7 +84,7 @@ def test_cut_outages_closes_the_gap(collapsed: World) -> None:
     assert shorter > 0
 
 
-def test_remove_rows_takes_the_lowest(collapsed: World) -> None:
+def test_remove_rows_removes_the_lowest(collapsed: World) -> None:
     changed = manipulate.remove_rows(collapsed, "receiver", 0.2)
     for before, after in zip(rows(collapsed, "receiver"), rows(changed, "receiver"), strict=True):
         assert after.size == before.size - int(np.ceil(0.2 * before.size))
@@ -90,7 +92,7 @@ def test_remove_rows_takes_the_lowest(collapsed: World) -> None:
 
 
 @pytest.mark.parametrize("source", ["clients", "servers", "group", "all"])
-def test_shift_moves_the_stamps_of_its_hosts(collapsed: World, source: str) -> None:
+def test_shift_moves_the_timestamps_of_its_hosts(collapsed: World, source: str) -> None:
     changed = manipulate.shift(collapsed, source, 7.5)
     moved = {
         new.host
@@ -113,7 +115,7 @@ def test_shift_moves_the_stamps_of_its_hosts(collapsed: World, source: str) -> N
     assert moved == expected[source]
 
 
-def test_a_shift_of_all_labels_is_another_lag(collapsed: World) -> None:
+def test_shift_of_all_labels_changes_only_the_lag(collapsed: World) -> None:
     changed = manipulate.shift(collapsed, "device", 12.0)
     for device, lag in collapsed.truth.lag_s.items():
         assert changed.truth.lag_s[device] == pytest.approx(lag + 12.0)
@@ -121,7 +123,7 @@ def test_a_shift_of_all_labels_is_another_lag(collapsed: World) -> None:
 
 
 @pytest.mark.parametrize("source", ["sender", "receiver", "device", "host", "clocks", "telemetry"])
-def test_remove_source_leaves_nothing_of_it(collapsed: World, source: str) -> None:
+def test_remove_source_removes_all_its_records(collapsed: World, source: str) -> None:
     changed = manipulate.remove_source(collapsed, source)
     left = {
         "sender": rows(changed, "sender"),
@@ -134,13 +136,13 @@ def test_remove_source_leaves_nothing_of_it(collapsed: World, source: str) -> No
     assert not left[source]
     assert all(value for name, value in left.items() if name != source)
     if source in ("receiver", "device", "clocks"):
-        # What was promised is absent.
+        # A promised source is missing.
         assert any(
             "plan" in v.visible_in or "clock" in v.visible_in for v in changed.truth.violations
         )
 
 
-def test_factors_are_small_as_often_as_large() -> None:
+def test_small_and_large_factors_are_equally_frequent() -> None:
     rng = np.random.default_rng(4)
     factors = np.array([manipulate.draw_factor(rng) for _ in range(2000)])
     assert factors.min() >= 1.01
@@ -148,14 +150,14 @@ def test_factors_are_small_as_often_as_large() -> None:
     assert 0.4 < float((factors < 1.1).mean()) < 0.6
 
 
-def test_random_manipulations_are_deterministic_and_of_every_name() -> None:
+def test_random_manipulations_are_deterministic_and_complete() -> None:
     world = generate("clean", 1)
     result = set()
     for seed in range(80):
-        one = manipulate.random_manipulation(world, np.random.default_rng(seed))
-        two = manipulate.random_manipulation(world, np.random.default_rng(seed))
-        assert one.manipulations == two.manipulations
-        result.add(one.manipulations[0].name)
+        first = manipulate.random_manipulation(world, np.random.default_rng(seed))
+        second = manipulate.random_manipulation(world, np.random.default_rng(seed))
+        assert first.manipulations == second.manipulations
+        result.add(first.manipulations[0].name)
     assert result == {
         "scale",
         "shift",

@@ -1,4 +1,4 @@
-"""Statistical properties of the noise."""
+"""Statistical tests for the noise."""
 
 import numpy as np
 import pytest
@@ -8,17 +8,17 @@ from tests.worlds.record_format import Floats
 
 
 def measured_rho(series: Floats) -> float:
-    """Return the lag-1 correlation, pooled over rows whose true mean is known to be equal."""
+    """Return the lag-1 correlation, using rows with equal true means."""
     centred = series - series.mean()
     return float((centred[:, 1:] * centred[:, :-1]).mean() / (centred**2).mean())
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.3, 0.7, 0.95])
-def test_ar1_has_its_correlation_and_a_variance_of_one(rho: float) -> None:
+def test_ar1_has_the_requested_correlation_and_variance_one(rho: float) -> None:
     series = ar1(np.random.default_rng(1), (200, 2000), rho)
     assert measured_rho(series) == pytest.approx(rho, abs=0.01)
     assert series.var() == pytest.approx(1.0, rel=0.05)
-    # The first value is as wide as the others.
+    # The first value has the same variance as the others.
     assert series[:, 0].var() == pytest.approx(1.0, rel=0.35)
 
 
@@ -26,15 +26,15 @@ def test_ar1_equals_the_recursion() -> None:
     rho, count = 0.8, 50
     series = ar1(np.random.default_rng(3), (1, count), rho)[0]
     innovations = np.random.default_rng(3).standard_normal((1, count))[0]
-    slow = [float(innovations[0])]
+    expected = [float(innovations[0])]
     for value in innovations[1:]:
-        slow.append(rho * slow[-1] + float(np.sqrt(1 - rho * rho)) * float(value))
-    assert series == pytest.approx(np.array(slow), abs=1e-7)
+        expected.append(rho * expected[-1] + float(np.sqrt(1 - rho * rho)) * float(value))
+    assert series == pytest.approx(np.array(expected), abs=1e-7)
 
 
 @pytest.mark.parametrize("cov", [0.02, 0.1, 0.5])
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])
-def test_lognormal_has_mean_one_its_variation_and_its_correlation(cov: float, rho: float) -> None:
+def test_lognormal_has_the_requested_moments(cov: float, rho: float) -> None:
     series = DRAW["lognormal"](np.random.default_rng(5), (400, 1000), cov, rho)
     assert series.min() > 0.0
     assert series.mean() == pytest.approx(1.0, abs=0.02 * cov + 0.001)
@@ -44,7 +44,7 @@ def test_lognormal_has_mean_one_its_variation_and_its_correlation(cov: float, rh
 
 @pytest.mark.parametrize("family", ["bursty", "pareto"])
 @pytest.mark.parametrize("cov", [0.1, 0.3, 1.0])
-def test_other_families_have_mean_one_and_their_variation(family: str, cov: float) -> None:
+def test_other_families_have_the_requested_moments(family: str, cov: float) -> None:
     draw = DRAW["bursty" if family == "bursty" else "pareto"]
     series = draw(np.random.default_rng(7), (400, 1000), cov, 0.5)
     assert series.min() >= 0.0
@@ -68,14 +68,14 @@ def test_pareto_has_a_heavy_tail() -> None:
 
 
 @pytest.mark.parametrize("family", ["equal", "lognormal", "pareto"])
-def test_weights_have_sum_one_and_stay_within_their_ratio(family: str) -> None:
+def test_weights_have_sum_one_and_a_limited_ratio(family: str) -> None:
     for seed in range(20):
         sizes = weights(np.random.default_rng(seed), 30, family, 50.0)
         assert sizes.sum() == pytest.approx(1.0)
         assert sizes.max() / sizes.min() <= 50.0 * (1.0 + 1e-9)
 
 
-def test_heavy_tailed_weights_reach_ratios_far_above_ten() -> None:
+def test_heavy_tailed_weights_reach_large_ratios() -> None:
     ratios = []
     for seed in range(40):
         sizes = weights(np.random.default_rng(seed), 30, "pareto", 50.0)

@@ -1,4 +1,4 @@
-"""Conservation of bytes, and the truth by an independent slow method."""
+"""Tests for the physics, using a slow method to check the truth."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ def make(spec: Spec, seed: int = 1) -> World:
 
 
 def ends_of(world: World, side: str, burst: int, direction: str) -> list[EndRecord]:
-    """Return the records of one side of one flow."""
+    """Return the records from one flow side."""
     return [
         end
         for record in world.recording.pairs
@@ -30,7 +30,7 @@ def ends_of(world: World, side: str, burst: int, direction: str) -> list[EndReco
 
 
 def slow_bytes(flow: Flow, pair: int, from_s: float, to_s: float) -> float:
-    """Add up what a receiver read between two instants, step by step in plain Python."""
+    """Return the bytes read by a receiver between two instants, using a plain Python loop."""
     total = 0.0
     shift = float(flow.delay_down_s[pair])
     for step, amount in enumerate(flow.delivered[pair].tolist()):
@@ -75,7 +75,7 @@ SPECS = {
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_records_hold_every_byte_that_was_sent_and_delivered(name: str) -> None:
+def test_records_have_all_sent_and_delivered_bytes(name: str) -> None:
     world = make(SPECS[name])
     for flow in world.physics.flows:
         index = flow.burst.index
@@ -85,13 +85,13 @@ def test_records_hold_every_byte_that_was_sent_and_delivered(name: str) -> None:
         read = sum(
             float(e.rows.bytes.sum()) for e in ends_of(world, "receiver", index, flow.direction)
         )
-        # Each record is cut down to whole bytes.
+        # All records will be rounded down to complete bytes.
         assert written == pytest.approx(float(flow.sent.sum()), abs=world.spec.pairs_count + 1.0)
         assert read == pytest.approx(float(flow.delivered.sum()), abs=world.spec.pairs_count + 1.0)
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_nothing_arrives_before_it_was_written(name: str) -> None:
+def test_bytes_never_arrive_before_they_are_written(name: str) -> None:
     world = make(SPECS[name])
     for flow in world.physics.flows:
         at = np.tile(
@@ -130,21 +130,21 @@ def test_truth_equals_a_slow_sum_over_steps(name: str) -> None:
         assert truth.seconds[3] == pytest.approx(third, rel=1e-9)
 
 
-def test_readings_and_lowest_fifth_by_a_slow_method() -> None:
+def test_readings_and_lowest_fifth_agree_with_a_slow_method() -> None:
     series: Floats = np.random.default_rng(2).random(37) + 0.5
     values = series.tolist()
     means = [sum(values[cut:]) / (37 - cut) for cut in range(8)]
     assert ramp_cut_max(37) == 7
     assert readings(series) == pytest.approx((max(means), min(means)))
-    stored = values[7:]
-    fifths = [sum(stored[i : i + 7]) / 7 for i in range(len(stored) - 6)]
+    rest = values[7:]
+    fifths = [sum(rest[i : i + 7]) / 7 for i in range(len(rest) - 6)]
     assert lowest_fifth(series) == pytest.approx(min(fifths))
 
 
 @pytest.mark.parametrize("before_drop", [True, False])
 @pytest.mark.parametrize("loss_before", [True, False])
 @pytest.mark.parametrize("layer", ["ip", "wire"])
-def test_device_counts_what_crosses_it(before_drop: bool, loss_before: bool, layer: str) -> None:
+def test_device_counts_crossing_bytes(before_drop: bool, loss_before: bool, layer: str) -> None:
     counter = Counter(bin_s=1.0, layer=layer, before_drop=before_drop, directions="forward")
     spec = Spec(
         pairs_count=3,
@@ -188,7 +188,7 @@ def test_acknowledgements_and_background_add_to_the_counter() -> None:
 
 
 @pytest.mark.parametrize("before_drop", [True, False])
-def test_udp_counter_before_a_drop_counts_what_was_sent(before_drop: bool) -> None:
+def test_udp_counter_before_a_drop_counts_sent_bytes(before_drop: bool) -> None:
     spec = replace(
         SPECS["udp"],
         counters=(Counter(bin_s=1.0, before_drop=before_drop),),
@@ -209,12 +209,12 @@ def test_udp_counter_before_a_drop_counts_what_was_sent(before_drop: bool) -> No
     assert lost == pytest.approx(float(missing), rel=0.02)
 
 
-def test_several_devices_share_all_pairs_once() -> None:
+def test_every_pair_crosses_exactly_one_device() -> None:
     world = generate("several-devices", 3)
     assert (world.physics.pairs_of_devices.sum(axis=0) == 1.0).all()
 
 
-def test_level_is_reached_at_the_targets_layer() -> None:
+def test_level_is_reached_at_the_target_layer() -> None:
     for layer in ("ip", "payload"):
         spec = Spec(
             target_layer=layer,
@@ -253,7 +253,7 @@ def test_expected_rate_is_the_mean_over_many_draws() -> None:
     )
 
 
-def test_measured_rho_of_a_pairs_seconds() -> None:
+def test_seconds_of_a_pair_have_the_requested_correlation() -> None:
     for rho in (0.0, 0.5, 0.9):
         spec = Spec(
             bottleneck="policer",
@@ -270,11 +270,11 @@ def test_measured_rho_of_a_pairs_seconds() -> None:
         rows = np.array([e.rows.bytes[2:598] for e in ends_of(world, "receiver", 0, "forward")])
         centred = rows - rows.mean()
         result = float((centred[:, 1:] * centred[:, :-1]).mean() / (centred**2).mean())
-        # Delays of some ms put a little of each second into the next one.
+        # Delays can move a small part to the next second.
         assert result == pytest.approx(rho, abs=0.06)
 
 
-def test_shares_of_a_full_device_are_traded() -> None:
+def test_pairs_of_a_full_device_compete_for_a_constant_rate() -> None:
     spec = Spec(
         bottleneck="device",
         weights="equal",
@@ -289,7 +289,7 @@ def test_shares_of_a_full_device_are_traded() -> None:
     assert free.sum(axis=0).std() / free.sum(axis=0).mean() > 0.02
 
 
-def test_directions_trade_while_their_sum_is_flat() -> None:
+def test_directions_compete_for_a_constant_sum() -> None:
     spec = Spec(
         direction="both",
         directions_trade=0.2,
@@ -299,11 +299,11 @@ def test_directions_trade_while_their_sum_is_flat() -> None:
         noise=Noise(pair_cov=0.05, fleet_cov=0.0, rho=0.5, fine_cov=0.0),
     )
     forward, reverse = make(spec).physics.flows
-    one, two = forward.delivered.sum(axis=0)[60:-60], reverse.delivered.sum(axis=0)[60:-60]
-    assert float(np.corrcoef(one, two)[0, 1]) < -0.9
+    first, second = forward.delivered.sum(axis=0)[60:-60], reverse.delivered.sum(axis=0)[60:-60]
+    assert float(np.corrcoef(first, second)[0, 1]) < -0.9
 
 
-def test_a_clock_that_is_ahead_starts_early_and_its_record_does_not_show_it() -> None:
+def test_clock_ahead_starts_early_and_the_record_hides_it() -> None:
     spec = Spec(
         pairs_count=4,
         bursts_count=1,
@@ -319,12 +319,12 @@ def test_a_clock_that_is_ahead_starts_early_and_its_record_does_not_show_it() ->
             assert end.began_at_s == pytest.approx(burst.start_s, abs=0.1)
 
 
-def test_every_kind_keeps_true_bytes_whatever_was_manipulated() -> None:
+def test_true_bytes_are_valid_for_every_kind() -> None:
     for kind in KINDS:
         world = generate(kind, 7)
         for flow in world.physics.flows:
             assert (flow.delivered <= flow.sent + 1e-6).all()
             assert float(flow.delivered.min(initial=0.0)) >= 0.0
-            # The grid reaches beyond the last byte.
+            # The grid should end after the last byte.
             assert float(flow.sent[:, -3:].sum()) == 0.0
             assert float(flow.sent[:, :3].sum()) == 0.0

@@ -1,4 +1,4 @@
-"""Which verdicts are permitted, and that the sources' views agree with the truth."""
+"""Tests for the permitted verdicts. The sources should agree with the truth."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ QUIET = Noise(pair_cov=0.02, fleet_cov=0.002, rho=0.2)
 
 
 def world_of(level: float, **changes: object) -> World:
-    """Build a quiet world at a rate over the limit."""
+    """Return a quiet world with a rate relative to the limit."""
     spec = Spec(level_ratio=level, bursts_count=2, duration_s=30.0, noise=QUIET)
     for name, value in changes.items():
         setattr(spec, name, value)
@@ -22,14 +22,14 @@ def visible(world: World, name: str) -> set[str]:
     return {s for v in world.truth.violations if v.name == name for s in v.visible_in}
 
 
-def test_a_fleet_above_its_limit_may_not_fail() -> None:
+def test_fleet_above_the_limit_must_not_fail() -> None:
     world = world_of(1.05, expect_pass=True)
     assert permitted(world) == {"pass", "inconclusive"}
     assert judge(world).should_pass
     assert not world.truth.violations
 
 
-def test_a_fleet_below_its_limit_may_not_pass_and_every_source_shows_it() -> None:
+def test_fleet_below_the_limit_must_not_pass() -> None:
     world = world_of(0.95)
     assert permitted(world) == {"fail", "inconclusive"}
     assert visible(world, "rate") >= {
@@ -42,28 +42,28 @@ def test_a_fleet_below_its_limit_may_not_pass_and_every_source_shows_it() -> Non
     }
 
 
-def test_near_the_limit_every_verdict_is_permitted() -> None:
+def test_every_verdict_is_permitted_near_the_limit() -> None:
     assert permitted(world_of(1.002)) == {"pass", "fail", "inconclusive"}
 
 
-def test_a_forged_receiver_is_contradicted_by_the_others() -> None:
+def test_forged_receiver_contradicts_the_other_sources() -> None:
     world = manipulate.scale(world_of(0.95), "receiver", 1.2)
     assert "pass" not in permitted(world)
     assert "receiver" not in visible(world, "rate")
     assert {"sender", "device"} <= visible(world, "rate")
 
 
-def test_a_lowered_receiver_may_fail() -> None:
+def test_fail_is_permitted_for_a_lowered_receiver() -> None:
     assert "fail" in permitted(manipulate.scale(world_of(1.05), "receiver", 0.8))
 
 
-def test_a_bypass_is_shown_by_the_device_alone() -> None:
+def test_bypass_is_visible_only_in_the_device_counter() -> None:
     world = world_of(1.03, bypass_ratio=0.1)
     assert visible(world, "through") & {"device", "device-residual"}
     assert "rate" not in {v.name for v in world.truth.violations}
 
 
-def test_a_bypass_that_is_masked_in_the_same_seconds_is_unseen() -> None:
+def test_bypass_masked_in_the_same_seconds_is_invisible() -> None:
     world = world_of(
         1.03,
         bypass_ratio=0.1,
@@ -80,7 +80,7 @@ def test_constant_background_does_not_mask_a_bypass() -> None:
     assert "pass" not in permitted(world)
 
 
-def test_a_tail_behind_the_burst_shows_the_mask() -> None:
+def test_traffic_after_the_burst_reveals_the_mask() -> None:
     world = world_of(
         1.03,
         bypass_ratio=0.1,
@@ -90,14 +90,15 @@ def test_a_tail_behind_the_burst_shows_the_mask() -> None:
     assert "device-tail" in visible(world, "through")
 
 
-def test_without_a_device_nothing_is_claimed_about_the_way() -> None:
+def test_bypass_is_no_violation_without_a_device() -> None:
     world = world_of(1.03, bypass_ratio=0.3, counters=(), device_promised=False, telemetry=None)
     assert not world.truth.violations
 
 
 @pytest.mark.parametrize("bin_s", [1.0, 5.0, 10.0, 60.0])
-def test_bins_of_any_length_show_the_rate_of_a_clean_burst(bin_s: float) -> None:
-    """A rate just above the limit must not look lower because bins reach over its edges."""
+def test_bins_of_any_length_have_the_rate_of_a_clean_burst(bin_s: float) -> None:
+    """Check this, because bins extend over the edges of the burst and could make the rate look
+    lower."""
     world = world_of(
         1.03,
         counters=(Counter(bin_s=bin_s, lag_s=30.0),),
@@ -116,7 +117,7 @@ def test_bins_of_any_length_show_the_rate_of_a_clean_burst(bin_s: float) -> None
     assert "device" in visible(below, "rate")
 
 
-def test_a_stretch_is_shown_by_fine_sources_alone() -> None:
+def test_slow_stretch_is_visible_only_in_fine_sources() -> None:
     changes = {
         "duration_s": 60.0,
         "period_s": 150.0,
@@ -131,19 +132,19 @@ def test_a_stretch_is_shown_by_fine_sources_alone() -> None:
     assert judge(coarse).unseen
 
 
-def test_a_ramp_in_the_first_fifth_may_be_cut() -> None:
+def test_ramp_in_the_first_fifth_may_be_excluded() -> None:
     world = world_of(1.04, slow_ramp_s=5.0, slow_ramp_from=0.3)
     assert "pass" in permitted(world)
     half = world_of(1.04, slow_ramp_s=18.0, slow_ramp_from=0.3)
     assert "pass" not in permitted(half)
 
 
-def test_hosts_that_are_all_wrong_by_the_same_time_cost_nothing() -> None:
+def test_common_clock_offset_does_not_change_the_verdict() -> None:
     world = world_of(1.05, clocks=Clocks(common_offset_s=25.0))
     assert permitted(world) == {"pass", "inconclusive"}
 
 
-def test_a_group_that_ran_at_another_time_shows_in_the_device_alone() -> None:
+def test_shifted_group_is_visible_only_in_the_device_counter() -> None:
     world = world_of(
         1.05,
         duration_s=60.0,
@@ -155,7 +156,7 @@ def test_a_group_that_ran_at_another_time_shows_in_the_device_alone() -> None:
     assert "receiver" not in visible(world, "start-spread")
 
 
-def test_a_large_unheard_pair_is_no_reason_to_fail() -> None:
+def test_large_pair_without_record_is_no_reason_to_fail() -> None:
     world = world_of(
         1.03,
         pairs_count=30,
@@ -189,7 +190,7 @@ def test_unproven_clocks_forbid_a_pass(clocks: Clocks) -> None:
     assert "pass" not in permitted(world_of(1.05, clocks=clocks))
 
 
-def test_promised_sources_that_are_absent_forbid_a_pass() -> None:
+def test_missing_promised_sources_forbid_a_pass() -> None:
     world = world_of(1.05)
     for source in ("receiver", "device", "clocks"):
         assert "pass" not in permitted(manipulate.remove_source(world, source))
@@ -197,8 +198,9 @@ def test_promised_sources_that_are_absent_forbid_a_pass() -> None:
 
 
 @pytest.mark.parametrize("kind", ["clean", "clean-30s", "clean-no-device", "clean-azure"])
-def test_an_honest_reader_of_clean_records_is_never_wrong(kind: str) -> None:
-    """The receivers' own mean over the planned window must agree with the permitted verdicts."""
+def test_mean_rate_of_clean_records_gives_a_permitted_verdict(kind: str) -> None:
+    """Check that the mean of the receivers over the planned window agrees with the permitted
+    verdicts."""
     for seed in range(25):
         world = generate(kind, seed)
         limit = world.spec.limit_bits_per_second
@@ -217,8 +219,8 @@ def test_an_honest_reader_of_clean_records_is_never_wrong(kind: str) -> None:
         assert verdict in permitted(world), (kind, seed, judge(world))
 
 
-def test_clean_worlds_raise_no_doubt_about_the_device() -> None:
-    """The views of the device must not find shapes, tails or residuals that were not planted."""
+def test_clean_worlds_have_no_device_violation() -> None:
+    """Check that the device views find no shapes, tails or residuals that were not generated."""
     for kind in ("clean", "clean-30s", "noisy", "readings", "translation", "udp-loss"):
         for seed in range(15):
             for violation in generate(kind, seed).truth.violations:
@@ -229,7 +231,7 @@ def test_clean_worlds_raise_no_doubt_about_the_device() -> None:
                 }, (kind, seed, violation)
 
 
-def test_cpu_over_its_limit_forbids_a_pass_where_the_record_shows_it() -> None:
+def test_recorded_cpu_above_the_limit_forbids_a_pass() -> None:
     world = generate("device-clock", 1)
     for seed in range(30):
         world = generate("device-clock", seed)

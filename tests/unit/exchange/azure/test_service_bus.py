@@ -1,4 +1,4 @@
-"""What the Service Bus adapter decides by itself: batches, lives, errors, settings."""
+"""Tests for the Service Bus adapter's batches, message lifetimes, errors and settings."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -66,30 +66,30 @@ _MESSAGES = st.lists(
 
 
 @given(_MESSAGES)
-def test_every_living_message_is_in_one_batch_with_its_like(messages: Sequence[Outgoing]) -> None:
+def test_every_valid_message_is_in_one_batch_of_its_instant(messages: Sequence[Outgoing]) -> None:
     batches = list(_batches(messages, NOW))
-    living = [at for at, message in enumerate(messages) if message.expires_at > NOW]
-    assert sorted(at for _, batch in batches for at in batch) == living
+    valid = [at for at, message in enumerate(messages) if message.expires_at > NOW]
+    assert sorted(at for _, batch in batches for at in batch) == valid
     for enqueue_at, batch in batches:
         assert 1 <= len(batch) <= 100
         assert batch == sorted(batch)
         assert sum(len(messages[at].body) for at in batch) <= MESSAGE_MAX_BYTES
         for at in batch:
-            wanted = messages[at].enqueue_at
-            assert enqueue_at == (wanted if wanted and wanted > NOW else None)
+            requested = messages[at].enqueue_at
+            assert enqueue_at == (requested if requested and requested > NOW else None)
 
 
 @pytest.mark.parametrize(
-    ("life_s", "life_ms"),
+    ("lifetime_s", "lifetime_ms"),
     [(0.0001, 1), (0.3, 300), (1.9, 1_900), (60.0, 60_000), (1e9, 0xFFFF_FFFF)],
 )
-def test_a_life_is_told_in_milliseconds(life_s: float, life_ms: int) -> None:
-    header = _seal(_outgoing(ends_s=life_s), NOW).raw_amqp_message.header
+def test_lifetime_is_sent_in_milliseconds(lifetime_s: float, lifetime_ms: int) -> None:
+    header = _seal(_outgoing(ends_s=lifetime_s), NOW).raw_amqp_message.header
     assert header is not None
-    assert header.time_to_live == life_ms
+    assert header.time_to_live == lifetime_ms
 
 
-def test_a_scheduled_life_begins_when_it_shows() -> None:
+def test_lifetime_of_a_scheduled_message_starts_at_enqueue() -> None:
     message = _outgoing(enqueue_s=500.0, ends_s=530.0)
     assert message.enqueue_at is not None
     header = _seal(message, message.enqueue_at).raw_amqp_message.header
@@ -97,8 +97,8 @@ def test_a_scheduled_life_begins_when_it_shows() -> None:
     assert header.time_to_live == 30_000
 
 
-class _Refused(Exception):
-    """As pyamqp tells a 401 on $cbs."""
+class _RejectedLogin(Exception):
+    """Represent a 401 on $cbs as pyamqp reports it."""
 
     status_code = 401
 
@@ -117,12 +117,14 @@ NO_CREDENTIAL = ClientAuthenticationError(
         (ServiceBusAuthenticationError(), ExchangeRefused, [ROLE, "identity 42"]),
         (ServiceBusAuthorizationError(), ExchangeRefused, [ROLE, "identity 42"]),
         (
-            ServiceBusConnectionError(error=_Refused("Status code: 401\nDescription: Expired")),
+            ServiceBusConnectionError(
+                error=_RejectedLogin("Status code: 401\nDescription: Expired")
+            ),
             ExchangeRefused,
             [ROLE, "Description: Expired"],
         ),
         (
-            ServiceBusConnectionError(error=_Refused("ExpiredToken: The token is expired.")),
+            ServiceBusConnectionError(error=_RejectedLogin("ExpiredToken: The token is expired.")),
             ExchangeRefused,
             [ROLE, "ExpiredToken"],
         ),
@@ -143,7 +145,7 @@ NO_CREDENTIAL = ClientAuthenticationError(
         (AttributeError("sdk bug"), ExchangeUnavailable, ["sdk bug"]),
     ],
 )
-def test_an_error_is_one_line_of_our_tree(
+def test_error_is_mapped_to_one_line(
     error: Exception, kind: type[ExchangeError], parts: list[str]
 ) -> None:
     explained = _explain(error, ADDRESS, ROLE)
@@ -181,7 +183,7 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     ],
 )
-def test_half_filled_settings_are_one_line_that_names_the_missing_one(
+def test_incomplete_settings_raise_one_line_with_the_missing_one(
     settings: dict[str, Any], wrong: str
 ) -> None:
     with pytest.raises(ExchangeMisconfigured, match=wrong) as caught:
@@ -190,17 +192,17 @@ def test_half_filled_settings_are_one_line_that_names_the_missing_one(
     assert "secret" not in str(caught.value)
 
 
-async def test_whole_settings_open_without_connecting() -> None:
+async def test_complete_settings_open_without_a_connection() -> None:
     for settings in (
         {"servicebus_namespace": "x.servicebus.windows.net"},
-        {"servicebus_connection_string": "whatever: it is read at the first call"},
+        {"servicebus_connection_string": "not parsed before the first call"},
     ):
         queue = open_queue(FabricSettings(fabric="azure", **settings))  # type: ignore[arg-type] # pydantic makes the secret
         assert await queue.send([]) == []
         await queue.close()
 
 
-def test_a_connection_string_is_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_string_is_never_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(
         "BROADSIDE_SERVICEBUS_CONNECTION_STRING", "Endpoint=x;SharedAccessKey=s3cret"
     )

@@ -1,4 +1,4 @@
-"""Settings choose table and raw store; wrong ones are one line that names the variable."""
+"""Tests for the settings of the Azure table and raw store."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ def settings(**values: Any) -> FabricSettings:
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("values", "message"),
     [
         ({}, "BROADSIDE_TABLES_CONNECTION_STRING: both missing; set one"),
         (
@@ -43,14 +43,14 @@ def settings(**values: Any) -> FabricSettings:
         ),
     ],
 )
-def test_a_wrong_or_half_filled_set_is_one_line(values: dict[str, Any], words: str) -> None:
-    with pytest.raises(ExchangeMisconfigured, match=words) as caught:
+def test_wrong_or_incomplete_settings_raise_one_line(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ExchangeMisconfigured, match=message) as caught:
         open_table(settings(**values), "results")
     assert "\n" not in str(caught.value)
     assert "bGFi" not in str(caught.value)
 
 
-async def test_either_way_in_is_enough_and_nothing_connects() -> None:
+async def test_one_credential_is_enough_to_open_without_a_connection() -> None:
     for values in (
         {"tables_connection_string": KEYED},
         {"tables_endpoint": ENDPOINT, "tables_ca_file": Path("/nowhere.pem")},
@@ -61,7 +61,7 @@ async def test_either_way_in_is_enough_and_nothing_connects() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("values", "message"),
     [
         (
             {"blobs_endpoint": BLOBS, "blobs_connection_string": KEYED},
@@ -78,14 +78,14 @@ async def test_either_way_in_is_enough_and_nothing_connects() -> None:
         ),
     ],
 )
-def test_a_blob_account_is_checked_too(values: dict[str, Any], words: str) -> None:
-    with pytest.raises(ExchangeMisconfigured, match=words) as caught:
+def test_blob_settings_are_validated(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ExchangeMisconfigured, match=message) as caught:
         open_raw(settings(**values))
     assert "\n" not in str(caught.value)
     assert "bGFi" not in str(caught.value)
 
 
-async def test_the_fabric_is_queue_and_table_and_where_raw_output_goes() -> None:
+async def test_fabric_has_queue_tables_and_raw_store() -> None:
     complete = {
         "servicebus_namespace": "lab.servicebus.windows.net",
         "tables_endpoint": ENDPOINT,
@@ -103,7 +103,7 @@ async def test_the_fabric_is_queue_and_table_and_where_raw_output_goes() -> None
     await fabric.close()
 
 
-async def test_a_blob_account_serves_the_embedded_fabric_as_well(tmp_path: Path) -> None:
+async def test_embedded_fabric_can_use_a_blob_account(tmp_path: Path) -> None:
     blobs = KEYED.replace("Table", "Blob")
     fabric = open_fabric(
         FabricSettings(fabric="embedded", data_dir=tmp_path, blobs_connection_string=blobs)

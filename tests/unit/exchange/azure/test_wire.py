@@ -1,4 +1,4 @@
-"""What the service says is wrong, wherever it says it."""
+"""Tests to read the error code from an Azure response."""
 
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -9,7 +9,7 @@ from azure.core.exceptions import HttpResponseError, ResourceExistsError
 
 from broadside.exchange.azure.wire import code_of
 
-# As recorded of Table Storage in 2020 and 2021: status 409, and no x-ms-error-code.
+# Recorded from Table Storage in 2020 and 2021. Status 409, without x-ms-error-code.
 CONFLICT = (
     '{"odata.error":{"code":"EntityAlreadyExists","message":{"lang":"en-US","value":"The specified '
     'entity already exists.\\nRequestId:0\\nTime:2020-09-16T21:51:27Z"}}}'
@@ -18,11 +18,11 @@ BLOB = '<?xml version="1.0"?><Error><Code>BlobNotFound</Code><Message>none</Mess
 HEADER = {"x-ms-error-code": "TableNotFound"}
 
 
-class Unread(HttpResponseError):
-    """The SDK's, of a body that nobody read."""
+class UnreadBodyError(HttpResponseError):
+    """SDK error for a body that was not read."""
 
 
-def said(body: str | Exception, headers: Mapping[str, str]) -> Any:
+def make_response(body: str | Exception, headers: Mapping[str, str]) -> Any:
     def text() -> str:
         if isinstance(body, Exception):
             raise body
@@ -42,16 +42,16 @@ def said(body: str | Exception, headers: Mapping[str, str]) -> Any:
         ("[1]", {}, None),
         ('{"odata.error": {"code": 7}}', {}, None),
         (ValueError("Content is not read"), HEADER, "TableNotFound"),
-        (Unread("not read"), {}, None),
+        (UnreadBodyError("not read"), {}, None),
     ],
 )
-def test_the_body_is_asked_first(
+def test_error_code_is_read_from_the_body_first(
     body: str | Exception, headers: Mapping[str, str], code: str | None
 ) -> None:
-    assert code_of(ResourceExistsError("Conflict", response=said(body, headers))) == code
+    assert code_of(ResourceExistsError("Conflict", response=make_response(body, headers))) == code
 
 
-def test_the_sdks_own_reading_is_the_last_resort() -> None:
+def test_error_code_of_the_sdk_is_the_fallback() -> None:
     error = HttpResponseError("no answer")
     assert code_of(error) is None
     vars(error)["error_code"] = "ServerBusy"

@@ -1,4 +1,4 @@
-"""A backup taken in mid-write is whole, and lays out as the store that it was."""
+"""Tests for backup and restore of the embedded store."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ def row(number: int) -> Entity:
     return Entity(partition_key="p", row_key=f"{number:05d}", properties={"blob": b"x" * 2_000})
 
 
-async def test_a_backup_while_writing_has_what_was_told_before(tmp_path: Path) -> None:
+async def test_backup_during_writes_has_all_acknowledged_rows(tmp_path: Path) -> None:
     fabric = open_fabric(FabricSettings(data_dir=tmp_path / "data"))
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "tls").mkdir()
@@ -83,7 +83,7 @@ async def test_a_backup_while_writing_has_what_was_told_before(tmp_path: Path) -
     await again.close()
 
 
-def test_nothing_that_is_there_is_written_over(tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(BackupUnusable, match="nothing is stored"):
         back_up(tmp_path / "data", tmp_path / "file")
 
@@ -102,8 +102,8 @@ def test_nothing_that_is_there_is_written_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [lambda text: b"", lambda text: text[:400], lambda text: b"no"])
-def test_what_is_no_whole_backup_leaves_nothing(tmp_path: Path, spoil: object) -> None:
-    test_nothing_that_is_there_is_written_over(tmp_path)
+def test_incomplete_backup_restores_nothing(tmp_path: Path, spoil: object) -> None:
+    test_existing_files_are_not_overwritten(tmp_path)
     content = (tmp_path / "file").read_bytes()
     assert callable(spoil)
     (tmp_path / "file").write_bytes(spoil(content))
@@ -125,7 +125,7 @@ def make_store(data: Path) -> None:
 COMMITS_MAX_COUNT = 100_000
 
 
-def test_a_backup_ends_beside_a_process_that_commits_without_pause(tmp_path: Path) -> None:
+def test_backup_completes_during_continuous_commits(tmp_path: Path) -> None:
     data, file = tmp_path / "data", tmp_path / "file"
     make_store(data)
     done = threading.Event()
@@ -173,20 +173,20 @@ backup.back_up(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 
 
-def test_a_killed_backup_leaves_nothing_readable_and_the_next_removes_it(tmp_path: Path) -> None:
+def test_files_of_a_killed_backup_are_private_and_removed_later(tmp_path: Path) -> None:
     make_store(data := tmp_path / "data")
     (folder := tmp_path / "backups").mkdir()
     parts = [str(data), str(folder / "one"), str(int(signal.SIGKILL))]
     killed = subprocess.run([sys.executable, "-c", KILLED_IN_MID_COPY, *parts], check=False)
     assert killed.returncode == -signal.SIGKILL
     left = list(folder.rglob("*"))
-    assert len(left) > 1, "the copy that it had just made"
+    assert len(left) > 1, "the last copy is missing"
     assert {path.stat().st_mode & 0o077 for path in left} == {0}
     back_up(data, folder / "two")
     assert [path.name for path in folder.iterdir()] == ["two"]
 
 
-def test_a_backup_leaves_alone_what_another_one_writes_just_now(tmp_path: Path) -> None:
+def test_parallel_backups_do_not_remove_files_of_each_other(tmp_path: Path) -> None:
     make_store(data := tmp_path / "data")
     (folder := tmp_path / "backups").mkdir()
     parts = [str(data), str(folder / "one"), str(int(signal.SIGSTOP))]
@@ -202,7 +202,7 @@ def test_a_backup_leaves_alone_what_another_one_writes_just_now(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ("PRAGMA application_id=0", "not Broadside's"),
         ("PRAGMA application_id=1", "not Broadside's"),
@@ -212,17 +212,17 @@ def test_a_backup_leaves_alone_what_another_one_writes_just_now(tmp_path: Path) 
         ("CREATE TRIGGER t AFTER INSERT ON entity BEGIN DELETE FROM entity; END", "not those"),
     ],
 )
-def test_another_programs_database_is_not_laid_out(tmp_path: Path, change: str, said: str) -> None:
+def test_foreign_database_is_not_restored(tmp_path: Path, change: str, message: str) -> None:
     make_store(data := tmp_path / "data")
     with contextlib.closing(sqlite3.connect(data / "results.sqlite3")) as database:
         database.executescript(change)
     back_up(data, tmp_path / "file")
-    with pytest.raises(BackupUnusable, match=rf"results.sqlite3 in the backup.*{said}"):
+    with pytest.raises(BackupUnusable, match=rf"results.sqlite3 in the backup.*{message}"):
         restore(tmp_path / "file", tmp_path / "again")
     assert not (tmp_path / "again").exists()
 
 
-def test_the_queue_in_a_tables_place_is_not_laid_out(tmp_path: Path) -> None:
+def test_queue_file_with_table_layout_is_not_restored(tmp_path: Path) -> None:
     make_store(data := tmp_path / "data")
     (data / "results.sqlite3").rename(data / "queue.sqlite3")
     back_up(data, tmp_path / "file")
@@ -230,15 +230,16 @@ def test_the_queue_in_a_tables_place_is_not_laid_out(tmp_path: Path) -> None:
         restore(tmp_path / "file", tmp_path / "again")
 
 
-def test_a_store_that_was_never_written_to_is_laid_out(tmp_path: Path) -> None:
+def test_empty_store_is_restored(tmp_path: Path) -> None:
     make_store(data := tmp_path / "data")
-    (data / "control.sqlite3").touch(0o600)  # its coordinator was killed before the first row
+    # The coordinator was killed before the first row.
+    (data / "control.sqlite3").touch(0o600)
     back_up(data, tmp_path / "file")
     assert "control.sqlite3" in restore(tmp_path / "file", tmp_path / "again")
 
 
-def test_a_member_has_no_mode_and_no_owner_of_its_own(tmp_path: Path) -> None:
-    """And no way to the file system but by its name: all of a member but its content is ignored."""
+def test_mode_and_owner_of_a_member_are_ignored(tmp_path: Path) -> None:
+    """Check that mode, owner and file name in the archive will be ignored."""
     make_store(data := tmp_path / "data")
     with tarfile.open(tmp_path / "file", "w:gz") as archive:
         content = (data / "private.sqlite3").read_bytes()
@@ -275,7 +276,7 @@ def pack(file: Path, members: dict[str, bytes], behind: bytes = b"") -> None:
 
 
 def flipped(content: bytes) -> bytes:
-    """One byte of a row's own content is another: SQLite itself does not notice."""
+    """Change one byte in a row. SQLite will not see the change."""
     at = content.rindex(b"xxxx")
     return content[:at] + b"y" + content[at + 1 :]
 
@@ -324,7 +325,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, bytes]], dict[str, bytes]], str]] =
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_backup_did_not_write_is_refused(tmp_path: Path, change: str) -> None:
+def test_modified_backup_is_rejected(tmp_path: Path, change: str) -> None:
     make_store(data := tmp_path / "data")
     back_up(data, tmp_path / "file")
     changed, text = CHANGES[change]
@@ -334,7 +335,7 @@ def test_what_backup_did_not_write_is_refused(tmp_path: Path, change: str) -> No
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "file", "other"]
 
 
-def test_a_foreign_database_in_a_backups_place_is_named(tmp_path: Path) -> None:
+def test_file_that_is_not_a_backup_is_rejected(tmp_path: Path) -> None:
     make_store(data := tmp_path / "data")
     with pytest.raises(BackupUnusable, match="a SQLite database, not a backup"):
         restore(data / "results.sqlite3", tmp_path / "again")
@@ -344,7 +345,7 @@ def test_a_foreign_database_in_a_backups_place_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("behind", [b"x", bytes(100_000)])
-def test_nothing_may_be_behind_a_backup(tmp_path: Path, behind: bytes) -> None:
+def test_trailing_bytes_are_rejected(tmp_path: Path, behind: bytes) -> None:
     make_store(data := tmp_path / "data")
     back_up(data, tmp_path / "file")
     pack(tmp_path / "other", members_of(tmp_path / "file"), behind)
@@ -352,8 +353,9 @@ def test_nothing_may_be_behind_a_backup(tmp_path: Path, behind: bytes) -> None:
         restore(tmp_path / "other", tmp_path / "again")
 
 
-def test_no_flipped_byte_and_no_cut_of_the_file_is_laid_out(tmp_path: Path) -> None:
-    """Wherever it is: what gzip or the head carry beside the content may change harmlessly."""
+def test_changed_or_truncated_file_is_not_restored(tmp_path: Path) -> None:
+    """Change all parts in the file. Changes to unused fields in gzip or in the header can be
+    harmless."""
     make_store(data := tmp_path / "data")
     back_up(data, tmp_path / "file")
     content = (tmp_path / "file").read_bytes()
@@ -380,7 +382,7 @@ def test_no_flipped_byte_and_no_cut_of_the_file_is_laid_out(tmp_path: Path) -> N
     assert refused_count > len(spoiled) * 0.8
 
 
-def test_a_backup_without_head_and_sums_is_read_as_earlier_versions_wrote_it(
+def test_backup_of_an_earlier_version_is_restored(
     tmp_path: Path,
 ) -> None:
     make_store(data := tmp_path / "data")
@@ -390,13 +392,14 @@ def test_a_backup_without_head_and_sums_is_read_as_earlier_versions_wrote_it(
     pack(tmp_path / "earlier", earlier)
     assert restore(tmp_path / "earlier", tmp_path / "again") == sorted(earlier)
     text = bytearray((tmp_path / "earlier").read_bytes())
-    text[-5] ^= 1  # of gzip's own checksum, which covers it
+    # A byte of gzip's checksum.
+    text[-5] ^= 1
     (tmp_path / "earlier").write_bytes(text)
     with pytest.raises(BackupUnusable, match="damaged"):
         restore(tmp_path / "earlier", tmp_path / "another")
 
 
-KILLED_AT_EACH_STEP = """
+KILLED_AT_EVERY_STEP = """
 import os, signal, sys
 from pathlib import Path
 from broadside.exchange.embedded import backup
@@ -422,7 +425,7 @@ while True:
     _, status = os.waitpid(child, 0)
     if os.WIFEXITED(status):
         sys.exit(os.WEXITSTATUS(status) or (3 if number < 20 else 0))
-    if data.exists() and any(data.iterdir()):  # complete, or as it was
+    if data.exists() and any(data.iterdir()):  # complete or unchanged
         backup.back_up(data, file.with_name(f"after.{number}"))
         for database in data.iterdir():
             if database.is_file():
@@ -430,25 +433,24 @@ while True:
 """
 
 
-def test_a_restore_that_is_killed_at_any_step_leaves_what_was_there(tmp_path: Path) -> None:
-    """Its directory is empty, or whole; the next restore goes well and removes what was left."""
+def test_killed_restore_leaves_the_previous_state(tmp_path: Path) -> None:
+    """The directory should be empty or complete, and leftovers should be removed later."""
     make_store(data := tmp_path / "data")
     back_up(data, tmp_path / "file")
     expected = members_of(tmp_path / "file")
     (again := tmp_path / "again").mkdir()
-    parts = [sys.executable, "-c", KILLED_AT_EACH_STEP, str(tmp_path / "file"), str(again)]
+    parts = [sys.executable, "-c", KILLED_AT_EVERY_STEP, str(tmp_path / "file"), str(again)]
     done = subprocess.run(parts, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in again.iterdir()) == ["private.sqlite3", "results.sqlite3"]
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
-    for path in tmp_path.glob("after.*"):  # killed after its last step: nothing is missing
+    # Killed after the last step. Nothing is missing.
+    for path in tmp_path.glob("after.*"):
         assert members_of(path).keys() == expected.keys()
 
 
 @pytest.mark.parametrize("prefix", [".backup-", ".restore-", ".drill-"])
-def test_leftovers_of_killed_processes_are_removed_and_no_others(
-    tmp_path: Path, prefix: str
-) -> None:
+def test_only_leftovers_of_killed_processes_are_removed(tmp_path: Path, prefix: str) -> None:
     (left := tmp_path / f"{prefix}x").mkdir(0o700)
     (left / "private.sqlite3").write_text("keys")
     (tmp_path / f"{prefix}link").symlink_to(tmp_path / "data")
@@ -458,8 +460,9 @@ def test_leftovers_of_killed_processes_are_removed_and_no_others(
     assert (tmp_path / "data" / "private.sqlite3").exists()
 
 
-def test_no_writer_waits_for_a_backup(tmp_path: Path) -> None:
-    """A lock would refuse it: it does not wait for any. It writes about as much as a quiet one."""
+def test_backup_does_not_block_writers(tmp_path: Path) -> None:
+    """Check that writers are not blocked and that the backup does not write much more than without
+    them."""
     make_store(data := tmp_path / "data")
     with contextlib.closing(sqlite3.connect(data / "results.sqlite3")) as filling:
         filling.execute("CREATE TABLE filler (content BLOB)")
@@ -490,7 +493,7 @@ def test_no_writer_waits_for_a_backup(tmp_path: Path) -> None:
 
 
 def written_by_backup(data: Path, file: Path) -> int:
-    """Bytes that a process of its own writes for a backup."""
+    """Return the number of bytes written for a backup, using a new process."""
     script = (
         "import sys; from pathlib import Path; from broadside.exchange.embedded.backup import *\n"
         "back_up(*map(Path, sys.argv[1:]))\n"
@@ -501,8 +504,8 @@ def written_by_backup(data: Path, file: Path) -> int:
     return int(stdout.partition("wchar: ")[2].split()[0])
 
 
-def test_the_log_that_grew_is_written_back_by_the_backup(tmp_path: Path) -> None:
-    """Else the next commit of a writer does it, and waits for as long."""
+def test_backup_checkpoints_a_large_write_ahead_log(tmp_path: Path) -> None:
+    """Check this. If not, the next commit would have to do it and be delayed."""
     make_store(data := tmp_path / "data")
     path = data / "results.sqlite3"
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as writing:
@@ -515,8 +518,8 @@ def test_the_log_that_grew_is_written_back_by_the_backup(tmp_path: Path) -> None
         assert writing.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-def test_a_directory_behind_a_link_is_laid_out(tmp_path: Path) -> None:
-    """As where /var/lib/broadside is a link to another disk."""
+def test_backup_is_restored_into_a_linked_directory(tmp_path: Path) -> None:
+    """Check a link to another disk, for example at /var/lib/broadside."""
     make_store(data := tmp_path / "data")
     back_up(data, tmp_path / "file")
     (tmp_path / "disk" / "again").mkdir(parents=True)

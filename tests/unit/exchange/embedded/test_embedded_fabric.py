@@ -1,6 +1,7 @@
-"""What is SQLite's own about the embedded adapters: its clock, forks, and a disk that says no.
+"""Tests for parts in the embedded adapters that depend on SQLite.
 
-The contract itself is held by ``tests/contract``.
+These are its clock, forks and disk errors. ``tests/contract`` has the tests of the common
+contract.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ ROW = Entity(partition_key="part", row_key="row", properties={"n": 1})
 
 
 class Clock:
-    """A clock that stands until it is moved."""
+    """Clock that will only move when it is set by the test."""
 
     def __init__(self) -> None:
         self.at_s = 1_790_000_000.0
@@ -66,10 +67,10 @@ async def queue(tmp_path: Path, clock: Clock) -> AsyncIterator[EmbeddedQueue]:
     await queue.close()
 
 
-# Time -----------------------------------------------------------------------------------------
+# Time.
 
 
-async def test_a_lock_ends_at_its_instant(queue: EmbeddedQueue, clock: Clock) -> None:
+async def test_lock_expires_at_its_instant(queue: EmbeddedQueue, clock: Clock) -> None:
     await queue.send([message("a", clock)])
     delivery = await queue.receive(0)
     assert delivery is not None
@@ -86,7 +87,7 @@ async def test_a_lock_ends_at_its_instant(queue: EmbeddedQueue, clock: Clock) ->
     assert again.delivery_count == 2
 
 
-async def test_an_id_is_forgotten_after_the_detection_window(
+async def test_message_id_can_be_reused_after_the_duplicate_window(
     queue: EmbeddedQueue, clock: Clock
 ) -> None:
     for after_s, comes in ((0, True), (599, False), (2, True)):
@@ -98,7 +99,7 @@ async def test_an_id_is_forgotten_after_the_detection_window(
             await queue.complete(delivery)
 
 
-async def test_a_soak_of_many_bursts_comes_in_order_of_its_instants(
+async def test_scheduled_bursts_arrive_in_order_of_their_instants(
     queue: EmbeddedQueue, clock: Clock
 ) -> None:
     bursts = [
@@ -115,7 +116,7 @@ async def test_a_soak_of_many_bursts_comes_in_order_of_its_instants(
     for n in range(48):
         delivery = await queue.receive(0)
         assert delivery is not None
-        assert await queue.receive(0) is None, "only this burst is due"
+        assert await queue.receive(0) is None, "only this burst may be due"
         got.append(delivery.message_id)
         await queue.complete(delivery)
         clock.at_s += 1800
@@ -123,9 +124,7 @@ async def test_a_soak_of_many_bursts_comes_in_order_of_its_instants(
     assert got == [f"{n:02d}" for n in range(48)]
 
 
-async def test_a_message_past_its_end_is_not_set_aside_however_often_it_came(
-    queue: EmbeddedQueue, clock: Clock
-) -> None:
+async def test_expired_message_is_not_dead_lettered(queue: EmbeddedQueue, clock: Clock) -> None:
     await queue.send([message("a", clock, lives_s=100)])
     for _ in range(2):
         assert await queue.receive(0) is not None
@@ -135,9 +134,9 @@ async def test_a_message_past_its_end_is_not_set_aside_however_often_it_came(
 
 
 class QueueLife(RuleBasedStateMachine):
-    """Any order of events: each message is in one place, and settled at most once."""
+    """Check for any order of events that a message is in one place and settled once."""
 
-    held = Bundle("held")
+    deliveries = Bundle("deliveries")
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,7 +150,8 @@ class QueueLife(RuleBasedStateMachine):
             duplicates_s=600,
             clock=self.clock,
         )
-        self.sent: dict[str, float] = {}  # id: its end
+        # Maps the id to the expiry time.
+        self.sent: dict[str, float] = {}
         self.settled: Counter[str] = Counter()
 
     @rule(seconds=st.sampled_from([0.5, 5, 11]))
@@ -174,19 +174,21 @@ class QueueLife(RuleBasedStateMachine):
         self.loop.run_until_complete(self.queue.send([outgoing]))
         self.sent.setdefault(id_, self.clock.at_s + lives_s)
 
-    @rule(target=held)
+    @rule(target=deliveries)
     def receive(self) -> object:
         delivery = self.loop.run_until_complete(self.queue.receive(0))
         if delivery is None:
             return multiple()
         assert self.settled[delivery.message_id] == 0, "settled, and delivered again"
-        assert self.clock.at_s < self.sent[delivery.message_id], "delivered past its end"
+        assert self.clock.at_s < self.sent[delivery.message_id], "delivered after its expiry"
         assert 1 <= delivery.delivery_count <= 3
         return delivery
 
-    @rule(delivery=consumes(held), how=st.sampled_from(["complete", "abandon", "dead_letter"]))
+    @rule(
+        delivery=consumes(deliveries), how=st.sampled_from(["complete", "abandon", "dead_letter"])
+    )
     def settle(self, delivery: Delivery, how: str) -> None:
-        reason = ("Test", "set aside") if how == "dead_letter" else ()
+        reason = ("Test", "test") if how == "dead_letter" else ()
         settling = getattr(self.queue, how)(delivery, *reason)
         if self.clock.after(0) >= delivery.locked_until_at:
             with pytest.raises(LockLost):
@@ -207,7 +209,7 @@ class QueueLife(RuleBasedStateMachine):
         assert there + completed <= len(self.sent), "more messages than were sent"
         assert max(self.settled.values(), default=0) <= 1
         living = sum(at_s > self.clock.at_s for at_s in self.sent.values())
-        assert there + completed >= living, "a message was lost before its end"
+        assert there + completed >= living, "a message was lost before its expiry"
 
     def teardown(self) -> None:
         self.loop.run_until_complete(self.queue.close())
@@ -219,12 +221,13 @@ TestQueueLife = QueueLife.TestCase
 TestQueueLife.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 
 
-async def test_a_cancelled_receive_leaves_no_lock_behind(
+async def test_cancelled_receive_does_not_lock_the_message(
     queue: EmbeddedQueue, tmp_path: Path, clock: Clock
 ) -> None:
     await queue.send([message("a", clock)])
     receiving = asyncio.create_task(queue.receive(5))
-    await asyncio.sleep(0)  # it has handed its request to the thread
+    # The request is in the worker thread.
+    await asyncio.sleep(0)
     receiving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await receiving
@@ -232,12 +235,14 @@ async def test_a_cancelled_receive_leaves_no_lock_behind(
     assert delivery is not None
 
 
-# Waiting ----------------------------------------------------------------------------------------
+# Waiting.
 
 
 @pytest.fixture
-async def lull(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EmbeddedQueue]:
-    """A queue of the real clock whose waiting receivers look again for a reason alone."""
+async def idle_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[EmbeddedQueue]:
+    """Return a queue that uses the real clock and does not poll."""
     monkeypatch.setattr("broadside.exchange.embedded.embedded_queue._LULL_S", 3600.0)
     queue = EmbeddedQueue(tmp_path)
     yield queue
@@ -245,12 +250,12 @@ async def lull(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 
 
 def settle(data_dir: Path) -> None:
-    """As if nobody had written for a while."""
+    """Simulate a queue without recent writes."""
     os.utime(data_dir / "queue.sqlite3-wal", (1_790_000_000, 1_790_000_000))
 
 
-def looks_of(queue: EmbeddedQueue, monkeypatch: pytest.MonkeyPatch) -> list[None]:
-    """Grows by one with every look into the file."""
+def count_reads(queue: EmbeddedQueue, monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """Return a list to count how often the file is read."""
     checks: list[None] = []
     claim_next = queue._claim_next
 
@@ -266,25 +271,28 @@ def soon(seconds: float) -> datetime:
     return datetime.now(UTC) + timedelta(seconds=seconds)
 
 
-async def test_who_waits_looks_seldom_while_nobody_writes(
-    lull: EmbeddedQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_waiting_receiver_polls_rarely_without_writes(
+    idle_queue: EmbeddedQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert await lull.receive(0) is None
-    checks = looks_of(lull, monkeypatch)
-    assert await lull.receive(0.5) is None
-    assert len(checks) > 2, "what was just written may not be readable yet"
+    assert await idle_queue.receive(0) is None
+    checks = count_reads(idle_queue, monkeypatch)
+    assert await idle_queue.receive(0.5) is None
+    assert len(checks) > 2, "recent writes may not be readable yet"
     settle(tmp_path)
     checks.clear()
-    assert await lull.receive(0.5) is None
+    assert await idle_queue.receive(0.5) is None
     assert len(checks) == 1
 
 
-async def test_who_waits_sees_what_another_sends(lull: EmbeddedQueue, tmp_path: Path) -> None:
-    assert await lull.receive(0) is None
+async def test_waiting_receiver_gets_a_message_of_another_process(
+    idle_queue: EmbeddedQueue, tmp_path: Path
+) -> None:
+    assert await idle_queue.receive(0) is None
     settle(tmp_path)
-    assert await lull.receive(0) is None
-    receiving = asyncio.create_task(lull.receive(60))
-    await asyncio.sleep(0.2)  # it waits
+    assert await idle_queue.receive(0) is None
+    receiving = asyncio.create_task(idle_queue.receive(60))
+    # The receiver is waiting.
+    await asyncio.sleep(0.2)
     other = EmbeddedQueue(tmp_path)
     await other.send([Outgoing(body=b"", message_id="a", expires_at=soon(600))])
     delivery = await receiving
@@ -292,34 +300,34 @@ async def test_who_waits_sees_what_another_sends(lull: EmbeddedQueue, tmp_path: 
     assert delivery is not None
 
 
-async def test_who_waits_has_a_message_at_its_instant(
-    lull: EmbeddedQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_waiting_receiver_gets_a_scheduled_message_in_time(
+    idle_queue: EmbeddedQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = soon(1.0)
     later = Outgoing(body=b"", message_id="a", expires_at=soon(600), enqueue_at=at)
-    await lull.send([later])
+    await idle_queue.send([later])
     settle(tmp_path)
-    checks = looks_of(lull, monkeypatch)
-    assert await lull.receive(60) is not None
+    checks = count_reads(idle_queue, monkeypatch)
+    assert await idle_queue.receive(60) is not None
     assert datetime.now(UTC) >= at
-    assert len(checks) <= 4, "not while it was to come"
+    assert len(checks) <= 4, "too many reads before the instant"
 
 
-async def test_who_waits_is_told_of_a_file_that_is_gone(
-    lull: EmbeddedQueue, tmp_path: Path
+async def test_waiting_receiver_detects_a_removed_file(
+    idle_queue: EmbeddedQueue, tmp_path: Path
 ) -> None:
-    assert await lull.receive(0) is None
+    assert await idle_queue.receive(0) is None
     settle(tmp_path)
-    assert await lull.receive(0) is None
+    assert await idle_queue.receive(0) is None
     shutil.rmtree(tmp_path)
     with pytest.raises(StorageGone):
-        await lull.receive(60)
+        await idle_queue.receive(60)
 
 
-# Processes ------------------------------------------------------------------------------------
+# Processes.
 
 
-def test_an_adapter_opened_before_a_fork_refuses_and_one_opened_after_works(
+def test_adapter_opened_before_a_fork_is_rejected_in_the_child(
     tmp_path: Path,
 ) -> None:
     script = f"""
@@ -334,7 +342,7 @@ loop = asyncio.new_event_loop()
 loop.run_until_complete(opened.insert(row))
 child = os.fork()
 if child == 0:
-    # Not `loop`: forgotten, the parent's would close and take its waker from the epoll they share.
+    # Do not use `loop` here. To close it would also remove its waker from the shared epoll.
     own = asyncio.new_event_loop()
     try:
         own.run_until_complete(opened.get("part", "row"))
@@ -349,13 +357,13 @@ print(loop.run_until_complete(opened.get("part", "row")).properties)
 loop.run_until_complete(opened.close())
 """
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    refused, child_read, parent_read = ran.stdout.splitlines()
-    assert "open the fabric after the fork" in refused
-    assert str(tmp_path) in refused
+    error_text, child_read, parent_read = ran.stdout.splitlines()
+    assert "open the fabric after the fork" in error_text
+    assert str(tmp_path) in error_text
     assert child_read == parent_read == "{'n': 1}"
 
 
-async def test_a_closed_adapter_says_so(tmp_path: Path) -> None:
+async def test_closed_adapter_raises_an_error(tmp_path: Path) -> None:
     table = EmbeddedTable(tmp_path, "results")
     await table.insert(ROW)
     await table.close()
@@ -364,11 +372,13 @@ async def test_a_closed_adapter_says_so(tmp_path: Path) -> None:
         await table.insert(ROW)
 
 
-# A disk that says no --------------------------------------------------------------------------
+# Disk errors.
 
 
-async def refused(data_dir: Path, error: type[Exception], *told: str, busy_s: float = 0.2) -> None:
-    """Both adapters raise ``error`` in one line that holds the path and each of ``told``."""
+async def assert_raises(
+    data_dir: Path, error: type[Exception], *messages: str, busy_s: float = 0.2
+) -> None:
+    """Check that both adapters raise ``error`` in one line with the path and all ``messages``."""
     table, queue = (
         EmbeddedTable(data_dir, "results", busy_s=busy_s),
         EmbeddedQueue(data_dir, busy_s=busy_s),
@@ -379,47 +389,47 @@ async def refused(data_dir: Path, error: type[Exception], *told: str, busy_s: fl
                 await work
             line = str(caught.value)
             assert "\n" not in line
-            for parts in (str(data_dir), *told):
+            for parts in (str(data_dir), *messages):
                 assert parts in line, line
     finally:
         await table.close()
         await queue.close()
 
 
-async def test_the_directory_is_made_but_not_its_parents(tmp_path: Path) -> None:
+async def test_directory_is_created_without_its_parents(tmp_path: Path) -> None:
     table = EmbeddedTable(tmp_path / "new", "results")
     await table.insert(ROW)
     await table.close()
-    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700, "runs are nobody else's to read"
-    await refused(
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700, "other users can read the runs"
+    await assert_raises(
         tmp_path / "no" / "such", ExchangeMisconfigured, "No such file", "BROADSIDE_DATA_DIR"
     )
 
 
-async def test_a_file_in_the_directorys_place_is_named(tmp_path: Path) -> None:
+async def test_file_instead_of_the_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    await refused(tmp_path / "file", ExchangeMisconfigured, "BROADSIDE_DATA_DIR")
+    await assert_raises(tmp_path / "file", ExchangeMisconfigured, "BROADSIDE_DATA_DIR")
 
 
 @pytest.mark.parametrize("content", [b"not a database, but long enough to look like one" * 99])
-async def test_a_foreign_file_is_named(tmp_path: Path, content: bytes) -> None:
+async def test_foreign_file_is_reported(tmp_path: Path, content: bytes) -> None:
     for name in ("results.sqlite3", "queue.sqlite3"):
         (tmp_path / name).write_bytes(content)
-    await refused(tmp_path, ExchangeMisconfigured, "foreign", "move it away")
+    await assert_raises(tmp_path, ExchangeMisconfigured, "foreign", "move it away")
 
 
-async def test_somebody_elses_database_is_left_alone(tmp_path: Path) -> None:
+async def test_foreign_database_is_not_modified(tmp_path: Path) -> None:
     for name in ("results.sqlite3", "queue.sqlite3"):
         theirs = sqlite3.connect(tmp_path / name)
         theirs.execute("CREATE TABLE precious (n)")
         theirs.commit()
         theirs.close()
     before = (tmp_path / "results.sqlite3").read_bytes()
-    await refused(tmp_path, ExchangeMisconfigured, "not Broadside's")
+    await assert_raises(tmp_path, ExchangeMisconfigured, "not Broadside's")
     assert (tmp_path / "results.sqlite3").read_bytes() == before
 
 
-async def test_a_file_removed_while_it_is_laid_out_is_gone(
+async def test_file_removed_during_its_creation_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = EmbeddedTable(tmp_path, "results")
@@ -431,41 +441,45 @@ async def test_a_file_removed_while_it_is_laid_out_is_gone(
             file.unlink()
 
     monkeypatch.setattr(table._database, "_create", lay_out_and_lose)
-    for _ in range(2):  # and it does not come to be at peace with it
+    # The second call should fail too.
+    for _ in range(2):
         with pytest.raises(StorageGone, match="removed or replaced while in use"):
             await table.get("p", "k")
     await table.close()
 
 
-async def test_a_newer_layout_is_named(tmp_path: Path) -> None:
+async def test_newer_layout_version_is_reported(tmp_path: Path) -> None:
     await make_both(tmp_path)
     for name in ("results.sqlite3", "queue.sqlite3"):
         newer = sqlite3.connect(tmp_path / name)
         newer.execute("PRAGMA user_version = 99")
         newer.close()
-    await refused(tmp_path, ExchangeMisconfigured, "version 99", "BROADSIDE_DATA_DIR")
+    await assert_raises(tmp_path, ExchangeMisconfigured, "version 99", "BROADSIDE_DATA_DIR")
 
 
-async def test_a_corrupt_database_is_named(tmp_path: Path) -> None:
+async def test_corrupt_database_is_reported(tmp_path: Path) -> None:
     await make_both(tmp_path)
     for name in ("results.sqlite3", "queue.sqlite3"):
         pages = bytearray((tmp_path / name).read_bytes())
         pages[4096:] = b"\xa5" * (len(pages) - 4096)
         (tmp_path / name).write_bytes(pages)
-    await refused(tmp_path, ExchangeMisconfigured, "corrupt", "move it away")
+    await assert_raises(tmp_path, ExchangeMisconfigured, "corrupt", "move it away")
 
 
-async def test_a_lock_held_too_long_is_named(tmp_path: Path) -> None:
+async def test_lock_of_another_process_is_reported_after_the_timeout(tmp_path: Path) -> None:
     await make_both(tmp_path)
     holders = [sqlite3.connect(tmp_path / name) for name in ("results.sqlite3", "queue.sqlite3")]
     try:
         for holder in holders:
             holder.execute("BEGIN IMMEDIATE")
-        await refused(tmp_path, ExchangeUnavailable, "locked by another process for over 0.2 s")
+        await assert_raises(
+            tmp_path, ExchangeUnavailable, "locked by another process for over 0.2 s"
+        )
     finally:
         for holder in holders:
             holder.close()
-    await make_both(tmp_path)  # and works again
+    # The adapters should work again.
+    await make_both(tmp_path)
 
 
 async def make_both(data_dir: Path) -> None:
@@ -476,11 +490,11 @@ async def make_both(data_dir: Path) -> None:
     await queue.close()
 
 
-def in_own_mounts(directory: Path, mount_options: str, script: str) -> str:
-    """Run Python with a tmpfs of its own on ``directory``; standard output.
+def run_in_mount_namespace(directory: Path, mount_options: str, script: str) -> str:
+    """Run a Python script with a tmpfs on ``directory`` and return its standard output.
 
-    A mount namespace of its own, so that nothing stays behind; a user namespace where we are not
-    root.
+    The script has its own mount namespace, so no mount remains. Without root it also has a user
+    namespace.
     """
     as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     shell = f'mount -t tmpfs -o {mount_options} none "$1" && exec "$2" -c "$3"'
@@ -551,14 +565,16 @@ asyncio.run(main())
         ("queue", "send", "(await queue.counts()).active_count"),
     ],
 )
-def test_a_full_disk_is_named_and_what_was_written_stays(
+def test_full_disk_is_reported_and_written_data_remains(
     tmp_path: Path, name: str, write: str, stored: str
 ) -> None:
     script = FILL.format(directory=str(tmp_path), write=write, stored=stored)
-    error, written_count, stored_count = in_own_mounts(tmp_path, "size=6m", script).splitlines()
+    error, written_count, stored_count = run_in_mount_namespace(
+        tmp_path, "size=6m", script
+    ).splitlines()
     assert error.startswith(f"ExchangeUnavailable {tmp_path / name}.sqlite3: disk full; free space")
-    assert int(written_count) > 1, "full before the first write: the case shows nothing"
-    assert stored_count == written_count, "all that was acknowledged, and the one after"
+    assert int(written_count) > 1, "the disk was full before the first write"
+    assert stored_count == written_count, "an acknowledged write is missing"
 
 
 OPEN = """
@@ -579,8 +595,8 @@ asyncio.run(main())
 """
 
 
-def test_a_read_only_directory_is_named(tmp_path: Path) -> None:
-    reported = in_own_mounts(tmp_path, "ro", OPEN.format(directory=str(tmp_path)))
+def test_read_only_directory_is_reported(tmp_path: Path) -> None:
+    reported = run_in_mount_namespace(tmp_path, "ro", OPEN.format(directory=str(tmp_path)))
     assert reported.startswith("ExchangeMisconfigured ")
     assert str(tmp_path) in reported
     assert "BROADSIDE_DATA_DIR" in reported

@@ -1,4 +1,5 @@
-"""What one process writes side by side shares a commit; each stands or falls by itself."""
+"""Tests for group commits. Concurrent writes can share a commit, but should succeed or fail
+separately."""
 
 import asyncio
 import os
@@ -34,8 +35,8 @@ async def keys(table: EmbeddedTable) -> list[str]:
     return [result.row_key async for result in table.scan("p")]
 
 
-async def hold(table: EmbeddedTable, pause_s: float = 0.3) -> asyncio.Task[None]:
-    """Keep the worker busy, so that what is asked meanwhile waits together."""
+async def occupy_worker(table: EmbeddedTable, pause_s: float = 0.3) -> asyncio.Task[None]:
+    """Keep the worker thread busy, so that new requests have to wait together."""
 
     def busy(connection: sqlite3.Connection) -> None:
         time.sleep(pause_s)
@@ -45,20 +46,20 @@ async def hold(table: EmbeddedTable, pause_s: float = 0.3) -> asyncio.Task[None]
     return current
 
 
-async def test_writes_that_wait_together_share_commits(table: EmbeddedTable) -> None:
+async def test_waiting_writes_share_commits(table: EmbeddedTable) -> None:
     lines: list[str] = []
     await table._database.read(lambda connection: connection.set_trace_callback(lines.append))
-    await hold(table)
+    await occupy_worker(table)
     await asyncio.gather(*(table.insert(row(number)) for number in range(4 * GROUP_MAX_COUNT)))
     assert lines.count("COMMIT") == 4
     assert len(await keys(table)) == 4 * GROUP_MAX_COUNT
 
 
-async def test_what_was_done_together_is_told_together(
+async def test_results_of_a_group_wake_the_event_loop_once(
     table: EmbeddedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each telling wakes the event loop, which costs more than the row."""
-    current = await hold(table, 1.0)
+    """Count how often the event loop is woken, which takes more time than to write the rows."""
+    current = await occupy_worker(table, 1.0)
     loop = asyncio.get_running_loop()
     woken: list[object] = []
     wake = loop.call_soon_threadsafe
@@ -71,14 +72,17 @@ async def test_what_was_done_together_is_told_together(
     writes = (table.insert(row(number)) for number in range(4 * GROUP_MAX_COUNT))
     reads = (table.get("p", f"{number:05d}") for number in range(GROUP_MAX_COUNT))
     await asyncio.gather(current, *writes, *reads)
-    assert 0 < len(woken) < 2 * 6, "the one that held, four groups and what was read beside them"
+    assert 0 < len(woken) < 2 * 6, (
+        "expected one wake-up for the blocker, the four groups and the reads"
+    )
 
 
 @pytest.mark.parametrize("writes_count", [1, 3])
-async def test_who_waits_longest_looks_no_more_seldom(
+async def test_retry_interval_does_not_grow_while_waiting_for_a_lock(
     table: EmbeddedTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes_count: int
 ) -> None:
-    """While another process holds the lock; when it lets go, all that waited stands."""
+    """Check the retry interval while another process has the lock, and that all writes succeed
+    after it."""
     other = sqlite3.connect(
         tmp_path / "results.sqlite3", isolation_level=None, check_same_thread=False
     )
@@ -92,7 +96,8 @@ async def test_who_waits_longest_looks_no_more_seldom(
             other.execute("COMMIT")
         pause(pause_s)
 
-    await hold(table)  # so that they wait together
+    # The writes have to wait together.
+    await occupy_worker(table)
     monkeypatch.setattr("broadside.exchange.embedded.sqlite.time.sleep", paused)
     await asyncio.gather(*(table.insert(row(number)) for number in range(writes_count)))
     other.close()
@@ -101,24 +106,24 @@ async def test_who_waits_longest_looks_no_more_seldom(
     assert len(await keys(table)) == writes_count
 
 
-async def test_one_that_fails_fails_alone(table: EmbeddedTable) -> None:
+async def test_failed_write_does_not_affect_the_group(table: EmbeddedTable) -> None:
     await table.insert(row(3))
-    await hold(table)
+    await occupy_worker(table)
     done = await asyncio.gather(
         *(table.insert(row(number)) for number in range(6)), return_exceptions=True
     )
-    assert [type(one) for one in done] == [str, str, str, EntityExists, str, str]
+    assert [type(result) for result in done] == [str, str, str, EntityExists, str, str]
     assert await keys(table) == [f"{number:05d}" for number in range(6)]
 
 
-async def test_nobody_waits_for_ever_on_an_error_of_no_known_kind(table: EmbeddedTable) -> None:
-    """One that ends the transaction of all, and is neither SQLite's nor ours."""
+async def test_unknown_error_ends_all_waiting_writes(table: EmbeddedTable) -> None:
+    """Test an unknown error that will end the common transaction."""
 
     def spoils(connection: sqlite3.Connection) -> None:
         connection.execute("ROLLBACK")
         raise OSError("of no known kind")
 
-    await hold(table)
+    await occupy_worker(table)
     async with asyncio.timeout(20):
         done = await asyncio.gather(
             table.insert(row(1)),
@@ -126,12 +131,12 @@ async def test_nobody_waits_for_ever_on_an_error_of_no_known_kind(table: Embedde
             table.insert(row(2)),
             return_exceptions=True,
         )
-    assert [type(one) for one in done] == [OSError, OSError, OSError]
+    assert [type(result) for result in done] == [OSError, OSError, OSError]
     await table.insert(row(3))
     assert await keys(table) == ["00003"]
 
 
-async def test_on_a_full_disk_what_was_told_stands_and_nothing_else(table: EmbeddedTable) -> None:
+async def test_full_disk_stores_only_acknowledged_writes(table: EmbeddedTable) -> None:
     await table.insert(row(999))
     (pages,) = await table._database.read(
         lambda connection: connection.execute("PRAGMA page_count").fetchone()
@@ -139,18 +144,18 @@ async def test_on_a_full_disk_what_was_told_stands_and_nothing_else(table: Embed
     await table._database.read(
         lambda connection: connection.execute(f"PRAGMA max_page_count={pages + 12}").fetchone()
     )
-    await hold(table)
+    await occupy_worker(table)
     done = await asyncio.gather(
         *(table.insert(row(number, 9_000)) for number in range(12)), return_exceptions=True
     )
-    reported = [f"{number:05d}" for number, one in enumerate(done) if isinstance(one, str)]
+    reported = [f"{number:05d}" for number, result in enumerate(done) if isinstance(result, str)]
     assert 0 < len(reported) < 12
-    assert {type(one) for one in done} == {str, ExchangeUnavailable}
+    assert {type(result) for result in done} == {str, ExchangeUnavailable}
     assert await keys(table) == [*reported, "00999"]
 
 
-async def test_a_write_given_up_before_its_turn_is_not_done(table: EmbeddedTable) -> None:
-    await hold(table)
+async def test_cancelled_write_is_not_executed(table: EmbeddedTable) -> None:
+    await occupy_worker(table)
     writes = [asyncio.create_task(table.insert(row(number))) for number in range(3)]
     await asyncio.sleep(0.05)
     writes[1].cancel()
@@ -166,26 +171,27 @@ from broadside.exchange.ports import Entity
 
 async def main():
     table = EmbeddedTable(Path(sys.argv[1]), "results")
-    async def write(lane):
+    async def write(writer):
         for number in range(100_000):
-            key = f"{lane:02d}.{number:05d}"
+            key = f"{writer:02d}.{number:05d}"
             await table.insert(Entity(partition_key="p", row_key=key, properties={"n": number}))
             print(key, flush=True)
-    await asyncio.gather(*(write(lane) for lane in range(20)))
+    await asyncio.gather(*(write(writer) for writer in range(20)))
 
 asyncio.run(main())
 """
 
 
 @pytest.mark.parametrize("after_lines", [1, 150, 700])
-def test_a_killed_writer_loses_nothing_that_it_told(tmp_path: Path, after_lines: int) -> None:
+def test_killed_writer_loses_no_acknowledged_write(tmp_path: Path, after_lines: int) -> None:
     writer = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True
     )
     assert writer.stdout is not None
     reported = [writer.stdout.readline().strip() for _ in range(after_lines)]
     os.kill(writer.pid, signal.SIGKILL)
-    reported += writer.stdout.read().split()[:-1]  # the last line may be cut
+    # The last line can be incomplete.
+    reported += writer.stdout.read().split()[:-1]
     writer.wait()
     writer.stdout.close()
 

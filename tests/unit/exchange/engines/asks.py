@@ -1,4 +1,4 @@
-"""Jobs and asks for the engines' tests."""
+"""Jobs and requests to use in engine tests."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -12,20 +12,20 @@ T0 = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
 def job(traffic: Traffic, *, duration_s: int = 10, **endpoint: Any) -> Job:
-    place = {"agent_id": "s1", "address": "10.2.0.4", "port": 8080} | endpoint
+    endpoint_fields = {"agent_id": "s1", "address": "10.2.0.4", "port": 8080} | endpoint
     return Job(
         run_id="r1",
         burst_index=0,
         pair_index=0,
-        endpoint=Endpoint.model_validate(place),
+        endpoint=Endpoint.model_validate(endpoint_fields),
         traffic=traffic,
         planned_start_at=T0,
         duration_s=duration_s,
     )
 
 
-def client_ask(asked: Job, bind: str | None = "10.1.0.4") -> ClientRequest:
-    return ClientRequest(job=asked, tools=TOOLS, folder="/work/x", bind=bind)
+def client_ask(request: Job, bind: str | None = "10.1.0.4") -> ClientRequest:
+    return ClientRequest(job=request, tools=TOOLS, folder="/work/x", bind=bind)
 
 
 def server_ask(**changes: Any) -> ServerRequest:

@@ -1,4 +1,4 @@
-"""FTP downloads: lftp's script, the counters that are its account, and vsftpd's log."""
+"""Tests for FTP downloads with lftp's script and counters and vsftpd's log."""
 
 import calendar
 from typing import cast
@@ -17,7 +17,7 @@ def counters(read: int, wrote: int) -> str:
     return f"rchar: {read}\nwchar: {wrote}\nsyscr: 1\nsyscw: 1\nread_bytes: 0\n"
 
 
-def test_the_script_fetches_in_segments_until_it_is_stopped() -> None:
+def test_script_downloads_in_segments_until_stopped() -> None:
     options = {"file_bytes": 10_000_000_000}
     traffic = traffic_of(engine="ftp", streams_count=64, options=options)
     launch = FTP.client(client_ask(job(traffic)))
@@ -39,10 +39,11 @@ def test_the_server_is_read_only_anonymous_and_never_root() -> None:
         assert f"{line}\n" in text
 
 
-def test_counters_become_seconds_from_the_look_before_data_flowed() -> None:
+def test_first_interval_starts_at_the_sample_before_data() -> None:
     reader = FTP.client_reader(job(traffic_of(engine="ftp"), duration_s=3))
     assert reader.sample("io", counters(20_000, 50), 99.96) == ()
-    assert reader.sample("io", counters(21_000, 300), 99.98) == ()  # it logs in
+    # lftp logs in.
+    assert reader.sample("io", counters(21_000, 300), 99.98) == ()
     assert reader.sample("io", counters(521_000, 500_300), 100.0) != ()
     reader.sample("io", counters(1_521_000, 1_400_300), 101.0)
     reader.sample("io", counters(2_521_000, 2_400_300), 102.0)
@@ -54,12 +55,12 @@ def test_counters_become_seconds_from_the_look_before_data_flowed() -> None:
     assert rows[-1].end_s == pytest.approx(2.02)
     (totals,) = reading.report.totals
     assert totals.received_bytes == 2_500_000
-    (stored, files) = reading.report.measures
-    assert (stored.name, stored.value) == ("kept_ratio", 0.96)
+    (ratio, files) = reading.report.measures
+    assert (ratio.name, ratio.value) == ("kept_ratio", 0.96)
     assert (files.name, files.value) == ("files_count", 0.0024)
 
 
-def test_an_end_of_its_own_is_a_failure_in_its_words() -> None:
+def test_unexpected_exit_is_a_failure_with_the_program_message() -> None:
     reader = FTP.client_reader(job(traffic_of(engine="ftp")))
     reader.feed(b"pget: warning: space allocation for /dev/null failed", 1.0)
     stderr = "pget: 1000000000: Fatal error: max-retries exceeded (Connection refused)\n"
@@ -74,7 +75,7 @@ def test_an_end_of_its_own_is_a_failure_in_its_words() -> None:
     assert "550 Failed to open file" in (refused.report.error or "")
 
 
-def test_a_late_look_is_one_reading_and_the_others_stay_seconds() -> None:
+def test_late_sample_makes_one_longer_interval() -> None:
     reader = FTP.client_reader(job(traffic_of(engine="ftp"), duration_s=9))
     for at_s, read in ((99.98, 0), (100.0, 500), (101.0, 1500), (104.0, 4500), (105.0, 5500)):
         reader.sample("io", counters(read * 1000, read * 1000), at_s)
@@ -86,91 +87,97 @@ def test_a_late_look_is_one_reading_and_the_others_stay_seconds() -> None:
 AT_S = calendar.timegm((2026, 11, 21, 12, 0, 0))
 
 
-def logged(second: int, pid: int, said: str) -> str:
-    return f"Sat Nov 21 12:00:{second:02d} 2026 [pid {pid}] [ftp] {said}\n"
+def logged(second: int, pid: int, text: str) -> str:
+    return f"Sat Nov 21 12:00:{second:02d} 2026 [pid {pid}] [ftp] {text}\n"
 
 
-def log_in(second: int, pid: int, named: str = "r1.00000.00000.10") -> str:
-    return logged(second, pid, f'OK LOGIN: Client "10.1.0.4", anon password "{named}"')
+def login_line(second: int, pid: int, test_id: str = "r1.00000.00000.10") -> str:
+    return logged(second, pid, f'OK LOGIN: Client "10.1.0.4", anon password "{test_id}"')
 
 
-def carried(second: int, pid: int, sent: int, rate: float, how: str = "OK") -> str:
-    text = f'{how} DOWNLOAD: Client "10.1.0.4", "/f/1024000", {sent} bytes, {rate:.2f}Kbyte/sec'
+def transfer_line(second: int, pid: int, sent: int, rate: float, result: str = "OK") -> str:
+    text = f'{result} DOWNLOAD: Client "10.1.0.4", "/f/1024000", {sent} bytes, {rate:.2f}Kbyte/sec'
     return logged(second, pid, text)
 
 
 def served_by(log: str, at_s: float = 3.0) -> list[Reading]:
-    """What vsftpd's log, read at once, says of its tests."""
+    """Return the readings for all tests in vsftpd's log."""
     reader = FTP.server_reader()
     reader.sample("log", log, AT_S + at_s)
     return [test.finish() for test in cast(DaemonReader, reader).tests.values()]
 
 
-def test_vsftpd_tells_transfers_whole_and_cut() -> None:
+def test_vsftpd_log_has_complete_and_aborted_transfers() -> None:
     log = (
         'Sat Nov 21 12:00:01 2026 [pid 1] CONNECT: Client "10.1.0.4"\n'
-        + log_in(1, 1)
-        + carried(2, 1, 1024000, 1000.0)
-        + carried(2, 1, 512000, 1000.0, "FAIL")
+        + login_line(1, 1)
+        + transfer_line(2, 1, 1024000, 1000.0)
+        + transfer_line(2, 1, 512000, 1000.0, "FAIL")
         + logged(3, 1, 'FAIL DOWNLOAD: Client "10.1.0.4", "/f/2", 0.00Kbyte/sec')
     )
     (reading,) = served_by(log)
     assert reading.report.totals[0].sent_bytes == 1_536_000
     assert reading.report.cookie == "r1.00000.00000"
-    assert reading.first_data_at_s == AT_S + 2.0  # they end by the end of their second
+    # Transfers should end before their second does.
+    assert reading.first_data_at_s == AT_S + 2.0
     assert reading.client_address == "10.1.0.4"
     (transfers,) = reading.report.measures
     assert transfers.value == 2
 
 
-def test_a_transfer_that_lasts_the_whole_burst_is_one_reading() -> None:
-    (reading,) = served_by(log_in(0, 1) + carried(10, 1, 10_240_000, 1000.0), at_s=10.25)
+def test_transfer_over_the_complete_burst_is_one_interval() -> None:
+    (reading,) = served_by(login_line(0, 1) + transfer_line(10, 1, 10_240_000, 1000.0), at_s=10.25)
     (row,) = reading.intervals[Flow.DOWN]
     assert (row.end_s - row.start_s, row.transferred_bytes) == (10.0, 10_240_000)
 
 
-def test_a_connection_is_of_the_token_of_its_own_log_in() -> None:
+def test_connection_belongs_to_the_token_of_its_login() -> None:
     log = (
-        log_in(1, 7)
-        + log_in(1, 8, "r2.00000.00000.10")
-        + log_in(1, 9, "somebody@")
-        + carried(2, 8, 200, 1.0)
-        + carried(2, 9, 9000, 1.0)
-        + carried(2, 5, 9000, 1.0)  # nobody logged in
-        + carried(2, 7, 100, 1.0)
-        + log_in(2, 7, 'quoted" word')  # the process id is another connection's now
-        + carried(2, 7, 9000, 1.0)
+        login_line(1, 7)
+        + login_line(1, 8, "r2.00000.00000.10")
+        + login_line(1, 9, "somebody@")
+        + transfer_line(2, 8, 200, 1.0)
+        + transfer_line(2, 9, 9000, 1.0)
+        # No login.
+        + transfer_line(2, 5, 9000, 1.0)
+        + transfer_line(2, 7, 100, 1.0)
+        # The process id is now used by another connection.
+        + login_line(2, 7, 'quoted" text')
+        + transfer_line(2, 7, 9000, 1.0)
     )
     sent = {r.report.cookie: r.report.totals[0].sent_bytes for r in served_by(log)}
     assert sent == {"r1.00000.00000": 100, "r2.00000.00000": 200}
 
 
-def test_words_of_a_stranger_are_no_log_in() -> None:
+def test_forged_user_name_is_not_a_login() -> None:
     forged = 'a] OK LOGIN: Client "10.1.0.4", anon password "r1.00000.00000.10"'
     log = f'Sat Nov 21 12:00:01 2026 [pid 7] [{forged}] FAIL LOGIN: Client "10.9.9.9"\n'
-    assert served_by(log + carried(2, 7, 9000, 1.0)) == []
+    assert served_by(log + transfer_line(2, 7, 9000, 1.0)) == []
 
 
 @pytest.mark.parametrize(
-    "absurd",
+    "impossible",
     [
-        carried(2, 1, 36_000_000, 10_000 / 1024),  # it took an hour
-        carried(2, 1, 1000, 1.0).replace("12:00", "11:00"),  # it is an hour old
-        carried(2, 1, 1000, 1.0).replace("12:00", "13:00"),
+        # The transfer took an hour.
+        transfer_line(2, 1, 36_000_000, 10_000 / 1024),
+        # The line is an hour old.
+        transfer_line(2, 1, 1000, 1.0).replace("12:00", "11:00"),
+        transfer_line(2, 1, 1000, 1.0).replace("12:00", "13:00"),
     ],
 )
-def test_a_time_that_cannot_be_of_the_test_makes_no_seconds(absurd: str) -> None:
-    (reading,) = served_by(log_in(1, 1) + absurd + carried(2, 1, 100, 1.0))
+def test_transfer_outside_the_test_is_not_placed_in_seconds(impossible: str) -> None:
+    (reading,) = served_by(login_line(1, 1) + impossible + transfer_line(2, 1, 100, 1.0))
     assert len(reading.intervals[Flow.DOWN]) == 1
     measures = {measure.name: measure.value for measure in reading.report.measures}
     assert measures == {"server_transfers_count": 1, "server_unplaced_count": 1}
 
 
 def test_data_connections_may_come_from_other_addresses() -> None:
-    """A device that translates with a pool may give each connection another."""
+    """Check this, because a device can use a new address from its pool for each
+    connection."""
     assert "pasv_promiscuous=YES\n" in FTP.server(server_ask(port=2121)).files[0].text
 
 
-def test_the_log_in_carries_the_jobs_token() -> None:
+def test_login_has_the_token_of_the_job() -> None:
     script = FTP.client(client_ask(job(traffic_of(engine="ftp")))).files[0].text
     assert "open -u anonymous,r1.00000.00000.10 ftp://10.2.0.4:8080\n" in script

@@ -1,4 +1,4 @@
-"""HTTP downloads: what vegeta is asked, how its results and nginx's log read."""
+"""Tests for HTTP downloads with vegeta's arguments and results and nginx's log."""
 
 import json
 import re
@@ -22,7 +22,7 @@ AT_S = T0.timestamp()
 
 
 def line(start_s: float, latency_s: float, code: int = 200, error: str = "") -> bytes:
-    """One result as vegeta 12 writes it."""
+    """Return one result line as vegeta 12 writes it."""
     nanoseconds = round((start_s % 1) * 1e9)
     fields = {
         "attack": "",
@@ -41,7 +41,7 @@ def options(**changes: object) -> Traffic:
     return traffic_of(engine="http", options=changes)
 
 
-def test_a_rate_is_an_open_model_and_none_is_as_fast_as_connections_go() -> None:
+def test_rate_is_open_loop_and_no_rate_is_closed_loop() -> None:
     paced = HTTP.client(client_ask(job(options(requests_per_second=2.5)))).processes[0]
     assert "-rate=2500/1000s" in paced.argv
     assert "-max-workers=10000" in paced.argv
@@ -52,13 +52,13 @@ def test_a_rate_is_an_open_model_and_none_is_as_fast_as_connections_go() -> None
     assert "-keepalive=false" in closing.argv
 
 
-def test_an_ipv6_target_is_spelt_as_urls_do() -> None:
+def test_ipv6_target_has_brackets() -> None:
     launch = HTTP.client(client_ask(job(options(), address="fd00::2"), bind=None))
     assert launch.files[0].text == "GET http://[fd00::2]:8080/1000000?job=r1.00000.00000.15\n"
     assert "listen [fd00::2]:8080" in HTTP.server(server_ask(address="fd00::2")).files[0].text
 
 
-def test_a_scaled_rate_is_what_is_offered() -> None:
+def test_offered_rate_is_scaled() -> None:
     traffic = options(requests_per_second=100, body_bytes=1_000_000)
     assert offered_bits_per_second(traffic) == 800_000_000
     assert offered_bits_per_second(scaled(traffic, 100)) == 8_000_000
@@ -68,7 +68,8 @@ def test_a_scaled_rate_is_what_is_offered() -> None:
 
 def test_results_become_seconds_success_and_latency() -> None:
     reader = HTTP.client_reader(job(options(), duration_s=3))
-    reader.feed(line(0.25, 1.0), AT_S)  # half a second in each of two
+    # Half a second in each.
+    reader.feed(line(0.25, 1.0), AT_S)
     reader.feed(line(2.0, 0.1), AT_S)
     reader.feed(line(2.1, 0.002, 503, "503 Service Unavailable"), AT_S)
     reader.feed(line(2.2, 5.0, 0, "Get x: context deadline exceeded"), AT_S)
@@ -77,7 +78,8 @@ def test_results_become_seconds_success_and_latency() -> None:
     assert reading.first_data_at_s == AT_S + 0.25
     rows = reading.intervals[Flow.DOWN]
     assert [row.transferred_bytes for row in rows[:3]] == [750_000, 250_000, 2_000_000]
-    assert rows[0].end_s == 0.75  # the whole UTC second
+    # The end of the UTC second.
+    assert rows[0].end_s == 0.75
     assert rows[-1].end_s == pytest.approx(7.2 - 0.25)
     measures = {measure.name: measure.value for measure in reading.report.measures}
     assert measures["requests_count"] == 4
@@ -88,7 +90,7 @@ def test_results_become_seconds_success_and_latency() -> None:
     assert latency.max == 1.0
 
 
-def test_a_body_that_broke_off_counts_nothing() -> None:
+def test_incomplete_body_is_not_counted() -> None:
     reader = HTTP.client_reader(job(options(), duration_s=3))
     reader.feed(line(0, 0.1, 0, "unexpected EOF"), AT_S)
     reading = reader.finish(0)
@@ -96,10 +98,11 @@ def test_a_body_that_broke_off_counts_nothing() -> None:
     assert "all 1 requests failed, 1 of them: unexpected EOF" in (reading.report.error or "")
 
 
-def test_seconds_without_an_answer_are_seen_as_nothing_not_as_unseen() -> None:
+def test_seconds_without_an_answer_are_zero_after_the_end() -> None:
     reader = HTTP.client_reader(job(options(), duration_s=10))
     reader.feed(line(0, 0.1), AT_S)
-    assert len(reader.finish(None).intervals[Flow.DOWN]) == 1  # it may yet say more
+    # There may be more results to come.
+    assert len(reader.finish(None).intervals[Flow.DOWN]) == 1
     assert len(reader.finish(0).intervals[Flow.DOWN]) == 10
 
 
@@ -126,11 +129,11 @@ def test_bytes_are_conserved_in_any_order(results: list[tuple[float, float, bool
         ("", "unknown"),
     ],
 )
-def test_errors_have_kinds_without_addresses(error: str, kind: str) -> None:
+def test_error_kind_does_not_contain_addresses(error: str, kind: str) -> None:
     assert error_kind(error) == kind
 
 
-def test_kinds_of_errors_are_bounded() -> None:
+def test_number_of_error_kinds_is_limited() -> None:
     reader = HTTP.client_reader(job(options()))
     for index in range(100):
         reader.feed(line(1, 0.1, 0, f"x: error number {index}"), AT_S)
@@ -139,8 +142,8 @@ def test_kinds_of_errors_are_bounded() -> None:
     assert "errors_other_count" in names
 
 
-def test_long_requests_make_long_readings() -> None:
-    """Of a request nothing is known but its own time: spread over seconds it is no second."""
+def test_long_requests_make_long_intervals() -> None:
+    """Check this, because it cannot be known how a request was spread over its seconds."""
     reader = HTTP.client_reader(job(options(), duration_s=12))
     for start_s in (0, 4, 8):
         reader.feed(line(start_s, 3.9), AT_S)
@@ -149,7 +152,7 @@ def test_long_requests_make_long_readings() -> None:
     assert [row.transferred_bytes for row in rows] == [1_000_000] * 3
 
 
-def test_one_long_request_among_many_leaves_seconds() -> None:
+def test_one_long_request_does_not_widen_intervals() -> None:
     reader = HTTP.client_reader(job(options(), duration_s=4))
     reader.feed(line(0, 3.0), AT_S)
     for number in range(150):
@@ -158,16 +161,16 @@ def test_one_long_request_among_many_leaves_seconds() -> None:
     assert [row.end_s for row in rows] == [1.0, 2.0, 3.0, 4.0]
 
 
-def test_both_ends_of_a_job_carry_its_id() -> None:
+def test_client_and_server_report_the_job_id() -> None:
     requested = job(options(), duration_s=3)
     client = HTTP.client_reader(requested)
     assert client.finish(0).report.cookie == requested.job_id == "r1.00000.00000"
     target = HTTP.client(client_ask(requested)).files[0].text
-    (served,) = served_by(logged(1.5, 1.0, named=target.strip().partition("?job=")[2]))
+    (served,) = served_by(logged(1.5, 1.0, test_id=target.strip().partition("?job=")[2]))
     assert served.report.cookie == requested.job_id
 
 
-def test_nginx_logs_only_requests_with_a_token_and_each_write_is_one_piece() -> None:
+def test_nginx_logs_tokens_only_and_in_atomic_writes() -> None:
     text = HTTP.server(server_ask()).files[0].text
     assert "if=$token;" in text
     size = re.search(r"buffer=(\d+) ", text)
@@ -178,23 +181,23 @@ TESTED = "r1.00000.00000.15"
 
 
 def logged(
-    end_s: float, took_s: float, sent: int = 1000, client: str = "10.1.0.4", named: str = TESTED
+    end_s: float, took_s: float, sent: int = 1000, client: str = "10.1.0.4", test_id: str = TESTED
 ) -> bytes:
-    """One line of nginx's log."""
-    return f"{AT_S + end_s:.3f} {took_s:.3f} 200 {sent} {client} {named}".encode()
+    """Return one line of nginx's log."""
+    return f"{AT_S + end_s:.3f} {took_s:.3f} 200 {sent} {client} {test_id}".encode()
 
 
 def served_by(*lines: bytes, at_s: float = 2.0) -> list[Reading]:
-    """What nginx's log, read at once, says of its tests."""
+    """Return the readings for all tests in nginx's log."""
     reader = HTTP.server_reader()
-    for one in lines:
-        reader.feed(one, AT_S + at_s)
+    for item in lines:
+        reader.feed(item, AT_S + at_s)
     return [test.finish() for test in cast(DaemonReader, reader).tests.values()]
 
 
-def test_nginx_tells_what_it_sent_test_by_test() -> None:
+def test_nginx_log_is_split_by_test() -> None:
     first, second = served_by(
-        logged(1.5, 1.0), logged(1.9, 0.1, 70, named="r2.00000.00001.15"), logged(1.6, 0.2, 300)
+        logged(1.5, 1.0), logged(1.9, 0.1, 70, test_id="r2.00000.00001.15"), logged(1.6, 0.2, 300)
     )
     assert [total.sent_bytes for total in first.report.totals] == [1300]
     assert first.first_data_at_s == pytest.approx(AT_S + 0.5)
@@ -203,64 +206,70 @@ def test_nginx_tells_what_it_sent_test_by_test() -> None:
     assert [total.sent_bytes for total in second.report.totals] == [70]
 
 
-def test_the_addresses_of_a_test_do_not_matter() -> None:
-    """A device that translates may give each connection another."""
+def test_client_addresses_are_ignored() -> None:
+    """Check this, because a device can use a new address for each connection."""
     (reading,) = served_by(logged(1.5, 1.0, client="10.9.0.1"), logged(1.6, 1.0, client="::1"))
     assert [total.sent_bytes for total in reading.report.totals] == [2000]
 
 
 @pytest.mark.parametrize(
-    "junk",
+    "other_line",
     [
         b"",
         b"GET / HTTP/1.1",
-        logged(1.5, 1.0)[:-20],  # partly written
-        logged(1.5, 1.0) + logged(1.6, 1.0),  # two in one
-        logged(1.5, 1.0, named="-"),
-        logged(1.5, 1.0, named="r1"),
-        logged(1.5, 1.0, named="r1.00000.00000.x"),
+        # Incomplete line.
+        logged(1.5, 1.0)[:-20],
+        # Two lines in one.
+        logged(1.5, 1.0) + logged(1.6, 1.0),
+        logged(1.5, 1.0, test_id="-"),
+        logged(1.5, 1.0, test_id="r1"),
+        logged(1.5, 1.0, test_id="r1.00000.00000.x"),
         b"nan inf 200 1000 10.1.0.4 " + TESTED.encode(),
         b"1e400 1.000 200 1000 10.1.0.4 " + TESTED.encode(),
         b"\xff\x00" * 40_000,
     ],
 )
-def test_lines_of_others_and_broken_ones_change_nothing(junk: bytes) -> None:
-    alone = served_by(logged(1.5, 1.0), logged(1.6, 0.2))
-    assert served_by(junk, logged(1.5, 1.0), junk, logged(1.6, 0.2), junk) == alone
-    assert served_by(junk) == []
+def test_foreign_and_invalid_lines_are_ignored(other_line: bytes) -> None:
+    expected = served_by(logged(1.5, 1.0), logged(1.6, 0.2))
+    assert (
+        served_by(other_line, logged(1.5, 1.0), other_line, logged(1.6, 0.2), other_line)
+        == expected
+    )
+    assert served_by(other_line) == []
 
 
 @pytest.mark.parametrize(
     ("end_s", "took_s"),
     [
-        (1.5, 3600.0),  # it took an hour
-        (-3600.0, 0.1),  # it is an hour old
-        (3600.0, 0.1),  # it is of the future
+        # The request took an hour.
+        (1.5, 3600.0),
+        # The line is an hour old.
+        (-3600.0, 0.1),
+        # The time is in the future.
+        (3600.0, 0.1),
         (1.5, 1e9),
     ],
 )
-def test_a_time_that_cannot_be_of_the_test_is_counted_and_makes_no_seconds(
-    end_s: float, took_s: float
-) -> None:
-    absurd = logged(end_s, took_s)
-    for lines in ((absurd, logged(1.5, 1.0)), (logged(1.5, 1.0), absurd)):
+def test_request_outside_the_test_is_counted_but_not_placed(end_s: float, took_s: float) -> None:
+    impossible = logged(end_s, took_s)
+    for lines in ((impossible, logged(1.5, 1.0)), (logged(1.5, 1.0), impossible)):
         (reading,) = served_by(*lines)
         assert len(reading.intervals[Flow.DOWN]) == 2
         measures = {measure.name: measure.value for measure in reading.report.measures}
         assert measures == {"server_requests_count": 1, "server_unplaced_count": 1}
-    (alone,) = served_by(absurd)
-    assert alone.intervals == {}
-    assert [measure.name for measure in alone.report.measures][1] == "server_unplaced_count"
+    (expected,) = served_by(impossible)
+    assert expected.intervals == {}
+    assert [measure.name for measure in expected.report.measures][1] == "server_unplaced_count"
 
 
-def test_a_server_remembers_so_many_tests_and_no_more() -> None:
-    lines = [logged(1.5, 1.0, named=f"r{number}.00000.00000.15") for number in range(1000)]
+def test_number_of_stored_tests_is_limited() -> None:
+    lines = [logged(1.5, 1.0, test_id=f"r{number}.00000.00000.15") for number in range(1000)]
     readings = served_by(*lines)
     assert len(readings) == TESTS_MAX_COUNT
     assert readings[-1].report.cookie == "r999.00000.00000"
 
 
-def test_a_test_is_over_when_nothing_came_for_as_long_as_its_longest_request() -> None:
+def test_quiet_time_is_at_least_the_longest_request() -> None:
     reader = HTTP.server_reader()
     reader.feed(logged(1.5, 0.1), AT_S + 2)
     (test,) = cast(DaemonReader, reader).tests.values()

@@ -1,4 +1,4 @@
-"""iperf3 as an engine: a pair's streams shared over processes, and their readings summed."""
+"""Tests for iperf3 when the streams are split over several processes."""
 
 import json
 import re
@@ -28,7 +28,7 @@ def recording(name: str) -> Reading:
 
 
 @given(streams_count=st.integers(1, 128), processes_count=st.integers(1, 16))
-def test_shares_of_any_partition_sum_to_the_whole(streams_count: int, processes_count: int) -> None:
+def test_stream_shares_sum_to_the_total(streams_count: int, processes_count: int) -> None:
     count = min(processes_count, streams_count)
     requested = job(
         Traffic(streams_count=streams_count, processes_count=count),
@@ -49,7 +49,7 @@ def test_a_pair_with_too_few_ports_is_refused() -> None:
         IPERF3.client(client_ask(requested))
 
 
-def test_pacing_and_dscp_have_their_options() -> None:
+def test_pacing_and_dscp_options() -> None:
     traffic = Traffic(stream_bits_per_second=5_000_000, pacing=Pacing.KERNEL, dscp=46)
     (process,) = IPERF3.client(client_ask(job(traffic))).processes
     argv = process.argv
@@ -63,43 +63,51 @@ def test_pacing_and_dscp_have_their_options() -> None:
 
 
 @pytest.mark.parametrize("name", ["3.22/tcp-stream.json", "3.22/tcp-bidir.json", "3.22/udp.json"])
-def test_readings_of_several_processes_sum(name: str) -> None:
-    one = recording(name)
-    two = replace(one, first_data_at_s=1000.3)
-    both = merge([one, two])
+def test_readings_of_several_processes_are_summed(name: str) -> None:
+    single_reading = recording(name)
+    other_reading = replace(single_reading, first_data_at_s=1000.3)
+    both = merge([single_reading, other_reading])
     assert both.usable
     assert both.first_data_at_s == 1000.0
     assert len(both.report.processes) == 2
-    for flow, rows in one.intervals.items():
+    for flow, rows in single_reading.intervals.items():
         merged = both.intervals[flow]
         assert sum(row.transferred_bytes for row in merged) == 2 * sum(
             row.transferred_bytes for row in rows
         )
         assert merged[-1].end_s == pytest.approx(rows[-1].end_s + 0.3)
         assert all(a.end_s == b.start_s for a, b in pairwise(merged))
-    for total, single in zip(both.report.totals, one.report.totals, strict=True):
+    for total, single in zip(both.report.totals, single_reading.report.totals, strict=True):
         assert total.received_bytes == 2 * (single.received_bytes or 0)
         assert total.packets_count == (single.packets_count and 2 * single.packets_count)
         assert total.rtt_mean_s == single.rtt_mean_s
-    assert both.report.streams_count == 2 * (one.report.streams_count or 0)
-    for reported, alone in zip(both.report.distributions, one.report.distributions, strict=True):
-        assert reported.counts == {bucket: 2 * count for bucket, count in alone.counts.items()}
-        assert (reported.name, reported.max) == (alone.name, alone.max)
+    assert both.report.streams_count == 2 * (single_reading.report.streams_count or 0)
+    for merged_distribution, alone in zip(
+        both.report.distributions, single_reading.report.distributions, strict=True
+    ):
+        assert merged_distribution.counts == {
+            bucket: 2 * count for bucket, count in alone.counts.items()
+        }
+        assert (merged_distribution.name, merged_distribution.max) == (alone.name, alone.max)
 
 
 @pytest.mark.parametrize("version", ["3.12", "3.22"])
-def test_each_streams_round_trip_is_told_each_second_as_the_recording_has_it(version: str) -> None:
+def test_stream_rtt_distribution_matches_the_recording(version: str) -> None:
     name = f"{version}/tcp-P2.json"
     text = (RECORDINGS / name).read_text()
     seen_s = [int(result) / 1e6 for result in re.findall(r'"rtt":\s*(\d+)', text)]
-    [reported] = recording(name).report.distributions
-    assert (reported.name, reported.unit, reported.max) == ("stream_rtt", "s", max(seen_s))
-    assert sum(reported.counts.values()) == len(seen_s) == 2 * 3
-    lows = [BUCKET_RATIO**bucket for bucket in reported.counts]
+    [distribution] = recording(name).report.distributions
+    assert (distribution.name, distribution.unit, distribution.max) == (
+        "stream_rtt",
+        "s",
+        max(seen_s),
+    )
+    assert sum(distribution.counts.values()) == len(seen_s) == 2 * 3
+    lows = [BUCKET_RATIO**bucket for bucket in distribution.counts]
     assert all(any(low <= rtt_s * 1.001 <= low * 1.05 for low in lows) for rtt_s in seen_s)
 
 
-def test_one_failed_process_fails_the_whole() -> None:
+def test_one_failed_process_fails_the_test() -> None:
     good = recording("3.22/tcp-stream.json")
     bad = read_any((RECORDINGS / "3.22" / "err-busy-json-stream.json").read_bytes())
     both = merge([good, bad])
@@ -107,7 +115,7 @@ def test_one_failed_process_fails_the_whole() -> None:
     assert "busy" in (both.report.error or "")
 
 
-def test_while_it_runs_only_seconds_that_all_told_count() -> None:
+def test_running_test_has_only_seconds_of_all_processes() -> None:
     lines = (RECORDINGS / "3.22" / "tcp-stream.json").read_text().splitlines()
     events = [json.loads(line)["event"] for line in lines]
     cut = events.index("interval") + 1
@@ -117,21 +125,21 @@ def test_while_it_runs_only_seconds_that_all_told_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "pacing"),
+    ("settings", "pacing"),
     [
         ({"target_bitrate": 5}, Pacing.ENGINE),
         ({"target_bitrate": 0, "fqrate": 5}, Pacing.KERNEL),
         ({"target_bitrate": 0, "fqrate": 0}, None),
     ],
 )
-def test_who_paced_is_read(told: dict[str, int], pacing: Pacing | None) -> None:
-    start = {"test_start": {"protocol": "TCP", **told}}
+def test_pacing_method_is_read(settings: dict[str, int], pacing: Pacing | None) -> None:
+    start = {"test_start": {"protocol": "TCP", **settings}}
     report = read_any(json.dumps({"start": start, "intervals": [], "end": {}}).encode()).report
     assert report.pacing is pacing
     assert report.stream_bits_per_second == (pacing and 5)
 
 
-def test_what_was_granted_is_read(name: str = "3.22/tcp-opts.json") -> None:
+def test_effective_window_and_tos_are_read(name: str = "3.22/tcp-opts.json") -> None:
     report = read_any((RECORDINGS / name).read_bytes()).report
     assert report.window_bytes == 262_144
     assert report.tos == 0

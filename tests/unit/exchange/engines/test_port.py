@@ -1,4 +1,4 @@
-"""Whatever engine there is keeps the port's promises, and what none can do is refused by name."""
+"""Tests for the engine interface, to be run with all engines."""
 
 import re
 from pathlib import Path
@@ -31,18 +31,19 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     return param
 
 
-def test_an_engine_is_a_file_a_test_and_a_line_in_the_docs(engine: Engine) -> None:
+def test_engine_has_a_module_a_test_and_documentation(engine: Engine) -> None:
     folder = Path(engines_package.__file__).parent
     source = folder / f"{engine.name}.py"
     assert source.is_file()
     assert (Path(__file__).parent / f"test_{engine.name}.py").is_file()
     assert f"\n| `{engine.name}` |" in (ROOT / "docs" / "engines.md").read_text(encoding="utf-8")
-    for path in (ROOT / "agent").glob("*.py"):  # the agent knows engines by the port alone
+    # The agent should only use the engine interface.
+    for path in (ROOT / "agent").glob("*.py"):
         reported = re.sub(r"fabric [!=]= \"\w+\"", "", path.read_text(encoding="utf-8"))
         assert f'"{engine.name}"' not in reported, path
 
 
-def test_its_own_defaults_are_fit_to_launch(engine: Engine) -> None:
+def test_default_traffic_is_valid(engine: Engine) -> None:
     traffic = traffic_of(engine=engine.name)
     assert problems(traffic) == ()
     assert engine.supported_fields | EVERY_ENGINE <= set(Traffic.model_fields)
@@ -52,11 +53,9 @@ def test_its_own_defaults_are_fit_to_launch(engine: Engine) -> None:
     assert len(engine.title) < 90
 
 
-def test_a_client_binds_and_asks_the_endpoint_alone(engine: Engine) -> None:
+def test_client_binds_its_address_and_uses_the_endpoint(engine: Engine) -> None:
     launch = engine.client(client_ask(job(traffic_of(engine=engine.name))))
-    text = " ".join(
-        validate_argument for process in launch.processes for validate_argument in process.argv
-    )
+    text = " ".join(argument for process in launch.processes for argument in process.argv)
     text += "".join(file.text for file in launch.files)
     assert "10.2.0.4" in text
     assert "8080" in text
@@ -66,25 +65,23 @@ def test_a_client_binds_and_asks_the_endpoint_alone(engine: Engine) -> None:
         assert ".." not in Path(file.name).parts
 
 
-def test_the_files_that_a_client_reads_can_be_kept(engine: Engine) -> None:
-    """A command line that names a file says little once the file is gone."""
+def test_client_files_are_part_of_the_record(engine: Engine) -> None:
+    """Check this, because the files are needed to see what a command line does."""
     launch = engine.client(client_ask(job(traffic_of(engine=engine.name))))
-    text = " ".join(
-        validate_argument for process in launch.processes for validate_argument in process.argv
-    )
+    text = " ".join(argument for process in launch.processes for argument in process.argv)
     assert launch.texts == {file.name: file.text for file in launch.files}
     assert set(launch.texts) == {name for name in ("script", "targets") if f"/x/{name}" in text}
 
 
-def test_of_long_files_the_head_is_kept() -> None:
+def test_long_files_are_truncated() -> None:
     launch = Launch(processes=(), files=(File(name="a", text="x" * 9000), File(name="b", text="y")))
     assert launch.texts["a"] == "x" * FILE_TEXT_MAX + "..."
     assert launch.texts["b"] == "y"
 
 
-def test_a_server_listens_at_the_agents_address_alone(engine: Engine) -> None:
-    ask = server_ask(certificate=CERTIFICATE if engine.needs_certificate else None)
-    launch = engine.server(ask)
+def test_server_listens_at_the_agent_address(engine: Engine) -> None:
+    request = server_ask(certificate=CERTIFICATE if engine.needs_certificate else None)
+    launch = engine.server(request)
     (process,) = launch.processes
     text = " ".join(process.argv) + "".join(file.text for file in launch.files)
     assert "10.2.0.4" in text
@@ -92,7 +89,7 @@ def test_a_server_listens_at_the_agents_address_alone(engine: Engine) -> None:
     assert launch.unprivileged or engine.serving is Serving.ONE_TEST
 
 
-def test_readers_of_nothing_and_of_nonsense_say_so(engine: Engine) -> None:
+def test_reader_of_invalid_output_is_not_usable(engine: Engine) -> None:
     for reader in (
         engine.client_reader(job(traffic_of(engine=engine.name))),
         engine.server_reader(),
@@ -107,7 +104,7 @@ def test_readers_of_nothing_and_of_nonsense_say_so(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("fields", "message"),
     [
         ({"engine": "trex"}, "traffic.engine: 'trex' is none that this Broadside knows"),
         (
@@ -177,12 +174,12 @@ def test_readers_of_nothing_and_of_nonsense_say_so(engine: Engine) -> None:
         ),
     ],
 )
-def test_what_an_engine_cannot_do_is_named_with_the_fix(asked: dict[str, Any], said: str) -> None:
-    result = list(problems(traffic_of(**asked)))
-    assert any(problem.startswith(said) for problem in result), result
+def test_unsupported_traffic_is_reported_with_a_fix(fields: dict[str, Any], message: str) -> None:
+    result = list(problems(traffic_of(**fields)))
+    assert any(problem.startswith(message) for problem in result), result
 
 
-def test_what_is_left_out_is_as_the_engine_has_it() -> None:
+def test_omitted_fields_have_the_defaults_of_the_engine() -> None:
     assert traffic_of(engine="ftp").streams_count == 1
     assert traffic_of(engine="ftp").direction.value == "reverse"
     assert traffic_of(engine="ftp", streams_count=64).streams_count == 64

@@ -1,4 +1,4 @@
-"""A stream that carries nothing while the test's others do is told, by its port at the client."""
+"""Tests to detect silent streams, using the client port."""
 
 import json
 from collections.abc import Callable
@@ -16,24 +16,27 @@ from broadside.exchange.messages import Flow
 
 RECORDINGS = Path(__file__).parents[3] / "data" / "iperf3"
 LENGTH_S = 12
-SECOND = {"3.12": 44104, "3.22": 43914}  # the port of the recording's second stream
+# Port of the second stream in the recording.
+SECOND = {"3.12": 44104, "3.22": 43914}
 
 
 def recorded(
     version: str, carries: Callable[[int, int], float], change: Callable[[Any], None] | None = None
 ) -> Reading:
-    """A recording of two streams, its middle second told over and over; ``carries`` says how much
-    of its bytes a stream has in a second."""
+    """Return a recording of two streams with its middle second repeated.
+
+    ``carries`` returns the share of its bytes that a stream has in a second.
+    """
     document = json.loads((RECORDINGS / version / "tcp-P2.json").read_text())
     middle = json.dumps(document["intervals"][1])
     intervals = []
     for second in range(LENGTH_S):
         interval = json.loads(middle)
-        for place, stream in enumerate(interval["streams"]):
-            stream["bytes"] = int(stream["bytes"] * carries(place, second))
+        for stream_index, stream in enumerate(interval["streams"]):
+            stream["bytes"] = int(stream["bytes"] * carries(stream_index, second))
         interval["sum"]["bytes"] = sum(stream["bytes"] for stream in interval["streams"])
-        for one in (*interval["streams"], interval["sum"]):
-            one["start"], one["end"] = float(second), second + 1.0
+        for item in (*interval["streams"], interval["sum"]):
+            item["start"], item["end"] = float(second), second + 1.0
         intervals.append(interval)
     document["intervals"] = intervals
     if change is not None:
@@ -42,14 +45,16 @@ def recorded(
 
 
 def silent(*streams: int, begin: int, end: int) -> Callable[[int, int], float]:
-    return lambda place, second: float(not (place in streams and begin <= second < end))
+    return lambda stream_index, second: float(
+        not (stream_index in streams and begin <= second < end)
+    )
 
 
 @pytest.mark.parametrize("version", ["3.12", "3.22"])
-def test_one_silent_stream_of_two_is_told_from_when_to_when(version: str) -> None:
-    [silences_by_port] = recorded(version, silent(1, begin=3, end=9)).report.silent_streams
-    assert (silences_by_port.flow, silences_by_port.client_port) == (Flow.UP, SECOND[version])
-    assert (silences_by_port.from_s, silences_by_port.to_s) == (3, 9)
+def test_silent_stream_is_reported_with_start_and_end(version: str) -> None:
+    [silence] = recorded(version, silent(1, begin=3, end=9)).report.silent_streams
+    assert (silence.flow, silence.client_port) == (Flow.UP, SECOND[version])
+    assert (silence.from_s, silence.to_s) == (3, 9)
     [dead] = recorded(version, silent(1, begin=5, end=99)).report.silent_streams
     assert (dead.from_s, dead.to_s) == (5, LENGTH_S)
     [never] = recorded(version, silent(1, begin=0, end=99)).report.silent_streams
@@ -62,46 +67,46 @@ def test_one_silent_stream_of_two_is_told_from_when_to_when(version: str) -> Non
         silent(begin=0, end=0),
         silent(1, begin=4, end=6),
         silent(0, 1, begin=4, end=9),
-        lambda place, second: 1e-8 * (second % 4 == 0),
-        lambda place, second: 1e-5 * (place == 0),
+        lambda stream_index, second: 1e-8 * (second % 4 == 0),
+        lambda stream_index, second: 1e-5 * (stream_index == 0),
     ],
     ids=["none", "two seconds", "all of them", "seldom a block", "a slow pace"],
 )
-def test_what_is_no_dead_stream_is_told_as_none(carries: Callable[[int, int], float]) -> None:
+def test_other_patterns_are_not_reported(carries: Callable[[int, int], float]) -> None:
     assert recorded("3.22", carries).report.silent_streams == ()
 
 
-def test_a_stream_that_ceases_before_the_whole_test_does_is_silent_all_along() -> None:
-    def carries(place: int, second: int) -> float:
-        return float(second < 3 or (place == 0 and second < 7))
+def test_stream_that_stops_early_is_silent_to_the_end() -> None:
+    def carries(stream_index: int, second: int) -> float:
+        return float(second < 3 or (stream_index == 0 and second < 7))
 
-    [silences_by_port] = recorded("3.22", carries).report.silent_streams
-    assert (silences_by_port.from_s, silences_by_port.to_s) == (3, LENGTH_S)
+    [silence] = recorded("3.22", carries).report.silent_streams
+    assert (silence.from_s, silence.to_s) == (3, LENGTH_S)
 
 
-def test_a_servers_record_names_the_clients_port_too() -> None:
+def test_server_recording_has_the_client_port() -> None:
     def served(document: Any) -> None:
         start = document["start"]
         start["accepted_connection"] = start.pop("connecting_to")
-        for one in start["connected"]:
-            one["local_port"], one["remote_port"] = one["remote_port"], one["local_port"]
+        for item in start["connected"]:
+            item["local_port"], item["remote_port"] = item["remote_port"], item["local_port"]
         for interval in document["intervals"]:
             for stream in interval["streams"]:
                 stream["sender"] = False
 
-    [silences_by_port] = recorded("3.22", silent(1, begin=3, end=9), served).report.silent_streams
-    assert silences_by_port.client_port == SECOND["3.22"]
+    [silence] = recorded("3.22", silent(1, begin=3, end=9), served).report.silent_streams
+    assert silence.client_port == SECOND["3.22"]
 
 
-def test_several_processes_tell_of_all_their_streams() -> None:
-    one = recorded("3.22", silent(1, begin=3, end=9))
+def test_silent_streams_of_several_processes_are_merged() -> None:
+    item = recorded("3.22", silent(1, begin=3, end=9))
     two = recorded("3.22", silent(0, begin=2, end=9))
-    both = merge([replace(item, first_data_at_s=1000.0) for item in (one, two)])
+    both = merge([replace(item, first_data_at_s=1000.0) for item in (item, two)])
     assert [item.from_s for item in both.report.silent_streams] == [2, 3]
 
 
-def test_a_slow_pace_costs_no_memory_and_hides_no_silence() -> None:
-    """Streams that are silent in most seconds for a day, one of them for a minute."""
+def test_slow_traffic_uses_little_memory_and_hides_no_silence() -> None:
+    """Test streams that are silent for most seconds in a day, and one for a minute."""
     silences = StreamSilences()
     streams_count, long_s = 8, (40_000, 40_060)
     for second in range(86_400):
@@ -113,5 +118,5 @@ def test_a_slow_pace_costs_no_memory_and_hides_no_silence() -> None:
         }
         silences.take(Flow.UP, second, second + 1.0, moved)
     assert len(silences._over) <= 2_000
-    silences_by_port = silences.silences_by_port({}, block_bytes=1)
-    assert max(item.to_s - item.from_s for item in silences_by_port) >= long_s[1] - long_s[0]
+    all_silences = silences.silences_by_port({}, block_bytes=1)
+    assert max(item.to_s - item.from_s for item in all_silences) >= long_s[1] - long_s[0]

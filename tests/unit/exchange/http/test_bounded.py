@@ -10,7 +10,7 @@ from broadside.exchange.http.bounded import ask
 from tests.live.certificates import make_certificates
 
 
-async def test_a_header_of_any_bytes_is_part_of_the_answer() -> None:
+async def test_header_with_any_bytes_is_decoded() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         return httpx.Response(429, headers=[(b"Retry-After", b"\xb2"), (b"Server", b"n")])
 
@@ -21,7 +21,7 @@ async def test_a_header_of_any_bytes_is_part_of_the_answer() -> None:
     assert response.headers["Server"] == "n"
 
 
-async def test_a_refused_connection_is_reported_in_the_systems_words() -> None:
+async def test_refused_connection_has_the_system_message() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/"
@@ -30,7 +30,7 @@ async def test_a_refused_connection_is_reported_in_the_systems_words() -> None:
                 await ask(client, "GET", url, 10)
 
 
-async def test_a_refused_certificate_is_reported_in_openssls_words(tmp_path: Path) -> None:
+async def test_rejected_certificate_has_the_openssl_message(tmp_path: Path) -> None:
     certificates = make_certificates(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificates.chain, certificates.key)
@@ -41,7 +41,7 @@ async def test_a_refused_certificate_is_reported_in_openssls_words(tmp_path: Pat
             await ask(client, "GET", f"https://127.0.0.1:{port}/", 10)
 
 
-async def test_an_unknown_name_is_reported_in_the_resolvers_words() -> None:
+async def test_unknown_name_has_the_resolver_message() -> None:
     def unknown(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("all attempts failed") from socket.gaierror(
             socket.EAI_NONAME, "Name or service not known"
