@@ -23,33 +23,33 @@ _VIOLATIONS = "axe.run({resultTypes: ['violations']}).then((seen) => seen.violat
 
 
 @dataclass(kw_only=True)
-class Watched:
+class MonitoredPage:
     """Page with recorded errors and forbidden requests.
 
     Attributes:
-        strays: Requests to other origins.
+        foreign_requests: Requests to other origins.
     """
 
     page: Page
     origin: str
     errors: list[str] = field(default_factory=list)
-    strays: list[str] = field(default_factory=list)
+    foreign_requests: list[str] = field(default_factory=list)
 
     @classmethod
     def over(cls, page: Page, origin: str) -> Self:
-        watched = cls(page=page, origin=origin)
-        page.on("console", watched._said)
-        page.on("pageerror", lambda error: watched.errors.append(str(error)))
-        page.on("request", watched._asked)
-        return watched
+        monitored = cls(page=page, origin=origin)
+        page.on("console", monitored._on_console)
+        page.on("pageerror", lambda error: monitored.errors.append(str(error)))
+        page.on("request", monitored._on_request)
+        return monitored
 
-    def _said(self, message: ConsoleMessage) -> None:
+    def _on_console(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
             self.errors.append(f"{message.text} ({message.location.get('url')})")
 
-    def _asked(self, request: Request) -> None:
+    def _on_request(self, request: Request) -> None:
         if not request.url.startswith((f"{self.origin}/", "data:", "blob:", "about:")):
-            self.strays.append(request.url)
+            self.foreign_requests.append(request.url)
 
     @contextmanager
     def refused(self, status: int) -> Iterator[None]:

@@ -27,7 +27,7 @@ def _block() -> tuple[socket.socket, Iterator[int]]:
 
 
 def free_port() -> int:
-    """Return a port without a TCP or UDP listener. Each call returns a different port."""
+    """Return a port without a TCP or UDP listener, different from the previous ones."""
     ports = itertools.islice(_block()[1], BLOCK)
     return next(port for port in ports if _is_free(port))
 

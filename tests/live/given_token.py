@@ -4,7 +4,7 @@ import time
 
 from azure.core.credentials import AccessToken, AccessTokenInfo
 
-# The lifetime reported to the SDK. The token itself may contain another one.
+# The lifetime that is reported to the SDK. The lifetime inside the token may differ.
 _LIVES_S = 3600
 
 

@@ -47,7 +47,7 @@ def serving(
     class Handler(BaseHTTPRequestHandler):
         def _serve(self) -> None:
             parts = urlsplit(self.path)
-            reported = answer(
+            response = answer(
                 Asked(
                     method=self.command,
                     path=parts.path,
@@ -57,17 +57,17 @@ def serving(
                 )
             )
             content = (
-                reported.body
-                if isinstance(reported.body, bytes)
-                else json.dumps(reported.body).encode()
+                response.body
+                if isinstance(response.body, bytes)
+                else json.dumps(response.body).encode()
             )
             # The client may have closed the connection.
             with contextlib.suppress(ConnectionError):
-                self.send_response(reported.status)
-                if not isinstance(reported.body, bytes):
+                self.send_response(response.status)
+                if not isinstance(response.body, bytes):
                     self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(content)))
-                for name, value in reported.headers.items():
+                for name, value in response.headers.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(content)

@@ -202,7 +202,9 @@ class Range:
                 if latest.agent_id == agent_id and ready(latest):
                     return latest
             await asyncio.sleep(0.1)
-        raise AssertionError(f"{agent_id}: not so in time, last {latest}\n{self.words(agent_id)}")
+        raise AssertionError(
+            f"{agent_id}: not so in time, last {latest}\n{self.log_text(agent_id)}"
+        )
 
     async def launch(
         self,
@@ -213,7 +215,7 @@ class Range:
         send: bool = True,
         **changes: Any,
     ) -> Job:
-        """Store a run with one job and send its message to the queue."""
+        """Store a run with a single job and send its message to the queue."""
         self._runs_count += 1
         now = datetime.now(UTC)
         fields: dict[str, Any] = {
@@ -261,7 +263,7 @@ class Range:
             if job.pair_index in reports:
                 return reports[job.pair_index]
             await asyncio.sleep(0.1)
-        text = "\n".join(self.words(agent.agent_id) for agent in self.agents)
+        text = "\n".join(self.log_text(agent.agent_id) for agent in self.agents)
         raise AssertionError(f"no report of {job.job_id}\n{text}")
 
     async def under_way(self, job: Job, intervals_count: int = 0) -> None:
@@ -314,10 +316,10 @@ class Range:
             if results:
                 return results[-1]
             await asyncio.sleep(0.1)
-        text = "\n".join(self.words(agent.agent_id) for agent in self.agents)
+        text = "\n".join(self.log_text(agent.agent_id) for agent in self.agents)
         raise AssertionError(f"no such test on port {port}: {tests}\n{text}")
 
-    def words(self, agent_id: str) -> str:
+    def log_text(self, agent_id: str) -> str:
         """Return the log of the agent."""
         log = self.folder / f"{agent_id}.log"
         return log.read_text() if log.exists() else ""

@@ -101,7 +101,7 @@ class Site:
         return process
 
     def start_fleet(self, pairs_count: int, **settings: object) -> None:
-        """Start ``pairs_count`` clients and as many servers."""
+        """Start ``pairs_count`` clients and the same number of servers."""
         for index in range(1, pairs_count + 1):
             self.start_agent(Role.SERVER, f"s{index}", **settings)
             self.start_agent(Role.CLIENT, f"c{index}", **settings)
@@ -198,12 +198,12 @@ def wait_for_summary(url: str, run_id: str, timeout_s: float = 90) -> dict[str, 
 
 
 def end(process: Process) -> None:
-    """Send SIGTERM, as systemd does, and wait for the end."""
+    """Send SIGTERM, as systemd does, and wait until the process has ended."""
     process.terminate()
     process.wait(20)
 
 
 def kill(process: Process) -> None:
-    """Send SIGKILL and wait for the end."""
+    """Send SIGKILL and wait until the process has ended."""
     process.send_signal(signal.SIGKILL)
     process.wait()

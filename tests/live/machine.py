@@ -139,7 +139,7 @@ class Machine:
 
     def __exit__(self, *_: object) -> None:
         if self._process.poll() is None:
-            # This also ends process 1 and with it all other processes.
+            # This also terminates process 1, and therefore all other processes.
             self._process.kill()
         self._process.wait(_STOP_S)
         end_s = time.monotonic() + _STOP_S

@@ -10,7 +10,7 @@ import time
 def run() -> int:
     """Print the network namespace, then behave as required.
 
-    SIGTERM is already ignored when it prints.
+    SIGTERM is already ignored at that time.
     """
     behaviour = os.environ.get("STUB", "wait")
     if behaviour == "deaf":

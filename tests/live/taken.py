@@ -11,7 +11,7 @@ from typing import Final, Self
 
 # The ratio refers to the time of all cores.
 MUCH_RATIO: Final = 0.05
-# The column of steal time in /proc/stat after the name.
+# The column of the steal time in /proc/stat, counted after the name.
 _STEAL: Final = 8
 
 

@@ -1,7 +1,7 @@
 """Test runs over the Azure fabric during faults of the services.
 
-Nothing may be lost or counted twice. One fleet executes all runs in sequence. Each summary must
-report the fault.
+No data may be lost or counted twice. A single fleet executes all runs in sequence. The summaries
+must report the faults.
 """
 
 import subprocess
@@ -103,14 +103,14 @@ class Case:
     Attributes:
         burst_s: Duration of the burst.
         strikes: Seconds after the planned start, with the fault.
-        said: Expected findings by id, with words of their sentences.
+        findings: Expected findings by id, with words of their sentences.
     """
 
     burst_s: int
     before: Strike | None = None
     beside: Strike | None = None
     strikes: tuple[tuple[float, Strike], ...]
-    said: dict[str, tuple[str, ...]]
+    findings: dict[str, tuple[str, ...]]
 
 
 CASES = {
@@ -119,7 +119,7 @@ CASES = {
         before=kill_broker,
         beside=start_broker,
         strikes=((2, restart_broker),),
-        said={
+        findings={
             "queue-away": ("the queue did not answer", "of 4 agents between", "nothing is missing"),
             # The text is "between", or "from ... on" if there was no further request before the
             # verdict.
@@ -130,7 +130,7 @@ CASES = {
         burst_s=6,
         before=deliver_twice,
         strikes=((1, lose_upserts),),
-        said={
+        findings={
             "duplicates-dropped": ("dropped", "no job was carried out twice"),
             "table-away": ("the table did not answer", "of 4 agents", "nothing is missing"),
         },
@@ -139,7 +139,7 @@ CASES = {
         # Every report arrives while writes fail, for longer than one attempt takes.
         burst_s=8,
         strikes=((1, close_tables),),
-        said={
+        findings={
             "table-away": ("the table did not answer", "of 4 agents between", "nothing is missing"),
             "writes-spooled": ("writes of", "waited on disk between", "reports arrived late"),
             "coordinator-table-away": ("the table did not answer the coordinator between",),
@@ -166,7 +166,7 @@ def carried_out(services: Services, case: Case) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_run_ends_whole_and_says_what_happened(services: Services, name: str) -> None:
+def test_run_is_complete_and_reports_the_fault(services: Services, name: str) -> None:
     case = CASES[name]
     began_at = time.time()
     summary = carried_out(services, case)
@@ -174,8 +174,8 @@ def test_the_run_ends_whole_and_says_what_happened(services: Services, name: str
     assert summary["completeness_ratio"] == pytest.approx(1, abs=0.02)
     assert summary["fleet_received_bits_per_second"] == pytest.approx(PAIRS_COUNT * RATE, rel=0.1)
     sentences = {finding["id"]: finding["sentence"] for finding in summary["findings"]}
-    for finding_id, parts in case.said.items():
-        sentence = sentences.get(finding_id, "not said")
+    for finding_id, parts in case.findings.items():
+        sentence = sentences.get(finding_id, "not findings")
         assert [part for part in parts if part not in sentence] == [], sentence
     for outage in summary["bursts"][0]["outages"]:
         from_s, to_s = (
@@ -192,7 +192,7 @@ def raw(services: Services, side: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("side", ["client", "server"])
-def test_both_ends_raw_output_is_in_the_container(services: Services, side: str) -> None:
+def test_raw_output_of_both_ends_is_in_the_container(services: Services, side: str) -> None:
     """Test the raw output of the newest run, which should be in the container only.
 
     The agents upload it in the background.

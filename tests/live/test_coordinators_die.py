@@ -1,4 +1,4 @@
-"""Test the run loop with a coordinator that is killed and two that replace it."""
+"""Test the run loop with a killed coordinator and two replacements."""
 
 import pytest
 
@@ -20,11 +20,8 @@ SMALL = {
 }
 
 
-def test_a_killed_coordinator_is_replaced_and_twins_count_once(site: Site) -> None:
-    """Kill the coordinator in the first burst and start two new ones.
-
-    Nothing is lost or doubled.
-    """
+def test_two_coordinators_replace_a_killed_one_without_duplicates(site: Site) -> None:
+    """Kill the coordinator in the first burst and start two new ones."""
     first, url = site.start_coordinator()
     site.start_fleet(2)
     wait_for_fleet(url, 4)

@@ -50,7 +50,7 @@ def passed(site: Site, *options: str) -> dict[str, Any]:
     return summary
 
 
-def test_the_run_stays_and_a_second_one_stands_beside_it(site: Site) -> None:
+def test_second_demo_keeps_the_first_run(site: Site) -> None:
     options = ["demo", "--pairs", "2", "--bursts", "1", "--seconds", "3"]
     assert "no run yet" in site.run().stdout
     first, second = (site.run(*options, timeout_s=120) for _ in range(2))
@@ -75,7 +75,7 @@ def test_the_run_stays_and_a_second_one_stands_beside_it(site: Site) -> None:
 
 
 @pytest.mark.alone
-def test_two_demos_one_after_the_other_pass_in_one_data_directory(site: Site) -> None:
+def test_two_demos_in_sequence_share_a_data_directory(site: Site) -> None:
     """Test that two similar runs within five minutes are not mixed up.
 
     Each run has its own firewall. On a busy host up to two more runs may be inconclusive for other
@@ -95,7 +95,7 @@ def test_two_demos_one_after_the_other_pass_in_one_data_directory(site: Site) ->
 
 
 @pytest.mark.alone
-def test_agents_of_other_hosts_carry_the_same_demo(site: Site) -> None:
+def test_demo_passes_with_http_agents(site: Site) -> None:
     summary = passed(site, *SHORT, "--fabric", "http", "--pairs", "8")
     assert summary["pairs_measured"] == 8
     assert summary["completeness_ratio"] == 1.0
@@ -103,7 +103,7 @@ def test_agents_of_other_hosts_carry_the_same_demo(site: Site) -> None:
 
 @pytest.mark.alone
 @pytest.mark.usefixtures("both_cores")
-def test_the_real_azure_sdks_carry_the_same_demo(site: Site) -> None:
+def test_demo_passes_with_azure_sdks(site: Site) -> None:
     # The Azure stand-ins use one core, so the rate must fit two busy cores. The accuracy is only
     # about 4 % if the counter does not state whether it includes dropped bytes.
     options = ["--bursts", "1", "--seconds", "60", "--pairs", "8", "--scale", "400"]
@@ -120,7 +120,7 @@ def test_the_real_azure_sdks_carry_the_same_demo(site: Site) -> None:
     assert abs(stored["residual_ratio"]) <= 0.02
 
 
-def test_a_killed_client_is_named_and_never_passes(site: Site) -> None:
+def test_demo_names_killed_client_and_does_not_pass(site: Site) -> None:
     options = ["--pairs", "8", "--bursts", "1", "--seconds", "6", "--kill-one"]
     summary, code = demo(site, *options)
     assert summary["verdict"] in ("fail", "inconclusive")
@@ -137,7 +137,7 @@ def test_a_killed_client_is_named_and_never_passes(site: Site) -> None:
 
 
 @pytest.mark.alone
-def test_a_firewall_half_as_fast_fails_and_is_named(site: Site) -> None:
+def test_demo_fails_and_names_slow_firewall(site: Site) -> None:
     options = [*SHORT, "--pairs", "8", "--firewall-rate-ratio", "0.5"]
     # A busy host may be the bottleneck for some time, and the findings then report that.
     for _ in range(3):

@@ -39,7 +39,7 @@ def command(site: Site, name: str, *arguments: str, **variables: str) -> tuple[i
     return done.returncode, (done.stderr.strip().splitlines() or [""])[-1]
 
 
-def test_health_follows_the_agent_and_the_coordinator(site: Site) -> None:
+def test_health_check_follows_agent_and_coordinator(site: Site) -> None:
     coordinator, url = site.start_coordinator()
     agent = site.start_agent(Role.CLIENT, "c1")
     wait_for_fleet(url, 1)
@@ -55,13 +55,13 @@ def test_health_follows_the_agent_and_the_coordinator(site: Site) -> None:
     agent.wait(15)
     kill(coordinator)
     wait_for(
-        "the agent's goodbye",
+        "the removal of the agent's presence",
         lambda: command(site, "healthy", "agent", BROADSIDE_AGENT_AGENT_ID="c1")[0] == 1,
     )
     assert command(site, "healthy", "coordinator", BROADSIDE_PORT=port)[0] == 1
 
 
-def test_the_table_is_made_once_the_emulators_are_well(site: Site) -> None:
+def test_creates_table_when_emulators_are_healthy(site: Site) -> None:
     # The emulator is unhealthy at first, as while it waits for its database.
     health = iter((503, 503))
     folder = site.folder / "azurite"
@@ -98,7 +98,7 @@ def queue_of(connection_string: str) -> JobQueue:
     return open_queue(FabricSettings.model_validate(settings))
 
 
-async def test_three_pairs_and_a_doctor_keep_within_the_emulators_ten_connections(
+async def test_three_pairs_and_doctor_need_at_most_ten_connections(
     broker: BrokerProcess,
 ) -> None:
     def message(name: str, minutes: float | None = None) -> Outgoing:

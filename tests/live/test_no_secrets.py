@@ -74,7 +74,7 @@ def test_no_secret_is_in_what_a_run_leaves_or_shows(tmp_path: Path) -> None:
         token = made.stdout.strip()
         secrets = {*keys, token}
         watch = ProcessList()
-        with watch.watched():
+        with watch.recording():
             _, url = site.start_coordinator()
             site.start_fleet(1)
             _use(site, url, token, seen)

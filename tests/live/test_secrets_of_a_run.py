@@ -173,7 +173,7 @@ def test_no_secret_of_a_whole_run_is_where_others_find_it(tmp_path: Path) -> Non
         }
         run.plant_settings()
         processes = ProcessList()
-        with processes.watched():
+        with processes.recording():
             token_file = run.give("token", "me", "token", "add", "me", "--role", "operator")
             headers = {"Authorization": f"Bearer {token_file.read_text().strip()}"}
             _, url = site.start_coordinator()

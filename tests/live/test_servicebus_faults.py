@@ -505,7 +505,7 @@ async def test_a_malformed_connection_string_is_refused_without_showing_it() -> 
     assert "secret=x" not in str(caught.value)
 
 
-async def test_an_absent_service_is_unavailable() -> None:
+async def test_unreachable_service_is_unavailable() -> None:
     string = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=p;SharedAccessKey=k;"
     address = ServiceBusAddress(
         queue="jobs", connection_string=string + "UseDevelopmentEmulator=true"

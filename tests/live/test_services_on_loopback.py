@@ -105,7 +105,9 @@ def _received_bytes(engine: EngineReport | None) -> int:
 
 async def _measured_at_both_ends(pair: Pair, engine: str, job: Job, report: JobReport) -> None:
     """Verify the common properties of all download engines."""
-    assert (report.outcome, report.reason) == (Outcome.MEASURED, None), pair.range.words("client-1")
+    assert (report.outcome, report.reason) == (Outcome.MEASURED, None), pair.range.log_text(
+        "client-1"
+    )
     assert report.start_method is StartMethod.TIMED_EXEC
     assert report.start_error_s is not None
     assert 0 <= report.start_error_s < job.late_after_s
