@@ -238,7 +238,7 @@ def test_event_stream_ends_with_the_token(signed: Signed, how: str) -> None:
             assert stream.wait(10) == 0, "curl timed out because the server did not end the stream"
         assert signed.request("GET", f"/v1/runs/{run_id}", token).status_code == 401
         assert signed.request("GET", f"/v1/runs/{run_id}/summary").status_code == 409, (
-            "the run continues"
+            "the run must continue"
         )
     finally:
         signed.request("POST", f"/v1/runs/{run_id}/abort", json={"by": "test"})

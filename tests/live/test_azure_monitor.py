@@ -208,7 +208,7 @@ async def test_waits_as_long_as_throttling_requires(place: MonitorSite, clock: C
     with pytest.raises(TelemetryBusy, match="throttles us: come back in 90 s") as caught:
         await place.read()
     assert caught.value.retry_after_s == 90
-    assert len(place.server.asked) == 2, "one request per metric without repetition"
+    assert len(place.server.asked) == 2, "metrics must be requested only once"
 
     place.server.throttle(2, retry_after_s=90)
     place.server.asked.clear()

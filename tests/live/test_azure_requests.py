@@ -95,7 +95,7 @@ def requests_to(log: Sequence[Asked], table: str, partition: str, *methods: str)
 
 def test_idle_coordinator_stays_within_documented_requests(counted: Counted) -> None:
     local = requests_to(counted.idle, "private", "")
-    assert local, "the coordinator polls for runs"
+    assert local, "the coordinator must poll for runs"
     assert len(local) <= SCRIPT["IDLE_PER_S"] * (IDLE_S + 1)
     assert not requests_to(counted.idle, "control", "", "GET"), "agents without a job poll nothing"
 

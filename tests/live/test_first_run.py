@@ -62,7 +62,7 @@ trap 'kill $windows; wait' EXIT
 {typed}"""
 
 
-def test_the_first_hour_goes_as_the_page_says(tmp_path: Path) -> None:
+def test_commands_of_the_first_run_page_work(tmp_path: Path) -> None:
     stored = {key: value for key, value in os.environ.items() if not key.startswith("BROADSIDE_")}
     path = f"{Path(sys.executable).parent}:{stored['PATH']}"
     done = subprocess.run(

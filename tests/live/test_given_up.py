@@ -68,7 +68,7 @@ def cable(lab: Lab, host: Host, state: str) -> None:
     run_batch(Batch(namespace=switch, tool="ip", lines=(line,)))
 
 
-async def test_what_was_given_up_does_not_arrive_late(lab: Lab) -> None:
+async def test_abandoned_write_does_not_arrive_later(lab: Lab) -> None:
     client, server = lab.clients[0], lab.servers[0]
     seen: list[bytes] = []
     endpoint = f"http://{server.address}:{PORT}/lab"

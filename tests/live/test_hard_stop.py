@@ -84,7 +84,7 @@ def children(pid: int) -> list[int]:
 
 
 @pytest.mark.parametrize("name", sorted(engines()))
-async def test_a_stopped_agents_engine_ends_at_its_hard_stop(name: str, port: int) -> None:
+async def test_engine_of_a_stopped_agent_ends_at_hard_stop(name: str, port: int) -> None:
     agent = await start(name, port, deadline_s=2)
     try:
         assert agent.stdout is not None
@@ -101,7 +101,7 @@ async def test_a_stopped_agents_engine_ends_at_its_hard_stop(name: str, port: in
 
 
 @pytest.mark.parametrize("name", sorted(engines()))
-async def test_nothing_stays_of_an_engine_or_of_its_agent(name: str, port: int) -> None:
+async def test_no_engine_process_survives_its_agent(name: str, port: int) -> None:
     agent = await start(name, port, deadline_s=0.3)
     assert agent.stdout is not None
     await agent.stdout.readline()

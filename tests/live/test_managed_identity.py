@@ -93,11 +93,11 @@ class Metadata:
 def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[Metadata]:
     reported = Metadata()
 
-    def answer(asked: Asked) -> Answer:
+    def answer(request: Asked) -> Answer:
         # A probe has no such header.
-        if asked.headers["Metadata"] != "true":
+        if request.headers["Metadata"] != "true":
             return Answer(status=400, body={"error": "bad_request_102"})
-        status, body = reported.answer(asked.query)
+        status, body = reported.answer(request.query)
         return Answer(status=status, body=body)
 
     with serving(answer) as url:
@@ -111,14 +111,14 @@ def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[Metadata]:
 
 
 @pytest.fixture(scope="module")
-def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsQueue]:
+def tls_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsQueue]:
     with tls_queue(tmp_path_factory.mktemp("identity"), lock_s=120.0) as standing:
         yield standing
 
 
 @pytest.fixture
-def address(bed: TlsQueue) -> ServiceBusAddress:
-    return bed.address(CLIENT)
+def address(tls_bed: TlsQueue) -> ServiceBusAddress:
+    return tls_bed.address(CLIENT)
 
 
 @asynccontextmanager
@@ -132,7 +132,7 @@ async def opened(
         await queue.close()
 
 
-WORDS: list[tuple[int, type[ExchangeError], str]] = [
+EXPECTED: list[tuple[int, type[ExchangeError], str]] = [
     (400, ExchangeMisconfigured, f"the identity {CLIENT} is not assigned to this VM"),
     (404, ExchangeUnavailable, r"metadata service \(IMDS\) is being updated \(404"),
     (410, ExchangeUnavailable, "is being updated, and back within 70 s"),
@@ -142,14 +142,14 @@ WORDS: list[tuple[int, type[ExchangeError], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("status", "kind", "words"), WORDS)
-async def test_without_a_token_it_is_said_why_and_soon(
+@pytest.mark.parametrize(("status", "kind", "expected"), EXPECTED)
+async def test_reports_soon_why_there_is_no_token(
     address: ServiceBusAddress,
     metadata: Metadata,
     monkeypatch: pytest.MonkeyPatch,
     status: int,
     kind: type[ExchangeError],
-    words: str,
+    expected: str,
 ) -> None:
     """Test one receive with two attempts.
 
@@ -159,19 +159,21 @@ async def test_without_a_token_it_is_said_why_and_soon(
     monkeypatch.setattr(identity, "REMEMBERED_S", 60.0)
     metadata.status = status
     async with opened(address) as queue:
-        with pytest.raises(kind, match=words) as caught:
+        with pytest.raises(kind, match=expected) as caught:
             await queue.receive(1)
     assert type(caught.value) is kind
     # With the SDK's own timeout of 120 s there would be 36 requests.
     assert metadata.calls_count <= 6
 
 
-async def test_a_table_says_so_too(metadata: Metadata, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_table_reports_why_there_is_no_token(
+    metadata: Metadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(identity, "TOKEN_S", TOKEN_S)
     table = AzureTable(
         TableAddress(table="results", endpoint="https://127.0.0.1:1", client_id=CLIENT)
     )
-    for status, kind, parts in (WORDS[0], WORDS[4]):
+    for status, kind, parts in (EXPECTED[0], EXPECTED[4]):
         metadata.status = status
         with pytest.raises(kind, match=parts):
             await table.get("a", "b")
@@ -179,13 +181,13 @@ async def test_a_table_says_so_too(metadata: Metadata, monkeypatch: pytest.Monke
     await table.close()
 
 
-@pytest.mark.parametrize(("status", "kind", "words"), (WORDS[0], *WORDS[-2:]))
-def test_the_device_is_not_waited_for_either(
+@pytest.mark.parametrize(("status", "kind", "expected"), (EXPECTED[0], *EXPECTED[-2:]))
+def test_device_access_reports_why_there_is_no_token(
     metadata: Metadata,
     monkeypatch: pytest.MonkeyPatch,
     status: int,
     kind: type[ExchangeError],
-    words: str,
+    expected: str,
 ) -> None:
     """Test metrics and changes of the firewall without a token.
 
@@ -196,25 +198,25 @@ def test_the_device_is_not_waited_for_either(
     metadata.status = status
     settings = CoordinatorSettings(managed_identity_client_id=CLIENT)
     refused = ResourceUnavailable if kind is ExchangeUnavailable else ResourceRefused
-    with pytest.raises(refused, match=words):
+    with pytest.raises(refused, match=expected):
         token_source(settings)()
     now = datetime.now(UTC)
     fields = {"type": "azure-monitor", "device": "fw", "resource_id": FIREWALL}
     source = AzureMonitorSource(AzureEntry.model_validate({**fields, "client_id": CLIENT}))
-    with pytest.raises(TelemetryError, match=f"no token for identity {CLIENT}: .*{words}"):
+    with pytest.raises(TelemetryError, match=f"no token for identity {CLIENT}: .*{expected}"):
         asyncio.run(source.query_bytes(now - timedelta(minutes=5), now, Direction.FORWARD))
     assert metadata.calls_count <= 12
 
 
-async def test_no_identity_at_all_is_said(address: ServiceBusAddress, metadata: Metadata) -> None:
+async def test_reports_missing_identity(address: ServiceBusAddress, metadata: Metadata) -> None:
     metadata.status = 400
     async with opened(replace(address, client_id=None)) as queue:
         with pytest.raises(ExchangeMisconfigured, match="no identity is assigned to this VM"):
             await queue.receive(0)
 
 
-async def test_tokens_are_renewed_while_it_receives(
-    address: ServiceBusAddress, metadata: Metadata, bed: TlsQueue
+async def test_renews_tokens_while_receiving(
+    address: ServiceBusAddress, metadata: Metadata, tls_bed: TlsQueue
 ) -> None:
     """Test token renewal with an hour reduced to 20 s.
 
@@ -225,7 +227,7 @@ async def test_tokens_are_renewed_while_it_receives(
     metadata.ttl_s = 20.0
     troubles = OutageLog()
     async with opened(address, troubles) as queue, opened(address) as sender:
-        before = bed.broker.ask("asked").get("token", 0)
+        before = tls_bed.broker.ask("request").get("token", 0)
 
         async def after_a_message() -> int:
             """Return how many tokens the broker has received after one more message."""
@@ -234,7 +236,7 @@ async def test_tokens_are_renewed_while_it_receives(
                 # The link is being opened.
                 pass
             await queue.complete(delivery)
-            tokens_count: int = bed.broker.ask("asked")["token"] - before
+            tokens_count: int = tls_bed.broker.ask("request")["token"] - before
             return tokens_count
 
         async with asyncio.timeout(10 * metadata.ttl_s):
@@ -244,7 +246,7 @@ async def test_tokens_are_renewed_while_it_receives(
                 assert await queue.receive(1) is None
 
 
-async def test_a_token_that_cannot_be_renewed_and_later_can(
+async def test_recovers_after_failed_token_renewal(
     address: ServiceBusAddress, metadata: Metadata, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Test that a removed identity counts as an outage if there was a token before."""
@@ -273,7 +275,7 @@ async def test_a_token_that_cannot_be_renewed_and_later_can(
             await queue.complete(delivery)
 
 
-async def test_a_token_that_counts_stands_in_for_a_new_one(
+async def test_uses_valid_token_while_metadata_service_fails(
     address: ServiceBusAddress, metadata: Metadata
 ) -> None:
     """Test that failures of the metadata service during a token's lifetime are not reported."""
@@ -289,12 +291,12 @@ async def test_a_token_that_counts_stands_in_for_a_new_one(
 
 
 @pytest.mark.parametrize("status", [SLOW, 410])
-def test_an_agent_stops_in_time_without_an_identity(
-    metadata: Metadata, bed: TlsQueue, tmp_path: Path, status: int
+def test_agent_without_identity_stops_in_time(
+    metadata: Metadata, tls_bed: TlsQueue, tmp_path: Path, status: int
 ) -> None:
     metadata.status = status
     env = {k: v for k, v in os.environ.items() if not k.startswith("BROADSIDE_")}
-    env |= bed.environment | {
+    env |= tls_bed.environment | {
         "BROADSIDE_TABLES_ENDPOINT": "https://127.0.0.1:1",
         "BROADSIDE_MANAGED_IDENTITY_CLIENT_ID": CLIENT,
         "BROADSIDE_AGENT_AGENT_ID": "client-1",

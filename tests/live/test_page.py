@@ -62,7 +62,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             made = site.run("token", "add", f"the-{role}", "--role", role, "--json")
             assert made.returncode == 0, made.stderr
             tokens[role] = json.loads(made.stdout)["token"]
-        asyncio.run(keep_studies(folder / "data"))
+        asyncio.run(store_studies(folder / "data"))
         with staged(
             lab,
             folder,
@@ -100,7 +100,7 @@ def monitored(only_page: MonitoredPage) -> Iterator[MonitoredPage]:
     assert only_page.foreign_requests == []
 
 
-async def keep_studies(data: Path) -> None:
+async def store_studies(data: Path) -> None:
     """Store a finished study, and one that waits for an hour before its next trial."""
     now = datetime.now(UTC)
     over = SWEPT.model_copy(update={"ended_at": now})
@@ -109,22 +109,20 @@ async def keep_studies(data: Path) -> None:
     going = Study(study_id=GOING, spec=waiting, created_at=now, created_by="me", results=first)
     fabric = open_fabric(FabricSettings(data_dir=data))
     try:
-        shelf = Collection(fabric.private, "studies", Study)
+        collection = Collection(fabric.private, "studies", Study)
         for item in (over, going):
-            await shelf.put(item.study_id, item)
+            await collection.put(item.study_id, item)
     finally:
         await fabric.close()
 
 
-def test_no_second_is_lost_where_there_are_more_than_pixels(
-    monitored: MonitoredPage, stage: Stage
-) -> None:
+def test_chart_shows_every_second_with_few_pixels(monitored: MonitoredPage, stage: Stage) -> None:
     """Test 1,740 s on about 300 px with each fault at several positions."""
     seen = monitored.page.evaluate(_DRAWN, module(monitored.page, stage.url, "lines.js"))
     assert seen == {"dips": 7, "lone": 7, "gaps": 7, "dips in a band": 7, "gaps in a band": 7}
 
 
-def test_parts_within_parts_are_laid_in_their_order(monitored: MonitoredPage, stage: Stage) -> None:
+def test_nested_elements_are_added_in_order(monitored: MonitoredPage, stage: Stage) -> None:
     parts = monitored.page.evaluate(_NESTED, module(monitored.page, stage.url, "dom.js"))
     assert parts == ["abc", "abc"]
 
@@ -140,7 +138,7 @@ def module(page: Page, url: str, name: str) -> str:
 _NESTED = """async (path) => {
   const { fill, h } = await import(path);
   const parts = () => ["a", [null, ["b", [h("b", {}, "c")]]]];
-  return [h("p", {}, parts()), fill(h("p"), parts())].map((each) => each.textContent);
+  return [h("p", {}, parts()), fill(h("p"), parts())].map((element) => element.textContent);
 }"""
 _DRAWN = (Path(__file__).parent / "chart_pixels.js").read_text("utf-8")
 
@@ -188,7 +186,7 @@ def shoot(page: Page, name: str) -> None:
     page.set_viewport_size(size or {"width": 1280, "height": 900})
 
 
-def test_an_operator_launches_watches_aborts_and_reads_the_report(
+def test_operator_launches_watches_aborts_and_reads_the_report(
     stage: Stage, monitored: MonitoredPage
 ) -> None:
     page = monitored.page
@@ -289,7 +287,7 @@ _DATE_IS_OFF = """(offMs) => {
 }"""
 
 
-def test_a_page_opened_at_any_second_shows_what_second_it_is_whatever_its_own_clock_says(
+def test_page_shows_current_second_with_a_wrong_browser_clock(
     stage: Stage, monitored: MonitoredPage
 ) -> None:
     sign_in(monitored.page, stage.url, stage.operator)
@@ -344,7 +342,7 @@ def test_a_page_opened_at_any_second_shows_what_second_it_is_whatever_its_own_cl
     expect(badge).to_have_text(re.compile("pass|fail|inconclusive"), timeout=60_000)
 
 
-def test_agents_history_schedules_and_the_api_are_there_to_be_used(
+def test_agents_history_schedules_and_api_views_work(
     stage: Stage, monitored: MonitoredPage
 ) -> None:
     page = monitored.page
@@ -404,7 +402,7 @@ def test_agents_history_schedules_and_the_api_are_there_to_be_used(
     assert faults == []
 
 
-def test_a_schedule_that_is_saved_as_it_is_stays_as_it_was(
+def test_saving_an_unchanged_schedule_changes_nothing(
     stage: Stage, monitored: MonitoredPage
 ) -> None:
     """Test fields that are not in the form and a time in another zone than the browser's."""
@@ -436,7 +434,7 @@ def test_a_schedule_that_is_saved_as_it_is_stays_as_it_was(
             client.delete(f"/v1/schedules/{name}").raise_for_status()
 
 
-def test_a_viewer_may_look_and_nothing_else(stage: Stage, monitored: MonitoredPage) -> None:
+def test_viewer_has_read_access_only(stage: Stage, monitored: MonitoredPage) -> None:
     page = monitored.page
     page.goto(f"{stage.url}/")
     page.get_by_label("Token").fill("not-a-token")
@@ -462,9 +460,7 @@ def test_a_viewer_may_look_and_nothing_else(stage: Stage, monitored: MonitoredPa
     assert outline == "solid"
 
 
-def test_a_study_shows_its_curve_and_is_aborted_after_one_more_question(
-    stage: Stage, monitored: MonitoredPage
-) -> None:
+def test_study_shows_its_chart_and_can_be_aborted(stage: Stage, monitored: MonitoredPage) -> None:
     page = monitored.page
     sign_in(page, stage.url, stage.operator)
     page.get_by_role("link", name="Studies").click()
@@ -498,7 +494,7 @@ def test_a_study_shows_its_curve_and_is_aborted_after_one_more_question(
 ORIGINAL = Path(__file__).parent.parent / "data" / "original"
 
 
-def test_an_import_shows_what_it_has_and_names_what_it_has_not(
+def test_import_shows_its_data_and_names_missing_data(
     stage: Stage, monitored: MonitoredPage
 ) -> None:
     table = ("import", "original", str(ORIGINAL / "seed-280s-30clients.csv"), "--json")

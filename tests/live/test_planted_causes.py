@@ -61,7 +61,7 @@ def quick(name: str, **changes: Any) -> Case:
     ],
     ids=lambda case: case.profile,
 )
-def test_the_planted_cause_is_found(place: Range, case: Case) -> None:
+def test_finds_the_planted_cause(place: Range, case: Case) -> None:
     row = place.carry_out(case, {})
     # On a shared machine the host itself may be the limit or delay packets, so repeat once.
     if row.faults:
@@ -74,7 +74,7 @@ def test_the_planted_cause_is_found(place: Range, case: Case) -> None:
     assert row.payload_bits_per_second is not None
 
 
-def test_what_inspection_costs_is_found_within_three_points(place: Range) -> None:
+def test_measures_cost_of_inspection_within_three_points(place: Range) -> None:
     planted = profiles.PROFILES["idps-deny"].firewall_ratio
     # On a shared machine the host itself may be the limit.
     for _ in range(2):

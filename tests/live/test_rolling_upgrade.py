@@ -24,8 +24,8 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
 PAIRS = 2
 BURST_S = 4
-# Agents receive the jobs of a burst 20 s before it. They are replaced after the burst before and
-# earlier than that.
+# Agents receive the jobs of a burst 20 s before the burst. They are replaced earlier than that,
+# after the previous burst.
 PERIOD_S = 30
 SPEC = GENTLE | {"pairs_count": PAIRS, "burst_s": BURST_S, "period_s": PERIOD_S, "lead_s": 8}
 
@@ -80,7 +80,7 @@ def queued_count(data_dir: Path) -> int:
         return int(database.execute(noted).fetchone()[0])
 
 
-def test_a_run_goes_on_while_coordinator_and_agents_are_replaced(fleet: Fleet) -> None:
+def test_run_continues_while_coordinator_and_agents_are_upgraded(fleet: Fleet) -> None:
     """Test burst 1 with old agents, burst 2 with one new pair and burst 3 with two new pairs."""
     old, url = fleet.coordinator(previous=True)
     for pair in range(PAIRS):
@@ -101,7 +101,7 @@ def test_a_run_goes_on_while_coordinator_and_agents_are_replaced(fleet: Fleet) -
     assert "plan-altered" not in {finding["id"] for finding in summary["findings"]}
 
 
-def test_agents_of_this_version_work_with_the_coordinator_before(fleet: Fleet) -> None:
+def test_new_agents_work_with_the_previous_coordinator(fleet: Fleet) -> None:
     _, url = fleet.coordinator(previous=True)
     for pair in range(PAIRS):
         fleet.start(pair, previous=False)

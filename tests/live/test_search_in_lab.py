@@ -54,7 +54,7 @@ def site(tmp_path: Path) -> Iterator[tuple[Site, str]]:
 @pytest.mark.alone
 # On fully loaded cores the client's CPU would be the limit and the findings would report it.
 @pytest.mark.usefixtures("both_cores")
-def test_a_search_brackets_the_rate_that_was_planted(site: tuple[Site, str]) -> None:
+def test_search_brackets_the_planted_rate(site: tuple[Site, str]) -> None:
     place, url = site
     bounds = ["--min", "200M", "--max", "600M", "--precision", "0.3", "--trials", "3"]
     goals = ["--shortfall", str(SHORTFALL)]

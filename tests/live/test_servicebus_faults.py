@@ -93,10 +93,8 @@ async def received(queue: ServiceBusQueue) -> Delivery:
     return delivery
 
 
-async def test_a_readiness_ping_peeks_nothing(
-    broker: BrokerProcess, queue: ServiceBusQueue
-) -> None:
-    """Test that a ping peeks no messages, because each peeked message costs a credit."""
+async def test_ping_peeks_no_message(broker: BrokerProcess, queue: ServiceBusQueue) -> None:
+    """Test several pings, because peeked messages cost credits."""
     await queue.send([outgoing(str(number)) for number in range(3)])
     delivery = await received(queue)
     await queue.dead_letter(delivery, "reason", "description")
@@ -140,9 +138,7 @@ def detach(broker: BrokerProcess, node: str) -> int:
 
 
 @pytest.mark.parametrize("how", INTERRUPTIONS)
-async def test_every_call_survives_an_interruption(
-    broker: BrokerProcess, name: str, how: str
-) -> None:
+async def test_calls_survive_interruptions(broker: BrokerProcess, name: str, how: str) -> None:
     """Test that the next call succeeds after an interruption.
 
     The interruptions are a cut, a closed idle connection and detached idle links of senders,
@@ -153,7 +149,7 @@ async def test_every_call_survives_an_interruption(
         count = await _before_every_call(
             queue, broker, name, lambda: INTERRUPTIONS[how](broker, name)
         )
-    assert count > 0, "nothing was interrupted: the case shows nothing"
+    assert count > 0, "no connection was interrupted"
 
 
 async def _before_every_call(
@@ -199,7 +195,7 @@ async def _before_every_call(
     return count
 
 
-async def test_a_waiting_receiver_survives_a_cut_connection(
+async def test_waiting_receiver_survives_cut_connection(
     queue: ServiceBusQueue, broker: BrokerProcess, name: str
 ) -> None:
     waiting = asyncio.create_task(queue.receive(30))
@@ -217,7 +213,7 @@ async def test_a_waiting_receiver_survives_a_cut_connection(
     await queue.complete(delivery)
 
 
-async def test_throttled_calls_wait_and_go_through(
+async def test_retries_throttled_calls(
     queue: ServiceBusQueue, broker: BrokerProcess, name: str
 ) -> None:
     [number] = await queue.send([outgoing("first", after_s=100)])
@@ -232,7 +228,7 @@ async def test_throttled_calls_wait_and_go_through(
     assert (counts["active"], counts["scheduled"]) == (1, 1)
 
 
-async def test_a_service_that_stays_busy_is_unavailable(broker: BrokerProcess, name: str) -> None:
+async def test_permanently_busy_service_is_unavailable(broker: BrokerProcess, name: str) -> None:
     hasty = opened(broker, name, Bounds(retries_max_count=1, backoff_s=0.1))
     broker.ask("busy", for_s=60)
     try:
@@ -246,10 +242,8 @@ async def test_a_service_that_stays_busy_is_unavailable(broker: BrokerProcess, n
         broker.ask("busy", for_s=0)
 
 
-async def test_the_pause_that_a_busy_service_asks_for_is_kept(
-    broker: BrokerProcess, name: str
-) -> None:
-    """Test that the pause from the service's text is used. The own first pause is much shorter."""
+async def test_waits_as_long_as_the_busy_service_requires(broker: BrokerProcess, name: str) -> None:
+    """Test that the pause from the service's text is used instead of the much shorter default."""
     hasty = opened(broker, name, Bounds(backoff_s=0.01, retries_max_count=6))
     async with closing(hasty):
         await hasty.send([outgoing("warm")])
@@ -263,7 +257,7 @@ async def test_the_pause_that_a_busy_service_asks_for_is_kept(
         assert broker.ask("busy", for_s=0)["refused"] > 1
 
 
-async def test_a_full_queue_is_named_and_takes_again_when_there_is_room(
+async def test_reports_full_queue_and_sends_when_space_is_free(
     broker: BrokerProcess, name: str
 ) -> None:
     broker.ask("create", queue=f"{name}-small", lock_s=LONG_LOCK_S, max_size_bytes=100)
@@ -278,7 +272,7 @@ async def test_a_full_queue_is_named_and_takes_again_when_there_is_room(
         assert (await received(queue)).message_id == "b"
 
 
-async def test_every_settlement_of_a_lost_lock_says_so(
+async def test_settlements_report_lost_lock(
     queue: ServiceBusQueue, broker: BrokerProcess, name: str
 ) -> None:
     """Test that a lost lock is reported and the message is delivered again by the same link."""
@@ -299,7 +293,7 @@ async def test_every_settlement_of_a_lost_lock_says_so(
 
 
 @pytest.mark.parametrize("redirect", ["amqp:connection:redirect", "amqp:link:redirect"])
-async def test_a_namespace_that_moves_is_found_again_by_its_own_name(
+async def test_reconnects_by_name_after_namespace_failover(
     broker: BrokerProcess, name: str, redirect: str
 ) -> None:
     """Test a failover, which redirects all clients.
@@ -333,7 +327,7 @@ async def test_a_namespace_that_moves_is_found_again_by_its_own_name(
         await queue.ping()
 
 
-async def test_a_partitioned_queue_carries_and_cancels(broker: BrokerProcess, name: str) -> None:
+async def test_partitioned_queue_sends_and_cancels(broker: BrokerProcess, name: str) -> None:
     """Test sixteen partitions with separate sequence numbers.
 
     The upper 16 bits are the partition.
@@ -362,7 +356,7 @@ async def test_a_partitioned_queue_carries_and_cancels(broker: BrokerProcess, na
         assert len({(await received(queue)).message_id for _ in letters}) == len(letters) == 3
 
 
-async def test_a_message_may_come_two_times(
+async def test_receives_duplicate_messages(
     queue: ServiceBusQueue, broker: BrokerProcess, name: str
 ) -> None:
     broker.ask("twice", queue=name, on=True)
@@ -374,7 +368,7 @@ async def test_a_message_may_come_two_times(
     assert await queue.receive(0) is None
 
 
-async def test_a_cancelled_receive_strands_no_message(
+async def test_cancelled_receive_locks_no_message(
     queue: ServiceBusQueue, broker: BrokerProcess, name: str
 ) -> None:
     other, sender = opened(broker, name), opened(broker, name)
@@ -394,7 +388,7 @@ async def test_a_cancelled_receive_strands_no_message(
             await other.complete(delivery)
 
 
-async def test_closing_gives_back_what_was_under_way(
+async def test_close_returns_prefetched_messages(
     queue: ServiceBusQueue, broker: BrokerProcess, name: str
 ) -> None:
     other = opened(broker, name)
@@ -406,7 +400,7 @@ async def test_closing_gives_back_what_was_under_way(
     assert (await received(queue)).message_id == "a"
 
 
-async def test_a_killed_broker_loses_nothing(tmp_path: Path) -> None:
+async def test_loses_no_message_if_the_broker_is_killed(tmp_path: Path) -> None:
     """Test that ten receivers and a sender continue after a crash of the broker.
 
     Acknowledged messages are stored. The SDK sends the others again. A message may be delivered
@@ -454,13 +448,13 @@ async def test_a_killed_broker_loses_nothing(tmp_path: Path) -> None:
     finally:
         broker.stop()
     assert completed | doubtful == wanted
-    assert len(doubtful - completed) < 10, "too much in doubt to say anything"
+    assert len(doubtful - completed) < 10, "too many messages are in doubt"
 
 
 # Refusals -----------------------------------------------------------------------------------
 
 
-async def test_a_queue_that_is_not_there_is_named(broker: BrokerProcess) -> None:
+async def test_reports_missing_queue(broker: BrokerProcess) -> None:
     queue = opened(broker, "nope")
     calls: list[Callable[[], Any]] = [
         lambda: queue.send([outgoing("a")]),
@@ -473,7 +467,7 @@ async def test_a_queue_that_is_not_there_is_named(broker: BrokerProcess) -> None
                 await call()
 
 
-async def test_a_refused_key_names_the_role_and_never_the_key(
+async def test_rejected_key_error_names_role_and_hides_the_key(
     broker: BrokerProcess, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -489,16 +483,16 @@ async def test_a_refused_key_names_the_role_and_never_the_key(
         (queue.dead_letters, "Listen", "Receiver"),
     ]
     async with closing(queue):
-        for ask, right, role in requests:
-            text = f"InvalidSignature.*CONNECTION_STRING.* right {right},.*Data {role}"
+        for call, permission, role in requests:
+            text = f"InvalidSignature.*CONNECTION_STRING.* right {permission},.*Data {role}"
             with pytest.raises(ExchangeMisconfigured, match=text) as caught:
-                await ask()
+                await call()
             assert "\n" not in str(caught.value)
             shown = f"{address} {address!r} {caught.value!r} {queue!r} {caplog.text}"
             assert wrong not in shown
 
 
-async def test_a_malformed_connection_string_is_refused_without_showing_it() -> None:
+async def test_malformed_connection_string_is_not_shown() -> None:
     queue = ServiceBusQueue(ServiceBusAddress(queue="jobs", connection_string="secret=x;nonsense"))
     with pytest.raises(ExchangeMisconfigured, match="CONNECTION_STRING") as caught:
         await queue.receive(0)

@@ -48,7 +48,7 @@ def _busy_queue(journal: Journal) -> Queue:
     return queue
 
 
-def test_a_killed_broker_comes_back_as_it_was(open_journal: Open) -> None:
+def test_restores_queue_after_a_kill(open_journal: Open) -> None:
     journal = open_journal()
     before = _busy_queue(journal)
     # The journal is not closed, as after a kill.
@@ -65,7 +65,7 @@ def test_a_killed_broker_comes_back_as_it_was(open_journal: Open) -> None:
     assert after.settle(token, Settlement.COMPLETE, 11.9)
 
 
-def test_what_was_never_flushed_never_happened(open_journal: Open) -> None:
+def test_loses_unflushed_records(open_journal: Open) -> None:
     journal = open_journal()
     journal.queue("jobs", SETTINGS)
     journal.flush()
@@ -73,7 +73,7 @@ def test_what_was_never_flushed_never_happened(open_journal: Open) -> None:
     assert not open_journal().queues["jobs"].messages
 
 
-def test_a_record_cut_short_is_dropped_and_written_over(open_journal: Open, path: Path) -> None:
+def test_overwrites_truncated_record(open_journal: Open, path: Path) -> None:
     journal = open_journal()
     journal.queue("jobs", SETTINGS).send(Sent(content=b"whole"), 0.0)
     journal.flush()
@@ -90,7 +90,7 @@ def test_a_record_cut_short_is_dropped_and_written_over(open_journal: Open, path
     assert [message.sent.content for message in stored] == [b"whole", b"next"]
 
 
-def test_a_known_queue_keeps_its_settings(open_journal: Open) -> None:
+def test_existing_queue_keeps_its_settings(open_journal: Open) -> None:
     journal = open_journal()
     journal.queue("jobs", SETTINGS)
     journal.close()

@@ -39,14 +39,14 @@ BODY = {
 }
 
 
-def judged(coordinator: Serving) -> Any:
+def run_to_verdict(coordinator: Serving) -> Any:
     """Launch a run and return its summary."""
     path = f"/v1/runs/{coordinator.launch(BODY)['run_id']}/summary"
     wait_for("a verdict", lambda: coordinator.get(path) is not None, 90)
     return coordinator.get(path)
 
 
-def test_a_run_beside_an_alike_one_of_before_the_restart_is_told_from_it(tmp_path: Path) -> None:
+def test_distinguishes_similar_runs_across_a_restart(tmp_path: Path) -> None:
     """Test two similar runs with a restart between them.
 
     The counter has no history. Without stored readings the bytes of the second run could be late
@@ -64,10 +64,10 @@ def test_a_run_beside_an_alike_one_of_before_the_restart_is_told_from_it(tmp_pat
             entry = agent.entry("fw", interfaces=["c0"], byte_counter={})
             ledger = write_telemetry_file(tmp_path / "devices.toml", entry)
             with staged(lab, tmp_path, ledger=ledger) as site:
-                first = judged(site.coordinator)
+                first = run_to_verdict(site.coordinator)
                 site.coordinator.kill()
                 site.coordinator.start()
-                second = judged(site.coordinator)
+                second = run_to_verdict(site.coordinator)
     for summary in (first, second):
         stored = summary["reconciliation"]
         reported = json.dumps([stored, summary["findings"]], indent=1)

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
 
 @pytest.mark.alone
-def test_a_soak_outlives_its_coordinators_and_names_the_kill(tmp_path: Path) -> None:
+def test_soak_continues_after_killed_coordinators_and_client(tmp_path: Path) -> None:
     """Kill the coordinator twice and a client once. A spare replaces it from the next burst on."""
     options = SoakOptions(
         pairs_count=4,
@@ -48,7 +48,7 @@ def test_a_soak_outlives_its_coordinators_and_names_the_kill(tmp_path: Path) -> 
     measured = [burst.pairs_measured for burst in soaked.summary.bursts]
     killed_in = 2
     assert measured[:killed_in] == [4] * killed_in, soaked.summary.findings
-    assert measured[killed_in + 1 :] == [4] * 2, "a spare takes the dead client's place"
+    assert measured[killed_in + 1 :] == [4] * 2, "a spare must replace the killed client"
     assert measured[killed_in] >= 3
     trend = soaked.summary.course
     assert trend is not None
@@ -147,11 +147,11 @@ def last_byte_at_s(lab: Lab, since_s: float) -> float:
         # Eight pairs send 2 MB per second, all pairs 7.5 MB.
         if later.up_bytes - earlier.up_bytes > 20_000
     ]
-    assert loud, "nothing was ever sent"
+    assert loud, "no traffic was recorded"
     return loud[-1]
 
 
-def test_after_an_abort_the_last_byte_leaves_within_five_seconds(
+def test_traffic_stops_within_five_seconds_after_abort(
     thirty: Site,
 ) -> None:
     lab, serving = thirty.lab, thirty.coordinator
@@ -168,13 +168,13 @@ def test_after_an_abort_the_last_byte_leaves_within_five_seconds(
     assert is_up["bursts"][0]["outcomes"] == {"abandoned": 30}
     assert summary["verdict"] != "pass"
     assert 0 < summary["completeness_ratio"] < 0.5
-    assert summary["bursts"][0]["completeness"]["measured_s"] > 30, "what was measured is kept"
+    assert summary["bursts"][0]["completeness"]["measured_s"] > 30, "measured seconds must be kept"
     assert messages_count(Path(serving.environment["BROADSIDE_DATA_DIR"])) == 0, (
-        "the bursts to come left the queue"
+        "the queue must not contain the remaining bursts"
     )
 
 
-def test_a_clock_beyond_the_gate_stands_its_agent_down_and_marks_the_burst(
+def test_burst_names_agent_with_clock_error_above_the_limit(
     thirty: Site,
 ) -> None:
     lab, serving = thirty.lab, thirty.coordinator
@@ -199,7 +199,7 @@ def _bound_s(serving: Serving, agent_id: str) -> float:
     return float((there["clock"] or {}).get("bound_s") or 0.0)
 
 
-def test_agents_stop_when_a_stopped_coordinators_lease_lapses(
+def test_agents_stop_after_the_lease_of_a_stopped_coordinator(
     thirty: Site,
 ) -> None:
     lab, serving = thirty.lab, thirty.coordinator
@@ -211,6 +211,8 @@ def test_agents_stop_when_a_stopped_coordinators_lease_lapses(
     try:
         wait_for_ledger(lab, stopped_s + 5 + 5)
         assert last_byte_at_s(lab, begun_s) <= stopped_s + 5 + 5
-        assert last_byte_at_s(lab, begun_s) > stopped_s, "the lease held while it was good"
+        assert last_byte_at_s(lab, begun_s) > stopped_s, (
+            "traffic must continue while the lease is valid"
+        )
     finally:
         serving.signal(signal.SIGCONT)

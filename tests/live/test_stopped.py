@@ -37,7 +37,7 @@ def take_ctrl_c() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_a_demo_that_is_stopped_leaves_nothing(site: Site, number: signal.Signals) -> None:
+def test_stopped_demo_leaves_nothing_behind(site: Site, number: signal.Signals) -> None:
     """Test that SIGTERM and Ctrl-C remove everything, and after SIGKILL `lab down` does."""
     process = subprocess.Popen(
         [*BROADSIDE, "demo", "--pairs", "2", "--seconds", "30"],
@@ -73,7 +73,7 @@ def test_a_demo_that_is_stopped_leaves_nothing(site: Site, number: signal.Signal
         assert done.returncode == 0, done.stderr
     assert not running(site)
     assert not was_up & parts(prefix)
-    wait_for("its folder to be removed", lambda: not abandoned_demos())
+    wait_for("the folder to be removed", lambda: not abandoned_demos())
 
 
 def running(site: Site) -> list[str]:
@@ -96,7 +96,7 @@ def running(site: Site) -> list[str]:
         ("tests.scenarios", ("--only", "128 KiB window over the path"), 1),
     ],
 )
-def test_ctrl_c_leaves_no_process_and_no_namespace(
+def test_ctrl_c_removes_processes_and_namespaces(
     module: str, options: tuple[str, ...], processes_count: int
 ) -> None:
     process = subprocess.Popen(

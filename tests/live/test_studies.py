@@ -34,7 +34,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, str,
         yield site, url, state
 
 
-def test_an_ab_study_switches_the_device_and_compares(fleet: tuple[Site, str, Path]) -> None:
+def test_ab_study_switches_the_device_and_compares(fleet: tuple[Site, str, Path]) -> None:
     site, url, state = fleet
     options = ["--a", "off", "--b", "deny", "--switch", "idps"]
     done = site.run("study", "ab", "smoke", *options, *SMALL, "--json", "--api", url, timeout_s=120)
@@ -53,7 +53,7 @@ def test_an_ab_study_switches_the_device_and_compares(fleet: tuple[Site, str, Pa
     assert study["conclusion"]["sentence"] in shown.stdout.replace("\n", " ")
 
 
-def test_ctrl_c_says_where_the_study_is(fleet: tuple[Site, str, Path]) -> None:
+def test_ctrl_c_prints_how_to_find_the_study(fleet: tuple[Site, str, Path]) -> None:
     site, url, _ = fleet
     over = ["--over", "traffic.streams_count=1,2"]
     parts = ["study", "sweep", "smoke", *SMALL, *over, "--set=burst_s=60", "--api", url]
@@ -68,7 +68,7 @@ def test_ctrl_c_says_where_the_study_is(fleet: tuple[Site, str, Path]) -> None:
     assert site.run("study", "abort", result[1], "--api", url).returncode == 0
 
 
-def test_an_aborted_study_stops_its_run_and_puts_the_device_to_rest(
+def test_aborted_study_stops_its_run_and_resets_the_device(
     fleet: tuple[Site, str, Path],
 ) -> None:
     site, url, state = fleet
@@ -83,7 +83,7 @@ def test_an_aborted_study_stops_its_run_and_puts_the_device_to_rest(
         shown = site.run("study", "show", study_id, "--json", "--api", url)
         return json.loads(shown.stdout)["ended_at"] is not None
 
-    wait_for("the study's end", ended)
+    wait_for("the end of the study", ended)
     assert state.read_text().split()[-1] == "off"
     run = json.loads(site.run("show", first, "--json", "--api", url).stdout)
     assert run["cancel_reason"] == "enough"

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.live
 RESET = struct.pack("ii", 1, 0)
 
 
-def test_a_peer_that_resets_as_it_is_accepted_leaves_nothing_open(tmp_path: Path) -> None:
+def test_reset_during_accept_leaves_no_open_socket(tmp_path: Path) -> None:
     made = make_certificates(tmp_path)
     with (
         socket.create_server(("127.0.0.1", 0)) as plain,

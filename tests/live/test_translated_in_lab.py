@@ -87,7 +87,7 @@ class Range:
         return wait_for_summary(self.url, run_id)
 
     def are_free(self) -> bool:
-        """Return whether every service of every server is free."""
+        """Return whether all services of all servers are free."""
         presences = [Presence.model_validate(p) for p in call(self.url, "GET", "/v1/presences")]
         states = [p.engine(name) for p in presences for name in PORTS]
         return sum(bool(state and state.ports) for state in states) == 2 * len(PORTS)
@@ -130,8 +130,8 @@ def translated_count(lab: Lab) -> int:
     return sum(item["counter"]["packets"] for item in items if "counter" in item)
 
 
-def is_whole(summary: Mapping[str, Any]) -> None:
-    """Verify that each pair was measured at both ends by cookie, and that the run passes."""
+def assert_complete(summary: Mapping[str, Any]) -> None:
+    """Verify that all pairs were measured at both ends by cookie, and that the run passes."""
     (burst,) = summary["bursts"]
     assert burst["pairs"], summary
     lines = [finding["sentence"] for finding in summary["findings"]]
@@ -146,42 +146,40 @@ def is_whole(summary: Mapping[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("traffic", RUNS)
-def test_a_run_through_a_device_that_translates_is_whole(site: Range, traffic: str) -> None:
+def test_run_through_address_translation_is_complete(site: Range, traffic: str) -> None:
     with firewall_rules(site.lab, translating(TRANSLATIONS["masquerade"])):
         summary = site.carry_out(**RUNS[traffic])
         assert translated_count(site.lab) > 0
-    is_whole(summary)
+    assert_complete(summary)
     (burst,) = summary["bursts"]
     assert burst["latency"]["fleet"]["during"]["answered_count"] > 60
 
 
 @pytest.mark.parametrize("traffic", ["tcp", "udp", "http", "ftp"])
-def test_clients_that_all_have_one_clients_address_are_told_apart(
-    site: Range, traffic: str
-) -> None:
+def test_distinguishes_clients_with_the_same_address(site: Range, traffic: str) -> None:
     with firewall_rules(site.lab, translating(TRANSLATIONS["one client's address"])):
-        is_whole(site.carry_out(**RUNS[traffic]))
+        assert_complete(site.carry_out(**RUNS[traffic]))
 
 
-# Strangers -------------------------------------------------------------------------------------
+# Foreign hosts ---------------------------------------------------------------------------------
 
 
-class Stranger:
+class ForeignHost:
     """Foreign host in the firewall's namespace that uses the services of all servers."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
         self._over = threading.Event()
 
-    def get(self, server: str, *words: str) -> int:
+    def get(self, server: str, *arguments: str) -> int:
         """Send a request with curl and return its exit code."""
         argv = ["curl", "--silent", "--insecure", "--max-time", "5", "-o", "/dev/null"]
         argv = ["ip", "netns", "exec", str(self._lab.firewall_namespace), *argv]
-        urls = [part.replace("SERVER", server) for part in words]
+        urls = [part.replace("SERVER", server) for part in arguments]
         return subprocess.run([*argv, *urls], check=False, timeout=30).returncode
 
-    def ask_all(self) -> None:
-        """Download from each service of each server, and send requests like those of a test."""
+    def use_services(self) -> None:
+        """Download from all services of all servers, and send requests like those of a test."""
         for host in self._lab.servers:
             got = [
                 self.get(host.address, "http://SERVER:8080/1000000"),
@@ -194,9 +192,9 @@ class Stranger:
             self.get(host.address, "--user", "anonymous:somebody@", "ftp://SERVER:2121/1000000")
 
     def check_health(self) -> None:
-        """Connect to every service and disconnect, as a load balancer does.
+        """Connect to all services and disconnect, as a load balancer does.
 
-        One connection lasts longer.
+        A single connection lasts longer.
         """
         with inside(self._lab.firewall_namespace):
             for host in self._lab.servers:
@@ -206,7 +204,7 @@ class Stranger:
                 self._over.wait(1)
                 stored.close()
 
-    def __enter__(self) -> "Stranger":
+    def __enter__(self) -> "ForeignHost":
         self._thread = threading.Thread(target=self._use)
         self._thread.start()
         return self
@@ -218,37 +216,33 @@ class Stranger:
     def _use(self) -> None:
         while not self._over.is_set():
             self.check_health()
-            self.ask_all()
+            self.use_services()
 
 
 @pytest.mark.parametrize("traffic", ["http", "https", "ftp"])
-def test_one_request_by_another_host_before_the_burst_changes_nothing(
-    site: Range, traffic: str
-) -> None:
+def test_foreign_request_before_the_burst_has_no_effect(site: Range, traffic: str) -> None:
     """Send requests about 1.5 s before the burst, so that there is no pause before the test."""
-    before = threading.Timer(LEAD_S - 1.5, Stranger(site.lab).ask_all)
+    before = threading.Timer(LEAD_S - 1.5, ForeignHost(site.lab).use_services)
     before.start()
     try:
-        is_whole(site.carry_out(**RUNS[traffic]))
+        assert_complete(site.carry_out(**RUNS[traffic]))
     finally:
         before.join()
 
 
 @pytest.mark.parametrize("traffic", ["http", "https", "ftp"])
-def test_other_hosts_requests_and_health_checks_meanwhile_change_nothing(
-    site: Range, traffic: str
-) -> None:
-    with Stranger(site.lab):
-        is_whole(site.carry_out(**RUNS[traffic]))
+def test_foreign_requests_during_the_burst_have_no_effect(site: Range, traffic: str) -> None:
+    with ForeignHost(site.lab):
+        assert_complete(site.carry_out(**RUNS[traffic]))
 
 
 @pytest.mark.parametrize("traffic", ["http", "https"])
-def test_connections_without_keep_alive_are_one_test(site: Range, traffic: str) -> None:
-    is_whole(site.carry_out(**RUNS[traffic], **{"traffic.options.keepalive": False}))
+def test_connections_without_keep_alive_belong_to_one_test(site: Range, traffic: str) -> None:
+    assert_complete(site.carry_out(**RUNS[traffic], **{"traffic.options.keepalive": False}))
 
 
 @pytest.mark.parametrize("traffic", ["http", "https", "ftp"])
-def test_loss_cuts_no_test_in_two(site: Range, traffic: str) -> None:
+def test_packet_loss_does_not_split_a_test(site: Range, traffic: str) -> None:
     lossy = """chain forward {
  type filter hook forward priority 0
  numgen random mod 100 < 3 drop

@@ -96,7 +96,7 @@ class Range:
         wait_for("traffic", lambda: call(self.url, "GET", text)["state"] == "running")
 
     def wait_until_ready(self) -> None:
-        """Wait until every agent has a new heartbeat, can create tunnels and has free servers."""
+        """Wait until all agents have a new heartbeat, can create tunnels and have free servers."""
         since_at = datetime.now(UTC)
 
         def all_ready() -> bool:
@@ -166,7 +166,7 @@ def guardians(name: str) -> list[int]:
     return results
 
 
-def test_a_slow_guardian_leaves_the_next_device_of_that_name_alone(site: Range) -> None:
+def test_slow_guardian_keeps_the_next_device_with_its_name(site: Range) -> None:
     host = site.lab.servers[0]
     tunnel = Tunnel(
         vni=77,
@@ -206,8 +206,8 @@ def test_a_slow_guardian_leaves_the_next_device_of_that_name_alone(site: Range) 
         asyncio.run(close_and_open())
 
 
-def test_both_ways_at_once_reconcile_with_both_columns_of_the_ledger(site: Range) -> None:
-    """Test without tunnels. The acknowledgements of each direction are in the other column."""
+def test_bidirectional_run_reconciles_with_both_ledger_columns(site: Range) -> None:
+    """Test without tunnels, when the acknowledgements of a direction are in the other column."""
     site.wait_until_ready()
     plain = {"traffic.encapsulation": None, "traffic.direction": "bidirectional", "burst_s": 12}
     summary = wait_for_summary(site.url, site.launch(**plain, **WIDE))
@@ -216,7 +216,7 @@ def test_both_ways_at_once_reconcile_with_both_columns_of_the_ledger(site: Range
     assert summary["fleet_received_bits_per_second"] == pytest.approx(160e6, rel=0.15)
 
 
-def test_a_burst_in_tunnels_reconciles_with_their_overhead_and_leaves_nothing(
+def test_tunnel_burst_reconciles_with_overhead_and_removes_devices(
     site: Range, record_property: Callable[[str, object], None]
 ) -> None:
     argv = [find_tool("nft"), "-f", "-"]
@@ -232,8 +232,8 @@ def test_a_burst_in_tunnels_reconciles_with_their_overhead_and_leaves_nothing(
     stored = summary["reconciliation"]
     record_property("residual_ratio", stored["residual_ratio"])
     assert abs(stored["residual_ratio"]) <= 0.01, stored
-    everybody = site.lab.clients + site.lab.servers
-    wait_for("no device after the burst", lambda: not any(map(devices, everybody)), 20)
+    all_hosts = site.lab.clients + site.lab.servers
+    wait_for("no device after the burst", lambda: not any(map(devices, all_hosts)), 20)
     for side in ("client_cpu", "server_cpu"):
         assert burst[side]["pairs_count"] == 2
         assert burst[side]["cpu_s_per_gigabyte"] > 0
@@ -244,7 +244,7 @@ def test_a_burst_in_tunnels_reconciles_with_their_overhead_and_leaves_nothing(
     assert all(pair["latency"]["during"]["sent_count"] > 30 for pair in burst["pairs"])
 
 
-def test_a_burst_keeps_its_tunnel_while_the_next_ones_client_asks_for_it(site: Range) -> None:
+def test_burst_keeps_its_tunnel_while_the_next_client_requests_it(site: Range) -> None:
     """Test with a spare client, which requests the tunnel 3 s before the end of this burst."""
     site.wait_until_ready()
     fields = {"pairs_count": 1, "bursts_count": 3, "period_s": 15, "traffic.probe": "off"}
@@ -253,7 +253,7 @@ def test_a_burst_keeps_its_tunnel_while_the_next_ones_client_asks_for_it(site: R
     assert [state for state, _ in graded] == ["measured"] * 3, graded
 
 
-def test_a_tunnel_with_traffic_outlives_its_clients_silence(site: Range) -> None:
+def test_tunnel_with_traffic_remains_while_its_client_is_silent(site: Range) -> None:
     site.wait_until_ready()
     run_id = site.launch(**{"pairs_count": 1, "burst_s": 20, "traffic.probe": "off"})
     wait_for("an armed client", lambda: any(map(engines, site.lab.clients)))
@@ -268,7 +268,7 @@ def test_a_tunnel_with_traffic_outlives_its_clients_silence(site: Range) -> None
     assert pair["state"] == "measured", pair["reason"]
 
 
-def test_what_agents_leave_that_die_in_a_burst_is_gone_within_seconds(site: Range) -> None:
+def test_removes_devices_and_engines_of_killed_agents(site: Range) -> None:
     lab, states = site.lab, site.agents.states()
     site.wait_until_ready()
     run_id = site.launch(burst_s=20)
@@ -283,18 +283,18 @@ def test_what_agents_leave_that_die_in_a_burst_is_gone_within_seconds(site: Rang
     dead = ((client, "--client"), (server, "--server"))
     wait_for("no engine of the dead", lambda: not any(engines(*item) for item in dead), 10)
     call(site.url, "POST", f"/v1/runs/{run_id}/abort")
-    everybody = lab.clients + lab.servers
-    wait_for("no device at all", lambda: not any(map(devices, everybody)), 30)
+    all_hosts = lab.clients + lab.servers
+    wait_for("no device at all", lambda: not any(map(devices, all_hosts)), 30)
     wait_for("no engine at all", lambda: not any(map(engines, lab.clients)), 30)
     with site.start(client.name, server.name):
         site.wait_until_ready()
         summary = wait_for_summary(site.url, site.launch())
         graded = [(p["state"], p["reason"]) for p in summary["bursts"][0]["pairs"]]
         assert summary["pairs_measured"] == 2, (graded, summary["findings"])
-        wait_for("no device after the next burst", lambda: not any(map(devices, everybody)), 20)
+        wait_for("no device after the next burst", lambda: not any(map(devices, all_hosts)), 20)
 
 
-def test_an_agent_that_may_make_no_tunnels_any_more_still_removes_its_own(site: Range) -> None:
+def test_agent_without_tunnel_permission_removes_its_old_devices(site: Range) -> None:
     client = site.lab.clients[0]
     with contextlib.suppress(ProcessLookupError):
         os.kill(site.agents.states()[client.name].pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Test ``broadside watch`` on a terminal: the final verdict, and leaving without an abort."""
+"""Test ``broadside watch`` on a terminal until the verdict, and leaving it without an abort."""
 
 import fcntl
 import os
@@ -45,19 +45,19 @@ class Terminal:
         os.set_blocking(self._master, False)
         self.text = ""
 
-    def until(self, words: str | None, timeout_s: float = 30) -> str:
-        """Return all output up to ``words``, or up to the end of the command with None."""
+    def until(self, wanted: str | None, timeout_s: float = 30) -> str:
+        """Return all output up to ``wanted``, or up to the end of the command with None."""
         end_s = time.monotonic() + timeout_s
         while time.monotonic() < end_s:
             try:
                 self.text += os.read(self._master, 65536).decode(errors="replace")
             except (BlockingIOError, OSError):
-                if words is None and self.process.poll() is not None:
+                if wanted is None and self.process.poll() is not None:
                     return self.text
                 time.sleep(0.05)
-            if words is not None and words in self.text:
+            if wanted is not None and wanted in self.text:
                 return self.text
-        raise AssertionError(f"not within {timeout_s:g} s: {words or 'the end'}\n{self.text}")
+        raise AssertionError(f"not within {timeout_s:g} s: {wanted or 'the end'}\n{self.text}")
 
     def press(self, keys: str) -> None:
         os.write(self._master, keys.encode())
@@ -88,7 +88,7 @@ async def launched(fabric: Fabric) -> str:
     return (await Coordinator(fabric).launch(spec, by="me")).run_id
 
 
-async def test_a_run_that_is_over_ends_with_its_verdict(site: Site) -> None:
+async def test_watch_of_a_finished_run_ends_with_its_verdict(site: Site) -> None:
     fabric = open_fabric(FabricSettings(data_dir=site.folder / "data"))
     run_id = await store_run(fabric)
     await fabric.close()
@@ -103,30 +103,30 @@ async def test_a_run_that_is_over_ends_with_its_verdict(site: Site) -> None:
     assert "\x1b[?1049h" not in plain.stdout + plain.stderr
 
 
-async def test_plain_lines_outlive_a_killed_coordinator(site: Site) -> None:
+async def test_plain_output_continues_after_a_killed_coordinator(site: Site) -> None:
     fabric = open_fabric(FabricSettings(data_dir=site.folder / "data"))
     run_id = await launched(fabric)
     await fabric.close()
     serve, url = site.start_coordinator()
     log = site.folder / "watch.log"
 
-    def says(text: str) -> bool:
+    def has_printed(text: str) -> bool:
         return text in log.read_text()
 
     watch = site.start("watch", "watch", run_id, "--plain", "--api", url)
-    wait_for("a line of the run", lambda: says("starts in"))
+    wait_for("a line of the run", lambda: has_printed("starts in"))
     serve.kill()
     serve.wait()
-    wait_for("a word of the silence", lambda: says("no response"))
+    wait_for("a line about the missing response", lambda: has_printed("no response"))
     port = url.rsplit(":", 1)[1]
     site.start("again", "serve", "--port", port)
     assert site.run("abort", run_id).returncode == 0
     # The run was cancelled before its start, so it is inconclusive.
     assert watch.wait(60) == 2, log.read_text()
-    assert says("verdict:")
+    assert has_printed("verdict:")
 
 
-async def test_leaving_a_run_does_not_abort_it(site: Site) -> None:
+async def test_leaving_watch_does_not_abort_the_run(site: Site) -> None:
     fabric = open_fabric(FabricSettings(data_dir=site.folder / "data"))
     run_id = await launched(fabric)
     for by_key in (True, False):

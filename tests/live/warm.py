@@ -1,7 +1,7 @@
 """Processes forked from a process with all imports: ``broadside`` commands and agents.
 
-Each one is a real process with its own environment, folder, output and exit code. Only the imports,
-which take up to 1.5 s, are done once.
+They are real processes with separate environments, folders, outputs and exit codes. Only the
+imports, which take up to 1.5 s, are done once.
 """
 
 import atexit
@@ -58,14 +58,15 @@ class Process(Protocol):
 class WarmProcess:
     """:class:`Process` with a warm parent process that reaps it and reports its exit code."""
 
-    def __init__(self, args: list[str], told: socket.socket) -> None:
+    def __init__(self, args: list[str], exit_socket: socket.socket) -> None:
         self.args = args
         self.returncode: int | None = None
-        self._told = told
-        # A finalizer is needed instead of `__del__`. In a reference cycle, for example of a failed
-        # test's traceback, the socket may be finalized first and would be reported as never closed.
-        weakref.finalize(self, told.close)
-        parts, (self._pidfd,), _, _ = socket.recv_fds(told, 20, 1)
+        self._exit_socket = exit_socket
+        # A finalizer is needed instead of `__del__`. In a reference cycle, for example in the
+        # traceback of a failed test, the socket may be finalized first and would be reported as
+        # never closed.
+        weakref.finalize(self, exit_socket.close)
+        parts, (self._pidfd,), _, _ = socket.recv_fds(exit_socket, 20, 1)
         weakref.finalize(self, os.close, self._pidfd)
         self.pid = int(parts)
 
@@ -76,10 +77,10 @@ class WarmProcess:
 
     def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None:
-            if not select.select([self._told], [], [], timeout)[0]:
+            if not select.select([self._exit_socket], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(self.args, timeout or 0)
             # The message is only peeked, because several threads may wait.
-            self.returncode = int(self._told.recv(20, socket.MSG_PEEK))
+            self.returncode = int(self._exit_socket.recv(20, socket.MSG_PEEK))
         return self.returncode
 
     def send_signal(self, sig: int) -> None:
@@ -173,7 +174,7 @@ def shell() -> WarmShell:
 
 
 def _serve(requests: socket.socket) -> Mapping[str, Any]:
-    """Fork one process per request and report its end.
+    """Fork a process for every request and report its exit code.
 
     Return only in the child, with its request.
     """

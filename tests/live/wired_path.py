@@ -58,17 +58,17 @@ class Meter:
     """Recorder of the packets that one interface receives, until it is closed."""
 
     def __init__(self, prefix: tuple[str, ...]) -> None:
-        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the meter
+        self._output = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the meter
         argv = [*prefix, sys.executable, "-c", _READ]
-        self._process = subprocess.Popen(argv, stdout=self._said)
-        wait_for("a first line", lambda: os.fstat(self._said.fileno()).st_size > 0)
+        self._process = subprocess.Popen(argv, stdout=self._output)
+        wait_for("a first line", lambda: os.fstat(self._output.fileno()).st_size > 0)
 
     def close(self) -> None:
         self._process.terminate()
         assert self._process.wait() == 0, "packets were dropped"
-        self._said.seek(0)
-        self._lines = self._said.read().splitlines()[1:]
-        self._said.close()
+        self._output.seek(0)
+        self._lines = self._output.read().splitlines()[1:]
+        self._output.close()
 
     def payload(self, edges: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the payload bytes that a receiver could have read between edges (epoch s).
@@ -84,13 +84,13 @@ class Meter:
         read = [
             item
             for (protocol, *_), packets in streams.items()
-            for item in (_in_order(packets) if protocol == "6" else _as_it_comes(packets))
+            for item in (_in_order(packets) if protocol == "6" else _in_arrival_order(packets))
         ]
         at_s, sizes = np.array(read, np.float64).T
         return np.histogram(at_s, edges, weights=sizes)[0].astype(np.float64)
 
 
-def _as_it_comes(packets: Iterable[tuple[float, int, int]]) -> Iterator[tuple[float, int]]:
+def _in_arrival_order(packets: Iterable[tuple[float, int, int]]) -> Iterator[tuple[float, int]]:
     for at_s, _, size in packets:
         yield at_s, size
 
@@ -156,7 +156,7 @@ class Wire:
 
     @contextmanager
     def meters(self) -> Iterator[tuple[Meter, Meter]]:
-        """Yield the meters of the client (downlink) and of the server (uplink)."""
+        """Yield the meters of the client (downlink) and the server (uplink)."""
         with ExitStack() as stack:
             down, up = (stack.enter_context(closing(Meter(prefix))) for prefix in self.ends)
             yield down, up
