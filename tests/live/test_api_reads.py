@@ -342,7 +342,7 @@ async def test_is_ready_while_ticks_are_recent(fabric: Fabric) -> None:
 async def test_next_coordinator_stores_missing_run_outcome(
     fabric: Fabric,
 ) -> None:
-    await store_run(fabric, RUN, document=False)
+    await store_run(fabric, RUN, told=False)
     coordinator = Coordinator(fabric)
     plan = await coordinator.stored.read_plan(RUN)
     priced_on = basis(plan.spec, [presence(Role.CLIENT, 1, beat_at=DAY_AT)]).model_dump_json()
